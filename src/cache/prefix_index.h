@@ -1,0 +1,46 @@
+// From the content of full blocks to block numbers: keyed 128-bit chained hashes over token ids and extra keys (spec
+// fastdeploy.md 6.5). The index holds one reference of each block it names; unused leaves go first, least recently used.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/hash.h"
+#include "cache/block_pool.h"
+
+namespace tern::cache {
+
+// Hash of a block: of its parent's hash, its token ids, and the extra keys that touch it with their offsets.
+Hash128 block_hash(HashKey key, const Hash128& parent, std::span<const int32_t> tokens, std::span<const uint64_t> extra);
+
+class PrefixIndex {
+ public:
+  PrefixIndex(BlockPool& pool, HashKey key);
+  ~PrefixIndex();
+
+  HashKey key() const { return key_; }
+  // The longest prefix of `hashes` (one per full block, chained) that is cached: block numbers, each retained once for the
+  // caller. Refreshes their age.
+  void match(std::span<const Hash128> hashes, std::vector<int32_t>& blocks);
+  // Length of that prefix without retaining or refreshing anything.
+  int peek(std::span<const Hash128> hashes) const;
+  // Names `block` as the content of `hash` (child of `parent`; a default Hash128 for the first block). If the content is
+  // already cached under another block, that one stays and its number is returned; the index retains what it takes.
+  int32_t insert(const Hash128& parent, const Hash128& hash, int32_t block);
+  // Frees up to `count` unused leaves, oldest first; returns how many blocks became free.
+  int evict(int count);
+  // Blocks that evict() could free now or after their children: held by the index alone.
+  int evictable() const;
+  int size() const;
+  void clear();
+
+ private:
+  struct Impl;
+  BlockPool& pool_;
+  HashKey key_;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tern::cache

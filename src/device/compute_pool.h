@@ -1,0 +1,39 @@
+// Threads of the CPU back-end: pinned, one parallel loop at a time, spinning at most 50 microseconds before they sleep.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+namespace tern::device {
+
+class ComputePool {
+ public:
+  // `threads` includes the caller. 0: one per physical core this process may use.
+  explicit ComputePool(int threads, bool pin = true);
+  ~ComputePool();
+  ComputePool(const ComputePool&) = delete;
+  ComputePool& operator=(const ComputePool&) = delete;
+
+  int threads() const;
+  // Runs body(part) for part = 0 .. parts-1, statically dealt: part p runs on thread p % threads. Returns when all are
+  // done. Only the thread that owns the pool's stream may call it. `body` must not allocate on the step path.
+  using Body = void (*)(void* context, int part);
+  void run(int parts, Body body, void* context);
+  template <class F>
+  void parallel(int parts, F&& f) {
+    run(parts, [](void* c, int part) { (*static_cast<std::remove_reference_t<F>*>(c))(part); }, &f);
+  }
+  // As run(), but parts are taken one by one by whichever thread is free (uneven work: attention, experts).
+  void run_dynamic(int parts, Body body, void* context);
+  template <class F>
+  void parallel_dynamic(int parts, F&& f) {
+    run_dynamic(parts, [](void* c, int part) { (*static_cast<std::remove_reference_t<F>*>(c))(part); }, &f);
+  }
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tern::device

@@ -1,0 +1,47 @@
+// How keys and values lie in a block of the paged cache. One description, used by kernels, by the sizing of the cache and
+// by export and import of blocks between instances.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "device/dtype.h"
+
+namespace tern {
+
+inline constexpr uint32_t kKvLayoutVersion = 1;
+
+enum class KvArrangement : uint8_t {
+  kHeadsKV,    // [K|V][head][token][d] of one layer, contiguous per block (the exchange form; GPUs)
+  kCpuPacked,  // K as [head][d/2][token][2], V as the CPU attention kernel wants it; same bytes as kHeadsKV
+  kMlaRows,    // [token][width]: latent then rotated rope part
+};
+
+// One group of layers whose blocks look alike.
+struct KvSpec {
+  uint32_t version = kKvLayoutVersion;
+  KvArrangement arrangement = KvArrangement::kHeadsKV;
+  DType dtype = DType::kBF16;
+  int layers = 0;         // decoder layers of the group, MTP layers included
+  int kv_heads = 0;       // of this rank; 1 for MLA
+  int head_dim_k = 0;     // MLA: the whole row (kv_lora_rank + rope)
+  int head_dim_v = 0;     // MLA: 0 (V is a prefix of the row)
+  int block_size = 64;    // tokens
+  int scale_bytes_per_token = 0;  // dynamic scales of quantized caches
+
+  size_t layer_block_bytes() const {
+    return static_cast<size_t>(block_size) *
+           (static_cast<size_t>(kv_heads) * static_cast<size_t>(head_dim_k + head_dim_v) * dtype_bytes(dtype) +
+            static_cast<size_t>(scale_bytes_per_token));
+  }
+  size_t block_bytes() const { return layer_block_bytes() * static_cast<size_t>(layers); }
+};
+
+// The memory behind the block numbers of one layer: block b starts at base + b * block_stride.
+struct KvLayerView {
+  char* base = nullptr;
+  size_t block_stride = 0;  // bytes
+  KvSpec spec;
+};
+
+}  // namespace tern

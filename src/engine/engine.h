@@ -1,0 +1,47 @@
+// The engine: one thread that plans, launches and collects (engine/CONTRACT.md says what each number means when).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "engine/client.h"
+#include "model/model.h"
+#include "sched/scheduler.h"
+
+namespace tern::engine {
+
+struct EngineConfig {
+  sched::SchedulerConfig scheduler;
+  std::vector<int32_t> eos_token_ids;
+  LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
+  int max_logprobs = 20;
+  // Number of blocks (spec 6.1).
+  int num_blocks_override = 0;      // --num-gpu-blocks-override; 0: by memory
+  double memory_utilization = 0.9;  // --gpu-memory-utilization: share of available memory on a CPU
+  double prefix_cache_allowance = 1.0;  // further blocks for the prefix cache, as a multiple of what all sequences can use
+  // Repetition early stop (spec 5.6)
+  bool early_stop = false;
+  int early_stop_window = 3000;
+  double early_stop_threshold = 0.99;
+  size_t inbox_capacity = 4096;
+  size_t outbox_capacity = 65536;
+};
+
+struct BlockNumbers {
+  int total = 0;
+  int prefill = 0;
+  size_t bytes_per_block = 0;
+};
+
+class Engine : public EngineClient {
+ public:
+  // Sizes and allocates the cache, starts the thread. The model and device outlive the engine. Errors say which flag to
+  // change when memory does not hold one sequence.
+  static Expected<std::unique_ptr<Engine>> start(const EngineConfig& config, const model::Model& model,
+                                                 device::Device& device);
+  virtual BlockNumbers blocks() const = 0;
+};
+
+}  // namespace tern::engine

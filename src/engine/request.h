@@ -1,0 +1,84 @@
+// What enters and leaves the engine. Values only: no handles, no pointers; other processes will send them too.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/sampling_params.h"
+
+namespace tern::engine {
+
+using RequestId = uint64_t;
+
+struct ExtraKey {
+  int32_t begin = 0, end = 0;  // prompt tokens [begin, end) whose content the ids do not say (a picture), or all (a salt)
+  uint64_t key[2] = {0, 0};
+};
+
+struct Request {
+  RequestId id = 0;                // given by serve, unique while the process lives
+  std::string external_id;         // "chatcmpl-...", for logs
+  std::vector<int32_t> prompt;     // token ids, each in [0, vocabulary)
+  SamplingParams sampling;
+  int32_t max_tokens = 0;          // > 0; already clamped to max_model_len - prompt
+  bool max_tokens_given = false;   // the client named a limit (finish reason, spec 3.7)
+  bool ignore_eos = false;
+  std::vector<int32_t> stop_token_ids;
+  std::vector<std::vector<int32_t>> stop_sequences;  // matched on ids against the end of the output
+  std::vector<ExtraKey> extra_keys;
+  int64_t arrival_ns = 0;          // monotonic
+  int64_t deadline_ns = 0;         // monotonic; 0: none
+};
+
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError, kRecoverStop };
+
+struct TokenLogprob {
+  int32_t id = 0;
+  float logprob = 0;
+  int32_t rank = 0;  // 1 for the most likely
+};
+
+struct TokenOutput {
+  int32_t id = 0;
+  // Sampled token first, then the most likely ones; empty unless asked for.
+  std::vector<TokenLogprob> logprobs;
+};
+
+struct RequestTimes {  // monotonic nanoseconds; 0: not reached
+  int64_t arrival = 0, scheduled = 0, first_token = 0, finished = 0;
+};
+
+// One step's news of one request.
+struct Delta {
+  RequestId id = 0;
+  std::vector<TokenOutput> tokens;
+  FinishReason finish = FinishReason::kNone;
+  int32_t stop_sequence = -1;     // index of the stop sequence that matched
+  int32_t stop_token = -1;        // the end-of-text or stop id that matched
+  int32_t prompt_tokens = 0;
+  int32_t cached_tokens = 0;      // of the prompt, from the prefix cache
+  int32_t preemptions = 0;
+  std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // entry i: of prompt token i + 1; with the first delta
+  Error error;                    // finish == kError
+  RequestTimes times;
+};
+
+// Figures of the moment, for /metrics and the console line.
+struct EngineStats {
+  int running = 0, waiting = 0, preempted_waiting = 0;
+  int total_blocks = 0, free_blocks = 0, usable_blocks = 0;
+  int max_num_seqs = 0;
+  uint64_t steps = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
+  uint64_t prefix_lookup_tokens = 0, prefix_hit_tokens = 0, prefix_lookups = 0, prefix_hits = 0;
+  bool healthy = true;
+};
+
+struct AbortedRequest {
+  RequestId id = 0;
+  int32_t generated_tokens = 0;
+};
+
+}  // namespace tern::engine

@@ -1,0 +1,75 @@
+// A model: immutable weights and a forward pass. What kind of decoder it is, is known behind this interface only.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+#include "device/arena.h"
+#include "device/device.h"
+#include "device/kv_layout.h"
+#include "model/batch.h"
+
+namespace tern::model {
+
+struct ModelInfo {
+  std::string architecture;      // config.json architectures[0]
+  int vocab_size = 0;            // logit columns; ids at or above it are never sampled
+  int max_position_embeddings = 0;
+  int layers = 0;
+  int hidden_size = 0;
+  int64_t parameters = 0;
+  size_t weight_bytes = 0;       // as packed in memory
+  DType activation = DType::kBF16;
+};
+
+// The memory behind block numbers, one entry per KvSpec of the model (layer groups), each [blocks][layers of the group].
+struct KvCache {
+  struct Group {
+    KvSpec spec;
+    char* base = nullptr;  // block b of the group's layer l: base + (b * layers + l) * spec.layer_block_bytes()
+    int64_t blocks = 0;
+  };
+  std::vector<Group> groups;
+  KvLayerView layer(size_t group, int layer_in_group) const {
+    const Group& g = groups[group];
+    const size_t bytes = g.spec.layer_block_bytes();
+    return {g.base + static_cast<size_t>(layer_in_group) * bytes, bytes * static_cast<size_t>(g.spec.layers), g.spec};
+  }
+};
+
+// Sees named intermediate tensors of a forward pass (verification only; null on the serving path) and may force routing.
+class Probe {
+ public:
+  virtual ~Probe() = default;
+  // "hidden.0" is the embedding output, "hidden.i" the residual stream after layer i, the last one after the final norm.
+  virtual void tensor(std::string_view name, TensorView value) = 0;
+  // Expert ids chosen in MoE layer `layer`, [T, top_k] int32. Returns true when the probe has overwritten them.
+  virtual bool routing(int layer, TensorView ids) = 0;
+};
+
+struct ForwardContext {
+  const Batch& batch;
+  const KvCache& cache;
+  device::Stream stream;
+  device::Arena& workspace;  // at least workspace_bytes()
+  Probe* probe = nullptr;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelInfo& info() const = 0;
+  // Layer groups whose blocks look alike, for blocks of `block_size` tokens of this rank.
+  virtual std::vector<KvSpec> kv_specs(int block_size) const = 0;
+  // Bytes of temporaries that forward() takes for the largest batch of these limits.
+  virtual size_t workspace_bytes(const BatchLimits& limits, device::Stream stream) const = 0;
+  // Runs the batch and leaves float32 logits [L, vocab_size] in `logits` (row stride free). Const: may run on any thread
+  // that owns the stream, one at a time. Token ids must be resolved (ops::resolve_ids) before.
+  virtual Status forward(const ForwardContext& context, TensorView logits) const = 0;
+};
+
+}  // namespace tern::model

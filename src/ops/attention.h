@@ -1,0 +1,45 @@
+// Attention over the paged cache: prefill chunks and decode rows alike, causal by absolute position.
+#pragma once
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/tensor.h"
+#include "device/kv_layout.h"
+
+namespace tern::ops {
+
+// Row r holds the queries of tokens [row_start[r], row_start[r+1]); they are the last ones of a context of context_len[r]
+// tokens (this step's included, already in the cache). KV is reduced in fixed blocks by absolute position, so that a
+// token's result does not depend on the chunk, the batch or a prefix hit.
+struct AttentionParams {
+  TensorView q;            // [T, heads, D]
+  KvLayerView cache;       // of this layer
+  TensorView block_table;  // [R, max_blocks] int32
+  TensorView row_start;    // [R + 1] int32
+  TensorView context_len;  // [R] int32
+  TensorView out;          // [T, heads * head_dim_v]
+  float scale = 1.0f;
+  int max_query_len = 0;   // longest row of this step (host knows it)
+  int max_context_len = 0;
+  void* workspace = nullptr;  // attention_workspace() bytes
+};
+Status attention(const AttentionParams& params, device::Stream stream);
+size_t attention_workspace(device::Stream stream, int max_tokens, int heads, int head_dim);
+
+// Multi-head latent attention in absorbed form (models-other.md 7.3): all heads share one cached row of
+// kv_lora_rank + rope_dim values; scores use the whole row, values are its first kv_lora_rank entries.
+struct MlaAttentionParams {
+  TensorView q;            // [T, heads, kv_lora_rank + rope_dim]: latent part then rotated rope part
+  KvLayerView cache;       // kMlaRows
+  TensorView block_table;  // [R, max_blocks] int32
+  TensorView row_start;    // [R + 1] int32
+  TensorView context_len;  // [R] int32
+  TensorView out;          // [T, heads, kv_lora_rank]
+  int kv_lora_rank = 0;
+  float scale = 1.0f;
+  int max_query_len = 0, max_context_len = 0;
+  void* workspace = nullptr;  // attention_workspace(stream, max_tokens, heads, row width)
+};
+Status mla_attention(const MlaAttentionParams& params, device::Stream stream);
+
+}  // namespace tern::ops

@@ -1,0 +1,75 @@
+// Linear layers over packed weights. A weight format packs itself row slice by row slice and brings its own kernels; who
+// calls linear() does not know which format is in use.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/tensor.h"
+
+namespace tern::ops {
+
+class WeightFormat;
+
+// A weight [N, K] (out, in) as its format keeps it. Owns its memory; one packed layout serves 1 and N rows.
+struct PackedWeight {
+  const WeightFormat* format = nullptr;
+  int64_t n = 0, k = 0;
+  device::Buffer data;
+  // The same weight without ownership, for kernels.
+  bool valid() const { return format != nullptr; }
+};
+
+// y[t, n] = sum_k x[t, k] * w[n, k] (+ bias[n]); float32 accumulation in one K order whatever T is.
+struct LinearParams {
+  TensorView x;                         // [T, K] bf16 or f32, row stride free
+  const PackedWeight* weight = nullptr; // [N, K]
+  TensorView bias;                      // empty, or [N] f32
+  TensorView out;                       // [T, N] bf16 or f32
+};
+Status linear(const LinearParams& params, device::Stream stream);
+
+// Rows sorted by expert: rows [offsets[e], offsets[e+1]) of x go through weights[e].
+struct GroupedLinearParams {
+  TensorView x;                              // [S, K]
+  TensorView offsets;                        // [E + 1] int32
+  std::span<const PackedWeight> weights;     // E of [N, K]
+  TensorView out;                            // [S, N]
+};
+Status grouped_linear(const GroupedLinearParams& params, device::Stream stream);
+
+// One weight per head: out[t, h, :] = weights[h] * x[t, h, :]. Used by MLA to enter and leave the latent space.
+struct HeadLinearParams {
+  TensorView x;                           // [T, heads, K]
+  std::span<const PackedWeight> weights;  // heads of [N, K]
+  TensorView out;                         // [T, heads, N]
+};
+Status head_linear(const HeadLinearParams& params, device::Stream stream);
+
+// How weights are kept and multiplied. Formats register themselves by name ("bf16", "f32", ...); further ones (wint8,
+// wint4, block fp8) are new files. `device` is the kind the format packs for.
+class WeightFormat {
+ public:
+  virtual ~WeightFormat() = default;
+  virtual const char* name() const = 0;
+  virtual size_t packed_bytes(int64_t n, int64_t k) const = 0;
+  // Rows are packed in multiples of this many (the last slice of a tensor may be shorter).
+  virtual int64_t row_granularity() const = 0;
+  // Packs rows [row_begin, row_begin + rows) of an [n, k] weight. `rows_f`: source rows, [rows, k] bf16 or f32, row
+  // stride free; `dst` is the whole packed buffer. Never needs the whole tensor at once.
+  virtual Status pack(TensorView source, int64_t row_begin, int64_t n, int64_t k, void* dst) const = 0;
+  // Whole-tensor kernels; x and out as in LinearParams. `data` is the packed buffer.
+  virtual Status run(const LinearParams& params, device::Stream stream) const = 0;
+  virtual Status run_grouped(const GroupedLinearParams& params, device::Stream stream) const = 0;
+  virtual Status run_heads(const HeadLinearParams& params, device::Stream stream) const = 0;
+};
+
+// Null when the name is unknown for that kind of device. Built-in: "bf16" and "f32".
+const WeightFormat* find_weight_format(device::DeviceKind kind, const std::string& name);
+
+}  // namespace tern::ops

@@ -1,0 +1,55 @@
+// Mixture of experts: choose, sort rows by expert, and add the results up again in rank order.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/tensor.h"
+
+namespace tern::ops {
+
+enum class MoeScoring : uint8_t { kSoftmax, kSigmoid };
+
+// scores = softmax or sigmoid of logits (float32). Experts are chosen by scores + bias (bias only for choosing), within
+// the best topk_group of n_group groups when n_group > 1 (a group's score: sum of its two best with a bias, its best
+// without); ties take the lower index. Weights are the unbiased scores, divided by their sum (+ renorm_eps) when
+// `renormalize`, times `scale`.
+struct MoeRouteParams {
+  TensorView logits;  // [T, E] f32
+  TensorView bias;    // empty, or [E] f32
+  MoeScoring scoring = MoeScoring::kSoftmax;
+  int top_k = 0, n_group = 1, topk_group = 1;
+  bool renormalize = true;
+  float renorm_eps = 0.0f;
+  float renorm_min = 0.0f;  // the sum is clamped from below (ERNIE); 0: not
+  float scale = 1.0f;
+  bool forced = false;      // ids are given (verification): only weights are computed
+  TensorView ids;           // [T, top_k] int32
+  TensorView weights;       // [T, top_k] f32
+};
+Status moe_route(const MoeRouteParams& params, device::Stream stream);
+
+// Sorts the T * top_k (token, expert) pairs by expert, stable in token order, and copies the token rows.
+struct MoePermuteParams {
+  TensorView x;        // [T, H]
+  TensorView ids;      // [T, top_k] int32
+  int experts = 0;
+  TensorView offsets;  // [E + 1] int32, out
+  TensorView row_of;   // [T, top_k] int32, out: where pair (t, j) went
+  TensorView out;      // [T * top_k, H], out
+};
+Status moe_permute(const MoePermuteParams& params, device::Stream stream);
+
+// out[t] = sum_j weights[t, j] * y[row_of[t, j]] + gate(t) * shared[t], float32, j ascending, one rounding at the end.
+struct MoeCombineParams {
+  TensorView y;            // [T * top_k, H]
+  TensorView row_of;       // [T, top_k] int32
+  TensorView weights;      // [T, top_k] f32
+  TensorView shared;       // empty, or [T, H]
+  TensorView shared_gate;  // empty (1), or [T] f32 logits: sigmoid is applied
+  TensorView out;          // [T, H]
+};
+Status moe_combine(const MoeCombineParams& params, device::Stream stream);
+
+}  // namespace tern::ops

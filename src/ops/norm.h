@@ -1,0 +1,28 @@
+// RMS norm, with the residual sum fused in front of it.
+#pragma once
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/tensor.h"
+
+namespace tern::ops {
+
+// v = x (+ residual; the sum is rounded to the residual's type and written back), y = v * rsqrt(mean(v^2) + eps) rounded to
+// the activation type, times weight (models-other.md section 0). Statistics in float32.
+struct RmsNormParams {
+  TensorView x;         // [T, H] or [T, heads, D] (last dimension is normalised; rows may be strided)
+  TensorView residual;  // empty, or [T, H] like x: in: r, out: r + x
+  TensorView weight;    // [H] bf16 or f32
+  TensorView out;       // like x; may be x itself
+  float eps = 1e-6f;
+};
+Status rms_norm(const RmsNormParams& params, device::Stream stream);
+
+// residual += x (rounded to its type).
+struct AddParams {
+  TensorView x;         // [T, H]
+  TensorView residual;  // [T, H] in and out
+};
+Status add(const AddParams& params, device::Stream stream);
+
+}  // namespace tern::ops
