@@ -1,0 +1,39 @@
+# Everything a person types. Each target installs what it needs first (tools/setup.sh does nothing when all is there).
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+ONCE ?=
+PORT ?= 8180
+export PATH := $(PATH):$(HOME)/.cargo/bin
+
+.PHONY: run build test check bench fuzz dist format setup clean
+
+run: build
+	@ONCE="$(ONCE)" PORT="$(PORT)" bash tools/run.sh
+
+setup:
+	@bash tools/setup.sh
+
+build: setup
+	@cmake --preset release -DTERN_BENCH=OFF --log-level=WARNING > /dev/null
+	@cmake --build --preset release -j $(JOBS) --target tern
+
+test: setup
+	@bash tools/test.sh
+
+check: setup
+	@bash tools/check.sh
+
+bench: setup
+	@bash tools/bench.sh
+
+fuzz: setup
+	@bash tools/fuzz.sh
+
+dist: build
+	@bash tools/dist.sh
+
+format:
+	@git ls-files '*.h' '*.cc' | xargs clang-format -i
+
+clean:
+	rm -rf build dist

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Installs what building and testing need and is not there yet. Safe to run twice; does nothing when all is there.
+# Debian and Ubuntu packages are installed; on another distribution the missing ones are named and the script stops.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-dev libfmt-dev libspdlog-dev libyaml-cpp-dev
+          libsentencepiece-dev libcli11-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format python3-venv patchelf
+          ca-certificates curl)
+RUST_MINIMUM=1.80
+STAMP=build/.setup-$(sha256sum tools/setup.sh tests/requirements.txt | sha256sum | cut -c1-16)
+
+say() { printf 'setup: %s\n' "$*"; }
+
+have_package() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
+
+as_root() {
+  if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
+    say "need root to run: $*"; say "run it yourself, then try again"; exit 1
+  fi
+}
+
+system_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    local missing=()
+    for tool in cmake ninja g++ git pkg-config python3; do command -v "$tool" >/dev/null || missing+=("$tool"); done
+    for header in boost/beast.hpp fmt/format.h spdlog/spdlog.h yaml-cpp/yaml.h sentencepiece_processor.h CLI/CLI.hpp \
+                  gtest/gtest.h benchmark/benchmark.h; do
+      printf '#include <%s>\n' "$header" | ${CXX:-g++} -std=c++20 -E -x c++ - >/dev/null 2>&1 || missing+=("$header")
+    done
+    if [ ${#missing[@]} -gt 0 ]; then
+      say "this is not a Debian-like system; please install what provides: ${missing[*]}"; exit 1
+    fi
+    return
+  fi
+  local missing=()
+  for package in "${PACKAGES[@]}"; do have_package "$package" || missing+=("$package"); done
+  if [ ${#missing[@]} -gt 0 ]; then
+    say "installing ${missing[*]}"
+    as_root apt-get update -qq
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+  fi
+}
+
+version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -1)" = "$2" ]; }
+
+rust() {
+  export PATH="$PATH:$HOME/.cargo/bin"
+  if command -v cargo >/dev/null && version_at_least "$(cargo --version | awk '{print $2}')" "$RUST_MINIMUM"; then return; fi
+  if command -v rustup >/dev/null; then
+    say "installing a Rust toolchain"; rustup toolchain install stable --profile minimal; rustup default stable
+  else
+    say "installing Rust (rustup, minimal profile) into $HOME/.cargo"
+    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --no-modify-path || {
+      say "could not install Rust; install cargo $RUST_MINIMUM or newer and try again"; exit 1; }
+  fi
+}
+
+python_environment() {
+  [ -x .venv/bin/python ] || { say "making the Python environment of the tests (.venv)"; python3 -m venv .venv; }
+  .venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
+}
+
+if [ -f "$STAMP" ] && [ -x .venv/bin/python ] && command -v cmake >/dev/null && command -v ninja >/dev/null; then exit 0; fi
+system_packages
+rust
+python_environment
+mkdir -p build
+rm -f build/.setup-*
+touch "$STAMP"
+say "all there"
