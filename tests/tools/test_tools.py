@@ -1,0 +1,56 @@
+"""The repository's own tools: the include table, packing, AVX2-only machines."""
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TERN = pathlib.Path(os.environ.get("TERN", ROOT / "build" / "release" / "tern"))
+LINES = '{"text": "hello world"}\n'
+
+
+def check_includes(root):
+    return subprocess.run([sys.executable, ROOT / "tools" / "check_includes.py", root], capture_output=True, text=True)
+
+
+def test_include_table_holds_here():
+    done = check_includes(ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("room,line", [("base", '#include "engine/engine.h"'), ("sched", '#include "ops/linear.h"'),
+                                       ("serve", '#include "model/model.h"'), ("content", '#include "serve/server.h"'),
+                                       ("engine", '#include "serve/server.h"'), ("model", '#include "local.h"')])
+def test_upward_and_sideways_includes_are_found(tmp_path, room, line):
+    shutil.copytree(ROOT / "cmake", tmp_path / "cmake")
+    (tmp_path / "src" / room).mkdir(parents=True)
+    (tmp_path / "src" / room / "a.h").write_text(line + "\n")
+    done = check_includes(tmp_path)
+    assert done.returncode == 1 and f"src/{room}/a.h" in done.stdout
+
+
+def test_packed_folder_runs_elsewhere(tmp_path):
+    subprocess.run(["bash", ROOT / "tools" / "dist.sh"], check=True, cwd=ROOT, stdout=subprocess.PIPE)
+    archive, = (ROOT / "dist").glob("tern-*-linux-x86_64.tar.gz")
+    assert archive.stat().st_size <= 150e6
+    subprocess.run(["tar", "-xzf", archive, "-C", tmp_path], check=True)
+    folder, = tmp_path.iterdir()
+    libraries = subprocess.run(["ldd", folder / "tern"], capture_output=True, text=True, env={}, cwd="/").stdout
+    assert "not found" not in libraries
+    outside = [l for l in libraries.splitlines() if "=>" in l and str(folder) not in l]
+    glibc = ("libc.so", "libm.so", "libdl.so", "libpthread.so", "librt.so", "libresolv.so")
+    assert all(any(g in l for g in glibc) for l in outside), outside
+    done = subprocess.run([folder / "tern", "tokenize", "--model", folder / "model", "--json"], input=LINES, text=True,
+                          capture_output=True, env={}, cwd="/")
+    assert done.returncode == 0 and '"ids"' in done.stdout, done.stderr
+
+
+@pytest.mark.skipif(shutil.which("qemu-x86_64") is None, reason="skip: qemu-user is not installed")
+def test_runs_on_an_avx2_only_processor(tmp_path):
+    case = ROOT / "tests" / "data" / "golden" / "llama_tied"
+    done = subprocess.run(["qemu-x86_64", "-cpu", "Haswell", TERN, "verify", case, "--dtype", "bfloat16"], text=True,
+                          capture_output=True, timeout=300)
+    assert done.returncode == 0 and " 0 failed" in done.stdout, done.stdout[-2000:] + done.stderr[-2000:]
