@@ -1,0 +1,63 @@
+// The HTTP server: OpenAI protocol, health, metrics and control over one EngineClient.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "content/text/chat_template.h"
+#include "content/text/tokenizer.h"
+#include "engine/client.h"
+#include "serve/config.h"
+
+namespace tern::serve {
+
+// What turns text into ids and back. Any of them may be null: without a tokenizer only token-id prompts are served,
+// without a template chat requests need `disable_chat_template` or token ids. All must outlive the server.
+struct Content {
+  const content::Tokenizer* tokenizer = nullptr;
+  const content::ChatTemplate* chat_template = nullptr;
+  const content::ChatTemplate* tool_template = nullptr;  // for requests with tools; null: chat_template
+};
+
+class Server {
+ public:
+  // Binds, listens and serves; the engine must be ready. Starts the thread that polls the engine: from here on only the
+  // server calls EngineClient::poll. Errors: a taken port (kIo, the message names the address), a bad address.
+  static Expected<std::unique_ptr<Server>> start(const ServeConfig& config, engine::EngineClient& engine,
+                                                 const Content& content);
+  ~Server();  // stop(0)
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  // Ports bound; metrics and controller are 0 when there is no such listener of its own.
+  int port() const;
+  int metrics_port() const;
+  int controller_port() const;
+
+  // Takes no new connections and no new requests, waits up to `drain_seconds` for the open ones, aborts the rest and
+  // joins every thread. Does not end the engine. Idempotent; callable from any thread but the server's own.
+  void stop(double drain_seconds);
+  // Makes a stop() that is draining end at once. Async-signal-safe.
+  void stop_now();
+  // Waits until stop() has finished or the engine has ended on its own.
+  void wait();
+  // Requests being answered now.
+  int open_requests() const;
+
+ private:
+  Server();
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+// The lines scripts wait for (FastDeploy 2.1), one per line, without a newline at the end.
+std::string startup_lines(const ServeConfig& config, int port, int metrics_port);
+
+// One periodic scheduler line from two readings `seconds` apart ("" when nothing ran).
+std::string scheduler_line(const engine::EngineStats& before, const engine::EngineStats& now, double seconds);
+
+// True when the host is reachable from other machines and no key is set: app then prints a warning.
+bool open_to_everyone(const ServeConfig& config);
+
+}  // namespace tern::serve
