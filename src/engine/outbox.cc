@@ -1,0 +1,130 @@
+#include "engine/outbox.h"
+
+#include <iterator>
+#include <utility>
+
+namespace tern::engine {
+
+News::Event& News::event(RequestId id) {
+  Event& e = events_.emplace_back();
+  e.head.id = id;
+  e.token_begin = static_cast<int32_t>(tokens_.size());
+  return e;
+}
+
+void News::token(int32_t id) {
+  tokens_.push_back({id, static_cast<int32_t>(logprobs_.size()), 0});
+  ++events_.back().token_count;
+}
+
+void News::logprob(const TokenLogprob& value) {
+  logprobs_.push_back(value);
+  ++tokens_.back().logprob_count;
+}
+
+News::Extra& News::extra() {
+  Event& e = events_.back();
+  if (e.extra < 0) {
+    e.extra = static_cast<int32_t>(extras_.size());
+    extras_.emplace_back();
+  }
+  return extras_[static_cast<size_t>(e.extra)];
+}
+
+void News::clear() { events_.clear(), tokens_.clear(), logprobs_.clear(), extras_.clear(); }
+
+void News::append(News& other) {
+  const auto tokens = static_cast<int32_t>(tokens_.size());
+  const auto logprobs = static_cast<int32_t>(logprobs_.size());
+  const auto extras = static_cast<int32_t>(extras_.size());
+  for (Event& e : other.events_) {
+    e.token_begin += tokens;
+    if (e.extra >= 0) e.extra += extras;
+    events_.push_back(std::move(e));
+  }
+  for (Token t : other.tokens_) {
+    t.logprob_begin += logprobs;
+    tokens_.push_back(t);
+  }
+  logprobs_.insert(logprobs_.end(), other.logprobs_.begin(), other.logprobs_.end());
+  extras_.insert(extras_.end(), std::make_move_iterator(other.extras_.begin()),
+                 std::make_move_iterator(other.extras_.end()));
+  other.clear();
+}
+
+void News::expand(std::vector<Delta>& out) {
+  out.reserve(out.size() + events_.size());
+  for (Event& e : events_) {
+    Delta& d = out.emplace_back(std::move(e.head));
+    d.tokens.resize(static_cast<size_t>(e.token_count));
+    for (int32_t i = 0; i < e.token_count; ++i) {
+      const Token& t = tokens_[static_cast<size_t>(e.token_begin + i)];
+      TokenOutput& o = d.tokens[static_cast<size_t>(i)];
+      o.id = t.id;
+      const auto first = logprobs_.begin() + t.logprob_begin;
+      o.logprobs.assign(first, first + t.logprob_count);
+    }
+    if (e.extra >= 0) {
+      Extra& x = extras_[static_cast<size_t>(e.extra)];
+      d.error = std::move(x.error);
+      d.prompt_logprobs = std::move(x.prompt_logprobs);
+    }
+  }
+  clear();
+}
+
+void News::swap(News& other) noexcept {
+  events_.swap(other.events_);
+  tokens_.swap(other.tokens_);
+  logprobs_.swap(other.logprobs_);
+  extras_.swap(other.extras_);
+}
+
+void News::reserve(size_t events) {
+  events_.reserve(events);
+  tokens_.reserve(events);
+}
+
+Outbox::Outbox(size_t capacity) : capacity_(capacity) {
+  const size_t expected = capacity < 4096 ? capacity : 4096;
+  pending_.reserve(expected);
+  taken_.reserve(expected);
+}
+
+void Outbox::publish(News& news) {
+  if (news.empty()) return;
+  {
+    std::lock_guard lock(mutex_);
+    pending_.append(news);
+  }
+  arrived_.notify_one();
+}
+
+bool Outbox::full() const {
+  std::lock_guard lock(mutex_);
+  return pending_.size() >= capacity_;
+}
+
+void Outbox::close() {
+  {
+    std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  arrived_.notify_all();
+}
+
+bool Outbox::poll(std::vector<Delta>& out, std::chrono::milliseconds timeout) {
+  bool was_full = false, open = true;
+  {
+    std::unique_lock lock(mutex_);
+    arrived_.wait_for(lock, timeout, [&] { return closed_ || !pending_.empty(); });
+    was_full = pending_.size() >= capacity_;
+    open = !closed_ || !pending_.empty();
+    taken_.swap(pending_);
+  }
+  if (was_full && callback_ != nullptr) callback_(callback_context_);
+  taken_.expand(out);
+  return open;
+}
+
+}  // namespace tern::engine

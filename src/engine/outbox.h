@@ -1,0 +1,83 @@
+// Where an engine's news wait for their reader. The engine thread appends flat records and never allocates once the
+// buffers have grown; the reader's thread turns them into Deltas.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <vector>
+
+#include "engine/request.h"
+
+namespace tern::engine {
+
+// What happened to requests, as flat arrays. Filled by one thread.
+class News {
+ public:
+  struct Event {
+    Delta head;  // everything but the vectors and the error; those stay empty here
+    int32_t token_begin = 0, token_count = 0;
+    int32_t extra = -1;  // entry of extras
+  };
+  struct Token {
+    int32_t id = 0;
+    int32_t logprob_begin = 0, logprob_count = 0;
+  };
+  // What few events carry.
+  struct Extra {
+    Error error;
+    std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+  };
+
+  // Starts an event of `id`; tokens that follow belong to it. The reference holds until the next event.
+  Event& event(RequestId id);
+  void token(int32_t id);
+  // Belongs to the last token.
+  void logprob(const TokenLogprob& value);
+  Extra& extra();  // of the last event
+
+  bool empty() const { return events_.empty(); }
+  size_t size() const { return events_.size(); }
+  void clear();
+  void append(News& other);  // takes everything of `other` and leaves it empty
+  // Appends the events as Deltas and leaves this empty.
+  void expand(std::vector<Delta>& out);
+  void swap(News& other) noexcept;
+  void reserve(size_t events);
+
+ private:
+  std::vector<Event> events_;
+  std::vector<Token> tokens_;
+  std::vector<TokenLogprob> logprobs_;
+  std::vector<Extra> extras_;
+};
+
+// One writer, one reader. Bounded by the writer's good will: publish() always succeeds (the news of a step that has run
+// cannot be unsaid), and full() tells the engine to launch no further step until the reader has caught up. So the
+// content is bounded by the capacity, the rows of two steps and the open requests, and a reader that stops never blocks
+// an abort or a shutdown.
+class Outbox {
+ public:
+  explicit Outbox(size_t capacity);
+
+  void publish(News& news);
+  bool full() const;
+  void close();
+
+  // As EngineClient::poll.
+  bool poll(std::vector<Delta>& out, std::chrono::milliseconds timeout);
+  // Called by the reader's thread, without a lock held, after it has taken from a full outbox. Set before use.
+  void on_drained(void (*callback)(void*), void* context) { callback_ = callback, callback_context_ = context; }
+
+ private:
+  const size_t capacity_;
+  mutable std::mutex mutex_;
+  std::condition_variable arrived_;
+  News pending_;
+  News taken_;  // the reader's
+  bool closed_ = false;
+  void (*callback_)(void*) = nullptr;
+  void* callback_context_ = nullptr;
+};
+
+}  // namespace tern::engine
