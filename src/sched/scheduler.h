@@ -22,6 +22,9 @@ struct SchedulerConfig {
   bool chunked_prefill = true;
   bool prefix_caching = true;
   bool output_caching = true;
+  // Logit rows of one step (logits are [rows, vocabulary] of float32); 0: as many as tokens. At least max_num_seqs + 1.
+  // Chunks of sequences with prompt_logit_rows are cut so that the plan's logit_rows never exceed it.
+  int max_logit_rows = 0;
   bool v1 = true;                        // ENABLE_V1_KVCACHE_SCHEDULER
   // V1 (spec 6.3)
   int prealloc_dec_block_slot_num_threshold = 12;
