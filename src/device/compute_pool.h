@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
+#include <type_traits>
 
 namespace tern::device {
 
@@ -16,19 +16,24 @@ class ComputePool {
   ComputePool& operator=(const ComputePool&) = delete;
 
   int threads() const;
+  // Pins the calling thread to the core kept for the caller. For the one thread that owns the stream, at its start;
+  // threads that it starts later inherit the mask. Does nothing when the pool is not pinned.
+  void pin_caller();
   // Runs body(part) for part = 0 .. parts-1, statically dealt: part p runs on thread p % threads. Returns when all are
   // done. Only the thread that owns the pool's stream may call it. `body` must not allocate on the step path.
   using Body = void (*)(void* context, int part);
   void run(int parts, Body body, void* context);
   template <class F>
   void parallel(int parts, F&& f) {
-    run(parts, [](void* c, int part) { (*static_cast<std::remove_reference_t<F>*>(c))(part); }, &f);
+    run(
+        parts, [](void* c, int part) { (*static_cast<std::remove_reference_t<F>*>(c))(part); }, &f);
   }
   // As run(), but parts are taken one by one by whichever thread is free (uneven work: attention, experts).
   void run_dynamic(int parts, Body body, void* context);
   template <class F>
   void parallel_dynamic(int parts, F&& f) {
-    run_dynamic(parts, [](void* c, int part) { (*static_cast<std::remove_reference_t<F>*>(c))(part); }, &f);
+    run_dynamic(
+        parts, [](void* c, int part) { (*static_cast<std::remove_reference_t<F>*>(c))(part); }, &f);
   }
 
  private:

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/error.h"
 
@@ -25,7 +26,7 @@ struct Stream {
 
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::kCpu;
-  std::string name;        // as printed: "AMD EPYC ..., avx512bf16, 2 threads"
+  std::string name;             // as printed: "AMD EPYC ..., avx512bf16, 2 threads"
   size_t memory_total = 0;      // bytes
   size_t memory_available = 0;  // bytes free now (MemAvailable on a CPU, bounded by cgroup limits)
 };

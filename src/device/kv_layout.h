@@ -1,5 +1,5 @@
-// How keys and values lie in a block of the paged cache. One description, used by kernels, by the sizing of the cache and
-// by export and import of blocks between instances.
+// How keys and values lie in a block of the paged cache. One description, used by kernels, by the sizing of the cache
+// and by export and import of blocks between instances.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,15 @@ namespace tern {
 inline constexpr uint32_t kKvLayoutVersion = 1;
 
 enum class KvArrangement : uint8_t {
-  kHeadsKV,    // [K|V][head][token][d] of one layer, contiguous per block (the exchange form; GPUs)
-  kCpuPacked,  // K as [head][d/2][token][2], V as the CPU attention kernel wants it; same bytes as kHeadsKV
-  kMlaRows,    // [token][width]: latent then rotated rope part
+  // One layer of a block: [K heads][V heads], each head [token][d] (the exchange form; GPUs).
+  kHeadsKV,
+  // One layer of a block, same bytes as kHeadsKV: first K of every head, then V of every head.
+  //   bf16: a K head is [d/2][token][2] (pairs of d side by side), a V head is [token/2][d][2] (pairs of tokens side by
+  //         side): both are the panels that a bf16 dot product with two products per lane reads.
+  //   f32:  a K head is [d][token], a V head is [token][d].
+  // block_size is a multiple of 16, head dimensions are multiples of 8. See kernels/kv_transfer.h.
+  kCpuPacked,
+  kMlaRows,  // [token][width]: latent then rotated rope part
 };
 
 // One group of layers whose blocks look alike.
@@ -22,11 +28,11 @@ struct KvSpec {
   uint32_t version = kKvLayoutVersion;
   KvArrangement arrangement = KvArrangement::kHeadsKV;
   DType dtype = DType::kBF16;
-  int layers = 0;         // decoder layers of the group, MTP layers included
-  int kv_heads = 0;       // of this rank; 1 for MLA
-  int head_dim_k = 0;     // MLA: the whole row (kv_lora_rank + rope)
-  int head_dim_v = 0;     // MLA: 0 (V is a prefix of the row)
-  int block_size = 64;    // tokens
+  int layers = 0;                 // decoder layers of the group, MTP layers included
+  int kv_heads = 0;               // of this rank; 1 for MLA
+  int head_dim_k = 0;             // MLA: the whole row (kv_lora_rank + rope)
+  int head_dim_v = 0;             // MLA: 0 (V is a prefix of the row)
+  int block_size = 64;            // tokens
   int scale_bytes_per_token = 0;  // dynamic scales of quantized caches
 
   size_t layer_block_bytes() const {

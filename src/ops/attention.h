@@ -3,14 +3,14 @@
 
 #include "base/error.h"
 #include "device/device.h"
-#include "device/tensor.h"
 #include "device/kv_layout.h"
+#include "device/tensor.h"
 
 namespace tern::ops {
 
-// Row r holds the queries of tokens [row_start[r], row_start[r+1]); they are the last ones of a context of context_len[r]
-// tokens (this step's included, already in the cache). KV is reduced in fixed blocks by absolute position, so that a
-// token's result does not depend on the chunk, the batch or a prefix hit.
+// Row r holds the queries of tokens [row_start[r], row_start[r+1]); they are the last ones of a context of
+// context_len[r] tokens (this step's included, already in the cache). KV is reduced in fixed blocks by absolute
+// position, so that a token's result does not depend on the chunk, the batch or a prefix hit.
 struct AttentionParams {
   TensorView q;            // [T, heads, D]
   KvLayerView cache;       // of this layer
@@ -19,7 +19,7 @@ struct AttentionParams {
   TensorView context_len;  // [R] int32
   TensorView out;          // [T, heads * head_dim_v]
   float scale = 1.0f;
-  int max_query_len = 0;   // longest row of this step (host knows it)
+  int max_query_len = 0;  // longest row of this step (host knows it)
   int max_context_len = 0;
   void* workspace = nullptr;  // attention_workspace() bytes
 };

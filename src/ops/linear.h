@@ -1,5 +1,5 @@
-// Linear layers over packed weights. A weight format packs itself row slice by row slice and brings its own kernels; who
-// calls linear() does not know which format is in use.
+// Linear layers over packed weights. A weight format packs itself row slice by row slice and brings its own kernels;
+// who calls linear() does not know which format is in use.
 #pragma once
 
 #include <cstdint>
@@ -27,19 +27,19 @@ struct PackedWeight {
 
 // y[t, n] = sum_k x[t, k] * w[n, k] (+ bias[n]); float32 accumulation in one K order whatever T is.
 struct LinearParams {
-  TensorView x;                         // [T, K] bf16 or f32, row stride free
-  const PackedWeight* weight = nullptr; // [N, K]
-  TensorView bias;                      // empty, or [N] f32
-  TensorView out;                       // [T, N] bf16 or f32
+  TensorView x;                          // [T, K] bf16 or f32, row stride free
+  const PackedWeight* weight = nullptr;  // [N, K]
+  TensorView bias;                       // empty, or [N] f32
+  TensorView out;                        // [T, N] bf16 or f32
 };
 Status linear(const LinearParams& params, device::Stream stream);
 
 // Rows sorted by expert: rows [offsets[e], offsets[e+1]) of x go through weights[e].
 struct GroupedLinearParams {
-  TensorView x;                              // [S, K]
-  TensorView offsets;                        // [E + 1] int32
-  std::span<const PackedWeight> weights;     // E of [N, K]
-  TensorView out;                            // [S, N]
+  TensorView x;                           // [S, K]
+  TensorView offsets;                     // [E + 1] int32
+  std::span<const PackedWeight> weights;  // E of [N, K]
+  TensorView out;                         // [S, N]
 };
 Status grouped_linear(const GroupedLinearParams& params, device::Stream stream);
 
@@ -67,7 +67,13 @@ class WeightFormat {
   virtual Status run(const LinearParams& params, device::Stream stream) const = 0;
   virtual Status run_grouped(const GroupedLinearParams& params, device::Stream stream) const = 0;
   virtual Status run_heads(const HeadLinearParams& params, device::Stream stream) const = 0;
+  // out[i] = row ids[i] of the weight (embeddings tied to an output layer). Optional.
+  virtual Status gather_rows(const PackedWeight& weight, TensorView ids, TensorView out, device::Stream stream) const;
 };
+
+// A whole tensor [n, k] in one go: allocates on the device and packs every row. Loaders that must stay lean allocate
+// packed_bytes() themselves and pack slice by slice.
+Expected<PackedWeight> pack_weight(device::Device& device, const WeightFormat& format, TensorView source);
 
 // Null when the name is unknown for that kind of device. Built-in: "bf16" and "f32".
 const WeightFormat* find_weight_format(device::DeviceKind kind, const std::string& name);

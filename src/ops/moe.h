@@ -24,16 +24,16 @@ struct MoeRouteParams {
   float renorm_eps = 0.0f;
   float renorm_min = 0.0f;  // the sum is clamped from below (ERNIE); 0: not
   float scale = 1.0f;
-  bool forced = false;      // ids are given (verification): only weights are computed
-  TensorView ids;           // [T, top_k] int32
-  TensorView weights;       // [T, top_k] f32
+  bool forced = false;  // ids are given (verification): only weights are computed
+  TensorView ids;       // [T, top_k] int32
+  TensorView weights;   // [T, top_k] f32
 };
 Status moe_route(const MoeRouteParams& params, device::Stream stream);
 
 // Sorts the T * top_k (token, expert) pairs by expert, stable in token order, and copies the token rows.
 struct MoePermuteParams {
-  TensorView x;        // [T, H]
-  TensorView ids;      // [T, top_k] int32
+  TensorView x;    // [T, H]
+  TensorView ids;  // [T, top_k] int32
   int experts = 0;
   TensorView offsets;  // [E + 1] int32, out
   TensorView row_of;   // [T, top_k] int32, out: where pair (t, j) went

@@ -7,8 +7,8 @@
 
 namespace tern::ops {
 
-// v = x (+ residual; the sum is rounded to the residual's type and written back), y = v * rsqrt(mean(v^2) + eps) rounded to
-// the activation type, times weight (models-other.md section 0). Statistics in float32.
+// v = x (+ residual; the sum is rounded to the residual's type and written back), y = v * rsqrt(mean(v^2) + eps)
+// rounded to the activation type, times weight (models-other.md section 0). Statistics in float32.
 struct RmsNormParams {
   TensorView x;         // [T, H] or [T, heads, D] (last dimension is normalised; rows may be strided)
   TensorView residual;  // empty, or [T, H] like x: in: r, out: r + x

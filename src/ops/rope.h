@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "device/device.h"
-#include "device/tensor.h"
 #include "device/kv_layout.h"
+#include "device/tensor.h"
 
 namespace tern::ops {
 
@@ -31,27 +31,28 @@ struct RopeParams {
   TensorView x;         // [T, heads, D], row stride free
   TensorView cos, sin;  // [T, rotary_dim / 2] f32
   RopeStyle style = RopeStyle::kHalfSplit;
+  TensorView out;  // empty: in place; else [T, heads, D] like x, row and head strides free
 };
 Status rope(const RopeParams& params, device::Stream stream);
 
 // What lies between the QKV projection and attention, in one pass: optional per-head RMS norm of q and k, rotation of q
 // and k, and the write of k and v into the cache. q is left rotated in place.
 struct QkvPrepareParams {
-  TensorView qkv;             // [T, (heads + 2 * kv_heads) * D]: q heads, k heads, v heads
+  TensorView qkv;  // [T, (heads + 2 * kv_heads) * D]: q heads, k heads, v heads
   int heads = 0, kv_heads = 0, head_dim = 0;
   TensorView q_norm, k_norm;  // empty, or [D]
   float eps = 1e-6f;
-  TensorView cos, sin;        // [T, rotary_dim / 2] f32; empty: no rotation
+  TensorView cos, sin;  // [T, rotary_dim / 2] f32; empty: no rotation
   RopeStyle style = RopeStyle::kHalfSplit;
   KvLayerView cache;
-  TensorView slot_mapping;    // [T] int64: block * block_size + offset; block 0 is the null block
+  TensorView slot_mapping;  // [T] int64: block * block_size + offset; block 0 is the null block
 };
 Status qkv_prepare(const QkvPrepareParams& params, device::Stream stream);
 
 // MLA: writes [latent | rotated rope part] rows into a kMlaRows cache.
 struct MlaCacheWriteParams {
-  TensorView latent;        // [T, kv_lora_rank], already normalised
-  TensorView rope;          // [T, rope_dim], already rotated
+  TensorView latent;  // [T, kv_lora_rank], already normalised
+  TensorView rope;    // [T, rope_dim], already rotated
   KvLayerView cache;
   TensorView slot_mapping;  // [T] int64
 };

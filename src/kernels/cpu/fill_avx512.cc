@@ -1,0 +1,5 @@
+#include "kernels/cpu/kernel_table.h"
+
+namespace tern::kernels {
+void fill_avx512(KernelTable*) {}
+}  // namespace tern::kernels

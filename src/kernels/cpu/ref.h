@@ -1,0 +1,11 @@
+// The scalar reference kernels, by file.
+#pragma once
+
+#include "kernels/cpu/kernel_table.h"
+
+namespace tern::kernels {
+
+void fill_gemm_ref(KernelTable* table);
+void fill_rows_ref(KernelTable* table);
+
+}  // namespace tern::kernels

@@ -1,0 +1,101 @@
+#include "ops/backend.h"
+
+#include <atomic>
+
+namespace tern::ops {
+namespace {
+
+constexpr int kKinds = 2;
+std::atomic<const Backend*> g_registered[kKinds];
+
+const Backend* lookup(device::DeviceKind kind) {
+  const auto i = static_cast<int>(kind);
+  if (i < 0 || i >= kKinds) return nullptr;
+  const Backend* b = g_registered[i].load(std::memory_order_acquire);
+  if (b == nullptr && kind == device::DeviceKind::kCpu) return &cpu_backend();
+  return b;
+}
+
+template <class P>
+Status dispatch(OpFunction<P> Backend::*op, const P& params, device::Stream stream, const char* name) {
+  const Backend* b = lookup(stream.kind);
+  if (b == nullptr || b->*op == nullptr) {
+    return make_error(ErrorCode::kUnsupported, std::string("op ") + name + " is not built for this device");
+  }
+  return (b->*op)(params, stream);
+}
+
+}  // namespace
+
+const Backend* find_backend(device::DeviceKind kind) { return lookup(kind); }
+
+void register_backend(device::DeviceKind kind, const Backend* backend) {
+  g_registered[static_cast<int>(kind)].store(backend, std::memory_order_release);
+}
+
+#define TERN_OP(function, Params) \
+  Status function(const Params& p, device::Stream s) { return dispatch(&Backend::function, p, s, #function); }
+TERN_OP(rms_norm, RmsNormParams)
+TERN_OP(add, AddParams)
+TERN_OP(silu_mul, SiluMulParams)
+TERN_OP(embedding, EmbeddingParams)
+TERN_OP(resolve_ids, ResolveIdsParams)
+TERN_OP(gather_rows, GatherRowsParams)
+TERN_OP(rope_table, RopeTableParams)
+TERN_OP(rope, RopeParams)
+TERN_OP(qkv_prepare, QkvPrepareParams)
+TERN_OP(mla_cache_write, MlaCacheWriteParams)
+TERN_OP(attention, AttentionParams)
+TERN_OP(mla_attention, MlaAttentionParams)
+TERN_OP(moe_route, MoeRouteParams)
+TERN_OP(moe_permute, MoePermuteParams)
+TERN_OP(moe_combine, MoeCombineParams)
+#undef TERN_OP
+
+size_t attention_workspace(device::Stream stream, int max_tokens, int heads, int head_dim) {
+  const Backend* b = lookup(stream.kind);
+  if (b == nullptr || b->attention_workspace == nullptr) return 0;
+  return b->attention_workspace(stream, max_tokens, heads, head_dim);
+}
+
+const WeightFormat* find_weight_format(device::DeviceKind kind, const std::string& name) {
+  const Backend* b = lookup(kind);
+  return b == nullptr || b->find_weight_format == nullptr ? nullptr : b->find_weight_format(name.c_str());
+}
+
+Status linear(const LinearParams& p, device::Stream stream) {
+  if (p.weight == nullptr || !p.weight->valid()) {
+    return make_error(ErrorCode::kInvalidArgument, "linear: there is no weight", "weight");
+  }
+  return p.weight->format->run(p, stream);
+}
+
+Status grouped_linear(const GroupedLinearParams& p, device::Stream stream) {
+  if (p.weights.empty() || !p.weights[0].valid()) {
+    return make_error(ErrorCode::kInvalidArgument, "grouped_linear: there are no weights", "weights");
+  }
+  return p.weights[0].format->run_grouped(p, stream);
+}
+
+Status head_linear(const HeadLinearParams& p, device::Stream stream) {
+  if (p.weights.empty() || !p.weights[0].valid()) {
+    return make_error(ErrorCode::kInvalidArgument, "head_linear: there are no weights", "weights");
+  }
+  return p.weights[0].format->run_heads(p, stream);
+}
+
+Status WeightFormat::gather_rows(const PackedWeight&, TensorView, TensorView, device::Stream) const {
+  return make_error(ErrorCode::kUnsupported, std::string("format ") + name() + " cannot give back single rows");
+}
+
+Expected<PackedWeight> pack_weight(device::Device& device, const WeightFormat& format, TensorView source) {
+  if (source.rank != 2) return make_error(ErrorCode::kInvalidArgument, "pack: a weight has two dimensions");
+  PackedWeight w;
+  w.format = &format;
+  w.n = source.dim[0], w.k = source.dim[1];
+  TERN_ASSIGN_OR_RETURN(w.data, device.allocate(format.packed_bytes(w.n, w.k)));
+  TERN_RETURN_IF_ERROR(format.pack(source, 0, w.n, w.k, w.data.data()));
+  return w;
+}
+
+}  // namespace tern::ops
