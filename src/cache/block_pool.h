@@ -7,6 +7,15 @@
 
 namespace tern::cache {
 
+// Told when a watched block gains its second holder or falls back to its first one.
+class BlockWatcher {
+ public:
+  virtual void holders_changed(int32_t block, bool shared) = 0;
+
+ protected:
+  ~BlockWatcher() = default;
+};
+
 class BlockPool {
  public:
   // `blocks` includes the null block.
@@ -21,9 +30,17 @@ class BlockPool {
   bool release(int32_t block);
   int refs(int32_t block) const { return refs_[static_cast<size_t>(block)]; }
 
+  // One watcher (the prefix index) hears of the blocks it asks about; nullptr stops watching.
+  void set_watcher(BlockWatcher* watcher) { watcher_ = watcher; }
+  void watch(int32_t block, bool on);
+
  private:
+  void check_owned(int32_t block) const;
+
   std::vector<int32_t> refs_;
-  std::vector<int32_t> free_;
+  std::vector<int32_t> free_;  // last in, first out: recently used blocks are still warm
+  std::vector<uint8_t> watched_;
+  BlockWatcher* watcher_ = nullptr;
 };
 
 }  // namespace tern::cache

@@ -11,13 +11,13 @@ using SeqId = uint64_t;
 // One sequence's part of a step: tokens [first, first + count) of the sequence go through the model.
 struct PlanRow {
   SeqId seq = 0;
-  int slot = -1;           // index below max_num_seqs, the sequence's own while it runs
-  int first = 0;           // absolute position of the first token of the row
-  int count = 0;           // tokens; > 1 in prefill chunks
-  bool samples = false;    // the row reaches the end of what is known and yields a token (or several, speculating)
-  int previous_row = -1;   // >= 0: the row's only input id is what logit row `previous_row` of the step before samples
-  int logit_begin = 0;     // the row's logit rows in this step: [logit_begin, logit_begin + logit_count)
-  int logit_count = 0;     // prompt log-probs ask for more than one
+  int slot = -1;          // index below max_num_seqs, the sequence's own while it runs
+  int first = 0;          // absolute position of the first token of the row
+  int count = 0;          // tokens; > 1 in prefill chunks
+  bool samples = false;   // the row reaches the end of what is known and yields a token (or several, speculating)
+  int previous_row = -1;  // >= 0: the row's only input id is what logit row `previous_row` of the step before samples
+  int logit_begin = 0;    // the row's logit rows in this step: [logit_begin, logit_begin + logit_count)
+  int logit_count = 0;    // prompt log-probs ask for more than one
 };
 
 // Copy of one block to another (copy on write); further tiers add kinds.
@@ -34,8 +34,8 @@ struct Admission {
 
 struct Plan {
   uint64_t step = 0;
-  std::vector<PlanRow> rows;        // decode rows and prefill chunks, in running order
-  int tokens = 0;                   // sum of count
+  std::vector<PlanRow> rows;  // decode rows and prefill chunks, in running order
+  int tokens = 0;             // sum of count
   int logit_rows = 0;
   std::vector<Admission> admitted;  // got a slot in this plan
   std::vector<SeqId> preempted;     // lost blocks and slot in this plan, will be recomputed

@@ -1,0 +1,152 @@
+// What happens when a step's tokens are back, and how sequences end.
+#include <algorithm>
+#include <string>
+
+#include "base/check.h"
+#include "sched/core.h"
+
+namespace tern::sched {
+
+void SchedulerCore::collect(std::span<const RowResult> results) {
+  if (open_ == 0 && results.empty()) return;
+  TERN_CHECK_MSG(open_ > 0, "nothing to collect");
+  OpenPlan& plan = oldest();
+  size_t next = 0;
+  bool ended = false;
+  for (const OpenRow& row : plan.rows) {
+    const RowResult* result = nullptr;
+    if (row.samples) {
+      TERN_CHECK_MSG(
+          next < results.size() && results[next].seq == row.seq->id,
+          "results must follow the sampling rows of the plan; row of sequence " + std::to_string(row.seq->id));
+      result = &results[next++];
+    }
+    settle(row, result);
+    ended |= row.seq->state == SeqState::kEnding;
+  }
+  TERN_CHECK_MSG(next == results.size(), "more results than sampling rows");
+  // An empty list, so that the rows are not settled twice.
+  first_open_ = (first_open_ + 1) % open_plans_.size();
+  --open_;
+  if (!ended) return;
+  std::erase_if(running_, [](const Sequence* s) { return s->state == SeqState::kEnding; });
+  for (const OpenRow& row : plan.rows) {
+    if (row.seq->state == SeqState::kEnding) erase_if_done(*row.seq);
+  }
+}
+
+void SchedulerCore::settle(const OpenRow& row, const RowResult* result) {
+  Sequence& s = *row.seq;
+  --s.open_rows;
+  if (row.ignored || s.state == SeqState::kEnding) return;
+  int valid = row.first + row.count;
+  bool finished = false;
+  if (result) {
+    --s.in_flight;
+    finished = result->finished;
+    const auto count = static_cast<int>(result->tokens.size());
+    if (count == 0)
+      --valid;  // the row's last token is computed again, perhaps into a block that would be shared by then
+    if (count != 1 && !finished) retract(s, count == 0 ? s.known - 1 : s.known);
+    TERN_CHECK_MSG(s.known + count <= s.limit, "sequence " + std::to_string(s.id) + " got tokens beyond its limit");
+    s.tokens.insert(s.tokens.end(), result->tokens.begin(), result->tokens.end());
+    s.known += count;
+    if (count > 1 && s.state == SeqState::kRunning) s.prefill_end = s.known;
+    finished |= s.known == s.limit;
+  }
+  if (s.state == SeqState::kRunning) {
+    s.confirmed = valid;
+    // Prompts are shared from now on; output waits for the end, when it is known to be worth keeping.
+    cache_blocks(s, std::min(s.confirmed, s.prompt));
+  }
+  if (finished) end(s, true);
+}
+
+// The newest known token is not where an open plan assumed: that plan's row is void, later plans start at `computed`.
+void SchedulerCore::retract(Sequence& s, int computed) {
+  if (s.open_rows > 0) {
+    for (OpenRow& row : newest().rows) {
+      if (row.seq != &s || row.ignored) continue;
+      row.ignored = true;
+      if (row.samples) --s.in_flight;
+    }
+  }
+  if (s.state != SeqState::kRunning) return;
+  s.computed = std::min(s.computed, computed);
+}
+
+// Offers the full blocks among the first `tokens` tokens, all of them confirmed, to the prefix index.
+void SchedulerCore::cache_blocks(Sequence& s, int tokens) {
+  if (!s.use_cache) return;
+  const int full = tokens / config_.block_size;
+  if (full <= s.cached_blocks) return;
+  extend_hashes(s, index_.key(), config_.block_size, full);
+  bool restarted = false;
+  for (int i = s.cached_blocks; i < full; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const Hash128 parent = i == 0 ? Hash128{} : s.hashes[at - 1];
+    if (index_.insert(parent, s.hashes[at], s.blocks[at]) < 0) {
+      // Another sequence's blocks stood for the first ones of this one, and are gone meanwhile.
+      TERN_CHECK(!restarted);
+      restarted = true;
+      i = -1;
+    }
+  }
+  s.cached_blocks = full;
+}
+
+void SchedulerCore::end(Sequence& s, bool keep_output) {
+  if (s.state == SeqState::kWaiting) {
+    waiting_.remove(&s);
+    if (s.counted) --preempted_waiting_;
+  } else if (s.slot >= 0) {
+    ++ending_holders_;
+  }
+  s.state = SeqState::kEnding;
+  s.keep_output = keep_output;
+}
+
+void SchedulerCore::leave_running(Sequence& s) { running_.erase(std::find(running_.begin(), running_.end(), &s)); }
+
+void SchedulerCore::give_back(Sequence& s) {
+  on_give_back(s);
+  // Children before parents, so that the prefix index ages them in the order it evicts them.
+  for (; !s.blocks.empty(); s.blocks.pop_back()) pool_.release(s.blocks.back());
+  slots_.release(s.slot);
+  s.slot = -1;
+}
+
+void SchedulerCore::erase_if_done(Sequence& s) {
+  if (s.open_rows > 0) return;
+  if (s.slot >= 0) {
+    if (s.keep_output && config_.output_caching && config_.v1) cache_blocks(s, s.confirmed);
+    give_back(s);
+    --ending_holders_;
+  }
+  sequences_.erase(s.id);
+}
+
+std::span<const int32_t> SchedulerCore::blocks(SeqId id) const {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? std::span<const int32_t>{} : found->second->blocks;
+}
+
+std::span<const int32_t> SchedulerCore::tokens(SeqId id) const {
+  const auto found = sequences_.find(id);
+  return found == sequences_.end() ? std::span<const int32_t>{} : found->second->tokens;
+}
+
+SchedulerStats SchedulerCore::stats() const {
+  SchedulerStats stats = counters_;
+  stats.running = static_cast<int>(running_.size());
+  stats.preempted_waiting = preempted_waiting_;
+  stats.waiting = waiting_.size() - preempted_waiting_;
+  stats.free_blocks = pool_.free_count();
+  stats.usable_blocks = usable_blocks();
+  stats.total_blocks = total_blocks_;
+  stats.cached_blocks = index_.size();
+  stats.prefill_blocks = prefill_blocks();
+  return stats;
+}
+
+}  // namespace tern::sched

@@ -1,0 +1,125 @@
+#include "sched/sequence.h"
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "base/checked.h"
+
+namespace tern::sched {
+
+void WaitingQueue::push_back(Sequence* s) {
+  s->before = back_, s->after = nullptr;
+  (back_ ? back_->after : front_) = s;
+  back_ = s;
+  ++size_;
+}
+
+void WaitingQueue::push_front(Sequence* s) {
+  s->before = nullptr, s->after = front_;
+  (front_ ? front_->before : back_) = s;
+  front_ = s;
+  ++size_;
+}
+
+void WaitingQueue::remove(Sequence* s) {
+  (s->before ? s->before->after : front_) = s->after;
+  (s->after ? s->after->before : back_) = s->before;
+  s->before = s->after = nullptr;
+  --size_;
+}
+
+void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks) {
+  std::vector<uint64_t> extra;
+  for (int i = static_cast<int>(s.hashes.size()); i < blocks; ++i) {
+    const int begin = i * block_size, end = begin + block_size;
+    extra.clear();
+    for (const ExtraKey& k : s.extra_keys) {
+      if (k.begin >= end) break;
+      if (k.end <= begin) continue;
+      // Where the item lies in the block and where the block lies in the item; not where the item ends beyond the
+      // block, so that a salt over the whole sequence gives equal keys for prompts of different length.
+      const int from = std::max(k.begin, begin), to = std::min(k.end, end);
+      extra.insert(extra.end(), {static_cast<uint64_t>(from - begin), static_cast<uint64_t>(to - begin),
+                                 static_cast<uint64_t>(from - k.begin), k.key[0], k.key[1]});
+    }
+    const Hash128 parent = i == 0 ? Hash128{} : s.hashes.back();
+    const std::span<const int32_t> tokens(s.tokens.data() + begin, static_cast<size_t>(block_size));
+    s.hashes.push_back(cache::block_hash(key, parent, tokens, extra));
+  }
+}
+
+int round_chunk_end(const Sequence& s, int end) {
+  const auto range = std::partition_point(s.unsplittable.begin(), s.unsplittable.end(),
+                                          [end](const auto& r) { return r.second <= end; });
+  return range != s.unsplittable.end() && range->first < end ? range->second : end;
+}
+
+int roll_back_match(const Sequence& s, int matched, int block_size) {
+  for (;;) {
+    const auto range = std::partition_point(s.unsplittable.begin(), s.unsplittable.end(),
+                                            [matched](const auto& r) { return r.second <= matched; });
+    if (range == s.unsplittable.end() || range->first >= matched) return matched;
+    matched = range->first / block_size * block_size;  // may in turn cut the range before
+  }
+}
+
+namespace {
+
+Status validate_ranges(const NewSequence& s) {
+  const auto length = static_cast<int>(s.prompt.size());
+  int end = 0;
+  for (const auto& range : s.unsplittable) {
+    if (range.first < end || range.second <= range.first || range.second > length) {
+      return make_error(ErrorCode::kInvalidArgument,
+                        "Unsplittable ranges must be ordered, disjoint and inside the prompt.", "unsplittable");
+    }
+    end = range.second;
+  }
+  int begin = 0;
+  for (const ExtraKey& key : s.extra_keys) {
+    if (key.begin < begin || key.end <= key.begin) {
+      return make_error(ErrorCode::kInvalidArgument, "Extra cache keys must be ordered ranges of tokens.",
+                        "extra_keys");
+    }
+    begin = key.begin;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status validate(const NewSequence& s, const SchedulerConfig& config, int total_blocks) {
+  if (s.prompt.empty()) return make_error(ErrorCode::kInvalidArgument, "The prompt has no tokens.", "prompt");
+  if (s.max_new_tokens < 1) {
+    return make_error(ErrorCode::kInvalidArgument, "At least one new token must be asked for.", "max_tokens");
+  }
+  const auto prompt = static_cast<int64_t>(s.prompt.size());
+  const int64_t length = prompt + s.max_new_tokens;
+  if (length > config.max_model_len) {
+    return make_error(ErrorCode::kTooLarge,
+                      "The prompt of " + std::to_string(prompt) + " tokens and " + std::to_string(s.max_new_tokens) +
+                          " new ones exceed the context of " + std::to_string(config.max_model_len) +
+                          " tokens (--max-model-len).",
+                      "max_tokens");
+  }
+  // The last token's own keys and values are never needed.
+  const int64_t need = ceil_div<int64_t>(length - 1, config.block_size);
+  if (need > total_blocks) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "The request can need " + std::to_string(need) + " KV cache blocks, the cache has " +
+                          std::to_string(total_blocks) +
+                          ": raise --num-gpu-blocks-override or --gpu-memory-utilization, or lower --max-model-len.",
+                      "max_tokens");
+  }
+  if (!config.chunked_prefill && prompt > config.max_num_batched_tokens) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      "The prompt of " + std::to_string(prompt) +
+                          " tokens does not fit one step: raise --max-num-batched-tokens (" +
+                          std::to_string(config.max_num_batched_tokens) + ") or allow --enable-chunked-prefill.",
+                      "prompt");
+  }
+  return validate_ranges(s);
+}
+
+}  // namespace tern::sched

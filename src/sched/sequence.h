@@ -1,0 +1,81 @@
+// Progress of one generation inside the scheduler.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/hash.h"
+#include "sched/scheduler.h"
+
+namespace tern::sched {
+
+enum class SeqState : uint8_t {
+  kWaiting,  // queued, new or preempted; holds no block and no slot
+  kRunning,
+  kEnding,  // finished or aborted; what it holds returns with its last open row
+};
+
+struct Sequence {
+  // What every step touches comes first.
+  SeqId id = 0;
+  int slot = -1;
+  int computed = 0;     // tokens whose keys and values are written once every planned step has run
+  int prefill_end = 0;  // below it the sequence prefills: all tokens known at admission (and given later at once)
+  int known = 0;        // prompt and confirmed output; tokens.size()
+  int in_flight = 0;    // tokens that open plans sample: at most one per open plan
+  int limit = 0;        // prompt + max_new_tokens
+  int logit_row = -1;   // of the newest sampling row, in its plan
+  int open_rows = 0;    // rows in open plans
+  SeqState state = SeqState::kWaiting;
+  bool counted = false;  // was admitted before
+  bool use_cache = true;
+  bool keep_output = false;  // ended well: its output may enter the prefix cache
+  bool score_prompt = false;
+  std::vector<int32_t> blocks;  // reserved to the limit at admission, so that steps do not allocate
+  int confirmed = 0;            // like computed, for collected steps only
+  int cached_blocks = 0;        // first blocks that the index has been offered
+  int decode_share = 0;         // legacy: blocks taken from the decode share
+  int prompt = 0;
+  std::vector<int32_t> tokens;
+  std::vector<Hash128> hashes;  // of full blocks, as far as needed so far
+  std::vector<ExtraKey> extra_keys;
+  std::vector<std::pair<int, int>> unsplittable;
+  Sequence* before = nullptr;  // neighbours in the waiting queue
+  Sequence* after = nullptr;
+
+  int length() const { return known + in_flight; }
+  bool prefilling() const { return computed < prefill_end; }
+  // A decode row can be planned: the next token is not known to be the last one yet.
+  bool decodes() const { return computed >= prefill_end && length() < limit; }
+  bool preempted() const { return counted && state == SeqState::kWaiting; }
+};
+
+// First in, first out, with a front entrance for preempted sequences and removal from the middle. Owns nothing.
+class WaitingQueue {
+ public:
+  Sequence* front() const { return front_; }
+  int size() const { return size_; }
+  void push_back(Sequence* s);
+  void push_front(Sequence* s);
+  void remove(Sequence* s);
+
+ private:
+  Sequence* front_ = nullptr;
+  Sequence* back_ = nullptr;
+  int size_ = 0;
+};
+
+// Extends s.hashes to its first `blocks` full blocks.
+void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks);
+
+// The end of a chunk that would end at `end`: rounded up to the end of an unsplittable range it would cut (spec 6.4).
+int round_chunk_end(const Sequence& s, int end);
+
+// Tokens of a match of `matched` tokens that may be used when ranges are kept whole: up to the block boundary before a
+// range that the match would cut (spec 6.4, --disable-chunked-mm-input).
+int roll_back_match(const Sequence& s, int matched, int block_size);
+
+// Why the sequence can never run, or nothing.
+Status validate(const NewSequence& s, const SchedulerConfig& config, int total_blocks);
+
+}  // namespace tern::sched
