@@ -1,0 +1,316 @@
+//! Filters of Jinja2 that chat templates use.
+
+use super::eval::Eval;
+use super::methods::{self, kwarg};
+use super::ops;
+use super::pytext::{self, str_of, JsonStyle};
+use super::value::*;
+
+const NAMES: &[&str] = &[
+    "abs", "attr", "batch", "capitalize", "center", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "format",
+    "groupby", "indent", "int", "items", "join", "last", "length", "list", "lower", "map", "max", "min", "reject",
+    "rejectattr", "replace", "reverse", "round", "safe", "select", "selectattr", "slice", "sort", "string", "sum", "title",
+    "tojson", "trim", "truncate", "unique", "upper", "urlencode", "wordcount", "forceescape", "pprint",
+];
+
+pub fn known(name: &str) -> bool {
+    NAMES.contains(&name)
+}
+
+struct Call {
+    args: Vec<V>,
+    kwargs: Vec<(String, V)>,
+}
+
+impl Call {
+    fn get(&self, i: usize, name: &str) -> Option<V> {
+        self.args.get(i).cloned().or_else(|| kwarg(&self.kwargs, name))
+    }
+    fn flag(&self, i: usize, name: &str) -> bool {
+        self.get(i, name).is_some_and(|v| v.truthy())
+    }
+    fn int(&self, i: usize, name: &str, default: i128) -> Res<i128> {
+        match self.get(i, name) {
+            None => Ok(default),
+            Some(v) => v.as_int().ok_or_else(|| Fault::Bad(format!("'{name}' must be an integer"))),
+        }
+    }
+    fn text(&self, e: &mut Eval, i: usize, name: &str, default: &str) -> Res<String> {
+        match self.get(i, name) {
+            None => Ok(default.to_string()),
+            Some(v) => Ok(str_of(e, &v)?.to_string()),
+        }
+    }
+}
+
+pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, V)>) -> Res<V> {
+    // These keep the mark of |safe (they call the string's own method); the others give plain text.
+    let keeps_mark = v.is_safe() && matches!(name, "trim" | "lower" | "upper" | "capitalize" | "indent" | "center");
+    let result = apply_plain(e, name, v, Call { args, kwargs })?;
+    if keeps_mark { result.marked_safe() } else { Ok(result) }
+}
+
+fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
+    match name {
+        "tojson" => tojson(e, &v, &c),
+        "length" | "count" => length(e, &v),
+        "string" => match v {
+            V::Str(_) => Ok(v),
+            _ => {
+                let s = str_of(e, &v)?.to_string();
+                e.text(s)
+            }
+        },
+        "trim" => {
+            let s = str_of(e, &v)?;
+            let set = c.get(0, "chars");
+            let set = set.as_ref().and_then(V::as_str);
+            e.step((s.len() as u64 / 64 + 1) * set.map_or(1, |x| x.len() as u64 / 8 + 1))?;
+            e.text(methods::strip(&s, set, true, true))
+        }
+        "default" | "d" => {
+            let use_default = v.is_undefined() || (c.flag(1, "boolean") && !v.truthy());
+            Ok(if use_default { c.get(0, "default_value").unwrap_or_else(|| V::str("")) } else { v })
+        }
+        "safe" => {
+            let s = str_of(e, &v)?.to_string();
+            e.text(s)?.marked_safe()
+        }
+        "list" => {
+            let items = e.iterate(&v)?;
+            V::list(items)
+        }
+        "items" => match &v {
+            V::Undefined(_) => V::list(Vec::new()),
+            V::Map(_) => methods::call(e, &v, "items", Vec::new(), Vec::new()),
+            _ => bad("Can only get item pairs from a mapping."),
+        },
+        "join" => join(e, &v, &c),
+        "first" | "last" => ends(e, &v, name == "first"),
+        "lower" => {
+            let s = str_of(e, &v)?.to_lowercase();
+            e.text(s)
+        }
+        "upper" => {
+            let s = str_of(e, &v)?.to_uppercase();
+            e.text(s)
+        }
+        "title" => {
+            let s = methods::title(&str_of(e, &v)?);
+            e.text(s)
+        }
+        "capitalize" => {
+            let s = methods::capitalize(&str_of(e, &v)?);
+            e.text(s)
+        }
+        "center" => {
+            let s = str_of(e, &v)?;
+            let width = c.int(0, "width", 80)?;
+            methods::center(e, &s, &[V::Int(width)])
+        }
+        "replace" => {
+            let s = str_of(e, &v)?;
+            let (old, new) = (c.text(e, 0, "old", "")?, c.text(e, 1, "new", "")?);
+            let count = c.get(2, "count").and_then(|n| n.as_int());
+            methods::replace(e, &s, &old, &new, count)
+        }
+        "indent" => indent(e, &v, &c),
+        "format" => {
+            let s = str_of(e, &v)?;
+            let whole = if c.kwargs.is_empty() {
+                V::None
+            } else {
+                V::map(c.kwargs.iter().map(|(k, x)| (V::str(k.as_str()), x.clone())).collect())?
+            };
+            pytext::percent_format(e, &s, &c.args, &whole)
+        }
+        "escape" | "e" => Ok(V::markup(ops::escaped(e, &v)?)),
+        "forceescape" => {
+            let plain = V::str(&*str_of(e, &v)?);
+            Ok(V::markup(ops::escaped(e, &plain)?))
+        }
+        "urlencode" => {
+            let s = str_of(e, &v)?;
+            e.reserve(s.len() * 3)?;
+            let keep = |b: u8| b.is_ascii_alphanumeric() || b"_.-~/".contains(&b);
+            let out: String = s.bytes().map(|b| if keep(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect();
+            e.text(out)
+        }
+        "truncate" => truncate(e, &v, &c),
+        "wordcount" => {
+            let s = str_of(e, &v)?;
+            e.bytes_step(s.len())?;
+            Ok(V::Int(s.split(|ch: char| !ch.is_alphanumeric() && ch != '_').filter(|w| !w.is_empty()).count() as i128))
+        }
+        "pprint" => {
+            let mut s = String::new();
+            pytext::repr(e, &v, &mut s)?;
+            e.text(s)
+        }
+        "abs" => match &v {
+            V::Float(f) => Ok(V::Float(f.abs())),
+            _ => v.as_int().and_then(i128::checked_abs).map(V::Int).ok_or_else(|| Fault::Bad("abs needs a number".into())),
+        },
+        "int" => Ok(to_int(&v).map_or_else(|| c.get(0, "default").unwrap_or(V::Int(0)), V::Int)),
+        "float" => {
+            let parsed = v.as_float().or_else(|| v.as_str().and_then(|s| s.trim().replace('_', "").parse().ok()));
+            Ok(parsed.map_or_else(|| c.get(0, "default").unwrap_or(V::Float(0.0)), V::Float))
+        }
+        "round" => round(e, &v, &c),
+        "reverse" => match &v {
+            V::Str(t) => {
+                let s: String = t.s.chars().rev().collect();
+                e.text(s)
+            }
+            _ => {
+                let mut items = e.iterate(&v)?;
+                items.reverse();
+                V::list(items)
+            }
+        },
+        "attr" => match c.args.first() {
+            Some(V::Str(n)) => super::expr::get_attr(&v, &n.s),
+            _ => bad("attr needs a name"),
+        },
+        _ => super::seqfilters::apply(e, name, v, c.args, c.kwargs),
+    }
+}
+
+pub fn to_int(v: &V) -> Option<i128> {
+    match v {
+        V::Float(f) if f.is_finite() && f.abs() < 1e36 => Some(f.trunc() as i128),
+        V::Str(t) => {
+            let s = t.s.trim();
+            s.parse().ok().or_else(|| s.parse::<f64>().ok().filter(|f| f.is_finite() && f.abs() < 1e36).map(|f| f.trunc() as i128))
+        }
+        _ => v.as_int(),
+    }
+}
+
+fn length(e: &mut Eval, v: &V) -> Res<V> {
+    Ok(V::Int(match v {
+        V::Str(t) => {
+            e.bytes_step(t.s.len() / 8)?;
+            t.s.chars().count() as i128
+        }
+        V::List(l) => l.items.len() as i128,
+        V::Map(m) => m.entries.len() as i128,
+        V::Range(a, b, s) => range_len(*a, *b, *s) as i128,
+        V::Undefined(_) => 0,
+        V::Loop(l) => l.items.len() as i128,
+        other => return bad(format!("object of type '{}' has no len()", other.type_name())),
+    }))
+}
+
+/// Hugging Face's tojson: json.dumps(x, ensure_ascii=False, indent=None, separators=None, sort_keys=False).
+fn tojson(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
+    let at = |e: &mut Eval, name: &str| -> Res<Option<V>> {
+        let _ = e;
+        Ok(kwarg(&c.kwargs, name).filter(|x| !matches!(x, V::None)))
+    };
+    let ensure_ascii = c.args.first().cloned().or(at(e, "ensure_ascii")?);
+    let indent = c.args.get(1).cloned().or(at(e, "indent")?);
+    let indent = match indent {
+        None | Some(V::None) => None,
+        Some(V::Str(t)) => Some(t.s.to_string()),
+        Some(n) => {
+            let n = n.as_int().ok_or_else(|| Fault::Bad("indent must be an integer or a string".into()))?;
+            Some(" ".repeat(n.clamp(0, 64) as usize))
+        }
+    };
+    if indent.as_ref().is_some_and(|i| i.len() > 64) {
+        return bad("indent is too long");
+    }
+    let (mut item_separator, mut key_separator) = ((if indent.is_some() { "," } else { ", " }).to_string(), ": ".to_string());
+    if let Some(V::List(l)) = c.args.get(2).cloned().or(at(e, "separators")?) {
+        if let [V::Str(a), V::Str(b)] = l.items.as_slice() {
+            (item_separator, key_separator) = (a.s.to_string(), b.s.to_string());
+        }
+    }
+    let sort_keys = c.args.get(3).cloned().or(at(e, "sort_keys")?).is_some_and(|x| x.truthy());
+    let style = JsonStyle {
+        indent,
+        item_separator,
+        key_separator,
+        sort_keys,
+        ensure_ascii: ensure_ascii.is_some_and(|x| x.truthy()),
+    };
+    let mut out = String::new();
+    pytext::json_dumps(e, v, &style, 0, &mut out)?;
+    e.text(out)
+}
+
+fn join(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
+    let sep = c.text(e, 0, "d", "")?;
+    let mut items = e.iterate(v)?;
+    if let Some(attribute) = c.get(1, "attribute") {
+        for item in items.iter_mut() {
+            *item = super::seqfilters::attribute(e, item, &attribute)?;
+        }
+    }
+    methods::join(e, &sep, &items)
+}
+
+fn ends(e: &mut Eval, v: &V, first: bool) -> Res<V> {
+    let found = match v {
+        V::Str(t) => (if first { t.s.chars().next() } else { t.s.chars().next_back() }).map(|c| V::str(c.to_string())),
+        V::List(l) => (if first { l.items.first() } else { l.items.last() }).cloned(),
+        _ => {
+            let items = e.iterate(v)?;
+            (if first { items.first() } else { items.last() }).cloned()
+        }
+    };
+    Ok(found.unwrap_or_else(|| V::undefined("the item of an empty sequence")))
+}
+
+fn indent(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
+    let s = str_of(e, v)?;
+    let prefix = match c.get(0, "width") {
+        Some(V::Str(t)) => t.s.to_string(),
+        Some(n) => " ".repeat(n.as_int().unwrap_or(4).clamp(0, 1000) as usize),
+        None => "    ".to_string(),
+    };
+    let (first, blank) = (c.flag(1, "first"), c.flag(2, "blank"));
+    let lines: Vec<&str> = s.split('\n').collect();
+    e.reserve(s.len().saturating_add(lines.len().saturating_mul(prefix.len() + 1)))?;
+    let mut out = String::with_capacity(s.len());
+    for (i, line) in lines.iter().enumerate() {
+        if i > 0 {
+            out.push('\n');
+        }
+        if (i > 0 && (blank || !line.is_empty())) || (i == 0 && first) {
+            out.push_str(&prefix);
+        }
+        out.push_str(line);
+    }
+    e.text(out)
+}
+
+fn truncate(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
+    let s = str_of(e, v)?;
+    let length = c.int(0, "length", 255)?.max(0) as usize;
+    let end = c.text(e, 2, "end", "...")?;
+    let leeway = c.int(3, "leeway", 5)?.max(0) as usize;
+    e.bytes_step(s.len())?;
+    let n = s.chars().count();
+    if n <= length.saturating_add(leeway) {
+        return e.text(&*s);
+    }
+    let keep: String = s.chars().take(length.saturating_sub(end.chars().count())).collect();
+    let kept = if c.flag(1, "killwords") { &keep[..] } else { keep.rsplit_once(' ').map_or(&keep[..], |x| x.0) };
+    e.join_text(&[kept, &end])
+}
+
+fn round(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
+    let Some(x) = v.as_float() else { return bad("round needs a number") };
+    let digits = c.int(0, "precision", 0)?.clamp(-300, 300) as i32;
+    let method = c.text(e, 1, "method", "common")?;
+    let scale = 10f64.powi(digits);
+    Ok(V::Float(match method.as_str() {
+        "ceil" => (x * scale).ceil() / scale,
+        "floor" => (x * scale).floor() / scale,
+        // Python rounds the exact decimal value half to even; printing with that many digits does the same.
+        _ if digits >= 0 => format!("{x:.*}", digits as usize).parse().unwrap_or(x),
+        _ => (x * scale).round_ties_even() / scale,
+    }))
+}

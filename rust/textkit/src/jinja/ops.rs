@@ -1,0 +1,348 @@
+//! Operators with Python's meaning.
+
+use super::eval::Eval;
+use super::pytext::str_of;
+use super::value::*;
+
+/// Equality of numbers, booleans, strings and None (what can be a key).
+pub fn same_scalar(a: &V, b: &V) -> bool {
+    match (a, b) {
+        (V::Str(x), V::Str(y)) => x.s == y.s,
+        (V::None, V::None) => true,
+        _ => match (a.as_int(), b.as_int()) {
+            (Some(x), Some(y)) => x == y,
+            _ => matches!((a.as_float(), b.as_float()), (Some(x), Some(y)) if x == y),
+        },
+    }
+}
+
+/// `a == b`; every compared element costs a step (a value may share its parts and be huge when written out).
+pub fn equal(e: &mut Eval, a: &V, b: &V) -> Res<bool> {
+    e.step(1)?;
+    Ok(match (a, b) {
+        (V::List(x), V::List(y)) => {
+            if x.items.len() != y.items.len() || x.tuple != y.tuple {
+                return Ok(false);
+            }
+            for (p, q) in x.items.iter().zip(&y.items) {
+                if !equal(e, p, q)? {
+                    return Ok(false);
+                }
+            }
+            true
+        }
+        (V::Map(x), V::Map(y)) => {
+            if x.entries.len() != y.entries.len() {
+                return Ok(false);
+            }
+            for (k, v) in &x.entries {
+                match y.get_value(k) {
+                    Some(w) if equal(e, v, w)? => {}
+                    _ => return Ok(false),
+                }
+            }
+            true
+        }
+        (V::Str(x), V::Str(y)) => {
+            e.bytes_step(x.s.len().min(y.s.len()))?;
+            x.s == y.s
+        }
+        (V::Undefined(_), V::Undefined(_)) => true,
+        (V::Range(a, b, c), V::Range(x, y, z)) => (a, b, c) == (x, y, z),
+        (V::Function(x), V::Function(y)) => x == y,
+        (V::Namespace(x), V::Namespace(y)) => std::rc::Rc::ptr_eq(x, y),
+        (V::Macro(x), V::Macro(y)) => std::rc::Rc::ptr_eq(x, y),
+        _ => same_scalar(a, b),
+    })
+}
+
+/// Order of numbers, strings and sequences; anything else is a type error as in Python.
+pub fn compare(e: &mut Eval, a: &V, b: &V) -> Res<std::cmp::Ordering> {
+    use std::cmp::Ordering;
+    e.step(1)?;
+    match (a, b) {
+        (V::Str(x), V::Str(y)) => {
+            e.bytes_step(x.s.len().min(y.s.len()))?;
+            Ok(x.s.cmp(&y.s))
+        }
+        (V::List(x), V::List(y)) if x.tuple == y.tuple => {
+            for (p, q) in x.items.iter().zip(&y.items) {
+                if !equal(e, p, q)? {
+                    return compare(e, p, q);
+                }
+            }
+            Ok(x.items.len().cmp(&y.items.len()))
+        }
+        _ => {
+            if let (Some(x), Some(y)) = (a.as_int(), b.as_int()) {
+                return Ok(x.cmp(&y));
+            }
+            if let (Some(x), Some(y)) = (a.as_float(), b.as_float()) {
+                return Ok(x.partial_cmp(&y).unwrap_or(Ordering::Less));
+            }
+            undefined_error(a)?;
+            undefined_error(b)?;
+            bad(format!("'<' not supported between instances of '{}' and '{}'", a.type_name(), b.type_name()))
+        }
+    }
+}
+
+pub fn undefined_error(v: &V) -> Res<()> {
+    match v {
+        V::Undefined(name) => bad(format!("'{name}' is undefined")),
+        _ => Ok(()),
+    }
+}
+
+/// `needle in hay`.
+pub fn contains(e: &mut Eval, hay: &V, needle: &V) -> Res<bool> {
+    match hay {
+        V::Str(h) => match needle {
+            V::Str(n) => {
+                e.bytes_step(h.s.len())?;
+                Ok(h.s.contains(&*n.s))
+            }
+            other => bad(format!("'in <string>' requires string as left operand, not {}", other.type_name())),
+        },
+        V::Map(m) => match needle {
+            V::List(_) | V::Map(_) => bad(format!("unhashable type: '{}'", needle.type_name())),
+            _ => {
+                e.step(1)?;
+                Ok(m.get_value(needle).is_some())
+            }
+        },
+        V::Undefined(_) => Ok(false),
+        V::Namespace(_) | V::None | V::Bool(_) | V::Int(_) | V::Float(_) => {
+            bad(format!("argument of type '{}' is not iterable", hay.type_name()))
+        }
+        _ => {
+            for v in e.iterate(hay)? {
+                if equal(e, &v, needle)? {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+    }
+}
+
+fn type_error<T>(op: &str, a: &V, b: &V) -> Res<T> {
+    undefined_error(a)?;
+    undefined_error(b)?;
+    bad(format!("unsupported operand type(s) for {op}: '{}' and '{}'", a.type_name(), b.type_name()))
+}
+
+fn checked<T>(v: Option<T>) -> Res<T> {
+    v.ok_or_else(|| Fault::Bad("integer is too large".into()))
+}
+
+pub fn add(e: &mut Eval, a: &V, b: &V) -> Res<V> {
+    match (a, b) {
+        (V::Str(x), V::Str(y)) if x.safe || y.safe => {
+            let (left, right) = (escaped(e, a)?, escaped(e, b)?);
+            e.join_text(&[&left, &right])?.marked_safe()
+        }
+        (V::Str(x), V::Str(y)) => e.join_text(&[&x.s, &y.s]),
+        (V::List(x), V::List(y)) if x.tuple == y.tuple => {
+            e.reserve((x.items.len() + y.items.len()) * 32)?;
+            let items: Vec<V> = x.items.iter().chain(&y.items).cloned().collect();
+            if x.tuple { V::tuple(items) } else { V::list(items) }
+        }
+        _ => arithmetic("+", a, b, |x, y| x.checked_add(y), |x, y| x + y),
+    }
+}
+
+/// The text as HTML: unchanged when it is safe already (markupsafe.escape).
+pub fn escaped(e: &mut Eval, v: &V) -> Res<String> {
+    let s = str_of(e, v)?;
+    if v.is_safe() {
+        return Ok(s.to_string());
+    }
+    e.reserve(s.len().saturating_mul(5))?;
+    Ok(s.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;").replace('"', "&#34;"))
+}
+
+fn arithmetic(op: &str, a: &V, b: &V, int: impl Fn(i128, i128) -> Option<i128>, float: impl Fn(f64, f64) -> f64) -> Res<V> {
+    if let (Some(x), Some(y)) = (a.as_int(), b.as_int()) {
+        return Ok(V::Int(checked(int(x, y))?));
+    }
+    match (a.as_float(), b.as_float()) {
+        (Some(x), Some(y)) => Ok(V::Float(float(x, y))),
+        _ => type_error(op, a, b),
+    }
+}
+
+pub fn sub(a: &V, b: &V) -> Res<V> {
+    arithmetic("-", a, b, |x, y| x.checked_sub(y), |x, y| x - y)
+}
+
+pub fn mul(e: &mut Eval, a: &V, b: &V) -> Res<V> {
+    let (v, n) = match (a, b) {
+        (V::Str(_) | V::List(_), _) => (a, b.as_int()),
+        (_, V::Str(_) | V::List(_)) => (b, a.as_int()),
+        _ => return arithmetic("*", a, b, |x, y| x.checked_mul(y), |x, y| x * y),
+    };
+    let Some(n) = n else { return type_error("*", a, b) };
+    let n = usize::try_from(n.max(0)).unwrap_or(usize::MAX);
+    match v {
+        V::Str(t) => {
+            e.reserve(t.s.len().saturating_mul(n))?;
+            let text = t.s.repeat(n);
+            Ok(if t.safe { V::markup(text) } else { V::str(text) })
+        }
+        V::List(l) => {
+            e.reserve(l.items.len().saturating_mul(n).saturating_mul(32))?;
+            let mut items = Vec::with_capacity(l.items.len() * n);
+            for _ in 0..n {
+                if l.items.is_empty() {
+                    break;
+                }
+                items.extend(l.items.iter().cloned());
+            }
+            if l.tuple { V::tuple(items) } else { V::list(items) }
+        }
+        _ => unreachable!(),
+    }
+}
+
+pub fn div(a: &V, b: &V) -> Res<V> {
+    match (a.as_float(), b.as_float()) {
+        (Some(_), Some(0.0)) => bad("division by zero"),
+        (Some(x), Some(y)) => Ok(V::Float(x / y)),
+        _ => type_error("/", a, b),
+    }
+}
+
+pub fn floor_div(a: &V, b: &V) -> Res<V> {
+    if matches!(b.as_float(), Some(0.0)) && a.as_float().is_some() {
+        return bad("integer division or modulo by zero");
+    }
+    arithmetic("//", a, b, |x, y| Some(x.div_euclid(y) - if y < 0 && x.rem_euclid(y) != 0 { 1 } else { 0 }), |x, y| (x / y).floor())
+}
+
+pub fn rem(e: &mut Eval, a: &V, b: &V) -> Res<V> {
+    if let V::Str(t) = a {
+        let args = match b {
+            V::List(l) if l.tuple => l.items.clone(),
+            other => vec![other.clone()],
+        };
+        if t.safe {
+            let args = args.iter().map(|v| escape_arg(e, v)).collect::<Res<Vec<_>>>()?;
+            return super::pytext::percent_format(e, &t.s, &args, b)?.marked_safe();
+        }
+        return super::pytext::percent_format(e, &t.s, &args, b);
+    }
+    if matches!(b.as_float(), Some(0.0)) && a.as_float().is_some() {
+        return bad("integer division or modulo by zero");
+    }
+    arithmetic(
+        "%",
+        a,
+        b,
+        |x, y| {
+            let r = x % y;
+            Some(if r != 0 && (r < 0) != (y < 0) { r + y } else { r })
+        },
+        |x, y| x - y * (x / y).floor(),
+    )
+}
+
+/// What a safe format string does to its arguments.
+pub fn escape_arg(e: &mut Eval, v: &V) -> Res<V> {
+    match v {
+        V::Str(_) => Ok(V::markup(escaped(e, v)?)),
+        _ => Ok(v.clone()),
+    }
+}
+
+pub fn pow(a: &V, b: &V) -> Res<V> {
+    if let (Some(x), Some(y)) = (a.as_int(), b.as_int()) {
+        if y >= 0 {
+            let y = u32::try_from(y).map_err(|_| Fault::Bad("exponent is too large".into()))?;
+            return Ok(V::Int(checked(x.checked_pow(y))?));
+        }
+    }
+    match (a.as_float(), b.as_float()) {
+        (Some(x), Some(y)) => Ok(V::Float(x.powf(y))),
+        _ => type_error("**", a, b),
+    }
+}
+
+pub fn neg(v: &V) -> Res<V> {
+    match v {
+        V::Float(f) => Ok(V::Float(-f)),
+        _ => match v.as_int() {
+            Some(i) => Ok(V::Int(checked(i.checked_neg())?)),
+            None => {
+                undefined_error(v)?;
+                bad(format!("bad operand type for unary -: '{}'", v.type_name()))
+            }
+        },
+    }
+}
+
+/// `a ~ b`
+pub fn concat(e: &mut Eval, a: &V, b: &V) -> Res<V> {
+    let x = str_of(e, a)?;
+    let y = str_of(e, b)?;
+    e.join_text(&[&x, &y])
+}
+
+/// Positions of a slice with Python's rules.
+pub fn slice_positions(len: i128, start: Option<i128>, stop: Option<i128>, step: i128) -> Vec<usize> {
+    let clamp = |v: i128, low: i128, high: i128| if v < 0 { (v + len).max(low) } else { v.min(high) };
+    let (first, last) = if step > 0 {
+        (start.map_or(0, |v| clamp(v, 0, len)), stop.map_or(len, |v| clamp(v, 0, len)))
+    } else {
+        (start.map_or(len - 1, |v| clamp(v, -1, len - 1)), stop.map_or(-1, |v| clamp(v, -1, len - 1)))
+    };
+    let mut out = Vec::new();
+    let mut at = first;
+    while (step > 0 && at < last) || (step < 0 && at > last) {
+        out.push(at as usize);
+        match at.checked_add(step) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    out
+}
+
+pub fn slice(e: &mut Eval, v: &V, start: &V, stop: &V, step: &V) -> Res<V> {
+    let bound = |b: &V| -> Res<Option<i128>> {
+        match b {
+            V::None => Ok(None),
+            _ => b.as_int().map(Some).ok_or_else(|| Fault::Bad("slice indices must be integers or None".into())),
+        }
+    };
+    let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?.unwrap_or(1));
+    if step == 0 {
+        return bad("slice step cannot be zero");
+    }
+    let step = step.clamp(-(1 << 62), 1 << 62);
+    match v {
+        V::Str(t) => {
+            e.bytes_step(t.s.len())?;
+            e.reserve(t.s.len() * 4)?;
+            let chars: Vec<char> = t.s.chars().collect();
+            let at = slice_positions(chars.len() as i128, start, stop, step);
+            let text: String = at.iter().map(|&i| chars[i]).collect();
+            Ok(if t.safe { V::markup(text) } else { V::str(text) })
+        }
+        V::List(l) => {
+            e.reserve(l.items.len() * 32)?;
+            let at = slice_positions(l.items.len() as i128, start, stop, step);
+            let items = at.iter().map(|&i| l.items[i].clone()).collect();
+            if l.tuple { V::tuple(items) } else { V::list(items) }
+        }
+        V::Range(..) => {
+            let all = e.iterate(v)?;
+            let at = slice_positions(all.len() as i128, start, stop, step);
+            V::list(at.iter().map(|&i| all[i].clone()).collect())
+        }
+        _ => {
+            undefined_error(v)?;
+            bad(format!("'{}' object is not subscriptable", v.type_name()))
+        }
+    }
+}
