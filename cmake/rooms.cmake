@@ -1,7 +1,8 @@
 # tern_room(NAME DEPS...): a static library of src/NAME/**.cc and, where src/NAME/tests/*_test.cc exist, a GoogleTest
 # program test_NAME. Files named *_avx2.cc, *_avx512.cc and *_avx512bf16.cc are compiled for that instruction set.
 set(TERN_ISA_avx2 -mavx2 -mfma -mf16c)
-set(TERN_ISA_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512)
+# gcc 12's AVX-512 headers warn about their own deliberately undefined registers.
+set(TERN_ISA_avx512 -Wno-uninitialized -Wno-maybe-uninitialized -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512)
 set(TERN_ISA_avx512bf16 ${TERN_ISA_avx512} -mavx512bf16)
 
 function(tern_room name)
@@ -56,6 +57,7 @@ endfunction()
 
 # Third-party libraries by room.
 find_package(Boost 1.81 REQUIRED)
+set(TERN_LIBS_media jpeg png webp webpdemux gif)
 set(TERN_LIBS_json Boost::boost)
 set(TERN_LIBS_serve Boost::boost)
 set(TERN_LIBS_app Boost::boost yaml-cpp)
