@@ -1,0 +1,98 @@
+// The oracle of the sampling scans: plain loops.
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "kernels/cpu/isa.h"
+#include "kernels/cpu/sample_kernels.h"
+
+namespace tern::kernels {
+namespace {
+
+// exp(d) for d <= 0: Cody and Waite's reduction and the degree-7 polynomial of Cephes' expf (Moshier), about 1 ulp.
+// Every operation rounds on its own, so that vector code and other devices repeat it bit by bit.
+float exp_of(float d) {
+  constexpr float kLog2e = 1.44269504f, kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  if (!(d > -80.0f)) d = -80.0f;
+  const float shifted = d * kLog2e + kMagic;
+  const float n = shifted - kMagic;
+  const float r = (d - n * 0.693359375f) - n * -2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.0f;
+  const auto exponent = std::bit_cast<uint32_t>(shifted) << 23;  // the magic's low bits vanish
+  return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
+}
+
+uint32_t weight_of(float x, float scale, float top) {
+  constexpr float kHalfway = 8388608.0f;  // 2^23: adding it rounds to an integer
+  const float v = exp_of(x * scale - top) * 1073741824.0f;
+  return static_cast<uint32_t>(v < kHalfway ? (v + kHalfway) - kHalfway : v);
+}
+
+void max_scan(const float* x, int64_t n, MaxScan* out) {
+  *out = {-std::numeric_limits<float>::infinity(), 0, 0};
+  for (int64_t i = 0; i < n; ++i) {
+    if (std::isnan(x[i])) out->nan = 1;
+    if (x[i] > out->max) out->max = x[i], out->index = static_cast<int32_t>(i);
+  }
+}
+
+void mass_scan(MassScan* s) {
+  s->mass = 0;
+  for (int j = 0; j < kMassCuts; ++j) s->cut_mass[j] = 0, s->cut_count[j] = 0;
+  for (int64_t i = 0; i < s->n; ++i) {
+    const uint32_t w = weight_of(s->x[i], s->scale, s->top);
+    s->mass += w;
+    for (int j = 0; j < kMassCuts; ++j) {
+      if (s->x[i] >= s->cut[j]) s->cut_mass[j] += w, ++s->cut_count[j];
+    }
+  }
+}
+
+int64_t filter(const float* x, int64_t n, float cut, int32_t first, float* values, int32_t* indices) {
+  int64_t k = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    if (x[i] >= cut) values[k] = x[i], indices[k++] = first + static_cast<int32_t>(i);
+  }
+  return k;
+}
+
+void weights(const float* x, int64_t n, float scale, float top, uint32_t* out) {
+  for (int64_t i = 0; i < n; ++i) out[i] = weight_of(x[i], scale, top);
+}
+
+void exp_sum(const float* x, int64_t n, float scale, float top, double* sums) {
+  for (int l = 0; l < kSumLanes; ++l) sums[l] = 0;
+  for (int64_t i = 0; i < n; ++i) sums[i % kSumLanes] += static_cast<double>(exp_of(x[i] * scale - top));
+}
+
+int64_t count_above(const float* x, int64_t n, float value) {
+  int64_t k = 0;
+  for (int64_t i = 0; i < n; ++i) k += x[i] > value;
+  return k;
+}
+
+}  // namespace
+
+const SampleKernels& sample_kernels_scalar() {
+  static constexpr SampleKernels kKernels{max_scan, mass_scan, filter, weights, exp_sum, count_above};
+  return kKernels;
+}
+
+const SampleKernels& sample_kernels() {
+  switch (active_isa()) {
+    case Isa::kScalar:
+      return sample_kernels_scalar();
+    case Isa::kAvx2:
+      return sample_kernels_avx2();
+    default:
+      return sample_kernels_avx512();
+  }
+}
+
+}  // namespace tern::kernels
