@@ -59,6 +59,7 @@ void SchedulerCore::plan(Plan& plan) {
   plan.step = next_step_;
   ++open_;
   newest().rows.clear();
+  planned_scores_ = 0;
   schedule(plan);
   if (plan.rows.empty()) {
     --open_;
@@ -85,6 +86,10 @@ void SchedulerCore::grow(Sequence& s, int count) {
 int SchedulerCore::chunk_size(const Sequence& s, int computed, int budget) const {
   int count = std::min(s.prefill_end - computed, budget);
   if (scores(s) && config_.max_prompt_logit_rows > 0) count = std::min(count, config_.max_prompt_logit_rows);
+  if (scores(s) && config_.max_logit_rows > 0) {
+    // One row is kept for each sequence, whatever else this step still plans.
+    count = std::min(count, config_.max_logit_rows - config_.max_num_seqs - planned_scores_);
+  }
   if (count <= 0) return 0;
   return round_chunk_end(s, computed + count) - computed;
 }
@@ -100,6 +105,7 @@ void SchedulerCore::emit(Plan& plan, Sequence& s, int count) {
   row.logit_count = scores(s) && s.in_flight == 0 ? count : (row.samples ? 1 : 0);
   plan.tokens += count;
   plan.logit_rows += row.logit_count;
+  if (row.logit_count > 1) planned_scores_ += row.logit_count;
   plan.rows.push_back(row);
   newest().rows.push_back(OpenRow{&s, row.first, count, row.samples, false});
   ++s.open_rows;

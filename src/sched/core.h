@@ -103,6 +103,7 @@ class SchedulerCore : public Scheduler {
   std::array<OpenPlan, 2> open_plans_;
   size_t first_open_ = 0, open_ = 0;
   uint64_t next_step_ = 0;
+  int planned_scores_ = 0;  // logit rows of scored chunks in the plan being made
   std::vector<int32_t> matched_;
   SchedulerStats counters_;
 };

@@ -83,7 +83,7 @@ class V1Scheduler final : public SchedulerCore {
   // Without chunks the whole prompt goes at once. What a preempted sequence has grown to may exceed any step, and is
   // cut.
   bool fits_budget(const Sequence& s, int cached, int budget, int count) const {
-    if (config().chunked_prefill || s.known - cached > config().max_num_batched_tokens) return count > 0;
+    if (count <= 0 || config().chunked_prefill || s.known - cached > config().max_num_batched_tokens) return count > 0;
     return s.known - cached <= budget;
   }
 
