@@ -1,0 +1,73 @@
+// The table of command-line flags: the only list of them. The parser, --help, docs/flags.md and the start-up warnings are
+// made from it (spec fastdeploy.md 1.2 to 1.9, and Tern's own flags).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace tern::app {
+
+enum class FlagGroup : uint8_t {
+  kServer,
+  kModel,
+  kCapacity,
+  kLoading,
+  kCache,
+  kPerformance,
+  kDisaggregation,
+  kScheduler,
+  kTern,
+  kLimits,
+};
+inline constexpr FlagGroup kFlagGroups[] = {FlagGroup::kServer,      FlagGroup::kModel,           FlagGroup::kCapacity,
+                                            FlagGroup::kLoading,     FlagGroup::kCache,           FlagGroup::kPerformance,
+                                            FlagGroup::kDisaggregation, FlagGroup::kScheduler,    FlagGroup::kTern,
+                                            FlagGroup::kLimits};
+std::string_view group_title(FlagGroup group);
+
+// kList: values separated by commas or given one after the other. kRepeated: one value each time the flag is given.
+enum class ValueType : uint8_t { kString, kInt, kFloat, kBool, kEnum, kJson, kStringOrJson, kList, kIntList, kRepeated };
+
+// kActs: does what it says. kInert: accepted, and one line at the start names it. kRefused: the start ends with the reason.
+enum class Support : uint8_t { kActs, kInert, kRefused };
+std::string_view support_name(Support support);
+
+struct FlagSpec {
+  std::string_view name;  // as typed, without the dashes
+  FlagGroup group = FlagGroup::kServer;
+  ValueType type = ValueType::kString;
+  std::string_view fallback = {};  // the default as it would be typed; empty: none, or derived
+  std::string_view derived = {};   // what --help says of a default that depends on other values
+  std::string_view choices = {};   // kEnum: "a|b|c"
+  double min = -std::numeric_limits<double>::infinity();
+  double max = std::numeric_limits<double>::infinity();
+  Support support = Support::kActs;
+  std::string_view meaning = {};
+  std::string_view reason = {};   // why it is inert, or why it or some of its values are refused
+  std::string_view refused = {};  // values that are refused although the flag itself is not: "a|b"
+  std::string_view aliases = {};  // other spellings: "a|b"
+};
+
+// Every flag, by group in the order of kFlagGroups.
+const std::vector<FlagSpec>& flag_table();
+// By name or alias; '_' and '-' are the same. Null when there is none.
+const FlagSpec* find_flag(std::string_view name);
+// The known flag that is spelled most like `name` ("" when none is near).
+std::string nearest_flag(std::string_view name);
+// "max_num_seqs" for "max-num-seqs".
+std::string with_underscores(std::string_view name);
+// The parts of "a|b|c"; none of an empty text.
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+// The parts of the table; flag_table() joins them.
+std::span<const FlagSpec> server_flags();
+std::span<const FlagSpec> model_flags();
+std::span<const FlagSpec> capacity_flags();
+std::span<const FlagSpec> cluster_flags();
+std::span<const FlagSpec> tern_flags();
+
+}  // namespace tern::app

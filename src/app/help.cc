@@ -1,0 +1,191 @@
+#include "app/help.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "app/environment.h"
+#include "app/flags.h"
+
+namespace tern::app {
+namespace {
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
+  return result;
+}
+
+std::string_view type_word(ValueType type, std::string_view choices) {
+  switch (type) {
+    case ValueType::kInt: return "N";
+    case ValueType::kFloat: return "X";
+    case ValueType::kBool: return "";
+    case ValueType::kEnum: return choices;
+    case ValueType::kJson: return "JSON";
+    case ValueType::kStringOrJson: return "TEXT|JSON";
+    case ValueType::kList: return "A,B,...";
+    case ValueType::kIntList: return "N,N,...";
+    default: return "TEXT";
+  }
+}
+
+std::string default_text(std::string_view fallback, std::string_view derived) {
+  if (!derived.empty()) return std::string(derived);
+  return fallback.empty() ? "none" : std::string(fallback);
+}
+
+std::string wrap(const std::string& text, size_t indent) {
+  constexpr size_t kColumns = 110;
+  std::string out;
+  size_t column = indent;
+  for (const std::string_view word : split(text, ' ')) {
+    if (column + word.size() + 1 > kColumns && column > indent) {
+      out += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (!out.empty()) {
+      out += ' ';
+      ++column;
+    }
+    out += word;
+    column += word.size();
+  }
+  return out;
+}
+
+std::string flag_entry(const FlagSpec& flag) {
+  constexpr size_t kIndent = 6;
+  std::string head = fmt::format("  --{}", flag.name);
+  if (flag.type == ValueType::kBool) head += fmt::format(", --no-{}", flag.name);
+  if (const auto word = type_word(flag.type, flag.choices); !word.empty()) head += fmt::format(" {}", word);
+  for (const std::string_view alias : split(flag.aliases, '|')) {
+    head += fmt::format(", {}{}", alias.size() <= 2 ? "-" : "--", alias);
+  }
+  std::string body = fmt::format("{} Default: {}.", flag.meaning, default_text(flag.fallback, flag.derived));
+  if (flag.support != Support::kActs) {
+    body += fmt::format(" [{}: {}]", support_name(flag.support), flag.reason);
+  } else if (!flag.refused.empty()) {
+    body += fmt::format(" [refused: {}; {}]", flag.refused, flag.reason);
+  }
+  return fmt::format("{}\n{}{}\n", head, std::string(kIndent, ' '), wrap(body, kIndent));
+}
+
+std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '|') out += '\\';
+    if (c == '<') {
+      out += "&lt;";
+      continue;
+    }
+    out += c;
+  }
+  return out;
+}
+
+std::string status_cell(Support support, std::string_view refused, std::string_view reason) {
+  if (support != Support::kActs) return fmt::format("{}: {}", support_name(support), escaped(reason));
+  if (refused.empty()) return "acts";
+  return fmt::format("acts; refused: `{}`: {}", escaped(refused), escaped(reason));
+}
+
+std::string value_cell(ValueType type, std::string_view choices) {
+  if (type == ValueType::kBool) return "switch";
+  return fmt::format("`{}`", escaped(type_word(type, choices)));
+}
+
+void append_flags(std::string& out) {
+  for (const FlagGroup group : kFlagGroups) {
+    out += fmt::format("\n## {}\n\n| Flag | Value | Default | Meaning | Status |\n|---|---|---|---|---|\n", group_title(group));
+    for (const FlagSpec& flag : flag_table()) {
+      if (flag.group != group) continue;
+      std::string names = fmt::format("`--{}`", flag.name);
+      for (const std::string_view alias : split(flag.aliases, '|')) {
+        names += fmt::format(", `{}{}`", alias.size() <= 2 ? "-" : "--", alias);
+      }
+      out += fmt::format("| {} | {} | {} | {} | {} |\n", names, value_cell(flag.type, flag.choices),
+                         escaped(default_text(flag.fallback, flag.derived)), escaped(flag.meaning),
+                         status_cell(flag.support, flag.refused, flag.reason));
+    }
+  }
+}
+
+void append_variables(std::string& out) {
+  for (const VariableGroup group : kVariableGroups) {
+    out += fmt::format("\n### {}\n\n| Variable | Value | Default | Meaning | Status |\n|---|---|---|---|---|\n", group_title(group));
+    for (const VariableSpec& variable : variable_table()) {
+      if (variable.group != group) continue;
+      const bool typed = variable.support == Support::kActs;
+      out += fmt::format("| `{}` | {} | {} | {} | {} |\n", variable.name,
+                         typed ? value_cell(variable.type, variable.choices) : "any",
+                         escaped(default_text(variable.fallback, "")), escaped(variable.meaning),
+                         status_cell(variable.support, "", variable.reason));
+    }
+  }
+}
+
+}  // namespace
+
+std::string command_help() {
+  return R"(Usage: tern COMMAND [flags]
+       tern --model DIR [flags]      the same as tern serve
+
+Commands:
+  serve       serves a model over the OpenAI protocol (also: api_server)
+  chat        talks to a server; -q TEXT asks one question
+  verify      runs reference cases through this build
+  inspect     says what a model folder holds and needs
+  tokenize    text to token ids and back
+  render      chat messages to the prompt
+  bench       decode, prefill and serving figures
+  version     prints the version
+
+tern COMMAND --help says more. tern serve --help lists every flag; --help=WORD narrows the list.
+)";
+}
+
+std::string flag_help(std::string_view topic) {
+  std::string out = "Usage: tern serve --model DIR [flags]\n\n"
+      "In names _ and - are the same. --config FILE reads flags from a YAML file; the command line wins. Variables and\n"
+      "the whole table stand in docs/flags.md.\n";
+  const std::string wanted = lower(topic);
+  if (wanted == "listgroup") {
+    out = "Groups:\n";
+    for (const FlagGroup group : kFlagGroups) out += fmt::format("  {}\n", group_title(group));
+    return out;
+  }
+  bool any = false;
+  for (const FlagGroup group : kFlagGroups) {
+    const bool whole = wanted.empty() || lower(group_title(group)).find(wanted) != std::string::npos;
+    std::string entries;
+    for (const FlagSpec& flag : flag_table()) {
+      if (flag.group != group) continue;
+      const bool match = whole || with_underscores(flag.name).find(with_underscores(wanted)) != std::string::npos;
+      if (match) entries += flag_entry(flag);
+    }
+    if (entries.empty()) continue;
+    any = true;
+    out += fmt::format("\n{}:\n{}", group_title(group), entries);
+  }
+  if (!any) out += fmt::format("\nNo flag and no group contains \"{}\".\n", topic);
+  return out;
+}
+
+std::string flags_markdown() {
+  std::string out =
+      "# Flags and environment variables\n\n"
+      "Made from the tables in `src/app` by `tern flags-markdown`; a test holds this page and the tables together.\n\n"
+      "*acts*: does what it says. *inert*: accepted, and one warning line at the start names it. *refused*: the start "
+      "ends with the reason. In names `_` and `-` are the same; switches take `--x`, `--no-x` or a value; JSON values "
+      "are objects. A flag on the command line wins over the file of `--config` (a flat YAML mapping of names to "
+      "values), that over the default. Defaults that depend on other values are lowered or raised until they are valid; "
+      "only what you give can be wrong, and then the start ends with one line and exit status 2. Other failures to "
+      "start (folder, memory, port) end with exit status 1.\n";
+  append_flags(out);
+  out += "\n## Environment variables\n\nAn empty variable counts as unset.\n";
+  append_variables(out);
+  return out;
+}
+
+}  // namespace tern::app

@@ -1,0 +1,58 @@
+// Flags, environment and model folder resolved into the values the rooms below take.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/environment.h"
+#include "app/flag_set.h"
+#include "app/model_facts.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "device/device.h"
+#include "engine/engine.h"
+#include "model/loader.h"
+#include "serve/config.h"
+
+namespace tern::app {
+
+struct LogSettings {
+  std::string folder = "log";
+  LogLevel level = LogLevel::kInfo;
+  int backup_days = 7;
+  bool scheduler_line = true;
+  double scheduler_interval = 5;  // seconds
+};
+
+struct Settings {
+  FlagSet flags;  // resolved
+  Environment environment;
+  ModelFacts model;
+  std::string tokenizer_folder;  // "" when there is none on this machine
+  std::string chat_template;     // --chat-template
+  device::CpuOptions cpu;
+  std::string cpu_isa;  // TERN_CPU_ISA
+  model::LoadOptions load;
+  engine::EngineConfig engine;
+  serve::ServeConfig serve;
+  LogSettings log;
+  double drain_seconds = 0;
+  std::vector<std::string> warnings;  // one line each
+};
+
+// Derives what the user left open, checks everything and fills the rooms' values. Only what the user gave can be wrong.
+// Errors: one sentence, with the flag or variable in `param`.
+Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model);
+
+// Sets derived values so that they are valid together with what was given. Part of resolve().
+void derive(FlagSet& flags, const Environment& environment, const ModelFacts& model, std::vector<std::string>& warnings);
+// Every rule of spec fastdeploy.md 1.10 and of Tern's own flags. Part of resolve().
+Status validate(const FlagSet& flags, const Environment& environment);
+// The line that names what has no effect; "" when nothing such was given.
+std::string inert_line(const FlagSet& flags, const Environment& environment);
+
+// The resolved configuration: {"version", "flags", "sources", "environment", "model", "scheduler", "warnings"}; keys and passwords are
+// replaced by "***".
+json::Object describe(const Settings& settings);
+
+}  // namespace tern::app
