@@ -1,1 +1,6 @@
+//! Text handling of Tern behind one C header (include/textkit.h).
+
+pub mod ffi;
+pub mod grammar;
 pub mod jinja;
+pub mod tok;

@@ -1,0 +1,304 @@
+//! SentencePiece encoding (BPE and unigram), with the results of the original library.
+
+use std::cmp::Ordering;
+use std::collections::{BinaryHeap, HashMap};
+
+use super::added::AddedTokens;
+use super::bytebpe::FastMap;
+use super::spm_model::{Kind, Model};
+use super::{AddedToken, Engine, Options, Res, Rules, Table, Tok, ADDED, BYTE, SPECIAL};
+
+pub struct Spm {
+    pub model: Model,
+    /// The dummy prefix stands only before the first segment, not after every added token.
+    prefix_once: bool,
+    /// Unigram: (node, byte) -> node; node 0 is the root.
+    trie: FastMap<u64, u32>,
+    /// Unigram: piece at a node.
+    leaves: Vec<u32>,
+    min_score: f32,
+    max_score: f32,
+}
+
+const NONE: u32 = u32::MAX;
+
+pub fn load(data: &[u8], options: &Options) -> Res<Tok> {
+    options.check()?;
+    let limits = options.limits();
+    let model = Model::parse(data, &limits)?;
+    let mut added: Vec<AddedToken> = options.added_tokens.clone();
+    let mut seen: HashMap<String, u32> = added.iter().map(|t| (t.content.clone(), t.id)).collect();
+    let plain = |id: u32, content: &str| AddedToken {
+        id,
+        content: content.to_string(),
+        special: true,
+        lstrip: false,
+        rstrip: false,
+        single_word: false,
+        normalized: false,
+    };
+    // Control pieces never come out of plain text, but templates write them; the same holds for the named special texts.
+    for (id, p) in model.pieces.iter().enumerate() {
+        if matches!(p.kind, Kind::Control | Kind::Unknown) && !seen.contains_key(&p.text) {
+            seen.insert(p.text.clone(), id as u32);
+            added.push(plain(id as u32, &p.text));
+        }
+    }
+    for text in &options.special_texts {
+        if let (false, Some(id)) = (seen.contains_key(text), model.id_of(text)) {
+            seen.insert(text.clone(), id);
+            added.push(plain(id, text));
+        }
+    }
+    let added_ids: std::collections::HashSet<u32> = added.iter().map(|t| t.id).collect();
+    let mut tokens: Vec<(u32, Vec<u8>, u8)> = Vec::with_capacity(model.pieces.len() + added.len());
+    for (id, p) in model.pieces.iter().enumerate() {
+        if added_ids.contains(&(id as u32)) {
+            continue;
+        }
+        let byte = || p.text.get(3..5).and_then(|h| u8::from_str_radix(h, 16).ok());
+        tokens.push(match p.kind {
+            Kind::Byte => (id as u32, vec![byte().unwrap_or(0)], BYTE),
+            _ => (id as u32, p.text.replace('\u{2581}', " ").into_bytes(), 0),
+        });
+    }
+    for t in &added {
+        let special = t.special || options.special_texts.contains(&t.content);
+        tokens.push((t.id, t.content.clone().into_bytes(), ADDED | if special { SPECIAL } else { 0 }));
+    }
+    let rules = Rules { sentencepiece: true, strip_first_space: model.add_dummy_prefix || model.remove_extra_whitespaces };
+    Ok(Tok {
+        table: Table::build(tokens, &limits)?,
+        engine: Engine::Spm(Spm::new(model, options.prefix_once)),
+        added: AddedTokens::new(added)?,
+        prefix: options.prefix.clone(),
+        suffix: options.suffix.clone(),
+        rules,
+        limits,
+    })
+}
+
+/// One symbol of the text while it is merged.
+struct Symbol {
+    start: u32,
+    end: u32, // start == end: merged into its left neighbour
+    prev: u32,
+    next: u32,
+    frozen: bool,
+}
+
+struct Candidate {
+    score: f32,
+    left: u32,
+    right: u32,
+    size: u32,
+}
+
+impl PartialEq for Candidate {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for Candidate {}
+impl PartialOrd for Candidate {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Candidate {
+    /// Best score first, then the leftmost.
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
+    }
+}
+
+impl Spm {
+    pub fn new(model: Model, prefix_once: bool) -> Spm {
+        let mut spm = Spm { model, prefix_once, trie: FastMap::default(), leaves: vec![NONE], min_score: 0.0, max_score: 0.0 };
+        let scores = spm.model.pieces.iter().filter(|p| p.kind == Kind::Normal).map(|p| p.score);
+        let (low, high) = scores.fold((f32::MAX, f32::MIN), |(low, high), s| (low.min(s), high.max(s)));
+        (spm.min_score, spm.max_score) = if low > high { (0.0, 0.0) } else { (low, high) };
+        if spm.model.unigram {
+            for (text, &id) in &spm.model.by_text {
+                let mut node = 0u32;
+                for &b in text.as_bytes() {
+                    let next = spm.leaves.len() as u32;
+                    let entry = spm.trie.entry((node as u64) << 8 | b as u64).or_insert(next);
+                    if *entry == next {
+                        spm.leaves.push(NONE);
+                    }
+                    node = *entry;
+                }
+                spm.leaves[node as usize] = id;
+            }
+        }
+        spm
+    }
+
+    /// Appends the ids of one segment (a run of text between added tokens).
+    pub fn encode(&self, segment: &str, first: bool, ids: &mut Vec<u32>) -> Res<()> {
+        let text = self.model.normalize(segment, first || !self.prefix_once);
+        if text.is_empty() {
+            return Ok(());
+        }
+        if text.len() > i32::MAX as usize {
+            return Err(super::Error::TooLarge("the text is too long".into()));
+        }
+        let mut out = Output { spm: self, ids, after_unknown: false };
+        if self.model.unigram {
+            self.unigram(&text, &mut out);
+        } else {
+            self.bpe(&text, &mut out);
+        }
+        Ok(())
+    }
+
+    fn bpe(&self, text: &str, out: &mut Output) {
+        let mut symbols: Vec<Symbol> = Vec::with_capacity(text.len());
+        let mut at = 0;
+        while at < text.len() {
+            let user = self.model.user_defined_prefix(&text[at..]);
+            let n = if user > 0 { user } else { text[at..].chars().next().map_or(1, char::len_utf8) };
+            let i = symbols.len() as u32;
+            let next = if at + n >= text.len() { NONE } else { i + 1 };
+            symbols.push(Symbol { start: at as u32, end: (at + n) as u32, prev: i.wrapping_sub(1), next, frozen: user > 0 });
+            at += n;
+        }
+        let mut heap = BinaryHeap::with_capacity(symbols.len());
+        // How pieces marked as unused are taken apart again.
+        let mut unused: HashMap<&str, (&str, &str)> = HashMap::new();
+        fn push<'t>(
+            m: &Model,
+            text: &'t str,
+            s: &[Symbol],
+            left: u32,
+            right: u32,
+            heap: &mut BinaryHeap<Candidate>,
+            unused: &mut HashMap<&'t str, (&'t str, &'t str)>,
+        ) {
+            if left == NONE || right == NONE || s[left as usize].frozen || s[right as usize].frozen {
+                return;
+            }
+            let (a, b) = (&s[left as usize], &s[right as usize]);
+            let whole = &text[a.start as usize..b.end as usize];
+            if let Some(&id) = m.by_text.get(whole) {
+                let p = &m.pieces[id as usize];
+                heap.push(Candidate { score: p.score, left, right, size: whole.len() as u32 });
+                if p.kind == Kind::Unused {
+                    unused.insert(whole, (&text[a.start as usize..a.end as usize], &text[b.start as usize..b.end as usize]));
+                }
+            }
+        }
+        for i in 1..symbols.len() as u32 {
+            push(&self.model, text, &symbols, i - 1, i, &mut heap, &mut unused);
+        }
+        while let Some(top) = heap.pop() {
+            let (l, r) = (top.left as usize, top.right as usize);
+            let (left_len, right_len) = (symbols[l].end - symbols[l].start, symbols[r].end - symbols[r].start);
+            if left_len == 0 || right_len == 0 || left_len + right_len != top.size {
+                continue;
+            }
+            symbols[l].end = symbols[r].end;
+            let next = symbols[r].next;
+            symbols[l].next = next;
+            if next != NONE {
+                symbols[next as usize].prev = top.left;
+            }
+            symbols[r].end = symbols[r].start;
+            push(&self.model, text, &symbols, symbols[l].prev, top.left, &mut heap, &mut unused);
+            push(&self.model, text, &symbols, top.left, next, &mut heap, &mut unused);
+        }
+        let mut at = 0u32;
+        while at != NONE {
+            let s = &symbols[at as usize];
+            self.resegment(&text[s.start as usize..s.end as usize], &unused, out);
+            at = s.next;
+        }
+    }
+
+    fn resegment<'t>(&self, piece: &'t str, unused: &HashMap<&'t str, (&'t str, &'t str)>, out: &mut Output) {
+        let mut stack = vec![piece];
+        while let Some(p) = stack.pop() {
+            let id = self.model.id_of(p).unwrap_or(self.model.unk_id);
+            match unused.get(p) {
+                Some(&(a, b)) if self.model.pieces[id as usize].kind == Kind::Unused => stack.extend([b, a]),
+                _ => out.piece(p, id),
+            }
+        }
+    }
+
+    /// The best path, position by position; sums are 32-bit as in the original.
+    fn unigram(&self, text: &str, out: &mut Output) {
+        let unk_score = self.min_score - 10.0;
+        // For every end position: (id, best score, start).
+        let mut best: Vec<(u32, f32, u32)> = vec![(NONE, 0.0, NONE); text.len() + 1];
+        for (start, c) in text.char_indices() {
+            let so_far = best[start].1;
+            let char_len = c.len_utf8();
+            let mut single = false;
+            let mut node = 0u32;
+            for (i, &b) in text.as_bytes()[start..].iter().enumerate() {
+                let Some(&next) = self.trie.get(&((node as u64) << 8 | b as u64)) else { break };
+                node = next;
+                let id = self.leaves[node as usize];
+                if id == NONE {
+                    continue;
+                }
+                let p = &self.model.pieces[id as usize];
+                let score = match p.kind {
+                    Kind::Unused => continue,
+                    Kind::UserDefined => (i + 1) as f32 * self.max_score - 0.1,
+                    _ => p.score,
+                };
+                let candidate = score + so_far;
+                let target = &mut best[start + i + 1];
+                if target.2 == NONE || candidate > target.1 {
+                    *target = (id, candidate, start as u32);
+                }
+                single |= i + 1 == char_len;
+            }
+            if !single {
+                let candidate = unk_score + so_far;
+                let target = &mut best[start + char_len];
+                if target.2 == NONE || candidate > target.1 {
+                    *target = (self.model.unk_id, candidate, start as u32);
+                }
+            }
+        }
+        let mut path = Vec::new();
+        let mut end = text.len();
+        while end > 0 {
+            let (id, _, start) = best[end];
+            path.push((start as usize, end, id));
+            end = start as usize;
+        }
+        for &(start, end, id) in path.iter().rev() {
+            out.piece(&text[start..end], id);
+        }
+    }
+}
+
+/// Unknown pieces become bytes, or one unknown id for a run of them.
+struct Output<'a> {
+    spm: &'a Spm,
+    ids: &'a mut Vec<u32>,
+    after_unknown: bool,
+}
+
+impl Output<'_> {
+    fn piece(&mut self, text: &str, id: u32) {
+        let m = &self.spm.model;
+        if id != m.unk_id {
+            self.after_unknown = false;
+            return self.ids.push(id);
+        }
+        match &m.byte_ids {
+            Some(bytes) => self.ids.extend(text.bytes().map(|b| bytes[b as usize])),
+            None if !self.after_unknown => {
+                self.after_unknown = true;
+                self.ids.push(id);
+            }
+            None => {}
+        }
+    }
+}
