@@ -59,10 +59,10 @@ std::optional<std::string> cgroup_path(const std::string& root, std::string_view
     const size_t a = line.find(':');
     const size_t b = a == std::string::npos ? a : line.find(':', a + 1);
     if (b == std::string::npos) continue;
-    const std::string names = "," + line.substr(a + 1, b - a - 1) + ",";
-    if (controller.empty() ? names == ",," : names.find("," + std::string(controller) + ",") != std::string::npos) {
-      return line.substr(b + 1);
-    }
+    std::string names = ",", wanted = ",";
+    names.append(line, a + 1, b - a - 1).append(",");
+    wanted.append(controller).append(",");
+    if (controller.empty() ? names == ",," : names.find(wanted) != std::string::npos) return line.substr(b + 1);
   }
   return std::nullopt;
 }

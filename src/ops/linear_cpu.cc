@@ -68,7 +68,7 @@ void run_block(const KernelTable& t, const Job& j, int64_t panel, int64_t row0, 
   const auto x_bytes = static_cast<int64_t>(dtype_bytes(x_type));
   const int64_t per_step = pairs ? 2 : 1;
   // A few rows need no blocking of k: their sums stay in registers and the panel streams through once.
-  const int64_t k_block = direct && rows <= 6 ? j.k : kKBlock;
+  const int64_t k_block = direct && rows <= t.stream_rows ? j.k : kKBlock;
   GemmArgs a{};
   a.ldw = kPanel * per_step;
   a.acc = s.acc, a.ld_acc = kPanel;

@@ -70,6 +70,7 @@ void narrow(const float* src, uint16_t* dst, int64_t n) {
 }  // namespace
 
 void fill_gemm_ref(KernelTable* t) {
+  t->stream_rows = 1;
   t->gemm_bf16 = nullptr;
   t->gemm_f32_bf16 = gemm_f32_bf16;
   t->gemm_f32 = gemm_f32;

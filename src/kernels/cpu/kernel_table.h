@@ -69,6 +69,7 @@ struct CombineRow {
 
 struct KernelTable {
   const char* name;
+  int64_t stream_rows;  // up to so many rows a weight panel need not stay in the first cache: it is read once
   void (*gemm_bf16)(const GemmArgs*);      // x bf16, w bf16; null where the CPU has no bf16 dot product
   void (*gemm_f32_bf16)(const GemmArgs*);  // x f32, w bf16; exact products, float32 sums
   void (*gemm_f32)(const GemmArgs*);       // x f32, w f32

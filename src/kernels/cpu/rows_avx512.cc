@@ -1,0 +1,11 @@
+#include "kernels/cpu/kernel_table.h"
+#include "kernels/cpu/simd_avx512.h"
+#include "kernels/cpu/simd_tables.h"
+// After V:
+#include "kernels/cpu/rows_simd.inc"
+
+namespace tern::kernels {
+
+void fill_rows_avx512(KernelTable* table) { fill_rows(table); }
+
+}  // namespace tern::kernels

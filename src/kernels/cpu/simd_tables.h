@@ -1,0 +1,10 @@
+// The parts of fill_avx2 and fill_avx512 that live in files of their own.
+#pragma once
+
+namespace tern::kernels {
+
+struct KernelTable;
+void fill_rows_avx2(KernelTable* table);
+void fill_rows_avx512(KernelTable* table);
+
+}  // namespace tern::kernels
