@@ -75,7 +75,10 @@ void SchedulerCore::retract(Sequence& s, int computed) {
   s.computed = std::min(s.computed, computed);
 }
 
-// Offers the full blocks among the first `tokens` tokens, all of them confirmed, to the prefix index.
+// Offers the full blocks among the first `tokens` tokens, all of them confirmed, to the prefix index. Content that
+// another sequence has brought there meanwhile is shared at once: the sequence takes that block for its own, which
+// becomes free (open steps still read it, later ones run after them). So no block is held twice, and whoever holds a
+// child holds its parents.
 void SchedulerCore::cache_blocks(Sequence& s, int tokens) {
   if (!s.use_cache) return;
   const int full = tokens / config_.block_size;
@@ -85,11 +88,15 @@ void SchedulerCore::cache_blocks(Sequence& s, int tokens) {
   for (int i = s.cached_blocks; i < full; ++i) {
     const auto at = static_cast<size_t>(i);
     const Hash128 parent = i == 0 ? Hash128{} : s.hashes[at - 1];
-    if (index_.insert(parent, s.hashes[at], s.blocks[at]) < 0) {
-      // Another sequence's blocks stood for the first ones of this one, and are gone meanwhile.
-      TERN_CHECK(!restarted);
+    const int32_t cached = index_.insert(parent, s.hashes[at], s.blocks[at]);
+    if (cached < 0) {
+      TERN_CHECK(!restarted);  // only when the index was cleared
       restarted = true;
       i = -1;
+    } else if (cached != s.blocks[at]) {
+      pool_.retain(cached);
+      pool_.release(s.blocks[at]);
+      s.blocks[at] = cached;
     }
   }
   s.cached_blocks = full;

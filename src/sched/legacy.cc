@@ -46,7 +46,7 @@ class LegacyScheduler final : public SchedulerCore {
     Prefills prefills;
     for (Sequence* s : running_) {
       if (can_decode(*s)) emit(plan, *s, 1);
-      if (!s->prefilling()) continue;
+      if (!s->prefilling() || wants_block(*s)) continue;
       prefills.add(is_long(*s));
       const int count = chunk_size(*s, s->computed, budget);
       if (count == 0) continue;
@@ -63,42 +63,51 @@ class LegacyScheduler final : public SchedulerCore {
     void add(bool is_long) { ++all, with_long_prompt += is_long ? 1 : 0; }
   };
 
-  // A sequence that found no block waits until some return.
-  bool can_decode(const Sequence& s) const { return s.decodes() && held(s) >= blocks_for(s.length()); }
+  // Usually a decoding sequence at the end of its last block; a prefilling one only if it was given several tokens at
+  // once.
+  bool wants_block(const Sequence& s) const {
+    return held(s) < blocks_for(s.length()) && (s.decodes() || s.prefilling());
+  }
+  // A sequence that found no block has no row until some return.
+  bool can_decode(const Sequence& s) const { return s.decodes() && !wants_block(s); }
   bool is_long(const Sequence& s) const { return s.prompt > long_prompt_; }
 
   // All growth before the first row: whoever is dropped has no row yet.
   void grow_decoding(Plan& plan) {
     for (size_t i = 0; i < running_.size(); ++i) {
       Sequence& s = *running_[i];
-      if (!s.decodes() || held(s) >= blocks_for(s.length())) continue;
       const size_t dropped = plan.preempted.size();
-      const size_t at = grow_one(plan, s);
+      size_t at = i;
+      while (s.state == SeqState::kRunning && wants_block(s) && grow_one(plan, s, at)) {
+      }
       i = dropped == plan.preempted.size() ? i : at;
     }
   }
 
-  // One more block for a decoding sequence, dropping others, or the sequence itself, on shortage. Returns its place
-  // among the running ones, one less (size_t wraps) when it is gone.
-  size_t grow_one(Plan& plan, Sequence& s) {
+  // One more block for a sequence, dropping others, or the sequence itself, on shortage; false when there was none.
+  // `at` becomes its place among the running ones, one less (size_t wraps) when it is gone.
+  bool grow_one(Plan& plan, Sequence& s, size_t& at) {
     for (;;) {
       if (decode_free() > 0 && make_free(1)) {
         grow(s, 1);
         ++s.decode_share, ++decode_used_;
-        break;
+        return true;
       }
       Sequence& victim = longest_holder();
       // Alone there is nobody to share with; without any decode share, decode grows out of the other one.
       if ((running_.size() == 1 || decode_share() == 0) && make_free(1)) {
         grow(s, 1);
-        break;
+        return true;
       }
-      if (&victim == &s && blocks_will_return()) break;
-      const size_t at = place(s);
+      if (&victim == &s && blocks_will_return()) return false;
+      at = place(s);
       preempt(plan, victim);
-      if (&victim == &s) return at - 1;
+      if (&victim == &s) {
+        --at;
+        return false;
+      }
+      at = place(s);
     }
-    return place(s);
   }
 
   size_t place(const Sequence& s) const {

@@ -106,6 +106,7 @@ class Scheduler {
   virtual void collect(std::span<const RowResult> results) = 0;
 
   // Blocks of a sequence that holds a slot, in order; valid until the next call that changes it. Empty for unknown ids.
+  // Read them whole for every plan: a full block gives way to an equal one that another sequence cached first.
   virtual std::span<const int32_t> blocks(SeqId id) const = 0;
   // Ids known of a sequence: prompt and confirmed output.
   virtual std::span<const int32_t> tokens(SeqId id) const = 0;
