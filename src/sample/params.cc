@@ -1,0 +1,86 @@
+#include "sample/params.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "sample/processors.h"
+
+namespace tern::sample {
+namespace {
+
+Error bad(const char* param, std::string what) {
+  return make_error(ErrorCode::kInvalidArgument, fmt::format("{} {}", param, what), param);
+}
+
+// NaN fails every comparison, so ranges are asked for, not their opposites.
+bool within(float v, float low, float high) { return v >= low && v <= high; }
+
+Status check_ids(const SamplingParams& p, int64_t vocab) {
+  for (const auto& [id, bias] : p.logit_bias) {
+    if (id < 0 || id >= vocab)
+      return bad("logit_bias", fmt::format("names token {}, outside the vocabulary of {}", id, vocab));
+    if (!std::isfinite(bias)) return bad("logit_bias", "must be finite");
+  }
+  for (int32_t id : p.bad_words) {
+    if (id < 0 || id >= vocab)
+      return bad("bad_words", fmt::format("names token {}, outside the vocabulary of {}", id, vocab));
+  }
+  return {};
+}
+
+}  // namespace
+
+Status validate(const SamplingParams& p, size_t stop_ids, int64_t vocab, int max_logprobs,
+                const SlotCapacity& capacity) {
+  if (!within(p.temperature, 0.0f, 1e6f)) return bad("temperature", "must be a number from 0 to 1e6");
+  if (!within(p.top_p, 0.0f, 1.0f)) return bad("top_p", "must be a number from 0 to 1");
+  if (!within(p.min_p, 0.0f, 1.0f)) return bad("min_p", "must be a number from 0 to 1");
+  if (p.top_k < -1) return bad("top_k", "must be at least -1");
+  if (!(p.repetition_penalty > 0.0f && p.repetition_penalty <= 1e6f)) {
+    return bad("repetition_penalty", "must be a number above 0");
+  }
+  if (!within(p.frequency_penalty, -2.0f, 2.0f)) return bad("frequency_penalty", "must be a number from -2 to 2");
+  if (!within(p.presence_penalty, -2.0f, 2.0f)) return bad("presence_penalty", "must be a number from -2 to 2");
+  if (p.min_tokens < 0) return bad("min_tokens", "must not be negative");
+  const int64_t most = max_logprobs < 0 ? vocab : max_logprobs;
+  if (p.logprobs > most) return bad("top_logprobs", fmt::format("must be at most {}", most));
+  if (p.prompt_logprobs > most) return bad("prompt_logprobs", fmt::format("must be at most {}", most));
+  if (p.logit_bias.size() > static_cast<size_t>(capacity.logit_bias)) {
+    return bad("logit_bias", fmt::format("has more than {} entries", capacity.logit_bias));
+  }
+  if (p.bad_words.size() > static_cast<size_t>(capacity.bad_words)) {
+    return bad("bad_words", fmt::format("has more than {} entries", capacity.bad_words));
+  }
+  if (stop_ids > static_cast<size_t>(capacity.stop_ids)) {
+    return bad("stop_token_ids", fmt::format("are more than {} with the model's own", capacity.stop_ids));
+  }
+  return check_ids(p, vocab);
+}
+
+ops::SlotParams slot_params(const SamplingParams& p, int stop_ids) {
+  ops::SlotParams s;
+  s.seed = p.seed;
+  s.greedy = p.greedy();
+  s.temperature = p.greedy() ? 1.0f : p.temperature;
+  s.scale = 1.0f / s.temperature;
+  s.top_p = p.top_p, s.min_p = p.min_p, s.top_k = p.top_k;
+  s.repetition = p.repetition_penalty, s.frequency = p.frequency_penalty, s.presence = p.presence_penalty;
+  s.min_tokens = p.min_tokens;
+  s.stop_count = stop_ids;
+  s.bias_count = static_cast<int32_t>(p.logit_bias.size());
+  s.bad_count = static_cast<int32_t>(p.bad_words.size());
+  s.penalised = (wanted_processors(p) & kPenalties) != 0;
+  return s;
+}
+
+uint32_t wanted_processors(const SamplingParams& p) {
+  uint32_t bits = 0;
+  if (!p.logit_bias.empty()) bits |= kBias;
+  if (p.min_tokens > 0) bits |= kMinTokens;
+  if (p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f) bits |= kPenalties;
+  if (!p.bad_words.empty()) bits |= kBadWords;
+  return bits;
+}
+
+}  // namespace tern::sample

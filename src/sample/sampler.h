@@ -1,0 +1,95 @@
+// The second submission of a step: from logits to tokens and log-probabilities, for all rows of a batch.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "base/sampling_params.h"
+#include "device/device.h"
+#include "ops/sample.h"
+#include "sample/processors.h"
+#include "sample/slot_state.h"
+#include "sample/staged.h"
+
+namespace tern::sample {
+
+struct SamplerLimits {
+  int slots = 0;           // max_num_seqs
+  int max_rows = 0;        // tokens sampled in a step
+  int max_logit_rows = 0;  // logit rows of a step
+  int64_t vocab = 0;       // logit columns that count; further ones are never sampled
+  int max_logprobs = 0;    // per row; at most vocab
+  bool masks = false;      // rows may wait for host masks
+  bool probs = false;      // probabilities of sampled tokens are wanted (repetition early stop)
+  LogprobsMode mode = LogprobsMode::kRawLogprobs;
+  SlotCapacity capacity;
+};
+
+// What one step samples: filled by the engine thread, read by the rank thread, results read by the engine thread again.
+// Two of them take turns; device addresses are fixed.
+class SamplingBatch {
+ public:
+  static Expected<SamplingBatch> create(const SamplerLimits& limits, device::Device& device);
+
+  void clear();
+  // A token to sample; `processors` are the bits this row needs now. Returns the row's number for mask().
+  int add(const ops::SampleRow& row, uint32_t processors);
+  // Asks for the log-probs of the token sampled by `row` (the last one added), with `count` alternatives.
+  void add_logprobs(const ops::SampleRow& row, const SamplingParams& params, uint32_t processors);
+  // Asks for the log-probs of prompt token `target` under logit row `logit_row` (spec 3.9: raw, no processors).
+  void add_prompt_logprobs(int32_t logit_row, int32_t target, int32_t count);
+  // The bitmask of the row that add() numbered: a 1 bit allows the id. [V / 32] words.
+  std::span<uint32_t> mask(int row);
+
+  SlotUpdates updates;
+
+  // Results, on the host once the step is done. By logit row:
+  int32_t id(int32_t logit_row) const { return ids_[logit_row]; }
+  ops::SampleStatus status(int32_t logit_row) const { return static_cast<ops::SampleStatus>(status_[logit_row]); }
+  float prob(int32_t logit_row) const { return probs_[logit_row]; }
+  // By order of add_logprobs / add_prompt_logprobs: entry 0 is the token, then the most likely ones.
+  std::span<const ops::TokenScore> scores(int request) const;
+  // [L] int32 on the device: what resolve_ids of the next step reads.
+  TensorView device_ids() const { return tensor1(ids_.device(), DType::kI32, ids_.size()); }
+
+ private:
+  friend class Sampler;
+  struct Scores {
+    int32_t begin = 0, count = 0;
+  };
+  void ask(ops::LogprobRow row, bool captured);
+
+  SamplerLimits limits_;
+  int count_ = 0, logit_rows_ = 0, captures_ = 0, plain_ = 0, captured_ = 0;
+  int32_t score_count_ = 0;
+  uint32_t processors_ = 0;
+  Staged<ops::SampleRow> rows_;
+  Staged<uint32_t> masks_;
+  Staged<int32_t> capture_rows_;
+  Staged<ops::LogprobRow> plain_rows_, captured_rows_;  // over the logits, over the captured ones
+  Staged<int32_t> ids_, status_;
+  Staged<float> probs_;
+  Staged<ops::TokenScore> scores_;
+  std::vector<Scores> requests_;
+};
+
+class Sampler {
+ public:
+  static Expected<Sampler> create(const SamplerLimits& limits, device::Device& device);
+
+  // Runs on the rank thread, after the forward pass of the same step: logits [L, V]. Leaves results on the host once
+  // the stream is synchronised.
+  Status run(SamplingBatch& batch, TensorView logits, device::Device& device, device::Stream stream);
+  const SamplerLimits& limits() const { return limits_; }
+
+ private:
+  Status run_processors(const SamplingBatch& batch, const ops::LogitsParams& rows, bool masks_only,
+                        device::Stream stream);
+
+  SamplerLimits limits_;
+  SlotState slots_;
+  device::Buffer captured_;  // [max_rows, V] f32
+  device::Buffer workspace_;
+};
+
+}  // namespace tern::sample
