@@ -10,12 +10,14 @@
 #include "device/device.h"
 #include "json/json.h"
 #include "model/model.h"
+#include "ops/linear.h"
 
 namespace tern::model {
 
 struct Shard {
   int rank = 0;
   int ranks = 1;
+  bool expert_parallel = false;  // experts are dealt whole to ranks instead of being cut
 };
 
 struct LoadOptions {
@@ -26,6 +28,7 @@ struct LoadOptions {
   json::Object overrides;           // --model-override: keys of config.json (nested objects are merged)
   DType activation = DType::kBF16;  // kBF16 or kF32
   std::string weight_format;        // empty: by activation and stored type ("bf16" or "f32")
+  const ops::WeightFormat* format = nullptr;  // used instead of the named one: formats that are not built in
   Shard shard;
   int max_model_len = 0;            // for rope scalings that depend on the length; 0: the config's
   // Called with bytes done and in all; for the progress bar.

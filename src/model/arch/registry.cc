@@ -1,0 +1,79 @@
+#include "model/arch/registry.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+namespace tern::model {
+
+// One file per architecture, one line here.
+void read_deepseek_v2(ConfigReader& config, DecoderSpec& spec);
+void read_deepseek_v3(ConfigReader& config, DecoderSpec& spec);
+void read_ernie4_5(ConfigReader& config, DecoderSpec& spec);
+void read_ernie4_5_moe(ConfigReader& config, DecoderSpec& spec);
+void read_glm4_moe(ConfigReader& config, DecoderSpec& spec);
+void read_llama(ConfigReader& config, DecoderSpec& spec);
+void read_mixtral(ConfigReader& config, DecoderSpec& spec);
+void read_qwen2(ConfigReader& config, DecoderSpec& spec);
+void read_qwen2_moe(ConfigReader& config, DecoderSpec& spec);
+void read_qwen3(ConfigReader& config, DecoderSpec& spec);
+void read_qwen3_moe(ConfigReader& config, DecoderSpec& spec);
+
+namespace {
+
+constexpr std::array kArchitectures = {
+    Architecture{"DeepseekV2ForCausalLM", read_deepseek_v2},
+    Architecture{"DeepseekV3ForCausalLM", read_deepseek_v3},
+    Architecture{"Ernie4_5ForCausalLM", read_ernie4_5},
+    Architecture{"Ernie4_5_ForCausalLM", read_ernie4_5},
+    Architecture{"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
+    Architecture{"Glm4MoeForCausalLM", read_glm4_moe},
+    Architecture{"LlamaForCausalLM", read_llama},
+    Architecture{"MixtralForCausalLM", read_mixtral},
+    Architecture{"Qwen2ForCausalLM", read_qwen2},
+    Architecture{"Qwen2MoeForCausalLM", read_qwen2_moe},
+    Architecture{"Qwen3ForCausalLM", read_qwen3},
+    Architecture{"Qwen3MoeForCausalLM", read_qwen3_moe},
+};
+
+// What no architecture file may get wrong, whatever the config said.
+void check(const DecoderSpec& s, ConfigReader& config) {
+  const AttentionSpec& a = s.attention;
+  if (a.kind == AttentionKind::kGqa && a.kv_heads > 0 && a.heads % a.kv_heads != 0)
+    config.complain(fmt::format("{} attention heads cannot share {} KV heads", a.heads, a.kv_heads));
+  if (s.rope.dim > (a.kind == AttentionKind::kGqa ? a.head_dim : a.rope_dim))
+    config.complain(fmt::format("the rotary width {} exceeds the head", s.rope.dim));
+  const bool has_moe = std::find(s.moe_layer.begin(), s.moe_layer.end(), 1) != s.moe_layer.end();
+  if (!has_moe) return;
+  const MoeSpec& m = s.moe;
+  if (m.top_k > m.experts) config.complain(fmt::format("{} experts per token exceed the {} there are", m.top_k, m.experts));
+  if (m.experts % m.n_group != 0 || m.topk_group > m.n_group)
+    config.complain(fmt::format("{} experts do not form {} groups of which {} are kept", m.experts, m.n_group, m.topk_group));
+  else if (m.top_k > m.experts / m.n_group * m.topk_group)
+    config.complain(fmt::format("{} experts per token exceed those of {} groups", m.top_k, m.topk_group));
+}
+
+}  // namespace
+
+std::span<const Architecture> architectures() { return kArchitectures; }
+
+Expected<DecoderSpec> read_spec(const json::Object& object) {
+  TERN_ASSIGN_OR_RETURN(const std::string name, architecture_of(object));
+  const auto* found = std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const Architecture& a) { return a.name == name; });
+  if (found == kArchitectures.end()) {
+    std::vector<std::string_view> known;
+    for (const Architecture& a : kArchitectures) known.push_back(a.name);
+    return make_error(ErrorCode::kUnsupported, fmt::format("architecture {} is not known; known are {}", name, fmt::join(known, ", ")));
+  }
+  ConfigReader config{object};
+  DecoderSpec spec;
+  spec.architecture = name;
+  found->read(config, spec);
+  if (config.status().ok()) check(spec, config);
+  TERN_RETURN_IF_ERROR(config.status());
+  return spec;
+}
+
+}  // namespace tern::model

@@ -1,0 +1,145 @@
+#include "model/decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "model/layers/layers.h"
+#include "ops/embedding.h"
+#include "ops/norm.h"
+#include "ops/rope.h"
+
+namespace tern::model {
+
+Expected<std::unique_ptr<Decoder>> Decoder::make(DecoderSpec spec, const RopeTable& table, std::unique_ptr<DecoderWeights> weights,
+                                                 ModelInfo info, const Shard& shard, device::Device& device) {
+  std::unique_ptr<Decoder> d(new Decoder());
+  const size_t half = table.inv_freq.size();
+  TERN_ASSIGN_OR_RETURN(d->rope_memory_, device.allocate(half * sizeof(float) + half));
+  char* base = d->rope_memory_.data();
+  const device::Stream stream = device.stream();
+  device.copy_to_device(base, table.inv_freq.data(), half * sizeof(float), stream);
+  device.copy_to_device(base + half * sizeof(float), table.axis.data(), half, stream);
+  TERN_RETURN_IF_ERROR(device.synchronize(stream));
+  d->inv_freq_ = tensor1(base, DType::kF32, static_cast<int64_t>(half));
+  d->axis_ = tensor1(base + half * sizeof(float), DType::kU8, static_cast<int64_t>(half));
+  d->rope_factor_ = table.factor;
+  for (int i = 0; i <= spec.layers; ++i) d->hidden_names_.push_back(fmt::format("hidden.{}", i));
+  d->spec_ = std::move(spec);
+  d->weights_ = std::move(weights);
+  d->info_ = std::move(info);
+  d->shard_ = shard;
+  d->device_kind_ = device.info().kind;
+  return d;
+}
+
+KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType activation, device::DeviceKind device, int block_size) {
+  const AttentionSpec& a = spec.attention;
+  KvSpec kv;
+  kv.dtype = activation;
+  kv.layers = spec.layers;
+  kv.block_size = block_size;
+  if (a.kind == AttentionKind::kMla) {
+    kv.arrangement = KvArrangement::kMlaRows;
+    kv.kv_heads = 1;
+    kv.head_dim_k = a.kv_lora_rank + a.rope_dim;
+    return kv;
+  }
+  kv.arrangement = device == device::DeviceKind::kCpu ? KvArrangement::kCpuPacked : KvArrangement::kHeadsKV;
+  kv.kv_heads = std::max(1, a.kv_heads / shard.ranks);
+  kv.head_dim_k = kv.head_dim_v = a.head_dim;
+  return kv;
+}
+
+std::vector<KvSpec> Decoder::kv_specs(int block_size) const {
+  return {decoder_kv_spec(spec_, shard_, info_.activation, device_kind_, block_size)};
+}
+
+size_t Decoder::workspace_bytes(const BatchLimits& limits, device::Stream stream) const {
+  device::Arena arena;  // measures
+  Step step{limits.max_tokens, limits.max_rows, limits.max_tokens, info_.max_position_embeddings, info_.activation, arena, stream,
+            {},                {},              nullptr,           nullptr};
+  (void)run(step, nullptr, limits.max_logit_rows, {});
+  return arena.peak();
+}
+
+Status Decoder::forward(const ForwardContext& context, TensorView logits) const {
+  if (shard_.ranks != 1)
+    return make_error(ErrorCode::kUnsupported, "a model of several ranks needs a communicator, which this build does not have");
+  const Batch& b = context.batch;
+  if (b.tokens == 0) return {};
+  if (context.cache.groups.size() != 1) return make_error(ErrorCode::kInvalidArgument, "the cache has not the model's layer groups");
+  const size_t mark = context.workspace.mark();
+  Step step{b.tokens, b.rows, b.max_query_len, b.max_context_len, info_.activation, context.workspace, context.stream, {}, {}, &b,
+            context.probe};
+  Status status = run(step, &context.cache, b.logit_rows, logits);
+  context.workspace.release(mark);
+  return status;
+}
+
+Status Decoder::embed(Step& step, TensorView out) const {
+  ops::EmbeddingParams p{weights_->embedding, step.batch->token_ids.first(step.tokens), out};
+  if (weights_->embedding.empty()) p.packed = &weights_->lm_head.weight;
+  return ops::embedding(p, step.stream);
+}
+
+Status Decoder::layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const {
+  const LayerWeights& l = weights_->layers[static_cast<size_t>(index)];
+  if (spec_.attention.kind == AttentionKind::kGqa)
+    return gqa_attention(step, spec_.attention, spec_.rope, spec_.norm_eps, l.gqa, cache, x, out);
+  return mla_attention(step, spec_.attention, spec_.rope, l.mla, cache, x, out);
+}
+
+Status Decoder::head(Step& step, TensorView normed, int logit_rows, TensorView logits) const {
+  const TensorView last = step.act(logit_rows, spec_.hidden_size);
+  if (step.measuring() || logit_rows == 0) return {};
+  TERN_RETURN_IF_ERROR(ops::gather_rows({normed, step.batch->logit_index.first(logit_rows), last}, step.stream));
+  return ops::linear({last, &weights_->lm_head.weight, {}, logits.first(logit_rows)}, step.stream);
+}
+
+Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const {
+  const int64_t t = step.tokens, h = spec_.hidden_size, half = spec_.rope.dim / 2;
+  const TensorView residual = step.act(t, h), x = step.act(t, h), delta = step.act(t, h);
+  step.cos = step.arena.tensor(DType::kF32, t, half);
+  step.sin = step.arena.tensor(DType::kF32, t, half);
+  const bool runs = !step.measuring();
+  const auto show = [&](int i, TensorView value) {
+    if (runs && step.probe != nullptr) step.probe->tensor(hidden_names_[static_cast<size_t>(i)], value);
+  };
+  if (runs) {
+    TensorView positions = step.batch->positions;
+    positions.dim[1] = t;
+    TERN_RETURN_IF_ERROR(ops::rope_table({positions, inv_freq_, axis_, rope_factor_, step.cos, step.sin}, step.stream));
+    TERN_RETURN_IF_ERROR(embed(step, residual));
+  }
+  show(0, residual);
+  for (int i = 0; i < spec_.layers; ++i) {
+    const LayerWeights& l = weights_->layers[static_cast<size_t>(i)];
+    // The previous layer's result is added here, in one pass with the norm.
+    if (runs) {
+      ops::RmsNormParams norm{.x = residual, .weight = l.input_norm, .out = x, .eps = spec_.norm_eps};
+      if (i > 0) norm.x = delta, norm.residual = residual;
+      TERN_RETURN_IF_ERROR(ops::rms_norm(norm, step.stream));
+    }
+    if (i > 0) show(i, residual);
+    TERN_RETURN_IF_ERROR(layer(step, i, runs ? cache->layer(0, i) : KvLayerView{}, x, delta));
+    if (runs) {
+      TERN_RETURN_IF_ERROR(ops::rms_norm(
+          {.x = delta, .residual = residual, .weight = l.post_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
+    }
+    if (spec_.moe_layer[static_cast<size_t>(i)] != 0) {
+      TERN_RETURN_IF_ERROR(moe_mlp(step, spec_.moe, i, l.moe, x, delta));
+    } else {
+      TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));
+    }
+  }
+  if (runs) {
+    TERN_RETURN_IF_ERROR(ops::rms_norm(
+        {.x = delta, .residual = residual, .weight = weights_->final_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
+  }
+  show(spec_.layers, x);
+  return head(step, x, logit_rows, logits);
+}
+
+}  // namespace tern::model

@@ -1,0 +1,51 @@
+// The one decoder behind every architecture of this room: pre-norm layers of attention and a dense or expert MLP, as a
+// DecoderSpec says.
+#pragma once
+
+#include <memory>
+
+#include "model/decoder_spec.h"
+#include "model/loader.h"
+#include "model/model.h"
+#include "model/weights/decoder_weights.h"
+
+namespace tern::model {
+
+struct Step;
+
+class Decoder final : public Model {
+ public:
+  // `table` is copied to the device. `weights` hold rank `shard.rank`'s part.
+  static Expected<std::unique_ptr<Decoder>> make(DecoderSpec spec, const RopeTable& table, std::unique_ptr<DecoderWeights> weights,
+                                                 ModelInfo info, const Shard& shard, device::Device& device);
+
+  const ModelInfo& info() const override { return info_; }
+  std::vector<KvSpec> kv_specs(int block_size) const override;
+  size_t workspace_bytes(const BatchLimits& limits, device::Stream stream) const override;
+  Status forward(const ForwardContext& context, TensorView logits) const override;
+
+  const DecoderSpec& spec() const { return spec_; }
+  const DecoderWeights& weights() const { return *weights_; }
+
+ private:
+  Decoder() = default;
+  Status run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const;
+  Status layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const;
+  Status embed(Step& step, TensorView out) const;
+  Status head(Step& step, TensorView normed, int logit_rows, TensorView logits) const;
+
+  DecoderSpec spec_;
+  std::unique_ptr<DecoderWeights> weights_;
+  ModelInfo info_;
+  Shard shard_;
+  device::DeviceKind device_kind_ = device::DeviceKind::kCpu;
+  device::Buffer rope_memory_;
+  TensorView inv_freq_, axis_;
+  float rope_factor_ = 1.0f;
+  std::vector<std::string> hidden_names_;  // "hidden.0" ...
+};
+
+// The cache group of a decoder, before there are weights.
+KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType activation, device::DeviceKind device, int block_size);
+
+}  // namespace tern::model

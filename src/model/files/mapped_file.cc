@@ -1,0 +1,71 @@
+#include "model/files/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+namespace tern::model {
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  std::swap(path_, other.path_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr) ::munmap(data_, size_);
+}
+
+Expected<MappedFile> MappedFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) {
+    const ErrorCode code = errno == ENOENT ? ErrorCode::kNotFound : ErrorCode::kIo;
+    return make_error(code, fmt::format("cannot open {}: {}", path, std::strerror(errno)));
+  }
+  struct stat st {};
+  if (::fstat(fd, &st) != 0 || !S_ISREG(st.st_mode)) {
+    ::close(fd);
+    return make_error(ErrorCode::kIo, fmt::format("{} is not a regular file", path));
+  }
+  MappedFile file;
+  file.path_ = path;
+  file.size_ = static_cast<size_t>(st.st_size);
+  if (file.size_ > 0) {
+    void* p = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, fd, 0);
+    if (p == MAP_FAILED) {
+      const int e = errno;
+      ::close(fd);
+      return make_error(ErrorCode::kIo, fmt::format("cannot map {}: {}", path, std::strerror(e)));
+    }
+    file.data_ = static_cast<char*>(p);
+  }
+  ::close(fd);
+  return file;
+}
+
+void MappedFile::advise(const char* begin, size_t bytes, int advice, bool inner) const {
+  if (data_ == nullptr || bytes == 0) return;
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  uintptr_t lo = reinterpret_cast<uintptr_t>(begin), hi = lo + bytes;
+  lo = inner ? (lo + page - 1) / page * page : lo / page * page;
+  // The page that holds the end of the file belongs to nobody else.
+  const bool file_end = begin + bytes == data_ + size_;
+  hi = inner && !file_end ? hi / page * page : (hi + page - 1) / page * page;
+  if (lo < hi) (void)::madvise(reinterpret_cast<void*>(lo), hi - lo, advice);
+}
+
+void MappedFile::release(const char* begin, size_t bytes) const { advise(begin, bytes, MADV_DONTNEED, true); }
+
+void MappedFile::expect_scattered(const char* begin, size_t bytes) const { advise(begin, bytes, MADV_RANDOM, false); }
+
+}  // namespace tern::model

@@ -1,0 +1,38 @@
+// A read-only file seen as memory, whose pages can be given back while it is being read.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "base/error.h"
+
+namespace tern::model {
+
+class MappedFile {
+ public:
+  MappedFile() = default;
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  // Only regular files (a named pipe must not hang the start). kNotFound, kIo.
+  static Expected<MappedFile> open(const std::string& path);
+
+  const char* data() const { return data_; }
+  size_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+  // Gives the pages that lie wholly inside [begin, begin + bytes) back to the system; reading them again is allowed.
+  void release(const char* begin, size_t bytes) const;
+  // Turns read-ahead off for a range that is read across its rows.
+  void expect_scattered(const char* begin, size_t bytes) const;
+
+ private:
+  void advise(const char* begin, size_t bytes, int advice, bool inner) const;
+
+  char* data_ = nullptr;
+  size_t size_ = 0;
+  std::string path_;
+};
+
+}  // namespace tern::model

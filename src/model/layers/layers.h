@@ -1,0 +1,18 @@
+// The parts of a decoder layer: x [T, h] in, out [T, h], both in the activation type. Head counts and widths are those of
+// the weights given, which are one rank's.
+#pragma once
+
+#include "base/error.h"
+#include "model/layers/step.h"
+#include "model/weights/decoder_weights.h"
+
+namespace tern::model {
+
+Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope, float eps, const GqaWeights& w,
+                     KvLayerView cache, TensorView x, TensorView out);
+Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope, const MlaWeights& w, KvLayerView cache,
+                     TensorView x, TensorView out);
+Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out);
+Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView out);
+
+}  // namespace tern::model

@@ -1,0 +1,39 @@
+// One pass over the layers: what all of them share.
+#pragma once
+
+#include "device/arena.h"
+#include "model/batch.h"
+#include "model/decoder_spec.h"
+#include "model/model.h"
+
+namespace tern::model {
+
+// In measuring mode (arena without memory) layers take what they need and run nothing.
+struct Step {
+  int tokens = 0, rows = 0;
+  int max_query_len = 0, max_context_len = 0;
+  DType type = DType::kBF16;
+  device::Arena& arena;
+  device::Stream stream;
+  TensorView cos, sin;  // [T, rotary_dim / 2] f32
+  const Batch* batch = nullptr;
+  Probe* probe = nullptr;
+
+  bool measuring() const { return arena.measuring(); }
+  TensorView act(int64_t n, int64_t cols) { return arena.tensor(type, n, cols); }
+};
+
+// Gives back at the end of a scope what was taken in it.
+class Scratch {
+ public:
+  explicit Scratch(device::Arena& arena) : arena_(arena), mark_(arena.mark()) {}
+  ~Scratch() { arena_.release(mark_); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+ private:
+  device::Arena& arena_;
+  const size_t mark_;
+};
+
+}  // namespace tern::model

@@ -1,0 +1,121 @@
+#include "model/loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "model/arch/registry.h"
+#include "model/config/config_reader.h"
+#include "model/config/generation_defaults.h"
+#include "model/decoder.h"
+#include "model/files/checkpoint.h"
+#include "model/weights/pack.h"
+#include "model/weights/weight_plan.h"
+#include "model/weights/weight_source.h"
+
+namespace tern::model {
+namespace {
+
+const char* plain_format_name(DType activation) { return activation == DType::kF32 ? "f32" : "bf16"; }
+
+Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKind kind) {
+  if (options.activation != DType::kBF16 && options.activation != DType::kF32)
+    return make_error(ErrorCode::kUnsupported, fmt::format("activations in {} are not supported", dtype_name(options.activation)), "dtype");
+  const auto find = [&](const std::string& name) { return ops::find_weight_format(kind, name); };
+  PackOptions pack;
+  pack.activation = options.activation;
+  pack.plain = find(plain_format_name(options.activation));
+  pack.router = find("f32");
+  pack.linear = options.format != nullptr ? options.format : options.weight_format.empty() ? pack.plain : find(options.weight_format);
+  pack.progress = options.progress;
+  if (pack.linear == nullptr)
+    return make_error(ErrorCode::kUnsupported, fmt::format("weight format {} is not known on this device", options.weight_format), "quantization");
+  if (pack.plain == nullptr || pack.router == nullptr)
+    return make_error(ErrorCode::kUnsupported, "this device has no plain weight formats");
+  return pack;
+}
+
+Expected<DecoderSpec> spec_of(const LoadOptions& options) {
+  TERN_ASSIGN_OR_RETURN(const json::Object config, read_config(options.path, options.config_name, options.overrides));
+  return read_spec(config);
+}
+
+ModelInfo info_of(const DecoderSpec& spec, const ParameterCount& count, size_t bytes, DType activation) {
+  return {.architecture = spec.architecture,
+          .vocab_size = spec.vocab_size,
+          .max_position_embeddings = spec.max_position,
+          .layers = spec.layers,
+          .hidden_size = spec.hidden_size,
+          .parameters = count.all,
+          .weight_bytes = bytes,
+          .activation = activation};
+}
+
+Status fill(const LoadOptions& options, const DecoderSpec& spec, const WeightPlan& plan, const Checkpoint& checkpoint,
+            const PackOptions& pack, device::Device& device, DecoderWeights& weights) {
+  if (options.dummy) return pack_weights(plan, DummySource(plan.parameters, options.dummy_seed), pack, device, weights);
+  const ResolveOptions resolve{spec.layers, spec.mtp_layers, options.overrides.contains("num_hidden_layers")};
+  TERN_ASSIGN_OR_RETURN(std::vector<Stored> stored, resolve_parameters(plan.parameters, checkpoint, resolve));
+  return pack_weights(plan, CheckpointSource(plan.parameters, std::move(stored)), pack, device, weights);
+}
+
+}  // namespace
+
+std::vector<std::string> known_architectures() {
+  std::vector<std::string> names;
+  for (const Architecture& a : architectures()) names.emplace_back(a.name);
+  return names;
+}
+
+Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::Device& device) {
+  TERN_ASSIGN_OR_RETURN(DecoderSpec spec, spec_of(options));
+  TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(options, device.info().kind));
+  Checkpoint checkpoint;
+  Presences presences = default_presences(spec);
+  if (!options.dummy) {
+    TERN_ASSIGN_OR_RETURN(checkpoint, Checkpoint::open(options.path));
+    presences = detect_presences(spec, checkpoint);
+  }
+  auto weights = std::make_unique<DecoderWeights>();
+  TERN_ASSIGN_OR_RETURN(const WeightPlan plan, plan_weights(spec, presences, options.shard, *weights));
+  TERN_ASSIGN_OR_RETURN(const ParameterCount count, count_parameters(spec, plan));
+  TERN_RETURN_IF_ERROR(fill(options, spec, plan, checkpoint, pack, device, *weights));
+  const RopeTable table = make_rope_table(spec.rope, options.max_model_len);
+  ModelInfo info = info_of(spec, count, weights->bytes, options.activation);
+  TERN_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder,
+                        Decoder::make(std::move(spec), table, std::move(weights), std::move(info), options.shard, device));
+  return std::unique_ptr<Model>(std::move(decoder));
+}
+
+Expected<ModelSummary> summarize_model(const LoadOptions& options) {
+  TERN_ASSIGN_OR_RETURN(const DecoderSpec spec, spec_of(options));
+  Presences presences = default_presences(spec);
+  if (!options.dummy && has_weights(options.path)) {
+    TERN_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.path));
+    presences = detect_presences(spec, checkpoint);
+  }
+  DecoderWeights places;
+  TERN_ASSIGN_OR_RETURN(const WeightPlan plan, plan_weights(spec, presences, options.shard, places));
+  TERN_ASSIGN_OR_RETURN(const ParameterCount count, count_parameters(spec, plan));
+  ModelSummary s;
+  s.architecture = spec.architecture;
+  s.parameters = count.all;
+  s.active_parameters = count.active;
+  s.layers = spec.layers;
+  s.vocab_size = spec.vocab_size;
+  s.max_position_embeddings = spec.max_position;
+  s.eos_token_ids = spec.eos_token_ids;
+  s.bos_token_id = spec.bos_token_id;
+  s.kv = {decoder_kv_spec(spec, options.shard, options.activation, device::DeviceKind::kCpu, 64)};
+  for (const KvSpec& kv : s.kv) s.kv_bytes_per_token += kv.block_bytes() / static_cast<size_t>(kv.block_size);
+  for (const DType activation : {DType::kBF16, DType::kF32}) {
+    LoadOptions o = options;
+    o.activation = activation;
+    o.weight_format.clear(), o.format = nullptr;
+    TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(o, device::DeviceKind::kCpu));
+    s.weight_bytes.emplace_back(dtype_name(activation), packed_bytes(plan, pack));
+  }
+  return s;
+}
+
+}  // namespace tern::model

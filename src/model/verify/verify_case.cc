@@ -1,0 +1,310 @@
+#include "model/verify/verify_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <memory>
+
+#include "model/decoder.h"
+#include "model/loader.h"
+#include "model/run/sequence_runner.h"
+#include "model/verify/golden_case.h"
+#include "model/verify/probes.h"
+
+namespace tern::model {
+namespace {
+
+using Row = SequenceRunner::Row;
+using Logits = std::vector<float>;
+
+double log_prob(std::span<const float> row, int32_t id) {
+  const double top = *std::max_element(row.begin(), row.end());
+  double sum = 0.0;
+  for (float v : row) sum += std::exp(static_cast<double>(v) - top);
+  return static_cast<double>(row[static_cast<size_t>(id)]) - top - std::log(sum);
+}
+
+int32_t arg_max(std::span<const float> row, const std::vector<int32_t>& banned) {
+  int32_t best = -1;
+  for (size_t i = 0; i < row.size(); ++i) {
+    const auto id = static_cast<int32_t>(i);
+    if (std::find(banned.begin(), banned.end(), id) != banned.end()) continue;
+    if (best < 0 || row[i] > row[static_cast<size_t>(best)]) best = id;
+  }
+  return best;
+}
+
+class CaseRun {
+ public:
+  CaseRun(const GoldenCase& golden, const VerifyOptions& options, device::Device& device)
+      : golden_(golden), options_(options), device_(device), dynamic_(golden.reference_options.contains("dynamic_rope")) {}
+
+  Expected<CaseReport> run() {
+    report_.folder = golden_.folder;
+    for (const GoldenPrompt& p : golden_.prompts) {
+      longest_ = std::max(longest_, static_cast<int>(p.ids.size() + p.greedy.size()));
+      total_ += static_cast<int>(p.ids.size());
+    }
+    TERN_RETURN_IF_ERROR(load(options_.activation, 0, model_));
+    report_.architecture = model_->info().architecture;
+    const auto& decoder = static_cast<const Decoder&>(*model_);
+    const auto& moe = decoder.spec().moe_layer;
+    has_experts_ = std::find(moe.begin(), moe.end(), 1) != moe.end();
+    exact_ = decoder.spec().attention.kind == AttentionKind::kGqa;
+    for (const GoldenPrompt& p : golden_.prompts)
+      for (int32_t id : p.ids)
+        if (id >= model_->info().vocab_size) return make_error(ErrorCode::kCorrupt, "a prompt's token id is out of range");
+    if (forces()) TERN_RETURN_IF_ERROR(load(DType::kF32, 0, exact_model_));
+    for (const GoldenPrompt& p : golden_.prompts) TERN_RETURN_IF_ERROR(prompt(p));
+    if (forces()) routing_statement();
+    if (options_.variations) TERN_RETURN_IF_ERROR(batched());
+    return std::move(report_);
+  }
+
+ private:
+  // In bfloat16 near ties of the router fall either way; the choice of the float32 pass is then imposed.
+  bool forces() const { return has_experts_ && options_.activation != DType::kF32; }
+
+  Status load(DType activation, int length, std::unique_ptr<Model>& out) {
+    LoadOptions o;
+    o.path = golden_.folder;
+    o.activation = activation;
+    o.max_model_len = length;
+    if (activation == options_.activation) o.format = options_.format;
+    TERN_ASSIGN_OR_RETURN(out, load_model(o, device_));
+    return {};
+  }
+
+  Expected<std::unique_ptr<SequenceRunner>> runner(const Model& model, uint64_t seed) {
+    return SequenceRunner::make(model, device_, {.block_size = 64, .max_tokens = std::max(total_, longest_), .max_rows = static_cast<int>(golden_.prompts.size()),
+                                                 .max_length = longest_ + 1, .block_seed = seed});
+  }
+
+  Status prompt(const GoldenPrompt& p) {
+    // A rule by which frequencies depend on the length is followed for the prompt as it stands.
+    std::unique_ptr<Model> own;
+    if (dynamic_) TERN_RETURN_IF_ERROR(load(options_.activation, static_cast<int>(p.ids.size()), own));
+    const Model& model = dynamic_ ? *own : *model_;
+    RoutingRecord reference;
+    if (forces()) TERN_RETURN_IF_ERROR(record_routing(p, reference));
+    TERN_ASSIGN_OR_RETURN(auto run, runner(model, 1));
+    VerifyProbe probe(forces() ? VerifyProbe::Mode::kForce : VerifyProbe::Mode::kWatch, &reference);
+    const Row row{0, p.ids, true};
+    TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}, &probe));
+    const Logits logits(view.begin(), view.end());
+    check_tensors(p, logits, probe);
+    TERN_RETURN_IF_ERROR(greedy(p, *run, logits, probe));
+    if (forces()) TERN_RETURN_IF_ERROR(count_flips(p, reference));
+    if (options_.variations) TERN_RETURN_IF_ERROR(chunked(p, model));
+    return {};
+  }
+
+  // ---- tensors
+  void check_tensors(const GoldenPrompt& p, const Logits& logits, const VerifyProbe& probe) {
+    for (const auto& [name, values] : probe.tensors()) {
+      const std::string full = p.name + "." + name;
+      if (const GoldenTensor* t = golden_.find(full)) compare(full, *t, values);
+    }
+    if (const GoldenTensor* t = golden_.find(p.name + ".logits")) {
+      const size_t n = std::min(t->values.size(), logits.size());  // the last rows
+      compare(p.name + ".logits", *t, {logits.data() + (logits.size() - n), n});
+    }
+    if (const GoldenTensor* t = golden_.find(p.name + ".logprob_sum"); t != nullptr && t->values.size() == 1) log_prob_sum(p, *t, logits);
+  }
+
+  void compare(const std::string& name, const GoldenTensor& want, std::span<const float> got) {
+    TensorCheck c{name, 0.0, 0.0, 0.0, options_.tolerance.max, false};
+    if (got.size() == want.values.size()) {
+      double error = 0.0, square = 0.0;
+      bool finite = true;
+      for (size_t i = 0; i < got.size(); ++i) {
+        const double w = want.values[i], d = static_cast<double>(got[i]) - w;
+        finite = finite && std::isfinite(d);
+        c.max_abs = std::max(c.max_abs, std::fabs(d));
+        error += d * d, square += w * w;
+      }
+      c.relative = c.max_abs / std::max(want.max_abs(), 1e-30);
+      c.rms = std::sqrt(error / std::max(square, 1e-30));
+      c.ok = finite && c.relative <= options_.tolerance.max && (options_.tolerance.rms == 0.0 || c.rms <= options_.tolerance.rms);
+    } else {
+      c.name += fmt::format(" ({} values instead of {})", got.size(), want.values.size());
+    }
+    report_.tensors.push_back(std::move(c));
+  }
+
+  // The sum may be off by the tolerance for each of its tokens.
+  void log_prob_sum(const GoldenPrompt& p, const GoldenTensor& want, const Logits& logits) {
+    const auto v = static_cast<size_t>(model_->info().vocab_size);
+    double sum = 0.0;
+    for (size_t i = 0; i + 1 < p.ids.size(); ++i) sum += log_prob({logits.data() + i * v, v}, p.ids[i + 1]);
+    TensorCheck c{p.name + ".logprob_sum", std::fabs(sum - static_cast<double>(want.values[0])), 0.0, 0.0, 0.0, false};
+    c.relative = c.rms = c.max_abs / std::max(want.max_abs(), 1e-30);
+    c.tolerance = options_.tolerance.max * static_cast<double>(p.ids.size());
+    c.ok = c.max_abs <= c.tolerance;
+    report_.tensors.push_back(std::move(c));
+  }
+
+  // ---- greedy tokens, each step fed with the recorded ones
+  Status greedy(const GoldenPrompt& p, SequenceRunner& run, const Logits& prompt_logits, VerifyProbe& probe) {
+    const auto v = static_cast<size_t>(model_->info().vocab_size);
+    const GoldenTensor* reference = golden_.find(p.name + ".logits");
+    const double clear = 2.0 * options_.tolerance.max * (reference == nullptr ? 0.0 : reference->max_abs());
+    PromptCheck c{p.name, static_cast<int>(p.greedy.size()), 0, 0};
+    Logits last(prompt_logits.end() - static_cast<std::ptrdiff_t>(v), prompt_logits.end());
+    for (size_t i = 0; i < p.greedy.size(); ++i) {
+      if (i > 0) TERN_RETURN_IF_ERROR(dynamic_ ? whole(p, i, last) : decode(p, i, run, probe, last));
+      if (p.margins[i] <= clear) continue;
+      ++c.checked;
+      c.matched += arg_max(last, golden_.banned) == p.greedy[i];
+    }
+    report_.prompts.push_back(std::move(c));
+    return {};
+  }
+
+  Status decode(const GoldenPrompt& p, size_t i, SequenceRunner& run, VerifyProbe& probe, Logits& last) {
+    const Row row{0, {&p.greedy[i - 1], 1}, false};
+    TERN_ASSIGN_OR_RETURN(const auto view, run.step({&row, 1}, &probe));
+    last.assign(view.begin(), view.end());
+    return {};
+  }
+
+  // As the reference did it under reference_options.dynamic_rope: all positions anew with the frequencies of this length.
+  Status whole(const GoldenPrompt& p, size_t i, Logits& last) {
+    std::vector<int32_t> ids = p.ids;
+    ids.insert(ids.end(), p.greedy.begin(), p.greedy.begin() + static_cast<std::ptrdiff_t>(i));
+    std::unique_ptr<Model> model;
+    TERN_RETURN_IF_ERROR(load(options_.activation, static_cast<int>(ids.size()), model));
+    TERN_ASSIGN_OR_RETURN(auto run, runner(*model, 1));
+    const Row row{0, ids, false};
+    TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}));
+    last.assign(view.begin(), view.end());
+    return {};
+  }
+
+  // ---- experts
+  std::vector<int32_t> forced_ids(const GoldenPrompt& p) const {
+    std::vector<int32_t> ids = p.ids;
+    if (!p.greedy.empty()) ids.insert(ids.end(), p.greedy.begin(), p.greedy.end() - 1);
+    return ids;
+  }
+
+  Status record_routing(const GoldenPrompt& p, RoutingRecord& out) {
+    TERN_ASSIGN_OR_RETURN(auto run, runner(*exact_model_, 1));
+    VerifyProbe probe;
+    const std::vector<int32_t> ids = forced_ids(p);
+    const Row row{0, ids, false};
+    TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
+    out = probe.record();
+    return {};
+  }
+
+  Status count_flips(const GoldenPrompt& p, const RoutingRecord& reference) {
+    TERN_ASSIGN_OR_RETURN(auto run, runner(*model_, 1));
+    VerifyProbe probe(VerifyProbe::Mode::kCompare, &reference);
+    const std::vector<int32_t> ids = forced_ids(p);
+    const Row row{0, ids, false};
+    TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
+    flips_ += probe.flips(), compared_ += probe.compared();
+    return {};
+  }
+
+  void routing_statement() {
+    const double share = compared_ == 0 ? 0.0 : static_cast<double>(flips_) / static_cast<double>(compared_);
+    report_.statements.push_back({"free routing", fmt::format("{} of {} token-layers chose other experts ({:.2f} %, at most {:.0f} %)", flips_,
+                                                              compared_, 100.0 * share, 100.0 * kMaxRoutingFlips),
+                                  share <= kMaxRoutingFlips});
+  }
+
+  // ---- results must not depend on how the work is cut
+  Expected<Logits> last_logits(const GoldenPrompt& p, const Model& model, int chunk, uint64_t seed) {
+    TERN_ASSIGN_OR_RETURN(auto run, runner(model, seed));
+    Logits last;
+    for (size_t at = 0; at < p.ids.size(); at += static_cast<size_t>(chunk)) {
+      const size_t n = std::min(static_cast<size_t>(chunk), p.ids.size() - at);
+      const Row row{0, {p.ids.data() + at, n}, false};
+      TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}));
+      last.assign(view.begin(), view.end());
+    }
+    return last;
+  }
+
+  bool same(const Logits& a, const Logits& b, std::string& detail) const {
+    if (exact_) {
+      const bool equal = a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+      detail = equal ? "bit-equal logits" : "logits differ";
+      return equal;
+    }
+    const bool equal = arg_max(a, golden_.banned) == arg_max(b, golden_.banned);
+    detail = equal ? "same token" : "another token";
+    return equal;
+  }
+
+  Status chunked(const GoldenPrompt& p, const Model& model) {
+    const int whole_prompt = static_cast<int>(p.ids.size());
+    TERN_ASSIGN_OR_RETURN(const Logits base, last_logits(p, model, whole_prompt, 1));
+    StatementCheck c{p.name + " in chunks", "", true};
+    uint64_t seed = 2;
+    for (int chunk : {64, 17, 1}) {
+      if (chunk >= whole_prompt) continue;
+      TERN_ASSIGN_OR_RETURN(const Logits cut, last_logits(p, model, chunk, seed++));
+      std::string detail;
+      c.ok = same(base, cut, detail) && c.ok;
+      c.detail += fmt::format("{}of {}: {}", c.detail.empty() ? "" : ", ", chunk, detail);
+    }
+    if (!dynamic_) alone_.push_back(base);
+    report_.statements.push_back(std::move(c));
+    return {};
+  }
+
+  Status batched() {
+    if (dynamic_ || golden_.prompts.size() < 2) return {};
+    TERN_ASSIGN_OR_RETURN(auto run, runner(*model_, 7));
+    std::vector<Row> rows;
+    for (size_t i = 0; i < golden_.prompts.size(); ++i) rows.push_back({static_cast<int>(i), golden_.prompts[i].ids, false});
+    TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows));
+    const auto v = static_cast<size_t>(model_->info().vocab_size);
+    StatementCheck c{"all prompts in one batch", "", true};
+    for (size_t i = 0; i < rows.size(); ++i) {
+      std::string detail;
+      c.ok = same(alone_[i], Logits(view.begin() + static_cast<std::ptrdiff_t>(i * v), view.begin() + static_cast<std::ptrdiff_t>((i + 1) * v)), detail) && c.ok;
+      c.detail += fmt::format("{}{}: {}", i == 0 ? "" : ", ", golden_.prompts[i].name, detail);
+    }
+    report_.statements.push_back(std::move(c));
+    return {};
+  }
+
+  const GoldenCase& golden_;
+  const VerifyOptions& options_;
+  device::Device& device_;
+  const bool dynamic_;
+  bool has_experts_ = false;
+  bool exact_ = true;  // bit-equal whatever the batch; latent attention promises the same tokens only
+  int longest_ = 0, total_ = 0;
+  std::unique_ptr<Model> model_, exact_model_;
+  std::vector<Logits> alone_;
+  int64_t flips_ = 0, compared_ = 0;
+  CaseReport report_;
+};
+
+}  // namespace
+
+int CaseReport::passed() const {
+  int n = 0;
+  for (const auto& c : tensors) n += c.ok;
+  for (const auto& c : prompts) n += c.ok();
+  for (const auto& c : statements) n += c.ok;
+  return n;
+}
+
+int CaseReport::failed() const { return static_cast<int>(tensors.size() + prompts.size() + statements.size()) - passed(); }
+
+Expected<CaseReport> verify_case(const std::string& folder, const VerifyOptions& options, device::Device& device) {
+  TERN_ASSIGN_OR_RETURN(const GoldenCase golden, read_golden_case(folder));
+  if (golden.kind != "text")
+    return make_error(ErrorCode::kUnsupported, fmt::format("{}: {} cases cannot be verified by this build", folder, golden.kind));
+  return CaseRun(golden, options, device).run();
+}
+
+}  // namespace tern::model

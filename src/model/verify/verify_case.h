@@ -1,0 +1,63 @@
+// Checks the model code against a reference case: tensors within tolerance, greedy tokens, and results that do not depend
+// on chunks, block tables or neighbours in the batch. What `tern verify` prints.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "ops/linear.h"
+
+namespace tern::model {
+
+// Relative to the reference tensor's largest absolute value.
+struct VerifyTolerance {
+  double max = 2e-5;
+  double rms = 0.0;  // of the error over the reference's rms; 0: not checked
+  static VerifyTolerance of(DType activation) { return activation == DType::kF32 ? VerifyTolerance{2e-5, 0.0} : VerifyTolerance{4e-2, 2.5e-2}; }
+};
+
+inline constexpr double kMaxRoutingFlips = 0.04;  // of token-layers, free routing in bfloat16
+
+struct VerifyOptions {
+  DType activation = DType::kF32;
+  const ops::WeightFormat* format = nullptr;  // linear weights in this format instead
+  VerifyTolerance tolerance = VerifyTolerance::of(DType::kF32);
+  bool variations = true;  // chunk sizes, block tables and batches
+};
+
+struct TensorCheck {
+  std::string name;
+  double max_abs = 0.0;   // largest absolute error
+  double relative = 0.0;  // the same over the reference's largest absolute value
+  double rms = 0.0;       // rms of the error over rms of the reference
+  double tolerance = 0.0;
+  bool ok = false;
+};
+
+struct PromptCheck {
+  std::string name;
+  int steps = 0, checked = 0, matched = 0;  // checked: margin clear of the tolerance
+  bool ok() const { return matched == checked; }
+};
+
+// Anything else that must hold, in words.
+struct StatementCheck {
+  std::string name, detail;
+  bool ok = false;
+};
+
+struct CaseReport {
+  std::string folder, architecture;
+  std::vector<TensorCheck> tensors;
+  std::vector<PromptCheck> prompts;
+  std::vector<StatementCheck> statements;
+  int passed() const;
+  int failed() const;
+};
+
+// An Error when the case cannot be run at all (no such folder, unknown architecture, a picture case).
+Expected<CaseReport> verify_case(const std::string& folder, const VerifyOptions& options, device::Device& device);
+
+}  // namespace tern::model

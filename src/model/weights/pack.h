@@ -1,0 +1,28 @@
+// Fills a rank's memory: slice by slice, from files (whose pages go back to the system behind it) or from a seed.
+#pragma once
+
+#include <functional>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "model/weights/weight_plan.h"
+#include "model/weights/weight_source.h"
+
+namespace tern::model {
+
+struct PackOptions {
+  DType activation = DType::kBF16;
+  const ops::WeightFormat* linear = nullptr;  // projections, experts
+  const ops::WeightFormat* plain = nullptr;   // output layer, latent projections of MLA
+  const ops::WeightFormat* router = nullptr;  // float32
+  std::function<void(size_t, size_t)> progress;
+};
+
+// Bytes that pack_weights() will allocate.
+size_t packed_bytes(const WeightPlan& plan, const PackOptions& options);
+
+// Allocates `weights.memory` once and fills it. kResourceExhausted when it does not fit.
+Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
+                    DecoderWeights& weights);
+
+}  // namespace tern::model

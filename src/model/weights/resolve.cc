@@ -1,0 +1,236 @@
+// From names in files to parameters.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <set>
+
+#include "model/weights/nearest_name.h"
+#include "model/weights/weight_source.h"
+
+namespace tern::model {
+namespace {
+
+constexpr std::string_view kCanonicalRoot = "model.";
+constexpr std::string_view kEmbed = "embed_tokens.weight";
+constexpr size_t kShown = 16;  // lines per kind of complaint
+
+bool ends_with(std::string_view s, std::string_view tail) {
+  return s.size() >= tail.size() && s.substr(s.size() - tail.size()) == tail;
+}
+
+// What the file writes instead of "model.": "ernie.", "model.language_model.", nothing. The shortest prefix of an
+// embedding table that is not a draft layer's.
+std::string find_root(const Checkpoint& checkpoint) {
+  std::string best;
+  bool found = false;
+  for (const auto& [name, tensor] : checkpoint.tensors()) {
+    if (!ends_with(name, kEmbed) || name.find("layers.") != std::string::npos) continue;
+    const std::string prefix = name.substr(0, name.size() - kEmbed.size());
+    if (!prefix.empty() && prefix.back() != '.') continue;
+    if (!found || prefix.size() < best.size()) best = prefix;
+    found = true;
+  }
+  return found ? best : std::string(kCanonicalRoot);
+}
+
+class Resolver {
+ public:
+  Resolver(const std::vector<Parameter>& parameters, const Checkpoint& checkpoint, const ResolveOptions& options)
+      : parameters_(parameters), checkpoint_(checkpoint), options_(options), root_(find_root(checkpoint)) {}
+
+  Expected<std::vector<Stored>> run() {
+    std::vector<Match> matches(parameters_.size());
+    for (size_t i = 0; i < parameters_.size(); ++i) matches[i] = match(parameters_[i]);
+    const bool swapped = usual_orientation(matches);
+    std::vector<Stored> stored(parameters_.size());
+    for (size_t i = 0; i < parameters_.size(); ++i)
+      if (matches[i].tensor != nullptr) stored[i] = place(parameters_[i], matches[i], swapped);
+    find_unexpected();
+    if (Status s = report(); !s.ok()) return std::move(s).error();
+    return stored;
+  }
+
+ private:
+  struct Match {
+    const StoredTensor* tensor = nullptr;
+    Location at;
+    int straight = -1;  // 1: stored [out, in]; 0: [in, out]; -1: its shape fits both or it is a vector
+  };
+
+  std::string spelled(const std::string& canonical) const {
+    if (canonical.compare(0, kCanonicalRoot.size(), kCanonicalRoot) != 0) return canonical;
+    return root_ + canonical.substr(kCanonicalRoot.size());
+  }
+
+  Match match(const Parameter& p) {
+    std::vector<const Location*> places;
+    const Location own{p.name, 0, p.rows, 0, 0};
+    places.push_back(&own);
+    for (const Location& l : p.others) places.push_back(&l);
+    for (const Location* l : places) {
+      const std::string name = spelled(l->name);
+      const StoredTensor* t = checkpoint_.find(name);
+      if (t == nullptr) continue;
+      used_.insert(name);
+      Match m{t, *l, -1};
+      if (m.at.total_rows == 0) m.at.total_rows = p.rows;
+      m.at.name = name;
+      if (!fits(p, m)) return {};
+      return m;
+    }
+    if (!p.optional) missing_.push_back(spelled(p.name));
+    return {};
+  }
+
+  // Checks type and shape; sets the orientation when the shape tells it.
+  bool fits(const Parameter& p, Match& m) {
+    const StoredTensor& t = *m.tensor;
+    if (!is_float_weight(t.dtype)) {
+      wrong_.push_back(fmt::format("{} has type {}; F32, F16 and BF16 can be loaded", m.at.name, file_type_name(t.dtype)));
+      return false;
+    }
+    std::vector<int64_t> shape = t.shape;
+    if (p.is_vector()) {
+      // Some files keep a leading 1.
+      shape.erase(std::remove(shape.begin(), shape.end(), 1), shape.end());
+      const std::vector<int64_t> want = m.at.total_rows == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{m.at.total_rows};
+      if (shape == want) return true;
+      return shape_complaint(m, {m.at.total_rows}, t);
+    }
+    if (m.at.count > 0) {
+      if (shape.size() != 3 || shape[0] != m.at.count) return shape_complaint(m, {m.at.count, m.at.total_rows, p.cols}, t);
+      shape.erase(shape.begin());
+    }
+    const bool straight = shape.size() == 2 && shape[0] == m.at.total_rows && shape[1] == p.cols;
+    const bool across = p.kind != ParameterKind::kTable && shape.size() == 2 && shape[0] == p.cols && shape[1] == m.at.total_rows;
+    if (!straight && !across) return shape_complaint(m, {m.at.total_rows, p.cols}, t);
+    if (p.kind == ParameterKind::kTable) {
+      m.straight = 1;
+    } else if (straight != across) {
+      m.straight = straight;
+    }
+    return true;
+  }
+
+  bool shape_complaint(const Match& m, const std::vector<int64_t>& want, const StoredTensor& t) {
+    const std::string line = fmt::format("{} has shape {}, not {}", m.at.name, shape_text(t.shape), shape_text(want));
+    if (std::find(wrong_.begin(), wrong_.end(), line) == wrong_.end()) wrong_.push_back(line);
+    return false;
+  }
+
+  // The orientation that square matrices follow: the MLPs' down projections decide, else any matrix whose shape tells;
+  // where none does, names written by Paddle mean [in, out].
+  bool usual_orientation(const std::vector<Match>& matches) {
+    int straight[2] = {0, 0}, across[2] = {0, 0};
+    bool square = false, paddle = root_ == "ernie.";
+    for (size_t i = 0; i < matches.size(); ++i) {
+      const Match& m = matches[i];
+      if (m.tensor == nullptr || parameters_[i].kind != ParameterKind::kLinear) continue;
+      const size_t down = m.at.name.find("down_proj") != std::string::npos ? 1 : 0;
+      if (m.straight == 1) ++straight[down];
+      if (m.straight == 0) ++across[down];
+      square = square || m.straight < 0;
+      paddle = paddle || m.at.name.find("up_gate_proj") != std::string::npos;
+    }
+    for (int down = 1; down >= 0; --down) {
+      if (straight[down] == 0 && across[down] == 0) continue;
+      if (square && straight[down] > 0 && across[down] > 0)
+        wrong_.push_back("matrices are stored in both orientations, so that square ones cannot be told");
+      return across[down] > straight[down];
+    }
+    return paddle;
+  }
+
+  Stored place(const Parameter& p, const Match& m, bool usual_swapped) const {
+    const auto bytes = static_cast<int64_t>(file_type_bytes(m.tensor->dtype));
+    Stored s{m.tensor, m.tensor->data, p.cols, false};
+    if (p.is_vector()) {
+      s.stride = 1;
+      s.data += m.at.row * bytes;
+      return s;
+    }
+    // A router's square matrix cannot ask the others; Hugging Face's text models store [out, in].
+    const bool unknown_swapped = p.kind == ParameterKind::kLinear && usual_swapped;
+    s.swapped = m.straight < 0 ? unknown_swapped : m.straight == 0;
+    s.data += m.at.index * m.at.total_rows * p.cols * bytes;
+    s.stride = s.swapped ? m.at.total_rows : p.cols;
+    s.data += m.at.row * (s.swapped ? 1 : s.stride) * bytes;
+    return s;
+  }
+
+  // Index N of "...layers.N....", or -1.
+  static int layer_index(std::string_view name) {
+    const size_t at = name.find("layers.");
+    if (at == std::string_view::npos) return -1;
+    const char* begin = name.data() + at + 7;
+    int n = -1;
+    std::from_chars(begin, name.data() + name.size(), n);
+    return n;
+  }
+
+  // Tensors that models-other.md 0 and models-ernie-paddleocr.md 3 call optional.
+  bool ignorable(const std::string& name) const {
+    for (const char* part : {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", ".mtp_emb_norm.",
+                             ".mtp_hidden_norm.", ".mtp_linear_proj.", ".mtp_block.", "packing_position_embedding"})
+      if (name.find(part) != std::string::npos) return true;
+    if (ends_with(name, "lm_head.weight")) return true;  // tied: the embedding is meant
+    const int layer = layer_index(name);
+    return layer >= options_.layers && (options_.cut || layer < options_.layers + options_.mtp_layers);
+  }
+
+  void find_unexpected() {
+    for (const auto& [name, tensor] : checkpoint_.tensors())
+      if (used_.count(name) == 0 && !ignorable(name)) unexpected_.push_back(name);
+  }
+
+  static void list(std::vector<std::string>& lines, const char* what, const std::vector<std::string>& names,
+                   const std::vector<std::string>& others) {
+    for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
+      const std::string near = nearest_name(names[i], others);
+      lines.push_back(near.empty() ? fmt::format("{} {}", what, names[i]) : fmt::format("{} {} (nearest: {})", what, names[i], near));
+    }
+    if (names.size() > kShown) lines.push_back(fmt::format("and {} more {}", names.size() - kShown, what));
+  }
+
+  Status report() const {
+    std::vector<std::string> lines;
+    std::vector<std::string> expected;
+    for (const Parameter& p : parameters_) expected.push_back(spelled(p.name));
+    list(lines, "missing", missing_, unexpected_);
+    list(lines, "unexpected", unexpected_, missing_.empty() ? expected : missing_);
+    list(lines, "wrong:", wrong_, {});
+    if (lines.empty()) return {};
+    return make_error(ErrorCode::kCorrupt, fmt::format("the weights do not fit config.json ({} tensors missing, {} unexpected, {} wrong):\n  {}",
+                                                       missing_.size(), unexpected_.size(), wrong_.size(), fmt::join(lines, "\n  ")));
+  }
+
+  const std::vector<Parameter>& parameters_;
+  const Checkpoint& checkpoint_;
+  const ResolveOptions options_;
+  const std::string root_;
+  std::set<std::string> used_;
+  std::vector<std::string> missing_, unexpected_, wrong_;
+};
+
+}  // namespace
+
+Expected<std::vector<Stored>> resolve_parameters(const std::vector<Parameter>& parameters, const Checkpoint& checkpoint,
+                                                 const ResolveOptions& options) {
+  return Resolver(parameters, checkpoint, options).run();
+}
+
+Presences default_presences(const DecoderSpec& spec) {
+  return {spec.tied.value_or(spec.tied_by_default), spec.moe.experts > 0 && spec.moe.correction_bias == Presence::kRequired};
+}
+
+Presences detect_presences(const DecoderSpec& spec, const Checkpoint& checkpoint) {
+  Presences p = default_presences(spec);
+  if (!spec.tied.has_value()) p.tied = checkpoint.find("lm_head.weight") == nullptr;
+  if (spec.moe.correction_bias == Presence::kOptional)
+    for (const auto& [name, tensor] : checkpoint.tensors()) p.correction_bias = p.correction_bias || ends_with(name, "e_score_correction_bias");
+  return p;
+}
+
+}  // namespace tern::model

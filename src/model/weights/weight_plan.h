@@ -1,0 +1,69 @@
+// From a DecoderSpec and a rank to: every parameter there is, and what of it goes where in this rank's memory.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "model/decoder_spec.h"
+#include "model/weights/decoder_weights.h"
+#include "model/weights/parameter.h"
+
+namespace tern::model {
+
+// A block of a parameter, in the parameter's logical [out, in] coordinates.
+struct Piece {
+  int parameter = 0;
+  int64_t row = 0, rows = 0, col = 0, cols = 0;
+  bool transposed = false;  // the target takes the block's transpose
+  int64_t target_rows() const { return transposed ? cols : rows; }
+  int64_t target_cols() const { return transposed ? rows : cols; }
+};
+
+enum class MatrixRole : uint8_t {
+  kLinear,  // in the chosen weight format
+  kPlain,   // in the activation type, whatever the format: output layer, latent projections of MLA
+  kRouter,  // float32
+};
+
+// A packed weight: the pieces' rows one below the other.
+struct MatrixPlan {
+  ops::PackedWeight* out = nullptr;
+  MatrixRole role = MatrixRole::kLinear;
+  int64_t n = 0, k = 0;
+  std::vector<Piece> pieces;
+};
+
+// A vector, or the embedding table, kept as rows: pieces one after the other.
+struct ArrayPlan {
+  TensorView* out = nullptr;
+  bool activation_type = false;  // true: in the activation type; false: float32
+  int64_t rows = 0, cols = 1;    // cols 1: a vector
+  std::vector<Piece> pieces;
+};
+
+struct WeightPlan {
+  std::vector<Parameter> parameters;
+  std::vector<MatrixPlan> matrices;
+  std::vector<ArrayPlan> arrays;
+};
+
+// What the files decide and the config does not.
+struct Presences {
+  bool tied = false;
+  bool correction_bias = false;
+};
+
+// Fills `weights` with empty places and returns what belongs there. `weights` must stay where it is while the plan is in
+// use. kInvalidArgument when the ranks cannot share the heads or widths; kTooLarge for an absurd number of tensors.
+Expected<WeightPlan> plan_weights(const DecoderSpec& spec, const Presences& presences, const Shard& shard,
+                                  DecoderWeights& weights);
+
+// Elements of all parameters, and those that take part in one token.
+struct ParameterCount {
+  int64_t all = 0, active = 0;
+};
+Expected<ParameterCount> count_parameters(const DecoderSpec& spec, const WeightPlan& plan);
+
+}  // namespace tern::model

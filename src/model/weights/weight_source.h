@@ -1,0 +1,82 @@
+// Where weight values come from: files, or a seed.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "device/tensor.h"
+#include "model/files/checkpoint.h"
+#include "model/weights/weight_plan.h"
+
+namespace tern::model {
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  // kBF16 when reading as bf16 loses nothing, else kF32.
+  virtual DType natural_type(int parameter) const = 0;
+  // Writes the block (its transpose when piece.transposed) to `dst` [target_rows, target_cols], bf16 or f32, row stride
+  // free. Safe to call from several threads.
+  virtual void read(const Piece& piece, TensorView dst) const = 0;
+  // The same values where they lie in memory, without a copy; empty when they cannot be used in place.
+  virtual TensorView in_place(const Piece& piece) const = 0;
+  // The block will not be read again soon.
+  virtual void release(const Piece& piece) const = 0;
+};
+
+// Seeded random values: matrices of variance 1 / in, norms 1, biases small. An element depends on (seed, name, row,
+// column) only, so slices of any rank fit together.
+class DummySource final : public WeightSource {
+ public:
+  DummySource(const std::vector<Parameter>& parameters, uint64_t seed);
+  DType natural_type(int) const override { return DType::kBF16; }
+  void read(const Piece& piece, TensorView dst) const override;
+  TensorView in_place(const Piece&) const override { return {}; }
+  void release(const Piece&) const override {}
+
+ private:
+  const std::vector<Parameter>& parameters_;
+  const uint64_t seed_;
+  std::vector<float> normal_;  // [4096]: quantiles of the normal distribution, shuffled
+};
+
+// A parameter found in a file.
+struct Stored {
+  const StoredTensor* tensor = nullptr;
+  const char* data = nullptr;  // element (0, 0) of the parameter's storage
+  int64_t stride = 0;          // elements from one stored row to the next
+  bool swapped = false;        // stored [in, out]
+};
+
+class CheckpointSource final : public WeightSource {
+ public:
+  CheckpointSource(const std::vector<Parameter>& parameters, std::vector<Stored> stored);
+  DType natural_type(int parameter) const override;
+  void read(const Piece& piece, TensorView dst) const override;
+  TensorView in_place(const Piece& piece) const override;
+  void release(const Piece& piece) const override;
+
+ private:
+  const std::vector<Parameter>& parameters_;
+  const std::vector<Stored> stored_;
+};
+
+struct ResolveOptions {
+  int layers = 0;       // decoder layers in the spec
+  int mtp_layers = 0;   // layers behind them that may be there
+  bool cut = false;     // the layer count was overridden: the others are not missed
+};
+
+// Finds every parameter in the checkpoint: names under any root prefix and spelling, fused or split, in either
+// orientation. All missing, unexpected and wrongly shaped tensors are one kCorrupt error, each missing or unexpected
+// name with the nearest one on the other side.
+Expected<std::vector<Stored>> resolve_parameters(const std::vector<Parameter>& parameters, const Checkpoint& checkpoint,
+                                                 const ResolveOptions& options);
+
+// What only the files tell.
+Presences detect_presences(const DecoderSpec& spec, const Checkpoint& checkpoint);
+Presences default_presences(const DecoderSpec& spec);
+
+}  // namespace tern::model
