@@ -59,7 +59,7 @@ Expected<std::string> read_template(const std::string& path_or_text, const Templ
 
 // The variables of one chat request as JSON text. Order and meaning as the Hugging Face renderer has them: messages,
 // tools (null when absent), documents (null), add_generation_prompt, the special tokens, then chat_template_kwargs,
-// which may override all but the reserved names (messages, tools, chat_template): those are refused with
+// which may override all but the reserved names (messages, tools, documents, chat_template): those are refused with
 // kInvalidArgument.
 struct RenderInput {
   const json::Value* messages = nullptr;   // array; required
@@ -69,5 +69,8 @@ struct RenderInput {
   const json::Object* kwargs = nullptr;  // chat_template_kwargs; may be null
 };
 Expected<std::string> render_variables(const RenderInput& input, const SpecialText& special);
+
+// Seconds since 1970 on the wall clock of this machine's time zone: what strftime_now shows.
+int64_t local_unix_seconds();
 
 }  // namespace tern::content

@@ -28,6 +28,7 @@ class StreamDetokenizer {
  private:
   const TokenTable* table_;
   TokenJoiner joiner_;
+  bool skip_special_tokens_;
 };
 
 }  // namespace tern::content

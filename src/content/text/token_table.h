@@ -60,8 +60,8 @@ class TokenJoiner {
 
   char pending_[4] = {};  // the start of a character that is not complete yet
   uint8_t pending_size_ = 0;
-  bool in_byte_run_ = false;  // the pending bytes come from SentencePiece byte tokens
-  bool at_start_ = true;      // nothing was written yet
+  bool one_per_byte_ = false;  // broken bytes give one U+FFFD each (SentencePiece), else one per cut character
+  bool at_start_ = true;       // nothing was written yet
 };
 
 }  // namespace tern::content

@@ -21,6 +21,7 @@ struct TokenizerOptions {
   size_t max_vocab = 2'000'000;        // highest id + 1
   size_t max_token_bytes = 64u << 10;  // text of one token
   size_t max_text_bytes = 64u << 20;   // one encode call
+  std::string only_kind;               // "" takes the first kind found; else as kind() names it
 };
 
 // Special token strings as the folder's tokenizer_config.json / special_tokens_map.json give them ("" when absent).
