@@ -144,7 +144,7 @@ Status qkv_prepare(const QkvPrepareParams& p, device::Stream stream) {
         const TensorView& norm = h < p.heads ? p.q_norm : p.k_norm;
         if (norm.data != nullptr) {
           const kernels::RmsNormRow a{head,       nullptr, norm.data, head,
-                                      p.head_dim, p.eps,   is_bf16,   norm.dtype == DType::kBF16};
+                                      p.head_dim, p.eps,   is_bf16,   norm.dtype == DType::kBF16, is_bf16};
           k.rms_norm_row(&a);
         }
         if (p.cos.data != nullptr) {

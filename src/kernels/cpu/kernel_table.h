@@ -27,8 +27,9 @@ struct RmsNormRow {
   void* out;           // [n], may be x
   int64_t n;
   float eps;
-  int bf16;  // x, residual, out
+  int bf16;  // x, residual; also whether the normalised value is rounded before the weight
   int weight_bf16;
+  int out_bf16;
 };
 
 // One tile of online softmax for `rows` queries. For row r the first valid[r] columns are visible.
@@ -79,7 +80,7 @@ struct KernelTable {
   void (*store_row)(const float* acc, const float* bias, float scale, void* out, int out_bf16, int64_t n);
   void (*rms_norm_row)(const RmsNormRow*);
   void (*add_row)(const void* x, void* residual, int bf16, int64_t n);
-  void (*silu_mul_row)(const void* gate, const void* up, void* out, int bf16, int64_t n);
+  void (*silu_mul_row)(const void* gate, const void* up, void* out, int bf16, int out_bf16, int64_t n);
   // Rotates pairs (i, i + half) or, interleaved, (2i, 2i + 1) of one head in place.
   void (*rope_row)(void* x, const float* cos, const float* sin, int64_t half, int interleaved, int bf16);
   void (*softmax_tile)(const SoftmaxTile*);

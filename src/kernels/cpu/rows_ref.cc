@@ -37,7 +37,7 @@ void rms_norm_row(const RmsNormRow* a) {
   const float r = 1.0f / std::sqrt(sum / static_cast<float>(a->n) + a->eps);
   for (int64_t i = 0; i < a->n; ++i) {
     const float y = round_to(get(x, i, a->bf16) * r, a->bf16);
-    put(a->out, i, y * get(a->weight, i, a->weight_bf16), a->bf16);
+    put(a->out, i, y * get(a->weight, i, a->weight_bf16), a->out_bf16);
   }
 }
 
@@ -45,10 +45,10 @@ void add_row(const void* x, void* residual, int is_bf16, int64_t n) {
   for (int64_t i = 0; i < n; ++i) put(residual, i, get(residual, i, is_bf16) + get(x, i, is_bf16), is_bf16);
 }
 
-void silu_mul_row(const void* gate, const void* up, void* out, int is_bf16, int64_t n) {
+void silu_mul_row(const void* gate, const void* up, void* out, int is_bf16, int out_bf16, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const float g = get(gate, i, is_bf16);
-    put(out, i, round_to(g / (1.0f + std::exp(-g)), is_bf16) * get(up, i, is_bf16), is_bf16);
+    put(out, i, round_to(g / (1.0f + std::exp(-g)), is_bf16) * get(up, i, is_bf16), out_bf16);
   }
 }
 
