@@ -297,6 +297,32 @@ fn byte_token(token: &str) -> Option<u8> {
     u8::from_str_radix(hex, 16).ok()
 }
 
+/// Merges written as "left right" cannot be cut when a token itself has a space (some published files). Such a file is
+/// written again with pairs, cut where both halves and the whole are tokens; nothing when all merges are plain.
+fn unambiguous_merges(mut file: Value) -> Res<Option<String>> {
+    let plain = |m: &Value| m.as_str().is_none_or(|s| s.split(' ').count() == 2);
+    let Some(model) = file.get_mut("model").and_then(Value::as_object_mut) else { return Ok(None) };
+    let mut merges = match model.remove("merges") {
+        Some(Value::Array(list)) if !list.iter().all(plain) => list,
+        _ => return Ok(None),
+    };
+    let Some(vocab) = model.get("vocab").and_then(Value::as_object) else { return Ok(None) };
+    for (rank, merge) in merges.iter_mut().enumerate() {
+        let Some(line) = merge.as_str().filter(|l| !l.starts_with("#version")) else { continue };
+        let known = |cut: &(usize, &str)| {
+            let (a, b) = (&line[..cut.0], &line[cut.0 + 1..]);
+            vocab.contains_key(a) && vocab.contains_key(b) && vocab.contains_key(&format!("{a}{b}"))
+        };
+        match line.match_indices(' ').take(1000).find(known) {
+            Some((at, _)) => *merge = serde_json::json!([line[..at], line[at + 1..]]),
+            None => return corrupt(format!("merge {rank} is not a pair of tokens")),
+        }
+    }
+    merges.retain(Value::is_array);
+    model.insert("merges".into(), Value::Array(merges));
+    serde_json::to_string(&file).map(Some).map_err(|e| Error::Corrupt(e.to_string()))
+}
+
 fn generic(json: &str, options: &Options) -> Res<Tok> {
     let limits = options.limits();
     let parsed: Value = serde_json::from_str(json).map_err(|e| Error::Corrupt(e.to_string()))?;
@@ -313,7 +339,8 @@ fn generic(json: &str, options: &Options) -> Res<Tok> {
             return Err(Error::TooLarge(format!("token id {id} is above the limit of {} ids", limits.vocab)));
         }
     }
-    drop(parsed);
+    let rewritten = unambiguous_merges(parsed)?;
+    let json = rewritten.as_deref().unwrap_or(json);
     let mut tok: tokenizers::Tokenizer = json.parse().map_err(|e: tokenizers::Error| Error::Corrupt(e.to_string()))?;
     tok.with_truncation(None).map_err(|e| Error::Corrupt(e.to_string()))?;
     tok.with_padding(None);
