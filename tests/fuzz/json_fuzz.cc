@@ -1,0 +1,26 @@
+// JSON with limits: what parses must print and parse again to the same text.
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "json/json.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const auto value = tern::json::parse(text, {.max_bytes = 1 << 20, .max_depth = 32});
+  if (!value.ok()) return 0;
+  const std::string once = tern::json::dump(*value);
+  const auto again = tern::json::parse(once, {.max_bytes = 8 << 20, .max_depth = 32});
+  if (!again.ok() || tern::json::dump(*again) != once) std::abort();
+  if (const auto* object = value->if_object()) {
+    for (const auto& member : *object) {
+      (void)tern::json::get_int(*object, member.key()).ok();
+      (void)tern::json::get_double(*object, member.key()).ok();
+      (void)tern::json::get_string(*object, member.key()).ok();
+    }
+  }
+  std::string quoted;
+  tern::json::append_quoted(quoted, text);
+  if (!tern::json::parse(quoted).ok()) std::abort();
+  return 0;
+}
