@@ -26,7 +26,8 @@ long steps_from_environment() {
 }
 
 struct Totals {
-  uint64_t steps = 0, preemptions = 0, full_hits = 0, aborts = 0, hits = 0, resumed = 0, finished = 0, rollbacks = 0;
+  uint64_t steps = 0, preemptions[2] = {0, 0}, full_hits = 0, aborts = 0, hits = 0, resumed = 0, finished = 0,
+           rollbacks = 0;
   uint64_t run_ahead = 0, over_budget = 0, chunks = 0;
 };
 
@@ -50,7 +51,7 @@ class RandomRun {
     }
     world_.drain(20000, static_cast<size_t>(depth_));
     const SchedulerStats stats = world_.scheduler().stats();
-    totals.preemptions += stats.preemptions;
+    totals.preemptions[world_.config().sched.v1 ? 1 : 0] += stats.preemptions;
     totals.full_hits += stats.full_hits;
     totals.hits += stats.prefix_hits;
     totals.resumed += stats.resumed;
@@ -68,19 +69,19 @@ class RandomRun {
     WorldConfig c;
     SchedulerConfig& s = c.sched;
     s.v1 = chance(0.5);
-    s.block_size = pick(1, 6);
-    s.max_num_seqs = pick(1, 8);
+    s.block_size = pick(1, 5);
+    s.max_num_seqs = chance(0.1) ? 1 : pick(3, 8);
     s.max_num_batched_tokens = pick(s.max_num_seqs, 40);
-    s.max_model_len = pick(16, 80);
+    s.max_model_len = pick(16, 72);
     const int whole = (s.max_model_len + s.block_size - 1) / s.block_size;
-    c.blocks = whole + pick(0, chance(0.5) ? whole / 2 : 2 * whole);
+    c.blocks = whole + (chance(0.75) ? pick(0, whole / 2) : pick(0, 3 * whole));
     s.chunked_prefill = chance(0.8);
-    s.prefix_caching = chance(0.9);
+    s.prefix_caching = chance(0.95);
     s.output_caching = chance(0.8);
     s.save_output_cache_for_preempted = chance(0.8);
     s.prealloc_dec_block_slot_num_threshold = pick(0, 12);
     s.enc_dec_block_num = pick(0, 3);
-    s.reserve_output_blocks = pick(0, 4);
+    s.reserve_output_blocks = chance(0.6) ? 0 : pick(1, 16);
     s.reserve_decay = chance(0.5) ? 0.025 : 1;
     s.kv_cache_ratio = std::uniform_real_distribution<double>(0.2, 1)(rng_);
     s.max_num_partial_prefills = pick(1, 3);
@@ -90,17 +91,19 @@ class RandomRun {
     s.disable_chunked_mm_input = chance(0.5);
     s.max_prompt_logit_rows = chance(0.5) ? 0 : pick(1, 10);
     depth_ = pick(1, 2);
-    load_ = pick(2, 14);
+    load_ = pick(3, 16);
     return c;
   }
 
   std::vector<int32_t> random_prompt(int longest) {
     std::vector<int32_t> prompt;
-    if (!library_.empty() && chance(0.75)) {
+    // Short prompts that grow long are what exhausts the pool.
+    if (chance(0.6)) longest = std::max(1, longest / 4);
+    if (!library_.empty() && chance(0.85)) {
       prompt = library_[static_cast<size_t>(pick(0, static_cast<int>(library_.size()) - 1))];
       const double what = std::uniform_real_distribution<double>(0, 1)(rng_);
-      if (what < 0.4) prompt.resize(static_cast<size_t>(pick(1, static_cast<int>(prompt.size()))));
-      if (what > 0.3 && what < 0.7) {
+      if (what < 0.25) prompt.resize(static_cast<size_t>(pick(1, static_cast<int>(prompt.size()))));
+      if (what > 0.2 && what < 0.4) {
         for (int i = pick(0, 8); i > 0; --i) prompt.push_back(pick(1, 3));
       }
     } else {
@@ -119,7 +122,7 @@ class RandomRun {
         c.chunked_prefill ? c.max_model_len - 1 : std::min(c.max_model_len - 1, c.max_num_batched_tokens);
     s.prompt = random_prompt(longest);
     const auto length = static_cast<int>(s.prompt.size());
-    s.max_new_tokens = pick(1, std::min(40, c.max_model_len - length));
+    s.max_new_tokens = pick(1, std::min(60, c.max_model_len - length));
     s.use_prefix_cache = !chance(0.05);
     if (chance(0.05)) s.prompt_logit_rows = 1;
     if (chance(0.1)) s.extra_keys.push_back({0, length, {static_cast<uint64_t>(pick(1, 2)), 0}});
@@ -161,7 +164,7 @@ class RandomRun {
   void collect(Totals& totals) {
     std::vector<Outcome> outcomes;
     for (SeqId id : world_.sampling()) {
-      Outcome o{id, 1, chance(0.04)};
+      Outcome o{id, 1, chance(0.025)};
       if (!o.finished && chance(0.02)) {
         o.tokens = chance(0.5) ? 0 : 2;
         ++totals.rollbacks;
@@ -176,10 +179,10 @@ class RandomRun {
     std::erase_if(ids_, [&](SeqId id) {
       if (world_.alive(id)) return false;
       const std::vector<int32_t>& tokens = world_.request_tokens(id);
-      if (library_.size() < 12) {
+      if (library_.size() < 6) {
         library_.push_back(tokens);
-      } else if (chance(0.2)) {
-        library_[static_cast<size_t>(pick(0, 11))] = tokens;
+      } else if (chance(0.3)) {
+        library_[static_cast<size_t>(pick(0, 5))] = tokens;
       }
       return true;
     });
@@ -231,7 +234,8 @@ TEST(Random, NothingLeaksAndEveryoneFinishes) {
     for (uint64_t s = 1; static_cast<long>(totals.steps) < steps && run_seed(s, kStepsPerSeed, totals); ++s) {
     }
     if (steps >= 50'000) {
-      EXPECT_GE(totals.preemptions, 1000u);
+      EXPECT_GE(totals.preemptions[0] + totals.preemptions[1], 1000u);
+      EXPECT_GE(std::min(totals.preemptions[0], totals.preemptions[1]), 100u);
       EXPECT_GE(totals.full_hits, 1000u);
       EXPECT_GE(totals.aborts, 1000u);
       EXPECT_GE(totals.rollbacks, 1000u);
@@ -241,11 +245,12 @@ TEST(Random, NothingLeaksAndEveryoneFinishes) {
   }
   signal(SIGABRT, previous);
   printf(
-      "steps %lu, finished %lu, preemptions %lu, resumed %lu, hits %lu, full hits %lu, aborts %lu, rows without or "
+      "steps %lu, finished %lu, preemptions %lu (legacy) and %lu (V1), resumed %lu, hits %lu, full hits %lu, aborts "
+      "%lu, rows without or "
       "with "
       "two tokens %lu, rows run ahead %lu, chunks %lu, steps over budget for a range %lu\n",
-      totals.steps, totals.finished, totals.preemptions, totals.resumed, totals.hits, totals.full_hits, totals.aborts,
-      totals.rollbacks, totals.run_ahead, totals.chunks, totals.over_budget);
+      totals.steps, totals.finished, totals.preemptions[0], totals.preemptions[1], totals.resumed, totals.hits,
+      totals.full_hits, totals.aborts, totals.rollbacks, totals.run_ahead, totals.chunks, totals.over_budget);
 }
 
 }  // namespace

@@ -190,7 +190,8 @@ std::string stats_text(const SchedulerStats& s, const std::vector<std::string>& 
     bool found = false;
     for (const auto& [name, value] : values) {
       if (names[i] != name) continue;
-      text += (text.empty() ? "" : " ") + names[i] + "=" + std::to_string(value);
+      if (!text.empty()) text += ' ';
+      text += names[i] + "=" + std::to_string(value);
       found = true;
     }
     if (!found) throw Failure("unknown figure " + names[i]);
@@ -200,7 +201,10 @@ std::string stats_text(const SchedulerStats& s, const std::vector<std::string>& 
 
 std::string numbers_text(std::span<const int32_t> values) {
   std::string text;
-  for (int32_t v : values) text += (text.empty() ? "" : ",") + std::to_string(v);
+  for (int32_t v : values) {
+    if (!text.empty()) text += ',';
+    text += std::to_string(v);
+  }
   return text;
 }
 
@@ -246,24 +250,33 @@ std::optional<std::string> execute(std::optional<World>& world, const std::vecto
 
 std::string plan_text(const Plan& plan, const SchedulerConfig& config) {
   std::string text;
-  const auto word = [&text](const std::string& w) { text += (text.empty() ? "" : " ") + w; };
+  const auto word = [&text](const std::string& w) {
+    if (!text.empty()) text += ' ';
+    text += w;
+  };
   for (const PlanRow& row : plan.rows) {
-    std::string w = std::to_string(row.seq) + "@" + std::to_string(row.slot) + ":" + std::to_string(row.first) + "+" +
-                    std::to_string(row.count);
-    if (row.previous_row >= 0) w += "<" + std::to_string(row.previous_row);
-    if (row.samples) w += "*";
-    if (row.logit_count > (row.samples ? 1 : 0)) {
-      w += "[" + std::to_string(row.logit_begin) + "+" + std::to_string(row.logit_count) + "]";
-    }
-    word(w);
+    std::ostringstream w;
+    w << row.seq << '@' << row.slot << ':' << row.first << '+' << row.count;
+    if (row.previous_row >= 0) w << '<' << row.previous_row;
+    if (row.samples) w << '*';
+    if (row.logit_count > (row.samples ? 1 : 0)) w << '[' << row.logit_begin << '+' << row.logit_count << ']';
+    word(w.str());
   }
   for (const Admission& a : plan.admitted) {
-    word("admit " + std::to_string(a.seq) + "=" + std::to_string(a.cached_tokens) + (a.resumed ? "r" : ""));
+    word("admit");
+    word(std::to_string(a.seq) + "=" + std::to_string(a.cached_tokens) + (a.resumed ? "r" : ""));
   }
-  for (SeqId id : plan.preempted) word("preempt " + std::to_string(id));
-  for (const BlockMove& move : plan.moves) word("move " + std::to_string(move.from) + ">" + std::to_string(move.to));
+  for (SeqId id : plan.preempted) {
+    word("preempt");
+    word(std::to_string(id));
+  }
+  for (const BlockMove& move : plan.moves) {
+    word("move");
+    word(std::to_string(move.from) + ">" + std::to_string(move.to));
+  }
   if (plan.tokens > config.max_num_batched_tokens) {
-    word("over " + std::to_string(plan.tokens - config.max_num_batched_tokens));
+    word("over");
+    word(std::to_string(plan.tokens - config.max_num_batched_tokens));
   }
   return text.empty() ? "-" : text;
 }
