@@ -1,0 +1,69 @@
+#include <fmt/format.h>
+
+#include "app/commands.h"
+#include "app/help.h"
+#include "app/service.h"
+#include "app/settings.h"
+#include "model/loader.h"
+
+namespace tern::app {
+namespace {
+
+Error missing_folder(const std::string& model) {
+  return make_error(ErrorCode::kNotFound,
+                    fmt::format("there is no model folder {}; --model names a local folder with config.json, safetensors and "
+                                "tokenizer files. Tern downloads nothing: fetch the model first, then give its path, or put it "
+                                "under FD_MODEL_CACHE",
+                                model),
+                    "");
+}
+
+Expected<Settings> settle(FlagSet flags) {
+  TERN_ASSIGN_OR_RETURN(Environment environment, Environment::from(Environment::of_process()));
+  const json::Object* overrides = flags.get("model-override").if_object();
+  const std::string folder = find_folder(flags.text("model"), environment);
+  TERN_ASSIGN_OR_RETURN(const ModelFacts facts,
+                        read_model_facts(folder, flags.text("model-config-name"), overrides ? *overrides : json::Object()));
+  TERN_ASSIGN_OR_RETURN(Settings settings, resolve(std::move(flags), std::move(environment), facts));
+  if (!settings.model.folder.empty() && settings.tokenizer_folder.empty()) {
+    return make_error(ErrorCode::kNotFound, fmt::format("there is no tokenizer folder {}", settings.flags.text("tokenizer")));
+  }
+  return settings;
+}
+
+int dry_run(const Settings& settings) {
+  json::Object out = describe(settings);
+  if (settings.model.folder.empty()) {
+    out["note"] = "the model folder is not on this machine; its config.json was not read";
+  } else {
+    auto summary = model::summarize_model(settings.load);
+    if (!summary.ok()) return report(summary.error());
+    json::Object& o = out["model"].as_object();
+    o["parameters"] = summary->parameters;
+    o["active_parameters"] = summary->active_parameters;
+    o["layers"] = summary->layers;
+    o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
+    o["bos_token_id"] = summary->bos_token_id;
+  }
+  fmt::print("{}\n", json::dump(out));
+  return 0;
+}
+
+}  // namespace
+
+int run_serve(const std::vector<std::string>& args) {
+  auto arguments = parse_arguments(args);
+  if (!arguments.ok()) return report(arguments.error());
+  if (arguments->help) {
+    fmt::print("{}", flag_help(arguments->help_topic));
+    return 0;
+  }
+  const bool dry = arguments->flags.boolean("dry-run");
+  auto settings = settle(std::move(arguments->flags));
+  if (!settings.ok()) return report(settings.error());
+  if (dry) return dry_run(*settings);
+  if (settings->model.folder.empty()) return report(missing_folder(settings->flags.text("model")));
+  return run_service(*settings);
+}
+
+}  // namespace tern::app

@@ -1,0 +1,167 @@
+#include "app/service.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <future>
+#include <thread>
+
+#include "app/commands.h"
+#include "app/log_files.h"
+#include "app/signals.h"
+#include "base/clock.h"
+#include "base/thread_pool.h"
+#include "serve/server.h"
+
+namespace tern::app {
+namespace {
+
+// Start-up lines are printed at every log level: scripts wait for them.
+void console(const std::string& text) {
+  for (const std::string_view line : split(text, '\n')) {
+    log_write(LogChannel::kConsole, LogLevel::kInfo, __FILE__, __LINE__, line);
+  }
+}
+
+// A thread that prints what the scheduler did, while there is something to say.
+class SchedulerLines {
+ public:
+  SchedulerLines(const engine::EngineClient& engine, const LogSettings& log) : engine_(engine), log_(log) {
+    if (log.scheduler_line) thread_ = std::thread([this] { run(); });
+  }
+  ~SchedulerLines() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_one();
+    if (thread_.joinable()) thread_.join();
+  }
+
+ private:
+  void run() {
+    set_thread_name("scheduler-line");
+    engine::EngineStats before = engine_.stats();
+    int64_t then = monotonic_ns();
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::duration<double>(log_.scheduler_interval), [&] { return stopping_; })) {
+      const engine::EngineStats now = engine_.stats();
+      const int64_t time = monotonic_ns();
+      const std::string line = serve::scheduler_line(before, now, static_cast<double>(time - then) / 1e9);
+      if (!line.empty()) {
+        TERN_LOG(LogChannel::kConsole, LogLevel::kInfo, "{}", line);
+        TERN_LOG(LogChannel::kScheduler, LogLevel::kInfo, "{}", line);
+      }
+      before = now;
+      then = time;
+    }
+  }
+
+  const engine::EngineClient& engine_;
+  const LogSettings& log_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+// Stops the server on the first signal, ends its draining on the second.
+class Stopper {
+ public:
+  Stopper(serve::Server& server, Signals& signals, double drain_seconds)
+      : server_(server), signals_(signals), drain_seconds_(drain_seconds) {
+    signals_.on_signal([this](int count) {
+      if (count == 1) {
+        asked_ = true;
+        thread_ = std::thread([this] {
+          if (server_.open_requests() > 0 && drain_seconds_ > 0) {
+            console(fmt::format("Stopping: {} open requests have {} s to finish", server_.open_requests(), drain_seconds_));
+          }
+          server_.stop(drain_seconds_);
+        });
+      } else if (count == 2) {
+        server_.stop_now();
+      } else {
+        _exit(kFailureExit);
+      }
+    });
+  }
+  ~Stopper() {
+    signals_.on_signal([](int) { _exit(kFailureExit); });
+    if (thread_.joinable()) thread_.join();
+  }
+  bool asked() const { return asked_; }
+
+ private:
+  serve::Server& server_;
+  Signals& signals_;
+  const double drain_seconds_;
+  std::atomic<bool> asked_{false};
+  std::thread thread_;
+};
+
+void add_eos(std::vector<int32_t>& ids, const content::Tokenizer* tokenizer) {
+  if (tokenizer == nullptr || !tokenizer->eos_id()) return;
+  const int32_t id = *tokenizer->eos_id();
+  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
+}
+
+int serve_until_stopped(const Settings& settings, const serve::ServeConfig& config, engine::Engine& engine,
+                        const TextParts& text, Signals& signals, int64_t started) {
+  auto server = serve::Server::start(
+      config, engine, {text.tokenizer.get(), text.chat_template.get(), text.tool_template.get()});
+  if (!server.ok()) return report(server.error());
+  if (serve::open_to_everyone(config)) {
+    TERN_WARN("every machine that reaches {} may use this server: no --api-key is set (--host 127.0.0.1 keeps it local)",
+              config.host);
+  }
+  console(serve::startup_lines(config, (*server)->port(), (*server)->metrics_port()));
+  TERN_INFO("ready after {:.3f} s", static_cast<double>(monotonic_ns() - started) / 1e9);
+  const SchedulerLines lines(engine, settings.log);
+  const Stopper stopper(**server, signals, settings.drain_seconds);
+  (*server)->wait();
+  if (stopper.asked()) return 0;
+  return report(make_error(ErrorCode::kInternal, "the engine has ended; the log files say why"));
+}
+
+Status start_and_serve(const Settings& settings, Signals& signals, int& exit_status) {
+  const int64_t started = monotonic_ns();
+  auto text = std::async(std::launch::async, [&] { return load_text(settings.tokenizer_folder, settings.chat_template); });
+  TERN_ASSIGN_OR_RETURN(const auto device, open_device(settings));
+  TERN_INFO("device: {}", device->info().name);
+  TERN_ASSIGN_OR_RETURN(const auto model, load_with_progress(settings, *device));
+  TERN_LOG(LogChannel::kWorker, LogLevel::kInfo, "{}: {} layers, {} parameters, {:.3f} GB of weights, loaded in {:.3f} s",
+           model->info().architecture, model->info().layers, model->info().parameters,
+           static_cast<double>(model->info().weight_bytes) / 1e9, static_cast<double>(monotonic_ns() - started) / 1e9);
+  TERN_ASSIGN_OR_RETURN(const TextParts parts, text.get());
+  engine::EngineConfig engine_config = settings.engine;
+  add_eos(engine_config.eos_token_ids, parts.tokenizer.get());
+  TERN_ASSIGN_OR_RETURN(const auto engine, engine::Engine::start(engine_config, *model, *device));
+  serve::ServeConfig config = settings.serve;
+  config.vocab_size = model->info().vocab_size;
+  config.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine->blocks().total));
+  exit_status = serve_until_stopped(settings, config, *engine, parts, signals, started);
+  engine->shutdown(true);
+  return {};
+}
+
+}  // namespace
+
+int run_service(const Settings& settings) {
+  // First, so that every thread inherits the blocked signals.
+  Signals signals;
+  const LogFiles log(settings.log);
+  for (const std::string& warning : settings.warnings) TERN_WARN("{}", warning);
+  const std::string configuration = settings.serve.config_info;
+  TERN_INFO("configuration: {}", configuration);
+  TERN_LOG(LogChannel::kApiServer, LogLevel::kInfo, "args: {}", configuration);
+  int exit_status = 0;
+  const Status status = start_and_serve(settings, signals, exit_status);
+  return status.ok() ? exit_status : report(status.error());
+}
+
+}  // namespace tern::app

@@ -1,0 +1,329 @@
+#include "app/settings.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+namespace tern::app {
+namespace {
+
+using Args = std::vector<std::string>;
+using Pairs = Environment::Pairs;
+
+Expected<Settings> settle(const Args& args, const Pairs& pairs = {}, const ModelFacts& facts = {}) {
+  TERN_ASSIGN_OR_RETURN(Arguments arguments, parse_arguments(args));
+  TERN_ASSIGN_OR_RETURN(Environment environment, Environment::from(pairs));
+  return resolve(std::move(arguments.flags), std::move(environment), facts);
+}
+
+Settings settled(const Args& args, const Pairs& pairs = {}, const ModelFacts& facts = {}) {
+  auto result = settle(args, pairs, facts);
+  EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
+  return result.ok() ? std::move(result).value() : Settings();
+}
+
+std::string failure(const Args& args, const Pairs& pairs = {}, const ModelFacts& facts = {}) {
+  auto result = settle(args, pairs, facts);
+  return result.ok() ? "" : result.error().message;
+}
+
+ModelFacts model_of(int64_t positions, const std::string& architecture = "Ernie4_5_ForCausalLM") {
+  ModelFacts facts;
+  facts.folder = "m";
+  facts.architecture = architecture;
+  facts.max_position_embeddings = positions;
+  return facts;
+}
+
+const Pairs kLegacy = {{"ENABLE_V1_KVCACHE_SCHEDULER", "0"}};
+
+TEST(Defaults, AreFastDeploys) {
+  const Settings s = settled({});
+  EXPECT_EQ(s.engine.scheduler.max_num_seqs, 8);
+  EXPECT_EQ(s.engine.scheduler.max_model_len, 2048);
+  EXPECT_EQ(s.engine.scheduler.max_num_batched_tokens, 8192);
+  EXPECT_EQ(s.engine.scheduler.block_size, 64);
+  EXPECT_TRUE(s.engine.scheduler.v1 && s.engine.scheduler.chunked_prefill && s.engine.scheduler.prefix_caching);
+  EXPECT_EQ(s.serve.host, "0.0.0.0");
+  EXPECT_EQ(s.serve.port, 8000);
+  EXPECT_FALSE(s.serve.metrics_port.has_value());
+  EXPECT_EQ(s.serve.max_concurrency, 2048);
+  EXPECT_TRUE(s.serve.api_keys.empty());
+  EXPECT_EQ(s.serve.limits.stop_strings, 5);
+  EXPECT_EQ(s.log.folder, "log");
+  EXPECT_TRUE(s.warnings.empty());
+  // The table and the rooms' own defaults say the same.
+  const serve::HttpLimits http;
+  EXPECT_EQ(s.serve.http.header_bytes, http.header_bytes);
+  EXPECT_EQ(s.serve.http.body_bytes, http.body_bytes);
+  EXPECT_EQ(s.serve.http.json_depth, http.json_depth);
+  EXPECT_EQ(s.serve.http.connections, http.connections);
+  EXPECT_EQ(s.serve.http.header_timeout, http.header_timeout);
+  EXPECT_EQ(s.serve.http.idle_timeout, http.idle_timeout);
+  EXPECT_EQ(s.serve.http.body_timeout, http.body_timeout);
+  EXPECT_EQ(s.serve.http.body_total_timeout, http.body_total_timeout);
+  EXPECT_EQ(s.serve.http.write_stall_timeout, http.write_stall_timeout);
+  EXPECT_EQ(s.serve.http.write_buffer_bytes, http.write_buffer_bytes);
+  EXPECT_EQ(s.serve.http.held_tokens, http.held_tokens);
+  const serve::RequestLimits limits;
+  EXPECT_EQ(s.serve.limits.prompts, limits.prompts);
+  EXPECT_EQ(s.serve.limits.messages, limits.messages);
+  EXPECT_EQ(s.serve.limits.n, limits.n);
+  EXPECT_EQ(s.serve.limits.children, limits.children);
+  EXPECT_EQ(s.serve.limits.stop_token_ids, limits.stop_token_ids);
+  EXPECT_EQ(s.serve.limits.logit_bias, limits.logit_bias);
+  EXPECT_EQ(s.serve.limits.bad_words, limits.bad_words);
+  EXPECT_EQ(s.serve.limits.tools, limits.tools);
+  EXPECT_EQ(s.serve.limits.id_bytes, limits.id_bytes);
+  EXPECT_EQ(s.serve.limits.stream_group, limits.stream_group);
+}
+
+TEST(Derived, BudgetFollowsSchedulerAndChunks) {
+  EXPECT_EQ(settled({"--max-model-len", "32768"}).engine.scheduler.max_num_batched_tokens, 8192);
+  EXPECT_EQ(settled({}, kLegacy).engine.scheduler.max_num_batched_tokens, 2048);
+  EXPECT_EQ(settled({"--no-enable-chunked-prefill", "--max-model-len", "4096"}, kLegacy).engine.scheduler.max_num_batched_tokens, 4096);
+  EXPECT_EQ(settled({}, {{"FD_DISABLE_CHUNKED_PREFILL", "1"}}).engine.scheduler.chunked_prefill, false);
+  EXPECT_TRUE(settled({"--enable-chunked-prefill"}, {{"FD_DISABLE_CHUNKED_PREFILL", "1"}}).engine.scheduler.chunked_prefill);
+}
+
+TEST(Derived, DefaultsAreClampedToWhatIsGiven) {
+  EXPECT_EQ(settled({"--max-model-len", "100", "--max-num-seqs", "2"}).engine.scheduler.max_num_batched_tokens, 200);
+  // Two bounds that exclude each other: the lower one is what the engine needs.
+  EXPECT_EQ(settled({"--max-model-len", "16", "--max-num-seqs", "1"}).engine.scheduler.max_num_batched_tokens, 64);
+  EXPECT_EQ(settled({"--block-size", "1024", "--max-model-len", "64", "--max-num-seqs", "1"}).engine.scheduler.max_num_batched_tokens, 1024);
+  EXPECT_EQ(settled({"--max-num-batched-tokens", "4", "--no-enable-chunked-prefill"}).engine.scheduler.max_num_seqs, 4);
+  EXPECT_EQ(settled({"--max-num-batched-tokens", "100", "--no-enable-chunked-prefill"}, kLegacy).engine.scheduler.max_model_len, 100);
+  EXPECT_EQ(settled({"--max-num-seqs", "256", "--max-model-len", "64", "--no-enable-chunked-prefill"}, kLegacy)
+                .engine.scheduler.max_num_batched_tokens, 256);
+}
+
+TEST(Derived, LengthFollowsTheModel) {
+  EXPECT_EQ(settled({}, {}, model_of(512)).engine.scheduler.max_model_len, 512);
+  EXPECT_EQ(settled({}, {}, model_of(131072)).engine.scheduler.max_model_len, 2048);
+  EXPECT_EQ(settled({}, {}, model_of(8)).engine.scheduler.max_model_len, 16);
+  const Settings s = settled({"--max-model-len", "1024"}, {}, model_of(512));
+  EXPECT_EQ(s.engine.scheduler.max_model_len, 1024);
+  ASSERT_EQ(s.warnings.size(), 1u);
+  EXPECT_NE(s.warnings[0].find("512 positions"), std::string::npos);
+}
+
+TEST(Derived, PaddleOcrHasNoPrefixCache) {
+  EXPECT_FALSE(settled({}, {}, model_of(0, "PaddleOCRVLForConditionalGeneration")).engine.scheduler.prefix_caching);
+  EXPECT_TRUE(settled({}, {}, model_of(0)).engine.scheduler.prefix_caching);
+}
+
+TEST(Derived, LogprobsAboveTwentyNeedTheVariable) {
+  EXPECT_EQ(settled({"--max-logprobs", "50"}).engine.max_logprobs, 20);
+  EXPECT_EQ(settled({"--max-logprobs", "-1"}).serve.max_logprobs, 20);
+  EXPECT_EQ(settled({"--max-logprobs", "-1"}, {{"FD_USE_GET_SAVE_OUTPUT_V1", "1"}}).serve.max_logprobs, -1);
+}
+
+TEST(Derived, KeysComeFromTheEnvironmentWhenNoFlagNamesThem) {
+  EXPECT_EQ(settled({}, {{"FD_API_KEY", "a, b"}}).serve.api_keys, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(settled({"--api-key", "c"}, {{"FD_API_KEY", "a"}}).serve.api_keys, std::vector<std::string>{"c"});
+}
+
+TEST(Derived, LegacyValuesReachTheScheduler) {
+  Pairs pairs = kLegacy;
+  pairs.emplace_back("FD_ENC_DEC_BLOCK_NUM", "3");
+  pairs.emplace_back("MAX_PREFILL_NUM", "5");
+  const Settings s = settled({"--kv-cache-ratio", "0.5", "--max-num-partial-prefills", "4", "--max-long-partial-prefills", "2"}, pairs);
+  EXPECT_FALSE(s.engine.scheduler.v1);
+  EXPECT_FALSE(s.engine.scheduler.output_caching);
+  EXPECT_EQ(s.engine.scheduler.enc_dec_block_num, 3);
+  EXPECT_EQ(s.engine.scheduler.max_prefill_num, 5);
+  EXPECT_DOUBLE_EQ(s.engine.scheduler.kv_cache_ratio, 0.5);
+  EXPECT_EQ(s.engine.scheduler.max_num_partial_prefills, 4);
+  EXPECT_EQ(s.engine.scheduler.max_long_partial_prefills, 2);
+  EXPECT_EQ(s.engine.scheduler.long_prefill_token_threshold, 81);
+  EXPECT_EQ(settled({"--static-decode-blocks", "7"}, kLegacy).engine.scheduler.enc_dec_block_num, 7);
+}
+
+struct Rule {
+  const char* what;
+  Args args;
+  Pairs pairs;
+  const char* message;
+};
+
+// Spec fastdeploy.md 1.10, rule by rule.
+TEST(Validation, EveryRuleNamesTheFlag) {
+  const Rule rules[] = {
+      {"sequences low", {"--max-num-seqs", "0"}, {}, "--max-num-seqs 0 is not between 1 and 256"},
+      {"sequences high", {"--max-num-seqs", "257"}, {}, "--max-num-seqs 257 is not between 1 and 256"},
+      {"length", {"--max-model-len", "15"}, {}, "--max-model-len 15 is below 16"},
+      {"budget and sequences", {"--max-num-batched-tokens", "100", "--max-num-seqs", "101"}, {},
+       "--max-num-batched-tokens 100 is below --max-num-seqs (101)"},
+      {"budget and everything", {"--max-num-batched-tokens", "257", "--max-num-seqs", "2", "--max-model-len", "128"}, {},
+       "--max-num-batched-tokens 257 is above --max-model-len times --max-num-seqs (128 x 2 = 256)"},
+      {"chunk and block", {"--max-num-batched-tokens", "63"}, {},
+       "--max-num-batched-tokens 63 is below --block-size (64), which chunked prefill needs"},
+      {"legacy whole prompts", {"--max-num-batched-tokens", "99", "--max-model-len", "100", "--no-enable-chunked-prefill"}, kLegacy,
+       "--max-num-batched-tokens 99 is below --max-model-len (100), which the legacy scheduler needs without chunked prefill"},
+      {"long prefills", {"--max-long-partial-prefills", "2"}, {},
+       "--max-long-partial-prefills 2 is above --max-num-partial-prefills (1)"},
+      {"guided and speculative", {"--guided-decoding-backend", "auto", "--speculative-config", R"({"method":"mtp"})"}, {},
+       "--guided-decoding-backend cannot be combined with --speculative-config"},
+      {"processed and speculative", {"--logprobs-mode", "processed_logits", "--speculative-config", R"({"method":"mtp"})"}, {},
+       "--logprobs-mode processed_logits cannot be combined with --speculative-config"},
+      {"draft length", {"--speculative-config", R"({"method":"mtp","num_speculative_tokens":6})"}, {},
+       "--speculative-config num_speculative_tokens 6 is not between 1 and 5"},
+      {"draft steps", {"--speculative-config", R"({"method":"mtp","num_model_steps":2})"}, {},
+       "--speculative-config num_model_steps 2 is above num_speculative_tokens 1"},
+      {"draft method", {"--speculative-config", R"({"method":"magic"})"}, {},
+       "--speculative-config method \"magic\" is none of mtp, ngram, naive, suffix"},
+      {"cards", {"--tensor-parallel-size", "8", "--data-parallel-size", "2"}, {},
+       "--tensor-parallel-size 8 times --data-parallel-size 2 is more than the 8 cards of a node"},
+      {"early stop window", {"--early-stop-config", R"({"window_size":0})"}, {},
+       "--early-stop-config window_size 0 is not between 1 and 1073741824"},
+      {"early stop strategy", {"--early-stop-config", R"({"strategy":"x"})"}, {},
+       "--early-stop-config strategy \"x\" is not \"repetition\""},
+      {"early stop threshold", {"--early-stop-config", R"({"threshold":1.5})"}, {},
+       "--early-stop-config threshold 1.5 is not between 0 and 1"},
+      {"graph level", {"--graph-optimization-config", R"({"graph_opt_level":3})"}, {},
+       "--graph-optimization-config graph_opt_level 3 is not between 0 and 2"},
+      {"processor", {"--logits-processors", "my.module:Mine"}, {},
+       "--logits-processors my.module:Mine is not built in; LogitBiasLogitsProcessor is, and no Python code runs in this server"},
+      {"device", {"--device", "tpu"}, {}, "--device \"tpu\" is none of auto, cpu, cuda, cuda:N"},
+      {"gpu", {"--device", "cuda:0"}, {}, "--device cuda:0 is not available: this build has no GPU back-end"},
+      {"controller", {"--controller-port", "8000"}, {}, "--controller-port 8000 is already --port or --metrics-port"},
+      {"adapter", {}, {{"FD_ENABLE_INTERNAL_ADAPTER", "1"}},
+       "FD_ENABLE_INTERNAL_ADAPTER=1 is not available: this build speaks HTTP only"},
+      {"rope", {}, {{"ROPE_THETA", "1"}}, "ROPE_THETA is not available: --model-override {\"rope_theta\": ...} does it"},
+      {"variable", {}, {{"FD_SAMPLING_CLASS", "best"}},
+       "FD_SAMPLING_CLASS: \"best\" is none of base, base_non_truncated, air, rejection"},
+      {"variable range", {}, {{"FD_MAX_STOP_SEQS_NUM", "-1"}}, "FD_MAX_STOP_SEQS_NUM: -1 is below 0"},
+  };
+  for (const Rule& rule : rules) EXPECT_EQ(failure(rule.args, rule.pairs), rule.message) << rule.what;
+  EXPECT_NE(failure({"--quantization", "wint5"}).find("--quantization \"wint5\" is none of wint8"), std::string::npos);
+}
+
+TEST(Validation, UnusedPortsMayRepeat) {
+  const Settings s = settled({"--port", "8180", "--metrics-port", "8180", "--cache-queue-port", "8180",
+                              "--engine-worker-queue-port", "8180"});
+  EXPECT_EQ(s.serve.port, 8180);
+}
+
+TEST(Warnings, OneLineNamesWhatHasNoEffect) {
+  const Settings s = settled({"--enable-mm", "--tensor-parallel-size", "1", "--quantization", "wint4", "--swap-space", "4"},
+                             {{"FD_MOE_BACKEND", "triton"}, {"USE_TBO", "0"}, {"FD_SAMPLING_CLAS", "air"}});
+  ASSERT_EQ(s.warnings.size(), 2u);
+  for (const char* name : {"--enable-mm (", "--quantization (", "--swap-space (", "FD_MOE_BACKEND"}) {
+    EXPECT_NE(s.warnings[0].find(name), std::string::npos) << name;
+  }
+  for (const char* name : {"tensor-parallel", "USE_TBO"}) EXPECT_EQ(s.warnings[0].find(name), std::string::npos) << name;
+  EXPECT_EQ(s.warnings[1], "FD_SAMPLING_CLAS is no variable that Tern knows");
+}
+
+TEST(EarlyStop, ConfigReachesTheEngine) {
+  const Settings s = settled({"--early-stop-config", R"({"enable_early_stop":true,"window_size":10,"threshold":0.5})"});
+  EXPECT_TRUE(s.engine.early_stop);
+  EXPECT_EQ(s.engine.early_stop_window, 10);
+  EXPECT_DOUBLE_EQ(s.engine.early_stop_threshold, 0.5);
+  EXPECT_FALSE(settled({}).engine.early_stop);
+  EXPECT_TRUE(settled({"--enable-early-stop"}).engine.early_stop);
+}
+
+TEST(Describe, HidesKeysAndNamesSources) {
+  const Settings s = settled({"--api-key", "secret-key-1", "--port", "8123"}, {{"FD_API_KEY", "secret-key-2"}, {"FD_DEBUG", "1"}});
+  const json::Object o = describe(s);
+  const std::string text = json::dump(o);
+  EXPECT_EQ(text.find("secret-key"), std::string::npos);
+  EXPECT_EQ(s.serve.config_info.find("secret-key"), std::string::npos);
+  EXPECT_EQ(o.at("flags").at("port").as_int64(), 8123);
+  EXPECT_EQ(o.at("sources").at("port").as_string(), "command line");
+  EXPECT_EQ(o.at("sources").at("max_num_batched_tokens").as_string(), "derived");
+  EXPECT_EQ(o.at("environment").at("FD_DEBUG").as_bool(), true);
+  EXPECT_EQ(o.at("flags").as_object().size(), flag_table().size());
+  EXPECT_EQ(s.log.level, LogLevel::kDebug);
+}
+
+// Splits a line as a shell does, for words and single quotes.
+Args words_of(const std::string& line) {
+  Args words;
+  std::string word;
+  bool quoted = false, any = false;
+  for (const char c : line + " ") {
+    if (c == '\'') {
+      quoted = !quoted;
+      any = true;
+    } else if (c == ' ' && !quoted) {
+      if (any) words.push_back(word);
+      word.clear();
+      any = false;
+    } else {
+      word += c;
+      any = true;
+    }
+  }
+  return words;
+}
+
+TEST(SeedLines, AllResolve) {
+  std::ifstream file(std::string(TERN_SOURCE_DIR) + "/tests/cli/seed_lines.txt");
+  int lines = 0;
+  for (std::string line; std::getline(file, line);) {
+    if (line.empty() || line[0] == '#') continue;
+    Args args;
+    Pairs pairs;
+    for (const std::string& word : words_of(line)) {
+      const bool variable = args.empty() && !word.starts_with("-");
+      if (variable) pairs.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
+      else args.push_back(word);
+    }
+    EXPECT_EQ(failure(args, pairs), "") << line;
+    ++lines;
+  }
+  EXPECT_EQ(lines, 8);
+}
+
+TEST(ModelFacts, ReadsGenerationDefaultsAndEndIds) {
+  ModelFacts facts;
+  ASSERT_TRUE(read_config_json(json::parse(R"({"architectures":["X"],"max_position_embeddings":128,"vocab_size":10,
+      "eos_token_id":2})")->as_object(), facts).ok());
+  ASSERT_TRUE(read_generation_json(json::parse(R"({"eos_token_id":[2,7],"temperature":0.6,"top_p":0.9,"top_k":20,
+      "repetition_penalty":1.05})")->as_object(), facts).ok());
+  EXPECT_EQ(facts.architecture, "X");
+  EXPECT_EQ(facts.eos_token_ids, (std::vector<int32_t>{2, 7}));
+  EXPECT_DOUBLE_EQ(*facts.generation.temperature, 0.6);
+  EXPECT_EQ(*facts.generation.top_k, 20);
+  EXPECT_FALSE(facts.generation.presence_penalty.has_value());
+  const Settings s = settled({}, {}, facts);
+  EXPECT_EQ(s.engine.eos_token_ids, (std::vector<int32_t>{2, 7}));
+  EXPECT_DOUBLE_EQ(*s.serve.defaults.top_p, 0.9);
+}
+
+TEST(ModelFacts, HostileValuesAreErrors) {
+  for (const char* text : {R"({"temperature":-1})", R"({"top_p":2})", R"({"top_k":-5})", R"({"eos_token_id":"x"})",
+                           R"({"eos_token_id":99999999999})", R"({"temperature":"hot"})"}) {
+    ModelFacts facts;
+    EXPECT_FALSE(read_generation_json(json::parse(text)->as_object(), facts).ok()) << text;
+  }
+  for (const char* text : {R"({"architectures":[]})", R"({"architectures":"X"})", R"({"max_position_embeddings":-1})",
+                           R"({"vocab_size":1e30})"}) {
+    ModelFacts facts;
+    EXPECT_FALSE(read_config_json(json::parse(text)->as_object(), facts).ok()) << text;
+  }
+}
+
+TEST(ModelFacts, FoldersAreFoundAsHubNamesToo) {
+  const std::string root = testing::TempDir() + "/tern_hub";
+  std::filesystem::create_directories(root + "/PaddlePaddle/Tiny");
+  std::ofstream(root + "/PaddlePaddle/Tiny/config.json") << "{}";
+  const auto environment = Environment::from({{"FD_MODEL_CACHE", root}});
+  ASSERT_TRUE(environment.ok());
+  EXPECT_EQ(find_folder("baidu/Tiny", *environment), root + "/PaddlePaddle/Tiny");
+  EXPECT_EQ(find_folder("PaddlePaddle/Tiny", *environment), root + "/PaddlePaddle/Tiny");
+  EXPECT_EQ(find_folder("baidu/Other", *environment), "");
+  EXPECT_EQ(find_folder(root, *environment), root);
+  EXPECT_EQ(find_folder("/nowhere/Tiny", *environment), "");
+  const auto missing = read_model_facts(root, "config.json", {});
+  ASSERT_FALSE(missing.ok());
+  EXPECT_NE(missing.error().message.find("has no config.json"), std::string::npos);
+  std::filesystem::remove_all(root);
+}
+
+}  // namespace
+}  // namespace tern::app
