@@ -77,9 +77,9 @@ Tile latent_tile(const AttentionJob& j, const char* block, int64_t offset, int64
   return tile;
 }
 
-// One tile: `count` is how many of its tokens the last row sees.
-void run_tile(const AttentionJob& j, const AttentionUnit& u, const Tile& tile, int64_t count, bool first,
-              const AttentionScratch& s, const SoftmaxState& state) {
+// One tile: `count` is how many of its tokens the last row sees; `next` is where the keys of the next one lie, or null.
+void run_tile(const AttentionJob& j, const AttentionUnit& u, const Tile& tile, const char* next, int64_t count,
+              bool first, const AttentionScratch& s, const SoftmaxState& state) {
   const auto& t = *j.kernels;
   const bool pairs = j.cache.spec.dtype == DType::kBF16;
   const auto gemm = j.dot ? t.gemm_bf16 : pairs ? t.gemm_f32_bf16 : t.gemm_f32;
@@ -90,6 +90,7 @@ void run_tile(const AttentionJob& j, const AttentionUnit& u, const Tile& tile, i
   a.acc = s.s, a.ld_acc = kTile;
   a.rows = rows, a.cols = std::min(round_up<int64_t>(count, 16), kTile);
   a.ksteps = pairs ? ceil_div<int64_t>(j.dk, 2) : j.dk;
+  a.prefetch = j.latent ? nullptr : tile.v;
   gemm(&a);
 
   kernels::SoftmaxTile soft{};
@@ -107,6 +108,7 @@ void run_tile(const AttentionJob& j, const AttentionUnit& u, const Tile& tile, i
   a.acc = state.acc, a.ld_acc = dv16;
   a.cols = j.dv;
   a.accumulate = first ? 0 : 1;
+  a.prefetch = next;
   const bool split = tile.v_last != nullptr;
   a.ksteps = !pairs ? count : split ? count / 2 : ceil_div<int64_t>(count, 2);
   if (a.ksteps > 0) {
@@ -116,6 +118,7 @@ void run_tile(const AttentionJob& j, const AttentionUnit& u, const Tile& tile, i
   if (split) {
     a.x = s.p + (count - 1) * (j.dot ? 2 : 4);
     a.w = tile.v_last;
+    a.prefetch = nullptr;
     a.ksteps = 1;
     gemm(&a);
   }
@@ -197,18 +200,27 @@ void run_segment(const AttentionJob& j, const AttentionUnit& u, int64_t segment,
   std::fill_n(state.m, u.rows(), -std::numeric_limits<float>::infinity());
   std::fill_n(state.l, u.rows(), 0.0f);
   const int64_t bs = j.block_tokens();
+  auto block_at = [&](int64_t position) {
+    const auto id = static_cast<size_t>(j.table[u.sequence * j.table_stride + position / bs]);
+    return j.cache.base + id * j.cache.block_stride;
+  };
   int64_t width = 0;
   for (int64_t at = begin; at < end; at += width) {
     const int64_t offset = at % bs;
     width = std::min(kTile, bs - offset);
     const int64_t count = std::min(width, end - at);
-    for (int64_t i = 0; i < u.rows(); ++i) {
-      s.valid[i] = static_cast<int32_t>(std::clamp<int64_t>(u.position0 + i / u.heads + 1 - at, 0, count));
+    for (int64_t i = 0; i < u.tokens; ++i) {
+      const auto seen = static_cast<int32_t>(std::clamp<int64_t>(u.position0 + i + 1 - at, 0, count));
+      std::fill_n(s.valid + i * u.heads, u.heads, seen);
     }
     const char* block =
         j.cache.base + static_cast<size_t>(j.table[u.sequence * j.table_stride + at / bs]) * j.cache.block_stride;
     const Tile tile = j.latent ? latent_tile(j, block, offset, count, s) : packed_tile(j, u, block, offset, count, s);
-    run_tile(j, u, tile, count, at == begin, s, state);
+    const char* next = nullptr;
+    if (!j.latent && at + width < u.visible()) {
+      next = packed_tile(j, u, block_at(at + width), (at + width) % bs, 2, s).k;
+    }
+    run_tile(j, u, tile, next, count, at == begin, s, state);
   }
 }
 

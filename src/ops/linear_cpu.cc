@@ -87,6 +87,8 @@ void run_block(const KernelTable& t, const Job& j, int64_t panel, int64_t row0, 
     }
     a.w = w + k0 * kPanel * (pairs ? 2 : 4);
     a.accumulate = k0 > 0;
+    // With several blocks of rows the first pass reads memory and the others the cache: keep memory busy meanwhile.
+    a.prefetch = k_block < j.k || rows > t.stream_rows ? w + (k0 + count) * kPanel * (pairs ? 2 : 4) : nullptr;
     kernel(&a);
   }
   const int64_t c0 = panel * kPanel, cols = std::min(kPanel, j.n - c0);

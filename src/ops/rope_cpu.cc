@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -19,26 +20,45 @@ const char* check_tables(const TensorView& cos, const TensorView& sin, int64_t r
   return 2 * cos.dim[1] > head_dim ? "the rotated part is wider than a head" : nullptr;
 }
 
-// Writes k and v of one token into its slot of a kCpuPacked block.
-void write_slot(const KernelTable& t, const KvLayerView& cache, int64_t slot, const char* k, const char* v) {
+// Tokens that lie one after the other in one block: written together, which turns scattered words into short rows.
+struct SlotRun {
+  int64_t slot = 0, count = 0;
+  const char *k = nullptr, *v = nullptr;  // of the first token
+  int64_t stride = 0;                     // bytes between tokens
+};
+
+// Writes k and v of a run into a kCpuPacked block. Neighbours in a pair may belong to another thread: only own halves
+// of a pair are written.
+void write_run(const KernelTable& t, const KvLayerView& cache, const SlotRun& run) {
   const KvSpec& s = cache.spec;
-  const int64_t block = slot / s.block_size, offset = slot % s.block_size;
-  char* base = cache.base + static_cast<size_t>(block) * cache.block_stride;
+  const int64_t offset = run.slot % s.block_size;
+  char* base = cache.base + static_cast<size_t>(run.slot / s.block_size) * cache.block_stride;
   const auto bytes = static_cast<int64_t>(dtype_bytes(s.dtype));
-  const int64_t k_head = static_cast<int64_t>(s.head_dim_k) * s.block_size * bytes;
-  const int64_t v_head = static_cast<int64_t>(s.head_dim_v) * s.block_size * bytes;
-  char* v_base = base + s.kv_heads * k_head;
+  const int64_t k_row = s.head_dim_k * bytes, v_row = s.head_dim_v * bytes;
+  char* v_base = base + s.kv_heads * k_row * s.block_size;
   for (int64_t h = 0; h < s.kv_heads; ++h) {
-    // 32-bit words [d/2 or d][token]: one column of it.
-    auto* words = reinterpret_cast<uint32_t*>(base + h * k_head) + offset;
-    t.transpose32(k + h * s.head_dim_k * bytes, s.head_dim_k * bytes, words, s.block_size, 1, s.head_dim_k * bytes / 4);
-    char* to = v_base + h * v_head;
-    const char* from = v + h * s.head_dim_v * bytes;
-    if (s.dtype == DType::kF32) {
-      std::memcpy(to + offset * s.head_dim_v * 4, from, static_cast<size_t>(s.head_dim_v) * 4);
-    } else {
-      auto* pair = reinterpret_cast<uint16_t*>(to) + offset / 2 * 2 * s.head_dim_v + offset % 2;
-      t.scatter16(reinterpret_cast<const uint16_t*>(from), pair, s.head_dim_v);
+    // A K head is 32-bit words [d/2 or d][token].
+    auto* words = reinterpret_cast<uint32_t*>(base + h * k_row * s.block_size) + offset;
+    t.transpose32(run.k + h * k_row, run.stride, words, s.block_size, run.count, k_row / 4);
+    char* to = v_base + h * v_row * s.block_size;
+    const char* from = run.v + h * v_row;
+    for (int64_t i = 0; i < run.count;) {
+      const int64_t at = offset + i;
+      const char* row = from + i * run.stride;
+      if (s.dtype == DType::kF32) {
+        std::memcpy(to + at * v_row, row, static_cast<size_t>(v_row));
+        ++i;
+        continue;
+      }
+      auto* pair = reinterpret_cast<uint16_t*>(to) + at / 2 * 2 * s.head_dim_v;
+      const auto* a = reinterpret_cast<const uint16_t*>(row);
+      const bool both = at % 2 == 0 && i + 1 < run.count;
+      if (both) {
+        t.interleave16(a, reinterpret_cast<const uint16_t*>(row + run.stride), pair, s.head_dim_v);
+      } else {
+        t.scatter16(a, pair + at % 2, s.head_dim_v);
+      }
+      i += both ? 2 : 1;
     }
   }
 }
@@ -117,7 +137,7 @@ const char* check_qkv(const QkvPrepareParams& p) {
   for (const TensorView* w : {&p.q_norm, &p.k_norm}) {
     if (w->data != nullptr && (!is_act(w->dtype) || !is_vector(*w, w->dtype, p.head_dim))) return "a norm must be [D]";
   }
-  if (s.arrangement != KvArrangement::kCpuPacked || s.dtype != p.qkv.dtype || s.kv_heads != p.kv_heads ||
+  if (s.arrangement != KvArrangement::kCpuPacked || (s.dtype != p.qkv.dtype && s.dtype != DType::kBF16) || s.kv_heads != p.kv_heads ||
       s.head_dim_k != p.head_dim || s.head_dim_v != p.head_dim || s.block_size < 16 || s.block_size % 16 != 0 ||
       p.cache.block_stride < s.layer_block_bytes()) {
     return "the cache does not fit these heads";
@@ -127,36 +147,57 @@ const char* check_qkv(const QkvPrepareParams& p) {
   return p.cos.data == nullptr ? nullptr : check_tables(p.cos, p.sin, n, p.head_dim);
 }
 
+// q and k heads of token t, in place.
+void norm_and_rotate(const QkvPrepareParams& p, int64_t t) {
+  const KernelTable& k = kernels::kernel_table();
+  const auto bytes = static_cast<int64_t>(dtype_bytes(p.qkv.dtype));
+  const int is_bf16 = p.qkv.dtype == DType::kBF16;
+  for (int64_t h = 0; h < p.heads + p.kv_heads; ++h) {
+    char* head = p.qkv.row_bytes(t) + h * p.head_dim * bytes;
+    const TensorView& norm = h < p.heads ? p.q_norm : p.k_norm;
+    if (norm.data != nullptr) {
+      const kernels::RmsNormRow a{head,    nullptr, norm.data, head, p.head_dim, p.eps,
+                                  is_bf16, norm.dtype == DType::kBF16, is_bf16};
+      k.rms_norm_row(&a);
+    }
+    if (p.cos.data != nullptr) {
+      k.rope_row(head, reinterpret_cast<const float*>(p.cos.row_bytes(t)),
+                 reinterpret_cast<const float*>(p.sin.row_bytes(t)), p.cos.dim[1],
+                 p.style == RopeStyle::kInterleaved, is_bf16);
+    }
+  }
+  if (p.cache.spec.dtype != p.qkv.dtype) {
+    // The row is left as bfloat16 in its own first half.
+    char* row = p.qkv.row_bytes(t);
+    uint16_t piece[256];
+    for (int64_t i = 0; i < p.qkv.dim[1]; i += 256) {
+      const int64_t n = std::min<int64_t>(256, p.qkv.dim[1] - i);
+      k.narrow(reinterpret_cast<const float*>(row) + i, piece, n);
+      std::memcpy(row + 2 * i, piece, static_cast<size_t>(2 * n));
+    }
+  }
+}
+
 }  // namespace
 
 Status qkv_prepare(const QkvPrepareParams& p, device::Stream stream) {
   const char* wrong = check_qkv(p);
   TERN_OP_CHECK("qkv_prepare", wrong == nullptr, wrong);
-  const KernelTable& k = kernels::kernel_table();
-  const auto bytes = static_cast<int64_t>(dtype_bytes(p.qkv.dtype));
   const auto* slots = p.slot_mapping.as<const int64_t>();
-  const int is_bf16 = p.qkv.dtype == DType::kBF16;
+  const int64_t bs = p.cache.spec.block_size;
   for_ranges(stream, p.qkv.dim[0], row_grain(2 * p.qkv.dim[1]), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      char* row = p.qkv.row_bytes(t);
-      for (int64_t h = 0; h < p.heads + p.kv_heads; ++h) {
-        char* head = row + h * p.head_dim * bytes;
-        const TensorView& norm = h < p.heads ? p.q_norm : p.k_norm;
-        if (norm.data != nullptr) {
-          const kernels::RmsNormRow a{head,       nullptr, norm.data, head,
-                                      p.head_dim, p.eps,   is_bf16,   norm.dtype == DType::kBF16, is_bf16};
-          k.rms_norm_row(&a);
-        }
-        if (p.cos.data != nullptr) {
-          k.rope_row(head, reinterpret_cast<const float*>(p.cos.row_bytes(t)),
-                     reinterpret_cast<const float*>(p.sin.row_bytes(t)), p.cos.dim[1],
-                     p.style == RopeStyle::kInterleaved, is_bf16);
-        }
-      }
+    for (int64_t t = begin; t < end;) {
+      int64_t next = t + 1;
+      while (next < end && next - t < 16 && slots[next] == slots[next - 1] + 1 && slots[next] % bs != 0) ++next;
+      for (int64_t i = t; i < next; ++i) norm_and_rotate(p, i);
       // Padding rows name the null block, which nobody reads: several threads must not write it at once.
-      if (slots[t] < p.cache.spec.block_size) continue;
-      const char* keys = row + static_cast<int64_t>(p.heads) * p.head_dim * bytes;
-      write_slot(k, p.cache, slots[t], keys, keys + static_cast<int64_t>(p.kv_heads) * p.head_dim * bytes);
+      if (slots[t] >= bs) {
+        const int64_t head = p.head_dim * static_cast<int64_t>(dtype_bytes(p.cache.spec.dtype));
+        const char* k = p.qkv.row_bytes(t) + p.heads * head;
+        const int64_t stride = p.qkv.stride[0] * static_cast<int64_t>(dtype_bytes(p.qkv.dtype));
+        write_run(kernels::kernel_table(), p.cache, {slots[t], next - t, k, k + p.kv_heads * head, stride});
+      }
+      t = next;
     }
   });
   return {};

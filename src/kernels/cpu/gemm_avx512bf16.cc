@@ -1,7 +1,9 @@
 #include "kernels/cpu/kernel_table.h"
+#define TERN_CPU_BF16 1
 #include "kernels/cpu/simd_avx512.h"
 // After V:
 #include "kernels/cpu/gemm_simd.inc"
+#include "kernels/cpu/simd_tables.h"
 
 namespace tern::kernels {
 namespace {
@@ -18,6 +20,7 @@ struct Bf16Bf16 {
     const X* x = b.x;
     const W* w = b.w;
     for (int64_t k = 0; k < b.ksteps; ++k, x += 2, w += b.ldw) {
+      prefetch_step<NV * V::kLanes * 4>(b, k);
       __m512i weight[NV];
 #pragma GCC unroll 8
       for (int v = 0; v < NV; ++v) {
@@ -41,6 +44,9 @@ struct Bf16Bf16 {
 
 }  // namespace
 
-void fill_avx512bf16(KernelTable* t) { t->gemm_bf16 = gemm<Bf16Bf16>; }
+void fill_avx512bf16(KernelTable* t) {
+  fill_rows_avx512bf16(t);
+  t->gemm_bf16 = gemm<Bf16Bf16>;
+}
 
 }  // namespace tern::kernels

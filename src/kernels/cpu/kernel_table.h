@@ -18,6 +18,8 @@ struct GemmArgs {
   int64_t ld_acc;  // floats
   int64_t rows, cols, ksteps;
   int accumulate;  // 0: acc starts from zero
+  // Null, or memory that the next call will read: the first block of rows asks for as much of it as it reads of w.
+  const void* prefetch;
 };
 
 struct RmsNormRow {

@@ -39,6 +39,11 @@ struct V {
   static inline F load_bf16(const uint16_t* p) {
     return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
   }
+#if defined(TERN_CPU_BF16)
+  // As below, except that values too small for normal float32 become zero.
+  static inline __m256i narrow(F v) { return (__m256i)_mm512_cvtneps_pbh(v); }
+  static inline __m512i rounded(F v) { return _mm512_slli_epi32(_mm512_cvtepu16_epi32(narrow(v)), 16); }
+#else
   // Rounds to bf16, to nearest and ties to even; the result is the upper half of each lane, NaN stays NaN.
   static inline __m512i rounded(F v) {
     const __m512i u = _mm512_castps_si512(v);
@@ -48,8 +53,9 @@ struct V {
     return _mm512_and_si512(_mm512_mask_or_epi32(r, nan, u, _mm512_set1_epi32(0x400000)),
                             _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
   }
-  static inline F round_bf16(F v) { return _mm512_castsi512_ps(rounded(v)); }
   static inline __m256i narrow(F v) { return _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded(v), 16)); }
+#endif
+  static inline F round_bf16(F v) { return _mm512_castsi512_ps(rounded(v)); }
   static inline void store_bf16(uint16_t* p, F v) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), narrow(v)); }
   // 16 bf16 pairs from their rounded halves.
   static inline void store_pairs(uint16_t* p, F low, F high) {

@@ -1,4 +1,4 @@
-// The parts of fill_avx2 and fill_avx512 that live in files of their own.
+// The parts of fill_avx2, fill_avx512 and fill_avx512bf16 that live in files of their own.
 #pragma once
 
 namespace tern::kernels {
@@ -6,5 +6,6 @@ namespace tern::kernels {
 struct KernelTable;
 void fill_rows_avx2(KernelTable* table);
 void fill_rows_avx512(KernelTable* table);
+void fill_rows_avx512bf16(KernelTable* table);
 
 }  // namespace tern::kernels
