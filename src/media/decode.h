@@ -1,0 +1,38 @@
+// Decoding of still pictures from memory, with limits that are checked before anything is allocated.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/error.h"
+#include "media/image.h"
+
+namespace tern::media {
+
+struct DecodeLimits {
+  uint64_t bytes = uint64_t{64} << 20;  // of the file
+  uint64_t pixels = 89478485;           // width x height; where Pillow starts to warn
+  uint64_t side = 65535;                // longer side in pixels
+  uint64_t frames = 1000;               // of an animated WebP (only the first frame is decoded)
+  // Passes over a progressive JPEG: at most `scans`, and scans x pixels at most scan_pixels.
+  uint64_t scans = 256;
+  uint64_t scan_pixels = uint64_t{1} << 30;
+};
+
+enum class Format : uint8_t { kUnknown, kJpeg, kPng, kGif, kWebp, kBmp };
+
+const char* format_name(Format format);  // "JPEG", ..., "unknown"
+// By content; names and declared types are never looked at.
+Format sniff_format(std::span<const uint8_t> file);
+
+// The first frame of the picture, in the mode in which Pillow opens it. JPEGs are decoded with the exact integer DCT and
+// smooth chroma upsampling; no colour profile and no orientation is applied. Safe for any bytes.
+// Errors have fixed texts, without anything from the file or the libraries:
+//   kTooLarge     a limit is exceeded
+//   kUnsupported  no known format, or a variant of one that is not decoded
+//   kCorrupt      damaged, or cut short
+//   kResourceExhausted  no memory
+Expected<Image> decode_image(std::span<const uint8_t> file, const DecodeLimits& limits);
+
+}  // namespace tern::media

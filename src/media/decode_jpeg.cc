@@ -1,0 +1,166 @@
+// jpeglib.h needs these two before it.
+#include <cstddef>
+#include <cstdio>
+
+#include <jpeglib.h>
+#include <jerror.h>
+
+#include <algorithm>
+#include <csetjmp>
+
+#include "media/decoders.h"
+
+namespace tern::media {
+namespace {
+
+enum class Stop { kNone, kDamaged, kMemory, kScans };
+
+struct ErrorManager : jpeg_error_mgr {
+  std::jmp_buf jump;
+  Stop stop = Stop::kNone;
+};
+
+// Counts passes while a progressive file is read; each costs time in proportion to the whole picture.
+struct ScanCounter : jpeg_progress_mgr {
+  int limit = 0;
+};
+
+[[noreturn]] void leave(j_common_ptr info, Stop stop) {
+  auto* manager = static_cast<ErrorManager*>(info->err);
+  manager->stop = stop;
+  std::longjmp(manager->jump, 1);
+}
+
+void on_error(j_common_ptr info) {
+  leave(info, info->err->msg_code == JERR_OUT_OF_MEMORY || info->err->msg_code == JERR_NO_BACKING_STORE
+                  ? Stop::kMemory
+                  : Stop::kDamaged);
+}
+void on_message(j_common_ptr) {}
+
+void on_progress(j_common_ptr info) {
+  const auto* decoder = reinterpret_cast<jpeg_decompress_struct*>(info);
+  if (decoder->input_scan_number > static_cast<ScanCounter*>(info->progress)->limit) leave(info, Stop::kScans);
+}
+
+// The whole file is in the buffer, so a wish for more means that it is cut short: the library then suspends.
+void no_source_work(j_decompress_ptr) {}
+boolean no_more_input(j_decompress_ptr) { return FALSE; }
+void skip_input(j_decompress_ptr info, long count) {
+  if (count <= 0) return;
+  const size_t step = std::min(static_cast<size_t>(count), info->src->bytes_in_buffer);
+  info->src->next_input_byte += step;
+  info->src->bytes_in_buffer -= step;
+}
+
+// Every method that calls the library sets its own jump target and holds no object with a destructor.
+class Reader {
+ public:
+  explicit Reader(Bytes file) {
+    info_.err = jpeg_std_error(&errors_);
+    errors_.error_exit = on_error;
+    errors_.output_message = on_message;
+    source_.init_source = no_source_work;
+    source_.fill_input_buffer = no_more_input;
+    source_.skip_input_data = skip_input;
+    source_.resync_to_restart = jpeg_resync_to_restart;
+    source_.term_source = no_source_work;
+    source_.next_input_byte = file.data();
+    source_.bytes_in_buffer = file.size();
+  }
+  ~Reader() { jpeg_destroy_decompress(&info_); }
+  Reader(const Reader&) = delete;
+  Reader& operator=(const Reader&) = delete;
+
+  // False when the file ends early or an error was met; see error().
+  bool read_header() {
+    if (setjmp(errors_.jump)) return false;
+    jpeg_create_decompress(&info_);
+    info_.src = &source_;
+    int found = JPEG_HEADER_TABLES_ONLY;
+    while (found == JPEG_HEADER_TABLES_ONLY) found = jpeg_read_header(&info_, FALSE);
+    return found == JPEG_HEADER_OK;
+  }
+
+  bool start(J_COLOR_SPACE space, size_t memory, int scans) {
+    if (setjmp(errors_.jump)) return false;
+    info_.mem->max_memory_to_use = static_cast<long>(memory);
+    info_.out_color_space = space;
+    info_.dct_method = JDCT_ISLOW;
+    info_.do_fancy_upsampling = TRUE;
+    counter_.progress_monitor = on_progress;
+    counter_.limit = scans;
+    info_.progress = &counter_;
+    return jpeg_start_decompress(&info_) != FALSE;
+  }
+
+  bool read_rows(uint8_t* rows, size_t row_bytes) {
+    if (setjmp(errors_.jump)) return false;
+    while (info_.output_scanline < info_.output_height) {
+      JSAMPROW row = rows + row_bytes * info_.output_scanline;
+      if (jpeg_read_scanlines(&info_, &row, 1) != 1) return false;
+    }
+    return true;
+  }
+
+  Error error() const {
+    switch (errors_.stop) {
+      case Stop::kNone:
+        return error_truncated();
+      case Stop::kDamaged:
+        return error_damaged();
+      case Stop::kMemory:
+        return error_memory();
+      case Stop::kScans:
+        return error_scans();
+    }
+    return error_damaged();
+  }
+  const jpeg_decompress_struct& info() const { return info_; }
+
+ private:
+  jpeg_decompress_struct info_{};
+  ErrorManager errors_{};
+  jpeg_source_mgr source_{};
+  ScanCounter counter_{};
+};
+
+}  // namespace
+
+Expected<Image> decode_jpeg(Bytes file, const DecodeLimits& limits) {
+  Reader reader(file);
+  if (!reader.read_header()) return reader.error();
+  const auto& info = reader.info();
+  TERN_RETURN_IF_ERROR(check_size(info.image_width, info.image_height, limits));
+  if (info.data_precision != 8) return error_variant();
+
+  Mode mode;
+  J_COLOR_SPACE space;
+  switch (info.num_components) {
+    case 1:
+      mode = Mode::kL, space = JCS_GRAYSCALE;
+      break;
+    case 3:
+      mode = Mode::kRGB, space = JCS_RGB;
+      break;
+    case 4:
+      mode = Mode::kCMYK, space = JCS_CMYK;
+      break;
+    default:
+      return error_variant();
+  }
+  const uint64_t pixels = static_cast<uint64_t>(info.image_width) * info.image_height;
+  const uint64_t scans = std::min({limits.scans, limits.scan_pixels / pixels, uint64_t{INT32_MAX}});
+  // Coefficients of a progressive file are 2 bytes per sample, rounded up to whole blocks; the rest is row buffers.
+  const size_t memory = static_cast<size_t>(pixels) * info.num_components * 4 + (size_t{64} << 20);
+  TERN_ASSIGN_OR_RETURN(Image image, Image::make(mode, info.image_width, info.image_height));
+  if (!reader.start(space, memory, static_cast<int>(std::max<uint64_t>(scans, 1)))) return reader.error();
+  if (!reader.read_rows(image.data(), image.row_bytes())) return reader.error();
+  if (mode == Mode::kCMYK) {
+    uint8_t* p = image.data();
+    for (size_t i = 0; i < image.size_bytes(); ++i) p[i] = static_cast<uint8_t>(255 - p[i]);
+  }
+  return image;
+}
+
+}  // namespace tern::media

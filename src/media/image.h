@@ -1,0 +1,72 @@
+// A decoded picture: pixels in one of Pillow's modes, rows without gaps.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
+
+#include "base/error.h"
+#include "base/hash.h"
+
+namespace tern::media {
+
+// Names and meaning are Pillow's. Samples are uint8 except I;16, which is little-endian uint16.
+enum class Mode : uint8_t {
+  k1,     // 1 byte, 0 or 255
+  kL,     // gray
+  kLA,    // gray, alpha
+  kP,     // palette index
+  kRGB,   // red, green, blue
+  kRGBA,  // not premultiplied
+  kCMYK,  // 255 = full ink (Adobe's inverted JPEGs are turned over while reading, as Pillow does)
+  kI16,   // 16-bit gray
+};
+
+const char* mode_name(Mode mode);  // "1", "L", "LA", "P", "RGB", "RGBA", "CMYK", "I;16"
+int bytes_per_pixel(Mode mode);
+
+// Bytes after the last pixel that may be read or written by vector code; their content means nothing.
+inline constexpr size_t kPixelTail = 64;
+
+class Image {
+ public:
+  Image() = default;
+  // Pixels are left uninitialised. Errors: kInvalidArgument for a side below 1, kResourceExhausted without memory.
+  static Expected<Image> make(Mode mode, int64_t width, int64_t height);
+
+  Mode mode() const { return mode_; }
+  int width() const { return width_; }
+  int height() const { return height_; }
+  size_t row_bytes() const { return static_cast<size_t>(width_) * bytes_per_pixel(mode_); }
+  size_t size_bytes() const { return row_bytes() * height_; }
+  uint8_t* data() { return data_.get(); }
+  const uint8_t* data() const { return data_.get(); }
+  uint8_t* row(int y) { return data_.get() + row_bytes() * y; }
+  const uint8_t* row(int y) const { return data_.get() + row_bytes() * y; }
+
+  // Mode P: 256 entries of R, G, B; those that the file does not define are black.
+  std::array<uint8_t, 768> palette{};
+
+ private:
+  struct Free {
+    void operator()(uint8_t* p) const { std::free(p); }
+  };
+  std::unique_ptr<uint8_t[], Free> data_;
+  Mode mode_ = Mode::kL;
+  int width_ = 0, height_ = 0;
+};
+
+// Pillow's convert("RGB") (the rule of each mode stands in README.md). An RGB picture is passed through.
+Expected<Image> convert_rgb(Image image);
+
+// The number of an Exif orientation tag, 1 to 8, of a JPEG, PNG or WebP file; 1 when there is none or it is damaged.
+int exif_orientation(const uint8_t* data, size_t size);
+// Turns or mirrors the picture so that it stands upright (Pillow's ImageOps.exif_transpose). 1 passes it through.
+Expected<Image> apply_orientation(Image image, int orientation);
+
+// Keyed hash of size, mode, palette and pixels: equal pictures are equal whatever file they came from.
+Hash128 fingerprint(const Image& image, HashKey key);
+
+}  // namespace tern::media
