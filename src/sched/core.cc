@@ -13,6 +13,7 @@ SchedulerCore::SchedulerCore(const SchedulerConfig& config, cache::BlockPool& po
   TERN_CHECK(config.block_size > 0 && config.max_num_seqs > 0 && config.max_model_len > 1);
   TERN_CHECK_MSG(config.max_num_batched_tokens >= config.max_num_seqs,
                  "max_num_batched_tokens must hold one token of each of max_num_seqs sequences");
+  TERN_CHECK(config.max_logit_rows == 0 || config.max_logit_rows > config.max_num_seqs);
   const auto seqs = static_cast<size_t>(config.max_num_seqs);
   running_.reserve(seqs);
   for (OpenPlan& open : open_plans_) open.rows.reserve(seqs);
@@ -84,14 +85,17 @@ void SchedulerCore::grow(Sequence& s, int count) {
 }
 
 int SchedulerCore::chunk_size(const Sequence& s, int computed, int budget) const {
-  int count = std::min(s.prefill_end - computed, budget);
-  if (scores(s) && config_.max_prompt_logit_rows > 0) count = std::min(count, config_.max_prompt_logit_rows);
-  if (scores(s) && config_.max_logit_rows > 0) {
-    // One row is kept for each sequence, whatever else this step still plans.
-    count = std::min(count, config_.max_logit_rows - config_.max_num_seqs - planned_scores_);
+  const int count = std::min(s.prefill_end - computed, budget);
+  if (!scores(s) || config_.max_logit_rows == 0) {
+    return count <= 0 ? 0 : round_chunk_end(s, computed + count) - computed;
   }
-  if (count <= 0) return 0;
-  return round_chunk_end(s, computed + count) - computed;
+  // One row is kept for each sequence, whatever else this step still plans. A range that does not fit waits for the
+  // next.
+  const int room = config_.max_logit_rows - config_.max_num_seqs - planned_scores_;
+  const int scored = std::min(count, room);
+  if (scored <= 0) return 0;
+  const int end = round_chunk_end(s, computed + scored);
+  return (end - computed <= room ? end : begin_of_range(s, computed + scored)) - computed;
 }
 
 void SchedulerCore::emit(Plan& plan, Sequence& s, int count) {

@@ -39,10 +39,8 @@ struct SchedulerConfig {
   int max_long_partial_prefills = 1;
   int long_prefill_token_threshold = 0;  // 0: int(max_model_len * 0.04)
   int max_prefill_num = 3;
-  // Multimodal, scoring
-  bool disable_chunked_mm_input =
-      false;                      // a prefix match that ends inside an unsplittable range is rolled back before it
-  int max_prompt_logit_rows = 0;  // prompt positions scored per step, so that logits fit; 0: as many as the budget
+  // --disable-chunked-mm-input: a prefix match that ends inside an unsplittable range goes back to the block before it.
+  bool disable_chunked_mm_input = false;
 };
 
 // Extra key of a token range for the prefix cache: a picture's fingerprint, an adapter, a tenant's salt (whole

@@ -49,16 +49,26 @@ void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks) {
   }
 }
 
+namespace {
+
+// The first range that ends after `position`.
+auto range_after(const Sequence& s, int position) {
+  return std::partition_point(s.unsplittable.begin(), s.unsplittable.end(),
+                              [position](const auto& r) { return r.second <= position; });
+}
+
+}  // namespace
+
+int begin_of_range(const Sequence& s, int end) { return range_after(s, end)->first; }
+
 int round_chunk_end(const Sequence& s, int end) {
-  const auto range = std::partition_point(s.unsplittable.begin(), s.unsplittable.end(),
-                                          [end](const auto& r) { return r.second <= end; });
+  const auto range = range_after(s, end);
   return range != s.unsplittable.end() && range->first < end ? range->second : end;
 }
 
 int roll_back_match(const Sequence& s, int matched, int block_size) {
   for (;;) {
-    const auto range = std::partition_point(s.unsplittable.begin(), s.unsplittable.end(),
-                                            [matched](const auto& r) { return r.second <= matched; });
+    const auto range = range_after(s, matched);
     if (range == s.unsplittable.end() || range->first >= matched) return matched;
     matched = range->first / block_size * block_size;  // may in turn cut the range before
   }
@@ -66,7 +76,7 @@ int roll_back_match(const Sequence& s, int matched, int block_size) {
 
 namespace {
 
-Status validate_ranges(const NewSequence& s) {
+Status validate_ranges(const NewSequence& s, const SchedulerConfig& config) {
   const auto length = static_cast<int>(s.prompt.size());
   int end = 0;
   for (const auto& range : s.unsplittable) {
@@ -75,6 +85,11 @@ Status validate_ranges(const NewSequence& s) {
                         "Unsplittable ranges must be ordered, disjoint and inside the prompt.", "unsplittable");
     }
     end = range.second;
+    if (s.prompt_logit_rows > 0 && config.max_logit_rows > 0 &&
+        range.second - range.first > config.max_logit_rows - config.max_num_seqs) {
+      return make_error(ErrorCode::kTooLarge, "A picture is larger than the prompt positions that one step scores.",
+                        "prompt_logprobs");
+    }
   }
   int begin = 0;
   for (const ExtraKey& key : s.extra_keys) {
@@ -119,7 +134,7 @@ Status validate(const NewSequence& s, const SchedulerConfig& config, int total_b
                           std::to_string(config.max_num_batched_tokens) + ") or allow --enable-chunked-prefill.",
                       "prompt");
   }
-  return validate_ranges(s);
+  return validate_ranges(s, config);
 }
 
 }  // namespace tern::sched

@@ -70,6 +70,8 @@ void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks);
 
 // The end of a chunk that would end at `end`: rounded up to the end of an unsplittable range it would cut (spec 6.4).
 int round_chunk_end(const Sequence& s, int end);
+// Where the unsplittable range that is cut at `end` begins.
+int begin_of_range(const Sequence& s, int end);
 
 // Tokens of a match of `matched` tokens that may be used when ranges are kept whole: up to the block boundary before a
 // range that the match would cut (spec 6.4, --disable-chunked-mm-input).

@@ -89,7 +89,7 @@ class RandomRun {
     s.long_prefill_token_threshold = pick(0, 20);
     s.max_prefill_num = pick(1, 3);
     s.disable_chunked_mm_input = chance(0.5);
-    s.max_prompt_logit_rows = chance(0.5) ? 0 : pick(1, 10);
+    s.max_logit_rows = chance(0.5) ? 0 : s.max_num_seqs + pick(7, 12);
     depth_ = pick(1, 2);
     load_ = pick(3, 16);
     return c;

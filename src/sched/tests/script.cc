@@ -43,7 +43,7 @@ const std::vector<Field>& config_fields() {
       TERN_FIELD("long_threshold", sched.long_prefill_token_threshold),
       TERN_FIELD("max_prefill", sched.max_prefill_num),
       TERN_FIELD("mm_whole", sched.disable_chunked_mm_input),
-      TERN_FIELD("score_rows", sched.max_prompt_logit_rows),
+      TERN_FIELD("logit_rows", sched.max_logit_rows),
   };
   return fields;
 }

@@ -172,6 +172,7 @@ void World::check_totals(const Plan& plan) {
   check(tokens == plan.tokens && logit_rows == plan.logit_rows, "totals", 0);
   const int over = tokens - config_.sched.max_num_batched_tokens;
   check(over <= 0 || over < largest_range_, "budget", 0);
+  check(config_.sched.max_logit_rows == 0 || logit_rows <= config_.sched.max_logit_rows, "too many logit rows", 0);
   if (config_.sched.v1) return;
   int prefills = 0;
   for (const Admission& a : plan.admitted) prefills += a.seq > 0 ? 1 : 0;
