@@ -1,0 +1,43 @@
+// The engine without a server, for benchmarks: requests in, tokens with their times out.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "app/settings.h"
+#include "engine/engine.h"
+#include "model/model.h"
+
+namespace tern::app {
+
+struct OfflineRun {
+  int64_t submitted_ns = 0;               // monotonic
+  std::vector<int64_t> token_ns;          // when each token came back
+  std::vector<int32_t> tokens;
+  int cached_tokens = 0;
+};
+
+class Offline {
+ public:
+  // Opens the device and loads the model; the engine is not started yet, so that ceilings can be measured with nothing
+  // else running.
+  static Expected<std::unique_ptr<Offline>> load(const Settings& settings);
+  device::Device& device() { return *device_; }
+  const model::Model& model() const { return *model_; }
+
+  Status start_engine();
+  void stop_engine() { engine_.reset(); }
+  // Runs all prompts at once, each for `new_tokens` greedy tokens whatever they are, and waits for them.
+  Expected<std::vector<OfflineRun>> run(const std::vector<std::vector<int32_t>>& prompts, int new_tokens);
+
+ private:
+  explicit Offline(const Settings& settings) : config_(settings.engine) {}
+  engine::EngineConfig config_;
+  std::unique_ptr<device::Device> device_;
+  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<engine::Engine> engine_;
+  engine::RequestId next_id_ = 1;
+};
+
+}  // namespace tern::app
