@@ -13,8 +13,8 @@ namespace tern::engine {
 class EngineClient {
  public:
   virtual ~EngineClient() = default;
-  // Takes a request. Errors: inbox full (kResourceExhausted), draining or dead (kUnavailable). What goes wrong later comes
-  // back as a Delta with kError. Callable from any thread.
+  // Takes a request. Errors: inbox full (kResourceExhausted), draining or dead (kUnavailable). What goes wrong later
+  // comes back as a Delta with kError. Callable from any thread.
   virtual Status submit(Request request) = 0;
   // Ends a request within one step; its last Delta has kAbort. Unknown ids are ignored. Callable from any thread.
   virtual void abort(RequestId id) = 0;

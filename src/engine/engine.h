@@ -7,7 +7,9 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "engine/client.h"
+#include "engine/mask_provider.h"
 #include "model/model.h"
+#include "sample/params.h"
 #include "sched/scheduler.h"
 
 namespace tern::engine {
@@ -20,13 +22,19 @@ struct EngineConfig {
   // Number of blocks (spec 6.1).
   int num_blocks_override = 0;      // --num-gpu-blocks-override; 0: by memory
   double memory_utilization = 0.9;  // --gpu-memory-utilization: share of available memory on a CPU
-  double prefix_cache_allowance = 1.0;  // further blocks for the prefix cache, as a multiple of what all sequences can use
+  double prefix_cache_allowance =
+      1.0;  // further blocks for the prefix cache, as a multiple of what all sequences can use
   // Repetition early stop (spec 5.6)
   bool early_stop = false;
   int early_stop_window = 3000;
   double early_stop_threshold = 0.99;
   size_t inbox_capacity = 4096;
-  size_t outbox_capacity = 65536;
+  size_t outbox_capacity = 65536;  // deltas; a reader that is further behind holds the next step back (CONTRACT.md)
+  // Ids at or above are never sampled (padding columns of the logits); 0: the model's vocabulary.
+  int sampled_vocab = 0;
+  sample::SlotCapacity slot_capacity;
+  // Logit rows per step beyond one per sequence, for prompt log-probs: [rows, vocabulary] of float32 each.
+  int prompt_logit_rows = 256;
 };
 
 struct BlockNumbers {
@@ -37,10 +45,10 @@ struct BlockNumbers {
 
 class Engine : public EngineClient {
  public:
-  // Sizes and allocates the cache, starts the thread. The model and device outlive the engine. Errors say which flag to
-  // change when memory does not hold one sequence.
+  // Sizes and allocates the cache, starts the threads. Model, device and masks outlive the engine. Errors say which
+  // flag to change when memory does not hold one sequence.
   static Expected<std::unique_ptr<Engine>> start(const EngineConfig& config, const model::Model& model,
-                                                 device::Device& device);
+                                                 device::Device& device, MaskProvider* masks = nullptr);
   virtual BlockNumbers blocks() const = 0;
 };
 

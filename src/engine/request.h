@@ -14,23 +14,24 @@ namespace tern::engine {
 using RequestId = uint64_t;
 
 struct ExtraKey {
-  int32_t begin = 0, end = 0;  // prompt tokens [begin, end) whose content the ids do not say (a picture), or all (a salt)
+  int32_t begin = 0,
+          end = 0;  // prompt tokens [begin, end) whose content the ids do not say (a picture), or all (a salt)
   uint64_t key[2] = {0, 0};
 };
 
 struct Request {
-  RequestId id = 0;                // given by serve, unique while the process lives
-  std::string external_id;         // "chatcmpl-...", for logs
-  std::vector<int32_t> prompt;     // token ids, each in [0, vocabulary)
+  RequestId id = 0;             // given by serve, unique while the process lives
+  std::string external_id;      // "chatcmpl-...", for logs
+  std::vector<int32_t> prompt;  // token ids, each in [0, vocabulary)
   SamplingParams sampling;
-  int32_t max_tokens = 0;          // > 0; already clamped to max_model_len - prompt
-  bool max_tokens_given = false;   // the client named a limit (finish reason, spec 3.7)
+  int32_t max_tokens = 0;         // > 0; already clamped to max_model_len - prompt
+  bool max_tokens_given = false;  // the client named a limit (finish reason, spec 3.7)
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;
   std::vector<std::vector<int32_t>> stop_sequences;  // matched on ids against the end of the output
   std::vector<ExtraKey> extra_keys;
-  int64_t arrival_ns = 0;          // monotonic
-  int64_t deadline_ns = 0;         // monotonic; 0: none
+  int64_t arrival_ns = 0;   // monotonic
+  int64_t deadline_ns = 0;  // monotonic; 0: none
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError, kRecoverStop };
@@ -56,13 +57,13 @@ struct Delta {
   RequestId id = 0;
   std::vector<TokenOutput> tokens;
   FinishReason finish = FinishReason::kNone;
-  int32_t stop_sequence = -1;     // index of the stop sequence that matched
-  int32_t stop_token = -1;        // the end-of-text or stop id that matched
+  int32_t stop_sequence = -1;  // index of the stop sequence that matched
+  int32_t stop_token = -1;     // the end-of-text or stop id that matched
   int32_t prompt_tokens = 0;
-  int32_t cached_tokens = 0;      // of the prompt, from the prefix cache
+  int32_t cached_tokens = 0;  // of the prompt, from the prefix cache
   int32_t preemptions = 0;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // entry i: of prompt token i + 1; with the first delta
-  Error error;                    // finish == kError
+  Error error;                                             // finish == kError
   RequestTimes times;
 };
 

@@ -1,0 +1,80 @@
+#include "engine/block_numbers.h"
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/log.h"
+
+namespace tern::engine {
+namespace {
+
+constexpr int64_t kMostBlocks = 40000;
+double gib(size_t bytes) { return static_cast<double>(bytes) / static_cast<double>(size_t{1} << 30); }
+
+// Blocks that all sequences at full length and the prefix cache's allowance can use.
+int64_t usable_blocks(const BlockQuestion& q) {
+  const sched::SchedulerConfig& s = q.scheduler;
+  const int64_t per_sequence = ceil_div<int64_t>(s.max_model_len, s.block_size) + s.enc_dec_block_num;
+  const double allowance = s.prefix_caching ? std::max(0.0, q.prefix_cache_allowance) : 0.0;
+  return static_cast<int64_t>(static_cast<double>(per_sequence) * s.max_num_seqs * (1.0 + allowance));
+}
+
+int64_t profile(const BlockQuestion& q) {
+  const double budget =
+      static_cast<double>(q.memory_available) * q.utilization - static_cast<double>(q.memory_reserved);
+  TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
+           "Before running the profile, the memory usage info is as follows:\nDevice Total memory: {:.3f} GiB\n"
+           "Device used memory: {:.3f} GiB\nDevice free memory: {:.3f} GiB",
+           gib(q.memory_total), gib(q.memory_total - std::min(q.memory_available, q.memory_total)),
+           gib(q.memory_available));
+  TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
+           "After running the profile, the memory usage info is as follows:\nStep memory: {:.3f} GiB\n"
+           "Available KV Cache meomory: {:.3f} GiB",
+           gib(q.memory_reserved), std::max(0.0, budget) / static_cast<double>(size_t{1} << 30));
+  if (budget <= 0) return 0;
+  const auto fit = static_cast<int64_t>(budget / static_cast<double>(q.bytes_per_block)) - 1;  // the null block
+  const int64_t n = std::min({fit, kMostBlocks, usable_blocks(q)});
+  TERN_INFO("Doing profile, the total_block_num:{}", n);
+  return n;
+}
+
+}  // namespace
+
+Expected<BlockNumbers> count_blocks(const BlockQuestion& q) {
+  const sched::SchedulerConfig& s = q.scheduler;
+  const int64_t total = q.override_blocks > 0 ? q.override_blocks : profile(q);
+  const int64_t prefill = s.v1 ? total : static_cast<int64_t>(static_cast<double>(total) * s.kv_cache_ratio);
+  const int64_t needed = s.max_model_len / s.block_size + s.enc_dec_block_num;
+  if (total <= 0 || prefill < needed) {
+    const char* more = q.override_blocks > 0 ? "raise --num-gpu-blocks-override"
+                                             : "raise --gpu-memory-utilization or lower --max-num-batched-tokens";
+    return make_error(
+        ErrorCode::kResourceExhausted,
+        fmt::format(
+            "current device block num too small: {} blocks of {} bytes ({} of them for prompts), but one sequence "
+            "of --max-model-len {} needs {}; reduce --max-model-len, {}, or use a machine with more memory",
+            std::max<int64_t>(total, 0), q.bytes_per_block, std::max<int64_t>(prefill, 0), s.max_model_len, needed,
+            more),
+        "max-model-len");
+  }
+  BlockNumbers n;
+  n.total = static_cast<int>(total);
+  n.prefill = static_cast<int>(prefill);
+  n.bytes_per_block = q.bytes_per_block;
+  TERN_INFO("Reset block num, the total_block_num:{}, prefill_kvcache_block_num:{}", n.total, n.prefill);
+  return n;
+}
+
+Expected<CacheMemory> allocate_cache(const std::vector<KvSpec>& specs, int blocks, device::Device& device) {
+  CacheMemory memory;
+  for (const KvSpec& spec : specs) {
+    const auto bytes = checked_mul<size_t>(static_cast<size_t>(blocks) + 1, spec.block_bytes());
+    if (!bytes) return make_error(ErrorCode::kResourceExhausted, "the cache is larger than the address space");
+    TERN_ASSIGN_OR_RETURN(device::Buffer buffer, device.allocate(*bytes));
+    memory.cache.groups.push_back({spec, buffer.data(), static_cast<int64_t>(blocks) + 1});
+    memory.buffers.push_back(std::move(buffer));
+  }
+  return memory;
+}
+
+}  // namespace tern::engine

@@ -1,0 +1,125 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/engine_impl.h"
+
+namespace tern::engine {
+namespace {
+
+Error not_a_number() {
+  return make_error(ErrorCode::kInternal,
+                    "the model's output for this request is not a number (NaN); the request was ended, others go on");
+}
+
+}  // namespace
+
+// The oldest open step is done: confirms progress, says tokens, ends what is complete.
+void EngineImpl::collect() {
+  Step& step = *parts_.steps[collected_ % 2];
+  if (!step.status.ok() && !dead_) {
+    dead_ = true;
+    TERN_ERROR("step {} failed: {}", step.plan.step, step.status.error().message);
+    end_all(FinishReason::kError,
+            make_error(ErrorCode::kInternal, fmt::format("the engine failed: {}", step.status.error().message)));
+  }
+  results_.clear(), result_tokens_.clear(), finished_.clear();
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    Generation& g = *step.rows[i].generation;
+    --g.open_rows;
+    if (!g.ended && step.rows[i].prompt_scored > 0) take_prompt_logprobs(step, i, g);
+    if (step.plan.rows[i].samples) take_row(step, i, g);
+    if (g.ended && g.open_rows == 0) finished_.push_back(&g);
+  }
+  parts_.scheduler->collect(results_);
+  ++collected_;
+  for (Generation* g : finished_) forget(*g);
+  if (collected_ < launched_) {
+    Step& next = *parts_.steps[collected_ % 2];
+    if (next.waits_for_masks) fill_masks(next);
+  }
+}
+
+void EngineImpl::take_prompt_logprobs(const Step& step, size_t i, Generation& g) {
+  const StepRow& row = step.rows[i];
+  for (int j = 0; j < row.prompt_scored; ++j) {
+    auto& out = g.prompt_logprobs[static_cast<size_t>(step.plan.rows[i].first + j)];
+    out.clear();
+    for (const ops::TokenScore& s : step.sampling.scores(row.prompt_logprobs + j)) {
+      if (std::isnan(s.value)) {
+        parts_.scheduler->abort(g.request.id);
+        return end_error(g, not_a_number());
+      }
+      out.push_back({s.id, s.value, s.rank});
+    }
+  }
+}
+
+void EngineImpl::take_row(const Step& step, size_t i, Generation& g) {
+  const sched::PlanRow& row = step.plan.rows[i];
+  const int32_t logit_row = row.logit_begin + row.logit_count - 1;
+  // Within the reserved capacity: spans into it stay valid.
+  result_tokens_.push_back(step.status.ok() ? step.sampling.id(logit_row) : 0);
+  const std::span<const int32_t> token(&result_tokens_.back(), 1);
+  if (g.ended) {
+    results_.push_back({row.seq, token, true});
+    return;
+  }
+  const ops::SampleStatus status = step.sampling.status(logit_row);
+  if (status != ops::kSampleOk) {
+    end_error(g, status == ops::kSampleNan ? not_a_number()
+                                           : make_error(ErrorCode::kInvalidArgument,
+                                                        "no token is allowed to follow: masks exclude all of them"));
+    results_.push_back({row.seq, {}, true});
+    return;
+  }
+  take_token(step, i, g, token[0]);
+  results_.push_back({row.seq, token, g.ended});
+}
+
+FinishReason EngineImpl::judge(Generation& g, float prob, StopHit& hit) {
+  const EngineConfig& c = parts_.config;
+  const Request& r = g.request;
+  hit = find_stop({g.stop_ids, {}, r.stop_sequences}, g.output, r.sampling.min_tokens);
+  if (hit.found()) return FinishReason::kStop;
+  if (c.early_stop) {
+    g.sure_tokens = static_cast<double>(prob) > c.early_stop_threshold ? g.sure_tokens + 1 : 0;
+    if (g.sure_tokens >= c.early_stop_window) return FinishReason::kStop;
+  }
+  return static_cast<int32_t>(g.output.size()) >= r.max_tokens ? FinishReason::kLength : FinishReason::kNone;
+}
+
+void EngineImpl::take_token(const Step& step, size_t i, Generation& g, int32_t id) {
+  const StepRow& row = step.rows[i];
+  const sched::PlanRow& planned = step.plan.rows[i];
+  const int64_t now = monotonic_ns();
+  g.output.push_back(id);
+  ++generated_tokens_;
+  const bool first = g.output.size() == 1;
+  if (first) g.times.first_token = now;
+  StopHit hit;
+  const float prob =
+      parts_.config.early_stop ? step.sampling.prob(planned.logit_begin + planned.logit_count - 1) : 0.0f;
+  const FinishReason finish = judge(g, prob, hit);
+  if (finish != FinishReason::kNone) {
+    g.ended = true;
+    g.times.finished = now;
+    if (g.guided) parts_.masks->close(g.request.id);
+  }
+  News::Event& e = event_of(g);
+  e.head.finish = finish;
+  e.head.stop_sequence = hit.sequence;
+  e.head.stop_token = hit.token;
+  news_.token(id);
+  if (row.logprobs >= 0) add_scores(step.sampling, row.logprobs);
+  if (first && !g.prompt_logprobs.empty()) news_.extra().prompt_logprobs = std::move(g.prompt_logprobs);
+}
+
+void EngineImpl::add_scores(const sample::SamplingBatch& batch, int request) {
+  for (const ops::TokenScore& s : batch.scores(request)) news_.logprob({s.id, s.value, s.rank});
+}
+
+}  // namespace tern::engine

@@ -1,0 +1,122 @@
+// The engine behind engine.h. CONTRACT.md says who may write what.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/block_numbers.h"
+#include "engine/engine.h"
+#include "engine/generation.h"
+#include "engine/outbox.h"
+#include "engine/rank.h"
+#include "engine/step.h"
+#include "engine/stops.h"
+
+namespace tern::engine {
+
+class EngineImpl final : public Engine {
+ public:
+  // What start() has made before the threads run.
+  struct Parts {
+    EngineConfig config;
+    const model::Model* model = nullptr;
+    device::Device* device = nullptr;
+    MaskProvider* masks = nullptr;
+    BlockNumbers blocks;
+    CacheMemory cache;
+    std::unique_ptr<cache::BlockPool> pool;
+    std::unique_ptr<cache::PrefixIndex> index;
+    std::unique_ptr<sched::Scheduler> scheduler;
+    std::unique_ptr<sample::Sampler> sampler;
+    std::array<std::unique_ptr<Step>, 2> steps;
+    device::Buffer logits;
+    int64_t sampled_vocab = 0;
+  };
+  EngineImpl(Parts parts, Rank::Parts rank);
+  ~EngineImpl() override;
+
+  Status submit(Request request) override;
+  void abort(RequestId id) override;
+  bool poll(std::vector<Delta>& out, std::chrono::milliseconds timeout) override { return outbox_.poll(out, timeout); }
+  EngineStats stats() const override;
+  bool healthy() const override;
+  void shutdown(bool now) override;
+  BlockNumbers blocks() const override { return parts_.blocks; }
+
+ private:
+  using Generations = std::unordered_map<RequestId, std::unique_ptr<Generation>>;
+
+  // engine_run.cc: the loop.
+  void run();
+  void take_commands();
+  void wait_for_event();
+  void event();
+  void publish();
+  void publish_stats();
+  bool idle() const { return generations_.empty() && launched_ == collected_; }
+  // engine_intake.cc: requests come and go.
+  Status check(Request& request) const;
+  void enter(Request request);
+  Status open(Generation& g);
+  void refuse(const Request& request, Error error);
+  void abort_one(RequestId id);
+  void end_all(FinishReason reason, const Error& error);
+  void expire(int64_t now);
+  void end(Generation& g, FinishReason reason);
+  void end_error(Generation& g, Error error);
+  void forget(Generation& g);
+  News::Event& event_of(const Generation& g);
+  Generation* find(RequestId id);
+  // engine_launch.cc: plan, fill, submit.
+  bool launch();
+  void admit(Step& step);
+  void build_row(Step& step, size_t i);
+  void ask_sampler(Step& step, size_t i, Generation& g);
+  void fill_masks(Step& step);
+  // engine_collect.cc: what a step gave.
+  void collect();
+  void take_prompt_logprobs(const Step& step, size_t i, Generation& g);
+  void take_row(const Step& step, size_t i, Generation& g);
+  void take_token(const Step& step, size_t i, Generation& g, int32_t id);
+  FinishReason judge(Generation& g, float prob, StopHit& hit);
+  void add_scores(const sample::SamplingBatch& batch, int request);
+
+  Parts parts_;
+  Outbox outbox_;
+
+  // Shared, under mutex_.
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<Request> inbox_;
+  std::vector<RequestId> aborts_;
+  bool stopping_ = false, ending_ = false;
+  uint64_t events_ = 0;      // grows with everything the engine thread should look at
+  uint64_t steps_done_ = 0;  // by the rank
+  bool healthy_ = true;
+  EngineStats stats_;
+
+  // Of the engine thread alone.
+  Generations generations_;
+  std::vector<Request> taken_requests_;
+  std::vector<RequestId> taken_aborts_;
+  std::vector<Generation*> finished_;  // in this collect, to be forgotten
+  std::vector<sched::Scheduler::RowResult> results_;
+  std::vector<int32_t> result_tokens_;
+  News news_;
+  uint64_t seen_events_ = 0, seen_done_ = 0;
+  bool seen_stopping_ = false, seen_ending_ = false, dead_ = false;
+  uint64_t launched_ = 0, collected_ = 0;
+  Step* last_launched_ = nullptr;
+  int64_t next_deadline_ = 0;  // 0: none
+  uint64_t prompt_tokens_ = 0, generated_tokens_ = 0;
+
+  std::unique_ptr<Rank> rank_;
+  std::thread thread_;
+};
+
+}  // namespace tern::engine

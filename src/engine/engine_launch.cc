@@ -1,0 +1,112 @@
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "engine/engine_impl.h"
+
+namespace tern::engine {
+
+// Plans and submits one more step. False when two are open, nothing can run, or the reader is too far behind.
+bool EngineImpl::launch() {
+  if (launched_ - collected_ == 2 || dead_ || generations_.empty() || outbox_.full()) return false;
+  Step& step = *parts_.steps[launched_ % 2];
+  sched::Plan& plan = step.plan;
+  parts_.scheduler->plan(plan);
+  for (sched::SeqId id : plan.preempted) {
+    if (Generation* g = find(id)) ++g->preemptions;
+  }
+  if (plan.empty()) return false;
+  step.begin();
+  admit(step);
+  step.rows.resize(plan.rows.size());
+  for (size_t i = 0; i < plan.rows.size(); ++i) build_row(step, i);
+  step.finish();
+  rank_->submit_forward(&step, last_launched_);
+  last_launched_ = &step;
+  ++launched_;
+  if (!step.waits_for_masks) {
+    rank_->submit_sample(&step);
+  } else if (launched_ - collected_ == 1) {
+    fill_masks(step);  // else after the step before has told its tokens
+  }
+  return true;
+}
+
+void EngineImpl::admit(Step& step) {
+  if (step.plan.admitted.empty()) return;
+  const int64_t now = monotonic_ns();
+  for (const sched::Admission& a : step.plan.admitted) {
+    Generation* g = find(a.seq);
+    TERN_CHECK(g != nullptr && !g->ended);
+    step.sampling.updates.add(a.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
+    if (g->admitted) continue;
+    g->admitted = true;
+    g->times.scheduled = now;
+    g->cached_tokens = a.cached_tokens;
+    g->output.reserve(static_cast<size_t>(g->request.max_tokens));
+    prompt_tokens_ += static_cast<uint64_t>(g->prompt);
+  }
+}
+
+void EngineImpl::build_row(Step& step, size_t i) {
+  const sched::PlanRow& row = step.plan.rows[i];
+  const sched::Scheduler& s = *parts_.scheduler;
+  Generation* g = find(row.seq);
+  TERN_CHECK(g != nullptr);
+  ++g->open_rows;
+  step.rows[i] = StepRow{};
+  step.rows[i].generation = g;
+  step.add_row(row, {s.tokens(row.seq), s.blocks(row.seq), parts_.config.scheduler.block_size, g->rope_delta});
+  ask_sampler(step, i, *g);
+}
+
+void EngineImpl::ask_sampler(Step& step, size_t i, Generation& g) {
+  const sched::PlanRow& row = step.plan.rows[i];
+  StepRow& out = step.rows[i];
+  sample::SamplingBatch& batch = step.sampling;
+  const SamplingParams& p = g.request.sampling;
+  int requests = batch.requests();
+  if (p.prompt_logprobs >= 0 && row.first < g.prompt - 1 && row.logit_count > 0) {
+    // Logit row j speaks about the token after position first + j.
+    out.prompt_logprobs = requests;
+    for (int j = 0; j < row.logit_count && row.first + j + 1 < g.prompt; ++j) {
+      batch.add_prompt_logprobs(row.logit_begin + j, g.request.prompt[static_cast<size_t>(row.first + j + 1)],
+                                p.prompt_logprobs);
+      ++out.prompt_scored;
+    }
+    requests += out.prompt_scored;
+  }
+  if (!row.samples) return;
+  ops::SampleRow sr;
+  sr.logit_row = row.logit_begin + row.logit_count - 1;
+  sr.slot = row.slot;
+  sr.position = row.first + row.count;
+  sr.generated = sr.position - g.prompt;
+  uint32_t bits = g.processors;
+  if (sr.generated >= p.min_tokens) bits &= ~static_cast<uint32_t>(sample::kMinTokens);
+  out.sample_row = batch.add(sr, bits);
+  if (g.guided) step.waits_for_masks = true;
+  if (p.logprobs >= 0) {
+    out.logprobs = requests;
+    batch.add_logprobs(sr, p, bits);
+  }
+}
+
+void EngineImpl::fill_masks(Step& step) {
+  for (const StepRow& row : step.rows) {
+    Generation& g = *row.generation;
+    if (row.sample_row < 0 || !g.guided) continue;
+    const std::span<uint32_t> bits = step.sampling.mask(row.sample_row);
+    if (!g.ended) {
+      Status ok = parts_.masks->fill(g.request.id, g.output, bits);
+      if (ok.ok()) continue;
+      parts_.scheduler->abort(g.request.id);
+      end_error(g, std::move(ok).error());
+    }
+    std::fill(bits.begin(), bits.end(), ~0u);  // nobody reads what this row says
+  }
+  step.waits_for_masks = false;
+  rank_->submit_sample(&step);
+}
+
+}  // namespace tern::engine

@@ -1,0 +1,158 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread_pool.h"
+#include "engine/engine_impl.h"
+
+namespace tern::engine {
+
+EngineImpl::EngineImpl(Parts parts, Rank::Parts rank)
+    : parts_(std::move(parts)), outbox_(parts_.config.outbox_capacity) {
+  const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
+  results_.reserve(rows), result_tokens_.reserve(rows), finished_.reserve(rows);
+  news_.reserve(2 * rows);
+  stats_.max_num_seqs = parts_.config.scheduler.max_num_seqs;
+  stats_.total_blocks = stats_.free_blocks = stats_.usable_blocks = parts_.blocks.total;
+  outbox_.on_drained([](void* self) { static_cast<EngineImpl*>(self)->event(); }, this);
+  rank.cache = &parts_.cache.cache;
+  rank.sampler = parts_.sampler.get();
+  rank_ = std::make_unique<Rank>(
+      std::move(rank),
+      [](void* self) {
+        auto* engine = static_cast<EngineImpl*>(self);
+        {
+          std::lock_guard lock(engine->mutex_);
+          ++engine->steps_done_, ++engine->events_;
+        }
+        engine->wake_.notify_one();
+      },
+      this);
+  thread_ = std::thread([this] { run(); });
+}
+
+EngineImpl::~EngineImpl() {
+  shutdown(true);
+  thread_.join();
+}
+
+void EngineImpl::event() {
+  {
+    std::lock_guard lock(mutex_);
+    ++events_;
+  }
+  wake_.notify_one();
+}
+
+Status EngineImpl::submit(Request request) {
+  {
+    std::lock_guard lock(mutex_);
+    if (!healthy_) return make_error(ErrorCode::kUnavailable, "the engine has failed and takes no requests");
+    if (stopping_) return make_error(ErrorCode::kUnavailable, "the engine is shutting down");
+    if (inbox_.size() >= parts_.config.inbox_capacity) {
+      return make_error(ErrorCode::kResourceExhausted, "too many requests are waiting for the engine");
+    }
+    inbox_.push_back(std::move(request));
+    ++events_;
+  }
+  wake_.notify_one();
+  return {};
+}
+
+void EngineImpl::abort(RequestId id) {
+  {
+    std::lock_guard lock(mutex_);
+    aborts_.push_back(id);
+    ++events_;
+  }
+  wake_.notify_one();
+}
+
+void EngineImpl::shutdown(bool now) {
+  {
+    std::lock_guard lock(mutex_);
+    stopping_ = true;
+    ending_ = ending_ || now;
+    ++events_;
+  }
+  wake_.notify_one();
+}
+
+EngineStats EngineImpl::stats() const {
+  std::lock_guard lock(mutex_);
+  EngineStats s = stats_;
+  s.waiting += static_cast<int>(inbox_.size());
+  s.healthy = healthy_;
+  return s;
+}
+
+bool EngineImpl::healthy() const {
+  std::lock_guard lock(mutex_);
+  return healthy_;
+}
+
+void EngineImpl::take_commands() {
+  {
+    std::lock_guard lock(mutex_);
+    seen_events_ = events_;
+    taken_requests_.swap(inbox_);
+    taken_aborts_.swap(aborts_);
+    seen_done_ = steps_done_;
+    seen_stopping_ = stopping_, seen_ending_ = ending_;
+  }
+  for (Request& r : taken_requests_) enter(std::move(r));
+  taken_requests_.clear();
+  for (RequestId id : taken_aborts_) abort_one(id);
+  taken_aborts_.clear();
+  if (seen_ending_) end_all(FinishReason::kAbort, {});
+  if (next_deadline_ != 0) expire(monotonic_ns());
+}
+
+void EngineImpl::wait_for_event() {
+  std::unique_lock lock(mutex_);
+  const auto changed = [&] { return events_ != seen_events_; };
+  if (next_deadline_ == 0) {
+    wake_.wait(lock, changed);
+  } else if (const int64_t left = next_deadline_ - monotonic_ns(); left > 0) {
+    wake_.wait_for(lock, std::chrono::nanoseconds(left), changed);
+  }
+}
+
+void EngineImpl::publish() {
+  publish_stats();
+  outbox_.publish(news_);  // after the figures: who reads of an end finds it counted
+}
+
+void EngineImpl::publish_stats() {
+  const sched::SchedulerStats s = parts_.scheduler->stats();
+  std::lock_guard lock(mutex_);
+  healthy_ = !dead_;
+  stats_.running = s.running, stats_.waiting = s.waiting, stats_.preempted_waiting = s.preempted_waiting;
+  stats_.free_blocks = s.free_blocks, stats_.usable_blocks = s.usable_blocks;
+  stats_.steps = collected_, stats_.prompt_tokens = prompt_tokens_, stats_.generated_tokens = generated_tokens_;
+  stats_.preemptions = s.preemptions;
+  stats_.prefix_lookup_tokens = s.prefix_lookup_tokens, stats_.prefix_hit_tokens = s.prefix_hit_tokens;
+  stats_.prefix_lookups = s.prefix_lookups, stats_.prefix_hits = s.prefix_hits;
+}
+
+void EngineImpl::run() {
+  set_thread_name("engine");
+  for (;;) {
+    take_commands();
+    while (launch()) {
+    }
+    if (seen_done_ > collected_) {
+      collect();
+      publish();
+      continue;
+    }
+    publish();
+    if (seen_stopping_ && idle()) break;
+    wait_for_event();
+  }
+  outbox_.close();
+}
+
+}  // namespace tern::engine

@@ -1,0 +1,58 @@
+// One of the two steps that take turns: its plan, its inputs at fixed addresses, what came out.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "model/batch.h"
+#include "sample/sampler.h"
+#include "sample/staged.h"
+#include "sched/plan.h"
+
+namespace tern::engine {
+
+struct Generation;
+
+// How a row of the plan maps to what was asked of the sampler.
+struct StepRow {
+  Generation* generation = nullptr;
+  int sample_row = -1;       // number in the sampling batch; -1: the row samples nothing
+  int logprobs = -1;         // request number of the sampled token's log-probs
+  int prompt_logprobs = -1;  // request number of the first scored prompt token of this row
+  int prompt_scored = 0;     // how many follow it
+};
+
+struct Step {
+  static Expected<Step> create(const model::BatchLimits& limits, const sample::SamplerLimits& sampling,
+                               device::Device& device);
+  // Fills the batch's inputs of row `row` from the sequence's known ids and blocks.
+  struct RowSource {
+    std::span<const int32_t> tokens;  // known ids of the sequence
+    std::span<const int32_t> blocks;
+    int block_size = 0;
+    int rope_delta = 0;
+  };
+  void begin();
+  void add_row(const sched::PlanRow& row, const RowSource& source);
+  void finish();  // sizes and views; after the last row
+  // Queues the copies to the device.
+  void upload(device::Device& device, device::Stream stream) const;
+
+  sched::Plan plan;
+  std::vector<StepRow> rows;  // as plan.rows
+  model::Batch batch;
+  sample::SamplingBatch sampling;
+  bool waits_for_masks = false;
+
+  // Of the rank thread until it has said that the step is done.
+  Status status;
+
+ private:
+  model::BatchLimits limits_;
+  sample::Staged<int32_t> token_ids_, token_source_, positions_, row_start_, context_len_, block_table_, logit_index_;
+  sample::Staged<int64_t> slot_mapping_;
+};
+
+}  // namespace tern::engine

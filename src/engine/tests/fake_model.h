@@ -1,0 +1,144 @@
+// A model whose next token is a hash of the whole context, read through the paged cache: a wrong block, position, slot
+// or id changes every later token, and most of them end the step with an error at once.
+#pragma once
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <limits>
+#include <thread>
+#include <vector>
+
+#include "model/model.h"
+
+namespace tern::engine {
+
+struct FakeOptions {
+  int vocab = 97;
+  bool deep = true;                         // verify the whole context of every row, not only the token before
+  bool full_logits = true;                  // noise under every id; else only the next id differs
+  int32_t nan_token = -1;                   // as last token of a context: logits are not numbers
+  int32_t fail_token = -1;                  // as any token of a step: forward() fails
+  std::atomic<int64_t>* step_ns = nullptr;  // forward() takes that long
+};
+
+class FakeModel final : public model::Model {
+ public:
+  explicit FakeModel(const FakeOptions& options) : o_(options) {
+    info_.architecture = "Fake";
+    info_.vocab_size = options.vocab;
+    info_.max_position_embeddings = 1 << 20;
+    info_.layers = 1;
+  }
+
+  static uint64_t mix(uint64_t chain, int32_t token, int32_t position) {
+    uint64_t z = chain +
+                 0x9e3779b97f4a7c15ull *
+                     (static_cast<uint64_t>(static_cast<uint32_t>(token)) << 24 ^ static_cast<uint32_t>(position)) +
+                 1;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+  }
+  int32_t next(uint64_t chain) const { return static_cast<int32_t>(chain % static_cast<uint64_t>(o_.vocab)); }
+  // What follows `prompt`, greedily, up to `count` tokens or `eos`.
+  std::vector<int32_t> continuation(const std::vector<int32_t>& prompt, int count, int32_t eos) const {
+    uint64_t chain = 0;
+    int32_t position = 0;
+    for (int32_t id : prompt) chain = mix(chain, id, position++);
+    std::vector<int32_t> out;
+    while (static_cast<int>(out.size()) < count) {
+      out.push_back(next(chain));
+      if (out.back() == eos) break;
+      chain = mix(chain, out.back(), position++);
+    }
+    return out;
+  }
+
+  const model::ModelInfo& info() const override { return info_; }
+  std::vector<KvSpec> kv_specs(int block_size) const override {
+    KvSpec s;
+    s.dtype = DType::kF32, s.layers = 1, s.kv_heads = 1, s.head_dim_k = sizeof(Cell) / 4, s.block_size = block_size;
+    return {s};
+  }
+  size_t workspace_bytes(const model::BatchLimits&, device::Stream) const override { return 64; }
+
+  Status forward(const model::ForwardContext& c, TensorView logits) const override {
+    const model::Batch& b = c.batch;
+    for (int r = 0; r < b.rows; ++r) {
+      if (Status ok = row(c, r); !ok.ok()) return ok;
+    }
+    for (int l = 0; l < b.logit_rows; ++l) {
+      const int32_t t = b.logit_index.as<int32_t>()[l];
+      if (t < 0 || t >= b.tokens) return fault("a logit index is out of range");
+      const Cell& cell = at(c, b.slot_mapping.as<int64_t>()[t]);
+      fill(cell, reinterpret_cast<float*>(logits.row_bytes(l)));
+    }
+    if (o_.step_ns != nullptr) {
+      if (const int64_t ns = o_.step_ns->load(); ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+    }
+    return {};
+  }
+
+ private:
+  struct Cell {
+    int32_t token, position;
+    uint64_t chain;
+  };
+  static Error fault(const char* what) { return make_error(ErrorCode::kInternal, fmt::format("fake model: {}", what)); }
+
+  Cell& at(const model::ForwardContext& c, int64_t slot) const {
+    return reinterpret_cast<Cell*>(c.cache.groups[0].base)[slot];
+  }
+  int64_t slot_of(const model::ForwardContext& c, int r, int position) const {
+    const int size = c.cache.groups[0].spec.block_size;
+    const auto* table = reinterpret_cast<const int32_t*>(c.batch.block_table.row_bytes(r));
+    return static_cast<int64_t>(table[position / size]) * size + position % size;
+  }
+  Status row(const model::ForwardContext& c, int r) const {
+    const model::Batch& b = c.batch;
+    const int begin = b.row_start.as<int32_t>()[r], end = b.row_start.as<int32_t>()[r + 1];
+    const int context = b.context_len.as<int32_t>()[r];
+    if (begin < 0 || end <= begin || end > b.tokens || context < end - begin) return fault("row bounds");
+    for (int t = begin; t < end; ++t) {
+      const int position = context - (end - t);
+      for (int axis = 0; axis < 3; ++axis) {
+        if (reinterpret_cast<const int32_t*>(b.positions.row_bytes(axis))[t] != position) return fault("position");
+      }
+      const int32_t token = b.token_ids.as<int32_t>()[t];
+      if (token < 0 || token >= o_.vocab) return fault("token id");
+      if (token == o_.fail_token) return fault("told to fail");
+      const int64_t slot = b.slot_mapping.as<int64_t>()[t];
+      if (slot != slot_of(c, r, position)) return fault("slot mapping and block table disagree");
+      if (slot < c.cache.groups[0].spec.block_size) return fault("a row writes to the null block");
+      const uint64_t before = position == 0 ? 0 : at(c, slot_of(c, r, position - 1)).chain;
+      at(c, slot) = {token, position, mix(before, token, position)};
+    }
+    return o_.deep ? verify(c, r, context) : Status{};
+  }
+  Status verify(const model::ForwardContext& c, int r, int context) const {
+    uint64_t chain = 0;
+    for (int p = 0; p < context; ++p) {
+      const Cell& cell = at(c, slot_of(c, r, p));
+      chain = mix(chain, cell.token, p);
+      if (cell.position != p || cell.chain != chain) return fault("the context in the cache is not this sequence's");
+    }
+    return {};
+  }
+  void fill(const Cell& cell, float* x) const {
+    const float base = cell.token == o_.nan_token ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+    uint64_t noise = cell.chain;
+    for (int i = 0; i < o_.vocab; ++i) {
+      if (o_.full_logits) noise = noise * 6364136223846793005ull + 1442695040888963407ull;
+      x[i] = base + (o_.full_logits ? static_cast<float>(noise >> 40) * (3.0f / (1 << 24)) : 0.0f);
+    }
+    x[next(cell.chain)] += 3.5f;
+  }
+
+  FakeOptions o_;
+  model::ModelInfo info_;
+};
+
+}  // namespace tern::engine
