@@ -5,7 +5,7 @@ use std::collections::{BinaryHeap, HashMap};
 
 use super::added::AddedTokens;
 use super::bytebpe::FastMap;
-use super::spm_model::{Kind, Model};
+use super::spm_model::{Kind, Model, SPACE_MARK};
 use super::{AddedToken, Engine, Options, Res, Rules, Table, Tok, ADDED, BYTE, SPECIAL};
 
 pub struct Spm {
@@ -78,6 +78,13 @@ pub fn load(data: &[u8], options: &Options) -> Res<Tok> {
     })
 }
 
+/// Buffers that are used again from word to word.
+#[derive(Default)]
+struct Work {
+    symbols: Vec<Symbol>,
+    heap: BinaryHeap<Candidate>,
+}
+
 /// One symbol of the text while it is merged.
 struct Symbol {
     start: u32,
@@ -121,7 +128,7 @@ impl Spm {
         if spm.model.unigram {
             for (text, &id) in &spm.model.by_text {
                 let mut node = 0u32;
-                for &b in text.as_bytes() {
+                for &b in text.iter() {
                     let next = spm.leaves.len() as u32;
                     let entry = spm.trie.entry((node as u64) << 8 | b as u64).or_insert(next);
                     if *entry == next {
@@ -148,13 +155,34 @@ impl Spm {
         if self.model.unigram {
             self.unigram(&text, &mut out);
         } else {
-            self.bpe(&text, &mut out);
+            self.bpe_words(&text, &mut out);
         }
         Ok(())
     }
 
-    fn bpe(&self, text: &str, out: &mut Output) {
-        let mut symbols: Vec<Symbol> = Vec::with_capacity(text.len());
+    /// Word by word where no merge can cross a word's border: the same result from small heaps.
+    fn bpe_words(&self, text: &str, out: &mut Output) {
+        let mut work = Work::default();
+        if !self.model.words_apart {
+            return self.bpe(text, &mut work, out);
+        }
+        let mut start = 0;
+        let mut last_was_mark = true;
+        for (at, c) in text.char_indices() {
+            let is_mark = c == SPACE_MARK;
+            if is_mark && !last_was_mark {
+                self.bpe(&text[start..at], &mut work, out);
+                start = at;
+            }
+            last_was_mark = is_mark;
+        }
+        self.bpe(&text[start..], &mut work, out);
+    }
+
+    fn bpe(&self, text: &str, work: &mut Work, out: &mut Output) {
+        let Work { symbols, heap } = work;
+        symbols.clear();
+        heap.clear();
         let mut at = 0;
         while at < text.len() {
             let user = self.model.user_defined_prefix(&text[at..]);
@@ -164,7 +192,6 @@ impl Spm {
             symbols.push(Symbol { start: at as u32, end: (at + n) as u32, prev: i.wrapping_sub(1), next, frozen: user > 0 });
             at += n;
         }
-        let mut heap = BinaryHeap::with_capacity(symbols.len());
         // How pieces marked as unused are taken apart again.
         let mut unused: HashMap<&str, (&str, &str)> = HashMap::new();
         fn push<'t>(
@@ -181,7 +208,7 @@ impl Spm {
             }
             let (a, b) = (&s[left as usize], &s[right as usize]);
             let whole = &text[a.start as usize..b.end as usize];
-            if let Some(&id) = m.by_text.get(whole) {
+            if let Some(&id) = m.by_text.get(whole.as_bytes()) {
                 let p = &m.pieces[id as usize];
                 heap.push(Candidate { score: p.score, left, right, size: whole.len() as u32 });
                 if p.kind == Kind::Unused {
@@ -190,7 +217,7 @@ impl Spm {
             }
         }
         for i in 1..symbols.len() as u32 {
-            push(&self.model, text, &symbols, i - 1, i, &mut heap, &mut unused);
+            push(&self.model, text, symbols, i - 1, i, heap, &mut unused);
         }
         while let Some(top) = heap.pop() {
             let (l, r) = (top.left as usize, top.right as usize);
@@ -205,8 +232,8 @@ impl Spm {
                 symbols[next as usize].prev = top.left;
             }
             symbols[r].end = symbols[r].start;
-            push(&self.model, text, &symbols, symbols[l].prev, top.left, &mut heap, &mut unused);
-            push(&self.model, text, &symbols, top.left, next, &mut heap, &mut unused);
+            push(&self.model, text, symbols, symbols[l].prev, top.left, heap, &mut unused);
+            push(&self.model, text, symbols, top.left, next, heap, &mut unused);
         }
         let mut at = 0u32;
         while at != NONE {

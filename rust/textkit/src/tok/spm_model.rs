@@ -2,7 +2,10 @@
 
 use std::collections::HashMap;
 
+use super::bytebpe::FastMap;
 use super::{corrupt, Error, Limits, Res};
+
+pub const SPACE_MARK: char = '\u{2581}';
 
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Kind {
@@ -33,10 +36,14 @@ pub struct Model {
     pub escape_whitespaces: bool,
     charsmap: Vec<u8>,
     /// Normal, user-defined and unused pieces: what text can become.
-    pub by_text: HashMap<String, u32>,
+    pub by_text: FastMap<Box<[u8]>, u32>,
     reserved: HashMap<String, u32>,
     pub byte_ids: Option<Box<[u32; 256]>>,
     user_defined: Option<aho_corasick::AhoCorasick>,
+    /// Bytes with which user-defined pieces start.
+    user_defined_start: [bool; 256],
+    /// No piece has a space mark after another character: what stands before a space and what follows never merge.
+    pub words_apart: bool,
 }
 
 /// A field of a protocol buffer message.
@@ -141,10 +148,12 @@ impl Model {
             remove_extra_whitespaces: true,
             escape_whitespaces: true,
             charsmap: Vec::new(),
-            by_text: HashMap::new(),
+            by_text: FastMap::default(),
             reserved: HashMap::new(),
             byte_ids: None,
             user_defined: None,
+            user_defined_start: [false; 256],
+            words_apart: false,
         };
         let mut r = Reader { data };
         while let Some(field) = r.next()? {
@@ -214,8 +223,12 @@ impl Model {
                 return corrupt(format!("piece {id} is empty"));
             }
             let text_like = matches!(p.kind, Kind::Normal | Kind::UserDefined | Kind::Unused);
-            let table = if text_like { &mut self.by_text } else { &mut self.reserved };
-            if table.insert(p.text.clone(), id).is_some() {
+            let before = if text_like {
+                self.by_text.insert(p.text.as_bytes().into(), id)
+            } else {
+                self.reserved.insert(p.text.clone(), id)
+            };
+            if before.is_some() {
                 return corrupt(format!("the piece '{}' is defined twice", p.text.escape_debug()));
             }
             match p.kind {
@@ -237,7 +250,11 @@ impl Model {
             self.byte_ids = Some(Box::new(bytes));
         }
         let user: Vec<&str> = self.pieces.iter().filter(|p| p.kind == Kind::UserDefined).map(|p| p.text.as_str()).collect();
+        self.words_apart = self.escape_whitespaces && self.pieces.iter().all(|p| !p.text.trim_start_matches(SPACE_MARK).contains(SPACE_MARK));
         if !user.is_empty() {
+            for text in &user {
+                self.user_defined_start[text.as_bytes()[0] as usize] = true;
+            }
             let built = aho_corasick::AhoCorasick::builder()
                 .match_kind(aho_corasick::MatchKind::LeftmostLongest)
                 .start_kind(aho_corasick::StartKind::Anchored)
@@ -249,12 +266,13 @@ impl Model {
     }
 
     pub fn id_of(&self, text: &str) -> Option<u32> {
-        self.reserved.get(text).or_else(|| self.by_text.get(text)).copied()
+        self.reserved.get(text).or_else(|| self.by_text.get(text.as_bytes())).copied()
     }
 
     /// Length of the longest user-defined piece that starts the text, 0 when none does.
     pub fn user_defined_prefix(&self, text: &str) -> usize {
-        let Some(finder) = &self.user_defined else { return 0 };
+        let may_start = text.as_bytes().first().is_some_and(|&b| self.user_defined_start[b as usize]);
+        let Some(finder) = self.user_defined.as_ref().filter(|_| may_start) else { return 0 };
         finder.find(aho_corasick::Input::new(text).anchored(aho_corasick::Anchored::Yes)).map_or(0, |m| m.end())
     }
 
