@@ -1,0 +1,86 @@
+#include "device/compute_pool.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace tern::device {
+namespace {
+
+TEST(ComputePool, EveryPartRunsOnce) {
+  for (const int threads : {1, 2, 3, 5}) {
+    ComputePool pool(threads);
+    EXPECT_EQ(pool.threads(), threads);
+    for (const int parts : {0, 1, 2, 3, 7, 100}) {
+      for (const bool dynamic : {false, true}) {
+        std::vector<int> hits(static_cast<size_t>(parts), 0);
+        auto body = [&](int p) { ++hits[static_cast<size_t>(p)]; };
+        if (dynamic) {
+          pool.parallel_dynamic(parts, body);
+        } else {
+          pool.parallel(parts, body);
+        }
+        for (const int h : hits) EXPECT_EQ(h, 1);
+      }
+    }
+  }
+}
+
+TEST(ComputePool, PartsGoToTheirThread) {
+  ComputePool pool(3);
+  std::vector<std::thread::id> ids(12);
+  pool.parallel(12, [&](int p) { ids[static_cast<size_t>(p)] = std::this_thread::get_id(); });
+  EXPECT_EQ(ids[0], std::this_thread::get_id());
+  for (size_t p = 3; p < 12; ++p) EXPECT_EQ(ids[p], ids[p % 3]);
+  EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 3u);
+}
+
+// Writes of one loop are seen by the next, whichever thread reads them; also after the threads have gone to sleep.
+TEST(ComputePool, LoopsAreOrdered) {
+  ComputePool pool(4);
+  std::vector<int64_t> values(64, 0);
+  for (int round = 0; round < 2000; ++round) {
+    const int shift = round % 64;
+    pool.parallel(64, [&](int p) { values[static_cast<size_t>((p + shift) % 64)] += 1; });
+    if (round % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    if (round % 3 == 0) pool.parallel_dynamic(2, [&](int p) { values[static_cast<size_t>(p)] += 0; });
+  }
+  for (const int64_t v : values) EXPECT_EQ(v, 2000);
+}
+
+TEST(ComputePool, ManyPoolsComeAndGo) {
+  std::atomic<int> sum{0};
+  for (int i = 0; i < 50; ++i) {
+    ComputePool pool(3);
+    if (i % 2 == 0) pool.parallel(3, [&](int) { sum.fetch_add(1); });
+  }
+  EXPECT_EQ(sum.load(), 75);
+}
+
+TEST(ComputePool, LeavesTheCallersAffinityAlone) {
+  cpu_set_t before, after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof before, &before), 0);
+  {
+    ComputePool pool(0);
+    EXPECT_GE(pool.threads(), 1);
+    pool.parallel(8, [](int) {});
+  }
+  ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&before, &after));
+  std::thread pinned([] {
+    ComputePool pool(1);
+    pool.pin_caller();
+    cpu_set_t now;
+    ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
+    EXPECT_EQ(CPU_COUNT(&now), 1);
+  });
+  pinned.join();
+}
+
+}  // namespace
+}  // namespace tern::device
