@@ -15,34 +15,34 @@ namespace tern::serve {
 
 // Bounds on what a client may send and hold. Sizes in bytes, times in seconds.
 struct HttpLimits {
-  size_t header_bytes = 32u << 10;           // request line and headers; more: 431
-  size_t body_bytes = 64u << 20;             // more: 413
-  size_t json_depth = 64;                    // nested arrays and objects of a body
-  size_t connections = 0;                    // open at once; 0: as many as the file limit allows, less a reserve
-  double header_timeout = 10;                // from the first wait for a request's head to its end
-  double idle_timeout = 75;                  // a kept-alive connection between two requests
-  double body_timeout = 30;                  // without one byte of an announced body
-  double body_total_timeout = 300;           // for a whole body
-  double write_stall_timeout = 30;           // unsent bytes of which the client takes none
-  size_t write_buffer_bytes = 256u << 10;    // unsent bytes above which tokens wait unformatted
-  size_t held_tokens = 64u << 10;            // tokens that may wait so; more: the request is aborted
-  int socket_send_buffer = 0;                // SO_SNDBUF; 0: the system's
+  size_t header_bytes = 32u << 10;         // request line and headers; more: 431
+  size_t body_bytes = 64u << 20;           // more: 413
+  size_t json_depth = 64;                  // nested arrays and objects of a body
+  size_t connections = 0;                  // open at once; 0: as many as the file limit allows, less a reserve
+  double header_timeout = 10;              // from the first wait for a request's head to its end
+  double idle_timeout = 75;                // a kept-alive connection between two requests
+  double body_timeout = 30;                // without one byte of an announced body
+  double body_total_timeout = 300;         // for a whole body
+  double write_stall_timeout = 30;         // unsent bytes of which the client takes none
+  size_t write_buffer_bytes = 256u << 10;  // unsent bytes above which tokens wait unformatted
+  size_t held_tokens = 64u << 10;          // tokens that may wait so; more: the request is aborted
+  int socket_send_buffer = 0;              // SO_SNDBUF; 0: the system's
 };
 
 // Bounds on one request.
 struct RequestLimits {
-  int32_t prompts = 256;           // prompts of one completions request
-  int32_t messages = 4096;         // of one chat request
-  int32_t n = 128;                 // samples per prompt
-  int32_t children = 1024;         // prompts x n
-  int32_t stop_strings = 5;        // FD_MAX_STOP_SEQS_NUM
-  int32_t stop_tokens = 8;         // FD_STOP_SEQS_MAX_LEN, ids per stop string
+  int32_t prompts = 256;     // prompts of one completions request
+  int32_t messages = 4096;   // of one chat request
+  int32_t n = 128;           // samples per prompt
+  int32_t children = 1024;   // prompts x n
+  int32_t stop_strings = 5;  // FD_MAX_STOP_SEQS_NUM
+  int32_t stop_tokens = 8;   // FD_STOP_SEQS_MAX_LEN, ids per stop string
   int32_t stop_token_ids = 64;
-  int32_t logit_bias = 1024;       // entries
-  int32_t bad_words = 1024;        // words and ids
+  int32_t logit_bias = 1024;  // entries
+  int32_t bad_words = 1024;   // words and ids
   int32_t tools = 512;
-  size_t id_bytes = 256;           // request_id, user
-  int32_t stream_group = 4096;     // max_streaming_response_tokens
+  size_t id_bytes = 256;        // request_id, user
+  int32_t stream_group = 4096;  // max_streaming_response_tokens
 };
 
 // Sampling values of the model's generation_config.json, where it names them.
@@ -53,42 +53,42 @@ struct GenerationDefaults {
 
 struct ServeConfig {
   std::string host = "0.0.0.0";
-  int port = 8000;                                  // 0: the system chooses (Server::port tells)
-  std::optional<int> metrics_port;                  // nothing or == port: /metrics is on the main port
-  int controller_port = -1;                         // below 0: none; bound to 127.0.0.1
-  int io_threads = 0;                               // 0: chosen from the machine
-  int cpu_threads = 0;                              // JSON, templates, tokenization; 0: chosen from the machine
+  int port = 8000;                  // 0: the system chooses (Server::port tells)
+  std::optional<int> metrics_port;  // nothing or == port: /metrics is on the main port
+  int controller_port = -1;         // below 0: none; bound to 127.0.0.1
+  int io_threads = 0;               // 0: chosen from the machine
+  int cpu_threads = 0;              // JSON, templates, tokenization; 0: chosen from the machine
 
-  std::string served_model_name;                    // "": every model name is accepted
-  std::string model_path;                           // "root" of /v1/models, and its id without a served name
+  std::string served_model_name;  // "": every model name is accepted
+  std::string model_path;         // "root" of /v1/models, and its id without a served name
   int32_t max_model_len = 2048;
-  int32_t vocab_size = 0;                           // ids of the model; prompts must lie below
+  int32_t vocab_size = 0;  // ids of the model; prompts must lie below
   GenerationDefaults defaults;
 
-  std::vector<std::string> api_keys;                // empty: open
-  bool metrics_open = false;                        // /metrics without a key
-  int max_concurrency = 2048;                       // open requests; more: 429
-  int max_connections_to_engine = 1024;             // FD_SUPPORT_MAX_CONNECTIONS, requests inside the engine
-  double max_waiting_time = -1;                     // seconds for an engine slot; below 0: for ever
-  bool abort_on_disconnect = true;                  // FD_ENABLE_REQUEST_DISCONNECT_STOP_INFERENCE
-  bool original_error_status = false;               // 500 for client mistakes found after validation, as FastDeploy
+  std::vector<std::string> api_keys;     // empty: open
+  bool metrics_open = false;             // /metrics without a key
+  int max_concurrency = 2048;            // open requests; more: 429
+  int max_connections_to_engine = 1024;  // FD_SUPPORT_MAX_CONNECTIONS, requests inside the engine
+  double max_waiting_time = -1;          // seconds for an engine slot; below 0: for ever
+  bool abort_on_disconnect = true;       // FD_ENABLE_REQUEST_DISCONNECT_STOP_INFERENCE
+  bool original_error_status = false;    // 500 for client mistakes found after validation, as FastDeploy
 
   bool enable_logprob = false;
-  int max_logprobs = 20;                            // -1: the whole vocabulary
-  bool prompt_logprobs_allowed = true;              // off while prefix caching is on, as FastDeploy
-  bool logit_bias_processor = false;                // LogitBiasLogitsProcessor is among --logits-processors
+  int max_logprobs = 20;                // -1: the whole vocabulary
+  bool prompt_logprobs_allowed = true;  // off while prefix caching is on, as FastDeploy
+  bool logit_bias_processor = false;    // LogitBiasLogitsProcessor is among --logits-processors
   bool allow_client_chat_template = false;
-  bool mm_output = false;                           // --enable-mm-output
+  bool mm_output = false;  // --enable-mm-output
 
   HttpLimits http;
   RequestLimits limits;
 
-  bool log_requests = true;                         // FD_LOG_REQUESTS
-  int log_requests_level = 0;                       // FD_LOG_REQUESTS_LEVEL
-  size_t log_max_len = 2048;                        // FD_LOG_MAX_LEN
+  bool log_requests = true;    // FD_LOG_REQUESTS
+  int log_requests_level = 0;  // FD_LOG_REQUESTS_LEVEL
+  size_t log_max_len = 2048;   // FD_LOG_MAX_LEN
 
   std::string version = TERN_VERSION;
-  std::string config_info = "{}";                   // body of /config-info: JSON text
+  std::string config_info = "{}";                                 // body of /config-info: JSON text
   std::vector<std::pair<std::string, std::string>> cache_config;  // labels of fastdeploy:cache_config_info
 };
 

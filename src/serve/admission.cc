@@ -1,0 +1,91 @@
+#include "serve/admission.h"
+
+#include <algorithm>
+
+namespace tern::serve {
+
+Auth::Auth(const std::vector<std::string>& keys) {
+  for (const auto& key : keys) {
+    if (!key.empty()) digests_.push_back(sha256(key));
+  }
+}
+
+std::optional<int> Auth::check(std::string_view authorization) const {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() <= kScheme.size()) return std::nullopt;
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    if ((authorization[i] | 0x20) != (kScheme[i] | 0x20)) return std::nullopt;
+  }
+  authorization.remove_prefix(kScheme.size());
+  while (!authorization.empty() && authorization.front() == ' ') authorization.remove_prefix(1);
+  const Digest given = sha256(authorization);
+  std::optional<int> found;
+  for (size_t i = 0; i < digests_.size(); ++i) {
+    if (equal_digests(given, digests_[i])) found = static_cast<int>(i);
+  }
+  return found;
+}
+
+Ticket Ticket::take(std::atomic<int>& count, int limit) {
+  Ticket ticket;
+  int now = count.load(std::memory_order_relaxed);
+  while (now < limit) {
+    if (count.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
+      ticket.count_ = &count;
+      break;
+    }
+  }
+  return ticket;
+}
+
+void Ticket::release() {
+  if (count_ != nullptr) count_->fetch_sub(1, std::memory_order_acq_rel);
+  count_ = nullptr;
+}
+
+bool ActiveIds::insert(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  return ids_.insert(id).second;
+}
+
+void ActiveIds::erase(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  ids_.erase(id);
+}
+
+bool EngineSlots::acquire(Waiter waiter) {
+  std::lock_guard lock(mutex_);
+  if (taken_ < limit_) {
+    ++taken_;
+    return true;
+  }
+  queue_.push_back(waiter);
+  return false;
+}
+
+std::optional<EngineSlots::Waiter> EngineSlots::release() {
+  std::lock_guard lock(mutex_);
+  if (queue_.empty()) {
+    --taken_;
+    return std::nullopt;
+  }
+  const Waiter next = queue_.front();
+  queue_.pop_front();
+  return next;
+}
+
+bool EngineSlots::cancel(Waiter waiter) {
+  std::lock_guard lock(mutex_);
+  const auto it = std::find_if(queue_.begin(), queue_.end(),
+                               [&](const Waiter& w) { return w.worker == waiter.worker && w.key == waiter.key; });
+  if (it == queue_.end()) return false;
+  queue_.erase(it);
+  return true;
+}
+
+int EngineSlots::waiting() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int>(queue_.size());
+}
+
+}  // namespace tern::serve

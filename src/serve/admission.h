@@ -1,0 +1,86 @@
+// Who may come in: keys, open requests, places in the engine, ids in use.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "serve/sha256.h"
+
+namespace tern::serve {
+
+// API keys by digest; the keys themselves are not kept.
+class Auth {
+ public:
+  explicit Auth(const std::vector<std::string>& keys);
+  bool required() const { return !digests_.empty(); }
+  bool several() const { return digests_.size() > 1; }
+  // The number of the key that an `Authorization: Bearer KEY` value carries, or nothing. Every key is compared.
+  std::optional<int> check(std::string_view authorization) const;
+
+ private:
+  std::vector<Digest> digests_;
+};
+
+// A count that is given back when the ticket dies.
+class Ticket {
+ public:
+  Ticket() = default;
+  ~Ticket() { release(); }
+  Ticket(Ticket&& other) noexcept : count_(std::exchange(other.count_, nullptr)) {}
+  Ticket& operator=(Ticket&& other) noexcept {
+    release();
+    count_ = std::exchange(other.count_, nullptr);
+    return *this;
+  }
+  // Adds one unless `limit` are taken.
+  static Ticket take(std::atomic<int>& count, int limit);
+  explicit operator bool() const { return count_ != nullptr; }
+  void release();
+
+ private:
+  std::atomic<int>* count_ = nullptr;
+};
+
+// Request ids that are being answered: one id, one request.
+class ActiveIds {
+ public:
+  bool insert(const std::string& id);  // false: taken
+  void erase(const std::string& id);
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<std::string> ids_;
+};
+
+// Places for requests inside the engine, first come first served. A waiter is a worker's number and a key of its own.
+class EngineSlots {
+ public:
+  struct Waiter {
+    int worker = 0;
+    uint64_t key = 0;
+  };
+  explicit EngineSlots(int limit) : limit_(limit) {}
+  // True: the place is taken. False: queued; the place will be handed over by somebody's release().
+  bool acquire(Waiter waiter);
+  // Gives a place back; it goes straight to the waiter returned, if there is one, who must be told.
+  std::optional<Waiter> release();
+  // Leaves the queue. False when the place was already handed over: then it must be released.
+  bool cancel(Waiter waiter);
+  int waiting() const;
+
+ private:
+  mutable std::mutex mutex_;
+  const int limit_;
+  int taken_ = 0;
+  std::deque<Waiter> queue_;
+};
+
+}  // namespace tern::serve

@@ -1,0 +1,39 @@
+// Lines for the console.
+#include <fmt/format.h>
+
+#include "serve/server.h"
+
+namespace tern::serve {
+
+std::string startup_lines(const ServeConfig& config, int port, int metrics_port) {
+  const int metrics = metrics_port > 0 ? metrics_port : port;
+  return fmt::format(
+      "Launching metrics service at http://{0}:{2}/metrics\n"
+      "Launching chat completion service at http://{0}:{1}/v1/chat/completions\n"
+      "Launching completion service at http://{0}:{1}/v1/completions\n"
+      "INFO:     Uvicorn running on http://{0}:{1} (Press CTRL+C to quit)",
+      config.host, port, metrics);
+}
+
+std::string scheduler_line(const engine::EngineStats& before, const engine::EngineStats& now, double seconds) {
+  const uint64_t prompt = now.prompt_tokens - before.prompt_tokens,
+                 generated = now.generated_tokens - before.generated_tokens;
+  if (prompt == 0 && generated == 0 && now.running == 0 && now.waiting == 0) return {};
+  const double blocks = now.usable_blocks > 0 ? now.usable_blocks : now.total_blocks;
+  const double usage = blocks > 0 ? 1.0 - now.free_blocks / blocks : 0.0;
+  const double hits = static_cast<double>(now.prefix_hit_tokens - before.prefix_hit_tokens);
+  const double per = seconds > 0 ? 1.0 / seconds : 0.0;
+  return fmt::format(
+      "Scheduler: running {}, waiting {}, preempted {}, prefill {:.1f} tokens/s ({:.0f} cached), decode {:.1f} "
+      "tokens/s, "
+      "token usage {:.2f}",
+      now.running, now.waiting, now.preempted_waiting, static_cast<double>(prompt) * per, hits,
+      static_cast<double>(generated) * per, usage);
+}
+
+bool open_to_everyone(const ServeConfig& config) {
+  return config.api_keys.empty() && config.host != "localhost" && !config.host.starts_with("127.") &&
+         config.host != "::1";
+}
+
+}  // namespace tern::serve

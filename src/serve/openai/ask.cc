@@ -1,0 +1,341 @@
+#include "serve/openai/ask.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "serve/openai/error.h"
+#include "serve/openai/fields.h"
+
+namespace tern::serve::openai {
+namespace {
+
+constexpr int64_t kMaxSeed = 922337203685477580;
+constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
+constexpr double kMaxFloat = std::numeric_limits<float>::max();
+constexpr size_t kAnyLength = std::numeric_limits<size_t>::max();
+
+// Fields that need what is not built: a clear refusal is better than an answer that ignores them.
+constexpr std::string_view kGuided[] = {"guided_json",    "guided_regex",   "guided_choice",
+                                        "guided_grammar", "structural_tag", "guided_json_object"};
+
+// Keys of `metadata` and `suffix` stand for top-level fields (the obsolete way to send extras).
+Status merge_extras(json::Object& body, std::string_view key) {
+  const json::Value* extras = json::find(body, key);
+  if (extras == nullptr) return {};
+  if (!extras->is_object()) return invalid_value("Input should be a valid dictionary", std::string(key));
+  if (extras->get_object().contains("raw_request")) {
+    return invalid_value("The parameter `raw_request` is not supported now, please use completion api instead.",
+                         "raw_request");
+  }
+  const json::Object copy = extras->get_object();
+  constexpr std::string_view kFixed[] = {"messages",       "prompt", "model",    "stream",
+                                         "stream_options", "n",      "metadata", "suffix"};
+  for (const auto& [name, value] : copy) {
+    if (std::find(std::begin(kFixed), std::end(kFixed), name) == std::end(kFixed)) body[name] = value;
+  }
+  return {};
+}
+
+bool printable_id(std::string_view id) {
+  return std::all_of(id.begin(), id.end(), [](char c) { return c > 0x20 && c < 0x7f && c != '"' && c != '\\'; });
+}
+
+bool no_control(std::string_view text) {
+  return std::none_of(text.begin(), text.end(),
+                      [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; });
+}
+
+void read_identity(Fields& f, Ask& ask, const ServeConfig& config) {
+  f.string("model", ask.model, 4096);
+  f.string("request_id", ask.request_id, config.limits.id_bytes);
+  if (!printable_id(ask.request_id)) f.fail("request_id may hold visible ASCII characters only", "request_id");
+  f.string("user", ask.user, config.limits.id_bytes);
+  if (!no_control(ask.user)) f.fail("user may not hold control characters", "user");
+}
+
+void read_stream(Fields& f, Ask& ask, const ServeConfig& config) {
+  f.boolean("stream", ask.stream);
+  if (const json::Object* options = f.object("stream_options")) {
+    if (!ask.stream) f.fail("Stream options can only be defined when `stream=True`.", "stream_options");
+    Fields o(*options);
+    ask.include_usage = true;
+    o.boolean("include_usage", ask.include_usage);
+    o.boolean("continuous_usage_stats", ask.continuous_usage);
+    if (!o.ok()) f.fail(o.error()->message, o.error()->param);
+  }
+  f.integer("max_streaming_response_tokens", ask.stream_group, std::numeric_limits<int32_t>::min(),
+            std::numeric_limits<int32_t>::max());
+  ask.stream_group = std::clamp(ask.stream_group, 1, config.limits.stream_group);
+  f.boolean("collect_metrics", ask.collect_metrics);
+}
+
+void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
+  const RequestLimits& limits = config.limits;
+  f.number("frequency_penalty", ask.frequency_penalty, -2, 2);
+  f.number("presence_penalty", ask.presence_penalty, -2, 2);
+  f.integer("n", ask.n, 1, limits.n);
+  f.integer("seed", ask.seed, 0, kMaxSeed);
+  f.number("temperature", ask.temperature, 0, kMaxFloat);
+  f.number("top_p", ask.top_p, 0, 1);
+  f.integer("top_k", ask.top_k, -1, std::numeric_limits<int32_t>::max());
+  f.number("min_p", ask.min_p, 0, 1);
+  f.positive("repetition_penalty", ask.repetition_penalty);
+  f.integer("max_tokens", ask.max_tokens, 1, kMaxInt);
+  if (ask.chat) f.integer("max_completion_tokens", ask.max_tokens, 1, kMaxInt);  // wins over max_tokens
+  f.integer("min_tokens", ask.min_tokens, 0, kMaxInt);
+  if (ask.max_tokens && ask.min_tokens && *ask.min_tokens > *ask.max_tokens) {
+    f.fail(fmt::format("min_tokens must be less than or equal to max_tokens={}, got {}.", *ask.max_tokens,
+                       *ask.min_tokens),
+           "min_tokens");
+  }
+  f.strings("stop", ask.stop, kAnyLength);
+  if (ask.stop.size() > static_cast<size_t>(limits.stop_strings)) {
+    f.fail(fmt::format("length of stop ({}) is greater than FD_MAX_STOP_SEQS_NUM ({})", ask.stop.size(),
+                       limits.stop_strings),
+           "stop");
+  }
+  std::erase(ask.stop, "");
+  f.ids("stop_token_ids", ask.stop_token_ids, config.vocab_size, static_cast<size_t>(limits.stop_token_ids));
+  f.boolean("include_stop_str_in_output", ask.include_stop_str_in_output);
+  f.strings("bad_words", ask.bad_words, static_cast<size_t>(limits.bad_words));
+  f.ids("bad_words_token_ids", ask.bad_words_token_ids, config.vocab_size, static_cast<size_t>(limits.bad_words));
+  f.boolean("ignore_eos", ask.ignore_eos);
+}
+
+void read_bias_map(Fields& f, const json::Object& map, Ask& ask, const ServeConfig& config) {
+  if (map.size() > static_cast<size_t>(config.limits.logit_bias)) {
+    return f.fail(fmt::format("logit_bias may have at most {} entries", config.limits.logit_bias), "logit_bias");
+  }
+  for (const auto& [key, value] : map) {
+    const std::string_view text(key.data(), key.size());
+    int32_t id = 0;
+    const auto end = std::from_chars(text.data(), text.data() + text.size(), id);
+    if (end.ec != std::errc() || end.ptr != text.data() + text.size() || id < 0 || id >= config.vocab_size) {
+      return f.fail(fmt::format("logit_bias: \"{}\" is no token id below {}", text.substr(0, 32), config.vocab_size),
+                    "logit_bias");
+    }
+    const double bias = value.is_double()  ? value.get_double()
+                        : value.is_int64() ? static_cast<double>(value.get_int64())
+                                           : std::numeric_limits<double>::quiet_NaN();
+    if (!(std::fabs(bias) <= 1e6)) return f.fail("logit_bias: a bias must be a number within +-1e6", "logit_bias");
+    ask.logit_bias.emplace_back(id, static_cast<float>(bias));
+  }
+}
+
+void read_bias(Fields& f, Ask& ask, const ServeConfig& config) {
+  if (const json::Object* map = f.object("logit_bias")) read_bias_map(f, *map, ask, config);
+  const json::Object* args = f.object("logits_processors_args");
+  if (args == nullptr || args->empty()) return;
+  if (json::find(*args, "thinking_budget") != nullptr || json::find(*args, "think_stop_sentence") != nullptr) {
+    f.fail("ThinkingBudgetLogitsProcessor is not available in this server", "logits_processors_args");
+  }
+  const json::Value* bias = json::find(*args, "logit_bias");
+  if (bias == nullptr) return;
+  if (!config.logit_bias_processor) {
+    return f.fail("logit_bias needs a server started with --logits-processors LogitBiasLogitsProcessor",
+                  "logits_processors_args");
+  }
+  if (!bias->is_object()) return f.fail("Input should be a valid dictionary", "logit_bias");
+  ask.logit_bias.clear();
+  read_bias_map(f, bias->get_object(), ask, config);
+}
+
+// Shared by `top_logprobs`, the completions' `logprobs` and `prompt_logprobs`: -1 asks for the whole vocabulary.
+std::optional<int32_t> alternatives(Fields& f, std::string_view key, const ServeConfig& config) {
+  std::optional<int32_t> count;
+  f.integer(key, count, -1, std::numeric_limits<int32_t>::max());
+  if (!count) return count;
+  const int32_t limit = config.max_logprobs < 0 ? config.vocab_size : config.max_logprobs;
+  const int32_t wanted = *count < 0 ? config.vocab_size : *count;
+  if (wanted > limit) {
+    f.fail(fmt::format("Number of {} requested ({}) exceeds maximum allowed value ({}).", key, *count, limit), key);
+  }
+  return std::min(wanted, config.vocab_size);
+}
+
+void read_logprobs(Fields& f, Ask& ask, const ServeConfig& config) {
+  constexpr const char* kDisabled = "Logprobs is disabled, please enable it in startup config.";
+  std::string_view asked;
+  if (ask.chat) {
+    f.boolean("logprobs", ask.logprobs);
+    const auto top = alternatives(f, "top_logprobs", config);
+    if (top && !ask.logprobs && *top > 0) {
+      f.fail("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs");
+    }
+    ask.top_logprobs = top.value_or(0);
+    if (ask.logprobs) asked = "logprobs";
+  } else if (const auto top = alternatives(f, "logprobs", config)) {
+    ask.logprobs = true;
+    ask.top_logprobs = *top;
+    asked = "logprobs";
+  }
+  ask.prompt_logprobs = alternatives(f, "prompt_logprobs", config);
+  if (ask.prompt_logprobs) {
+    asked = "prompt_logprobs";
+    if (ask.stream) f.fail("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs");
+    if (config.enable_logprob && !config.prompt_logprobs_allowed) {
+      f.fail("prompt_logprobs needs a server started with --no-enable-prefix-caching", "prompt_logprobs");
+    }
+  }
+  if (!asked.empty() && !config.enable_logprob) f.fail(kDisabled, asked);
+  f.boolean("include_logprobs_decode_token", ask.decode_logprob_tokens);
+  f.boolean("temp_scaled_logprobs", ask.temp_scaled_logprobs);
+  f.boolean("top_p_normalized_logprobs", ask.top_p_normalized_logprobs);
+}
+
+void refuse_unbuilt(Fields& f) {
+  for (const auto key : kGuided) {
+    const json::Value* v = f.find(key);
+    if (v == nullptr || (v->is_bool() && !v->get_bool())) continue;
+    f.fail(fmt::format("{} needs guided decoding, which is not available (--guided-decoding-backend is off)", key),
+           key);
+  }
+  if (const json::Object* format = f.object("response_format")) {
+    const json::Value* type = json::find(*format, "type");
+    if (type == nullptr || !type->is_string()) return f.fail("Input should have a type", "response_format");
+    if (type->get_string() != "text") {
+      f.fail(fmt::format("response_format of type {} needs guided decoding, which is not available "
+                         "(--guided-decoding-backend is off)",
+                         std::string_view(type->get_string()).substr(0, 32)),
+             "response_format");
+    }
+  }
+  bool draft = false;
+  f.boolean("include_draft_logprobs", draft);
+  if (draft)
+    f.fail("include_draft_logprobs needs speculative decoding, which is not available", "include_draft_logprobs");
+}
+
+void read_common(Fields& f, Ask& ask, const ServeConfig& config) {
+  read_identity(f, ask, config);
+  read_stream(f, ask, config);
+  read_sampling(f, ask, config);
+  read_bias(f, ask, config);
+  read_logprobs(f, ask, config);
+  refuse_unbuilt(f);
+  f.boolean("return_token_ids", ask.return_token_ids);
+  f.ids("completion_token_ids", ask.completion_token_ids, config.vocab_size, static_cast<size_t>(config.max_model_len));
+}
+
+// A little above the context, so that an over-long prompt still meets the error that says so.
+size_t max_prompt_ids(const ServeConfig& config) { return config.http.body_bytes / 2; }
+
+void read_chat_only(Fields& f, Ask& ask, const ServeConfig& config) {
+  const json::Value* messages = f.find("messages");
+  std::vector<int32_t> ids;
+  f.ids("prompt_token_ids", ids, config.vocab_size, max_prompt_ids(config));
+  if (messages == nullptr) {
+    f.fail("Field required", "messages");
+  } else if (!messages->is_array()) {
+    f.fail("Input should be a valid list", "messages");
+  } else if (const json::Array& list = messages->get_array(); !list.empty() && list[0].is_number()) {
+    f.ids("messages", ids, config.vocab_size, max_prompt_ids(config));
+  } else {
+    auto checked = normalise_messages(list, config);
+    if (checked.ok())
+      ask.messages = *std::move(checked);
+    else
+      f.fail(checked.error().message, checked.error().param);
+  }
+  if (!ids.empty()) ask.prompts.push_back({false, {}, std::move(ids)});
+  if (const json::Value* tools = f.find("tools")) {
+    if (!tools->is_array())
+      f.fail("Input should be a valid list", "tools");
+    else if (tools->get_array().size() > static_cast<size_t>(config.limits.tools))
+      f.fail("too many tools", "tools");
+    else if (!tools->get_array().empty())
+      ask.tools = *tools;
+  }
+  if (const json::Object* kwargs = f.object("chat_template_kwargs")) ask.chat_template_kwargs = *kwargs;
+  f.string("chat_template", ask.chat_template, 1u << 20);
+  if (!ask.chat_template.empty() && !config.allow_client_chat_template) {
+    f.fail("chat_template of a request is not accepted by this server", "chat_template");
+  }
+  f.boolean("enable_thinking", ask.enable_thinking);
+  f.boolean("add_generation_prompt", ask.add_generation_prompt);
+  f.boolean("disable_chat_template", ask.disable_chat_template);
+  std::optional<int64_t> reasoning;
+  f.integer("reasoning_max_tokens", reasoning, 1, kMaxInt);
+  f.integer("response_max_tokens", ask.response_max_tokens, 1, kMaxInt);
+}
+
+// One prompt or a list of prompts, as text or ids: str, [str], [int], [[int]].
+Expected<std::vector<PromptInput>> read_prompts(const json::Value& value, const ServeConfig& config,
+                                                std::string_view key) {
+  std::vector<PromptInput> prompts;
+  const std::string param(key);
+  if (value.is_string()) {
+    prompts.push_back({true, std::string(value.get_string()), {}});
+    return prompts;
+  }
+  if (!value.is_array()) return invalid_value("Input should be a valid string or list", param);
+  const json::Array& list = value.get_array();
+  if (list.empty()) return invalid_value("List should have at least 1 item", param);
+  if (list[0].is_number()) {
+    TERN_ASSIGN_OR_RETURN(auto ids, read_ids(list, config.vocab_size, max_prompt_ids(config), key));
+    prompts.push_back({false, {}, std::move(ids)});
+    return prompts;
+  }
+  if (list.size() > static_cast<size_t>(config.limits.prompts)) {
+    return invalid_value(fmt::format("List should have at most {} items, not {}", config.limits.prompts, list.size()),
+                         param);
+  }
+  for (const auto& item : list) {
+    if (item.is_string() && list[0].is_string()) {
+      prompts.push_back({true, std::string(item.get_string()), {}});
+    } else if (item.is_array() && list[0].is_array()) {
+      TERN_ASSIGN_OR_RETURN(auto ids, read_ids(item.get_array(), config.vocab_size, max_prompt_ids(config), key));
+      prompts.push_back({false, {}, std::move(ids)});
+    } else {
+      return invalid_value("Input should be a string, a list of strings, a list of ids or a list of lists of ids",
+                           param);
+    }
+  }
+  return prompts;
+}
+
+void read_completion_only(Fields& f, Ask& ask, const ServeConfig& config) {
+  const json::Value* ids = f.find("prompt_token_ids");
+  const json::Value* prompt = ids != nullptr ? ids : f.find("prompt");
+  const std::string_view key = ids != nullptr ? "prompt_token_ids" : "prompt";
+  if (prompt == nullptr) return f.fail("Field required", key);
+  if (ids != nullptr && !ids->is_array()) return f.fail("Input should be a valid list", key);
+  auto prompts = read_prompts(*prompt, config, key);
+  if (!prompts.ok()) return f.fail(prompts.error().message, key);
+  ask.prompts = *std::move(prompts);
+  std::optional<int32_t> best_of;
+  f.integer("best_of", best_of, 1, config.limits.n);  // accepted, no effect
+  f.boolean("echo", ask.echo);
+  if (static_cast<int64_t>(ask.prompts.size()) * ask.n > config.limits.children) {
+    f.fail(fmt::format("prompts x n may be at most {}", config.limits.children), "n");
+  }
+}
+
+Expected<Ask> parse(json::Value body, const ServeConfig& config, bool chat) {
+  if (!body.is_object()) return invalid_value("Input should be a valid dictionary", "body");
+  TERN_RETURN_IF_ERROR(merge_extras(body.get_object(), "metadata"));
+  if (!chat) TERN_RETURN_IF_ERROR(merge_extras(body.get_object(), "suffix"));
+  Ask ask;
+  ask.chat = chat;
+  Fields f(body.get_object());
+  if (chat && f.find("messages") == nullptr) f.fail("Field required", "messages");
+  read_common(f, ask, config);
+  if (chat)
+    read_chat_only(f, ask, config);
+  else
+    read_completion_only(f, ask, config);
+  if (!f.ok()) return f.take_error();
+  return ask;
+}
+
+}  // namespace
+
+Expected<Ask> parse_chat(json::Value body, const ServeConfig& config) { return parse(std::move(body), config, true); }
+Expected<Ask> parse_completion(json::Value body, const ServeConfig& config) {
+  return parse(std::move(body), config, false);
+}
+
+}  // namespace tern::serve::openai

@@ -1,0 +1,74 @@
+// One request of the OpenAI protocol, validated: what the client asked, before any text became ids (FastDeploy 3.1 to
+// 3.3). Nothing here depends on the tokenizer.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "json/json.h"
+#include "serve/config.h"
+
+namespace tern::serve::openai {
+
+struct PromptInput {
+  bool is_text = true;
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
+struct Ask {
+  bool chat = false;
+  std::string model = "default";
+  std::string request_id, user;
+
+  bool stream = false;
+  bool include_usage = false;     // a usage chunk at the end of the stream
+  bool continuous_usage = false;  // usage in every chunk
+  int32_t stream_group = 1;       // choice entries per chunk
+  bool collect_metrics = false;
+
+  int32_t n = 1;
+  std::optional<int64_t> seed, max_tokens, min_tokens, response_max_tokens;
+  std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
+  std::optional<int32_t> top_k;
+  std::vector<std::string> stop, bad_words;
+  std::vector<int32_t> stop_token_ids, bad_words_token_ids;
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  bool include_stop_str_in_output = false;
+  bool ignore_eos = false;
+
+  bool logprobs = false;
+  int32_t top_logprobs = 0;  // alternatives besides the sampled token; the vocabulary's size for "all"
+  std::optional<int32_t> prompt_logprobs;
+  bool decode_logprob_tokens = true;
+  bool temp_scaled_logprobs = false, top_p_normalized_logprobs = false;
+
+  bool return_token_ids = false;
+  bool echo = false;
+  std::optional<bool> enable_thinking;
+
+  std::vector<PromptInput> prompts;  // completions; chat: filled only when the client sent ids
+  std::vector<int32_t> completion_token_ids;
+
+  json::Value messages;  // array, parts of text already joined; null when the prompt came as ids
+  json::Value tools;     // array or null
+  json::Object chat_template_kwargs;
+  std::string chat_template;
+  bool add_generation_prompt = true;
+  bool disable_chat_template = false;
+};
+
+// Validates a body. The error's `param` is the field at fault.
+Expected<Ask> parse_chat(json::Value body, const ServeConfig& config);
+Expected<Ask> parse_completion(json::Value body, const ServeConfig& config);
+
+// Messages of a chat request: roles, contents and limits checked, text parts joined with a line break, tool-call
+// arguments given as JSON text turned into objects. Shared with /tokenize.
+Expected<json::Value> normalise_messages(const json::Array& messages, const ServeConfig& config);
+
+}  // namespace tern::serve::openai

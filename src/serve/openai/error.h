@@ -1,0 +1,30 @@
+// Error bodies and status codes (FastDeploy 2.7).
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+#include "serve/http/response.h"
+
+namespace tern::serve::openai {
+
+// How an Error shows to a client. kTooLarge means the context here; a body or JSON that is too large is answered
+// before.
+struct ErrorFace {
+  int status;
+  std::string_view type;
+  std::string_view code;
+};
+ErrorFace face_of(const Error& error);
+
+// {"error":{"message","type","param","code"}}
+std::string error_json(const Error& error);
+// `original_status`: 500 for what was found after validation, as FastDeploy answers.
+http::Response error_response(const Error& error, bool original_status = false);
+
+inline Error invalid_value(std::string message, std::string param = {}) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message), std::move(param));
+}
+
+}  // namespace tern::serve::openai

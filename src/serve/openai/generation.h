@@ -1,0 +1,125 @@
+// One request while it is answered: its samples, their text so far, and the bytes the client gets (FastDeploy 3.4 to
+// 3.9). Belongs to one I/O thread from the moment it starts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "content/text/detokenizer.h"
+#include "content/text/stop_text.h"
+#include "engine/request.h"
+#include "serve/config.h"
+#include "serve/openai/ask.h"
+#include "serve/openai/writers.h"
+
+namespace tern::serve::openai {
+
+struct PromptFacts {
+  std::vector<int32_t> ids;
+  std::string text;  // filled when the answer shows it (return_token_ids, echo)
+};
+
+// One sample of one prompt: one row of the engine.
+struct Child {
+  engine::RequestId request_id = 0;  // given when submitted
+  int32_t index = 0, prompt = 0;
+  uint64_t seed = 0;
+  std::optional<content::StreamDetokenizer> detokenizer;
+  std::unique_ptr<content::StopMatcher> stop;  // only with stop strings
+
+  bool started = false;   // its first chunk is written
+  bool echoed = false;    // the prompt's text went out in front of the first text
+  bool finished = false;  // nothing more will be shown
+  engine::FinishReason reason = engine::FinishReason::kNone;
+  int64_t completion_tokens = 0, cached_tokens = 0, characters = 0;
+  int64_t last_token_ns = 0;
+  engine::RequestTimes times;
+
+  // Whole answers only.
+  std::string text, raw_text;
+  std::vector<int32_t> ids;
+  std::vector<engine::TokenOutput> tokens;  // with their log-probs
+  std::vector<int64_t> offsets;             // characters before each token
+  std::vector<std::vector<engine::TokenLogprob>> prompt_logprobs;
+};
+
+class Generation {
+ public:
+  // `prototype` is what the samples' engine requests share; its max_tokens is the context length.
+  Generation(Ask ask, std::string id, std::string model, std::vector<PromptFacts> prompts, engine::Request prototype,
+             const content::Tokenizer* tokenizer, const ServeConfig& config);
+
+  const Ask& ask() const { return ask_; }
+  const std::string& id() const { return id_; }
+  const std::vector<PromptFacts>& prompts() const { return prompts_; }
+  std::vector<Child>& children() { return children_; }
+  // The engine's request of a child; `request_id` must be set.
+  engine::Request engine_request(const Child& child) const;
+
+  struct Outcome {
+    int32_t tokens = 0;  // counted of this delta
+    bool child_finished = false;
+    bool abort = false;   // the engine still works on a child that is finished here (a stop string was met)
+    bool failed = false;  // error() says why; nothing more comes
+  };
+  // Takes one delta of a child. Streams append events to `out`; whole answers wait for body().
+  Outcome consume(Child& child, engine::Delta&& delta, int64_t now_ns, std::string& out);
+  bool finished() const { return open_children_ == 0; }
+  const Error& error() const { return error_; }
+
+  // End of a stream: usage where asked, then [DONE].
+  void append_stream_end(std::string& out) const;
+  // An error inside a stream, then [DONE].
+  void append_stream_error(const Error& error, std::string& out) const;
+  // The whole answer; all children have finished.
+  std::string body() const;
+  UsageCounts usage() const;
+  int64_t prompt_tokens(const Child& child) const;
+
+ private:
+  struct Piece {
+    std::string text;  // for the client
+    std::string raw;   // before stop strings cut it
+    const engine::TokenOutput* token = nullptr;
+    bool last = false;
+    int64_t arrival_ns = 0;
+  };
+
+  void build_templates();
+  void take_text(Child& child, const engine::Delta& delta, bool last_token, Piece& piece, bool& stopped);
+  void show(Child& child, Piece& piece, std::string& out);
+  void append_first_chunk(const Child& child, std::string& out);
+  void append_entry(Child& child, const Piece& piece, std::string& out);
+  void append_chat_entry(Child& child, const Piece& piece, std::string& out);
+  void append_completion_entry(Child& child, const Piece& piece, std::string& out);
+  void append_chunk_end(const Child& child, std::string& out) const;
+  void append_metrics(const Child& child, std::string& out) const;
+  void append_chat_choice(const Child& child, std::string& out) const;
+  void append_completion_choice(const Child& child, std::string& out) const;
+  void append_content(std::string_view text, std::string& out) const;
+  void append_token_ids(const engine::TokenOutput* token, std::string& out) const;
+  std::string_view prompt_text(const Child& child) const { return prompts_[static_cast<size_t>(child.prompt)].text; }
+
+  Ask ask_;
+  std::string id_, model_;
+  int64_t created_;
+  std::vector<PromptFacts> prompts_;
+  engine::Request prototype_;
+  const content::Tokenizer* tokenizer_;
+  bool mm_output_;
+  std::vector<Child> children_;
+  int open_children_;
+  Error error_;
+
+  std::string chunk_head_;  // up to and with "choices":[
+  std::string entries_;     // choice entries that wait for their chunk
+  int waiting_entries_ = 0;
+};
+
+std::string_view finish_name(engine::FinishReason reason);
+
+}  // namespace tern::serve::openai

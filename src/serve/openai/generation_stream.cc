@@ -1,0 +1,200 @@
+// Stream chunks (FastDeploy 3.5, 3.6): bytes around the text are made once per request, a token only appends.
+#include "json/json.h"
+#include "serve/openai/error.h"
+#include "serve/openai/generation.h"
+
+namespace tern::serve::openai {
+
+void Generation::build_templates() {
+  chunk_head_ = "data: {\"id\":";
+  json::append_quoted(chunk_head_, id_);
+  chunk_head_ +=
+      ask_.chat ? ",\"object\":\"chat.completion.chunk\",\"created\":" : ",\"object\":\"text_completion\",\"created\":";
+  append_int(chunk_head_, created_);
+  chunk_head_ += ",\"model\":";
+  json::append_quoted(chunk_head_, model_);
+  chunk_head_ += ",\"choices\":[";
+}
+
+void Generation::append_content(std::string_view text, std::string& out) const {
+  if (mm_output_) {
+    out += "\"multimodal_content\":[{\"type\":\"text\",\"text\":";
+    json::append_quoted(out, text);
+    out += "}]";
+  } else {
+    out += "\"content\":";
+    json::append_quoted(out, text);
+  }
+}
+
+void Generation::append_metrics(const Child& child, std::string& out) const {
+  const auto& t = child.times;
+  const auto span = [&](const char* key, int64_t from, int64_t to) {
+    out += key;
+    append_seconds(out, from > 0 && to > 0 ? to - from : 0);
+  };
+  span(",\"metrics\":{\"time_in_queue\":", t.arrival, t.scheduled);
+  span(",\"time_to_first_token\":", t.arrival, t.first_token);
+  span(",\"model_execute_time\":", t.scheduled, t.finished);
+  span(",\"model_forward_time\":", t.first_token, t.finished);
+  span(",\"request_time\":", t.arrival, t.finished);
+  out += '}';
+}
+
+void Generation::append_chunk_end(const Child& child, std::string& out) const {
+  out += ']';
+  if (ask_.continuous_usage) {
+    out += ",\"usage\":";
+    append_usage(out, {prompt_tokens(child), child.started ? child.completion_tokens : 0, child.cached_tokens});
+  }
+  if (ask_.collect_metrics) append_metrics(child, out);
+  out += "}\n\n";
+}
+
+void Generation::append_first_chunk(const Child& child, std::string& out) {
+  if (!ask_.chat && !ask_.return_token_ids) return;
+  out += chunk_head_;
+  out += "{\"index\":";
+  append_int(out, child.index);
+  if (ask_.chat) {
+    out += ",\"delta\":{\"role\":\"assistant\",";
+    append_content("", out);
+    out += ",\"reasoning_content\":\"\",\"tool_calls\":null";
+  } else {
+    out += ",\"text\":\"\"";
+  }
+  if (ask_.return_token_ids) {
+    out += ",\"prompt_token_ids\":";
+    append_ids(out, prompts_[static_cast<size_t>(child.prompt)].ids);
+    out += ",\"text_after_process\":";
+    json::append_quoted(out, prompt_text(child));
+    out += ",\"prompt_tokens\":";
+    json::append_quoted(out, prompt_text(child));
+    out += ",\"completion_token_ids\":null";
+  } else {
+    out += ",\"prompt_token_ids\":null,\"completion_token_ids\":null";
+  }
+  out += ask_.chat ? "}}" : "}";
+  append_chunk_end(child, out);
+}
+
+void Generation::append_token_ids(const engine::TokenOutput* token, std::string& out) const {
+  if (!ask_.return_token_ids) {
+    out += "null";
+    return;
+  }
+  out += '[';
+  if (token != nullptr) append_int(out, token->id);
+  out += ']';
+}
+
+void Generation::append_entry(Child& child, const Piece& piece, std::string& out) {
+  const bool direct = ask_.stream_group == 1;
+  if (direct) out += chunk_head_;
+  std::string& to = direct ? out : entries_;
+  if (!direct && waiting_entries_ > 0) to += ',';
+  if (ask_.chat)
+    append_chat_entry(child, piece, to);
+  else
+    append_completion_entry(child, piece, to);
+  if (direct) {
+    append_chunk_end(child, out);
+  } else if (++waiting_entries_ >= ask_.stream_group || piece.last) {
+    out += chunk_head_;
+    out += entries_;
+    append_chunk_end(child, out);
+    entries_.clear();
+    waiting_entries_ = 0;
+  }
+  if (piece.last && !ask_.chat && ask_.include_usage) {  // once per choice, as the original
+    out += chunk_head_;
+    out += "],\"usage\":";
+    append_usage(out, {prompt_tokens(child), child.completion_tokens, child.cached_tokens});
+    out += "}\n\n";
+  }
+}
+
+void Generation::append_chat_entry(Child& child, const Piece& piece, std::string& out) {
+  out += "{\"index\":";
+  append_int(out, child.index);
+  out += ",\"delta\":{";
+  append_content(piece.text, out);
+  out += ",\"reasoning_content\":\"\",\"tool_calls\":null,\"prompt_token_ids\":null,\"completion_token_ids\":";
+  append_token_ids(piece.token, out);
+  if (ask_.return_token_ids) {
+    out += ",\"raw_prediction\":";
+    json::append_quoted(out, piece.raw);
+    out += ",\"completion_tokens\":";
+    json::append_quoted(out, piece.raw);
+  }
+  if (ask_.logprobs && piece.token != nullptr) {
+    out += "},\"logprobs\":{\"content\":[";
+    append_chat_logprob(out, {tokenizer_, ask_.decode_logprob_tokens}, *piece.token, ask_.top_logprobs);
+    out += "],\"refusal\":null}";
+  } else {
+    out += "},\"logprobs\":null";
+  }
+  if (piece.last) {
+    out += ",\"finish_reason\":\"";
+    out += finish_name(child.reason);
+    out += '"';
+  }
+  out += ",\"arrival_time\":";
+  append_seconds(out, piece.arrival_ns);
+  out += '}';
+}
+
+void Generation::append_completion_entry(Child& child, const Piece& piece, std::string& out) {
+  out += "{\"index\":";
+  append_int(out, child.index);
+  out += ",\"text\":";
+  if (ask_.echo && !child.echoed) {
+    child.echoed = true;
+    std::string text(prompt_text(child));
+    json::append_quoted(out, text += piece.text);
+  } else {
+    json::append_quoted(out, piece.text);
+  }
+  out += ",\"prompt_token_ids\":null,\"completion_token_ids\":";
+  append_token_ids(piece.token, out);
+  if (ask_.return_token_ids) {
+    out += ",\"raw_prediction\":";
+    json::append_quoted(out, piece.raw);
+    out += ",\"completion_tokens\":";
+    json::append_quoted(out, piece.raw);
+  }
+  out += ",\"reasoning_content\":\"\",\"tool_calls\":null,\"arrival_time\":";
+  append_seconds(out, piece.arrival_ns);
+  if (ask_.logprobs && piece.token != nullptr) {
+    out += ",\"logprobs\":";
+    append_completion_logprobs(out, {tokenizer_, ask_.decode_logprob_tokens}, {piece.token, 1}, {&child.characters, 1});
+  } else {
+    out += ",\"logprobs\":null";
+  }
+  if (piece.last) {
+    out += ",\"finish_reason\":\"";
+    out += finish_name(child.reason);
+    out += '"';
+  }
+  out += '}';
+}
+
+void Generation::append_stream_end(std::string& out) const {
+  if (ask_.chat && ask_.include_usage) {
+    out += chunk_head_;
+    out += "],\"usage\":";
+    append_usage(out, usage());
+    out += "}\n\n";
+  }
+  out += "data: [DONE]\n\n";
+}
+
+void Generation::append_stream_error(const Error& error, std::string& out) const {
+  Error shown = error;
+  shown.message = "request[" + id_ + "] generate stream error: " + error.message;
+  out += "data: ";
+  out += error_json(shown);
+  out += "\n\ndata: [DONE]\n\n";
+}
+
+}  // namespace tern::serve::openai

@@ -1,0 +1,119 @@
+// Whole answers (FastDeploy 3.4, 3.6): nulls are present, not left out.
+#include "json/json.h"
+#include "serve/openai/generation.h"
+
+namespace tern::serve::openai {
+
+void Generation::append_chat_choice(const Child& child, std::string& out) const {
+  out += "{\"index\":";
+  append_int(out, child.index);
+  out += ",\"message\":{\"role\":\"assistant\",";
+  if (mm_output_) {
+    out += "\"content\":null,";
+    append_content(child.text, out);
+  } else {
+    append_content(child.text, out);
+    out += ",\"multimodal_content\":null";
+  }
+  out += ",\"reasoning_content\":null,\"audio_content\":null,\"tool_calls\":null";
+  if (ask_.return_token_ids) {
+    out += ",\"prompt_token_ids\":";
+    append_ids(out, prompts_[static_cast<size_t>(child.prompt)].ids);
+    out += ",\"completion_token_ids\":";
+    append_ids(out, child.ids);
+    for (const char* key : {",\"prompt_tokens\":", ",\"text_after_process\":"}) {
+      out += key;
+      json::append_quoted(out, prompt_text(child));
+    }
+    for (const char* key : {",\"completion_tokens\":", ",\"raw_prediction\":"}) {
+      out += key;
+      json::append_quoted(out, child.raw_text);
+    }
+  } else {
+    out += ",\"prompt_token_ids\":null,\"completion_token_ids\":null,\"prompt_tokens\":null,\"completion_tokens\":null";
+  }
+  out += "},\"logprobs\":";
+  if (ask_.logprobs) {
+    out += "{\"content\":[";
+    for (size_t i = 0; i < child.tokens.size(); ++i) {
+      if (i > 0) out += ',';
+      append_chat_logprob(out, {tokenizer_, ask_.decode_logprob_tokens}, child.tokens[i], ask_.top_logprobs);
+    }
+    out += "],\"refusal\":null}";
+  } else {
+    out += "null";
+  }
+  out += ",\"draft_logprobs\":null,\"prompt_logprobs\":";
+  if (ask_.prompt_logprobs)
+    append_prompt_logprobs(out, {tokenizer_, ask_.decode_logprob_tokens}, child.prompt_logprobs);
+  else
+    out += "null";
+  out += ",\"finish_reason\":\"";
+  out += finish_name(child.reason);
+  out += "\",\"speculate_metrics\":null}";
+}
+
+void Generation::append_completion_choice(const Child& child, std::string& out) const {
+  out += "{\"index\":";
+  append_int(out, child.index);
+  out += ",\"text\":";
+  if (ask_.echo) {
+    std::string text(prompt_text(child));
+    json::append_quoted(out, text += child.text);
+  } else {
+    json::append_quoted(out, child.text);
+  }
+  if (ask_.return_token_ids) {
+    out += ",\"prompt_token_ids\":";
+    append_ids(out, prompts_[static_cast<size_t>(child.prompt)].ids);
+    out += ",\"completion_token_ids\":";
+    append_ids(out, child.ids);
+    for (const char* key : {",\"prompt_tokens\":", ",\"text_after_process\":"}) {
+      out += key;
+      json::append_quoted(out, prompt_text(child));
+    }
+    for (const char* key : {",\"completion_tokens\":", ",\"raw_prediction\":"}) {
+      out += key;
+      json::append_quoted(out, child.raw_text);
+    }
+  } else {
+    out += ",\"prompt_token_ids\":null,\"completion_token_ids\":null,\"prompt_tokens\":null,\"completion_tokens\":null";
+  }
+  out += ",\"arrival_time\":null,\"logprobs\":";
+  const TokenNames names{tokenizer_, ask_.decode_logprob_tokens};
+  if (ask_.logprobs)
+    append_completion_logprobs(out, names, child.tokens, child.offsets);
+  else
+    out += "null";
+  out += ",\"draft_logprobs\":null,\"prompt_logprobs\":";
+  if (ask_.prompt_logprobs)
+    append_prompt_logprobs(out, names, child.prompt_logprobs);
+  else
+    out += "null";
+  out += ",\"reasoning_content\":null,\"finish_reason\":\"";
+  out += finish_name(child.reason);
+  out += "\",\"tool_calls\":null,\"speculate_metrics\":null}";
+}
+
+std::string Generation::body() const {
+  std::string out = "{\"id\":";
+  json::append_quoted(out, id_);
+  out += ask_.chat ? ",\"object\":\"chat.completion\",\"created\":" : ",\"object\":\"text_completion\",\"created\":";
+  append_int(out, created_);
+  out += ",\"model\":";
+  json::append_quoted(out, model_);
+  out += ",\"choices\":[";
+  for (size_t i = 0; i < children_.size(); ++i) {
+    if (i > 0) out += ',';
+    if (ask_.chat)
+      append_chat_choice(children_[i], out);
+    else
+      append_completion_choice(children_[i], out);
+  }
+  out += "],\"usage\":";
+  append_usage(out, usage());
+  out += '}';
+  return out;
+}
+
+}  // namespace tern::serve::openai

@@ -1,0 +1,35 @@
+// From a validated request to token ids and a Generation: templates, tokenization, limits that need the tokenizer.
+// Runs on the CPU pool.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/error.h"
+#include "base/hash.h"
+#include "serve/openai/ask.h"
+#include "serve/openai/generation.h"
+#include "serve/server.h"
+
+namespace tern::serve::openai {
+
+struct PrepareInput {
+  const ServeConfig* config = nullptr;
+  Content content;
+  int64_t arrival_ns = 0;
+  uint64_t random = 0;  // the seed of a request that brings none; also part of the id
+  std::string id_hex;   // 32 hexadecimal digits: the id of a request that brings none
+  bool salted = false;  // prefix cache entries are shared within `salt` only
+  uint64_t salt[2] = {0, 0};
+};
+
+Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input);
+
+// The prompt of a chat request as text: template, or the first message as it is. Shared with /tokenize.
+Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input);
+
+// chatcmpl-/cmpl- ids as FastDeploy makes them.
+std::string make_id(const Ask& ask, const std::string& hex);
+
+}  // namespace tern::serve::openai

@@ -1,0 +1,45 @@
+// Pieces of responses, appended to a byte string: no document is built.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "content/text/tokenizer.h"
+#include "engine/request.h"
+
+namespace tern::serve::openai {
+
+void append_int(std::string& out, int64_t value);
+void append_ids(std::string& out, std::span<const int32_t> ids);  // [1,2,3]
+// Seconds with six decimals, from nanoseconds; a negative span is 0.
+void append_seconds(std::string& out, int64_t ns);
+
+struct UsageCounts {
+  int64_t prompt = 0, completion = 0, cached = 0;
+};
+void append_usage(std::string& out, const UsageCounts& usage);  // the object of FastDeploy 3.8
+
+// How tokens of log-prob lists are named: text (or "bytes:\xNN..."), or the id's digits.
+struct TokenNames {
+  const content::Tokenizer* tokenizer = nullptr;  // null: digits
+  bool decode = true;
+  std::string name(int32_t id) const;
+  void append_bytes(std::string& out, int32_t id) const;  // [226,130] of the token's own bytes
+};
+
+// One element of chat logprobs.content: the sampled token, then `top` alternatives.
+void append_chat_logprob(std::string& out, const TokenNames& names, const engine::TokenOutput& token, int32_t top);
+// The completions' object: tokens, token_logprobs, top_logprobs, text_offset.
+void append_completion_logprobs(std::string& out, const TokenNames& names, std::span<const engine::TokenOutput> tokens,
+                                std::span<const int64_t> offsets);
+// [null,{"id":{"logprob","rank","decoded_token"}},...] for every prompt position.
+void append_prompt_logprobs(std::string& out, const TokenNames& names,
+                            const std::vector<std::vector<engine::TokenLogprob>>& positions);
+
+// Unicode characters in valid UTF-8.
+int64_t count_characters(std::string_view text);
+
+}  // namespace tern::serve::openai

@@ -1,0 +1,123 @@
+// What all threads of the server share, and the messages between them.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/hash.h"
+#include "base/thread_pool.h"
+#include "engine/client.h"
+#include "serve/admission.h"
+#include "serve/config.h"
+#include "serve/http/response.h"
+#include "serve/metrics.h"
+#include "serve/net/fd.h"
+#include "serve/openai/generation.h"
+#include "serve/router.h"
+#include "serve/server.h"
+
+namespace tern::serve {
+
+class Worker;
+
+// Where an answer goes: a connection of a worker, and which of its requests. Answers for another one are dropped.
+struct ReplyTo {
+  int worker = 0;
+  uint64_t connection = 0, exchange = 0;
+};
+
+// Goes from worker to worker and back to the first with what it found.
+struct AbortSweep {
+  ReplyTo reply;
+  bool all = false, answer = true, controller = false;
+  std::vector<std::string> ids;
+  std::vector<std::pair<std::string, int64_t>> aborted;  // child id, tokens it had
+  std::vector<std::string> found;                        // of `ids`
+  int hops = 0;
+};
+
+struct NewConnection {
+  net::Fd fd;
+  PortKind port = PortKind::kMain;
+};
+struct DeltaBatch {
+  std::vector<engine::Delta> items;
+};
+struct Answer {
+  ReplyTo to;
+  http::Response response;
+  Ticket ticket;  // of the open request, given back when the answer is written
+};
+struct Ready {
+  ReplyTo to;
+  std::unique_ptr<openai::Generation> generation;
+  std::vector<engine::Request> requests;  // of its children, without ids
+  Ticket ticket;
+};
+struct SlotGranted {
+  uint64_t key = 0;
+};
+struct CloseListeners {};
+struct AbortAll {};    // clients get their last chunk with "abort"
+struct EngineGone {};  // every open request fails
+struct Quit {};
+
+using Message = std::variant<NewConnection, DeltaBatch, Answer, Ready, SlotGranted, std::unique_ptr<AbortSweep>,
+                             CloseListeners, AbortAll, EngineGone, Quit>;
+
+struct Shared {
+  Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, size_t worker_count)
+      : config(c),
+        engine(e),
+        content(text),
+        auth(c.api_keys),
+        slots(c.max_connections_to_engine),
+        metrics(worker_count, c.cache_config),
+        key(random_hash_key()) {
+    config.api_keys.clear();  // only digests stay
+  }
+
+  ServeConfig config;
+  engine::EngineClient& engine;
+  Content content;
+  Auth auth;
+  ActiveIds ids;
+  EngineSlots slots;
+  Metrics metrics;
+  HashKey key;  // of ids, seeds and cache salts of this process
+  std::atomic<uint64_t> serial{0};
+  std::atomic<int> open_requests{0}, connections{0};
+  std::atomic<bool> draining{false}, engine_gone{false};
+  size_t max_connections = 512;
+  bool metrics_on_main = true;
+  std::unique_ptr<ThreadPool> pool;
+  std::vector<std::unique_ptr<Worker>> workers;
+
+  bool healthy() const { return !engine_gone.load(std::memory_order_relaxed) && engine.healthy(); }
+  void post(int worker, Message message);          // may wait: for the pool and the dispatcher
+  void post_control(int worker, Message message);  // never waits: for workers
+  std::string random_hex();                        // 32 digits, never the same twice
+};
+
+// A request for the CPU pool.
+struct Job {
+  ReplyTo to;
+  RouteId route = RouteId::kUnknown;
+  std::string body, content_type;
+  int key_index = 0;
+  int64_t arrival_ns = 0;
+  Ticket ticket;
+};
+// Parses, validates and prepares; posts an Answer, a Ready or an AbortSweep to the worker.
+void run_job(Shared& shared, Job job);
+// Writes a finished whole answer on the pool.
+void write_body(Shared& shared, ReplyTo to, std::unique_ptr<openai::Generation> generation, Ticket ticket);
+
+// Answers that need no work: health, models, metrics, version and the refusals of what is not built.
+http::Response answer_simple(Shared& shared, RouteId route);
+
+}  // namespace tern::serve

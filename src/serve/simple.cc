@@ -1,0 +1,131 @@
+// Answers that need no work beyond reading a few values.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "json/json.h"
+#include "serve/openai/error.h"
+#include "serve/openai/writers.h"
+#include "serve/shared.h"
+#include "serve/worker.h"
+
+namespace tern::serve {
+namespace {
+
+http::Response health(const Shared& shared) {
+  return shared.healthy() ? http::text_response(200, "") : http::text_response(404, "Worker Service Not Healthy");
+}
+
+http::Response models(Shared& shared) {
+  const ServeConfig& config = shared.config;
+  const auto now = static_cast<int64_t>(wall_seconds());
+  std::string out = "{\"object\":\"list\",\"data\":[{\"id\":";
+  json::append_quoted(out, config.served_model_name.empty() ? config.model_path : config.served_model_name);
+  out += fmt::format(",\"object\":\"model\",\"created\":{},\"owned_by\":\"FastDeploy\",\"root\":", now);
+  json::append_quoted(out, config.model_path);
+  out += fmt::format(
+      ",\"parent\":null,\"max_model_len\":{},\"permission\":[{{\"id\":\"modelperm-{}\",\"object\":\"model_permission\","
+      "\"created\":{},\"allow_create_engine\":false,\"allow_sampling\":true,\"allow_logprobs\":true,"
+      "\"allow_search_indices\":false,\"allow_view\":true,\"allow_fine_tuning\":false,\"organization\":\"*\","
+      "\"group\":null,\"is_blocking\":false}}]}}]}}",
+      config.max_model_len, shared.random_hex(), now);
+  return http::json_response(200, std::move(out));
+}
+
+std::string envelope(Shared& shared, std::string_view status, std::string_view message, std::string_view result) {
+  std::string out = "{\"request_id\":\"control-" + shared.random_hex() + "\",\"status\":\"" + std::string(status) +
+                    "\",\"error_message\":";
+  if (message.empty())
+    out += "null";
+  else
+    json::append_quoted(out, message);
+  out += ",\"result\":";
+  out += result;
+  return out + "}";
+}
+
+}  // namespace
+
+std::string Shared::random_hex() {
+  const uint64_t number = serial.fetch_add(1, std::memory_order_relaxed);
+  const Hash128 hash = siphash128(key, &number, sizeof number);
+  return fmt::format("{:016x}{:016x}", hash.lo, hash.hi);
+}
+
+void Shared::post(int worker, Message message) { workers[static_cast<size_t>(worker)]->post(std::move(message)); }
+void Shared::post_control(int worker, Message message) {
+  workers[static_cast<size_t>(worker)]->post_control(std::move(message));
+}
+
+void Worker::finish_sweep(AbortSweep& sweep) {
+  std::string body;
+  if (sweep.controller) {
+    body = "{\"code\":0,\"msg\":\"Scheduler Reset Successfully\"}";
+  } else {
+    std::string result = "{\"aborted\":[";
+    for (size_t i = 0; i < sweep.aborted.size(); ++i) {
+      result += i > 0 ? ",{\"request_id\":" : "{\"request_id\":";
+      json::append_quoted(result, sweep.aborted[i].first);
+      result += ",\"output_token_count\":";
+      openai::append_int(result, sweep.aborted[i].second);
+      result += '}';
+    }
+    result += "],\"not_found\":[";
+    bool first = true;
+    for (const auto& id : sweep.ids) {
+      if (std::find(sweep.found.begin(), sweep.found.end(), id) != sweep.found.end()) continue;
+      if (!first) result += ',';
+      json::append_quoted(result, id);
+      first = false;
+    }
+    body = envelope(shared_, "success", {}, result + "]}");
+  }
+  shared_.post_control(sweep.reply.worker, Answer{sweep.reply, http::json_response(200, std::move(body)), {}});
+}
+
+http::Response answer_simple(Shared& shared, RouteId route) {
+  switch (route) {
+    case RouteId::kHealth:
+    case RouteId::kPing:
+      return health(shared);
+    case RouteId::kLoad:
+      return http::json_response(200, load_json());
+    case RouteId::kModels:
+      return shared.healthy() ? models(shared) : http::Response{304, "", "", "", false};
+    case RouteId::kVersion: {
+      std::string body = "{\"version\":";
+      json::append_quoted(body, shared.config.version);
+      return http::json_response(200, body + "}");
+    }
+    case RouteId::kConfigInfo:
+      return http::json_response(200, shared.config.config_info);
+    case RouteId::kMetrics: {
+      http::Response response =
+          http::text_response(200, shared.metrics.text(shared.engine.stats(), shared.slots.waiting()));
+      response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+      return response;
+    }
+    case RouteId::kIsPaused:
+      return http::json_response(200, envelope(shared, "success", {}, "{\"is_paused\":false}"));
+    case RouteId::kEmbeddings:
+    case RouteId::kReward:
+    case RouteId::kChatReward:
+      return openai::error_response(
+          {ErrorCode::kUnsupported, "this model generates text: embeddings and rewards need a pooling model", {}});
+    case RouteId::kUpdateModelWeight:
+    case RouteId::kClearLoadWeight:
+      return http::text_response(404, "Dynamic Load Weight Disabled.");
+    case RouteId::kRearrangeExperts:
+    case RouteId::kExpertStats:
+    case RouteId::kCheckRedundant:
+      return openai::error_response(
+          {ErrorCode::kUnsupported, "expert load balancing is not available in this server", {}});
+    default:
+      break;  // pause, resume, sleep, wakeup, update_weights
+  }
+  return http::json_response(
+      501, envelope(shared, "error", "this control operation is not available in this server", "null"));
+}
+
+}  // namespace tern::serve

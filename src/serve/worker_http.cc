@@ -1,0 +1,168 @@
+// Requests of a worker: who may ask what, and where the answer comes from.
+#include <fmt/format.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "json/json.h"
+#include "serve/openai/error.h"
+#include "serve/worker.h"
+
+namespace tern::serve {
+namespace {
+
+bool needs_job(RouteId route) {
+  switch (route) {
+    case RouteId::kChat:
+    case RouteId::kCompletions:
+    case RouteId::kTokenize:
+    case RouteId::kDetokenize:
+    case RouteId::kAbortRequests:
+    case RouteId::kResetScheduler:
+    case RouteId::kScheduler:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool generates(RouteId route) { return route == RouteId::kChat || route == RouteId::kCompletions; }
+
+http::Response detail(int status, std::string_view text) {
+  std::string body = "{\"detail\":";
+  json::append_quoted(body, text);
+  return http::json_response(status, body + "}");
+}
+
+}  // namespace
+
+Connection* Worker::find(const ReplyTo& to) {
+  const auto it = connections_.find(to.connection);
+  if (it == connections_.end() || it->second->gone || it->second->exchange != to.exchange) return nullptr;
+  return it->second->phase == Connection::Phase::kWorking ? it->second.get() : nullptr;
+}
+
+// Decides from the head alone whether this client may ask this; nobody's body is read for nothing.
+bool Worker::on_head(Connection& c) {
+  const http::Head& head = c.parser.head();
+  c.method = head.method;
+  c.minor_version = head.minor_version;
+  c.keep_alive = head.keep_alive;
+  c.begin_ns = monotonic_ns();
+  c.body_deadline_ns = c.begin_ns + static_cast<int64_t>(shared_.config.http.body_total_timeout * 1e9);
+  c.key_index = 0;
+  c.route = head.path.empty() ? nullptr : find_route(head.path, c.port, shared_.metrics_on_main);
+  const auto refuse_now = [&](http::Response response) {
+    if (head.has_body()) {  // its body will not be read
+      c.keep_alive = false;
+      c.unread_input = true;
+    }
+    respond(c, std::move(response));
+    return false;
+  };
+  const bool known = c.route != nullptr;
+  const bool open = known && (c.route->is_public || (c.route->id == RouteId::kMetrics && shared_.config.metrics_open) ||
+                              head.method == http::Method::kOptions);
+  if (shared_.auth.required() && !open) {
+    const auto key = shared_.auth.check(head.authorization);
+    if (!key) {
+      http::Response response = http::json_response(401, "{\"error\":\"Unauthorized\"}");
+      response.extra_headers = "www-authenticate: Bearer\r\n";
+      return refuse_now(std::move(response));
+    }
+    c.key_index = *key;
+  }
+  c.parser.head().authorization.clear();
+  if (!known) return refuse_now(detail(404, "Not Found"));
+  if (head.method == http::Method::kOptions) {
+    http::Response response{204, "", "", allow_header(*c.route), false};
+    return refuse_now(std::move(response));
+  }
+  if (!method_allowed(*c.route, head.method)) {
+    http::Response response = detail(405, "Method Not Allowed");
+    response.extra_headers = allow_header(*c.route);
+    return refuse_now(std::move(response));
+  }
+  if (head.expect_continue && head.has_body() && c.minor_version == 1 && c.input().empty()) {
+    c.out += "HTTP/1.1 100 Continue\r\n\r\n";
+    touch(c);
+  }
+  return true;
+}
+
+void Worker::on_request(Connection& c) {
+  c.phase = Connection::Phase::kWorking;
+  c.deadline_ns = 0;
+  set_idle(c, false);
+  ++c.exchange;
+  if (needs_job(c.route->id))
+    submit_job(c);
+  else
+    respond(c, answer_simple(shared_, c.route->id));
+}
+
+void Worker::submit_job(Connection& c) {
+  Job job;
+  if (generates(c.route->id)) {
+    metrics_.add(Count::kRequests);
+    job.ticket = Ticket::take(shared_.open_requests, shared_.config.max_concurrency);
+    if (!job.ticket) {
+      return respond(c, detail(429, fmt::format("Too many requests,current max concurrency is {}",
+                                                shared_.config.max_concurrency)));
+    }
+    if (shared_.draining.load(std::memory_order_relaxed)) {
+      return respond(c, openai::error_response({ErrorCode::kUnavailable, "the server is shutting down", {}}));
+    }
+    if (!shared_.healthy()) return respond(c, http::Response{304, "", "", "", false});
+  }
+  job.to = {number_, c.id, c.exchange};
+  job.route = c.route->id;
+  job.body = std::move(c.parser.body());
+  job.content_type = std::move(c.parser.head().content_type);
+  job.key_index = c.key_index;
+  job.arrival_ns = c.begin_ns;
+  auto* raw = new Job(std::move(job));  // the pool's tasks are copyable functions; the task below owns it
+  const bool taken = shared_.pool->try_submit([shared = &shared_, raw] {
+    const std::unique_ptr<Job> owned(raw);
+    run_job(*shared, std::move(*owned));
+  });
+  if (taken) return;
+  delete raw;
+  respond(c, openai::error_response({ErrorCode::kResourceExhausted, "the server is overloaded", {}}));
+}
+
+void Worker::respond(Connection& c, http::Response response) {
+  if (shared_.draining.load(std::memory_order_relaxed) || response.close) c.keep_alive = false;
+  http::append_response(c.out, response, c.method == http::Method::kHead, c.keep_alive, c.minor_version);
+  finish_exchange(c, response.status);
+}
+
+// The answer is in `out`: counts it and makes the connection ready for its next request.
+void Worker::finish_exchange(Connection& c, int status) {
+  const std::string_view path = c.route != nullptr ? c.route->path : "other";
+  const double seconds = static_cast<double>(monotonic_ns() - c.begin_ns) * 1e-9;
+  metrics_.http(http::method_name(c.method), path, status, seconds);
+  TERN_LOG(LogChannel::kApiServer, LogLevel::kDebug, "{} {} -> {}", http::method_name(c.method), path, status);
+  touch(c);
+  c.active = 0;
+  c.served_before = true;
+  c.route = nullptr;
+  set_idle(c, false);
+  if (!c.keep_alive) {
+    c.phase = Connection::Phase::kClosing;
+    return;
+  }
+  c.phase = Connection::Phase::kReading;
+  c.parser.reset();
+  set_idle(c, true);
+  set_read_deadline(c);
+}
+
+void Worker::on(Answer&& m) {
+  Connection* c = find(m.to);
+  if (c == nullptr) return;
+  respond(*c, std::move(m.response));
+  m.ticket.release();
+  process(*c);  // a request may already wait behind
+}
+
+}  // namespace tern::serve

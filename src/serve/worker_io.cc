@@ -1,0 +1,290 @@
+// Sockets of a worker: accepting, reading, writing, deadlines.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "base/clock.h"
+#include "serve/openai/error.h"
+#include "serve/worker.h"
+
+namespace tern::serve {
+namespace {
+
+constexpr size_t kReadBuffer = 64u << 10;
+constexpr size_t kReadTurn = 1u << 20;    // bytes of one connection before others get their turn
+constexpr size_t kPipelined = 64u << 10;  // unread requests behind the one being answered
+constexpr int64_t kLingerNs = 2'000'000'000;
+
+int64_t ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+constexpr char kBusy[] =
+    "HTTP/1.1 503 Service Unavailable\r\nserver: tern\r\ncontent-type: application/json\r\ncontent-length: 33\r\n"
+    "connection: close\r\n\r\n{\"detail\":\"Too many connections\"}";
+
+}  // namespace
+
+void Worker::accept_from(Listening& listening) {
+  for (int i = 0; i < 64; ++i) {
+    const int fd = ::accept4(listening.listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      if ((errno == EMFILE || errno == ENFILE) && reserve_) {
+        // No descriptor left: use the reserved one to turn the client away instead of spinning on a full backlog.
+        reserve_.reset();
+        const int refused = ::accept4(listening.listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (refused >= 0) refuse(refused);
+        reserve_ = net::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
+        evict_idle();
+      }
+      return;
+    }
+    const int worker = next_worker_++ % static_cast<int>(shared_.workers.size());
+    if (worker == number_)
+      add_connection(net::Fd(fd), listening.port);
+    else
+      shared_.post_control(worker, NewConnection{net::Fd(fd), listening.port});
+  }
+}
+
+void Worker::refuse(int fd) {
+  [[maybe_unused]] const auto n = ::send(fd, kBusy, sizeof kBusy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+  ::close(fd);
+}
+
+void Worker::add_connection(net::Fd fd, PortKind port) {
+  const auto open = static_cast<size_t>(shared_.connections.fetch_add(1, std::memory_order_relaxed)) + 1;
+  if (open > shared_.max_connections && !evict_idle()) {
+    shared_.connections.fetch_sub(1, std::memory_order_relaxed);
+    char waste[4096];
+    [[maybe_unused]] const auto n = ::recv(fd.get(), waste, sizeof waste, MSG_DONTWAIT);  // unread bytes would reset
+    [[maybe_unused]] const auto m = ::send(fd.get(), kBusy, sizeof kBusy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return;
+  }
+  const int on = 1;
+  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  if (const int size = shared_.config.http.socket_send_buffer; size > 0) {
+    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+  }
+  const uint64_t id = next_connection_++;
+  const http::ParserLimits limits{shared_.config.http.header_bytes, shared_.config.http.body_bytes};
+  auto connection = std::make_unique<Connection>(id, std::move(fd), port, limits);
+  Connection& c = *connection;
+  c.events = EPOLLIN | EPOLLRDHUP;
+  if (!poller_.add(c.fd.get(), c.events, id)) {
+    shared_.connections.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  connections_.emplace(id, std::move(connection));
+  set_idle(c, true);
+  set_read_deadline(c);
+}
+
+// Ends the connection that has waited longest for a request. False when every one is being answered.
+bool Worker::evict_idle() {
+  if (idle_.empty()) return false;
+  drop(*connections_.at(idle_.front()));
+  return true;
+}
+
+void Worker::set_idle(Connection& c, bool idle) {
+  if (c.idle_listed) idle_.erase(c.idle_place);
+  c.idle_listed = idle;
+  if (idle) c.idle_place = idle_.insert(idle_.end(), c.id);
+}
+
+void Worker::set_read_deadline(Connection& c) {
+  const HttpLimits& limits = shared_.config.http;
+  const int64_t now = monotonic_ns();
+  const bool untouched = c.parser.fresh() && c.input().empty();
+  if (c.parser.in_body())
+    c.deadline_ns = now + ns(limits.body_timeout);
+  else
+    c.deadline_ns = now + ns(untouched && c.served_before ? limits.idle_timeout : limits.header_timeout);
+}
+
+void Worker::read_from(Connection& c) {
+  thread_local char buffer[kReadBuffer];
+  size_t turn = 0;
+  bool ended = false;
+  while (turn < kReadTurn) {
+    if (paused(c)) break;
+    const ssize_t n = ::recv(c.fd.get(), buffer, sizeof buffer, MSG_DONTWAIT);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+      return drop(c);
+    }
+    if (n == 0) {
+      ended = true;
+      break;
+    }
+    turn += static_cast<size_t>(n);
+    if (c.phase == Connection::Phase::kClosing || c.phase == Connection::Phase::kLinger) continue;
+    const bool first_bytes = c.phase == Connection::Phase::kReading && c.parser.fresh() && c.input().empty();
+    c.in.append(buffer, static_cast<size_t>(n));
+    if (c.phase == Connection::Phase::kReading) {
+      if (first_bytes || c.parser.in_body()) set_read_deadline(c);  // the head's deadline does not move
+      process(c);
+    }
+    if (c.gone) return;
+  }
+  if (ended) {
+    // A client that closes its side has left: uvicorn reads it so too. What is already in `out` still goes out.
+    if (c.phase == Connection::Phase::kReading && c.unsent() > 0) c.phase = Connection::Phase::kClosing;
+    if (c.phase != Connection::Phase::kClosing) return drop(c);
+    c.unread_input = false;
+    c.input_ended = true;
+    touch(c);
+  }
+  watch(c, (c.events & EPOLLOUT) != 0);
+}
+
+// Takes requests out of the input until one has to wait for its answer or more bytes are needed.
+void Worker::process(Connection& c) {
+  while (!c.gone && c.phase == Connection::Phase::kReading && !congested(c)) {
+    size_t used = 0;
+    const auto progress = c.parser.advance(c.input(), used);
+    c.drop_input(used);
+    switch (progress) {
+      case http::RequestParser::Progress::kMore:
+        return;
+      case http::RequestParser::Progress::kError:
+        c.keep_alive = false;
+        c.unread_input = true;
+        c.method = c.parser.head().method;
+        c.minor_version = 1;
+        c.route = nullptr;
+        c.begin_ns = monotonic_ns();
+        respond(c, openai::error_response({ErrorCode::kInvalidArgument, c.parser.error_text(), {}}));
+        return;
+      case http::RequestParser::Progress::kHead:
+        if (!on_head(c)) return;
+        set_read_deadline(c);
+        break;
+      case http::RequestParser::Progress::kDone:
+        on_request(c);
+        break;
+    }
+  }
+}
+
+bool Worker::congested(const Connection& c) const { return c.unsent() > shared_.config.http.write_buffer_bytes; }
+
+// A client that does not read its answers, or sends requests ahead without end, is not read any further.
+bool Worker::paused(const Connection& c) const {
+  return (c.phase == Connection::Phase::kWorking || congested(c)) && c.input().size() >= kPipelined;
+}
+
+void Worker::watch(Connection& c, bool writable) {
+  uint32_t events = 0;
+  if (!c.input_ended) events |= EPOLLRDHUP;
+  if (!c.input_ended && !paused(c)) events |= EPOLLIN;
+  if (writable) events |= EPOLLOUT;
+  if (events == c.events) return;
+  c.events = events;
+  poller_.change(c.fd.get(), events, c.id);
+}
+
+void Worker::touch(Connection& c) {
+  if (c.touched || c.gone) return;
+  c.touched = true;
+  touched_.push_back(c.id);
+}
+
+void Worker::flush_touched() {
+  for (size_t i = 0; i < touched_.size(); ++i) {  // flushing may touch further connections
+    const auto it = connections_.find(touched_[i]);
+    if (it == connections_.end()) continue;
+    it->second->touched = false;
+    if (!it->second->gone) flush(*it->second);
+  }
+  touched_.clear();
+}
+
+void Worker::flush(Connection& c) {
+  c.close_chunk();
+  while (c.unsent() > 0) {
+    const ssize_t n = ::send(c.fd.get(), c.out.data() + c.sent, c.unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (n < 0) {
+      if (errno == EINTR) continue;
+      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
+      return drop(c);
+    }
+    c.sent += static_cast<size_t>(n);
+    c.send_progress_ns = monotonic_ns();
+  }
+  if (c.unsent() == 0) {
+    c.out.clear();
+    c.sent = 0;
+    if (c.out.capacity() > (1u << 20)) c.out.shrink_to_fit();
+    if (c.phase == Connection::Phase::kClosing) return c.unread_input ? begin_linger(c) : drop(c);
+  } else {
+    if (c.sent > (1u << 20)) {
+      c.out.erase(0, c.sent);
+      c.sent = 0;
+    }
+    if ((c.events & EPOLLOUT) == 0) c.send_progress_ns = monotonic_ns();
+  }
+  watch(c, c.unsent() > 0);
+  if (c.unsent() >= shared_.config.http.write_buffer_bytes / 2) return;
+  if (c.active != 0) resume_held(c);
+  if (c.phase == Connection::Phase::kReading && !c.input().empty()) process(c);
+}
+
+// Shuts our side and drops what the client still sends, so that it can read the answer before the reset.
+void Worker::begin_linger(Connection& c) {
+  ::shutdown(c.fd.get(), SHUT_WR);
+  c.phase = Connection::Phase::kLinger;
+  c.deadline_ns = monotonic_ns() + kLingerNs;
+  watch(c, false);
+}
+
+void Worker::drop(Connection& c) {
+  if (c.gone) return;
+  c.gone = true;
+  set_idle(c, false);
+  if (c.active != 0) {
+    const auto it = active_.find(c.active);
+    if (it != active_.end()) {
+      it->second->connection = 0;
+      if (shared_.config.abort_on_disconnect || !it->second->held.empty()) abandon(*it->second);
+    }
+  }
+  poller_.remove(c.fd.get());
+  c.fd.reset();
+  shared_.connections.fetch_sub(1, std::memory_order_relaxed);
+  gone_.push_back(c.id);
+}
+
+void Worker::sweep(int64_t now_ns) {
+  const bool draining = shared_.draining.load(std::memory_order_relaxed);
+  for (auto& [id, connection] : connections_) {
+    if (connection->gone) continue;
+    const bool untouched = connection->phase == Connection::Phase::kReading && connection->parser.fresh() &&
+                           connection->input().empty() && connection->unsent() == 0;
+    if (draining && untouched)
+      drop(*connection);
+    else
+      sweep_connection(*connection, now_ns);
+  }
+}
+
+void Worker::sweep_connection(Connection& c, int64_t now_ns) {
+  if (c.unsent() > 0 && now_ns - c.send_progress_ns > ns(shared_.config.http.write_stall_timeout)) return drop(c);
+  if (c.phase == Connection::Phase::kLinger && now_ns > c.deadline_ns) return drop(c);
+  if (c.phase != Connection::Phase::kReading) return;
+  const bool body_late = c.parser.in_body() && now_ns > c.body_deadline_ns;
+  if (now_ns <= c.deadline_ns && !body_late) return;
+  if (c.parser.fresh() && c.input().empty()) return drop(c);  // nothing was asked, nothing is answered
+  c.keep_alive = false;
+  c.unread_input = true;
+  c.minor_version = 1;
+  http::Response late = openai::error_response({ErrorCode::kCancelled, "the request did not arrive in time", {}});
+  respond(c, std::move(late));
+}
+
+}  // namespace tern::serve
