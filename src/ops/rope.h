@@ -31,7 +31,7 @@ struct RopeParams {
   TensorView x;         // [T, heads, D], row stride free
   TensorView cos, sin;  // [T, rotary_dim / 2] f32
   RopeStyle style = RopeStyle::kHalfSplit;
-  TensorView out;  // empty: in place; else [T, heads, D] like x, row and head strides free
+  TensorView out;  // empty: in place; else [T, heads, D] of x's type, or bf16 (x is then rotated too)
 };
 Status rope(const RopeParams& params, device::Stream stream);
 

@@ -100,23 +100,27 @@ Status rope(const RopeParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, wrong == nullptr, wrong);
   TERN_OP_CHECK(
       kOp,
-      p.out.data == nullptr || (p.out.dtype == p.x.dtype && p.out.rank == 3 && is_rows(p.out) &&
+      p.out.data == nullptr || ((p.out.dtype == p.x.dtype || p.out.dtype == DType::kBF16) && p.out.rank == 3 && is_rows(p.out) &&
                                 p.out.dim[0] == p.x.dim[0] && p.out.dim[1] == p.x.dim[1] && p.out.dim[2] == p.x.dim[2]),
       "out must be like x");
   const KernelTable& k = kernels::kernel_table();
   const auto bytes = static_cast<int64_t>(dtype_bytes(p.x.dtype));
+  const auto out_bytes = static_cast<int64_t>(dtype_bytes(p.out.dtype));
+  const bool narrows = p.out.data != nullptr && p.out.dtype != p.x.dtype;
   for_ranges(stream, p.x.dim[0], row_grain(p.x.dim[1] * p.x.dim[2]), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       for (int64_t h = 0; h < p.x.dim[1]; ++h) {
         char* head = p.x.row_bytes(t) + h * p.x.stride[1] * bytes;
-        if (p.out.data != nullptr) {
-          const char* from = head;
-          head = p.out.row_bytes(t) + h * p.out.stride[1] * bytes;
-          std::memcpy(head, from, static_cast<size_t>(p.x.dim[2] * bytes));
+        char* to = nullptr;
+        if (p.out.data != nullptr) to = p.out.row_bytes(t) + h * p.out.stride[1] * out_bytes;
+        if (to != nullptr && !narrows) {
+          std::memcpy(to, head, static_cast<size_t>(p.x.dim[2] * bytes));
+          head = to;
         }
         k.rope_row(head, reinterpret_cast<const float*>(p.cos.row_bytes(t)),
                    reinterpret_cast<const float*>(p.sin.row_bytes(t)), p.cos.dim[1], p.style == RopeStyle::kInterleaved,
                    p.x.dtype == DType::kBF16);
+        if (narrows) k.narrow(reinterpret_cast<const float*>(head), reinterpret_cast<uint16_t*>(to), p.x.dim[2]);
       }
     }
   });
