@@ -100,7 +100,7 @@ Status Decoder::head(Step& step, TensorView normed, int logit_rows, TensorView l
 
 Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const {
   const int64_t t = step.tokens, h = spec_.hidden_size, half = spec_.rope.dim / 2;
-  const TensorView residual = step.act(t, h), x = step.act(t, h), delta = step.act(t, h);
+  const TensorView residual = step.exact(t, h), x = step.act(t, h), delta = step.exact(t, h);
   step.cos = step.arena.tensor(DType::kF32, t, half);
   step.sin = step.arena.tensor(DType::kF32, t, half);
   const bool runs = !step.measuring();

@@ -9,7 +9,7 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                      KvLayerView cache, TensorView x, TensorView out) {
   const Scratch scratch(step.arena);
   const int64_t d = spec.head_dim, heads = w.out.weight.k / d, kv_heads = (w.qkv.weight.n / d - heads) / 2;
-  const TensorView qkv = step.act(step.tokens, w.qkv.weight.n);
+  const TensorView qkv = step.exact(step.tokens, w.qkv.weight.n);
   const TensorView mixed = step.act(step.tokens, heads * d);
   void* workspace = step.arena.take(
       ops::attention_workspace(step.stream, step.tokens, static_cast<int>(heads), static_cast<int>(d)));
@@ -31,7 +31,9 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
        .cache = cache,
        .slot_mapping = b.slot_mapping.first(step.tokens)},
       step.stream));
-  TERN_RETURN_IF_ERROR(ops::attention({.q = qkv.columns(0, heads * d).split(heads, d),
+  // Rotated and rounded queries lie where the float32 ones were.
+  TensorView q = tensor2(qkv.data, step.type, step.tokens, heads * d, qkv.stride[0] * 4 / static_cast<int64_t>(dtype_bytes(step.type)));
+  TERN_RETURN_IF_ERROR(ops::attention({.q = q.split(heads, d),
                                        .cache = cache,
                                        .block_table = b.block_table.first(step.rows),
                                        .row_start = b.row_start.first(step.rows + 1),

@@ -1,4 +1,4 @@
-// The parts of a decoder layer: x [T, h] in, out [T, h], both in the activation type. Head counts and widths are those of
+// The parts of a decoder layer: x [T, h] in the activation type, out [T, h] in float32. Head counts and widths are those of
 // the weights given, which are one rank's.
 #pragma once
 

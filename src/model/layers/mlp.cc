@@ -7,7 +7,7 @@ namespace tern::model {
 
 Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out) {
   const Scratch scratch(step.arena);
-  const TensorView gate_up = step.act(step.tokens, w.gate_up.weight.n);
+  const TensorView gate_up = step.exact(step.tokens, w.gate_up.weight.n);
   const TensorView gated = step.act(step.tokens, w.down.weight.k);
   if (step.measuring()) return {};
   TERN_RETURN_IF_ERROR(ops::linear({x, &w.gate_up.weight, w.gate_up.bias, gate_up}, step.stream));
@@ -50,10 +50,11 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   const TensorView weights = step.arena.tensor(DType::kF32, t, k);
   const TensorView offsets = step.arena.tensor(DType::kI32, spec.experts + 1);
   const TensorView row_of = step.arena.tensor(DType::kI32, t, k);
-  const TensorView sorted = step.act(t * k, h);  // also takes the experts' results
-  const TensorView gate_up = step.act(t * k, w.gate_up.front().n);
+  const TensorView sorted = step.act(t * k, h);
+  const TensorView gate_up = step.exact(t * k, w.gate_up.front().n);
   const TensorView hidden = step.act(t * k, w.down.front().k);
-  const TensorView shared_out = shared ? step.act(t, h) : TensorView{};
+  const TensorView results = step.exact(t * k, h);
+  const TensorView shared_out = shared ? step.exact(t, h) : TensorView{};
   const TensorView shared_gate = gated ? step.arena.tensor(DType::kF32, t, 1) : TensorView{};
   if (shared) TERN_RETURN_IF_ERROR(dense_mlp(step, w.shared, x, shared_out));
   if (step.measuring()) return {};
@@ -62,9 +63,9 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   TERN_RETURN_IF_ERROR(ops::moe_permute({x, ids, spec.experts, offsets, row_of, sorted}, step.stream));
   TERN_RETURN_IF_ERROR(ops::grouped_linear({sorted, offsets, w.gate_up, gate_up}, step.stream));
   TERN_RETURN_IF_ERROR(ops::silu_mul({gate_up, hidden}, step.stream));
-  TERN_RETURN_IF_ERROR(ops::grouped_linear({hidden, offsets, w.down, sorted}, step.stream));
+  TERN_RETURN_IF_ERROR(ops::grouped_linear({hidden, offsets, w.down, results}, step.stream));
   if (gated) TERN_RETURN_IF_ERROR(ops::linear({x, &w.shared_gate, {}, shared_gate}, step.stream));
-  return ops::moe_combine({.y = sorted,
+  return ops::moe_combine({.y = results,
                            .row_of = row_of,
                            .weights = weights,
                            .shared = shared_out,

@@ -20,7 +20,10 @@ struct Step {
   Probe* probe = nullptr;
 
   bool measuring() const { return arena.measuring(); }
+  // What a product reads: rounded to the activation type.
   TensorView act(int64_t n, int64_t cols) { return arena.tensor(type, n, cols); }
+  // Everything between products: float32, whatever the activation type.
+  TensorView exact(int64_t n, int64_t cols) { return arena.tensor(DType::kF32, n, cols); }
 };
 
 // Gives back at the end of a scope what was taken in it.

@@ -148,11 +148,11 @@ class Planner {
       if (a.qkv_bias)
         array(w.down.bias, {vector(at + "q_a_proj.bias", ParameterKind::kBias, a.q_lora_rank, ShardRule::kReplicated, 1), kv_a_bias}, false);
       norm(w.q_norm, at + "q_a_layernorm.weight", a.q_lora_rank);
-      matrix(w.q.weight, {linear(at + "q_b_proj.weight", a.heads * head, a.q_lora_rank, ShardRule::kHeads, a.heads)});
+      split_queries(w, linear(at + "q_b_proj.weight", a.heads * head, a.q_lora_rank, ShardRule::kHeads, a.heads));
     } else {
       matrix(w.down.weight, {kv_a});
       if (a.qkv_bias) array(w.down.bias, {kv_a_bias}, false);
-      matrix(w.q.weight, {linear(at + "q_proj.weight", a.heads * head, h, ShardRule::kHeads, a.heads)});
+      split_queries(w, linear(at + "q_proj.weight", a.heads * head, h, ShardRule::kHeads, a.heads));
     }
     norm(w.kv_norm, at + "kv_a_layernorm.weight", a.kv_lora_rank);
     const int64_t pair = a.nope_dim + a.v_dim;
@@ -167,6 +167,20 @@ class Planner {
     }
     matrix(w.out.weight, {linear(at + "o_proj.weight", h, static_cast<int64_t>(a.heads) * a.v_dim, ShardRule::kRow, a.heads)});
     if (a.out_bias) replicated_bias(w.out.bias, at + "o_proj.bias", h);
+  }
+
+  // Rows of a head: nope, then rope. The rotated part stays float32 until it is rotated, so it gets a product of its own.
+  void split_queries(MlaWeights& w, int q) {
+    const AttentionSpec& a = s_.attention;
+    const int64_t head = a.nope_dim + a.rope_dim;
+    const Piece mine = slice(q);
+    std::vector<Piece> nope, rope;
+    for (int64_t r = mine.row; r < mine.row + mine.rows; r += head) {
+      nope.push_back({q, r, a.nope_dim, 0, mine.cols});
+      rope.push_back({q, r + a.nope_dim, a.rope_dim, 0, mine.cols});
+    }
+    matrix(w.q_nope, std::move(nope));
+    matrix(w.q_rope, std::move(rope));
   }
 
   // gate, up and down of a gated MLP; fused files keep gate above up under either of two names.
