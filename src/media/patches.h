@@ -1,0 +1,81 @@
+// From pixels to the patch matrix of a vision tower, in one pass: resized row by resized row is normalised and written
+// where its patches stand. No whole resized picture is kept.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "base/bf16.h"
+#include "base/error.h"
+#include "media/image.h"
+#include "media/isa.h"
+#include "media/kernels.h"
+#include "media/resize.h"
+
+namespace tern::media {
+
+// How the arithmetic of the original rounds (all results are float32, then bfloat16 where asked).
+enum class NormaliseRule : uint8_t {
+  kFloat,   // x * rescale, - mean, / std, each in float32 (FastDeploy's ERNIE-4.5-VL, on the device)
+  kDouble,  // x * rescale in float64, rounded to float32; then as above (NumPy processors: PaddleOCR-VL, Qwen2.5-VL)
+  kFolded,  // (x - mean / rescale) / (std / rescale) in float32 (Hugging Face's fast processors)
+};
+
+class Normaliser {
+ public:
+  // rescale > 0; std must not be 0.
+  Normaliser(NormaliseRule rule, double rescale, const std::array<float, 3>& mean, const std::array<float, 3>& std);
+
+  const NormaliseTable& table() const { return table_; }
+  float value(int channel, uint8_t x) const { return value_[256 * channel + x]; }
+  Normaliser(const Normaliser&) = delete;  // the table points into the object
+  Normaliser& operator=(const Normaliser&) = delete;
+
+ private:
+  std::array<float, 768> value_{};
+  std::array<uint16_t, 768> value16_{};
+  NormaliseTable table_{};
+};
+
+// CLIP's constants (ERNIE-4.5-VL, Qwen2.5-VL).
+inline constexpr std::array<float, 3> kClipMean{0.48145466f, 0.4578275f, 0.40821073f};
+inline constexpr std::array<float, 3> kClipStd{0.26862954f, 0.26130258f, 0.27577711f};
+
+enum class PatchOrder : uint8_t {
+  kRaster,  // row by row (PaddleOCR-VL)
+  kBlocks,  // 2 x 2 blocks row by row, inside a block (0,0) (0,1) (1,0) (1,1) (ERNIE-4.5-VL, Qwen2.5-VL)
+};
+
+struct PatchLayout {
+  int patch = 14;
+  int merge = 2;
+  int temporal = 1;  // frames per patch; a patch's row is [3][temporal][patch][patch]
+  PatchOrder order = PatchOrder::kRaster;
+};
+
+struct Grid {
+  int t = 1, h = 0, w = 0;  // in patches
+  friend bool operator==(const Grid&, const Grid&) = default;
+};
+
+// The resized size must be a multiple of patch x merge (kInvalidArgument otherwise).
+Expected<Grid> patch_grid(const PatchLayout& layout, int width, int height);
+inline size_t patch_values(const PatchLayout& layout) {
+  return size_t{3} * layout.temporal * layout.patch * layout.patch;
+}
+// Placeholders of one picture: patches / merge^2.
+inline int64_t picture_tokens(const PatchLayout& layout, const Grid& grid) {
+  return int64_t{grid.t} * grid.h * grid.w / (layout.merge * layout.merge);
+}
+
+// Writes the patches of one frame, resized to width x height, into out[grid.h * grid.w][patch_values]. slot: which of the
+// temporal places of each patch; kAllSlots repeats a still picture in all of them.
+// Errors: as patch_grid and RowResizer::make, kInvalidArgument for another slot or an `out` that is too small.
+inline constexpr int kAllSlots = -1;
+Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
+                    const Normaliser& normaliser, int slot, float* out, size_t out_values, Isa isa = detect_isa());
+Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
+                    const Normaliser& normaliser, int slot, bf16* out, size_t out_values, Isa isa = detect_isa());
+
+}  // namespace tern::media

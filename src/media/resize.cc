@@ -1,0 +1,97 @@
+#include "media/resize.h"
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+#include "base/checked.h"
+#include "media/taps.h"
+
+namespace tern::media {
+
+struct RowResizer::State {
+  const Image* source = nullptr;
+  const Kernels* kernels = nullptr;
+  int width = 0, height = 0, next = 0;
+  std::optional<HorizontalTaps> across;  // empty where the width stays
+  std::optional<VerticalTable> down;     // empty where the height stays
+  // Rows of the intermediate picture: row y stands at y % ring_rows. Made rows: up to `made`, exclusive.
+  std::vector<uint8_t> ring;
+  size_t ring_stride = 0;
+  int ring_rows = 0, made = 0;
+  std::vector<const uint8_t*> rows;
+  std::vector<uint8_t> out;
+
+  // The row of the intermediate picture; rows are asked for in ascending windows of at most ring_rows.
+  const uint8_t* across_row(int y) {
+    if (!across) return source->row(y);
+    for (made = std::max(made, y - ring_rows + 1); made <= y; ++made) {
+      kernels->horizontal(across->table(), source->row(made), &ring[ring_stride * (made % ring_rows)]);
+    }
+    return &ring[ring_stride * (y % ring_rows)];
+  }
+
+  // Into `to`, or where the row already stands when `to` is null.
+  const uint8_t* row(uint8_t* to) {
+    TERN_CHECK(next < height);
+    const int y = next++;
+    const size_t bytes = static_cast<size_t>(width) * 3;
+    if (!down) {
+      const uint8_t* at = across_row(y);
+      if (to != nullptr) std::memcpy(to, at, bytes);
+      return at;
+    }
+    const int first = down->first(y), count = down->count(y);
+    for (int t = 0; t < count; ++t) rows[t] = across_row(first + t);
+    if (to == nullptr) to = out.data();
+    kernels->vertical(down->row(y), rows.data(), to, bytes);
+    return to;
+  }
+};
+
+RowResizer::RowResizer(std::unique_ptr<State> state) : state_(std::move(state)) {}
+RowResizer::RowResizer(RowResizer&&) noexcept = default;
+RowResizer& RowResizer::operator=(RowResizer&&) noexcept = default;
+RowResizer::~RowResizer() = default;
+
+Expected<RowResizer> RowResizer::make(const Image& source, int width, int height, Filter filter, Isa isa) {
+  if (source.mode() != Mode::kRGB || source.width() < 1 || width < 1 || height < 1) {
+    return make_error(ErrorCode::kInvalidArgument, "only RGB pictures can be resized, to sides of at least one pixel");
+  }
+  if (std::max({source.width(), source.height(), width, height}) > kMaxResizeSide) {
+    return make_error(ErrorCode::kTooLarge, "a side of the picture is longer than can be resized");
+  }
+  auto state = std::make_unique<State>();
+  state->source = &source;
+  state->kernels = &kernels_for(isa);
+  state->width = width;
+  state->height = height;
+  if (width != source.width()) state->across.emplace(make_taps(source.width(), width, filter), source.width());
+  if (height != source.height()) {
+    state->down.emplace(make_taps(source.height(), height, filter));
+    state->rows.resize(state->down->most());
+    state->out.resize(static_cast<size_t>(width) * 3 + kPixelTail);
+  }
+  if (state->across) {
+    state->ring_rows = state->down ? state->down->most() : 1;
+    state->ring_stride = round_up<size_t>(static_cast<size_t>(width) * 3, 64) + kPixelTail;
+    state->ring.resize(state->ring_stride * state->ring_rows);
+  }
+  return RowResizer(std::move(state));
+}
+
+int RowResizer::width() const { return state_->width; }
+int RowResizer::height() const { return state_->height; }
+const uint8_t* RowResizer::next() { return state_->row(nullptr); }
+void RowResizer::next_into(uint8_t* out) { state_->row(out); }
+
+Expected<Image> resize_rgb(const Image& source, int width, int height, Filter filter, Isa isa) {
+  TERN_ASSIGN_OR_RETURN(RowResizer resizer, RowResizer::make(source, width, height, filter, isa));
+  TERN_ASSIGN_OR_RETURN(Image image, Image::make(Mode::kRGB, width, height));
+  for (int y = 0; y < height; ++y) resizer.next_into(image.row(y));
+  return image;
+}
+
+}  // namespace tern::media
