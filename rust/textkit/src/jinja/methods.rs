@@ -160,8 +160,7 @@ pub fn split<'a>(s: &'a str, sep: Option<&str>, max: i128, from_right: bool) -> 
                         }
                     }
                     _ => {
-                        let tail = if cut.is_some() && from_right { rest.trim_start_matches(is_space) } else { rest };
-                        out.push(if from_right { tail } else { tail.trim_end_matches(is_space) });
+                        out.push(rest);
                         break;
                     }
                 }

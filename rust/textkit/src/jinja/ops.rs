@@ -315,7 +315,10 @@ pub fn slice(e: &mut Eval, v: &V, start: &V, stop: &V, step: &V) -> Res<V> {
             _ => b.as_int().map(Some).ok_or_else(|| Fault::Bad("slice indices must be integers or None".into())),
         }
     };
-    let (start, stop, step) = (bound(start)?, bound(stop)?, bound(step)?.unwrap_or(1));
+    undefined_error(v)?;
+    // Jinja turns the type error of a wrong subscript into an undefined value.
+    let (Ok(start), Ok(stop), Ok(step)) = (bound(start), bound(stop), bound(step)) else { return Ok(V::undefined("slice")) };
+    let step = step.unwrap_or(1);
     if step == 0 {
         return bad("slice step cannot be zero");
     }
@@ -340,9 +343,6 @@ pub fn slice(e: &mut Eval, v: &V, start: &V, stop: &V, step: &V) -> Res<V> {
             let at = slice_positions(all.len() as i128, start, stop, step);
             V::list(at.iter().map(|&i| all[i].clone()).collect())
         }
-        _ => {
-            undefined_error(v)?;
-            bad(format!("'{}' object is not subscriptable", v.type_name()))
-        }
+        _ => Ok(V::undefined("slice")),
     }
 }

@@ -428,6 +428,7 @@ fn parse_spec(text: &str) -> Spec {
 pub fn brace_format(e: &mut Eval, text: &str, args: &[V], kwargs: &[(String, V)]) -> Res<V> {
     let mut out = String::new();
     let mut auto = 0;
+    let mut manual = false;
     let mut rest = text;
     while let Some(at) = rest.find(['{', '}']) {
         out.push_str(&rest[..at]);
@@ -452,6 +453,10 @@ pub fn brace_format(e: &mut Eval, text: &str, args: &[V], kwargs: &[(String, V)]
         } else {
             kwargs.iter().find(|k| k.0 == name).map(|k| k.1.clone())
         };
+        manual |= name.parse::<usize>().is_ok();
+        if manual && auto > 0 {
+            return bad("cannot mix automatic field numbers with given ones");
+        }
         let Some(value) = value else { return bad(format!("format field '{name}' has no value")) };
         let value = match conversion {
             "r" => {
