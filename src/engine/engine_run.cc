@@ -133,6 +133,7 @@ void EngineImpl::publish_stats() {
   stats_.free_blocks = s.free_blocks, stats_.usable_blocks = s.usable_blocks;
   stats_.steps = collected_, stats_.prompt_tokens = prompt_tokens_, stats_.generated_tokens = generated_tokens_;
   stats_.preemptions = s.preemptions;
+  stats_.launch_ns = launch_ns_, stats_.collect_ns = collect_ns_;
   stats_.prefix_lookup_tokens = s.prefix_lookup_tokens, stats_.prefix_hit_tokens = s.prefix_hit_tokens;
   stats_.prefix_lookups = s.prefix_lookups, stats_.prefix_hits = s.prefix_hits;
 }
@@ -141,11 +142,15 @@ void EngineImpl::run() {
   set_thread_name("engine");
   for (;;) {
     take_commands();
-    while (launch()) {
-    }
+    const int64_t begin = monotonic_ns();
+    int launches = 0;
+    while (launch()) ++launches;
+    const int64_t launched = monotonic_ns();
+    if (launches > 0) launch_ns_ += static_cast<uint64_t>(launched - begin);
     if (seen_done_ > collected_) {
       collect();
       publish();
+      collect_ns_ += static_cast<uint64_t>(monotonic_ns() - launched);
       continue;
     }
     publish();

@@ -74,6 +74,8 @@ struct EngineStats {
   int max_num_seqs = 0;
   uint64_t steps = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   uint64_t prefix_lookup_tokens = 0, prefix_hit_tokens = 0, prefix_lookups = 0, prefix_hits = 0;
+  uint64_t launch_ns = 0;   // engine thread: planning, filling and submitting, all steps together
+  uint64_t collect_ns = 0;  // engine thread: taking results, all steps together
   bool healthy = true;
 };
 
