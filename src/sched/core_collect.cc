@@ -40,13 +40,14 @@ void SchedulerCore::settle(const OpenRow& row, const RowResult* result) {
   --s.open_rows;
   if (row.ignored || s.state == SeqState::kEnding) return;
   int valid = row.first + row.count;
-  bool finished = false;
+  bool finished = false, failed = false;
   if (result) {
     --s.in_flight;
     finished = result->finished;
     const auto count = static_cast<int>(result->tokens.size());
-    if (count == 0)
-      --valid;  // the row's last token is computed again, perhaps into a block that would be shared by then
+    failed = finished && count == 0;
+    // The row's last token is computed again: its block must not be shared by then.
+    if (count == 0) --valid;
     if (count != 1 && !finished) retract(s, count == 0 ? s.known - 1 : s.known);
     TERN_CHECK_MSG(s.known + count <= s.limit, "sequence " + std::to_string(s.id) + " got tokens beyond its limit");
     s.tokens.insert(s.tokens.end(), result->tokens.begin(), result->tokens.end());
@@ -54,12 +55,12 @@ void SchedulerCore::settle(const OpenRow& row, const RowResult* result) {
     if (count > 1 && s.state == SeqState::kRunning) s.prefill_end = s.known;
     finished |= s.known == s.limit;
   }
-  if (s.state == SeqState::kRunning) {
+  if (s.state == SeqState::kRunning && !failed) {
     s.confirmed = valid;
     // Prompts are shared from now on; output waits for the end, when it is known to be worth keeping.
     cache_blocks(s, std::min(s.confirmed, s.prompt));
   }
-  if (finished) end(s, true);
+  if (finished) end(s, !failed);
 }
 
 // The newest known token is not where an open plan assumed: that plan's row is void, later plans start at `computed`.

@@ -95,7 +95,8 @@ class Scheduler {
   // samples == true; zero, one or more tokens each. `finished[i]`: the engine ends that sequence with these tokens (end
   // of text, stop, length, error, abort). Rows of sequences that have already ended are given and ignored. No token
   // leaves the row to be computed again; several are kept, and what a plan on top of them assumed is ignored. A
-  // sequence at its length limit ends whether or not `finished` says so.
+  // sequence at its length limit ends whether or not `finished` says so. Finished without a token means failed (not a
+  // number, say): nothing of that row enters the prefix cache.
   struct RowResult {
     SeqId seq = 0;
     std::span<const int32_t> tokens;
