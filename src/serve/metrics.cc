@@ -84,17 +84,16 @@ std::string escape_label(std::string_view text) {
 void append_series(std::string& out, std::string_view name, std::string_view labels, std::span<const double> bounds,
                    const std::vector<uint64_t>& counts, double sum) {
   uint64_t running = 0;
-  const std::string base(name), comma = labels.empty() ? "" : ",";
+  const std::string_view comma = labels.empty() ? "" : ",";
   for (size_t i = 0; i < counts.size(); ++i) {
     running += counts[i];
     std::string bound;
     append_sample(bound, i < bounds.size() ? bounds[i] : HUGE_VAL);
-    append_line(out, base + "_bucket", "{" + std::string(labels) + comma + "le=\"" + bound + "\"}",
-                static_cast<double>(running));
+    append_line(out, fmt::format("{}_bucket{{{}{}le=\"{}\"}}", name, labels, comma, bound), {}, static_cast<double>(running));
   }
-  const std::string braces = labels.empty() ? "" : "{" + std::string(labels) + "}";
-  append_line(out, base + "_count", braces, static_cast<double>(running));
-  append_line(out, base + "_sum", braces, sum);
+  const std::string braces = labels.empty() ? std::string() : fmt::format("{{{}}}", labels);
+  append_line(out, fmt::format("{}_count", name), braces, static_cast<double>(running));
+  append_line(out, fmt::format("{}_sum", name), braces, sum);
 }
 
 }  // namespace
@@ -182,13 +181,12 @@ void Metrics::append_http(std::string& out) const {
     }
   }
   const auto labels_of = [](const std::string& method, const std::string& path) {
-    return "method=\"" + method + "\",path=\"" + escape_label(path) + "\"";
+    return fmt::format("method=\"{}\",path=\"{}\"", method, escape_label(path));
   };
   append_head(out, "http_requests_total", "Total number of HTTP requests", "counter");
   for (const auto& [key, n] : counts) {
     const auto& [method, path, status] = key;
-    append_line(out, "http_requests_total",
-                "{" + labels_of(method, path) + ",status_code=\"" + std::to_string(status) + "\"}",
+    append_line(out, fmt::format("http_requests_total{{{},status_code=\"{}\"}}", labels_of(method, path), status), {},
                 static_cast<double>(n));
   }
   append_head(out, "http_request_duration_seconds", "Duration of HTTP requests in seconds", "histogram");
@@ -236,9 +234,10 @@ void Metrics::append_gauges(std::string& out, const engine::EngineStats& s, int 
   append_head(out, "fastdeploy:cache_config_info", "Information of the engine's CacheConfig", "gauge");
   std::string labels;
   for (const auto& [key, value] : cache_config_) {
-    labels += (labels.empty() ? "{" : ",") + key + "=\"" + escape_label(value) + "\"";
+    labels += fmt::format("{}{}=\"{}\"", labels.empty() ? "{" : ",", key, escape_label(value));
   }
-  append_line(out, "fastdeploy:cache_config_info", labels + "}", 1);
+  labels += '}';
+  append_line(out, "fastdeploy:cache_config_info", labels, 1);
 }
 
 void Metrics::append_counters(std::string& out, const engine::EngineStats& s) const {

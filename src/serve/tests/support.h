@@ -1,0 +1,82 @@
+// A server in this process over the echo engine, and a client that shows every byte.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "engine/echo.h"
+#include "json/json.h"
+#include "serve/server.h"
+
+namespace tern::serve::testing {
+
+// The folder tests/protocol/tokenizer: byte-level BPE, 906 ids, <|end|> = 903, a default and a tool template.
+struct TextParts {
+  std::unique_ptr<content::Tokenizer> tokenizer;
+  std::unique_ptr<content::ChatTemplate> chat_template, tool_template;
+};
+const TextParts& text_parts();
+
+ServeConfig test_config();                // loopback, port chosen by the system
+engine::EchoConfig test_engine_config();  // vocabulary and end token of the tokenizer
+
+class TestServer {
+ public:
+  explicit TestServer(ServeConfig config = test_config(), engine::EchoConfig engine = test_engine_config(),
+                      bool with_text = true);
+  ~TestServer();
+  Server& server() { return *server_; }
+  engine::EngineClient& engine() { return *engine_; }
+  int port() const { return server_->port(); }
+  // Waits until nothing runs or waits in the engine; false after five seconds.
+  bool wait_idle() const;
+
+ private:
+  std::unique_ptr<engine::EngineClient> engine_;
+  std::unique_ptr<Server> server_;
+};
+
+struct Reply {
+  int status = 0;  // 0: the connection ended without a whole response
+  std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
+  std::string body;                                          // chunks joined
+  std::string header(std::string_view name) const;
+  json::Value json() const;
+  std::vector<std::string> events() const;  // the data: lines of a stream
+};
+
+class Client {
+ public:
+  explicit Client(int port, int receive_buffer = 0);
+  ~Client();
+  Client(const Client&) = delete;
+  Client& operator=(const Client&) = delete;
+
+  bool connected() const { return fd_ >= 0; }
+  bool send(std::string_view bytes);
+  // One response; `head` requests have no body.
+  Reply receive(bool head_request = false);
+  std::string receive_some(size_t max);        // what one recv gives; "" at the end
+  bool closed_by_peer(double seconds);         // the end (or a reset) comes within that time
+  Reply request(std::string_view method, std::string_view path, std::string_view body = {}, std::string_view headers = {});
+  Reply post(std::string_view path, std::string_view body, std::string_view headers = {}) {
+    return request("POST", path, body, headers);
+  }
+  Reply get(std::string_view path, std::string_view headers = {}) { return request("GET", path, {}, headers); }
+  void shut_write();
+  void close();
+  int fd() const { return fd_; }
+
+ private:
+  bool fill();
+  int fd_ = -1;
+  std::string buffer_;
+};
+
+// The value of one metric line ("name{labels}" or "name"), or -1.
+double metric(int port, std::string_view name);
+
+}  // namespace tern::serve::testing
