@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <unordered_set>
 
 #include "content/text/files.h"
 #include "json/json.h"
@@ -105,13 +106,19 @@ Status take_config(const json::Object& object, const std::string& path, Tokenize
 }
 
 Status take_added(const json::Object& object, const std::string& path, TokenizerConfig& config) {
+  std::unordered_set<int64_t> ids;
+  std::unordered_set<std::string> texts;
+  for (const AddedToken& t : config.added) {
+    ids.insert(t.id);
+    texts.insert(t.content);
+  }
   for (const auto& [text, value] : object) {
     if (!value.is_int64() || value.get_int64() < 0 || text.empty()) return wrong(path, "it must map texts to ids");
-    const auto known = [&](const AddedToken& t) { return t.id == value.get_int64() || t.content == text; };
-    if (std::any_of(config.added.begin(), config.added.end(), known)) continue;
     AddedToken token;
     token.id = value.get_int64();
     token.content = std::string(text);
+    // The decoder in tokenizer_config.json is read first and wins.
+    if (!ids.insert(token.id).second || !texts.insert(token.content).second) continue;
     config.added.push_back(std::move(token));
   }
   return {};
