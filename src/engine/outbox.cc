@@ -83,6 +83,7 @@ void News::swap(News& other) noexcept {
 void News::reserve(size_t events) {
   events_.reserve(events);
   tokens_.reserve(events);
+  logprobs_.reserve(4 * events);
 }
 
 Outbox::Outbox(size_t capacity) : capacity_(capacity) {
