@@ -43,10 +43,10 @@ class Resolver {
   Expected<std::vector<Stored>> run() {
     std::vector<Match> matches(parameters_.size());
     for (size_t i = 0; i < parameters_.size(); ++i) matches[i] = match(parameters_[i]);
-    const bool swapped = usual_orientation(matches);
+    const Usual usual = usual_orientation(matches);
     std::vector<Stored> stored(parameters_.size());
     for (size_t i = 0; i < parameters_.size(); ++i)
-      if (matches[i].tensor != nullptr) stored[i] = place(parameters_[i], matches[i], swapped);
+      if (matches[i].tensor != nullptr) stored[i] = place(parameters_[i], matches[i], usual);
     find_unexpected();
     if (Status s = report(); !s.ok()) return std::move(s).error();
     return stored;
@@ -120,30 +120,40 @@ class Resolver {
     return false;
   }
 
-  // The orientation that square matrices follow: the MLPs' down projections decide, else any matrix whose shape tells;
-  // where none does, names written by Paddle mean [in, out].
-  bool usual_orientation(const std::vector<Match>& matches) {
-    int straight[2] = {0, 0}, across[2] = {0, 0};
-    bool square = false, paddle = root_ == "ernie.";
+  // The orientation that square matrices follow, for plain matrices and for stacks of experts, which some files store the
+  // other way round. Down projections decide, else any matrix of the class whose shape tells, else the other class; where
+  // none does, names written by Paddle mean [in, out].
+  struct Usual {
+    bool swapped[2] = {false, false};  // plain, stacked
+  };
+  Usual usual_orientation(const std::vector<Match>& matches) {
+    int straight[2][2] = {}, across[2][2] = {};  // by class and by being a down projection
+    bool square[2] = {}, paddle = root_ == "ernie.";
     for (size_t i = 0; i < matches.size(); ++i) {
       const Match& m = matches[i];
       if (m.tensor == nullptr || parameters_[i].kind != ParameterKind::kLinear) continue;
-      const size_t down = m.at.name.find("down_proj") != std::string::npos ? 1 : 0;
-      if (m.straight == 1) ++straight[down];
-      if (m.straight == 0) ++across[down];
-      square = square || m.straight < 0;
+      const size_t stacked = m.at.count > 0, down = m.at.name.find("down_proj") != std::string::npos;
+      straight[stacked][down] += m.straight == 1;
+      across[stacked][down] += m.straight == 0;
+      square[stacked] = square[stacked] || m.straight < 0;
       paddle = paddle || m.at.name.find("up_gate_proj") != std::string::npos;
     }
-    for (int down = 1; down >= 0; --down) {
-      if (straight[down] == 0 && across[down] == 0) continue;
-      if (square && straight[down] > 0 && across[down] > 0)
-        wrong_.push_back("matrices are stored in both orientations, so that square ones cannot be told");
-      return across[down] > straight[down];
+    Usual usual;
+    for (size_t stacked = 0; stacked < 2; ++stacked) {
+      usual.swapped[stacked] = paddle;
+      for (const size_t from : {stacked, 1 - stacked}) {
+        const size_t down = straight[from][1] + across[from][1] > 0 ? 1 : 0;
+        if (straight[from][down] + across[from][down] == 0) continue;
+        if (square[stacked] && from == stacked && straight[from][down] > 0 && across[from][down] > 0)
+          wrong_.push_back("matrices are stored in both orientations, so that square ones cannot be told");
+        usual.swapped[stacked] = across[from][down] > straight[from][down];
+        break;
+      }
     }
-    return paddle;
+    return usual;
   }
 
-  Stored place(const Parameter& p, const Match& m, bool usual_swapped) const {
+  Stored place(const Parameter& p, const Match& m, const Usual& usual) const {
     const auto bytes = static_cast<int64_t>(file_type_bytes(m.tensor->dtype));
     Stored s{m.tensor, m.tensor->data, p.cols, false};
     if (p.is_vector()) {
@@ -152,7 +162,7 @@ class Resolver {
       return s;
     }
     // A router's square matrix cannot ask the others; Hugging Face's text models store [out, in].
-    const bool unknown_swapped = p.kind == ParameterKind::kLinear && usual_swapped;
+    const bool unknown_swapped = p.kind == ParameterKind::kLinear && usual.swapped[m.at.count > 0];
     s.swapped = m.straight < 0 ? unknown_swapped : m.straight == 0;
     s.data += m.at.index * m.at.total_rows * p.cols * bytes;
     s.stride = s.swapped ? m.at.total_rows : p.cols;
