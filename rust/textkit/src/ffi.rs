@@ -230,7 +230,13 @@ pub unsafe extern "C" fn tk_template_render(
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn tk_grammar_check(kind: i32, data: *const u8, size: usize, max_bytes: usize, error: *mut Buffer<u8>) -> i32 {
+pub unsafe extern "C" fn tk_grammar_check(
+    kind: i32,
+    data: *const u8,
+    size: usize,
+    max_bytes: usize,
+    error: *mut Buffer<u8>,
+) -> i32 {
     guard(error, || {
         if size > max_bytes {
             return Err((TOO_LARGE, format!("the grammar is longer than {max_bytes} bytes")));

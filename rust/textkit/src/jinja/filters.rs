@@ -7,10 +7,54 @@ use super::pytext::{self, str_of, JsonStyle};
 use super::value::*;
 
 const NAMES: &[&str] = &[
-    "abs", "attr", "batch", "capitalize", "center", "count", "d", "default", "dictsort", "e", "escape", "first", "float", "format",
-    "groupby", "indent", "int", "items", "join", "last", "length", "list", "lower", "map", "max", "min", "reject",
-    "rejectattr", "replace", "reverse", "round", "safe", "select", "selectattr", "slice", "sort", "string", "sum", "title",
-    "tojson", "trim", "truncate", "unique", "upper", "urlencode", "wordcount", "forceescape", "pprint",
+    "abs",
+    "attr",
+    "batch",
+    "capitalize",
+    "center",
+    "count",
+    "d",
+    "default",
+    "dictsort",
+    "e",
+    "escape",
+    "first",
+    "float",
+    "format",
+    "groupby",
+    "indent",
+    "int",
+    "items",
+    "join",
+    "last",
+    "length",
+    "list",
+    "lower",
+    "map",
+    "max",
+    "min",
+    "reject",
+    "rejectattr",
+    "replace",
+    "reverse",
+    "round",
+    "safe",
+    "select",
+    "selectattr",
+    "slice",
+    "sort",
+    "string",
+    "sum",
+    "title",
+    "tojson",
+    "trim",
+    "truncate",
+    "unique",
+    "upper",
+    "urlencode",
+    "wordcount",
+    "forceescape",
+    "pprint",
 ];
 
 pub fn known(name: &str) -> bool {
@@ -47,7 +91,11 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
     // These keep the mark of |safe (they call the string's own method); the others give plain text.
     let keeps_mark = v.is_safe() && matches!(name, "trim" | "lower" | "upper" | "capitalize" | "indent" | "center");
     let result = apply_plain(e, name, v, Call { args, kwargs })?;
-    if keeps_mark { result.marked_safe() } else { Ok(result) }
+    if keeps_mark {
+        result.marked_safe()
+    } else {
+        Ok(result)
+    }
 }
 
 fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
@@ -122,7 +170,7 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
             } else {
                 V::map(c.kwargs.iter().map(|(k, x)| (V::str(k.as_str()), x.clone())).collect())?
             };
-            pytext::percent_format(e, &s, &c.args, &whole)
+            super::format::percent_format(e, &s, &c.args, &whole)
         }
         "escape" | "e" => Ok(V::markup(ops::escaped(e, &v)?)),
         "forceescape" => {
@@ -181,7 +229,9 @@ pub fn to_int(v: &V) -> Option<i128> {
         V::Float(f) if f.is_finite() && f.abs() < 1e36 => Some(f.trunc() as i128),
         V::Str(t) => {
             let s = t.s.trim();
-            s.parse().ok().or_else(|| s.parse::<f64>().ok().filter(|f| f.is_finite() && f.abs() < 1e36).map(|f| f.trunc() as i128))
+            s.parse()
+                .ok()
+                .or_else(|| s.parse::<f64>().ok().filter(|f| f.is_finite() && f.abs() < 1e36).map(|f| f.trunc() as i128))
         }
         _ => v.as_int(),
     }
@@ -228,13 +278,8 @@ fn tojson(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
         }
     }
     let sort_keys = c.args.get(3).cloned().or(at(e, "sort_keys")?).is_some_and(|x| x.truthy());
-    let style = JsonStyle {
-        indent,
-        item_separator,
-        key_separator,
-        sort_keys,
-        ensure_ascii: ensure_ascii.is_some_and(|x| x.truthy()),
-    };
+    let style =
+        JsonStyle { indent, item_separator, key_separator, sort_keys, ensure_ascii: ensure_ascii.is_some_and(|x| x.truthy()) };
     let mut out = String::new();
     pytext::json_dumps(e, v, &style, 0, &mut out)?;
     e.text(out)

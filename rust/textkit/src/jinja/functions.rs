@@ -66,9 +66,8 @@ fn range(args: &[V]) -> Res<V> {
     }
 }
 
-const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
-];
+const MONTHS: [&str; 12] =
+    ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
 const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
 /// The directives of strftime in the C locale; `seconds` counts from 1970 in local time.
@@ -110,17 +109,35 @@ pub fn strftime(format: &str, seconds: i64) -> String {
             Some('y') => two(year.rem_euclid(100)),
             Some('m') => two(month),
             Some('d') => two(day),
-            Some('e') => if plain { day.to_string() } else { format!("{day:2}") },
+            Some('e') => {
+                if plain {
+                    day.to_string()
+                } else {
+                    format!("{day:2}")
+                }
+            }
             Some('H') => two(hour),
             Some('I') => two(hour12),
             Some('M') => two(minute),
             Some('S') => two(second),
-            Some('p') => if hour < 12 { "AM".into() } else { "PM".into() },
+            Some('p') => {
+                if hour < 12 {
+                    "AM".into()
+                } else {
+                    "PM".into()
+                }
+            }
             Some('B') => month_name.into(),
             Some('b') | Some('h') => month_name[..3].into(),
             Some('A') => DAYS[weekday].into(),
             Some('a') => DAYS[weekday][..3].into(),
-            Some('j') => if plain { yday.to_string() } else { format!("{yday:03}") },
+            Some('j') => {
+                if plain {
+                    yday.to_string()
+                } else {
+                    format!("{yday:03}")
+                }
+            }
             Some('u') => (weekday + 1).to_string(),
             Some('w') => ((weekday + 1) % 7).to_string(),
             Some('f') => "000000".into(),

@@ -6,10 +6,44 @@ use super::pytext;
 use super::value::*;
 
 const STR: &[&str] = &[
-    "strip", "lstrip", "rstrip", "split", "rsplit", "splitlines", "startswith", "endswith", "replace", "upper", "lower",
-    "title", "capitalize", "join", "find", "rfind", "index", "rindex", "count", "format", "isdigit", "isalpha", "isalnum", "isspace",
-    "isupper", "islower", "isnumeric", "isdecimal", "zfill", "center", "ljust", "rjust", "removeprefix", "removesuffix",
-    "partition", "rpartition", "swapcase", "casefold",
+    "strip",
+    "lstrip",
+    "rstrip",
+    "split",
+    "rsplit",
+    "splitlines",
+    "startswith",
+    "endswith",
+    "replace",
+    "upper",
+    "lower",
+    "title",
+    "capitalize",
+    "join",
+    "find",
+    "rfind",
+    "index",
+    "rindex",
+    "count",
+    "format",
+    "isdigit",
+    "isalpha",
+    "isalnum",
+    "isspace",
+    "isupper",
+    "islower",
+    "isnumeric",
+    "isdecimal",
+    "zfill",
+    "center",
+    "ljust",
+    "rjust",
+    "removeprefix",
+    "removesuffix",
+    "partition",
+    "rpartition",
+    "swapcase",
+    "casefold",
 ];
 const MAP: &[&str] = &["keys", "values", "items", "get", "copy", "update", "pop", "popitem", "clear", "setdefault"];
 const LIST: &[&str] = &["index", "count", "copy", "append", "extend", "insert", "pop", "remove", "clear", "reverse", "sort"];
@@ -68,7 +102,11 @@ pub fn call(e: &mut Eval, v: &V, name: &str, args: Vec<V>, kwargs: Vec<(String, 
                         n += 1;
                     }
                 }
-                if name == "index" { bad("the value is not in the list") } else { Ok(V::Int(n)) }
+                if name == "index" {
+                    bad("the value is not in the list")
+                } else {
+                    Ok(V::Int(n))
+                }
             }
             _ => bad(format!("'{name}' would change the list, which a template may not")),
         },
@@ -181,7 +219,11 @@ pub fn is_space(c: char) -> bool {
 pub fn strip<'a>(s: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
     let hit = |c: char| chars.map_or_else(|| is_space(c), |set| set.contains(c));
     let s = if left { s.trim_start_matches(hit) } else { s };
-    if right { s.trim_end_matches(hit) } else { s }
+    if right {
+        s.trim_end_matches(hit)
+    } else {
+        s
+    }
 }
 
 pub fn title(s: &str) -> String {
@@ -285,7 +327,7 @@ fn text_method(e: &mut Eval, s: &str, name: &str, args: Vec<V>, kwargs: Vec<(Str
             "" => Ok(V::Int(s.chars().count() as i128 + 1)),
             wanted => Ok(V::Int(s.matches(wanted).count() as i128)),
         },
-        "format" => pytext::brace_format(e, s, &args, &kwargs),
+        "format" => super::format::brace_format(e, s, &args, &kwargs),
         "isdigit" | "isdecimal" => all(|c| c.is_numeric() && c.to_digit(10).is_some() || c.is_numeric() && !c.is_ascii()),
         "isnumeric" => all(char::is_numeric),
         "isalpha" => all(char::is_alphabetic),

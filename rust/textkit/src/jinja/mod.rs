@@ -1,8 +1,10 @@
 //! Chat templates: minijinja's parser, our evaluator.
 
+mod calls;
 mod eval;
 mod expr;
 mod filters;
+mod format;
 mod functions;
 mod methods;
 mod ops;
@@ -156,7 +158,9 @@ mod depth {
                 expr(&s.iter, d).max(expr(&s.target, d)).max(filter).max(body(&s.body, d)).max(body(&s.else_body, d))
             }
             Stmt::IfCond(s) => expr(&s.expr, d).max(body(&s.true_body, d)).max(body(&s.false_body, d)),
-            Stmt::WithBlock(s) => s.assignments.iter().map(|a| expr(&a.0, d).max(expr(&a.1, d))).max().unwrap_or(d).max(body(&s.body, d)),
+            Stmt::WithBlock(s) => {
+                s.assignments.iter().map(|a| expr(&a.0, d).max(expr(&a.1, d))).max().unwrap_or(d).max(body(&s.body, d))
+            }
             Stmt::Set(s) => expr(&s.target, d).max(expr(&s.expr, d)),
             Stmt::SetBlock(s) => s.filter.as_ref().map_or(d, |f| expr(f, d)).max(expr(&s.target, d)).max(body(&s.body, d)),
             Stmt::AutoEscape(s) => expr(&s.enabled, d).max(body(&s.body, d)),
@@ -164,7 +168,11 @@ mod depth {
             Stmt::Macro(m) => exprs(&m.args, d).max(exprs(&m.defaults, d)).max(body(&m.body, d)),
             Stmt::CallBlock(c) => {
                 let m = &c.macro_decl;
-                expr(&c.call.expr, d).max(args(&c.call.args, d)).max(exprs(&m.args, d)).max(exprs(&m.defaults, d)).max(body(&m.body, d))
+                expr(&c.call.expr, d)
+                    .max(args(&c.call.args, d))
+                    .max(exprs(&m.args, d))
+                    .max(exprs(&m.defaults, d))
+                    .max(body(&m.body, d))
             }
             Stmt::Do(c) => expr(&c.call.expr, d).max(args(&c.call.args, d)),
             Stmt::Template(t) => body(&t.children, d),

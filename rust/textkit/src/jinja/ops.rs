@@ -146,7 +146,11 @@ pub fn add(e: &mut Eval, a: &V, b: &V) -> Res<V> {
         (V::List(x), V::List(y)) if x.tuple == y.tuple => {
             e.reserve((x.items.len() + y.items.len()) * 32)?;
             let items: Vec<V> = x.items.iter().chain(&y.items).cloned().collect();
-            if x.tuple { V::tuple(items) } else { V::list(items) }
+            if x.tuple {
+                V::tuple(items)
+            } else {
+                V::list(items)
+            }
         }
         _ => arithmetic("+", a, b, |x, y| x.checked_add(y), |x, y| x + y),
     }
@@ -199,7 +203,11 @@ pub fn mul(e: &mut Eval, a: &V, b: &V) -> Res<V> {
                 }
                 items.extend(l.items.iter().cloned());
             }
-            if l.tuple { V::tuple(items) } else { V::list(items) }
+            if l.tuple {
+                V::tuple(items)
+            } else {
+                V::list(items)
+            }
         }
         _ => unreachable!(),
     }
@@ -217,7 +225,13 @@ pub fn floor_div(a: &V, b: &V) -> Res<V> {
     if matches!(b.as_float(), Some(0.0)) && a.as_float().is_some() {
         return bad("integer division or modulo by zero");
     }
-    arithmetic("//", a, b, |x, y| Some(x.div_euclid(y) - if y < 0 && x.rem_euclid(y) != 0 { 1 } else { 0 }), |x, y| (x / y).floor())
+    arithmetic(
+        "//",
+        a,
+        b,
+        |x, y| Some(x.div_euclid(y) - if y < 0 && x.rem_euclid(y) != 0 { 1 } else { 0 }),
+        |x, y| (x / y).floor(),
+    )
 }
 
 pub fn rem(e: &mut Eval, a: &V, b: &V) -> Res<V> {
@@ -228,9 +242,9 @@ pub fn rem(e: &mut Eval, a: &V, b: &V) -> Res<V> {
         };
         if t.safe {
             let args = args.iter().map(|v| escape_arg(e, v)).collect::<Res<Vec<_>>>()?;
-            return super::pytext::percent_format(e, &t.s, &args, b)?.marked_safe();
+            return super::format::percent_format(e, &t.s, &args, b)?.marked_safe();
         }
-        return super::pytext::percent_format(e, &t.s, &args, b);
+        return super::format::percent_format(e, &t.s, &args, b);
     }
     if matches!(b.as_float(), Some(0.0)) && a.as_float().is_some() {
         return bad("integer division or modulo by zero");
@@ -336,7 +350,11 @@ pub fn slice(e: &mut Eval, v: &V, start: &V, stop: &V, step: &V) -> Res<V> {
             e.reserve(l.items.len() * 32)?;
             let at = slice_positions(l.items.len() as i128, start, stop, step);
             let items = at.iter().map(|&i| l.items[i].clone()).collect();
-            if l.tuple { V::tuple(items) } else { V::list(items) }
+            if l.tuple {
+                V::tuple(items)
+            } else {
+                V::list(items)
+            }
         }
         V::Range(..) => {
             let all = e.iterate(v)?;

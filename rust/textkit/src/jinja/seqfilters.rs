@@ -127,7 +127,10 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
         "groupby" => groupby(e, &v, &args, &kwargs),
         "batch" | "slice" => {
             let n = get(0, if name == "batch" { "linecount" } else { "slices" }).and_then(|n| n.as_int()).unwrap_or(0);
-            let n = usize::try_from(n).ok().filter(|n| (1..=1_000_000).contains(n)).ok_or_else(|| Fault::Bad(format!("{name} needs a count")))?;
+            let n = usize::try_from(n)
+                .ok()
+                .filter(|n| (1..=1_000_000).contains(n))
+                .ok_or_else(|| Fault::Bad(format!("{name} needs a count")))?;
             chunks(e, &v, name == "batch", n, get(1, "fill_with"))
         }
         _ => bad(format!("no filter named '{name}'")),
@@ -144,7 +147,11 @@ fn map(e: &mut Eval, v: &V, args: &[V], kwargs: &[(String, V)]) -> Res<V> {
         out.push(match (&path, args.first()) {
             (Some(p), _) => {
                 let found = attribute(e, &item, p)?;
-                if found.is_undefined() { default.clone().unwrap_or(found) } else { found }
+                if found.is_undefined() {
+                    default.clone().unwrap_or(found)
+                } else {
+                    found
+                }
             }
             (None, Some(V::Str(filter))) => super::filters::apply(e, &filter.s, item, args[1..].to_vec(), kwargs.to_vec())?,
             _ => return bad("map requires a filter argument"),

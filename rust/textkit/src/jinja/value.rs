@@ -133,7 +133,11 @@ impl V {
             V::Str(t) if !t.safe => Ok(V::markup(&*t.s)),
             V::List(l) => {
                 let items = l.items.iter().map(|v| v.clone().marked_safe()).collect::<Res<Vec<_>>>()?;
-                if l.tuple { V::tuple(items) } else { V::list(items) }
+                if l.tuple {
+                    V::tuple(items)
+                } else {
+                    V::list(items)
+                }
             }
             _ => Ok(self),
         }

@@ -234,7 +234,11 @@ fn fast(file: File, shape: Shape, options: &Options) -> Res<Tok> {
 }
 
 fn special_flag(t: &AddedToken, options: &Options) -> u8 {
-    if t.special || options.special_texts.contains(&t.content) { SPECIAL } else { 0 }
+    if t.special || options.special_texts.contains(&t.content) {
+        SPECIAL
+    } else {
+        0
+    }
 }
 
 /// How the decoder turns one token into bytes.
@@ -333,7 +337,11 @@ fn generic(json: &str, options: &Options) -> Res<Tok> {
         return Err(Error::TooLarge(format!("the vocabulary has more than {} tokens", limits.vocab)));
     }
     // Ids are checked before the library makes tables of them.
-    let ids = vocab.and_then(Value::as_object).into_iter().flat_map(|o| o.values()).chain(list(&parsed, "added_tokens").iter().filter_map(|t| t.get("id")));
+    let ids = vocab
+        .and_then(Value::as_object)
+        .into_iter()
+        .flat_map(|o| o.values())
+        .chain(list(&parsed, "added_tokens").iter().filter_map(|t| t.get("id")));
     for id in ids {
         if id.as_u64().is_none_or(|id| id >= limits.vocab as u64) {
             return Err(Error::TooLarge(format!("token id {id} is above the limit of {} ids", limits.vocab)));

@@ -82,7 +82,13 @@ fn classes() -> &'static Classes {
         }
         for (c, class) in bmp.iter_mut().enumerate() {
             if let Some(c) = char::from_u32(c as u32).filter(|_| *class == 0) {
-                *class = if c.is_numeric() { NUMBER } else if c.is_whitespace() { SPACE } else { 0 };
+                *class = if c.is_numeric() {
+                    NUMBER
+                } else if c.is_whitespace() {
+                    SPACE
+                } else {
+                    0
+                };
             }
         }
         let mut ascii = [0; 128];
@@ -141,7 +147,17 @@ fn contraction(text: &str, at: usize, any_case: bool) -> Option<usize> {
     let rest = &text[at + 1..];
     let mut chars = rest.chars();
     // U+017F (long s) folds to s.
-    let fold = |c: char| if any_case { if c == '\u{17f}' { 's' } else { c.to_ascii_lowercase() } } else { c };
+    let fold = |c: char| {
+        if any_case {
+            if c == '\u{17f}' {
+                's'
+            } else {
+                c.to_ascii_lowercase()
+            }
+        } else {
+            c
+        }
+    };
     let first = chars.next()?;
     match fold(first) {
         's' | 't' | 'm' | 'd' => return Some(at + 1 + first.len_utf8()),
@@ -161,7 +177,11 @@ fn spaces(text: &str, at: usize, classes: &Classes) -> usize {
         return end;
     }
     let last = text[at..end].chars().next_back().map_or(0, char::len_utf8);
-    if end - last > at { end - last } else { end }
+    if end - last > at {
+        end - last
+    } else {
+        end
+    }
 }
 
 fn gpt2(text: &str, at: usize, classes: &Classes) -> usize {

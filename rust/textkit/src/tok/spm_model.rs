@@ -180,7 +180,9 @@ impl Model {
             match field {
                 (3, Field::Int(1)) => self.unigram = true,
                 (3, Field::Int(2)) => self.unigram = false,
-                (3, Field::Int(_)) => return Err(Error::Unsupported("only BPE and unigram SentencePiece models are supported".into())),
+                (3, Field::Int(_)) => {
+                    return Err(Error::Unsupported("only BPE and unigram SentencePiece models are supported".into()))
+                }
                 (24, Field::Int(n)) => self.suffix_whitespace = n != 0,
                 (35, Field::Int(n)) => self.byte_fallback = n != 0,
                 (41, Field::Int(n)) => self.bos_id = n as i32 as i64,
@@ -236,7 +238,9 @@ impl Model {
                 Kind::Unknown => unknown = Some(id),
                 Kind::Byte => {
                     let hex = p.text.strip_prefix("<0x").and_then(|t| t.strip_suffix('>')).filter(|h| h.len() == 2);
-                    let Some(b) = hex.and_then(|h| u8::from_str_radix(h, 16).ok()) else { return corrupt(format!("'{}' is no byte piece", p.text)) };
+                    let Some(b) = hex.and_then(|h| u8::from_str_radix(h, 16).ok()) else {
+                        return corrupt(format!("'{}' is no byte piece", p.text));
+                    };
                     bytes[b as usize] = id;
                 }
                 _ => {}
@@ -250,7 +254,8 @@ impl Model {
             self.byte_ids = Some(Box::new(bytes));
         }
         let user: Vec<&str> = self.pieces.iter().filter(|p| p.kind == Kind::UserDefined).map(|p| p.text.as_str()).collect();
-        self.words_apart = self.escape_whitespaces && self.pieces.iter().all(|p| !p.text.trim_start_matches(SPACE_MARK).contains(SPACE_MARK));
+        self.words_apart =
+            self.escape_whitespaces && self.pieces.iter().all(|p| !p.text.trim_start_matches(SPACE_MARK).contains(SPACE_MARK));
         if !user.is_empty() {
             for text in &user {
                 self.user_defined_start[text.as_bytes()[0] as usize] = true;
