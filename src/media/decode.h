@@ -26,9 +26,9 @@ const char* format_name(Format format);  // "JPEG", ..., "unknown"
 // By content; names and declared types are never looked at.
 Format sniff_format(std::span<const uint8_t> file);
 
-// The first frame of the picture, in the mode in which Pillow opens it. JPEGs are decoded with the exact integer DCT and
-// smooth chroma upsampling; no colour profile and no orientation is applied. Safe for any bytes.
-// Errors have fixed texts, without anything from the file or the libraries:
+// The first frame of the picture, in the mode in which Pillow opens it. JPEGs are decoded with the exact integer DCT
+// and smooth chroma upsampling; no colour profile and no orientation is applied. Safe for any bytes. Errors have fixed
+// texts, without anything from the file or the libraries:
 //   kTooLarge     a limit is exceeded
 //   kUnsupported  no known format, or a variant of one that is not decoded
 //   kCorrupt      damaged, or cut short

@@ -264,8 +264,7 @@ Expected<Image> decode_bmp(Bytes file, const DecodeLimits& limits) {
     TERN_RETURN_IF_ERROR(read_raw(file, header, &image));
     return image;
   }
-  RunReader reader(file, header.pixels_at, header.compression == kRle4, header.width, image.data(),
-                   image.size_bytes());
+  RunReader reader(file, header.pixels_at, header.compression == kRle4, header.width, image.data(), image.size_bytes());
   if (!reader.read()) return error_truncated();
   if (!header.top_down) {
     std::vector<uint8_t> swap(image.row_bytes());

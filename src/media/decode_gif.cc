@@ -8,23 +8,31 @@
 namespace tern::media {
 namespace {
 
-// After the end of the file zeros are read: they end blocks, so a missing tail after the last pixel does no harm, while
-// missing pixels are an error of the decoder.
+// After the last pixel the file may end at once, as for Pillow. The library wants to read on to the end of the data
+// blocks there; so where a block's length is missing, it is given a zero, which ends the blocks. Where pixels are still
+// missing that is an error of the library.
 struct Source {
   const uint8_t* at;
   size_t left;
+  bool in_blocks = false;  // reads alternate between a length and that many bytes
+  int body = 0;            // the length that was read last
   bool ended = false;
 };
 
 int read_bytes(GifFileType* gif, GifByteType* out, int count) {
   auto* source = static_cast<Source*>(gif->UserData);
   if (count <= 0) return 0;
-  const size_t have = std::min(static_cast<size_t>(count), source->left);
-  std::memcpy(out, source->at, have);
-  std::memset(out + have, 0, count - have);
-  source->at += have;
-  source->left -= have;
-  source->ended |= have < static_cast<size_t>(count);
+  const bool is_length = source->in_blocks && source->body == 0;
+  if (static_cast<size_t>(count) > source->left) {
+    source->ended = true;
+    if (!is_length) return 0;
+    *out = 0;
+    return count;
+  }
+  std::memcpy(out, source->at, count);
+  source->at += count;
+  source->left -= count;
+  source->body = is_length ? *out : 0;
   return count;
 }
 
@@ -43,7 +51,7 @@ class Reader {
   Reader& operator=(const Reader&) = delete;
 
   GifFileType* get() { return gif_; }
-  bool ended() const { return source_.ended; }
+  void enter_blocks() { source_.in_blocks = true; }
   Error error() const {
     if (source_.ended) return error_truncated();
     const bool memory = no_memory_ || (gif_ != nullptr && gif_->Error == D_GIF_ERR_NOT_ENOUGH_MEM);
@@ -114,7 +122,8 @@ Expected<Image> decode_gif(Bytes file, const DecodeLimits& limits) {
   if (gif == nullptr) return reader.error();
   int transparent = 0;
   if (!find_frame(gif, &transparent)) return reader.error();
-  if (DGifGetImageDesc(gif) != GIF_OK || reader.ended()) return reader.error();
+  if (DGifGetImageDesc(gif) != GIF_OK) return reader.error();
+  reader.enter_blocks();
   const GifImageDesc& frame = gif->Image;
   if (frame.Width <= 0 || frame.Height <= 0 || frame.Left < 0 || frame.Top < 0) return error_damaged();
   // A frame that reaches over the screen enlarges it.

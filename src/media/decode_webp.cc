@@ -57,8 +57,8 @@ Expected<Image> decode_first_frame(Bytes file, const WebPBitstreamFeatures& feat
   uint8_t* pixels = nullptr;
   int timestamp = 0;
   if (!WebPAnimDecoderGetNext(decoder.get(), &pixels, &timestamp)) return error_damaged();
-  TERN_ASSIGN_OR_RETURN(Image image, Image::make(features.has_alpha ? Mode::kRGBA : Mode::kRGB, info.canvas_width,
-                                                 info.canvas_height));
+  TERN_ASSIGN_OR_RETURN(
+      Image image, Image::make(features.has_alpha ? Mode::kRGBA : Mode::kRGB, info.canvas_width, info.canvas_height));
   const size_t count = static_cast<size_t>(info.canvas_width) * info.canvas_height;
   if (features.has_alpha) {
     std::memcpy(image.data(), pixels, 4 * count);

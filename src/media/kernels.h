@@ -18,15 +18,15 @@ namespace tern::media {
 // in windows of 16 bytes from its own start. A window is used as pairs of taps: (0,1), (2,3) and, where there is only
 // one window, (4, none). Lanes past the end have zero coefficients and start at 0.
 struct HorizontalTable {
-  int width;                 // pixels of the result
-  int windows;               // 16-byte windows per lane
-  int pairs;                 // pairs of taps per window: 2 (12 bytes on per window) or 3 (one window of five taps)
-  const int32_t* start;      // [groups * 4] byte offset of a lane's first window
-  const int16_t* low;        // [groups][windows][pairs][4 lanes][8]: (c0 c1) x 3 channels, then 0 0
-  const int16_t* high;       // the same
-  const int32_t* first;      // [width] first tap's pixel (scalar code)
-  const int32_t* count;      // [width] number of taps
-  const int32_t* taps;       // [width][stride] coefficients
+  int width;             // pixels of the result
+  int windows;           // 16-byte windows per lane
+  int pairs;             // pairs of taps per window: 2 (12 bytes on per window) or 3 (one window of five taps)
+  const int32_t* start;  // [groups * 4] byte offset of a lane's first window
+  const int16_t* low;    // [groups][windows][pairs][4 lanes][8]: (c0 c1) x 3 channels, then 0 0
+  const int16_t* high;   // the same
+  const int32_t* first;  // [width] first tap's pixel (scalar code)
+  const int32_t* count;  // [width] number of taps
+  const int32_t* taps;   // [width][stride] coefficients
   int stride;
 };
 
@@ -38,14 +38,14 @@ struct VerticalTaps {
   const int32_t* high;
 };
 
-// The value of each byte, by channel, and the arithmetic that gives the same where `fast` says that it does (checked for
-// all values): y = x * scale, made x / rescale_divisor by a fused correction where that is not 0; t = y - shift;
-// q = t * reciprocal, made t / divisor by a fused correction.
+// The value of each byte, by channel, and the arithmetic that gives the same where `fast` says that it does (checked
+// for all values): y = x * scale, made x / rescale_divisor by a fused correction where that is not 0; t = y - shift; q
+// = t * reciprocal, made t / divisor by a fused correction.
 struct NormaliseTable {
   float scale[3], shift[3], divisor[3], reciprocal[3];
   float rescale_divisor;
   bool fast;
-  const float* value;     // [3][256] the definition
+  const float* value;       // [3][256] the definition
   const uint16_t* value16;  // [3][256] rounded to bfloat16
 };
 
@@ -59,8 +59,8 @@ struct Kernels {
   void (*horizontal)(const HorizontalTable& table, const uint8_t* in, uint8_t* out);
   // out[i] for i < bytes from rows[tap][i]; nothing beyond is written.
   void (*vertical)(const VerticalTaps& taps, const uint8_t* const* rows, uint8_t* out, size_t bytes);
-  // One row of pixels, cut into `count` runs of `size` RGB pixels; each run becomes three runs of `size` values, `plane`
-  // elements apart. Run i is written at out + (i / 2) * pair + (i % 2) * odd. Reads exactly the pixels.
+  // One row of pixels, cut into `count` runs of `size` RGB pixels; each run becomes three runs of `size` values,
+  // `plane` elements apart. Run i is written at out + (i / 2) * pair + (i % 2) * odd. Reads exactly the pixels.
   void (*runs_f32)(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, float* out);
   void (*runs_bf16)(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, uint16_t* out);
 };

@@ -16,7 +16,9 @@ __m512i pair_shuffle(int pair) {
 }
 
 __m512i load4(const uint8_t* in, const int32_t* start, int offset) {
-  const auto at = [&](int lane) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + start[lane] + offset)); };
+  const auto at = [&](int lane) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(in + start[lane] + offset));
+  };
   __m512i v = _mm512_castsi128_si512(at(0));
   v = _mm512_inserti32x4(v, at(1), 1);
   v = _mm512_inserti32x4(v, at(2), 2);
@@ -164,7 +166,8 @@ void vector_f32(const NormaliseTable& table, const uint8_t* in, const RunLayout&
   for (int r = 0; r < runs.count; ++r, in += 3 * size) {
     const Pixels pixels = load_pixels(in, size);
     float* at = out + r / 2 * runs.pair + r % 2 * runs.odd;
-    for (int c = 0; c < 3; ++c) _mm512_mask_storeu_ps(at + c * runs.plane, mask, normalise<kCorrect>(channels[c], rescale, pixels));
+    for (int c = 0; c < 3; ++c)
+      _mm512_mask_storeu_ps(at + c * runs.plane, mask, normalise<kCorrect>(channels[c], rescale, pixels));
   }
 }
 

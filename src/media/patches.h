@@ -69,9 +69,9 @@ inline int64_t picture_tokens(const PatchLayout& layout, const Grid& grid) {
   return int64_t{grid.t} * grid.h * grid.w / (layout.merge * layout.merge);
 }
 
-// Writes the patches of one frame, resized to width x height, into out[grid.h * grid.w][patch_values]. slot: which of the
-// temporal places of each patch; kAllSlots repeats a still picture in all of them.
-// Errors: as patch_grid and RowResizer::make, kInvalidArgument for another slot or an `out` that is too small.
+// Writes the patches of one frame, resized to width x height, into out[grid.h * grid.w][patch_values]. slot: which of
+// the temporal places of each patch; kAllSlots repeats a still picture in all of them. Errors: as patch_grid and
+// RowResizer::make, kInvalidArgument for another slot or an `out` that is too small.
 inline constexpr int kAllSlots = -1;
 Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
                     const Normaliser& normaliser, int slot, float* out, size_t out_values, Isa isa = detect_isa());

@@ -23,6 +23,8 @@ struct RowResizer::State {
   int ring_rows = 0, made = 0;
   std::vector<const uint8_t*> rows;
   std::vector<uint8_t> out;
+  bool down_first = false;
+  std::vector<uint8_t> narrow;  // a row of the source's width, made first
 
   // The row of the intermediate picture; rows are asked for in ascending windows of at most ring_rows.
   const uint8_t* across_row(int y) {
@@ -44,6 +46,13 @@ struct RowResizer::State {
       return at;
     }
     const int first = down->first(y), count = down->count(y);
+    if (down_first) {
+      for (int t = 0; t < count; ++t) rows[t] = source->row(first + t);
+      kernels->vertical(down->row(y), rows.data(), narrow.data(), static_cast<size_t>(source->width()) * 3);
+      kernels->horizontal(across->table(), narrow.data(), out.data());  // writes past the end, so not into `to`
+      if (to != nullptr) std::memcpy(to, out.data(), bytes);
+      return out.data();
+    }
     for (int t = 0; t < count; ++t) rows[t] = across_row(first + t);
     if (to == nullptr) to = out.data();
     kernels->vertical(down->row(y), rows.data(), to, bytes);
@@ -72,9 +81,13 @@ Expected<RowResizer> RowResizer::make(const Image& source, int width, int height
   if (height != source.height()) {
     state->down.emplace(make_taps(source.height(), height, filter));
     state->rows.resize(state->down->most());
-    state->out.resize(static_cast<size_t>(width) * 3 + kPixelTail);
+    state->out.resize(static_cast<size_t>(width) * 3 + 2 * kPixelTail);
   }
-  if (state->across) {
+  // Pillow's exception for very tall pictures that become shorter.
+  state->down_first = state->across && source.height() > int64_t{100} * source.width() && height < source.height();
+  if (state->down_first) {
+    state->narrow.resize(static_cast<size_t>(source.width()) * 3 + kPixelTail);
+  } else if (state->across) {
     state->ring_rows = state->down ? state->down->most() : 1;
     state->ring_stride = round_up<size_t>(static_cast<size_t>(width) * 3, 64) + kPixelTail;
     state->ring.resize(state->ring_stride * state->ring_rows);

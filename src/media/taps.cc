@@ -114,8 +114,16 @@ HorizontalTaps::HorizontalTaps(Taps taps, int in) : taps_(std::move(taps)) {
 }
 
 HorizontalTable HorizontalTaps::table() const {
-  return {static_cast<int>(taps_.first.size()), windows_, pairs_, start_.data(), low_.data(), high_.data(),
-          taps_.first.data(), taps_.count.data(), taps_.taps.data(), taps_.stride};
+  return {static_cast<int>(taps_.first.size()),
+          windows_,
+          pairs_,
+          start_.data(),
+          low_.data(),
+          high_.data(),
+          taps_.first.data(),
+          taps_.count.data(),
+          taps_.taps.data(),
+          taps_.stride};
 }
 
 VerticalTable::VerticalTable(Taps taps) : taps_(std::move(taps)), pairs_((taps_.stride + 1) / 2) {

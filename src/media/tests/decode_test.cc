@@ -1,0 +1,228 @@
+#include "media/decode.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "media/sha256.h"
+#include "media/tests/support.h"
+
+namespace tern::media {
+namespace {
+
+const char* outcome_of(const Expected<Image>& image) {
+  if (image.ok()) return "ok";
+  switch (image.error().code) {
+    case ErrorCode::kCorrupt:
+      return "corrupt";
+    case ErrorCode::kTooLarge:
+      return "too_large";
+    case ErrorCode::kUnsupported:
+      return "unsupported";
+    default:
+      return "other";
+  }
+}
+
+void expect_decodes(const std::filesystem::path& folder, const std::filesystem::path& table, size_t least) {
+  const auto rows = read_table(table, "decode");
+  ASSERT_GE(rows.size(), least);
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row[1]);
+    const auto file = read_file(folder / row[1]);
+    ASSERT_FALSE(file.empty());
+    auto image = decode_image(file, {});
+    if (!image.ok()) {
+      ADD_FAILURE() << image.error().message;
+      continue;
+    }
+    EXPECT_EQ(mode_name(image->mode()), row[2]);
+    EXPECT_EQ(std::to_string(image->width()), row[3]);
+    EXPECT_EQ(std::to_string(image->height()), row[4]);
+    if (row[5] != "-") {
+      EXPECT_EQ(sha256_hex(image->data(), image->size_bytes()), row[5]) << "in its own mode";
+    }
+    const auto rgb = convert_rgb(std::move(*image));
+    ASSERT_TRUE(rgb.ok());
+    EXPECT_EQ(rgb->mode(), Mode::kRGB);
+    EXPECT_EQ(sha256_hex(rgb->data(), rgb->size_bytes()), row[6]) << "as RGB";
+  }
+}
+
+TEST(Decode, EqualsPillowOnOwnPictures) { expect_decodes(data_dir(), data_dir() / "cases.tsv", 100); }
+
+TEST(Decode, EqualsPillowOnRealPictures) {
+  const auto folder = shared_dir() / "data/images";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no pictures at " << folder;
+  expect_decodes(folder, data_dir() / "shared.tsv", 14);
+  for (const Row& row : read_table(data_dir() / "shared.tsv", "refused")) {
+    EXPECT_STREQ(outcome_of(decode_image(read_file(folder / row[1]), {})), "corrupt") << row[1];
+  }
+}
+
+// manifest.json of the real pictures gives hashes made by another decoder, for the lossless ones.
+TEST(Decode, EqualsAnotherDecoderOnRealPictures) {
+  const auto folder = shared_dir() / "data/images";
+  if (!std::filesystem::exists(folder)) GTEST_SKIP() << "no pictures at " << folder;
+  const auto bytes = read_file(folder / "manifest.json");
+  const std::string text(bytes.begin(), bytes.end());
+  const auto value = [&](const std::string& key, size_t from, size_t to) -> std::string {
+    const size_t at = text.find("\"" + key + "\": \"", from);
+    if (at == std::string::npos || at >= to) return {};
+    const size_t start = at + key.size() + 5;
+    return text.substr(start, text.find('"', start) - start);
+  };
+  size_t checked = 0;
+  for (size_t at = text.find("\"file\": "); at != std::string::npos;) {
+    const size_t next = std::min(text.find("\"file\": ", at + 1), text.size());
+    const std::string name = value("file", at, next), hash = value("rgb8_sha256", at, next);
+    if (!hash.empty()) {
+      auto image = decode_image(read_file(folder / name), {});
+      ASSERT_TRUE(image.ok()) << name;
+      const auto rgb = convert_rgb(std::move(*image));
+      EXPECT_EQ(sha256_hex(rgb->data(), rgb->size_bytes()), hash) << name;
+      ++checked;
+    }
+    at = next < text.size() ? next : std::string::npos;
+  }
+  EXPECT_GE(checked, 7u);
+}
+
+TEST(Decode, HostileFilesEndAsTheTableSays) {
+  const auto rows = read_table(data_dir() / "hostile.tsv", "hostile");
+  ASSERT_GE(rows.size(), 100u);
+  for (const Row& row : rows) {
+    const auto path = data_dir() / "hostile" / row[1];
+    ASSERT_TRUE(std::filesystem::exists(path)) << path;
+    const auto image = decode_image(read_file(path), {});
+    EXPECT_EQ(outcome_of(image), row[2]) << row[1] << (image.ok() ? "" : ": " + image.error().message);
+  }
+}
+
+TEST(Decode, ErrorsSayNothingOfTheFile) {
+  std::map<std::string, int> texts;
+  for (const Row& row : read_table(data_dir() / "hostile.tsv", "hostile")) {
+    const auto image = decode_image(read_file(data_dir() / "hostile" / row[1]), {});
+    if (!image.ok()) ++texts[image.error().message];
+  }
+  EXPECT_GE(texts.size(), 5u);
+  EXPECT_LE(texts.size(), 9u) << "more texts than there are fixed ones";
+  for (const auto& [text, count] : texts) EXPECT_EQ(text.rfind("the picture", 0), 0u) << text;
+}
+
+// A file that is cut anywhere ends in an error or, where only what follows the pixels is missing, in the same picture.
+TEST(Decode, AnyCutIsAnErrorOrTheWholePicture) {
+  for (const char* name : {"odd_420.jpg", "progressive_420.jpg", "palette4_i.png", "rgba16.png", "interlaced.gif",
+                           "lossy_alpha.webp", "lossless_palette.webp", "animated.webp", "rgb24.bmp", "rle4.bmp"}) {
+    SCOPED_TRACE(name);
+    const auto file = read_file(data_dir() / name);
+    const auto whole = decode_image(file, {});
+    ASSERT_TRUE(whole.ok());
+    const std::string hash = sha256_hex(whole->data(), whole->size_bytes());
+    size_t refused = 0;
+    for (size_t size = 0; size < file.size(); ++size) {
+      // A copy of exactly that size, so that a read past the end is seen by the sanitizer.
+      const std::vector<uint8_t> cut(file.begin(), file.begin() + static_cast<ptrdiff_t>(size));
+      const auto image = decode_image(cut, {});
+      if (image.ok()) {
+        EXPECT_EQ(sha256_hex(image->data(), image->size_bytes()), hash) << size;
+      } else {
+        ++refused;
+      }
+    }
+    EXPECT_GT(refused, file.size() * 3 / 4);
+  }
+}
+
+TEST(Decode, LimitsAreCheckedFromTheHeader) {
+  const auto file = read_file(data_dir() / "scene.png");  // 97 x 61
+  EXPECT_TRUE(decode_image(file, {}).ok());
+  DecodeLimits limits;
+  limits.bytes = file.size() - 1;
+  EXPECT_EQ(decode_image(file, limits).error().message, "the picture's file is larger than the limit");
+  limits = {};
+  limits.pixels = 97 * 61;
+  EXPECT_TRUE(decode_image(file, limits).ok());
+  for (const char* name : {"scene.png", "scene_420.jpg", "scene.gif", "lossy.webp", "rgb24.bmp", "rle8.bmp"}) {
+    limits = {};
+    limits.pixels = 10;
+    EXPECT_EQ(outcome_of(decode_image(read_file(data_dir() / name), limits)), std::string("too_large")) << name;
+    limits = {};
+    limits.side = 5;
+    EXPECT_EQ(outcome_of(decode_image(read_file(data_dir() / name), limits)), std::string("too_large")) << name;
+  }
+  limits = {};
+  limits.frames = 2;
+  EXPECT_EQ(decode_image(read_file(data_dir() / "animated.webp"), limits).error().message,
+            "the picture has more frames than the limit");
+  limits = {};
+  limits.scans = 2;
+  EXPECT_EQ(decode_image(read_file(data_dir() / "progressive_444.jpg"), limits).error().message,
+            "the picture has more passes than the limit");
+  EXPECT_TRUE(decode_image(read_file(data_dir() / "scene_444.jpg"), limits).ok());
+}
+
+TEST(Exif, OrientationIsFoundAndApplied) {
+  // The eight files hold the same pixels; the table below is where the source's corners go.
+  const auto plain = decode_image(read_file(data_dir() / "turn1.jpg"), {});
+  ASSERT_TRUE(plain.ok());
+  for (int turn = 1; turn <= 8; ++turn) {
+    const auto file = read_file(data_dir() / ("turn" + std::to_string(turn) + ".jpg"));
+    EXPECT_EQ(exif_orientation(file.data(), file.size()), turn);
+    auto image = decode_image(file, {});
+    ASSERT_TRUE(image.ok());
+    EXPECT_EQ(image->width(), 24) << "not applied by decoding";
+    auto upright = convert_rgb(std::move(*apply_orientation(std::move(*image), turn)));
+    const auto rows = read_table(data_dir() / "cases.tsv", "upright");
+    ASSERT_EQ(rows.size(), 8u);
+    EXPECT_EQ(rows[turn - 1][2], std::to_string(upright->width()));
+    EXPECT_EQ(sha256_hex(upright->data(), upright->size_bytes()), rows[turn - 1][4]) << turn;
+  }
+  for (const char* name : {"scene.png", "lossy.webp", "plain.gif", "rgb24.bmp"}) {
+    const auto file = read_file(data_dir() / name);
+    EXPECT_EQ(exif_orientation(file.data(), file.size()), 1);
+  }
+  for (size_t size = 0; size < 200; ++size) {
+    auto file = read_file(data_dir() / "turn6.jpg");
+    file.resize(size);
+    const int found = exif_orientation(file.data(), file.size());
+    EXPECT_TRUE(found == 1 || found == 6) << size;
+  }
+}
+
+TEST(Fingerprint, TellsPicturesApart) {
+  const HashKey key{1, 2};
+  const auto of = [&](const char* name, bool rgb = false) {
+    auto image = decode_image(read_file(data_dir() / name), {});
+    if (rgb) image = convert_rgb(std::move(*image));
+    return fingerprint(*image, key);
+  };
+  EXPECT_EQ(of("turn1.jpg"), of("turn6.jpg")) << "equal pixels in different files";
+  EXPECT_EQ(of("turn1.jpg"), fingerprint(*decode_image(read_file(data_dir() / "turn1.jpg"), {}), key));
+  EXPECT_NE(of("palette8.png"), of("palette8.png", true)) << "the mode counts";
+  EXPECT_NE(of("turn1.jpg"), fingerprint(*decode_image(read_file(data_dir() / "turn1.jpg"), {}), HashKey{1, 3}));
+  // The same bytes as 30 x 100 and as 100 x 30; the same indices with another palette.
+  auto tall = Image::make(Mode::kL, 30, 100), wide = Image::make(Mode::kL, 100, 30);
+  std::fill_n(tall->data(), 3000, 7);
+  std::fill_n(wide->data(), 3000, 7);
+  EXPECT_NE(fingerprint(*tall, key), fingerprint(*wide, key));
+  auto a = Image::make(Mode::kP, 2, 2), b = Image::make(Mode::kP, 2, 2);
+  std::fill_n(a->data(), 4, 0);
+  std::fill_n(b->data(), 4, 0);
+  EXPECT_EQ(fingerprint(*a, key), fingerprint(*b, key));
+  b->palette[0] = 1;
+  EXPECT_NE(fingerprint(*a, key), fingerprint(*b, key));
+}
+
+TEST(Sha256, KnownValues) {
+  EXPECT_EQ(sha256_hex("abc", 3), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(sha256_hex(nullptr, 0), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+}
+
+TEST(Image, RefusesEmptyAndImpossibleSizes) {
+  EXPECT_EQ(Image::make(Mode::kRGB, 0, 5).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Image::make(Mode::kRGB, int64_t{1} << 40, 5).error().code, ErrorCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace tern::media
