@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 
 #include "kernels/cpu/isa.h"
@@ -44,6 +45,17 @@ TEST(IsaObjects, DefineNoWeakSymbols) {
     }
   }
   if (pclose(pipe) != 0 || symbols == 0) GTEST_SKIP() << "nm is not there";
+}
+
+// This very program on a CPU without AVX-512: choosing kernels must not trip over one of their instructions.
+TEST(IsaObjects, RunOnACpuWithAvx2Only) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers do not run under qemu-user";
+#endif
+  if (std::system("command -v qemu-x86_64 >/dev/null 2>&1") != 0) GTEST_SKIP() << "qemu-x86_64 is not there";
+  const std::string command = "qemu-x86_64 -cpu Haswell " + own_folder() +
+                              "/test_kernels --gtest_filter='Isa.*:KvTransfer.*' 2>/dev/null | grep -c 'PASSED  . 3'";
+  EXPECT_EQ(std::system((command + " >/dev/null").c_str()), 0);
 }
 
 TEST(Isa, OnlyWhatTheMachineHas) {

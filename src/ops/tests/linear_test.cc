@@ -50,7 +50,7 @@ void check_linear(const Shape& s, const char* name, DType x_type, DType out_type
 TEST(Linear, MatchesDoubleForEveryInstructionSet) {
   const Shape shapes[] = {{1, 64, 64},   {1, 1, 2},     {2, 65, 33}, {3, 130, 257}, {5, 64, 512},  {6, 100, 300},
                           {7, 192, 256}, {97, 70, 258}, {13, 63, 1}, {200, 80, 96}, {1, 200, 1030}};
-  for (const auto isa : available_isas()) {
+  for (const auto isa : isas_for_long_tests()) {
     const UseIsa use(isa);
     for (const Shape& s : shapes) {
       check_linear(s, "bf16", DType::kBF16, DType::kBF16, DType::kBF16, true);
@@ -66,7 +66,7 @@ TEST(Linear, MatchesDoubleForEveryInstructionSet) {
 TEST(Linear, RowsDoNotDependOnTheBatch) {
   auto device = cpu();
   const int64_t n = 200, k = 770, rows = 230;
-  for (const auto isa : available_isas()) {
+  for (const auto isa : isas_for_long_tests()) {
     const UseIsa use(isa);
     for (const DType type : {DType::kBF16, DType::kF32}) {
       const Values w = random_values(type, {n, k}, 4), x = random_values(type, {rows, k}, 5);

@@ -22,6 +22,15 @@ inline std::vector<kernels::Isa> available_isas() {
   return all;
 }
 
+// For tests of many runs: under a sanitizer only the best set, which is what its build is for.
+inline std::vector<kernels::Isa> isas_for_long_tests() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return {device::detect_isa()};
+#else
+  return available_isas();
+#endif
+}
+
 // Runs the rest of the test with one instruction set and gives the choice back at the end.
 class UseIsa {
  public:
