@@ -65,11 +65,15 @@ std::vector<Fit> fits(const model::ModelSummary& s, const model::ModelSummary& w
 void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, double memory) {
   fmt::print("architecture     {}\n", s.architecture);
   fmt::print("parameters       {}{}\n", count(static_cast<double>(s.parameters)),
-             s.active_parameters == s.parameters ? "" : fmt::format(" ({} active per token)", count(static_cast<double>(s.active_parameters))));
-  fmt::print("layers           {}\nvocabulary       {}\ncontext          {} tokens\n", s.layers, s.vocab_size, s.max_position_embeddings);
-  for (const auto& [name, bytes] : s.weight_bytes) fmt::print("weights          {} in {}\n", human(static_cast<double>(bytes)), name);
-  fmt::print("cache            {} per token in bfloat16, {} in float32\n", human(static_cast<double>(s.kv_bytes_per_token)),
-             human(static_cast<double>(wide.kv_bytes_per_token)));
+             s.active_parameters == s.parameters
+                 ? ""
+                 : fmt::format(" ({} active per token)", count(static_cast<double>(s.active_parameters))));
+  fmt::print("layers           {}\nvocabulary       {}\ncontext          {} tokens\n", s.layers, s.vocab_size,
+             s.max_position_embeddings);
+  for (const auto& [name, bytes] : s.weight_bytes)
+    fmt::print("weights          {} in {}\n", human(static_cast<double>(bytes)), name);
+  fmt::print("cache            {} per token in bfloat16, {} in float32\n",
+             human(static_cast<double>(s.kv_bytes_per_token)), human(static_cast<double>(wide.kv_bytes_per_token)));
   fmt::print("in {} of memory (a tenth kept for working space):\n", human(memory));
   for (const Fit& f : fits(s, wide, memory)) {
     if (f.cache_tokens < 1) {
@@ -85,23 +89,26 @@ void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, d
   json::Object weights, fit;
   for (const auto& [name, bytes] : s.weight_bytes) weights[name] = bytes;
   for (const Fit& f : fits(s, wide, memory)) fit[f.precision] = static_cast<int64_t>(f.cache_tokens);
-  const json::Object out{{"architecture", s.architecture},
-                         {"parameters", s.parameters},
-                         {"active_parameters", s.active_parameters},
-                         {"layers", s.layers},
-                         {"vocab_size", s.vocab_size},
-                         {"max_position_embeddings", s.max_position_embeddings},
-                         {"weight_bytes", weights},
-                         {"cache_bytes_per_token", json::Object{{"bfloat16", s.kv_bytes_per_token}, {"float32", wide.kv_bytes_per_token}}},
-                         {"memory_bytes", static_cast<int64_t>(memory)},
-                         {"cache_tokens_that_fit", fit}};
+  const json::Object out{
+      {"architecture", s.architecture},
+      {"parameters", s.parameters},
+      {"active_parameters", s.active_parameters},
+      {"layers", s.layers},
+      {"vocab_size", s.vocab_size},
+      {"max_position_embeddings", s.max_position_embeddings},
+      {"weight_bytes", weights},
+      {"cache_bytes_per_token", json::Object{{"bfloat16", s.kv_bytes_per_token}, {"float32", wide.kv_bytes_per_token}}},
+      {"memory_bytes", static_cast<int64_t>(memory)},
+      {"cache_tokens_that_fit", fit}};
   fmt::print("{}\n", json::dump(out));
 }
 
 Expected<double> memory_of(const std::string& text) {
   if (!text.empty()) {
     const auto bytes = parse_size(text);
-    if (!bytes) return make_error(ErrorCode::kInvalidArgument, fmt::format("--memory {} is not a size like 24GiB", text), "memory");
+    if (!bytes)
+      return make_error(ErrorCode::kInvalidArgument, fmt::format("--memory {} is not a size like 24GiB", text),
+                        "memory");
     return *bytes;
   }
   TERN_ASSIGN_OR_RETURN(const auto device, device::make_cpu_device({.threads = 1, .pin = false}));
@@ -112,10 +119,12 @@ Status inspect(const std::string& name, const std::string& overrides, const std:
   TERN_ASSIGN_OR_RETURN(const Environment environment, Environment::from(Environment::of_process()));
   model::LoadOptions options;
   options.path = find_folder(name, environment);
-  if (options.path.empty()) return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", name), "model");
+  if (options.path.empty())
+    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", name), "model");
   if (!overrides.empty()) {
     TERN_ASSIGN_OR_RETURN(const json::Value value, json::parse(overrides));
-    if (!value.is_object()) return make_error(ErrorCode::kInvalidArgument, "--model-override must be a JSON object", "model-override");
+    if (!value.is_object())
+      return make_error(ErrorCode::kInvalidArgument, "--model-override must be a JSON object", "model-override");
     options.overrides = value.get_object();
   }
   TERN_ASSIGN_OR_RETURN(const double memory, memory_of(memory_text));

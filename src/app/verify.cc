@@ -13,12 +13,12 @@ namespace {
 void print_report(const model::CaseReport& report) {
   fmt::print("  {:<28} {:>11} {:>11} {:>11} {:>11}  ok\n", "tensor", "max error", "relative", "rms ratio", "tolerance");
   for (const auto& c : report.tensors) {
-    fmt::print("  {:<28} {:>11.3e} {:>11.3e} {:>11.3e} {:>11.3e}  {}\n", c.name, c.max_abs, c.relative, c.rms, c.tolerance,
-               c.ok ? "yes" : "NO");
+    fmt::print("  {:<28} {:>11.3e} {:>11.3e} {:>11.3e} {:>11.3e}  {}\n", c.name, c.max_abs, c.relative, c.rms,
+               c.tolerance, c.ok ? "yes" : "NO");
   }
   for (const auto& c : report.prompts) {
-    fmt::print("  prompt {:<21} {} greedy steps, {} clear of the tolerance, {} matched  {}\n", c.name, c.steps, c.checked, c.matched,
-               c.ok() ? "yes" : "NO");
+    fmt::print("  prompt {:<21} {} greedy steps, {} clear of the tolerance, {} matched  {}\n", c.name, c.steps,
+               c.checked, c.matched, c.ok() ? "yes" : "NO");
   }
   for (const auto& c : report.statements) fmt::print("  {:<28} {}  {}\n", c.name, c.detail, c.ok ? "yes" : "NO");
 }
@@ -30,9 +30,14 @@ int run_verify(const std::vector<std::string>& args) {
   std::vector<std::string> folders;
   std::string dtype = "float32";
   int threads = 0;
-  parser.add_option("case", folders, "Folders with config.json, weights, golden.json and golden.safetensors")->required();
-  parser.add_option("--dtype", dtype, "float32 or bfloat16")->capture_default_str()->check(CLI::IsMember({"float32", "bfloat16"}));
-  parser.add_option("--cpu-threads", threads, "Threads that compute; 0: physical cores")->capture_default_str()->check(CLI::Range(0, 4096));
+  parser.add_option("case", folders, "Folders with config.json, weights, golden.json and golden.safetensors")
+      ->required();
+  parser.add_option("--dtype", dtype, "float32 or bfloat16")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"float32", "bfloat16"}));
+  parser.add_option("--cpu-threads", threads, "Threads that compute; 0: physical cores")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
   if (const auto status = parse_options(parser, args)) return *status;
 
   auto device = device::make_cpu_device({.threads = threads});

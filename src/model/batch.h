@@ -24,14 +24,14 @@ struct Batch {
   int max_context_len = 0;
 
   // Device memory, capacity as in BatchLimits; the first T, R, L entries are meant.
-  TensorView token_ids;      // [T] int32; entries with token_source >= 0 are filled in on the device
-  TensorView token_source;   // [T] int32: -1, or the row of the previous step's sampled ids this token takes
-  TensorView positions;      // [3, T] int32; row stride is the capacity; text: three equal rows
-  TensorView slot_mapping;   // [T] int64: block * block_size + offset; padding goes to block 0, the null block
-  TensorView row_start;      // [R + 1] int32: first token of each row
-  TensorView context_len;    // [R] int32: tokens in the cache once this step has run
-  TensorView block_table;    // [R, max_blocks_per_row] int32
-  TensorView logit_index;    // [L] int32: token whose hidden state gives this logit row
+  TensorView token_ids;     // [T] int32; entries with token_source >= 0 are filled in on the device
+  TensorView token_source;  // [T] int32: -1, or the row of the previous step's sampled ids this token takes
+  TensorView positions;     // [3, T] int32; row stride is the capacity; text: three equal rows
+  TensorView slot_mapping;  // [T] int64: block * block_size + offset; padding goes to block 0, the null block
+  TensorView row_start;     // [R + 1] int32: first token of each row
+  TensorView context_len;   // [R] int32: tokens in the cache once this step has run
+  TensorView block_table;   // [R, max_blocks_per_row] int32
+  TensorView logit_index;   // [L] int32: token whose hidden state gives this logit row
 };
 
 }  // namespace tern::model

@@ -12,8 +12,9 @@
 
 namespace tern::model {
 
-Expected<std::unique_ptr<Decoder>> Decoder::make(DecoderSpec spec, const RopeTable& table, std::unique_ptr<DecoderWeights> weights,
-                                                 ModelInfo info, const Shard& shard, device::Device& device) {
+Expected<std::unique_ptr<Decoder>> Decoder::make(DecoderSpec spec, const RopeTable& table,
+                                                 std::unique_ptr<DecoderWeights> weights, ModelInfo info,
+                                                 const Shard& shard, device::Device& device) {
   std::unique_ptr<Decoder> d(new Decoder());
   const size_t half = table.inv_freq.size();
   TERN_ASSIGN_OR_RETURN(d->rope_memory_, device.allocate(half * sizeof(float) + half));
@@ -34,7 +35,8 @@ Expected<std::unique_ptr<Decoder>> Decoder::make(DecoderSpec spec, const RopeTab
   return d;
 }
 
-KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType activation, device::DeviceKind device, int block_size) {
+KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType activation, device::DeviceKind device,
+                       int block_size) {
   const AttentionSpec& a = spec.attention;
   KvSpec kv;
   kv.dtype = activation;
@@ -58,21 +60,33 @@ std::vector<KvSpec> Decoder::kv_specs(int block_size) const {
 
 size_t Decoder::workspace_bytes(const BatchLimits& limits, device::Stream stream) const {
   device::Arena arena;  // measures
-  Step step{limits.max_tokens, limits.max_rows, limits.max_tokens, info_.max_position_embeddings, info_.activation, arena, stream,
-            {},                {},              nullptr,           nullptr};
+  Step step{limits.max_tokens,
+            limits.max_rows,
+            limits.max_tokens,
+            info_.max_position_embeddings,
+            info_.activation,
+            arena,
+            stream,
+            {},
+            {},
+            nullptr,
+            nullptr};
   (void)run(step, nullptr, limits.max_logit_rows, {});
   return arena.peak();
 }
 
 Status Decoder::forward(const ForwardContext& context, TensorView logits) const {
   if (shard_.ranks != 1)
-    return make_error(ErrorCode::kUnsupported, "a model of several ranks needs a communicator, which this build does not have");
+    return make_error(ErrorCode::kUnsupported,
+                      "a model of several ranks needs a communicator, which this build does not have");
   const Batch& b = context.batch;
   if (b.tokens == 0) return {};
-  if (context.cache.groups.size() != 1) return make_error(ErrorCode::kInvalidArgument, "the cache has not the model's layer groups");
+  if (context.cache.groups.size() != 1)
+    return make_error(ErrorCode::kInvalidArgument, "the cache has not the model's layer groups");
   const size_t mark = context.workspace.mark();
-  Step step{b.tokens, b.rows, b.max_query_len, b.max_context_len, info_.activation, context.workspace, context.stream, {}, {}, &b,
-            context.probe};
+  Step step{
+      b.tokens, b.rows, b.max_query_len, b.max_context_len, info_.activation, context.workspace, context.stream, {},
+      {},       &b,     context.probe};
   Status status = run(step, &context.cache, b.logit_rows, logits);
   context.workspace.release(mark);
   return status;
@@ -136,7 +150,8 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
   }
   if (runs) {
     TERN_RETURN_IF_ERROR(ops::rms_norm(
-        {.x = delta, .residual = residual, .weight = weights_->final_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
+        {.x = delta, .residual = residual, .weight = weights_->final_norm, .out = x, .eps = spec_.norm_eps},
+        step.stream));
   }
   show(spec_.layers, x);
   return head(step, x, logit_rows, logits);

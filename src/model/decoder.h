@@ -16,8 +16,9 @@ struct Step;
 class Decoder final : public Model {
  public:
   // `table` is copied to the device. `weights` hold rank `shard.rank`'s part.
-  static Expected<std::unique_ptr<Decoder>> make(DecoderSpec spec, const RopeTable& table, std::unique_ptr<DecoderWeights> weights,
-                                                 ModelInfo info, const Shard& shard, device::Device& device);
+  static Expected<std::unique_ptr<Decoder>> make(DecoderSpec spec, const RopeTable& table,
+                                                 std::unique_ptr<DecoderWeights> weights, ModelInfo info,
+                                                 const Shard& shard, device::Device& device);
 
   const ModelInfo& info() const override { return info_; }
   std::vector<KvSpec> kv_specs(int block_size) const override;
@@ -46,6 +47,7 @@ class Decoder final : public Model {
 };
 
 // The cache group of a decoder, before there are weights.
-KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType activation, device::DeviceKind device, int block_size);
+KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType activation, device::DeviceKind device,
+                       int block_size);
 
 }  // namespace tern::model

@@ -20,16 +20,21 @@ const char* plain_format_name(DType activation) { return activation == DType::kF
 
 Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKind kind) {
   if (options.activation != DType::kBF16 && options.activation != DType::kF32)
-    return make_error(ErrorCode::kUnsupported, fmt::format("activations in {} are not supported", dtype_name(options.activation)), "dtype");
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("activations in {} are not supported", dtype_name(options.activation)), "dtype");
   const auto find = [&](const std::string& name) { return ops::find_weight_format(kind, name); };
   PackOptions pack;
   pack.activation = options.activation;
   pack.plain = find(plain_format_name(options.activation));
   pack.router = find("f32");
-  pack.linear = options.format != nullptr ? options.format : options.weight_format.empty() ? pack.plain : find(options.weight_format);
+  pack.linear = options.format != nullptr       ? options.format
+                : options.weight_format.empty() ? pack.plain
+                                                : find(options.weight_format);
   pack.progress = options.progress;
   if (pack.linear == nullptr)
-    return make_error(ErrorCode::kUnsupported, fmt::format("weight format {} is not known on this device", options.weight_format), "quantization");
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("weight format {} is not known on this device", options.weight_format),
+                      "quantization");
   if (pack.plain == nullptr || pack.router == nullptr)
     return make_error(ErrorCode::kUnsupported, "this device has no plain weight formats");
   return pack;
@@ -82,8 +87,8 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   TERN_RETURN_IF_ERROR(fill(options, spec, plan, checkpoint, pack, device, *weights));
   const RopeTable table = make_rope_table(spec.rope, options.max_model_len);
   ModelInfo info = info_of(spec, count, weights->bytes, options.activation);
-  TERN_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder,
-                        Decoder::make(std::move(spec), table, std::move(weights), std::move(info), options.shard, device));
+  TERN_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::make(std::move(spec), table, std::move(weights),
+                                                                        std::move(info), options.shard, device));
   return std::unique_ptr<Model>(std::move(decoder));
 }
 

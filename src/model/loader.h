@@ -21,22 +21,23 @@ struct Shard {
 };
 
 struct LoadOptions {
-  std::string path;                 // folder with config.json and *.safetensors
+  std::string path;  // folder with config.json and *.safetensors
   std::string config_name = "config.json";
-  bool dummy = false;               // --load-choices dummy: seeded random weights from the config alone
+  bool dummy = false;  // --load-choices dummy: seeded random weights from the config alone
   uint64_t dummy_seed = 0;
-  json::Object overrides;           // --model-override: keys of config.json (nested objects are merged)
-  DType activation = DType::kBF16;  // kBF16 or kF32
-  std::string weight_format;        // empty: by activation and stored type ("bf16" or "f32")
+  json::Object overrides;                     // --model-override: keys of config.json (nested objects are merged)
+  DType activation = DType::kBF16;            // kBF16 or kF32
+  std::string weight_format;                  // empty: by activation and stored type ("bf16" or "f32")
   const ops::WeightFormat* format = nullptr;  // used instead of the named one: formats that are not built in
   Shard shard;
-  int max_model_len = 0;            // for rope scalings that depend on the length; 0: the config's
+  int max_model_len = 0;  // for rope scalings that depend on the length; 0: the config's
   // Called with bytes done and in all; for the progress bar.
   std::function<void(size_t, size_t)> progress;
 };
 
-// Reads and checks config.json (with overrides), finds the architecture (an unknown one is named beside the known ones),
-// checks the tensors (all missing and unexpected names at once, each with the nearest expected one) and packs the weights.
+// Reads and checks config.json (with overrides), finds the architecture (an unknown one is named beside the known
+// ones), checks the tensors (all missing and unexpected names at once, each with the nearest expected one) and packs
+// the weights.
 Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::Device& device);
 
 // What `tern inspect` and --dry-run say without reading weights.
@@ -46,8 +47,8 @@ struct ModelSummary {
   int layers = 0, vocab_size = 0, max_position_embeddings = 0;
   std::vector<int32_t> eos_token_ids;
   int32_t bos_token_id = -1;
-  std::vector<KvSpec> kv;          // for block_size 64, one rank
-  size_t kv_bytes_per_token = 0;   // one rank
+  std::vector<KvSpec> kv;                                    // for block_size 64, one rank
+  size_t kv_bytes_per_token = 0;                             // one rank
   std::vector<std::pair<std::string, size_t>> weight_bytes;  // by precision: ("bfloat16", n), ("float32", n), ...
 };
 Expected<ModelSummary> summarize_model(const LoadOptions& options);

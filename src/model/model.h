@@ -16,17 +16,18 @@
 namespace tern::model {
 
 struct ModelInfo {
-  std::string architecture;      // config.json architectures[0]
-  int vocab_size = 0;            // logit columns; ids at or above it are never sampled
+  std::string architecture;  // config.json architectures[0]
+  int vocab_size = 0;        // logit columns; ids at or above it are never sampled
   int max_position_embeddings = 0;
   int layers = 0;
   int hidden_size = 0;
   int64_t parameters = 0;
-  size_t weight_bytes = 0;       // as packed in memory
+  size_t weight_bytes = 0;  // as packed in memory
   DType activation = DType::kBF16;
 };
 
-// The memory behind block numbers, one entry per KvSpec of the model (layer groups), each [blocks][layers of the group].
+// The memory behind block numbers, one entry per KvSpec of the model (layer groups), each [blocks][layers of the
+// group].
 struct KvCache {
   struct Group {
     KvSpec spec;
@@ -41,11 +42,13 @@ struct KvCache {
   }
 };
 
-// Sees named intermediate tensors of a forward pass (verification only; null on the serving path) and may force routing.
+// Sees named intermediate tensors of a forward pass (verification only; null on the serving path) and may force
+// routing.
 class Probe {
  public:
   virtual ~Probe() = default;
-  // "hidden.0" is the embedding output, "hidden.i" the residual stream after layer i, the last one after the final norm.
+  // "hidden.0" is the embedding output, "hidden.i" the residual stream after layer i, the last one after the final
+  // norm.
   virtual void tensor(std::string_view name, TensorView value) = 0;
   // Expert ids chosen in MoE layer `layer`, [T, top_k] int32. Returns true when the probe has overwritten them.
   virtual bool routing(int layer, TensorView ids) = 0;
@@ -67,8 +70,8 @@ class Model {
   virtual std::vector<KvSpec> kv_specs(int block_size) const = 0;
   // Bytes of temporaries that forward() takes for the largest batch of these limits.
   virtual size_t workspace_bytes(const BatchLimits& limits, device::Stream stream) const = 0;
-  // Runs the batch and leaves float32 logits [L, vocab_size] in `logits` (row stride free). Const: may run on any thread
-  // that owns the stream, one at a time. Token ids must be resolved (ops::resolve_ids) before.
+  // Runs the batch and leaves float32 logits [L, vocab_size] in `logits` (row stride free). Const: may run on any
+  // thread that owns the stream, one at a time. Token ids must be resolved (ops::resolve_ids) before.
   virtual Status forward(const ForwardContext& context, TensorView logits) const = 0;
 };
 

@@ -30,7 +30,8 @@ void read_base(ConfigReader& config, DecoderSpec& s, double default_eps, bool ti
     config.complain("quantized checkpoints (quantization_config) cannot be loaded yet", ErrorCode::kUnsupported);
 }
 
-void read_gqa(ConfigReader& config, DecoderSpec& s, ops::RopeStyle style, double default_theta, double default_partial) {
+void read_gqa(ConfigReader& config, DecoderSpec& s, ops::RopeStyle style, double default_theta,
+              double default_partial) {
   AttentionSpec& a = s.attention;
   a.kind = AttentionKind::kGqa;
   a.heads = config.integer("num_attention_heads", 1, kMaxHeads);
@@ -38,7 +39,8 @@ void read_gqa(ConfigReader& config, DecoderSpec& s, ops::RopeStyle style, double
   if (!config.has("head_dim") && s.hidden_size % a.heads != 0)
     config.complain(fmt::format("hidden_size {} is not a multiple of num_attention_heads {}", s.hidden_size, a.heads));
   a.head_dim = config.integer_or("head_dim", std::max(1, s.hidden_size / a.heads), 1, kMaxHeadDim);
-  if (a.head_dim % 8 != 0) config.complain(fmt::format("a head size of {} is not a multiple of 8", a.head_dim), ErrorCode::kUnsupported);
+  if (a.head_dim % 8 != 0)
+    config.complain(fmt::format("a head size of {} is not a multiple of 8", a.head_dim), ErrorCode::kUnsupported);
   a.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(a.head_dim)));
   s.rope = read_rope(config, style, a.head_dim, default_theta, default_partial);
 }
@@ -47,21 +49,25 @@ void read_attention_bias(ConfigReader& config, DecoderSpec& s) {
   s.attention.qkv_bias = s.attention.out_bias = config.boolean_or("attention_bias", false);
 }
 
-void read_dense_width(ConfigReader& config, DecoderSpec& s) { s.intermediate = config.integer("intermediate_size", 1, kMaxWidth); }
+void read_dense_width(ConfigReader& config, DecoderSpec& s) {
+  s.intermediate = config.integer("intermediate_size", 1, kMaxWidth);
+}
 
 void refuse_sliding_window(ConfigReader& config, const DecoderSpec& s, bool in_use) {
   if (!in_use) return;
   const int window = config.integer_or("sliding_window", 0, 0, 1 << 28);
   if (window > 0 && window < s.max_position)
-    config.complain(fmt::format("sliding_window {} below max_position_embeddings {} is not supported", window, s.max_position),
-                    ErrorCode::kUnsupported);
+    config.complain(
+        fmt::format("sliding_window {} below max_position_embeddings {} is not supported", window, s.max_position),
+        ErrorCode::kUnsupported);
 }
 
 void read_sparse_step(ConfigReader& config, DecoderSpec& s) {
   const int step = config.integer_or("decoder_sparse_step", 1, 1, kMaxLayers);
   const auto dense = config.integers("mlp_only_layers", 0, kMaxLayers, kMaxLayers);
   for (int i = 0; i < s.layers; ++i)
-    s.moe_layer[static_cast<size_t>(i)] = (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
+    s.moe_layer[static_cast<size_t>(i)] =
+        (i + 1) % step == 0 && std::find(dense.begin(), dense.end(), i) == dense.end();
 }
 
 void read_first_dense(ConfigReader& config, DecoderSpec& s) {

@@ -7,8 +7,8 @@
 namespace tern::model {
 
 // Limits of single config values: far above any model there is, low enough that no product overflows.
-inline constexpr int64_t kMaxWidth = 1 << 20, kMaxVocab = 1 << 24, kMaxLayers = 1000, kMaxHeads = 4096, kMaxHeadDim = 1024,
-                         kMaxExperts = 4096;
+inline constexpr int64_t kMaxWidth = 1 << 20, kMaxVocab = 1 << 24, kMaxLayers = 1000, kMaxHeads = 4096,
+                         kMaxHeadDim = 1024, kMaxExperts = 4096;
 
 // hidden_size, layers, vocabulary, epsilon, tie, ids, activation: the keys every decoder has (models-other.md 0).
 void read_base(ConfigReader& config, DecoderSpec& spec, double default_eps, bool tied_by_default);

@@ -20,7 +20,8 @@ void read_mla(ConfigReader& config, DecoderSpec& spec) {
   a.head_dim = a.nope_dim + a.rope_dim;
   a.qkv_bias = a.out_bias = config.boolean_or("attention_bias", false);
   a.latent_eps = 1e-6f;
-  const auto style = config.boolean_or("rope_interleave", true) ? ops::RopeStyle::kInterleaved : ops::RopeStyle::kHalfSplit;
+  const auto style =
+      config.boolean_or("rope_interleave", true) ? ops::RopeStyle::kInterleaved : ops::RopeStyle::kHalfSplit;
   spec.rope = read_rope(config, style, a.rope_dim);
   double scale = 1.0 / std::sqrt(static_cast<double>(a.head_dim));
   if (spec.rope.scaling != RopeScaling::kDefault && spec.rope.mscale_all_dim != 0.0) {

@@ -48,9 +48,11 @@ void check(const DecoderSpec& s, ConfigReader& config) {
   const bool has_moe = std::find(s.moe_layer.begin(), s.moe_layer.end(), 1) != s.moe_layer.end();
   if (!has_moe) return;
   const MoeSpec& m = s.moe;
-  if (m.top_k > m.experts) config.complain(fmt::format("{} experts per token exceed the {} there are", m.top_k, m.experts));
+  if (m.top_k > m.experts)
+    config.complain(fmt::format("{} experts per token exceed the {} there are", m.top_k, m.experts));
   if (m.experts % m.n_group != 0 || m.topk_group > m.n_group)
-    config.complain(fmt::format("{} experts do not form {} groups of which {} are kept", m.experts, m.n_group, m.topk_group));
+    config.complain(
+        fmt::format("{} experts do not form {} groups of which {} are kept", m.experts, m.n_group, m.topk_group));
   else if (m.top_k > m.experts / m.n_group * m.topk_group)
     config.complain(fmt::format("{} experts per token exceed those of {} groups", m.top_k, m.topk_group));
 }
@@ -61,11 +63,13 @@ std::span<const Architecture> architectures() { return kArchitectures; }
 
 Expected<DecoderSpec> read_spec(const json::Object& object) {
   TERN_ASSIGN_OR_RETURN(const std::string name, architecture_of(object));
-  const auto* found = std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const Architecture& a) { return a.name == name; });
+  const auto* found =
+      std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const Architecture& a) { return a.name == name; });
   if (found == kArchitectures.end()) {
     std::vector<std::string_view> known;
     for (const Architecture& a : kArchitectures) known.push_back(a.name);
-    return make_error(ErrorCode::kUnsupported, fmt::format("architecture {} is not known; known are {}", name, fmt::join(known, ", ")));
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("architecture {} is not known; known are {}", name, fmt::join(known, ", ")));
   }
   ConfigReader config{object};
   DecoderSpec spec;

@@ -21,8 +21,8 @@ struct Architecture {
 
 std::span<const Architecture> architectures();
 
-// The spec of a config: reads it with its architecture's file and checks it. An unknown architecture is kUnsupported and
-// names the known ones.
+// The spec of a config: reads it with its architecture's file and checks it. An unknown architecture is kUnsupported
+// and names the known ones.
 Expected<DecoderSpec> read_spec(const json::Object& config);
 
 }  // namespace tern::model

@@ -101,12 +101,14 @@ void merge_json(json::Object& into, const json::Object& from) {
   }
 }
 
-Expected<json::Object> read_config(const std::string& folder, const std::string& config_name, const json::Object& overrides) {
+Expected<json::Object> read_config(const std::string& folder, const std::string& config_name,
+                                   const json::Object& overrides) {
   const std::string path = folder + "/" + config_name;
   auto value = json::parse_file(path, {.max_bytes = 4u << 20});
   if (!value.ok()) {
     if (value.error().code == ErrorCode::kNotFound)
-      return make_error(ErrorCode::kNotFound, fmt::format("{} is not a model folder: there is no {}", folder, config_name), "model");
+      return make_error(ErrorCode::kNotFound,
+                        fmt::format("{} is not a model folder: there is no {}", folder, config_name), "model");
     return value.error();
   }
   if (!value->is_object()) return make_error(ErrorCode::kCorrupt, fmt::format("{} is not a JSON object", path));
@@ -119,7 +121,8 @@ Expected<std::string> architecture_of(const json::Object& config) {
   const json::Value* list = json::find(config, "architectures");
   if (list != nullptr && list->is_array() && !list->get_array().empty() && list->get_array()[0].is_string())
     return std::string(list->get_array()[0].get_string());
-  return make_error(ErrorCode::kInvalidArgument, "config.json: architectures must be a list that names the model class");
+  return make_error(ErrorCode::kInvalidArgument,
+                    "config.json: architectures must be a list that names the model class");
 }
 
 std::vector<int32_t> token_ids(ConfigReader& config, std::string_view key) {

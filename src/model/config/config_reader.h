@@ -41,7 +41,8 @@ class ConfigReader {
 };
 
 // config.json with `overrides` merged in (nested objects are merged, null deletes a key). kNotFound, kCorrupt.
-Expected<json::Object> read_config(const std::string& folder, const std::string& config_name, const json::Object& overrides);
+Expected<json::Object> read_config(const std::string& folder, const std::string& config_name,
+                                   const json::Object& overrides);
 void merge_json(json::Object& into, const json::Object& from);
 
 // architectures[0], or a clear error.

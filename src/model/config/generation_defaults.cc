@@ -27,7 +27,8 @@ Expected<GenerationDefaults> read_generation_defaults(const std::string& folder,
     if (root.error().code == ErrorCode::kNotFound) return d;
     return root.error();
   }
-  if (!root->is_object()) return make_error(ErrorCode::kCorrupt, folder + "/generation_config.json is not a JSON object");
+  if (!root->is_object())
+    return make_error(ErrorCode::kCorrupt, folder + "/generation_config.json is not a JSON object");
   d.has_file = true;
   ConfigReader file{root->get_object()};
   if (const auto eos = token_ids(file, "eos_token_id"); !eos.empty()) d.eos_token_ids = eos;

@@ -22,7 +22,8 @@ Status check_shard_name(const std::string& name) {
   const fs::path path(name);
   bool inside = !name.empty() && path.is_relative() && name.find('\0') == std::string::npos;
   for (const auto& part : path) inside = inside && part != "..";
-  if (!inside) return make_error(ErrorCode::kCorrupt, fmt::format("{}: \"{}\" points out of the model folder", kIndex, name));
+  if (!inside)
+    return make_error(ErrorCode::kCorrupt, fmt::format("{}: \"{}\" points out of the model folder", kIndex, name));
   return {};
 }
 
@@ -33,7 +34,8 @@ Expected<WeightMap> read_index(const std::string& path) {
     return make_error(ErrorCode::kCorrupt, fmt::format("{}: there is no weight_map object", path));
   WeightMap names;
   for (const auto& [name, file] : map->get_object()) {
-    if (!file.is_string()) return make_error(ErrorCode::kCorrupt, fmt::format("{}: {} names no file", path, std::string(name)));
+    if (!file.is_string())
+      return make_error(ErrorCode::kCorrupt, fmt::format("{}: {} names no file", path, std::string(name)));
     const std::string file_name(file.get_string());
     TERN_RETURN_IF_ERROR(check_shard_name(file_name));
     names.emplace(name, file_name);
@@ -77,7 +79,8 @@ Status Checkpoint::add_file(const std::string& path, const WeightMap* weight_map
     const size_t bytes = entry.end - entry.begin;
     StoredTensor tensor{file.get(), file->data() + entry.begin, entry.dtype, std::move(entry.shape), bytes};
     if (!tensors_.emplace(name, std::move(tensor)).second)
-      return make_error(ErrorCode::kCorrupt, fmt::format("tensor {} is stored in more than one file (again in {})", name, path));
+      return make_error(ErrorCode::kCorrupt,
+                        fmt::format("tensor {} is stored in more than one file (again in {})", name, path));
     bytes_ += bytes;
   }
   // The header has been read; its pages are not needed again.
@@ -89,7 +92,8 @@ Status Checkpoint::add_file(const std::string& path, const WeightMap* weight_map
 Expected<Checkpoint> Checkpoint::open(const std::string& folder) {
   Checkpoint checkpoint;
   std::error_code ec;
-  if (!fs::is_directory(folder, ec)) return make_error(ErrorCode::kNotFound, fmt::format("model folder {} is not there", folder));
+  if (!fs::is_directory(folder, ec))
+    return make_error(ErrorCode::kNotFound, fmt::format("model folder {} is not there", folder));
   const fs::path base(folder);
   if (fs::exists(base / kSingle, ec)) {
     TERN_RETURN_IF_ERROR(checkpoint.add_file((base / kSingle).string(), nullptr, kSingle));
@@ -102,13 +106,15 @@ Expected<Checkpoint> Checkpoint::open(const std::string& folder) {
     for (const auto& shard : shards) TERN_RETURN_IF_ERROR(checkpoint.add_file((base / shard).string(), &map, shard));
     for (const auto& [name, file] : map)
       if (checkpoint.find(name) == nullptr)
-        return make_error(ErrorCode::kCorrupt, fmt::format("{} says that {} is in {}, but it is not", kIndex, name, file));
+        return make_error(ErrorCode::kCorrupt,
+                          fmt::format("{} says that {} is in {}, but it is not", kIndex, name, file));
     return checkpoint;
   }
   const auto files = loose_files(folder);
   if (files.empty())
-    return make_error(ErrorCode::kNotFound, fmt::format("{} holds no weights: neither {}, nor {}, nor any *.safetensors", folder,
-                                                        kSingle, kIndex));
+    return make_error(
+        ErrorCode::kNotFound,
+        fmt::format("{} holds no weights: neither {}, nor {}, nor any *.safetensors", folder, kSingle, kIndex));
   for (const auto& f : files) TERN_RETURN_IF_ERROR(checkpoint.add_file((base / f).string(), nullptr, f));
   return checkpoint;
 }

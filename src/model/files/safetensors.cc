@@ -21,13 +21,13 @@ struct TypeRow {
   size_t bytes;
 };
 constexpr std::array kTypes = {
-    TypeRow{"F64", FileType::kF64, 8},       TypeRow{"F32", FileType::kF32, 4},
-    TypeRow{"F16", FileType::kF16, 2},       TypeRow{"BF16", FileType::kBF16, 2},
-    TypeRow{"I64", FileType::kI64, 8},       TypeRow{"I32", FileType::kI32, 4},
-    TypeRow{"I16", FileType::kI16, 2},       TypeRow{"I8", FileType::kI8, 1},
-    TypeRow{"U64", FileType::kU64, 8},       TypeRow{"U32", FileType::kU32, 4},
-    TypeRow{"U16", FileType::kU16, 2},       TypeRow{"U8", FileType::kU8, 1},
-    TypeRow{"BOOL", FileType::kBool, 1},     TypeRow{"F8_E4M3", FileType::kF8E4M3, 1},
+    TypeRow{"F64", FileType::kF64, 8},        TypeRow{"F32", FileType::kF32, 4},
+    TypeRow{"F16", FileType::kF16, 2},        TypeRow{"BF16", FileType::kBF16, 2},
+    TypeRow{"I64", FileType::kI64, 8},        TypeRow{"I32", FileType::kI32, 4},
+    TypeRow{"I16", FileType::kI16, 2},        TypeRow{"I8", FileType::kI8, 1},
+    TypeRow{"U64", FileType::kU64, 8},        TypeRow{"U32", FileType::kU32, 4},
+    TypeRow{"U16", FileType::kU16, 2},        TypeRow{"U8", FileType::kU8, 1},
+    TypeRow{"BOOL", FileType::kBool, 1},      TypeRow{"F8_E4M3", FileType::kF8E4M3, 1},
     TypeRow{"F8_E5M2", FileType::kF8E5M2, 1}, TypeRow{"F8_E8M0", FileType::kF8E8M0, 1},
 };
 
@@ -59,14 +59,17 @@ struct Handler {
     return false;
   }
   bool unexpected(const char* what, error_code& ec) {
-    return fail(name.empty() ? fmt::format("unexpected {}", what) : fmt::format("tensor {}: unexpected {}", name, what), ec);
+    return fail(name.empty() ? fmt::format("unexpected {}", what) : fmt::format("tensor {}: unexpected {}", name, what),
+                ec);
   }
 
   bool on_document_begin(error_code&) { return true; }
   bool on_document_end(error_code&) { return true; }
   bool on_object_begin(error_code& ec) {
     switch (in) {
-      case In::kNothing: in = In::kRoot; return true;
+      case In::kNothing:
+        in = In::kRoot;
+        return true;
       case In::kRoot:
         if (name == "__metadata__") {
           in = In::kMetadata;
@@ -76,20 +79,27 @@ struct Handler {
           has_dtype = has_shape = has_offsets = false;
         }
         return true;
-      default: return unexpected("object", ec);
+      default:
+        return unexpected("object", ec);
     }
   }
   bool on_object_end(size_t, error_code& ec) {
     switch (in) {
-      case In::kRoot: in = In::kDone; return true;
-      case In::kMetadata: in = In::kRoot; return true;
+      case In::kRoot:
+        in = In::kDone;
+        return true;
+      case In::kMetadata:
+        in = In::kRoot;
+        return true;
       case In::kTensor:
         if (!has_dtype || !has_shape || !has_offsets)
           return fail(fmt::format("tensor {}: dtype, shape or data_offsets is missing", name), ec);
         in = In::kRoot;
-        if (!header.tensors.emplace(name, std::move(entry)).second) return fail(fmt::format("tensor {} is there twice", name), ec);
+        if (!header.tensors.emplace(name, std::move(entry)).second)
+          return fail(fmt::format("tensor {} is there twice", name), ec);
         return true;
-      default: return unexpected("end of object", ec);
+      default:
+        return unexpected("end of object", ec);
     }
   }
   bool on_array_begin(error_code& ec) {
@@ -179,9 +189,11 @@ Status check_layout(SafetensorsHeader& header, uint64_t data_begin, uint64_t fil
   for (auto& [name, e] : order) {
     if (e->end < e->begin) return corrupt(fmt::format("tensor {}: ends before it begins", *name));
     if (e->end > data_bytes)
-      return corrupt(fmt::format("tensor {}: reaches to byte {} of {} (is the file truncated?)", *name, e->end, data_bytes));
+      return corrupt(
+          fmt::format("tensor {}: reaches to byte {} of {} (is the file truncated?)", *name, e->end, data_bytes));
     if (e->begin < at) return corrupt(fmt::format("tensor {}: overlaps another tensor", *name));
-    if (e->begin > at) return corrupt(fmt::format("tensor {}: a hole of {} bytes lies before it", *name, e->begin - at));
+    if (e->begin > at)
+      return corrupt(fmt::format("tensor {}: a hole of {} bytes lies before it", *name, e->begin - at));
     const auto bytes = bytes_of(*e);
     if (!bytes || *bytes != e->end - e->begin)
       return corrupt(fmt::format("tensor {}: {} of {} does not fill its {} bytes", *name, file_type_name(e->dtype),
@@ -208,7 +220,8 @@ Expected<SafetensorsHeader> parse_safetensors(std::string_view head, uint64_t fi
   if (head.size() < sizeof length || file_size < sizeof length) return corrupt("the file is shorter than 8 bytes");
   std::memcpy(&length, head.data(), sizeof length);
   if (length > kMaxSafetensorsHeader)
-    return make_error(ErrorCode::kTooLarge, fmt::format("safetensors header: length {} exceeds {}", length, kMaxSafetensorsHeader));
+    return make_error(ErrorCode::kTooLarge,
+                      fmt::format("safetensors header: length {} exceeds {}", length, kMaxSafetensorsHeader));
   if (length > file_size - sizeof length || length > head.size() - sizeof length)
     return corrupt(fmt::format("its length {} exceeds the file (is it truncated?)", length));
   const std::string_view json = head.substr(sizeof length, length);

@@ -15,7 +15,22 @@ namespace tern::model {
 
 // Element types a file may hold. Only F32, F16 and BF16 can become weights; the others may be there to be ignored.
 enum class FileType : uint8_t {
-  kF64, kF32, kF16, kBF16, kI64, kI32, kI16, kI8, kU64, kU32, kU16, kU8, kBool, kF8E4M3, kF8E5M2, kF8E8M0,
+  kF64,
+  kF32,
+  kF16,
+  kBF16,
+  kI64,
+  kI32,
+  kI16,
+  kI8,
+  kU64,
+  kU32,
+  kU16,
+  kU8,
+  kBool,
+  kF8E4M3,
+  kF8E5M2,
+  kF8E8M0,
 };
 size_t file_type_bytes(FileType type);
 const char* file_type_name(FileType type);

@@ -11,28 +11,28 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
   const int64_t d = spec.head_dim, heads = w.out.weight.k / d, kv_heads = (w.qkv.weight.n / d - heads) / 2;
   const TensorView qkv = step.exact(step.tokens, w.qkv.weight.n);
   const TensorView mixed = step.act(step.tokens, heads * d);
-  void* workspace = step.arena.take(
-      ops::attention_workspace(step.stream, step.tokens, static_cast<int>(heads), static_cast<int>(d)));
+  void* workspace =
+      step.arena.take(ops::attention_workspace(step.stream, step.tokens, static_cast<int>(heads), static_cast<int>(d)));
   if (step.measuring()) return {};
 
   TERN_RETURN_IF_ERROR(ops::linear({x, &w.qkv.weight, w.qkv.bias, qkv}, step.stream));
   const Batch& b = *step.batch;
-  TERN_RETURN_IF_ERROR(ops::qkv_prepare(
-      {.qkv = qkv,
-       .heads = static_cast<int>(heads),
-       .kv_heads = static_cast<int>(kv_heads),
-       .head_dim = static_cast<int>(d),
-       .q_norm = w.q_norm,
-       .k_norm = w.k_norm,
-       .eps = eps,
-       .cos = step.cos,
-       .sin = step.sin,
-       .style = rope.style,
-       .cache = cache,
-       .slot_mapping = b.slot_mapping.first(step.tokens)},
-      step.stream));
+  TERN_RETURN_IF_ERROR(ops::qkv_prepare({.qkv = qkv,
+                                         .heads = static_cast<int>(heads),
+                                         .kv_heads = static_cast<int>(kv_heads),
+                                         .head_dim = static_cast<int>(d),
+                                         .q_norm = w.q_norm,
+                                         .k_norm = w.k_norm,
+                                         .eps = eps,
+                                         .cos = step.cos,
+                                         .sin = step.sin,
+                                         .style = rope.style,
+                                         .cache = cache,
+                                         .slot_mapping = b.slot_mapping.first(step.tokens)},
+                                        step.stream));
   // Rotated and rounded queries lie where the float32 ones were.
-  TensorView q = tensor2(qkv.data, step.type, step.tokens, heads * d, qkv.stride[0] * 4 / static_cast<int64_t>(dtype_bytes(step.type)));
+  TensorView q = tensor2(qkv.data, step.type, step.tokens, heads * d,
+                         qkv.stride[0] * 4 / static_cast<int64_t>(dtype_bytes(step.type)));
   TERN_RETURN_IF_ERROR(ops::attention({.q = q.split(heads, d),
                                        .cache = cache,
                                        .block_table = b.block_table.first(step.rows),

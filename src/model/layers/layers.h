@@ -1,5 +1,5 @@
-// The parts of a decoder layer: x [T, h] in the activation type, out [T, h] in float32. Head counts and widths are those of
-// the weights given, which are one rank's.
+// The parts of a decoder layer: x [T, h] in the activation type, out [T, h] in float32. Head counts and widths are
+// those of the weights given, which are one rank's.
 #pragma once
 
 #include "base/error.h"
@@ -10,8 +10,8 @@ namespace tern::model {
 
 Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope, float eps, const GqaWeights& w,
                      KvLayerView cache, TensorView x, TensorView out);
-Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope, const MlaWeights& w, KvLayerView cache,
-                     TensorView x, TensorView out);
+Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope, const MlaWeights& w,
+                     KvLayerView cache, TensorView x, TensorView out);
 Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out);
 Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView out);
 

@@ -1,5 +1,5 @@
-// Multi-head latent attention in absorbed form (models-other.md 7.3): queries enter the latent space, all heads read one
-// cached row, and results leave the latent space per head.
+// Multi-head latent attention in absorbed form (models-other.md 7.3): queries enter the latent space, all heads read
+// one cached row, and results leave the latent space per head.
 #include "model/layers/layers.h"
 #include "ops/attention.h"
 #include "ops/linear.h"
@@ -8,8 +8,8 @@
 
 namespace tern::model {
 
-Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope, const MlaWeights& w, KvLayerView cache,
-                     TensorView x, TensorView out) {
+Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope, const MlaWeights& w,
+                     KvLayerView cache, TensorView x, TensorView out) {
   const Scratch scratch(step.arena);
   const int64_t t = step.tokens, heads = static_cast<int64_t>(w.w_uk.size());
   const int64_t latent = spec.kv_lora_rank, width = latent + spec.rope_dim;
@@ -34,7 +34,8 @@ Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
   };
   TERN_RETURN_IF_ERROR(ops::linear({x, &w.down.weight, w.down.bias, down}, stream));
   TERN_RETURN_IF_ERROR(norm(down.columns(q_lora, q_lora + latent), w.kv_norm, c));
-  TERN_RETURN_IF_ERROR(rotate(down.columns(q_lora + latent, q_lora + width).split(1, spec.rope_dim), k_rope.split(1, spec.rope_dim)));
+  TERN_RETURN_IF_ERROR(
+      rotate(down.columns(q_lora + latent, q_lora + width).split(1, spec.rope_dim), k_rope.split(1, spec.rope_dim)));
   const Batch& b = *step.batch;
   TERN_RETURN_IF_ERROR(ops::mla_cache_write({c, k_rope, cache, b.slot_mapping.first(step.tokens)}, stream));
 
@@ -48,7 +49,8 @@ Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
     return heads_view;
   };
   const TensorView query_heads = query.split(heads, width);
-  TERN_RETURN_IF_ERROR(ops::head_linear({q_nope.split(heads, spec.nope_dim), w.w_uk, part(query_heads, 0, latent)}, stream));
+  TERN_RETURN_IF_ERROR(
+      ops::head_linear({q_nope.split(heads, spec.nope_dim), w.w_uk, part(query_heads, 0, latent)}, stream));
   TERN_RETURN_IF_ERROR(rotate(q_rope.split(heads, spec.rope_dim), part(query_heads, latent, width)));
   TERN_RETURN_IF_ERROR(ops::mla_attention({.q = query_heads,
                                            .cache = cache,
@@ -62,7 +64,8 @@ Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                                            .max_context_len = step.max_context_len,
                                            .workspace = workspace},
                                           step.stream));
-  TERN_RETURN_IF_ERROR(ops::head_linear({mixed.split(heads, latent), w.w_uv, values.split(heads, spec.v_dim)}, step.stream));
+  TERN_RETURN_IF_ERROR(
+      ops::head_linear({mixed.split(heads, latent), w.w_uv, values.split(heads, spec.v_dim)}, step.stream));
   return ops::linear({values, &w.out.weight, w.out.bias, out}, step.stream);
 }
 

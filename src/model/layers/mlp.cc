@@ -18,8 +18,8 @@ Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out
 namespace {
 
 // Chooses experts for every token; a probe may replace the choice.
-Status route(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView logits, TensorView ids,
-             TensorView weights) {
+Status route(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView logits,
+             TensorView ids, TensorView weights) {
   TERN_RETURN_IF_ERROR(ops::linear({x, &w.router, {}, logits}, step.stream));
   ops::MoeRouteParams p{.logits = logits,
                         .bias = w.correction_bias,

@@ -32,8 +32,9 @@ RopeScaling scaling_of(ConfigReader& rope) {
   if (type == "dynamic") return RopeScaling::kDynamic;
   if (type == "llama3") return RopeScaling::kLlama3;
   if (type == "yarn" || type == "deepseek_yarn") return RopeScaling::kYarn;
-  rope.complain(fmt::format("rope scaling {} is not known (default, linear, dynamic, llama3, yarn and mrope are)", type),
-                ErrorCode::kUnsupported);
+  rope.complain(
+      fmt::format("rope scaling {} is not known (default, linear, dynamic, llama3, yarn and mrope are)", type),
+      ErrorCode::kUnsupported);
   return RopeScaling::kDefault;
 }
 
@@ -52,7 +53,8 @@ void read_scaling(ConfigReader& rope, RopeSpec& s) {
     }
   }
   if (s.scaling == RopeScaling::kLlama3) {
-    if (!rope.has("original_max_position_embeddings")) rope.complain("llama3 rope scaling has no original_max_position_embeddings");
+    if (!rope.has("original_max_position_embeddings"))
+      rope.complain("llama3 rope scaling has no original_max_position_embeddings");
     s.low_freq_factor = rope.number_or("low_freq_factor", 1.0, 1e-6, 1e6);
     s.high_freq_factor = rope.number_or("high_freq_factor", 4.0, 1e-6, 1e6);
     if (s.high_freq_factor <= s.low_freq_factor) rope.complain("high_freq_factor must exceed low_freq_factor");
@@ -71,7 +73,8 @@ void read_scaling(ConfigReader& rope, RopeSpec& s) {
 
 }  // namespace
 
-RopeSpec read_rope(ConfigReader& config, ops::RopeStyle style, int head_dim, double default_theta, double default_partial) {
+RopeSpec read_rope(ConfigReader& config, ops::RopeStyle style, int head_dim, double default_theta,
+                   double default_partial) {
   RopeSpec s;
   s.style = style;
   s.max_position = config.integer_or("max_position_embeddings", 2048, 1, 1 << 28);

@@ -100,13 +100,19 @@ double yarn_mscale(double s, double m) { return s <= 1.0 ? 1.0 : 0.1 * m * std::
 RopeTable make_rope_table(const RopeSpec& s, int length) {
   RopeTable table;
   switch (s.scaling) {
-    case RopeScaling::kDefault: table.inv_freq = inverse(powers(s.theta, s.dim)); break;
+    case RopeScaling::kDefault:
+      table.inv_freq = inverse(powers(s.theta, s.dim));
+      break;
     case RopeScaling::kLinear:
       table.inv_freq = inverse(powers(s.theta, s.dim));
       for (float& f : table.inv_freq) f = static_cast<float>(static_cast<double>(f) / s.factor);
       break;
-    case RopeScaling::kDynamic: table.inv_freq = dynamic(s, length); break;
-    case RopeScaling::kLlama3: table.inv_freq = llama3(s); break;
+    case RopeScaling::kDynamic:
+      table.inv_freq = dynamic(s, length);
+      break;
+    case RopeScaling::kLlama3:
+      table.inv_freq = llama3(s);
+      break;
     case RopeScaling::kYarn:
       table.inv_freq = yarn(s);
       table.factor = yarn_factor(s);

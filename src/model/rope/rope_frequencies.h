@@ -20,7 +20,7 @@ struct RopeSpec {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kDefault;
   double factor = 1.0;
-  double original_max_position = 0.0;  // llama3, yarn
+  double original_max_position = 0.0;                    // llama3, yarn
   double low_freq_factor = 1.0, high_freq_factor = 4.0;  // llama3
   double beta_fast = 32.0, beta_slow = 1.0;              // yarn
   std::optional<double> attention_factor;
@@ -43,9 +43,9 @@ struct RopeTable {
 RopeSpec read_rope(ConfigReader& config, ops::RopeStyle style, int head_dim, double default_theta = 10000.0,
                    double default_partial = 1.0);
 
-// `length` is the longest context that will be run (0: max_position). Only the dynamic rule depends on it: the reference
-// recomputes frequencies as a text grows, which would invalidate the cached keys, so Tern fixes them at load for the
-// largest length, when it exceeds max_position.
+// `length` is the longest context that will be run (0: max_position). Only the dynamic rule depends on it: the
+// reference recomputes frequencies as a text grows, which would invalidate the cached keys, so Tern fixes them at load
+// for the largest length, when it exceeds max_position.
 RopeTable make_rope_table(const RopeSpec& spec, int length);
 
 // YaRN's magnitude rule: 1 for s <= 1, else 0.1 m ln(s) + 1.

@@ -12,7 +12,8 @@ namespace tern::model {
 SequenceRunner::SequenceRunner(const Model& model, device::Device& device, const RunnerOptions& options)
     : model_(model), device_(device), options_(options), stream_(device.stream()) {}
 
-Expected<std::unique_ptr<SequenceRunner>> SequenceRunner::make(const Model& model, device::Device& device, const RunnerOptions& options) {
+Expected<std::unique_ptr<SequenceRunner>> SequenceRunner::make(const Model& model, device::Device& device,
+                                                               const RunnerOptions& options) {
   std::unique_ptr<SequenceRunner> r(new SequenceRunner(model, device, options));
   TERN_RETURN_IF_ERROR(r->allocate());
   r->reset();
@@ -38,7 +39,8 @@ Status SequenceRunner::allocate() {
     std::swap(block_order_[i - 1], block_order_[(state >> 33) % i]);
   }
   const auto n = static_cast<size_t>(tokens), r = static_cast<size_t>(rows);
-  const size_t bytes = n * (4 + 4 + 12 + 8 + 4) + (r + 1) * 4 + r * 4 + r * static_cast<size_t>(blocks_per_row_) * 4 + 16 * 64;
+  const size_t bytes =
+      n * (4 + 4 + 12 + 8 + 4) + (r + 1) * 4 + r * 4 + r * static_cast<size_t>(blocks_per_row_) * 4 + 16 * 64;
   TERN_ASSIGN_OR_RETURN(inputs_, device_.allocate(bytes));
   device::Arena arena(inputs_.data(), inputs_.bytes());
   batch_.token_ids = arena.tensor(DType::kI32, tokens);
@@ -77,7 +79,8 @@ Expected<std::span<const float>> SequenceRunner::step(std::span<const Row> rows,
       if (row.all_logits || i + 1 == row.tokens.size()) wanted.push_back(static_cast<int32_t>(ids.size()));
       ids.push_back(row.tokens[i]);
       positions.push_back(length);
-      slots.push_back(static_cast<int64_t>(block_of(row.sequence, length)) * options_.block_size + length % options_.block_size);
+      slots.push_back(static_cast<int64_t>(block_of(row.sequence, length)) * options_.block_size +
+                      length % options_.block_size);
     }
     starts.push_back(static_cast<int32_t>(ids.size()));
     contexts.push_back(length);

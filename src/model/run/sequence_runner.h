@@ -13,15 +13,16 @@ namespace tern::model {
 
 struct RunnerOptions {
   int block_size = 64;
-  int max_tokens = 4096;     // of one step
+  int max_tokens = 4096;  // of one step
   int max_rows = 8;
-  int max_length = 8192;     // of one sequence
-  uint64_t block_seed = 1;   // the order in which blocks are handed out
+  int max_length = 8192;    // of one sequence
+  uint64_t block_seed = 1;  // the order in which blocks are handed out
 };
 
 class SequenceRunner {
  public:
-  static Expected<std::unique_ptr<SequenceRunner>> make(const Model& model, device::Device& device, const RunnerOptions& options);
+  static Expected<std::unique_ptr<SequenceRunner>> make(const Model& model, device::Device& device,
+                                                        const RunnerOptions& options);
 
   struct Row {
     int sequence = 0;
@@ -46,7 +47,7 @@ class SequenceRunner {
   const RunnerOptions options_;
   const device::Stream stream_;
   int blocks_per_row_ = 0;
-  std::vector<int> block_order_;   // free blocks in the order they are taken
+  std::vector<int> block_order_;  // free blocks in the order they are taken
   size_t next_block_ = 0;
   std::vector<std::vector<int>> tables_;  // by sequence
   std::vector<int> lengths_;

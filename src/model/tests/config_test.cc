@@ -15,7 +15,8 @@ using testing::write_file;
 json::Object parse(const std::string& text) { return json::parse(text).value().get_object(); }
 
 json::Object llama(const std::string& more = "{}") {
-  json::Object o = parse(R"({"architectures":["LlamaForCausalLM"],"vocab_size":96,"hidden_size":64,"intermediate_size":96,
+  json::Object o =
+      parse(R"({"architectures":["LlamaForCausalLM"],"vocab_size":96,"hidden_size":64,"intermediate_size":96,
       "num_hidden_layers":2,"num_attention_heads":4,"num_key_value_heads":2})");
   merge_json(o, parse(more));
   return o;
@@ -41,18 +42,22 @@ TEST(Config, UnknownArchitectureNamesTheKnownOnes) {
   const std::string e = error_of(llama(R"({"architectures":["BertModel"]})"));
   EXPECT_NE(e.find("BertModel"), std::string::npos);
   for (const std::string& name : known_architectures()) EXPECT_NE(e.find(name), std::string::npos) << name;
-  for (const char* bad : {R"({"architectures":null})", R"({"architectures":[]})", R"({"architectures":"LlamaForCausalLM"})", R"({"architectures":[7]})"})
+  for (const char* bad : {R"({"architectures":null})", R"({"architectures":[]})",
+                          R"({"architectures":"LlamaForCausalLM"})", R"({"architectures":[7]})"})
     EXPECT_NE(error_of(llama(bad)).find("architectures"), std::string::npos) << bad;
 }
 
 TEST(Config, HostileNumbersAreErrorsThatNameTheKey) {
-  const char* keys[] = {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings"};
+  const char* keys[] = {"vocab_size",          "hidden_size",         "intermediate_size", "num_hidden_layers",
+                        "num_attention_heads", "num_key_value_heads", "head_dim",          "max_position_embeddings"};
   for (const char* key : keys)
-    for (const char* value : {"0", "-1", "1099511627776", "9223372036854775807", "18446744073709551615", "1e300", "1.5", "\"4\"", "[1]", "true"}) {
+    for (const char* value : {"0", "-1", "1099511627776", "9223372036854775807", "18446744073709551615", "1e300", "1.5",
+                              "\"4\"", "[1]", "true"}) {
       const std::string e = error_of(llama(fmt::format("{{\"{}\":{}}}", key, value)));
       EXPECT_NE(e.find(key), std::string::npos) << key << " " << value << ": " << e;
     }
-  for (const char* key : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
+  for (const char* key :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads"}) {
     json::Object o = llama();
     o.erase(key);
     EXPECT_NE(error_of(o).find(fmt::format("{} is missing", key)), std::string::npos) << key;
@@ -61,14 +66,16 @@ TEST(Config, HostileNumbersAreErrorsThatNameTheKey) {
 
 TEST(Config, ImpossibleShapesAreErrors) {
   EXPECT_NE(error_of(llama(R"({"num_key_value_heads":3})")).find("cannot share"), std::string::npos);
-  EXPECT_NE(error_of(llama(R"({"num_attention_heads":5,"num_key_value_heads":5})")).find("not a multiple"), std::string::npos);
+  EXPECT_NE(error_of(llama(R"({"num_attention_heads":5,"num_key_value_heads":5})")).find("not a multiple"),
+            std::string::npos);
   EXPECT_NE(error_of(llama(R"({"head_dim":12})")).find("multiple of 8"), std::string::npos);
   EXPECT_NE(error_of(llama(R"({"rms_norm_eps":-1})")).find("rms_norm_eps"), std::string::npos);
   EXPECT_NE(error_of(llama(R"({"hidden_act":"gelu"})")).find("gelu"), std::string::npos);
   EXPECT_NE(error_of(llama(R"({"dtype":"float8"})")).find("float8"), std::string::npos);
   EXPECT_NE(error_of(llama(R"({"quantization_config":{"quant_method":"gptq"}})")).find("quantized"), std::string::npos);
   const auto moe = [](const char* more) {
-    json::Object o = llama(R"({"architectures":["Qwen3MoeForCausalLM"],"num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":8})");
+    json::Object o = llama(
+        R"({"architectures":["Qwen3MoeForCausalLM"],"num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":8})");
     merge_json(o, parse(more));
     return error_of(o);
   };
@@ -126,7 +133,8 @@ TEST(GenerationDefaults, FileOverridesConfig) {
   ASSERT_TRUE(d.ok());
   EXPECT_FALSE(d->has_file);
   EXPECT_EQ(d->eos_token_ids, std::vector<int32_t>{2});
-  write_file(folder.file("generation_config.json"), R"({"eos_token_id":[5,6],"temperature":0.6,"top_k":20,"do_sample":true})");
+  write_file(folder.file("generation_config.json"),
+             R"({"eos_token_id":[5,6],"temperature":0.6,"top_k":20,"do_sample":true})");
   d = read_generation_defaults(folder.path(), config);
   ASSERT_TRUE(d.ok());
   EXPECT_EQ(d->eos_token_ids, (std::vector<int32_t>{5, 6}));
@@ -143,7 +151,9 @@ TEST(GenerationDefaults, FileOverridesConfig) {
 TEST(Summary, SaysWhatAModelTakesFromItsConfigAlone) {
   // ERNIE-4.5-0.3B as published (models-ernie-paddleocr.md 1.1).
   TempFolder folder;
-  write_file(folder.file("config.json"), R"({"architectures":["Ernie4_5_ForCausalLM"],"vocab_size":103424,"hidden_size":1024,"intermediate_size":3072,
+  write_file(
+      folder.file("config.json"),
+      R"({"architectures":["Ernie4_5_ForCausalLM"],"vocab_size":103424,"hidden_size":1024,"intermediate_size":3072,
       "num_hidden_layers":18,"num_attention_heads":16,"num_key_value_heads":2,"head_dim":128,"tie_word_embeddings":true,"max_position_embeddings":131072})");
   LoadOptions options;
   options.path = folder.path();
@@ -155,7 +165,8 @@ TEST(Summary, SaysWhatAModelTakesFromItsConfigAlone) {
   EXPECT_EQ(s->kv_bytes_per_token, 18u * 2 * 2 * 128 * 2);
   ASSERT_EQ(s->weight_bytes.size(), 2u);
   EXPECT_NEAR(static_cast<double>(s->weight_bytes[0].second) / (2.0 * static_cast<double>(s->parameters)), 1.0, 0.01);
-  options.overrides = parse(R"({"num_hidden_layers":1000,"intermediate_size":1048576,"hidden_size":1048576,"vocab_size":16777216,"head_dim":1024})");
+  options.overrides = parse(
+      R"({"num_hidden_layers":1000,"intermediate_size":1048576,"hidden_size":1048576,"vocab_size":16777216,"head_dim":1024})");
   const auto huge = summarize_model(options);
   ASSERT_FALSE(huge.ok());
   EXPECT_EQ(huge.error().code, ErrorCode::kTooLarge);

@@ -54,7 +54,9 @@ std::string test_name(const testing::TestParamInfo<std::tuple<std::string, DType
   return name;
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, Golden, testing::Combine(testing::ValuesIn(cases()), testing::Values(DType::kF32, DType::kBF16)), test_name);
+INSTANTIATE_TEST_SUITE_P(Cases, Golden,
+                         testing::Combine(testing::ValuesIn(cases()), testing::Values(DType::kF32, DType::kBF16)),
+                         test_name);
 
 }  // namespace
 }  // namespace tern::model

@@ -16,7 +16,9 @@ using testing::TestTensor;
 using testing::TestTensors;
 using testing::transposed;
 
-bool ends_with(const std::string& s, const std::string& tail) { return s.size() >= tail.size() && s.compare(s.size() - tail.size(), tail.size(), tail) == 0; }
+bool ends_with(const std::string& s, const std::string& tail) {
+  return s.size() >= tail.size() && s.compare(s.size() - tail.size(), tail.size(), tail) == 0;
+}
 
 // The stem of each tensor with this leaf: "model.layers.0.self_attn." for "q_proj.weight".
 std::vector<std::string> stems(const TestTensors& t, const std::string& leaf) {
@@ -43,7 +45,8 @@ void fuse(TestTensors& t, const std::vector<std::string>& leaves, const std::str
 // Every matrix but the embedding as [in, out].
 void turn(TestTensors& t) {
   for (auto& [name, tensor] : t)
-    if (tensor.shape.size() == 2 && tensor.shape[0] > 1 && !ends_with(name, "embed_tokens.weight")) tensor = transposed(tensor);
+    if (tensor.shape.size() == 2 && tensor.shape[0] > 1 && !ends_with(name, "embed_tokens.weight"))
+      tensor = transposed(tensor);
 }
 
 void rename(TestTensors& t, const std::string& from, const std::string& to) {
@@ -52,13 +55,15 @@ void rename(TestTensors& t, const std::string& from, const std::string& to) {
   t = std::move(out);
 }
 
-void stack_experts(TestTensors& t, const std::string& block, const char* gate, const char* up, const char* down, bool input_major) {
+void stack_experts(TestTensors& t, const std::string& block, const char* gate, const char* up, const char* down,
+                   bool input_major) {
   for (const std::string& stem : stems(t, block + ".gate.weight")) {
     const std::string at = stem + block + ".experts.";
     std::vector<TestTensor> gate_up, downs;
     for (int e = 0; t.count(at + std::to_string(e) + "." + gate + ".weight") != 0; ++e) {
       const std::string mine = at + std::to_string(e) + ".";
-      TestTensor g = take(t, mine + gate + ".weight"), u = take(t, mine + up + ".weight"), d = take(t, mine + down + ".weight");
+      TestTensor g = take(t, mine + gate + ".weight"), u = take(t, mine + up + ".weight"),
+                 d = take(t, mine + down + ".weight");
       TestTensor both = stacked_rows({g, u});
       gate_up.push_back(input_major ? transposed(both) : both);
       downs.push_back(input_major ? transposed(d) : d);
@@ -104,7 +109,8 @@ TEST(Layout, PaddleNamesAndOrientation) {
 TEST(Layout, NamesAndOrientationAreIndependent) {
   expect_same_logits("ernie4_5", paddle_names);
   expect_same_logits("ernie4_5_moe", paddle_names);
-  for (const char* name : {"ernie4_5", "ernie4_5_moe", "llama3", "qwen2_moe", "deepseek_v3", "mixtral"}) expect_same_logits(name, turn);
+  for (const char* name : {"ernie4_5", "ernie4_5_moe", "llama3", "qwen2_moe", "deepseek_v3", "mixtral"})
+    expect_same_logits(name, turn);
 }
 
 TEST(Layout, FusedProjectionsAndBiases) {
@@ -119,8 +125,10 @@ TEST(Layout, FusedProjectionsAndBiases) {
 TEST(Layout, StackedExperts) {
   for (const bool input_major : {false, true}) {
     for (const char* name : {"qwen3_moe", "qwen2_moe", "deepseek_v3", "glm4_moe"})
-      expect_same_logits(name, [&](TestTensors& t) { stack_experts(t, "mlp", "gate_proj", "up_proj", "down_proj", input_major); });
-    expect_same_logits("mixtral", [&](TestTensors& t) { stack_experts(t, "block_sparse_moe", "w1", "w3", "w2", input_major); });
+      expect_same_logits(
+          name, [&](TestTensors& t) { stack_experts(t, "mlp", "gate_proj", "up_proj", "down_proj", input_major); });
+    expect_same_logits("mixtral",
+                       [&](TestTensors& t) { stack_experts(t, "block_sparse_moe", "w1", "w3", "w2", input_major); });
     expect_same_logits("ernie4_5_moe", [&](TestTensors& t) {
       stack_experts(t, "mlp", "gate_proj", "up_proj", "down_proj", input_major);
       rename(t, "mlp\\.moe_statics", "mlp.gate.moe_statics");
@@ -168,9 +176,11 @@ TEST(Layout, MissingAndUnexpectedTensorsAreReportedTogether) {
     t.erase("model.norm.weight");
     t["model.layers.9.mlp.up_proj.weight"] = {"BF16", {1}, "12"};
   });
-  for (const char* part : {"2 tensors missing, 2 unexpected", "missing model.layers.0.self_attn.q_proj.weight (nearest: model.layers.0.self_attn.q_prj.weight)",
-                           "missing model.norm.weight", "unexpected model.layers.9.mlp.up_proj.weight",
-                           "unexpected model.layers.0.self_attn.q_prj.weight (nearest: model.layers.0.self_attn.q_proj.weight)"})
+  for (const char* part :
+       {"2 tensors missing, 2 unexpected",
+        "missing model.layers.0.self_attn.q_proj.weight (nearest: model.layers.0.self_attn.q_prj.weight)",
+        "missing model.norm.weight", "unexpected model.layers.9.mlp.up_proj.weight",
+        "unexpected model.layers.0.self_attn.q_prj.weight (nearest: model.layers.0.self_attn.q_proj.weight)"})
     EXPECT_NE(e.find(part), std::string::npos) << part << "\n" << e;
 }
 
@@ -182,10 +192,26 @@ TEST(Layout, LongListsAreCutShort) {
 }
 
 TEST(Layout, WrongShapesAndTypesAreErrors) {
-  EXPECT_NE(load_error("llama3", [](TestTensors& t) { t["model.norm.weight"] = {"BF16", {2}, "1234"}; }).find("model.norm.weight has shape [2], not [128]"), std::string::npos);
-  EXPECT_NE(load_error("llama3", [](TestTensors& t) { t["model.norm.weight"].dtype = "I16"; }).find("has type I16"), std::string::npos);
-  EXPECT_NE(load_error("llama3", [](TestTensors& t) { t["model.embed_tokens.weight"] = transposed(t["model.embed_tokens.weight"]); }).find("has shape [128, 512]"), std::string::npos);
-  EXPECT_NE(load_error("llama3", [](TestTensors& t) { t["model.layers.0.mlp.down_proj.weight"] = transposed(t["model.layers.0.mlp.down_proj.weight"]); }).find("both orientations"), std::string::npos);
+  EXPECT_NE(load_error("llama3",
+                       [](TestTensors& t) {
+                         t["model.norm.weight"] = {"BF16", {2}, "1234"};
+                       })
+                .find("model.norm.weight has shape [2], not [128]"),
+            std::string::npos);
+  EXPECT_NE(load_error("llama3", [](TestTensors& t) { t["model.norm.weight"].dtype = "I16"; }).find("has type I16"),
+            std::string::npos);
+  EXPECT_NE(
+      load_error("llama3",
+                 [](TestTensors& t) { t["model.embed_tokens.weight"] = transposed(t["model.embed_tokens.weight"]); })
+          .find("has shape [128, 512]"),
+      std::string::npos);
+  EXPECT_NE(load_error("llama3",
+                       [](TestTensors& t) {
+                         t["model.layers.0.mlp.down_proj.weight"] =
+                             transposed(t["model.layers.0.mlp.down_proj.weight"]);
+                       })
+                .find("both orientations"),
+            std::string::npos);
 }
 
 TEST(Layout, FloatTypesLoadAlike) {

@@ -30,8 +30,10 @@ void expect_error(const std::string& file, ErrorCode code, const std::string& sa
 void expect_corrupt(const std::string& file, const std::string& says) { expect_error(file, ErrorCode::kCorrupt, says); }
 
 TEST(Safetensors, ReadsNamesTypesShapesAndMetadata) {
-  const auto h = parse(raw_safetensors(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,1],"data_offsets":[4,12]},)"
-                                       R"("a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}   )", 12));
+  const auto h = parse(
+      raw_safetensors(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,1],"data_offsets":[4,12]},)"
+                      R"("a":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}}   )",
+                      12));
   ASSERT_TRUE(h.ok()) << h.error().message;
   EXPECT_EQ(h->metadata.at("format"), "pt");
   EXPECT_EQ(h->tensors.at("a").dtype, FileType::kBF16);
@@ -40,7 +42,9 @@ TEST(Safetensors, ReadsNamesTypesShapesAndMetadata) {
 }
 
 TEST(Safetensors, TakesScalarsAndEmptyTensors) {
-  const auto h = parse(raw_safetensors(R"({"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"e":{"dtype":"F32","shape":[0,7],"data_offsets":[4,4]}})", 4));
+  const auto h = parse(raw_safetensors(
+      R"({"s":{"dtype":"F32","shape":[],"data_offsets":[0,4]},"e":{"dtype":"F32","shape":[0,7],"data_offsets":[4,4]}})",
+      4));
   ASSERT_TRUE(h.ok()) << h.error().message;
   EXPECT_TRUE(h->tensors.at("s").shape.empty());
 }
@@ -99,10 +103,16 @@ TEST(Safetensors, RefusesBadOffsets) {
   expect_corrupt(one(R"({"dtype":"F32","shape":[1],"data_offsets":[4,8]})", 8), "hole");
   expect_corrupt(one(R"({"dtype":"F32","shape":[2],"data_offsets":[0,4]})", 4), "does not fill");
   expect_corrupt(one(R"({"dtype":"F32","shape":[1],"data_offsets":[0,4]})", 5), "follow the last tensor");
-  expect_corrupt(raw_safetensors(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8),
-                 "overlaps");
-  expect_corrupt(raw_safetensors(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})", 8),
-                 "there twice");
+  expect_corrupt(
+      raw_safetensors(
+          R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+          8),
+      "overlaps");
+  expect_corrupt(
+      raw_safetensors(
+          R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+          8),
+      "there twice");
 }
 
 TEST(Safetensors, EveryTruncationOfARealFileIsAnError) {
@@ -112,7 +122,8 @@ TEST(Safetensors, EveryTruncationOfARealFileIsAnError) {
 }
 
 TEST(Checkpoint, IndexMustStayInsideTheFolder) {
-  for (const char* name : {"/etc/passwd", "../x.safetensors", "a/../../x.safetensors", "a/..", "", "..", "x\\u0000.safetensors"}) {
+  for (const char* name :
+       {"/etc/passwd", "../x.safetensors", "a/../../x.safetensors", "a/..", "", "..", "x\\u0000.safetensors"}) {
     TempFolder folder;
     write_file(folder.file("model.safetensors.index.json"), fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", name));
     const auto c = Checkpoint::open(folder.path());
@@ -128,7 +139,8 @@ TEST(Checkpoint, ShardsMayBeLinksAndLieInFolders) {
   std::filesystem::create_directory(folder.file("sub"));
   testing::write_tensors(folder.file("sub/2.safetensors"), b);
   std::filesystem::create_symlink(elsewhere.file("blob"), folder.file("1.safetensors"));
-  write_file(folder.file("model.safetensors.index.json"), R"({"weight_map":{"a":"1.safetensors","b":"sub/2.safetensors"}})");
+  write_file(folder.file("model.safetensors.index.json"),
+             R"({"weight_map":{"a":"1.safetensors","b":"sub/2.safetensors"}})");
   const auto c = Checkpoint::open(folder.path());
   ASSERT_TRUE(c.ok()) << c.error().message;
   EXPECT_EQ(std::memcmp(c->find("a")->data, "1234", 4), 0);
@@ -144,7 +156,9 @@ TEST(Checkpoint, IndexAndShardsMustAgree) {
     write_file(folder.file("model.safetensors.index.json"), index);
     return Checkpoint::open(folder.path());
   };
-  EXPECT_NE(open(R"({"weight_map":{"a":"1.safetensors","c":"2.safetensors"}})").error().message.find("says that c is in"), std::string::npos);
+  EXPECT_NE(
+      open(R"({"weight_map":{"a":"1.safetensors","c":"2.safetensors"}})").error().message.find("says that c is in"),
+      std::string::npos);
   EXPECT_EQ(open(R"({"weight_map":{"a":"3.safetensors"}})").error().code, ErrorCode::kNotFound);
   EXPECT_EQ(open(R"({"weight_map":{"a":7}})").error().code, ErrorCode::kCorrupt);
   EXPECT_EQ(open(R"({"weight_map":[]})").error().code, ErrorCode::kCorrupt);

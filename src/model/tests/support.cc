@@ -59,8 +59,9 @@ std::string raw_safetensors(const std::string& header, size_t data_bytes) {
 void write_tensors(const std::string& path, const TestTensors& tensors) {
   std::string header = "{", data;
   for (const auto& [name, t] : tensors) {
-    header += fmt::format("{}\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", header.size() > 1 ? "," : "", name,
-                          t.dtype, fmt::join(t.shape, ","), data.size(), data.size() + t.bytes.size());
+    header += fmt::format("{}\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
+                          header.size() > 1 ? "," : "", name, t.dtype, fmt::join(t.shape, ","), data.size(),
+                          data.size() + t.bytes.size());
     data += t.bytes;
   }
   write_file(path, raw_safetensors(header + "}", 0) + data);
@@ -113,9 +114,15 @@ void write_random_model(const std::string& folder, const json::Object& config, u
 }
 
 std::vector<std::pair<std::string, json::Object>> small_configs(int heads, int kv_heads) {
-  const json::Object base{{"vocab_size", 96},          {"hidden_size", 64},         {"intermediate_size", 96},
-                          {"num_hidden_layers", 2},    {"num_attention_heads", heads}, {"num_key_value_heads", kv_heads},
-                          {"head_dim", 16},            {"max_position_embeddings", 512}, {"rms_norm_eps", 1e-5}};
+  const json::Object base{{"vocab_size", 96},
+                          {"hidden_size", 64},
+                          {"intermediate_size", 96},
+                          {"num_hidden_layers", 2},
+                          {"num_attention_heads", heads},
+                          {"num_key_value_heads", kv_heads},
+                          {"head_dim", 16},
+                          {"max_position_embeddings", 512},
+                          {"rms_norm_eps", 1e-5}};
   const auto with = [&](const char* architecture, const char* more) {
     json::Object o = base;
     o["architectures"] = json::Array{architecture};
@@ -124,21 +131,26 @@ std::vector<std::pair<std::string, json::Object>> small_configs(int heads, int k
   };
   return {
       with("Ernie4_5ForCausalLM", R"({"tie_word_embeddings":true,"use_bias":true})"),
-      with("Ernie4_5_MoeForCausalLM",
-           R"({"tie_word_embeddings":true,"moe_num_experts":4,"moe_k":2,"moe_intermediate_size":32,"moe_num_shared_experts":2,"moe_layer_start_index":1})"),
+      with(
+          "Ernie4_5_MoeForCausalLM",
+          R"({"tie_word_embeddings":true,"moe_num_experts":4,"moe_k":2,"moe_intermediate_size":32,"moe_num_shared_experts":2,"moe_layer_start_index":1})"),
       with("LlamaForCausalLM", R"({"attention_bias":true,"mlp_bias":true})"),
       with("Qwen2ForCausalLM", "{}"),
-      with("Qwen2MoeForCausalLM",
-           R"({"num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"shared_expert_intermediate_size":64})"),
+      with(
+          "Qwen2MoeForCausalLM",
+          R"({"num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"shared_expert_intermediate_size":64})"),
       with("Qwen3ForCausalLM", "{}"),
       with("Qwen3MoeForCausalLM", R"({"num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32})"),
       with("MixtralForCausalLM", R"({"num_local_experts":4,"num_experts_per_tok":2})"),
-      with("DeepseekV2ForCausalLM",
-           R"({"kv_lora_rank":32,"qk_nope_head_dim":16,"qk_rope_head_dim":8,"v_head_dim":16,"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"n_shared_experts":2,"first_k_dense_replace":1})"),
-      with("DeepseekV3ForCausalLM",
-           R"({"q_lora_rank":24,"kv_lora_rank":32,"qk_nope_head_dim":16,"qk_rope_head_dim":8,"v_head_dim":16,"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"n_shared_experts":1,"first_k_dense_replace":1,"n_group":2,"topk_group":1})"),
-      with("Glm4MoeForCausalLM",
-           R"({"attention_bias":true,"use_qk_norm":true,"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"n_shared_experts":1,"first_k_dense_replace":1})"),
+      with(
+          "DeepseekV2ForCausalLM",
+          R"({"kv_lora_rank":32,"qk_nope_head_dim":16,"qk_rope_head_dim":8,"v_head_dim":16,"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"n_shared_experts":2,"first_k_dense_replace":1})"),
+      with(
+          "DeepseekV3ForCausalLM",
+          R"({"q_lora_rank":24,"kv_lora_rank":32,"qk_nope_head_dim":16,"qk_rope_head_dim":8,"v_head_dim":16,"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"n_shared_experts":1,"first_k_dense_replace":1,"n_group":2,"topk_group":1})"),
+      with(
+          "Glm4MoeForCausalLM",
+          R"({"attention_bias":true,"use_qk_norm":true,"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"n_shared_experts":1,"first_k_dense_replace":1})"),
   };
 }
 

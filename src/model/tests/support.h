@@ -44,9 +44,9 @@ void write_tensors(const std::string& path, const TestTensors& tensors);
 // A safetensors file with any header at all.
 std::string raw_safetensors(const std::string& header, size_t data_bytes);
 
-TestTensor transposed(const TestTensor& t);                          // [a, b] to [b, a]
-TestTensor stacked_rows(const std::vector<TestTensor>& parts);       // matrices or vectors below each other
-TestTensor stack(const std::vector<TestTensor>& parts);              // [n, ...]
+TestTensor transposed(const TestTensor& t);                     // [a, b] to [b, a]
+TestTensor stacked_rows(const std::vector<TestTensor>& parts);  // matrices or vectors below each other
+TestTensor stack(const std::vector<TestTensor>& parts);         // [n, ...]
 
 // Copies the small files of a model folder.
 void copy_config(const std::string& from, const std::string& to);

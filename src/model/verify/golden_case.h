@@ -20,8 +20,8 @@ struct GoldenTensor {
 struct GoldenPrompt {
   std::string name;
   std::vector<int32_t> ids;
-  std::vector<int32_t> greedy;   // arg-max continuation
-  std::vector<double> margins;   // best minus second-best logit at each step
+  std::vector<int32_t> greedy;  // arg-max continuation
+  std::vector<double> margins;  // best minus second-best logit at each step
 };
 
 struct GoldenCase {

@@ -32,8 +32,10 @@ bool VerifyProbe::routing(int layer, TensorView ids) {
   for (int64_t t = 0; t < ids.dim[0]; ++t) {
     const size_t at = begin + static_cast<size_t>(t) * k;
     if (at + k > theirs.size()) return false;
-    std::vector<int32_t> a(mine.begin() + static_cast<std::ptrdiff_t>(at), mine.begin() + static_cast<std::ptrdiff_t>(at + k));
-    std::vector<int32_t> b(theirs.begin() + static_cast<std::ptrdiff_t>(at), theirs.begin() + static_cast<std::ptrdiff_t>(at + k));
+    std::vector<int32_t> a(mine.begin() + static_cast<std::ptrdiff_t>(at),
+                           mine.begin() + static_cast<std::ptrdiff_t>(at + k));
+    std::vector<int32_t> b(theirs.begin() + static_cast<std::ptrdiff_t>(at),
+                           theirs.begin() + static_cast<std::ptrdiff_t>(at + k));
     if (mode_ == Mode::kForce) std::copy(b.begin(), b.end(), reinterpret_cast<int32_t*>(ids.row_bytes(t)));
     std::sort(a.begin(), a.end());
     std::sort(b.begin(), b.end());

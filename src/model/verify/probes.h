@@ -20,7 +20,8 @@ struct RoutingRecord {
 class VerifyProbe final : public Probe {
  public:
   enum class Mode { kWatch, kCompare, kForce };
-  explicit VerifyProbe(Mode mode = Mode::kWatch, const RoutingRecord* reference = nullptr) : mode_(mode), reference_(reference) {}
+  explicit VerifyProbe(Mode mode = Mode::kWatch, const RoutingRecord* reference = nullptr)
+      : mode_(mode), reference_(reference) {}
 
   void tensor(std::string_view name, TensorView value) override;
   bool routing(int layer, TensorView ids) override;

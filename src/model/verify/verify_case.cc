@@ -39,7 +39,10 @@ int32_t arg_max(std::span<const float> row, const std::vector<int32_t>& banned) 
 class CaseRun {
  public:
   CaseRun(const GoldenCase& golden, const VerifyOptions& options, device::Device& device)
-      : golden_(golden), options_(options), device_(device), dynamic_(golden.reference_options.contains("dynamic_rope")) {}
+      : golden_(golden),
+        options_(options),
+        device_(device),
+        dynamic_(golden.reference_options.contains("dynamic_rope")) {}
 
   Expected<CaseReport> run() {
     report_.folder = golden_.folder;
@@ -55,7 +58,8 @@ class CaseRun {
     exact_ = decoder.spec().attention.kind == AttentionKind::kGqa;
     for (const GoldenPrompt& p : golden_.prompts)
       for (int32_t id : p.ids)
-        if (id >= model_->info().vocab_size) return make_error(ErrorCode::kCorrupt, "a prompt's token id is out of range");
+        if (id >= model_->info().vocab_size)
+          return make_error(ErrorCode::kCorrupt, "a prompt's token id is out of range");
     if (forces()) TERN_RETURN_IF_ERROR(load(DType::kF32, 0, exact_model_));
     for (const GoldenPrompt& p : golden_.prompts) TERN_RETURN_IF_ERROR(prompt(p));
     if (forces()) routing_statement();
@@ -78,8 +82,12 @@ class CaseRun {
   }
 
   Expected<std::unique_ptr<SequenceRunner>> runner(const Model& model, uint64_t seed) {
-    return SequenceRunner::make(model, device_, {.block_size = 64, .max_tokens = std::max(total_, longest_), .max_rows = static_cast<int>(golden_.prompts.size()),
-                                                 .max_length = longest_ + 1, .block_seed = seed});
+    return SequenceRunner::make(model, device_,
+                                {.block_size = 64,
+                                 .max_tokens = std::max(total_, longest_),
+                                 .max_rows = static_cast<int>(golden_.prompts.size()),
+                                 .max_length = longest_ + 1,
+                                 .block_seed = seed});
   }
 
   Status prompt(const GoldenPrompt& p) {
@@ -111,7 +119,8 @@ class CaseRun {
       const size_t n = std::min(t->values.size(), logits.size());  // the last rows
       compare(p.name + ".logits", *t, {logits.data() + (logits.size() - n), n});
     }
-    if (const GoldenTensor* t = golden_.find(p.name + ".logprob_sum"); t != nullptr && t->values.size() == 1) log_prob_sum(p, *t, logits);
+    if (const GoldenTensor* t = golden_.find(p.name + ".logprob_sum"); t != nullptr && t->values.size() == 1)
+      log_prob_sum(p, *t, logits);
   }
 
   void compare(const std::string& name, const GoldenTensor& want, std::span<const float> got) {
@@ -127,7 +136,8 @@ class CaseRun {
       }
       c.relative = c.max_abs / std::max(want.max_abs(), 1e-30);
       c.rms = std::sqrt(error / std::max(square, 1e-30));
-      c.ok = finite && c.relative <= options_.tolerance.max && (options_.tolerance.rms == 0.0 || c.rms <= options_.tolerance.rms);
+      c.ok = finite && c.relative <= options_.tolerance.max &&
+             (options_.tolerance.rms == 0.0 || c.rms <= options_.tolerance.rms);
     } else {
       c.name += fmt::format(" ({} values instead of {})", got.size(), want.values.size());
     }
@@ -170,7 +180,8 @@ class CaseRun {
     return {};
   }
 
-  // As the reference did it under reference_options.dynamic_rope: all positions anew with the frequencies of this length.
+  // As the reference did it under reference_options.dynamic_rope: all positions anew with the frequencies of this
+  // length.
   Status whole(const GoldenPrompt& p, size_t i, Logits& last) {
     std::vector<int32_t> ids = p.ids;
     ids.insert(ids.end(), p.greedy.begin(), p.greedy.begin() + static_cast<std::ptrdiff_t>(i));
@@ -212,8 +223,9 @@ class CaseRun {
 
   void routing_statement() {
     const double share = compared_ == 0 ? 0.0 : static_cast<double>(flips_) / static_cast<double>(compared_);
-    report_.statements.push_back({"free routing", fmt::format("{} of {} token-layers chose other experts ({:.2f} %, at most {:.0f} %)", flips_,
-                                                              compared_, 100.0 * share, 100.0 * kMaxRoutingFlips),
+    report_.statements.push_back({"free routing",
+                                  fmt::format("{} of {} token-layers chose other experts ({:.2f} %, at most {:.0f} %)",
+                                              flips_, compared_, 100.0 * share, 100.0 * kMaxRoutingFlips),
                                   share <= kMaxRoutingFlips});
   }
 
@@ -262,13 +274,18 @@ class CaseRun {
     if (dynamic_ || golden_.prompts.size() < 2) return {};
     TERN_ASSIGN_OR_RETURN(auto run, runner(*model_, 7));
     std::vector<Row> rows;
-    for (size_t i = 0; i < golden_.prompts.size(); ++i) rows.push_back({static_cast<int>(i), golden_.prompts[i].ids, false});
+    for (size_t i = 0; i < golden_.prompts.size(); ++i)
+      rows.push_back({static_cast<int>(i), golden_.prompts[i].ids, false});
     TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows));
     const auto v = static_cast<size_t>(model_->info().vocab_size);
     StatementCheck c{"all prompts in one batch", "", true};
     for (size_t i = 0; i < rows.size(); ++i) {
       std::string detail;
-      c.ok = same(alone_[i], Logits(view.begin() + static_cast<std::ptrdiff_t>(i * v), view.begin() + static_cast<std::ptrdiff_t>((i + 1) * v)), detail) && c.ok;
+      c.ok = same(alone_[i],
+                  Logits(view.begin() + static_cast<std::ptrdiff_t>(i * v),
+                         view.begin() + static_cast<std::ptrdiff_t>((i + 1) * v)),
+                  detail) &&
+             c.ok;
       c.detail += fmt::format("{}{}: {}", i == 0 ? "" : ", ", golden_.prompts[i].name, detail);
     }
     report_.statements.push_back(std::move(c));
@@ -298,12 +315,15 @@ int CaseReport::passed() const {
   return n;
 }
 
-int CaseReport::failed() const { return static_cast<int>(tensors.size() + prompts.size() + statements.size()) - passed(); }
+int CaseReport::failed() const {
+  return static_cast<int>(tensors.size() + prompts.size() + statements.size()) - passed();
+}
 
 Expected<CaseReport> verify_case(const std::string& folder, const VerifyOptions& options, device::Device& device) {
   TERN_ASSIGN_OR_RETURN(const GoldenCase golden, read_golden_case(folder));
   if (golden.kind != "text")
-    return make_error(ErrorCode::kUnsupported, fmt::format("{}: {} cases cannot be verified by this build", folder, golden.kind));
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("{}: {} cases cannot be verified by this build", folder, golden.kind));
   return CaseRun(golden, options, device).run();
 }
 

@@ -1,5 +1,5 @@
-// Checks the model code against a reference case: tensors within tolerance, greedy tokens, and results that do not depend
-// on chunks, block tables or neighbours in the batch. What `tern verify` prints.
+// Checks the model code against a reference case: tensors within tolerance, greedy tokens, and results that do not
+// depend on chunks, block tables or neighbours in the batch. What `tern verify` prints.
 #pragma once
 
 #include <string>
@@ -15,7 +15,9 @@ namespace tern::model {
 struct VerifyTolerance {
   double max = 2e-5;
   double rms = 0.0;  // of the error over the reference's rms; 0: not checked
-  static VerifyTolerance of(DType activation) { return activation == DType::kF32 ? VerifyTolerance{2e-5, 0.0} : VerifyTolerance{4e-2, 2.5e-2}; }
+  static VerifyTolerance of(DType activation) {
+    return activation == DType::kF32 ? VerifyTolerance{2e-5, 0.0} : VerifyTolerance{4e-2, 2.5e-2};
+  }
 };
 
 inline constexpr double kMaxRoutingFlips = 0.04;  // of token-layers, free routing in bfloat16

@@ -55,11 +55,15 @@ void copy_block(const char* src, int64_t row, int64_t col, T* dst, int64_t dst_s
 }
 
 template <class T>
-void copy_block(FileType type, const char* src, int64_t row, int64_t col, T* dst, int64_t dst_stride, int64_t n, int64_t k) {
+void copy_block(FileType type, const char* src, int64_t row, int64_t col, T* dst, int64_t dst_stride, int64_t n,
+                int64_t k) {
   switch (type) {
-    case FileType::kF32: return copy_block<FromF32>(src, row, col, dst, dst_stride, n, k);
-    case FileType::kF16: return copy_block<FromF16>(src, row, col, dst, dst_stride, n, k);
-    default: return copy_block<FromBf16>(src, row, col, dst, dst_stride, n, k);
+    case FileType::kF32:
+      return copy_block<FromF32>(src, row, col, dst, dst_stride, n, k);
+    case FileType::kF16:
+      return copy_block<FromF16>(src, row, col, dst, dst_stride, n, k);
+    default:
+      return copy_block<FromBf16>(src, row, col, dst, dst_stride, n, k);
   }
 }
 
@@ -69,7 +73,8 @@ CheckpointSource::CheckpointSource(const std::vector<Parameter>& parameters, std
     : parameters_(parameters), stored_(std::move(stored)) {
   constexpr size_t kWorthTelling = 1 << 20;
   for (const Stored& s : stored_)
-    if (s.swapped && s.tensor->bytes >= kWorthTelling) s.tensor->file->expect_scattered(s.tensor->data, s.tensor->bytes);
+    if (s.swapped && s.tensor->bytes >= kWorthTelling)
+      s.tensor->file->expect_scattered(s.tensor->data, s.tensor->bytes);
 }
 
 DType CheckpointSource::natural_type(int parameter) const {

@@ -21,14 +21,14 @@ struct GqaWeights {
 };
 
 struct MlaWeights {
-  Linear down;                           // [q_lora + kv_lora + rope, h]; without q_lora: [kv_lora + rope, h]
-  TensorView q_norm;                     // [q_lora]
-  TensorView kv_norm;                    // [kv_lora]
-  ops::PackedWeight q_nope;              // [heads * nope, q_lora or h]
-  ops::PackedWeight q_rope;              // [heads * rope, q_lora or h]
-  std::vector<ops::PackedWeight> w_uk;   // heads of [kv_lora, nope]
-  std::vector<ops::PackedWeight> w_uv;   // heads of [v, kv_lora]
-  Linear out;                            // [h, heads * v]
+  Linear down;                          // [q_lora + kv_lora + rope, h]; without q_lora: [kv_lora + rope, h]
+  TensorView q_norm;                    // [q_lora]
+  TensorView kv_norm;                   // [kv_lora]
+  ops::PackedWeight q_nope;             // [heads * nope, q_lora or h]
+  ops::PackedWeight q_rope;             // [heads * rope, q_lora or h]
+  std::vector<ops::PackedWeight> w_uk;  // heads of [kv_lora, nope]
+  std::vector<ops::PackedWeight> w_uv;  // heads of [v, kv_lora]
+  Linear out;                           // [h, heads * v]
 };
 
 struct DenseWeights {
@@ -58,11 +58,11 @@ struct DecoderWeights {
   DecoderWeights(const DecoderWeights&) = delete;
   DecoderWeights& operator=(const DecoderWeights&) = delete;
 
-  device::Buffer memory;     // everything below lives here
-  size_t bytes = 0;          // of it that are used
-  TensorView embedding;      // [V, h]; empty when the packed lm_head serves (tied)
-  Linear lm_head;            // [V, h]
-  TensorView final_norm;     // [h]
+  device::Buffer memory;  // everything below lives here
+  size_t bytes = 0;       // of it that are used
+  TensorView embedding;   // [V, h]; empty when the packed lm_head serves (tied)
+  Linear lm_head;         // [V, h]
+  TensorView final_norm;  // [h]
   std::vector<LayerWeights> layers;
 };
 

@@ -63,7 +63,8 @@ void fill_row(const T* values, uint64_t row_key, int64_t col, int64_t cols, T* d
 
 DummySource::DummySource(const std::vector<Parameter>& parameters, uint64_t seed)
     : parameters_(parameters), seed_(seed), normal_(kTable) {
-  for (size_t i = 0; i < kTable; ++i) normal_[i] = static_cast<float>(normal_quantile((static_cast<double>(i) + 0.5) / kTable));
+  for (size_t i = 0; i < kTable; ++i)
+    normal_[i] = static_cast<float>(normal_quantile((static_cast<double>(i) + 0.5) / kTable));
 }
 
 void DummySource::read(const Piece& piece, TensorView dst) const {

@@ -103,7 +103,8 @@ class Packer {
   }
 
   // Rows [lo, hi) of the target: where they lie when one piece holds them all, else gathered in `staging`.
-  TensorView rows(const std::vector<Piece>& pieces, int64_t lo, int64_t hi, int64_t k, DType type, std::vector<char>& staging) {
+  TensorView rows(const std::vector<Piece>& pieces, int64_t lo, int64_t hi, int64_t k, DType type,
+                  std::vector<char>& staging) {
     TensorView view;
     for_pieces(pieces, lo, hi, [&](const Piece& p, int64_t) {
       if (p.target_rows() == hi - lo) view = source_.in_place(p);
@@ -122,7 +123,8 @@ class Packer {
   void parallel(int parts, F&& f) {
     std::atomic<int> next{0};
     auto body = [&](int worker) {
-      for (int part = next.fetch_add(1); part < parts; part = next.fetch_add(1)) keep(f(part, staging_[static_cast<size_t>(worker)]));
+      for (int part = next.fetch_add(1); part < parts; part = next.fetch_add(1))
+        keep(f(part, staging_[static_cast<size_t>(worker)]));
     };
     if (stream_.pool == nullptr || parts == 1) return body(0);
     stream_.pool->parallel(std::min(parts, threads()), body);
@@ -157,15 +159,16 @@ size_t packed_bytes(const WeightPlan& plan, const PackOptions& options) {
   return bytes;
 }
 
-Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
-                    DecoderWeights& weights) {
+Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
+                    device::Device& device, DecoderWeights& weights) {
   weights.bytes = packed_bytes(plan, options);
   const size_t available = device.memory_available();
   if (weights.bytes > available)
-    return make_error(ErrorCode::kResourceExhausted,
-                      fmt::format("the weights take {:.2f} GB, but only {:.2f} GB of memory are available; use a smaller model or "
-                                  "fewer layers (--model-override)",
-                                  static_cast<double>(weights.bytes) / 1e9, static_cast<double>(available) / 1e9));
+    return make_error(
+        ErrorCode::kResourceExhausted,
+        fmt::format("the weights take {:.2f} GB, but only {:.2f} GB of memory are available; use a smaller model or "
+                    "fewer layers (--model-override)",
+                    static_cast<double>(weights.bytes) / 1e9, static_cast<double>(available) / 1e9));
   TERN_ASSIGN_OR_RETURN(weights.memory, device.allocate(weights.bytes));
   Packer packer(source, options, device);
   for (const MatrixPlan& m : plan.matrices)

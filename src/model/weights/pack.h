@@ -22,7 +22,7 @@ struct PackOptions {
 size_t packed_bytes(const WeightPlan& plan, const PackOptions& options);
 
 // Allocates `weights.memory` once and fills it. kResourceExhausted when it does not fit.
-Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
-                    DecoderWeights& weights);
+Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
+                    device::Device& device, DecoderWeights& weights);
 
 }  // namespace tern::model

@@ -24,7 +24,8 @@ Expected<Range> shard_range(const Parameter& p, const Shard& shard) {
   const int64_t ranks = shard.ranks, rank = shard.rank;
   const int64_t unit = length / p.units;
   switch (p.rule) {
-    case ShardRule::kReplicated: break;
+    case ShardRule::kReplicated:
+      break;
     case ShardRule::kVocabulary: {
       const int64_t part = ceil_div(length, ranks);
       return Range{std::min(rank * part, length), std::min((rank + 1) * part, length)};
@@ -41,7 +42,10 @@ Expected<Range> shard_range(const Parameter& p, const Shard& shard) {
     case ShardRule::kHeads: {
       const bool heads = p.rule == ShardRule::kHeads || p.rule == ShardRule::kKvHeads;
       if (p.units % ranks != 0) {
-        const char* what = p.rule == ShardRule::kKvHeads ? "KV heads" : heads ? "heads" : p.axis == 0 ? "rows" : "columns";
+        const char* what = p.rule == ShardRule::kKvHeads ? "KV heads"
+                           : heads                       ? "heads"
+                           : p.axis == 0                 ? "rows"
+                                                         : "columns";
         return does_not_divide(p, what, p.units, shard.ranks);
       }
       const int64_t part = p.units / ranks * unit;

@@ -88,23 +88,27 @@ class Resolver {
   bool fits(const Parameter& p, Match& m) {
     const StoredTensor& t = *m.tensor;
     if (!is_float_weight(t.dtype)) {
-      wrong_.push_back(fmt::format("{} has type {}; F32, F16 and BF16 can be loaded", m.at.name, file_type_name(t.dtype)));
+      wrong_.push_back(
+          fmt::format("{} has type {}; F32, F16 and BF16 can be loaded", m.at.name, file_type_name(t.dtype)));
       return false;
     }
     std::vector<int64_t> shape = t.shape;
     if (p.is_vector()) {
       // Some files keep a leading 1.
       shape.erase(std::remove(shape.begin(), shape.end(), 1), shape.end());
-      const std::vector<int64_t> want = m.at.total_rows == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{m.at.total_rows};
+      const std::vector<int64_t> want =
+          m.at.total_rows == 1 ? std::vector<int64_t>{} : std::vector<int64_t>{m.at.total_rows};
       if (shape == want) return true;
       return shape_complaint(m, {m.at.total_rows}, t);
     }
     if (m.at.count > 0) {
-      if (shape.size() != 3 || shape[0] != m.at.count) return shape_complaint(m, {m.at.count, m.at.total_rows, p.cols}, t);
+      if (shape.size() != 3 || shape[0] != m.at.count)
+        return shape_complaint(m, {m.at.count, m.at.total_rows, p.cols}, t);
       shape.erase(shape.begin());
     }
     const bool straight = shape.size() == 2 && shape[0] == m.at.total_rows && shape[1] == p.cols;
-    const bool across = p.kind != ParameterKind::kTable && shape.size() == 2 && shape[0] == p.cols && shape[1] == m.at.total_rows;
+    const bool across =
+        p.kind != ParameterKind::kTable && shape.size() == 2 && shape[0] == p.cols && shape[1] == m.at.total_rows;
     if (!straight && !across) return shape_complaint(m, {m.at.total_rows, p.cols}, t);
     if (p.kind == ParameterKind::kTable) {
       m.straight = 1;
@@ -120,9 +124,9 @@ class Resolver {
     return false;
   }
 
-  // The orientation that square matrices follow, for plain matrices and for stacks of experts, which some files store the
-  // other way round. Down projections decide, else any matrix of the class whose shape tells, else the other class; where
-  // none does, names written by Paddle mean [in, out].
+  // The orientation that square matrices follow, for plain matrices and for stacks of experts, which some files store
+  // the other way round. Down projections decide, else any matrix of the class whose shape tells, else the other class;
+  // where none does, names written by Paddle mean [in, out].
   struct Usual {
     bool swapped[2] = {false, false};  // plain, stacked
   };
@@ -199,7 +203,8 @@ class Resolver {
                    const std::vector<std::string>& others) {
     for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
       const std::string near = nearest_name(names[i], others);
-      lines.push_back(near.empty() ? fmt::format("{} {}", what, names[i]) : fmt::format("{} {} (nearest: {})", what, names[i], near));
+      lines.push_back(near.empty() ? fmt::format("{} {}", what, names[i])
+                                   : fmt::format("{} {} (nearest: {})", what, names[i], near));
     }
     if (names.size() > kShown) lines.push_back(fmt::format("and {} more {}", names.size() - kShown, what));
   }
@@ -212,8 +217,10 @@ class Resolver {
     list(lines, "unexpected", unexpected_, missing_.empty() ? expected : missing_);
     list(lines, "wrong:", wrong_, {});
     if (lines.empty()) return {};
-    return make_error(ErrorCode::kCorrupt, fmt::format("the weights do not fit config.json ({} tensors missing, {} unexpected, {} wrong):\n  {}",
-                                                       missing_.size(), unexpected_.size(), wrong_.size(), fmt::join(lines, "\n  ")));
+    return make_error(
+        ErrorCode::kCorrupt,
+        fmt::format("the weights do not fit config.json ({} tensors missing, {} unexpected, {} wrong):\n  {}",
+                    missing_.size(), unexpected_.size(), wrong_.size(), fmt::join(lines, "\n  ")));
   }
 
   const std::vector<Parameter>& parameters_;
@@ -232,14 +239,16 @@ Expected<std::vector<Stored>> resolve_parameters(const std::vector<Parameter>& p
 }
 
 Presences default_presences(const DecoderSpec& spec) {
-  return {spec.tied.value_or(spec.tied_by_default), spec.moe.experts > 0 && spec.moe.correction_bias == Presence::kRequired};
+  return {spec.tied.value_or(spec.tied_by_default),
+          spec.moe.experts > 0 && spec.moe.correction_bias == Presence::kRequired};
 }
 
 Presences detect_presences(const DecoderSpec& spec, const Checkpoint& checkpoint) {
   Presences p = default_presences(spec);
   if (!spec.tied.has_value()) p.tied = checkpoint.find("lm_head.weight") == nullptr;
   if (spec.moe.correction_bias == Presence::kOptional)
-    for (const auto& [name, tensor] : checkpoint.tensors()) p.correction_bias = p.correction_bias || ends_with(name, "e_score_correction_bias");
+    for (const auto& [name, tensor] : checkpoint.tensors())
+      p.correction_bias = p.correction_bias || ends_with(name, "e_score_correction_bias");
   return p;
 }
 

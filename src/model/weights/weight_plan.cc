@@ -18,7 +18,8 @@ class Planner {
   Expected<WeightPlan> run() {
     const int64_t per_layer = 16 + 3 * static_cast<int64_t>(s_.moe.experts);
     if (per_layer * s_.layers > static_cast<int64_t>(kMaxParameters))
-      return make_error(ErrorCode::kTooLarge, fmt::format("config.json describes more than {} tensors", kMaxParameters));
+      return make_error(ErrorCode::kTooLarge,
+                        fmt::format("config.json describes more than {} tensors", kMaxParameters));
     w_.layers.resize(static_cast<size_t>(s_.layers));
     top();
     for (int i = 0; i < s_.layers; ++i) layer(i);
@@ -32,11 +33,14 @@ class Planner {
     plan_.parameters.push_back(std::move(p));
     return static_cast<int>(plan_.parameters.size()) - 1;
   }
-  int linear(std::string name, int64_t rows, int64_t cols, ShardRule rule, int64_t units, std::vector<Location> others = {}) {
+  int linear(std::string name, int64_t rows, int64_t cols, ShardRule rule, int64_t units,
+             std::vector<Location> others = {}) {
     const int axis = rule == ShardRule::kRow ? 1 : 0;
-    return declare({std::move(name), ParameterKind::kLinear, rows, cols, rule, axis, units, expert_, false, std::move(others)});
+    return declare(
+        {std::move(name), ParameterKind::kLinear, rows, cols, rule, axis, units, expert_, false, std::move(others)});
   }
-  int vector(std::string name, ParameterKind kind, int64_t n, ShardRule rule, int64_t units, std::vector<Location> others = {}) {
+  int vector(std::string name, ParameterKind kind, int64_t n, ShardRule rule, int64_t units,
+             std::vector<Location> others = {}) {
     return declare({std::move(name), kind, n, 1, rule, 0, units, expert_, false, std::move(others)});
   }
 
@@ -82,14 +86,23 @@ class Planner {
 
   // ---- the decoder
   void top() {
-    const int embed = declare({"model.embed_tokens.weight", ParameterKind::kTable, s_.vocab_size, s_.hidden_size,
-                               ShardRule::kVocabulary, 0, s_.vocab_size, -1, false, {}});
+    const int embed = declare({"model.embed_tokens.weight",
+                               ParameterKind::kTable,
+                               s_.vocab_size,
+                               s_.hidden_size,
+                               ShardRule::kVocabulary,
+                               0,
+                               s_.vocab_size,
+                               -1,
+                               false,
+                               {}});
     if (presences_.tied) {
       matrix(w_.lm_head.weight, {embed}, MatrixRole::kPlain);
     } else {
       array(w_.embedding, {embed}, true, true);
       matrix(w_.lm_head.weight,
-             {linear("lm_head.weight", s_.vocab_size, s_.hidden_size, ShardRule::kVocabulary, s_.vocab_size)}, MatrixRole::kPlain);
+             {linear("lm_head.weight", s_.vocab_size, s_.hidden_size, ShardRule::kVocabulary, s_.vocab_size)},
+             MatrixRole::kPlain);
     }
     norm(w_.final_norm, "model.norm.weight", s_.hidden_size);
   }
@@ -119,7 +132,8 @@ class Planner {
     };
     matrix(w.qkv.weight,
            {linear(at + "q_proj.weight", q_rows, s_.hidden_size, ShardRule::kHeads, a.heads, fused(0, "weight")),
-            linear(at + "k_proj.weight", kv_rows, s_.hidden_size, ShardRule::kKvHeads, a.kv_heads, fused(q_rows, "weight")),
+            linear(at + "k_proj.weight", kv_rows, s_.hidden_size, ShardRule::kKvHeads, a.kv_heads,
+                   fused(q_rows, "weight")),
             linear(at + "v_proj.weight", kv_rows, s_.hidden_size, ShardRule::kKvHeads, a.kv_heads,
                    fused(q_rows + kv_rows, "weight"))});
     if (a.qkv_bias) {
@@ -127,7 +141,8 @@ class Planner {
       array(w.qkv.bias,
             {vector(at + "q_proj.bias", kBias, q_rows, ShardRule::kHeads, a.heads, fused(0, "bias")),
              vector(at + "k_proj.bias", kBias, kv_rows, ShardRule::kKvHeads, a.kv_heads, fused(q_rows, "bias")),
-             vector(at + "v_proj.bias", kBias, kv_rows, ShardRule::kKvHeads, a.kv_heads, fused(q_rows + kv_rows, "bias"))},
+             vector(at + "v_proj.bias", kBias, kv_rows, ShardRule::kKvHeads, a.kv_heads,
+                    fused(q_rows + kv_rows, "bias"))},
             false);
     }
     matrix(w.out.weight, {linear(at + "o_proj.weight", s_.hidden_size, q_rows, ShardRule::kRow, a.heads)});
@@ -142,11 +157,14 @@ class Planner {
     const AttentionSpec& a = s_.attention;
     const int64_t h = s_.hidden_size, row = a.kv_lora_rank + a.rope_dim, head = a.nope_dim + a.rope_dim;
     const int kv_a = linear(at + "kv_a_proj_with_mqa.weight", row, h, ShardRule::kReplicated, 1);
-    const int kv_a_bias = a.qkv_bias ? vector(at + "kv_a_proj_with_mqa.bias", ParameterKind::kBias, row, ShardRule::kReplicated, 1) : -1;
+    const int kv_a_bias =
+        a.qkv_bias ? vector(at + "kv_a_proj_with_mqa.bias", ParameterKind::kBias, row, ShardRule::kReplicated, 1) : -1;
     if (a.q_lora_rank > 0) {
       matrix(w.down.weight, {linear(at + "q_a_proj.weight", a.q_lora_rank, h, ShardRule::kReplicated, 1), kv_a});
       if (a.qkv_bias)
-        array(w.down.bias, {vector(at + "q_a_proj.bias", ParameterKind::kBias, a.q_lora_rank, ShardRule::kReplicated, 1), kv_a_bias}, false);
+        array(w.down.bias,
+              {vector(at + "q_a_proj.bias", ParameterKind::kBias, a.q_lora_rank, ShardRule::kReplicated, 1), kv_a_bias},
+              false);
       norm(w.q_norm, at + "q_a_layernorm.weight", a.q_lora_rank);
       split_queries(w, linear(at + "q_b_proj.weight", a.heads * head, a.q_lora_rank, ShardRule::kHeads, a.heads));
     } else {
@@ -165,11 +183,13 @@ class Planner {
       matrix(w.w_uk[i], std::vector<Piece>{{kv_b, r, a.nope_dim, 0, a.kv_lora_rank, true}}, MatrixRole::kPlain);
       matrix(w.w_uv[i], std::vector<Piece>{{kv_b, r + a.nope_dim, a.v_dim, 0, a.kv_lora_rank}}, MatrixRole::kPlain);
     }
-    matrix(w.out.weight, {linear(at + "o_proj.weight", h, static_cast<int64_t>(a.heads) * a.v_dim, ShardRule::kRow, a.heads)});
+    matrix(w.out.weight,
+           {linear(at + "o_proj.weight", h, static_cast<int64_t>(a.heads) * a.v_dim, ShardRule::kRow, a.heads)});
     if (a.out_bias) replicated_bias(w.out.bias, at + "o_proj.bias", h);
   }
 
-  // Rows of a head: nope, then rope. The rotated part stays float32 until it is rotated, so it gets a product of its own.
+  // Rows of a head: nope, then rope. The rotated part stays float32 until it is rotated, so it gets a product of its
+  // own.
   void split_queries(MlaWeights& w, int q) {
     const AttentionSpec& a = s_.attention;
     const int64_t head = a.nope_dim + a.rope_dim;
@@ -186,11 +206,13 @@ class Planner {
   // gate, up and down of a gated MLP; fused files keep gate above up under either of two names.
   void dense(DenseWeights& w, const std::string& at, int64_t width, bool bias) {
     const auto fused = [&](int64_t row, const char* leaf) {
-      return std::vector<Location>{{at + "gate_up_proj." + leaf, row, 2 * width, 0, 0}, {at + "up_gate_proj." + leaf, row, 2 * width, 0, 0}};
+      return std::vector<Location>{{at + "gate_up_proj." + leaf, row, 2 * width, 0, 0},
+                                   {at + "up_gate_proj." + leaf, row, 2 * width, 0, 0}};
     };
     const int64_t h = s_.hidden_size;
-    matrix(w.gate_up.weight, {linear(at + "gate_proj.weight", width, h, ShardRule::kColumn, width, fused(0, "weight")),
-                              linear(at + "up_proj.weight", width, h, ShardRule::kColumn, width, fused(width, "weight"))});
+    matrix(w.gate_up.weight,
+           {linear(at + "gate_proj.weight", width, h, ShardRule::kColumn, width, fused(0, "weight")),
+            linear(at + "up_proj.weight", width, h, ShardRule::kColumn, width, fused(width, "weight"))});
     matrix(w.down.weight, {linear(at + "down_proj.weight", h, width, ShardRule::kRow, width)});
     if (!bias) return;
     constexpr auto kBias = ParameterKind::kBias;
@@ -209,8 +231,8 @@ class Planner {
     const auto renamed = [&](const std::string& leaf) {
       return plain == at ? std::vector<Location>{} : std::vector<Location>{{plain + leaf, 0, 0, 0, 0}};
     };
-    const int router = declare({at + "gate.weight", ParameterKind::kRouter, m.experts, h, ShardRule::kReplicated, 0, 1, -1, false,
-                                renamed("gate.weight")});
+    const int router = declare({at + "gate.weight", ParameterKind::kRouter, m.experts, h, ShardRule::kReplicated, 0, 1,
+                                -1, false, renamed("gate.weight")});
     matrix(w.router, {router}, MatrixRole::kRouter);
     if (presences_.correction_bias) {
       array(w.correction_bias,
@@ -224,7 +246,16 @@ class Planner {
     for (int e = 0; e < m.experts; ++e) expert(w, at, plain, e);
     if (m.shared_intermediate > 0) dense(w.shared, at + m.shared + ".", m.shared_intermediate, false);
     if (m.shared_gate) {
-      const int gate = declare({at + "shared_expert_gate.weight", ParameterKind::kRouter, 1, h, ShardRule::kReplicated, 0, 1, -1, false, {}});
+      const int gate = declare({at + "shared_expert_gate.weight",
+                                ParameterKind::kRouter,
+                                1,
+                                h,
+                                ShardRule::kReplicated,
+                                0,
+                                1,
+                                -1,
+                                false,
+                                {}});
       matrix(w.shared_gate, {gate}, MatrixRole::kRouter);
     }
   }
@@ -243,11 +274,14 @@ class Planner {
     std::vector<Location> down_places{{plain + "experts.down_proj", 0, h, e, m.experts}};
     if (plain != at) down_places.push_back({renamed + "down_proj.weight", 0, 0, 0, 0});
     expert_ = e;
-    const int gate = linear(mine + m.gate + ".weight", width, h, ShardRule::kColumn, width, places("gate_proj.weight", 0));
-    const int up = linear(mine + m.up + ".weight", width, h, ShardRule::kColumn, width, places("up_proj.weight", width));
+    const int gate =
+        linear(mine + m.gate + ".weight", width, h, ShardRule::kColumn, width, places("gate_proj.weight", 0));
+    const int up =
+        linear(mine + m.up + ".weight", width, h, ShardRule::kColumn, width, places("up_proj.weight", width));
     const int down = linear(mine + m.down + ".weight", h, width, ShardRule::kRow, width, std::move(down_places));
     expert_ = -1;
-    if (shard_.expert_parallel && shard_.ranks > 1 && e * static_cast<int64_t>(shard_.ranks) / m.experts != shard_.rank) return;
+    if (shard_.expert_parallel && shard_.ranks > 1 && e * static_cast<int64_t>(shard_.ranks) / m.experts != shard_.rank)
+      return;
     matrix(w.gate_up[static_cast<size_t>(e)], {gate, up});
     matrix(w.down[static_cast<size_t>(e)], {down});
   }
@@ -263,12 +297,15 @@ class Planner {
 
 }  // namespace
 
-Expected<WeightPlan> plan_weights(const DecoderSpec& spec, const Presences& presences, const Shard& shard, DecoderWeights& weights) {
+Expected<WeightPlan> plan_weights(const DecoderSpec& spec, const Presences& presences, const Shard& shard,
+                                  DecoderWeights& weights) {
   if (shard.ranks < 1 || shard.rank < 0 || shard.rank >= shard.ranks)
-    return make_error(ErrorCode::kInvalidArgument, fmt::format("rank {} of {} does not exist", shard.rank, shard.ranks));
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("rank {} of {} does not exist", shard.rank, shard.ranks));
   if (shard.expert_parallel && spec.moe.experts > 0 && spec.moe.experts % shard.ranks != 0)
     return make_error(ErrorCode::kInvalidArgument,
-                      fmt::format("{} ranks cannot share {} experts evenly", shard.ranks, spec.moe.experts), "expert-parallel-size");
+                      fmt::format("{} ranks cannot share {} experts evenly", shard.ranks, spec.moe.experts),
+                      "expert-parallel-size");
   return Planner(spec, presences, shard, weights).run();
 }
 

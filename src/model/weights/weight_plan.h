@@ -55,8 +55,8 @@ struct Presences {
   bool correction_bias = false;
 };
 
-// Fills `weights` with empty places and returns what belongs there. `weights` must stay where it is while the plan is in
-// use. kInvalidArgument when the ranks cannot share the heads or widths; kTooLarge for an absurd number of tensors.
+// Fills `weights` with empty places and returns what belongs there. `weights` must stay where it is while the plan is
+// in use. kInvalidArgument when the ranks cannot share the heads or widths; kTooLarge for an absurd number of tensors.
 Expected<WeightPlan> plan_weights(const DecoderSpec& spec, const Presences& presences, const Shard& shard,
                                   DecoderWeights& weights);
 

@@ -64,9 +64,9 @@ class CheckpointSource final : public WeightSource {
 };
 
 struct ResolveOptions {
-  int layers = 0;       // decoder layers in the spec
-  int mtp_layers = 0;   // layers behind them that may be there
-  bool cut = false;     // the layer count was overridden: the others are not missed
+  int layers = 0;      // decoder layers in the spec
+  int mtp_layers = 0;  // layers behind them that may be there
+  bool cut = false;    // the layer count was overridden: the others are not missed
 };
 
 // Finds every parameter in the checkpoint: names under any root prefix and spelling, fused or split, in either
