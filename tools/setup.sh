@@ -5,7 +5,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-dev libfmt-dev libspdlog-dev libyaml-cpp-dev
-          libsentencepiece-dev libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format python3-venv patchelf
+          libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format python3-venv patchelf
           ca-certificates curl)
 RUST_MINIMUM=1.80
 STAMP=build/.setup-$(sha256sum tools/setup.sh tests/requirements.txt | sha256sum | cut -c1-16)
@@ -24,7 +24,7 @@ system_packages() {
   if ! command -v dpkg-query >/dev/null; then
     local missing=()
     for tool in cmake ninja g++ git pkg-config python3; do command -v "$tool" >/dev/null || missing+=("$tool"); done
-    for header in boost/beast.hpp fmt/format.h spdlog/spdlog.h yaml-cpp/yaml.h sentencepiece_processor.h CLI/CLI.hpp \
+    for header in boost/beast.hpp fmt/format.h spdlog/spdlog.h yaml-cpp/yaml.h CLI/CLI.hpp \
                   gtest/gtest.h benchmark/benchmark.h; do
       printf '#include <%s>\n' "$header" | ${CXX:-g++} -std=c++20 -E -x c++ - >/dev/null 2>&1 || missing+=("$header")
     done
