@@ -49,20 +49,27 @@ struct NormaliseTable {
   const uint16_t* value16;  // [3][256] rounded to bfloat16
 };
 
-struct RunLayout {
-  int count, size;
+// One row of patches: `count` patches of size x size pixels out of `size` rows of RGB pixels. Patch i is written at
+// (i / 2) * pair + (i % 2) * odd; in it, channel c's row y at c * plane + y * size, and the same again `copies` - 1
+// times, size * size elements apart.
+struct PatchRow {
+  int count, size, copies;
   size_t plane, pair, odd;
 };
 
+// Rows that `horizontal` takes at once.
+inline constexpr int kRowsAtOnce = 4;
+
 struct Kernels {
-  // rows of the result may be written up to 64 bytes past their end, rows of the source read up to 64 past theirs.
-  void (*horizontal)(const HorizontalTable& table, const uint8_t* in, uint8_t* out);
+  // kRowsAtOnce rows (some may be the same). Rows of the result may be written up to 64 bytes past their end, rows of
+  // the source read up to 64 past theirs.
+  void (*horizontal)(const HorizontalTable& table, const uint8_t* const* in, uint8_t* const* out);
   // out[i] for i < bytes from rows[tap][i]; nothing beyond is written.
   void (*vertical)(const VerticalTaps& taps, const uint8_t* const* rows, uint8_t* out, size_t bytes);
-  // One row of pixels, cut into `count` runs of `size` RGB pixels; each run becomes three runs of `size` values,
-  // `plane` elements apart. Run i is written at out + (i / 2) * pair + (i % 2) * odd. Reads exactly the pixels.
-  void (*runs_f32)(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, float* out);
-  void (*runs_bf16)(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, uint16_t* out);
+  // Row y of the pixels starts at in + y * stride. Reads exactly the pixels, writes exactly the patches.
+  void (*patches_f32)(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, float* out);
+  void (*patches_bf16)(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row,
+                       uint16_t* out);
 };
 
 const Kernels& kernels_scalar();

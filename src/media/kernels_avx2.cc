@@ -25,7 +25,7 @@ __m256i finish(__m256i low, __m256i high) {
   return _mm256_srai_epi32(sum, 22);
 }
 
-void horizontal(const HorizontalTable& table, const uint8_t* in, uint8_t* out) {
+void horizontal_row(const HorizontalTable& table, const uint8_t* in, uint8_t* out) {
   const __m256i shuffle[3] = {pair_shuffle(0), pair_shuffle(1), pair_shuffle(2)};
   const __m128i pick = _mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1);
   const int16_t *low_at = table.low, *high_at = table.high;
@@ -53,6 +53,10 @@ void horizontal(const HorizontalTable& table, const uint8_t* in, uint8_t* out) {
     const __m128i all = _mm_unpacklo_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
     _mm_storeu_si128(reinterpret_cast<__m128i*>(out + 3 * static_cast<size_t>(x)), _mm_shuffle_epi8(all, pick));
   }
+}
+
+void horizontal(const HorizontalTable& table, const uint8_t* const* in, uint8_t* const* out) {
+  for (int r = 0; r < kRowsAtOnce; ++r) horizontal_row(table, in[r], out[r]);
 }
 
 void vertical_block(const VerticalTaps& taps, const uint8_t* const* rows, size_t at, uint8_t* out) {
@@ -113,19 +117,6 @@ __m256 normalise8(const NormaliseTable& table, const uint8_t* in, int c) {
   return _mm256_fmadd_ps(_mm256_fnmadd_ps(q, d, t), r, q);
 }
 
-// Runs are written as two halves of eight that overlap in the middle.
-void runs_f32(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, float* out) {
-  const int size = runs.size, second = size - 8;
-  if (size < 8 || size > 16 || !table.fast) return kernels_scalar().runs_f32(table, in, runs, out);
-  for (int r = 0; r < runs.count; ++r, in += 3 * size) {
-    float* at = out + r / 2 * runs.pair + r % 2 * runs.odd;
-    for (int c = 0; c < 3; ++c) {
-      _mm256_storeu_ps(at + c * runs.plane, normalise8(table, in, c));
-      _mm256_storeu_ps(at + c * runs.plane + second, normalise8(table, in + 3 * second, c));
-    }
-  }
-}
-
 // Nearest, ties to even; the values are finite.
 __m128i round_bf16(__m256 v) {
   const __m256i u = _mm256_castps_si256(v);
@@ -135,23 +126,43 @@ __m128i round_bf16(__m256 v) {
   return _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
 }
 
-void runs_bf16(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, uint16_t* out) {
-  const int size = runs.size, second = size - 8;
-  if (size < 8 || size > 16 || !table.fast) return kernels_scalar().runs_bf16(table, in, runs, out);
-  for (int r = 0; r < runs.count; ++r, in += 3 * size) {
-    uint16_t* at = out + r / 2 * runs.pair + r % 2 * runs.odd;
-    for (int c = 0; c < 3; ++c) {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(at + c * runs.plane), round_bf16(normalise8(table, in, c)));
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(at + c * runs.plane + second),
-                       round_bf16(normalise8(table, in + 3 * second, c)));
+void store(float* at, __m256 v) { _mm256_storeu_ps(at, v); }
+void store(uint16_t* at, __m256 v) { _mm_storeu_si128(reinterpret_cast<__m128i*>(at), round_bf16(v)); }
+
+// Runs are written as two halves of eight that overlap in the middle.
+template <class T>
+void vector_patches(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, T* out) {
+  const int size = row.size, second = size - 8;
+  for (int p = 0; p < row.count; ++p) {
+    T* patch = out + p / 2 * row.pair + p % 2 * row.odd;
+    for (int y = 0; y < size; ++y) {
+      const uint8_t* pixels = in + y * stride + 3 * static_cast<size_t>(p) * size;
+      for (int c = 0; c < 3; ++c) {
+        const __m256 a = normalise8(table, pixels, c), b = normalise8(table, pixels + 3 * second, c);
+        T* at = patch + c * row.plane + y * size;
+        for (int copy = 0; copy < row.copies; ++copy, at += size * size) {
+          store(at, a);
+          store(at + second, b);
+        }
+      }
     }
   }
+}
+
+void patches_f32(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, float* out) {
+  if (row.size < 8 || row.size > 16 || !table.fast) return kernels_scalar().patches_f32(table, in, stride, row, out);
+  vector_patches(table, in, stride, row, out);
+}
+
+void patches_bf16(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, uint16_t* out) {
+  if (row.size < 8 || row.size > 16 || !table.fast) return kernels_scalar().patches_bf16(table, in, stride, row, out);
+  vector_patches(table, in, stride, row, out);
 }
 
 }  // namespace
 
 const Kernels& kernels_avx2() {
-  static constexpr Kernels kernels{horizontal, vertical, runs_f32, runs_bf16};
+  static constexpr Kernels kernels{horizontal, vertical, patches_f32, patches_bf16};
   return kernels;
 }
 

@@ -34,32 +34,45 @@ void store4(__m512i low, __m512i high, uint8_t* out) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(out), _mm_shuffle_epi8(bytes, pick));
 }
 
-void horizontal(const HorizontalTable& table, const uint8_t* in, uint8_t* out) {
+// Four rows share each load of coefficients: the tables of a page do not fit the first-level cache.
+struct Sums {
+  __m512i low, high;
+};
+
+inline __attribute__((always_inline)) void add_pair(Sums* sums, const __m512i* pixels, __m512i shuffle,
+                                                    const int16_t* low_at, const int16_t* high_at) {
+  const __m512i low = _mm512_loadu_si512(low_at), high = _mm512_loadu_si512(high_at);
+  for (int r = 0; r < kRowsAtOnce; ++r) {
+    const __m512i words = _mm512_shuffle_epi8(pixels[r], shuffle);
+    sums[r].low = _mm512_add_epi32(sums[r].low, _mm512_madd_epi16(words, low));
+    sums[r].high = _mm512_add_epi32(sums[r].high, _mm512_madd_epi16(words, high));
+  }
+}
+
+template <int kPairs>
+void horizontal_of(const HorizontalTable& table, const uint8_t* const* in, uint8_t* const* out) {
   const __m512i shuffle[3] = {pair_shuffle(0), pair_shuffle(1), pair_shuffle(2)};
   const int16_t *low_at = table.low, *high_at = table.high;
   const int32_t* start = table.start;
   for (int x = 0; x < table.width; x += 4, start += 4) {
-    __m512i low = _mm512_setzero_si512(), high = low;
-    const auto pair = [&](__m512i pixels, int p) {
-      const __m512i words = _mm512_shuffle_epi8(pixels, shuffle[p]);
-      low = _mm512_add_epi32(low, _mm512_madd_epi16(words, _mm512_loadu_si512(low_at)));
-      high = _mm512_add_epi32(high, _mm512_madd_epi16(words, _mm512_loadu_si512(high_at)));
-      low_at += 32;
-      high_at += 32;
-    };
-    if (table.pairs == 3) {
-      const __m512i pixels = load4(in, start, 0);
-      pair(pixels, 0);
-      pair(pixels, 1);
-      pair(pixels, 2);
-    } else {
-      for (int w = 0; w < table.windows; ++w) {
-        const __m512i pixels = load4(in, start, 12 * w);
-        pair(pixels, 0);
-        pair(pixels, 1);
+    const __m512i zero = _mm512_setzero_si512();
+    Sums sums[kRowsAtOnce] = {{zero, zero}, {zero, zero}, {zero, zero}, {zero, zero}};
+    for (int w = 0; w < table.windows; ++w) {
+      __m512i pixels[kRowsAtOnce];
+      for (int r = 0; r < kRowsAtOnce; ++r) pixels[r] = load4(in[r], start, 12 * w);
+      for (int p = 0; p < kPairs; ++p, low_at += 32, high_at += 32) {
+        add_pair(sums, pixels, shuffle[p], low_at, high_at);
       }
     }
-    store4(low, high, out + 3 * static_cast<size_t>(x));
+    for (int r = 0; r < kRowsAtOnce; ++r) store4(sums[r].low, sums[r].high, out[r] + 3 * static_cast<size_t>(x));
+  }
+}
+
+void horizontal(const HorizontalTable& table, const uint8_t* const* in, uint8_t* const* out) {
+  if (table.pairs == 3) {
+    horizontal_of<3>(table, in, out);
+  } else {
+    horizontal_of<2>(table, in, out);
   }
 }
 
@@ -156,65 +169,72 @@ __m512 normalise(const Channel& channel, __m512 rescale, const Pixels& pixels) {
   return _mm512_fmadd_ps(_mm512_fnmadd_ps(q, channel.divisor, t), channel.reciprocal, q);
 }
 
-template <bool kCorrect>
-void vector_f32(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, float* out) {
-  const int size = runs.size;
-  const __m512 rescale = _mm512_set1_ps(table.rescale_divisor);
-  Channel channels[3];
-  load_channels(table, size, channels);
-  const __mmask16 mask = static_cast<__mmask16>((1u << size) - 1);
-  for (int r = 0; r < runs.count; ++r, in += 3 * size) {
-    const Pixels pixels = load_pixels(in, size);
-    float* at = out + r / 2 * runs.pair + r % 2 * runs.odd;
-    for (int c = 0; c < 3; ++c)
-      _mm512_mask_storeu_ps(at + c * runs.plane, mask, normalise<kCorrect>(channels[c], rescale, pixels));
+// Writes up to 16 values; only `mask` of the last row of a channel, since what stands after it may be written already.
+void store(float* at, __m512 v, bool last, __mmask16 mask) {
+  if (last) {
+    _mm512_mask_storeu_ps(at, mask, v);
+  } else {
+    _mm512_storeu_ps(at, v);
   }
 }
 
-template <bool kCorrect>
-void vector_bf16(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, uint16_t* out) {
-  const int size = runs.size;
+void store(uint16_t* at, __m512 v, bool last, __mmask16 mask) {
+  // Nearest, ties to even; the values are finite.
+  const __m512i u = _mm512_castps_si512(v);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
+  const __m512i rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+  const __m256i words = _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16));
+  if (last) {
+    _mm256_mask_storeu_epi16(at, mask, words);
+  } else {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), words);
+  }
+}
+
+template <bool kCorrect, class T>
+void vector_patches(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, T* out) {
+  const int size = row.size;
   const __m512 rescale = _mm512_set1_ps(table.rescale_divisor);
+  const __mmask16 mask = static_cast<__mmask16>((1u << size) - 1);
   Channel channels[3];
   load_channels(table, size, channels);
-  const __mmask16 mask = static_cast<__mmask16>((1u << size) - 1);
-  for (int r = 0; r < runs.count; ++r, in += 3 * size) {
-    const Pixels pixels = load_pixels(in, size);
-    uint16_t* at = out + r / 2 * runs.pair + r % 2 * runs.odd;
-    for (int c = 0; c < 3; ++c) {
-      // Nearest, ties to even; the values are finite.
-      const __m512i u = _mm512_castps_si512(normalise<kCorrect>(channels[c], rescale, pixels));
-      const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(u, 16), _mm512_set1_epi32(1));
-      const __m512i rounded = _mm512_add_epi32(u, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
-      _mm256_mask_storeu_epi16(at + c * runs.plane, mask, _mm512_cvtepi32_epi16(_mm512_srli_epi32(rounded, 16)));
+  for (int p = 0; p < row.count; ++p) {
+    T* patch = out + p / 2 * row.pair + p % 2 * row.odd;
+    for (int y = 0; y < size; ++y) {
+      const Pixels pixels = load_pixels(in + y * stride + 3 * static_cast<size_t>(p) * size, size);
+      for (int c = 0; c < 3; ++c) {
+        const __m512 v = normalise<kCorrect>(channels[c], rescale, pixels);
+        T* at = patch + c * row.plane + y * size;
+        for (int copy = 0; copy < row.copies; ++copy, at += size * size) store(at, v, y == size - 1, mask);
+      }
     }
   }
 }
 
-void runs_f32(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, float* out) {
-  if (runs.size < kShortest || runs.size > 16 || !table.fast) {
-    kernels_scalar().runs_f32(table, in, runs, out);
+void patches_f32(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, float* out) {
+  if (row.size < kShortest || row.size > 16 || !table.fast) {
+    kernels_scalar().patches_f32(table, in, stride, row, out);
   } else if (table.rescale_divisor != 0) {
-    vector_f32<true>(table, in, runs, out);
+    vector_patches<true>(table, in, stride, row, out);
   } else {
-    vector_f32<false>(table, in, runs, out);
+    vector_patches<false>(table, in, stride, row, out);
   }
 }
 
-void runs_bf16(const NormaliseTable& table, const uint8_t* in, const RunLayout& runs, uint16_t* out) {
-  if (runs.size < kShortest || runs.size > 16 || !table.fast) {
-    kernels_scalar().runs_bf16(table, in, runs, out);
+void patches_bf16(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, uint16_t* out) {
+  if (row.size < kShortest || row.size > 16 || !table.fast) {
+    kernels_scalar().patches_bf16(table, in, stride, row, out);
   } else if (table.rescale_divisor != 0) {
-    vector_bf16<true>(table, in, runs, out);
+    vector_patches<true>(table, in, stride, row, out);
   } else {
-    vector_bf16<false>(table, in, runs, out);
+    vector_patches<false>(table, in, stride, row, out);
   }
 }
 
 }  // namespace
 
 const Kernels& kernels_avx512() {
-  static constexpr Kernels kernels{horizontal, vertical, runs_f32, runs_bf16};
+  static constexpr Kernels kernels{horizontal, vertical, patches_f32, patches_bf16};
   return kernels;
 }
 

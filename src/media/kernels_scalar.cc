@@ -10,7 +10,7 @@ inline uint8_t clip(int32_t sum) {
   return static_cast<uint8_t>(v < 0 ? 0 : v > 255 ? 255 : v);
 }
 
-void horizontal(const HorizontalTable& table, const uint8_t* in, uint8_t* out) {
+void horizontal_row(const HorizontalTable& table, const uint8_t* in, uint8_t* out) {
   for (int x = 0; x < table.width; ++x) {
     const uint8_t* p = in + 3 * static_cast<size_t>(table.first[x]);
     const int32_t* c = table.taps + static_cast<size_t>(x) * table.stride;
@@ -24,6 +24,10 @@ void horizontal(const HorizontalTable& table, const uint8_t* in, uint8_t* out) {
   }
 }
 
+void horizontal(const HorizontalTable& table, const uint8_t* const* in, uint8_t* const* out) {
+  for (int r = 0; r < kRowsAtOnce; ++r) horizontal_row(table, in[r], out[r]);
+}
+
 void vertical(const VerticalTaps& taps, const uint8_t* const* rows, uint8_t* out, size_t bytes) {
   for (size_t i = 0; i < bytes; ++i) {
     int32_t sum = kHalf;
@@ -33,27 +37,32 @@ void vertical(const VerticalTaps& taps, const uint8_t* const* rows, uint8_t* out
 }
 
 template <class T>
-void runs(const T* values, const uint8_t* in, const RunLayout& runs, T* out) {
-  for (int r = 0; r < runs.count; ++r, in += 3 * runs.size) {
-    T* at = out + r / 2 * runs.pair + r % 2 * runs.odd;
-    for (int c = 0; c < 3; ++c) {
-      for (int i = 0; i < runs.size; ++i) at[c * runs.plane + i] = values[256 * c + in[3 * i + c]];
+void patches(const T* values, const uint8_t* in, size_t stride, const PatchRow& row, T* out) {
+  for (int p = 0; p < row.count; ++p) {
+    for (int y = 0; y < row.size; ++y) {
+      const uint8_t* pixels = in + y * stride + size_t{3} * p * row.size;
+      T* at = out + p / 2 * row.pair + p % 2 * row.odd + y * row.size;
+      for (int copy = 0; copy < row.copies; ++copy, at += row.size * row.size) {
+        for (int c = 0; c < 3; ++c) {
+          for (int i = 0; i < row.size; ++i) at[c * row.plane + i] = values[256 * c + pixels[3 * i + c]];
+        }
+      }
     }
   }
 }
 
-void runs_f32(const NormaliseTable& table, const uint8_t* in, const RunLayout& layout, float* out) {
-  runs(table.value, in, layout, out);
+void patches_f32(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, float* out) {
+  patches(table.value, in, stride, row, out);
 }
 
-void runs_bf16(const NormaliseTable& table, const uint8_t* in, const RunLayout& layout, uint16_t* out) {
-  runs(table.value16, in, layout, out);
+void patches_bf16(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, uint16_t* out) {
+  patches(table.value16, in, stride, row, out);
 }
 
 }  // namespace
 
 const Kernels& kernels_scalar() {
-  static constexpr Kernels kernels{horizontal, vertical, runs_f32, runs_bf16};
+  static constexpr Kernels kernels{horizontal, vertical, patches_f32, patches_bf16};
   return kernels;
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <type_traits>
+#include <vector>
 
 #include "base/check.h"
 
@@ -71,20 +72,21 @@ Status write_patches(const Image& rgb, int width, int height, Filter filter, con
   TERN_ASSIGN_OR_RETURN(RowResizer resizer, RowResizer::make(rgb, width, height, filter, isa));
   const Kernels& kernels = kernels_for(isa);
   const bool blocks = layout.order == PatchOrder::kBlocks;
-  const RunLayout runs{grid.w, layout.patch, layout.temporal * area, blocks ? 4 * row : 2 * row, row};
-  const int first = slot == kAllSlots ? 0 : slot, end = slot == kAllSlots ? layout.temporal : slot + 1;
-  for (int y = 0; y < height; ++y) {
-    const uint8_t* pixels = resizer.next();
-    const int py = y / layout.patch;
-    T* at = out + static_cast<size_t>(y % layout.patch) * layout.patch;
+  const bool all = slot == kAllSlots;
+  const PatchRow patch_row{
+      grid.w, layout.patch, all ? layout.temporal : 1, layout.temporal * area, blocks ? 4 * row : 2 * row, row};
+  // One row of patches at a time, so that each is written in one go.
+  const size_t stride = static_cast<size_t>(width) * 3;
+  std::vector<uint8_t> band(stride * layout.patch);
+  for (int py = 0; py < grid.h; ++py) {
+    for (int y = 0; y < layout.patch; ++y) resizer.next_into(&band[stride * y]);
+    T* at = out + (all ? 0 : slot) * area;
     at += blocks ? (static_cast<size_t>(py / 2) * grid.w * 2 + static_cast<size_t>(py % 2) * 2) * row
                  : static_cast<size_t>(py) * grid.w * row;
-    for (int s = first; s < end; ++s) {
-      if constexpr (std::is_same_v<T, float>) {
-        kernels.runs_f32(normaliser.table(), pixels, runs, at + s * area);
-      } else {
-        kernels.runs_bf16(normaliser.table(), pixels, runs, at + s * area);
-      }
+    if constexpr (std::is_same_v<T, float>) {
+      kernels.patches_f32(normaliser.table(), band.data(), stride, patch_row, at);
+    } else {
+      kernels.patches_bf16(normaliser.table(), band.data(), stride, patch_row, at);
     }
   }
   return {};

@@ -26,11 +26,19 @@ struct RowResizer::State {
   bool down_first = false;
   std::vector<uint8_t> narrow;  // a row of the source's width, made first
 
-  // The row of the intermediate picture; rows are asked for in ascending windows of at most ring_rows.
+  // The row of the intermediate picture; rows are asked for in ascending windows of at most down->most().
   const uint8_t* across_row(int y) {
     if (!across) return source->row(y);
-    for (made = std::max(made, y - ring_rows + 1); made <= y; ++made) {
-      kernels->horizontal(across->table(), source->row(made), &ring[ring_stride * (made % ring_rows)]);
+    while (made <= y) {
+      const uint8_t* in[kRowsAtOnce];
+      uint8_t* to[kRowsAtOnce];
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        const int at = std::min(made + r, source->height() - 1);
+        in[r] = source->row(at);
+        to[r] = &ring[ring_stride * (at % ring_rows)];
+      }
+      kernels->horizontal(across->table(), in, to);
+      made += kRowsAtOnce;
     }
     return &ring[ring_stride * (y % ring_rows)];
   }
@@ -49,7 +57,11 @@ struct RowResizer::State {
     if (down_first) {
       for (int t = 0; t < count; ++t) rows[t] = source->row(first + t);
       kernels->vertical(down->row(y), rows.data(), narrow.data(), static_cast<size_t>(source->width()) * 3);
-      kernels->horizontal(across->table(), narrow.data(), out.data());  // writes past the end, so not into `to`
+      const uint8_t* in[kRowsAtOnce];
+      uint8_t* made_at[kRowsAtOnce];  // not `to`: the kernels write past the end
+      std::fill_n(in, kRowsAtOnce, narrow.data());
+      std::fill_n(made_at, kRowsAtOnce, out.data());
+      kernels->horizontal(across->table(), in, made_at);
       if (to != nullptr) std::memcpy(to, out.data(), bytes);
       return out.data();
     }
@@ -88,7 +100,7 @@ Expected<RowResizer> RowResizer::make(const Image& source, int width, int height
   if (state->down_first) {
     state->narrow.resize(static_cast<size_t>(source.width()) * 3 + kPixelTail);
   } else if (state->across) {
-    state->ring_rows = state->down ? state->down->most() : 1;
+    state->ring_rows = (state->down ? state->down->most() : 1) + kRowsAtOnce - 1;
     state->ring_stride = round_up<size_t>(static_cast<size_t>(width) * 3, 64) + kPixelTail;
     state->ring.resize(state->ring_stride * state->ring_rows);
   }
