@@ -89,7 +89,8 @@ void append_series(std::string& out, std::string_view name, std::string_view lab
     running += counts[i];
     std::string bound;
     append_sample(bound, i < bounds.size() ? bounds[i] : HUGE_VAL);
-    append_line(out, fmt::format("{}_bucket{{{}{}le=\"{}\"}}", name, labels, comma, bound), {}, static_cast<double>(running));
+    append_line(out, fmt::format("{}_bucket{{{}{}le=\"{}\"}}", name, labels, comma, bound), {},
+                static_cast<double>(running));
   }
   const std::string braces = labels.empty() ? std::string() : fmt::format("{{{}}}", labels);
   append_line(out, fmt::format("{}_count", name), braces, static_cast<double>(running));

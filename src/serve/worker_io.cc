@@ -215,7 +215,7 @@ void Worker::flush(Connection& c) {
       return drop(c);
     }
     c.sent += static_cast<size_t>(n);
-    c.send_progress_ns = monotonic_ns();
+    c.stalled_since_ns = 0;
   }
   if (c.unsent() == 0) {
     c.out.clear();
@@ -223,11 +223,11 @@ void Worker::flush(Connection& c) {
     if (c.out.capacity() > (1u << 20)) c.out.shrink_to_fit();
     if (c.phase == Connection::Phase::kClosing) return c.unread_input ? begin_linger(c) : drop(c);
   } else {
+    if (c.stalled_since_ns == 0) c.stalled_since_ns = monotonic_ns();
     if (c.sent > (1u << 20)) {
       c.out.erase(0, c.sent);
       c.sent = 0;
     }
-    if ((c.events & EPOLLOUT) == 0) c.send_progress_ns = monotonic_ns();
   }
   watch(c, c.unsent() > 0);
   if (c.unsent() >= shared_.config.http.write_buffer_bytes / 2) return;
@@ -274,7 +274,8 @@ void Worker::sweep(int64_t now_ns) {
 }
 
 void Worker::sweep_connection(Connection& c, int64_t now_ns) {
-  if (c.unsent() > 0 && now_ns - c.send_progress_ns > ns(shared_.config.http.write_stall_timeout)) return drop(c);
+  const int64_t stall = ns(shared_.config.http.write_stall_timeout);
+  if (c.stalled_since_ns != 0 && now_ns - c.stalled_since_ns > stall) return drop(c);
   if (c.phase == Connection::Phase::kLinger && now_ns > c.deadline_ns) return drop(c);
   if (c.phase != Connection::Phase::kReading) return;
   const bool body_late = c.parser.in_body() && now_ns > c.body_deadline_ns;

@@ -181,7 +181,8 @@ Reply Client::receive(bool head_request) {
   for (size_t at = head.find("\r\n") + 2; at < head.size();) {
     const size_t stop = head.find("\r\n", at), colon = head.find(": ", at);
     std::string name = head.substr(at, colon - at);
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
     reply.headers.emplace_back(std::move(name), head.substr(colon + 2, stop - colon - 2));
     at = stop + 2;
   }

@@ -40,7 +40,7 @@ class TestServer {
 };
 
 struct Reply {
-  int status = 0;  // 0: the connection ended without a whole response
+  int status = 0;                                            // 0: the connection ended without a whole response
   std::vector<std::pair<std::string, std::string>> headers;  // names in lower case
   std::string body;                                          // chunks joined
   std::string header(std::string_view name) const;
@@ -59,9 +59,10 @@ class Client {
   bool send(std::string_view bytes);
   // One response; `head` requests have no body.
   Reply receive(bool head_request = false);
-  std::string receive_some(size_t max);        // what one recv gives; "" at the end
-  bool closed_by_peer(double seconds);         // the end (or a reset) comes within that time
-  Reply request(std::string_view method, std::string_view path, std::string_view body = {}, std::string_view headers = {});
+  std::string receive_some(size_t max);  // what one recv gives; "" at the end
+  bool closed_by_peer(double seconds);   // the end (or a reset) comes within that time
+  Reply request(std::string_view method, std::string_view path, std::string_view body = {},
+                std::string_view headers = {});
   Reply post(std::string_view path, std::string_view body, std::string_view headers = {}) {
     return request("POST", path, body, headers);
   }

@@ -1,0 +1,146 @@
+// The transcripts of tests/protocol against the server.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+
+#include "serve/tests/support.h"
+
+namespace tern::serve::testing {
+namespace {
+
+// Wildcards of make_cases.py; "" when `got` fits `want`, else where and how they differ.
+std::string difference(const json::Value& want, const json::Value& got, const std::string& where) {
+  const auto both = [&] { return fmt::format("{}: want {} got {}", where, json::dump(want), json::dump(got)); };
+  if (want.is_string() && want.get_string().starts_with("$")) {
+    const std::string_view card(want.get_string());
+    if (card == "$any") return {};
+    if (card == "$string") return got.is_string() ? "" : both();
+    if (card == "$int") return got.is_int64() ? "" : both();
+    if (card == "$number") return got.is_number() ? "" : both();
+    if (card == "$seconds") return got.is_double() && got.get_double() >= 0 && got.get_double() < 60 ? "" : both();
+    if (card.starts_with("$id:")) {
+      return got.is_string() && got.get_string().starts_with(card.substr(4)) && got.get_string().size() > card.size()
+                 ? ""
+                 : both();
+    }
+  }
+  if (want.is_number() && got.is_number()) return want.to_number<double>() == got.to_number<double>() ? "" : both();
+  if (want.kind() != got.kind()) return both();
+  if (want.is_object()) {
+    for (const auto& [key, value] : want.get_object()) {
+      const json::Value* other = got.get_object().if_contains(key);
+      if (other == nullptr) return fmt::format("{}: no key {}", where, std::string_view(key));
+      if (auto d = difference(value, *other, where + "." + std::string(key)); !d.empty()) return d;
+    }
+    for (const auto& [key, value] : got.get_object()) {
+      if (!want.get_object().contains(key)) return fmt::format("{}: unexpected key {}", where, std::string_view(key));
+    }
+    return {};
+  }
+  if (want.is_array()) {
+    const auto& a = want.get_array();
+    const auto& b = got.get_array();
+    if (a.size() != b.size()) return both();
+    for (size_t i = 0; i < a.size(); ++i) {
+      if (auto d = difference(a[i], b[i], fmt::format("{}[{}]", where, i)); !d.empty()) return d;
+    }
+    return {};
+  }
+  return want == got ? "" : both();
+}
+
+ServeConfig config_of(const json::Object& overrides) {
+  ServeConfig config = test_config();
+  for (const auto& [key, value] : overrides) {
+    if (key == "enable_logprob")
+      config.enable_logprob = value.get_bool();
+    else if (key == "prompt_logprobs_allowed")
+      config.prompt_logprobs_allowed = value.get_bool();
+    else if (key == "original_error_status")
+      config.original_error_status = value.get_bool();
+    else if (key == "served_model_name")
+      config.served_model_name = std::string(value.get_string());
+    else if (key == "config_info")
+      config.config_info = std::string(value.get_string());
+    else
+      ADD_FAILURE() << "unknown override " << std::string_view(key);
+  }
+  return config;
+}
+
+std::string unhex(std::string_view hex) {
+  std::string out;
+  for (size_t i = 0; i + 1 < hex.size(); i += 2)
+    out.push_back(static_cast<char>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
+  return out;
+}
+
+std::string body_of(const json::Object& c) {
+  if (const auto* raw = json::find(c, "raw")) return std::string(raw->get_string());
+  if (const auto* raw = json::find(c, "raw_hex")) return unhex(raw->get_string());
+  if (const auto* body = json::find(c, "body")) return json::dump(*body);
+  return c.at("method").get_string() == "POST" ? "{}" : "";
+}
+
+void check_events(const json::Object& c, const Reply& reply) {
+  const auto& want = c.at("events").get_array();
+  std::vector<json::Value> got;
+  for (const auto& event : reply.events()) {
+    auto value = event == "[DONE]" ? Expected<json::Value>(json::Value("[DONE]")) : json::parse(event);
+    ASSERT_TRUE(value.ok()) << event;
+    got.push_back(*std::move(value));
+  }
+  ASSERT_EQ(got.size(), want.size()) << reply.body;
+  EXPECT_EQ(reply.header("content-type"), "text/event-stream; charset=utf-8");
+  const bool unordered = json::find(c, "unordered") != nullptr;  // prompts of one request run side by side
+  std::vector<bool> used(got.size());
+  for (size_t i = 0; i < want.size(); ++i) {
+    std::string d = difference(want[i], got[i], fmt::format("event {}", i));
+    for (size_t j = 0; unordered && !d.empty() && j < got.size(); ++j) {
+      if (!used[j] && difference(want[i], got[j], "").empty()) {
+        used[j] = true;
+        d.clear();
+      }
+    }
+    EXPECT_EQ(d, "");
+  }
+}
+
+class Golden : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Golden, Transcripts) {
+  const auto file = json::parse_file(fmt::format("{}/tests/protocol/{}.json", TERN_SOURCE_DIR, GetParam()));
+  ASSERT_TRUE(file.ok()) << file.error().message;
+  std::map<std::string, std::unique_ptr<TestServer>> servers;
+  for (const auto& item : file->get_array()) {
+    const auto& c = item.get_object();
+    SCOPED_TRACE(std::string(c.at("name").get_string()));
+    auto& server = servers[json::dump(c.at("server"))];
+    if (!server) server = std::make_unique<TestServer>(config_of(c.at("server").get_object()));
+    Client client(server->port());
+    const Reply reply = client.request(c.at("method").get_string(), c.at("path").get_string(), body_of(c));
+    EXPECT_EQ(reply.status, c.at("status").get_int64()) << reply.body;
+    if (const auto* want = json::find(c, "json")) {
+      EXPECT_EQ(difference(*want, reply.json(), ""), "");
+      EXPECT_EQ(reply.header("content-type"), "application/json");
+    } else if (json::find(c, "events") != nullptr) {
+      check_events(c, reply);
+    } else {
+      EXPECT_EQ(reply.body, std::string_view(c.at("text").get_string()));
+    }
+    if (reply.header("connection") != "close") {
+      EXPECT_EQ(client.get("/health").status, 200) << "the connection goes on";
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Protocol, Golden,
+                         ::testing::Values("chat", "chat_stream", "completions", "completions_stream", "errors",
+                                           "endpoints"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+}  // namespace
+}  // namespace tern::serve::testing
