@@ -173,6 +173,108 @@ void bench_rows(Bench& b) {
        [&](int) { must(ops::qkv_prepare(p, b.stream())); });
 }
 
+// The whole chain of ops of a Qwen3-0.6B step with dummy weights: what an engine can reach at most with these kernels.
+class Step {
+ public:
+  explicit Step(Bench& b) : b_(b) {
+    for (int l = 0; l < kLayers; ++l) {
+      layers_.push_back({pack(4096, kH), pack(kH, 2048), pack(2 * kI, kH), pack(kH, kI)});
+      weight_bytes_ += 2.0 * (4096 * kH + kH * 2048 + 2 * kI * kH + kH * kI);
+    }
+    head_ = pack(kV, kH);
+    spec_.arrangement = KvArrangement::kCpuPacked;
+    spec_.layers = kLayers, spec_.kv_heads = 8, spec_.head_dim_k = spec_.head_dim_v = 128;
+    cache_ = b.memory(spec_.block_bytes() * 33);
+    norm_ = b.values(kH);
+    for (Buffer* x : {&x_, &r_}) *x = b.values(kT * kH);
+    qkv_ = b.values(kT * 4096), attn_ = b.values(kT * 2048), gate_up_ = b.values(kT * 2 * kI), act_ = b.values(kT * kI);
+    logits_ = b.memory(kV * 4), cos_ = b.memory(kT * 64 * 4), sin_ = b.memory(kT * 64 * 4);
+    workspace_ = b.memory(ops::attention_workspace(b.stream(), kT, 16, 128));
+  }
+
+  void run(int64_t t, int context) {
+    const auto s = b_.stream();
+    const auto view = [](const Buffer& m, int64_t rows, int64_t cols) {
+      return tensor2(m.data(), DType::kBF16, rows, cols);
+    };
+    std::vector<int64_t> slots;
+    for (int64_t i = 0; i < t; ++i) slots.push_back(64 + context - t + i);
+    std::vector<int32_t> table, start{0, static_cast<int32_t>(t)}, lens{context};
+    for (int i = 1; i <= 32; ++i) table.push_back(i);
+    const TensorView w = tensor1(norm_.data(), DType::kBF16, kH), head_norm = tensor1(norm_.data(), DType::kBF16, 128);
+    for (int l = 0; l < kLayers; ++l) {
+      const Layer& layer = layers_[static_cast<size_t>(l)];
+      const KvLayerView cache{cache_.data() + static_cast<size_t>(l) * spec_.layer_block_bytes(), spec_.block_bytes(),
+                              spec_};
+      must(ops::rms_norm({view(x_, t, kH), view(r_, t, kH), w, view(x_, t, kH), 1e-6f}, s));
+      must(ops::linear({view(x_, t, kH), &layer.qkv, {}, view(qkv_, t, 4096)}, s));
+      ops::QkvPrepareParams p;
+      p.qkv = view(qkv_, t, 4096), p.heads = 16, p.kv_heads = 8, p.head_dim = 128, p.q_norm = p.k_norm = head_norm;
+      p.cos = tensor2(cos_.data(), DType::kF32, t, 64), p.sin = tensor2(sin_.data(), DType::kF32, t, 64);
+      p.cache = cache, p.slot_mapping = tensor1(slots.data(), DType::kI64, t);
+      must(ops::qkv_prepare(p, s));
+      ops::AttentionParams a;
+      a.q = view(qkv_, t, 4096).columns(0, 2048).split(16, 128), a.cache = cache;
+      a.block_table = tensor2(table.data(), DType::kI32, 1, 32), a.row_start = tensor1(start.data(), DType::kI32, 2);
+      a.context_len = tensor1(lens.data(), DType::kI32, 1), a.out = view(attn_, t, 2048), a.scale = 0.088f;
+      a.workspace = workspace_.data();
+      must(ops::attention(a, s));
+      must(ops::linear({view(attn_, t, 2048), &layer.o, {}, view(x_, t, kH)}, s));
+      must(ops::rms_norm({view(x_, t, kH), view(r_, t, kH), w, view(x_, t, kH), 1e-6f}, s));
+      must(ops::linear({view(x_, t, kH), &layer.gate_up, {}, view(gate_up_, t, 2 * kI)}, s));
+      must(ops::silu_mul({view(gate_up_, t, 2 * kI), view(act_, t, kI)}, s));
+      must(ops::linear({view(act_, t, kI), &layer.down, {}, view(x_, t, kH)}, s));
+    }
+    must(ops::linear({view(x_, 1, kH), &head_, {}, tensor2(logits_.data(), DType::kF32, 1, kV)}, s));
+  }
+
+  void report(int64_t t, int context) {
+    const double s = best_time(b_.seconds * 4, [&](int) { run(t, context); });
+    const double weights = weight_bytes_ + 2.0 * kV * kH;
+    const double pairs =
+        static_cast<double>(t) * (static_cast<double>(context) - static_cast<double>(t)) + 0.5 * t * (t + 1.0);
+    const double flops = weight_bytes_ * static_cast<double>(t) + 2.0 * kV * kH + pairs * 16 * 128 * 4.0 * kLayers;
+    char what[80];
+    std::snprintf(what, sizeof what, "whole step, %d token%s, context %d", static_cast<int>(t), t == 1 ? "" : "s",
+                  context);
+    row(what, s, weights, flops, b_.ceilings, t == 1);
+  }
+
+ private:
+  static constexpr int kLayers = 28;
+  static constexpr int64_t kH = 1024, kI = 3072, kV = 151936, kT = 1024;
+  struct Layer {
+    ops::PackedWeight qkv, o, gate_up, down;
+  };
+  ops::PackedWeight pack(int64_t n, int64_t k) {
+    const auto* format = ops::find_weight_format(device::DeviceKind::kCpu, "bf16");
+    if (source_.bytes() == 0) source_ = b_.values(2 * kI * kH);
+    ops::PackedWeight w;
+    w.format = format, w.n = n, w.k = k;
+    w.data = b_.memory(format->packed_bytes(n, k));
+    for (int64_t first = 0; first < n; first += 1024) {
+      const int64_t rows = std::min<int64_t>(1024, n - first);
+      must(format->pack(tensor2(source_.data(), DType::kBF16, rows, k), first, n, k, w.data.data()));
+    }
+    return w;
+  }
+
+  Bench& b_;
+  Buffer source_, cache_, norm_, x_, r_, qkv_, attn_, gate_up_, act_, logits_, cos_, sin_, workspace_;
+  std::vector<Layer> layers_;
+  ops::PackedWeight head_;
+  KvSpec spec_;
+  double weight_bytes_ = 0;
+};
+
+void bench_step(Bench& b) {
+  Step step(b);
+  step.report(1, 128);
+  step.report(1, 1024);
+  step.report(1024, 1024);
+  step.report(512, 2048);
+}
+
 void bench_pack(Bench& b) {
   const auto* format = ops::find_weight_format(device::DeviceKind::kCpu, "bf16");
   constexpr int64_t kN = 32768, kK = 1024;
@@ -204,7 +306,7 @@ int run(int argc, char** argv) {
     } else {
       std::fprintf(
           stderr,
-          "usage: bench_kernels [--threads N] [--isa NAME] [--seconds S] [--only linear|attention|rows|pack]\n");
+          "usage: bench_kernels [--threads N] [--isa NAME] [--seconds S] [--only linear|attention|rows|pack|step]\n");
       return 2;
     }
   }
@@ -237,6 +339,7 @@ int run(int argc, char** argv) {
   }
   if (only.empty() || only == "rows") bench_rows(b);
   if (only.empty() || only == "pack") bench_pack(b);
+  if (only.empty() || only == "step") bench_step(b);
   measure();
   return 0;
 }
