@@ -7,6 +7,7 @@
 #include "app/bench.h"
 #include "app/commands.h"
 #include "app/flag_set.h"
+#include "app/json_text.h"
 #include "app/offline.h"
 #include "app/options.h"
 #include "kernels/cpu/ceilings.h"
@@ -98,12 +99,12 @@ json::Object head(const Bench& bench, const BenchOptions& o, const kernels::Ceil
 
 void print(const BenchOptions& options, const json::Object& figures) {
   if (options.json) {
-    fmt::print("{}\n", json::dump(figures));
+    fmt::print("{}\n", json_line(figures));
     return;
   }
   for (const auto& item : figures) {
     const json::Value& value = item.value();
-    const std::string text = value.is_double() ? fmt::format("{:.4g}", value.as_double()) : json::dump(value);
+    const std::string text = value.is_double() ? fmt::format("{:.4g}", value.as_double()) : json_line(value);
     fmt::print("{:<28} {}\n", std::string(item.key()), text);
   }
 }

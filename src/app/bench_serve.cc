@@ -5,6 +5,7 @@
 
 #include "app/bench.h"
 #include "app/commands.h"
+#include "app/json_text.h"
 #include "app/load_client.h"
 #include "app/options.h"
 
@@ -106,7 +107,7 @@ int run_bench_serve(const std::vector<std::string>& args) {
   const auto result = run_load(plan);
   if (!result.ok()) return report(result.error());
   const json::Object summary = summarize(*result);
-  fmt::print("{}", o.json ? json::dump(summary) + "\n" : summary_text(summary));
+  fmt::print("{}", o.json ? json_line(summary) + "\n" : summary_text(summary));
   return summary.at("failed").as_int64() == 0 ? 0 : kFailureExit;
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "app/json_text.h"
 #include "app/values.h"
 #include "base/check.h"
 
@@ -19,7 +20,7 @@ Error refused(const FlagSpec& flag, const std::string& value) {
 // The text of a value that a `refused` list would name.
 std::string plain_text(const json::Value& value) {
   if (value.is_string()) return std::string(value.as_string());
-  return json::dump(value);
+  return json_line(value);
 }
 
 ValueRules rules_of(const FlagSpec& flag) { return {flag.type, flag.choices, flag.min, flag.max}; }

@@ -2,6 +2,7 @@
 
 #include "app/commands.h"
 #include "app/help.h"
+#include "app/json_text.h"
 #include "app/service.h"
 #include "app/settings.h"
 #include "model/loader.h"
@@ -45,7 +46,7 @@ int dry_run(const Settings& settings) {
     o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
     o["bos_token_id"] = summary->bos_token_id;
   }
-  fmt::print("{}\n", json::dump(out));
+  fmt::print("{}\n", json_page(out));
   return 0;
 }
 

@@ -8,6 +8,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <future>
+#include <memory>
+#include <mutex>
 #include <thread>
 
 #include "app/commands.h"
@@ -69,38 +71,50 @@ class SchedulerLines {
   std::thread thread_;
 };
 
-// Stops the server on the first signal, ends its draining on the second.
+// Stops the server on the first signal, ends its draining on the second. Made before the server, so that no signal falls
+// between its start and the readiness to stop it.
 class Stopper {
  public:
-  Stopper(serve::Server& server, Signals& signals, double drain_seconds)
-      : server_(server), signals_(signals), drain_seconds_(drain_seconds) {
-    signals_.on_signal([this](int count) {
-      if (count == 1) {
-        asked_ = true;
-        thread_ = std::thread([this] {
-          if (server_.open_requests() > 0 && drain_seconds_ > 0) {
-            console(fmt::format("Stopping: {} open requests have {} s to finish", server_.open_requests(), drain_seconds_));
-          }
-          server_.stop(drain_seconds_);
-        });
-      } else if (count == 2) {
-        server_.stop_now();
-      } else {
-        _exit(kFailureExit);
-      }
-    });
+  Stopper(Signals& signals, double drain_seconds) : signals_(signals), drain_seconds_(drain_seconds) {
+    signals_.on_signal([this](int count) { on_signal(count); });
   }
   ~Stopper() {
     signals_.on_signal([](int) { _exit(kFailureExit); });
     if (thread_.joinable()) thread_.join();
   }
-  bool asked() const { return asked_; }
+  void attach(serve::Server& server) {
+    std::lock_guard lock(mutex_);
+    server_ = &server;
+    if (asked_) stop();
+  }
+  bool asked() const {
+    std::lock_guard lock(mutex_);
+    return asked_;
+  }
 
  private:
-  serve::Server& server_;
+  void on_signal(int count) {
+    std::lock_guard lock(mutex_);
+    asked_ = true;
+    if (count > 2 || (count == 2 && server_ == nullptr)) _exit(kFailureExit);
+    if (server_ == nullptr) return;
+    if (count == 1) stop();
+    if (count == 2) server_->stop_now();
+  }
+  void stop() {
+    thread_ = std::thread([this] {
+      if (const int open = server_->open_requests(); open > 0 && drain_seconds_ > 0) {
+        console(fmt::format("Stopping: {} open requests have {} s to finish", open, drain_seconds_));
+      }
+      server_->stop(drain_seconds_);
+    });
+  }
+
   Signals& signals_;
   const double drain_seconds_;
-  std::atomic<bool> asked_{false};
+  mutable std::mutex mutex_;
+  serve::Server* server_ = nullptr;
+  bool asked_ = false;
   std::thread thread_;
 };
 
@@ -112,6 +126,7 @@ void add_eos(std::vector<int32_t>& ids, const content::Tokenizer* tokenizer) {
 
 int serve_until_stopped(const Settings& settings, const serve::ServeConfig& config, engine::Engine& engine,
                         const TextParts& text, Signals& signals, int64_t started) {
+  std::unique_ptr<Stopper> stopper = std::make_unique<Stopper>(signals, settings.drain_seconds);
   auto server = serve::Server::start(
       config, engine, {text.tokenizer.get(), text.chat_template.get(), text.tool_template.get()});
   if (!server.ok()) return report(server.error());
@@ -122,9 +137,11 @@ int serve_until_stopped(const Settings& settings, const serve::ServeConfig& conf
   console(serve::startup_lines(config, (*server)->port(), (*server)->metrics_port()));
   TERN_INFO("ready after {:.3f} s", static_cast<double>(monotonic_ns() - started) / 1e9);
   const SchedulerLines lines(engine, settings.log);
-  const Stopper stopper(**server, signals, settings.drain_seconds);
+  stopper->attach(**server);
   (*server)->wait();
-  if (stopper.asked()) return 0;
+  const bool asked = stopper->asked();
+  stopper.reset();  // joins the thread that uses the server
+  if (asked) return 0;
   return report(make_error(ErrorCode::kInternal, "the engine has ended; the log files say why"));
 }
 

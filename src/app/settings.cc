@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/check.h"
+#include "app/json_text.h"
 
 namespace tern::app {
 namespace {
@@ -195,7 +195,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   s.log = log_settings(s.environment);
   s.drain_seconds = s.flags.number("timeout-graceful-shutdown");
   s.warnings = std::move(warnings);
-  s.serve.config_info = json::dump(describe(s));
+  s.serve.config_info = json_line(describe(s));
   return s;
 }
 
