@@ -5,21 +5,21 @@
 namespace tern::kernels {
 namespace {
 
-// As exp_of in sample_ref.cc, operation by operation; no fused multiply-add.
+// As exp_of in sample_ref.cc, operation by operation; fused where it says so.
 inline __m256 exp_of(__m256 d) {
   const __m256 magic = _mm256_set1_ps(12582912.0f);
   d = _mm256_max_ps(d, _mm256_set1_ps(-80.0f));
-  const __m256 shifted = _mm256_add_ps(_mm256_mul_ps(d, _mm256_set1_ps(1.44269504f)), magic);
+  const __m256 shifted = _mm256_fmadd_ps(d, _mm256_set1_ps(1.44269504f), magic);
   const __m256 n = _mm256_sub_ps(shifted, magic);
-  __m256 r = _mm256_sub_ps(d, _mm256_mul_ps(n, _mm256_set1_ps(0.693359375f)));
-  r = _mm256_sub_ps(r, _mm256_mul_ps(n, _mm256_set1_ps(-2.12194440e-4f)));
+  __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0.693359375f), d);
+  r = _mm256_fmadd_ps(n, _mm256_set1_ps(2.12194440e-4f), r);
   __m256 p = _mm256_set1_ps(1.9875691500e-4f);
-  p = _mm256_add_ps(_mm256_mul_ps(p, r), _mm256_set1_ps(1.3981999507e-3f));
-  p = _mm256_add_ps(_mm256_mul_ps(p, r), _mm256_set1_ps(8.3334519073e-3f));
-  p = _mm256_add_ps(_mm256_mul_ps(p, r), _mm256_set1_ps(4.1665795894e-2f));
-  p = _mm256_add_ps(_mm256_mul_ps(p, r), _mm256_set1_ps(1.6666665459e-1f));
-  p = _mm256_add_ps(_mm256_mul_ps(p, r), _mm256_set1_ps(5.0000001201e-1f));
-  p = _mm256_add_ps(_mm256_add_ps(_mm256_mul_ps(p, _mm256_mul_ps(r, r)), r), _mm256_set1_ps(1.0f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
+  p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
   const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
 }
@@ -98,6 +98,7 @@ void mass_scan(MassScan* s) {
     const __m256 a = _mm256_loadu_ps(s->x + i);
     const __m256i w = weight_of(a, scale, top);
     all = add_weights(all, w);
+    if (s->weights != nullptr) _mm256_storeu_si256(reinterpret_cast<__m256i*>(s->weights + i), w);
     const __m256 k2 = _mm256_cmp_ps(a, cut2, _CMP_GE_OQ);
     const auto bits2 = static_cast<unsigned>(_mm256_movemask_ps(k2));
     if (bits2 == 0) continue;  // cuts descend: cut[2] is the lowest
@@ -115,23 +116,54 @@ void mass_scan(MassScan* s) {
   if (i == s->n) return;
   MassScan rest = *s;
   rest.x += i, rest.n -= i;
+  if (rest.weights != nullptr) rest.weights += i;
   sample_kernels_scalar().mass_scan(&rest);
   s->mass += rest.mass;
   for (int j = 0; j < kMassCuts; ++j) s->cut_mass[j] += rest.cut_mass[j], s->cut_count[j] += rest.cut_count[j];
 }
 
-int64_t filter(const float* x, int64_t n, float cut, int32_t first, float* values, int32_t* indices) {
-  const __m256 c = _mm256_set1_ps(cut);
+void cut_scan(MassScan* s, const uint32_t* w) {
+  const __m256 cut0 = _mm256_set1_ps(s->cut[0]), cut1 = _mm256_set1_ps(s->cut[1]), cut2 = _mm256_set1_ps(s->cut[2]);
+  __m256i sum0 = _mm256_setzero_si256(), sum1 = sum0, sum2 = sum0;
+  int64_t count0 = 0, count1 = 0, count2 = 0;
+  int64_t i = 0;
+  for (; i + 8 <= s->n; i += 8) {
+    const __m256 a = _mm256_loadu_ps(s->x + i);
+    const __m256 k2 = _mm256_cmp_ps(a, cut2, _CMP_GE_OQ);
+    const auto bits2 = static_cast<unsigned>(_mm256_movemask_ps(k2));
+    if (bits2 == 0) continue;
+    const __m256i v = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(w + i));
+    const __m256 k0 = _mm256_cmp_ps(a, cut0, _CMP_GE_OQ), k1 = _mm256_cmp_ps(a, cut1, _CMP_GE_OQ);
+    sum0 = add_weights(sum0, masked(k0, v));
+    sum1 = add_weights(sum1, masked(k1, v));
+    sum2 = add_weights(sum2, masked(k2, v));
+    count0 += __builtin_popcount(static_cast<unsigned>(_mm256_movemask_ps(k0)));
+    count1 += __builtin_popcount(static_cast<unsigned>(_mm256_movemask_ps(k1)));
+    count2 += __builtin_popcount(bits2);
+  }
+  s->cut_mass[0] = sum_of(sum0), s->cut_mass[1] = sum_of(sum1), s->cut_mass[2] = sum_of(sum2);
+  s->cut_count[0] = count0, s->cut_count[1] = count1, s->cut_count[2] = count2;
+  if (i == s->n) return;
+  MassScan rest = *s;
+  rest.x += i, rest.n -= i;
+  sample_kernels_scalar().cut_scan(&rest, w + i);
+  for (int j = 0; j < kMassCuts; ++j) s->cut_mass[j] += rest.cut_mass[j], s->cut_count[j] += rest.cut_count[j];
+}
+
+int64_t filter(const float* x, int64_t n, float low, float high, int32_t first, float* values, int32_t* indices) {
+  const __m256 lo = _mm256_set1_ps(low), hi = _mm256_set1_ps(high);
   int64_t k = 0, i = 0;
   for (; i + 8 <= n; i += 8) {
-    auto hit = static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps(_mm256_loadu_ps(x + i), c, _CMP_GE_OQ)));
+    const __m256 a = _mm256_loadu_ps(x + i);
+    const __m256 inside = _mm256_and_ps(_mm256_cmp_ps(a, lo, _CMP_GE_OQ), _mm256_cmp_ps(a, hi, _CMP_NGE_UQ));
+    auto hit = static_cast<unsigned>(_mm256_movemask_ps(inside));
     for (; hit != 0; hit &= hit - 1) {
       const int64_t at = i + __builtin_ctz(hit);
       values[k] = x[at], indices[k++] = first + static_cast<int32_t>(at);
     }
   }
   for (; i < n; ++i) {
-    if (x[i] >= cut) values[k] = x[i], indices[k++] = first + static_cast<int32_t>(i);
+    if (x[i] >= low && !(x[i] >= high)) values[k] = x[i], indices[k++] = first + static_cast<int32_t>(i);
   }
   return k;
 }
@@ -177,7 +209,7 @@ int64_t count_above(const float* x, int64_t n, float value) {
 }  // namespace
 
 const SampleKernels& sample_kernels_avx2() {
-  static constexpr SampleKernels kKernels{max_scan, mass_scan, filter, weights, exp_sum, count_above};
+  static constexpr SampleKernels kKernels{max_scan, mass_scan, cut_scan, filter, weights, exp_sum, count_above};
   return kKernels;
 }
 

@@ -14,21 +14,21 @@ inline __mmask16 tail_mask(int64_t left) {
   return left >= 16 ? static_cast<__mmask16>(0xffff) : static_cast<__mmask16>((1u << left) - 1u);
 }
 
-// As exp_of in sample_ref.cc, operation by operation; no fused multiply-add.
+// As exp_of in sample_ref.cc, operation by operation; fused where it says so.
 inline __m512 exp_of(__m512 d) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
   d = _mm512_max_ps(d, _mm512_set1_ps(-80.0f));
-  const __m512 shifted = _mm512_add_ps(_mm512_mul_ps(d, _mm512_set1_ps(1.44269504f)), magic);
+  const __m512 shifted = _mm512_fmadd_ps(d, _mm512_set1_ps(1.44269504f), magic);
   const __m512 n = _mm512_sub_ps(shifted, magic);
-  __m512 r = _mm512_sub_ps(d, _mm512_mul_ps(n, _mm512_set1_ps(0.693359375f)));
-  r = _mm512_sub_ps(r, _mm512_mul_ps(n, _mm512_set1_ps(-2.12194440e-4f)));
+  __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), d);
+  r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
   __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-  p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(1.3981999507e-3f));
-  p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(8.3334519073e-3f));
-  p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(4.1665795894e-2f));
-  p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(1.6666665459e-1f));
-  p = _mm512_add_ps(_mm512_mul_ps(p, r), _mm512_set1_ps(5.0000001201e-1f));
-  p = _mm512_add_ps(_mm512_add_ps(_mm512_mul_ps(p, _mm512_mul_ps(r, r)), r), _mm512_set1_ps(1.0f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
+  p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
   const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), exponent));
 }
@@ -91,6 +91,7 @@ void mass_scan(MassScan* s) {
     const __m512 a = _mm512_maskz_loadu_ps(valid, s->x + i);
     const __m512i w = _mm512_maskz_mov_epi32(valid, weight_of(a, scale, top));
     all = add_weights(all, w);
+    if (s->weights != nullptr) _mm512_mask_storeu_epi32(s->weights + i, valid, w);
     const __mmask16 k2 = _mm512_mask_cmp_ps_mask(valid, a, cut2, _CMP_GE_OQ);
     if (k2 == 0) continue;  // cuts descend: cut[2] is the lowest
     const __mmask16 k0 = _mm512_mask_cmp_ps_mask(valid, a, cut0, _CMP_GE_OQ);
@@ -106,14 +107,37 @@ void mass_scan(MassScan* s) {
   s->cut_mass[2] = static_cast<uint64_t>(_mm512_reduce_add_epi64(sum2)), s->cut_count[2] = count2;
 }
 
-int64_t filter(const float* x, int64_t n, float cut, int32_t first, float* values, int32_t* indices) {
-  const __m512 c = _mm512_set1_ps(cut);
+void cut_scan(MassScan* s, const uint32_t* w) {
+  const __m512 cut0 = _mm512_set1_ps(s->cut[0]), cut1 = _mm512_set1_ps(s->cut[1]), cut2 = _mm512_set1_ps(s->cut[2]);
+  __m512i sum0 = _mm512_setzero_si512(), sum1 = sum0, sum2 = sum0;
+  int64_t count0 = 0, count1 = 0, count2 = 0;
+  for (int64_t i = 0; i < s->n; i += 16) {
+    const __mmask16 valid = tail_mask(s->n - i);
+    const __m512 a = _mm512_maskz_loadu_ps(valid, s->x + i);
+    const __mmask16 k2 = _mm512_mask_cmp_ps_mask(valid, a, cut2, _CMP_GE_OQ);
+    if (k2 == 0) continue;
+    const __m512i v = _mm512_maskz_loadu_epi32(valid, w + i);
+    const __mmask16 k0 = _mm512_mask_cmp_ps_mask(valid, a, cut0, _CMP_GE_OQ);
+    const __mmask16 k1 = _mm512_mask_cmp_ps_mask(valid, a, cut1, _CMP_GE_OQ);
+    sum0 = add_weights(sum0, _mm512_maskz_mov_epi32(k0, v));
+    sum1 = add_weights(sum1, _mm512_maskz_mov_epi32(k1, v));
+    sum2 = add_weights(sum2, _mm512_maskz_mov_epi32(k2, v));
+    count0 += __builtin_popcount(k0), count1 += __builtin_popcount(k1), count2 += __builtin_popcount(k2);
+  }
+  s->cut_mass[0] = static_cast<uint64_t>(_mm512_reduce_add_epi64(sum0)), s->cut_count[0] = count0;
+  s->cut_mass[1] = static_cast<uint64_t>(_mm512_reduce_add_epi64(sum1)), s->cut_count[1] = count1;
+  s->cut_mass[2] = static_cast<uint64_t>(_mm512_reduce_add_epi64(sum2)), s->cut_count[2] = count2;
+}
+
+int64_t filter(const float* x, int64_t n, float low, float high, int32_t first, float* values, int32_t* indices) {
+  const __m512 lo = _mm512_set1_ps(low), hi = _mm512_set1_ps(high);
   const __m512i step = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   int64_t k = 0;
   for (int64_t i = 0; i < n; i += 16) {
     const __mmask16 valid = tail_mask(n - i);
     const __m512 a = _mm512_maskz_loadu_ps(valid, x + i);
-    const __mmask16 hit = _mm512_mask_cmp_ps_mask(valid, a, c, _CMP_GE_OQ);
+    __mmask16 hit = _mm512_mask_cmp_ps_mask(valid, a, lo, _CMP_GE_OQ);
+    hit = _mm512_mask_cmp_ps_mask(hit, a, hi, _CMP_NGE_UQ);
     if (hit == 0) continue;
     // In registers, then a whole store: compressing stores to memory are slow on some processors.
     _mm512_storeu_ps(values + k, _mm512_maskz_compress_ps(hit, a));
@@ -159,7 +183,7 @@ int64_t count_above(const float* x, int64_t n, float value) {
 }  // namespace
 
 const SampleKernels& sample_kernels_avx512() {
-  static constexpr SampleKernels kKernels{max_scan, mass_scan, filter, weights, exp_sum, count_above};
+  static constexpr SampleKernels kKernels{max_scan, mass_scan, cut_scan, filter, weights, exp_sum, count_above};
   return kKernels;
 }
 

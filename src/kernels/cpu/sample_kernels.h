@@ -29,13 +29,17 @@ struct MassScan {
   uint64_t mass;                 // out: weights added up
   uint64_t cut_mass[kMassCuts];  // out: of x >= cut[j]
   int64_t cut_count[kMassCuts];  // out: how many x >= cut[j]
+  uint32_t* weights;             // out: [n], or null
 };
 
 struct SampleKernels {
   void (*max_scan)(const float* x, int64_t n, MaxScan* out);
   void (*mass_scan)(MassScan* scan);
-  // Indices (offset by `first`) and values of x >= cut, in order; returns how many. The outputs have room for n + 16.
-  int64_t (*filter)(const float* x, int64_t n, float cut, int32_t first, float* values, int32_t* indices);
+  // As mass_scan over weights that are known: only cut_mass and cut_count are filled.
+  void (*cut_scan)(MassScan* scan, const uint32_t* weights);
+  // Indices (offset by `first`) and values of low <= x < high, in order; returns how many. The outputs have
+  // room for n + 16. A high of NaN has no effect.
+  int64_t (*filter)(const float* x, int64_t n, float low, float high, int32_t first, float* values, int32_t* indices);
   void (*weights)(const float* x, int64_t n, float scale, float top, uint32_t* out);
   // sums[l] = sum of exp(x[i] * scale - top) over i % 16 == l, float32 terms added in float64.
   void (*exp_sum)(const float* x, int64_t n, float scale, float top, double* sums);

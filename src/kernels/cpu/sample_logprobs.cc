@@ -9,6 +9,7 @@ namespace {
 
 constexpr int64_t kChunk = 2048;
 constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
 
 double lane_sum(const double* s) {
   double t[kSumLanes];
@@ -64,7 +65,7 @@ void largest_values(const SampleKernels& k, const float* x, int64_t n, int32_t t
   for (int64_t begin = 0; begin < n && top > 0; begin += kChunk) {
     const float cut = have < top ? -kInf : out[0].logprob;
     const int64_t m =
-        k.filter(x + begin, std::min(kChunk, n - begin), cut, static_cast<int32_t>(begin), s.values, s.indices);
+        k.filter(x + begin, std::min(kChunk, n - begin), cut, kNone, static_cast<int32_t>(begin), s.values, s.indices);
     for (int64_t i = 0; i < m; ++i) {
       const Candidate c{s.indices[i], s.values[i], 0};
       if (have < top) {

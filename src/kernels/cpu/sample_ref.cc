@@ -10,20 +10,22 @@ namespace tern::kernels {
 namespace {
 
 // exp(d) for d <= 0: Cody and Waite's reduction and the degree-7 polynomial of Cephes' expf (Moshier), about 1 ulp.
-// Every operation rounds on its own, so that vector code and other devices repeat it bit by bit.
+// Where it says fma one rounding is meant, elsewhere every operation rounds: other devices repeat it bit by bit.
+float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+
 float exp_of(float d) {
   constexpr float kLog2e = 1.44269504f, kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
   if (!(d > -80.0f)) d = -80.0f;
-  const float shifted = d * kLog2e + kMagic;
+  const float shifted = fma(d, kLog2e, kMagic);
   const float n = shifted - kMagic;
-  const float r = (d - n * 0.693359375f) - n * -2.12194440e-4f;
+  const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, d));
   float p = 1.9875691500e-4f;
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.0f;
+  p = fma(p, r, 1.3981999507e-3f);
+  p = fma(p, r, 8.3334519073e-3f);
+  p = fma(p, r, 4.1665795894e-2f);
+  p = fma(p, r, 1.6666665459e-1f);
+  p = fma(p, r, 5.0000001201e-1f);
+  p = fma(p, r * r, r) + 1.0f;
   const auto exponent = std::bit_cast<uint32_t>(shifted) << 23;  // the magic's low bits vanish
   return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
 }
@@ -48,16 +50,26 @@ void mass_scan(MassScan* s) {
   for (int64_t i = 0; i < s->n; ++i) {
     const uint32_t w = weight_of(s->x[i], s->scale, s->top);
     s->mass += w;
+    if (s->weights != nullptr) s->weights[i] = w;
     for (int j = 0; j < kMassCuts; ++j) {
       if (s->x[i] >= s->cut[j]) s->cut_mass[j] += w, ++s->cut_count[j];
     }
   }
 }
 
-int64_t filter(const float* x, int64_t n, float cut, int32_t first, float* values, int32_t* indices) {
+void cut_scan(MassScan* s, const uint32_t* w) {
+  for (int j = 0; j < kMassCuts; ++j) s->cut_mass[j] = 0, s->cut_count[j] = 0;
+  for (int64_t i = 0; i < s->n; ++i) {
+    for (int j = 0; j < kMassCuts; ++j) {
+      if (s->x[i] >= s->cut[j]) s->cut_mass[j] += w[i], ++s->cut_count[j];
+    }
+  }
+}
+
+int64_t filter(const float* x, int64_t n, float low, float high, int32_t first, float* values, int32_t* indices) {
   int64_t k = 0;
   for (int64_t i = 0; i < n; ++i) {
-    if (x[i] >= cut) values[k] = x[i], indices[k++] = first + static_cast<int32_t>(i);
+    if (x[i] >= low && !(x[i] >= high)) values[k] = x[i], indices[k++] = first + static_cast<int32_t>(i);
   }
   return k;
 }
@@ -80,7 +92,7 @@ int64_t count_above(const float* x, int64_t n, float value) {
 }  // namespace
 
 const SampleKernels& sample_kernels_scalar() {
-  static constexpr SampleKernels kKernels{max_scan, mass_scan, filter, weights, exp_sum, count_above};
+  static constexpr SampleKernels kKernels{max_scan, mass_scan, cut_scan, filter, weights, exp_sum, count_above};
   return kKernels;
 }
 

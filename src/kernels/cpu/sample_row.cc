@@ -11,6 +11,9 @@ namespace {
 
 constexpr int64_t kChunk = 2048;
 constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr float kNone = std::numeric_limits<float>::quiet_NaN();
+// Nuclei of more candidates than this are found by scans instead of lists.
+constexpr int64_t kLongList = 4096;
 
 // ceil(fraction * mass), at least 1: masses are below 2^53, so the product is rounded once and alike everywhere.
 uint64_t mass_limit(float fraction, uint64_t mass) {
@@ -27,15 +30,16 @@ struct Masses {
   int64_t chunks = 0;
 };
 
-Masses scan_masses(const SampleKernels& k, const DrawArgs& a, float top, const RowSpace& space) {
+Masses scan_masses(const SampleKernels& k, const DrawArgs& a, float top, bool cuts, bool keep, const RowSpace& space) {
   // Distances below the top, in units of the exponent, at which candidate lists are cut.
   constexpr float kDistance[kMassCuts] = {3.0f, 7.0f, 12.0f};
   Masses m{};
-  for (int j = 0; j < kMassCuts; ++j) m.total.cut[j] = (top - kDistance[j]) / a.scale;
+  for (int j = 0; j < kMassCuts; ++j) m.total.cut[j] = cuts ? (top - kDistance[j]) / a.scale : kInf;
   MassScan part = m.total;
   part.scale = a.scale, part.top = top;
   for (int64_t begin = 0; begin < a.n; begin += kChunk) {
     part.x = a.x + begin, part.n = std::min(kChunk, a.n - begin);
+    part.weights = keep ? space.weights + begin : nullptr;
     k.mass_scan(&part);
     space.chunk_mass[m.chunks++] = part.mass;
     m.total.mass += part.mass;
@@ -63,7 +67,7 @@ float candidate_cut(const DrawArgs& a, float top, const MassScan& m, bool has_to
 }
 
 int64_t collect(const SampleKernels& k, const DrawArgs& a, float cut, float top, float largest, const RowSpace& s) {
-  const int64_t n = k.filter(a.x, a.n, cut, 0, s.values, s.indices);
+  const int64_t n = k.filter(a.x, a.n, cut, kNone, 0, s.values, s.indices);
   k.weights(s.values, n, a.scale, top, s.weights);
   const uint32_t base = ordered_bits(largest);
   for (int64_t i = 0; i < n; ++i) s.offsets[i] = base - ordered_bits(s.values[i]);
@@ -127,6 +131,93 @@ int32_t draw_from_all(const SampleKernels& k, const DrawArgs& a, float top, cons
   return static_cast<int32_t>(begin + walk(s.weights, n, target));
 }
 
+// Where the nucleus ends: mass(x >= low) >= limit > mass(x >= high).
+struct Bracket {
+  float low = 0, high = 0;
+  uint64_t low_mass = 0, high_mass = 0;
+  int64_t low_count = 0, high_count = 0;
+};
+
+Bracket first_bracket(const DrawArgs& a, float top, float largest, const MassScan& m, uint64_t limit) {
+  Bracket b;
+  b.low = (top - 22.0f) / a.scale, b.low_mass = m.mass, b.low_count = a.n;  // no weight is left below
+  b.high = std::nextafter(largest, kInf);
+  for (int j = 0; j < kMassCuts; ++j) {
+    if (m.cut_mass[j] >= limit) {
+      b.low = m.cut[j], b.low_mass = m.cut_mass[j], b.low_count = m.cut_count[j];
+      break;
+    }
+    b.high = m.cut[j], b.high_mass = m.cut_mass[j], b.high_count = m.cut_count[j];
+  }
+  return b;
+}
+
+// Narrows the bracket by scans around an interpolated guess until few values lie inside.
+void narrow(const SampleKernels& k, const DrawArgs& a, uint64_t limit, const RowSpace& s, Bracket& b) {
+  constexpr int kRounds = 8;
+  for (int round = 0; round < kRounds && b.low_count - b.high_count > kLongList / 4; ++round) {
+    const float width = b.high - b.low;
+    const float part =
+        static_cast<float>(static_cast<double>(limit - b.high_mass) / static_cast<double>(b.low_mass - b.high_mass));
+    const float step = width * (round == 0 ? 0.15f : 0.04f);
+    const float guess = std::clamp(b.high - part * width, b.low + 1.5f * step, b.high - 1.5f * step);
+    MassScan scan{a.x, a.n, a.scale, 0.0f, {guess + step, guess, guess - step}, 0, {}, {}, nullptr};
+    if (!(scan.cut[2] > b.low && scan.cut[1] > scan.cut[2] && scan.cut[0] > scan.cut[1] && b.high > scan.cut[0]))
+      return;
+    k.cut_scan(&scan, s.weights);
+    const int64_t before = b.low_count - b.high_count;
+    for (int j = 0; j < kMassCuts; ++j) {
+      if (scan.cut_mass[j] >= limit) {
+        b.low = scan.cut[j], b.low_mass = scan.cut_mass[j], b.low_count = scan.cut_count[j];
+        break;
+      }
+      b.high = scan.cut[j], b.high_mass = scan.cut_mass[j], b.high_count = scan.cut_count[j];
+    }
+    if (round > 0 && b.low_count - b.high_count == before) return;  // ties
+  }
+}
+
+bool long_list(const MassScan& m, float cut) {
+  for (int j = 0; j < kMassCuts; ++j) {
+    if (cut == m.cut[j]) return m.cut_count[j] > kLongList;
+  }
+  return true;
+}
+
+// Top-p alone over a wide nucleus, without listing it; the row's weights are in s.weights: the same tokens and the same
+// draw as by truncate() and walk().
+int32_t draw_from_nucleus(const SampleKernels& k, const DrawArgs& a, float top, float largest, const MassScan& m,
+                          const RowSpace& s) {
+  const uint64_t limit = mass_limit(a.top_p, m.mass);
+  Bracket b = first_bracket(a, top, largest, m, limit);
+  narrow(k, a, limit, s, b);
+  const int64_t n = k.filter(a.x, a.n, b.low, b.high, 0, s.values, s.indices);
+  const uint32_t base = ordered_bits(largest);
+  for (int64_t i = 0; i < n; ++i) {
+    s.offsets[i] = base - ordered_bits(s.values[i]);
+    s.picked[i] = s.weights[s.indices[i]];
+  }
+  const uint32_t last = select_offset(s.offsets, s.picked, n, limit - b.high_mass, s.list, s.bins);
+  const float least = from_ordered(base - last);
+  MassScan part{nullptr, 0, a.scale, top, {kInf, kInf, least}, 0, {}, {}, nullptr};
+  uint64_t mass = 0;
+  int64_t chunk = 0;
+  for (int64_t begin = 0; begin < a.n; begin += kChunk, ++chunk) {
+    part.x = a.x + begin, part.n = std::min(kChunk, a.n - begin);
+    k.cut_scan(&part, s.weights + begin);
+    s.chunk_mass[chunk] = part.cut_mass[2];
+    mass += part.cut_mass[2];
+  }
+  uint64_t target = scaled(a.random, mass);
+  for (chunk = 0; target >= s.chunk_mass[chunk]; ++chunk) target -= s.chunk_mass[chunk];
+  uint64_t run = 0;
+  for (int64_t i = chunk * kChunk; i < a.n; ++i) {
+    if (a.x[i] >= least) run += s.weights[i];
+    if (run > target) return static_cast<int32_t>(i);
+  }
+  return static_cast<int32_t>(a.n - 1);  // not reached: target is below the chunk's mass
+}
+
 float weight_prob(const SampleKernels& k, const DrawArgs& a, float top, int32_t id, uint64_t mass) {
   uint32_t w = 0;
   k.weights(a.x + id, 1, a.scale, top, &w);
@@ -149,6 +240,7 @@ RowSpace lay_out(char*& p, int64_t capacity) {
   s.offsets = carve<uint32_t>(p, n);
   s.weights = carve<uint32_t>(p, n);
   s.list = carve<uint32_t>(p, n);
+  s.picked = carve<uint32_t>(p, n);
   s.chunk_mass = carve<uint64_t>(p, capacity / kChunk + 1);
   s.bins = carve<uint64_t>(p, kSelectBins);
   return s;
@@ -159,7 +251,7 @@ RowSpace lay_out(char*& p, int64_t capacity) {
 size_t RowSpace::bytes(int64_t capacity) {
   const auto n = static_cast<size_t>(capacity) + 16;
   const size_t chunks = static_cast<size_t>(capacity / kChunk) + 1;
-  return 5 * ((n * 4 + 63) / 64 * 64) + (chunks * 8 + 63) / 64 * 64 + kSelectBins * 8;
+  return 6 * ((n * 4 + 63) / 64 * 64) + (chunks * 8 + 63) / 64 * 64 + kSelectBins * 8;
 }
 
 RowSpace RowSpace::make(void* memory, int64_t capacity) {
@@ -222,13 +314,19 @@ DrawResult draw(const SampleKernels& k, const DrawArgs& a, const RowSpace& space
   if (!std::isfinite(top)) return r;  // an infinite logit, or a temperature near zero: nothing else has mass
   const bool pick_top = a.greedy || a.top_k == 1 || a.top_p < 1e-5f;
   if (pick_top && !a.want_prob) return r;
-  const Masses m = scan_masses(k, a, top, space);
+  const bool has_top_k = a.top_k > 0 && a.top_k < a.n, has_top_p = a.top_p < 1.0f;
+  const bool only_top_p = !pick_top && has_top_p && !has_top_k && a.min_p <= 0.0f;
+  const Masses m = scan_masses(k, a, top, !pick_top && (has_top_k || has_top_p), only_top_p, space);
   if (!pick_top) {
-    const bool has_top_k = a.top_k > 0 && a.top_k < a.n, has_top_p = a.top_p < 1.0f;
     if (!has_top_k && !has_top_p && a.min_p <= 0.0f) {
       r.id = draw_from_all(k, a, top, m, space);
     } else {
       const float cut = candidate_cut(a, top, m.total, has_top_k, has_top_p);
+      if (only_top_p && long_list(m.total, cut)) {
+        r.id = draw_from_nucleus(k, a, top, best.max, m.total, space);
+        if (a.want_prob) r.prob = weight_prob(k, a, top, r.id, m.total.mass);
+        return r;
+      }
       const int64_t n = collect(k, a, cut, top, best.max, space);
       const uint64_t mass = truncate(a, n, has_top_k, has_top_p, m.total.mass, space);
       r.id = space.indices[walk(space.weights, n, scaled(a.random, mass))];

@@ -18,6 +18,7 @@ struct RowSpace {
   uint32_t* offsets = nullptr;  // distance of the ordered bits from the top: 0 for the largest logit
   uint32_t* weights = nullptr;
   uint32_t* list = nullptr;
+  uint32_t* picked = nullptr;  // weights of a short list, while `weights` holds the row's
   uint64_t* chunk_mass = nullptr;
   uint64_t* bins = nullptr;
 
@@ -30,6 +31,8 @@ inline uint32_t ordered_bits(float x) {
   const auto u = std::bit_cast<uint32_t>(x + 0.0f);
   return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
 }
+
+inline float from_ordered(uint32_t u) { return std::bit_cast<float>((u & 0x80000000u) != 0 ? u ^ 0x80000000u : ~u); }
 
 enum class DrawStatus : int32_t { kOk = 0, kNan = 1, kEmpty = 2 };  // kEmpty: every logit is -inf
 

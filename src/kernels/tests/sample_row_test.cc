@@ -114,7 +114,8 @@ TEST(SampleKernels, InstructionSetsAgreeBitByBit) {
       MaxScan want_max;
       sample_kernels_scalar().max_scan(x.data(), n, &want_max);
       const float top = want_max.max * scale;
-      MassScan want{x.data(), n, scale, top, {want_max.max - 1, want_max.max - 3, want_max.max - 8}, 0, {}, {}};
+      MassScan want{x.data(), n,  scale, top,    {want_max.max - 1, want_max.max - 3, want_max.max - 8},
+                    0,        {}, {},    nullptr};
       sample_kernels_scalar().mass_scan(&want);
       std::vector<uint32_t> want_w(x.size() + 16), w(x.size() + 16);
       sample_kernels_scalar().weights(x.data(), n, scale, top, want_w.data());
@@ -122,7 +123,7 @@ TEST(SampleKernels, InstructionSetsAgreeBitByBit) {
       sample_kernels_scalar().exp_sum(x.data(), n, scale, top, want_sums);
       std::vector<float> want_v(x.size() + 16), v(x.size() + 16);
       std::vector<int32_t> want_i(x.size() + 16), idx(x.size() + 16);
-      const int64_t want_k = sample_kernels_scalar().filter(x.data(), n, 0.3f, 100, want_v.data(), want_i.data());
+      const int64_t want_k = sample_kernels_scalar().filter(x.data(), n, 0.3f, 2.5f, 100, want_v.data(), want_i.data());
       for (const SampleKernels* k : kernel_sets()) {
         MaxScan m;
         k->max_scan(x.data(), n, &m);
@@ -130,17 +131,23 @@ TEST(SampleKernels, InstructionSetsAgreeBitByBit) {
         EXPECT_EQ(m.index, want_max.index);
         EXPECT_EQ(m.nan, 0);
         MassScan s = want;
+        s.weights = w.data();
         k->mass_scan(&s);
+        EXPECT_TRUE(std::equal(w.begin(), w.begin() + n, want_w.begin()));
         EXPECT_EQ(s.mass, want.mass);
         for (int j = 0; j < kMassCuts; ++j) {
           EXPECT_EQ(s.cut_mass[j], want.cut_mass[j]);
           EXPECT_EQ(s.cut_count[j], want.cut_count[j]);
         }
         k->weights(x.data(), n, scale, top, w.data());
+        MassScan again = want;
+        k->cut_scan(&again, w.data());
+        EXPECT_TRUE(std::equal(again.cut_mass, again.cut_mass + kMassCuts, want.cut_mass));
+        EXPECT_TRUE(std::equal(again.cut_count, again.cut_count + kMassCuts, want.cut_count));
         EXPECT_TRUE(std::equal(x.begin(), x.end(), x.begin()) && std::equal(w.begin(), w.begin() + n, want_w.begin()));
         k->exp_sum(x.data(), n, scale, top, sums);
         EXPECT_TRUE(std::equal(sums, sums + kSumLanes, want_sums));
-        ASSERT_EQ(k->filter(x.data(), n, 0.3f, 100, v.data(), idx.data()), want_k);
+        ASSERT_EQ(k->filter(x.data(), n, 0.3f, 2.5f, 100, v.data(), idx.data()), want_k);
         EXPECT_TRUE(std::equal(v.begin(), v.begin() + want_k, want_v.begin()));
         EXPECT_TRUE(std::equal(idx.begin(), idx.begin() + want_k, want_i.begin()));
         EXPECT_EQ(k->count_above(x.data(), n, 0.1f), sample_kernels_scalar().count_above(x.data(), n, 0.1f));
@@ -200,6 +207,31 @@ TEST(Draw, EqualsTheSortedDefinition) {
   }
 }
 
+TEST(Draw, WideNucleiEqualTheSortedDefinition) {
+  std::mt19937_64 rng(21);
+  for (int round = 0; round < 60; ++round) {
+    const int64_t n = 20000 + static_cast<int64_t>(rng() % 30000);
+    const float sigmas[] = {0.0f, 0.01f, 0.5f, 1.0f, 2.0f};
+    auto x = normal_logits(n, sigmas[rng() % 5], static_cast<uint32_t>(rng()));
+    for (size_t i = 0; i < x.size() && round % 3 == 0; ++i) x[i] = std::round(x[i] * 4) / 4;
+    if (round % 7 == 0) std::fill(x.begin() + 100, x.end(), -1e10f);
+    if (round % 11 == 0) std::fill(x.begin(), x.begin() + n / 2, -kInf);
+    DrawArgs a;
+    a.x = x.data(), a.n = n;
+    const float top_ps[] = {0.8f, 0.3f, 0.999999f, 0.05f, 0.99f};
+    const float scales[] = {1.0f, 0.1f, 3.0f};
+    a.scale = scales[rng() % 3], a.top_p = top_ps[rng() % 5];
+    Space space(n);
+    for (int draws = 0; draws < 3; ++draws) {
+      a.random = draws == 0 ? 0 : draws == 1 ? ~uint64_t{0} : rng();
+      const int32_t want = sorted_draw(x, a);
+      for (const SampleKernels* k : kernel_sets()) {
+        ASSERT_EQ(draw(*k, a, space.space).id, want) << "n " << n << " scale " << a.scale << " top_p " << a.top_p;
+      }
+    }
+  }
+}
+
 TEST(Draw, GreedyTakesTheLowestIdOnTies) {
   std::vector<float> x(1000, -3.0f);
   x[400] = x[17] = x[999] = 2.0f;
@@ -239,7 +271,9 @@ TEST(Draw, OddLogitsNeverCrash) {
       EXPECT_EQ(r.status, nan ? DrawStatus::kNan : empty ? DrawStatus::kEmpty : DrawStatus::kOk);
       EXPECT_GE(r.id, 0);
       EXPECT_LT(r.id, n);
-      if (r.status == DrawStatus::kOk) EXPECT_GT(x[static_cast<size_t>(r.id)], -kInf);
+      if (r.status == DrawStatus::kOk) {
+        EXPECT_GT(x[static_cast<size_t>(r.id)], -kInf);
+      }
       Candidate out[8];
       LogprobArgs l;
       l.x = x.data(), l.n = n, l.scale = a.scale, l.top_p = a.top_p, l.target = r.id;
