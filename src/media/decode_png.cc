@@ -93,9 +93,9 @@ class Reader {
   bool read_rows(Mode mode, uint8_t* rows, size_t row_bytes) {
     const uint32_t width = png_get_image_width(png_, info_), height = png_get_image_height(png_, info_);
     const bool interlaced = png_get_interlace_type(png_, info_) != PNG_INTERLACE_NONE;
-    rows_left_out_ = interlaced ? interlaced_rows(width, height) : height;
+    rows_expected_ = interlaced ? interlaced_rows(width, height) : height;
     rows_seen_ = 0;
-    if (setjmp(png_jmpbuf(png_))) return rows_seen_ == rows_left_out_;
+    if (setjmp(png_jmpbuf(png_))) return rows_seen_ == rows_expected_;
     if (mode == Mode::kP) {
       png_set_packing(png_);
     } else if (mode == Mode::k1 || mode == Mode::kL) {
@@ -131,7 +131,7 @@ class Reader {
   Source source_;
   png_structp png_ = nullptr;
   png_infop info_ = nullptr;
-  uint64_t rows_left_out_ = 0, rows_seen_ = 0;
+  uint64_t rows_expected_ = 0, rows_seen_ = 0;
 };
 
 }  // namespace

@@ -162,6 +162,19 @@ TEST(Decode, LimitsAreCheckedFromTheHeader) {
   EXPECT_TRUE(decode_image(read_file(data_dir() / "scene_444.jpg"), limits).ok());
 }
 
+// A run-length literal of odd length holds half a byte too much, and is padded to a word.
+TEST(Decode, RunLengthNibblesOfOddLength) {
+  auto file = read_file(data_dir() / "rle4.bmp");  // 6 x 3; the pixels start after 14 + 40 + 64 bytes
+  file.resize(118);
+  for (const int v : {0, 5, 0x12, 0x34, 0x50, 0, 1, 0x60, 0, 0, 6, 0x77, 0, 0, 6, 0x12, 0, 1}) {
+    file.push_back(static_cast<uint8_t>(v));
+  }
+  const auto image = decode_image(file, {});
+  ASSERT_TRUE(image.ok()) << image.error().message;
+  const std::vector<uint8_t> pixels(image->data(), image->data() + image->size_bytes());
+  EXPECT_EQ(pixels, (std::vector<uint8_t>{1, 2, 1, 2, 1, 2, 7, 7, 7, 7, 7, 7, 1, 2, 3, 4, 5, 6}));
+}
+
 TEST(Exif, OrientationIsFoundAndApplied) {
   // The eight files hold the same pixels; the table below is where the source's corners go.
   const auto plain = decode_image(read_file(data_dir() / "turn1.jpg"), {});
