@@ -75,22 +75,26 @@ Expected<std::string> ask(const Url& url, const ChatOptions& options, const json
   Status parsed;
   const HttpCall call{.path = "/chat/completions", .body = body_of(options, messages), .api_key = options.api_key};
   g_interrupted = false;
-  const auto status = http_call(url, call, [&](std::string_view bytes) {
-    if (plain.size() < 65536) plain += bytes;
-    parsed = events.feed(bytes, [&](std::string_view data) {
-      const std::string text = text_of(data, error);
-      std::fwrite(text.data(), 1, text.size(), stdout);
-      std::fflush(stdout);
-      answer += text;
-    });
-    return parsed.ok();
-  }, &g_socket);
+  const auto status = http_call(
+      url, call,
+      [&](std::string_view bytes) {
+        if (plain.size() < 65536) plain += bytes;
+        parsed = events.feed(bytes, [&](std::string_view data) {
+          const std::string text = text_of(data, error);
+          std::fwrite(text.data(), 1, text.size(), stdout);
+          std::fflush(stdout);
+          answer += text;
+        });
+        return parsed.ok();
+      },
+      &g_socket);
   if (g_interrupted) return answer;
   if (!status.ok()) return status.error();
   TERN_RETURN_IF_ERROR(parsed);
   if (*status != 200) {
     const std::string shown = text_of(plain, error);  // an error body has the shape of an error event
-    return make_error(ErrorCode::kUnavailable, fmt::format("the server answered with status {}: {}", *status, error.empty() ? plain : error));
+    return make_error(ErrorCode::kUnavailable,
+                      fmt::format("the server answered with status {}: {}", *status, error.empty() ? plain : error));
   }
   if (!error.empty()) return make_error(ErrorCode::kUnavailable, "the server reports: " + error);
   return answer;
@@ -138,8 +142,9 @@ int run_chat(const std::vector<std::string>& args) {
   parser.add_option("--top-p", options.top_p, "Mass of nucleus sampling");
   parser.add_option("--max-tokens", options.max_tokens, "Most tokens of an answer");
   if (const auto status = parse_options(parser, args)) return *status;
-  const auto url = parse_url(options.url);
+  auto url = parse_url(options.url);
   if (!url.ok()) return report(url.error());
+  if (url->path.empty()) url->path = "/v1";  // a bare address means the API, not the root
   signal(SIGPIPE, SIG_IGN);
   signal(SIGINT, on_interrupt);
   json::Array messages;
