@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "media/isa.h"
 
 namespace tern::media {
 
@@ -66,7 +67,8 @@ int exif_orientation(const uint8_t* data, size_t size);
 // Turns or mirrors the picture so that it stands upright (Pillow's ImageOps.exif_transpose). 1 passes it through.
 Expected<Image> apply_orientation(Image image, int orientation);
 
-// Keyed hash of size, mode, palette and pixels: equal pictures are equal whatever file they came from.
-Hash128 fingerprint(const Image& image, HashKey key);
+// Keyed hash of size, mode, palette and pixels: equal pictures are equal whatever file they came from,
+// on every instruction set.
+Hash128 fingerprint(const Image& image, HashKey key, Isa isa = detect_isa());
 
 }  // namespace tern::media

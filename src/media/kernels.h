@@ -57,6 +57,11 @@ struct PatchRow {
   size_t plane, pair, odd;
 };
 
+// Eight SipHash states side by side; lane i takes every eighth word from the i-th on.
+struct HashLanes {
+  alignas(64) uint64_t v[4][8];
+};
+
 // Rows that `horizontal` takes at once.
 inline constexpr int kRowsAtOnce = 4;
 
@@ -70,6 +75,8 @@ struct Kernels {
   void (*patches_f32)(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row, float* out);
   void (*patches_bf16)(const NormaliseTable& table, const uint8_t* in, size_t stride, const PatchRow& row,
                        uint16_t* out);
+  // SipHash's two rounds per word over `blocks` blocks of 64 bytes.
+  void (*hash)(HashLanes* lanes, const uint8_t* data, size_t blocks);
 };
 
 const Kernels& kernels_scalar();

@@ -159,10 +159,55 @@ void patches_bf16(const NormaliseTable& table, const uint8_t* in, size_t stride,
   vector_patches(table, in, stride, row, out);
 }
 
+template <int kBits>
+__m256i rotate(__m256i v) {
+  if (kBits == 32) return _mm256_shuffle_epi32(v, 0xb1);
+  return _mm256_or_si256(_mm256_slli_epi64(v, kBits), _mm256_srli_epi64(v, 64 - kBits));
+}
+
+struct HashState {
+  __m256i v0, v1, v2, v3;
+};
+
+inline __attribute__((always_inline)) void hash_round(HashState* s) {
+  s->v0 = _mm256_add_epi64(s->v0, s->v1), s->v2 = _mm256_add_epi64(s->v2, s->v3);
+  s->v1 = _mm256_xor_si256(rotate<13>(s->v1), s->v0), s->v3 = _mm256_xor_si256(rotate<16>(s->v3), s->v2);
+  s->v0 = _mm256_add_epi64(rotate<32>(s->v0), s->v3), s->v2 = _mm256_add_epi64(s->v2, s->v1);
+  s->v3 = _mm256_xor_si256(rotate<21>(s->v3), s->v0), s->v1 = _mm256_xor_si256(rotate<17>(s->v1), s->v2);
+  s->v2 = rotate<32>(s->v2);
+}
+
+void hash(HashLanes* lanes, const uint8_t* data, size_t blocks) {
+  HashState state[2];
+  const auto at = [&](int i, int half) { return reinterpret_cast<__m256i*>(lanes->v[i] + 4 * half); };
+  for (int h = 0; h < 2; ++h) {
+    state[h] = {_mm256_load_si256(at(0, h)), _mm256_load_si256(at(1, h)), _mm256_load_si256(at(2, h)),
+                _mm256_load_si256(at(3, h))};
+  }
+  for (size_t b = 0; b < blocks; ++b, data += 64) {
+    __m256i word[2];
+    for (int h = 0; h < 2; ++h) {
+      word[h] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(data + 32 * h));
+      state[h].v3 = _mm256_xor_si256(state[h].v3, word[h]);
+    }
+    for (int round = 0; round < 2; ++round) {
+      hash_round(&state[0]);
+      hash_round(&state[1]);
+    }
+    for (int h = 0; h < 2; ++h) state[h].v0 = _mm256_xor_si256(state[h].v0, word[h]);
+  }
+  for (int h = 0; h < 2; ++h) {
+    _mm256_store_si256(at(0, h), state[h].v0);
+    _mm256_store_si256(at(1, h), state[h].v1);
+    _mm256_store_si256(at(2, h), state[h].v2);
+    _mm256_store_si256(at(3, h), state[h].v3);
+  }
+}
+
 }  // namespace
 
 const Kernels& kernels_avx2() {
-  static constexpr Kernels kernels{horizontal, vertical, patches_f32, patches_bf16};
+  static constexpr Kernels kernels{horizontal, vertical, patches_f32, patches_bf16, hash};
   return kernels;
 }
 

@@ -231,10 +231,31 @@ void patches_bf16(const NormaliseTable& table, const uint8_t* in, size_t stride,
   }
 }
 
+void hash(HashLanes* lanes, const uint8_t* data, size_t blocks) {
+  __m512i v0 = _mm512_load_si512(lanes->v[0]), v1 = _mm512_load_si512(lanes->v[1]);
+  __m512i v2 = _mm512_load_si512(lanes->v[2]), v3 = _mm512_load_si512(lanes->v[3]);
+  for (size_t b = 0; b < blocks; ++b, data += 64) {
+    const __m512i word = _mm512_loadu_si512(data);
+    v3 = _mm512_xor_si512(v3, word);
+    for (int round = 0; round < 2; ++round) {
+      v0 = _mm512_add_epi64(v0, v1), v2 = _mm512_add_epi64(v2, v3);
+      v1 = _mm512_xor_si512(_mm512_rol_epi64(v1, 13), v0), v3 = _mm512_xor_si512(_mm512_rol_epi64(v3, 16), v2);
+      v0 = _mm512_add_epi64(_mm512_rol_epi64(v0, 32), v3), v2 = _mm512_add_epi64(v2, v1);
+      v3 = _mm512_xor_si512(_mm512_rol_epi64(v3, 21), v0), v1 = _mm512_xor_si512(_mm512_rol_epi64(v1, 17), v2);
+      v2 = _mm512_rol_epi64(v2, 32);
+    }
+    v0 = _mm512_xor_si512(v0, word);
+  }
+  _mm512_store_si512(lanes->v[0], v0);
+  _mm512_store_si512(lanes->v[1], v1);
+  _mm512_store_si512(lanes->v[2], v2);
+  _mm512_store_si512(lanes->v[3], v3);
+}
+
 }  // namespace
 
 const Kernels& kernels_avx512() {
-  static constexpr Kernels kernels{horizontal, vertical, patches_f32, patches_bf16};
+  static constexpr Kernels kernels{horizontal, vertical, patches_f32, patches_bf16, hash};
   return kernels;
 }
 

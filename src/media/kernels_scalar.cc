@@ -1,5 +1,7 @@
 #include "media/kernels.h"
 
+#include <cstring>
+
 namespace tern::media {
 namespace {
 
@@ -59,10 +61,31 @@ void patches_bf16(const NormaliseTable& table, const uint8_t* in, size_t stride,
   patches(table.value16, in, stride, row, out);
 }
 
+inline uint64_t rotate(uint64_t v, int bits) { return v << bits | v >> (64 - bits); }
+
+void hash(HashLanes* lanes, const uint8_t* data, size_t blocks) {
+  auto& v = lanes->v;
+  for (size_t b = 0; b < blocks; ++b, data += 64) {
+    for (int i = 0; i < 8; ++i) {
+      uint64_t word;
+      std::memcpy(&word, data + 8 * i, 8);
+      uint64_t v0 = v[0][i], v1 = v[1][i], v2 = v[2][i], v3 = v[3][i] ^ word;
+      for (int round = 0; round < 2; ++round) {
+        v0 += v1, v2 += v3;
+        v1 = rotate(v1, 13) ^ v0, v3 = rotate(v3, 16) ^ v2;
+        v0 = rotate(v0, 32) + v3, v2 += v1;
+        v3 = rotate(v3, 21) ^ v0, v1 = rotate(v1, 17) ^ v2;
+        v2 = rotate(v2, 32);
+      }
+      v[0][i] = v0 ^ word, v[1][i] = v1, v[2][i] = v2, v[3][i] = v3;
+    }
+  }
+}
+
 }  // namespace
 
 const Kernels& kernels_scalar() {
-  static constexpr Kernels kernels{horizontal, vertical, patches_f32, patches_bf16};
+  static constexpr Kernels kernels{horizontal, vertical, patches_f32, patches_bf16, hash};
   return kernels;
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
 
 #include "media/sha256.h"
@@ -225,6 +226,21 @@ TEST(Fingerprint, TellsPicturesApart) {
   EXPECT_EQ(fingerprint(*a, key), fingerprint(*b, key));
   b->palette[0] = 1;
   EXPECT_NE(fingerprint(*a, key), fingerprint(*b, key));
+}
+
+TEST(Fingerprint, IsTheSameOnEveryIsaAndSeesEveryByte) {
+  const HashKey key{3, 4};
+  auto image = Image::make(Mode::kRGB, 13, 17);  // ten blocks of 64 bytes and a rest
+  for (size_t i = 0; i < image->size_bytes(); ++i) image->data()[i] = static_cast<uint8_t>(i * 37);
+  const Hash128 whole = fingerprint(*image, key, Isa::kScalar);
+  for (const Isa isa : isas()) EXPECT_EQ(fingerprint(*image, key, isa), whole) << isa_name(isa);
+  for (size_t i = 0; i < image->size_bytes(); ++i) {
+    image->data()[i] ^= 1;
+    EXPECT_NE(fingerprint(*image, key), whole) << i;
+    image->data()[i] ^= 1;
+  }
+  std::memset(image->data() + image->size_bytes(), 7, kPixelTail);
+  EXPECT_EQ(fingerprint(*image, key), whole) << "bytes behind the pixels do not count";
 }
 
 TEST(Sha256, KnownValues) {
