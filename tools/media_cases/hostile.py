@@ -5,10 +5,8 @@ import zlib
 
 import numpy as np
 
-from .formats import ADAM7, bmp, bmp_rows, chunk, gif_frame, gif_screen, lzw_literal, png, sub_blocks
+from .formats import bmp, bmp_rows, chunk, gif_frame, gif_screen, lzw_literal, png, sub_blocks
 from .pictures import noise, saved, scene
-
-assert ADAM7
 
 
 def segments(jpeg):
