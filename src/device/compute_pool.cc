@@ -19,10 +19,9 @@ namespace tern::device {
 namespace {
 
 constexpr int64_t kSpinNs = 50'000;
-// The job word is epoch << kCountBits | participants: one load tells a worker both that there is a new loop and whether
-// it takes part, so that a worker outside the loop never reads the loop's fields (they may already be the next one's).
-constexpr uint32_t kCountBits = 10;
-constexpr uint32_t kCountMask = (1u << kCountBits) - 1;
+// A loop's claim word is epoch << 32 | parts << 16 | next part. A thread takes a part by advancing the word it has
+// read: that fails when the loop is over or another has begun, so that nobody has to wait for threads that come late.
+constexpr int kMaxParts = 0xffff;
 
 inline void cpu_relax() {
 #if defined(__x86_64__)
@@ -67,38 +66,43 @@ struct ComputePool::Impl {
   std::vector<int> cpus;  // one per thread when pinned, else empty
   bool spin = true;       // not when there are more threads than cores: a spinning thread would hold up a working one
 
-  alignas(64) std::atomic<uint32_t> job{0};
+  alignas(64) std::atomic<uint32_t> epoch{0};  // sleepers wait for it to change
   alignas(64) std::atomic<uint32_t> sleepers{0};
-  alignas(64) std::atomic<uint32_t> pending{0};  // workers that still work; the top bit says that the caller sleeps
-  alignas(64) std::atomic<int> next{0};
+  alignas(64) std::atomic<uint64_t> claim{0};
+  alignas(64) std::atomic<uint32_t> done{0};  // parts finished; the top bit says that the caller sleeps
   std::atomic<bool> stop{false};
-  // The running loop; written before `job`, read by participants only.
-  Body body = nullptr;
-  void* context = nullptr;
-  int parts = 0;
-  bool dynamic = false;
+  // The running loop; written before `claim` while no part of an earlier loop is left.
+  std::atomic<Body> body{nullptr};
+  std::atomic<void*> context{nullptr};
+  std::atomic<int> first{0};
   std::vector<std::thread> workers;
 
   static constexpr uint32_t kCallerSleeps = 1u << 31;
 
-  void work(int thread) {
-    if (dynamic) {
-      for (int p = next.fetch_add(1, std::memory_order_relaxed); p < parts;
-           p = next.fetch_add(1, std::memory_order_relaxed)) {
-        body(context, p);
-      }
-    } else {
-      for (int p = thread; p < parts; p += threads) body(context, p);
+  // Takes parts of the current loop until none is left.
+  void work() {
+    uint64_t word = claim.load(std::memory_order_acquire);
+    for (;;) {
+      const auto parts = static_cast<uint32_t>(word >> 16 & 0xffff), next = static_cast<uint32_t>(word & 0xffff);
+      if (next >= parts) return;
+      const Body f = body.load(std::memory_order_relaxed);
+      void* const c = context.load(std::memory_order_relaxed);
+      const int part = first.load(std::memory_order_relaxed) + static_cast<int>(next);
+      // Success says that the loop read from `word` still has parts left, hence that f and c belong to it.
+      if (!claim.compare_exchange_weak(word, word + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      f(c, part);
+      if (done.fetch_add(1, std::memory_order_acq_rel) + 1 == (kCallerSleeps | parts)) futex_wake(done, 1);
+      word = claim.load(std::memory_order_acquire);
     }
   }
 
-  uint32_t wait_for_job(uint32_t seen) {
-    auto changed = [&] { return job.load(std::memory_order_acquire) != seen; };
-    if (spin && spin_until(changed)) return job.load(std::memory_order_acquire);
+  uint32_t wait_for_loop(uint32_t seen) {
+    auto changed = [&] { return epoch.load(std::memory_order_acquire) != seen; };
+    if (spin && spin_until(changed)) return epoch.load(std::memory_order_acquire);
     sleepers.fetch_add(1, std::memory_order_seq_cst);
-    while (job.load(std::memory_order_seq_cst) == seen) futex_wait(job, seen);
+    while (epoch.load(std::memory_order_seq_cst) == seen) futex_wait(epoch, seen);
     sleepers.fetch_sub(1, std::memory_order_seq_cst);
-    return job.load(std::memory_order_acquire);
+    return epoch.load(std::memory_order_acquire);
   }
 
   void worker(int thread) {
@@ -106,49 +110,51 @@ struct ComputePool::Impl {
     if (!cpus.empty()) pin_to(cpus[static_cast<size_t>(thread)]);
     uint32_t seen = 0;
     for (;;) {
-      seen = wait_for_job(seen);
+      seen = wait_for_loop(seen);
       if (stop.load(std::memory_order_acquire)) return;
-      if (static_cast<uint32_t>(thread) >= (seen & kCountMask)) continue;
-      work(thread);
-      if (pending.fetch_sub(1, std::memory_order_acq_rel) == (kCallerSleeps | 1u)) futex_wake(pending, 1);
+      work();
     }
   }
 
-  void publish(uint32_t participants) {
-    const uint32_t epoch = (job.load(std::memory_order_relaxed) >> kCountBits) + 1;
-    job.store(epoch << kCountBits | participants, std::memory_order_seq_cst);
-    if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(job, INT32_MAX);
+  void announce(uint32_t next_epoch, int most) {
+    epoch.store(next_epoch, std::memory_order_seq_cst);
+    if (sleepers.load(std::memory_order_seq_cst) != 0) futex_wake(epoch, most);
   }
 
-  void wait_done() {
-    auto done = [&] { return pending.load(std::memory_order_acquire) == 0; };
-    if (spin ? spin_until(done) : done()) return;
-    uint32_t left = pending.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
-    while ((left & ~kCallerSleeps) != 0) {
-      futex_wait(pending, left);
-      left = pending.load(std::memory_order_acquire);
+  void wait_done(uint32_t parts) {
+    auto finished = [&] { return done.load(std::memory_order_acquire) == parts; };
+    if (spin ? spin_until(finished) : finished()) return;
+    uint32_t now = done.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
+    while (now != (kCallerSleeps | parts)) {
+      futex_wait(done, now);
+      now = done.load(std::memory_order_acquire);
     }
   }
 
-  void launch(int n, Body f, void* c, bool is_dynamic) {
+  void launch(int n, Body f, void* c) {
     if (n <= 0) return;
     if (n == 1 || threads == 1) {
       for (int p = 0; p < n; ++p) f(c, p);
       return;
     }
-    body = f, context = c, parts = n, dynamic = is_dynamic;
-    next.store(0, std::memory_order_relaxed);
-    const int participants = std::min(n, threads);
-    pending.store(static_cast<uint32_t>(participants - 1), std::memory_order_relaxed);
-    publish(static_cast<uint32_t>(participants));
-    work(0);
-    wait_done();
+    for (int begin = 0; begin < n; begin += kMaxParts) {
+      const int parts = std::min(kMaxParts, n - begin);
+      body.store(f, std::memory_order_relaxed);
+      context.store(c, std::memory_order_relaxed);
+      first.store(begin, std::memory_order_relaxed);
+      done.store(0, std::memory_order_relaxed);
+      const uint32_t next = epoch.load(std::memory_order_relaxed) + 1;
+      claim.store(static_cast<uint64_t>(next) << 32 | static_cast<uint64_t>(parts) << 16, std::memory_order_release);
+      announce(next, parts - 1);
+      work();
+      wait_done(static_cast<uint32_t>(parts));
+    }
   }
 };
 
 ComputePool::ComputePool(int threads, bool pin) : impl_(std::make_unique<Impl>()) {
   const CpuTopology topology = read_cpu_topology();
-  TERN_CHECK(threads >= 0 && threads < static_cast<int>(kCountMask));
+  TERN_CHECK(threads >= 0 && threads <= 1024);
   impl_->threads = threads > 0 ? threads : topology.default_threads;
   const auto wanted = static_cast<size_t>(impl_->threads);
   impl_->spin = wanted <= topology.cpus.size();
@@ -160,7 +166,7 @@ ComputePool::ComputePool(int threads, bool pin) : impl_(std::make_unique<Impl>()
 
 ComputePool::~ComputePool() {
   impl_->stop.store(true, std::memory_order_release);
-  impl_->publish(0);
+  impl_->announce(impl_->epoch.load(std::memory_order_relaxed) + 1, INT32_MAX);
   for (std::thread& t : impl_->workers) t.join();
 }
 
@@ -170,8 +176,6 @@ void ComputePool::pin_caller() {
   if (!impl_->cpus.empty()) pin_to(impl_->cpus[0]);
 }
 
-void ComputePool::run(int parts, Body body, void* context) { impl_->launch(parts, body, context, false); }
-
-void ComputePool::run_dynamic(int parts, Body body, void* context) { impl_->launch(parts, body, context, true); }
+void ComputePool::run(int parts, Body body, void* context) { impl_->launch(parts, body, context); }
 
 }  // namespace tern::device

@@ -19,8 +19,9 @@ class ComputePool {
   // Pins the calling thread to the core kept for the caller. For the one thread that owns the stream, at its start;
   // threads that it starts later inherit the mask. Does nothing when the pool is not pinned.
   void pin_caller();
-  // Runs body(part) for part = 0 .. parts-1, statically dealt: part p runs on thread p % threads. Returns when all are
-  // done. Only the thread that owns the pool's stream may call it. `body` must not allocate on the step path.
+  // Runs body(part) for part = 0 .. parts-1, each once, on whichever thread takes it first; returns when all are done.
+  // A thread that is late (asleep, or its core is busy elsewhere) is not waited for: the others take its share. Only
+  // the thread that owns the pool's stream may call it. `body` must not allocate on the step path.
   using Body = void (*)(void* context, int part);
   void run(int parts, Body body, void* context);
   template <class F>
@@ -28,12 +29,11 @@ class ComputePool {
     run(
         parts, [](void* c, int part) { (*static_cast<std::remove_reference_t<F>*>(c))(part); }, &f);
   }
-  // As run(), but parts are taken one by one by whichever thread is free (uneven work: attention, experts).
-  void run_dynamic(int parts, Body body, void* context);
+  // The same; says that the parts are of uneven size (attention, experts).
+  void run_dynamic(int parts, Body body, void* context) { run(parts, body, context); }
   template <class F>
   void parallel_dynamic(int parts, F&& f) {
-    run_dynamic(
-        parts, [](void* c, int part) { (*static_cast<std::remove_reference_t<F>*>(c))(part); }, &f);
+    parallel(parts, f);
   }
 
  private:

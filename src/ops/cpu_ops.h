@@ -26,7 +26,7 @@ const WeightFormat* find_weight_format(const char* name);
 
 inline int thread_count(device::Stream s) { return s.pool == nullptr ? 1 : s.pool->threads(); }
 
-// f(part) for part in [0, parts), dealt evenly; in the calling thread when the stream has no pool.
+// f(part) for part in [0, parts); in the calling thread when the stream has no pool.
 template <class F>
 void for_parts(device::Stream s, int parts, F&& f) {
   if (s.pool != nullptr) {
@@ -44,13 +44,13 @@ void for_parts_dynamic(device::Stream s, int parts, F&& f) {
   }
 }
 
-// f(begin, end) over [0, n) cut into contiguous ranges of at least `grain`; small work stays in the calling thread,
-// because waking another costs more.
+// f(begin, end) over [0, n) cut into contiguous ranges of at least `grain`, a few per thread; small work stays in the
+// calling thread, because waking another costs more.
 template <class F>
 void for_ranges(device::Stream s, int64_t n, int64_t grain, F&& f) {
   if (n <= 0) return;
-  const int64_t most = (n + grain - 1) / grain;
-  const int64_t parts = most < thread_count(s) ? most : thread_count(s);
+  const int64_t most = (n + grain - 1) / grain, few = 4 * thread_count(s);
+  const int64_t parts = thread_count(s) == 1 ? 1 : most < few ? most : few;
   for_parts(s, static_cast<int>(parts), [&](int p) { f(n * p / parts, n * (p + 1) / parts); });
 }
 

@@ -31,13 +31,24 @@ TEST(ComputePool, EveryPartRunsOnce) {
   }
 }
 
-TEST(ComputePool, PartsGoToTheirThread) {
+TEST(ComputePool, AllThreadsTakePart) {
   ComputePool pool(3);
-  std::vector<std::thread::id> ids(12);
-  pool.parallel(12, [&](int p) { ids[static_cast<size_t>(p)] = std::this_thread::get_id(); });
-  EXPECT_EQ(ids[0], std::this_thread::get_id());
-  for (size_t p = 3; p < 12; ++p) EXPECT_EQ(ids[p], ids[p % 3]);
+  std::atomic<int> inside{0};
+  std::vector<std::thread::id> ids(3);
+  // Each part waits for the others: three threads must be in at once.
+  pool.parallel(3, [&](int p) {
+    ids[static_cast<size_t>(p)] = std::this_thread::get_id();
+    inside.fetch_add(1);
+    while (inside.load() < 3) std::this_thread::yield();
+  });
   EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 3u);
+}
+
+TEST(ComputePool, MoreParts) {
+  ComputePool pool(2);
+  std::atomic<int64_t> sum{0};
+  pool.parallel(200000, [&](int p) { sum.fetch_add(p, std::memory_order_relaxed); });
+  EXPECT_EQ(sum.load(), int64_t{200000} * 199999 / 2);
 }
 
 // Writes of one loop are seen by the next, whichever thread reads them; also after the threads have gone to sleep.
