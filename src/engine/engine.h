@@ -28,7 +28,7 @@ struct EngineConfig {
   bool early_stop = false;
   int early_stop_window = 3000;
   double early_stop_threshold = 0.99;
-  size_t inbox_capacity = 4096;
+  size_t inbox_capacity = 4096;    // requests that wait, beyond the max_num_seqs that run
   size_t outbox_capacity = 65536;  // deltas; a reader that is further behind holds the next step back (CONTRACT.md)
   // Ids at or above are never sampled (padding columns of the logits); 0: the model's vocabulary.
   int sampled_vocab = 0;

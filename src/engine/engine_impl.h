@@ -94,6 +94,7 @@ class EngineImpl final : public Engine {
   std::condition_variable wake_;
   std::vector<Request> inbox_;
   std::vector<RequestId> aborts_;
+  size_t open_ = 0;  // requests that have left the inbox and not ended, as of the last turn
   bool stopping_ = false, ending_ = false;
   uint64_t events_ = 0;      // grows with everything the engine thread should look at
   uint64_t steps_done_ = 0;  // by the rank

@@ -51,7 +51,8 @@ Status EngineImpl::submit(Request request) {
     std::lock_guard lock(mutex_);
     if (!healthy_) return make_error(ErrorCode::kUnavailable, "the engine has failed and takes no requests");
     if (stopping_) return make_error(ErrorCode::kUnavailable, "the engine is shutting down");
-    if (inbox_.size() >= parts_.config.inbox_capacity) {
+    const auto running = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
+    if (inbox_.size() + open_ >= parts_.config.inbox_capacity + running) {
       return make_error(ErrorCode::kResourceExhausted, "too many requests are waiting for the engine");
     }
     inbox_.push_back(std::move(request));
@@ -97,6 +98,7 @@ void EngineImpl::take_commands() {
   {
     std::lock_guard lock(mutex_);
     seen_events_ = events_;
+    open_ += inbox_.size();
     taken_requests_.swap(inbox_);
     taken_aborts_.swap(aborts_);
     seen_done_ = steps_done_;
@@ -129,6 +131,7 @@ void EngineImpl::publish_stats() {
   const sched::SchedulerStats s = parts_.scheduler->stats();
   std::lock_guard lock(mutex_);
   healthy_ = !dead_;
+  open_ = generations_.size();
   stats_.running = s.running, stats_.waiting = s.waiting, stats_.preempted_waiting = s.preempted_waiting;
   stats_.free_blocks = s.free_blocks, stats_.usable_blocks = s.usable_blocks;
   stats_.steps = collected_, stats_.prompt_tokens = prompt_tokens_, stats_.generated_tokens = generated_tokens_;

@@ -1,15 +1,25 @@
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <random>
 #include <thread>
 
+#include "base/log.h"
 #include "engine/tests/engine_harness.h"
 
 namespace tern::engine {
 namespace {
 
 using std::chrono::milliseconds;
+
+std::vector<std::string>& logged() {
+  static std::vector<std::string> lines;
+  return lines;
+}
+void keep_line(LogChannel channel, LogLevel, const char*, int, std::string_view message) {
+  if (channel == LogChannel::kFastdeploy) logged().emplace_back(message);
+}
 
 TEST(Engine, ContinuesGreedily) {
   Harness h(Harness::small());
@@ -78,14 +88,35 @@ TEST(Engine, RefusesBadRequestsAlone) {
     bad[i].id = i + 1;
     ASSERT_TRUE(h->submit(bad[i]).ok());
   }
-  ASSERT_TRUE(h->submit(Harness::request(100, {1, 2, 3}, 5)).ok());
-  ASSERT_TRUE(h->submit(Harness::request(100, {1, 2, 3}, 5)).ok());  // twice: the second one is refused
   h.read(bad.size());
   for (size_t i = 0; i < bad.size(); ++i) {
     EXPECT_EQ(h.answers[i + 1].last.finish, FinishReason::kError) << i;
     EXPECT_FALSE(h.answers[i + 1].last.error.message.empty());
   }
   EXPECT_EQ(h.answers[4].last.error.code, ErrorCode::kTooLarge);
+}
+
+TEST(Engine, RefusesAnIdThatIsInUse) {
+  std::atomic<int64_t> pace{1'000'000};
+  FakeOptions options;
+  options.step_ns = &pace;
+  Harness h(Harness::small(), options);
+  for (int twice = 0; twice < 2; ++twice) {
+    Request r = Harness::request(100, {1, 2, 3}, 150);
+    r.ignore_eos = true;
+    ASSERT_TRUE(h->submit(std::move(r)).ok());
+  }
+  std::vector<Delta> deltas;
+  int refused = 0, ended = 0;
+  for (int64_t limit = monotonic_ns() + 10'000'000'000; ended < 2 && monotonic_ns() < limit; deltas.clear()) {
+    h->poll(deltas, milliseconds(20));
+    for (const Delta& d : deltas) {
+      refused += d.finish == FinishReason::kError && d.error.message == "duplicated request_id";
+      ended += d.finish != FinishReason::kNone;
+    }
+  }
+  EXPECT_EQ(refused, 1);
+  EXPECT_EQ(ended, 2);
 }
 
 TEST(Engine, NanEndsOneRequestOnly) {
@@ -225,7 +256,29 @@ TEST(Engine, SaysWhichFlagToChangeWhenMemoryIsShort) {
   EXPECT_NE(engine.error().message.find("--max-model-len"), std::string::npos);
   c.num_blocks_override = 0;
   c.scheduler.prefix_caching = false;
+  set_log_sink(keep_line);
   engine = Engine::start(c, model, **device);
+  set_log_sink(nullptr);
+  ASSERT_TRUE(engine.ok());
+  EXPECT_THAT(logged(), testing::Contains("Reset block num, the total_block_num:176, prefill_kvcache_block_num:176"));
+  engine->reset();
+  c.num_blocks_override = 100;
+  c.scheduler.v1 = false;
+  c.scheduler.kv_cache_ratio = 0.5;
+  engine = Engine::start(c, model, **device);
+  ASSERT_TRUE(engine.ok());
+  EXPECT_EQ((*engine)->blocks().total, 100);
+  EXPECT_EQ((*engine)->blocks().prefill, 50);
+  c.scheduler.kv_cache_ratio = 0.2;  // 20 blocks for prompts, 22 needed
+  EXPECT_FALSE(Engine::start(c, model, **device).ok());
+}
+
+TEST(Engine, BlocksByMemoryHoldNoMoreThanCanBeUsed) {
+  FakeModel model({});
+  auto device = device::make_cpu_device({1, false});
+  EngineConfig c = Harness::small(0);
+  c.scheduler.prefix_caching = false;
+  auto engine = Engine::start(c, model, **device);
   ASSERT_TRUE(engine.ok());
   // By memory: no more than all sequences at full length can use.
   EXPECT_EQ((*engine)->blocks().total, 8 * (160 / 8 + 2));
