@@ -7,8 +7,8 @@
 
 namespace tern::ops {
 
-// silu(gate) is rounded to gate_up's type before the product (models-other.md section 0): with gate_up in float32 and out
-// in bfloat16 there is one rounding, at the end.
+// silu(gate) is rounded to gate_up's type before the product (models-other.md section 0): with gate_up in float32 and
+// out in bfloat16 there is one rounding, at the end.
 struct SiluMulParams {
   TensorView gate_up;  // [T, 2 * I]: gate then up
   TensorView out;      // [T, I]

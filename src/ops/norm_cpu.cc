@@ -18,7 +18,8 @@ Status rms_norm(const RmsNormParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, !residual || (x.rank == 2 && p.residual.dtype == x.dtype && is_matrix(p.residual, x.dim[0], n)),
                 "residual must be like x");
   const auto& k = kernels::kernel_table();
-  const auto bytes = static_cast<int64_t>(dtype_bytes(x.dtype)), out_bytes = static_cast<int64_t>(dtype_bytes(out.dtype));
+  const auto bytes = static_cast<int64_t>(dtype_bytes(x.dtype)),
+             out_bytes = static_cast<int64_t>(dtype_bytes(out.dtype));
   for_ranges(stream, x.dim[0], row_grain(inner * n), [&](int64_t begin, int64_t end) {
     kernels::RmsNormRow row{};
     row.weight = p.weight.data;

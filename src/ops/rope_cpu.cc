@@ -98,11 +98,11 @@ Status rope(const RopeParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, is_act(p.x.dtype) && p.x.rank == 3 && is_rows(p.x), "x must be [T, heads, D]");
   const char* wrong = check_tables(p.cos, p.sin, p.x.dim[0], p.x.dim[2]);
   TERN_OP_CHECK(kOp, wrong == nullptr, wrong);
-  TERN_OP_CHECK(
-      kOp,
-      p.out.data == nullptr || ((p.out.dtype == p.x.dtype || p.out.dtype == DType::kBF16) && p.out.rank == 3 && is_rows(p.out) &&
-                                p.out.dim[0] == p.x.dim[0] && p.out.dim[1] == p.x.dim[1] && p.out.dim[2] == p.x.dim[2]),
-      "out must be like x");
+  TERN_OP_CHECK(kOp,
+                p.out.data == nullptr ||
+                    ((p.out.dtype == p.x.dtype || p.out.dtype == DType::kBF16) && p.out.rank == 3 && is_rows(p.out) &&
+                     p.out.dim[0] == p.x.dim[0] && p.out.dim[1] == p.x.dim[1] && p.out.dim[2] == p.x.dim[2]),
+                "out must be like x");
   const KernelTable& k = kernels::kernel_table();
   const auto bytes = static_cast<int64_t>(dtype_bytes(p.x.dtype));
   const auto out_bytes = static_cast<int64_t>(dtype_bytes(p.out.dtype));
@@ -141,9 +141,9 @@ const char* check_qkv(const QkvPrepareParams& p) {
   for (const TensorView* w : {&p.q_norm, &p.k_norm}) {
     if (w->data != nullptr && (!is_act(w->dtype) || !is_vector(*w, w->dtype, p.head_dim))) return "a norm must be [D]";
   }
-  if (s.arrangement != KvArrangement::kCpuPacked || (s.dtype != p.qkv.dtype && s.dtype != DType::kBF16) || s.kv_heads != p.kv_heads ||
-      s.head_dim_k != p.head_dim || s.head_dim_v != p.head_dim || s.block_size < 16 || s.block_size % 16 != 0 ||
-      p.cache.block_stride < s.layer_block_bytes()) {
+  if (s.arrangement != KvArrangement::kCpuPacked || (s.dtype != p.qkv.dtype && s.dtype != DType::kBF16) ||
+      s.kv_heads != p.kv_heads || s.head_dim_k != p.head_dim || s.head_dim_v != p.head_dim || s.block_size < 16 ||
+      s.block_size % 16 != 0 || p.cache.block_stride < s.layer_block_bytes()) {
     return "the cache does not fit these heads";
   }
   if (n > 0 && p.cache.base == nullptr) return "there is no cache";
@@ -160,14 +160,14 @@ void norm_and_rotate(const QkvPrepareParams& p, int64_t t) {
     char* head = p.qkv.row_bytes(t) + h * p.head_dim * bytes;
     const TensorView& norm = h < p.heads ? p.q_norm : p.k_norm;
     if (norm.data != nullptr) {
-      const kernels::RmsNormRow a{head,    nullptr, norm.data, head, p.head_dim, p.eps,
-                                  is_bf16, norm.dtype == DType::kBF16, is_bf16};
+      const kernels::RmsNormRow a{
+          head, nullptr, norm.data, head, p.head_dim, p.eps, is_bf16, norm.dtype == DType::kBF16, is_bf16};
       k.rms_norm_row(&a);
     }
     if (p.cos.data != nullptr) {
       k.rope_row(head, reinterpret_cast<const float*>(p.cos.row_bytes(t)),
-                 reinterpret_cast<const float*>(p.sin.row_bytes(t)), p.cos.dim[1],
-                 p.style == RopeStyle::kInterleaved, is_bf16);
+                 reinterpret_cast<const float*>(p.sin.row_bytes(t)), p.cos.dim[1], p.style == RopeStyle::kInterleaved,
+                 is_bf16);
     }
   }
   if (p.cache.spec.dtype != p.qkv.dtype) {
