@@ -159,7 +159,8 @@ void Worker::process(Connection& c) {
         c.minor_version = 1;
         c.route = nullptr;
         c.begin_ns = monotonic_ns();
-        respond(c, openai::error_response({ErrorCode::kInvalidArgument, c.parser.error_text(), {}}));
+        respond(c, http::json_response(c.parser.error_status(),
+                                       openai::error_json({ErrorCode::kInvalidArgument, c.parser.error_text(), {}})));
         return;
       case http::RequestParser::Progress::kHead:
         if (!on_head(c)) return;

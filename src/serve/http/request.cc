@@ -292,7 +292,8 @@ RequestParser::Progress RequestParser::read_chunk_line(std::string_view input, s
   const size_t limit = stage_ == Stage::kChunkSize ? kMaxChunkLine : limits_.header_bytes;
   const size_t end = rest.substr(0, limit + 2).find("\r\n");
   if (end == std::string_view::npos) {
-    return rest.size() >= limit + 2 ? fail(400, "malformed chunk") : Progress::kMore;
+    const bool hopeless = rest.size() >= limit + 2 || rest.find('\n') != std::string_view::npos;
+    return hopeless ? fail(400, "malformed chunk") : Progress::kMore;
   }
   const std::string_view line = rest.substr(0, end);
   used += end + 2;

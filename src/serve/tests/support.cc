@@ -83,6 +83,64 @@ bool TestServer::wait_idle() const {
   return false;
 }
 
+Status RecordingEngine::submit(engine::Request request) {
+  std::lock_guard lock(mutex_);
+  seen_.push_back(std::move(request));
+  changed_.notify_all();
+  if (refuse) return make_error(ErrorCode::kResourceExhausted, "too many requests are waiting");
+  return {};
+}
+
+void RecordingEngine::abort(engine::RequestId id) {
+  std::lock_guard lock(mutex_);
+  aborted_.push_back(id);
+  changed_.notify_all();
+}
+
+bool RecordingEngine::poll(std::vector<engine::Delta>& out, std::chrono::milliseconds timeout) {
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, timeout, [&] { return !news_.empty(); });
+  for (auto& delta : news_) out.push_back(std::move(delta));
+  news_.clear();
+  return true;
+}
+
+std::vector<engine::Request> RecordingEngine::requests() const {
+  std::lock_guard lock(mutex_);
+  return seen_;
+}
+
+engine::Request RecordingEngine::wait_request(size_t number) {
+  std::unique_lock lock(mutex_);
+  const bool there = changed_.wait_for(lock, 5s, [&] { return seen_.size() > number; });
+  TERN_CHECK_MSG(there, "the request was never submitted");
+  return seen_[number];
+}
+
+bool RecordingEngine::wait_abort(engine::RequestId id) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, 5s, [&] { return std::find(aborted_.begin(), aborted_.end(), id) != aborted_.end(); });
+}
+
+void RecordingEngine::say(engine::Delta delta) {
+  std::lock_guard lock(mutex_);
+  news_.push_back(std::move(delta));
+  changed_.notify_all();
+}
+
+void RecordingEngine::say(const engine::Request& request, std::vector<int32_t> ids, engine::FinishReason finish,
+                          int32_t stop_token) {
+  engine::Delta delta;
+  delta.id = request.id;
+  for (const int32_t id : ids) delta.tokens.push_back({id, {}});
+  delta.finish = finish;
+  delta.stop_token = stop_token;
+  delta.prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  delta.times.arrival = request.arrival_ns;
+  delta.times.scheduled = delta.times.first_token = request.arrival_ns + 1000;
+  say(std::move(delta));
+}
+
 std::string Reply::header(std::string_view name) const {
   for (const auto& [key, value] : headers) {
     if (key == name) return value;

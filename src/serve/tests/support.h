@@ -1,7 +1,10 @@
 // A server in this process over the echo engine, and a client that shows every byte.
 #pragma once
 
+#include <atomic>
+#include <condition_variable>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +40,34 @@ class TestServer {
  private:
   std::unique_ptr<engine::EngineClient> engine_;
   std::unique_ptr<Server> server_;
+};
+
+// An engine whose every delta the test writes.
+class RecordingEngine final : public engine::EngineClient {
+ public:
+  Status submit(engine::Request request) override;
+  void abort(engine::RequestId id) override;
+  bool poll(std::vector<engine::Delta>& out, std::chrono::milliseconds timeout) override;
+  engine::EngineStats stats() const override { return {}; }
+  bool healthy() const override { return is_healthy; }
+  void shutdown(bool) override {}
+
+  std::vector<engine::Request> requests() const;
+  engine::Request wait_request(size_t number);  // the number-th (from 0) submitted one
+  bool wait_abort(engine::RequestId id);
+  void say(engine::Delta delta);
+  // Tokens of one step, with a finish reason for the last.
+  void say(const engine::Request& request, std::vector<int32_t> ids,
+           engine::FinishReason finish = engine::FinishReason::kNone, int32_t stop_token = -1);
+
+  std::atomic<bool> refuse{false}, is_healthy{true};
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<engine::Request> seen_;
+  std::vector<engine::RequestId> aborted_;
+  std::vector<engine::Delta> news_;
 };
 
 struct Reply {

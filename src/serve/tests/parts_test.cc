@@ -1,0 +1,170 @@
+// Keys, tickets, places, metrics and console lines by themselves.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "serve/admission.h"
+#include "serve/metrics.h"
+#include "serve/router.h"
+#include "serve/server.h"
+
+namespace tern::serve {
+namespace {
+
+std::string hex(const Digest& d) {
+  std::string out;
+  for (uint8_t b : d) out += fmt::format("{:02x}", b);
+  return out;
+}
+
+TEST(Sha256, PublishedVectors) {
+  EXPECT_EQ(hex(sha256("")), "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+  EXPECT_EQ(hex(sha256("abc")), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+  EXPECT_EQ(hex(sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq")),
+            "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+  EXPECT_EQ(hex(sha256(std::string(1'000'000, 'a'))),
+            "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+}
+
+TEST(Auth, BearerKeys) {
+  const Auth open({});
+  EXPECT_FALSE(open.required());
+  const Auth auth({"one", "two"});
+  EXPECT_TRUE(auth.required() && auth.several());
+  EXPECT_EQ(auth.check("Bearer one"), 0);
+  EXPECT_EQ(auth.check("bearer  two"), 1);
+  for (const char* bad : {"", "Bearer", "Bearer ", "one", "Basic one", "Bearer on", "Bearer onee", "Bearer one two",
+                          "Bearer ONE", "Bearerone", "Token one"}) {
+    EXPECT_EQ(auth.check(bad), std::nullopt) << bad;
+  }
+}
+
+TEST(Admission, TicketsAndPlaces) {
+  std::atomic<int> count{0};
+  {
+    Ticket a = Ticket::take(count, 2), b = Ticket::take(count, 2), c = Ticket::take(count, 2);
+    EXPECT_TRUE(a && b);
+    EXPECT_FALSE(c);
+    Ticket moved = std::move(a);
+    moved.release();
+    EXPECT_EQ(count, 1);
+  }
+  EXPECT_EQ(count, 0);
+
+  EngineSlots slots(1);
+  EXPECT_TRUE(slots.acquire({0, 1}));
+  EXPECT_FALSE(slots.acquire({0, 2}));
+  EXPECT_FALSE(slots.acquire({1, 3}));
+  EXPECT_EQ(slots.waiting(), 2);
+  EXPECT_TRUE(slots.cancel({0, 2}));
+  EXPECT_FALSE(slots.cancel({0, 2}));
+  const auto next = slots.release();
+  ASSERT_TRUE(next.has_value());
+  EXPECT_EQ(next->key, 3u);
+  EXPECT_FALSE(slots.cancel({1, 3})) << "handed over already";
+  EXPECT_FALSE(slots.release().has_value());
+  EXPECT_TRUE(slots.acquire({0, 4}));
+
+  ActiveIds ids;
+  EXPECT_TRUE(ids.insert("a"));
+  EXPECT_FALSE(ids.insert("a"));
+  ids.erase("a");
+  EXPECT_TRUE(ids.insert("a"));
+}
+
+TEST(Metrics, NumbersAsPythonsClientPrintsThem) {
+  const std::pair<double, const char*> cases[] = {{0, "0.0"},
+                                                  {1, "1.0"},
+                                                  {2.5, "2.5"},
+                                                  {0.001, "0.001"},
+                                                  {100000, "100000.0"},
+                                                  {1000000, "1e+06"},
+                                                  {1234567, "1.234567e+06"},
+                                                  {33792, "33792.0"},
+                                                  {1700000000.25, "1.70000000025e+09"},
+                                                  {HUGE_VAL, "+Inf"},
+                                                  {0.1 + 0.2, "0.30000000000000004"},
+                                                  {-3, "-3.0"}};
+  for (const auto& [value, text] : cases) {
+    std::string out;
+    append_sample(out, value);
+    EXPECT_EQ(out, text);
+  }
+}
+
+TEST(Metrics, ExpositionText) {
+  Metrics metrics(2, {{"block_size", "64"}, {"path", "a\"b\\c"}});
+  metrics.shard(0).add(Count::kGenerationTokens, 3);
+  metrics.shard(1).add(Count::kGenerationTokens, 4);
+  metrics.shard(0).observe(Hist::kTimeToFirst, 0.0009765625);
+  metrics.shard(1).observe(Hist::kTimeToFirst, 0.03125);
+  metrics.shard(1).observe(Hist::kTimeToFirst, 5);
+  metrics.shard(1).http("GET", "/health", 200, 0.002);
+  engine::EngineStats stats;
+  stats.running = 2;
+  stats.total_blocks = stats.usable_blocks = 100;
+  stats.free_blocks = 75;
+  stats.preemptions = 9;
+  const std::string text = metrics.text(stats, 5);
+  for (const char* line :
+       {"# TYPE fastdeploy:generation_tokens_total counter\nfastdeploy:generation_tokens_total 7.0\n",
+        "# TYPE fastdeploy:generation_tokens_created gauge\nfastdeploy:generation_tokens_created ",
+        "fastdeploy:num_requests_running 2.0\n", "fastdeploy:num_requests_enqueued 5.0\n",
+        "fastdeploy:gpu_cache_usage_perc 0.25\n", "fastdeploy:request_preempted_total 9.0\n",
+        "# TYPE fastdeploy:time_to_first_token_seconds histogram\n",
+        "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.001\"} 1.0\n",
+        "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.02\"} 1.0\n",
+        "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.04\"} 2.0\n",
+        "fastdeploy:time_to_first_token_seconds_bucket{le=\"+Inf\"} 3.0\n",
+        "fastdeploy:time_to_first_token_seconds_count 3.0\n",
+        "fastdeploy:time_to_first_token_seconds_sum 5.0322265625\n",
+        "fastdeploy:request_prompt_tokens_bucket{le=\"33792.0\"} 0.0\n",
+        "fastdeploy:cache_config_info{block_size=\"64\",path=\"a\\\"b\\\\c\"} 1.0\n",
+        "http_requests_total{method=\"GET\",path=\"/health\",status_code=\"200\"} 1.0\n",
+        "http_request_duration_seconds_bucket{method=\"GET\",path=\"/health\",le=\"0.01\"} 1.0\n",
+        "http_request_duration_seconds_count{method=\"GET\",path=\"/health\"} 1.0\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
+  EXPECT_EQ(text.back(), '\n');
+}
+
+TEST(Console, Lines) {
+  ServeConfig config;
+  EXPECT_EQ(startup_lines(config, 8188, 0),
+            "Launching metrics service at http://0.0.0.0:8188/metrics\n"
+            "Launching chat completion service at http://0.0.0.0:8188/v1/chat/completions\n"
+            "Launching completion service at http://0.0.0.0:8188/v1/completions\n"
+            "INFO:     Uvicorn running on http://0.0.0.0:8188 (Press CTRL+C to quit)");
+  EXPECT_NE(startup_lines(config, 8188, 8181).find("metrics service at http://0.0.0.0:8181/metrics"),
+            std::string::npos);
+  EXPECT_TRUE(open_to_everyone(config));
+  config.host = "127.0.0.1";
+  EXPECT_FALSE(open_to_everyone(config));
+  engine::EngineStats before, now;
+  EXPECT_EQ(scheduler_line(before, now, 5), "");
+  now.prompt_tokens = 100;
+  now.generated_tokens = 50;
+  now.running = 3;
+  now.usable_blocks = 10;
+  now.free_blocks = 5;
+  EXPECT_EQ(scheduler_line(before, now, 5),
+            "Scheduler: running 3, waiting 0, preempted 0, prefill 20.0 tokens/s (0 cached), decode 10.0 tokens/s, "
+            "token usage 0.50");
+}
+
+TEST(Router, EveryRouteIsFoundWhereItBelongs) {
+  for (const Route& route : routes()) {
+    EXPECT_EQ(find_route(route.path, PortKind::kMain, true) != nullptr, route.on_main || route.on_metrics)
+        << route.path;
+    EXPECT_EQ(find_route(route.path, PortKind::kMain, false) != nullptr, route.on_main) << route.path;
+    EXPECT_EQ(find_route(route.path, PortKind::kMetrics, false) != nullptr, route.on_metrics) << route.path;
+    EXPECT_EQ(find_route(route.path, PortKind::kController, false) != nullptr, route.on_controller) << route.path;
+    EXPECT_EQ(route.is_public, route.path == "/health" || route.path == "/ping") << route.path;
+  }
+  EXPECT_NE(load_json().find("{\"path\":\"/v1/chat/completions\",\"methods\":[\"POST\"],\"tags\":[]}"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace tern::serve

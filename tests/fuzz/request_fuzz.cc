@@ -1,0 +1,50 @@
+// Bodies of chat and completions requests: whatever JSON says, the outcome is a request within its limits or an error.
+#include <cstdlib>
+#include <string_view>
+
+#include "json/json.h"
+#include "serve/openai/error.h"
+#include "serve/openai/prepare.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace tern;
+  static const serve::ServeConfig config = [] {
+    serve::ServeConfig c;
+    c.vocab_size = 1000;
+    c.max_model_len = 256;
+    c.enable_logprob = c.logit_bias_processor = true;
+    return c;
+  }();
+  auto body = json::parse(std::string_view(reinterpret_cast<const char*>(data), size), {1u << 20, 64});
+  if (!body.ok()) return 0;
+  for (const bool chat : {true, false}) {
+    auto ask = chat ? serve::openai::parse_chat(*body, config) : serve::openai::parse_completion(*body, config);
+    if (!ask.ok()) {
+      if (!json::parse(serve::openai::error_json(ask.error())).ok()) std::abort();
+      continue;
+    }
+    if (ask->n < 1 || ask->n > config.limits.n || ask->stop.size() > 5 || ask->stream_group < 1) std::abort();
+    if (ask->top_logprobs < 0 || ask->top_logprobs > config.max_logprobs) std::abort();
+    serve::openai::PrepareInput input;
+    input.config = &config;
+    input.id_hex = "0123456789abcdef0123456789abcdef";
+    auto generation = serve::openai::prepare(*std::move(ask), input);
+    if (!generation.ok()) continue;
+    for (auto& child : (*generation)->children()) {
+      const auto request = (*generation)->engine_request(child);
+      if (request.max_tokens < 1 || request.prompt.empty()) std::abort();
+      if (static_cast<int>(request.prompt.size()) + request.max_tokens > config.max_model_len) std::abort();
+      for (const int32_t id : request.prompt) {
+        if (id < 0 || id >= config.vocab_size) std::abort();
+      }
+      engine::Delta delta;
+      delta.tokens.push_back({request.prompt[0], {{request.prompt[0], -1.0f, 1}}});
+      delta.finish = engine::FinishReason::kLength;
+      std::string out;
+      (*generation)->consume(child, std::move(delta), 1, out);
+    }
+    if (!(*generation)->finished()) std::abort();
+    if (!(*generation)->ask().stream && !json::parse((*generation)->body()).ok()) std::abort();
+  }
+  return 0;
+}
