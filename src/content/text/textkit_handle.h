@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "textkit.h"
+#include <textkit.h>
 
 namespace tern::content {
 
