@@ -26,7 +26,8 @@ Error usage(const std::string& message) {
 
 Error unknown(std::string_view name) {
   const std::string near = nearest_flag(name);
-  return usage(fmt::format("unknown flag --{}{}", name, near.empty() ? "" : fmt::format("; the nearest is --{}", near)));
+  return usage(
+      fmt::format("unknown flag --{}{}", name, near.empty() ? "" : fmt::format("; the nearest is --{}", near)));
 }
 
 class Reader {
@@ -66,13 +67,15 @@ class Reader {
     const bool negated = name.starts_with("no-") || name.starts_with("no_");
     const FlagSpec* flag = negated ? find_flag(name.substr(3)) : nullptr;
     if (flag == nullptr) return unknown(name);
-    if (flag->type != ValueType::kBool) return usage(fmt::format("--{} is no switch; --no-{} is unknown", flag->name, flag->name));
+    if (flag->type != ValueType::kBool)
+      return usage(fmt::format("--{} is no switch; --no-{} is unknown", flag->name, flag->name));
     if (attached) return usage(fmt::format("--no-{} takes no value", flag->name));
     given.push_back({flag, {"false"}});
     return {};
   }
 
-  Status read_values(const FlagSpec& flag, const std::optional<std::string>& attached, std::vector<std::string>& texts) {
+  Status read_values(const FlagSpec& flag, const std::optional<std::string>& attached,
+                     std::vector<std::string>& texts) {
     if (attached) {
       texts.push_back(*attached);
       return {};

@@ -13,9 +13,9 @@ namespace tern::app {
 
 // What one step reads and computes, from the configuration alone.
 struct StepCost {
-  double decode_weight_bytes = 0;  // weights that one decode step of one token reads: all but rows of the embedding
+  double decode_weight_bytes = 0;     // weights that one decode step of one token reads: all but rows of the embedding
   double linear_flops_per_token = 0;  // of the layers: 2 per weight; without the output layer
-  double output_flops = 0;         // of the output layer, per logit row
+  double output_flops = 0;            // of the output layer, per logit row
 };
 // `tied`: the output layer is the embedding. `bytes` per weight.
 StepCost step_cost(const model::ModelSummary& summary, int64_t hidden, bool tied, int bytes);

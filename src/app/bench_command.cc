@@ -10,7 +10,8 @@ int run_bench(const std::vector<std::string>& args) {
       "Usage: tern bench decode  --model DIR [--batch N] [--context N] [--tokens N] [--load-choices dummy] ...\n"
       "       tern bench prefill --model DIR [--tokens N] [--repeats N] [--load-choices dummy] ...\n"
       "       tern bench serve   --url http://HOST:PORT [--concurrency N] [--requests N] ...\n\n"
-      "decode and prefill run the engine without a server and compare with what this machine can do at most, measured in\n"
+      "decode and prefill run the engine without a server and compare with what this machine can do at most, measured "
+      "in\n"
       "the same run. serve sends streamed requests to a server. COMMAND --help says more.\n";
   if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     fmt::print("{}", kUsage);

@@ -23,13 +23,20 @@ struct BenchOptions {
 };
 
 void add_common(CLI::App& parser, BenchOptions& options) {
-  parser.add_option("--model,-m", options.model, "Folder of the model; with --load-choices dummy config.json is enough")->required();
-  parser.add_option("--load-choices", options.load_choices, "default_v1: from files, dummy: random weights")->capture_default_str();
+  parser
+      .add_option("--model,-m", options.model, "Folder of the model; with --load-choices dummy config.json is enough")
+      ->required();
+  parser.add_option("--load-choices", options.load_choices, "default_v1: from files, dummy: random weights")
+      ->capture_default_str();
   parser.add_option("--dtype", options.dtype, "bfloat16 or float32")->capture_default_str();
   parser.add_option("--model-override", options.model_override, "JSON that replaces values of config.json");
-  parser.add_option("--cpu-threads", options.cpu_threads, "Threads that compute; 0: physical cores")->capture_default_str();
-  parser.add_option("--ceiling-gib", options.ceiling_gib, "GiB read to find the memory's bandwidth")->capture_default_str();
-  parser.add_option("--repeats", options.repeats, "Runs; the best and the median are printed")->capture_default_str()->check(CLI::Range(1, 1000));
+  parser.add_option("--cpu-threads", options.cpu_threads, "Threads that compute; 0: physical cores")
+      ->capture_default_str();
+  parser.add_option("--ceiling-gib", options.ceiling_gib, "GiB read to find the memory's bandwidth")
+      ->capture_default_str();
+  parser.add_option("--repeats", options.repeats, "Runs; the best and the median are printed")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
   parser.add_flag("--json", options.json, "Prints one JSON object");
 }
 
@@ -42,10 +49,21 @@ struct Bench {
 
 // The same road as serve takes: flags, defaults, checks.
 Expected<Bench> prepare(const BenchOptions& o, int sequences, int length, int budget) {
-  std::vector<std::string> args = {"--model", o.model, "--load-choices", o.load_choices, "--dtype", o.dtype,
-                                   "--no-enable-prefix-caching", "--prefix-cache-allowance", "0",
-                                   "--max-num-seqs", std::to_string(sequences), "--max-model-len", std::to_string(length),
-                                   "--max-num-batched-tokens", std::to_string(budget)};
+  std::vector<std::string> args = {"--model",
+                                   o.model,
+                                   "--load-choices",
+                                   o.load_choices,
+                                   "--dtype",
+                                   o.dtype,
+                                   "--no-enable-prefix-caching",
+                                   "--prefix-cache-allowance",
+                                   "0",
+                                   "--max-num-seqs",
+                                   std::to_string(sequences),
+                                   "--max-model-len",
+                                   std::to_string(length),
+                                   "--max-num-batched-tokens",
+                                   std::to_string(budget)};
   if (!o.model_override.empty()) args.insert(args.end(), {"--model-override", o.model_override});
   if (o.cpu_threads > 0) args.insert(args.end(), {"--cpu-threads", std::to_string(o.cpu_threads)});
   TERN_ASSIGN_OR_RETURN(Arguments arguments, parse_arguments(args));
@@ -53,7 +71,8 @@ Expected<Bench> prepare(const BenchOptions& o, int sequences, int length, int bu
   const std::string folder = find_folder(o.model, environment);
   if (folder.empty()) return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", o.model));
   const json::Object* overrides = arguments.flags.get("model-override").if_object();
-  TERN_ASSIGN_OR_RETURN(const ModelFacts facts, read_model_facts(folder, "config.json", overrides ? *overrides : json::Object()));
+  TERN_ASSIGN_OR_RETURN(const ModelFacts facts,
+                        read_model_facts(folder, "config.json", overrides ? *overrides : json::Object()));
   Bench bench;
   TERN_ASSIGN_OR_RETURN(bench.settings, resolve(std::move(arguments.flags), std::move(environment), facts));
   TERN_ASSIGN_OR_RETURN(bench.summary, model::summarize_model(bench.settings.load));
@@ -61,7 +80,8 @@ Expected<Bench> prepare(const BenchOptions& o, int sequences, int length, int bu
   TERN_ASSIGN_OR_RETURN(const json::Value config, json::parse_file(folder + "/config.json"));
   const auto tied = json::get_bool(config.as_object(), "tie_word_embeddings");
   const int bytes = o.dtype == "float32" ? 4 : 2;
-  bench.cost = step_cost(bench.summary, bench.offline->model().info().hidden_size, tied.ok() && tied->value_or(false), bytes);
+  bench.cost =
+      step_cost(bench.summary, bench.offline->model().info().hidden_size, tied.ok() && tied->value_or(false), bytes);
   return bench;
 }
 
@@ -93,8 +113,11 @@ void look_again(Bench& bench, const BenchOptions& options, kernels::Ceilings& ce
 }
 
 json::Object head(const Bench& bench, const BenchOptions& o, const kernels::Ceilings& ceilings) {
-  return {{"architecture", bench.summary.architecture}, {"parameters", bench.summary.parameters},
-          {"device", bench.offline->device().info().name}, {"dtype", o.dtype}, {"threads", ceilings.threads}};
+  return {{"architecture", bench.summary.architecture},
+          {"parameters", bench.summary.parameters},
+          {"device", bench.offline->device().info().name},
+          {"dtype", o.dtype},
+          {"threads", ceilings.threads}};
 }
 
 void print(const BenchOptions& options, const json::Object& figures) {
@@ -109,7 +132,8 @@ void print(const BenchOptions& options, const json::Object& figures) {
   }
 }
 
-// Seconds per step in which every sequence decodes: from the moment when all have their first token until the first ends.
+// Seconds per step in which every sequence decodes: from the moment when all have their first token until the first
+// ends.
 double seconds_per_step(const std::vector<OfflineRun>& runs) {
   int64_t begin = 0, end = runs[0].token_ns.back();
   for (const OfflineRun& run : runs) {
@@ -125,7 +149,8 @@ Status bench_decode(const BenchOptions& o) {
   const int length = o.context + o.tokens + 1;
   const int64_t least = std::max<int64_t>(64, o.batch);
   TERN_ASSIGN_OR_RETURN(Bench bench, prepare(o, o.batch, std::max(length, 64),
-                                             static_cast<int>(std::clamp<int64_t>(int64_t{o.batch} * o.context, least, std::max<int64_t>(8192, least)))));
+                                             static_cast<int>(std::clamp<int64_t>(int64_t{o.batch} * o.context, least,
+                                                                                  std::max<int64_t>(8192, least)))));
   kernels::Ceilings ceilings = ceilings_of(bench, o);
   TERN_RETURN_IF_ERROR(bench.offline->start_engine());
   std::mt19937_64 random(1);
@@ -150,7 +175,8 @@ Status bench_decode(const BenchOptions& o) {
   figures["ms_per_step"] = best * 1e3;
   figures["weight_gb_per_step"] = bench.cost.decode_weight_bytes / 1e9;
   figures["weight_gb_per_second"] = gbs;
-  figures["kv_gb_per_step"] = static_cast<double>(bench.summary.kv_bytes_per_token) * o.batch * (o.context + o.tokens / 2.0) / 1e9;
+  figures["kv_gb_per_step"] =
+      static_cast<double>(bench.summary.kv_bytes_per_token) * o.batch * (o.context + o.tokens / 2.0) / 1e9;
   figures["read_ceiling_gb_per_second"] = ceilings.read_gbs;
   figures["read_ceiling_variant"] = ceilings.read_variant;
   figures["ratio"] = gbs / ceilings.read_gbs;
@@ -165,7 +191,8 @@ Status bench_prefill(const BenchOptions& o) {
   std::mt19937_64 random(1);
   std::vector<double> times;
   for (int i = 0; i < o.repeats + 1; ++i) {
-    TERN_ASSIGN_OR_RETURN(const auto runs, bench.offline->run(random_prompts(1, o.tokens, bench.summary.vocab_size, random), 1));
+    TERN_ASSIGN_OR_RETURN(const auto runs,
+                          bench.offline->run(random_prompts(1, o.tokens, bench.summary.vocab_size, random), 1));
     if (i > 0) times.push_back(static_cast<double>(runs[0].token_ns[0] - runs[0].submitted_ns) / 1e9);
   }
   bench.offline->stop_engine();
@@ -206,9 +233,15 @@ int run_bench_decode(const std::vector<std::string>& args) {
   CLI::App parser("Decoding speed of the engine without a server", "tern bench decode");
   BenchOptions options;
   add_common(parser, options);
-  parser.add_option("--batch", options.batch, "Sequences that decode together")->capture_default_str()->check(CLI::Range(1, 256));
-  parser.add_option("--context", options.context, "Tokens of each prompt")->capture_default_str()->check(CLI::Range(1, 1 << 20));
-  parser.add_option("--tokens", options.tokens, "New tokens per sequence and run")->capture_default_str()->check(CLI::Range(2, 1 << 20));
+  parser.add_option("--batch", options.batch, "Sequences that decode together")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 256));
+  parser.add_option("--context", options.context, "Tokens of each prompt")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
+  parser.add_option("--tokens", options.tokens, "New tokens per sequence and run")
+      ->capture_default_str()
+      ->check(CLI::Range(2, 1 << 20));
   if (const auto status = parse_options(parser, args)) return *status;
   return finished(bench_decode(options));
 }
@@ -218,7 +251,9 @@ int run_bench_prefill(const std::vector<std::string>& args) {
   BenchOptions options;
   options.tokens = 1024;
   add_common(parser, options);
-  parser.add_option("--tokens", options.tokens, "Tokens of the prompt")->capture_default_str()->check(CLI::Range(1, 1 << 20));
+  parser.add_option("--tokens", options.tokens, "Tokens of the prompt")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 20));
   if (const auto status = parse_options(parser, args)) return *status;
   return finished(bench_prefill(options));
 }

@@ -32,7 +32,8 @@ Expected<std::vector<json::Value>> read_dataset(const std::string& path, int cou
     const json::Object* object = value.if_object();
     const json::Value* messages = object != nullptr ? json::find(*object, "messages") : &value;
     if (messages == nullptr || !messages->is_array()) {
-      return make_error(ErrorCode::kCorrupt, fmt::format("{}: line {} has no messages", path, items.size() + 1), "dataset-path");
+      return make_error(ErrorCode::kCorrupt, fmt::format("{}: line {} has no messages", path, items.size() + 1),
+                        "dataset-path");
     }
     json::Value kept = *messages;
     items.push_back(std::move(kept));
@@ -76,14 +77,30 @@ int run_bench_serve(const std::vector<std::string>& args) {
   parser.add_option("--url,--base-url", plan.url, "Address of the server")->capture_default_str();
   parser.add_option("--model", o.model, "Model to name in requests")->capture_default_str();
   parser.add_option("--api-key", plan.api_key, "Bearer key");
-  parser.add_option("--requests,--num-prompts", plan.requests, "Requests in all")->capture_default_str()->check(CLI::Range(1, 10'000'000));
-  parser.add_option("--concurrency,--max-concurrency", plan.concurrency, "Open at a time")->capture_default_str()->check(CLI::Range(1, 60'000));
-  parser.add_option("--request-rate", plan.rate, "Requests per second, spaced at random; 0: no spacing")->capture_default_str()->check(CLI::NonNegativeNumber);
-  parser.add_option("--input-len,--random-input-len", o.input_len, "Prompt tokens")->capture_default_str()->check(CLI::Range(1, 1 << 22));
-  parser.add_option("--output-len,--random-output-len", o.output_len, "Answer tokens")->capture_default_str()->check(CLI::Range(1, 1 << 22));
-  parser.add_option("--prefix-len", o.prefix_len, "Further prompt tokens that all requests share")->capture_default_str()->check(CLI::Range(0, 1 << 22));
-  parser.add_option("--range-ratio,--random-range-ratio", o.range_ratio, "Lengths vary by this share")->capture_default_str()->check(CLI::Range(0.0, 1.0));
-  parser.add_option("--vocab", o.vocab, "Random ids are below this")->capture_default_str()->check(CLI::Range(6, 1 << 30));
+  parser.add_option("--requests,--num-prompts", plan.requests, "Requests in all")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10'000'000));
+  parser.add_option("--concurrency,--max-concurrency", plan.concurrency, "Open at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 60'000));
+  parser.add_option("--request-rate", plan.rate, "Requests per second, spaced at random; 0: no spacing")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  parser.add_option("--input-len,--random-input-len", o.input_len, "Prompt tokens")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 22));
+  parser.add_option("--output-len,--random-output-len", o.output_len, "Answer tokens")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1 << 22));
+  parser.add_option("--prefix-len", o.prefix_len, "Further prompt tokens that all requests share")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1 << 22));
+  parser.add_option("--range-ratio,--random-range-ratio", o.range_ratio, "Lengths vary by this share")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1.0));
+  parser.add_option("--vocab", o.vocab, "Random ids are below this")
+      ->capture_default_str()
+      ->check(CLI::Range(6, 1 << 30));
   parser.add_option("--temperature", o.temperature, "Temperature of sampling");
   parser.add_option("--dataset-path", o.dataset, "JSON lines with messages, sent as chats instead of random prompts");
   parser.add_option("--seed", plan.seed, "Of prompts and spacing")->capture_default_str();

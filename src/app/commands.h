@@ -19,7 +19,8 @@ int run_render(const std::vector<std::string>& args);
 int run_verify(const std::vector<std::string>& args);
 int run_inspect(const std::vector<std::string>& args);
 
-// "tern: MESSAGE" on stderr, as one line; gives kUsageExit for kInvalidArgument and kUnsupported flags, else kFailureExit.
+// "tern: MESSAGE" on stderr, as one line; gives kUsageExit for kInvalidArgument and kUnsupported flags, else
+// kFailureExit.
 int report(const Error& error);
 
 }  // namespace tern::app

@@ -80,7 +80,8 @@ Status read_mapping(const YAML::Node& root, const std::string& path, FlagSet& fl
     if (flag == nullptr || flag->name == "config") {
       const std::string near = nearest_flag(key);
       const std::string hint = near.empty() ? "" : fmt::format("; the nearest is {}", with_underscores(near));
-      return in_file(path, item.first, make_error(ErrorCode::kInvalidArgument, fmt::format("unknown key {}{}", key, hint)));
+      return in_file(path, item.first,
+                     make_error(ErrorCode::kInvalidArgument, fmt::format("unknown key {}{}", key, hint)));
     }
     if (item.second.IsNull()) continue;
     auto texts = texts_of(item.second);
@@ -95,7 +96,8 @@ Status read_mapping(const YAML::Node& root, const std::string& path, FlagSet& fl
 
 Status read_config_text(const std::string& text, const std::string& path, FlagSet& flags) {
   if (text.size() > kMaxFileBytes) {
-    return make_error(ErrorCode::kTooLarge, fmt::format("{}: a configuration file has at most {} bytes", path, kMaxFileBytes));
+    return make_error(ErrorCode::kTooLarge,
+                      fmt::format("{}: a configuration file has at most {} bytes", path, kMaxFileBytes));
   }
   // yaml-cpp reports by exceptions; they end here.
   try {

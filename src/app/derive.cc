@@ -48,7 +48,8 @@ int64_t derived_tokens(const FlagSet& flags, bool v1, bool chunked) {
 
 }  // namespace
 
-void derive(FlagSet& flags, const Environment& environment, const ModelFacts& model, std::vector<std::string>& warnings) {
+void derive(FlagSet& flags, const Environment& environment, const ModelFacts& model,
+            std::vector<std::string>& warnings) {
   const bool v1 = environment.boolean("ENABLE_V1_KVCACHE_SCHEDULER");
   fill(flags, "enable-chunked-prefill", !environment.boolean("FD_DISABLE_CHUNKED_PREFILL"));
   const bool chunked = flags.boolean("enable-chunked-prefill");

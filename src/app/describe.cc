@@ -33,14 +33,10 @@ json::Object describe_model(const Settings& s) {
 }
 
 json::Object describe_scheduler(const sched::SchedulerConfig& c) {
-  return {{"version", c.v1 ? "v1" : "legacy"},
-          {"block_size", c.block_size},
-          {"max_num_seqs", c.max_num_seqs},
-          {"max_num_batched_tokens", c.max_num_batched_tokens},
-          {"max_model_len", c.max_model_len},
-          {"chunked_prefill", c.chunked_prefill},
-          {"prefix_caching", c.prefix_caching},
-          {"output_caching", c.output_caching},
+  return {{"version", c.v1 ? "v1" : "legacy"},       {"block_size", c.block_size},
+          {"max_num_seqs", c.max_num_seqs},          {"max_num_batched_tokens", c.max_num_batched_tokens},
+          {"max_model_len", c.max_model_len},        {"chunked_prefill", c.chunked_prefill},
+          {"prefix_caching", c.prefix_caching},      {"output_caching", c.output_caching},
           {"enc_dec_block_num", c.enc_dec_block_num}};
 }
 

@@ -23,13 +23,20 @@ bool matches(const VariableSpec& spec, std::string_view name) {
 
 std::string_view group_title(VariableGroup group) {
   switch (group) {
-    case VariableGroup::kLogging: return "Logging and diagnostics";
-    case VariableGroup::kSource: return "Model source and tokenizer";
-    case VariableGroup::kRequests: return "Request limits";
-    case VariableGroup::kScheduling: return "Scheduling and cache";
-    case VariableGroup::kKernels: return "Kernels";
-    case VariableGroup::kClusters: return "Disaggregation and training";
-    case VariableGroup::kTern: return "Tern";
+    case VariableGroup::kLogging:
+      return "Logging and diagnostics";
+    case VariableGroup::kSource:
+      return "Model source and tokenizer";
+    case VariableGroup::kRequests:
+      return "Request limits";
+    case VariableGroup::kScheduling:
+      return "Scheduling and cache";
+    case VariableGroup::kKernels:
+      return "Kernels";
+    case VariableGroup::kClusters:
+      return "Disaggregation and training";
+    case VariableGroup::kTern:
+      return "Tern";
   }
   return "";
 }

@@ -12,9 +12,10 @@ namespace tern::app {
 namespace {
 
 Error refused(const FlagSpec& flag, const std::string& value) {
-  return make_error(ErrorCode::kUnsupported,
-                    fmt::format("--{}{}{} is not available: {}", flag.name, value.empty() ? "" : " ", value, flag.reason),
-                    std::string(flag.name));
+  return make_error(
+      ErrorCode::kUnsupported,
+      fmt::format("--{}{}{} is not available: {}", flag.name, value.empty() ? "" : " ", value, flag.reason),
+      std::string(flag.name));
 }
 
 // The text of a value that a `refused` list would name.
@@ -29,11 +30,16 @@ ValueRules rules_of(const FlagSpec& flag) { return {flag.type, flag.choices, fla
 
 std::string_view source_name(Source source) {
   switch (source) {
-    case Source::kDefault: return "default";
-    case Source::kDerived: return "derived";
-    case Source::kEnvironment: return "environment";
-    case Source::kFile: return "file";
-    case Source::kCommandLine: return "command line";
+    case Source::kDefault:
+      return "default";
+    case Source::kDerived:
+      return "derived";
+    case Source::kEnvironment:
+      return "environment";
+    case Source::kFile:
+      return "file";
+    case Source::kCommandLine:
+      return "command line";
   }
   return "";
 }

@@ -36,7 +36,7 @@ class FlagSet {
   int integer32(std::string_view name) const { return static_cast<int>(integer(name)); }
   double number(std::string_view name) const;
   bool boolean(std::string_view name) const { return get(name).as_bool(); }
-  std::string text(std::string_view name) const;           // "" when there is none
+  std::string text(std::string_view name) const;                // "" when there is none
   std::vector<std::string> texts(std::string_view name) const;  // of a list; empty when there is none
 
  private:

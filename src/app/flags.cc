@@ -8,25 +8,38 @@ namespace tern::app {
 
 std::string_view group_title(FlagGroup group) {
   switch (group) {
-    case FlagGroup::kServer: return "API server";
-    case FlagGroup::kModel: return "Model";
-    case FlagGroup::kCapacity: return "Parallelism and capacity";
-    case FlagGroup::kLoading: return "Loading";
-    case FlagGroup::kCache: return "Cache";
-    case FlagGroup::kPerformance: return "Performance";
-    case FlagGroup::kDisaggregation: return "Disaggregation";
-    case FlagGroup::kScheduler: return "Scheduler";
-    case FlagGroup::kTern: return "Tern";
-    case FlagGroup::kLimits: return "Limits of the HTTP server";
+    case FlagGroup::kServer:
+      return "API server";
+    case FlagGroup::kModel:
+      return "Model";
+    case FlagGroup::kCapacity:
+      return "Parallelism and capacity";
+    case FlagGroup::kLoading:
+      return "Loading";
+    case FlagGroup::kCache:
+      return "Cache";
+    case FlagGroup::kPerformance:
+      return "Performance";
+    case FlagGroup::kDisaggregation:
+      return "Disaggregation";
+    case FlagGroup::kScheduler:
+      return "Scheduler";
+    case FlagGroup::kTern:
+      return "Tern";
+    case FlagGroup::kLimits:
+      return "Limits of the HTTP server";
   }
   return "";
 }
 
 std::string_view support_name(Support support) {
   switch (support) {
-    case Support::kActs: return "acts";
-    case Support::kInert: return "inert";
-    case Support::kRefused: return "refused";
+    case Support::kActs:
+      return "acts";
+    case Support::kInert:
+      return "inert";
+    case Support::kRefused:
+      return "refused";
   }
   return "";
 }

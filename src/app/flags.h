@@ -1,5 +1,5 @@
-// The table of command-line flags: the only list of them. The parser, --help, docs/flags.md and the start-up warnings are
-// made from it (spec fastdeploy.md 1.2 to 1.9, and Tern's own flags).
+// The table of command-line flags: the only list of them. The parser, --help, docs/flags.md and the start-up warnings
+// are made from it (spec fastdeploy.md 1.2 to 1.9, and Tern's own flags).
 #pragma once
 
 #include <cstdint>
@@ -23,16 +23,28 @@ enum class FlagGroup : uint8_t {
   kTern,
   kLimits,
 };
-inline constexpr FlagGroup kFlagGroups[] = {FlagGroup::kServer,      FlagGroup::kModel,           FlagGroup::kCapacity,
-                                            FlagGroup::kLoading,     FlagGroup::kCache,           FlagGroup::kPerformance,
-                                            FlagGroup::kDisaggregation, FlagGroup::kScheduler,    FlagGroup::kTern,
+inline constexpr FlagGroup kFlagGroups[] = {FlagGroup::kServer,         FlagGroup::kModel,     FlagGroup::kCapacity,
+                                            FlagGroup::kLoading,        FlagGroup::kCache,     FlagGroup::kPerformance,
+                                            FlagGroup::kDisaggregation, FlagGroup::kScheduler, FlagGroup::kTern,
                                             FlagGroup::kLimits};
 std::string_view group_title(FlagGroup group);
 
 // kList: values separated by commas or given one after the other. kRepeated: one value each time the flag is given.
-enum class ValueType : uint8_t { kString, kInt, kFloat, kBool, kEnum, kJson, kStringOrJson, kList, kIntList, kRepeated };
+enum class ValueType : uint8_t {
+  kString,
+  kInt,
+  kFloat,
+  kBool,
+  kEnum,
+  kJson,
+  kStringOrJson,
+  kList,
+  kIntList,
+  kRepeated
+};
 
-// kActs: does what it says. kInert: accepted, and one line at the start names it. kRefused: the start ends with the reason.
+// kActs: does what it says. kInert: accepted, and one line at the start names it. kRefused: the start ends with the
+// reason.
 enum class Support : uint8_t { kActs, kInert, kRefused };
 std::string_view support_name(Support support);
 

@@ -19,15 +19,24 @@ std::string lower(std::string_view text) {
 
 std::string_view type_word(ValueType type, std::string_view choices) {
   switch (type) {
-    case ValueType::kInt: return "N";
-    case ValueType::kFloat: return "X";
-    case ValueType::kBool: return "";
-    case ValueType::kEnum: return choices;
-    case ValueType::kJson: return "JSON";
-    case ValueType::kStringOrJson: return "TEXT|JSON";
-    case ValueType::kList: return "A,B,...";
-    case ValueType::kIntList: return "N,N,...";
-    default: return "TEXT";
+    case ValueType::kInt:
+      return "N";
+    case ValueType::kFloat:
+      return "X";
+    case ValueType::kBool:
+      return "";
+    case ValueType::kEnum:
+      return choices;
+    case ValueType::kJson:
+      return "JSON";
+    case ValueType::kStringOrJson:
+      return "TEXT|JSON";
+    case ValueType::kList:
+      return "A,B,...";
+    case ValueType::kIntList:
+      return "N,N,...";
+    default:
+      return "TEXT";
   }
 }
 
@@ -97,7 +106,8 @@ std::string value_cell(ValueType type, std::string_view choices) {
 
 void append_flags(std::string& out) {
   for (const FlagGroup group : kFlagGroups) {
-    out += fmt::format("\n## {}\n\n| Flag | Value | Default | Meaning | Status |\n|---|---|---|---|---|\n", group_title(group));
+    out += fmt::format("\n## {}\n\n| Flag | Value | Default | Meaning | Status |\n|---|---|---|---|---|\n",
+                       group_title(group));
     for (const FlagSpec& flag : flag_table()) {
       if (flag.group != group) continue;
       std::string names = fmt::format("`--{}`", flag.name);
@@ -113,7 +123,8 @@ void append_flags(std::string& out) {
 
 void append_variables(std::string& out) {
   for (const VariableGroup group : kVariableGroups) {
-    out += fmt::format("\n### {}\n\n| Variable | Value | Default | Meaning | Status |\n|---|---|---|---|---|\n", group_title(group));
+    out += fmt::format("\n### {}\n\n| Variable | Value | Default | Meaning | Status |\n|---|---|---|---|---|\n",
+                       group_title(group));
     for (const VariableSpec& variable : variable_table()) {
       if (variable.group != group) continue;
       const bool typed = variable.support == Support::kActs;
@@ -146,8 +157,10 @@ tern COMMAND --help says more. tern serve --help lists every flag; --help=WORD n
 }
 
 std::string flag_help(std::string_view topic) {
-  std::string out = "Usage: tern serve --model DIR [flags]\n\n"
-      "In names _ and - are the same. --config FILE reads flags from a YAML file; the command line wins. Variables and\n"
+  std::string out =
+      "Usage: tern serve --model DIR [flags]\n\n"
+      "In names _ and - are the same. --config FILE reads flags from a YAML file; the command line wins. Variables "
+      "and\n"
       "the whole table stand in docs/flags.md.\n";
   const std::string wanted = lower(topic);
   if (wanted == "listgroup") {
@@ -179,7 +192,8 @@ std::string flags_markdown() {
       "*acts*: does what it says. *inert*: accepted, and one warning line at the start names it. *refused*: the start "
       "ends with the reason. In names `_` and `-` are the same; switches take `--x`, `--no-x` or a value; JSON values "
       "are objects. A flag on the command line wins over the file of `--config` (a flat YAML mapping of names to "
-      "values), that over the default. Defaults that depend on other values are lowered or raised until they are valid; "
+      "values), that over the default. Defaults that depend on other values are lowered or raised until they are "
+      "valid; "
       "only what you give can be wrong, and then the start ends with one line and exit status 2. Other failures to "
       "start (folder, memory, port) end with exit status 1.\n";
   append_flags(out);

@@ -20,14 +20,16 @@ namespace http = boost::beast::http;
 constexpr size_t kMaxLine = 1u << 20;
 
 Error unreachable(const Url& url, const boost::system::error_code& error) {
-  return make_error(ErrorCode::kUnavailable, fmt::format("no answer from {}:{}: {}", url.host, url.port, error.message()));
+  return make_error(ErrorCode::kUnavailable,
+                    fmt::format("no answer from {}:{}: {}", url.host, url.port, error.message()));
 }
 
 }  // namespace
 
 Expected<Url> parse_url(std::string_view text) {
   auto wrong = [&](const char* what) {
-    return make_error(ErrorCode::kInvalidArgument, fmt::format("{} is no URL this program can use: {}", text, what), "url");
+    return make_error(ErrorCode::kInvalidArgument, fmt::format("{} is no URL this program can use: {}", text, what),
+                      "url");
   };
   constexpr std::string_view kScheme = "http://";
   std::string_view rest = text;
@@ -80,10 +82,12 @@ Status EventParser::feed(std::string_view bytes, const Sink& sink) {
 
 std::string request_text(const Url& url, const HttpCall& call, bool keep_alive) {
   const std::string host = url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]";
-  std::string text = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}:{}\r\nAccept: */*\r\n", call.method, url.path, call.path, host, url.port);
+  std::string text = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}:{}\r\nAccept: */*\r\n", call.method, url.path, call.path,
+                                 host, url.port);
   if (!keep_alive) text += "Connection: close\r\n";
   if (!call.api_key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", call.api_key);
-  if (!call.body.empty()) text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", call.body.size());
+  if (!call.body.empty())
+    text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", call.body.size());
   return text + "\r\n" + call.body;
 }
 

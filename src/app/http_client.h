@@ -38,9 +38,9 @@ struct HttpCall {
 // The request as it goes over the wire.
 std::string request_text(const Url& url, const HttpCall& call, bool keep_alive);
 
-// Makes a call and hands every piece of the answer's body to `on_body` as it comes; returning false ends the call, which
-// closes the connection (the server then stops the request). Gives the status code. `socket`, when not null, holds the
-// connection's descriptor while the call runs, so that a signal handler may shut it down.
+// Makes a call and hands every piece of the answer's body to `on_body` as it comes; returning false ends the call,
+// which closes the connection (the server then stops the request). Gives the status code. `socket`, when not null,
+// holds the connection's descriptor while the call runs, so that a signal handler may shut it down.
 Expected<int> http_call(const Url& url, const HttpCall& call, const std::function<bool(std::string_view)>& on_body,
                         std::atomic<int>* socket = nullptr);
 

@@ -51,15 +51,16 @@ void take_event(std::string_view data, int64_t start, int64_t& last, LoadResult&
     result.prompt_tokens = number(u, "prompt_tokens");
     result.completion_tokens = number(u, "completion_tokens");
     const json::Value* details = json::find(u, "prompt_tokens_details");
-    if (details != nullptr && details->is_object()) result.cached_tokens = number(details->get_object(), "cached_tokens");
+    if (details != nullptr && details->is_object())
+      result.cached_tokens = number(details->get_object(), "cached_tokens");
   }
   const json::Value* choices = json::find(*object, "choices");
   if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return;
   // The first chat chunk holds the role only and comes before any token.
   const json::Object* choice = choices->get_array()[0].if_object();
   const json::Value* delta = choice != nullptr ? json::find(*choice, "delta") : nullptr;
-  const bool role_only = delta != nullptr && delta->is_object() && delta->get_object().contains("role") && result.chunks == 0 &&
-                         (!delta->get_object().contains("content") || delta->at("content") == "");
+  const bool role_only = delta != nullptr && delta->is_object() && delta->get_object().contains("role") &&
+                         result.chunks == 0 && (!delta->get_object().contains("content") || delta->at("content") == "");
   if (role_only) return;
   const int64_t now = monotonic_ns();
   if (result.chunks++ == 0) {
@@ -227,17 +228,21 @@ json::Object summarize(const LoadReport& report) {
 
 std::string summary_text(const json::Object& s) {
   auto number = [&](const char* key) { return s.at(key).to_number<double>(); };
-  std::string out = fmt::format("requests {:.0f}, failed {:.0f}, {:.2f} s\n", number("requests"), number("failed"), number("seconds"));
+  std::string out = fmt::format("requests {:.0f}, failed {:.0f}, {:.2f} s\n", number("requests"), number("failed"),
+                                number("seconds"));
   if (!s.at("first_error").is_null()) out += fmt::format("first error: {}\n", s.at("first_error").as_string().c_str());
-  out += fmt::format("prompt tokens {:.0f} (cached {:.0f}), output tokens {:.0f}\n", number("prompt_tokens"), number("cached_tokens"),
-                     number("output_tokens"));
-  out += fmt::format("{:.2f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s in all\n", number("requests_per_second"),
-                     number("output_tokens_per_second"), number("total_tokens_per_second"));
+  out += fmt::format("prompt tokens {:.0f} (cached {:.0f}), output tokens {:.0f}\n", number("prompt_tokens"),
+                     number("cached_tokens"), number("output_tokens"));
+  out +=
+      fmt::format("{:.2f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s in all\n", number("requests_per_second"),
+                  number("output_tokens_per_second"), number("total_tokens_per_second"));
   out += fmt::format("{:<10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "p50", "p80", "p95", "p99", "max");
-  for (const auto& [label, key] : {std::pair{"TTFT", "ttft_ms"}, {"TPOT", "tpot_ms"}, {"ITL", "itl_ms"}, {"E2EL", "e2el_ms"}}) {
+  for (const auto& [label, key] :
+       {std::pair{"TTFT", "ttft_ms"}, {"TPOT", "tpot_ms"}, {"ITL", "itl_ms"}, {"E2EL", "e2el_ms"}}) {
     const json::Object& row = s.at(key).as_object();
     out += fmt::format("{:<10}", label);
-    for (const char* column : {"mean", "p50", "p80", "p95", "p99", "max"}) out += fmt::format("{:>10.2f}", row.at(column).as_double());
+    for (const char* column : {"mean", "p50", "p80", "p95", "p99", "max"})
+      out += fmt::format("{:>10.2f}", row.at(column).as_double());
     out += "\n";
   }
   return out;

@@ -26,8 +26,8 @@ struct LoadResult {
   bool ok = false;
   int status = 0;
   std::string error;
-  double first = 0;  // seconds from sending to the first token
-  double total = 0;  // seconds from sending to the end
+  double first = 0;         // seconds from sending to the first token
+  double total = 0;         // seconds from sending to the end
   std::vector<float> gaps;  // seconds between chunks
   int chunks = 0;           // with text or ids
   int prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;

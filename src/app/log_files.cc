@@ -27,10 +27,14 @@ constexpr size_t kChannels = static_cast<size_t>(LogChannel::kCount);
 
 std::string_view level_name(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return "DEBUG";
-    case LogLevel::kInfo: return "INFO";
-    case LogLevel::kWarning: return "WARNING";
-    case LogLevel::kError: return "ERROR";
+    case LogLevel::kDebug:
+      return "DEBUG";
+    case LogLevel::kInfo:
+      return "INFO";
+    case LogLevel::kWarning:
+      return "WARNING";
+    case LogLevel::kError:
+      return "ERROR";
   }
   return "";
 }
@@ -65,14 +69,22 @@ void write_all(int fd, std::string_view text, size_t& failed) {
 
 std::string_view log_file_name(LogChannel channel) {
   switch (channel) {
-    case LogChannel::kFastdeploy: return "fastdeploy.log";
-    case LogChannel::kConsole: return "console.log";
-    case LogChannel::kApiServer: return "api_server.log";
-    case LogChannel::kDataProcessor: return "data_processor.log";
-    case LogChannel::kWorker: return "workerlog.0";
-    case LogChannel::kScheduler: return "scheduler.log";
-    case LogChannel::kPrefixCache: return "prefix_cache_manager.log";
-    case LogChannel::kCount: break;
+    case LogChannel::kFastdeploy:
+      return "fastdeploy.log";
+    case LogChannel::kConsole:
+      return "console.log";
+    case LogChannel::kApiServer:
+      return "api_server.log";
+    case LogChannel::kDataProcessor:
+      return "data_processor.log";
+    case LogChannel::kWorker:
+      return "workerlog.0";
+    case LogChannel::kScheduler:
+      return "scheduler.log";
+    case LogChannel::kPrefixCache:
+      return "prefix_cache_manager.log";
+    case LogChannel::kCount:
+      break;
   }
   return "fastdeploy.log";
 }
@@ -84,9 +96,9 @@ std::string log_line(LogLevel level, std::timespec time, int pid, const char* fi
   const char* slash = std::strrchr(file, '/');
   const bool cut = max_message != 0 && message.size() > max_message;
   if (cut) message = message.substr(0, max_message);
-  std::string out = fmt::format("{:<8} {} {:02}:{:02}:{:02},{:03} {:<5} {}[line:{}] ", level_name(level), date_of(local),
-                                local.tm_hour, local.tm_min, local.tm_sec, time.tv_nsec / 1'000'000, pid,
-                                slash != nullptr ? slash + 1 : file, line);
+  std::string out = fmt::format("{:<8} {} {:02}:{:02}:{:02},{:03} {:<5} {}[line:{}] ", level_name(level),
+                                date_of(local), local.tm_hour, local.tm_min, local.tm_sec, time.tv_nsec / 1'000'000,
+                                pid, slash != nullptr ? slash + 1 : file, line);
   for (const char c : message) out += static_cast<unsigned char>(c) < 0x20 || c == 0x7f ? ' ' : c;
   out += cut ? "...\n" : "\n";
   return out;

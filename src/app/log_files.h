@@ -1,5 +1,5 @@
-// Log files as FastDeploy names them (spec fastdeploy.md 10.3): one file a day and channel, `<name>.log.YYYY-MM-DD`, with
-// a link `<name>.log`. Lines are handed to a thread; a full disk or queue drops lines and never stops the caller.
+// Log files as FastDeploy names them (spec fastdeploy.md 10.3): one file a day and channel, `<name>.log.YYYY-MM-DD`,
+// with a link `<name>.log`. Lines are handed to a thread; a full disk or queue drops lines and never stops the caller.
 #pragma once
 
 #include <ctime>
@@ -41,8 +41,8 @@ class DailyFile {
   size_t failed_ = 0;
 };
 
-// Owns the sink while it lives: install before threads start, destroy after they ended. Console lines also go to stdout,
-// warnings and errors also to stderr.
+// Owns the sink while it lives: install before threads start, destroy after they ended. Console lines also go to
+// stdout, warnings and errors also to stderr.
 class LogFiles {
  public:
   // An unwritable folder is no error: a warning goes to stderr and lines go to the console only.

@@ -119,8 +119,8 @@ Status read_generation_json(const json::Object& config, ModelFacts& facts) {
   for (const Number& number : numbers) {
     TERN_ASSIGN_OR_RETURN(*number.place, json::get_double(config, number.key));
     if (*number.place && !(**number.place >= number.min && **number.place <= number.max)) {
-      return make_error(ErrorCode::kCorrupt, fmt::format("{} is {}, outside [{}, {}]", number.key, **number.place,
-                                                         number.min, number.max));
+      return make_error(ErrorCode::kCorrupt,
+                        fmt::format("{} is {}, outside [{}, {}]", number.key, **number.place, number.min, number.max));
     }
   }
   TERN_ASSIGN_OR_RETURN(const auto top_k, json::get_int(config, "top_k"));
@@ -141,8 +141,8 @@ Expected<ModelFacts> read_model_facts(const std::string& folder, const std::stri
   const std::string config = folder + "/" + config_name;
   if (!is_file(config)) {
     return make_error(ErrorCode::kNotFound,
-                      fmt::format("{} has no {}; --model names a folder with {}, safetensors and tokenizer files", folder,
-                                  config_name, config_name),
+                      fmt::format("{} has no {}; --model names a folder with {}, safetensors and tokenizer files",
+                                  folder, config_name, config_name),
                       "model");
   }
   TERN_RETURN_IF_ERROR(read_file(config, overrides, read_config_json, facts));

@@ -14,11 +14,11 @@
 namespace tern::app {
 
 struct ModelFacts {
-  std::string folder;              // "" when the name is no folder of this machine
-  std::string architecture;        // architectures[0]
+  std::string folder;                   // "" when the name is no folder of this machine
+  std::string architecture;             // architectures[0]
   int64_t max_position_embeddings = 0;  // 0: not named
   int64_t vocab_size = 0;
-  std::vector<int32_t> eos_token_ids;   // config.json and generation_config.json, each once
+  std::vector<int32_t> eos_token_ids;  // config.json and generation_config.json, each once
   serve::GenerationDefaults generation;
   bool has_generation_config = false;
 };

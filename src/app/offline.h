@@ -12,8 +12,8 @@
 namespace tern::app {
 
 struct OfflineRun {
-  int64_t submitted_ns = 0;               // monotonic
-  std::vector<int64_t> token_ns;          // when each token came back
+  int64_t submitted_ns = 0;       // monotonic
+  std::vector<int64_t> token_ns;  // when each token came back
   std::vector<int32_t> tokens;
   int cached_tokens = 0;
 };

@@ -38,7 +38,8 @@ std::string Progress::step(size_t done, size_t all, int64_t elapsed_ns) {
   if (terminal_) return "\rLoading weights " + progress_bar(done, all, kWidth);
   return fmt::format("Loading weights: {:.0f} %, {:.1f} of {:.1f} GB, {:.0f} s\n",
                      all == 0 ? 100.0 : 100.0 * static_cast<double>(done) / static_cast<double>(all),
-                     static_cast<double>(done) / 1e9, static_cast<double>(all) / 1e9, static_cast<double>(elapsed_ns) / kSecond);
+                     static_cast<double>(done) / 1e9, static_cast<double>(all) / 1e9,
+                     static_cast<double>(elapsed_ns) / kSecond);
 }
 
 void Progress::update(size_t done, size_t all) {

@@ -10,7 +10,8 @@ int report(const Error& error) {
   std::string line = error.message;
   std::replace(line.begin(), line.end(), '\n', ' ');
   fmt::print(stderr, "tern: {}\n", line);
-  const bool usage = error.code == ErrorCode::kInvalidArgument || (error.code == ErrorCode::kUnsupported && !error.param.empty());
+  const bool usage =
+      error.code == ErrorCode::kInvalidArgument || (error.code == ErrorCode::kUnsupported && !error.param.empty());
   return usage ? kUsageExit : kFailureExit;
 }
 

@@ -11,23 +11,25 @@ namespace tern::app {
 namespace {
 
 Error missing_folder(const std::string& model) {
-  return make_error(ErrorCode::kNotFound,
-                    fmt::format("there is no model folder {}; --model names a local folder with config.json, safetensors and "
-                                "tokenizer files. Tern downloads nothing: fetch the model first, then give its path, or put it "
-                                "under FD_MODEL_CACHE",
-                                model),
-                    "");
+  return make_error(
+      ErrorCode::kNotFound,
+      fmt::format("there is no model folder {}; --model names a local folder with config.json, safetensors and "
+                  "tokenizer files. Tern downloads nothing: fetch the model first, then give its path, or put it "
+                  "under FD_MODEL_CACHE",
+                  model),
+      "");
 }
 
 Expected<Settings> settle(FlagSet flags) {
   TERN_ASSIGN_OR_RETURN(Environment environment, Environment::from(Environment::of_process()));
   const json::Object* overrides = flags.get("model-override").if_object();
   const std::string folder = find_folder(flags.text("model"), environment);
-  TERN_ASSIGN_OR_RETURN(const ModelFacts facts,
-                        read_model_facts(folder, flags.text("model-config-name"), overrides ? *overrides : json::Object()));
+  TERN_ASSIGN_OR_RETURN(const ModelFacts facts, read_model_facts(folder, flags.text("model-config-name"),
+                                                                 overrides ? *overrides : json::Object()));
   TERN_ASSIGN_OR_RETURN(Settings settings, resolve(std::move(flags), std::move(environment), facts));
   if (!settings.model.folder.empty() && settings.tokenizer_folder.empty()) {
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no tokenizer folder {}", settings.flags.text("tokenizer")));
+    return make_error(ErrorCode::kNotFound,
+                      fmt::format("there is no tokenizer folder {}", settings.flags.text("tokenizer")));
   }
   return settings;
 }

@@ -71,8 +71,8 @@ class SchedulerLines {
   std::thread thread_;
 };
 
-// Stops the server on the first signal, ends its draining on the second. Made before the server, so that no signal falls
-// between its start and the readiness to stop it.
+// Stops the server on the first signal, ends its draining on the second. Made before the server, so that no signal
+// falls between its start and the readiness to stop it.
 class Stopper {
  public:
   Stopper(Signals& signals, double drain_seconds) : signals_(signals), drain_seconds_(drain_seconds) {
@@ -127,12 +127,13 @@ void add_eos(std::vector<int32_t>& ids, const content::Tokenizer* tokenizer) {
 int serve_until_stopped(const Settings& settings, const serve::ServeConfig& config, engine::Engine& engine,
                         const TextParts& text, Signals& signals, int64_t started) {
   std::unique_ptr<Stopper> stopper = std::make_unique<Stopper>(signals, settings.drain_seconds);
-  auto server = serve::Server::start(
-      config, engine, {text.tokenizer.get(), text.chat_template.get(), text.tool_template.get()});
+  auto server =
+      serve::Server::start(config, engine, {text.tokenizer.get(), text.chat_template.get(), text.tool_template.get()});
   if (!server.ok()) return report(server.error());
   if (serve::open_to_everyone(config)) {
-    TERN_WARN("every machine that reaches {} may use this server: no --api-key is set (--host 127.0.0.1 keeps it local)",
-              config.host);
+    TERN_WARN(
+        "every machine that reaches {} may use this server: no --api-key is set (--host 127.0.0.1 keeps it local)",
+        config.host);
   }
   console(serve::startup_lines(config, (*server)->port(), (*server)->metrics_port()));
   TERN_INFO("ready after {:.3f} s", static_cast<double>(monotonic_ns() - started) / 1e9);
@@ -147,13 +148,15 @@ int serve_until_stopped(const Settings& settings, const serve::ServeConfig& conf
 
 Status start_and_serve(const Settings& settings, Signals& signals, int& exit_status) {
   const int64_t started = monotonic_ns();
-  auto text = std::async(std::launch::async, [&] { return load_text(settings.tokenizer_folder, settings.chat_template); });
+  auto text =
+      std::async(std::launch::async, [&] { return load_text(settings.tokenizer_folder, settings.chat_template); });
   TERN_ASSIGN_OR_RETURN(const auto device, open_device(settings));
   TERN_INFO("device: {}", device->info().name);
   TERN_ASSIGN_OR_RETURN(const auto model, load_with_progress(settings, *device));
-  TERN_LOG(LogChannel::kWorker, LogLevel::kInfo, "{}: {} layers, {} parameters, {:.3f} GB of weights, loaded in {:.3f} s",
-           model->info().architecture, model->info().layers, model->info().parameters,
-           static_cast<double>(model->info().weight_bytes) / 1e9, static_cast<double>(monotonic_ns() - started) / 1e9);
+  TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
+           "{}: {} layers, {} parameters, {:.3f} GB of weights, loaded in {:.3f} s", model->info().architecture,
+           model->info().layers, model->info().parameters, static_cast<double>(model->info().weight_bytes) / 1e9,
+           static_cast<double>(monotonic_ns() - started) / 1e9);
   TERN_ASSIGN_OR_RETURN(const TextParts parts, text.get());
   engine::EngineConfig engine_config = settings.engine;
   add_eos(engine_config.eos_token_ids, parts.tokenizer.get());

@@ -27,8 +27,8 @@ sched::SchedulerConfig scheduler_config(const FlagSet& flags, const Environment&
   c.v1 = environment.boolean("ENABLE_V1_KVCACHE_SCHEDULER");
   c.output_caching = flags.boolean("enable-output-caching") && c.v1;
   c.prealloc_dec_block_slot_num_threshold = flags.integer32("prealloc-dec-block-slot-num-threshold");
-  c.enc_dec_block_num = c.v1 ? static_cast<int>(environment.integer("FD_ENC_DEC_BLOCK_NUM"))
-                             : flags.integer32("static-decode-blocks");
+  c.enc_dec_block_num =
+      c.v1 ? static_cast<int>(environment.integer("FD_ENC_DEC_BLOCK_NUM")) : flags.integer32("static-decode-blocks");
   c.reserve_output_blocks = environment.number("FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL");
   c.reserve_decay = environment.number("FD_RESERVE_DECAY_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL");
   c.reserve_min = environment.number("FD_RESERVE_MIN_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL");
@@ -126,16 +126,18 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.enable_logprob = flags.boolean("enable-logprob");
   c.max_logprobs = flags.integer32("max-logprobs");
   const auto processors = flags.texts("logits-processors");
-  c.logit_bias_processor = std::find(processors.begin(), processors.end(), "LogitBiasLogitsProcessor") != processors.end();
+  c.logit_bias_processor =
+      std::find(processors.begin(), processors.end(), "LogitBiasLogitsProcessor") != processors.end();
   c.allow_client_chat_template = flags.boolean("allow-request-chat-template");
   c.mm_output = flags.boolean("enable-mm-output");
   fill_limits(flags, environment, c);
   c.log_requests = environment.boolean("FD_LOG_REQUESTS");
   c.log_requests_level = static_cast<int>(environment.integer("FD_LOG_REQUESTS_LEVEL"));
   c.log_max_len = static_cast<size_t>(environment.integer("FD_LOG_MAX_LEN"));
-  for (const char* name : {"block-size", "gpu-memory-utilization", "num-gpu-blocks-override", "kv-cache-ratio",
-                           "static-decode-blocks", "prealloc-dec-block-slot-num-threshold", "enable-prefix-caching",
-                           "enable-output-caching", "enable-chunked-prefill", "max-num-seqs", "max-num-batched-tokens"}) {
+  for (const char* name :
+       {"block-size", "gpu-memory-utilization", "num-gpu-blocks-override", "kv-cache-ratio", "static-decode-blocks",
+        "prealloc-dec-block-slot-num-threshold", "enable-prefix-caching", "enable-output-caching",
+        "enable-chunked-prefill", "max-num-seqs", "max-num-batched-tokens"}) {
     c.cache_config.emplace_back(with_underscores(name), flags.has(name) ? flags.text(name) : "None");
   }
   return c;
@@ -187,7 +189,8 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   s.model = model;
   s.tokenizer_folder = s.flags.has("tokenizer") ? find_folder(s.flags.text("tokenizer"), s.environment) : model.folder;
   s.chat_template = s.flags.text("chat-template");
-  s.cpu = {.threads = s.flags.has("cpu-threads") ? s.flags.integer32("cpu-threads") : 0, .pin = s.flags.boolean("cpu-pin")};
+  s.cpu = {.threads = s.flags.has("cpu-threads") ? s.flags.integer32("cpu-threads") : 0,
+           .pin = s.flags.boolean("cpu-pin")};
   s.cpu_isa = s.environment.text("TERN_CPU_ISA");
   s.load = load_options(s.flags, model);
   s.engine = engine_config(s.flags, s.environment, model);

@@ -45,14 +45,15 @@ struct Settings {
 Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model);
 
 // Sets derived values so that they are valid together with what was given. Part of resolve().
-void derive(FlagSet& flags, const Environment& environment, const ModelFacts& model, std::vector<std::string>& warnings);
+void derive(FlagSet& flags, const Environment& environment, const ModelFacts& model,
+            std::vector<std::string>& warnings);
 // Every rule of spec fastdeploy.md 1.10 and of Tern's own flags. Part of resolve().
 Status validate(const FlagSet& flags, const Environment& environment);
 // The line that names what has no effect; "" when nothing such was given.
 std::string inert_line(const FlagSet& flags, const Environment& environment);
 
-// The resolved configuration: {"version", "flags", "sources", "environment", "model", "scheduler", "warnings"}; keys and passwords are
-// replaced by "***".
+// The resolved configuration: {"version", "flags", "sources", "environment", "model", "scheduler", "warnings"}; keys
+// and passwords are replaced by "***".
 json::Object describe(const Settings& settings);
 
 }  // namespace tern::app

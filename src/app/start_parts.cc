@@ -49,7 +49,8 @@ Expected<std::unique_ptr<device::Device>> open_device(const Settings& settings) 
   if (!settings.cpu_isa.empty()) {
     kernels::Isa isa{};
     if (!device::parse_isa(settings.cpu_isa, &isa)) {
-      return make_error(ErrorCode::kInvalidArgument, "TERN_CPU_ISA: unknown instruction set " + settings.cpu_isa, "TERN_CPU_ISA");
+      return make_error(ErrorCode::kInvalidArgument, "TERN_CPU_ISA: unknown instruction set " + settings.cpu_isa,
+                        "TERN_CPU_ISA");
     }
     TERN_RETURN_IF_ERROR(kernels::set_isa(isa));
   }

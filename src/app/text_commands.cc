@@ -32,7 +32,8 @@ int run_tokenize(const std::vector<std::string>& args) {
   std::string model;
   bool as_json = false;
   options.add_option("--model,-m", model, "Folder with the tokenizer files")->required();
-  options.add_flag("--json", as_json, "Lines {\"text\": ...} give {\"ids\": [...]}, lines {\"ids\": [...]} give {\"text\": ...}");
+  options.add_flag("--json", as_json,
+                   "Lines {\"text\": ...} give {\"ids\": [...]}, lines {\"ids\": [...]} give {\"text\": ...}");
   if (const auto status = parse_options(options, args)) return *status;
   const auto folder = folder_of(model);
   if (!folder.ok()) return report(folder.error());
@@ -41,7 +42,8 @@ int run_tokenize(const std::vector<std::string>& args) {
 }
 
 int run_render(const std::vector<std::string>& args) {
-  CLI::App options("Reads lines {\"messages\": ..., \"tools\": ...} and prints {\"prompt\": ...} for each", "tern render");
+  CLI::App options("Reads lines {\"messages\": ..., \"tools\": ...} and prints {\"prompt\": ...} for each",
+                   "tern render");
   std::string model, chat_template;
   options.add_option("--model,-m", model, "Folder with the tokenizer files and the template")->required();
   options.add_option("--chat-template", chat_template, "A template file, or the template itself");

@@ -30,17 +30,19 @@ Status check_capacity(const FlagSet& flags, const Environment& environment) {
     return wrong("max-num-batched-tokens", fmt::format("{} is below --max-num-seqs ({})", tokens, sequences));
   }
   if (tokens > length * sequences) {
-    return wrong("max-num-batched-tokens", fmt::format("{} is above --max-model-len times --max-num-seqs ({} x {} = {})",
-                                                       tokens, length, sequences, length * sequences));
+    return wrong("max-num-batched-tokens",
+                 fmt::format("{} is above --max-model-len times --max-num-seqs ({} x {} = {})", tokens, length,
+                             sequences, length * sequences));
   }
   if (chunked && tokens < flags.integer("block-size")) {
-    return wrong("max-num-batched-tokens",
-                 fmt::format("{} is below --block-size ({}), which chunked prefill needs", tokens, flags.integer("block-size")));
+    return wrong("max-num-batched-tokens", fmt::format("{} is below --block-size ({}), which chunked prefill needs",
+                                                       tokens, flags.integer("block-size")));
   }
   if (!chunked && !environment.boolean("ENABLE_V1_KVCACHE_SCHEDULER") && tokens < length) {
-    return wrong("max-num-batched-tokens",
-                 fmt::format("{} is below --max-model-len ({}), which the legacy scheduler needs without chunked prefill",
-                             tokens, length));
+    return wrong(
+        "max-num-batched-tokens",
+        fmt::format("{} is below --max-model-len ({}), which the legacy scheduler needs without chunked prefill",
+                    tokens, length));
   }
   return {};
 }
@@ -63,7 +65,8 @@ Status check_speculation(const FlagSet& flags) {
   constexpr std::string_view kFlag = "speculative-config";
   auto method = json::get_string(*config, "method");
   if (!method.ok()) return wrong(kFlag, method.error().message);
-  constexpr std::array<std::string_view, 6> kMethods = {"mtp", "ngram", "naive", "suffix", "ngram_match", "hybrid_mtp_ngram"};
+  constexpr std::array<std::string_view, 6> kMethods = {"mtp",    "ngram",       "naive",
+                                                        "suffix", "ngram_match", "hybrid_mtp_ngram"};
   if (!*method) return {};
   if (std::find(kMethods.begin(), kMethods.end(), **method) == kMethods.end()) {
     return wrong(kFlag, fmt::format("method \"{}\" is none of mtp, ngram, naive, suffix", **method));
@@ -77,7 +80,8 @@ Status check_speculation(const FlagSet& flags) {
     return wrong("guided-decoding-backend", "cannot be combined with --speculative-config");
   }
   if (flags.text("logprobs-mode").starts_with("processed")) {
-    return wrong("logprobs-mode", fmt::format("{} cannot be combined with --speculative-config", flags.text("logprobs-mode")));
+    return wrong("logprobs-mode",
+                 fmt::format("{} cannot be combined with --speculative-config", flags.text("logprobs-mode")));
   }
   return {};
 }
@@ -120,8 +124,9 @@ Status check_early_stop(const FlagSet& flags) {
 Status check_processors(const FlagSet& flags) {
   for (const std::string& name : flags.texts("logits-processors")) {
     if (name == "LogitBiasLogitsProcessor" || name == "ThinkingBudgetLogitsProcessor") continue;
-    return wrong("logits-processors",
-                 fmt::format("{} is not built in; LogitBiasLogitsProcessor is, and no Python code runs in this server", name));
+    return wrong(
+        "logits-processors",
+        fmt::format("{} is not built in; LogitBiasLogitsProcessor is, and no Python code runs in this server", name));
   }
   return {};
 }
@@ -136,8 +141,8 @@ Status check_device(const FlagSet& flags) {
   const std::string device = flags.text("device");
   if (device == "auto" || device == "cpu") return {};
   if (device == "cuda" || device.starts_with("cuda:")) {
-    return make_error(ErrorCode::kUnsupported, fmt::format("--device {} is not available: this build has no GPU back-end", device),
-                      "device");
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("--device {} is not available: this build has no GPU back-end", device), "device");
   }
   return wrong("device", fmt::format("\"{}\" is none of auto, cpu, cuda, cuda:N", device));
 }
@@ -174,7 +179,8 @@ Status validate(const FlagSet& flags, const Environment& environment) {
   TERN_RETURN_IF_ERROR(check_device(flags));
   TERN_RETURN_IF_ERROR(check_ports(flags));
   if (environment.boolean("FD_ENABLE_INTERNAL_ADAPTER")) {
-    return make_error(ErrorCode::kUnsupported, "FD_ENABLE_INTERNAL_ADAPTER=1 is not available: this build speaks HTTP only",
+    return make_error(ErrorCode::kUnsupported,
+                      "FD_ENABLE_INTERNAL_ADAPTER=1 is not available: this build speaks HTTP only",
                       "FD_ENABLE_INTERNAL_ADAPTER");
   }
   return {};

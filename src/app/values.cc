@@ -61,7 +61,8 @@ Expected<json::Value> parse_choice(std::string_view label, const ValueRules& rul
   return wrong(label, fmt::format("{} is none of {}", shown(text), fmt::join(choices, ", ")));
 }
 
-Expected<json::Value> parse_list(std::string_view label, const ValueRules& rules, const std::vector<std::string>& texts) {
+Expected<json::Value> parse_list(std::string_view label, const ValueRules& rules,
+                                 const std::vector<std::string>& texts) {
   json::Array items;
   for (const std::string& text : texts) {
     if (rules.type == ValueType::kRepeated) {
@@ -98,23 +99,30 @@ std::optional<bool> parse_bool(std::string_view text) {
   return std::nullopt;
 }
 
-Expected<json::Value> parse_value(std::string_view label, const ValueRules& rules, const std::vector<std::string>& texts) {
-  const bool list = rules.type == ValueType::kList || rules.type == ValueType::kIntList || rules.type == ValueType::kRepeated;
+Expected<json::Value> parse_value(std::string_view label, const ValueRules& rules,
+                                  const std::vector<std::string>& texts) {
+  const bool list =
+      rules.type == ValueType::kList || rules.type == ValueType::kIntList || rules.type == ValueType::kRepeated;
   if (list) return parse_list(label, rules, texts);
   if (texts.size() != 1) return wrong(label, "needs one value");
   const std::string& text = texts[0];
   switch (rules.type) {
-    case ValueType::kInt: return parse_int(label, rules, text);
-    case ValueType::kFloat: return parse_float(label, rules, text);
-    case ValueType::kJson: return parse_object(label, text);
-    case ValueType::kEnum: return parse_choice(label, rules, text);
+    case ValueType::kInt:
+      return parse_int(label, rules, text);
+    case ValueType::kFloat:
+      return parse_float(label, rules, text);
+    case ValueType::kJson:
+      return parse_object(label, text);
+    case ValueType::kEnum:
+      return parse_choice(label, rules, text);
     case ValueType::kBool:
       if (const auto value = parse_bool(text)) return json::Value(*value);
       return wrong(label, fmt::format("{} is neither true nor false", shown(text)));
     case ValueType::kStringOrJson:
       if (!text.empty() && text.front() == '{') return parse_object(label, text);
       return json::Value(text);
-    default: return json::Value(text);
+    default:
+      return json::Value(text);
   }
 }
 

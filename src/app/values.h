@@ -20,7 +20,8 @@ struct ValueRules {
 
 // The value that `texts` spell: one text for most types, any number for lists. `label` ("--port", "FD_DEBUG") names the
 // thing at fault. Errors: kInvalidArgument, one sentence.
-Expected<json::Value> parse_value(std::string_view label, const ValueRules& rules, const std::vector<std::string>& texts);
+Expected<json::Value> parse_value(std::string_view label, const ValueRules& rules,
+                                  const std::vector<std::string>& texts);
 
 // true/false, 1/0, yes/no, on/off in any case; nothing otherwise.
 std::optional<bool> parse_bool(std::string_view text);

@@ -7,7 +7,11 @@ using enum VariableGroup;
 
 constexpr VariableSpec inert(std::string_view name, VariableGroup group, std::string_view fallback,
                              std::string_view meaning, std::string_view reason) {
-  return {.name = name, .group = group, .fallback = fallback, .support = Support::kInert, .meaning = meaning,
+  return {.name = name,
+          .group = group,
+          .fallback = fallback,
+          .support = Support::kInert,
+          .meaning = meaning,
           .reason = reason};
 }
 constexpr std::string_view kNoTrace = "this build writes no traces";
@@ -71,7 +75,8 @@ constexpr VariableSpec kVariables[] = {
     inert("DIVIDED_STREAM", kKernels, "0", "Kernel experiment.", kNoGpu),
     inert("FD_USE_PHI_*", kKernels, "0", "Kernel experiments.", kNoGpu),
     inert("SPECULATE_VERIFY_USE_TOPK", kKernels, "0", "Speculation.", "this build decodes one token at a time"),
-    inert("SPECULATE_VERIFY_USE_TARGET_SAMPLING", kKernels, "0", "Speculation.", "this build decodes one token at a time"),
+    inert("SPECULATE_VERIFY_USE_TARGET_SAMPLING", kKernels, "0", "Speculation.",
+          "this build decodes one token at a time"),
 
     inert("KVCACHE_RDMA_NICS", kClusters, "", "Network cards.", kNoSplit),
     inert("FD_PD_CHANGEABLE", kClusters, "0", "Role switching.", kNoSplit),
@@ -83,7 +88,10 @@ constexpr VariableSpec kVariables[] = {
     inert("FD_PD_REORDER", kClusters, "0", "Disaggregation.", kNoSplit),
     inert("FD_EP_MAX_PREFETCH_TASK_NUM", kClusters, "8", "Expert parallel.", "experts are not spread over ranks"),
     inert("FD_ENABLE_MULTI_API_SERVER", kClusters, "0", "One API server per copy.", kOneProcess),
-    {.name = "FD_ENABLE_INTERNAL_ADAPTER", .group = kClusters, .type = ValueType::kBool, .fallback = "0",
+    {.name = "FD_ENABLE_INTERNAL_ADAPTER",
+     .group = kClusters,
+     .type = ValueType::kBool,
+     .fallback = "0",
      .meaning = "Requests over ZMQ instead of HTTP; only 0 is accepted, because this build speaks HTTP only."},
     inert("FD_ZMQ_RECV_REQUEST_SERVER_PORT*", kClusters, "", "ZMQ ports.", kOneProcess),
     inert("FD_ZMQ_SEND_RESPONSE_SERVER_PORT*", kClusters, "", "ZMQ ports.", kOneProcess),
@@ -100,9 +108,15 @@ constexpr VariableSpec kVariables[] = {
     inert("FD_ENGINE_TASK_QUEUE_WITH_SHM", kClusters, "0", "Transport.", kOneProcess),
     inert("ZMQ_SEND_BATCH_DATA", kClusters, "1", "Transport.", kOneProcess),
     inert("FD_ENABLE_E2W_TENSOR_CONVERT", kClusters, "0", "Transport.", kOneProcess),
-    {.name = "COMPRESSION_RATIO", .group = kClusters, .support = Support::kRefused, .meaning = "Scales positions.",
+    {.name = "COMPRESSION_RATIO",
+     .group = kClusters,
+     .support = Support::kRefused,
+     .meaning = "Scales positions.",
      .reason = "--model-override {\"rope_scaling\": ...} does it"},
-    {.name = "ROPE_THETA", .group = kClusters, .support = Support::kRefused, .meaning = "Base of the rope.",
+    {.name = "ROPE_THETA",
+     .group = kClusters,
+     .support = Support::kRefused,
+     .meaning = "Base of the rope.",
      .reason = "--model-override {\"rope_theta\": ...} does it"},
     inert("FD_JOB_ID", kClusters, "", "Name of a job.", kOneProcess),
     inert("FD_TP_GROUP_GID_OFFSET", kClusters, "1000", "Communicators.", kOneProcess),

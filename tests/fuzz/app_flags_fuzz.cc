@@ -1,5 +1,5 @@
-// The command line, the configuration file and the environment, then everything that is derived from them. The first byte
-// chooses; words end with a newline.
+// The command line, the configuration file and the environment, then everything that is derived from them. The first
+// byte chooses; words end with a newline.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -36,7 +36,8 @@ TEST(FlagTable, NamesAreUniqueAndEveryRowIsComplete) {
   std::set<std::string> names;
   for (const FlagSpec& flag : flag_table()) {
     EXPECT_TRUE(names.insert(with_underscores(flag.name)).second) << flag.name;
-    for (const auto alias : split(flag.aliases, '|')) EXPECT_TRUE(names.insert(with_underscores(alias)).second) << alias;
+    for (const auto alias : split(flag.aliases, '|'))
+      EXPECT_TRUE(names.insert(with_underscores(alias)).second) << alias;
     EXPECT_FALSE(flag.meaning.empty()) << flag.name;
     const bool needs_reason = flag.support != Support::kActs || !flag.refused.empty();
     EXPECT_TRUE(!needs_reason || !flag.reason.empty()) << flag.name;
@@ -48,11 +49,13 @@ TEST(FlagTable, NamesAreUniqueAndEveryRowIsComplete) {
 // Spec fastdeploy.md 1.2 to 1.9: no flag may be unknown.
 TEST(FlagTable, HoldsEveryFastDeployFlag) {
   const std::string all =
-      "host port workers metrics-port controller-port max-waiting-time max-concurrency timeout timeout-graceful-shutdown "
+      "host port workers metrics-port controller-port max-waiting-time max-concurrency timeout "
+      "timeout-graceful-shutdown "
       "api-key enable-mm-output model served-model-name revision model-config-name tokenizer tokenizer-base-url "
       "max-model-len block-size task runner convert model-impl override-pooler-config use-warmup limit-mm-per-prompt "
       "mm-processor-kwargs max-processor-cache max-encoder-cache enable-mm deploy-modality reasoning-parser "
-      "tool-call-parser tool-parser-plugin chat-template speculative-config dynamic-load-weight load-strategy rsync-config "
+      "tool-call-parser tool-parser-plugin chat-template speculative-config dynamic-load-weight load-strategy "
+      "rsync-config "
       "engine-worker-queue-port quantization graph-optimization-config use-cudagraph plas-attention-config "
       "moba-attention-config guided-decoding-backend guided-decoding-disable-any-whitespace logits-processors "
       "enable-logprob max-logprobs logprobs-mode enable-keep-sampling-mask enable-entropy seed enable-early-stop "
@@ -61,13 +64,16 @@ TEST(FlagTable, HoldsEveryFastDeployFlag) {
       "max-num-batched-tokens gpu-memory-utilization disable-custom-all-reduce enable-custom-all-reduce "
       "enable-flashinfer-allreduce-fusion use-internode-ll-two-stage disable-sequence-parallel-moe "
       "shutdown-comm-group-if-worker-idle enable-chunked-moe chunked-moe-size ep-prefill-use-worst-num-tokens ips "
-      "load-choices kv-cache-ratio static-decode-blocks prealloc-dec-block-slot-num-threshold swap-space cache-queue-port "
+      "load-choices kv-cache-ratio static-decode-blocks prealloc-dec-block-slot-num-threshold swap-space "
+      "cache-queue-port "
       "kvcache-storage-backend write-policy enable-prefix-caching enable-output-caching enable-chunked-prefill "
       "max-num-partial-prefills max-long-partial-prefills long-prefill-token-threshold disable-chunked-mm-input "
-      "enable-overlap-schedule splitwise-role innode-prefill-ports cache-transfer-protocol pd-comm-port rdma-comm-ports "
+      "enable-overlap-schedule splitwise-role innode-prefill-ports cache-transfer-protocol pd-comm-port "
+      "rdma-comm-ports "
       "router scheduler-name scheduler-max-size scheduler-ttl scheduler-host scheduler-port scheduler-db "
       "scheduler-password scheduler-topic scheduler-min-load-score scheduler-load-shards-num scheduler-sync-period "
-      "scheduler-expire-period scheduler-release-load-expire-period scheduler-reader-parallel scheduler-writer-parallel "
+      "scheduler-expire-period scheduler-release-load-expire-period scheduler-reader-parallel "
+      "scheduler-writer-parallel "
       "scheduler-reader-batch-size scheduler-writer-batch-size config";
   for (const auto name : split(all, ' ')) EXPECT_NE(find_flag(name), nullptr) << name;
 }
@@ -105,7 +111,8 @@ TEST(Arguments, ValuesAreTyped) {
 }
 
 TEST(Arguments, MistakesAreOneClearLine) {
-  EXPECT_NE(failure({"--max-num-seq", "4"}).find("unknown flag --max-num-seq; the nearest is --max-num-seqs"), std::string::npos);
+  EXPECT_NE(failure({"--max-num-seq", "4"}).find("unknown flag --max-num-seq; the nearest is --max-num-seqs"),
+            std::string::npos);
   EXPECT_EQ(failure({"--zzzzzzzzzzzz"}).find("nearest"), std::string::npos);
   EXPECT_EQ(failure({"--port", "70000"}), "--port: 70000 is above 65535");
   EXPECT_EQ(failure({"--port", "80x"}), "--port: \"80x\" is not a whole number");
@@ -121,8 +128,10 @@ TEST(Arguments, MistakesAreOneClearLine) {
 }
 
 TEST(Arguments, RefusedFlagsAndValuesSayWhy) {
-  EXPECT_NE(failure({"--ips", "10.0.0.1"}).find("--ips is not available: this build runs on one node"), std::string::npos);
-  EXPECT_NE(failure({"--splitwise-role", "prefill"}).find("--splitwise-role prefill is not available"), std::string::npos);
+  EXPECT_NE(failure({"--ips", "10.0.0.1"}).find("--ips is not available: this build runs on one node"),
+            std::string::npos);
+  EXPECT_NE(failure({"--splitwise-role", "prefill"}).find("--splitwise-role prefill is not available"),
+            std::string::npos);
   EXPECT_NE(failure({"--dynamic-load-weight"}).find("--dynamic-load-weight is not available"), std::string::npos);
   EXPECT_EQ(parsed({"--splitwise-role", "mixed", "--no-dynamic-load-weight"}).text("splitwise-role"), "mixed");
 }
@@ -135,9 +144,10 @@ TEST(Arguments, TheLastValueCountsButKeysAddUp) {
 
 TEST(ConfigFile, TheCommandLineWins) {
   const std::string path = testing::TempDir() + "/tern_flags_test.yaml";
-  std::ofstream(path) << "max_model_len: 256\nport: 9000\nenable-prefix-caching: false\nlimit_mm_per_prompt: '{\"image\":100}'\n"
-                         "early_stop_config: {strategy: repetition, window_size: 5, threshold: 0.5, enable_early_stop: true}\n"
-                         "api-key: [x, 'y']\nquantization: wint8\nmetrics_port:\n";
+  std::ofstream(path)
+      << "max_model_len: 256\nport: 9000\nenable-prefix-caching: false\nlimit_mm_per_prompt: '{\"image\":100}'\n"
+         "early_stop_config: {strategy: repetition, window_size: 5, threshold: 0.5, enable_early_stop: true}\n"
+         "api-key: [x, 'y']\nquantization: wint8\nmetrics_port:\n";
   const FlagSet flags = parsed({"--config", path, "--port=9001"});
   EXPECT_EQ(flags.integer("max-model-len"), 256);
   EXPECT_EQ(flags.source("max-model-len"), Source::kFile);
@@ -188,11 +198,13 @@ TEST(Nearest, FindsWhatIsSpelledAlike) {
 
 TEST(Help, IsGroupedAndSaysEveryDefault) {
   const std::string help = flag_help("");
-  for (const FlagSpec& flag : flag_table()) EXPECT_NE(help.find(fmt::format("  --{}", flag.name)), std::string::npos) << flag.name;
+  for (const FlagSpec& flag : flag_table())
+    EXPECT_NE(help.find(fmt::format("  --{}", flag.name)), std::string::npos) << flag.name;
   size_t defaults = 0;
   for (size_t at = help.find("Default:"); at != std::string::npos; at = help.find("Default:", at + 1)) ++defaults;
   EXPECT_GE(defaults, flag_table().size());
-  for (const FlagGroup group : kFlagGroups) EXPECT_NE(help.find(fmt::format("\n{}:\n", group_title(group))), std::string::npos);
+  for (const FlagGroup group : kFlagGroups)
+    EXPECT_NE(help.find(fmt::format("\n{}:\n", group_title(group))), std::string::npos);
   EXPECT_NE(flag_help("prefix").find("--enable-prefix-caching"), std::string::npos);
   EXPECT_EQ(flag_help("prefix").find("--scheduler-ttl"), std::string::npos);
   EXPECT_NE(flag_help("listgroup").find("Scheduler"), std::string::npos);

@@ -21,7 +21,8 @@ using boost::asio::ip::tcp;
 // Answers every connection's first requests with a fixed text and closes, as many times as told.
 class FakeServer {
  public:
-  FakeServer(std::string answer, int connections) : acceptor_(context_, tcp::endpoint(tcp::v4(), 0)), answer_(std::move(answer)) {
+  FakeServer(std::string answer, int connections)
+      : acceptor_(context_, tcp::endpoint(tcp::v4(), 0)), answer_(std::move(answer)) {
     thread_ = std::thread([this, connections] {
       for (int i = 0; i < connections; ++i) {
         tcp::socket socket(context_);
@@ -55,7 +56,8 @@ TEST(Url, PartsAndMistakes) {
   EXPECT_EQ(parse_url("http://[::1]:80")->host, "::1");
   EXPECT_EQ(parse_url("http://[::1]")->port, "80");
   EXPECT_EQ(parse_url("http://h")->path, "");
-  for (const char* bad : {"https://h", "h:80", "http://", "http://:80", "http://h:x", "http://h:70000", "http://h:0", "http://[::1"}) {
+  for (const char* bad :
+       {"https://h", "h:80", "http://", "http://:80", "http://h:x", "http://h:70000", "http://h:0", "http://[::1"}) {
     EXPECT_FALSE(parse_url(bad).ok()) << bad;
   }
 }
@@ -66,7 +68,10 @@ TEST(EventParser, TakesBytesInAnyPieces) {
     EventParser parser;
     std::vector<std::string> events;
     for (size_t at = 0; at < stream.size(); at += piece) {
-      ASSERT_TRUE(parser.feed(std::string_view(stream).substr(at, piece), [&](std::string_view data) { events.emplace_back(data); }).ok());
+      ASSERT_TRUE(parser
+                      .feed(std::string_view(stream).substr(at, piece),
+                            [&](std::string_view data) { events.emplace_back(data); })
+                      .ok());
     }
     EXPECT_EQ(events, (std::vector<std::string>{"{\"a\":1}", "two", "[DONE]"})) << piece;
   }
@@ -79,10 +84,11 @@ TEST(HttpCallTest, SendsTheKeyAndReadsChunks) {
   std::string head;
   {
     FakeServer server("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n", 1);
-    const auto status = http_call(*parse_url(server.url()), {.path = "/x", .body = "{}", .api_key = "k"}, [&](std::string_view piece) {
-      body += piece;
-      return true;
-    });
+    const auto status =
+        http_call(*parse_url(server.url()), {.path = "/x", .body = "{}", .api_key = "k"}, [&](std::string_view piece) {
+          body += piece;
+          return true;
+        });
     ASSERT_TRUE(status.ok()) << status.error().message;
     EXPECT_EQ(*status, 200);
     head = server.head();
@@ -98,7 +104,8 @@ TEST(HttpCallTest, NobodyThereIsAnError) {
   tcp::acceptor acceptor(context, tcp::endpoint(tcp::v4(), 0));
   const auto port = acceptor.local_endpoint().port();
   acceptor.close();
-  const auto status = http_call(*parse_url(fmt::format("http://127.0.0.1:{}", port)), {}, [](std::string_view) { return true; });
+  const auto status =
+      http_call(*parse_url(fmt::format("http://127.0.0.1:{}", port)), {}, [](std::string_view) { return true; });
   ASSERT_FALSE(status.ok());
   EXPECT_NE(status.error().message.find("no answer from 127.0.0.1"), std::string::npos);
 }
@@ -108,7 +115,9 @@ TEST(Load, CountsWhatTheServerStreams) {
       "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
       "data: {\"choices\":[{\"index\":0,\"text\":\"a\"}]}\n\n"
       "data: {\"choices\":[{\"index\":0,\"text\":\"b\"}]}\n\n"
-      "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2,\"prompt_tokens_details\":{\"cached_tokens\":4}}}\n\n"
+      "data: "
+      "{\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":2,\"prompt_tokens_details\":{\"cached_"
+      "tokens\":4}}}\n\n"
       "data: [DONE]\n\n";
   FakeServer server(answer, 3);
   LoadPlan plan;

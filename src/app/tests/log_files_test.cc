@@ -1,8 +1,8 @@
 #include "app/log_files.h"
 
 #include <gtest/gtest.h>
-#include <sys/resource.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <fstream>
@@ -69,7 +69,8 @@ TEST_F(LogFilesTest, FilesTurnAtMidnightAndOldOnesGo) {
   EXPECT_EQ(file.failed(), 0u);
   EXPECT_FALSE(fs::exists(folder_ / "x.log.2024-02-28"));
   EXPECT_FALSE(fs::exists(folder_ / "x.log.2024-02-29"));
-  for (const char* name : {"x.log.2024-03-01", "x.log.2024-03-02", "x.log.2024-03-03", "x.log.notes", "xx.log.2020-01-01"}) {
+  for (const char* name :
+       {"x.log.2024-03-01", "x.log.2024-03-02", "x.log.2024-03-03", "x.log.notes", "xx.log.2020-01-01"}) {
     EXPECT_TRUE(fs::exists(folder_ / name)) << name;
   }
   EXPECT_EQ(fs::read_symlink(folder_ / "x.log"), "x.log.2024-03-03");

@@ -83,20 +83,28 @@ TEST(Defaults, AreFastDeploys) {
 TEST(Derived, BudgetFollowsSchedulerAndChunks) {
   EXPECT_EQ(settled({"--max-model-len", "32768"}).engine.scheduler.max_num_batched_tokens, 8192);
   EXPECT_EQ(settled({}, kLegacy).engine.scheduler.max_num_batched_tokens, 2048);
-  EXPECT_EQ(settled({"--no-enable-chunked-prefill", "--max-model-len", "4096"}, kLegacy).engine.scheduler.max_num_batched_tokens, 4096);
+  EXPECT_EQ(settled({"--no-enable-chunked-prefill", "--max-model-len", "4096"}, kLegacy)
+                .engine.scheduler.max_num_batched_tokens,
+            4096);
   EXPECT_EQ(settled({}, {{"FD_DISABLE_CHUNKED_PREFILL", "1"}}).engine.scheduler.chunked_prefill, false);
-  EXPECT_TRUE(settled({"--enable-chunked-prefill"}, {{"FD_DISABLE_CHUNKED_PREFILL", "1"}}).engine.scheduler.chunked_prefill);
+  EXPECT_TRUE(
+      settled({"--enable-chunked-prefill"}, {{"FD_DISABLE_CHUNKED_PREFILL", "1"}}).engine.scheduler.chunked_prefill);
 }
 
 TEST(Derived, DefaultsAreClampedToWhatIsGiven) {
   EXPECT_EQ(settled({"--max-model-len", "100", "--max-num-seqs", "2"}).engine.scheduler.max_num_batched_tokens, 200);
   // Two bounds that exclude each other: the lower one is what the engine needs.
   EXPECT_EQ(settled({"--max-model-len", "16", "--max-num-seqs", "1"}).engine.scheduler.max_num_batched_tokens, 64);
-  EXPECT_EQ(settled({"--block-size", "1024", "--max-model-len", "64", "--max-num-seqs", "1"}).engine.scheduler.max_num_batched_tokens, 1024);
+  EXPECT_EQ(settled({"--block-size", "1024", "--max-model-len", "64", "--max-num-seqs", "1"})
+                .engine.scheduler.max_num_batched_tokens,
+            1024);
   EXPECT_EQ(settled({"--max-num-batched-tokens", "4", "--no-enable-chunked-prefill"}).engine.scheduler.max_num_seqs, 4);
-  EXPECT_EQ(settled({"--max-num-batched-tokens", "100", "--no-enable-chunked-prefill"}, kLegacy).engine.scheduler.max_model_len, 100);
+  EXPECT_EQ(settled({"--max-num-batched-tokens", "100", "--no-enable-chunked-prefill"}, kLegacy)
+                .engine.scheduler.max_model_len,
+            100);
   EXPECT_EQ(settled({"--max-num-seqs", "256", "--max-model-len", "64", "--no-enable-chunked-prefill"}, kLegacy)
-                .engine.scheduler.max_num_batched_tokens, 256);
+                .engine.scheduler.max_num_batched_tokens,
+            256);
 }
 
 TEST(Derived, LengthFollowsTheModel) {
@@ -129,7 +137,8 @@ TEST(Derived, LegacyValuesReachTheScheduler) {
   Pairs pairs = kLegacy;
   pairs.emplace_back("FD_ENC_DEC_BLOCK_NUM", "3");
   pairs.emplace_back("MAX_PREFILL_NUM", "5");
-  const Settings s = settled({"--kv-cache-ratio", "0.5", "--max-num-partial-prefills", "4", "--max-long-partial-prefills", "2"}, pairs);
+  const Settings s = settled(
+      {"--kv-cache-ratio", "0.5", "--max-num-partial-prefills", "4", "--max-long-partial-prefills", "2"}, pairs);
   EXPECT_FALSE(s.engine.scheduler.v1);
   EXPECT_FALSE(s.engine.scheduler.output_caching);
   EXPECT_EQ(s.engine.scheduler.enc_dec_block_num, 3);
@@ -154,45 +163,86 @@ TEST(Validation, EveryRuleNamesTheFlag) {
       {"sequences low", {"--max-num-seqs", "0"}, {}, "--max-num-seqs 0 is not between 1 and 256"},
       {"sequences high", {"--max-num-seqs", "257"}, {}, "--max-num-seqs 257 is not between 1 and 256"},
       {"length", {"--max-model-len", "15"}, {}, "--max-model-len 15 is below 16"},
-      {"budget and sequences", {"--max-num-batched-tokens", "100", "--max-num-seqs", "101"}, {},
+      {"budget and sequences",
+       {"--max-num-batched-tokens", "100", "--max-num-seqs", "101"},
+       {},
        "--max-num-batched-tokens 100 is below --max-num-seqs (101)"},
-      {"budget and everything", {"--max-num-batched-tokens", "257", "--max-num-seqs", "2", "--max-model-len", "128"}, {},
+      {"budget and everything",
+       {"--max-num-batched-tokens", "257", "--max-num-seqs", "2", "--max-model-len", "128"},
+       {},
        "--max-num-batched-tokens 257 is above --max-model-len times --max-num-seqs (128 x 2 = 256)"},
-      {"chunk and block", {"--max-num-batched-tokens", "63"}, {},
+      {"chunk and block",
+       {"--max-num-batched-tokens", "63"},
+       {},
        "--max-num-batched-tokens 63 is below --block-size (64), which chunked prefill needs"},
-      {"legacy whole prompts", {"--max-num-batched-tokens", "99", "--max-model-len", "100", "--no-enable-chunked-prefill"}, kLegacy,
-       "--max-num-batched-tokens 99 is below --max-model-len (100), which the legacy scheduler needs without chunked prefill"},
-      {"long prefills", {"--max-long-partial-prefills", "2"}, {},
+      {"legacy whole prompts",
+       {"--max-num-batched-tokens", "99", "--max-model-len", "100", "--no-enable-chunked-prefill"},
+       kLegacy,
+       "--max-num-batched-tokens 99 is below --max-model-len (100), which the legacy scheduler needs without chunked "
+       "prefill"},
+      {"long prefills",
+       {"--max-long-partial-prefills", "2"},
+       {},
        "--max-long-partial-prefills 2 is above --max-num-partial-prefills (1)"},
-      {"guided and speculative", {"--guided-decoding-backend", "auto", "--speculative-config", R"({"method":"mtp"})"}, {},
+      {"guided and speculative",
+       {"--guided-decoding-backend", "auto", "--speculative-config", R"({"method":"mtp"})"},
+       {},
        "--guided-decoding-backend cannot be combined with --speculative-config"},
-      {"processed and speculative", {"--logprobs-mode", "processed_logits", "--speculative-config", R"({"method":"mtp"})"}, {},
+      {"processed and speculative",
+       {"--logprobs-mode", "processed_logits", "--speculative-config", R"({"method":"mtp"})"},
+       {},
        "--logprobs-mode processed_logits cannot be combined with --speculative-config"},
-      {"draft length", {"--speculative-config", R"({"method":"mtp","num_speculative_tokens":6})"}, {},
+      {"draft length",
+       {"--speculative-config", R"({"method":"mtp","num_speculative_tokens":6})"},
+       {},
        "--speculative-config num_speculative_tokens 6 is not between 1 and 5"},
-      {"draft steps", {"--speculative-config", R"({"method":"mtp","num_model_steps":2})"}, {},
+      {"draft steps",
+       {"--speculative-config", R"({"method":"mtp","num_model_steps":2})"},
+       {},
        "--speculative-config num_model_steps 2 is above num_speculative_tokens 1"},
-      {"draft method", {"--speculative-config", R"({"method":"magic"})"}, {},
+      {"draft method",
+       {"--speculative-config", R"({"method":"magic"})"},
+       {},
        "--speculative-config method \"magic\" is none of mtp, ngram, naive, suffix"},
-      {"cards", {"--tensor-parallel-size", "8", "--data-parallel-size", "2"}, {},
+      {"cards",
+       {"--tensor-parallel-size", "8", "--data-parallel-size", "2"},
+       {},
        "--tensor-parallel-size 8 times --data-parallel-size 2 is more than the 8 cards of a node"},
-      {"early stop window", {"--early-stop-config", R"({"window_size":0})"}, {},
+      {"early stop window",
+       {"--early-stop-config", R"({"window_size":0})"},
+       {},
        "--early-stop-config window_size 0 is not between 1 and 1073741824"},
-      {"early stop strategy", {"--early-stop-config", R"({"strategy":"x"})"}, {},
+      {"early stop strategy",
+       {"--early-stop-config", R"({"strategy":"x"})"},
+       {},
        "--early-stop-config strategy \"x\" is not \"repetition\""},
-      {"early stop threshold", {"--early-stop-config", R"({"threshold":1.5})"}, {},
+      {"early stop threshold",
+       {"--early-stop-config", R"({"threshold":1.5})"},
+       {},
        "--early-stop-config threshold 1.5 is not between 0 and 1"},
-      {"graph level", {"--graph-optimization-config", R"({"graph_opt_level":3})"}, {},
+      {"graph level",
+       {"--graph-optimization-config", R"({"graph_opt_level":3})"},
+       {},
        "--graph-optimization-config graph_opt_level 3 is not between 0 and 2"},
-      {"processor", {"--logits-processors", "my.module:Mine"}, {},
-       "--logits-processors my.module:Mine is not built in; LogitBiasLogitsProcessor is, and no Python code runs in this server"},
+      {"processor",
+       {"--logits-processors", "my.module:Mine"},
+       {},
+       "--logits-processors my.module:Mine is not built in; LogitBiasLogitsProcessor is, and no Python code runs in "
+       "this server"},
       {"device", {"--device", "tpu"}, {}, "--device \"tpu\" is none of auto, cpu, cuda, cuda:N"},
       {"gpu", {"--device", "cuda:0"}, {}, "--device cuda:0 is not available: this build has no GPU back-end"},
       {"controller", {"--controller-port", "8000"}, {}, "--controller-port 8000 is already --port or --metrics-port"},
-      {"adapter", {}, {{"FD_ENABLE_INTERNAL_ADAPTER", "1"}},
+      {"adapter",
+       {},
+       {{"FD_ENABLE_INTERNAL_ADAPTER", "1"}},
        "FD_ENABLE_INTERNAL_ADAPTER=1 is not available: this build speaks HTTP only"},
-      {"rope", {}, {{"ROPE_THETA", "1"}}, "ROPE_THETA is not available: --model-override {\"rope_theta\": ...} does it"},
-      {"variable", {}, {{"FD_SAMPLING_CLASS", "best"}},
+      {"rope",
+       {},
+       {{"ROPE_THETA", "1"}},
+       "ROPE_THETA is not available: --model-override {\"rope_theta\": ...} does it"},
+      {"variable",
+       {},
+       {{"FD_SAMPLING_CLASS", "best"}},
        "FD_SAMPLING_CLASS: \"best\" is none of base, base_non_truncated, air, rejection"},
       {"variable range", {}, {{"FD_MAX_STOP_SEQS_NUM", "-1"}}, "FD_MAX_STOP_SEQS_NUM: -1 is below 0"},
   };
@@ -201,19 +251,21 @@ TEST(Validation, EveryRuleNamesTheFlag) {
 }
 
 TEST(Validation, UnusedPortsMayRepeat) {
-  const Settings s = settled({"--port", "8180", "--metrics-port", "8180", "--cache-queue-port", "8180",
-                              "--engine-worker-queue-port", "8180"});
+  const Settings s = settled(
+      {"--port", "8180", "--metrics-port", "8180", "--cache-queue-port", "8180", "--engine-worker-queue-port", "8180"});
   EXPECT_EQ(s.serve.port, 8180);
 }
 
 TEST(Warnings, OneLineNamesWhatHasNoEffect) {
-  const Settings s = settled({"--enable-mm", "--tensor-parallel-size", "1", "--quantization", "wint4", "--swap-space", "4"},
-                             {{"FD_MOE_BACKEND", "triton"}, {"USE_TBO", "0"}, {"FD_SAMPLING_CLAS", "air"}});
+  const Settings s =
+      settled({"--enable-mm", "--tensor-parallel-size", "1", "--quantization", "wint4", "--swap-space", "4"},
+              {{"FD_MOE_BACKEND", "triton"}, {"USE_TBO", "0"}, {"FD_SAMPLING_CLAS", "air"}});
   ASSERT_EQ(s.warnings.size(), 2u);
   for (const char* name : {"--enable-mm (", "--quantization (", "--swap-space (", "FD_MOE_BACKEND"}) {
     EXPECT_NE(s.warnings[0].find(name), std::string::npos) << name;
   }
-  for (const char* name : {"tensor-parallel", "USE_TBO"}) EXPECT_EQ(s.warnings[0].find(name), std::string::npos) << name;
+  for (const char* name : {"tensor-parallel", "USE_TBO"})
+    EXPECT_EQ(s.warnings[0].find(name), std::string::npos) << name;
   EXPECT_EQ(s.warnings[1], "FD_SAMPLING_CLAS is no variable that Tern knows");
 }
 
@@ -227,7 +279,8 @@ TEST(EarlyStop, ConfigReachesTheEngine) {
 }
 
 TEST(Describe, HidesKeysAndNamesSources) {
-  const Settings s = settled({"--api-key", "secret-key-1", "--port", "8123"}, {{"FD_API_KEY", "secret-key-2"}, {"FD_DEBUG", "1"}});
+  const Settings s =
+      settled({"--api-key", "secret-key-1", "--port", "8123"}, {{"FD_API_KEY", "secret-key-2"}, {"FD_DEBUG", "1"}});
   const json::Object o = describe(s);
   const std::string text = json::dump(o);
   EXPECT_EQ(text.find("secret-key"), std::string::npos);
@@ -270,8 +323,10 @@ TEST(SeedLines, AllResolve) {
     Pairs pairs;
     for (const std::string& word : words_of(line)) {
       const bool variable = args.empty() && !word.starts_with("-");
-      if (variable) pairs.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
-      else args.push_back(word);
+      if (variable)
+        pairs.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
+      else
+        args.push_back(word);
     }
     EXPECT_EQ(failure(args, pairs), "") << line;
     ++lines;
@@ -282,9 +337,15 @@ TEST(SeedLines, AllResolve) {
 TEST(ModelFacts, ReadsGenerationDefaultsAndEndIds) {
   ModelFacts facts;
   ASSERT_TRUE(read_config_json(json::parse(R"({"architectures":["X"],"max_position_embeddings":128,"vocab_size":10,
-      "eos_token_id":2})")->as_object(), facts).ok());
+      "eos_token_id":2})")
+                                   ->as_object(),
+                               facts)
+                  .ok());
   ASSERT_TRUE(read_generation_json(json::parse(R"({"eos_token_id":[2,7],"temperature":0.6,"top_p":0.9,"top_k":20,
-      "repetition_penalty":1.05})")->as_object(), facts).ok());
+      "repetition_penalty":1.05})")
+                                       ->as_object(),
+                                   facts)
+                  .ok());
   EXPECT_EQ(facts.architecture, "X");
   EXPECT_EQ(facts.eos_token_ids, (std::vector<int32_t>{2, 7}));
   EXPECT_DOUBLE_EQ(*facts.generation.temperature, 0.6);
