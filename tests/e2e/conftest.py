@@ -27,7 +27,7 @@ class Server:
         self.port = port or free_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self.output = tmp / f"server-{self.port}.txt"
-        environment = dict(os.environ, FD_LOG_DIR=str(tmp / f"log-{self.port}"), **(env or {}))
+        environment = {**os.environ, "FD_LOG_DIR": str(tmp / f"log-{self.port}"), **(env or {})}
         with open(self.output, "wb") as out:
             self.process = subprocess.Popen([TERN, "serve", "--model", str(model), "--host", "127.0.0.1", "--port",
                                              str(self.port), *map(str, flags)], stdout=out, stderr=out, env=environment)

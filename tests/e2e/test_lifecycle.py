@@ -99,7 +99,9 @@ def test_kill_and_restart(start):
 
 
 def test_few_blocks_preempt_but_finish(start):
-    s = start("--max-model-len", 512, "--num-gpu-blocks-override", 24, "--max-num-seqs", 8)
+    # Without the reserve for decoding, everybody is admitted and the blocks run out later.
+    s = start("--max-model-len", 512, "--num-gpu-blocks-override", 24, "--max-num-seqs", 8,
+              env={"FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL": "0"})
     s.wait_ready()
     replies, threads = [], []
     def ask(i):
