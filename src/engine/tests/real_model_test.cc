@@ -111,6 +111,9 @@ class RealModel : public testing::TestWithParam<Param> {};
 
 TEST_P(RealModel, AnswersDoNotDependOnTheCompany) {
   const Param p = GetParam();
+#ifdef __SANITIZE_THREAD__
+  if (std::string(p.name) != "qwen3") GTEST_SKIP() << "one architecture shows the threads; the others take minutes";
+#endif
   const Case c = load(p.name, p.activation);
   EngineStats stats;
   EngineConfig alone_config = config(1, 512, 40);
