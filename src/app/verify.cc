@@ -3,7 +3,10 @@
 #include <cstdio>
 
 #include "app/commands.h"
+#include "app/environment.h"
 #include "app/options.h"
+#include "app/service.h"
+#include "app/settings.h"
 #include "device/device.h"
 #include "model/verify/verify_case.h"
 
@@ -23,6 +26,15 @@ void print_report(const model::CaseReport& report) {
   for (const auto& c : report.statements) fmt::print("  {:<28} {}  {}\n", c.name, c.detail, c.ok ? "yes" : "NO");
 }
 
+// The device as serve opens it: TERN_CPU_ISA is obeyed, so that every kernel can be checked.
+Expected<std::unique_ptr<device::Device>> open(int threads) {
+  TERN_ASSIGN_OR_RETURN(const Environment environment, Environment::from(Environment::of_process()));
+  Settings settings;
+  settings.cpu.threads = threads;
+  settings.cpu_isa = environment.text("TERN_CPU_ISA");
+  return open_device(settings);
+}
+
 }  // namespace
 
 int run_verify(const std::vector<std::string>& args) {
@@ -40,7 +52,7 @@ int run_verify(const std::vector<std::string>& args) {
       ->check(CLI::Range(0, 4096));
   if (const auto status = parse_options(parser, args)) return *status;
 
-  auto device = device::make_cpu_device({.threads = threads});
+  auto device = open(threads);
   if (!device.ok()) return report(device.error());
   const DType type = dtype == "float32" ? DType::kF32 : DType::kBF16;
   const model::VerifyOptions options{.activation = type, .tolerance = model::VerifyTolerance::of(type)};
