@@ -247,6 +247,10 @@ TEST(Validation, EveryRuleNamesTheFlag) {
       {"variable range", {}, {{"FD_MAX_STOP_SEQS_NUM", "-1"}}, "FD_MAX_STOP_SEQS_NUM: -1 is below 0"},
   };
   for (const Rule& rule : rules) EXPECT_EQ(failure(rule.args, rule.pairs), rule.message) << rule.what;
+  // Nothing is derived from a number that would overflow.
+  EXPECT_EQ(failure({"--max-num-seqs", "9223372036854775807"}),
+            "--max-num-seqs: 9223372036854775807 is above 1073741824");
+  EXPECT_EQ(failure({"--max-num-seqs", "-1073741824"}), "--max-num-seqs -1073741824 is not between 1 and 256");
   EXPECT_NE(failure({"--quantization", "wint5"}).find("--quantization \"wint5\" is none of wint8"), std::string::npos);
 }
 
