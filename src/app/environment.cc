@@ -78,7 +78,8 @@ Expected<Environment> Environment::from(const Pairs& pairs) {
   for (const auto& [name, text] : pairs) {
     if (text.empty()) continue;
     const auto& table = variable_table();
-    const auto spec = std::find_if(table.begin(), table.end(), [&](const auto& s) { return matches(s, name); });
+    const auto spec = std::find_if(table.begin(), table.end(),
+                                   [key = std::string_view(name)](const auto& s) { return matches(s, key); });
     if (spec == table.end()) {
       if (name.starts_with("FD_")) result.unknown_.push_back(name);
       continue;

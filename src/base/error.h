@@ -9,16 +9,16 @@
 namespace tern {
 
 enum class ErrorCode {
-  kInvalidArgument,   // the caller's fault: wrong value, wrong type, out of range
-  kNotFound,          // a file, tensor, model or request that is not there
-  kCorrupt,           // bytes from outside that do not parse
-  kTooLarge,          // a limit was exceeded (length, depth, size, context)
-  kUnsupported,       // well-formed, but not something this build does
-  kResourceExhausted, // memory, blocks, queue places, file descriptors
-  kUnavailable,       // not now: shutting down, unhealthy
-  kCancelled,         // aborted by its owner
-  kIo,                // the operating system said no
-  kInternal,          // a fault of this program
+  kInvalidArgument,    // the caller's fault: wrong value, wrong type, out of range
+  kNotFound,           // a file, tensor, model or request that is not there
+  kCorrupt,            // bytes from outside that do not parse
+  kTooLarge,           // a limit was exceeded (length, depth, size, context)
+  kUnsupported,        // well-formed, but not something this build does
+  kResourceExhausted,  // memory, blocks, queue places, file descriptors
+  kUnavailable,        // not now: shutting down, unhealthy
+  kCancelled,          // aborted by its owner
+  kIo,                 // the operating system said no
+  kInternal,           // a fault of this program
 };
 
 struct Error {
@@ -31,7 +31,8 @@ inline Error make_error(ErrorCode code, std::string message, std::string param =
   return Error{code, std::move(message), std::move(param)};
 }
 
-// A value or an Error. A small stand-in for std::expected, which is C++23 (headers here are also read by CUDA compilers).
+// A value or an Error. A small stand-in for std::expected, which is C++23 (headers here are also read by CUDA
+// compilers).
 template <class T>
 class [[nodiscard]] Expected {
  public:
@@ -75,9 +76,9 @@ class [[nodiscard]] Status {
 #define TERN_CONCAT_(a, b) a##b
 #define TERN_CONCAT(a, b) TERN_CONCAT_(a, b)
 // Leaves the function with the error when the expression (Status or Expected) failed.
-#define TERN_RETURN_IF_ERROR(expr)                    \
-  do {                                                \
-    auto tern_status_ = (expr);                       \
+#define TERN_RETURN_IF_ERROR(expr)                                  \
+  do {                                                              \
+    auto tern_status_ = (expr);                                     \
     if (!tern_status_.ok()) return std::move(tern_status_).error(); \
   } while (false)
 // TERN_ASSIGN_OR_RETURN(auto x, f()): x is the value, or the function returns the error.

@@ -1,5 +1,6 @@
-// Log lines by channel. A channel is a file name of FastDeploy's (fastdeploy, api_server, ...; spec fastdeploy.md 10.3);
-// app decides where each goes. Logging never throws and never fails its caller: a full disk drops lines.
+// Log lines by channel. A channel is a file name of FastDeploy's (fastdeploy, api_server, ...; spec
+// fastdeploy.md 10.3); app decides where each goes. Logging never throws and never fails its caller: a full disk drops
+// lines.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,8 +21,8 @@ void log_write(LogChannel channel, LogLevel level, const char* file, int line, s
 
 }  // namespace tern
 
-#define TERN_LOG(channel, level, ...)                                                                           \
-  do {                                                                                                          \
+#define TERN_LOG(channel, level, ...)                                                                                  \
+  do {                                                                                                                 \
     if (::tern::log_enabled(level)) ::tern::log_write(channel, level, __FILE__, __LINE__, ::fmt::format(__VA_ARGS__)); \
   } while (false)
 #define TERN_DEBUG(...) TERN_LOG(::tern::LogChannel::kFastdeploy, ::tern::LogLevel::kDebug, __VA_ARGS__)

@@ -18,13 +18,13 @@ struct SamplingParams {
   float frequency_penalty = 0.0f;   // over output
   float presence_penalty = 0.0f;    // over output
   uint64_t seed = 0;
-  int32_t min_tokens = 0;                                  // end-of-text and stop ids are masked before that many
-  std::vector<std::pair<int32_t, float>> logit_bias;       // token id, bias
-  std::vector<int32_t> bad_words;                          // single token ids never sampled
-  int32_t logprobs = -1;                                   // alternatives per token; -1: none asked
-  int32_t prompt_logprobs = -1;                            // alternatives per prompt token; -1: none asked
-  bool temp_scaled_logprobs = false;                       // spec 5.5
-  bool top_p_normalized_logprobs = false;                  // spec 5.5
+  int32_t min_tokens = 0;                             // end-of-text and stop ids are masked before that many
+  std::vector<std::pair<int32_t, float>> logit_bias;  // token id, bias
+  std::vector<int32_t> bad_words;                     // single token ids never sampled
+  int32_t logprobs = -1;                              // alternatives per token; -1: none asked
+  int32_t prompt_logprobs = -1;                       // alternatives per prompt token; -1: none asked
+  bool temp_scaled_logprobs = false;                  // spec 5.5
+  bool top_p_normalized_logprobs = false;             // spec 5.5
 
   bool greedy() const { return temperature < 1e-5f; }
 };

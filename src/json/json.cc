@@ -12,7 +12,8 @@ namespace tern::json {
 
 Expected<Value> parse(std::string_view text, const Limits& limits) {
   if (text.size() > limits.max_bytes) {
-    return make_error(ErrorCode::kTooLarge, fmt::format("JSON of {} bytes exceeds the limit of {}", text.size(), limits.max_bytes));
+    return make_error(ErrorCode::kTooLarge,
+                      fmt::format("JSON of {} bytes exceeds the limit of {}", text.size(), limits.max_bytes));
   }
   boost::json::parse_options options;
   options.max_depth = limits.max_depth;
@@ -38,7 +39,8 @@ Expected<Value> parse_file(const std::string& path, const Limits& limits) {
   const std::streamoff size = in.tellg();
   if (size < 0) return make_error(ErrorCode::kIo, fmt::format("cannot read {}", path));
   if (static_cast<uint64_t>(size) > limits.max_bytes) {
-    return make_error(ErrorCode::kTooLarge, fmt::format("{} has {} bytes; the limit is {}", path, size, limits.max_bytes));
+    return make_error(ErrorCode::kTooLarge,
+                      fmt::format("{} has {} bytes; the limit is {}", path, size, limits.max_bytes));
   }
   in.seekg(0);
   std::string text(static_cast<size_t>(size), '\0');
@@ -107,10 +109,10 @@ size_t utf8_length(const unsigned char* p, size_t left) {
   for (size_t i = 1; i < n; ++i) {
     if ((p[i] & 0xc0) != 0x80) return 0;
   }
-  if (c == 0xe0 && p[1] < 0xa0) return 0;                                    // overlong
-  if (c == 0xed && p[1] > 0x9f) return 0;                                    // surrogates
-  if (c == 0xf0 && p[1] < 0x90) return 0;                                    // overlong
-  if (c == 0xf4 && p[1] > 0x8f) return 0;                                    // above U+10FFFF
+  if (c == 0xe0 && p[1] < 0xa0) return 0;  // overlong
+  if (c == 0xed && p[1] > 0x9f) return 0;  // surrogates
+  if (c == 0xf0 && p[1] < 0x90) return 0;  // overlong
+  if (c == 0xf4 && p[1] > 0x8f) return 0;  // above U+10FFFF
   return n;
 }
 
@@ -134,16 +136,32 @@ void append_quoted(std::string& out, std::string_view text) {
     }
     ++i;
     switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      case '\b': out += "\\b"; break;
-      case '\f': out += "\\f"; break;
+      case '"':
+        out += "\\\"";
+        break;
+      case '\\':
+        out += "\\\\";
+        break;
+      case '\n':
+        out += "\\n";
+        break;
+      case '\r':
+        out += "\\r";
+        break;
+      case '\t':
+        out += "\\t";
+        break;
+      case '\b':
+        out += "\\b";
+        break;
+      case '\f':
+        out += "\\f";
+        break;
       default:
-        if (c < 0x20) fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-        else out.push_back(static_cast<char>(c));
+        if (c < 0x20)
+          fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
+        else
+          out.push_back(static_cast<char>(c));
     }
   }
   out.push_back('"');

@@ -47,8 +47,9 @@ typedef enum tk_kind {
 } tk_kind;
 
 /* `options` is a JSON object; its fields stand in src/tok/options.rs. */
-tk_code tk_tokenizer_new(tk_kind kind, const uint8_t* first, size_t first_size, const uint8_t* second, size_t second_size,
-                         const char* options, size_t options_size, tk_tokenizer** out, tk_bytes* error);
+tk_code tk_tokenizer_new(tk_kind kind, const uint8_t* first, size_t first_size, const uint8_t* second,
+                         size_t second_size, const char* options, size_t options_size, tk_tokenizer** out,
+                         tk_bytes* error);
 void tk_tokenizer_free(tk_tokenizer* tokenizer);
 
 tk_code tk_tokenizer_encode(const tk_tokenizer* tokenizer, const char* text, size_t size, int add_special, tk_ids* out,

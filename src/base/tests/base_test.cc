@@ -50,7 +50,10 @@ TEST(BoundedQueue, RefusesWhenFullAndDrainsAfterClose) {
 TEST(BoundedQueue, ManyProducersLoseNothing) {
   BoundedQueue<int> q(8);
   std::vector<std::thread> producers;
-  for (int t = 0; t < 4; ++t) producers.emplace_back([&] { for (int i = 1; i <= 1000; ++i) q.push(i); });
+  for (int t = 0; t < 4; ++t)
+    producers.emplace_back([&] {
+      for (int i = 1; i <= 1000; ++i) q.push(i);
+    });
   long sum = 0;
   for (int i = 0; i < 4000; ++i) sum += *q.pop();
   for (auto& p : producers) p.join();

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "base/error.h"
 #include <textkit.h>
+#include "base/error.h"
 
 namespace tern::content {
 
