@@ -1,8 +1,9 @@
 find_package(Threads REQUIRED)
 find_program(TERN_CCACHE ccache)
 if(TERN_CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${TERN_CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${TERN_CCACHE})
+  # Relative paths in the cache's keys: another checkout or build folder finds the same objects.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${TERN_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${CMAKE_CXX_COMPILER_LAUNCHER})
 endif()
 
 add_library(tern_flags INTERFACE)

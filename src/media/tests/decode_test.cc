@@ -5,7 +5,7 @@
 #include <cstring>
 #include <map>
 
-#include "media/sha256.h"
+#include "base/sha256.h"
 #include "media/tests/support.h"
 
 namespace tern::media {

@@ -7,8 +7,8 @@
 #include <fstream>
 #include <set>
 
+#include "base/sha256.h"
 #include "media/decode.h"
-#include "media/sha256.h"
 #include "media/smart_resize.h"
 #include "media/tests/support.h"
 

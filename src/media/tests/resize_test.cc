@@ -5,8 +5,8 @@
 #include <cstring>
 #include <map>
 
+#include "base/sha256.h"
 #include "media/decode.h"
-#include "media/sha256.h"
 #include "media/tests/support.h"
 
 namespace tern::media {

@@ -1,9 +1,9 @@
-#include "serve/sha256.h"
+#include "base/sha256.h"
 
 #include <bit>
 #include <cstring>
 
-namespace tern::serve {
+namespace tern {
 namespace {
 
 constexpr uint32_t kRound[64] = {
@@ -66,4 +66,14 @@ bool equal_digests(const Digest& a, const Digest& b) {
   return difference == 0;
 }
 
-}  // namespace tern::serve
+std::string sha256_hex(const void* data, size_t size) {
+  static constexpr char kDigits[] = "0123456789abcdef";
+  std::string text;
+  for (const uint8_t byte : sha256({static_cast<const char*>(data), size})) {
+    text.push_back(kDigits[byte >> 4]);
+    text.push_back(kDigits[byte & 15]);
+  }
+  return text;
+}
+
+}  // namespace tern
