@@ -85,9 +85,13 @@ void Worker::add_connection(net::Fd fd, PortKind port) {
 
 // Ends the connection that has waited longest for a request. False when every one is being answered.
 bool Worker::evict_idle() {
-  if (idle_.empty()) return false;
-  drop(*connections_.at(idle_.front()));
-  return true;
+  for (const uint64_t id : idle_) {
+    Connection& c = *connections_.at(id);
+    if (c.unsent() > 0) continue;  // its answer is still on the way
+    drop(c);
+    return true;
+  }
+  return false;
 }
 
 void Worker::set_idle(Connection& c, bool idle) {
@@ -225,7 +229,7 @@ void Worker::flush(Connection& c) {
     if (c.phase == Connection::Phase::kClosing) return c.unread_input ? begin_linger(c) : drop(c);
   } else {
     if (c.stalled_since_ns == 0) c.stalled_since_ns = monotonic_ns();
-    if (c.sent > (1u << 20)) {
+    if (c.sent > (1u << 20) && c.sent > c.unsent()) {  // at most one copy per byte
       c.out.erase(0, c.sent);
       c.sent = 0;
     }
