@@ -31,7 +31,7 @@ std::string failure(const Args& args, const Pairs& pairs = {}, const ModelFacts&
 
 ModelFacts model_of(int64_t positions, const std::string& architecture = "Ernie4_5_ForCausalLM") {
   ModelFacts facts;
-  facts.folder = "m";
+  facts.folder = std::string("m");  // from a literal gcc 12 warns of an overlap that is not there
   facts.architecture = architecture;
   facts.max_position_embeddings = positions;
   return facts;
