@@ -26,7 +26,8 @@ std::string list_of(std::string_view item, size_t times) {
 
 std::string bias_of(int entries) {
   std::string out = "{";
-  for (int i = 0; i < entries; ++i) out += fmt::format("{}\"{}\":1", i > 0 ? "," : "", i % 906);
+  for (int i = 0; i < entries; ++i)
+    out += fmt::format("{}\"{}\":1", i > 0 ? "," : "", i);  // more than the vocabulary has, and more than the limit
   return out + "}";
 }
 
