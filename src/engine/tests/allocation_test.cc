@@ -14,7 +14,7 @@ namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int> g_engine{0}, g_rank{0};
 
-void note() {
+[[maybe_unused]] void note() {
   if (!g_counting.load(std::memory_order_relaxed)) return;
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof name);

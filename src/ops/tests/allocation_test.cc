@@ -13,6 +13,7 @@ std::atomic<long> g_allocations{0};
 }
 
 // Counts every allocation of the test program.
+#pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // both sides are replaced
 void* operator new(size_t n) {
   g_allocations.fetch_add(1, std::memory_order_relaxed);
   void* p = std::malloc(n > 0 ? n : 1);
