@@ -20,7 +20,7 @@ sanitized() {  # sanitized PRESET ROOMS
   cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}" --target "${targets[@]}" || return 1
   .venv/bin/python tools/run_tests.py "build/$preset" --rooms "$rooms" --no-python
 }
-export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS=halt_on_error=1
+export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tools/tsan.supp"
 
 step "format" formatted
 step "include directions" python3 tools/check_includes.py
