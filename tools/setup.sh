@@ -5,7 +5,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-dev libfmt-dev libspdlog-dev libyaml-cpp-dev
-          libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format python3-venv patchelf
+          libcurl4-openssl-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
+          fonts-roboto-unhinted libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format python3-venv patchelf
           ca-certificates curl)
 RUST_MINIMUM=1.80
 STAMP=build/.setup-$(sha256sum tools/setup.sh tests/requirements.txt | sha256sum | cut -c1-16)

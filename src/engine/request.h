@@ -1,6 +1,7 @@
 // What enters and leaves the engine. Values only: no handles, no pointers; other processes will send them too.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -19,6 +20,21 @@ struct ExtraKey {
   uint64_t key[2] = {0, 0};
 };
 
+enum class MediaKind : uint8_t { kImage, kVideo };
+
+// What the tower encodes at once and no chunk cuts: an image, or two frames of a video. Filled in by the server;
+// nothing of it comes from the client.
+struct MediaItem {
+  MediaKind kind = MediaKind::kImage;
+  int32_t begin = 0, end = 0;   // prompt tokens [begin, end): its placeholders, without the markers
+  int32_t t = 1, h = 0, w = 0;  // patches
+  uint64_t key[2] = {0, 0};     // fingerprint of the pixels, the grid and how they were prepared (and the salt)
+  // Patch rows as the tower reads them; immutable, shared with the processor cache. Rows of this item begin at byte
+  // `offset`.
+  std::shared_ptr<const std::vector<std::byte>> patches;
+  size_t offset = 0, bytes = 0;
+};
+
 struct Request {
   RequestId id = 0;             // given by serve, unique while the process lives
   std::string external_id;      // "chatcmpl-...", for logs
@@ -30,8 +46,11 @@ struct Request {
   std::vector<int32_t> stop_token_ids;
   std::vector<std::vector<int32_t>> stop_sequences;  // matched on ids against the end of the output
   std::vector<ExtraKey> extra_keys;
-  int64_t arrival_ns = 0;   // monotonic
-  int64_t deadline_ns = 0;  // monotonic; 0: none
+  std::vector<MediaItem> media;    // ordered by begin, not overlapping
+  std::vector<int32_t> positions;  // [3, prompt] t, h, w of every prompt token; empty: 0, 1, 2 ... in all three
+  int32_t rope_delta = 0;          // position of a generated token minus its index in the sequence
+  int64_t arrival_ns = 0;          // monotonic
+  int64_t deadline_ns = 0;         // monotonic; 0: none
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError, kRecoverStop };
@@ -76,6 +95,8 @@ struct EngineStats {
   uint64_t prefix_lookup_tokens = 0, prefix_hit_tokens = 0, prefix_lookups = 0, prefix_hits = 0;
   uint64_t launch_ns = 0;   // engine thread: planning, filling and submitting, all steps together
   uint64_t collect_ns = 0;  // engine thread: taking results, all steps together
+  uint64_t tower_ns = 0, tower_calls = 0, tower_items = 0, tower_patches = 0;  // rank thread
+  uint64_t encoder_lookups = 0, encoder_hits = 0;  // items asked of the encoder-output cache, and found there
   bool healthy = true;
 };
 

@@ -1,0 +1,67 @@
+// From media parts of a request to patch rows and grids: fetching, decoding, resizing, cutting into patches, on a pool
+// of its own.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "json/json.h"
+
+namespace tern::content {
+
+enum class MediaKind : uint8_t { kImage, kVideo };
+
+// One image_url or video_url part as the client sent it (spec fastdeploy.md 4.1), in the order of the prompt.
+struct MediaPart {
+  MediaKind kind = MediaKind::kImage;
+  std::string url;      // data:, http(s)://, file://; empty: by uuid from the processor cache
+  std::string uuid;     // empty: none
+  json::Object kwargs;  // of this item (fps, max_frames, ...); within the server's ceilings
+  std::string where;    // names the part in errors: "messages[0].content[1]"
+};
+
+// What the tower encodes at once and no chunk cuts: an image, or two frames of a video.
+struct MediaUnit {
+  int32_t t = 1, h = 0, w = 0;  // patches
+  int32_t tokens = 0;
+  size_t offset = 0, bytes = 0;  // of its rows in `patches`
+  uint64_t key[2] = {0, 0};      // fingerprint of RGB bytes, grid and rules of preparation
+};
+
+// Immutable once made; shared by requests and the processor cache.
+struct PreparedMedia {
+  MediaKind kind = MediaKind::kImage;
+  std::vector<MediaUnit> units;
+  std::shared_ptr<const std::vector<std::byte>> patches;
+  int32_t tokens = 0;           // of all units
+  int32_t t = 1, h = 0, w = 0;  // whole grid in merged cells: t * h * w == tokens
+  double t_step = 1.0;          // media::PositionSpan
+  std::string resized_sha256;   // only when asked for (tern preprocess)
+};
+using PreparedMediaPtr = std::shared_ptr<const PreparedMedia>;
+
+struct MediaStats {
+  uint64_t images = 0, videos = 0, failed = 0;
+  uint64_t cache_lookups = 0, cache_hits = 0;
+  uint64_t fetch_ns = 0, decode_ns = 0, prepare_ns = 0;
+  uint64_t bytes_in_use = 0, waiting = 0;
+};
+
+class MediaService {
+ public:
+  using Done = std::function<void(Expected<std::vector<PreparedMediaPtr>>)>;
+  virtual ~MediaService() = default;
+  // Prepares all parts of one request, in parallel, and calls `done` once, from a thread of the pool, with the results
+  // in the order of `parts` or the first error: kInvalidArgument with a fixed text and the part's name as `param`.
+  // Refuses at once (kResourceExhausted, kTooLarge) what does not fit the budgets; then `done` is not called.
+  // `owner` identifies who may share cached uuids (a key's salt): entries by uuid are found by the same owner only.
+  virtual Status prepare(std::vector<MediaPart> parts, uint64_t owner, Done done) = 0;
+  virtual MediaStats stats() const = 0;
+};
+
+}  // namespace tern::content

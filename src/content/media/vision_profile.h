@@ -1,0 +1,57 @@
+// What a model folder says about pictures: size rules, constants, patch order, placeholders, positions. Values only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "content/text/tokenizer.h"
+#include "json/json.h"
+#include "media/patches.h"
+#include "media/positions.h"
+#include "media/resize.h"
+#include "media/smart_resize.h"
+#include "video/video.h"
+
+namespace tern::content {
+
+// How one kind of medium stands in the prompt: the template writes `text` (or the id of `placeholder` directly); it
+// becomes `start`, the placeholder ids, `end`, where the template has not written the markers itself.
+struct Placeholder {
+  std::vector<std::string> texts;  // every spelling a template may write
+  int32_t id = -1;                 // the id that is repeated
+  int32_t start = -1, end = -1;    // markers; -1: none
+};
+
+struct VisionProfile {
+  std::string architecture;
+  media::ResizeRule resize_rule = media::ResizeRule::kErnieVl;
+  media::ResizeLimits image_limits, video_limits;
+  media::Filter filter = media::Filter::kBicubic;
+  media::NormaliseRule normalise = media::NormaliseRule::kFloat;
+  double rescale = 1.0 / 255.0;
+  std::array<float, 3> mean{}, std{};
+  media::PatchLayout layout;
+  bool bf16_patches = true;  // the tower's activation type
+  media::AdvanceRule advance = media::AdvanceRule::kMaxAll;
+  bool takes_video = false;
+  int frames_per_unit = 2;         // frames of a video that the tower encodes together
+  double tokens_per_second = 0.0;  // Qwen2.5-VL; 0: t moves by one
+  video::SamplingRule sampling;
+  Placeholder image, video;
+};
+
+struct ProfileOptions {
+  std::string folder;                // model folder: config.json, preprocessor_config.json
+  json::Object mm_processor_kwargs;  // --mm-processor-kwargs; wrongly typed: a warning, and all of it is ignored
+  bool bf16 = true;
+};
+
+// Nothing for an architecture without pictures. Ids are resolved by token text (models-ernie-paddleocr.md, trap 7),
+// from config.json where the tokenizer does not know them.
+Expected<std::optional<VisionProfile>> read_vision_profile(const ProfileOptions& options, const Tokenizer* tokenizer);
+
+}  // namespace tern::content
