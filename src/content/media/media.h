@@ -2,11 +2,13 @@
 // of its own.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -38,10 +40,12 @@ struct PreparedMedia {
   MediaKind kind = MediaKind::kImage;
   std::vector<MediaUnit> units;
   std::shared_ptr<const std::vector<std::byte>> patches;
-  int32_t tokens = 0;           // of all units
-  int32_t t = 1, h = 0, w = 0;  // whole grid in merged cells: t * h * w == tokens
-  double t_step = 1.0;          // media::PositionSpan
-  std::string resized_sha256;   // only when asked for (tern preprocess)
+  int32_t tokens = 0;             // of all units
+  int32_t t = 1, h = 0, w = 0;    // whole grid in merged cells: t * h * w == tokens
+  double t_step = 1.0;            // media::PositionSpan
+  std::string resized_sha256;     // only when asked for (tern preprocess)
+  int32_t width = 0, height = 0;  // resized
+  size_t bytes = 0;               // of the patches
 };
 using PreparedMediaPtr = std::shared_ptr<const PreparedMedia>;
 
@@ -50,17 +54,25 @@ struct MediaStats {
   uint64_t cache_lookups = 0, cache_hits = 0;
   uint64_t fetch_ns = 0, decode_ns = 0, prepare_ns = 0;
   uint64_t bytes_in_use = 0, waiting = 0;
+  uint64_t cache_bytes = 0, cache_items = 0;  // of the processor cache
 };
 
 class MediaService {
  public:
   using Done = std::function<void(Expected<std::vector<PreparedMediaPtr>>)>;
+  using Cancelled = std::shared_ptr<const std::atomic<bool>>;
   virtual ~MediaService() = default;
   // Prepares all parts of one request, in parallel, and calls `done` once, from a thread of the pool, with the results
-  // in the order of `parts` or the first error: kInvalidArgument with a fixed text and the part's name as `param`.
-  // Refuses at once (kResourceExhausted, kTooLarge) what does not fit the budgets; then `done` is not called.
+  // in the order of `parts` or the first error: kInvalidArgument (kUnavailable: a host does not answer;
+  // kResourceExhausted: no memory; kCancelled) with a fixed text and the part's name as `param`.
+  // Refuses at once what cannot be: kResourceExhausted when too many requests wait, kInvalidArgument for a part without
+  // url and uuid, a missing uuid or wrong kwargs; then `done` is not called.
   // `owner` identifies who may share cached uuids (a key's salt): entries by uuid are found by the same owner only.
-  virtual Status prepare(std::vector<MediaPart> parts, uint64_t owner, Done done) = 0;
+  // `cancelled`: once true, what is not begun is left undone and `done` gets kCancelled soon. May be null.
+  virtual Status prepare(std::vector<MediaPart> parts, uint64_t owner, Done done, Cancelled cancelled) = 0;
+  Status prepare(std::vector<MediaPart> parts, uint64_t owner, Done done) {
+    return prepare(std::move(parts), owner, std::move(done), nullptr);
+  }
   virtual MediaStats stats() const = 0;
 };
 

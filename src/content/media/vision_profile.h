@@ -54,4 +54,12 @@ struct ProfileOptions {
 // from config.json where the tokenizer does not know them.
 Expected<std::optional<VisionProfile>> read_vision_profile(const ProfileOptions& options, const Tokenizer* tokenizer);
 
+// The most placeholder tokens that one image, and one unit of a video, can have under the profile's limits (0 where the
+// model takes no video); for the size of the encoder's memory.
+int64_t max_image_tokens(const VisionProfile& profile);
+int64_t max_video_unit_tokens(const VisionProfile& profile);
+// Patches (rows of the tower's input) behind them.
+int64_t max_image_patches(const VisionProfile& profile);
+int64_t max_video_unit_patches(const VisionProfile& profile);
+
 }  // namespace tern::content
