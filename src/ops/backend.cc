@@ -50,7 +50,20 @@ TERN_OP(mla_attention, MlaAttentionParams)
 TERN_OP(moe_route, MoeRouteParams)
 TERN_OP(moe_permute, MoePermuteParams)
 TERN_OP(moe_combine, MoeCombineParams)
+TERN_OP(layer_norm, LayerNormParams)
+TERN_OP(activate, ActivateParams)
+TERN_OP(segment_attention, SegmentAttentionParams)
+TERN_OP(take_rows, TakeRowsParams)
+TERN_OP(scatter_rows, ScatterRowsParams)
+TERN_OP(interpolate_rows, InterpolateRowsParams)
 #undef TERN_OP
+
+size_t segment_attention_workspace(device::Stream stream, int64_t max_rows, int64_t max_segments, int heads,
+                                   int head_dim) {
+  const Backend* b = lookup(stream.kind);
+  if (b == nullptr || b->segment_attention_workspace == nullptr) return 0;
+  return b->segment_attention_workspace(stream, max_rows, max_segments, heads, head_dim);
+}
 
 size_t attention_workspace(device::Stream stream, int max_tokens, int heads, int head_dim) {
   const Backend* b = lookup(stream.kind);

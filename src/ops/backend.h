@@ -13,6 +13,7 @@
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
+#include "ops/vision.h"
 
 namespace tern::ops {
 
@@ -41,6 +42,14 @@ struct Backend {
   const WeightFormat* (*find_weight_format)(const char* name) = nullptr;
   // The name of the kernels in use ("avx512bf16", "sm_90a"), for tests and logs.
   const char* (*kernels)() = nullptr;
+  OpFunction<LayerNormParams> layer_norm = nullptr;
+  OpFunction<ActivateParams> activate = nullptr;
+  OpFunction<SegmentAttentionParams> segment_attention = nullptr;
+  size_t (*segment_attention_workspace)(device::Stream, int64_t max_rows, int64_t max_segments, int heads,
+                                        int head_dim) = nullptr;
+  OpFunction<TakeRowsParams> take_rows = nullptr;
+  OpFunction<ScatterRowsParams> scatter_rows = nullptr;
+  OpFunction<InterpolateRowsParams> interpolate_rows = nullptr;
 };
 
 // Null when no back-end of that kind is registered.

@@ -23,6 +23,13 @@ const Backend& cpu_backend() {
     b.moe_permute = cpu::moe_permute;
     b.moe_combine = cpu::moe_combine;
     b.find_weight_format = cpu::find_weight_format;
+    b.layer_norm = cpu::layer_norm;
+    b.activate = cpu::activate;
+    b.segment_attention = cpu::segment_attention;
+    b.segment_attention_workspace = cpu::segment_attention_workspace;
+    b.take_rows = cpu::take_rows;
+    b.scatter_rows = cpu::scatter_rows;
+    b.interpolate_rows = cpu::interpolate_rows;
     b.kernels = [] { return kernels::kernel_table().name; };
     return b;
   }();

@@ -23,6 +23,13 @@ Status moe_route(const MoeRouteParams&, device::Stream);
 Status moe_permute(const MoePermuteParams&, device::Stream);
 Status moe_combine(const MoeCombineParams&, device::Stream);
 const WeightFormat* find_weight_format(const char* name);
+Status layer_norm(const LayerNormParams&, device::Stream);
+Status activate(const ActivateParams&, device::Stream);
+Status segment_attention(const SegmentAttentionParams&, device::Stream);
+size_t segment_attention_workspace(device::Stream, int64_t max_rows, int64_t max_segments, int heads, int head_dim);
+Status take_rows(const TakeRowsParams&, device::Stream);
+Status scatter_rows(const ScatterRowsParams&, device::Stream);
+Status interpolate_rows(const InterpolateRowsParams&, device::Stream);
 
 inline int thread_count(device::Stream s) { return s.pool == nullptr ? 1 : s.pool->threads(); }
 

@@ -84,6 +84,7 @@ void fill_gemm_ref(KernelTable* t) {
 void fill_scalar(KernelTable* table) {
   fill_gemm_ref(table);
   fill_rows_ref(table);
+  fill_vision_ref(table);
 }
 
 }  // namespace tern::kernels

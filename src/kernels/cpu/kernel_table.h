@@ -70,6 +70,33 @@ struct CombineRow {
   int bf16;
 };
 
+struct LayerNormRow {
+  const void* x;       // [n]
+  void* residual;      // null, or [n] of x's type: in r, out r + x, which is then normalised
+  const void* weight;  // [n]
+  const void* bias;    // [n] of weight's type
+  void* out;           // [n], may be x
+  int64_t n;
+  float eps;
+  int bf16;  // x, residual
+  int weight_bf16;
+  int out_bf16;
+};
+
+// The numbers of ops::Activation.
+enum ActivationKind : int { kGeluErfRow = 0, kGeluTanhRow = 1, kQuickGeluRow = 2, kSiluRow = 3 };
+
+// out[i] += sum over j < k of weights[j] * table row rows[j], float32, j ascending.
+struct InterpolateRow {
+  const char* table;     // rows of [n]
+  int64_t table_stride;  // bytes
+  const int32_t* rows;   // [k]
+  const float* weights;  // [k]
+  int64_t k, n;
+  float* out;  // [n]
+  int table_bf16;
+};
+
 struct KernelTable {
   const char* name;
   int64_t stream_rows;  // up to so many rows a weight panel need not stay in the first cache: it is read once
@@ -95,6 +122,9 @@ struct KernelTable {
   void (*interleave16)(const uint16_t* a, const uint16_t* b, uint16_t* dst, int64_t n);
   // dst[2 * i] = a[i]; the odd places stay untouched (another thread may be writing them).
   void (*scatter16)(const uint16_t* a, uint16_t* dst, int64_t n);
+  void (*layer_norm_row)(const LayerNormRow*);
+  void (*activate_row)(const void* x, void* out, int kind, int bf16, int out_bf16, int64_t n);
+  void (*interpolate_row)(const InterpolateRow*);
 };
 
 // Each fills what it has and leaves the rest: called from the lowest to the highest set.

@@ -3,9 +3,13 @@
 #include "kernels/cpu/simd_tables.h"
 // After V:
 #include "kernels/cpu/rows_simd.inc"
+#include "kernels/cpu/vision_simd.inc"
 
 namespace tern::kernels {
 
-void fill_rows_avx2(KernelTable* table) { fill_rows(table); }
+void fill_rows_avx2(KernelTable* table) {
+  fill_rows(table);
+  fill_vision(table);
+}
 
 }  // namespace tern::kernels

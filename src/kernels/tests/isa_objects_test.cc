@@ -70,7 +70,7 @@ TEST(Isa, OnlyWhatTheMachineHas) {
     EXPECT_EQ(t.gemm_bf16 != nullptr, isa == Isa::kAvx512Bf16);
     EXPECT_TRUE(t.gemm_f32_bf16 && t.gemm_f32 && t.widen && t.narrow && t.store_row && t.rms_norm_row && t.add_row &&
                 t.silu_mul_row && t.rope_row && t.softmax_tile && t.softmax_merge && t.combine_row && t.transpose32 &&
-                t.interleave16 && t.scatter16);
+                t.interleave16 && t.scatter16 && t.layer_norm_row && t.activate_row && t.interpolate_row);
   }
   EXPECT_TRUE(set_isa(best).ok());
   Isa parsed;
