@@ -59,7 +59,8 @@ ModelInfo info_of(const DecoderSpec& spec, const ParameterCount& count, size_t b
 Status fill(const LoadOptions& options, const DecoderSpec& spec, const WeightPlan& plan, const Checkpoint& checkpoint,
             const PackOptions& pack, device::Device& device, DecoderWeights& weights) {
   if (options.dummy) return pack_weights(plan, DummySource(plan.parameters, options.dummy_seed), pack, device, weights);
-  const ResolveOptions resolve{spec.layers, spec.mtp_layers, options.overrides.contains("num_hidden_layers")};
+  const bool cut = flatten_text_config(options.overrides).contains("num_hidden_layers");
+  const ResolveOptions resolve{spec.layers, spec.mtp_layers, cut};
   TERN_ASSIGN_OR_RETURN(std::vector<Stored> stored, resolve_parameters(plan.parameters, checkpoint, resolve));
   return pack_weights(plan, CheckpointSource(plan.parameters, std::move(stored)), pack, device, weights);
 }

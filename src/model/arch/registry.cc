@@ -71,7 +71,7 @@ Expected<DecoderSpec> read_spec(const json::Object& object) {
     return make_error(ErrorCode::kUnsupported,
                       fmt::format("architecture {} is not known; known are {}", name, fmt::join(known, ", ")));
   }
-  ConfigReader config{object};
+  ConfigReader config{flatten_text_config(object)};
   DecoderSpec spec;
   spec.architecture = name;
   found->read(config, spec);

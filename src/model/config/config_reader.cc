@@ -114,7 +114,23 @@ Expected<json::Object> read_config(const std::string& folder, const std::string&
   if (!value->is_object()) return make_error(ErrorCode::kCorrupt, fmt::format("{} is not a JSON object", path));
   json::Object object = std::move(value->get_object());
   merge_json(object, overrides);
+  if (json::Value* text = object.if_contains("text_config"); text != nullptr && text->is_object()) {
+    json::Object shared;
+    for (const auto& [key, v] : overrides)
+      if (text->get_object().contains(key)) shared[key] = v;
+    merge_json(text->get_object(), shared);
+  }
   return object;
+}
+
+json::Object flatten_text_config(const json::Object& config) {
+  const json::Value* text = json::find(config, "text_config");
+  if (text == nullptr || !text->is_object()) return config;
+  json::Object out = config;
+  out.erase("text_config");
+  for (const auto& [key, value] : text->get_object())
+    if (!value.is_null() && key != "architectures") out[key] = value;
+  return out;
 }
 
 Expected<std::string> architecture_of(const json::Object& config) {

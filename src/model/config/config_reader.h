@@ -40,10 +40,15 @@ class ConfigReader {
   ErrorCode code_ = ErrorCode::kInvalidArgument;
 };
 
-// config.json with `overrides` merged in (nested objects are merged, null deletes a key). kNotFound, kCorrupt.
+// config.json with `overrides` merged in (nested objects are merged, null deletes a key; a key that the file keeps in
+// `text_config` may be given without that level). kNotFound, kCorrupt.
 Expected<json::Object> read_config(const std::string& folder, const std::string& config_name,
                                    const json::Object& overrides);
 void merge_json(json::Object& into, const json::Object& from);
+
+// The text model's keys of a config: those of a nested `text_config` over those of the root, whose other keys
+// (vision_config, token ids of pictures) stay. A config without one comes back as it is.
+json::Object flatten_text_config(const json::Object& config);
 
 // architectures[0], or a clear error.
 Expected<std::string> architecture_of(const json::Object& config);
