@@ -12,6 +12,9 @@ namespace tern::ops {
 struct SiluMulParams {
   TensorView gate_up;  // [T, 2 * I]: gate then up
   TensorView out;      // [T, I]
+  // Empty: all rows. Else [n] int32: only rows [range[0], range[n - 1]) are computed (those of some experts, from their
+  // offsets).
+  TensorView range;
 };
 Status silu_mul(const SiluMulParams& params, device::Stream stream);
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 #include "base/error.h"
 #include "device/device.h"
@@ -10,6 +11,20 @@
 namespace tern::ops {
 
 enum class MoeScoring : uint8_t { kSoftmax, kSigmoid };
+
+// Token ids: all from `from` on, and the listed ones.
+struct TokenSet {
+  static constexpr int kMaxListed = 8;
+  int32_t from = std::numeric_limits<int32_t>::max();
+  int listed = 0;
+  int32_t ids[kMaxListed] = {};
+
+  bool contains(int32_t id) const {
+    bool found = id >= from;
+    for (int i = 0; i < listed; ++i) found = found || ids[i] == id;
+    return found;
+  }
+};
 
 // scores = softmax or sigmoid of logits (float32). Experts are chosen by scores + bias (bias only for choosing), within
 // the best topk_group of n_group groups when n_group > 1 (a group's score: sum of its two best with a bias, its best
@@ -25,6 +40,12 @@ struct MoeRouteParams {
   float renorm_min = 0.0f;  // the sum is clamped from below (ERNIE); 0: not
   float scale = 1.0f;
   bool forced = false;  // ids are given (verification): only weights are computed
+  // Two banks of experts (models-ernie-paddleocr.md 5.3): a token in `second` has columns [split, E), any other one
+  // [0, split), and everything above happens among them, without groups. A bank of no columns is a dense MLP that
+  // stands behind the experts: its tokens get id E, with weight 1 in the first rank and 0 in the others.
+  int split = -1;        // -1: one bank
+  TensorView token_ids;  // [T] int32; empty with one bank
+  TokenSet second;
   TensorView ids;       // [T, top_k] int32
   TensorView weights;   // [T, top_k] f32
 };

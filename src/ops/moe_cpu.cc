@@ -60,27 +60,56 @@ void limit_groups(const MoeRouteParams& p, int64_t experts, float* z) {
   }
 }
 
-void route_token(const MoeRouteParams& p, int64_t t) {
+struct Columns {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+// The experts that a token may choose from.
+Columns bank_of(const MoeRouteParams& p, int64_t t) {
   const int64_t experts = p.logits.dim[1];
-  float scores[kMaxExperts], z[kMaxExperts];
-  score(reinterpret_cast<const float*>(p.logits.row_bytes(t)), experts, p.scoring, scores);
+  if (p.split < 0) return {0, experts};
+  return p.second.contains(p.token_ids.as<const int32_t>()[t]) ? Columns{p.split, experts} : Columns{0, p.split};
+}
+
+void route_token(const MoeRouteParams& p, int64_t t) {
+  const Columns bank = bank_of(p, t);
+  const int64_t experts = bank.size();
   auto* ids = reinterpret_cast<int32_t*>(p.ids.row_bytes(t));
   auto* weights = reinterpret_cast<float*>(p.weights.row_bytes(t));
+  if (experts == 0) {
+    for (int j = 0; j < p.top_k; ++j) ids[j] = static_cast<int32_t>(p.logits.dim[1]), weights[j] = j == 0 ? 1.0f : 0.0f;
+    return;
+  }
+  float scores[kMaxExperts], z[kMaxExperts];
+  score(reinterpret_cast<const float*>(p.logits.row_bytes(t)) + bank.begin, experts, p.scoring, scores);
   if (!p.forced) {
-    const auto* bias = p.bias.as<const float>();
+    const float* bias = p.bias.data == nullptr ? nullptr : p.bias.as<const float>() + bank.begin;
     for (int64_t e = 0; e < experts; ++e) z[e] = bias == nullptr ? scores[e] : scores[e] + bias[e];
     if (p.n_group > 1 && p.topk_group < p.n_group) limit_groups(p, experts, z);
     bool taken[kMaxExperts] = {};
     for (int j = 0; j < p.top_k; ++j) {
-      ids[j] = static_cast<int32_t>(best_of(z, taken, 0, experts));
-      taken[ids[j]] = true;
+      const int64_t e = best_of(z, taken, 0, experts);
+      taken[e] = true;
+      ids[j] = static_cast<int32_t>(bank.begin + e);
     }
   }
   float sum = 0.0f;
-  for (int j = 0; j < p.top_k; ++j) sum += weights[j] = scores[ids[j]];
+  for (int j = 0; j < p.top_k; ++j) sum += weights[j] = scores[ids[j] - bank.begin];
   if (p.renorm_min > 0.0f && !(sum > p.renorm_min)) sum = p.renorm_min;
   const float divisor = p.renormalize ? sum + p.renorm_eps : 1.0f;
   for (int j = 0; j < p.top_k; ++j) weights[j] = weights[j] / divisor * p.scale;
+}
+
+Status check_banks(const MoeRouteParams& p) {
+  constexpr const char* kOp = "moe_route";
+  const int64_t experts = p.logits.dim[1];
+  TERN_OP_CHECK(kOp, p.split <= experts && p.n_group == 1, "two banks of experts must divide the columns, in one group");
+  TERN_OP_CHECK(kOp, p.split == 0 || p.top_k <= p.split, "top_k is larger than the first bank");
+  TERN_OP_CHECK(kOp, p.split == experts || p.top_k <= experts - p.split, "top_k is larger than the second bank");
+  TERN_OP_CHECK(kOp, is_vector(p.token_ids, DType::kI32, p.logits.dim[0]), "token_ids must be [T] int32");
+  TERN_OP_CHECK(kOp, p.second.listed >= 0 && p.second.listed <= TokenSet::kMaxListed, "the token set is malformed");
+  return {};
 }
 
 }  // namespace
@@ -92,17 +121,20 @@ Status moe_route(const MoeRouteParams& p, device::Stream stream) {
                 "logits must be [T, E] float32");
   TERN_OP_CHECK(kOp, experts <= kMaxExperts, "there are more than 2048 experts");
   TERN_OP_CHECK(kOp, p.bias.data == nullptr || is_vector(p.bias, DType::kF32, experts), "bias must be [E] float32");
-  TERN_OP_CHECK(kOp, p.top_k >= 1 && p.top_k <= experts, "top_k is out of range");
+  TERN_OP_CHECK(kOp, p.top_k >= 1 && (p.split >= 0 || p.top_k <= experts), "top_k is out of range");
   TERN_OP_CHECK(kOp, p.n_group >= 1 && experts % p.n_group == 0 && p.topk_group >= 1 && p.topk_group <= p.n_group,
                 "the groups do not divide the experts");
-  TERN_OP_CHECK(kOp, p.n_group == 1 || p.top_k <= experts / p.n_group * p.topk_group,
+  TERN_OP_CHECK(kOp, p.split >= 0 || p.n_group == 1 || p.top_k <= experts / p.n_group * p.topk_group,
                 "top_k is larger than the chosen groups");
   TERN_OP_CHECK(kOp, p.ids.dtype == DType::kI32 && is_matrix(p.ids, n, p.top_k), "ids must be [T, top_k] int32");
   TERN_OP_CHECK(kOp, p.weights.dtype == DType::kF32 && is_matrix(p.weights, n, p.top_k),
                 "weights must be [T, top_k] float32");
+  if (p.split >= 0) TERN_RETURN_IF_ERROR(check_banks(p));
   for (int64_t t = 0; p.forced && t < n; ++t) {
+    const Columns bank = bank_of(p, t);
     const auto* ids = reinterpret_cast<const int32_t*>(p.ids.row_bytes(t));
-    for (int j = 0; j < p.top_k; ++j) TERN_OP_CHECK(kOp, ids[j] >= 0 && ids[j] < experts, "an expert is out of range");
+    for (int j = 0; bank.size() > 0 && j < p.top_k; ++j)
+      TERN_OP_CHECK(kOp, ids[j] >= bank.begin && ids[j] < bank.end, "an expert is out of range");
   }
   for_ranges(stream, n, row_grain(experts * (8 + p.top_k)), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) route_token(p, t);

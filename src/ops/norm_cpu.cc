@@ -64,11 +64,19 @@ Status silu_mul(const SiluMulParams& p, device::Stream stream) {
   const auto& k = kernels::kernel_table();
   const auto bytes = static_cast<int64_t>(dtype_bytes(p.gate_up.dtype));
   const auto out_bytes = static_cast<int64_t>(dtype_bytes(p.out.dtype));
+  int64_t first = 0, rows = p.out.dim[0];
+  if (p.range.data != nullptr) {
+    TERN_OP_CHECK(kOp, p.range.dim[0] >= 1 && is_vector(p.range, DType::kI32, p.range.dim[0]),
+                  "range must be [n] int32");
+    const auto* range = p.range.as<const int32_t>();
+    first = range[0], rows = range[p.range.dim[0] - 1] - first;
+    TERN_OP_CHECK(kOp, first >= 0 && rows >= 0 && first + rows <= p.out.dim[0], "the range is not one of rows");
+  }
   // A single row is cut too: columns are independent.
-  const int64_t pieces = p.out.dim[0] == 1 && n >= 8192 ? thread_count(stream) : 1;
-  for_ranges(stream, p.out.dim[0] * pieces, pieces > 1 ? 1 : row_grain(4 * n), [&](int64_t begin, int64_t end) {
+  const int64_t pieces = rows == 1 && n >= 8192 ? thread_count(stream) : 1;
+  for_ranges(stream, rows * pieces, pieces > 1 ? 1 : row_grain(4 * n), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t t = i / pieces, c0 = n * (i % pieces) / pieces, c1 = n * (i % pieces + 1) / pieces;
+      const int64_t t = first + i / pieces, c0 = n * (i % pieces) / pieces, c1 = n * (i % pieces + 1) / pieces;
       const char* gate = p.gate_up.row_bytes(t) + c0 * bytes;
       k.silu_mul_row(gate, gate + n * bytes, p.out.row_bytes(t) + c0 * out_bytes, p.gate_up.dtype == DType::kBF16,
                      p.out.dtype == DType::kBF16, c1 - c0);
