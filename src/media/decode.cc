@@ -6,6 +6,10 @@
 
 namespace tern::media {
 
+Error error_format() {
+  return make_error(ErrorCode::kUnsupported,
+                    "the picture is in no supported format (JPEG, PNG, GIF, WebP and BMP are)");
+}
 Error error_truncated() { return make_error(ErrorCode::kCorrupt, "the picture is cut short"); }
 Error error_damaged() { return make_error(ErrorCode::kCorrupt, "the picture's data is damaged"); }
 Error error_variant() {
@@ -69,8 +73,7 @@ Expected<Image> decode_image(Bytes file, const DecodeLimits& limits) {
     case Format::kUnknown:
       break;
   }
-  return make_error(ErrorCode::kUnsupported,
-                    "the picture is in no supported format (JPEG, PNG, GIF, WebP and BMP are)");
+  return error_format();
 }
 
 }  // namespace tern::media

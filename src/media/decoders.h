@@ -13,6 +13,7 @@ Expected<Image> decode_gif(Bytes file, const DecodeLimits& limits);
 Expected<Image> decode_webp(Bytes file, const DecodeLimits& limits);
 Expected<Image> decode_bmp(Bytes file, const DecodeLimits& limits);
 
+Error error_format();      // kUnsupported: none of those that are decoded
 Error error_truncated();   // kCorrupt
 Error error_damaged();     // kCorrupt
 Error error_variant();     // kUnsupported

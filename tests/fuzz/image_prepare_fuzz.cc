@@ -2,6 +2,7 @@
 // bytes.
 #include "image_fuzz.h"
 #include "media/patches.h"
+#include "media/probe.h"
 #include "media/smart_resize.h"
 
 #include <algorithm>
@@ -12,6 +13,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 8) return 0;
   const int turn = exif_orientation(data + 4, size - 4);
   if (turn < 1 || turn > 8) std::abort();
+  const auto facts = probe_image({data + 4, size - 4}, fuzz_limits());
+  if (facts.ok() && (facts->width < 1 || facts->height < 1)) std::abort();
   auto image = decode_image({data + 4, size - 4}, fuzz_limits());
   if (!image.ok()) return 0;
   auto upright = apply_orientation(std::move(*image), turn);
