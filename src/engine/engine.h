@@ -11,8 +11,20 @@
 #include "model/model.h"
 #include "sample/params.h"
 #include "sched/scheduler.h"
+#include "vision/tower.h"
 
 namespace tern::engine {
+
+// Pictures; read only when start() is given a tower. Sizes are limits: a larger item is refused (kTooLarge).
+struct VisionConfig {
+  int64_t max_item_patches = 0;  // patch rows of the largest item that serve lets in (an image, two frames); required
+  int max_item_tokens = 0;       // its placeholders; 0: max_item_patches / merge^2
+  // One tower call: smaller pictures, of several requests, are packed up to this.
+  int64_t call_patches = 0;  // 0: max_item_patches
+  int call_items = 128;
+  // --max-encoder-cache: rows of encoded pictures kept for the next request, beside what two open steps can need.
+  int64_t encoder_cache_tokens = 0;
+};
 
 struct EngineConfig {
   sched::SchedulerConfig scheduler;
@@ -35,6 +47,7 @@ struct EngineConfig {
   sample::SlotCapacity slot_capacity;
   // Logit rows per step beyond one per sequence, for prompt log-probs: [rows, vocabulary] of float32 each.
   int prompt_logit_rows = 256;
+  VisionConfig vision;
 };
 
 struct BlockNumbers {
@@ -45,10 +58,11 @@ struct BlockNumbers {
 
 class Engine : public EngineClient {
  public:
-  // Sizes and allocates the cache, starts the threads. Model, device and masks outlive the engine. Errors say which
-  // flag to change when memory does not hold one sequence.
+  // Sizes and allocates the cache, starts the threads. Model, device, masks and tower outlive the engine. Without a
+  // tower requests with media are refused. Errors say which flag to change when memory does not hold one sequence.
   static Expected<std::unique_ptr<Engine>> start(const EngineConfig& config, const model::Model& model,
-                                                 device::Device& device, MaskProvider* masks = nullptr);
+                                                 device::Device& device, MaskProvider* masks = nullptr,
+                                                 const vision::Tower* tower = nullptr);
   virtual BlockNumbers blocks() const = 0;
 };
 

@@ -27,6 +27,7 @@ class EngineImpl final : public Engine {
     const model::Model* model = nullptr;
     device::Device* device = nullptr;
     MaskProvider* masks = nullptr;
+    const vision::Tower* tower = nullptr;
     BlockNumbers blocks;
     CacheMemory cache;
     std::unique_ptr<cache::BlockPool> pool;

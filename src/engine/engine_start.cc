@@ -57,13 +57,14 @@ Status check_config(const EngineConfig& c) {
 }  // namespace
 
 Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, const model::Model& model,
-                                                device::Device& device, MaskProvider* masks) {
+                                                device::Device& device, MaskProvider* masks,
+                                                const vision::Tower* tower) {
   TERN_RETURN_IF_ERROR(check_config(config));
   EngineImpl::Parts p;
   p.config = config;
   sched::SchedulerConfig& s = p.config.scheduler;
   s.max_logit_rows = s.max_num_seqs + std::max(1, config.prompt_logit_rows);
-  p.model = &model, p.device = &device, p.masks = masks;
+  p.model = &model, p.device = &device, p.masks = masks, p.tower = tower;
   const int64_t vocab = model.info().vocab_size;
   p.sampled_vocab = config.sampled_vocab > 0 ? std::min<int64_t>(config.sampled_vocab, vocab) : vocab;
 
