@@ -60,7 +60,7 @@ void SchedulerCore::plan(Plan& plan) {
   plan.step = next_step_;
   ++open_;
   newest().rows.clear();
-  planned_scores_ = 0;
+  planned_scores_ = planned_ranges_ = 0;
   schedule(plan);
   if (plan.rows.empty()) {
     --open_;
@@ -85,17 +85,22 @@ void SchedulerCore::grow(Sequence& s, int count) {
 }
 
 int SchedulerCore::chunk_size(const Sequence& s, int computed, int budget) const {
+  const int end = chunk_end(s, computed, budget);
+  if (config_.max_range_tokens == 0) return end - computed;
+  return bound_ranges(s, computed, end, config_.max_range_tokens - planned_ranges_) - computed;
+}
+
+int SchedulerCore::chunk_end(const Sequence& s, int computed, int budget) const {
   const int count = std::min(s.prefill_end - computed, budget);
-  if (!scores(s) || config_.max_logit_rows == 0) {
-    return count <= 0 ? 0 : round_chunk_end(s, computed + count) - computed;
-  }
+  if (count <= 0) return computed;
+  if (!scores(s) || config_.max_logit_rows == 0) return round_chunk_end(s, computed + count);
   // One row is kept for each sequence, whatever else this step still plans. A range that does not fit waits for the
   // next.
   const int room = config_.max_logit_rows - config_.max_num_seqs - planned_scores_;
   const int scored = std::min(count, room);
-  if (scored <= 0) return 0;
+  if (scored <= 0) return computed;
   const int end = round_chunk_end(s, computed + scored);
-  return (end - computed <= room ? end : begin_of_range(s, computed + scored)) - computed;
+  return end - computed <= room ? end : begin_of_range(s, computed + scored);
 }
 
 void SchedulerCore::emit(Plan& plan, Sequence& s, int count) {
@@ -110,6 +115,7 @@ void SchedulerCore::emit(Plan& plan, Sequence& s, int count) {
   plan.tokens += count;
   plan.logit_rows += row.logit_count;
   if (row.logit_count > 1) planned_scores_ += row.logit_count;
+  if (config_.max_range_tokens > 0) planned_ranges_ += touched_ranges(s, row.first, end);
   plan.rows.push_back(row);
   newest().rows.push_back(OpenRow{&s, row.first, count, row.samples, false});
   ++s.open_rows;

@@ -83,6 +83,7 @@ class SchedulerCore : public Scheduler {
 
   OpenPlan& oldest() { return open_plans_[first_open_]; }
   OpenPlan& newest() { return open_plans_[(first_open_ + open_ - 1) % open_plans_.size()]; }
+  int chunk_end(const Sequence& s, int computed, int budget) const;
   void settle(const OpenRow& row, const RowResult* result);
   void retract(Sequence& s, int computed);
   void cache_blocks(Sequence& s, int tokens);
@@ -104,6 +105,7 @@ class SchedulerCore : public Scheduler {
   size_t first_open_ = 0, open_ = 0;
   uint64_t next_step_ = 0;
   int planned_scores_ = 0;  // logit rows of scored chunks in the plan being made
+  int planned_ranges_ = 0;  // tokens of ranges its rows touch
   std::vector<int32_t> matched_;
   SchedulerStats counters_;
 };

@@ -41,6 +41,9 @@ struct SchedulerConfig {
   int max_prefill_num = 3;
   // --disable-chunked-mm-input: a prefix match that ends inside an unsplittable range goes back to the block before it.
   bool disable_chunked_mm_input = false;
+  // Tokens of unsplittable ranges that the rows of one plan may touch, each range counted whole for each row (a prefix
+  // match may end inside one, and all of its picture is needed); 0: no limit. Longer ranges are refused.
+  int max_range_tokens = 0;
 };
 
 // Extra key of a token range for the prefix cache: a picture's fingerprint, an adapter, a tenant's salt (whole

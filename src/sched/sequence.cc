@@ -61,6 +61,20 @@ auto range_after(const Sequence& s, int position) {
 
 int begin_of_range(const Sequence& s, int end) { return range_after(s, end)->first; }
 
+int touched_ranges(const Sequence& s, int begin, int end) {
+  int tokens = 0;
+  for (auto r = range_after(s, begin); r != s.unsplittable.end() && r->first < end; ++r) tokens += r->second - r->first;
+  return tokens;
+}
+
+int bound_ranges(const Sequence& s, int begin, int end, int room) {
+  for (auto r = range_after(s, begin); r != s.unsplittable.end() && r->first < end; ++r) {
+    room -= r->second - r->first;
+    if (room < 0) return std::max(begin, r->first);
+  }
+  return end;
+}
+
 int round_chunk_end(const Sequence& s, int end) {
   const auto range = range_after(s, end);
   return range != s.unsplittable.end() && range->first < end ? range->second : end;
@@ -85,6 +99,9 @@ Status validate_ranges(const NewSequence& s, const SchedulerConfig& config) {
                         "Unsplittable ranges must be ordered, disjoint and inside the prompt.", "unsplittable");
     }
     end = range.second;
+    if (config.max_range_tokens > 0 && range.second - range.first > config.max_range_tokens) {
+      return make_error(ErrorCode::kTooLarge, "A picture has more tokens than one step takes.", "unsplittable");
+    }
     if (s.prompt_logit_rows > 0 && config.max_logit_rows > 0 &&
         range.second - range.first > config.max_logit_rows - config.max_num_seqs) {
       return make_error(ErrorCode::kTooLarge, "A picture is larger than the prompt positions that one step scores.",

@@ -70,6 +70,10 @@ void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks);
 
 // The end of a chunk that would end at `end`: rounded up to the end of an unsplittable range it would cut (spec 6.4).
 int round_chunk_end(const Sequence& s, int end);
+// Tokens of all ranges that [begin, end) touches, whole ones.
+int touched_ranges(const Sequence& s, int begin, int end);
+// The end of a chunk from `begin` that would end at `end`, when at most `room` tokens of ranges may be touched.
+int bound_ranges(const Sequence& s, int begin, int end, int room);
 // Where the unsplittable range that is cut at `end` begins.
 int begin_of_range(const Sequence& s, int end);
 

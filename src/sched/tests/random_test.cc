@@ -89,6 +89,7 @@ class RandomRun {
     s.max_prefill_num = pick(1, 3);
     s.disable_chunked_mm_input = chance(0.5);
     s.max_logit_rows = chance(0.5) ? 0 : s.max_num_seqs + pick(7, 12);
+    s.max_range_tokens = chance(0.5) ? 0 : pick(7, 20);
     depth_ = pick(1, 2);
     load_ = pick(3, 16);
     return c;

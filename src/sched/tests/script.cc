@@ -44,6 +44,7 @@ const std::vector<Field>& config_fields() {
       TERN_FIELD("max_prefill", sched.max_prefill_num),
       TERN_FIELD("mm_whole", sched.disable_chunked_mm_input),
       TERN_FIELD("logit_rows", sched.max_logit_rows),
+      TERN_FIELD("range_tokens", sched.max_range_tokens),
   };
   return fields;
 }

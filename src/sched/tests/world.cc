@@ -170,6 +170,13 @@ void World::check_totals(const Plan& plan) {
     tokens += row.count, logit_rows += row.logit_count;
   }
   check(tokens == plan.tokens && logit_rows == plan.logit_rows, "totals", 0);
+  int ranges = 0;
+  for (const PlanRow& row : plan.rows) {
+    for (const auto& range : requests_.at(row.seq).given.unsplittable) {
+      if (range.first < row.first + row.count && range.second > row.first) ranges += range.second - range.first;
+    }
+  }
+  check(config_.sched.max_range_tokens == 0 || ranges <= config_.sched.max_range_tokens, "too many range tokens", 0);
   const int over = tokens - config_.sched.max_num_batched_tokens;
   check(over <= 0 || over < largest_range_, "budget", 0);
   check(config_.sched.max_logit_rows == 0 || logit_rows <= config_.sched.max_logit_rows, "too many logit rows", 0);
