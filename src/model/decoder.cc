@@ -9,6 +9,7 @@
 #include "ops/embedding.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
+#include "ops/vision.h"
 
 namespace tern::model {
 
@@ -95,7 +96,9 @@ Status Decoder::forward(const ForwardContext& context, TensorView logits) const 
 Status Decoder::embed(Step& step, TensorView out) const {
   ops::EmbeddingParams p{weights_->embedding, step.batch->token_ids.first(step.tokens), out};
   if (weights_->embedding.empty()) p.packed = &weights_->lm_head.weight;
-  return ops::embedding(p, step.stream);
+  TERN_RETURN_IF_ERROR(ops::embedding(p, step.stream));
+  if (!step.batch->has_pictures) return {};
+  return ops::take_rows({step.batch->pictures, step.batch->picture_row.first(step.tokens), out}, step.stream);
 }
 
 Status Decoder::layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const {
@@ -142,7 +145,7 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
       TERN_RETURN_IF_ERROR(ops::rms_norm(
           {.x = delta, .residual = residual, .weight = l.post_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
     }
-    if (spec_.moe_layer[static_cast<size_t>(i)] != 0) {
+    if (spec_.moe_layer[static_cast<size_t>(i)] != kDenseLayer) {
       TERN_RETURN_IF_ERROR(moe_mlp(step, spec_.moe, i, l.moe, x, delta));
     } else {
       TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));

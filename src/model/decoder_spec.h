@@ -39,7 +39,15 @@ struct MoeSpec {
   // Names below "model.layers.N.", where architectures differ; spellings all of them share are in weights/spellings.cc.
   std::string block = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj", shared = "shared_experts";
   std::string bias_name = "gate.e_score_correction_bias";
+  // A second bank for the tokens in `second_tokens` (models-ernie-paddleocr.md 5.3), with a router, a bias and experts
+  // of its own, numbered on after the first's; scoring, top_k and shared experts are common to both.
+  int second_experts = 0, second_intermediate = 0;
+  ops::TokenSet second_tokens;
 };
+
+// What a layer's MLP is: dense, or the banks that have experts in it. In a layer of experts, a bank without any is a
+// dense MLP of width `intermediate`.
+inline constexpr uint8_t kDenseLayer = 0, kFirstBank = 1, kSecondBank = 2;
 
 struct DecoderSpec {
   std::string architecture;
@@ -52,9 +60,11 @@ struct DecoderSpec {
   int intermediate = 0;  // dense MLP
   bool mlp_bias = false;
   MoeSpec moe;
-  std::vector<uint8_t> moe_layer;  // [layers]
+  std::vector<uint8_t> moe_layer;  // [layers]: kDenseLayer, kFirstBank, kSecondBank or both banks
   int mtp_layers = 0;              // extra layers a checkpoint may hold after the decoder's; not loaded
   RopeSpec rope;
+  // Parts of names by which tensors of a vision tower are told; they are not this decoder's business.
+  std::vector<std::string> tower_names;
   std::vector<int32_t> eos_token_ids;
   int32_t bos_token_id = -1;
 };

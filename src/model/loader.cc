@@ -16,30 +16,6 @@
 namespace tern::model {
 namespace {
 
-const char* plain_format_name(DType activation) { return activation == DType::kF32 ? "f32" : "bf16"; }
-
-Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKind kind) {
-  if (options.activation != DType::kBF16 && options.activation != DType::kF32)
-    return make_error(ErrorCode::kUnsupported,
-                      fmt::format("activations in {} are not supported", dtype_name(options.activation)), "dtype");
-  const auto find = [&](const std::string& name) { return ops::find_weight_format(kind, name); };
-  PackOptions pack;
-  pack.activation = options.activation;
-  pack.plain = find(plain_format_name(options.activation));
-  pack.router = find("f32");
-  pack.linear = options.format != nullptr       ? options.format
-                : options.weight_format.empty() ? pack.plain
-                                                : find(options.weight_format);
-  pack.progress = options.progress;
-  if (pack.linear == nullptr)
-    return make_error(ErrorCode::kUnsupported,
-                      fmt::format("weight format {} is not known on this device", options.weight_format),
-                      "quantization");
-  if (pack.plain == nullptr || pack.router == nullptr)
-    return make_error(ErrorCode::kUnsupported, "this device has no plain weight formats");
-  return pack;
-}
-
 Expected<DecoderSpec> spec_of(const LoadOptions& options) {
   TERN_ASSIGN_OR_RETURN(const json::Object config, read_config(options.path, options.config_name, options.overrides));
   return read_spec(config);
@@ -60,7 +36,7 @@ Status fill(const LoadOptions& options, const DecoderSpec& spec, const WeightPla
             const PackOptions& pack, device::Device& device, DecoderWeights& weights) {
   if (options.dummy) return pack_weights(plan, DummySource(plan.parameters, options.dummy_seed), pack, device, weights);
   const bool cut = flatten_text_config(options.overrides).contains("num_hidden_layers");
-  const ResolveOptions resolve{spec.layers, spec.mtp_layers, cut};
+  const ResolveOptions resolve{spec.layers, spec.mtp_layers, cut, spec.tower_names, {}};
   TERN_ASSIGN_OR_RETURN(std::vector<Stored> stored, resolve_parameters(plan.parameters, checkpoint, resolve));
   return pack_weights(plan, CheckpointSource(plan.parameters, std::move(stored)), pack, device, weights);
 }

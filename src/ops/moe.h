@@ -46,8 +46,8 @@ struct MoeRouteParams {
   int split = -1;        // -1: one bank
   TensorView token_ids;  // [T] int32; empty with one bank
   TokenSet second;
-  TensorView ids;       // [T, top_k] int32
-  TensorView weights;   // [T, top_k] f32
+  TensorView ids;      // [T, top_k] int32
+  TensorView weights;  // [T, top_k] f32
 };
 Status moe_route(const MoeRouteParams& params, device::Stream stream);
 

@@ -104,7 +104,8 @@ void route_token(const MoeRouteParams& p, int64_t t) {
 Status check_banks(const MoeRouteParams& p) {
   constexpr const char* kOp = "moe_route";
   const int64_t experts = p.logits.dim[1];
-  TERN_OP_CHECK(kOp, p.split <= experts && p.n_group == 1, "two banks of experts must divide the columns, in one group");
+  TERN_OP_CHECK(kOp, p.split <= experts && p.n_group == 1,
+                "two banks of experts must divide the columns, in one group");
   TERN_OP_CHECK(kOp, p.split == 0 || p.top_k <= p.split, "top_k is larger than the first bank");
   TERN_OP_CHECK(kOp, p.split == experts || p.top_k <= experts - p.split, "top_k is larger than the second bank");
   TERN_OP_CHECK(kOp, is_vector(p.token_ids, DType::kI32, p.logits.dim[0]), "token_ids must be [T] int32");

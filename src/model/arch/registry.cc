@@ -13,9 +13,11 @@ void read_deepseek_v2(ConfigReader& config, DecoderSpec& spec);
 void read_deepseek_v3(ConfigReader& config, DecoderSpec& spec);
 void read_ernie4_5(ConfigReader& config, DecoderSpec& spec);
 void read_ernie4_5_moe(ConfigReader& config, DecoderSpec& spec);
+void read_ernie4_5_vl_moe(ConfigReader& config, DecoderSpec& spec);
 void read_glm4_moe(ConfigReader& config, DecoderSpec& spec);
 void read_llama(ConfigReader& config, DecoderSpec& spec);
 void read_mixtral(ConfigReader& config, DecoderSpec& spec);
+void read_paddleocr_vl(ConfigReader& config, DecoderSpec& spec);
 void read_qwen2(ConfigReader& config, DecoderSpec& spec);
 void read_qwen2_moe(ConfigReader& config, DecoderSpec& spec);
 void read_qwen3(ConfigReader& config, DecoderSpec& spec);
@@ -29,9 +31,11 @@ constexpr std::array kArchitectures = {
     Architecture{"Ernie4_5ForCausalLM", read_ernie4_5},
     Architecture{"Ernie4_5_ForCausalLM", read_ernie4_5},
     Architecture{"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
+    Architecture{"Ernie4_5_VLMoeForConditionalGeneration", read_ernie4_5_vl_moe},
     Architecture{"Glm4MoeForCausalLM", read_glm4_moe},
     Architecture{"LlamaForCausalLM", read_llama},
     Architecture{"MixtralForCausalLM", read_mixtral},
+    Architecture{"PaddleOCRVLForConditionalGeneration", read_paddleocr_vl},
     Architecture{"Qwen2ForCausalLM", read_qwen2},
     Architecture{"Qwen2MoeForCausalLM", read_qwen2_moe},
     Architecture{"Qwen3ForCausalLM", read_qwen3},
@@ -45,11 +49,14 @@ void check(const DecoderSpec& s, ConfigReader& config) {
     config.complain(fmt::format("{} attention heads cannot share {} KV heads", a.heads, a.kv_heads));
   if (s.rope.dim > (a.kind == AttentionKind::kGqa ? a.head_dim : a.rope_dim))
     config.complain(fmt::format("the rotary width {} exceeds the head", s.rope.dim));
-  const bool has_moe = std::find(s.moe_layer.begin(), s.moe_layer.end(), 1) != s.moe_layer.end();
+  const bool has_moe =
+      std::any_of(s.moe_layer.begin(), s.moe_layer.end(), [](uint8_t banks) { return banks != kDenseLayer; });
   if (!has_moe) return;
   const MoeSpec& m = s.moe;
   if (m.top_k > m.experts)
     config.complain(fmt::format("{} experts per token exceed the {} there are", m.top_k, m.experts));
+  if (m.second_experts > 0 && m.top_k > m.second_experts)
+    config.complain(fmt::format("{} experts per token exceed the {} of the second bank", m.top_k, m.second_experts));
   if (m.experts % m.n_group != 0 || m.topk_group > m.n_group)
     config.complain(
         fmt::format("{} experts do not form {} groups of which {} are kept", m.experts, m.n_group, m.topk_group));

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "model/layers/layers.h"
 #include "ops/activation.h"
 #include "ops/linear.h"
@@ -31,6 +33,9 @@ Status route(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, Te
                         .renorm_eps = spec.renorm_eps,
                         .renorm_min = spec.renorm_min,
                         .scale = spec.scale,
+                        .split = w.split,
+                        .token_ids = step.batch->token_ids.first(step.tokens),
+                        .second = spec.second_tokens,
                         .ids = ids,
                         .weights = weights};
   TERN_RETURN_IF_ERROR(ops::moe_route(p, step.stream));
@@ -39,20 +44,47 @@ Status route(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, Te
   return ops::moe_route(p, step.stream);
 }
 
+// Entries [begin, begin + n) of a vector.
+TensorView part(TensorView v, int64_t begin, int64_t n) {
+  v.data = v.as<int32_t>() + begin;
+  v.dim[0] = n;
+  return v;
+}
+
+// Rows sorted by expert through the experts: neighbours of one width in one product. Which rows are a width's is known
+// on the device only, so each width has the whole height of the buffers.
+Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView offsets, TensorView gate_up,
+               TensorView hidden, TensorView results) {
+  for (size_t begin = 0, end = 0; begin < w.gate_up.size(); begin = end) {
+    const int64_t n = w.gate_up[begin].n, k = w.down[begin].k;
+    for (end = begin + 1; end < w.gate_up.size() && w.gate_up[end].n == n;) ++end;
+    const size_t count = end - begin;
+    const TensorView rows = part(offsets, static_cast<int64_t>(begin), static_cast<int64_t>(count) + 1);
+    const TensorView wide = gate_up.columns(0, n), narrow = hidden.columns(0, k);
+    TERN_RETURN_IF_ERROR(ops::grouped_linear({sorted, rows, {&w.gate_up[begin], count}, wide}, step.stream));
+    TERN_RETURN_IF_ERROR(ops::silu_mul({wide, narrow, rows}, step.stream));
+    TERN_RETURN_IF_ERROR(ops::grouped_linear({narrow, rows, {&w.down[begin], count}, results}, step.stream));
+  }
+  return {};
+}
+
 }  // namespace
 
 Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView out) {
   const Scratch scratch(step.arena);
   const int64_t t = step.tokens, k = spec.top_k, h = x.dim[1];
   const bool shared = w.shared.down.weight.valid(), gated = w.shared_gate.valid();
-  const TensorView logits = step.arena.tensor(DType::kF32, t, spec.experts);
+  const auto places = static_cast<int64_t>(w.gate_up.size());
+  int64_t widest = 0;
+  for (const ops::PackedWeight& down : w.down) widest = std::max(widest, down.k);
+  const TensorView logits = step.arena.tensor(DType::kF32, t, w.router.n);
   const TensorView ids = step.arena.tensor(DType::kI32, t, k);
   const TensorView weights = step.arena.tensor(DType::kF32, t, k);
-  const TensorView offsets = step.arena.tensor(DType::kI32, spec.experts + 1);
+  const TensorView offsets = step.arena.tensor(DType::kI32, places + 1);
   const TensorView row_of = step.arena.tensor(DType::kI32, t, k);
   const TensorView sorted = step.act(t * k, h);
-  const TensorView gate_up = step.exact(t * k, w.gate_up.front().n);
-  const TensorView hidden = step.act(t * k, w.down.front().k);
+  const TensorView gate_up = step.exact(t * k, 2 * widest);
+  const TensorView hidden = step.act(t * k, widest);
   const TensorView results = step.exact(t * k, h);
   const TensorView shared_out = shared ? step.exact(t, h) : TensorView{};
   const TensorView shared_gate = gated ? step.arena.tensor(DType::kF32, t, 1) : TensorView{};
@@ -60,10 +92,8 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   if (step.measuring()) return {};
 
   TERN_RETURN_IF_ERROR(route(step, spec, layer, w, x, logits, ids, weights));
-  TERN_RETURN_IF_ERROR(ops::moe_permute({x, ids, spec.experts, offsets, row_of, sorted}, step.stream));
-  TERN_RETURN_IF_ERROR(ops::grouped_linear({sorted, offsets, w.gate_up, gate_up}, step.stream));
-  TERN_RETURN_IF_ERROR(ops::silu_mul({gate_up, hidden}, step.stream));
-  TERN_RETURN_IF_ERROR(ops::grouped_linear({hidden, offsets, w.down, results}, step.stream));
+  TERN_RETURN_IF_ERROR(ops::moe_permute({x, ids, static_cast<int>(places), offsets, row_of, sorted}, step.stream));
+  TERN_RETURN_IF_ERROR(experts(step, w, sorted, offsets, gate_up, hidden, results));
   if (gated) TERN_RETURN_IF_ERROR(ops::linear({x, &w.shared_gate, {}, shared_gate}, step.stream));
   return ops::moe_combine({.y = results,
                            .row_of = row_of,

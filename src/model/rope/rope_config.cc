@@ -27,7 +27,7 @@ json::Object scaling_object(ConfigReader& config) {
 RopeScaling scaling_of(ConfigReader& rope) {
   // Some files hold both spellings; the newer one counts.
   const std::string type = rope.string_or("rope_type", rope.string_or("type", "default"));
-  if (type == "default" || type == "mrope") return RopeScaling::kDefault;
+  if (type == "default" || type == "mrope" || type == "ernie_3d") return RopeScaling::kDefault;
   if (type == "linear") return RopeScaling::kLinear;
   if (type == "dynamic") return RopeScaling::kDynamic;
   if (type == "llama3") return RopeScaling::kLlama3;

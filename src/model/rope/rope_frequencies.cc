@@ -120,7 +120,7 @@ RopeTable make_rope_table(const RopeSpec& s, int length) {
   }
   if (s.position_divisor != 1.0)
     for (float& f : table.inv_freq) f = static_cast<float>(static_cast<double>(f) / s.position_divisor);
-  table.axis = axes(s);
+  table.axis = s.pair_axis.empty() ? axes(s) : s.pair_axis;
   return table;
 }
 

@@ -30,6 +30,7 @@ struct RopeSpec {
   int max_position = 0;           // max_position_embeddings
   std::vector<int> sections;      // M-RoPE: pairs that read the t, h and w positions; empty: all read t
   bool interleaved_sections = false;
+  std::vector<uint8_t> pair_axis;  // [dim / 2], in place of sections: the position row of each pair; empty: not given
 };
 
 struct RopeTable {

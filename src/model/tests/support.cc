@@ -151,6 +151,10 @@ std::vector<std::pair<std::string, json::Object>> small_configs(int heads, int k
       with(
           "Glm4MoeForCausalLM",
           R"({"attention_bias":true,"use_qk_norm":true,"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"n_shared_experts":1,"first_k_dense_replace":1})"),
+      // Layer 0 has no experts for pictures; both banks have them in layer 1.
+      with(
+          "Ernie4_5_VLMoeForConditionalGeneration",
+          R"({"tie_word_embeddings":true,"moe_num_experts":[4,4],"moe_k":2,"moe_intermediate_size":[32,16],"moe_num_shared_experts":2,"moe_layer_start_index":[0,1],"moe_layer_end_index":[1,-1],"im_patch_id":60,"freq_allocation":2})"),
   };
 }
 

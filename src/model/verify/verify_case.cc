@@ -54,7 +54,7 @@ class CaseRun {
     report_.architecture = model_->info().architecture;
     const auto& decoder = static_cast<const Decoder&>(*model_);
     const auto& moe = decoder.spec().moe_layer;
-    has_experts_ = std::find(moe.begin(), moe.end(), 1) != moe.end();
+    has_experts_ = std::any_of(moe.begin(), moe.end(), [](uint8_t banks) { return banks != kDenseLayer; });
     exact_ = decoder.spec().attention.kind == AttentionKind::kGqa;
     for (const GoldenPrompt& p : golden_.prompts)
       for (int32_t id : p.ids)

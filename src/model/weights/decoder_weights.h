@@ -36,10 +36,13 @@ struct DenseWeights {
   Linear down;     // [h, I]
 };
 
+// Two banks of experts lie one behind the other in every array. A dense MLP that takes the place of a bank stands
+// behind them all in gate_up and down.
 struct MoeWeights {
   ops::PackedWeight router;                // [E, h], float32
+  int split = -1;                          // experts of the first bank; -1: there is one bank
   TensorView correction_bias;              // empty, or [E] f32
-  std::vector<ops::PackedWeight> gate_up;  // E of [2 * Im, h]
+  std::vector<ops::PackedWeight> gate_up;  // E of [2 * Im, h]; Im is the bank's
   std::vector<ops::PackedWeight> down;     // E of [h, Im]
   DenseWeights shared;                     // not valid when there is no shared expert
   ops::PackedWeight shared_gate;           // [1, h], float32; not valid when the shared expert is not gated

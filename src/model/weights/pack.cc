@@ -152,6 +152,28 @@ class Packer {
 
 }  // namespace
 
+Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKind kind) {
+  if (options.activation != DType::kBF16 && options.activation != DType::kF32)
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("activations in {} are not supported", dtype_name(options.activation)), "dtype");
+  const auto find = [&](const std::string& name) { return ops::find_weight_format(kind, name); };
+  PackOptions pack;
+  pack.activation = options.activation;
+  pack.plain = find(options.activation == DType::kF32 ? "f32" : "bf16");
+  pack.router = find("f32");
+  pack.linear = options.format != nullptr       ? options.format
+                : options.weight_format.empty() ? pack.plain
+                                                : find(options.weight_format);
+  pack.progress = options.progress;
+  if (pack.linear == nullptr)
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("weight format {} is not known on this device", options.weight_format),
+                      "quantization");
+  if (pack.plain == nullptr || pack.router == nullptr)
+    return make_error(ErrorCode::kUnsupported, "this device has no plain weight formats");
+  return pack;
+}
+
 size_t packed_bytes(const WeightPlan& plan, const PackOptions& options) {
   size_t bytes = 0;
   for (const MatrixPlan& m : plan.matrices) bytes += round_up(format_of(m, options).packed_bytes(m.n, m.k), kAlign);
@@ -159,22 +181,22 @@ size_t packed_bytes(const WeightPlan& plan, const PackOptions& options) {
   return bytes;
 }
 
-Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
-                    device::Device& device, DecoderWeights& weights) {
-  weights.bytes = packed_bytes(plan, options);
+Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
+                 device::Buffer& memory, size_t& bytes) {
+  bytes = packed_bytes(plan, options);
   const size_t available = device.memory_available();
-  if (weights.bytes > available)
+  if (bytes > available)
     return make_error(
         ErrorCode::kResourceExhausted,
         fmt::format("the weights take {:.2f} GB, but only {:.2f} GB of memory are available; use a smaller model or "
                     "fewer layers (--model-override)",
-                    static_cast<double>(weights.bytes) / 1e9, static_cast<double>(available) / 1e9));
-  TERN_ASSIGN_OR_RETURN(weights.memory, device.allocate(weights.bytes));
+                    static_cast<double>(bytes) / 1e9, static_cast<double>(available) / 1e9));
+  TERN_ASSIGN_OR_RETURN(memory, device.allocate(bytes));
   Packer packer(source, options, device);
   for (const MatrixPlan& m : plan.matrices)
     for (const Piece& p : m.pieces) packer.total += static_cast<size_t>(p.rows * p.cols) * 2;
   for (const ArrayPlan& a : plan.arrays) packer.total += array_bytes(a, options.activation);
-  char* at = weights.memory.data();
+  char* at = memory.data();
   for (const MatrixPlan& m : plan.matrices) {
     TERN_RETURN_IF_ERROR(packer.matrix(m, at));
     at += round_up(format_of(m, options).packed_bytes(m.n, m.k), kAlign);
@@ -184,6 +206,11 @@ Status pack_weights(const WeightPlan& plan, const WeightSource& source, const Pa
     at += array_bytes(a, options.activation);
   }
   return {};
+}
+
+Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
+                    device::Device& device, DecoderWeights& weights) {
+  return pack_plan(plan, source, options, device, weights.memory, weights.bytes);
 }
 
 }  // namespace tern::model

@@ -18,10 +18,15 @@ struct PackOptions {
   std::function<void(size_t, size_t)> progress;
 };
 
+// The formats that the options name, or their defaults.
+Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKind kind);
+
 // Bytes that pack_weights() will allocate.
 size_t packed_bytes(const WeightPlan& plan, const PackOptions& options);
 
-// Allocates `weights.memory` once and fills it. kResourceExhausted when it does not fit.
+// Allocates `memory` once and fills it; `bytes` of it are used. kResourceExhausted when it does not fit.
+Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
+                 device::Buffer& memory, size_t& bytes);
 Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
                     device::Device& device, DecoderWeights& weights);
 

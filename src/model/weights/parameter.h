@@ -33,6 +33,7 @@ struct Location {
   std::string name;
   int64_t row = 0, total_rows = 0;  // rows [row, row + rows) of a matrix with total_rows
   int64_t index = 0, count = 0;     // count > 0: entry `index` of a stack [count, ...]
+  bool across = false;              // a square router is stored [in, out] here
 };
 
 struct Parameter {
@@ -44,7 +45,8 @@ struct Parameter {
   int64_t units = 1;  // heads, or values that must stay together: (axis length) / units is one unit
   int expert = -1;    // expert number; with expert parallelism its rank holds the whole, others nothing
   bool optional = false;
-  std::vector<Location> others;
+  std::vector<Location> others;  // tried in this order after `name`; one name may be there in several shapes
+  bool across = false;           // of `name`, see Location
 
   bool is_vector() const { return kind == ParameterKind::kNorm || kind == ParameterKind::kBias; }
   int64_t elements() const { return rows * cols; }

@@ -38,7 +38,11 @@ std::string find_root(const Checkpoint& checkpoint) {
 class Resolver {
  public:
   Resolver(const std::vector<Parameter>& parameters, const Checkpoint& checkpoint, const ResolveOptions& options)
-      : parameters_(parameters), checkpoint_(checkpoint), options_(options), root_(find_root(checkpoint)) {}
+      : parameters_(parameters),
+        checkpoint_(checkpoint),
+        options_(options),
+        // Names of another part than the decoder are looked for as they stand.
+        root_(options.own.empty() ? find_root(checkpoint) : std::string(kCanonicalRoot)) {}
 
   Expected<std::vector<Stored>> run() {
     std::vector<Match> matches(parameters_.size());
@@ -66,21 +70,27 @@ class Resolver {
 
   Match match(const Parameter& p) {
     std::vector<const Location*> places;
-    const Location own{p.name, 0, p.rows, 0, 0};
+    const Location own{p.name, 0, p.rows, 0, 0, p.across};
     places.push_back(&own);
     for (const Location& l : p.others) places.push_back(&l);
+    const size_t complaints = wrong_.size();
+    std::string found;
     for (const Location* l : places) {
       const std::string name = spelled(l->name);
+      // Only the name that was found first is tried in other shapes.
+      if (!found.empty() && name != found) continue;
       const StoredTensor* t = checkpoint_.find(name);
       if (t == nullptr) continue;
+      found = name;
       used_.insert(name);
       Match m{t, *l, -1};
       if (m.at.total_rows == 0) m.at.total_rows = p.rows;
       m.at.name = name;
-      if (!fits(p, m)) return {};
+      if (!fits(p, m)) continue;
+      wrong_.resize(complaints);
       return m;
     }
-    if (!p.optional) missing_.push_back(spelled(p.name));
+    if (found.empty() && !p.optional) missing_.push_back(spelled(p.name));
     return {};
   }
 
@@ -93,6 +103,14 @@ class Resolver {
       return false;
     }
     std::vector<int64_t> shape = t.shape;
+    if (p.kind == ParameterKind::kTable) {
+      // A convolution over whole patches is a matrix whose columns run through channel, row and column.
+      for (; shape.size() > 2; shape.pop_back()) shape[shape.size() - 2] *= shape.back();
+    }
+    if (p.is_vector() && m.at.count > 0) {
+      if (shape == std::vector<int64_t>{m.at.count, m.at.total_rows}) return true;
+      return shape_complaint(m, {m.at.count, m.at.total_rows}, t);
+    }
     if (p.is_vector()) {
       // Some files keep a leading 1.
       shape.erase(std::remove(shape.begin(), shape.end(), 1), shape.end());
@@ -162,11 +180,11 @@ class Resolver {
     Stored s{m.tensor, m.tensor->data, p.cols, false};
     if (p.is_vector()) {
       s.stride = 1;
-      s.data += m.at.row * bytes;
+      s.data += (m.at.index * m.at.total_rows + m.at.row) * bytes;
       return s;
     }
-    // A router's square matrix cannot ask the others; Hugging Face's text models store [out, in].
-    const bool unknown_swapped = p.kind == ParameterKind::kLinear && usual.swapped[m.at.count > 0];
+    // A router's square matrix cannot ask the others; its place tells.
+    const bool unknown_swapped = p.kind == ParameterKind::kLinear ? usual.swapped[m.at.count > 0] : m.at.across;
     s.swapped = m.straight < 0 ? unknown_swapped : m.straight == 0;
     s.data += m.at.index * m.at.total_rows * p.cols * bytes;
     s.stride = s.swapped ? m.at.total_rows : p.cols;
@@ -187,9 +205,12 @@ class Resolver {
   // Tensors that models-other.md 0 and models-ernie-paddleocr.md 3 call optional.
   bool ignorable(const std::string& name) const {
     for (const char* part : {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", ".mtp_emb_norm.",
-                             ".mtp_hidden_norm.", ".mtp_linear_proj.", ".mtp_block.", "packing_position_embedding"})
+                             ".mtp_hidden_norm.", ".mtp_linear_proj.", ".mtp_block.", "packing_position_embedding", "vision_model.head."})
       if (name.find(part) != std::string::npos) return true;
     if (ends_with(name, "lm_head.weight")) return true;  // tied: the embedding is meant
+    const auto holds = [&](const std::string& part) { return name.find(part) != std::string::npos; };
+    if (std::any_of(options_.foreign.begin(), options_.foreign.end(), holds)) return true;
+    if (!options_.own.empty() && std::none_of(options_.own.begin(), options_.own.end(), holds)) return true;
     const int layer = layer_index(name);
     return layer >= options_.layers && (options_.cut || layer < options_.layers + options_.mtp_layers);
   }

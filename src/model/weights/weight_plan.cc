@@ -16,7 +16,7 @@ class Planner {
       : s_(spec), presences_(presences), shard_(shard), w_(weights) {}
 
   Expected<WeightPlan> run() {
-    const int64_t per_layer = 16 + 3 * static_cast<int64_t>(s_.moe.experts);
+    const int64_t per_layer = 16 + 3 * (static_cast<int64_t>(s_.moe.experts) + s_.moe.second_experts);
     if (per_layer * s_.layers > static_cast<int64_t>(kMaxParameters))
       return make_error(ErrorCode::kTooLarge,
                         fmt::format("config.json describes more than {} tensors", kMaxParameters));
@@ -117,8 +117,8 @@ class Planner {
       mla(l.mla, at + "self_attn.");
     }
     norm(l.post_norm, at + "post_attention_layernorm.weight", s_.hidden_size);
-    if (s_.moe_layer[static_cast<size_t>(i)] != 0) {
-      moe(l.moe, at + s_.moe.block + ".");
+    if (s_.moe_layer[static_cast<size_t>(i)] != kDenseLayer) {
+      moe(l.moe, at + s_.moe.block + ".", s_.moe_layer[static_cast<size_t>(i)]);
     } else {
       dense(l.dense, at + "mlp.", s_.intermediate, s_.mlp_bias);
     }
@@ -203,53 +203,83 @@ class Planner {
     matrix(w.q_rope, std::move(rope));
   }
 
-  // gate, up and down of a gated MLP; fused files keep gate above up under either of two names.
-  void dense(DenseWeights& w, const std::string& at, int64_t width, bool bias) {
-    const auto fused = [&](int64_t row, const char* leaf) {
-      return std::vector<Location>{{at + "gate_up_proj." + leaf, row, 2 * width, 0, 0},
-                                   {at + "up_gate_proj." + leaf, row, 2 * width, 0, 0}};
-    };
-    const int64_t h = s_.hidden_size;
-    matrix(w.gate_up.weight,
-           {linear(at + "gate_proj.weight", width, h, ShardRule::kColumn, width, fused(0, "weight")),
-            linear(at + "up_proj.weight", width, h, ShardRule::kColumn, width, fused(width, "weight"))});
-    matrix(w.down.weight, {linear(at + "down_proj.weight", h, width, ShardRule::kRow, width)});
-    if (!bias) return;
-    constexpr auto kBias = ParameterKind::kBias;
-    array(w.gate_up.bias,
-          {vector(at + "gate_proj.bias", kBias, width, ShardRule::kColumn, width, fused(0, "bias")),
-           vector(at + "up_proj.bias", kBias, width, ShardRule::kColumn, width, fused(width, "bias"))},
-          false);
-    replicated_bias(w.down.bias, at + "down_proj.bias", h);
+  // Fused files keep gate above up under either of two names.
+  static std::vector<Location> fused_gate_up(const std::string& at, int64_t row, int64_t width, const char* leaf) {
+    return {{at + "gate_up_proj." + leaf, row, 2 * width, 0, 0}, {at + "up_gate_proj." + leaf, row, 2 * width, 0, 0}};
   }
 
-  void moe(MoeWeights& w, const std::string& at) {
-    const MoeSpec& m = s_.moe;
+  // gate, up and down of a gated MLP.
+  void gated_pair(ops::PackedWeight& gate_up, ops::PackedWeight& down, const std::string& at, int64_t width) {
     const int64_t h = s_.hidden_size;
+    matrix(gate_up,
+           {linear(at + "gate_proj.weight", width, h, ShardRule::kColumn, width, fused_gate_up(at, 0, width, "weight")),
+            linear(at + "up_proj.weight", width, h, ShardRule::kColumn, width,
+                   fused_gate_up(at, width, width, "weight"))});
+    matrix(down, {linear(at + "down_proj.weight", h, width, ShardRule::kRow, width)});
+  }
+
+  void dense(DenseWeights& w, const std::string& at, int64_t width, bool bias) {
+    gated_pair(w.gate_up.weight, w.down.weight, at, width);
+    if (!bias) return;
+    constexpr auto kBias = ParameterKind::kBias;
+    array(
+        w.gate_up.bias,
+        {vector(at + "gate_proj.bias", kBias, width, ShardRule::kColumn, width, fused_gate_up(at, 0, width, "bias")),
+         vector(at + "up_proj.bias", kBias, width, ShardRule::kColumn, width, fused_gate_up(at, width, width, "bias"))},
+        false);
+    replicated_bias(w.down.bias, at + "down_proj.bias", s_.hidden_size);
+  }
+
+  // A bank of a layer's experts, with the names it has.
+  struct Bank {
+    int experts = 0, width = 0;
+    int first = 0;       // number of its first expert
+    std::string router;  // leaf
+    std::string own;     // what exports that keep banks apart put before its names; empty: nothing
+    int64_t index = -1;  // row of the correction bias that banks share; -1: it is not shared
+  };
+
+  std::vector<Bank> banks_of(uint8_t present) const {
+    const MoeSpec& m = s_.moe;
+    if (m.second_experts == 0) return {{m.experts, m.intermediate, 0, "gate.weight", "", -1}};
+    std::vector<Bank> banks;
+    if ((present & kFirstBank) != 0) banks.push_back({m.experts, m.intermediate, 0, "gate.weight", "text_moe.", 0});
+    if ((present & kSecondBank) != 0)
+      banks.push_back({m.second_experts, m.second_intermediate, m.experts, "gate.weight_1", "vision_moe.", 1});
+    return banks;
+  }
+
+  void moe(MoeWeights& w, const std::string& at, uint8_t present) {
+    const MoeSpec& m = s_.moe;
     // Newer files call every expert block "mlp", whatever the architecture once called it.
     const std::string plain = at.substr(0, at.size() - m.block.size() - 1) + "mlp.";
-    const auto renamed = [&](const std::string& leaf) {
-      return plain == at ? std::vector<Location>{} : std::vector<Location>{{plain + leaf, 0, 0, 0, 0}};
-    };
-    const int router = declare({at + "gate.weight", ParameterKind::kRouter, m.experts, h, ShardRule::kReplicated, 0, 1,
-                                -1, false, renamed("gate.weight")});
-    matrix(w.router, {router}, MatrixRole::kRouter);
-    if (presences_.correction_bias) {
-      array(w.correction_bias,
-            {vector(at + m.bias_name, ParameterKind::kBias, m.experts, ShardRule::kReplicated, 1,
-                    {{at + "moe_statics.e_score_correction_bias", 0, 0, 0, 0},
-                     {at + "gate.moe_statics.e_score_correction_bias", 0, 0, 0, 0},
-                     {at + "gate.e_score_correction_bias", 0, 0, 0, 0}})},
-            false);
+    const std::vector<Bank> banks = banks_of(present);
+    if (m.second_experts > 0) w.split = (present & kFirstBank) != 0 ? m.experts : 0;
+    std::vector<Piece> routers;
+    ArrayPlan biases{&w.correction_bias, false, 0, 1, {}};
+    size_t experts = 0;
+    for (const Bank& b : banks) {
+      routers.push_back(slice(router(at, plain, b)));
+      if (presences_.correction_bias) {
+        biases.pieces.push_back(slice(correction_bias(at, b)));
+        biases.rows += b.experts;
+      }
+      experts += static_cast<size_t>(b.experts);
     }
-    w.gate_up.resize(static_cast<size_t>(m.experts)), w.down.resize(static_cast<size_t>(m.experts));
-    for (int e = 0; e < m.experts; ++e) expert(w, at, plain, e);
+    matrix(w.router, std::move(routers), MatrixRole::kRouter);
+    if (presences_.correction_bias) plan_.arrays.push_back(std::move(biases));
+    const bool dense_bank = m.second_experts > 0 && banks.size() == 1;
+    w.gate_up.resize(experts + dense_bank), w.down.resize(experts + dense_bank);
+    size_t place = 0;
+    for (const Bank& b : banks)
+      for (int e = 0; e < b.experts; ++e, ++place) expert(w.gate_up[place], w.down[place], at, plain, b, e);
+    if (dense_bank) gated_pair(w.gate_up.back(), w.down.back(), plain, s_.intermediate);
     if (m.shared_intermediate > 0) dense(w.shared, at + m.shared + ".", m.shared_intermediate, false);
     if (m.shared_gate) {
       const int gate = declare({at + "shared_expert_gate.weight",
                                 ParameterKind::kRouter,
                                 1,
-                                h,
+                                s_.hidden_size,
                                 ShardRule::kReplicated,
                                 0,
                                 1,
@@ -260,30 +290,56 @@ class Planner {
     }
   }
 
-  void expert(MoeWeights& w, const std::string& at, const std::string& plain, int e) {
+  int router(const std::string& at, const std::string& plain, const Bank& b) {
+    std::vector<Location> others;
+    if (plain != at) others.push_back({plain + b.router, 0, 0, 0, 0});
+    if (!b.own.empty()) others.push_back({at + b.own + "gate.weight", 0, 0, 0, 0});
+    // Files that name both banks' routers side by side store them [in, out] (models-ernie-paddleocr.md, trap 3).
+    return declare({at + b.router, ParameterKind::kRouter, b.experts, s_.hidden_size, ShardRule::kReplicated, 0, 1, -1,
+                    false, std::move(others), !b.own.empty()});
+  }
+
+  int correction_bias(const std::string& at, const Bank& b) {
+    constexpr auto kBias = ParameterKind::kBias;
+    const std::vector<std::string> names = {at + "moe_statics.e_score_correction_bias",
+                                            at + "gate.moe_statics.e_score_correction_bias",
+                                            at + "gate.e_score_correction_bias"};
+    std::vector<Location> others;
+    for (const std::string& name : names) {
+      if (b.index >= 0) others.push_back({name, 0, 0, b.index, 2});
+      others.push_back({name, 0, 0, 0, 0});
+    }
+    const std::string own = b.own.empty() ? s_.moe.bias_name : b.own + "gate.moe_statics.e_score_correction_bias";
+    return vector(at + own, kBias, b.experts, ShardRule::kReplicated, 1, std::move(others));
+  }
+
+  // gate, up and down of one expert, the e-th of its bank.
+  void expert(ops::PackedWeight& gate_up, ops::PackedWeight& down_out, const std::string& at, const std::string& plain,
+              const Bank& b, int e) {
     const MoeSpec& m = s_.moe;
-    const int64_t h = s_.hidden_size, width = m.intermediate;
-    const std::string mine = fmt::format("{}experts.{}.", at, e), renamed = fmt::format("{}experts.{}.", plain, e);
+    const int64_t h = s_.hidden_size, width = b.width;
+    const std::string mine = fmt::format("{}experts.{}.", at, b.first + e);
+    const std::string renamed = fmt::format("{}{}experts.{}.", plain, b.own, e), stack = plain + b.own + "experts.";
     const auto places = [&](const char* leaf, int64_t row) {
-      std::vector<Location> l{{plain + "experts.gate_up_proj", row, 2 * width, e, m.experts},
+      std::vector<Location> l{{stack + "gate_up_proj", row, 2 * width, e, b.experts},
                               {mine + "up_gate_proj.weight", row, 2 * width, 0, 0},
                               {mine + "gate_up_proj.weight", row, 2 * width, 0, 0}};
-      if (plain != at) l.push_back({renamed + leaf, 0, 0, 0, 0});
+      if (renamed != mine) l.push_back({renamed + leaf, 0, 0, 0, 0});
       return l;
     };
-    std::vector<Location> down_places{{plain + "experts.down_proj", 0, h, e, m.experts}};
-    if (plain != at) down_places.push_back({renamed + "down_proj.weight", 0, 0, 0, 0});
-    expert_ = e;
+    std::vector<Location> down_places{{stack + "down_proj", 0, h, e, b.experts}};
+    if (renamed != mine) down_places.push_back({renamed + "down_proj.weight", 0, 0, 0, 0});
+    expert_ = b.first + e;
     const int gate =
         linear(mine + m.gate + ".weight", width, h, ShardRule::kColumn, width, places("gate_proj.weight", 0));
     const int up =
         linear(mine + m.up + ".weight", width, h, ShardRule::kColumn, width, places("up_proj.weight", width));
     const int down = linear(mine + m.down + ".weight", h, width, ShardRule::kRow, width, std::move(down_places));
     expert_ = -1;
-    if (shard_.expert_parallel && shard_.ranks > 1 && e * static_cast<int64_t>(shard_.ranks) / m.experts != shard_.rank)
+    if (shard_.expert_parallel && shard_.ranks > 1 && e * static_cast<int64_t>(shard_.ranks) / b.experts != shard_.rank)
       return;
-    matrix(w.gate_up[static_cast<size_t>(e)], {gate, up});
-    matrix(w.down[static_cast<size_t>(e)], {down});
+    matrix(gate_up, {gate, up});
+    matrix(down_out, {down});
   }
 
   const DecoderSpec& s_;
@@ -302,15 +358,18 @@ Expected<WeightPlan> plan_weights(const DecoderSpec& spec, const Presences& pres
   if (shard.ranks < 1 || shard.rank < 0 || shard.rank >= shard.ranks)
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("rank {} of {} does not exist", shard.rank, shard.ranks));
-  if (shard.expert_parallel && spec.moe.experts > 0 && spec.moe.experts % shard.ranks != 0)
-    return make_error(ErrorCode::kInvalidArgument,
-                      fmt::format("{} ranks cannot share {} experts evenly", shard.ranks, spec.moe.experts),
-                      "expert-parallel-size");
+  for (const int experts : {spec.moe.experts, spec.moe.second_experts})
+    if (shard.expert_parallel && experts % shard.ranks != 0)
+      return make_error(ErrorCode::kInvalidArgument,
+                        fmt::format("{} ranks cannot share {} experts evenly", shard.ranks, experts),
+                        "expert-parallel-size");
   return Planner(spec, presences, shard, weights).run();
 }
 
+// A token uses top_k experts of one bank; the first one is counted.
 Expected<ParameterCount> count_parameters(const DecoderSpec& spec, const WeightPlan& plan) {
   ParameterCount count;
+  int64_t experts = 0;
   for (const Parameter& p : plan.parameters) {
     const auto elements = checked_mul(p.rows, p.cols);
     const auto all = elements ? checked_add(count.all, *elements) : std::nullopt;
@@ -318,11 +377,9 @@ Expected<ParameterCount> count_parameters(const DecoderSpec& spec, const WeightP
       return make_error(ErrorCode::kTooLarge, "config.json describes more weights than any machine holds");
     count.all = *all;
     if (p.expert < 0) count.active += *elements;
+    if (p.expert >= 0 && p.expert < spec.moe.experts) experts += *elements;
   }
-  if (spec.moe.experts > 0) {
-    const int64_t experts = count.all - count.active;
-    count.active += experts / spec.moe.experts * spec.moe.top_k;
-  }
+  if (spec.moe.experts > 0) count.active += experts / spec.moe.experts * spec.moe.top_k;
   return count;
 }
 

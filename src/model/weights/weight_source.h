@@ -67,6 +67,9 @@ struct ResolveOptions {
   int layers = 0;      // decoder layers in the spec
   int mtp_layers = 0;  // layers behind them that may be there
   bool cut = false;    // the layer count was overridden: the others are not missed
+  // Parts of names: tensors that hold one of `foreign` belong to somebody else. When `own` is not empty, all others
+  // than those that hold one of it do.
+  std::vector<std::string> foreign = {}, own = {};
 };
 
 // Finds every parameter in the checkpoint: names under any root prefix and spelling, fused or split, in either

@@ -142,6 +142,82 @@ TEST(MoeRoute, TiesTakeTheLowerIndexAndMinimumHolds) {
   fails([&](auto& q) { q.forced = true, ids.at<int32_t>(0, 1) = 6; });
 }
 
+// Tokens of one bank are routed as if the other were not there; a bank of no columns is one dense MLP.
+TEST(MoeRoute, BanksAreIsolated) {
+  Threads pool(2);
+  const int64_t tokens = 60;
+  const int top_k = 3;
+  Values token_ids(DType::kI32, {tokens});
+  for (int64_t t = 0; t < tokens; ++t) token_ids.at<int32_t>(t) = static_cast<int32_t>(t % 20);
+  TokenSet second;
+  second.from = 15, second.listed = 2, second.ids[0] = 3, second.ids[1] = 7;
+  for (const auto& [first, other] : {std::pair<int, int>{6, 9}, {0, 5}, {4, 0}}) {
+    const int64_t experts = first + other;
+    const Values logits = random_values(DType::kF32, {tokens, experts}, 1, 2.0f),
+                 bias = random_values(DType::kF32, {experts}, 2, 0.3f);
+    Values ids(DType::kI32, {tokens, top_k}), weights(DType::kF32, {tokens, top_k});
+    MoeRouteParams p;
+    p.logits = logits.view(), p.bias = bias.view(), p.ids = ids.view(), p.weights = weights.view();
+    p.top_k = top_k, p.renorm_min = 1e-12f, p.split = first, p.token_ids = token_ids.view(), p.second = second;
+    ASSERT_TRUE(moe_route(p, pool.stream()).ok());
+    int in_second = 0;
+    for (int64_t t = 0; t < tokens; ++t) {
+      const int64_t id = t % 20;
+      const bool is_second = id >= 15 || id == 3 || id == 7;
+      in_second += is_second;
+      const int begin = is_second ? first : 0, end = is_second ? first + other : first;
+      std::vector<double> l, b;
+      for (int e = begin; e < end; ++e) l.push_back(logits.get(t, e)), b.push_back(bias.get(e));
+      Route want{std::vector<int32_t>(top_k, 0), {1.0, 0.0, 0.0}};
+      if (!l.empty()) want = route_oracle(l, b, p);
+      for (size_t j = 0; j < top_k; ++j) {
+        const auto rank = static_cast<int64_t>(j);
+        EXPECT_EQ(ids.at<int32_t>(t, rank), l.empty() ? experts : begin + want.ids[j]) << t << " " << j;
+        EXPECT_NEAR(weights.get(t, rank), want.weights[j], 2e-6);
+      }
+    }
+    EXPECT_EQ(in_second, 21);
+    Values again(DType::kF32, {tokens, top_k});
+    p.forced = true, p.weights = again.view();
+    ASSERT_TRUE(moe_route(p, pool.stream()).ok());
+    for (int64_t t = 0; t < tokens; ++t) EXPECT_EQ(again.row(t), weights.row(t));
+    // An expert of the other bank cannot be forced.
+    if (first == 6) {
+      ids.at<int32_t>(0, 0) = 6;
+      EXPECT_FALSE(moe_route(p, pool.stream()).ok());
+    }
+    p.forced = false;
+    auto fails = [&](auto&& change) {
+      MoeRouteParams q = p;
+      change(q);
+      EXPECT_FALSE(moe_route(q, pool.stream()).ok());
+    };
+    fails([&](auto& q) { q.split = static_cast<int>(experts) + 1; });
+    fails([](auto& q) { q.top_k = 7; });
+    fails([](auto& q) { q.token_ids = {}; });
+    fails([](auto& q) { q.second.listed = TokenSet::kMaxListed + 1; });
+    fails([](auto& q) { q.n_group = 2; });
+  }
+}
+
+TEST(SiluMul, ComputesTheRowsOfARangeOnly) {
+  for (const auto isa : available_isas()) {
+    const UseIsa use(isa);
+    Threads pool(3);
+    const Values x = random_values(DType::kF32, {40, 26}, 9);
+    Values whole(DType::kBF16, {40, 13}), some(DType::kBF16, {40, 13}), range(DType::kI32, {3});
+    ASSERT_TRUE(silu_mul({x.view(), whole.view(), {}}, pool.stream()).ok());
+    range.at<int32_t>(0) = 7, range.at<int32_t>(1) = 9, range.at<int32_t>(2) = 31;
+    ASSERT_TRUE(silu_mul({x.view(), some.view(), range.view()}, pool.stream()).ok());
+    const Values untouched(DType::kBF16, {40, 13});
+    for (int64_t t = 0; t < 40; ++t) EXPECT_EQ(some.row(t), (t >= 7 && t < 31 ? whole : untouched).row(t)) << t;
+    for (const int bad : {41, 6, -1}) {
+      range.at<int32_t>(2) = bad;
+      EXPECT_FALSE(silu_mul({x.view(), some.view(), range.view()}, pool.stream()).ok());
+    }
+  }
+}
+
 TEST(MoePermute, SortsStablyAndCombineAddsInRankOrder) {
   for (const auto isa : available_isas()) {
     const UseIsa use(isa);
