@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -72,5 +73,12 @@ class Tower {
 
 // Null when the architecture has no tower. Tensors of the text model in the same files are not its business.
 Expected<std::unique_ptr<Tower>> load_tower(const model::LoadOptions& options, device::Device& device);
+
+// What `tern inspect` and --dry-run say without reading weights; info.parameters is 0 when there is no tower.
+struct TowerSummary {
+  TowerInfo info;
+  std::vector<std::pair<std::string, size_t>> weight_bytes;  // by precision: ("bfloat16", n), ("float32", n)
+};
+Expected<TowerSummary> summarize_tower(const model::LoadOptions& options);
 
 }  // namespace tern::vision

@@ -1,0 +1,90 @@
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "model/config/config_reader.h"
+#include "model/files/checkpoint.h"
+#include "model/weights/pack.h"
+#include "model/weights/weight_source.h"
+#include "vision/tower.h"
+#include "vision/tower_plan.h"
+
+namespace tern::vision {
+
+// One file per tower, one line here.
+Expected<TowerDraft> draft_paddleocr_vl(const json::Object& config, DType activation);
+
+namespace {
+
+struct Architecture {
+  std::string_view name;
+  DraftTower draft;
+};
+constexpr std::array kArchitectures = {
+    Architecture{"PaddleOCRVLForConditionalGeneration", draft_paddleocr_vl},
+};
+
+// A draft without a tower when the architecture has none.
+Expected<TowerDraft> draft_of(const model::LoadOptions& options) {
+  TERN_ASSIGN_OR_RETURN(const json::Object config,
+                        model::read_config(options.path, options.config_name, options.overrides));
+  TERN_ASSIGN_OR_RETURN(const std::string name, model::architecture_of(config));
+  const auto* found =
+      std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const Architecture& a) { return a.name == name; });
+  if (found == kArchitectures.end()) return TowerDraft{};
+  TERN_ASSIGN_OR_RETURN(TowerDraft draft, found->draft(config, options.activation));
+  draft.tower->info_.architecture = name;
+  draft.tower->info_.parameters = draft.plan.parameters();
+  return draft;
+}
+
+// Vision towers stay in the activation type, whatever format the decoder's weights have, as in the original.
+Expected<model::PackOptions> pack_options_of(const model::LoadOptions& options, device::DeviceKind kind) {
+  model::LoadOptions plain = options;
+  plain.weight_format.clear(), plain.format = nullptr;
+  return model::pack_options(plain, kind);
+}
+
+Status fill(const model::LoadOptions& options, const TowerDraft& draft, const model::PackOptions& pack,
+            device::Device& device) {
+  const model::WeightPlan& plan = draft.plan.weights();
+  LoadedTower& tower = *draft.tower;
+  if (options.dummy) {
+    return model::pack_plan(plan, model::DummySource(plan.parameters, options.dummy_seed), pack, device, tower.memory_,
+                            tower.info_.weight_bytes);
+  }
+  TERN_ASSIGN_OR_RETURN(const model::Checkpoint checkpoint, model::Checkpoint::open(options.path));
+  model::ResolveOptions resolve;
+  resolve.own = draft.own;
+  TERN_ASSIGN_OR_RETURN(std::vector<model::Stored> stored,
+                        model::resolve_parameters(plan.parameters, checkpoint, resolve));
+  return model::pack_plan(plan, model::CheckpointSource(plan.parameters, std::move(stored)), pack, device,
+                          tower.memory_, tower.info_.weight_bytes);
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Tower>> load_tower(const model::LoadOptions& options, device::Device& device) {
+  TERN_ASSIGN_OR_RETURN(TowerDraft draft, draft_of(options));
+  if (draft.tower == nullptr) return std::unique_ptr<Tower>();
+  TERN_ASSIGN_OR_RETURN(const model::PackOptions pack, pack_options_of(options, device.info().kind));
+  TERN_RETURN_IF_ERROR(fill(options, draft, pack, device));
+  TERN_RETURN_IF_ERROR(draft.tower->finish(device));
+  return std::unique_ptr<Tower>(std::move(draft.tower));
+}
+
+Expected<TowerSummary> summarize_tower(const model::LoadOptions& options) {
+  TERN_ASSIGN_OR_RETURN(const TowerDraft draft, draft_of(options));
+  TowerSummary s;
+  if (draft.tower == nullptr) return s;
+  s.info = draft.tower->info_;
+  for (const DType activation : {DType::kBF16, DType::kF32}) {
+    model::LoadOptions o = options;
+    o.activation = activation;
+    TERN_ASSIGN_OR_RETURN(const model::PackOptions pack, pack_options_of(o, device::DeviceKind::kCpu));
+    s.weight_bytes.emplace_back(dtype_name(activation), model::packed_bytes(draft.plan.weights(), pack));
+  }
+  return s;
+}
+
+}  // namespace tern::vision
