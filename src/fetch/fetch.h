@@ -17,13 +17,14 @@ struct FetchPolicy {
   int tries = 3;                                   // first delay 1 s, then doubled
   double retry_delay = 1.0;
   int max_redirects = 3;
-  // Hosts that may be asked (exact, or ".example.org" for a domain and all below it); empty: every public one. A host
-  // named here may also resolve to a private address.
+  // Hosts that may be asked (exact, or ".example.org" for a domain and all below it; with ":8080" for that port only);
+  // empty: every public one. A host named here may also resolve to a private address.
   std::vector<std::string> allowed_domains;
-  bool allow_private = false;  // private, loopback, link-local and other special addresses
-  bool allow_http = true;      // false: https only
-  std::string local_root;      // --allowed-local-media-path; empty: no file:// at all
-  std::string ca_file;         // PEM bundle; empty: the system's
+  std::vector<int> ports = {80, 443};  // of hosts that are not listed as host:port; allow_private: any
+  bool allow_private = false;          // private, loopback, link-local and other special addresses
+  bool allow_http = true;              // false: https only
+  std::string local_root;              // --allowed-local-media-path; empty: no file:// at all
+  std::string ca_file;                 // PEM bundle; empty: the system's
 };
 
 // Errors: kInvalidArgument (a bad URL, a refused host, address, scheme or path: fixed texts without the address found),
