@@ -58,9 +58,9 @@ endfunction()
 # Third-party libraries by room.
 find_package(Boost 1.81 REQUIRED)
 set(TERN_LIBS_media jpeg png webp webpdemux gif)
-find_package(CURL REQUIRED)
+find_package(CURL REQUIRED)  # headers only: src/fetch loads it when it is needed
 find_package(Freetype REQUIRED)
-set(TERN_LIBS_fetch CURL::libcurl)
+set(TERN_LIBS_fetch ${CMAKE_DL_LIBS})
 set(TERN_LIBS_video Freetype::Freetype)
 set(TERN_LIBS_json Boost::boost)
 set(TERN_LIBS_serve Boost::boost)

@@ -1,13 +1,12 @@
 #include "fetch/transport.h"
 
-#include <curl/curl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <memory>
 #include <optional>
 
+#include "fetch/curl_library.h"
 #include "fetch/url.h"
 
 namespace tern::fetch {
@@ -17,14 +16,6 @@ using Seconds = std::chrono::duration<double>;
 
 constexpr size_t kMaxHeaderBytes = 64 << 10;
 constexpr size_t kMaxAddresses = 8;
-
-struct EasyFree {
-  void operator()(CURL* curl) const { curl_easy_cleanup(curl); }
-};
-struct ListFree {
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-};
-using List = std::unique_ptr<curl_slist, ListFree>;
 
 // What one exchange gathers; libcurl's callbacks write here.
 struct Exchange {
@@ -48,12 +39,6 @@ Error too_large() {
   return make_error(ErrorCode::kTooLarge, "What lies behind the URL is larger than allowed.", "url");
 }
 Error timed_out() { return unavailable("The URL could not be fetched in time."); }
-
-// Once per process and as late as possible: it loads the TLS library's tables.
-bool curl_ready() {
-  static const bool ready = curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK;
-  return ready;
-}
 
 size_t on_body(char* data, size_t, size_t size, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
@@ -100,9 +85,10 @@ std::string pinned(const Target& target, const std::vector<Address>& addresses) 
 
 long milliseconds(Seconds time) { return std::max(1L, static_cast<long>(time.count() * 1000)); }
 
-bool set_options(CURL* curl, const Target& target, const FetchPolicy& policy, Seconds left, Exchange& exchange) {
+bool set_options(const CurlLibrary& curl, CURL* easy, const Target& target, const FetchPolicy& policy, Seconds left,
+                 Exchange& exchange) {
   bool ok = true;
-  const auto set = [&](CURLoption option, auto value) { ok = curl_easy_setopt(curl, option, value) == CURLE_OK && ok; };
+  const auto set = [&](CURLoption option, auto value) { ok = curl.easy_setopt(easy, option, value) == CURLE_OK && ok; };
   set(CURLOPT_CURLU, target.handle.get());
   set(CURLOPT_PROTOCOLS_STR, policy.allow_http ? "http,https" : "https");
   set(CURLOPT_FOLLOWLOCATION, 0L);
@@ -150,13 +136,13 @@ Outcome judge_failure(CURLcode code, const Exchange& exchange) {
   }
 }
 
-Outcome judge_status(CURL* curl) {
+Outcome judge_status(const CurlLibrary& curl, CURL* easy) {
   long status = 0;
-  curl_easy_getinfo(curl, CURLINFO_RESPONSE_CODE, &status);
+  curl.easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status);
   if (status >= 200 && status < 300) return {};
   if (status == 301 || status == 302 || status == 303 || status == 307 || status == 308) {
     const char* next = nullptr;
-    curl_easy_getinfo(curl, CURLINFO_REDIRECT_URL, &next);
+    curl.easy_getinfo(easy, CURLINFO_REDIRECT_URL, &next);
     if (next != nullptr) return {std::string(next), {}, false};
   }
   const bool again = status >= 500 || status == 429 || status == 408;
@@ -194,16 +180,19 @@ Outcome exchange_once(const Target& target, const FetchPolicy& policy, const Sea
   const Seconds left = deadline - Clock::now();
   if (left.count() <= 0) return {{}, timed_out(), true};
 
-  const std::unique_ptr<CURL, EasyFree> curl(curl_easy_init());
-  const List headers(curl_slist_append(nullptr, "Accept-Encoding: identity"));
-  const List pins(target.literal ? nullptr : curl_slist_append(nullptr, pinned(target, exchange.allowed).c_str()));
-  if (!curl || !headers || (!target.literal && !pins) || !set_options(curl.get(), target, policy, left, exchange) ||
-      curl_easy_setopt(curl.get(), CURLOPT_HTTPHEADER, headers.get()) != CURLE_OK ||
-      curl_easy_setopt(curl.get(), CURLOPT_RESOLVE, pins.get()) != CURLE_OK) {
+  const CurlLibrary& curl = *curl_library();  // check_url found it
+  const EasyHandle easy(curl.easy_init());
+  const ListHandle headers(curl.slist_append(nullptr, "Accept-Encoding: identity"));
+  const ListHandle pins(target.literal ? nullptr
+                                       : curl.slist_append(nullptr, pinned(target, exchange.allowed).c_str()));
+  if (!easy || !headers || (!target.literal && !pins) ||
+      !set_options(curl, easy.get(), target, policy, left, exchange) ||
+      curl.easy_setopt(easy.get(), CURLOPT_HTTPHEADER, headers.get()) != CURLE_OK ||
+      curl.easy_setopt(easy.get(), CURLOPT_RESOLVE, pins.get()) != CURLE_OK) {
     return {{}, make_error(ErrorCode::kInternal, "The HTTP client could not be set up."), false};
   }
-  const CURLcode code = curl_easy_perform(curl.get());
-  Outcome outcome = code == CURLE_OK ? judge_status(curl.get()) : judge_failure(code, exchange);
+  const CURLcode code = curl.easy_perform(easy.get());
+  Outcome outcome = code == CURLE_OK ? judge_status(curl, easy.get()) : judge_failure(code, exchange);
   if (!outcome.error && !outcome.redirect) body = std::move(exchange.body);
   return outcome;
 }
@@ -211,7 +200,6 @@ Outcome exchange_once(const Target& target, const FetchPolicy& policy, const Sea
 }  // namespace
 
 Expected<std::vector<std::byte>> fetch_http(std::string_view url, const FetchPolicy& policy, const Seams& seams) {
-  if (!curl_ready()) return make_error(ErrorCode::kInternal, "The HTTP client could not be set up.");
   const auto total = std::chrono::duration_cast<Clock::duration>(Seconds(policy.total_timeout));
   const Clock::time_point deadline = Clock::now() + total;
   std::string where(url);

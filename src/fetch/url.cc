@@ -96,24 +96,27 @@ bool names(std::string_view entry, const std::string& host, const std::string& p
   return name.front() == '.' && (host == name.substr(1) || host.ends_with(name));
 }
 
-std::optional<std::string> part(CURLU* handle, CURLUPart which, unsigned flags = 0) {
+std::optional<std::string> part(const CurlLibrary& curl, CURLU* handle, CURLUPart which, unsigned flags = 0) {
   char* text = nullptr;
-  if (curl_url_get(handle, which, &text, flags) != CURLUE_OK) return std::nullopt;
+  if (curl.url_get(handle, which, &text, flags) != CURLUE_OK) return std::nullopt;
   std::string out(text);
-  curl_free(text);
+  curl.free(text);
   return out;
 }
 
 // Lets curl read the URL, and makes sure that it read the host that stands there.
 Expected<Target> parse_with_curl(const std::string& url, const Authority& authority) {
+  if (curl_library() == nullptr)
+    return make_error(ErrorCode::kUnavailable, "URLs cannot be fetched: libcurl.so.4 is missing.");
+  const CurlLibrary& curl = *curl_library();
   Target target;
-  target.handle.reset(curl_url());
+  target.handle.reset(curl.url());
   if (!target.handle) return make_error(ErrorCode::kResourceExhausted, "Out of memory.");
   CURLU* handle = target.handle.get();
-  if (curl_url_set(handle, CURLUPART_URL, url.c_str(), CURLU_DISALLOW_USER) != CURLUE_OK) return bad_url();
-  auto host = part(handle, CURLUPART_HOST);
-  const auto port = part(handle, CURLUPART_PORT, CURLU_DEFAULT_PORT);
-  if (!host || !port || port->size() > 5 || part(handle, CURLUPART_ZONEID)) return bad_url();
+  if (curl.url_set(handle, CURLUPART_URL, url.c_str(), CURLU_DISALLOW_USER) != CURLUE_OK) return bad_url();
+  auto host = part(curl, handle, CURLUPART_HOST);
+  const auto port = part(curl, handle, CURLUPART_PORT, CURLU_DEFAULT_PORT);
+  if (!host || !port || port->size() > 5 || part(curl, handle, CURLUPART_ZONEID)) return bad_url();
   if (authority.bracketed && host->size() > 2) *host = host->substr(1, host->size() - 2);
   target.literal = parse_address(*host);
   const bool same = authority.bracketed ? target.literal && parse_address(authority.host) == target.literal
@@ -124,7 +127,7 @@ Expected<Target> parse_with_curl(const std::string& url, const Authority& author
   if (target.port < 1 || target.port > 65535) return bad_url();
   if (target.host.back() == '.') {
     target.host.pop_back();
-    if (curl_url_set(handle, CURLUPART_HOST, target.host.c_str(), 0) != CURLUE_OK) return bad_url();
+    if (curl.url_set(handle, CURLUPART_HOST, target.host.c_str(), 0) != CURLUE_OK) return bad_url();
   }
   return target;
 }

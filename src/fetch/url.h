@@ -1,23 +1,16 @@
 // What may be asked of whom: URLs of media against a FetchPolicy, without touching the network.
 #pragma once
 
-#include <curl/curl.h>
-
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "base/error.h"
 #include "fetch/address.h"
+#include "fetch/curl_library.h"
 #include "fetch/fetch.h"
 
 namespace tern::fetch {
-
-struct UrlFree {
-  void operator()(CURLU* url) const { curl_url_cleanup(url); }
-};
-using UrlHandle = std::unique_ptr<CURLU, UrlFree>;
 
 // An http or https URL that passed. `handle` is what is fetched: nothing parses the text a second time.
 struct Target {
@@ -30,10 +23,10 @@ struct Target {
 
 inline constexpr size_t kMaxUrlBytes = 8192;
 
-// Errors: kInvalidArgument with one of a few fixed texts; kTooLarge for an overlong URL. Refused are other schemes,
-// user names, hosts that two readers could read differently (odd spellings of addresses, percent signs, backslashes,
-// non-ASCII letters, zone ids), literal addresses that are not public, and ports other than 80 and 443 (unless
-// allowed_domains names host:port, or allow_private).
+// Errors: kInvalidArgument with one of a few fixed texts; kTooLarge for an overlong URL; kUnavailable without libcurl.
+// Refused are other schemes, user names, hosts that two readers could read differently (odd spellings of addresses,
+// percent signs, backslashes, non-ASCII letters, zone ids), literal addresses that are not public, and ports other than
+// 80 and 443 (unless allowed_domains names host:port, or allow_private).
 Expected<Target> check_url(std::string_view url, const FetchPolicy& policy);
 
 // The policy's word on an address found for the target's host. `is_public` is the caller's (a seam of the tests).

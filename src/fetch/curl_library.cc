@@ -1,0 +1,43 @@
+#include "fetch/curl_library.h"
+
+#include <dlfcn.h>
+
+#include <optional>
+
+namespace tern::fetch {
+namespace {
+
+std::optional<CurlLibrary> load() {
+  void* const handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
+  if (handle == nullptr) return std::nullopt;
+  CurlLibrary out{};
+  bool ok = true;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(handle, name));
+    ok = ok && function != nullptr;
+  };
+  find(out.global_init, "curl_global_init");
+  find(out.free, "curl_free");
+  find(out.url, "curl_url");
+  find(out.url_cleanup, "curl_url_cleanup");
+  find(out.url_get, "curl_url_get");
+  find(out.url_set, "curl_url_set");
+  find(out.slist_append, "curl_slist_append");
+  find(out.slist_free_all, "curl_slist_free_all");
+  find(out.easy_init, "curl_easy_init");
+  find(out.easy_cleanup, "curl_easy_cleanup");
+  find(out.easy_setopt, "curl_easy_setopt");
+  find(out.easy_getinfo, "curl_easy_getinfo");
+  find(out.easy_perform, "curl_easy_perform");
+  if (!ok || out.global_init(CURL_GLOBAL_DEFAULT) != CURLE_OK) return std::nullopt;
+  return out;
+}
+
+}  // namespace
+
+const CurlLibrary* curl_library() {
+  static const std::optional<CurlLibrary> library = load();
+  return library ? &*library : nullptr;
+}
+
+}  // namespace tern::fetch
