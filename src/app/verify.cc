@@ -8,7 +8,7 @@
 #include "app/service.h"
 #include "app/settings.h"
 #include "device/device.h"
-#include "model/verify/verify_case.h"
+#include "vision/verify/verify_case.h"
 
 namespace tern::app {
 namespace {
@@ -58,7 +58,7 @@ int run_verify(const std::vector<std::string>& args) {
   const model::VerifyOptions options{.activation = type, .tolerance = model::VerifyTolerance::of(type)};
   int passed = 0, failed = 0;
   for (const std::string& folder : folders) {
-    const auto result = model::verify_case(folder, options, **device);
+    const auto result = vision::verify_case(folder, options, **device);
     if (!result.ok()) {
       fmt::print("{}: {}  NO\n", folder, result.error().message);
       ++failed;

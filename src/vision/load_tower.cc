@@ -12,6 +12,7 @@
 namespace tern::vision {
 
 // One file per tower, one line here.
+Expected<TowerDraft> draft_ernie_vl(const json::Object& config, DType activation);
 Expected<TowerDraft> draft_paddleocr_vl(const json::Object& config, DType activation);
 
 namespace {
@@ -21,6 +22,7 @@ struct Architecture {
   DraftTower draft;
 };
 constexpr std::array kArchitectures = {
+    Architecture{"Ernie4_5_VLMoeForConditionalGeneration", draft_ernie_vl},
     Architecture{"PaddleOCRVLForConditionalGeneration", draft_paddleocr_vl},
 };
 

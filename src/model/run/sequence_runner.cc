@@ -40,12 +40,13 @@ Status SequenceRunner::allocate() {
   }
   const auto n = static_cast<size_t>(tokens), r = static_cast<size_t>(rows);
   const size_t bytes =
-      n * (4 + 4 + 12 + 8 + 4) + (r + 1) * 4 + r * 4 + r * static_cast<size_t>(blocks_per_row_) * 4 + 16 * 64;
+      n * (4 + 4 + 12 + 4 + 8 + 4) + (r + 1) * 4 + r * 4 + r * static_cast<size_t>(blocks_per_row_) * 4 + 16 * 64;
   TERN_ASSIGN_OR_RETURN(inputs_, device_.allocate(bytes));
   device::Arena arena(inputs_.data(), inputs_.bytes());
   batch_.token_ids = arena.tensor(DType::kI32, tokens);
   batch_.token_source = arena.tensor(DType::kI32, tokens);
   batch_.positions = arena.tensor(DType::kI32, 3, tokens);
+  batch_.picture_row = arena.tensor(DType::kI32, tokens);
   batch_.slot_mapping = arena.tensor(DType::kI64, tokens);
   batch_.row_start = arena.tensor(DType::kI32, rows + 1);
   batch_.context_len = arena.tensor(DType::kI32, rows);
@@ -68,7 +69,7 @@ int SequenceRunner::block_of(int sequence, int position) {
 }
 
 Expected<std::span<const float>> SequenceRunner::step(std::span<const Row> rows, Probe* probe) {
-  std::vector<int32_t> ids, positions, starts{0}, contexts, wanted;
+  std::vector<int32_t> ids, positions[3], pictures, starts{0}, contexts, wanted;
   std::vector<int64_t> slots;
   batch_.max_query_len = batch_.max_context_len = 0;
   for (const Row& row : rows) {
@@ -78,7 +79,9 @@ Expected<std::span<const float>> SequenceRunner::step(std::span<const Row> rows,
     for (size_t i = 0; i < row.tokens.size(); ++i, ++length) {
       if (row.all_logits || i + 1 == row.tokens.size()) wanted.push_back(static_cast<int32_t>(ids.size()));
       ids.push_back(row.tokens[i]);
-      positions.push_back(length);
+      for (size_t a = 0; a < 3; ++a)
+        positions[a].push_back(row.positions.empty() ? length : row.positions[a * row.tokens.size() + i]);
+      pictures.push_back(row.picture_rows.empty() ? -1 : row.picture_rows[i]);
       slots.push_back(static_cast<int64_t>(block_of(row.sequence, length)) * options_.block_size +
                       length % options_.block_size);
     }
@@ -98,7 +101,9 @@ Expected<std::span<const float>> SequenceRunner::step(std::span<const Row> rows,
   const std::vector<int32_t> none(ids.size(), -1);
   put(batch_.token_ids.as<char>(), ids);
   put(batch_.token_source.as<char>(), none);
-  for (int i = 0; i < 3; ++i) put(batch_.positions.row_bytes(i), positions);
+  for (int i = 0; i < 3; ++i) put(batch_.positions.row_bytes(i), positions[i]);
+  put(batch_.picture_row.as<char>(), pictures);
+  batch_.has_pictures = std::any_of(pictures.begin(), pictures.end(), [](int32_t r) { return r >= 0; });
   put(batch_.slot_mapping.as<char>(), slots);
   put(batch_.row_start.as<char>(), starts);
   put(batch_.context_len.as<char>(), contexts);

@@ -26,11 +26,16 @@ class SequenceRunner {
 
   struct Row {
     int sequence = 0;
-    std::span<const int32_t> tokens;  // continue the sequence
-    bool all_logits = false;          // a logit row per token, else for the last one only
+    std::span<const int32_t> tokens;             // continue the sequence
+    bool all_logits = false;                     // a logit row per token, else for the last one only
+    std::span<const int32_t> positions = {};     // empty: as in text; else [3, tokens]
+    std::span<const int32_t> picture_rows = {};  // empty: none; else [tokens], -1 or a row of the pictures
   };
   // Runs one step; float32 logits [rows asked for, vocab_size] stay valid until the next one.
   Expected<std::span<const float>> step(std::span<const Row> rows, Probe* probe = nullptr);
+
+  // Rows that picture_rows refer to, [P, hidden]; must stay where they are.
+  void set_pictures(TensorView pictures) { batch_.pictures = pictures; }
 
   // Forgets all sequences; blocks are dealt anew in the same order.
   void reset();

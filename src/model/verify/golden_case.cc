@@ -25,10 +25,25 @@ bool read_ids(const json::Value* v, std::vector<int32_t>& out) {
   return true;
 }
 
+// Names of files in the case's own folder.
+bool read_files(const json::Value* v, std::vector<std::string>& out) {
+  if (v == nullptr) return true;
+  if (!v->is_array() || v->get_array().size() > 1000) return false;
+  for (const auto& e : v->get_array()) {
+    if (!e.is_string() || e.get_string().empty() || std::string_view(e.get_string()).find('/') != std::string_view::npos) return false;
+    out.emplace_back(e.get_string());
+  }
+  return true;
+}
+
 bool read_prompt(const json::Value& v, GoldenPrompt& p) {
   if (!v.is_object()) return false;
   const json::Object& o = v.get_object();
   if (!read_ids(json::find(o, "input_ids"), p.ids) || p.ids.empty()) return false;
+  if (!read_files(json::find(o, "images"), p.images) || !read_files(json::find(o, "frames"), p.frames)) return false;
+  const auto delta = json::get_int(o, "rope_delta");
+  if (!delta.ok()) return false;
+  p.rope_delta = static_cast<int>(delta->value_or(0));
   if (json::find(o, "greedy") == nullptr) return true;
   if (!read_ids(json::find(o, "greedy"), p.greedy)) return false;
   const json::Value* margins = json::find(o, "margins");
@@ -58,6 +73,8 @@ Status read_json(GoldenCase& c) {
     return bad(c.folder, "greedy_banned_ids is malformed");
   if (const json::Value* options = json::find(o, "reference_options"); options != nullptr && options->is_object())
     c.reference_options = options->get_object();
+  if (const json::Value* processor = json::find(o, "processor"); processor != nullptr && processor->is_object())
+    c.processor = processor->get_object();
   return {};
 }
 
@@ -81,7 +98,12 @@ Expected<GoldenCase> read_golden_case(const std::string& folder) {
   TERN_ASSIGN_OR_RETURN(const MappedFile file, MappedFile::open(folder + "/golden.safetensors"));
   TERN_ASSIGN_OR_RETURN(const SafetensorsHeader header, parse_safetensors({file.data(), file.size()}, file.size()));
   for (const auto& [name, entry] : header.tensors) {
-    if (entry.dtype != FileType::kF32) continue;  // positions and the like of picture cases
+    if (entry.dtype == FileType::kI64) {
+      std::vector<int64_t>& values = c.integers[name];
+      values.resize((entry.end - entry.begin) / sizeof(int64_t));
+      std::memcpy(values.data(), file.data() + entry.begin, entry.end - entry.begin);
+    }
+    if (entry.dtype != FileType::kF32) continue;
     GoldenTensor t{entry.shape, std::vector<float>((entry.end - entry.begin) / sizeof(float))};
     std::memcpy(t.values.data(), file.data() + entry.begin, entry.end - entry.begin);
     c.tensors.emplace(name, std::move(t));

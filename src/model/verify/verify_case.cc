@@ -10,6 +10,7 @@
 #include "model/decoder.h"
 #include "model/loader.h"
 #include "model/run/sequence_runner.h"
+#include "model/verify/checks.h"
 #include "model/verify/golden_case.h"
 #include "model/verify/probes.h"
 
@@ -24,16 +25,6 @@ double log_prob(std::span<const float> row, int32_t id) {
   double sum = 0.0;
   for (float v : row) sum += std::exp(static_cast<double>(v) - top);
   return static_cast<double>(row[static_cast<size_t>(id)]) - top - std::log(sum);
-}
-
-int32_t arg_max(std::span<const float> row, const std::vector<int32_t>& banned) {
-  int32_t best = -1;
-  for (size_t i = 0; i < row.size(); ++i) {
-    const auto id = static_cast<int32_t>(i);
-    if (std::find(banned.begin(), banned.end(), id) != banned.end()) continue;
-    if (best < 0 || row[i] > row[static_cast<size_t>(best)]) best = id;
-  }
-  return best;
 }
 
 class CaseRun {
@@ -124,24 +115,7 @@ class CaseRun {
   }
 
   void compare(const std::string& name, const GoldenTensor& want, std::span<const float> got) {
-    TensorCheck c{name, 0.0, 0.0, 0.0, options_.tolerance.max, false};
-    if (got.size() == want.values.size()) {
-      double error = 0.0, square = 0.0;
-      bool finite = true;
-      for (size_t i = 0; i < got.size(); ++i) {
-        const double w = want.values[i], d = static_cast<double>(got[i]) - w;
-        finite = finite && std::isfinite(d);
-        c.max_abs = std::max(c.max_abs, std::fabs(d));
-        error += d * d, square += w * w;
-      }
-      c.relative = c.max_abs / std::max(want.max_abs(), 1e-30);
-      c.rms = std::sqrt(error / std::max(square, 1e-30));
-      c.ok = finite && c.relative <= options_.tolerance.max &&
-             (options_.tolerance.rms == 0.0 || c.rms <= options_.tolerance.rms);
-    } else {
-      c.name += fmt::format(" ({} values instead of {})", got.size(), want.values.size());
-    }
-    report_.tensors.push_back(std::move(c));
+    report_.tensors.push_back(compare_tensor(name, want, got, options_.tolerance));
   }
 
   // The sum may be off by the tolerance for each of its tokens.
@@ -160,7 +134,7 @@ class CaseRun {
   Status greedy(const GoldenPrompt& p, SequenceRunner& run, const Logits& prompt_logits, VerifyProbe& probe) {
     const auto v = static_cast<size_t>(model_->info().vocab_size);
     const GoldenTensor* reference = golden_.find(p.name + ".logits");
-    const double clear = 2.0 * options_.tolerance.max * (reference == nullptr ? 0.0 : reference->max_abs());
+    const double clear = clear_margin(reference, options_.tolerance);
     PromptCheck c{p.name, static_cast<int>(p.greedy.size()), 0, 0};
     Logits last(prompt_logits.end() - static_cast<std::ptrdiff_t>(v), prompt_logits.end());
     for (size_t i = 0; i < p.greedy.size(); ++i) {

@@ -1,0 +1,432 @@
+#include "vision/verify/verify_case.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "model/config/config_reader.h"
+#include "model/decoder.h"
+#include "model/run/sequence_runner.h"
+#include "model/verify/checks.h"
+#include "model/verify/golden_case.h"
+#include "model/verify/probes.h"
+#include "vision/verify/case_pictures.h"
+#include "vision/verify/tower_runs.h"
+
+namespace tern::vision {
+namespace {
+
+using model::GoldenPrompt;
+using model::GoldenTensor;
+using model::RoutingRecord;
+using model::SequenceRunner;
+using model::StatementCheck;
+using model::VerifyProbe;
+using Row = SequenceRunner::Row;
+using Logits = std::vector<float>;
+
+struct Prompt {
+  const GoldenPrompt* golden = nullptr;
+  PromptPictures pictures;
+  std::vector<int64_t> tokens;  // of each item
+  int64_t first_row = 0, rows = 0;
+  PromptLayout layout;
+};
+
+// A model, its tower, and the rows of every prompt's pictures made by one call.
+struct Setup {
+  std::unique_ptr<model::Model> model;
+  std::unique_ptr<Tower> tower;
+  Encoded pictures;
+};
+
+// Tokens [begin, begin + n) of a prompt with its recorded continuation, ready for a step.
+struct Chunk {
+  std::vector<int32_t> ids, positions, rows;
+  Row row(int sequence, bool all_logits) const { return {sequence, ids, all_logits, positions, rows}; }
+};
+
+class VisionRun {
+ public:
+  VisionRun(const model::GoldenCase& golden, const model::VerifyOptions& options, device::Device& device)
+      : golden_(golden), options_(options), device_(device) {}
+
+  Expected<model::CaseReport> run() {
+    report_.folder = golden_.folder;
+    TERN_RETURN_IF_ERROR(read_rules());
+    TERN_RETURN_IF_ERROR(load(options_.activation, main_));
+    TERN_RETURN_IF_ERROR(pictures());
+    TERN_RETURN_IF_ERROR(encode_all(main_));
+    report_.architecture = main_.model->info().architecture;
+    const auto& moe = static_cast<const model::Decoder&>(*main_.model).spec().moe_layer;
+    forces_ =
+        options_.activation != DType::kF32 && std::any_of(moe.begin(), moe.end(), [](uint8_t b) { return b != 0; });
+    if (forces_) {
+      TERN_RETURN_IF_ERROR(load(DType::kF32, exact_));
+      TERN_RETURN_IF_ERROR(encode_all(exact_));
+    }
+    for (const Prompt& p : prompts_) TERN_RETURN_IF_ERROR(prompt(p));
+    if (forces_) routing_statement();
+    if (options_.variations) {
+      TERN_RETURN_IF_ERROR(tower_calls());
+      TERN_RETURN_IF_ERROR(batched());
+    }
+    return std::move(report_);
+  }
+
+ private:
+  // ---- what the case says
+  Status read_rules() {
+    TERN_ASSIGN_OR_RETURN(processor_, read_processor(golden_.processor));
+    TERN_ASSIGN_OR_RETURN(const json::Object config, model::read_config(golden_.folder, "config.json", {}));
+    model::ConfigReader reader{config};
+    for (const char* key : {"image_token_id", "im_patch_id", "video_token_id"})
+      for (const int32_t id : model::token_ids(reader, key)) placeholders_.push_back(id);
+    TERN_RETURN_IF_ERROR(reader.status());
+    const auto says = [&](const char* key, const char* value) {
+      const json::Value* v = json::find(golden_.reference_options, key);
+      return v != nullptr && *v == value;
+    };
+    if (says("video_advance", "max(h,w)")) advance_ = media::AdvanceRule::kMaxHw;
+    if (const json::Value* v = json::find(golden_.reference_options, "expert_predicate"))
+      overrides_["expert_predicate"] = *v;
+    return {};
+  }
+
+  Status load(DType activation, Setup& out) {
+    model::LoadOptions o;
+    o.path = golden_.folder;
+    o.activation = activation;
+    o.overrides = overrides_;
+    if (activation == options_.activation) o.format = options_.format;
+    TERN_ASSIGN_OR_RETURN(out.model, model::load_model(o, device_));
+    TERN_ASSIGN_OR_RETURN(out.tower, load_tower(o, device_));
+    if (out.tower == nullptr) return make_error(ErrorCode::kUnsupported, "the architecture has no vision tower");
+    if (out.tower->info().hidden != out.model->info().hidden_size)
+      return make_error(ErrorCode::kCorrupt, "the tower's rows do not fit the text model");
+    return {};
+  }
+
+  Status pictures() {
+    const int merge = main_.tower->info().merge;
+    for (const GoldenPrompt& g : golden_.prompts) {
+      Prompt p;
+      p.golden = &g;
+      TERN_ASSIGN_OR_RETURN(p.pictures, load_pictures(golden_.folder, g, processor_));
+      for (const Grid& grid : p.pictures.grids) {
+        p.tokens.push_back(main_.tower->tokens(grid));
+        p.rows += p.tokens.back();
+      }
+      p.first_row = total_rows_;
+      total_rows_ += p.rows;
+      TERN_ASSIGN_OR_RETURN(p.layout, lay_out(g.ids, placeholders_, p.pictures.grids, p.tokens, merge, advance_));
+      longest_ = std::max(longest_, static_cast<int>(g.ids.size() + g.greedy.size()));
+      total_ += static_cast<int>(g.ids.size());
+      for (const auto* list : {&g.ids, &g.greedy})
+        for (const int32_t id : *list)
+          if (id >= main_.model->info().vocab_size)
+            return make_error(ErrorCode::kCorrupt, "a prompt's token id is out of range");
+      prompts_.push_back(std::move(p));
+    }
+    return {};
+  }
+
+  static const void* patches_of(const PromptPictures& p, DType type) {
+    return type == DType::kBF16 ? static_cast<const void*>(p.patches16.data()) : p.patches.data();
+  }
+
+  Status encode_all(Setup& s) {
+    PromptPictures all;
+    for (const Prompt& p : prompts_) {
+      all.grids.insert(all.grids.end(), p.pictures.grids.begin(), p.pictures.grids.end());
+      all.patches.insert(all.patches.end(), p.pictures.patches.begin(), p.pictures.patches.end());
+      all.patches16.insert(all.patches16.end(), p.pictures.patches16.begin(), p.pictures.patches16.end());
+    }
+    TERN_ASSIGN_OR_RETURN(s.pictures,
+                          encode_items(*s.tower, device_, all.grids, patches_of(all, s.tower->info().patch_type)));
+    return {};
+  }
+
+  // ---- one prompt
+  Status prompt(const Prompt& p) {
+    TERN_RETURN_IF_ERROR(check_pictures(p));
+    check_positions(p);
+    RoutingRecord reference;
+    if (forces_) TERN_RETURN_IF_ERROR(routing(p, exact_, VerifyProbe::Mode::kWatch, reference));
+    TERN_ASSIGN_OR_RETURN(auto run, runner(main_, 1));
+    VerifyProbe probe(forces_ ? VerifyProbe::Mode::kForce : VerifyProbe::Mode::kWatch, &reference);
+    const size_t n = p.golden->ids.size();
+    const Chunk whole = chunk(p, 0, n);
+    const Row row = whole.row(0, true);
+    TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}, &probe));
+    const Logits logits(view.begin(), view.end());
+    TERN_RETURN_IF_ERROR(check_merged(p, probe));
+    if (const GoldenTensor* t = golden_.find(p.golden->name + ".logits")) {
+      const size_t count = std::min(t->values.size(), logits.size());
+      compare(p.golden->name + ".logits", *t, {logits.data() + (logits.size() - count), count});
+    }
+    TERN_RETURN_IF_ERROR(greedy(p, *run, logits, probe));
+    if (forces_) TERN_RETURN_IF_ERROR(routing(p, main_, VerifyProbe::Mode::kCompare, reference));
+    if (options_.variations) TERN_RETURN_IF_ERROR(chunked(p));
+    return {};
+  }
+
+  void compare(const std::string& name, const GoldenTensor& want, std::span<const float> got) {
+    report_.tensors.push_back(model::compare_tensor(name, want, got, options_.tolerance));
+  }
+  const GoldenTensor* rows_tensor(const Prompt& p) const {
+    const GoldenTensor* t = golden_.find(p.golden->name + ".image_embeds");
+    return t != nullptr ? t : golden_.find(p.golden->name + ".embeds");
+  }
+
+  // Pixels must be equal bit for bit; tower and projector within the tolerance.
+  Status check_pictures(const Prompt& p) {
+    const std::string& name = p.golden->name;
+    if (const GoldenTensor* t = golden_.find(name + ".pixel_values"))
+      report_.tensors.push_back(model::compare_tensor(name + ".pixel_values", *t, p.pictures.patches, {0.0, 0.0}));
+    VerifyProbe probe;
+    TERN_ASSIGN_OR_RETURN(const Encoded own,
+                          encode_items(*main_.tower, device_, p.pictures.grids,
+                                       patches_of(p.pictures, main_.tower->info().patch_type), &probe));
+    const auto shown = [&](const char* tensor) { return probe.tensors().find(tensor); };
+    if (const GoldenTensor* t = golden_.find(name + ".vision_last_hidden")) {
+      const auto found = shown("tower");
+      compare(name + ".vision_last_hidden", *t,
+              found == probe.tensors().end() ? std::span<const float>() : std::span<const float>(found->second));
+    }
+    if (const GoldenTensor* t = rows_tensor(p)) {
+      const auto found = shown("vision");
+      compare(name + ".picture_rows", *t,
+              found == probe.tensors().end() ? std::span<const float>() : std::span<const float>(found->second));
+    }
+    return {};
+  }
+
+  void check_positions(const Prompt& p) {
+    StatementCheck c{p.golden->name + " positions", "", true};
+    const auto found = golden_.integers.find(p.golden->name + ".position_ids");
+    const auto& mine = p.layout.positions.values;
+    if (found != golden_.integers.end())
+      c.ok = std::equal(mine.begin(), mine.end(), found->second.begin(), found->second.end());
+    c.detail = fmt::format("{} tokens {}, delta {}", p.golden->ids.size(), c.ok ? "equal" : "differ",
+                           p.layout.positions.delta);
+    if (p.layout.positions.delta != p.golden->rope_delta) {
+      c.ok = false;
+      c.detail += fmt::format(" instead of {}", p.golden->rope_delta);
+    }
+    report_.statements.push_back(std::move(c));
+  }
+
+  // The decoder's input: rows of pictures at their placeholders, embeddings elsewhere.
+  Status check_merged(const Prompt& p, const VerifyProbe& probe) {
+    TERN_ASSIGN_OR_RETURN(auto run, runner(main_, 3));
+    VerifyProbe text;
+    const Row row{0, p.golden->ids, false};
+    TERN_RETURN_IF_ERROR(run->step({&row, 1}, &text));
+    const auto& merged = probe.tensors().find("hidden.0")->second;
+    const auto& plain = text.tensors().find("hidden.0")->second;
+    const auto h = static_cast<size_t>(main_.model->info().hidden_size);
+    std::vector<float> rows;
+    StatementCheck c{p.golden->name + " text embeddings", "", true};
+    size_t others = 0;
+    for (size_t t = 0; t < p.golden->ids.size(); ++t) {
+      const float* mine = merged.data() + t * h;
+      if (p.layout.picture_rows[t] >= 0) {
+        rows.insert(rows.end(), mine, mine + h);
+      } else {
+        ++others;
+        c.ok = c.ok && std::memcmp(mine, plain.data() + t * h, h * sizeof(float)) == 0;
+      }
+    }
+    c.detail = fmt::format("{} rows beside {} of pictures {}", others, p.rows, c.ok ? "untouched" : "changed");
+    report_.statements.push_back(std::move(c));
+    if (const GoldenTensor* t = rows_tensor(p)) compare(p.golden->name + ".merged", *t, rows);
+    return {};
+  }
+
+  Status greedy(const Prompt& p, SequenceRunner& run, const Logits& prompt_logits, VerifyProbe& probe) {
+    const GoldenPrompt& g = *p.golden;
+    if (g.greedy.empty()) return {};
+    const double clear = model::clear_margin(golden_.find(g.name + ".logits"), options_.tolerance);
+    model::PromptCheck c{g.name, static_cast<int>(g.greedy.size()), 0, 0};
+    Logits last(prompt_logits.end() - main_.model->info().vocab_size, prompt_logits.end());
+    for (size_t i = 0; i < g.greedy.size(); ++i) {
+      if (i > 0) {
+        const Chunk next = chunk(p, g.ids.size() + i - 1, 1);
+        const Row row = next.row(0, false);
+        TERN_ASSIGN_OR_RETURN(const auto view, run.step({&row, 1}, &probe));
+        last.assign(view.begin(), view.end());
+      }
+      if (g.margins[i] <= clear) continue;
+      ++c.checked;
+      c.matched += model::arg_max(last, golden_.banned) == g.greedy[i];
+    }
+    report_.prompts.push_back(std::move(c));
+    return {};
+  }
+
+  // ---- steps
+  Expected<std::unique_ptr<SequenceRunner>> runner(const Setup& s, uint64_t seed) {
+    auto made = SequenceRunner::make(*s.model, device_,
+                                     {.block_size = 64,
+                                      .max_tokens = std::max(total_, longest_),
+                                      .max_rows = static_cast<int>(prompts_.size()),
+                                      .max_length = longest_ + 1,
+                                      .block_seed = seed});
+    if (made.ok()) (*made)->set_pictures(s.pictures.rows);
+    return made;
+  }
+
+  // Positions behind the prompt go on from its delta.
+  Chunk chunk(const Prompt& p, size_t begin, size_t count) const {
+    const size_t n = p.golden->ids.size();
+    Chunk c;
+    for (size_t t = begin; t < begin + count; ++t) {
+      c.ids.push_back(t < n ? p.golden->ids[t] : p.golden->greedy[t - n]);
+      const int32_t row = t < n ? p.layout.picture_rows[t] : -1;
+      c.rows.push_back(row < 0 ? -1 : row + static_cast<int32_t>(p.first_row));
+    }
+    for (size_t axis = 0; axis < 3; ++axis)
+      for (size_t t = begin; t < begin + count; ++t)
+        c.positions.push_back(t < n ? p.layout.positions.values[axis * n + t]
+                                    : static_cast<int32_t>(t) + p.layout.positions.delta);
+    return c;
+  }
+
+  // ---- experts: in bfloat16 near ties fall either way, so the float32 pass decides
+  Status routing(const Prompt& p, const Setup& s, VerifyProbe::Mode mode, RoutingRecord& record) {
+    TERN_ASSIGN_OR_RETURN(auto run, runner(s, 1));
+    VerifyProbe probe(mode, &record);
+    const Chunk all = chunk(p, 0, p.golden->ids.size() + std::max<size_t>(p.golden->greedy.size(), 1) - 1);
+    const Row row = all.row(0, false);
+    TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
+    flips_ += probe.flips(), compared_ += probe.compared();
+    if (mode == VerifyProbe::Mode::kWatch) record = probe.record();
+    return {};
+  }
+
+  void routing_statement() {
+    const double share = compared_ == 0 ? 0.0 : static_cast<double>(flips_) / static_cast<double>(compared_);
+    report_.statements.push_back(
+        {"free routing",
+         fmt::format("{} of {} token-layers chose other experts ({:.2f} %)", flips_, compared_, 100 * share),
+         share <= model::kMaxRoutingFlips});
+  }
+
+  // ---- results must not depend on how the work is cut
+  Expected<Logits> last_logits(const Prompt& p, const std::vector<size_t>& ends, uint64_t seed) {
+    TERN_ASSIGN_OR_RETURN(auto run, runner(main_, seed));
+    Logits last;
+    size_t at = 0;
+    for (const size_t end : ends) {
+      const Chunk part = chunk(p, at, end - at);
+      const Row row = part.row(0, false);
+      TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}));
+      last.assign(view.begin(), view.end());
+      at = end;
+    }
+    return last;
+  }
+
+  static bool same(const Logits& a, const Logits& b) {
+    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  }
+
+  Status chunked(const Prompt& p) {
+    const size_t n = p.golden->ids.size();
+    TERN_ASSIGN_OR_RETURN(Logits base, last_logits(p, {n}, 1));
+    StatementCheck c{p.golden->name + " in chunks", "", true};
+    const auto check = [&](const std::string& name, std::vector<size_t> ends, uint64_t seed) -> Status {
+      TERN_ASSIGN_OR_RETURN(const Logits cut, last_logits(p, ends, seed));
+      const bool equal = same(base, cut);
+      c.ok = c.ok && equal;
+      c.detail += fmt::format("{}{}: {}", c.detail.empty() ? "" : ", ", name, equal ? "bit-equal" : "logits differ");
+      return {};
+    };
+    std::vector<size_t> borders;
+    for (size_t t = 1; t < n; ++t)
+      if ((p.layout.picture_rows[t] < 0) != (p.layout.picture_rows[t - 1] < 0)) borders.push_back(t);
+    borders.push_back(n);
+    TERN_RETURN_IF_ERROR(check("at pictures", borders, 2));
+    for (const size_t step : {size_t{17}, size_t{1}}) {
+      std::vector<size_t> ends;
+      for (size_t t = step; t < n; t += step) ends.push_back(t);
+      ends.push_back(n);
+      TERN_RETURN_IF_ERROR(check(fmt::format("of {}", step), ends, 2 + step));
+    }
+    alone_.push_back(std::move(base));
+    report_.statements.push_back(std::move(c));
+    return {};
+  }
+
+  Status tower_calls() {
+    const Tower& tower = *main_.tower;
+    StatementCheck c{"pictures alone", "", true};
+    int items = 0;
+    int64_t row = 0;
+    for (const Prompt& p : prompts_) {
+      size_t value = 0;
+      for (size_t i = 0; i < p.pictures.grids.size(); ++i, ++items) {
+        const Grid& g = p.pictures.grids[i];
+        const bool narrow = tower.info().patch_type == DType::kBF16;
+        const void* patches =
+            narrow ? static_cast<const void*>(p.pictures.patches16.data() + value) : p.pictures.patches.data() + value;
+        TERN_ASSIGN_OR_RETURN(const Encoded one, encode_items(tower, device_, {&g, 1}, patches));
+        c.ok = c.ok && one.bytes(0, p.tokens[i]) == main_.pictures.bytes(row, p.tokens[i]);
+        value += static_cast<size_t>(g.rows() * tower.info().patch_values);
+        row += p.tokens[i];
+      }
+    }
+    c.detail = fmt::format("rows of {} items {} packed into one call", items, c.ok ? "bit-equal" : "differ when");
+    report_.statements.push_back(std::move(c));
+    return {};
+  }
+
+  Status batched() {
+    TERN_ASSIGN_OR_RETURN(auto run, runner(main_, 7));
+    std::vector<Chunk> chunks;
+    for (const Prompt& p : prompts_) chunks.push_back(chunk(p, 0, p.golden->ids.size()));
+    std::vector<Row> rows;
+    for (size_t i = 0; i < chunks.size(); ++i) rows.push_back(chunks[i].row(static_cast<int>(i), false));
+    TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows));
+    const auto v = static_cast<size_t>(main_.model->info().vocab_size);
+    StatementCheck c{"all prompts in one batch", "", true};
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const bool equal = same(alone_[i], Logits(view.begin() + static_cast<std::ptrdiff_t>(i * v),
+                                                view.begin() + static_cast<std::ptrdiff_t>((i + 1) * v)));
+      c.ok = c.ok && equal;
+      c.detail +=
+          fmt::format("{}{}: {}", i == 0 ? "" : ", ", prompts_[i].golden->name, equal ? "bit-equal" : "differs");
+    }
+    report_.statements.push_back(std::move(c));
+    return {};
+  }
+
+  const model::GoldenCase& golden_;
+  const model::VerifyOptions& options_;
+  device::Device& device_;
+  CaseProcessor processor_;
+  std::vector<int32_t> placeholders_;
+  media::AdvanceRule advance_ = media::AdvanceRule::kMaxAll;
+  json::Object overrides_;
+  Setup main_, exact_;
+  bool forces_ = false;
+  std::vector<Prompt> prompts_;
+  int longest_ = 0, total_ = 0;
+  int64_t total_rows_ = 0;
+  std::vector<Logits> alone_;
+  int64_t flips_ = 0, compared_ = 0;
+  model::CaseReport report_;
+};
+
+}  // namespace
+
+Expected<model::CaseReport> verify_case(const std::string& folder, const model::VerifyOptions& options,
+                                        device::Device& device) {
+  TERN_ASSIGN_OR_RETURN(const model::GoldenCase golden, model::read_golden_case(folder));
+  if (golden.kind != "vision") return model::verify_case(folder, options, device);
+  return VisionRun(golden, options, device).run();
+}
+
+}  // namespace tern::vision
