@@ -63,12 +63,12 @@ class MediaService {
   using Cancelled = std::shared_ptr<const std::atomic<bool>>;
   virtual ~MediaService() = default;
   // Prepares all parts of one request, in parallel, and calls `done` once, from a thread of the pool, with the results
-  // in the order of `parts` or the first error: kInvalidArgument (kUnavailable: a host does not answer;
-  // kResourceExhausted: no memory; kCancelled) with a fixed text and the part's name as `param`.
-  // Refuses at once what cannot be: kResourceExhausted when too many requests wait, kInvalidArgument for a part without
-  // url and uuid, a missing uuid or wrong kwargs; then `done` is not called.
-  // `owner` identifies who may share cached uuids (a key's salt): entries by uuid are found by the same owner only.
-  // `cancelled`: once true, what is not begun is left undone and `done` gets kCancelled soon. May be null.
+  // in the order of `parts` or the error of the first part that failed: kInvalidArgument (kResourceExhausted: no
+  // memory; kCancelled) with a fixed text and the part's name as `param`. Refuses at once what cannot be:
+  // kResourceExhausted when too many requests wait, kInvalidArgument for a part without url and uuid, a missing uuid or
+  // wrong kwargs; then `done` is not called. `owner` identifies who may share cached uuids (a key's salt): entries by
+  // uuid are found by the same owner only. `cancelled`: once true, what is not begun is left undone and `done` gets
+  // kCancelled soon. May be null.
   virtual Status prepare(std::vector<MediaPart> parts, uint64_t owner, Done done, Cancelled cancelled) = 0;
   Status prepare(std::vector<MediaPart> parts, uint64_t owner, Done done) {
     return prepare(std::move(parts), owner, std::move(done), nullptr);

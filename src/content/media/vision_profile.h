@@ -48,6 +48,8 @@ struct ProfileOptions {
   std::string folder;                // model folder: config.json, preprocessor_config.json
   json::Object mm_processor_kwargs;  // --mm-processor-kwargs; wrongly typed: a warning, and all of it is ignored
   bool bf16 = true;
+  // The rules of transformers instead of FastDeploy's where they differ (README.md): for comparisons.
+  bool hugging_face = false;
 };
 
 // Nothing for an architecture without pictures. Ids are resolved by token text (models-ernie-paddleocr.md, trap 7),

@@ -1,0 +1,75 @@
+#include "content/media/fair_pool.h"
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/thread_pool.h"
+
+namespace tern::content {
+
+FairPool::FairPool(const std::string& name, int threads, bool background) {
+  TERN_CHECK(threads > 0);
+  threads_.reserve(threads);
+  for (int i = 0; i < threads; i++) {
+    threads_.emplace_back([this, name = fmt::format("{}-{}", name, i), background] { run(name, background); });
+  }
+}
+
+FairPool::~FairPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    stopping_ = true;
+  }
+  wake_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void FairPool::submit(uint64_t lane, std::function<void()> task) {
+  {
+    const std::lock_guard lock(mutex_);
+    auto& queue = lanes_[lane];
+    if (queue.empty()) turns_.push_back(lane);
+    queue.push_back(std::move(task));
+  }
+  wake_.notify_one();
+}
+
+bool FairPool::take(std::function<void()>* task) {
+  std::unique_lock lock(mutex_);
+  // A task that still runs may submit more.
+  wake_.wait(lock, [&] { return !turns_.empty() || (stopping_ && running_ == 0); });
+  if (turns_.empty()) return false;
+  const uint64_t lane = turns_.front();
+  turns_.pop_front();
+  auto found = lanes_.find(lane);
+  *task = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) {
+    lanes_.erase(found);
+  } else {
+    turns_.push_back(lane);
+  }
+  running_++;
+  return true;
+}
+
+void FairPool::run(const std::string& name, bool background) {
+  set_thread_name(name);
+  if (background) setpriority(PRIO_PROCESS, 0, 10);  // of this thread alone, on Linux
+  std::function<void()> task;
+  while (take(&task)) {
+    task();
+    task = nullptr;
+    bool last;
+    {
+      const std::lock_guard lock(mutex_);
+      last = --running_ == 0 && stopping_;
+    }
+    if (last) wake_.notify_all();
+  }
+}
+
+}  // namespace tern::content

@@ -1,0 +1,42 @@
+// Threads of media preparation. Tasks stand in lanes, one per request, and lanes take turns: a request of a hundred
+// pictures does not hold up one with a single picture.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+namespace tern::content {
+
+class FairPool {
+ public:
+  // background: the threads yield to others (nice 10).
+  FairPool(const std::string& name, int threads, bool background);
+  ~FairPool();  // runs what is queued, then joins
+  FairPool(const FairPool&) = delete;
+  FairPool& operator=(const FairPool&) = delete;
+
+  // Tasks of a lane begin in their order. Tasks may submit others, until the destructor has returned.
+  void submit(uint64_t lane, std::function<void()> task);
+  int threads() const { return static_cast<int>(threads_.size()); }
+
+ private:
+  void run(const std::string& name, bool background);
+  bool take(std::function<void()>* task);
+
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  int running_ = 0;
+  std::unordered_map<uint64_t, std::deque<std::function<void()>>> lanes_;  // none is empty
+  std::deque<uint64_t> turns_;                                             // each lane once
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace tern::content

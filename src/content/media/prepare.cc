@@ -1,0 +1,150 @@
+#include "content/media/prepare.h"
+
+#include <utility>
+
+#include "base/sha256.h"
+
+namespace tern::content {
+namespace {
+
+size_t value_bytes(const VisionProfile& profile) { return profile.bf16_patches ? sizeof(bf16) : sizeof(float); }
+
+size_t row_bytes(const VisionProfile& profile) { return media::patch_values(profile.layout) * value_bytes(profile); }
+
+Status write_patches(const PrepareContext& context, const media::Image& rgb, const PicturePlan& plan, int slot,
+                     std::byte* out) {
+  const VisionProfile& profile = context.profile;
+  const size_t values = media::patch_values(profile.layout) * plan.grid.h * plan.grid.w;
+  if (profile.bf16_patches) {
+    return media::make_patches(rgb, plan.width, plan.height, profile.filter, profile.layout, context.normaliser, slot,
+                               reinterpret_cast<bf16*>(out), values);
+  }
+  return media::make_patches(rgb, plan.width, plan.height, profile.filter, profile.layout, context.normaliser, slot,
+                             reinterpret_cast<float*>(out), values);
+}
+
+std::shared_ptr<PatchBuffers::Buffer> take(const PrepareContext& context, size_t bytes) {
+  if (context.taken != nullptr) context.taken->fetch_add(bytes);
+  return context.buffers.take(bytes);
+}
+
+void set_key(MediaUnit* unit, std::span<const Hash128> fingerprints, const Hash128& rules, HashKey key) {
+  std::vector<uint64_t> words;
+  for (const Hash128& f : fingerprints) words.insert(words.end(), {f.lo, f.hi});
+  words.insert(words.end(), {rules.lo, rules.hi, static_cast<uint64_t>(unit->t), static_cast<uint64_t>(unit->h),
+                             static_cast<uint64_t>(unit->w)});
+  const Hash128 hash = siphash128(key, words.data(), words.size() * sizeof(uint64_t));
+  unit->key[0] = hash.lo;
+  unit->key[1] = hash.hi;
+}
+
+Expected<std::string> resized_digest(const PrepareContext& context, const media::Image& rgb, const PicturePlan& plan) {
+  TERN_ASSIGN_OR_RETURN(const media::Image resized,
+                        media::resize_rgb(rgb, plan.width, plan.height, context.profile.filter));
+  return sha256_hex(resized.data(), resized.size_bytes());
+}
+
+// How far t moves from one unit to the next: FastDeploy takes whole seconds, so that four frames a second stand still.
+double time_step(const VisionProfile& profile, double fps) {
+  if (profile.tokens_per_second <= 0 || !(fps > 0)) return 1.0;
+  return static_cast<double>(static_cast<int64_t>(profile.frames_per_unit / fps)) * profile.tokens_per_second;
+}
+
+}  // namespace
+
+Expected<PicturePlan> plan_picture(const VisionProfile& profile, const media::ResizeLimits& limits, int width,
+                                   int height) {
+  TERN_ASSIGN_OR_RETURN(const media::Size size, media::smart_resize(profile.resize_rule, width, height, limits));
+  if (size.width > media::kMaxResizeSide || size.height > media::kMaxResizeSide) {
+    return make_error(ErrorCode::kTooLarge, "a side of the resized picture is longer than the limit");
+  }
+  PicturePlan plan;
+  plan.width = static_cast<int>(size.width);
+  plan.height = static_cast<int>(size.height);
+  TERN_ASSIGN_OR_RETURN(plan.grid, media::patch_grid(profile.layout, plan.width, plan.height));
+  plan.tokens = media::picture_tokens(profile.layout, plan.grid);
+  plan.patch_bytes = row_bytes(profile) * plan.grid.h * plan.grid.w;
+  return plan;
+}
+
+Expected<PicturePlan> plan_video(const VisionProfile& profile, const media::ResizeLimits& limits, int width, int height,
+                                 int64_t frames) {
+  TERN_ASSIGN_OR_RETURN(PicturePlan plan, plan_picture(profile, limits, width, height));
+  plan.tokens = frames / profile.frames_per_unit * plan.tokens;
+  plan.patch_bytes = frames / profile.layout.temporal * plan.patch_bytes;
+  return plan;
+}
+
+Expected<PreparedMediaPtr> prepare_picture(const PrepareContext& context, const media::Image& rgb,
+                                           const Hash128& fingerprint, const Hash128& rules, const PicturePlan& plan) {
+  auto media = std::make_shared<PreparedMedia>();
+  auto buffer = take(context, plan.patch_bytes);
+  TERN_RETURN_IF_ERROR(write_patches(context, rgb, plan, media::kAllSlots, buffer->data()));
+  MediaUnit unit;
+  unit.h = plan.grid.h;
+  unit.w = plan.grid.w;
+  unit.tokens = static_cast<int32_t>(plan.tokens);
+  unit.bytes = plan.patch_bytes;
+  set_key(&unit, {&fingerprint, 1}, rules, context.key);
+  media->units.push_back(unit);
+  media->patches = std::move(buffer);
+  media->tokens = unit.tokens;
+  media->h = plan.grid.h / context.profile.layout.merge;
+  media->w = plan.grid.w / context.profile.layout.merge;
+  media->width = plan.width;
+  media->height = plan.height;
+  media->bytes = plan.patch_bytes;
+  if (context.want_sha256) {
+    TERN_ASSIGN_OR_RETURN(media->resized_sha256, resized_digest(context, rgb, plan));
+  }
+  return PreparedMediaPtr(std::move(media));
+}
+
+Expected<PreparedMediaPtr> prepare_video(const PrepareContext& context, std::span<const media::Image> frames,
+                                         double fps, const Hash128& rules, const media::ResizeLimits& limits) {
+  const VisionProfile& profile = context.profile;
+  const auto broken = [] { return make_error(ErrorCode::kInternal, "the video's frames do not fit together"); };
+  const size_t per_unit = profile.frames_per_unit, temporal = profile.layout.temporal;
+  if (frames.empty() || frames.size() % per_unit != 0) return broken();
+  const int width = frames[0].width(), height = frames[0].height();
+  for (const media::Image& frame : frames) {
+    if (frame.mode() != media::Mode::kRGB || frame.width() != width || frame.height() != height) return broken();
+  }
+  TERN_ASSIGN_OR_RETURN(const PicturePlan one, plan_picture(profile, limits, width, height));
+  TERN_ASSIGN_OR_RETURN(const PicturePlan all,
+                        plan_video(profile, limits, width, height, static_cast<int64_t>(frames.size())));
+  auto media = std::make_shared<PreparedMedia>();
+  media->kind = MediaKind::kVideo;
+  auto buffer = take(context, all.patch_bytes);
+  std::vector<Hash128> fingerprints(per_unit);
+  for (size_t begin = 0; begin < frames.size(); begin += per_unit) {
+    MediaUnit unit;
+    unit.t = static_cast<int32_t>(per_unit / temporal);
+    unit.h = one.grid.h;
+    unit.w = one.grid.w;
+    unit.tokens = static_cast<int32_t>(one.tokens);
+    unit.offset = begin / temporal * one.patch_bytes;
+    unit.bytes = per_unit / temporal * one.patch_bytes;
+    for (size_t i = 0; i < per_unit; i++) {
+      const media::Image& frame = frames[begin + i];
+      fingerprints[i] = media::fingerprint(frame, context.key);
+      const int slot = temporal > 1 ? static_cast<int>(i % temporal) : media::kAllSlots;
+      std::byte* out = buffer->data() + unit.offset + i / temporal * one.patch_bytes;
+      TERN_RETURN_IF_ERROR(write_patches(context, frame, one, slot, out));
+    }
+    set_key(&unit, fingerprints, rules, context.key);
+    media->units.push_back(unit);
+  }
+  media->patches = std::move(buffer);
+  media->tokens = static_cast<int32_t>(all.tokens);
+  media->t = static_cast<int32_t>(frames.size() / per_unit);
+  media->h = one.grid.h / profile.layout.merge;
+  media->w = one.grid.w / profile.layout.merge;
+  media->t_step = time_step(profile, fps);
+  media->width = one.width;
+  media->height = one.height;
+  media->bytes = all.patch_bytes;
+  return PreparedMediaPtr(std::move(media));
+}
+
+}  // namespace tern::content

@@ -1,0 +1,101 @@
+#include "content/media/profile_rules.h"
+
+namespace tern::content {
+
+ArchitectureRules ernie_vl_rules() {
+  ArchitectureRules rules;
+  rules.architectures = {"Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VLForConditionalGeneration"};
+  rules.model_types = {"ernie4_5_vl_moe", "ernie4_5_moe_vl", "ernie4_5_vl"};
+  VisionProfile& p = rules.defaults;
+  p.architecture = "Ernie4_5_VLMoeForConditionalGeneration";
+  p.resize_rule = media::ResizeRule::kErnieVl;
+  p.image_limits = {.factor = 28, .min_pixels = 4 * 28 * 28, .max_pixels = 6177 * 28 * 28};
+  p.video_limits = {.factor = 28, .min_pixels = 299 * 28 * 28, .max_pixels = 1196 * 28 * 28};
+  p.normalise = media::NormaliseRule::kFloat;
+  p.mean = media::kClipMean;
+  p.std = media::kClipStd;
+  p.layout = {.patch = 14, .merge = 2, .temporal = 1, .order = media::PatchOrder::kBlocks};
+  p.takes_video = true;
+  p.frames_per_unit = 2;
+  p.sampling = {.fps = 2, .min_frames = 16, .max_frames = 180};
+  // FastDeploy fills pictures and videos with one id; the port of transformers has another for videos.
+  p.image.texts = {"<|image@placeholder|>", "<|IMAGE_PLACEHOLDER|>"};
+  p.video.texts = {"<|video@placeholder|>", "<|VIDEO_PLACEHOLDER|>"};
+  rules.pixel_limits_from_file = false;
+  rules.video_limits_from_file = false;
+  rules.image = {"<|IMAGE_PLACEHOLDER|>", {"image_token_id", "im_patch_id"}};
+  rules.video = rules.image;
+  rules.image_start = {"<|IMAGE_START|>", {"image_start_token_id"}};
+  rules.image_end = {"<|IMAGE_END|>", {"image_end_token_id"}};
+  rules.video_start = {"<|VIDEO_START|>", {"video_start_token_id"}};
+  rules.video_end = {"<|VIDEO_END|>", {"video_end_token_id"}};
+  return rules;
+}
+
+ArchitectureRules paddleocr_vl_rules() {
+  ArchitectureRules rules;
+  rules.architectures = {"PaddleOCRVLForConditionalGeneration"};
+  rules.model_types = {"paddleocr_vl"};
+  VisionProfile& p = rules.defaults;
+  p.architecture = "PaddleOCRVLForConditionalGeneration";
+  p.resize_rule = media::ResizeRule::kPaddleOcrVl;
+  p.image_limits = {.factor = 28, .min_pixels = 130 * 28 * 28, .max_pixels = 1280 * 28 * 28};
+  p.video_limits = p.image_limits;
+  p.normalise = media::NormaliseRule::kDouble;
+  p.mean = media::kClipMean;
+  p.std = media::kClipStd;
+  p.layout = {.patch = 14, .merge = 2, .temporal = 1, .order = media::PatchOrder::kRaster};
+  p.takes_video = false;
+  p.frames_per_unit = 1;
+  p.image.texts = {"<|IMAGE_PLACEHOLDER|>", "<|image@placeholder|>"};
+  rules.pixel_limits_from_file = true;
+  rules.video_limits_from_file = true;
+  rules.image = {"<|IMAGE_PLACEHOLDER|>", {"image_token_id", "im_patch_id"}};
+  rules.image_start = {"<|IMAGE_START|>", {"vision_start_token_id", "image_start_token_id"}};
+  rules.image_end = {"<|IMAGE_END|>", {"vision_end_token_id", "image_end_token_id"}};
+  return rules;
+}
+
+ArchitectureRules qwen2_5_vl_rules() {
+  ArchitectureRules rules;
+  rules.architectures = {"Qwen2_5_VLForConditionalGeneration"};
+  rules.model_types = {"qwen2_5_vl"};
+  VisionProfile& p = rules.defaults;
+  p.architecture = "Qwen2_5_VLForConditionalGeneration";
+  p.resize_rule = media::ResizeRule::kQwenVl;
+  p.image_limits = {.factor = 28, .min_pixels = 56 * 56, .max_pixels = 1280 * 28 * 28};
+  p.video_limits = p.image_limits;
+  p.normalise = media::NormaliseRule::kDouble;
+  p.mean = media::kClipMean;
+  p.std = media::kClipStd;
+  p.layout = {.patch = 14, .merge = 2, .temporal = 2, .order = media::PatchOrder::kBlocks};
+  p.takes_video = true;
+  p.frames_per_unit = 2;
+  p.tokens_per_second = 2.0;
+  p.sampling = {.fps = 2, .min_frames = 4, .max_frames = 768, .qwen = true};
+  p.image.texts = {"<|image_pad|>", "<|image@placeholder|>"};
+  p.video.texts = {"<|video_pad|>", "<|video@placeholder|>"};
+  rules.pixel_limits_from_file = true;
+  rules.video_limits_from_file = true;
+  rules.image = {"<|image_pad|>", {"image_token_id"}};
+  rules.video = {"<|video_pad|>", {"video_token_id"}};
+  rules.image_start = {"<|vision_start|>", {"vision_start_token_id"}};
+  rules.image_end = {"<|vision_end|>", {"vision_end_token_id"}};
+  rules.video_start = rules.image_start;
+  rules.video_end = rules.image_end;
+  return rules;
+}
+
+void use_hugging_face_rules(ArchitectureRules* rules) {
+  VisionProfile& p = rules->defaults;
+  p.advance = media::AdvanceRule::kMaxHw;
+  p.image_limits.keep_factor = p.video_limits.keep_factor = true;
+  p.normalise = media::NormaliseRule::kDouble;
+  rules->pixel_limits_from_file = true;
+  if (p.resize_rule == media::ResizeRule::kErnieVl) {
+    p.resize_rule = media::ResizeRule::kQwenVl;
+    rules->video = {"<|VIDEO_PLACEHOLDER|>", {"video_token_id", "im_patch_id"}};
+  }
+}
+
+}  // namespace tern::content
