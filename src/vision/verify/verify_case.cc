@@ -11,7 +11,7 @@
 #include "model/verify/checks.h"
 #include "model/verify/golden_case.h"
 #include "model/verify/probes.h"
-#include "vision/verify/case_pictures.h"
+#include "vision/verify/case_prompt.h"
 #include "vision/verify/tower_runs.h"
 
 namespace tern::vision {
@@ -26,25 +26,11 @@ using model::VerifyProbe;
 using Row = SequenceRunner::Row;
 using Logits = std::vector<float>;
 
-struct Prompt {
-  const GoldenPrompt* golden = nullptr;
-  PromptPictures pictures;
-  std::vector<int64_t> tokens;  // of each item
-  int64_t first_row = 0, rows = 0;
-  PromptLayout layout;
-};
-
 // A model, its tower, and the rows of every prompt's pictures made by one call.
 struct Setup {
   std::unique_ptr<model::Model> model;
   std::unique_ptr<Tower> tower;
   Encoded pictures;
-};
-
-// Tokens [begin, begin + n) of a prompt with its recorded continuation, ready for a step.
-struct Chunk {
-  std::vector<int32_t> ids, positions, rows;
-  Row row(int sequence, bool all_logits) const { return {sequence, ids, all_logits, positions, rows}; }
 };
 
 class VisionRun {
@@ -109,18 +95,11 @@ class VisionRun {
   }
 
   Status pictures() {
-    const int merge = main_.tower->info().merge;
     for (const GoldenPrompt& g : golden_.prompts) {
-      Prompt p;
-      p.golden = &g;
-      TERN_ASSIGN_OR_RETURN(p.pictures, load_pictures(golden_.folder, g, processor_));
-      for (const Grid& grid : p.pictures.grids) {
-        p.tokens.push_back(main_.tower->tokens(grid));
-        p.rows += p.tokens.back();
-      }
+      TERN_ASSIGN_OR_RETURN(Prompt p,
+                            make_prompt(golden_.folder, g, processor_, *main_.tower, placeholders_, advance_));
       p.first_row = total_rows_;
       total_rows_ += p.rows;
-      TERN_ASSIGN_OR_RETURN(p.layout, lay_out(g.ids, placeholders_, p.pictures.grids, p.tokens, merge, advance_));
       longest_ = std::max(longest_, static_cast<int>(g.ids.size() + g.greedy.size()));
       total_ += static_cast<int>(g.ids.size());
       for (const auto* list : {&g.ids, &g.greedy})
@@ -157,7 +136,7 @@ class VisionRun {
     TERN_ASSIGN_OR_RETURN(auto run, runner(main_, 1));
     VerifyProbe probe(forces_ ? VerifyProbe::Mode::kForce : VerifyProbe::Mode::kWatch, &reference);
     const size_t n = p.golden->ids.size();
-    const Chunk whole = chunk(p, 0, n);
+    const Chunk whole = p.chunk(0, n);
     const Row row = whole.row(0, true);
     TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}, &probe));
     const Logits logits(view.begin(), view.end());
@@ -253,7 +232,7 @@ class VisionRun {
     Logits last(prompt_logits.end() - main_.model->info().vocab_size, prompt_logits.end());
     for (size_t i = 0; i < g.greedy.size(); ++i) {
       if (i > 0) {
-        const Chunk next = chunk(p, g.ids.size() + i - 1, 1);
+        const Chunk next = p.chunk(g.ids.size() + i - 1, 1);
         const Row row = next.row(0, false);
         TERN_ASSIGN_OR_RETURN(const auto view, run.step({&row, 1}, &probe));
         last.assign(view.begin(), view.end());
@@ -278,27 +257,11 @@ class VisionRun {
     return made;
   }
 
-  // Positions behind the prompt go on from its delta.
-  Chunk chunk(const Prompt& p, size_t begin, size_t count) const {
-    const size_t n = p.golden->ids.size();
-    Chunk c;
-    for (size_t t = begin; t < begin + count; ++t) {
-      c.ids.push_back(t < n ? p.golden->ids[t] : p.golden->greedy[t - n]);
-      const int32_t row = t < n ? p.layout.picture_rows[t] : -1;
-      c.rows.push_back(row < 0 ? -1 : row + static_cast<int32_t>(p.first_row));
-    }
-    for (size_t axis = 0; axis < 3; ++axis)
-      for (size_t t = begin; t < begin + count; ++t)
-        c.positions.push_back(t < n ? p.layout.positions.values[axis * n + t]
-                                    : static_cast<int32_t>(t) + p.layout.positions.delta);
-    return c;
-  }
-
   // ---- experts: in bfloat16 near ties fall either way, so the float32 pass decides
   Status routing(const Prompt& p, const Setup& s, VerifyProbe::Mode mode, RoutingRecord& record) {
     TERN_ASSIGN_OR_RETURN(auto run, runner(s, 1));
     VerifyProbe probe(mode, &record);
-    const Chunk all = chunk(p, 0, p.golden->ids.size() + std::max<size_t>(p.golden->greedy.size(), 1) - 1);
+    const Chunk all = p.chunk(0, p.golden->ids.size() + std::max<size_t>(p.golden->greedy.size(), 1) - 1);
     const Row row = all.row(0, false);
     TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
     flips_ += probe.flips(), compared_ += probe.compared();
@@ -320,7 +283,7 @@ class VisionRun {
     Logits last;
     size_t at = 0;
     for (const size_t end : ends) {
-      const Chunk part = chunk(p, at, end - at);
+      const Chunk part = p.chunk(at, end - at);
       const Row row = part.row(0, false);
       TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}));
       last.assign(view.begin(), view.end());
@@ -386,7 +349,7 @@ class VisionRun {
   Status batched() {
     TERN_ASSIGN_OR_RETURN(auto run, runner(main_, 7));
     std::vector<Chunk> chunks;
-    for (const Prompt& p : prompts_) chunks.push_back(chunk(p, 0, p.golden->ids.size()));
+    for (const Prompt& p : prompts_) chunks.push_back(p.chunk(0, p.golden->ids.size()));
     std::vector<Row> rows;
     for (size_t i = 0; i < chunks.size(); ++i) rows.push_back(chunks[i].row(static_cast<int>(i), false));
     TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows));
