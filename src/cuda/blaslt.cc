@@ -1,0 +1,208 @@
+#include "cuda/blaslt.h"
+
+#include <cublasLt.h>
+#include <dlfcn.h>
+
+#include <array>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "cuda/libraries.h"
+
+namespace tern::cuda {
+namespace {
+
+constexpr size_t kWorkspace = size_t{32} << 20;
+
+// rows, n, k, x_row, out_row, out is bf16
+using Key = std::array<int64_t, 6>;
+
+struct Functions {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  decltype(&cublasLtMatmul) matmul;
+  decltype(&cublasLtMatmulDescCreate) desc_create;
+  decltype(&cublasLtMatmulDescDestroy) desc_destroy;
+  decltype(&cublasLtMatmulDescSetAttribute) desc_set;
+  decltype(&cublasLtMatrixLayoutCreate) layout_create;
+  decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatmulPreferenceCreate) preference_create;
+  decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtGetVersion) version;
+};
+
+template <class F>
+bool find(void* library, const char* name, F& f) {
+  f = reinterpret_cast<F>(dlsym(library, name));
+  return f != nullptr;
+}
+
+bool find_all(void* l, Functions& f) {
+  return find(l, "cublasLtCreate", f.create) && find(l, "cublasLtDestroy", f.destroy) &&
+         find(l, "cublasLtMatmul", f.matmul) && find(l, "cublasLtMatmulDescCreate", f.desc_create) &&
+         find(l, "cublasLtMatmulDescDestroy", f.desc_destroy) &&
+         find(l, "cublasLtMatmulDescSetAttribute", f.desc_set) &&
+         find(l, "cublasLtMatrixLayoutCreate", f.layout_create) &&
+         find(l, "cublasLtMatrixLayoutDestroy", f.layout_destroy) &&
+         find(l, "cublasLtMatmulPreferenceCreate", f.preference_create) &&
+         find(l, "cublasLtMatmulPreferenceDestroy", f.preference_destroy) &&
+         find(l, "cublasLtMatmulPreferenceSetAttribute", f.preference_set) &&
+         find(l, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) && find(l, "cublasLtGetVersion", f.version);
+}
+
+// What a shape needs at every call.
+struct Plan {
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
+  cublasLtMatmulAlgo_t algorithm{};
+  bool usable = false;
+};
+
+constexpr char kHex[] = "0123456789abcdef";
+
+std::string to_hex(const cublasLtMatmulAlgo_t& a) {
+  std::string text;
+  for (const unsigned char c : std::string_view(reinterpret_cast<const char*>(&a), sizeof a)) {
+    text += kHex[c >> 4], text += kHex[c & 15];
+  }
+  return text;
+}
+
+bool from_hex(const std::string& text, cublasLtMatmulAlgo_t* a) {
+  if (text.size() != 2 * sizeof *a) return false;
+  auto* bytes = reinterpret_cast<unsigned char*>(a);
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char* digit = std::strchr(kHex, text[i]);
+    if (digit == nullptr || *digit == 0) return false;
+    bytes[i / 2] = static_cast<unsigned char>((bytes[i / 2] << 4) | (digit - kHex));
+  }
+  return true;
+}
+
+}  // namespace
+
+struct BlasLt::Impl {
+  Functions f{};
+  cublasLtHandle_t handle = nullptr;
+  void* workspace = nullptr;
+  std::string title, file;  // of the cache file
+  std::map<Key, Plan> plans;
+  std::map<Key, cublasLtMatmulAlgo_t> known;  // read from the file
+
+  ~Impl() {
+    for (auto& [key, p] : plans) {
+      if (p.desc != nullptr) f.desc_destroy(p.desc);
+      for (cublasLtMatrixLayout_t l : {p.w, p.x, p.out}) {
+        if (l != nullptr) f.layout_destroy(l);
+      }
+    }
+    if (handle != nullptr) f.destroy(handle);
+    if (workspace != nullptr) (void)cudaFree(workspace);
+  }
+
+  // In cuBLAS's column-major eyes: out^T [n, rows] = w [n, k] x^T [k, rows], w transposed.
+  bool describe(const Gemm& g, Plan& p) const {
+    const cublasOperation_t transposed = CUBLAS_OP_T;
+    const auto out_type = g.out_bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    return f.desc_create(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
+           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed) == CUBLAS_STATUS_SUCCESS &&
+           f.layout_create(&p.w, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(g.n), g.w_row) ==
+               CUBLAS_STATUS_SUCCESS &&
+           f.layout_create(&p.x, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(g.rows), g.x_row) ==
+               CUBLAS_STATUS_SUCCESS &&
+           f.layout_create(&p.out, out_type, static_cast<uint64_t>(g.n), static_cast<uint64_t>(g.rows), g.out_row) ==
+               CUBLAS_STATUS_SUCCESS;
+  }
+
+  void choose(const Key& key, Plan& p) const {
+    if (const auto it = known.find(key); it != known.end()) {
+      p.algorithm = it->second;
+      p.usable = true;
+      return;
+    }
+    cublasLtMatmulPreference_t preference = nullptr;
+    if (f.preference_create(&preference) != CUBLAS_STATUS_SUCCESS) return;
+    f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace, sizeof kWorkspace);
+    cublasLtMatmulHeuristicResult_t result{};
+    int found = 0;
+    const cublasStatus_t s =
+        f.heuristic(handle, p.desc, p.w, p.x, p.out, p.out, preference, 1, &result, &found);
+    f.preference_destroy(preference);
+    p.usable = s == CUBLAS_STATUS_SUCCESS && found > 0;
+    p.algorithm = result.algo;
+  }
+
+  // One line of title, then "rows n k x_row out_row bf16 algorithm". Another title, or a line that does not parse: what
+  // follows is asked anew.
+  void read_file() {
+    std::ifstream in(file);
+    std::string line;
+    if (!std::getline(in, line) || line != title) return;
+    while (known.size() < 100000 && std::getline(in, line)) {
+      std::istringstream fields(line);
+      Key key{};
+      for (int64_t& v : key) fields >> v;
+      std::string hex;
+      cublasLtMatmulAlgo_t a{};
+      if (!(fields >> hex) || !from_hex(hex, &a)) return;
+      known[key] = a;
+    }
+  }
+};
+
+BlasLt::BlasLt(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+BlasLt::~BlasLt() = default;
+size_t BlasLt::version() const { return impl_->f.version(); }
+
+std::unique_ptr<BlasLt> BlasLt::open(const std::vector<std::string>& folders, const std::string& gpu,
+                                     const std::string& cache_file) {
+  void* library = open_library({"libcublasLt.so.13", "libcublasLt.so.12"}, folders);
+  auto impl = std::make_unique<Impl>();
+  if (library == nullptr || !find_all(library, impl->f)) return nullptr;
+  if (impl->f.create(&impl->handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
+  if (cudaMalloc(&impl->workspace, kWorkspace) != cudaSuccess) return nullptr;
+  impl->title = "tern cublaslt 1 " + std::to_string(impl->f.version()) + " " + gpu;
+  impl->file = cache_file;
+  if (!cache_file.empty()) impl->read_file();
+  return std::unique_ptr<BlasLt>(new BlasLt(std::move(impl)));
+}
+
+bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
+  Impl& m = *impl_;
+  const Key key{g.rows, g.n, g.k, g.x_row, g.out_row, g.out_bf16};
+  auto it = m.plans.find(key);
+  if (it == m.plans.end()) {
+    it = m.plans.emplace(key, Plan{}).first;
+    if (m.describe(g, it->second)) m.choose(key, it->second);
+  }
+  Plan& p = it->second;
+  if (!p.usable) return false;
+  const float one = 1.0f, zero = 0.0f;
+  const cublasStatus_t s = m.f.matmul(m.handle, p.desc, &one, weight, p.w, g.x, p.x, &zero, g.out, p.out, g.out, p.out,
+                                      &p.algorithm, m.workspace, kWorkspace, raw(stream));
+  // An algorithm out of a stale file may be refused: own kernels then, for this shape from now on.
+  if (s != CUBLAS_STATUS_SUCCESS) p.usable = false;
+  return p.usable;
+}
+
+bool BlasLt::save() const {
+  if (impl_->file.empty()) return false;
+  const std::string next = impl_->file + ".new";
+  {
+    std::ofstream out(next);
+    out << impl_->title << "\n";
+    for (const auto& [key, p] : impl_->plans) {
+      if (!p.usable) continue;
+      for (const int64_t v : key) out << v << " ";
+      out << to_hex(p.algorithm) << "\n";
+    }
+    if (!out.flush()) return false;
+  }
+  return std::rename(next.c_str(), impl_->file.c_str()) == 0;
+}
+
+}  // namespace tern::cuda

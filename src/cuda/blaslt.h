@@ -1,0 +1,31 @@
+// cuBLASLt through dlopen. Its choice of algorithm for a shape is asked once and kept, in memory and, when a file is
+// named, across runs: the file is keyed by GPU and library version.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cuda/gemm.h"
+
+namespace tern::cuda {
+
+class BlasLt {
+ public:
+  // Null when the library is not there (own kernels then do everything) or does not answer. `folders`: libraries.h.
+  static std::unique_ptr<BlasLt> open(const std::vector<std::string>& folders, const std::string& gpu,
+                                      const std::string& cache_file);
+  ~BlasLt();
+  // False when the library has no algorithm for this shape; nothing was launched then. One weight, no bias.
+  bool run(const Gemm& g, const void* weight, device::Stream stream);
+  // Writes what was learned; false when the file cannot be written. Not on the step path.
+  bool save() const;
+  size_t version() const;
+
+ private:
+  struct Impl;
+  explicit BlasLt(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace tern::cuda

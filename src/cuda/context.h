@@ -1,0 +1,43 @@
+// What a device::Stream of a CUDA device points to, and how ops reach the driver through it.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+#include "base/error.h"
+#include "device/device.h"
+
+namespace tern::cuda {
+
+class BlasLt;
+
+// Lives as long as its device. One thread uses a stream and everything behind it.
+struct StreamState {
+  cudaStream_t stream = nullptr;
+  int ordinal = 0;
+  int multiprocessors = 1;
+  int arch = 80;                    // compute capability as 80, 86, 90; TERN_CUDA_ARCH lowers it
+  int smem_limit = 48 * 1024;       // bytes of shared memory that one block may use
+  bool deterministic = false;       // one chain of operations per value, whatever else is in the batch
+  BlasLt* blas = nullptr;           // null: own kernels only
+  const char* last_kernel = "none";  // the kernel that the last op chose
+};
+
+inline StreamState& state(device::Stream s) { return *static_cast<StreamState*>(s.native); }
+inline cudaStream_t raw(device::Stream s) { return state(s).stream; }
+
+inline Error cuda_error(const char* what, cudaError_t code) {
+  return make_error(ErrorCode::kInternal, std::string("CUDA: ") + what + ": " + cudaGetErrorString(code));
+}
+
+// After a launch: remembers which kernel it was and reports what the launch itself refused.
+inline Status launched(device::Stream s, const char* kernel) {
+  state(s).last_kernel = kernel;
+  if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return cuda_error(kernel, code);
+  return {};
+}
+
+inline int64_t blocks_for(int64_t n, int64_t per_block) { return (n + per_block - 1) / per_block; }
+
+}  // namespace tern::cuda

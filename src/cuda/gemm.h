@@ -1,0 +1,52 @@
+// Products x * w^T of our own: what every path has when cuBLASLt is not there, and what deterministic mode uses.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/context.h"
+#include "device/tensor.h"
+
+namespace tern::cuda {
+
+inline constexpr int kMaxExperts = 2048;  // of one grouped product
+
+// Weights of a product: one, one per expert or one per head. Rides in the kernel's parameters, so that a graph keeps it
+// and nothing is copied.
+template <int kCount>
+struct WeightTable {
+  const void* w[kCount];
+};
+
+// out[t, n] = sum_k x[t, k] w[n, k] (+ bias[n]).
+struct Gemm {
+  const void* x = nullptr;
+  bool x_bf16 = true;
+  int64_t x_row = 0, x_head = 0;  // strides in elements
+  bool w_bf16 = true;
+  int64_t w_row = 0;  // elements of a packed row: k rounded up to 8
+  const float* bias = nullptr;
+  void* out = nullptr;
+  bool out_bf16 = true;
+  int64_t out_row = 0, out_head = 0;
+  int64_t rows = 0, n = 0, k = 0;
+  // Grouped: rows [offsets[e], offsets[e + 1]) use weight e. `groups` weights; heads: one per head.
+  const int32_t* offsets = nullptr;
+  int groups = 1;
+  bool heads = false;
+};
+
+// `weights`: host array of `groups` device pointers.
+Status gemm_mma(const Gemm& g, const void* const* weights, device::Stream stream);     // bf16 x bf16, tensor cores
+Status gemm_simple(const Gemm& g, const void* const* weights, device::Stream stream);  // any types, float32 products
+Status gemv(const Gemm& g, const void* weight, device::Stream stream);                 // up to kGemvRows rows
+inline constexpr int64_t kGemvRows = 4;
+// Whether gemm_mma can read these rows (16-byte aligned).
+bool mma_fits(const Gemm& g);
+bool gemv_fits(const Gemm& g);
+
+// One file per tile, because they compile for long.
+Status launch_mma_16(const Gemm& g, const void* const* weights, device::Stream stream);
+Status launch_mma_64(const Gemm& g, const void* const* weights, device::Stream stream);
+Status launch_mma_128(const Gemm& g, const void* const* weights, device::Stream stream);
+
+}  // namespace tern::cuda

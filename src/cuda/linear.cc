@@ -1,0 +1,164 @@
+// Weight formats of a GPU: rows as they are, padded to 8 values, so that one layout serves cuBLASLt and own kernels.
+#include <cstring>
+
+#include "base/checked.h"
+#include "cuda/blaslt.h"
+#include "cuda/cuda_ops.h"
+#include "cuda/gemm.h"
+#include "cuda/staging.h"
+#include "ops/op_check.h"
+
+namespace tern::ops {
+
+// The base class's own function; the shared object takes no symbol from its host.
+Status WeightFormat::gather_rows(const PackedWeight&, TensorView, TensorView, device::Stream) const {
+  return make_error(ErrorCode::kUnsupported, std::string("format ") + name() + " cannot give back single rows");
+}
+
+}  // namespace tern::ops
+
+namespace tern::cuda {
+namespace {
+
+using ops::GroupedLinearParams;
+using ops::HeadLinearParams;
+using ops::is_act;
+using ops::is_matrix;
+using ops::is_rows;
+using ops::is_vector;
+using ops::LinearParams;
+using ops::PackedWeight;
+
+class RowFormat final : public ops::WeightFormat {
+ public:
+  RowFormat(const char* name, DType type) : name_(name), type_(type) {}
+  const char* name() const override { return name_; }
+  size_t packed_bytes(int64_t n, int64_t k) const override {
+    return static_cast<size_t>(n * round_up<int64_t>(k, 8)) * dtype_bytes(type_);
+  }
+  int64_t row_granularity() const override { return 1; }
+  Status pack(TensorView source, int64_t row_begin, int64_t n, int64_t k, void* dst) const override;
+  Status run(const LinearParams& p, device::Stream stream) const override;
+  Status run_grouped(const GroupedLinearParams& p, device::Stream stream) const override;
+  Status run_heads(const HeadLinearParams& p, device::Stream stream) const override;
+  Status gather_rows(const PackedWeight& w, TensorView ids, TensorView out, device::Stream stream) const override;
+
+ private:
+  bool usable(const PackedWeight& w) const {
+    return w.format == this && w.n > 0 && w.k > 0 && w.data.bytes() >= packed_bytes(w.n, w.k);
+  }
+  Gemm shape(const TensorView& x, const PackedWeight& w, const TensorView& out) const;
+
+  const char* name_;
+  DType type_;
+};
+
+Status RowFormat::pack(TensorView source, int64_t row_begin, int64_t n, int64_t k, void* dst) const {
+  constexpr const char* kOp = "pack";
+  TERN_OP_CHECK(kOp, is_act(source.dtype) && source.rank == 2 && is_rows(source) && source.dim[1] == k && k > 0,
+                "the slice must be [rows, k] of float32 or bfloat16");
+  TERN_OP_CHECK(kOp, row_begin >= 0 && row_begin + source.dim[0] <= n, "the slice lies outside the weight");
+  const int64_t row = round_up<int64_t>(k, 8);
+  return thread_staging().rows(source, type_, row,
+                               static_cast<char*>(dst) + row_begin * row * static_cast<int64_t>(dtype_bytes(type_)));
+}
+
+Gemm RowFormat::shape(const TensorView& x, const PackedWeight& w, const TensorView& out) const {
+  Gemm g;
+  g.x = x.data, g.x_bf16 = x.dtype == DType::kBF16, g.x_row = x.stride[0];
+  g.w_bf16 = type_ == DType::kBF16, g.w_row = round_up<int64_t>(w.k, 8);
+  g.out = out.data, g.out_bf16 = out.dtype == DType::kBF16, g.out_row = out.stride[0];
+  g.rows = x.dim[0], g.n = w.n, g.k = w.k;
+  return g;
+}
+
+// Deterministic mode keeps to the tensor-core kernels, whose sums do not depend on how many rows there are.
+Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
+  constexpr const char* kOp = "linear";
+  const PackedWeight& w = *p.weight;
+  TERN_OP_CHECK(kOp, usable(w), "the weight was not packed by this format");
+  TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], w.k), "x must be [T, K]");
+  TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], w.n), "out must be [T, N]");
+  TERN_OP_CHECK(kOp, p.bias.data == nullptr || is_vector(p.bias, DType::kF32, w.n), "bias must be [N] float32");
+  Gemm g = shape(p.x, w, p.out);
+  g.bias = p.bias.as<const float>();
+  if (g.rows == 0) return {};
+  const void* weight = w.data.data();
+  const bool mma = mma_fits(g), deterministic = state(stream).deterministic;
+  if (!deterministic || !mma) {
+    if (gemv_fits(g) && !(deterministic && type_ == DType::kF32)) return gemv(g, weight, stream);
+  }
+  if (!mma) return gemm_simple(g, &weight, stream);
+  if (BlasLt* blas = state(stream).blas; blas != nullptr && !deterministic && g.bias == nullptr && g.k % 8 == 0) {
+    if (blas->run(g, weight, stream)) return launched(stream, "cublaslt");
+  }
+  return gemm_mma(g, &weight, stream);
+}
+
+Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream stream) const {
+  constexpr const char* kOp = "grouped_linear";
+  const auto experts = static_cast<int64_t>(p.weights.size());
+  const int64_t n = p.weights[0].n, k = p.weights[0].k;
+  TERN_OP_CHECK(kOp, experts <= kMaxExperts, "there are more than 2048 experts");
+  const void* weights[kMaxExperts];
+  for (int64_t e = 0; e < experts; ++e) {
+    const PackedWeight& w = p.weights[static_cast<size_t>(e)];
+    TERN_OP_CHECK(kOp, usable(w) && w.n == n && w.k == k, "the weights must be alike and packed by this format");
+    weights[e] = w.data.data();
+  }
+  TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], k), "x must be [S, K]");
+  TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], n), "out must be [S, N]");
+  TERN_OP_CHECK(kOp, is_vector(p.offsets, DType::kI32, experts + 1), "offsets must be [E + 1] int32");
+  Gemm g = shape(p.x, p.weights[0], p.out);
+  g.offsets = p.offsets.as<const int32_t>();
+  g.groups = static_cast<int>(experts);
+  if (g.rows == 0) return {};
+  return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
+}
+
+Status RowFormat::run_heads(const HeadLinearParams& p, device::Stream stream) const {
+  constexpr const char* kOp = "head_linear";
+  const auto heads = static_cast<int64_t>(p.weights.size());
+  const int64_t n = p.weights[0].n, k = p.weights[0].k;
+  TERN_OP_CHECK(kOp, heads <= kMaxExperts, "there are more than 2048 heads");
+  const void* weights[kMaxExperts];
+  for (int64_t h = 0; h < heads; ++h) {
+    const PackedWeight& w = p.weights[static_cast<size_t>(h)];
+    TERN_OP_CHECK(kOp, usable(w) && w.n == n && w.k == k, "the weights must be alike and packed by this format");
+    weights[h] = w.data.data();
+  }
+  TERN_OP_CHECK(kOp, is_act(p.x.dtype) && p.x.rank == 3 && is_rows(p.x) && p.x.dim[1] == heads && p.x.dim[2] == k,
+                "x must be [T, heads, K]");
+  TERN_OP_CHECK(kOp,
+                is_act(p.out.dtype) && p.out.rank == 3 && is_rows(p.out) && p.out.dim[0] == p.x.dim[0] &&
+                    p.out.dim[1] == heads && p.out.dim[2] == n,
+                "out must be [T, heads, N]");
+  Gemm g = shape(p.x, p.weights[0], p.out);
+  g.x_head = p.x.stride[1], g.out_head = p.out.stride[1];
+  g.heads = true, g.groups = static_cast<int>(heads);
+  if (g.rows == 0) return {};
+  return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
+}
+
+Status RowFormat::gather_rows(const PackedWeight& w, TensorView ids, TensorView out, device::Stream stream) const {
+  TERN_OP_CHECK("embedding", usable(w), "the table was not packed by this format");
+  ops::EmbeddingParams p;
+  p.table = tensor2(w.data.data(), type_, w.n, w.k, round_up<int64_t>(w.k, 8));
+  p.ids = ids, p.out = out;
+  return embedding(p, stream);
+}
+
+const RowFormat kBf16Format("bf16", DType::kBF16);
+const RowFormat kF32Format("f32", DType::kF32);
+
+}  // namespace
+
+const ops::WeightFormat* find_weight_format(const char* name) {
+  for (const ops::WeightFormat* f :
+       {static_cast<const ops::WeightFormat*>(&kBf16Format), static_cast<const ops::WeightFormat*>(&kF32Format)}) {
+    if (std::strcmp(f->name(), name) == 0) return f;
+  }
+  return nullptr;
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,190 @@
+// RMS norm, layer norm and residual sums. A block per row, a warp per row when rows are short (norms of heads).
+#include "cuda/cuda_ops.h"
+#include "cuda/kernel_util.cuh"
+#include "ops/op_check.h"
+
+namespace tern::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kWarpRow = 512;  // rows up to this are a warp's
+
+template <class T, class W, class O>
+struct NormArgs {
+  const T* x;
+  T* residual;
+  const W* weight;
+  const W* bias;  // layer norm
+  O* out;
+  int64_t rows, inner, n;
+  int64_t x_row, x_inner, r_row, out_row, out_inner;  // strides in elements
+  float eps;
+};
+
+// Sums over the threads that share a row.
+struct WarpGroup {
+  static constexpr int kSize = 32;
+  __device__ static int lane() { return threadIdx.x & 31; }
+  __device__ static float sum(float v, float*) { return warp_sum(v); }
+};
+struct BlockGroup {
+  static constexpr int kSize = kThreads;
+  __device__ static int lane() { return threadIdx.x; }
+  __device__ static float sum(float v, float* scratch) { return block_sum(v, scratch); }
+};
+
+// The row with the residual added; what the norm reads afterwards.
+template <class G, class T>
+__device__ const T* add_residual(const T* x, T* residual, int64_t n) {
+  if (residual == nullptr) return x;
+  for (int64_t i = G::lane(); i < n; i += G::kSize) {
+    residual[i] = from_float<T>(as_float(residual[i]) + as_float(x[i]));
+  }
+  return residual;  // a thread reads back only what it wrote
+}
+
+template <class G, class T, class W, class O>
+__device__ void rms_row(const NormArgs<T, W, O>& a, const T* x, O* out, float* scratch) {
+  float sum = 0.0f;
+  for (int64_t i = G::lane(); i < a.n; i += G::kSize) sum += as_float(x[i]) * as_float(x[i]);
+  const float r = 1.0f / sqrtf(G::sum(sum, scratch) / static_cast<float>(a.n) + a.eps);
+  for (int64_t i = G::lane(); i < a.n; i += G::kSize) {
+    out[i] = from_float<O>(rounded<T>(as_float(x[i]) * r) * as_float(a.weight[i]));
+  }
+}
+
+template <class G, class T, class W, class O>
+__device__ void layer_row(const NormArgs<T, W, O>& a, const T* x, O* out, float* scratch) {
+  const auto n = static_cast<float>(a.n);
+  float sum = 0.0f, square = 0.0f;
+  for (int64_t i = G::lane(); i < a.n; i += G::kSize) sum += as_float(x[i]);
+  const float mean = G::sum(sum, scratch) / n;
+  for (int64_t i = G::lane(); i < a.n; i += G::kSize) {
+    const float d = as_float(x[i]) - mean;
+    square += d * d;
+  }
+  const float r = 1.0f / sqrtf(G::sum(square, scratch) / n + a.eps);
+  for (int64_t i = G::lane(); i < a.n; i += G::kSize) {
+    const float y = (as_float(x[i]) - mean) * r;
+    out[i] = from_float<O>(y * as_float(a.weight[i]) + as_float(a.bias[i]));
+  }
+}
+
+template <class G, bool kLayer, class T, class W, class O>
+__global__ void norm_kernel(const NormArgs<T, W, O> a) {
+  __shared__ float scratch[32];
+  const int64_t per_block = blockDim.x / G::kSize;
+  const int64_t at = blockIdx.x * per_block + (G::kSize == 32 ? threadIdx.x / 32 : 0);
+  if (at >= a.rows * a.inner) return;
+  const int64_t t = at / a.inner, h = at % a.inner;
+  const T* x = add_residual<G>(a.x + t * a.x_row + h * a.x_inner,
+                               a.residual == nullptr ? nullptr : a.residual + t * a.r_row, a.n);
+  O* out = a.out + t * a.out_row + h * a.out_inner;
+  if constexpr (kLayer) {
+    layer_row<G>(a, x, out, scratch);
+  } else {
+    rms_row<G>(a, x, out, scratch);
+  }
+}
+
+template <bool kLayer, class T, class W, class O>
+void run_norm(const NormArgs<T, W, O>& a, cudaStream_t stream) {
+  const int64_t rows = a.rows * a.inner;
+  if (rows == 0) return;
+  if (a.n <= kWarpRow) {
+    norm_kernel<WarpGroup, kLayer><<<static_cast<unsigned>(blocks_for(rows, 4)), 128, 0, stream>>>(a);
+  } else {
+    norm_kernel<BlockGroup, kLayer><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(a);
+  }
+}
+
+template <bool kLayer>
+void dispatch_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, const TensorView& bias,
+                   const TensorView& out, float eps, cudaStream_t stream) {
+  with_type(x.dtype, [&]<class T>() {
+    with_type(weight.dtype, [&]<class W>() {
+      with_type(out.dtype, [&]<class O>() {
+        const bool deep = x.rank == 3;
+        const NormArgs<T, W, O> a{x.as<const T>(),
+                                  residual.as<T>(),
+                                  weight.as<const W>(),
+                                  bias.as<const W>(),
+                                  out.as<O>(),
+                                  x.dim[0],
+                                  deep ? x.dim[1] : 1,
+                                  x.dim[x.rank - 1],
+                                  x.stride[0],
+                                  deep ? x.stride[1] : 0,
+                                  residual.stride[0],
+                                  out.stride[0],
+                                  deep ? out.stride[1] : 0,
+                                  eps};
+        run_norm<kLayer>(a, stream);
+      });
+    });
+  });
+}
+
+template <class T>
+__global__ void add_kernel(Rows<const T> x, Rows<T> residual, int64_t n) {
+  const int64_t t = blockIdx.x;
+  const T* from = x.row(t);
+  T* to = residual.row(t);
+  for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < n; i += gridDim.y * blockDim.x) {
+    to[i] = from_float<T>(as_float(to[i]) + as_float(from[i]));
+  }
+}
+
+}  // namespace
+
+Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
+  constexpr const char* kOp = "rms_norm";
+  TERN_OP_CHECK(kOp, ops::is_act(p.x.dtype) && ops::is_rows(p.x), "x must be [T, H] or [T, heads, D]");
+  const TensorView &x = p.x, &out = p.out;
+  const int64_t n = x.dim[x.rank - 1];
+  TERN_OP_CHECK(kOp,
+                ops::is_act(out.dtype) && ops::is_rows(out) && out.rank == x.rank && out.dim[0] == x.dim[0] &&
+                    out.dim[1] == x.dim[1] && out.dim[2] == x.dim[2],
+                "out must be shaped like x");
+  TERN_OP_CHECK(kOp, ops::is_act(p.weight.dtype) && ops::is_vector(p.weight, p.weight.dtype, n), "weight must be [H]");
+  TERN_OP_CHECK(
+      kOp,
+      p.residual.data == nullptr ||
+          (x.rank == 2 && p.residual.dtype == x.dtype && ops::is_matrix(p.residual, x.dim[0], n)),
+      "residual must be like x");
+  dispatch_norm<false>(x, p.residual, p.weight, TensorView{}, out, p.eps, raw(stream));
+  return launched(stream, n <= kWarpRow ? "rms_norm_warp" : "rms_norm_block");
+}
+
+Status layer_norm(const ops::LayerNormParams& p, device::Stream stream) {
+  constexpr const char* kOp = "layer_norm";
+  TERN_OP_CHECK(kOp, ops::is_act(p.x.dtype) && p.x.rank == 2 && ops::is_rows(p.x), "x must be [T, H]");
+  const int64_t rows = p.x.dim[0], n = p.x.dim[1];
+  TERN_OP_CHECK(kOp, ops::is_act(p.out.dtype) && ops::is_matrix(p.out, rows, n), "out must be shaped like x");
+  TERN_OP_CHECK(kOp,
+                ops::is_act(p.weight.dtype) && ops::is_vector(p.weight, p.weight.dtype, n) &&
+                    ops::is_vector(p.bias, p.weight.dtype, n),
+                "weight and bias must be [H] of one type");
+  TERN_OP_CHECK(kOp,
+                p.residual.data == nullptr ||
+                    (p.residual.dtype == p.x.dtype && ops::is_matrix(p.residual, rows, n)),
+                "residual must be like x");
+  dispatch_norm<true>(p.x, p.residual, p.weight, p.bias, p.out, p.eps, raw(stream));
+  return launched(stream, n <= kWarpRow ? "layer_norm_warp" : "layer_norm_block");
+}
+
+Status add(const ops::AddParams& p, device::Stream stream) {
+  constexpr const char* kOp = "add";
+  TERN_OP_CHECK(kOp, ops::is_act(p.x.dtype) && p.x.rank == 2 && ops::is_rows(p.x), "x must be [T, H]");
+  TERN_OP_CHECK(kOp, p.residual.dtype == p.x.dtype && ops::is_matrix(p.residual, p.x.dim[0], p.x.dim[1]),
+                "residual must be like x");
+  if (p.x.dim[0] == 0) return {};
+  const auto columns = static_cast<unsigned>(blocks_for(p.x.dim[1], 4 * kThreads));
+  const dim3 grid(static_cast<unsigned>(p.x.dim[0]), columns);
+  with_type(p.x.dtype, [&]<class T>() {
+    add_kernel<T><<<grid, kThreads, 0, raw(stream)>>>(rows_of<const T>(p.x), rows_of<T>(p.residual), p.x.dim[1]);
+  });
+  return launched(stream, "add");
+}
+
+}  // namespace tern::cuda
