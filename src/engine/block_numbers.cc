@@ -1,6 +1,7 @@
 #include "engine/block_numbers.h"
 
 #include <algorithm>
+#include <string>
 
 #include "base/checked.h"
 #include "base/log.h"
@@ -20,8 +21,8 @@ int64_t usable_blocks(const BlockQuestion& q) {
 }
 
 int64_t profile(const BlockQuestion& q) {
-  const double budget =
-      static_cast<double>(q.memory_available) * q.utilization - static_cast<double>(q.memory_reserved);
+  const size_t reserved = q.memory_reserved + q.memory_pictures;
+  const double budget = static_cast<double>(q.memory_available) * q.utilization - static_cast<double>(reserved);
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
            "Before running the profile, the memory usage info is as follows:\nDevice Total memory: {:.3f} GiB\n"
            "Device used memory: {:.3f} GiB\nDevice free memory: {:.3f} GiB",
@@ -30,7 +31,7 @@ int64_t profile(const BlockQuestion& q) {
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
            "After running the profile, the memory usage info is as follows:\nStep memory: {:.3f} GiB\n"
            "Available KV Cache meomory: {:.3f} GiB",
-           gib(q.memory_reserved), std::max(0.0, budget) / static_cast<double>(size_t{1} << 30));
+           gib(reserved), std::max(0.0, budget) / static_cast<double>(size_t{1} << 30));
   if (budget <= 0) return 0;
   const auto fit = static_cast<int64_t>(budget / static_cast<double>(q.bytes_per_block)) - 1;  // the null block
   const int64_t n = std::min({fit, kMostBlocks, usable_blocks(q)});
@@ -46,8 +47,13 @@ Expected<BlockNumbers> count_blocks(const BlockQuestion& q) {
   const int64_t prefill = s.v1 ? total : static_cast<int64_t>(static_cast<double>(total) * s.kv_cache_ratio);
   const int64_t needed = s.max_model_len / s.block_size + s.enc_dec_block_num;
   if (total <= 0 || prefill < needed) {
-    const char* more = q.override_blocks > 0 ? "raise --num-gpu-blocks-override"
+    std::string more = q.override_blocks > 0 ? "raise --num-gpu-blocks-override"
                                              : "raise --gpu-memory-utilization or lower --max-num-batched-tokens";
+    if (q.override_blocks <= 0 && q.memory_pictures > 0) {
+      more += fmt::format(
+          ", lower --max-encoder-cache or max_pixels of --mm-processor-kwargs (pictures take {:.3f} GiB of memory)",
+          gib(q.memory_pictures));
+    }
     return make_error(
         ErrorCode::kResourceExhausted,
         fmt::format(

@@ -18,6 +18,7 @@ struct BlockQuestion {
   size_t memory_total = 0;      // for the log
   size_t memory_available = 0;  // bytes before anything of the engine is allocated
   size_t memory_reserved = 0;   // bytes of workspace, logits and slot arrays
+  size_t memory_pictures = 0;   // bytes of the vision tower's largest call and of encoded pictures
 };
 
 // --num-gpu-blocks-override as it is; else what memory x utilization holds, at most 40,000 and no more than all

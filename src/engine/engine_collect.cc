@@ -26,12 +26,14 @@ void EngineImpl::collect() {
     end_all(FinishReason::kError,
             make_error(ErrorCode::kInternal, fmt::format("the engine failed: {}", step.status.error().message)));
   }
+  collect_media(step);
   results_.clear(), result_tokens_.clear(), finished_.clear();
   for (size_t i = 0; i < step.rows.size(); ++i) {
     Generation& g = *step.rows[i].generation;
     --g.open_rows;
     if (!g.ended && step.rows[i].prompt_scored > 0) take_prompt_logprobs(step, i, g);
     if (step.plan.rows[i].samples) take_row(step, i, g);
+    release_media(g, step.plan.rows[i].first + step.plan.rows[i].count);
     if (g.ended && g.open_rows == 0) finished_.push_back(&g);
   }
   parts_.scheduler->collect(results_);
@@ -51,6 +53,7 @@ void EngineImpl::take_prompt_logprobs(const Step& step, size_t i, Generation& g)
     for (const ops::TokenScore& s : step.sampling.scores(row.prompt_logprobs + j)) {
       if (std::isnan(s.value)) {
         parts_.scheduler->abort(g.request.id);
+        forget_media(g);
         return end_error(g, not_a_number());
       }
       out.push_back({s.id, s.value, s.rank});
@@ -70,6 +73,7 @@ void EngineImpl::take_row(const Step& step, size_t i, Generation& g) {
   }
   const ops::SampleStatus status = step.sampling.status(logit_row);
   if (status != ops::kSampleOk) {
+    if (status == ops::kSampleNan) forget_media(g);
     end_error(g, status == ops::kSampleNan ? not_a_number()
                                            : make_error(ErrorCode::kInvalidArgument,
                                                         "no token is allowed to follow: masks exclude all of them"));

@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cache/encoder_cache.h"
 #include "engine/block_numbers.h"
 #include "engine/engine.h"
 #include "engine/generation.h"
@@ -16,6 +17,7 @@
 #include "engine/rank.h"
 #include "engine/step.h"
 #include "engine/stops.h"
+#include "engine/vision_stage.h"
 
 namespace tern::engine {
 
@@ -27,7 +29,8 @@ class EngineImpl final : public Engine {
     const model::Model* model = nullptr;
     device::Device* device = nullptr;
     MaskProvider* masks = nullptr;
-    const vision::Tower* tower = nullptr;
+    std::unique_ptr<VisionStage> vision;           // null: no tower
+    std::unique_ptr<cache::EncoderCache> encoder;  // null likewise
     BlockNumbers blocks;
     CacheMemory cache;
     std::unique_ptr<cache::BlockPool> pool;
@@ -79,6 +82,16 @@ class EngineImpl final : public Engine {
   void build_row(Step& step, size_t i);
   void ask_sampler(Step& step, size_t i, Generation& g);
   void fill_masks(Step& step);
+  // engine_vision.cc: requests with pictures.
+  Status check_media(const Request& request) const;
+  Status check_positions(const Request& request) const;
+  void add_media(const Request& request, Generation& g, sched::NewSequence& s) const;
+  void take_media(Step& step, const sched::PlanRow& row, int first_token, Generation& g);
+  int encoder_entry(Step& step, const MediaItem& item, const Hash128& key);
+  void submit_media(Step& step);
+  void collect_media(Step& step);
+  void release_media(Generation& g, int computed);
+  void forget_media(const Generation& g);
   // engine_collect.cc: what a step gave.
   void collect();
   void take_prompt_logprobs(const Step& step, size_t i, Generation& g);
@@ -116,6 +129,8 @@ class EngineImpl final : public Engine {
   Step* last_launched_ = nullptr;
   int64_t next_deadline_ = 0;  // 0: none
   uint64_t prompt_tokens_ = 0, generated_tokens_ = 0, launch_ns_ = 0, collect_ns_ = 0;
+  EngineStats media_stats_;  // its tower and encoder figures
+  bool may_preempt_ = true;  // a running sequence can lose its blocks
 
   std::unique_ptr<Rank> rank_;
   std::thread thread_;

@@ -39,7 +39,8 @@ Status EngineImpl::check(Request& r) const {
   for (const auto& s : r.stop_sequences) {
     if (s.empty()) return invalid("a stop sequence is empty", "stop");
   }
-  return {};
+  TERN_RETURN_IF_ERROR(check_media(r));
+  return check_positions(r);
 }
 
 Status EngineImpl::open(Generation& g) {
@@ -66,7 +67,7 @@ Status EngineImpl::open(Generation& g) {
   s.max_new_tokens = r.max_tokens;
   s.use_prefix_cache = r.sampling.prompt_logprobs < 0;
   s.prompt_logit_rows = r.sampling.prompt_logprobs >= 0 ? g.prompt - 1 : 0;
-  for (const ExtraKey& k : r.extra_keys) s.extra_keys.push_back({k.begin, k.end, {k.key[0], k.key[1]}});
+  add_media(r, g, s);
   if (r.sampling.prompt_logprobs >= 0) g.prompt_logprobs.resize(static_cast<size_t>(g.prompt - 1));
   return parts_.scheduler->add(std::move(s));
 }

@@ -21,6 +21,7 @@ bool EngineImpl::launch() {
   step.rows.resize(plan.rows.size());
   for (size_t i = 0; i < plan.rows.size(); ++i) build_row(step, i);
   step.finish();
+  submit_media(step);
   rank_->submit_forward(&step, last_launched_);
   last_launched_ = &step;
   ++launched_;
@@ -56,7 +57,10 @@ void EngineImpl::build_row(Step& step, size_t i) {
   ++g->open_rows;
   step.rows[i] = StepRow{};
   step.rows[i].generation = g;
-  step.add_row(row, {s.tokens(row.seq), s.blocks(row.seq), parts_.config.scheduler.block_size, g->rope_delta});
+  const int first_token = step.batch.tokens;
+  step.add_row(row, {s.tokens(row.seq), s.blocks(row.seq), parts_.config.scheduler.block_size, g->prompt,
+                     g->request.positions, g->request.rope_delta});
+  take_media(step, row, first_token, *g);
   ask_sampler(step, i, *g);
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
@@ -14,11 +15,15 @@ EngineImpl::EngineImpl(Parts parts, Rank::Parts rank)
   const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
   results_.reserve(rows), result_tokens_.reserve(rows), finished_.reserve(rows);
   news_.reserve(2 * rows);
+  const sched::SchedulerConfig& s = parts_.config.scheduler;
+  // Whoever runs holds at most its full length, and at most max_num_seqs hold anything.
+  may_preempt_ = !s.v1 || parts_.blocks.total / s.max_num_seqs < ceil_div(s.max_model_len, s.block_size);
   stats_.max_num_seqs = parts_.config.scheduler.max_num_seqs;
   stats_.total_blocks = stats_.free_blocks = stats_.usable_blocks = parts_.blocks.total;
   outbox_.on_drained([](void* self) { static_cast<EngineImpl*>(self)->event(); }, this);
   rank.cache = &parts_.cache.cache;
   rank.sampler = parts_.sampler.get();
+  rank.vision = parts_.vision.get();
   rank_ = std::make_unique<Rank>(
       std::move(rank),
       [](void* self) {
@@ -138,6 +143,9 @@ void EngineImpl::publish_stats() {
   stats_.preemptions = s.preemptions;
   stats_.launch_ns = launch_ns_, stats_.collect_ns = collect_ns_;
   stats_.prefix_lookup_tokens = s.prefix_lookup_tokens, stats_.prefix_hit_tokens = s.prefix_hit_tokens;
+  stats_.tower_ns = media_stats_.tower_ns, stats_.tower_calls = media_stats_.tower_calls;
+  stats_.tower_items = media_stats_.tower_items, stats_.tower_patches = media_stats_.tower_patches;
+  stats_.encoder_lookups = media_stats_.encoder_lookups, stats_.encoder_hits = media_stats_.encoder_hits;
   stats_.prefix_lookups = s.prefix_lookups, stats_.prefix_hits = s.prefix_hits;
 }
 

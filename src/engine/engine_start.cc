@@ -9,9 +9,10 @@
 namespace tern::engine {
 namespace {
 
-model::BatchLimits batch_limits(const sched::SchedulerConfig& s) {
+// A chunk's end moves up to the end of a picture, so that a step can exceed the budget by one.
+model::BatchLimits batch_limits(const sched::SchedulerConfig& s, int largest_item) {
   model::BatchLimits l;
-  l.max_tokens = s.max_num_batched_tokens;
+  l.max_tokens = s.max_num_batched_tokens + largest_item;
   l.max_rows = s.max_num_seqs;
   l.max_logit_rows = s.max_logit_rows;
   l.max_blocks_per_row = ceil_div(s.max_model_len, s.block_size);
@@ -64,13 +65,19 @@ Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, cons
   p.config = config;
   sched::SchedulerConfig& s = p.config.scheduler;
   s.max_logit_rows = s.max_num_seqs + std::max(1, config.prompt_logit_rows);
-  p.model = &model, p.device = &device, p.masks = masks, p.tower = tower;
+  p.model = &model, p.device = &device, p.masks = masks;
   const int64_t vocab = model.info().vocab_size;
   p.sampled_vocab = config.sampled_vocab > 0 ? std::min<int64_t>(config.sampled_vocab, vocab) : vocab;
 
   const std::vector<KvSpec> specs = model.kv_specs(s.block_size);
-  const model::BatchLimits limits = batch_limits(s);
   const device::Stream stream = device.stream();
+  VisionPlan pictures;
+  if (tower != nullptr) {
+    TERN_ASSIGN_OR_RETURN(
+        pictures, plan_vision(config.vision, *tower, s.max_num_batched_tokens, model.info().hidden_size, stream));
+    s.max_range_tokens = pictures.max_step_tokens;
+  }
+  const model::BatchLimits limits = batch_limits(s, pictures.max_item_tokens);
   const size_t workspace = model.workspace_bytes(limits, stream);
   size_t block_bytes = 0;
   for (const KvSpec& spec : specs) block_bytes += spec.block_bytes();
@@ -82,17 +89,24 @@ Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, cons
   question.memory_total = device.info().memory_total;
   question.memory_available = device.memory_available();
   question.memory_reserved = step_memory(p.config, vocab, workspace);
+  question.memory_pictures = pictures.total_bytes;
   TERN_ASSIGN_OR_RETURN(p.blocks, count_blocks(question));
   TERN_ASSIGN_OR_RETURN(p.cache, allocate_cache(specs, p.blocks.total, device));
   p.pool = std::make_unique<cache::BlockPool>(p.blocks.total + 1);
   p.index = std::make_unique<cache::PrefixIndex>(*p.pool, random_hash_key());
   p.scheduler = sched::make_scheduler(s, *p.pool, *p.index);
 
+  if (tower != nullptr) {
+    TERN_ASSIGN_OR_RETURN(p.vision, VisionStage::create(pictures, *tower, device));
+    p.encoder = std::make_unique<cache::EncoderCache>(pictures.cache_rows);
+  }
+
   const sample::SamplerLimits sampling = sampler_limits(p.config, p.sampled_vocab, masks != nullptr);
   TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(sampling, device));
   p.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
   for (auto& slot : p.steps) {
-    TERN_ASSIGN_OR_RETURN(Step step, Step::create(limits, sampling, device));
+    TERN_ASSIGN_OR_RETURN(Step step,
+                          Step::create(limits, sampling, p.vision ? p.vision->pictures() : TensorView{}, device));
     slot = std::make_unique<Step>(std::move(step));
   }
   Rank::Parts rank;

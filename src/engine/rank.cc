@@ -21,6 +21,7 @@ Rank::~Rank() {
   thread_.join();
 }
 
+void Rank::submit_vision(Step* step) { submit({Kind::kVision, step, nullptr}); }
 void Rank::submit_forward(Step* step, const Step* previous) { submit({Kind::kForward, step, previous}); }
 void Rank::submit_sample(Step* step) { submit({Kind::kSample, step, nullptr}); }
 
@@ -51,9 +52,7 @@ void Rank::run() {
       --count_;
     }
     // After a failure the device's state is unknown: nothing further runs, every step reports an error.
-    Status status = failed_                    ? Status(make_error(ErrorCode::kUnavailable, "an earlier step failed"))
-                    : s.kind == Kind::kForward ? forward(*s.step, s.previous)
-                                               : sample(*s.step);
+    Status status = failed_ ? Status(make_error(ErrorCode::kUnavailable, "an earlier step failed")) : run(s);
     if (!status.ok()) {
       failed_ = true;
       if (s.step->status.ok()) s.step->status = std::move(status);
@@ -65,6 +64,18 @@ void Rank::run() {
     }
     done_(context_);
   }
+}
+
+Status Rank::run(const Submission& s) {
+  switch (s.kind) {
+    case Kind::kVision:
+      return parts_.vision->run(s.step->vision, *parts_.device, parts_.device->stream());
+    case Kind::kForward:
+      return forward(*s.step, s.previous);
+    case Kind::kSample:
+      break;
+  }
+  return sample(*s.step);
 }
 
 Status Rank::forward(Step& step, const Step* previous) {

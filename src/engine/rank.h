@@ -1,5 +1,5 @@
 // A rank: one thread that owns a device's stream and runs submissions in order. A step is two of them, forward and
-// sample; between them the sampling may wait for host masks.
+// sample; between them the sampling may wait for host masks. A step with pictures to encode has a third in front.
 #pragma once
 
 #include <condition_variable>
@@ -10,6 +10,7 @@
 #include "device/arena.h"
 #include "device/device.h"
 #include "engine/step.h"
+#include "engine/vision_stage.h"
 #include "model/model.h"
 #include "sample/sampler.h"
 
@@ -22,6 +23,7 @@ class Rank {
     device::Device* device = nullptr;
     const model::KvCache* cache = nullptr;
     sample::Sampler* sampler = nullptr;
+    VisionStage* vision = nullptr;  // null: no tower
     device::Buffer workspace;
     TensorView logits;  // [max_logit_rows, vocabulary] f32
   };
@@ -29,6 +31,8 @@ class Rank {
   Rank(Parts parts, void (*done)(void*), void* context);
   ~Rank();  // finishes what was submitted
 
+  // Encodes the step's pictures; before submit_forward of the same step, which waits for it.
+  void submit_vision(Step* step);
   // `previous`: the step launched before, whose sampled ids this one reads; null for the first.
   void submit_forward(Step* step, const Step* previous);
   void submit_sample(Step* step);
@@ -36,16 +40,17 @@ class Rank {
   uint64_t finished() const;
 
  private:
-  enum class Kind : uint8_t { kForward, kSample };
+  enum class Kind : uint8_t { kVision, kForward, kSample };
   struct Submission {
     Kind kind = Kind::kForward;
     Step* step = nullptr;
     const Step* previous = nullptr;
   };
-  static constexpr size_t kDepth = 8;  // two steps of two submissions, and room
+  static constexpr size_t kDepth = 8;  // two steps of three submissions, and room
 
   void submit(Submission submission);
   void run();
+  Status run(const Submission& s);
   Status forward(Step& step, const Step* previous);
   Status sample(Step& step);
 

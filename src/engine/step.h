@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/device.h"
+#include "engine/vision_step.h"
 #include "model/batch.h"
 #include "sample/sampler.h"
 #include "sample/staged.h"
@@ -25,17 +26,22 @@ struct StepRow {
 };
 
 struct Step {
+  // `pictures`: the rows that tokens of pictures take; empty for a model without a tower.
   static Expected<Step> create(const model::BatchLimits& limits, const sample::SamplerLimits& sampling,
-                               device::Device& device);
+                               const TensorView& pictures, device::Device& device);
   // Fills the batch's inputs of row `row` from the sequence's known ids and blocks.
   struct RowSource {
     std::span<const int32_t> tokens;  // known ids of the sequence
     std::span<const int32_t> blocks;
     int block_size = 0;
-    int rope_delta = 0;
+    int prompt = 0;                      // tokens of it
+    std::span<const int32_t> positions;  // [3, prompt], or empty: as counted
+    int rope_delta = 0;                  // position of a token behind the prompt minus its index
   };
   void begin();
   void add_row(const sched::PlanRow& row, const RowSource& source);
+  // Tokens [token, token + taken.size()) of the batch take these rows of the pictures.
+  void take_pictures(int token, std::span<const int32_t> taken);
   void finish();  // sizes and views; after the last row
   // Queues the copies to the device.
   void upload(device::Device& device, device::Stream stream) const;
@@ -44,6 +50,7 @@ struct Step {
   std::vector<StepRow> rows;  // as plan.rows
   model::Batch batch;
   sample::SamplingBatch sampling;
+  VisionStep vision;
   bool waits_for_masks = false;
 
   // Of the rank thread until it has said that the step is done.
@@ -51,7 +58,9 @@ struct Step {
 
  private:
   model::BatchLimits limits_;
-  sample::Staged<int32_t> token_ids_, token_source_, positions_, row_start_, context_len_, block_table_, logit_index_;
+  TensorView pictures_;
+  sample::Staged<int32_t> token_ids_, token_source_, positions_, row_start_, context_len_, block_table_, logit_index_,
+      picture_row_;
   sample::Staged<int64_t> slot_mapping_;
 };
 

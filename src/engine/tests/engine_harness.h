@@ -28,8 +28,13 @@ class Harness {
       : fake_(options) {
     start(config, fake_, masks);
   }
-  Harness(const EngineConfig& config, const model::Model& model, MaskProvider* masks = nullptr) : fake_({}) {
-    start(config, model, masks);
+  Harness(const EngineConfig& config, const model::Model& model, MaskProvider* masks = nullptr,
+          const vision::Tower* tower = nullptr)
+      : fake_({}) {
+    start(config, model, masks, tower);
+  }
+  Harness(const EngineConfig& config, FakeOptions options, const vision::Tower& tower) : fake_(options) {
+    start(config, fake_, nullptr, &tower);
   }
 
   static EngineConfig small(int blocks = 64, int seqs = 8, int budget = 64) {
@@ -87,11 +92,12 @@ class Harness {
   size_t ended = 0;
 
  private:
-  void start(const EngineConfig& config, const model::Model& model, MaskProvider* masks) {
+  void start(const EngineConfig& config, const model::Model& model, MaskProvider* masks,
+             const vision::Tower* tower = nullptr) {
     auto device = device::make_cpu_device({1, false});
     EXPECT_TRUE(device.ok());
     device_ = std::move(device).value();
-    auto engine = Engine::start(config, model, *device_, masks);
+    auto engine = Engine::start(config, model, *device_, masks, tower);
     EXPECT_TRUE(engine.ok()) << engine.error().message;
     if (!engine.ok()) abort();
     engine_ = std::move(engine).value();

@@ -1,5 +1,5 @@
-// A model whose next token is a hash of the whole context, read through the paged cache: a wrong block, position, slot
-// or id changes every later token, and most of them end the step with an error at once.
+// A model whose next token is a hash of the whole context, read through the paged cache: a wrong block, position, slot,
+// id or picture row changes every later token, and many of them end the step with an error at once.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <limits>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -17,6 +18,7 @@ namespace tern::engine {
 
 struct FakeOptions {
   int vocab = 97;
+  int hidden = 0;                           // values of a picture row; 0: positions must count up and pictures fail
   bool deep = true;                         // verify the whole context of every row, not only the token before
   bool full_logits = true;                  // noise under every id; else only the next id differs
   int32_t nan_token = -1;                   // as last token of a context: logits are not numbers
@@ -31,9 +33,13 @@ class FakeModel final : public model::Model {
     info_.vocab_size = options.vocab;
     info_.max_position_embeddings = 1 << 20;
     info_.layers = 1;
+    info_.hidden_size = options.hidden;
   }
 
+  static constexpr uint64_t kNanChain = ~uint64_t{0};
+  static constexpr int32_t kNanToken = std::numeric_limits<int32_t>::min();
   static uint64_t mix(uint64_t chain, int32_t token, int32_t position) {
+    if (chain == kNanChain || token == kNanToken) return kNanChain;
     uint64_t z = chain +
                  0x9e3779b97f4a7c15ull *
                      (static_cast<uint64_t>(static_cast<uint32_t>(token)) << 24 ^ static_cast<uint32_t>(position)) +
@@ -41,6 +47,16 @@ class FakeModel final : public model::Model {
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
     return z ^ (z >> 31);
+  }
+  // What a token counts as: itself, where it stands at its index and shows no picture.
+  static int32_t seen(int32_t token, int32_t index, const int32_t (&at)[3], std::span<const float> picture) {
+    if (picture.empty() && at[0] == index && at[1] == index && at[2] == index) return token;
+    uint64_t z = mix(static_cast<uint64_t>(at[0]) << 40 ^ static_cast<uint64_t>(at[1]) << 20, token, at[2]);
+    for (float x : picture) {
+      if (x != x) return kNanToken;
+      z = mix(z, static_cast<int32_t>(x * (1 << 24)), 7);
+    }
+    return static_cast<int32_t>(z >> 34);
   }
   int32_t next(uint64_t chain) const { return static_cast<int32_t>(chain % static_cast<uint64_t>(o_.vocab)); }
   // What follows `prompt`, greedily, up to `count` tokens or `eos`.
@@ -104,8 +120,15 @@ class FakeModel final : public model::Model {
     if (begin < 0 || end <= begin || end > b.tokens || context < end - begin) return fault("row bounds");
     for (int t = begin; t < end; ++t) {
       const int position = context - (end - t);
-      for (int axis = 0; axis < 3; ++axis) {
-        if (reinterpret_cast<const int32_t*>(b.positions.row_bytes(axis))[t] != position) return fault("position");
+      int32_t axis[3];
+      for (int a = 0; a < 3; ++a) {
+        axis[a] = reinterpret_cast<const int32_t*>(b.positions.row_bytes(a))[t];
+        if (axis[a] != position && o_.hidden == 0) return fault("position");
+      }
+      std::span<const float> picture;
+      if (const int32_t at = b.has_pictures ? b.picture_row.as<int32_t>()[t] : -1; at >= 0) {
+        if (at >= b.pictures.dim[0] || b.pictures.dim[1] != o_.hidden) return fault("picture row");
+        picture = {reinterpret_cast<const float*>(b.pictures.row_bytes(at)), static_cast<size_t>(o_.hidden)};
       }
       const int32_t token = b.token_ids.as<int32_t>()[t];
       if (token < 0 || token >= o_.vocab) return fault("token id");
@@ -114,7 +137,8 @@ class FakeModel final : public model::Model {
       if (slot != slot_of(c, r, position)) return fault("slot mapping and block table disagree");
       if (slot < c.cache.groups[0].spec.block_size) return fault("a row writes to the null block");
       const uint64_t before = position == 0 ? 0 : at(c, slot_of(c, r, position - 1)).chain;
-      at(c, slot) = {token, position, mix(before, token, position)};
+      const int32_t what = seen(token, position, axis, picture);
+      at(c, slot) = {what, position, mix(before, what, position)};
     }
     return o_.deep ? verify(c, r, context) : Status{};
   }
@@ -128,7 +152,8 @@ class FakeModel final : public model::Model {
     return {};
   }
   void fill(const Cell& cell, float* x) const {
-    const float base = cell.token == o_.nan_token ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+    const float base =
+        cell.token == o_.nan_token || cell.chain == kNanChain ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
     uint64_t noise = cell.chain;
     for (int i = 0; i < o_.vocab; ++i) {
       if (o_.full_logits) noise = noise * 6364136223846793005ull + 1442695040888963407ull;

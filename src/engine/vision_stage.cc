@@ -1,0 +1,148 @@
+#include "engine/vision_stage.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <string>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "ops/vision.h"
+
+namespace tern::engine {
+namespace {
+
+Error invalid(std::string message, const char* param) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message), param);
+}
+
+size_t patch_bytes(const vision::TowerInfo& info) {
+  return static_cast<size_t>(info.patch_values) * dtype_bytes(info.patch_type);
+}
+size_t row_bytes(const vision::TowerInfo& info) {
+  return static_cast<size_t>(info.hidden) * dtype_bytes(info.out_type);
+}
+
+Status check_vision(const VisionConfig& c, const vision::TowerInfo& info, int model_hidden) {
+  constexpr int64_t kMost = int64_t{1} << 28;  // patches or tokens: far beyond any memory, far below any overflow
+  if (info.patch_values < 1 || info.hidden < 1 || info.merge < 1) {
+    return invalid("the vision tower gives no sizes", "model");
+  }
+  if (info.hidden != model_hidden) {
+    return invalid(
+        fmt::format("the vision tower makes rows of {} values, but the text model takes {}", info.hidden, model_hidden),
+        "model");
+  }
+  if (c.max_item_patches < 1 || c.max_item_patches > kMost) {
+    return invalid("the largest picture must have between 1 and 2^28 patches (max_pixels of --mm-processor-kwargs)",
+                   "mm-processor-kwargs");
+  }
+  if (c.max_item_tokens < 0 || c.max_item_tokens > c.max_item_patches) {
+    return invalid("a picture has no more tokens than patches", "mm-processor-kwargs");
+  }
+  if (c.call_patches < 0 || c.call_patches > kMost || c.call_items < 1) {
+    return invalid("a tower call takes at least one picture", "mm-processor-kwargs");
+  }
+  if (c.encoder_cache_tokens < 0 || c.encoder_cache_tokens > kMost) {
+    return invalid("--max-encoder-cache must be between 0 and 2^28 tokens", "max-encoder-cache");
+  }
+  return {};
+}
+
+}  // namespace
+
+Expected<VisionPlan> plan_vision(const VisionConfig& c, const vision::Tower& tower, int budget, int model_hidden,
+                                 device::Stream stream) {
+  const vision::TowerInfo& info = tower.info();
+  TERN_RETURN_IF_ERROR(check_vision(c, info, model_hidden));
+  const int64_t cell = int64_t{info.merge} * info.merge;
+  VisionPlan p;
+  p.call.patches = std::max(c.call_patches, c.max_item_patches);
+  p.call.items = static_cast<int>(std::min<int64_t>(c.call_items, std::max<int64_t>(1, p.call.patches / cell)));
+  const int64_t item_tokens = c.max_item_tokens > 0 ? c.max_item_tokens : ceil_div(c.max_item_patches, cell);
+  p.max_item_tokens = static_cast<int>(item_tokens);
+  p.call.tokens = std::max(ceil_div(p.call.patches, cell), item_tokens);
+  const int64_t step = budget + item_tokens, rows = 2 * step + c.encoder_cache_tokens;
+  if (rows > std::numeric_limits<int32_t>::max()) {
+    return invalid("--max-num-batched-tokens and --max-encoder-cache together exceed the encoder cache",
+                   "max-encoder-cache");
+  }
+  p.max_step_tokens = static_cast<int>(step);
+  p.cache_rows = static_cast<int>(rows);
+  p.ints = tower.max_ints(p.call.patches, p.call.items);
+  p.floats = tower.max_floats(p.call.patches, p.call.items);
+  p.workspace_bytes = tower.workspace_bytes(p.call.patches, p.call.items, stream);
+  p.total_bytes = p.workspace_bytes + static_cast<size_t>(p.call.patches) * patch_bytes(info) + 4 * p.ints +
+                  4 * p.floats + static_cast<size_t>(p.call.tokens) * (row_bytes(info) + sizeof(int32_t)) +
+                  static_cast<size_t>(rows) * row_bytes(info);
+  return p;
+}
+
+Expected<std::unique_ptr<VisionStage>> VisionStage::create(const VisionPlan& plan, const vision::Tower& tower,
+                                                           device::Device& device) {
+  std::unique_ptr<VisionStage> s(new VisionStage(plan, tower));
+  const vision::TowerInfo& info = tower.info();
+  const auto patches = static_cast<int64_t>(static_cast<size_t>(plan.call.patches) * patch_bytes(info));
+  TERN_ASSIGN_OR_RETURN(s->patches_, sample::Staged<std::byte>::create(patches, device));
+  TERN_ASSIGN_OR_RETURN(s->ints_, sample::Staged<int32_t>::create(static_cast<int64_t>(plan.ints), device));
+  TERN_ASSIGN_OR_RETURN(s->floats_, sample::Staged<float>::create(static_cast<int64_t>(plan.floats), device));
+  TERN_ASSIGN_OR_RETURN(s->rows_, sample::Staged<int32_t>::create(plan.call.tokens, device));
+  TERN_ASSIGN_OR_RETURN(s->workspace_, device.allocate(std::max<size_t>(plan.workspace_bytes, 1)));
+  TERN_ASSIGN_OR_RETURN(s->out_, device.allocate(static_cast<size_t>(plan.call.tokens) * row_bytes(info)));
+  TERN_ASSIGN_OR_RETURN(s->cache_, device.allocate(static_cast<size_t>(plan.cache_rows) * row_bytes(info)));
+  s->pictures_ = tensor2(s->cache_.data(), info.out_type, plan.cache_rows, info.hidden);
+  return s;
+}
+
+Status VisionStage::run(VisionStep& step, device::Device& device, device::Stream stream) {
+  const int64_t begin = monotonic_ns();
+  for (int i = 0; i < step.call_count; ++i) {
+    // The staging buffers serve one call after the other.
+    if (i > 0) TERN_RETURN_IF_ERROR(device.synchronize(stream));
+    TERN_RETURN_IF_ERROR(run(step, step.calls[static_cast<size_t>(i)], device, stream));
+    ++step.tower_calls;
+  }
+  step.tower_ns = static_cast<uint64_t>(monotonic_ns() - begin);
+  return {};
+}
+
+Status VisionStage::run(const VisionStep& step, const VisionCall& call, device::Device& device, device::Stream stream) {
+  const vision::TowerInfo& info = tower_->info();
+  const size_t ints = call.index.ints.size(), floats = call.index.floats.size();
+  if (ints > plan_.ints || floats > plan_.floats) {
+    return make_error(ErrorCode::kInternal, "the vision tower's index is larger than it said");
+  }
+  std::byte* to = patches_.host();
+  for (int i : call.items) {
+    const VisionItem& item = step.items[static_cast<size_t>(i)];
+    std::memcpy(to, item.patches->data() + item.offset, item.bytes);
+    to += item.bytes;
+  }
+  std::copy(call.index.ints.begin(), call.index.ints.end(), ints_.host());
+  std::copy(call.index.floats.begin(), call.index.floats.end(), floats_.host());
+  std::copy(call.rows.begin(), call.rows.end(), rows_.host());
+  const auto tokens = static_cast<int64_t>(call.rows.size());
+  patches_.upload(to - patches_.host(), device, stream);
+  ints_.upload(static_cast<int64_t>(ints), device, stream);
+  floats_.upload(static_cast<int64_t>(floats), device, stream);
+  rows_.upload(tokens, device, stream);
+
+  device::Arena arena(workspace_.data(), workspace_.bytes());
+  const TensorView out = tensor2(out_.data(), info.out_type, tokens, info.hidden);
+  const vision::TowerCall work{
+      call.grids,
+      tensor2(patches_.device(), info.patch_type, call.patches, info.patch_values),
+      tensor1(ints_.device(), DType::kI32, static_cast<int64_t>(ints)),
+      tensor1(floats_.device(), DType::kF32, static_cast<int64_t>(floats)),
+      out,
+      stream,
+      arena,
+      nullptr,
+  };
+  TERN_RETURN_IF_ERROR(tower_->encode(work));
+  return ops::scatter_rows({out, tensor1(rows_.device(), DType::kI32, tokens), pictures_}, stream);
+}
+
+}  // namespace tern::engine
