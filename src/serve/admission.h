@@ -60,6 +60,35 @@ class ActiveIds {
   std::unordered_set<std::string> ids_;
 };
 
+// An id that is free again when the lease dies, unless somebody else has taken charge of it.
+class IdLease {
+ public:
+  IdLease() = default;
+  ~IdLease() {
+    if (ids_ != nullptr) ids_->erase(id_);
+  }
+  IdLease(IdLease&& other) noexcept : ids_(std::exchange(other.ids_, nullptr)), id_(std::move(other.id_)) {}
+  IdLease& operator=(IdLease&& other) noexcept {
+    std::swap(ids_, other.ids_);
+    std::swap(id_, other.id_);
+    return *this;
+  }
+  // Empty when the id is taken.
+  static IdLease take(ActiveIds& ids, const std::string& id) {
+    IdLease lease;
+    if (!ids.insert(id)) return lease;
+    lease.ids_ = &ids;
+    lease.id_ = id;
+    return lease;
+  }
+  explicit operator bool() const { return ids_ != nullptr; }
+  void keep() { ids_ = nullptr; }
+
+ private:
+  ActiveIds* ids_ = nullptr;
+  std::string id_;
+};
+
 // Places for requests inside the engine, first come first served. A waiter is a worker's number and a key of its own.
 class EngineSlots {
  public:

@@ -45,6 +45,13 @@ struct RequestLimits {
   int32_t stream_group = 4096;  // max_streaming_response_tokens
 };
 
+// Pictures and videos of one request. What the model reads is filled in by Server::start from Content.
+struct MediaRules {
+  bool images = false, videos = false;
+  int32_t max_images = 1, max_videos = 1;  // --limit-mm-per-prompt
+  double timeout = 120;                    // seconds for all media of a request, from its arrival; more: 408
+};
+
 // Sampling values of the model's generation_config.json, where it names them.
 struct GenerationDefaults {
   std::optional<double> temperature, top_p, repetition_penalty, presence_penalty, frequency_penalty;
@@ -82,6 +89,7 @@ struct ServeConfig {
 
   HttpLimits http;
   RequestLimits limits;
+  MediaRules media;
 
   bool log_requests = true;    // FD_LOG_REQUESTS
   int log_requests_level = 0;  // FD_LOG_REQUESTS_LEVEL

@@ -1,8 +1,10 @@
 // One client connection: its bytes in both directions and where its current request stands.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <list>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -51,7 +53,8 @@ struct Connection {
   bool keep_alive = true, served_before = false;
   int key_index = 0;
   int64_t begin_ns = 0;
-  uint64_t active = 0;  // key of its generation
+  uint64_t active = 0;                           // key of its generation
+  std::shared_ptr<std::atomic<bool>> cancelled;  // tells who prepares its media that nobody waits any more
   bool streaming = false;
   size_t chunk_at = npos;  // where the open HTTP chunk starts in `out`
 

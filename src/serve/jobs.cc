@@ -9,6 +9,8 @@
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
 #include "serve/openai/prepare.h"
+#include "serve/openai/prompts.h"
+#include "serve/preparations.h"
 #include "serve/shared.h"
 #include "serve/text_api.h"
 #include "serve/worker.h"
@@ -34,27 +36,39 @@ Expected<json::Value> parse_body(const Shared& shared, const Job& job) {
   return value;
 }
 
-void log_received(const Shared& shared, const Job& job, const openai::Generation& generation) {
+// What a log line may show of a body.
+std::string logged_part(const Shared& shared, const Job& job) {
+  if (!shared.config.log_requests || shared.config.log_requests_level < 2) return {};
+  return job.body.substr(0, shared.config.log_max_len);
+}
+
+void log_received(const Shared& shared, std::string_view logged, const openai::Generation& generation) {
   if (!shared.config.log_requests) return;
   const auto& ask = generation.ask();
-  int64_t prompt = 0;
-  for (const auto& p : generation.prompts()) prompt += static_cast<int64_t>(p.ids.size());
+  int64_t prompt = 0, items = 0;
+  for (const auto& p : generation.prompts()) {
+    prompt += static_cast<int64_t>(p.ids.size());
+    items += static_cast<int64_t>(p.media.size());
+  }
+  const std::string media = items > 0 ? fmt::format(", media {}", items) : std::string();
   if (shared.config.log_requests_level < 2) {
     TERN_LOG(LogChannel::kApiServer, LogLevel::kInfo,
-             "Receive request {}: prompt tokens {}, n {}, stream {}, max_tokens {}", generation.id(), prompt, ask.n,
-             ask.stream, ask.max_tokens.value_or(-1));
+             "Receive request {}: prompt tokens {}{}, n {}, stream {}, max_tokens {}", generation.id(), prompt, media,
+             ask.n, ask.stream, ask.max_tokens.value_or(-1));
     return;
   }
   std::string body;  // quoted: a body cannot forge further lines
-  json::append_quoted(body, std::string_view(job.body).substr(0, shared.config.log_max_len));
-  TERN_LOG(LogChannel::kApiServer, LogLevel::kInfo, "Receive request {}: prompt tokens {}, body {}", generation.id(),
-           prompt, body);
+  json::append_quoted(body, logged);
+  TERN_LOG(LogChannel::kApiServer, LogLevel::kInfo, "Receive request {}: prompt tokens {}{}, body {}", generation.id(),
+           prompt, media, body);
 }
 
 openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
   openai::PrepareInput input;
   input.config = &shared.config;
   input.content = shared.content;
+  input.chat_form = &shared.chat_form;
+  input.tool_form = &shared.tool_form;
   input.arrival_ns = job.arrival_ns;
   input.id_hex = shared.random_hex();
   input.random = siphash128(shared.key, input.id_hex.data(), input.id_hex.size()).lo;
@@ -68,28 +82,77 @@ openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
   return input;
 }
 
+void refuse(Shared& shared, ReplyTo to, Ticket ticket, const Error& error, bool after_validation) {
+  const bool original = after_validation && shared.config.original_error_status;
+  shared.post(to.worker, Answer{to, openai::error_response(error, original), std::move(ticket)});
+}
+
+IdLease take_id(Shared& shared, const std::string& id, Error& error) {
+  IdLease lease = IdLease::take(shared.ids, id);
+  if (!lease) error = openai::invalid_value("duplicated request_id " + id, "request_id");
+  return lease;
+}
+
+void post_ready(Shared& shared, ReplyTo to, Ticket ticket, std::unique_ptr<openai::Generation> generation) {
+  Ready ready{to, std::move(generation), {}, std::move(ticket)};
+  for (const auto& child : ready.generation->children())
+    ready.requests.push_back(ready.generation->engine_request(child));
+  ready.generation->release_media();
+  shared.post(to.worker, std::move(ready));
+}
+
+// Goes on in finish_preparation(), when the pictures are there.
+void start_preparation(Shared& shared, Job& job, openai::Draft draft) {
+  Preparation preparation;
+  preparation.to = job.to;
+  preparation.route = job.route;
+  if (job.route != RouteId::kTokenize) {
+    Error taken;
+    preparation.id = take_id(shared, draft.id, taken);
+    if (!preparation.id) return refuse(shared, job.to, std::move(job.ticket), taken, true);
+  }
+  preparation.draft = std::move(draft);
+  preparation.ticket = std::move(job.ticket);
+  preparation.logged = logged_part(shared, job);
+  preparation.cancelled = job.cancelled;
+  preparation.deadline_ns = job.arrival_ns + static_cast<int64_t>(shared.config.media.timeout * 1e9);
+  std::string().swap(job.body);  // the urls have been copied out of it
+  shared.preparations->start(std::move(preparation));
+}
+
 void run_generate(Shared& shared, Job& job, json::Value body) {
   const bool chat = job.route == RouteId::kChat;
   auto ask = chat ? openai::parse_chat(std::move(body), shared.config)
                   : openai::parse_completion(std::move(body), shared.config);
-  if (!ask.ok())
-    return shared.post(job.to.worker, Answer{job.to, openai::error_response(ask.error()), std::move(job.ticket)});
-  auto generation = openai::prepare(*std::move(ask), prepare_input(shared, job));
-  if (!generation.ok()) {
-    return shared.post(job.to.worker,
-                       Answer{job.to, openai::error_response(generation.error(), shared.config.original_error_status),
-                              std::move(job.ticket)});
+  if (!ask.ok()) return refuse(shared, job.to, std::move(job.ticket), ask.error(), false);
+  auto draft = openai::begin(*std::move(ask), prepare_input(shared, job));
+  if (!draft.ok()) return refuse(shared, job.to, std::move(job.ticket), draft.error(), true);
+  if (!draft->ask.media.empty()) return start_preparation(shared, job, *std::move(draft));
+  const std::string id = draft->id;
+  auto generation = openai::finish(*std::move(draft), {});
+  if (!generation.ok()) return refuse(shared, job.to, std::move(job.ticket), generation.error(), true);
+  Error taken;
+  IdLease lease = take_id(shared, id, taken);
+  if (!lease) return refuse(shared, job.to, std::move(job.ticket), taken, true);
+  log_received(shared, logged_part(shared, job), **generation);
+  lease.keep();  // the worker's from here on
+  post_ready(shared, job.to, std::move(job.ticket), *std::move(generation));
+}
+
+// Texts are counted at once; pictures first become as many tokens as they have.
+void run_tokenize(Shared& shared, Job& job, json::Value body) {
+  const auto input = prepare_input(shared, job);
+  if (shared.config.media.images && body.is_object() && json::find(body.get_object(), "messages") != nullptr) {
+    auto ask = openai::parse_chat(std::move(body), shared.config);
+    if (!ask.ok()) return refuse(shared, job.to, {}, ask.error(), false);
+    auto draft = openai::begin(*std::move(ask), input);
+    if (!draft.ok()) return refuse(shared, job.to, {}, draft.error(), false);
+    if (!draft->ask.media.empty()) return start_preparation(shared, job, *std::move(draft));
+    auto prompts = openai::encode_prompts(*draft, {});
+    if (!prompts.ok()) return refuse(shared, job.to, {}, prompts.error(), false);
+    return shared.post(job.to.worker, Answer{job.to, tokens_response((*prompts)[0].ids, shared.config), {}});
   }
-  Ready ready{job.to, *std::move(generation), {}, std::move(job.ticket)};
-  if (!shared.ids.insert(ready.generation->id())) {
-    const Error taken = openai::invalid_value("duplicated request_id " + ready.generation->id(), "request_id");
-    return shared.post(job.to.worker, Answer{job.to, openai::error_response(taken, shared.config.original_error_status),
-                                             std::move(ready.ticket)});
-  }
-  log_received(shared, job, *ready.generation);
-  for (const auto& child : ready.generation->children())
-    ready.requests.push_back(ready.generation->engine_request(child));
-  shared.post(job.to.worker, std::move(ready));
+  shared.post(job.to.worker, Answer{job.to, tokenize(body, input), {}});
 }
 
 void run_abort(Shared& shared, Job& job, const json::Value& body) {
@@ -120,6 +183,20 @@ void run_abort(Shared& shared, Job& job, const json::Value& body) {
 
 }  // namespace
 
+void finish_preparation(Shared& shared, Preparation preparation, std::vector<content::PreparedMediaPtr> media) {
+  const ReplyTo to = preparation.to;
+  if (preparation.route == RouteId::kTokenize) {
+    auto prompts = openai::encode_prompts(preparation.draft, media);
+    if (!prompts.ok()) return refuse(shared, to, {}, prompts.error(), false);
+    return shared.post(to.worker, Answer{to, tokens_response((*prompts)[0].ids, shared.config), {}});
+  }
+  auto generation = openai::finish(std::move(preparation.draft), media);
+  if (!generation.ok()) return refuse(shared, to, std::move(preparation.ticket), generation.error(), true);
+  log_received(shared, preparation.logged, **generation);
+  preparation.id.keep();
+  post_ready(shared, to, std::move(preparation.ticket), *std::move(generation));
+}
+
 void run_job(Shared& shared, Job job) {
   if (job.route == RouteId::kResetScheduler) {
     auto sweep = std::make_unique<AbortSweep>();
@@ -136,7 +213,7 @@ void run_job(Shared& shared, Job job) {
     case RouteId::kCompletions:
       return run_generate(shared, job, *std::move(body));
     case RouteId::kTokenize:
-      return shared.post(job.to.worker, Answer{job.to, tokenize(*body, prepare_input(shared, job)), {}});
+      return run_tokenize(shared, job, *std::move(body));
     case RouteId::kDetokenize:
       return shared.post(job.to.worker, Answer{job.to, detokenize(*body, prepare_input(shared, job)), {}});
     default:

@@ -255,11 +255,43 @@ void Metrics::append_counters(std::string& out, const engine::EngineStats& s) co
   counter("fastdeploy:prefix_cpu_cache_token_num", "Total number of tokens cached in host memory", 0);
 }
 
-std::string Metrics::text(const engine::EngineStats& stats, int queued) const {
+// The original has no figures of pictures: these names are ours.
+void Metrics::append_media(std::string& out, const engine::EngineStats& s, const content::MediaStats& m) const {
+  const auto counter = [&](std::string_view base, std::string_view help, double value) {
+    append_counter(out, base, help, value, created_);
+  };
+  const auto count = [&](std::string_view base, std::string_view help, uint64_t value) {
+    counter(base, help, static_cast<double>(value));
+  };
+  const auto milliseconds = [&](std::string_view base, std::string_view help, uint64_t ns) {
+    counter(base, help, static_cast<double>(ns) * 1e-6);
+  };
+  count("tern:images", "Total number of pictures prepared", m.images);
+  count("tern:videos", "Total number of videos prepared", m.videos);
+  count("tern:media_failed", "Total number of pictures and videos that could not be prepared", m.failed);
+  milliseconds("tern:media_fetch_milliseconds", "Time spent fetching media, all threads together", m.fetch_ns);
+  milliseconds("tern:media_decode_milliseconds", "Time spent decoding media, all threads together", m.decode_ns);
+  milliseconds("tern:media_preprocess_milliseconds", "Time spent resizing media and cutting patches", m.prepare_ns);
+  count("tern:processor_cache_lookups", "Media looked for in the processor cache", m.cache_lookups);
+  count("tern:processor_cache_hits", "Media found in the processor cache", m.cache_hits);
+  milliseconds("tern:vision_tower_milliseconds", "Time spent in the vision tower", s.tower_ns);
+  count("tern:vision_tower_calls", "Calls of the vision tower", s.tower_calls);
+  count("tern:vision_tower_items", "Pictures and pairs of video frames encoded", s.tower_items);
+  count("tern:vision_tower_patches", "Patches encoded", s.tower_patches);
+  count("tern:encoder_cache_lookups", "Items looked for in the cache of encoder outputs", s.encoder_lookups);
+  count("tern:encoder_cache_hits", "Items found in the cache of encoder outputs", s.encoder_hits);
+  append_gauge(out, "tern:media_waiting", "Requests whose media wait for their turn", static_cast<double>(m.waiting));
+  append_gauge(out, "tern:media_bytes", "Bytes of decoded media and patches held", static_cast<double>(m.bytes_in_use));
+  append_gauge(out, "tern:processor_cache_bytes", "Bytes in the processor cache", static_cast<double>(m.cache_bytes));
+  append_gauge(out, "tern:processor_cache_items", "Media in the processor cache", static_cast<double>(m.cache_items));
+}
+
+std::string Metrics::text(const engine::EngineStats& stats, int queued, const content::MediaStats* media) const {
   std::string out;
   out.reserve(32u << 10);
   append_gauges(out, stats, queued);
   append_counters(out, stats);
+  if (media != nullptr) append_media(out, stats, *media);
   append_histogram(out, Hist::kPromptTokens, "fastdeploy:request_prompt_tokens", "Number of prefill tokens processed");
   append_histogram(out, Hist::kGenerationTokens, "fastdeploy:request_generation_tokens",
                    "Number of generation tokens processed");

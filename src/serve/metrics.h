@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "content/media/media.h"
 #include "engine/request.h"
 
 namespace tern::serve {
@@ -75,8 +76,8 @@ class Metrics {
  public:
   Metrics(size_t shards, std::vector<std::pair<std::string, std::string>> cache_config);
   MetricsShard& shard(size_t i) { return *shards_[i]; }
-  // The whole exposition text. `queued`: requests that wait in front of the engine.
-  std::string text(const engine::EngineStats& stats, int queued) const;
+  // The whole exposition text. `queued`: requests that wait in front of the engine. `media`: null for a model of text.
+  std::string text(const engine::EngineStats& stats, int queued, const content::MediaStats* media = nullptr) const;
 
  private:
   uint64_t total(Count count) const;
@@ -84,6 +85,7 @@ class Metrics {
   void append_http(std::string& out) const;
   void append_gauges(std::string& out, const engine::EngineStats& stats, int queued) const;
   void append_counters(std::string& out, const engine::EngineStats& stats) const;
+  void append_media(std::string& out, const engine::EngineStats& stats, const content::MediaStats& media) const;
 
   std::vector<std::unique_ptr<MetricsShard>> shards_;
   std::vector<std::pair<std::string, std::string>> cache_config_;

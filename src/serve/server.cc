@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "serve/preparations.h"
 #include "serve/worker.h"
 
 namespace tern::serve {
@@ -50,7 +51,47 @@ void dispatch(Shared& shared, const std::atomic<bool>& stop) {
 
 int default_workers(int cores) { return std::clamp(cores / 4, 1, 8); }
 
+// How the templates want contents; a template that writes no placeholder for pictures cannot serve them.
+void probe_templates(Shared& shared) {
+  const Content& content = shared.content;
+  if (content.vision == nullptr) return;
+  static const content::SpecialText kNone;
+  const auto& special = content.tokenizer != nullptr ? content.tokenizer->special_text() : kNone;
+  if (content.chat_template != nullptr) {
+    shared.chat_form = openai::probe_template(*content.chat_template, special, *content.vision);
+    if (shared.chat_form.image_type.empty()) {
+      TERN_WARN("the chat template writes no placeholder for pictures; requests with pictures are answered with 400");
+    }
+  }
+  if (content.tool_template != nullptr) {
+    shared.tool_form = openai::probe_template(*content.tool_template, special, *content.vision);
+  }
+}
+
 }  // namespace
+
+Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, size_t worker_count)
+    : config(c),
+      engine(e),
+      content(text),
+      auth(c.api_keys),
+      slots(c.max_connections_to_engine),
+      metrics(worker_count, c.cache_config),
+      key(random_hash_key()) {
+  config.api_keys.clear();  // only digests stay
+  if (content.vision == nullptr || content.media == nullptr) {
+    content.vision = nullptr;
+    content.media = nullptr;
+  } else {
+    preparations = std::make_shared<Preparations>(*this);
+  }
+  config.media.images = content.vision != nullptr;
+  config.media.videos = content.vision != nullptr && content.vision->takes_video;
+}
+
+Shared::~Shared() {
+  if (preparations) preparations->close();
+}
 
 struct Server::Impl {
   std::unique_ptr<Shared> shared;
@@ -97,6 +138,7 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
   const int cpu = config.cpu_threads > 0 ? config.cpu_threads : std::clamp(cores / 2, 2, 16);
   impl.shared = std::make_unique<Shared>(config, engine, content, static_cast<size_t>(workers));
   Shared& shared = *impl.shared;
+  probe_templates(shared);
   shared.metrics_on_main = !own_metrics;
   shared.max_connections = config.http.connections > 0 ? config.http.connections : net::connections_allowed();
   shared.pool = std::make_unique<ThreadPool>("tern-cpu", static_cast<size_t>(cpu),
@@ -131,6 +173,7 @@ void Server::stop(double drain_seconds) {
   shared.pool->stop();
   for (size_t i = 0; i < shared.workers.size(); ++i) shared.post(static_cast<int>(i), Quit{});
   for (auto& worker : shared.workers) worker->join();
+  if (shared.preparations) shared.preparations->close();
   impl.stop_dispatcher.store(true);
   if (impl.dispatcher.joinable()) impl.dispatcher.join();
   impl.done.store(true);

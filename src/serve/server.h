@@ -5,6 +5,8 @@
 #include <string>
 
 #include "base/error.h"
+#include "content/media/media.h"
+#include "content/media/vision_profile.h"
 #include "content/text/chat_template.h"
 #include "content/text/tokenizer.h"
 #include "engine/client.h"
@@ -13,11 +15,14 @@
 namespace tern::serve {
 
 // What turns text into ids and back. Any of them may be null: without a tokenizer only token-id prompts are served,
-// without a template chat requests need `disable_chat_template` or token ids. All must outlive the server.
+// without a template chat requests need `disable_chat_template` or token ids. All must outlive the server, but for the
+// media service, which may end earlier. Pictures need both of the last two.
 struct Content {
   const content::Tokenizer* tokenizer = nullptr;
   const content::ChatTemplate* chat_template = nullptr;
   const content::ChatTemplate* tool_template = nullptr;  // for requests with tools; null: chat_template
+  const content::VisionProfile* vision = nullptr;        // null: a model of text only
+  content::MediaService* media = nullptr;
 };
 
 class Server {

@@ -17,11 +17,13 @@
 #include "serve/metrics.h"
 #include "serve/net/fd.h"
 #include "serve/openai/generation.h"
+#include "serve/openai/template_form.h"
 #include "serve/router.h"
 #include "serve/server.h"
 
 namespace tern::serve {
 
+class Preparations;
 class Worker;
 
 // Where an answer goes: a connection of a worker, and which of its requests. Answers for another one are dropped.
@@ -70,20 +72,13 @@ using Message = std::variant<NewConnection, DeltaBatch, Answer, Ready, SlotGrant
                              CloseListeners, AbortAll, EngineGone, Quit>;
 
 struct Shared {
-  Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, size_t worker_count)
-      : config(c),
-        engine(e),
-        content(text),
-        auth(c.api_keys),
-        slots(c.max_connections_to_engine),
-        metrics(worker_count, c.cache_config),
-        key(random_hash_key()) {
-    config.api_keys.clear();  // only digests stay
-  }
+  Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, size_t worker_count);
+  ~Shared();
 
   ServeConfig config;
   engine::EngineClient& engine;
   Content content;
+  openai::TemplateForm chat_form, tool_form;  // of the content's templates, for models that see
   Auth auth;
   ActiveIds ids;
   EngineSlots slots;
@@ -95,6 +90,7 @@ struct Shared {
   size_t max_connections = 512;
   bool metrics_on_main = true;
   std::unique_ptr<ThreadPool> pool;
+  std::shared_ptr<Preparations> preparations;  // null without a media service
   std::vector<std::unique_ptr<Worker>> workers;
 
   bool healthy() const { return !engine_gone.load(std::memory_order_relaxed) && engine.healthy(); }
@@ -111,6 +107,7 @@ struct Job {
   int key_index = 0;
   int64_t arrival_ns = 0;
   Ticket ticket;
+  std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client leaves; null where no media are prepared
 };
 // Parses, validates and prepares; posts an Answer, a Ready or an AbortSweep to the worker.
 void run_job(Shared& shared, Job job);

@@ -101,8 +101,11 @@ http::Response answer_simple(Shared& shared, RouteId route) {
     case RouteId::kConfigInfo:
       return http::json_response(200, shared.config.config_info);
     case RouteId::kMetrics: {
+      content::MediaStats media;
+      if (shared.content.media != nullptr) media = shared.content.media->stats();
       http::Response response =
-          http::text_response(200, shared.metrics.text(shared.engine.stats(), shared.slots.waiting()));
+          http::text_response(200, shared.metrics.text(shared.engine.stats(), shared.slots.waiting(),
+                                                       shared.content.media != nullptr ? &media : nullptr));
       response.content_type = "text/plain; version=0.0.4; charset=utf-8";
       return response;
     }

@@ -22,6 +22,16 @@ Expected<std::string> text_of(const json::Object& body, openai::Fields& f, bool&
   return std::string(prompt->get_string());
 }
 
+std::string tokens_body(const std::vector<int32_t>& ids, const ServeConfig& config) {
+  std::string out = "{\"count\":";
+  openai::append_int(out, static_cast<int64_t>(ids.size()));
+  out += ",\"max_model_len\":";
+  openai::append_int(out, config.max_model_len);
+  out += ",\"tokens\":";
+  openai::append_ids(out, ids);
+  return out + ",\"token_strs\":null}";
+}
+
 Expected<std::string> tokenize_body(const json::Value& body, const openai::PrepareInput& input) {
   if (!body.is_object()) return openai::invalid_value("Input should be a valid dictionary", "body");
   if (input.content.tokenizer == nullptr) return openai::invalid_value("this model has no tokenizer", "prompt");
@@ -30,13 +40,7 @@ Expected<std::string> tokenize_body(const json::Value& body, const openai::Prepa
   TERN_ASSIGN_OR_RETURN(const auto text, text_of(body.get_object(), f, special, input));
   auto ids = input.content.tokenizer->encode(text, special);
   if (!ids.ok()) return openai::invalid_value(ids.error().message, "prompt");
-  std::string out = "{\"count\":";
-  openai::append_int(out, static_cast<int64_t>(ids->size()));
-  out += ",\"max_model_len\":";
-  openai::append_int(out, input.config->max_model_len);
-  out += ",\"tokens\":";
-  openai::append_ids(out, *ids);
-  return out + ",\"token_strs\":null}";
+  return tokens_body(*ids, *input.config);
 }
 
 Expected<std::string> detokenize_body(const json::Value& body, const openai::PrepareInput& input) {
@@ -63,6 +67,9 @@ http::Response reply(Expected<std::string> body) {
 
 http::Response tokenize(const json::Value& body, const openai::PrepareInput& input) {
   return reply(tokenize_body(body, input));
+}
+http::Response tokens_response(const std::vector<int32_t>& ids, const ServeConfig& config) {
+  return http::json_response(200, tokens_body(ids, config));
 }
 http::Response detokenize(const json::Value& body, const openai::PrepareInput& input) {
   return reply(detokenize_body(body, input));

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "serve/openai/error.h"
+#include "serve/preparations.h"
 #include "serve/worker.h"
 
 namespace tern::serve {
@@ -261,6 +262,7 @@ void Worker::measure_finished(const openai::Generation& g, const openai::Child& 
 }
 
 void Worker::sweep_waiting(int64_t now_ns) {
+  if (number_ == 0 && shared_.preparations) shared_.preparations->sweep(now_ns);
   std::vector<uint64_t> late;
   for (const auto& [key, a] : active_) {
     if (!a->has_slot && a->wait_deadline_ns > 0 && now_ns > a->wait_deadline_ns) late.push_back(key);
@@ -294,6 +296,7 @@ void Worker::abort_matching(AbortSweep& sweep) {
 }
 
 void Worker::on(std::unique_ptr<AbortSweep>&& m) {
+  if (m->hops == 0 && shared_.preparations) shared_.preparations->abort_matching(*m);
   abort_matching(*m);
   const int next = (number_ + 1) % static_cast<int>(shared_.workers.size());
   if (++m->hops < static_cast<int>(shared_.workers.size())) return shared_.post_control(next, std::move(m));
@@ -303,6 +306,7 @@ void Worker::on(std::unique_ptr<AbortSweep>&& m) {
 void Worker::on(AbortAll&&) {
   AbortSweep sweep;
   sweep.all = true;
+  if (number_ == 0 && shared_.preparations) shared_.preparations->abort_matching(sweep);
   abort_matching(sweep);
 }
 

@@ -120,6 +120,7 @@ void Worker::submit_job(Connection& c) {
   job.content_type = std::move(c.parser.head().content_type);
   job.key_index = c.key_index;
   job.arrival_ns = c.begin_ns;
+  if (shared_.preparations) job.cancelled = c.cancelled = std::make_shared<std::atomic<bool>>(false);
   auto* raw = new Job(std::move(job));  // the pool's tasks are copyable functions; the task below owns it
   const bool taken = shared_.pool->try_submit([shared = &shared_, raw] {
     const std::unique_ptr<Job> owned(raw);
@@ -144,6 +145,7 @@ void Worker::finish_exchange(Connection& c, int status) {
   TERN_LOG(LogChannel::kApiServer, LogLevel::kDebug, "{} {} -> {}", http::method_name(c.method), path, status);
   touch(c);
   c.active = 0;
+  c.cancelled.reset();
   c.served_before = true;
   c.route = nullptr;
   set_idle(c, false);

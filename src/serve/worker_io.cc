@@ -252,6 +252,7 @@ void Worker::drop(Connection& c) {
   if (c.gone) return;
   c.gone = true;
   set_idle(c, false);
+  if (c.cancelled) c.cancelled->store(true, std::memory_order_relaxed);
   if (c.active != 0) {
     const auto it = active_.find(c.active);
     if (it != active_.end()) {

@@ -223,22 +223,19 @@ void read_common(Fields& f, Ask& ask, const ServeConfig& config) {
 // A little above the context, so that an over-long prompt still meets the error that says so.
 size_t max_prompt_ids(const ServeConfig& config) { return config.http.body_bytes / 2; }
 
-void read_chat_only(Fields& f, Ask& ask, const ServeConfig& config) {
-  const json::Value* messages = f.find("messages");
+void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& config) {
+  json::Value* messages = body.if_contains("messages");
   std::vector<int32_t> ids;
   f.ids("prompt_token_ids", ids, config.vocab_size, max_prompt_ids(config));
-  if (messages == nullptr) {
+  const json::Object* media_kwargs = f.object("mm_processor_kwargs");
+  if (messages == nullptr || messages->is_null()) {
     f.fail("Field required", "messages");
   } else if (!messages->is_array()) {
     f.fail("Input should be a valid list", "messages");
-  } else if (const json::Array& list = messages->get_array(); !list.empty() && list[0].is_number()) {
+  } else if (json::Array& list = messages->get_array(); !list.empty() && list[0].is_number()) {
     f.ids("messages", ids, config.vocab_size, max_prompt_ids(config));
-  } else {
-    auto checked = normalise_messages(list, config);
-    if (checked.ok())
-      ask.messages = *std::move(checked);
-    else
-      f.fail(checked.error().message, checked.error().param);
+  } else if (Status taken = take_messages(list, media_kwargs, config, ask); !taken.ok()) {
+    f.fail(taken.error().message, taken.error().param);
   }
   if (!ids.empty()) ask.prompts.push_back({false, {}, std::move(ids)});
   if (const json::Value* tools = f.find("tools")) {
@@ -324,7 +321,7 @@ Expected<Ask> parse(json::Value body, const ServeConfig& config, bool chat) {
   if (chat && f.find("messages") == nullptr) f.fail("Field required", "messages");
   read_common(f, ask, config);
   if (chat)
-    read_chat_only(f, ask, config);
+    read_chat_only(f, body.get_object(), ask, config);
   else
     read_completion_only(f, ask, config);
   if (!f.ok()) return f.take_error();

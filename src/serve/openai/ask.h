@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "content/media/media.h"
 #include "json/json.h"
 #include "serve/config.h"
 
@@ -55,8 +56,11 @@ struct Ask {
   std::vector<PromptInput> prompts;  // completions; chat: filled only when the client sent ids
   std::vector<int32_t> completion_token_ids;
 
-  json::Value messages;  // array, parts of text already joined; null when the prompt came as ids
-  json::Value tools;     // array or null
+  // Array, or null when the prompt came as ids. For a model of text contents are strings or null (parts joined); for a
+  // model that sees they may be lists of {"type":"text","text"}, {"type":"image"} and {"type":"video"}.
+  json::Value messages;
+  std::vector<content::MediaPart> media;  // in the order of the messages
+  json::Value tools;                      // array or null
   json::Object chat_template_kwargs;
   std::string chat_template;
   bool add_generation_prompt = true;
@@ -67,8 +71,10 @@ struct Ask {
 Expected<Ask> parse_chat(json::Value body, const ServeConfig& config);
 Expected<Ask> parse_completion(json::Value body, const ServeConfig& config);
 
-// Messages of a chat request: roles, contents and limits checked, text parts joined with a line break, tool-call
-// arguments given as JSON text turned into objects. Shared with /tokenize.
-Expected<json::Value> normalise_messages(const json::Array& messages, const ServeConfig& config);
+// Messages of a chat request (FastDeploy 4.1, 4.3): roles, contents, limits and numbers of media checked, tool-call
+// arguments given as JSON text turned into objects. Fills ask.messages and ask.media; `messages` is used up, so that
+// the bytes of data: URLs are never held twice. `shared`: kwargs that hold for every medium whose part does not set
+// them.
+Status take_messages(json::Array& messages, const json::Object* shared, const ServeConfig& config, Ask& ask);
 
 }  // namespace tern::serve::openai

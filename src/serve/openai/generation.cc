@@ -54,7 +54,11 @@ engine::Request Generation::engine_request(const Child& child) const {
   engine::Request request = prototype_;
   request.id = child.request_id;
   request.external_id = id_ + "_" + std::to_string(child.index);
-  request.prompt = prompts_[static_cast<size_t>(child.prompt)].ids;
+  const PromptFacts& facts = prompts_[static_cast<size_t>(child.prompt)];
+  request.prompt = facts.ids;
+  request.media = facts.media;  // samples share the patches
+  request.positions = facts.positions;
+  request.rope_delta = facts.rope_delta;
   request.sampling.seed = child.seed;
   const auto room = static_cast<int64_t>(prototype_.max_tokens) - static_cast<int64_t>(request.prompt.size());
   const int64_t wanted = ask_.max_tokens.value_or(room);
@@ -62,6 +66,13 @@ engine::Request Generation::engine_request(const Child& child) const {
   request.max_tokens_given = ask_.max_tokens.has_value();
   for (auto& key : request.extra_keys) key.end = static_cast<int32_t>(request.prompt.size());
   return request;
+}
+
+void Generation::release_media() {
+  for (PromptFacts& facts : prompts_) {
+    facts.media = {};
+    facts.positions = {};
+  }
 }
 
 int64_t Generation::prompt_tokens(const Child& child) const {
@@ -161,13 +172,26 @@ void Generation::show(Child& child, Piece& piece, std::string& out) {
 
 UsageCounts Generation::usage() const {
   UsageCounts usage;
-  for (size_t i = 0; i < prompts_.size(); ++i) usage.prompt += static_cast<int64_t>(prompts_[i].ids.size());
+  for (const PromptFacts& facts : prompts_) {
+    usage.prompt += static_cast<int64_t>(facts.ids.size());
+    usage.image += facts.image_tokens;
+    usage.video += facts.video_tokens;
+  }
   const size_t n = static_cast<size_t>(ask_.n);
   for (size_t i = 0; i < children_.size(); ++i) {
     usage.completion += children_[i].completion_tokens;
     if (i % n == 0) usage.cached += children_[i].cached_tokens;  // the prompt is counted once
   }
   return usage;
+}
+
+UsageCounts Generation::usage(const Child& child) const {
+  const PromptFacts& facts = prompts_[static_cast<size_t>(child.prompt)];
+  return {.prompt = static_cast<int64_t>(facts.ids.size()),
+          .completion = child.started ? child.completion_tokens : 0,
+          .cached = child.cached_tokens,
+          .image = facts.image_tokens,
+          .video = facts.video_tokens};
 }
 
 }  // namespace tern::serve::openai

@@ -21,6 +21,11 @@ namespace tern::serve::openai {
 struct PromptFacts {
   std::vector<int32_t> ids;
   std::string text;  // filled when the answer shows it (return_token_ids, echo)
+  // Prompts with pictures only; the first two go into the engine's requests and are released then.
+  std::vector<engine::MediaItem> media;
+  std::vector<int32_t> positions;  // [3, ids]
+  int32_t rope_delta = 0;
+  int32_t image_tokens = 0, video_tokens = 0;  // placeholders among ids
 };
 
 // One sample of one prompt: one row of the engine.
@@ -59,6 +64,8 @@ class Generation {
   std::vector<Child>& children() { return children_; }
   // The engine's request of a child; `request_id` must be set.
   engine::Request engine_request(const Child& child) const;
+  // Once every child's request is made: patches are the engine's alone from then on.
+  void release_media();
 
   struct Outcome {
     int32_t tokens = 0;  // counted of this delta
@@ -77,7 +84,8 @@ class Generation {
   void append_stream_error(const Error& error, std::string& out) const;
   // The whole answer; all children have finished.
   std::string body() const;
-  UsageCounts usage() const;
+  UsageCounts usage() const;  // of all children
+  UsageCounts usage(const Child& child) const;
   int64_t prompt_tokens(const Child& child) const;
 
  private:

@@ -45,7 +45,7 @@ void Generation::append_chunk_end(const Child& child, std::string& out) const {
   out += ']';
   if (ask_.continuous_usage) {
     out += ",\"usage\":";
-    append_usage(out, {prompt_tokens(child), child.started ? child.completion_tokens : 0, child.cached_tokens});
+    append_usage(out, usage(child));
   }
   if (ask_.collect_metrics) append_metrics(child, out);
   out += "}\n\n";
@@ -109,7 +109,7 @@ void Generation::append_entry(Child& child, const Piece& piece, std::string& out
   if (piece.last && !ask_.chat && ask_.include_usage) {  // once per choice, as the original
     out += chunk_head_;
     out += "],\"usage\":";
-    append_usage(out, {prompt_tokens(child), child.completion_tokens, child.cached_tokens});
+    append_usage(out, usage(child));
     out += "}\n\n";
   }
 }

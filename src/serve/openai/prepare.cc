@@ -4,32 +4,15 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "base/log.h"
 #include "serve/openai/error.h"
+#include "serve/openai/prompts.h"
 
 namespace tern::serve::openai {
 namespace {
 
 constexpr int64_t kMaxSeed = 922337203685477580;
 constexpr int64_t kMaxPromptTokens = 16 << 20;  // of all samples together: each holds its prompt inside the engine
-
-Expected<std::vector<int32_t>> encode(const PrepareInput& input, std::string_view text, bool special,
-                                      const char* param) {
-  const content::Tokenizer* tokenizer = input.content.tokenizer;
-  if (tokenizer == nullptr) {
-    return invalid_value("this model has no tokenizer: send the prompt as token ids", param);
-  }
-  auto ids = tokenizer->encode(text, special);
-  if (!ids.ok()) return invalid_value(ids.error().message, param);
-  const int32_t vocab = input.config->vocab_size;
-  for (const int32_t id : *ids) {
-    if (id < 0 || id >= vocab) {
-      return invalid_value(fmt::format("the text gives token id {}, but the model knows {} tokens", id, vocab), param);
-    }
-  }
-  return ids;
-}
 
 Status check_model(Ask& ask, const ServeConfig& config) {
   if (config.served_model_name.empty()) return {};
@@ -38,36 +21,6 @@ Status check_model(Ask& ask, const ServeConfig& config) {
   return make_error(
       ErrorCode::kNotFound,
       fmt::format("Unsupported model: [{}], support [{}] or default", ask.model, config.served_model_name), "model");
-}
-
-Expected<std::vector<PromptFacts>> encode_prompts(Ask& ask, const PrepareInput& input) {
-  std::vector<PromptFacts> prompts;
-  if (ask.chat && ask.prompts.empty()) {
-    PromptFacts facts;
-    TERN_ASSIGN_OR_RETURN(facts.text, render_chat(ask, input));
-    TERN_ASSIGN_OR_RETURN(facts.ids, encode(input, facts.text, false, "messages"));
-    if (!ask.return_token_ids) facts.text.clear();
-    prompts.push_back(std::move(facts));
-  }
-  for (auto& prompt : ask.prompts) {
-    PromptFacts facts;
-    if (prompt.is_text) {
-      TERN_ASSIGN_OR_RETURN(facts.ids, encode(input, prompt.text, true, "prompt"));
-    } else {
-      facts.ids = std::move(prompt.ids);
-    }
-    if (ask.echo || ask.return_token_ids) {
-      if (prompt.is_text)
-        facts.text = std::move(prompt.text);
-      else if (input.content.tokenizer != nullptr)
-        facts.text = input.content.tokenizer->decode(facts.ids, false);
-    }
-    prompts.push_back(std::move(facts));
-  }
-  for (auto& facts : prompts) {
-    facts.ids.insert(facts.ids.end(), ask.completion_token_ids.begin(), ask.completion_token_ids.end());
-  }
-  return prompts;
 }
 
 Status check_lengths(const std::vector<PromptFacts>& prompts, const Ask& ask, const ServeConfig& config) {
@@ -93,7 +46,7 @@ Status check_lengths(const std::vector<PromptFacts>& prompts, const Ask& ask, co
 
 Status encode_stops(const Ask& ask, const PrepareInput& input, engine::Request& request) {
   for (const auto& stop : ask.stop) {
-    TERN_ASSIGN_OR_RETURN(auto ids, encode(input, stop, false, "stop"));
+    TERN_ASSIGN_OR_RETURN(auto ids, encode_text(input, stop, false, "stop"));
     if (ids.size() > static_cast<size_t>(input.config->limits.stop_tokens)) {
       return invalid_value(fmt::format("length of stop_seqs ({}) is greater than FD_STOP_SEQS_MAX_LEN ({})", ids.size(),
                                        input.config->limits.stop_tokens),
@@ -110,7 +63,7 @@ Status encode_bad_words(const Ask& ask, const PrepareInput& input, SamplingParam
   for (const auto& word : ask.bad_words) {
     size_t kept = 0;
     for (const std::string& form : {word, " " + word}) {
-      TERN_ASSIGN_OR_RETURN(auto ids, encode(input, form, false, "bad_words"));
+      TERN_ASSIGN_OR_RETURN(auto ids, encode_text(input, form, false, "bad_words"));
       if (ids.size() != 1) continue;
       ++kept;
       if (std::find(sampling.bad_words.begin(), sampling.bad_words.end(), ids[0]) == sampling.bad_words.end()) {
@@ -148,6 +101,11 @@ void fill_sampling(const Ask& ask, const PrepareInput& input, SamplingParams& s)
   s.top_p_normalized_logprobs = ask.top_p_normalized_logprobs;
 }
 
+Status encode_words(Draft& draft) {
+  TERN_RETURN_IF_ERROR(encode_stops(draft.ask, draft.input, draft.prototype));
+  return encode_bad_words(draft.ask, draft.input, draft.prototype.sampling);
+}
+
 }  // namespace
 
 std::string make_id(const Ask& ask, const std::string& hex) {
@@ -160,68 +118,49 @@ std::string make_id(const Ask& ask, const std::string& hex) {
                      h.substr(8, 4), h.substr(12, 4), h.substr(16, 4), h.substr(20, 12));
 }
 
-Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input) {
-  const json::Array& messages = ask.messages.get_array();
-  if (ask.disable_chat_template) {
-    const json::Value* content = json::find(messages[0].get_object(), "content");
-    return content != nullptr && content->is_string() ? std::string(content->get_string()) : std::string();
+Expected<Draft> begin(Ask ask, const PrepareInput& input) {
+  Draft draft{std::move(ask), input, {}, {}, {}};
+  const ServeConfig& config = *input.config;
+  TERN_RETURN_IF_ERROR(check_model(draft.ask, config));
+  const Ask& known = draft.ask;
+  draft.id = make_id(known, input.id_hex);
+  engine::Request& prototype = draft.prototype;
+  prototype.max_tokens = config.max_model_len;
+  prototype.ignore_eos = known.ignore_eos;
+  prototype.stop_token_ids = known.stop_token_ids;
+  prototype.arrival_ns = input.arrival_ns;
+  if (input.salted) prototype.extra_keys.push_back({0, 0, {input.salt[0], input.salt[1]}});
+  fill_sampling(known, input, prototype.sampling);
+  if (known.chat && known.prompts.empty()) {
+    TERN_ASSIGN_OR_RETURN(draft.rendered, render_chat(known, input));
   }
-  std::unique_ptr<content::ChatTemplate> own;
-  const content::ChatTemplate* chosen = input.content.chat_template;
-  if (!ask.tools.is_null() && input.content.tool_template != nullptr) chosen = input.content.tool_template;
-  if (!ask.chat_template.empty()) {
-    auto compiled = content::ChatTemplate::compile(ask.chat_template);
-    if (!compiled.ok()) return invalid_value(compiled.error().message, "chat_template");
-    own = *std::move(compiled);
-    chosen = own.get();
-  }
-  if (chosen == nullptr) {
-    return invalid_value(
-        "this model has no chat template: start the server with --chat-template, or send "
-        "disable_chat_template or token ids",
-        "messages");
-  }
-  json::Object kwargs = ask.chat_template_kwargs;
-  if (ask.enable_thinking && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = *ask.enable_thinking;
-  content::RenderInput render;
-  render.messages = &ask.messages;
-  render.tools = ask.tools.is_null() ? nullptr : &ask.tools;
-  render.add_generation_prompt = ask.add_generation_prompt;
-  render.kwargs = &kwargs;
-  static const content::SpecialText kNone;
-  const auto& special = input.content.tokenizer != nullptr ? input.content.tokenizer->special_text() : kNone;
-  auto variables = content::render_variables(render, special);
-  if (!variables.ok()) return invalid_value(variables.error().message, "chat_template_kwargs");
-  auto text = chosen->render(*variables, static_cast<int64_t>(wall_seconds()));
-  if (!text.ok()) return invalid_value(text.error().message, "messages");
-  return text;
+  // With media these come first: their mistakes should cost no picture. Without, an over-long prompt is named first.
+  if (!known.media.empty()) TERN_RETURN_IF_ERROR(encode_words(draft));
+  draft.ask.messages = nullptr;
+  draft.ask.tools = nullptr;
+  draft.ask.chat_template_kwargs.clear();
+  return draft;
 }
 
-Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input) {
-  const ServeConfig& config = *input.config;
-  TERN_RETURN_IF_ERROR(check_model(ask, config));
-  TERN_ASSIGN_OR_RETURN(auto prompts, encode_prompts(ask, input));
+Expected<std::unique_ptr<Generation>> finish(Draft draft, std::span<const content::PreparedMediaPtr> media) {
+  const ServeConfig& config = *draft.input.config;
+  Ask& ask = draft.ask;
+  TERN_ASSIGN_OR_RETURN(auto prompts, encode_prompts(draft, media));
   TERN_RETURN_IF_ERROR(check_lengths(prompts, ask, config));
   if (ask.response_max_tokens && ask.enable_thinking && !*ask.enable_thinking) {
     ask.max_tokens = std::min(ask.max_tokens.value_or(*ask.response_max_tokens), *ask.response_max_tokens);
   }
-  engine::Request prototype;
-  prototype.max_tokens = config.max_model_len;
-  prototype.ignore_eos = ask.ignore_eos;
-  prototype.stop_token_ids = ask.stop_token_ids;
-  prototype.arrival_ns = input.arrival_ns;
-  fill_sampling(ask, input, prototype.sampling);
-  TERN_RETURN_IF_ERROR(encode_stops(ask, input, prototype));
-  TERN_RETURN_IF_ERROR(encode_bad_words(ask, input, prototype.sampling));
-  if (input.salted) prototype.extra_keys.push_back({0, 0, {input.salt[0], input.salt[1]}});
-  std::string id = make_id(ask, input.id_hex);
-  std::string model = ask.model;
-  ask.messages = nullptr;
-  ask.tools = nullptr;
-  ask.chat_template_kwargs.clear();
+  if (media.empty()) TERN_RETURN_IF_ERROR(encode_words(draft));
   ask.prompts.clear();
-  return std::make_unique<Generation>(std::move(ask), std::move(id), std::move(model), std::move(prompts),
-                                      std::move(prototype), input.content.tokenizer, config);
+  ask.media.clear();
+  std::string model = ask.model;
+  return std::make_unique<Generation>(std::move(ask), std::move(draft.id), std::move(model), std::move(prompts),
+                                      std::move(draft.prototype), draft.input.content.tokenizer, config);
+}
+
+Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input) {
+  TERN_ASSIGN_OR_RETURN(auto draft, begin(std::move(ask), input));
+  return finish(std::move(draft), {});
 }
 
 }  // namespace tern::serve::openai

@@ -1,15 +1,18 @@
 // From a validated request to token ids and a Generation: templates, tokenization, limits that need the tokenizer.
-// Runs on the CPU pool.
+// Runs on the CPU pool. A request with media goes in two halves: what needs no picture comes first, so that a mistake
+// is found before any work, and the layout of the prompt when its pictures are ready.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "base/error.h"
 #include "base/hash.h"
 #include "serve/openai/ask.h"
 #include "serve/openai/generation.h"
+#include "serve/openai/template_form.h"
 #include "serve/server.h"
 
 namespace tern::serve::openai {
@@ -17,6 +20,9 @@ namespace tern::serve::openai {
 struct PrepareInput {
   const ServeConfig* config = nullptr;
   Content content;
+  // Of the content's templates; only for models that see.
+  const TemplateForm* chat_form = nullptr;
+  const TemplateForm* tool_form = nullptr;
   int64_t arrival_ns = 0;
   uint64_t random = 0;  // the seed of a request that brings none; also part of the id
   std::string id_hex;   // 32 hexadecimal digits: the id of a request that brings none
@@ -24,6 +30,18 @@ struct PrepareInput {
   uint64_t salt[2] = {0, 0};
 };
 
+// Everything about a request but its prompts' ids.
+struct Draft {
+  Ask ask;
+  PrepareInput input;
+  std::string id;
+  std::string rendered;  // the chat prompt as text; "" when the prompt came as ids
+  engine::Request prototype;
+};
+Expected<Draft> begin(Ask ask, const PrepareInput& input);
+// `media`: in the order of ask.media; empty for a request without.
+Expected<std::unique_ptr<Generation>> finish(Draft draft, std::span<const content::PreparedMediaPtr> media);
+// Both, for a request without media.
 Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input);
 
 // The prompt of a chat request as text: template, or the first message as it is. Shared with /tokenize.

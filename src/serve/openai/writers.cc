@@ -57,9 +57,11 @@ void append_usage(std::string& out, const UsageCounts& usage) {
   append_int(out, usage.completion);
   out += ",\"prompt_tokens_details\":{\"cached_tokens\":";
   append_int(out, usage.cached);
-  out +=
-      ",\"image_tokens\":0,\"video_tokens\":0},\"completion_tokens_details\":{\"reasoning_tokens\":0,\"image_tokens\":"
-      "0}}";
+  out += ",\"image_tokens\":";
+  append_int(out, usage.image);
+  out += ",\"video_tokens\":";
+  append_int(out, usage.video);
+  out += "},\"completion_tokens_details\":{\"reasoning_tokens\":0,\"image_tokens\":0}}";
 }
 
 std::string TokenNames::name(int32_t id) const {

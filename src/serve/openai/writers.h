@@ -19,6 +19,7 @@ void append_seconds(std::string& out, int64_t ns);
 
 struct UsageCounts {
   int64_t prompt = 0, completion = 0, cached = 0;
+  int64_t image = 0, video = 0;  // of the prompt: placeholders of pictures and videos
 };
 void append_usage(std::string& out, const UsageCounts& usage);  // the object of FastDeploy 3.8
 

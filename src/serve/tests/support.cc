@@ -110,6 +110,11 @@ std::vector<engine::Request> RecordingEngine::requests() const {
   return seen_;
 }
 
+void RecordingEngine::forget_media() {
+  std::lock_guard lock(mutex_);
+  for (auto& request : seen_) request.media.clear();
+}
+
 engine::Request RecordingEngine::wait_request(size_t number) {
   std::unique_lock lock(mutex_);
   const bool there = changed_.wait_for(lock, 5s, [&] { return seen_.size() > number; });

@@ -53,6 +53,7 @@ class RecordingEngine final : public engine::EngineClient {
   void shutdown(bool) override {}
 
   std::vector<engine::Request> requests() const;
+  void forget_media();                          // of what was submitted so far
   engine::Request wait_request(size_t number);  // the number-th (from 0) submitted one
   bool wait_abort(engine::RequestId id);
   void say(engine::Delta delta);
