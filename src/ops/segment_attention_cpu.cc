@@ -1,6 +1,7 @@
 // Attention inside packed segments on a CPU. Keys and values are first packed into tiles of 64 tokens in the form that
-// the matrix kernels read, tiles starting afresh with each segment; then units of up to 48 queries of one head walk
-// over the tiles of their segment as an online softmax. A row's chain of operations is fixed by its segment alone.
+// the matrix kernels read, tiles starting afresh with each segment, many short segments in waves; then units of up to
+// 48 queries of one head walk over the tiles of their segment as an online softmax. A row's chain of operations is
+// fixed by its segment alone.
 #include <algorithm>
 #include <atomic>
 #include <cstring>
@@ -188,7 +189,27 @@ void run_unit(const Job& j, int64_t row0, int64_t rows, int64_t head, int64_t ti
   }
 }
 
-// Segment s is left behind by indices that only grow: `index` counts over all segments, `count(s)` in each.
+// Tiles that the workspace holds: those of a segment as long as the call, and of some short ones at a time.
+int64_t capacity(int64_t rows) { return rows / kTile + 16; }
+
+// Segments [first, last) whose tiles lie in the workspace together.
+struct Wave {
+  int64_t first = 0, last = 0, tiles = 0, units = 0;
+};
+
+Wave next_wave(const Job& j, int64_t first, int64_t room) {
+  Wave w{first, first, 0, 0};
+  while (w.last < j.segments) {
+    const int64_t tiles = tiles_of(j.length(w.last));
+    if (w.tiles + tiles > room) break;
+    w.tiles += tiles;
+    w.units += units_of(j.length(w.last)) * j.heads;
+    ++w.last;
+  }
+  return w;
+}
+
+// Segments are left behind by indices that only grow: `index` counts over the wave, `count(s)` in each segment.
 template <class Count>
 struct Cursor {
   Count count;
@@ -203,11 +224,11 @@ struct Cursor {
 };
 
 template <class Count, class F>
-void for_items(const Job& j, int64_t total, Count count, device::Stream stream, F&& body) {
+void for_items(const Job& j, const Wave& wave, int64_t total, Count count, device::Stream stream, F&& body) {
   std::atomic<int64_t> next{0};
   for_parts(stream, static_cast<int>(std::min<int64_t>(total, thread_count(stream))), [&](int thread) {
     const Scratch s = scratch_of(j, thread);
-    Cursor<Count> cursor{count};
+    Cursor<Count> cursor{count, wave.first};
     for (int64_t i = next.fetch_add(1); i < total; i = next.fetch_add(1)) {
       cursor.seek(j, i);
       body(cursor.segment, i - cursor.base, cursor.tile, s);
@@ -215,31 +236,26 @@ void for_items(const Job& j, int64_t total, Count count, device::Stream stream, 
   });
 }
 
-void run(const Job& j, device::Stream stream) {
-  int64_t tiles = 0, units = 0;
-  for (int64_t s = 0; s < j.segments; ++s) {
-    tiles += tiles_of(j.length(s));
-    units += units_of(j.length(s)) * j.heads;
-  }
-  auto tile_count = [&j](int64_t s) { return tiles_of(j.length(s)); };
-  for_items(j, tiles, tile_count, stream, [&j](int64_t segment, int64_t index, int64_t tile0, const Scratch& s) {
+void run_wave(const Job& j, const Wave& wave, device::Stream stream) {
+  const auto pack = [&j](int64_t segment, int64_t index, int64_t tile0, const Scratch& s) {
     const int64_t count = std::min(kTile, j.length(segment) - index * kTile), row0 = j.starts[segment] + index * kTile;
     for (int64_t head = 0; head < j.heads; ++head) {
       char* tile = j.tiles + ((tile0 + index) * j.heads + head) * j.tile_bytes();
       pack_keys(j, row0, count, head, tile, s);
       pack_values(j, row0, count, head, tile + j.k_bytes(), s);
     }
-  });
-  auto unit_count = [&j](int64_t s) { return units_of(j.length(s)) * j.heads; };
-  for_items(j, units, unit_count, stream, [&j](int64_t segment, int64_t index, int64_t tile0, const Scratch& s) {
+  };
+  const auto attend = [&j](int64_t segment, int64_t index, int64_t tile0, const Scratch& s) {
     // Head by head: its keys and values stay in the second cache while the threads walk over its queries.
     const int64_t length = j.length(segment), blocks = units_of(length), head = index / blocks;
     const int64_t at = index % blocks * kUnitRows;
     run_unit(j, j.starts[segment] + at, std::min(kUnitRows, length - at), head, tile0 * j.heads + head, length, s);
-  });
+  };
+  for_items(
+      j, wave, wave.tiles, [&j](int64_t s) { return tiles_of(j.length(s)); }, stream, pack);
+  for_items(
+      j, wave, wave.units, [&j](int64_t s) { return units_of(j.length(s)) * j.heads; }, stream, attend);
 }
-
-int64_t most_tiles(int64_t rows, int64_t segments) { return rows / kTile + std::min(rows, segments); }
 
 int64_t tile_bytes(int64_t dim, DType product) {
   Job j;
@@ -279,15 +295,17 @@ Status segment_attention(const SegmentAttentionParams& p, device::Stream stream)
   j.scale_log2 = p.scale * kLog2E;
   j.threads = static_cast<char*>(p.workspace);
   j.tiles = j.threads + thread_count(stream) * scratch_bytes(dim);
-  run(j, stream);
+  for (Wave w; w.last < segments;) {
+    w = next_wave(j, w.last, capacity(rows));
+    run_wave(j, w, stream);
+  }
   return {};
 }
 
-size_t segment_attention_workspace(device::Stream stream, int64_t max_rows, int64_t max_segments, int heads,
-                                   int head_dim) {
-  if (max_rows <= 0 || max_segments <= 0 || heads <= 0 || head_dim <= 0) return 0;
+size_t segment_attention_workspace(device::Stream stream, int64_t max_rows, int64_t, int heads, int head_dim) {
+  if (max_rows <= 0 || heads <= 0 || head_dim <= 0) return 0;
   return static_cast<size_t>(thread_count(stream) * scratch_bytes(head_dim) +
-                             most_tiles(max_rows, max_segments) * heads * tile_bytes(head_dim, DType::kF32));
+                             capacity(max_rows) * heads * tile_bytes(head_dim, DType::kF32));
 }
 
 }  // namespace tern::ops::cpu

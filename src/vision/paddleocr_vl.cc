@@ -141,9 +141,11 @@ Status PaddleOcrTower::encode(const TowerCall& call) const {
     longest = std::max(longest, g.h * g.w);
   }
   if (rows == 0) return {};
+  const int64_t tokens_out = rows / (spec_.merge * spec_.merge);
   if (call.patches.rank != 2 || call.patches.dim[0] != rows || call.patches.dim[1] != info_.patch_values ||
-      call.ints.numel() < 8 * rows + segments + 1 || call.floats.numel() < 4 * rows)
-    return make_error(ErrorCode::kInvalidArgument, "the patches or the index do not fit the grids");
+      call.ints.numel() < 8 * rows + segments + 1 || call.floats.numel() < 4 * rows || call.out.rank != 2 ||
+      call.out.dim[0] != tokens_out || call.out.dim[1] != info_.hidden)
+    return make_error(ErrorCode::kInvalidArgument, "the patches, the index or the rows do not fit the grids");
   auto* ints = call.ints.as<int32_t>();
   IndexViews index;
   index.positions = tensor2(ints, DType::kI32, 3, rows);

@@ -191,6 +191,8 @@ TEST(SegmentAttention, MatchesDouble) {
         check_segments({type, product, 2, 80, {130, 48, 49}});
         check_segments({type, product, 1, 8, {2}});
         check_segments({type, product, 2, 128, {0, 96}});
+        // More tiles than are kept at a time.
+        check_segments({type, product, 2, 16, std::vector<int32_t>(50, 3)});
       }
     }
   }
