@@ -13,6 +13,7 @@
 #include "device/device.h"
 #include "json/json.h"
 #include "model/loader.h"
+#include "vision/tower.h"
 
 namespace tern::app {
 namespace {
@@ -62,12 +63,26 @@ std::vector<Fit> fits(const model::ModelSummary& s, const model::ModelSummary& w
   return out;
 }
 
-void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, double memory) {
+// Weights of both parts lie in memory together.
+void add_tower(model::ModelSummary& s, const vision::TowerSummary& tower) {
+  for (auto& [name, bytes] : s.weight_bytes)
+    for (const auto& [precision, more] : tower.weight_bytes)
+      if (name == precision) bytes += more;
+  s.parameters += tower.info.parameters;
+  s.active_parameters += tower.info.parameters;
+}
+
+void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, const vision::TowerSummary& tower,
+                double memory) {
   fmt::print("architecture     {}\n", s.architecture);
   fmt::print("parameters       {}{}\n", count(static_cast<double>(s.parameters)),
              s.active_parameters == s.parameters
                  ? ""
                  : fmt::format(" ({} active per token)", count(static_cast<double>(s.active_parameters))));
+  if (tower.info.parameters > 0)
+    fmt::print("vision tower     {} of them, {} values a patch, {}x{} patches a token\n",
+               count(static_cast<double>(tower.info.parameters)), tower.info.patch_values, tower.info.merge,
+               tower.info.merge);
   fmt::print("layers           {}\nvocabulary       {}\ncontext          {} tokens\n", s.layers, s.vocab_size,
              s.max_position_embeddings);
   for (const auto& [name, bytes] : s.weight_bytes)
@@ -85,7 +100,8 @@ void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, d
   }
 }
 
-void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, double memory) {
+void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, const vision::TowerSummary& tower,
+                double memory) {
   json::Object weights, fit;
   for (const auto& [name, bytes] : s.weight_bytes) weights[name] = bytes;
   for (const Fit& f : fits(s, wide, memory)) fit[f.precision] = static_cast<int64_t>(f.cache_tokens);
@@ -93,6 +109,7 @@ void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, d
       {"architecture", s.architecture},
       {"parameters", s.parameters},
       {"active_parameters", s.active_parameters},
+      {"vision_parameters", tower.info.parameters},
       {"layers", s.layers},
       {"vocab_size", s.vocab_size},
       {"max_position_embeddings", s.max_position_embeddings},
@@ -128,10 +145,12 @@ Status inspect(const std::string& name, const std::string& overrides, const std:
     options.overrides = value.get_object();
   }
   TERN_ASSIGN_OR_RETURN(const double memory, memory_of(memory_text));
-  TERN_ASSIGN_OR_RETURN(const model::ModelSummary summary, model::summarize_model(options));
+  TERN_ASSIGN_OR_RETURN(model::ModelSummary summary, model::summarize_model(options));
+  TERN_ASSIGN_OR_RETURN(const vision::TowerSummary tower, vision::summarize_tower(options));
+  add_tower(summary, tower);
   options.activation = DType::kF32;
   TERN_ASSIGN_OR_RETURN(const model::ModelSummary wide, model::summarize_model(options));
-  as_json ? print_json(summary, wide, memory) : print_text(summary, wide, memory);
+  as_json ? print_json(summary, wide, tower, memory) : print_text(summary, wide, tower, memory);
   return {};
 }
 

@@ -26,18 +26,10 @@ constexpr std::array kArchitectures = {
     Architecture{"PaddleOCRVLForConditionalGeneration", draft_paddleocr_vl},
 };
 
-// A draft without a tower when the architecture has none.
 Expected<TowerDraft> draft_of(const model::LoadOptions& options) {
   TERN_ASSIGN_OR_RETURN(const json::Object config,
                         model::read_config(options.path, options.config_name, options.overrides));
-  TERN_ASSIGN_OR_RETURN(const std::string name, model::architecture_of(config));
-  const auto* found =
-      std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const Architecture& a) { return a.name == name; });
-  if (found == kArchitectures.end()) return TowerDraft{};
-  TERN_ASSIGN_OR_RETURN(TowerDraft draft, found->draft(config, options.activation));
-  draft.tower->info_.architecture = name;
-  draft.tower->info_.parameters = draft.plan.parameters();
-  return draft;
+  return draft_tower(config, options.activation);
 }
 
 // Vision towers stay in the activation type, whatever format the decoder's weights have, as in the original.
@@ -65,6 +57,17 @@ Status fill(const model::LoadOptions& options, const TowerDraft& draft, const mo
 }
 
 }  // namespace
+
+Expected<TowerDraft> draft_tower(const json::Object& config, DType activation) {
+  TERN_ASSIGN_OR_RETURN(const std::string name, model::architecture_of(config));
+  const auto* found =
+      std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const Architecture& a) { return a.name == name; });
+  if (found == kArchitectures.end()) return TowerDraft{};
+  TERN_ASSIGN_OR_RETURN(TowerDraft draft, found->draft(config, activation));
+  draft.tower->info_.architecture = name;
+  draft.tower->info_.parameters = draft.plan.parameters();
+  return draft;
+}
 
 Expected<std::unique_ptr<Tower>> load_tower(const model::LoadOptions& options, device::Device& device) {
   TERN_ASSIGN_OR_RETURN(TowerDraft draft, draft_of(options));

@@ -291,6 +291,7 @@ Expected<Spec> read_spec(const json::Object& config, DType activation) {
   if (s.hidden % s.heads != 0 || s.head_dim() % 8 != 0)
     vision.complain("the width of the tower's heads is not a multiple of 8", ErrorCode::kUnsupported);
   if (s.table_side < 1) vision.complain("image_size is smaller than a patch");
+  if (s.table_side > 4096) vision.complain("image_size holds more than 4096 patches a side");
   TERN_RETURN_IF_ERROR(vision.status());
   return s;
 }

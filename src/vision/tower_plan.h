@@ -67,6 +67,9 @@ struct TowerDraft {
 // `config`: config.json as it stands. One for each architecture, listed in load_tower.cc.
 using DraftTower = Expected<TowerDraft> (*)(const json::Object& config, DType activation);
 
+// The draft of a config.json (with overrides merged in); without a tower when the architecture has none.
+Expected<TowerDraft> draft_tower(const json::Object& config, DType activation);
+
 // vision_config of a config.json; an empty object when there is none.
 json::Object vision_config(const json::Object& config);
 
