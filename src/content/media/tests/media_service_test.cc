@@ -1,0 +1,642 @@
+#include "content/media/media_service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <future>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "content/media/tests/media_support.h"
+#include "media/decode.h"
+#include "media/patches.h"
+
+namespace tern::content {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+using Results = Expected<std::vector<PreparedMediaPtr>>;
+
+std::vector<std::byte> file_bytes(const std::string& name) {
+  const std::string text = slurp(own_data("media/" + name));
+  std::vector<std::byte> bytes(text.size());
+  std::memcpy(bytes.data(), text.data(), text.size());
+  return bytes;
+}
+
+std::string base64(const std::vector<std::byte>& bytes) {
+  static const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t v = 0;
+    for (size_t k = 0; k < 3; k++) v = v << 8 | (i + k < bytes.size() ? static_cast<uint32_t>(bytes[i + k]) : 0);
+    for (size_t k = 0; k < 4; k++) out += i + k <= bytes.size() ? kDigits[v >> (18 - 6 * k) & 63] : '=';
+  }
+  return out;
+}
+
+// Files under the names of tests/data/media; "gate:NAME" waits until the gate opens; "missing" cannot be fetched.
+class FakeHosts {
+ public:
+  Expected<std::vector<std::byte>> fetch(std::string_view url, const fetch::FetchPolicy& policy) {
+    {
+      std::unique_lock lock(mutex_);
+      fetched_.push_back(std::string(url));
+      changed_.notify_all();
+      if (url.starts_with("gate:")) {
+        changed_.wait(lock, [&] { return open_; });
+        url.remove_prefix(5);
+      }
+    }
+    if (url == "missing") return make_error(ErrorCode::kUnavailable, "the host does not answer");
+    std::vector<std::byte> file = file_bytes(std::string(url));
+    if (file.size() > policy.max_bytes)
+      return make_error(ErrorCode::kTooLarge, "the file has more bytes than the limit");
+    return file;
+  }
+  void open() {
+    const std::lock_guard lock(mutex_);
+    open_ = true;
+    changed_.notify_all();
+  }
+  void wait_for(size_t count) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return fetched_.size() >= count; });
+  }
+  size_t count() {
+    const std::lock_guard lock(mutex_);
+    return fetched_.size();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> fetched_;
+  bool open_ = false;
+};
+
+MediaPart image(const std::string& url, const std::string& where = "messages[0].content[0]") {
+  MediaPart part;
+  part.url = url;
+  part.where = where;
+  return part;
+}
+
+class MediaServiceTest : public testing::Test {
+ protected:
+  MediaOptions options() {
+    MediaOptions options;
+    options.profile = must_read_profile(kErnieConfig, "{}");
+    options.threads = 2;
+    options.fetch_threads = 4;
+    options.processor_cache_gib = 0;
+    options.fetcher = [hosts = hosts_](std::string_view url, const fetch::FetchPolicy& policy) {
+      return hosts->fetch(url, policy);
+    };
+    return options;
+  }
+  static std::unique_ptr<MediaService> make(MediaOptions options) {
+    auto service = make_media_service(std::move(options));
+    EXPECT_TRUE(service.ok()) << (service.ok() ? "" : service.error().message);
+    return service.ok() ? std::move(*service) : nullptr;
+  }
+  static std::future<Results> begin(MediaService& service, std::vector<MediaPart> parts, uint64_t owner = 0,
+                                    MediaService::Cancelled cancelled = nullptr) {
+    auto promise = std::make_shared<std::promise<Results>>();
+    const Status status = service.prepare(
+        std::move(parts), owner, [promise](Results results) { promise->set_value(std::move(results)); },
+        std::move(cancelled));
+    if (!status.ok()) promise->set_value(status.error());
+    return promise->get_future();
+  }
+  static Results get(MediaService& service, std::vector<MediaPart> parts, uint64_t owner = 0) {
+    return begin(service, std::move(parts), owner).get();
+  }
+
+  const std::shared_ptr<FakeHosts> hosts_ = std::make_shared<FakeHosts>();
+};
+
+TEST_F(MediaServiceTest, PatchesAreThoseOfTheMediaRoomInTheOrderOfTheParts) {
+  const auto service = make(options());
+  const std::vector<std::string> names{"scene.png", "cmyk.jpg", "lossy_alpha.webp", "gray16.png", "scene_420.jpg"};
+  std::vector<MediaPart> parts;
+  for (const auto& name : names) parts.push_back(image(name));
+  const Results results = get(*service, parts);
+  ASSERT_TRUE(results.ok()) << results.error().message;
+  ASSERT_EQ(results->size(), names.size());
+  const VisionProfile profile = must_read_profile(kErnieConfig, "{}");
+  const media::Normaliser normaliser(profile.normalise, profile.rescale, profile.mean, profile.std);
+  std::set<uint64_t> keys;
+  for (size_t i = 0; i < names.size(); i++) {
+    const PreparedMedia& got = *(*results)[i];
+    const auto bytes = file_bytes(names[i]);
+    auto picture = media::decode_image({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, {});
+    ASSERT_TRUE(picture.ok());
+    auto rgb = media::convert_rgb(std::move(*picture));
+    const auto size = media::smart_resize(profile.resize_rule, rgb->width(), rgb->height(), profile.image_limits);
+    const int w = static_cast<int>(size->width), h = static_cast<int>(size->height);
+    ASSERT_EQ(got.units.size(), 1u);
+    EXPECT_EQ(got.units[0].h, h / 14);
+    EXPECT_EQ(got.units[0].w, w / 14);
+    EXPECT_EQ(got.tokens, h / 28 * (w / 28));
+    EXPECT_EQ(got.t * got.h * got.w, got.tokens);
+    std::vector<bf16> expected(size_t{588} * (h / 14) * (w / 14));
+    ASSERT_TRUE(media::make_patches(*rgb, w, h, profile.filter, profile.layout, normaliser, media::kAllSlots,
+                                    expected.data(), expected.size())
+                    .ok());
+    ASSERT_EQ(got.patches->size(), expected.size() * 2);
+    EXPECT_EQ(got.units[0].bytes, got.patches->size());
+    EXPECT_EQ(std::memcmp(got.patches->data(), expected.data(), got.patches->size()), 0) << names[i];
+    keys.insert(got.units[0].key[0]);
+  }
+  EXPECT_EQ(keys.size(), names.size());
+  const MediaStats stats = service->stats();
+  EXPECT_EQ(stats.images, 5u);
+  EXPECT_GT(stats.decode_ns, 0u);
+  EXPECT_GT(stats.prepare_ns, 0u);
+}
+
+TEST_F(MediaServiceTest, NoPartsAreNoWork) {
+  const auto service = make(options());
+  const Results results = get(*service, {});
+  ASSERT_TRUE(results.ok());
+  EXPECT_TRUE(results->empty());
+}
+
+TEST_F(MediaServiceTest, DataUrlsThroughTheRealFetcher) {
+  MediaOptions own = options();
+  own.fetcher = nullptr;
+  const auto service = make(std::move(own));
+  const std::string url = "data:image/png;base64," + base64(file_bytes("scene.png"));
+  const Results results = get(*service, {image(url)});
+  ASSERT_TRUE(results.ok()) << results.error().message;
+  EXPECT_GT((*results)[0]->tokens, 0);
+  const Results broken = get(*service, {image("data:image/png;base64,@@@@", "messages[3].content[1]")});
+  ASSERT_FALSE(broken.ok());
+  EXPECT_EQ(broken.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(broken.error().param, "messages[3].content[1]");
+}
+
+TEST_F(MediaServiceTest, ErrorsOfTheSpecificationWordForWord) {
+  MediaOptions with_cache = options();
+  with_cache.processor_cache_gib = 0.1;
+  const auto cached = make(std::move(with_cache)), uncached = make(options());
+  MediaPart nothing = image("");
+  EXPECT_EQ(get(*cached, {nothing}).error().message, "Both image_url and uuid are missing");
+  nothing.kind = MediaKind::kVideo;
+  EXPECT_EQ(get(*cached, {nothing}).error().message, "Both video_url and uuid are missing");
+  MediaPart named = image("");
+  named.uuid = "a";
+  EXPECT_EQ(get(*uncached, {named}).error().message, "Missing items cannot be retrieved without processor cache.");
+  // Numbers count the missing items alone.
+  EXPECT_EQ(get(*cached, {image("scene.png"), named}).error().message, "Missing item 0 not found in processor cache");
+  MediaPart first = image("scene.png");
+  first.uuid = "a";
+  ASSERT_TRUE(get(*cached, {first}).ok());
+  MediaPart other = named;
+  other.uuid = "b";
+  const Results missing = get(*cached, {named, image("cmyk.jpg"), other});
+  EXPECT_EQ(missing.error().message, "Missing item 1 not found in processor cache");
+  EXPECT_EQ(missing.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(MediaServiceTest, DamagedPicturesNameTheirPartAndDisturbNobody) {
+  const auto service = make(options());
+  const Results bad =
+      get(*service, {image("scene.png"), image("hostile/jpeg_signature_only.jpg", "messages[2].content[5]")});
+  ASSERT_FALSE(bad.ok());
+  EXPECT_EQ(bad.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(bad.error().param, "messages[2].content[5]");
+  EXPECT_THAT(bad.error().message, StartsWith("messages[2].content[5]: the picture"));
+  const Results unreachable = get(*service, {image("missing", "messages[0].content[9]")});
+  EXPECT_EQ(unreachable.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(unreachable.error().message, "messages[0].content[9]: the host does not answer");
+  EXPECT_TRUE(get(*service, {image("scene.png")}).ok());
+  EXPECT_EQ(service->stats().failed, 2u);
+  EXPECT_EQ(service->stats().bytes_in_use, 0u);
+}
+
+TEST_F(MediaServiceTest, EveryHostileFileEndsInAnAnswer) {
+  const auto service = make(options());
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(own_data("media/hostile"))) {
+    names.push_back("hostile/" + entry.path().filename().string());
+  }
+  ASSERT_GE(names.size(), 60u);
+  std::vector<std::future<Results>> answers;
+  for (const auto& name : names) answers.push_back(begin(*service, {image(name, name)}));
+  auto healthy = begin(*service, {image("scene.png")});
+  int refused = 0;
+  for (size_t i = 0; i < names.size(); i++) {
+    const Results results = answers[i].get();
+    if (results.ok()) continue;
+    refused++;
+    EXPECT_EQ(results.error().param, names[i]);
+    EXPECT_EQ(results.error().code, ErrorCode::kInvalidArgument) << results.error().message;
+  }
+  EXPECT_GT(refused, 40);
+  EXPECT_TRUE(healthy.get().ok());
+  EXPECT_EQ(service->stats().bytes_in_use, 0u);
+}
+
+TEST_F(MediaServiceTest, KwargsOfAnItemWithinTheServersCeilings) {
+  const auto service = make(options());
+  const auto with = [](const char* kwargs) {
+    MediaPart part = image("scene.png", "p");
+    part.kwargs = json::parse(kwargs)->as_object();
+    return part;
+  };
+  const Results plain = get(*service, {image("scene.png")}), large = get(*service, {with(R"({"min_pixels": 50000})")});
+  ASSERT_TRUE(plain.ok() && large.ok());
+  EXPECT_GT((*large)[0]->tokens, (*plain)[0]->tokens);
+  EXPECT_NE((*large)[0]->units[0].key[0], (*plain)[0]->units[0].key[0]);
+  for (const char* wrong : {R"({"max_pixels": 4842769})", R"({"max_pixels": 0})", R"({"max_pixels": "9"})",
+                            R"({"min_pixels": 5000000})", R"({"min_pixels": 9000, "max_pixels": 8000})"}) {
+    const Results results = get(*service, {with(wrong)});
+    ASSERT_FALSE(results.ok()) << wrong;
+    EXPECT_EQ(results.error().param, "p");
+    EXPECT_THAT(results.error().message, HasSubstr("pixels must")) << wrong;
+  }
+}
+
+TEST_F(MediaServiceTest, TokensAreCountedBeforeAnythingIsDecoded) {
+  MediaOptions limited = options();
+  const Results one = get(*make(options()), {image("scene.png")});
+  limited.max_request_tokens = 2 * (*one)[0]->tokens;
+  const auto service = make(std::move(limited));
+  EXPECT_TRUE(get(*service, {image("scene.png"), image("scene.png")}).ok());
+  const uint64_t decoded = service->stats().decode_ns;
+  const Results over = get(*service, {image("scene.png"), image("scene.png"), image("scene.png")});
+  ASSERT_FALSE(over.ok());
+  EXPECT_THAT(over.error().message, HasSubstr("more than the limit of"));
+  EXPECT_EQ(service->stats().decode_ns, decoded);
+}
+
+TEST_F(MediaServiceTest, ARequestLargerThanItsBudgetIsRefused) {
+  MediaOptions limited = options();
+  limited.request_bytes = 20'000;
+  const Results results = get(*make(std::move(limited)), {image("scene.png")});
+  ASSERT_FALSE(results.ok());
+  EXPECT_EQ(results.error().code, ErrorCode::kInvalidArgument);
+  MediaOptions few_bytes = options();
+  few_bytes.request_file_bytes = 1000;
+  few_bytes.total_file_bytes = 1000;
+  const Results files = get(*make(std::move(few_bytes)), {image("scene.png")});
+  ASSERT_FALSE(files.ok());
+  EXPECT_EQ(files.error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(MediaServiceTest, RequestsWaitWhilePatchesAreHeldAndGoOnWhenTheyAreReleased) {
+  Results first = get(*make(options()), {image("scene.png")});
+  const size_t patches = (*first)[0]->bytes;
+  MediaOptions limited = options();
+  // Room for the patches of one request and the work on another picture, not for two requests.
+  limited.request_bytes = limited.total_bytes = patches + (size_t{3} << 20);
+  limited.total_bytes = limited.request_bytes + patches / 2;
+  const auto service = make(std::move(limited));
+  Results held = get(*service, {image("scene.png"), image("scene_420.jpg")});
+  ASSERT_TRUE(held.ok()) << held.error().message;
+  EXPECT_GT(service->stats().bytes_in_use, 0u);
+  std::vector<std::future<Results>> more;
+  for (int i = 0; i < 5; i++) more.push_back(begin(*service, {image("scene.png"), image("scene_420.jpg")}));
+  held = make_error(ErrorCode::kInternal, "");  // lets go
+  for (auto& next : more) EXPECT_TRUE(next.get().ok());
+  EXPECT_EQ(service->stats().bytes_in_use, 0u);
+  EXPECT_EQ(service->stats().waiting, 0u);
+}
+
+TEST_F(MediaServiceTest, TooManyWaitingRequestsAreRefusedAtOnce) {
+  MediaOptions limited = options();
+  limited.max_waiting = 3;
+  const auto service = make(std::move(limited));
+  std::vector<std::future<Results>> waiting;
+  for (int i = 0; i < 3; i++) waiting.push_back(begin(*service, {image("gate:scene.png")}));
+  const Results refused = get(*service, {image("scene.png")});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  hosts_->open();
+  for (auto& w : waiting) EXPECT_TRUE(w.get().ok());
+  EXPECT_TRUE(get(*service, {image("scene.png")}).ok());
+}
+
+TEST_F(MediaServiceTest, ASlowHostHoldsUpNobodyElse) {
+  const auto service = make(options());
+  std::vector<std::future<Results>> slow;
+  for (int i = 0; i < 3; i++) slow.push_back(begin(*service, {image("gate:scene.png")}));
+  hosts_->wait_for(3);
+  for (int i = 0; i < 20; i++) EXPECT_TRUE(get(*service, {image("scene_420.jpg")}).ok());
+  hosts_->open();
+  for (auto& s : slow) EXPECT_TRUE(s.get().ok());
+}
+
+TEST_F(MediaServiceTest, AHundredPicturesDoNotHoldUpASingleOne) {
+  MediaOptions single = options();
+  single.threads = 1;
+  const auto service = make(std::move(single));
+  std::atomic<bool> many_done{false}, many_first{false};
+  std::promise<void> all;
+  std::vector<MediaPart> many(100, image("scene_444.jpg"));
+  ASSERT_TRUE(service
+                  ->prepare(std::move(many), 0,
+                            [&](Results results) {
+                              EXPECT_TRUE(results.ok());
+                              many_done = true;
+                              all.set_value();
+                            })
+                  .ok());
+  hosts_->wait_for(50);
+  auto one = begin(*service, {image("scene.png")});
+  EXPECT_TRUE(one.get().ok());
+  many_first = many_done.load();
+  EXPECT_FALSE(many_first);
+  all.get_future().wait();
+}
+
+TEST_F(MediaServiceTest, CancelledRequestsEndEarly) {
+  const auto service = make(options());
+  auto cancelled = std::make_shared<std::atomic<bool>>(false);
+  auto answer = begin(*service, {image("gate:scene.png"), image("gate:scene_420.jpg")}, 0, cancelled);
+  hosts_->wait_for(2);
+  *cancelled = true;
+  hosts_->open();
+  const Results results = answer.get();
+  ASSERT_FALSE(results.ok());
+  EXPECT_EQ(results.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(service->stats().decode_ns, 0u);
+  EXPECT_EQ(service->stats().bytes_in_use, 0u);
+}
+
+TEST_F(MediaServiceTest, TheEndOfTheServiceAnswersEverybody) {
+  auto service = make(options());
+  std::vector<std::future<Results>> answers;
+  for (int i = 0; i < 30; i++) answers.push_back(begin(*service, {image("gate:scene.png"), image("scene_420.jpg")}));
+  hosts_->wait_for(4);
+  std::thread opener([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    hosts_->open();
+  });
+  service.reset();
+  opener.join();
+  for (auto& answer : answers) {
+    ASSERT_EQ(answer.wait_for(std::chrono::seconds(0)), std::future_status::ready);
+    const Results results = answer.get();
+    EXPECT_TRUE(results.ok() || results.error().code == ErrorCode::kCancelled);
+  }
+}
+
+TEST_F(MediaServiceTest, PatchesOutliveTheService) {
+  auto service = make(options());
+  Results results = get(*service, {image("scene.png")});
+  service.reset();
+  const auto patches = (*results)[0]->patches;
+  results = make_error(ErrorCode::kInternal, "");
+  EXPECT_GT(patches->size(), 0u);
+}
+
+TEST_F(MediaServiceTest, TheSameUploadIsNotDecodedAgain) {
+  MediaOptions with_cache = options();
+  with_cache.processor_cache_gib = 0.1;
+  const auto service = make(std::move(with_cache));
+  const Results first = get(*service, {image("scene.png")});
+  ASSERT_TRUE(first.ok());
+  const uint64_t decoded = service->stats().decode_ns;
+  const Results again = get(*service, {image("scene.png")});
+  EXPECT_EQ((*again)[0], (*first)[0]);
+  EXPECT_EQ(service->stats().decode_ns, decoded);
+  EXPECT_EQ(service->stats().cache_hits, 1u);
+  // Prepared in another way it is another entry.
+  MediaPart small = image("scene.png");
+  small.kwargs["max_pixels"] = 12544;
+  const Results other = get(*service, {small});
+  EXPECT_NE((*other)[0], (*first)[0]);
+  EXPECT_NE((*other)[0]->units[0].key[0], (*first)[0]->units[0].key[0]);
+}
+
+TEST_F(MediaServiceTest, TheSamePixelsInAnotherFileShareTheEntry) {
+  MediaOptions with_cache = options();
+  with_cache.processor_cache_gib = 0.1;
+  const auto service = make(std::move(with_cache));
+  // Equal pixels in equal modes: the interlaced file and the plain one.
+  const Results plain = get(*service, {image("plain.gif")}), interlaced = get(*service, {image("interlaced.gif")});
+  ASSERT_TRUE(plain.ok() && interlaced.ok());
+  EXPECT_EQ((*plain)[0], (*interlaced)[0]);
+  EXPECT_EQ(service->stats().cache_items, 1u);
+}
+
+TEST_F(MediaServiceTest, UuidsBelongToTheirOwner) {
+  MediaOptions with_cache = options();
+  with_cache.processor_cache_gib = 0.1;
+  const auto service = make(std::move(with_cache));
+  MediaPart given = image("scene.png");
+  given.uuid = "picture";
+  const Results first = get(*service, {given}, 7);
+  MediaPart by_name = image("");
+  by_name.uuid = "picture";
+  const Results found = get(*service, {by_name}, 7);
+  ASSERT_TRUE(found.ok()) << found.error().message;
+  EXPECT_EQ((*found)[0], (*first)[0]);
+  EXPECT_FALSE(get(*service, {by_name}, 8).ok());
+  MediaPart video = by_name;
+  video.kind = MediaKind::kVideo;
+  EXPECT_FALSE(get(*service, {video}, 7).ok());
+  // A URL beside the uuid is what counts, and what the uuid means from then on.
+  given.url = "cmyk.jpg";
+  const Results second = get(*service, {given}, 7);
+  EXPECT_NE((*second)[0], (*first)[0]);
+  EXPECT_EQ((*get(*service, {by_name}, 7))[0], (*second)[0]);
+}
+
+TEST_F(MediaServiceTest, CachedPatchesMakeRoomForNewOnes) {
+  Results one = get(*make(options()), {image("scene.png")});
+  MediaOptions limited = options();
+  limited.request_bytes = limited.total_bytes = (*one)[0]->bytes + (size_t{2} << 20);
+  limited.processor_cache_gib = 0.002;
+  const auto service = make(std::move(limited));
+  for (const char* name : {"scene.png", "scene_420.jpg", "scene_422.jpg", "scene_444.jpg", "progressive_444.jpg",
+                           "quality1.jpg", "quality100.jpg", "cmyk.jpg", "ycck.jpg", "lossy.webp"}) {
+    ASSERT_TRUE(get(*service, {image(name)}).ok()) << name;
+  }
+}
+
+TEST_F(MediaServiceTest, KeysAreNotPredictable) {
+  const Results a = get(*make(options()), {image("scene.png")}), b = get(*make(options()), {image("scene.png")});
+  EXPECT_NE((*a)[0]->units[0].key[0], (*b)[0]->units[0].key[0]);  // another process, another key
+}
+
+TEST_F(MediaServiceTest, ExifTurningIsAChoice) {
+  MediaOptions turned = options();
+  turned.apply_exif = true;
+  turned.want_sha256 = true;
+  MediaOptions plain = options();
+  plain.want_sha256 = true;
+  const auto with = make(std::move(turned)), without = make(std::move(plain));
+  const Results a = get(*with, {image("turn6.jpg")}), b = get(*without, {image("turn6.jpg")});
+  ASSERT_TRUE(a.ok() && b.ok());
+  EXPECT_NE((*a)[0]->resized_sha256, (*b)[0]->resized_sha256);
+  EXPECT_EQ((*a)[0]->resized_sha256.size(), 64u);
+}
+
+TEST_F(MediaServiceTest, ModelsWithoutVideosSaySo) {
+  MediaOptions paddle = options();
+  paddle.profile = must_read_profile(kPaddleConfig, "{}");
+  MediaPart part = image("a.mp4");
+  part.kind = MediaKind::kVideo;
+  EXPECT_EQ(get(*make(std::move(paddle)), {part}).error().message, "This model does not take videos");
+}
+
+TEST_F(MediaServiceTest, ContradictoryOptionsAreRefused) {
+  MediaOptions bad = options();
+  bad.request_bytes = bad.total_bytes + 1;
+  EXPECT_FALSE(make_media_service(std::move(bad)).ok());
+  MediaOptions cache = options();
+  cache.processor_cache_gib = -2;
+  EXPECT_FALSE(make_media_service(std::move(cache)).ok());
+}
+
+// Frames that say their number; the reader sees the rules that the request asked for.
+class MediaServiceVideoTest : public MediaServiceTest {
+ protected:
+  MediaOptions video_options(const char* config = kErnieConfig) {
+    MediaOptions own = options();
+    own.profile = must_read_profile(config, "{}", R"({"video_min_pixels": 3136, "video_max_pixels": 50176})");
+    own.video_reader = [this](std::span<const std::byte>, const video::VideoOptions& o) -> Expected<video::Video> {
+      asked_ = o;
+      video::Video video;
+      video.facts = {.frames = 10, .average_fps = 10, .duration = 1, .width = 64, .height = 48};
+      for (int i = 0; i < frames_; i++) {
+        auto frame = media::Image::make(media::Mode::kRGB, 64, 48);
+        std::memset(frame->data(), 10 * i, frame->size_bytes());
+        video.frames.push_back(std::move(*frame));
+        video.seconds.push_back(i * 0.1);
+      }
+      return video;
+    };
+    return own;
+  }
+  static MediaPart clip(const char* kwargs = "{}") {
+    MediaPart part = image("scene.png", "v");
+    part.kind = MediaKind::kVideo;
+    part.kwargs = json::parse(kwargs)->as_object();
+    return part;
+  }
+  int frames_ = 4;
+  video::VideoOptions asked_;
+};
+
+TEST_F(MediaServiceVideoTest, UnitsOfTwoFramesWithTheirOwnKeys) {
+  const auto service = make(video_options());
+  const Results results = get(*service, {clip()});
+  ASSERT_TRUE(results.ok()) << results.error().message;
+  const PreparedMedia& video = *(*results)[0];
+  EXPECT_EQ(video.kind, MediaKind::kVideo);
+  ASSERT_EQ(video.units.size(), 2u);
+  EXPECT_EQ(video.t, 2);
+  EXPECT_EQ(video.t * video.h * video.w, video.tokens);
+  size_t offset = 0;
+  int32_t tokens = 0;
+  for (const MediaUnit& unit : video.units) {
+    EXPECT_EQ(unit.t, 2);
+    EXPECT_EQ(unit.offset, offset);
+    EXPECT_EQ(unit.bytes, size_t{2} * 588 * unit.t * unit.h * unit.w);
+    EXPECT_EQ(unit.tokens, unit.t * unit.h * unit.w / 8);
+    offset += unit.bytes;
+    tokens += unit.tokens;
+  }
+  EXPECT_EQ(offset, video.patches->size());
+  EXPECT_EQ(tokens, video.tokens);
+  EXPECT_NE(video.units[0].key[0], video.units[1].key[0]);
+  EXPECT_EQ(service->stats().videos, 1u);
+}
+
+TEST_F(MediaServiceVideoTest, QwenPutsTwoFramesIntoOnePatch) {
+  const auto service = make(video_options(kQwenConfig));
+  const Results results = get(*service, {clip(R"({"fps": 1})")});
+  ASSERT_TRUE(results.ok()) << results.error().message;
+  const PreparedMedia& video = *(*results)[0];
+  ASSERT_EQ(video.units.size(), 2u);
+  EXPECT_EQ(video.units[0].t, 1);
+  EXPECT_EQ(video.units[0].bytes, size_t{2} * 1176 * video.units[0].h * video.units[0].w);
+  EXPECT_EQ(video.t_step, 4.0);  // two seconds at two tokens each
+  // Within a patch row the first frame's values stand before the second's.
+  const auto* values = reinterpret_cast<const bf16*>(video.patches->data());
+  EXPECT_NE(values[0].bits, values[196].bits);
+}
+
+TEST_F(MediaServiceVideoTest, KwargsReachTheReaderWithinTheCeilings) {
+  MediaOptions own = video_options();
+  own.video.max_frames = 100;
+  const auto service = make(std::move(own));
+  ASSERT_TRUE(
+      get(*service, {clip(R"({"fps": 0.5, "min_frames": 2, "max_frames": 40, "frames_sample": "middle"})")}).ok());
+  EXPECT_EQ(asked_.sampling.fps, 0.5);
+  EXPECT_EQ(asked_.sampling.min_frames, 2);
+  EXPECT_EQ(asked_.sampling.max_frames, 40);
+  EXPECT_EQ(asked_.sampling.choice, video::FrameChoice::kMiddle);
+  ASSERT_TRUE(get(*service, {clip(R"({"fps": -1, "target_frames": 8})")}).ok());
+  EXPECT_EQ(asked_.sampling.target_frames, 8);
+  ASSERT_TRUE(get(*service, {clip()}).ok());
+  EXPECT_EQ(asked_.sampling.max_frames, 100);  // the default of 180 is above the ceiling
+  for (const char* wrong : {R"({"fps": 0})", R"({"fps": "2"})", R"({"fps": 1e300})", R"({"max_frames": 101})",
+                            R"({"max_frames": 0})", R"({"min_frames": 50, "max_frames": 40})",
+                            R"({"target_frames": 101})", R"({"frames_sample": "last"})", R"({"frames_sample": 1})"}) {
+    EXPECT_FALSE(get(*service, {clip(wrong)}).ok()) << wrong;
+  }
+}
+
+TEST_F(MediaServiceVideoTest, TooManyTokensAreAnErrorAndNothingStaysBehind) {
+  MediaOptions own = video_options();
+  own.max_request_tokens = 5;
+  const auto service = make(std::move(own));
+  const Results results = get(*service, {clip()});
+  ASSERT_FALSE(results.ok());
+  EXPECT_THAT(results.error().message, HasSubstr("more than the limit of 5"));
+  EXPECT_EQ(service->stats().bytes_in_use, 0u);
+}
+
+TEST_F(MediaServiceVideoTest, AReaderThatBreaksItsPromiseIsAnError) {
+  frames_ = 3;
+  EXPECT_EQ(get(*make(video_options()), {clip()}).error().code, ErrorCode::kInternal);
+  frames_ = 0;
+  EXPECT_EQ(get(*make(video_options()), {clip()}).error().code, ErrorCode::kInvalidArgument);
+}
+
+TEST_F(MediaServiceVideoTest, TheSameUploadIsNotReadAgain) {
+  MediaOptions own = video_options();
+  own.processor_cache_gib = 0.1;
+  const auto service = make(std::move(own));
+  const Results first = get(*service, {clip()}), again = get(*service, {clip()});
+  EXPECT_EQ((*first)[0], (*again)[0]);
+  const Results other = get(*service, {clip(R"({"fps": 1})")});
+  EXPECT_NE((*first)[0], (*other)[0]);
+}
+
+TEST_F(MediaServiceTest, ManyRequestsFromManyThreads) {
+  MediaOptions own = options();
+  own.processor_cache_gib = 0.001;
+  own.total_bytes = own.request_bytes = size_t{12} << 20;
+  own.threads = 4;
+  const auto service = make(std::move(own));
+  const std::vector<std::string> names{"scene.png", "cmyk.jpg", "lossy.webp", "missing", "quality1.jpg", "gray8.bmp"};
+  std::vector<std::thread> clients;
+  std::atomic<int> answered{0};
+  for (int c = 0; c < 4; c++) {
+    clients.emplace_back([&, c] {
+      for (int i = 0; i < 25; i++) {
+        auto cancelled = std::make_shared<std::atomic<bool>>(false);
+        auto answer = begin(*service, {image(names[(c + i) % 6]), image(names[(c * i) % 5])}, c, cancelled);
+        if (i % 7 == 0) *cancelled = true;
+        (void)answer.get();
+        answered++;
+      }
+    });
+  }
+  for (auto& client : clients) client.join();
+  EXPECT_EQ(answered, 100);
+}
+
+}  // namespace
+}  // namespace tern::content
