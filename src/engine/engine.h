@@ -22,6 +22,9 @@ struct VisionConfig {
   // One tower call: smaller pictures, of several requests, are packed up to this.
   int64_t call_patches = 0;  // 0: max_item_patches
   int call_items = 128;
+  // Tokens of pictures that one step takes; 0: --max-num-batched-tokens and the largest item. Less lets others' tokens
+  // wait less while many pictures arrive, and needs a smaller encoder cache.
+  int step_tokens = 0;
   // --max-encoder-cache: rows of encoded pictures kept for the next request, beside what two open steps can need.
   int64_t encoder_cache_tokens = 0;
 };

@@ -45,6 +45,7 @@ Status check_vision(const VisionConfig& c, const vision::TowerInfo& info, int mo
   if (c.call_patches < 0 || c.call_patches > kMost || c.call_items < 1) {
     return invalid("a tower call takes at least one picture", "mm-processor-kwargs");
   }
+  if (c.step_tokens < 0) return invalid("a step takes at least one picture", "max-num-batched-tokens");
   if (c.encoder_cache_tokens < 0 || c.encoder_cache_tokens > kMost) {
     return invalid("--max-encoder-cache must be between 0 and 2^28 tokens", "max-encoder-cache");
   }
@@ -64,7 +65,9 @@ Expected<VisionPlan> plan_vision(const VisionConfig& c, const vision::Tower& tow
   const int64_t item_tokens = c.max_item_tokens > 0 ? c.max_item_tokens : ceil_div(c.max_item_patches, cell);
   p.max_item_tokens = static_cast<int>(item_tokens);
   p.call.tokens = std::max(ceil_div(p.call.patches, cell), item_tokens);
-  const int64_t step = budget + item_tokens, rows = 2 * step + c.encoder_cache_tokens;
+  const int64_t most = budget + item_tokens;
+  const int64_t step = c.step_tokens > 0 ? std::clamp<int64_t>(c.step_tokens, item_tokens, most) : most;
+  const int64_t rows = 2 * step + c.encoder_cache_tokens;
   if (rows > std::numeric_limits<int32_t>::max()) {
     return invalid("--max-num-batched-tokens and --max-encoder-cache together exceed the encoder cache",
                    "max-encoder-cache");
