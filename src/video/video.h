@@ -49,13 +49,22 @@ struct VideoOptions {
   VideoLimits limits;
   std::string helper;     // the decoder's program
   std::string font_file;  // Roboto-Regular; empty: frames are not stamped
+  bool pair = true;       // an odd number of frames is filled up with a copy of the last
 };
 struct Video {
   VideoFacts facts;
   std::vector<media::Image> frames;  // RGB at native size, stamped; an even number when options.pair
   std::vector<double> seconds;
 };
-// Broken frames are replaced by neighbours; an odd number is filled up with a copy of the last. Errors are fixed texts.
+// Blocks for as long as the child works, at most limits.wall_seconds; call it on a pool's thread. A broken frame is
+// replaced by its nearest neighbour (and carries that one's time). Errors are fixed texts: kInvalidArgument
+// (contradictory rules), kUnsupported (format or codec), kCorrupt (damaged, no frames, the child died), kTooLarge (a
+// limit, time included), kUnavailable (no helper), kResourceExhausted.
 Expected<Video> read_video(std::span<const std::byte> file, const VideoOptions& options);
+
+// Where the helper and the font lie: beside the program, the font otherwise where Debian's fonts-roboto-unhinted puts
+// it (empty when it is nowhere).
+std::string find_helper(const std::string& program_folder);
+std::string find_font(const std::string& program_folder);
 
 }  // namespace tern::video
