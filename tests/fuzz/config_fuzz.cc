@@ -17,7 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!spec.ok()) return 0;
   if (make_rope_table(spec->rope, 1 << 20).inv_freq.size() != static_cast<size_t>(spec->rope.dim) / 2) std::abort();
   // A plan lists every tensor; large ones take seconds and show nothing more.
-  if (static_cast<int64_t>(spec->layers) * (16 + 3 * spec->moe.experts) > 20000) return 0;
+  if (static_cast<int64_t>(spec->layers) * (16 + 3 * (int64_t{spec->moe.experts} + spec->moe.second_experts)) > 20000)
+    return 0;
   if (spec->attention.heads > 64) return 0;
   for (int ranks : {1, 2}) {
     DecoderWeights places;
