@@ -247,6 +247,28 @@ TEST(ErnieTower, DummyWeightsNeedNoFiles) {
   for (float v : encoded->rows) EXPECT_TRUE(std::isfinite(v));
 }
 
+// ERNIE-4.5-VL-28B-A3B as published (models-ernie-paddleocr.md 1.2, 3.2).
+TEST(ErnieTower, TheReleasedShapeHasItsSize) {
+  TempFolder folder;
+  testing::write_file(
+      folder.path() + "/config.json",
+      R"({"architectures":["Ernie4_5_VLMoeForConditionalGeneration"],"hidden_size":2560,"pixel_hidden_size":1280,
+          "spatial_conv_size":2,"temporal_conv_size":2,"use_temporal_conv":true,"vision_config":{"depth":32,
+          "embed_dim":1280,"hidden_size":1280,"hidden_act":"quick_gelu","mlp_ratio":4,"num_heads":16,"in_channels":3,
+          "patch_size":14,"spatial_merge_size":2,"attn_sep":true}})");
+  model::LoadOptions o;
+  o.path = folder.path();
+  const auto s = summarize_tower(o);
+  ASSERT_TRUE(s.ok()) << s.error().message;
+  EXPECT_EQ(s->info.patch_values, 588);
+  EXPECT_EQ(s->info.hidden, 2560);
+  const auto linear = [](int64_t out, int64_t in) { return out * in + out; };
+  const int64_t w = 1280, joined = 5120;
+  const int64_t block = 4 * w + linear(3 * w, w) + linear(w, w) + linear(4 * w, w) + linear(w, 4 * w);
+  const int64_t halves = 2 * linear(joined, joined) + linear(joined, 2 * joined) + linear(joined, joined) + 4 * joined;
+  EXPECT_EQ(s->info.parameters, 588 * w + 32 * block + 2 * w + halves + linear(2560, joined) + 2560);
+}
+
 // ---- the reference
 
 void expect_near(const std::string& name, const std::vector<float>& got, const std::vector<float>& want, DType type) {
