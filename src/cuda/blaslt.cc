@@ -127,6 +127,12 @@ struct BlasLt::Impl {
     cublasLtMatmulPreference_t preference = nullptr;
     if (f.preference_create(&preference) != CUBLAS_STATUS_SUCCESS) return;
     f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace, sizeof kWorkspace);
+    // The library would take 256 bytes for granted; temporaries lie at multiples of 64, rows at multiples of 16.
+    const uint32_t alignment = 16;
+    for (const auto a : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+      f.preference_set(preference, a, &alignment, sizeof alignment);
+    }
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
     const cublasStatus_t s =
@@ -173,6 +179,7 @@ std::unique_ptr<BlasLt> BlasLt::open(const std::vector<std::string>& folders, co
 
 bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
   Impl& m = *impl_;
+  if (reinterpret_cast<uintptr_t>(g.out) % 16 != 0 || g.out_row * (g.out_bf16 ? 2 : 4) % 16 != 0) return false;
   const Key key{g.rows, g.n, g.k, g.x_row, g.out_row, g.out_bf16};
   auto it = m.plans.find(key);
   if (it == m.plans.end()) {

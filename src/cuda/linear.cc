@@ -145,7 +145,7 @@ Status RowFormat::gather_rows(const PackedWeight& w, TensorView ids, TensorView 
   ops::EmbeddingParams p;
   p.table = tensor2(w.data.data(), type_, w.n, w.k, round_up<int64_t>(w.k, 8));
   p.ids = ids, p.out = out;
-  return embedding(p, stream);
+  return cuda::embedding(p, stream);
 }
 
 const RowFormat kBf16Format("bf16", DType::kBF16);

@@ -59,6 +59,39 @@ class Buffer {
   void (*release_)(void*, size_t) = nullptr;
 };
 
+// What a stream of its own is for: work that runs beside the steps.
+enum class StreamRole : uint8_t { kCopyIn, kCopyOut, kCommunication, kVision };
+
+// A point in the work of a stream. On a CPU everything before it is done when record() returns.
+class Event {
+ public:
+  virtual ~Event() = default;
+  virtual Status record(Stream stream) = 0;
+  // Later work of `stream` waits for the recorded point; the calling thread does not.
+  virtual Status wait_on(Stream stream) = 0;
+  virtual Status synchronize() = 0;
+  virtual bool done() = 0;  // true before the first record()
+};
+
+// Work that was captured once and is submitted as a whole.
+class Graph {
+ public:
+  virtual ~Graph() = default;
+  virtual Status launch(Stream stream) = 0;
+};
+
+// Addresses that are taken at once and get memory later, from the start on: what is captured before the memory is there
+// keeps its addresses.
+class AddressRange {
+ public:
+  virtual ~AddressRange() = default;
+  virtual char* base() const = 0;
+  virtual size_t reserved() const = 0;  // bytes of addresses
+  virtual size_t mapped() const = 0;    // bytes with memory behind them
+  // Memory for at least the first `bytes`, zero-filled. What is mapped stays as it is.
+  virtual Status grow(size_t bytes) = 0;
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -75,6 +108,17 @@ class Device {
   virtual Status synchronize(Stream stream) = 0;
   // Bytes available now for caches (see DeviceInfo::memory_available).
   virtual size_t memory_available() const = 0;
+
+  // What only GPUs have; the defaults (device.cc) serve a CPU.
+  // By each thread that will give this device work, once at its start.
+  virtual Status bind_thread() { return {}; }
+  virtual Stream side_stream(StreamRole) { return stream(); }
+  virtual Expected<std::unique_ptr<Event>> make_event();
+  virtual bool has_graphs() const { return false; }
+  // From begin to end, work given to the stream by this thread is recorded and not run.
+  virtual Status begin_capture(Stream stream);
+  virtual Expected<std::unique_ptr<Graph>> end_capture(Stream stream);
+  virtual Expected<std::unique_ptr<AddressRange>> reserve(size_t bytes);
 };
 
 struct CpuOptions {

@@ -1,0 +1,150 @@
+// Checks of the attention ops and the choice of kernel.
+#include "cuda/attention_args.h"
+#include "cuda/cuda_ops.h"
+#include "ops/op_check.h"
+
+namespace tern::cuda {
+namespace {
+
+constexpr float kLog2E = 1.44269504088896340736f;
+
+// Null when the tables that both forms share have the right shapes. What they hold is known to the device only.
+const char* check_rows(const TensorView& q, const TensorView& table, const TensorView& row_start,
+                       const TensorView& context_len) {
+  const int64_t rows = context_len.dim[0];
+  if (!ops::is_act(q.dtype) || q.rank != 3 || !ops::is_rows(q)) return "q must be [T, heads, D] of float32 or bfloat16";
+  if (!ops::is_vector(context_len, DType::kI32, rows)) return "context_len must be [R] int32";
+  if (!ops::is_vector(row_start, DType::kI32, rows + 1)) return "row_start must be [R + 1] int32";
+  if (rows > 0 && (table.dtype != DType::kI32 || table.rank != 2 || !ops::is_rows(table) || table.dim[0] != rows)) {
+    return "block_table must be [R, max_blocks] int32";
+  }
+  return nullptr;
+}
+
+AttentionArgs paged(const TensorView& q, const KvLayerView& cache, const TensorView& table, const TensorView& row_start,
+                    const TensorView& context_len, float scale, void* workspace) {
+  AttentionArgs a;
+  a.q = q.data, a.q_token = q.stride[0], a.q_head = q.stride[1], a.q_f32 = q.dtype == DType::kF32;
+  a.heads = static_cast<int>(q.dim[1]), a.dk = static_cast<int>(q.dim[2]);
+  a.scale_log2 = scale * kLog2E;
+  a.row_start = row_start.as<const int32_t>(), a.context_len = context_len.as<const int32_t>();
+  a.rows = static_cast<int>(context_len.dim[0]);
+  a.cache = cache.base, a.block_stride = static_cast<int64_t>(cache.block_stride);
+  a.table = table.as<const int32_t>(), a.table_stride = table.stride[0];
+  a.block_size = cache.spec.block_size;
+  a.kv_f32 = cache.spec.dtype == DType::kF32;
+  a.round_bf16 = !a.kv_f32;
+  a.plan = static_cast<int*>(workspace);
+  a.slots = reinterpret_cast<float*>(static_cast<char*>(workspace) + plan_bytes(a.rows));
+  return a;
+}
+
+// Whether rows of n values starting at `data` with these strides (elements) can be read 16 bytes at a time.
+bool aligned(const void* data, DType t, int64_t s0, int64_t s1) {
+  const auto bytes = static_cast<int64_t>(dtype_bytes(t));
+  return reinterpret_cast<uintptr_t>(data) % 16 == 0 && s0 * bytes % 16 == 0 && s1 * bytes % 16 == 0;
+}
+
+Status run_heads(const AttentionArgs& a, int64_t tokens, int max_query_len, bool fits, device::Stream stream) {
+  const int widest = a.dk > a.dv ? a.dk : a.dv;
+  if (fits && widest <= 64) return attention_64(a, max_query_len, stream);
+  if (fits && widest <= 128) return attention_128(a, max_query_len, stream);
+  if (fits && widest <= 256) return attention_256(a, max_query_len, stream);
+  return attention_plain(a, tokens, stream);
+}
+
+}  // namespace
+
+Status attention(const ops::AttentionParams& p, device::Stream stream) {
+  constexpr const char* kOp = "attention";
+  const KvSpec& s = p.cache.spec;
+  TERN_OP_CHECK(kOp,
+                s.arrangement == KvArrangement::kHeadsKV && ops::is_act(s.dtype) && s.kv_heads >= 1 &&
+                    s.head_dim_k >= 8 && s.head_dim_k % 8 == 0 && s.head_dim_v >= 8 && s.head_dim_v % 8 == 0 &&
+                    s.block_size >= 1 && p.cache.block_stride >= s.layer_block_bytes(),
+                "the cache must be kHeadsKV with head sizes that are multiples of 8");
+  const char* wrong = check_rows(p.q, p.block_table, p.row_start, p.context_len);
+  TERN_OP_CHECK(kOp, wrong == nullptr, wrong);
+  TERN_OP_CHECK(kOp, p.q.dim[2] == s.head_dim_k && p.q.dim[1] % s.kv_heads == 0, "the heads do not fit the cache");
+  TERN_OP_CHECK(kOp, ops::is_act(p.out.dtype) && ops::is_matrix(p.out, p.q.dim[0], p.q.dim[1] * s.head_dim_v),
+                "out must be [T, heads * head_dim_v]");
+  if (p.q.dim[0] == 0 || p.context_len.dim[0] == 0) return {};
+  TERN_OP_CHECK(kOp, p.workspace != nullptr && p.cache.base != nullptr, "memory is missing");
+  AttentionArgs a = paged(p.q, p.cache, p.block_table, p.row_start, p.context_len, p.scale, p.workspace);
+  a.kv_heads = s.kv_heads, a.dv = s.head_dim_v;
+  a.out = p.out.data, a.out_f32 = p.out.dtype == DType::kF32;
+  a.out_token = p.out.stride[0], a.out_head = s.head_dim_v;
+  const bool fits = !a.kv_f32 && aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
+                    aligned(p.cache.base, DType::kI8, a.block_stride, 0);
+  return run_heads(a, p.q.dim[0], p.max_query_len, fits, stream);
+}
+
+Status mla_attention(const ops::MlaAttentionParams& p, device::Stream stream) {
+  constexpr const char* kOp = "mla_attention";
+  const KvSpec& s = p.cache.spec;
+  TERN_OP_CHECK(kOp,
+                s.arrangement == KvArrangement::kMlaRows && ops::is_act(s.dtype) && s.block_size >= 1 &&
+                    p.cache.block_stride >= s.layer_block_bytes(),
+                "the cache must be kMlaRows");
+  const char* wrong = check_rows(p.q, p.block_table, p.row_start, p.context_len);
+  TERN_OP_CHECK(kOp, wrong == nullptr, wrong);
+  TERN_OP_CHECK(kOp, p.q.dim[2] == s.head_dim_k && p.kv_lora_rank >= 1 && p.kv_lora_rank <= s.head_dim_k,
+                "the row width does not fit the cache");
+  TERN_OP_CHECK(kOp,
+                ops::is_act(p.out.dtype) && p.out.rank == 3 && ops::is_rows(p.out) && p.out.dim[0] == p.q.dim[0] &&
+                    p.out.dim[1] == p.q.dim[1] && p.out.dim[2] == p.kv_lora_rank,
+                "out must be [T, heads, kv_lora_rank]");
+  if (p.q.dim[0] == 0 || p.context_len.dim[0] == 0) return {};
+  TERN_OP_CHECK(kOp, p.workspace != nullptr && p.cache.base != nullptr, "memory is missing");
+  AttentionArgs a = paged(p.q, p.cache, p.block_table, p.row_start, p.context_len, p.scale, p.workspace);
+  a.latent = true, a.kv_heads = 1, a.dv = p.kv_lora_rank;
+  a.out = p.out.data, a.out_f32 = p.out.dtype == DType::kF32;
+  a.out_token = p.out.stride[0], a.out_head = p.out.stride[1];
+  const bool fits = !a.kv_f32 && a.dk <= 576 && a.dv <= 512 && a.dk % 8 == 0 && a.dv % 8 == 0 &&
+                    aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
+                    aligned(p.cache.base, DType::kI8, a.block_stride, 0);
+  if (fits) return attention_latent(a, p.max_query_len, stream);
+  return attention_plain(a, p.q.dim[0], stream);
+}
+
+size_t attention_workspace(device::Stream, int max_tokens, int heads, int head_dim) {
+  if (max_tokens <= 0 || heads <= 0 || head_dim <= 0) return 0;
+  return static_cast<size_t>(plan_bytes(max_tokens) + kSplitBytes);
+}
+
+Status segment_attention(const ops::SegmentAttentionParams& p, device::Stream stream) {
+  constexpr const char* kOp = "segment_attention";
+  const int64_t tokens = p.q.dim[0], heads = p.q.dim[1], dim = p.q.dim[2], segments = p.starts.dim[0] - 1;
+  for (const TensorView* v : {&p.q, &p.k, &p.v}) {
+    TERN_OP_CHECK(kOp,
+                  ops::is_act(v->dtype) && v->rank == 3 && ops::is_rows(*v) && v->dim[0] == tokens &&
+                      v->dim[1] == heads && v->dim[2] == dim,
+                  "q, k and v must be [T, heads, D] of float32 or bfloat16");
+  }
+  TERN_OP_CHECK(kOp, dim >= 8 && dim % 8 == 0 && p.k.dtype == p.v.dtype, "D must be a multiple of 8, k and v alike");
+  TERN_OP_CHECK(kOp, segments >= 0 && ops::is_vector(p.starts, DType::kI32, segments + 1), "starts must be [S + 1]");
+  TERN_OP_CHECK(kOp, ops::is_act(p.out.dtype) && ops::is_matrix(p.out, tokens, heads * dim), "out must be [T, heads * D]");
+  if (tokens == 0 || segments == 0) return {};
+  TERN_OP_CHECK(kOp, p.workspace != nullptr, "memory is missing");
+  AttentionArgs a;
+  a.q = p.q.data, a.q_token = p.q.stride[0], a.q_head = p.q.stride[1], a.q_f32 = p.q.dtype == DType::kF32;
+  a.k = p.k.data, a.k_token = p.k.stride[0], a.k_head = p.k.stride[1];
+  a.v = p.v.data, a.v_token = p.v.stride[0], a.v_head = p.v.stride[1];
+  a.kv_f32 = p.k.dtype == DType::kF32, a.round_bf16 = p.product == DType::kBF16;
+  a.out = p.out.data, a.out_f32 = p.out.dtype == DType::kF32, a.out_token = p.out.stride[0], a.out_head = dim;
+  a.heads = a.kv_heads = static_cast<int>(heads);
+  a.dk = a.dv = static_cast<int>(dim);
+  a.scale_log2 = p.scale * kLog2E;
+  a.row_start = p.starts.as<const int32_t>(), a.rows = static_cast<int>(segments);
+  a.plan = static_cast<int*>(p.workspace);
+  const bool fits = a.round_bf16 && aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
+                    aligned(p.k.data, p.k.dtype, a.k_token, a.k_head) &&
+                    aligned(p.v.data, p.v.dtype, a.v_token, a.v_head);
+  return run_heads(a, tokens, p.max_segment, fits, stream);
+}
+
+size_t segment_attention_workspace(device::Stream, int64_t, int64_t max_segments, int, int) {
+  return static_cast<size_t>(plan_bytes(max_segments));
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,60 @@
+// What the attention kernels of all shapes get, and how work is cut. Queries are grouped into units that share a KV
+// head; a unit walks over its context in tiles; tiles form segments of kSegment tokens at fixed absolute positions, each
+// an online softmax of its own, and segments are joined in ascending order. With few units, segments are dealt out over
+// the GPU and joined by a second kernel with the very same arithmetic: how work is cut never changes a bit.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/context.h"
+
+namespace tern::cuda {
+
+inline constexpr int kSegment = 1024;  // tokens
+inline constexpr int64_t kSplitBytes = int64_t{96} << 20;
+
+struct AttentionArgs {
+  const void* q = nullptr;
+  int64_t q_token = 0, q_head = 0;  // elements
+  bool q_f32 = false;
+  void* out = nullptr;
+  int64_t out_token = 0, out_head = 0;  // elements
+  bool out_f32 = false;
+  int heads = 0, kv_heads = 0, dk = 0, dv = 0;
+  float scale_log2 = 1.0f;
+  const int32_t* row_start = nullptr;    // [rows + 1]
+  const int32_t* context_len = nullptr;  // [rows]; null: a row sees itself, all of it (vision)
+  int rows = 0;
+  // Paged: blocks of kHeadsKV, or of latent rows.
+  const char* cache = nullptr;  // null: packed
+  int64_t block_stride = 0;     // bytes
+  const int32_t* table = nullptr;
+  int64_t table_stride = 0;
+  int block_size = 0;
+  bool latent = false;  // values are the first dv of a key's row
+  // Packed: rows of k and v by token; strides in elements.
+  const void *k = nullptr, *v = nullptr;
+  int64_t k_token = 0, k_head = 0, v_token = 0, v_head = 0;
+  bool kv_f32 = false;   // also of a paged cache, where only the plain kernel takes it
+  bool round_bf16 = true;  // plain kernel: inputs of products are rounded to bf16
+  // Units: heads of one KV head in `chunks` groups of `chunk_heads`, unit_tokens tokens each.
+  int chunks = 1, chunk_heads = 1, unit_tokens = 1;
+  // Written by the plan kernel: [0] split, [1] items, [2 + r] first item of row r, [2 + rows] items again.
+  int* plan = nullptr;
+  float* slots = nullptr;
+  int64_t slot_capacity = 0;
+  int split_below = 0;  // units; fewer than this are split
+};
+
+inline int64_t plan_bytes(int64_t rows) { return (rows + 3 + 63) / 64 * 64 * 4; }
+
+// One per container of head sizes; each sets units and launches plan, attention and join.
+Status attention_64(AttentionArgs a, int max_query_len, device::Stream stream);
+Status attention_128(AttentionArgs a, int max_query_len, device::Stream stream);
+Status attention_256(AttentionArgs a, int max_query_len, device::Stream stream);
+Status attention_latent(AttentionArgs a, int max_query_len, device::Stream stream);
+// Any type and any size: a warp per query.
+Status attention_plain(const AttentionArgs& a, int64_t tokens, device::Stream stream);
+Status launch_plan(const AttentionArgs& a, device::Stream stream);
+
+}  // namespace tern::cuda

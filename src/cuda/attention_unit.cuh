@@ -1,0 +1,79 @@
+// Which queries an item of attention work has, and where keys lie.
+#pragma once
+
+#include "cuda/attention_args.h"
+#include "cuda/mma.cuh"
+
+namespace tern::cuda {
+
+struct AttentionUnit {
+  int row;                // sequence
+  int kv_head, head0, heads;
+  int token0, tokens;     // in q
+  int position0;          // of token0; packed: unused
+  int context;            // keys of the sequence
+  int segment, segments;  // split: the one to do; how many the sequence has
+  bool causal;
+  __device__ int queries() const { return tokens * heads; }
+  // Keys that query i sees; 0 for places without a query.
+  __device__ int visible(int i) const {
+    if (i >= queries()) return 0;
+    return causal ? min(context, position0 + i / heads + 1) : context;
+  }
+  __device__ int most() const { return causal ? min(context, position0 + tokens) : context; }
+};
+
+__device__ inline int context_of(const AttentionArgs& a, int r) {
+  return a.context_len != nullptr ? a.context_len[r] : a.row_start[r + 1] - a.row_start[r];
+}
+
+__device__ inline AttentionUnit unit_of(const AttentionArgs& a, int item, bool split) {
+  int low = 0, high = a.rows - 1;  // the last row whose first item is <= item
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (a.plan[2 + middle] <= item) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  AttentionUnit u;
+  u.row = low;
+  const int start = a.row_start[low], n = a.row_start[low + 1] - start;
+  u.context = context_of(a, low);
+  u.causal = a.context_len != nullptr;
+  u.segments = max(1, (u.context + kSegment - 1) / kSegment);
+  int index = item - a.plan[2 + low];
+  u.segment = split ? index % u.segments : 0;
+  if (split) index /= u.segments;
+  const int chunk = index % a.chunks, block = index / a.chunks / a.kv_heads;
+  u.kv_head = index / a.chunks % a.kv_heads;
+  const int group = a.heads / a.kv_heads;
+  u.head0 = u.kv_head * group + chunk * a.chunk_heads;
+  u.heads = min(a.chunk_heads, group - chunk * a.chunk_heads);
+  u.token0 = start + block * a.unit_tokens;
+  u.tokens = min(a.unit_tokens, start + n - u.token0);
+  u.position0 = u.context - n + block * a.unit_tokens;
+  return u;
+}
+
+// Address of key (or value) j of the unit's sequence, in elements of `bytes` bytes.
+__device__ __forceinline__ const char* key_row(const AttentionArgs& a, const AttentionUnit& u, int j, int bytes) {
+  if (a.cache == nullptr) {
+    return static_cast<const char*>(a.k) + ((a.row_start[u.row] + int64_t{j}) * a.k_token + u.kv_head * a.k_head) * bytes;
+  }
+  const char* block = a.cache + a.table[u.row * a.table_stride + j / a.block_size] * a.block_stride;
+  const int64_t head = a.latent ? 0 : int64_t{u.kv_head} * a.block_size;
+  return block + (head + j % a.block_size) * a.dk * bytes;
+}
+__device__ __forceinline__ const char* value_row(const AttentionArgs& a, const AttentionUnit& u, int j, int bytes) {
+  if (a.latent) return key_row(a, u, j, bytes);
+  if (a.cache == nullptr) {
+    return static_cast<const char*>(a.v) + ((a.row_start[u.row] + int64_t{j}) * a.v_token + u.kv_head * a.v_head) * bytes;
+  }
+  const char* block = a.cache + a.table[u.row * a.table_stride + j / a.block_size] * a.block_stride;
+  const int64_t keys = int64_t{a.kv_heads} * a.block_size * a.dk;
+  return block + (keys + (int64_t{u.kv_head} * a.block_size + j % a.block_size) * a.dv) * bytes;
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,55 @@
+#include "device/device.h"
+
+#include <fmt/format.h>
+
+namespace tern::device {
+namespace {
+
+// On a CPU work is done when it has been given.
+class PastEvent final : public Event {
+ public:
+  Status record(Stream) override { return {}; }
+  Status wait_on(Stream) override { return {}; }
+  Status synchronize() override { return {}; }
+  bool done() override { return true; }
+};
+
+// Pages of a CPU get memory when they are touched: addresses and memory are one.
+class LazyRange final : public AddressRange {
+ public:
+  explicit LazyRange(Buffer memory, size_t bytes) : memory_(std::move(memory)), bytes_(bytes) {}
+  char* base() const override { return memory_.data(); }
+  size_t reserved() const override { return bytes_; }
+  size_t mapped() const override { return mapped_; }
+  Status grow(size_t bytes) override {
+    if (bytes > bytes_) {
+      return make_error(ErrorCode::kResourceExhausted,
+                        fmt::format("{} bytes are more than the {} that were reserved", bytes, bytes_));
+    }
+    if (bytes > mapped_) mapped_ = bytes;
+    return {};
+  }
+
+ private:
+  Buffer memory_;
+  size_t bytes_, mapped_ = 0;
+};
+
+}  // namespace
+
+Expected<std::unique_ptr<Event>> Device::make_event() { return std::unique_ptr<Event>(std::make_unique<PastEvent>()); }
+
+Status Device::begin_capture(Stream) {
+  return make_error(ErrorCode::kUnsupported, "this device does not capture work into graphs");
+}
+
+Expected<std::unique_ptr<Graph>> Device::end_capture(Stream) {
+  return make_error(ErrorCode::kUnsupported, "this device does not capture work into graphs");
+}
+
+Expected<std::unique_ptr<AddressRange>> Device::reserve(size_t bytes) {
+  TERN_ASSIGN_OR_RETURN(Buffer memory, allocate(bytes));
+  return std::unique_ptr<AddressRange>(std::make_unique<LazyRange>(std::move(memory), bytes));
+}
+
+}  // namespace tern::device

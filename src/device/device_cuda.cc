@@ -1,0 +1,49 @@
+#include "device/device_cuda.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <climits>
+
+namespace tern::device {
+namespace {
+
+std::string program_folder() {
+  char path[PATH_MAX];
+  const ssize_t n = readlink("/proc/self/exe", path, sizeof path);
+  if (n <= 0) return {};
+  const std::string text(path, static_cast<size_t>(n));
+  return text.substr(0, text.rfind('/'));
+}
+
+Expected<const CudaLibrary*> open_table(void* handle, const std::string& path) {
+  using Get = const CudaLibrary* (*)();
+  const auto get = reinterpret_cast<Get>(dlsym(handle, kCudaLibrarySymbol));
+  const CudaLibrary* library = get == nullptr ? nullptr : get();
+  if (library == nullptr || library->version != kCudaLibraryVersion ||
+      library->device_layout != cuda_device_layout()) {
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("{} belongs to another build of this program: install both from one", path), "device");
+  }
+  return library;
+}
+
+}  // namespace
+
+Expected<const CudaLibrary*> load_cuda_library(const std::vector<std::string>& folders) {
+  std::vector<std::string> paths;
+  for (const std::string& f : folders) paths.push_back(f + "/" + kCudaLibraryName);
+  if (const std::string own = program_folder(); !own.empty()) paths.push_back(own + "/" + kCudaLibraryName);
+  paths.emplace_back(kCudaLibraryName);
+  std::string why;
+  for (const std::string& path : paths) {
+    if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); handle != nullptr) return open_table(handle, path);
+    // A file that is there and does not load tells more than the last name that is not there.
+    const char* text = dlerror();
+    if (why.empty() || access(path.c_str(), F_OK) == 0) why = text == nullptr ? "" : text;
+  }
+  return make_error(ErrorCode::kNotFound, fmt::format("the CUDA side cannot be loaded: {}", why), "device");
+}
+
+}  // namespace tern::device

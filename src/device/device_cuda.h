@@ -1,0 +1,63 @@
+// The CUDA side as this program sees it: a shared object that is loaded when it is asked for, and one table in it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "device/kv_layout.h"
+#include "device/tensor.h"
+
+namespace tern::device {
+
+struct CudaOptions {
+  int ordinal = 0;              // --device cuda:n
+  int arch_limit = 0;           // TERN_CUDA_ARCH: 80 keeps to the portable kernels on any GPU; 0: what the GPU is
+  int shared_memory_limit = 0;  // TERN_CUDA_SMEM_LIMIT, KiB per block; 0: what the GPU has
+  bool deterministic = false;   // FD_DETERMINISTIC_MODE
+  bool cublaslt = true;         // false: own kernels only
+  std::vector<std::string> library_folders;  // searched first for cuBLASLt and NCCL; NVIDIA's Python wheels below them
+  std::string blas_cache_file;               // algorithms found are kept there; empty: not kept
+};
+
+// Grows at the end only. Both sides are built from one source: `version` and the layouts guard against mixing builds.
+struct CudaLibrary {
+  uint32_t version = 0;
+  uint64_t device_layout = 0;  // cuda_device_layout() of the other side
+  uint64_t ops_layout = 0;     // ops::backend_layout() of the other side
+  const char* build = nullptr;
+  // GPUs that the driver shows; an error in one line when there is no driver or it is too old.
+  Expected<int> (*device_count)() = nullptr;
+  Expected<std::unique_ptr<Device>> (*make_device)(const CudaOptions&) = nullptr;
+  const void* ops = nullptr;         // const ops::Backend*
+  const void* sample_ops = nullptr;  // const ops::SampleBackend*
+  // The kernel that the last op on this stream chose (tests).
+  const char* (*last_kernel)(Stream) = nullptr;
+  // Writes what cuBLASLt was asked to CudaOptions::blas_cache_file. Not on the step path.
+  Status (*save_blas_cache)(Stream) = nullptr;
+};
+
+inline constexpr uint32_t kCudaLibraryVersion = 1;
+inline constexpr const char* kCudaLibraryName = "libtern_cuda.so";
+inline constexpr const char* kCudaLibrarySymbol = "tern_cuda_library";
+
+// Sizes of what crosses the border, folded into one number.
+constexpr uint64_t fold_layout(uint64_t h, size_t size) { return (h ^ size) * 0x100000001b3u; }
+constexpr uint64_t cuda_device_layout() {
+  uint64_t h = 0xcbf29ce484222325u;
+  for (const size_t size : {sizeof(CudaOptions), sizeof(CudaLibrary), sizeof(Device), sizeof(DeviceInfo),
+                            sizeof(Buffer), sizeof(Stream), sizeof(TensorView), sizeof(KvSpec), sizeof(KvLayerView),
+                            sizeof(Status), sizeof(std::string)}) {
+    h = fold_layout(h, size);
+  }
+  return h;
+}
+
+// Loads libtern_cuda.so: from `folders` in their order, then beside this program, then where the system looks. It stays
+// loaded. The error says in one line what is missing. Loading needs no driver; device_count() tells about that.
+Expected<const CudaLibrary*> load_cuda_library(const std::vector<std::string>& folders);
+
+}  // namespace tern::device
