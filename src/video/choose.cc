@@ -79,7 +79,7 @@ Expected<std::vector<int64_t>> indices_of(const VideoFacts& facts, const Samplin
 
 Expected<std::vector<ChosenFrame>> choose_frames(const VideoFacts& facts, const SamplingRule& rule) {
   const bool sound = facts.frames > 0 && std::isfinite(facts.average_fps) && facts.average_fps > 0 &&
-                     std::isfinite(facts.duration) && facts.duration > 0 && std::isfinite(rule.fps);
+                     facts.duration > 0 && facts.duration < 1e12 && std::isfinite(rule.fps);
   if (!sound) return bad("The video has no frames, or no duration.");
   TERN_ASSIGN_OR_RETURN(const auto indices, indices_of(facts, rule));
   std::vector<ChosenFrame> out;
