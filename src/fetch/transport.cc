@@ -2,6 +2,7 @@
 
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -85,6 +86,15 @@ std::string pinned(const Target& target, const std::vector<Address>& addresses) 
 
 long milliseconds(Seconds time) { return std::max(1L, static_cast<long>(time.count() * 1000)); }
 
+// A library that was brought along looks where its own distribution keeps certificates, which may not be this one.
+std::string system_certificates() {
+  for (const char* path : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
+    if (access(path, R_OK) == 0) return path;
+  }
+  return {};
+}
+
 bool set_options(const CurlLibrary& curl, CURL* easy, const Target& target, const FetchPolicy& policy, Seconds left,
                  Exchange& exchange) {
   bool ok = true;
@@ -109,7 +119,8 @@ bool set_options(const CurlLibrary& curl, CURL* easy, const Target& target, cons
   set(CURLOPT_HEADERDATA, &exchange);
   set(CURLOPT_OPENSOCKETFUNCTION, on_socket);
   set(CURLOPT_OPENSOCKETDATA, &exchange);
-  if (!policy.ca_file.empty()) set(CURLOPT_CAINFO, policy.ca_file.c_str());
+  const std::string trusted = policy.ca_file.empty() ? system_certificates() : policy.ca_file;
+  if (!trusted.empty()) set(CURLOPT_CAINFO, trusted.c_str());  // libcurl keeps a copy
   return ok;
 }
 
