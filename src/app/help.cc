@@ -147,6 +147,7 @@ Commands:
   chat        talks to a server; -q TEXT asks one question
   verify      runs reference cases through this build
   inspect     says what a model folder holds and needs
+  preprocess  pictures and videos as the server prepares them: grid, tokens, hash
   tokenize    text to token ids and back
   render      chat messages to the prompt
   bench       decode, prefill and serving figures

@@ -24,12 +24,14 @@ using VideoReader = std::function<Expected<video::Video>(std::span<const std::by
 
 struct MediaOptions {
   VisionProfile profile;
-  fetch::FetchPolicy fetch;         // max_bytes does not count: decode.bytes and video.max_bytes do
-  media::DecodeLimits decode;       // of one picture
-  video::VideoLimits video;         // of one video; max_frames is the ceiling of what a request may ask for
-  std::string video_helper;         // video::VideoOptions
-  std::string font_file;            // the same
-  bool apply_exif = false;          // turn pictures as their Exif orientation says
+  fetch::FetchPolicy fetch;    // max_bytes does not count: decode.bytes and video.max_bytes do
+  media::DecodeLimits decode;  // of one picture
+  // frame_bytes by default: 180 frames of 1,920 x 1,080.
+  video::VideoLimits video{
+      .frame_bytes = size_t{1280} << 20};  // of one video; max_frames is the ceiling of what a request may ask for
+  std::string video_helper;                // video::VideoOptions
+  std::string font_file;                   // the same
+  bool apply_exif = false;                 // turn pictures as their Exif orientation says
   int64_t max_request_tokens = 0;   // of all media of a request; 0: any number. Checked before anything is decoded
   double processor_cache_gib = -1;  // --max-processor-cache; -1: 4 GiB; 0: off
 
@@ -44,7 +46,7 @@ struct MediaOptions {
   size_t total_file_bytes = size_t{1} << 30;      // of all requests together
   size_t max_waiting = 256;                       // requests that wait for their turn; more are refused
 
-  bool want_sha256 = false;  // PreparedMedia::resized_sha256 (pictures only)
+  bool want_sha256 = false;  // PreparedMedia::resized_sha256
   Fetcher fetcher;
   VideoReader video_reader;
 };

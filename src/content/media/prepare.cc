@@ -38,10 +38,16 @@ void set_key(MediaUnit* unit, std::span<const Hash128> fingerprints, const Hash1
   unit->key[1] = hash.hi;
 }
 
-Expected<std::string> resized_digest(const PrepareContext& context, const media::Image& rgb, const PicturePlan& plan) {
-  TERN_ASSIGN_OR_RETURN(const media::Image resized,
-                        media::resize_rgb(rgb, plan.width, plan.height, context.profile.filter));
-  return sha256_hex(resized.data(), resized.size_bytes());
+// Of all frames one after the other.
+Expected<std::string> resized_digest(const PrepareContext& context, std::span<const media::Image> frames,
+                                     const PicturePlan& plan) {
+  std::vector<uint8_t> bytes;
+  for (const media::Image& rgb : frames) {
+    TERN_ASSIGN_OR_RETURN(const media::Image resized,
+                          media::resize_rgb(rgb, plan.width, plan.height, context.profile.filter));
+    bytes.insert(bytes.end(), resized.data(), resized.data() + resized.size_bytes());
+  }
+  return sha256_hex(bytes.data(), bytes.size());
 }
 
 // How far t moves from one unit to the next: FastDeploy takes whole seconds, so that four frames a second stand still.
@@ -95,7 +101,7 @@ Expected<PreparedMediaPtr> prepare_picture(const PrepareContext& context, const 
   media->height = plan.height;
   media->bytes = plan.patch_bytes;
   if (context.want_sha256) {
-    TERN_ASSIGN_OR_RETURN(media->resized_sha256, resized_digest(context, rgb, plan));
+    TERN_ASSIGN_OR_RETURN(media->resized_sha256, resized_digest(context, {&rgb, 1}, plan));
   }
   return PreparedMediaPtr(std::move(media));
 }
@@ -144,6 +150,9 @@ Expected<PreparedMediaPtr> prepare_video(const PrepareContext& context, std::spa
   media->width = one.width;
   media->height = one.height;
   media->bytes = all.patch_bytes;
+  if (context.want_sha256) {
+    TERN_ASSIGN_OR_RETURN(media->resized_sha256, resized_digest(context, frames, one));
+  }
   return PreparedMediaPtr(std::move(media));
 }
 

@@ -2,10 +2,6 @@
 
 namespace tern::content {
 
-VideoReader default_video_reader() {
-  return [](std::span<const std::byte>, const video::VideoOptions&) -> Expected<video::Video> {
-    return make_error(ErrorCode::kUnsupported, "this server reads no videos");
-  };
-}
+VideoReader default_video_reader() { return video::read_video; }
 
 }  // namespace tern::content
