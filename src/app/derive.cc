@@ -12,12 +12,12 @@ constexpr int64_t kLeastModelLen = 16;
 constexpr int64_t kDefaultTokens = 8192;
 constexpr int64_t kDefaultTokensLegacy = 2048;
 constexpr int64_t kMaxLogprobs = 20;
+constexpr int64_t kTextBodyBytes = int64_t{64} << 20;
+constexpr int64_t kPictureBodyBytes = int64_t{256} << 20;  // a hundred pictures of 1.9 MB each as data: URLs
 
 void fill(FlagSet& flags, std::string_view name, json::Value value) {
   if (!flags.given(name)) flags.set(name, std::move(value), Source::kDerived);
 }
-
-bool is_paddle_ocr(const ModelFacts& model) { return model.architecture.starts_with("PaddleOCR"); }
 
 void derive_length(FlagSet& flags, const ModelFacts& model, bool whole_prompts, std::vector<std::string>& warnings) {
   const int64_t longest = model.max_position_embeddings;
@@ -66,10 +66,8 @@ void derive(FlagSet& flags, const Environment& environment, const ModelFacts& mo
   if (flags.integer("long-prefill-token-threshold") == 0) {
     fill(flags, "long-prefill-token-threshold", static_cast<int64_t>(flags.number("max-model-len") * 0.04));
   }
-  if (is_paddle_ocr(model) && flags.boolean("enable-prefix-caching")) {
-    if (flags.given("enable-prefix-caching")) warnings.push_back("prefix caching is off for PaddleOCR models");
-    flags.set("enable-prefix-caching", false, Source::kDerived);
-  }
+  const bool sees = model.pictures && flags.text("deploy-modality") != "text";
+  fill(flags, "max-body-bytes", sees ? kPictureBodyBytes : kTextBodyBytes);
   const int64_t logprobs = flags.integer("max-logprobs");
   if ((logprobs > kMaxLogprobs || logprobs < 0) && !environment.boolean("FD_USE_GET_SAVE_OUTPUT_V1")) {
     warnings.push_back(fmt::format("--max-logprobs {} is lowered to {}: higher values need FD_USE_GET_SAVE_OUTPUT_V1=1",

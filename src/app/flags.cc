@@ -26,6 +26,8 @@ std::string_view group_title(FlagGroup group) {
       return "Scheduler";
     case FlagGroup::kTern:
       return "Tern";
+    case FlagGroup::kMedia:
+      return "Pictures and videos";
     case FlagGroup::kLimits:
       return "Limits of the HTTP server";
   }
@@ -64,7 +66,8 @@ std::string with_underscores(std::string_view name) {
 const std::vector<FlagSpec>& flag_table() {
   static const std::vector<FlagSpec> table = [] {
     std::vector<FlagSpec> all;
-    for (const auto part : {server_flags(), model_flags(), capacity_flags(), cluster_flags(), tern_flags()}) {
+    for (const auto part :
+         {server_flags(), model_flags(), capacity_flags(), cluster_flags(), tern_flags(), media_flags()}) {
       all.insert(all.end(), part.begin(), part.end());
     }
     return all;

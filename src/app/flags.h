@@ -21,12 +21,13 @@ enum class FlagGroup : uint8_t {
   kDisaggregation,
   kScheduler,
   kTern,
+  kMedia,
   kLimits,
 };
 inline constexpr FlagGroup kFlagGroups[] = {FlagGroup::kServer,         FlagGroup::kModel,     FlagGroup::kCapacity,
                                             FlagGroup::kLoading,        FlagGroup::kCache,     FlagGroup::kPerformance,
                                             FlagGroup::kDisaggregation, FlagGroup::kScheduler, FlagGroup::kTern,
-                                            FlagGroup::kLimits};
+                                            FlagGroup::kMedia,          FlagGroup::kLimits};
 std::string_view group_title(FlagGroup group);
 
 // kList: values separated by commas or given one after the other. kRepeated: one value each time the flag is given.
@@ -81,5 +82,6 @@ std::span<const FlagSpec> model_flags();
 std::span<const FlagSpec> capacity_flags();
 std::span<const FlagSpec> cluster_flags();
 std::span<const FlagSpec> tern_flags();
+std::span<const FlagSpec> media_flags();
 
 }  // namespace tern::app

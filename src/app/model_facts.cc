@@ -95,6 +95,8 @@ Status read_config_json(const json::Object& config, ModelFacts& facts) {
     }
     facts.architecture = std::string(list->front().get_string());
   }
+  const json::Value* vision = json::find(config, "vision_config");
+  facts.pictures = vision != nullptr && vision->is_object();
   const json::Value* nested = json::find(config, "text_config");
   const json::Object& text = nested != nullptr && nested->is_object() ? nested->get_object() : config;
   TERN_ASSIGN_OR_RETURN(facts.max_position_embeddings, positive(text, "max_position_embeddings"));

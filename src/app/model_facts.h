@@ -18,6 +18,7 @@ struct ModelFacts {
   std::string architecture;             // architectures[0]
   int64_t max_position_embeddings = 0;  // 0: not named
   int64_t vocab_size = 0;
+  bool pictures = false;               // config.json describes a vision tower
   std::vector<int32_t> eos_token_ids;  // config.json and generation_config.json, each once
   serve::GenerationDefaults generation;
   bool has_generation_config = false;

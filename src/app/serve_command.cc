@@ -5,6 +5,7 @@
 #include "app/json_text.h"
 #include "app/service.h"
 #include "app/settings.h"
+#include "app/vision_parts.h"
 #include "model/loader.h"
 
 namespace tern::app {
@@ -47,6 +48,9 @@ int dry_run(const Settings& settings) {
     o["layers"] = summary->layers;
     o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
     o["bos_token_id"] = summary->bos_token_id;
+    auto profile = read_profile(settings, nullptr);
+    if (!profile.ok()) return report(profile.error());
+    if (*profile) o["vision"] = describe_profile(**profile);
   }
   fmt::print("{}\n", json_page(out));
   return 0;

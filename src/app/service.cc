@@ -15,6 +15,7 @@
 #include "app/commands.h"
 #include "app/log_files.h"
 #include "app/signals.h"
+#include "app/vision_parts.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
 #include "serve/server.h"
@@ -125,10 +126,9 @@ void add_eos(std::vector<int32_t>& ids, const content::Tokenizer* tokenizer) {
 }
 
 int serve_until_stopped(const Settings& settings, const serve::ServeConfig& config, engine::Engine& engine,
-                        const TextParts& text, Signals& signals, int64_t started) {
+                        const serve::Content& content, Signals& signals, int64_t started) {
   std::unique_ptr<Stopper> stopper = std::make_unique<Stopper>(signals, settings.drain_seconds);
-  auto server =
-      serve::Server::start(config, engine, {text.tokenizer.get(), text.chat_template.get(), text.tool_template.get()});
+  auto server = serve::Server::start(config, engine, content);
   if (!server.ok()) return report(server.error());
   if (serve::open_to_everyone(config)) {
     TERN_WARN(
@@ -160,11 +160,16 @@ Status start_and_serve(const Settings& settings, Signals& signals, int& exit_sta
   TERN_ASSIGN_OR_RETURN(const TextParts parts, text.get());
   engine::EngineConfig engine_config = settings.engine;
   add_eos(engine_config.eos_token_ids, parts.tokenizer.get());
-  TERN_ASSIGN_OR_RETURN(const auto engine, engine::Engine::start(engine_config, *model, *device));
+  TERN_ASSIGN_OR_RETURN(const VisionParts vision, load_vision(settings, *device, parts.tokenizer.get()));
+  if (vision.tower) engine_config.vision = vision_config(settings, *vision.profile, vision.tower->info().merge);
+  TERN_ASSIGN_OR_RETURN(const auto engine,
+                        engine::Engine::start(engine_config, *model, *device, nullptr, vision.tower.get()));
   serve::ServeConfig config = settings.serve;
   config.vocab_size = model->info().vocab_size;
   config.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine->blocks().total));
-  exit_status = serve_until_stopped(settings, config, *engine, parts, signals, started);
+  const serve::Content content{parts.tokenizer.get(), parts.chat_template.get(), parts.tool_template.get(),
+                               vision.profile ? &*vision.profile : nullptr, vision.media.get()};
+  exit_status = serve_until_stopped(settings, config, *engine, content, signals, started);
   engine->shutdown(true);
   return {};
 }

@@ -24,6 +24,7 @@ sched::SchedulerConfig scheduler_config(const FlagSet& flags, const Environment&
   c.max_model_len = flags.integer32("max-model-len");
   c.chunked_prefill = flags.boolean("enable-chunked-prefill");
   c.prefix_caching = flags.boolean("enable-prefix-caching");
+  c.disable_chunked_mm_input = flags.boolean("disable-chunked-mm-input");
   c.v1 = environment.boolean("ENABLE_V1_KVCACHE_SCHEDULER");
   c.output_caching = flags.boolean("enable-output-caching") && c.v1;
   c.prealloc_dec_block_slot_num_threshold = flags.integer32("prealloc-dec-block-slot-num-threshold");
@@ -130,6 +131,13 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
       std::find(processors.begin(), processors.end(), "LogitBiasLogitsProcessor") != processors.end();
   c.allow_client_chat_template = flags.boolean("allow-request-chat-template");
   c.mm_output = flags.boolean("enable-mm-output");
+  if (const json::Object* limits = flags.get("limit-mm-per-prompt").if_object()) {  // validate() has checked its types
+    if (const auto images = json::get_int(*limits, "image"); images.ok() && *images)
+      c.media.max_images = static_cast<int32_t>(**images);
+    if (const auto videos = json::get_int(*limits, "video"); videos.ok() && *videos)
+      c.media.max_videos = static_cast<int32_t>(**videos);
+  }
+  c.media.timeout = flags.number("media-timeout");
   fill_limits(flags, environment, c);
   c.log_requests = environment.boolean("FD_LOG_REQUESTS");
   c.log_requests_level = static_cast<int>(environment.integer("FD_LOG_REQUESTS_LEVEL"));
@@ -181,6 +189,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   derive(flags, environment, model, warnings);
   TERN_RETURN_IF_ERROR(validate(flags, environment));
   if (const std::string line = inert_line(flags, environment); !line.empty()) warnings.push_back(line);
+  if (const std::string line = idle_media_line(flags, model); !line.empty()) warnings.push_back(line);
   for (const std::string& name : environment.unknown()) warnings.push_back(name + " is no variable that Tern knows");
 
   Settings s;
@@ -195,6 +204,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   s.load = load_options(s.flags, model);
   s.engine = engine_config(s.flags, s.environment, model);
   s.serve = serve_config(s.flags, s.environment, model);
+  s.media = media_settings(s.flags, model);
   s.log = log_settings(s.environment);
   s.drain_seconds = s.flags.number("timeout-graceful-shutdown");
   s.warnings = std::move(warnings);

@@ -9,6 +9,7 @@
 #include "app/model_facts.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "content/media/media_service.h"
 #include "device/device.h"
 #include "engine/engine.h"
 #include "model/loader.h"
@@ -24,6 +25,14 @@ struct LogSettings {
   double scheduler_interval = 5;  // seconds
 };
 
+// Pictures and videos. Of use only for a model that has a tower and is deployed with it.
+struct MediaSettings {
+  bool wanted = false;            // the model has a tower, and --deploy-modality is not "text"
+  json::Object processor_kwargs;  // --mm-processor-kwargs
+  content::MediaOptions options;  // all but the profile
+  int64_t encoder_cache_tokens = 0;
+};
+
 struct Settings {
   FlagSet flags;  // resolved
   Environment environment;
@@ -35,6 +44,7 @@ struct Settings {
   model::LoadOptions load;
   engine::EngineConfig engine;
   serve::ServeConfig serve;
+  MediaSettings media;
   LogSettings log;
   double drain_seconds = 0;
   std::vector<std::string> warnings;  // one line each
@@ -49,6 +59,11 @@ void derive(FlagSet& flags, const Environment& environment, const ModelFacts& mo
             std::vector<std::string>& warnings);
 // Every rule of spec fastdeploy.md 1.10 and of Tern's own flags. Part of resolve().
 Status validate(const FlagSet& flags, const Environment& environment);
+// Limits and sources of media, from flags; nothing of it is read by a model of text.
+MediaSettings media_settings(const FlagSet& flags, const ModelFacts& model);
+Status validate_media(const FlagSet& flags);
+// The line that names media flags given for a model that has no use for them; "" when there are none.
+std::string idle_media_line(const FlagSet& flags, const ModelFacts& model);
 // The line that names what has no effect; "" when nothing such was given.
 std::string inert_line(const FlagSet& flags, const Environment& environment);
 

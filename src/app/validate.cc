@@ -178,6 +178,7 @@ Status validate(const FlagSet& flags, const Environment& environment) {
   TERN_RETURN_IF_ERROR(check_graphs(flags));
   TERN_RETURN_IF_ERROR(check_device(flags));
   TERN_RETURN_IF_ERROR(check_ports(flags));
+  TERN_RETURN_IF_ERROR(validate_media(flags));
   if (environment.boolean("FD_ENABLE_INTERNAL_ADAPTER")) {
     return make_error(ErrorCode::kUnsupported,
                       "FD_ENABLE_INTERNAL_ADAPTER=1 is not available: this build speaks HTTP only",

@@ -17,7 +17,7 @@ constexpr VariableSpec inert(std::string_view name, VariableGroup group, std::st
 constexpr std::string_view kNoTrace = "this build writes no traces";
 constexpr std::string_view kNoDownload = "nothing is downloaded";
 constexpr std::string_view kNoGpu = "concerns GPU kernels";
-constexpr std::string_view kNoMedia = "this build reads text only";
+constexpr std::string_view kNoFeatures = "vision features are computed here";
 constexpr std::string_view kOneProcess = "concerns the queues between FastDeploy's processes";
 constexpr std::string_view kNoGrammar = "this build has no grammars";
 constexpr std::string_view kNoSplit = "this build runs prefill and decode in one place";
@@ -41,7 +41,8 @@ constexpr VariableSpec kVariables[] = {
     inert("FD_ENABLE_MODEL_CACHE", kSource, "0", "Keeps quantized weights on disk.", "weights are not quantized"),
     inert("FD_PLUGINS", kSource, "", "Plug-ins to load.", "no Python code runs in this server"),
 
-    inert("FD_ENABLE_MAX_PREFILL", kScheduling, "0", "Several prompts with pictures in a step.", kNoMedia),
+    inert("FD_ENABLE_MAX_PREFILL", kScheduling, "0", "Several prompts with pictures in a step.",
+          "pictures of several requests share a step always"),
     inert("FD_ENABLE_CACHE_TASK", kScheduling, "0", "Cache of tasks.", kOneProcess),
     inert("FD_ENABLE_SWAP_SPACE_CLEARING", kScheduling, "0", "Clears swapped blocks.", kNoStorage),
     inert("FD_CACHE_PROC_EXIT_TIMEOUT", kScheduling, "600", "End of the cache process.", kOneProcess),
@@ -100,9 +101,9 @@ constexpr VariableSpec kVariables[] = {
     inert("MOONCAKE_*", kClusters, "", "Storage tier.", kNoStorage),
     inert("FD_ENABLE_V1_UPDATE_WEIGHTS", kClusters, "0", "Weight updates.", "weights cannot be replaced"),
     inert("FD_ENABLE_RL", kClusters, "0", "Training.", "weights cannot be replaced"),
-    inert("ENCODE_FEATURE_BOS_AK", kClusters, "", "Prepared vision features.", kNoMedia),
-    inert("ENCODE_FEATURE_BOS_SK", kClusters, "", "Prepared vision features.", kNoMedia),
-    inert("ENCODE_FEATURE_ENDPOINT", kClusters, "", "Prepared vision features.", kNoMedia),
+    inert("ENCODE_FEATURE_BOS_AK", kClusters, "", "Prepared vision features.", kNoFeatures),
+    inert("ENCODE_FEATURE_BOS_SK", kClusters, "", "Prepared vision features.", kNoFeatures),
+    inert("ENCODE_FEATURE_ENDPOINT", kClusters, "", "Prepared vision features.", kNoFeatures),
     inert("FD_ZMQ_SNDHWM", kClusters, "0", "Transport.", kOneProcess),
     inert("FD_DEALER_CONNECTIONS", kClusters, "50", "Transport.", kOneProcess),
     inert("FD_ENGINE_TASK_QUEUE_WITH_SHM", kClusters, "0", "Transport.", kOneProcess),

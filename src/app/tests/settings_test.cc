@@ -117,9 +117,8 @@ TEST(Derived, LengthFollowsTheModel) {
   EXPECT_NE(s.warnings[0].find("512 positions"), std::string::npos);
 }
 
-TEST(Derived, PaddleOcrHasNoPrefixCache) {
-  EXPECT_FALSE(settled({}, {}, model_of(0, "PaddleOCRVLForConditionalGeneration")).engine.scheduler.prefix_caching);
-  EXPECT_TRUE(settled({}, {}, model_of(0)).engine.scheduler.prefix_caching);
+TEST(Derived, PaddleOcrKeepsThePrefixCache) {
+  EXPECT_TRUE(settled({}, {}, model_of(0, "PaddleOCRVLForConditionalGeneration")).engine.scheduler.prefix_caching);
 }
 
 TEST(Derived, LogprobsAboveTwentyNeedTheVariable) {
