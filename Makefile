@@ -5,7 +5,7 @@ ONCE ?=
 PORT ?= 8180
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: run build test check bench fuzz dist format setup clean
+.PHONY: run build test check bench fuzz dist format setup clean cuda gpu-pack
 
 run: build
 	@ONCE="$(ONCE)" PORT="$(PORT)" bash tools/run.sh
@@ -31,6 +31,15 @@ fuzz: setup
 
 dist: build
 	@bash tools/dist.sh
+
+# The CUDA side, build/cuda/libtern_cuda.so and its tests; needs no GPU. ARCH names the GPU that a pack is for.
+ARCH ?= 90
+cuda:
+	@cmake -S src/cuda -B build/cuda -G Ninja -DTERN_CUDA_HOME=$$(tools/cuda_toolchain.sh) > /dev/null
+	@cmake --build build/cuda
+
+gpu-pack:
+	@tools/gpu_pack.sh $(ARCH)
 
 format:
 	@git ls-files '*.h' '*.cc' | xargs clang-format -i

@@ -123,7 +123,8 @@ Status segment_attention(const ops::SegmentAttentionParams& p, device::Stream st
   }
   TERN_OP_CHECK(kOp, dim >= 8 && dim % 8 == 0 && p.k.dtype == p.v.dtype, "D must be a multiple of 8, k and v alike");
   TERN_OP_CHECK(kOp, segments >= 0 && ops::is_vector(p.starts, DType::kI32, segments + 1), "starts must be [S + 1]");
-  TERN_OP_CHECK(kOp, ops::is_act(p.out.dtype) && ops::is_matrix(p.out, tokens, heads * dim), "out must be [T, heads * D]");
+  TERN_OP_CHECK(kOp, ops::is_act(p.out.dtype) && ops::is_matrix(p.out, tokens, heads * dim),
+                "out must be [T, heads * D]");
   if (tokens == 0 || segments == 0) return {};
   TERN_OP_CHECK(kOp, p.workspace != nullptr, "memory is missing");
   AttentionArgs a;

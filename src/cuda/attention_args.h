@@ -1,7 +1,7 @@
 // What the attention kernels of all shapes get, and how work is cut. Queries are grouped into units that share a KV
-// head; a unit walks over its context in tiles; tiles form segments of kSegment tokens at fixed absolute positions, each
-// an online softmax of its own, and segments are joined in ascending order. With few units, segments are dealt out over
-// the GPU and joined by a second kernel with the very same arithmetic: how work is cut never changes a bit.
+// head; a unit walks over its context in tiles; tiles form segments of kSegment tokens at fixed absolute positions,
+// each an online softmax of its own, and segments are joined in ascending order. With few units, segments are dealt out
+// over the GPU and joined by a second kernel with the very same arithmetic: how work is cut never changes a bit.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ struct AttentionArgs {
   // Packed: rows of k and v by token; strides in elements.
   const void *k = nullptr, *v = nullptr;
   int64_t k_token = 0, k_head = 0, v_token = 0, v_head = 0;
-  bool kv_f32 = false;   // also of a paged cache, where only the plain kernel takes it
+  bool kv_f32 = false;     // also of a paged cache, where only the plain kernel takes it
   bool round_bf16 = true;  // plain kernel: inputs of products are rounded to bf16
   // Units: heads of one KV head in `chunks` groups of `chunk_heads`, unit_tokens tokens each.
   int chunks = 1, chunk_heads = 1, unit_tokens = 1;

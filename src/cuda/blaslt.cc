@@ -135,8 +135,7 @@ struct BlasLt::Impl {
     }
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
-    const cublasStatus_t s =
-        f.heuristic(handle, p.desc, p.w, p.x, p.out, p.out, preference, 1, &result, &found);
+    const cublasStatus_t s = f.heuristic(handle, p.desc, p.w, p.x, p.out, p.out, preference, 1, &result, &found);
     f.preference_destroy(preference);
     p.usable = s == CUBLAS_STATUS_SUCCESS && found > 0;
     p.algorithm = result.algo;

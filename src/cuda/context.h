@@ -17,10 +17,10 @@ struct StreamState {
   cudaStream_t stream = nullptr;
   int ordinal = 0;
   int multiprocessors = 1;
-  int arch = 80;                    // compute capability as 80, 86, 90; TERN_CUDA_ARCH lowers it
-  int smem_limit = 48 * 1024;       // bytes of shared memory that one block may use
-  bool deterministic = false;       // one chain of operations per value, whatever else is in the batch
-  BlasLt* blas = nullptr;           // null: own kernels only
+  int arch = 80;                     // compute capability as 80, 86, 90; TERN_CUDA_ARCH lowers it
+  int smem_limit = 48 * 1024;        // bytes of shared memory that one block may use
+  bool deterministic = false;        // one chain of operations per value, whatever else is in the batch
+  BlasLt* blas = nullptr;            // null: own kernels only
   const char* last_kernel = "none";  // the kernel that the last op chose
 };
 

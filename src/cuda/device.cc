@@ -1,4 +1,5 @@
-// One GPU: streams, memory, copies, events, graphs. Owned and used by one thread, except for what it allocates at start.
+// One GPU: streams, memory, copies, events, graphs. Owned and used by one thread, except for what it allocates at
+// start.
 #include "cuda/device.h"
 
 #include <array>
@@ -219,8 +220,8 @@ Expected<int> device_count() {
   int count = 0;
   if (const cudaError_t e = cudaGetDeviceCount(&count); e != cudaSuccess || count == 0) {
     (void)cudaGetLastError();
-    return make_error(ErrorCode::kUnavailable,
-                      std::string("the NVIDIA driver shows no GPU: ") + cudaGetErrorString(e), "device");
+    return make_error(ErrorCode::kUnavailable, std::string("the NVIDIA driver shows no GPU: ") + cudaGetErrorString(e),
+                      "device");
   }
   return count;
 }
@@ -229,7 +230,8 @@ Expected<std::unique_ptr<device::Device>> make_device(const device::CudaOptions&
   TERN_ASSIGN_OR_RETURN(const int count, device_count());
   if (options.ordinal < 0 || options.ordinal >= count) {
     return make_error(ErrorCode::kInvalidArgument,
-                      "there is no GPU " + std::to_string(options.ordinal) + " among " + std::to_string(count), "device");
+                      "there is no GPU " + std::to_string(options.ordinal) + " among " + std::to_string(count),
+                      "device");
   }
   auto made = std::make_unique<CudaDevice>();
   if (Status s = made->open(options); !s.ok()) return std::move(s).error();

@@ -72,7 +72,7 @@ Gemm RowFormat::shape(const TensorView& x, const PackedWeight& w, const TensorVi
   return g;
 }
 
-// Deterministic mode keeps to the tensor-core kernels, whose sums do not depend on how many rows there are.
+// Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
 Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   constexpr const char* kOp = "linear";
   const PackedWeight& w = *p.weight;
@@ -85,9 +85,7 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   if (g.rows == 0) return {};
   const void* weight = w.data.data();
   const bool mma = mma_fits(g), deterministic = state(stream).deterministic;
-  if (!deterministic || !mma) {
-    if (gemv_fits(g) && !(deterministic && type_ == DType::kF32)) return gemv(g, weight, stream);
-  }
+  if (!deterministic && gemv_fits(g)) return gemv(g, weight, stream);
   if (!mma) return gemm_simple(g, &weight, stream);
   if (BlasLt* blas = state(stream).blas; blas != nullptr && !deterministic && g.bias == nullptr && g.k % 8 == 0) {
     if (blas->run(g, weight, stream)) return launched(stream, "cublaslt");

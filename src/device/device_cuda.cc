@@ -21,10 +21,10 @@ Expected<const CudaLibrary*> open_table(void* handle, const std::string& path) {
   using Get = const CudaLibrary* (*)();
   const auto get = reinterpret_cast<Get>(dlsym(handle, kCudaLibrarySymbol));
   const CudaLibrary* library = get == nullptr ? nullptr : get();
-  if (library == nullptr || library->version != kCudaLibraryVersion ||
-      library->device_layout != cuda_device_layout()) {
+  if (library == nullptr || library->version != kCudaLibraryVersion || library->device_layout != cuda_device_layout()) {
     return make_error(ErrorCode::kUnsupported,
-                      fmt::format("{} belongs to another build of this program: install both from one", path), "device");
+                      fmt::format("{} belongs to another build of this program: install both from one", path),
+                      "device");
   }
   return library;
 }

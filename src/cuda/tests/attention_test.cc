@@ -1,0 +1,218 @@
+// Attention over the paged cache: against the CPU, and against itself in other batches.
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "cuda/tests/harness.h"
+#include "cuda/tests/paged.h"
+#include "ops/attention.h"
+
+namespace tern::cuda_test {
+namespace {
+
+struct Row {
+  int queries, context;
+};
+
+struct Case {
+  DType type;
+  int heads, kv_heads, dim, block;
+  std::vector<Row> rows;
+  std::string kernel;
+};
+
+// Tables over shuffled blocks, block 0 left out.
+struct Batch {
+  Batch(Context& c, const std::vector<Row>& rows, int block, uint32_t seed)
+      : start(c, DType::kI32, {static_cast<int64_t>(rows.size()) + 1}),
+        context(c, DType::kI32, {static_cast<int64_t>(rows.size())}),
+        table(c, DType::kI32, {static_cast<int64_t>(rows.size()), widest(rows, block)}) {
+    std::vector<int32_t> ids, s{0}, lengths;
+    for (const Row& r : rows) {
+      blocks += (r.context + block - 1) / block;
+      s.push_back(s.back() + r.queries);
+      lengths.push_back(r.context);
+      longest_query = std::max(longest_query, r.queries);
+      longest_context = std::max(longest_context, r.context);
+    }
+    ids.resize(static_cast<size_t>(blocks));
+    std::iota(ids.begin(), ids.end(), 1);
+    std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
+    const int64_t width = table.cpu().dim[1];
+    std::vector<int32_t> at(static_cast<size_t>(width) * rows.size(), 0);
+    size_t next = 0;
+    for (size_t r = 0; r < rows.size(); ++r) {
+      for (int b = 0; b * block < rows[r].context; ++b)
+        at[r * static_cast<size_t>(width) + static_cast<size_t>(b)] = ids[next++];
+    }
+    start.fill(s), context.fill(lengths), table.fill(at);
+    tokens = s.back();
+    ++blocks;  // the null block
+  }
+  static int64_t widest(const std::vector<Row>& rows, int block) {
+    int most = 1;
+    for (const Row& r : rows) most = std::max(most, (r.context + block - 1) / block);
+    return most;
+  }
+  Mirror start, context, table;
+  int blocks = 0, longest_query = 0, longest_context = 0, tokens = 0;
+};
+
+struct Workspace {
+  Workspace(Context& c, int tokens, int heads, int dim)
+      : cpu(ops::attention_workspace(c.cpu, tokens, heads, dim) + 64, 0) {
+    auto memory = c.device->allocate(ops::attention_workspace(c.gpu, tokens, heads, dim));
+    if (memory.ok()) gpu = std::move(memory).value();
+  }
+  std::vector<char> cpu;
+  device::Buffer gpu;
+};
+
+void run(Context& c, const Case& k, DType q_type) {
+  Batch batch(c, k.rows, k.block, 5);
+  PagedCache cache(c, k.type, k.kv_heads, k.dim, k.block, batch.blocks);
+  cache.random(6);
+  Mirror q(c, q_type, {batch.tokens, k.heads, k.dim}), out(c, q_type, {batch.tokens, k.heads * k.dim});
+  q.random(7);
+  Workspace space(c, std::max(batch.tokens, 1), k.heads, k.dim);
+  const std::string name = title("attention", k.type, {k.heads, k.kv_heads, k.dim}) + " " +
+                           std::to_string(batch.tokens) + " tokens of " + std::to_string(batch.longest_context);
+  const auto params = [&](bool gpu) {
+    const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+    ops::AttentionParams p;
+    p.q = v(q), p.cache = gpu ? cache.gpu() : cache.cpu();
+    p.block_table = v(batch.table), p.row_start = v(batch.start), p.context_len = v(batch.context);
+    p.out = v(out);
+    p.scale = 1.0f / 8.0f;
+    p.max_query_len = batch.longest_query, p.max_context_len = batch.longest_context;
+    p.workspace = gpu ? static_cast<void*>(space.gpu.data()) : space.cpu.data();
+    return p;
+  };
+  if (!c.both(name, ops::attention(params(false), c.cpu), ops::attention(params(true), c.gpu))) return;
+  if (batch.tokens > 0) c.expect_kernel(name, k.kernel);
+  compare(c, name, out, out.host(), k.type == DType::kBF16 ? 1.5 / 100 : 2e-5);
+}
+
+// The last `queries` tokens of one sequence of `context`, alone or beside others, as the GPU computes them.
+std::vector<char> alone(Context& c, PagedCache& cache, const Mirror& q, const Mirror& table, int context, int first,
+                        int count, int others, int heads, int dim, device::Buffer& space) {
+  std::vector<int32_t> start{0}, lengths;
+  const auto width = static_cast<size_t>(table.cpu().dim[1]);
+  std::vector<int32_t> tables;
+  for (int r = 0; r <= others; ++r) {
+    start.push_back(start.back() + (r == others ? count : 1));
+    lengths.push_back(r == others ? first + count : 1 + r * 17 % context);
+    for (size_t b = 0; b < width; ++b) tables.push_back(table.cpu().as<const int32_t>()[b]);
+  }
+  Mirror s(c, DType::kI32, {others + 2}), l(c, DType::kI32, {others + 1}),
+      t(c, DType::kI32, {others + 1, static_cast<int64_t>(width)}),
+      mixed(c, DType::kBF16, {others + count, heads, dim}), out(c, DType::kBF16, {others + count, heads * dim});
+  s.fill(start), l.fill(lengths), t.fill(tables);
+  mixed.random(99);
+  const auto row = static_cast<size_t>(heads * dim) * 2;
+  std::memcpy(mixed.host() + static_cast<size_t>(others) * row, q.cpu().row_bytes(first),
+              static_cast<size_t>(count) * row);
+  mixed.push();
+  ops::AttentionParams p;
+  p.q = mixed.gpu(), p.cache = cache.gpu(), p.block_table = t.gpu(), p.row_start = s.gpu(), p.context_len = l.gpu();
+  p.out = out.gpu(), p.scale = 0.1f, p.max_query_len = count, p.max_context_len = context, p.workspace = space.data();
+  const Status status = ops::attention(p, c.gpu);
+  if (!status.ok()) c.report(false, "attention bits", status.error().message);
+  const std::vector<char> all = out.pull();
+  return {all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(others) * row), all.end()};
+}
+
+}  // namespace
+
+void test_attention(Context& c) {
+  const DType b = DType::kBF16, f = DType::kF32;
+  const std::vector<Row> decode{{1, 1}, {1, 64}, {1, 65}, {1, 700}, {1, 1023}, {1, 1025}, {1, 3000}};
+  const std::vector<Row> mixed{{5, 5}, {1, 130}, {70, 200}, {0, 10}, {3, 1500}, {33, 33}};
+  for (const int dim : {64, 128, 256}) {
+    const std::string name = "attention_" + std::to_string(dim);
+    for (const int group : {1, 4, 7, 16}) {
+      run(c, {b, 2 * group, 2, dim, 64, decode, name + "_few"}, b);
+      run(c, {b, 2 * group, 2, dim, 64, mixed, name}, b);
+    }
+  }
+  run(c, {b, 12, 1, 72, 64, mixed, "attention_128"}, b);
+  run(c, {b, 6, 3, 80, 64, decode, "attention_128_few"}, f);
+  run(c, {b, 6, 3, 40, 16, mixed, "attention_64"}, f);
+  run(c, {b, 4, 2, 192, 64, mixed, "attention_256"}, b);
+  run(c, {b, 40, 1, 128, 64, decode, "attention_128"}, b);  // a group wider than a few queries
+  run(c, {b, 32, 8, 128, 64, {{1, 9000}}, "attention_128_few"}, b);
+  run(c, {b, 4, 2, 128, 64, {{8, 2050}, {2, 2}}, "attention_128_few"}, b);
+  run(c, {b, 8, 2, 128, 64, {{600, 1700}}, "attention_128"}, b);
+  run(c, {f, 4, 2, 64, 64, mixed, "attention_plain"}, f);
+  run(c, {b, 4, 2, 128, 64, {{2, 0}, {1, 70}}, "attention_128_few"}, b);  // padding: no context
+}
+
+// A token's result does not depend on its chunk, its neighbours, or on how the work is cut.
+void test_attention_bits(Context& c) {
+  constexpr int kContext = 2300, kHeads = 8, kKv = 2;
+  for (const int dim : {64, 128, 256}) {
+    const std::vector<Row> one{{kContext, kContext}};
+    Batch batch(c, one, 64, 3);
+    PagedCache cache(c, DType::kBF16, kKv, dim, 64, batch.blocks);
+    cache.random(4);
+    Mirror q(c, DType::kBF16, {kContext, kHeads, dim});
+    q.random(5);
+    Workspace space(c, 4096, kHeads, dim);
+    const auto whole = alone(c, cache, q, batch.table, kContext, 0, kContext, 0, kHeads, dim, space.gpu);
+    const auto row = static_cast<size_t>(kHeads * dim) * 2;
+    for (const int others : {0, 3, 200}) {
+      for (const int count : {1, 4, 37, 500}) {
+        const int first = kContext - count;
+        const auto part = alone(c, cache, q, batch.table, kContext, first, count, others, kHeads, dim, space.gpu);
+        const bool same = std::equal(part.begin(), part.end(),
+                                     whole.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(first) * row));
+        c.report(same, "attention bits of " + std::to_string(dim),
+                 std::to_string(count) + " tokens beside " + std::to_string(others));
+      }
+    }
+  }
+}
+
+void test_latent(Context& c) {
+  const std::vector<Row> decode{{1, 1}, {1, 64}, {1, 700}, {1, 2500}}, mixed{{5, 5}, {40, 200}, {0, 3}, {3, 1500}};
+  struct Shape {
+    DType type;
+    int heads, rank, rope;
+    const char* kernel;
+  };
+  for (const Shape s : {Shape{DType::kBF16, 128, 512, 64, "attention_latent"},
+                        {DType::kBF16, 16, 512, 64, "attention_latent"},
+                        {DType::kBF16, 5, 64, 16, "attention_latent"},
+                        {DType::kBF16, 4, 20, 10, "attention_plain"},
+                        {DType::kF32, 4, 32, 8, "attention_plain"}}) {
+    for (const auto& rows : {decode, mixed}) {
+      const int width = s.rank + s.rope;
+      Batch batch(c, rows, 64, 8);
+      PagedCache cache(c, s.type, 1, width, 64, batch.blocks, true);
+      cache.random(9);
+      Mirror q(c, s.type, {batch.tokens, s.heads, width}), out(c, s.type, {batch.tokens, s.heads, s.rank});
+      q.random(10);
+      Workspace space(c, batch.tokens, s.heads, width);
+      const std::string name = title("mla_attention", s.type, {s.heads, s.rank, s.rope});
+      const auto params = [&](bool gpu) {
+        const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+        return ops::MlaAttentionParams{v(q),
+                                       gpu ? cache.gpu() : cache.cpu(),
+                                       v(batch.table),
+                                       v(batch.start),
+                                       v(batch.context),
+                                       v(out),
+                                       s.rank,
+                                       0.05f,
+                                       batch.longest_query,
+                                       batch.longest_context,
+                                       gpu ? static_cast<void*>(space.gpu.data()) : space.cpu.data()};
+      };
+      if (!c.both(name, ops::mla_attention(params(false), c.cpu), ops::mla_attention(params(true), c.gpu))) continue;
+      c.expect_kernel(name, s.kernel);
+      compare(c, name, out, out.host(), s.type == DType::kBF16 ? 1.5 / 100 : 2e-5);
+    }
+  }
+}
+
+}  // namespace tern::cuda_test

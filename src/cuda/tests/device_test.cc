@@ -1,0 +1,92 @@
+// Memory, events and graphs.
+#include <cstring>
+
+#include "cuda/tests/harness.h"
+#include "ops/blocks.h"
+#include "ops/linear.h"
+#include "ops/norm.h"
+
+namespace tern::cuda_test {
+namespace {
+
+// Memory that grows at fixed addresses and keeps what is in it.
+void ranges(Context& c) {
+  const size_t unit = size_t{4} << 20;
+  auto range = c.device->reserve(16 * unit);
+  if (!range.ok()) return c.report(false, "reserve", range.error().message);
+  device::AddressRange& r = **range;
+  const Status first = r.grow(unit);
+  if (!first.ok()) return c.report(false, "grow", first.error().message);
+  std::vector<char> data(unit, 7), back(unit);
+  c.device->copy_to_device(r.base(), data.data(), unit, c.gpu);
+  (void)c.device->synchronize(c.gpu);
+  char* const base = r.base();
+  const Status second = r.grow(3 * unit + 5);
+  c.device->copy_to_host(back.data(), r.base(), unit, c.gpu);
+  (void)c.device->synchronize(c.gpu);
+  c.report(second.ok() && r.base() == base && r.mapped() >= 3 * unit + 5 && back == data, "grow keeps", "");
+  c.device->copy_to_host(back.data(), r.base() + 2 * unit, unit, c.gpu);
+  (void)c.device->synchronize(c.gpu);
+  c.report(back == std::vector<char>(unit, 0), "grown memory is zero", "");
+  c.report(!r.grow(17 * unit).ok(), "grow beyond the range is refused", "");
+}
+
+void blocks_and_events(Context& c) {
+  Mirror m(c, DType::kF32, {4, 1000});
+  m.random(1);
+  ops::CopyBlockParams p;
+  p.base = m.device_data(), p.block_bytes = 4000, p.from = 1, p.to = 3;
+  auto event = c.device->make_event();
+  if (!event.ok()) return c.report(false, "event", event.error().message);
+  const device::Stream side = c.device->side_stream(device::StreamRole::kCopyOut);
+  const Status copied = ops::copy_block(p, c.gpu), recorded = (*event)->record(c.gpu), waits = (*event)->wait_on(side);
+  auto host = c.device->allocate_host(4000);
+  if (!copied.ok() || !recorded.ok() || !waits.ok() || !host.ok()) return c.report(false, "copy_block", "an error");
+  c.device->copy_to_host(host->data(), m.device_data() + 3 * 4000, 4000, side);
+  const Status done = c.device->synchronize(side);
+  c.report(done.ok() && (*event)->done() && std::memcmp(host->data(), m.host() + 4000, 4000) == 0, "copy_block", "");
+}
+
+}  // namespace
+
+void test_device(Context& c) {
+  c.report(c.device->memory_available() > 0, "memory_available", "");
+  auto big = c.device->allocate(size_t{1} << 50);
+  c.report(!big.ok() && big.error().code == ErrorCode::kResourceExhausted, "too much memory is refused", "");
+  c.report(c.device->synchronize(c.gpu).ok(), "the device lives on", "");
+  ranges(c);
+  blocks_and_events(c);
+}
+
+// A captured piece of a step gives the bits of the eager one, for inputs that change between replays.
+void test_graph(Context& c) {
+  Mirror x(c, DType::kBF16, {8, 512}), w(c, DType::kBF16, {512}), h(c, DType::kBF16, {8, 512}),
+      out(c, DType::kF32, {8, 768}), source(c, DType::kBF16, {768, 512});
+  w.random(1), source.random(2, 0.05f);
+  auto packed = ops::pack_weight(*c.device, *ops::find_weight_format(device::DeviceKind::kCuda, "bf16"), source.cpu());
+  if (!packed.ok()) return c.report(false, "graph", packed.error().message);
+  const auto step = [&]() -> Status {
+    TERN_RETURN_IF_ERROR(ops::rms_norm({x.gpu(), {}, w.gpu(), h.gpu(), 1e-6f}, c.gpu));
+    return ops::linear({h.gpu(), &*packed, {}, out.gpu()}, c.gpu);
+  };
+  x.random(3);
+  if (const Status s = step(); !s.ok()) return c.report(false, "graph", s.error().message);  // loads kernels
+  (void)c.device->synchronize(c.gpu);
+  const Status begun = c.device->begin_capture(c.gpu), recorded = step();
+  auto graph = c.device->end_capture(c.gpu);
+  if (!begun.ok() || !recorded.ok() || !graph.ok()) {
+    return c.report(false, "capture", graph.ok() ? "an op refused" : graph.error().message);
+  }
+  bool same = true;
+  for (uint32_t i = 0; i < 20; ++i) {
+    x.random(10 + i);
+    (void)step();
+    const std::vector<char> eager = out.pull();
+    x.random(10 + i);
+    const Status s = (*graph)->launch(c.gpu);
+    same = same && s.ok() && out.pull() == eager;
+  }
+  c.report(same, "graph replays", "20 inputs");
+}
+
+}  // namespace tern::cuda_test

@@ -1,0 +1,141 @@
+// Products: every path, with and without cuBLASLt.
+#include <algorithm>
+
+#include "cuda/tests/harness.h"
+#include "ops/linear.h"
+
+namespace tern::cuda_test {
+namespace {
+
+struct Weights {
+  std::vector<ops::PackedWeight> cpu, gpu;
+};
+
+Weights pack(Context& c, const char* format, DType source_type, int count, int64_t n, int64_t k, uint32_t seed) {
+  Weights w;
+  static auto host = device::make_cpu_device({});
+  for (int i = 0; i < count; ++i) {
+    Mirror source(c, source_type, {n, k});
+    source.random(seed + static_cast<uint32_t>(i), 0.05f);
+    auto a = ops::pack_weight(**host, *ops::find_weight_format(device::DeviceKind::kCpu, format), source.cpu());
+    auto b = ops::pack_weight(*c.device, *ops::find_weight_format(device::DeviceKind::kCuda, format), source.cpu());
+    if (!a.ok() || !b.ok()) {
+      c.report(false, "pack", a.ok() ? b.error().message : a.error().message);
+      return {};
+    }
+    w.cpu.push_back(std::move(a).value());
+    w.gpu.push_back(std::move(b).value());
+  }
+  return w;
+}
+
+void plain(Context& c, const char* format, DType x_type, DType out_type, int64_t rows, int64_t n, int64_t k, bool bias,
+           int64_t pad, const char* kernel) {
+  Weights w = pack(c, format, DType::kBF16, 1, n, k, 11);
+  if (w.gpu.empty()) return;
+  Mirror x(c, x_type, {rows, k}, pad), b(c, DType::kF32, {n}), out(c, out_type, {rows, n}, 16);
+  x.random(12), b.random(13);
+  const std::string name = title(std::string("linear ") + format, x_type, {rows, n, k});
+  const ops::LinearParams cpu{x.cpu(), &w.cpu[0], bias ? b.cpu() : TensorView{}, out.cpu()},
+      gpu{x.gpu(), &w.gpu[0], bias ? b.gpu() : TensorView{}, out.gpu()};
+  if (!c.both(name, ops::linear(cpu, c.cpu), ops::linear(gpu, c.gpu))) return;
+  if (kernel != nullptr && rows > 0) c.expect_kernel(name, kernel);
+  compare(c, name, out, out.host(), out_type == DType::kBF16 || x_type == DType::kBF16 ? 1.0 / 100 : 1e-4);
+}
+
+// Rows alone give the same bits as rows among others: all tiles sum in one order.
+void same_bits(Context& c) {
+  constexpr int64_t kRows = 300, kN = 640, kK = 1096;
+  Weights w = pack(c, "bf16", DType::kBF16, 1, kN, kK, 21);
+  if (w.gpu.empty()) return;
+  Mirror x(c, DType::kBF16, {kRows, kK}), all(c, DType::kF32, {kRows, kN}), one(c, DType::kF32, {kRows, kN});
+  x.random(22);
+  (void)ops::linear({x.gpu(), &w.gpu[0], {}, all.gpu()}, c.gpu);
+  for (int64_t t = 0; t < kRows;) {
+    const int64_t count = t % 3 == 0 ? 1 : t % 3 == 1 ? 40 : 80;
+    const int64_t n = std::min(count, kRows - t);
+    TensorView from = x.gpu(), to = one.gpu();
+    from.data = from.row_bytes(t), to.data = to.row_bytes(t);
+    from.dim[0] = to.dim[0] = n;
+    (void)ops::linear({from, &w.gpu[0], {}, to}, c.gpu);
+    t += n;
+  }
+  const std::vector<char> want = all.pull();
+  compare(c, "linear, the same bits in every batch", one, want.data(), 0);
+}
+
+void grouped(Context& c, const char* format, DType type, int experts, int64_t rows, int64_t n, int64_t k) {
+  Weights w = pack(c, format, DType::kBF16, experts, n, k, 31);
+  if (w.gpu.empty()) return;
+  Mirror x(c, type, {rows, k}), out(c, type, {rows, n}), offsets(c, DType::kI32, {experts + 1});
+  x.random(32);
+  // Uneven, with empty experts; the rows of the last ones belong to nobody.
+  std::vector<int32_t> at{0};
+  for (int e = 0; e < experts; ++e) {
+    const int64_t share = e % 3 == 1 ? 0 : e == 0 ? rows / 2 : rows / (2 * experts);
+    at.push_back(static_cast<int32_t>(std::min<int64_t>(rows, at.back() + share)));
+  }
+  offsets.fill(at);
+  const std::string name = title(std::string("grouped_linear ") + format, type, {experts, rows, n, k});
+  if (c.both(name, ops::grouped_linear({x.cpu(), offsets.cpu(), w.cpu, out.cpu()}, c.cpu),
+             ops::grouped_linear({x.gpu(), offsets.gpu(), w.gpu, out.gpu()}, c.gpu))) {
+    compare(c, name, out, out.host(), tolerance_of(type) * 5);
+  }
+}
+
+void heads(Context& c, DType type, int count, int64_t rows, int64_t n, int64_t k) {
+  Weights w = pack(c, "bf16", DType::kBF16, count, n, k, 41);
+  if (w.gpu.empty()) return;
+  Mirror x(c, type, {rows, count, k}), out(c, type, {rows, count, n});
+  x.random(42);
+  const std::string name = title("head_linear", type, {count, rows, n, k});
+  if (c.both(name, ops::head_linear({x.cpu(), w.cpu, out.cpu()}, c.cpu),
+             ops::head_linear({x.gpu(), w.gpu, out.gpu()}, c.gpu))) {
+    compare(c, name, out, out.host(), tolerance_of(type) * 5);
+  }
+}
+
+void rows_of_weight(Context& c) {
+  Weights w = pack(c, "bf16", DType::kF32, 1, 100, 68, 51);
+  if (w.gpu.empty()) return;
+  Mirror ids(c, DType::kI32, {4}), out(c, DType::kBF16, {4, 68});
+  ids.fill<int32_t>({99, 0, 5, 5});
+  const auto& cpu = *w.cpu[0].format;
+  const auto& gpu = *w.gpu[0].format;
+  if (c.both("rows of a packed weight", cpu.gather_rows(w.cpu[0], ids.cpu(), out.cpu(), c.cpu),
+             gpu.gather_rows(w.gpu[0], ids.gpu(), out.gpu(), c.gpu))) {
+    compare(c, "rows of a packed weight", out, out.host(), 0);
+  }
+}
+
+}  // namespace
+
+void test_linear(Context& c) {
+  const bool own = c.label == "no-cublaslt", fixed = c.label == "deterministic";
+  const auto blas = [&](const char* otherwise) { return own || fixed ? otherwise : "cublaslt"; };
+  const DType b = DType::kBF16, f = DType::kF32;
+  for (const DType out : {b, f}) {
+    plain(c, "bf16", b, out, 0, 256, 512, false, 0, nullptr);
+    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, fixed ? "gemm_mma_16" : "gemv");
+    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, fixed ? "gemm_mma_16" : "gemv");
+    plain(c, "bf16", b, out, 17, 520, 1096, false, 0, blas("gemm_mma_16"));
+    plain(c, "bf16", b, out, 50, 72, 136, true, 0, "gemm_mma_64");
+    plain(c, "bf16", b, out, 333, 1000, 584, false, 0, blas("gemm_mma_64"));
+    plain(c, "bf16", b, out, 1030, 2050, 264, true, 0, nullptr);
+    plain(c, "bf16", b, out, 9, 100, 588, false, 4, nullptr);      // patches: k is no multiple of 8
+    plain(c, "bf16", b, out, 9, 100, 75, true, 0, "gemm_simple");  // rows that are not aligned
+  }
+  plain(c, "bf16", f, f, 1, 300, 512, false, 0, fixed ? "gemm_simple" : "gemv");
+  plain(c, "bf16", f, f, 70, 300, 515, true, 0, "gemm_simple");
+  plain(c, "f32", f, f, 70, 128, 1000, false, 0, "gemm_simple");
+  plain(c, "f32", b, f, 33, 64, 72, false, 0, "gemm_simple");
+  if (own || fixed) same_bits(c);
+  for (const int64_t rows : {1, 40, 700}) grouped(c, "bf16", b, 10, rows, 136, 264);
+  grouped(c, "bf16", b, 130, 2000, 72, 64);
+  grouped(c, "bf16", f, 7, 90, 40, 50);
+  grouped(c, "f32", f, 7, 90, 40, 50);
+  heads(c, b, 16, 1, 512, 128), heads(c, b, 16, 70, 128, 512), heads(c, f, 3, 5, 40, 24);
+  rows_of_weight(c);
+}
+
+}  // namespace tern::cuda_test

@@ -1,0 +1,103 @@
+// Every op of the CUDA side against the CPU back-end.
+//   cuda_ops_test [--library FOLDER] [--verbose] [--only NAME]
+// Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
+// deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
+#include <cstdio>
+#include <cstring>
+
+#include "cuda/tests/harness.h"
+#include "ops/loaded_backend.h"
+
+namespace tern::cuda_test {
+namespace {
+
+struct Group {
+  const char* name;
+  void (*run)(Context&);
+};
+constexpr Group kGroups[] = {{"device", test_device},       {"norms", test_norms},
+                             {"rows", test_rows},           {"rope", test_rope},
+                             {"linear", test_linear},       {"attention", test_attention},
+                             {"bits", test_attention_bits}, {"segments", test_segments},
+                             {"latent", test_latent},       {"moe", test_moe},
+                             {"logits", test_logits},       {"sample", test_sample},
+                             {"logprobs", test_logprobs},   {"graph", test_graph}};
+
+struct Variant {
+  const char* label;
+  const char* groups;  // null: all
+  bool cublaslt, deterministic;
+  int shared_kib;
+};
+constexpr Variant kVariants[] = {{"plain", nullptr, true, false, 0},
+                                 {"no-cublaslt", "linear graph", false, false, 0},
+                                 {"smem-99", "attention bits segments latent rope", true, false, 99},
+                                 {"deterministic", "linear attention bits", true, true, 0}};
+
+int run(const std::vector<std::string>& folders, bool verbose, const std::string& only) {
+  auto library = device::load_cuda_library(folders);
+  if (!library.ok()) {
+    std::fprintf(stderr, "%s\n", library.error().message.c_str());
+    return 2;
+  }
+  if (const Status s = ops::register_cuda_ops(**library); !s.ok()) {
+    std::fprintf(stderr, "%s\n", s.error().message.c_str());
+    return 2;
+  }
+  const Expected<int> count = (*library)->device_count();
+  if (!count.ok()) {
+    std::fprintf(stderr, "%s\n", count.error().message.c_str());
+    return 3;
+  }
+  int passed = 0, failed = 0;
+  for (const Variant& v : kVariants) {
+    Context c;
+    c.library = *library, c.label = v.label, c.verbose = verbose;
+    device::CudaOptions options;
+    options.cublaslt = v.cublaslt, options.deterministic = v.deterministic, options.shared_memory_limit = v.shared_kib;
+    options.library_folders = folders;
+    auto made = (*library)->make_device(options);
+    if (!made.ok()) {
+      std::fprintf(stderr, "%s\n", made.error().message.c_str());
+      return 2;
+    }
+    c.device = std::move(made).value();
+    c.gpu = c.device->stream();
+    c.pool = std::make_unique<device::ComputePool>(0, false);
+    c.cpu = {device::DeviceKind::kCpu, c.pool.get(), nullptr};
+    std::printf("%s: %s\n", v.label, c.device->info().name.c_str());
+    for (const Group& g : kGroups) {
+      if (v.groups != nullptr && std::strstr(v.groups, g.name) == nullptr) continue;
+      if (!only.empty() && only != g.name) continue;
+      const int before = c.passed, lost = c.failed;
+      g.run(c);
+      std::printf("  %-10s %5d passed %3d failed\n", g.name, c.passed - before, c.failed - lost);
+      std::fflush(stdout);
+    }
+    passed += c.passed, failed += c.failed;
+  }
+  std::printf("%d passed, %d failed\n", passed, failed);
+  return failed == 0 && passed > 0 ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace tern::cuda_test
+
+int main(int argc, char** argv) {
+  std::vector<std::string> folders;
+  bool verbose = false;
+  std::string only;
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--library") == 0 && i + 1 < argc) {
+      folders.emplace_back(argv[++i]);
+    } else if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
+      only = argv[++i];
+    } else if (std::strcmp(argv[i], "--verbose") == 0) {
+      verbose = true;
+    } else {
+      std::fprintf(stderr, "usage: %s [--library FOLDER]... [--only GROUP] [--verbose]\n", argv[0]);
+      return 2;
+    }
+  }
+  return tern::cuda_test::run(folders, verbose, only);
+}

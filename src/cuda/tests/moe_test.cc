@@ -1,0 +1,92 @@
+// Mixture of experts.
+#include "ops/moe.h"
+#include "cuda/tests/harness.h"
+
+namespace tern::cuda_test {
+namespace {
+
+// Logits are far apart, so that exponentials of another library cannot change the choice.
+void route(Context& c, ops::MoeRouteParams shape, int64_t tokens, int experts, bool bias, const char* what) {
+  Mirror logits(c, DType::kF32, {tokens, experts}), b(c, DType::kF32, {experts}),
+      ids(c, DType::kI32, {tokens, shape.top_k}), weights(c, DType::kF32, {tokens, shape.top_k}),
+      words(c, DType::kI32, {tokens});
+  logits.random(1, 3.0f), b.random(2, 0.1f);
+  std::vector<int32_t> w;
+  for (int64_t t = 0; t < tokens; ++t) w.push_back(static_cast<int32_t>(t));
+  words.fill(w);
+  const std::string name = title(std::string("moe_route ") + what, DType::kF32, {tokens, experts, shape.top_k});
+  const auto params = [&](bool gpu) {
+    const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+    ops::MoeRouteParams p = shape;
+    p.logits = v(logits), p.ids = v(ids), p.weights = v(weights);
+    if (bias) p.bias = v(b);
+    if (p.split >= 0) p.token_ids = v(words);
+    return p;
+  };
+  if (!c.both(name, ops::moe_route(params(false), c.cpu), ops::moe_route(params(true), c.gpu))) return;
+  compare(c, name + " ids", ids, ids.host(), 0);
+  compare(c, name + " weights", weights, weights.host(), 1e-5);
+}
+
+void routes(Context& c, int64_t tokens) {
+  ops::MoeRouteParams p;
+  p.top_k = 8;
+  route(c, p, tokens, 128, false, "softmax");
+  p.top_k = 6, p.scoring = ops::MoeScoring::kSigmoid, p.renorm_eps = 1e-20f, p.scale = 2.5f;
+  p.n_group = 8, p.topk_group = 4;
+  route(c, p, tokens, 256, true, "groups");
+  p.scoring = ops::MoeScoring::kSoftmax, p.renormalize = false;
+  route(c, p, tokens, 64, false, "groups softmax");
+  ops::MoeRouteParams two;
+  two.top_k = 2, two.split = 6, two.renorm_min = 1e-12f, two.second.from = 30;
+  two.second.listed = 2, two.second.ids[0] = 3, two.second.ids[1] = 11;
+  route(c, two, tokens, 10, true, "two banks");
+  two.split = 10;
+  route(c, two, tokens, 10, true, "an empty bank");
+  ops::MoeRouteParams given;
+  given.top_k = 4, given.forced = true;
+  route(c, given, tokens, 16, false, "forced");
+}
+
+void sort_and_combine(Context& c, DType type, int64_t tokens, int64_t width, int experts, int top_k) {
+  Mirror x(c, type, {tokens, width}), ids(c, DType::kI32, {tokens, top_k}), offsets(c, DType::kI32, {experts + 1}),
+      row_of(c, DType::kI32, {tokens, top_k}), sorted(c, type, {tokens * top_k, width}),
+      weights(c, DType::kF32, {tokens, top_k}), shared(c, type, {tokens, width}), gate(c, DType::kF32, {tokens}),
+      out(c, type, {tokens, width});
+  x.random(3), weights.random(4), shared.random(5), gate.random(6);
+  std::vector<int32_t> choice;
+  for (int64_t i = 0; i < tokens * top_k; ++i) choice.push_back(static_cast<int32_t>((i * i + i / 7) % experts));
+  ids.fill(choice);
+  const std::string name = title("moe_permute", type, {tokens, width, experts, top_k});
+  if (c.both(name, ops::moe_permute({x.cpu(), ids.cpu(), experts, offsets.cpu(), row_of.cpu(), sorted.cpu()}, c.cpu),
+             ops::moe_permute({x.gpu(), ids.gpu(), experts, offsets.gpu(), row_of.gpu(), sorted.gpu()}, c.gpu))) {
+    compare(c, name + " offsets", offsets, offsets.host(), 0);
+    compare(c, name + " row_of", row_of, row_of.host(), 0);
+    compare(c, name + " rows", sorted, sorted.host(), 0);
+  }
+  for (const bool with : {false, true}) {
+    const auto params = [&](bool gpu) {
+      const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+      return ops::MoeCombineParams{
+          v(sorted), v(row_of), v(weights), with ? v(shared) : TensorView{}, with ? v(gate) : TensorView{}, v(out)};
+    };
+    const std::string sum = title(with ? "moe_combine shared" : "moe_combine", type, {tokens, width, top_k});
+    if (c.both(sum, ops::moe_combine(params(false), c.cpu), ops::moe_combine(params(true), c.gpu))) {
+      compare(c, sum, out, out.host(), tolerance_of(type));
+    }
+  }
+}
+
+}  // namespace
+
+void test_moe(Context& c) {
+  for (const int64_t tokens : {1, 40, 1000}) {
+    routes(c, tokens);
+    for (const DType type : {DType::kBF16, DType::kF32}) {
+      sort_and_combine(c, type, tokens, 256, 128, 8);
+      sort_and_combine(c, type, tokens, 35, 3, 2);
+    }
+  }
+}
+
+}  // namespace tern::cuda_test

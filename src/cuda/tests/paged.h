@@ -1,0 +1,32 @@
+// A paged cache on both sides: the CPU's own arrangement there, the exchange form on the GPU.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "cuda/tests/harness.h"
+#include "device/kv_layout.h"
+
+namespace tern::cuda_test {
+
+class PagedCache {
+ public:
+  // `blocks` blocks of one layer, the null block included. Unused places hold NaN: they must not matter.
+  PagedCache(Context& c, DType type, int kv_heads, int dim, int block, int blocks, bool latent = false);
+  KvLayerView cpu() { return {host_.data(), spec_.layer_block_bytes(), spec_}; }
+  KvLayerView gpu();
+  // Random values in every place, the same on both sides.
+  void random(uint32_t seed);
+  // What the GPU wrote against what the CPU wrote, block by block in the exchange form.
+  void compare_blocks(const std::string& name, double tolerance);
+
+ private:
+  Context& c_;
+  KvSpec spec_;
+  std::vector<char> host_;  // the CPU's
+  Mirror exchange_;
+  int blocks_;
+};
+
+}  // namespace tern::cuda_test

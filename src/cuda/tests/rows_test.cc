@@ -1,0 +1,157 @@
+// Norms, activations and rows by index.
+#include "cuda/tests/harness.h"
+#include "ops/activation.h"
+#include "ops/embedding.h"
+#include "ops/norm.h"
+#include "ops/vision.h"
+
+namespace tern::cuda_test {
+namespace {
+
+constexpr DType kTypes[] = {DType::kBF16, DType::kF32};
+
+void rms(Context& c, DType x_type, DType out_type, int64_t rows, int64_t n, bool residual, int64_t pad) {
+  Mirror x(c, x_type, {rows, n}, pad), r(c, x_type, {rows, n}), w(c, DType::kF32, {n}),
+      out(c, out_type, {rows, n}, pad);
+  x.random(1), r.random(2), w.random(3);
+  const std::string name = title("rms_norm", x_type, {rows, n}) + (residual ? " residual" : "");
+  const auto params = [&](bool gpu) {
+    const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+    return ops::RmsNormParams{v(x), residual ? v(r) : TensorView{}, v(w), v(out), 1e-6f};
+  };
+  if (!c.both(name, ops::rms_norm(params(false), c.cpu), ops::rms_norm(params(true), c.gpu))) return;
+  if (rows > 0) c.expect_kernel(name, n <= 512 ? "rms_norm_warp" : "rms_norm_block");
+  compare(c, name, out, out.host(), tolerance_of(out_type));
+  if (residual) compare(c, name + " sum", r, r.host(), 0);
+}
+
+void heads(Context& c, DType type) {
+  Mirror x(c, type, {5, 7, 128}), w(c, type, {128});
+  x.random(4), w.random(5);
+  const std::string name = title("rms_norm heads", type, {5, 7, 128});
+  const ops::RmsNormParams cpu{x.cpu(), {}, w.cpu(), x.cpu(), 1e-5f}, gpu{x.gpu(), {}, w.gpu(), x.gpu(), 1e-5f};
+  if (c.both(name, ops::rms_norm(cpu, c.cpu), ops::rms_norm(gpu, c.gpu))) {
+    compare(c, name, x, x.host(), tolerance_of(type));
+  }
+}
+
+void layer(Context& c, DType type, int64_t rows, int64_t n) {
+  Mirror x(c, type, {rows, n}, 8), r(c, type, {rows, n}), w(c, type, {n}), b(c, type, {n}), out(c, type, {rows, n});
+  x.random(1, 3.0f), r.random(2), w.random(3), b.random(4);
+  const std::string name = title("layer_norm", type, {rows, n});
+  const ops::LayerNormParams cpu{x.cpu(), r.cpu(), w.cpu(), b.cpu(), out.cpu(), 1e-6f},
+      gpu{x.gpu(), r.gpu(), w.gpu(), b.gpu(), out.gpu(), 1e-6f};
+  if (!c.both(name, ops::layer_norm(cpu, c.cpu), ops::layer_norm(gpu, c.gpu))) return;
+  compare(c, name, out, out.host(), tolerance_of(type));
+  compare(c, name + " sum", r, r.host(), 0);
+}
+
+void gated(Context& c, DType type, int64_t rows, int64_t n, bool ranged) {
+  Mirror x(c, type, {rows, 2 * n}), out(c, type, {rows, n}), range(c, DType::kI32, {3});
+  x.random(6, 2.0f);
+  const auto last = static_cast<int32_t>(rows > 1 ? rows - 1 : rows);
+  range.fill<int32_t>({rows > 2 ? 1 : 0, rows > 2 ? 1 : 0, last});
+  const std::string name = title(ranged ? "silu_mul range" : "silu_mul", type, {rows, n});
+  const ops::SiluMulParams cpu{x.cpu(), out.cpu(), ranged ? range.cpu() : TensorView{}},
+      gpu{x.gpu(), out.gpu(), ranged ? range.gpu() : TensorView{}};
+  if (!c.both(name, ops::silu_mul(cpu, c.cpu), ops::silu_mul(gpu, c.gpu))) return;
+  if (rows > 0) c.expect_kernel(name, n % 8 == 0 ? "silu_mul_vector" : "silu_mul_scalar");
+  compare(c, name, out, out.host(), tolerance_of(type));
+}
+
+void activations(Context& c, DType type) {
+  for (const auto kind :
+       {ops::Activation::kGeluErf, ops::Activation::kGeluTanh, ops::Activation::kQuickGelu, ops::Activation::kSilu}) {
+    Mirror x(c, type, {9, 333}), out(c, type, {9, 333}, 3);
+    x.random(7, 3.0f);
+    const std::string name = title("activate " + std::to_string(static_cast<int>(kind)), type, {9, 333});
+    const ops::ActivateParams cpu{x.cpu(), out.cpu(), kind}, gpu{x.gpu(), out.gpu(), kind};
+    if (c.both(name, ops::activate(cpu, c.cpu), ops::activate(gpu, c.gpu))) {
+      compare(c, name, out, out.host(), tolerance_of(type));
+    }
+  }
+}
+
+void by_index(Context& c, DType from, DType to, int64_t n) {
+  Mirror table(c, from, {50, n}), ids(c, DType::kI32, {6}), out(c, to, {6, n}), back(c, to, {50, n});
+  table.random(8), back.random(9);
+  ids.fill<int32_t>({3, 49, 0, 7, 8, 9});
+  const std::string name = title("embedding", from, {50, n});
+  if (c.both(name, ops::embedding({table.cpu(), ids.cpu(), out.cpu()}, c.cpu),
+             ops::embedding({table.gpu(), ids.gpu(), out.gpu()}, c.gpu))) {
+    compare(c, name, out, out.host(), 0);
+  }
+  if (c.both("gather " + name, ops::gather_rows({table.cpu(), ids.cpu(), out.cpu()}, c.cpu),
+             ops::gather_rows({table.gpu(), ids.gpu(), out.gpu()}, c.gpu))) {
+    compare(c, "gather " + name, out, out.host(), 0);
+  }
+  ids.fill<int32_t>({3, -1, 0, -1, 8, 9});
+  if (c.both("take " + name, ops::take_rows({table.cpu(), ids.cpu(), out.cpu()}, c.cpu),
+             ops::take_rows({table.gpu(), ids.gpu(), out.gpu()}, c.gpu))) {
+    compare(c, "take " + name, out, out.host(), 0);
+  }
+  const TensorView few_cpu = table.cpu().first(6), few_gpu = table.gpu().first(6);
+  if (c.both("scatter " + name, ops::scatter_rows({few_cpu, ids.cpu(), back.cpu()}, c.cpu),
+             ops::scatter_rows({few_gpu, ids.gpu(), back.gpu()}, c.gpu))) {
+    compare(c, "scatter " + name, back, back.host(), 0);
+  }
+}
+
+void resolve(Context& c) {
+  Mirror ids(c, DType::kI32, {700}), source(c, DType::kI32, {700}), previous(c, DType::kI32, {40});
+  std::vector<int32_t> a, b, p;
+  for (int i = 0; i < 700; ++i) a.push_back(i), b.push_back(i % 3 == 0 ? i % 40 : -1);
+  for (int i = 0; i < 40; ++i) p.push_back(1000 + i);
+  ids.fill(a), source.fill(b), previous.fill(p);
+  if (c.both("resolve_ids", ops::resolve_ids({ids.cpu(), source.cpu(), previous.cpu()}, c.cpu),
+             ops::resolve_ids({ids.gpu(), source.gpu(), previous.gpu()}, c.gpu))) {
+    compare(c, "resolve_ids", ids, ids.host(), 0);
+  }
+}
+
+void interpolate(Context& c, DType type) {
+  Mirror table(c, type, {30, 72}), rows(c, DType::kI32, {11, 4}), weights(c, DType::kF32, {11, 4}),
+      out(c, DType::kF32, {11, 72});
+  table.random(1), weights.random(2), out.random(3);
+  std::vector<int32_t> at;
+  for (int i = 0; i < 44; ++i) at.push_back(i * 7 % 30);
+  rows.fill(at);
+  const std::string name = title("interpolate_rows", type, {11, 72});
+  if (c.both(name, ops::interpolate_rows({table.cpu(), rows.cpu(), weights.cpu(), out.cpu()}, c.cpu),
+             ops::interpolate_rows({table.gpu(), rows.gpu(), weights.gpu(), out.gpu()}, c.gpu))) {
+    compare(c, name, out, out.host(), 2e-6);
+  }
+}
+
+}  // namespace
+
+void test_norms(Context& c) {
+  for (const DType t : kTypes) {
+    for (const int64_t rows : {0, 1, 3, 700}) {
+      for (const int64_t n : {64, 72, 512, 520, 2560}) rms(c, t, t, rows, n, n % 3 == 0 || rows == 3, n == 72 ? 8 : 0);
+    }
+    rms(c, t, t, 2, 16384, true, 0);
+    heads(c, t);
+    for (const int64_t n : {72, 1152, 4304}) layer(c, t, 5, n), layer(c, t, 1, n);
+    Mirror x(c, t, {3, 1000}), r(c, t, {3, 1000});
+    x.random(1), r.random(2);
+    if (c.both("add", ops::add({x.cpu(), r.cpu()}, c.cpu), ops::add({x.gpu(), r.gpu()}, c.gpu))) {
+      compare(c, title("add", t, {3, 1000}), r, r.host(), 0);
+    }
+  }
+  rms(c, DType::kF32, DType::kBF16, 9, 4096, true, 0);
+}
+
+void test_rows(Context& c) {
+  for (const DType t : kTypes) {
+    for (const int64_t rows : {0, 1, 5, 300}) {
+      gated(c, t, rows, 768, false), gated(c, t, rows, 768, true), gated(c, t, rows, 13, false);
+    }
+    activations(c, t);
+    interpolate(c, t);
+    for (const DType to : kTypes) by_index(c, t, to, 64), by_index(c, t, to, 1025);
+  }
+  resolve(c);
+}
+
+}  // namespace tern::cuda_test

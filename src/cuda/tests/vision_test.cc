@@ -1,0 +1,52 @@
+// Attention inside packed segments.
+#include "ops/vision.h"
+#include "cuda/tests/harness.h"
+
+namespace tern::cuda_test {
+namespace {
+
+// q, k and v are parts of one fused row, as towers have them.
+void run(Context& c, DType type, DType product, int heads, int dim, const std::vector<int32_t>& starts,
+         const char* kernel) {
+  const int64_t tokens = starts.back(), width = int64_t{heads} * dim;
+  Mirror qkv(c, type, {tokens, 3 * width}), s(c, DType::kI32, {static_cast<int64_t>(starts.size())}),
+      out(c, type, {tokens, width});
+  qkv.random(1), s.fill(starts);
+  int longest = 0;
+  for (size_t i = 1; i < starts.size(); ++i) longest = std::max(longest, starts[i] - starts[i - 1]);
+  const auto segments = static_cast<int64_t>(starts.size()) - 1;
+  std::vector<char> cpu_space(ops::segment_attention_workspace(c.cpu, tokens, segments, heads, dim) + 64);
+  auto gpu_space = c.device->allocate(ops::segment_attention_workspace(c.gpu, tokens, segments, heads, dim));
+  const std::string name = title("segment_attention", type, {tokens, heads, dim}) + " products " + dtype_name(product);
+  if (!gpu_space.ok()) return c.report(false, name, gpu_space.error().message);
+  const auto params = [&](bool gpu) {
+    const TensorView all = gpu ? qkv.gpu() : qkv.cpu();
+    const auto part = [&](int64_t i) { return all.columns(i * width, (i + 1) * width).split(heads, dim); };
+    ops::SegmentAttentionParams p;
+    p.q = part(0), p.k = part(1), p.v = part(2);
+    p.starts = gpu ? s.gpu() : s.cpu(), p.out = gpu ? out.gpu() : out.cpu();
+    p.scale = 0.11f, p.max_segment = longest, p.product = product;
+    p.workspace = gpu ? static_cast<void*>(gpu_space->data()) : cpu_space.data();
+    return p;
+  };
+  if (!c.both(name, ops::segment_attention(params(false), c.cpu), ops::segment_attention(params(true), c.gpu))) return;
+  c.expect_kernel(name, kernel);
+  compare(c, name, out, out.host(), product == DType::kBF16 || type == DType::kBF16 ? 1.5 / 100 : 2e-5);
+}
+
+}  // namespace
+
+void test_segments(Context& c) {
+  const std::vector<int32_t> ragged{0, 1, 65, 65, 129, 500}, one{0, 1300};
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    for (const auto& starts : {ragged, one}) {
+      run(c, type, DType::kBF16, 4, 64, starts, "attention_64");
+      run(c, type, DType::kBF16, 2, 72, starts, "attention_128");
+      run(c, type, DType::kBF16, 2, 80, starts, "attention_128");
+      run(c, type, DType::kF32, 2, 32, ragged, "attention_plain");
+    }
+  }
+  run(c, DType::kBF16, DType::kBF16, 16, 80, {0, 4096}, "attention_128");
+}
+
+}  // namespace tern::cuda_test
