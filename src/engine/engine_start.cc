@@ -76,6 +76,8 @@ Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, cons
     TERN_ASSIGN_OR_RETURN(
         pictures, plan_vision(config.vision, *tower, s.max_num_batched_tokens, model.info().hidden_size, stream));
     s.max_range_tokens = pictures.max_step_tokens;
+    TERN_INFO("pictures: {} MiB for tower calls of up to {} patches and {} rows of encoded ones",
+              pictures.total_bytes >> 20, pictures.call.patches, pictures.cache_rows);
   }
   const model::BatchLimits limits = batch_limits(s, pictures.max_item_tokens);
   const size_t workspace = model.workspace_bytes(limits, stream);
