@@ -136,13 +136,24 @@ Status Child::wait_for(short events) {
   }
 }
 
+// Why the other side is silent: its time was up, or anything else.
+Error Child::ended() const {
+  for (int i = 0; i < 20; ++i) {  // it may be on its way to death still
+    siginfo_t how{};
+    if (waitid(P_PID, static_cast<id_t>(pid_), &how, WEXITED | WNOHANG | WNOWAIT) != 0) break;
+    if (how.si_pid != 0) return how.si_code != CLD_EXITED && how.si_status == SIGXCPU ? too_slow() : gone();
+    usleep(5000);
+  }
+  return gone();
+}
+
 Status Child::send(const void* from, size_t size) {
   const auto* at = static_cast<const char*>(from);
   while (size > 0) {
     TERN_RETURN_IF_ERROR(wait_for(POLLOUT));
     const ssize_t n = ::send(socket_, at, size, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) return gone();
+    if (n <= 0) return ended();
     at += n;
     size -= static_cast<size_t>(n);
   }
@@ -155,7 +166,7 @@ Status Child::receive(void* to, size_t size) {
     TERN_RETURN_IF_ERROR(wait_for(POLLIN));
     const ssize_t n = recv(socket_, at, size, MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-    if (n <= 0) return gone();
+    if (n <= 0) return ended();
     at += n;
     size -= static_cast<size_t>(n);
   }

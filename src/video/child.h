@@ -25,7 +25,8 @@ class Child {
   Child& operator=(Child&&) = delete;
   ~Child();
 
-  // All bytes or an error: kTooLarge (the deadline passed), kCorrupt (the child has ended or closed its side).
+  // All bytes or an error: kTooLarge (the deadline or its CPU time passed), kCorrupt (the child has ended or closed its
+  // side).
   Status send(const void* from, size_t size);
   Status receive(void* to, size_t size);
   pid_t pid() const { return pid_; }
@@ -33,6 +34,7 @@ class Child {
  private:
   Child(pid_t pid, int socket, Clock::time_point deadline) : pid_(pid), socket_(socket), deadline_(deadline) {}
   Status wait_for(short events);
+  Error ended() const;
 
   pid_t pid_ = -1;
   int socket_ = -1;

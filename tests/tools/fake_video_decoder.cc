@@ -1,5 +1,6 @@
 // Stands in for tern-video-decoder and misbehaves as the first line of its file says. For the tests of src/video.
 #include <dirent.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cmath>
@@ -71,6 +72,11 @@ int main() {
   if (how == "hang") pause();
   if (how == "crash") abort();
   if (how == "leave") return 0;
+  if (how == "spin") {
+    const rlimit second{1, 2};
+    setrlimit(RLIMIT_CPU, &second);
+    while (true) asm volatile("");
+  }
   if (how == "inherit" && (open_descriptors() != 4 || *environ != nullptr)) return 1;
   if (how == "write" && (write(kFileFd, "x", 1) >= 0 || ftruncate(kFileFd, 0) == 0)) return 1;
   Facts facts;

@@ -20,30 +20,42 @@ int64_t Reader::key_before(int64_t index) const {
   return index;
 }
 
+void Reader::restart() {
+  avcodec_flush_buffers(decoder_.get());
+  draining_ = have_ = false;
+  position_ = first_ = -1;
+}
+
+bool Reader::seek_start() {
+  restart();
+  for (const int64_t time : {std::min(frames_[0].pts, frames_[0].dts), frames_[0].pts, int64_t{0}}) {
+    if (time != AV_NOPTS_VALUE && av_seek_frame(format_.get(), stream_->index, time, AVSEEK_FLAG_BACKWARD) >= 0)
+      return true;
+  }
+  return avformat_seek_file(format_.get(), -1, INT64_MIN, INT64_MIN, INT64_MAX, AVSEEK_FLAG_BYTE) >= 0;
+}
+
 // To a place from which `index` can be decoded, or to the start.
 bool Reader::seek(int64_t index) {
-  avcodec_flush_buffers(decoder_.get());
-  draining_ = false;
-  position_ = -1;
   const int64_t key = by_time_ ? key_before(index) : 0;
-  const int64_t pts = frames_[static_cast<size_t>(key)].pts;
-  if (key > 0 && av_seek_frame(format_.get(), stream_->index, pts, AVSEEK_FLAG_BACKWARD) >= 0) return true;
-  const int64_t first = std::min(frames_[0].pts, frames_[0].dts);
-  if (first != AV_NOPTS_VALUE && av_seek_frame(format_.get(), stream_->index, first, AVSEEK_FLAG_BACKWARD) >= 0)
-    return true;
-  return av_seek_frame(format_.get(), stream_->index, 0, AVSEEK_FLAG_BACKWARD) >= 0 ||
-         avformat_seek_file(format_.get(), -1, INT64_MIN, INT64_MIN, INT64_MAX, AVSEEK_FLAG_BYTE) >= 0;
+  if (key == 0) return seek_start();
+  restart();
+  const int64_t time = frames_[static_cast<size_t>(key)].pts;
+  return av_seek_frame(format_.get(), stream_->index, time, AVSEEK_FLAG_BACKWARD) >= 0 || seek_start();
 }
 
 int64_t Reader::next(int64_t until) {
+  have_ = false;
   while (true) {
     const int got = avcodec_receive_frame(decoder_.get(), frame_.get());
     if (got >= 0) {
-      int64_t index = by_time_ ? index_of(frame_->pts != AV_NOPTS_VALUE ? frame_->pts : frame_->best_effort_timestamp)
-                               : position_ + 1;
+      const int64_t time = frame_->pts != AV_NOPTS_VALUE ? frame_->pts : frame_->best_effort_timestamp;
+      const int64_t index = by_time_ ? index_of(time) : position_ + 1;
       if (index < 0) continue;
       position_ = index;
-      if (index >= until) return index;
+      if (first_ < 0) first_ = index;
+      have_ = index >= until;
+      if (have_) return index;
       continue;
     }
     if (got != AVERROR(EAGAIN) || draining_) return -1;
@@ -64,25 +76,16 @@ int64_t Reader::next(int64_t until) {
 
 // Leaves the frame in frame_. False when the file does not give it.
 bool Reader::decode_at(int64_t index) {
+  const bool planned = needed_[static_cast<size_t>(index)];  // otherwise it may have been left out on the way
   needed_[static_cast<size_t>(index)] = true;
-  const bool ahead = position_ >= 0 && position_ < index && !draining_ && (!by_time_ || key_before(index) <= position_);
-  if (!ahead && !seek(index)) return false;
-  int64_t got = next(index);
-  if (got == index) return true;
-  if (ahead) {
-    if (!seek(index)) return false;
-    got = next(index);
-    if (got == index) return true;
-  }
-  if (!by_time_) return false;
+  if (have_ && position_ == index) return true;
+  const bool on_the_way = planned && position_ >= 0 && position_ < index && !draining_;
+  if (on_the_way && (!by_time_ || key_before(index) <= position_)) return next(index) == index;
+  if (!seek(index)) return false;
+  if (next(index) == index) return true;
   // The seek may have gone too far (a wrong key flag, an index that lies): once more, from the start.
-  if (key_before(index) == 0) return false;
-  avcodec_flush_buffers(decoder_.get());
-  draining_ = false;
-  position_ = -1;
-  const int64_t first = std::min(frames_[0].pts, frames_[0].dts == AV_NOPTS_VALUE ? frames_[0].pts : frames_[0].dts);
-  if (av_seek_frame(format_.get(), stream_->index, first, AVSEEK_FLAG_BACKWARD) < 0) return false;
-  return next(index) == index;
+  const bool too_far = by_time_ && key_before(index) > 0 && (first_ < 0 || first_ > index);
+  return too_far && seek_start() && next(index) == index;
 }
 
 bool Reader::to_rgb() {
@@ -118,7 +121,7 @@ void Reader::replace(int64_t index, uint32_t entry, const Take& take) {
 
 void Reader::decode(const std::vector<int64_t>& wanted, const Take& take) {
   for (const int64_t index : wanted) needed_[static_cast<size_t>(index)] = true;
-  position_ = -1;
+  restart();
   std::vector<uint32_t> missing;
   for (uint32_t entry = 0; entry < wanted.size(); ++entry) {
     if (decode_at(wanted[entry]) && to_rgb()) {

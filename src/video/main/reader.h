@@ -60,6 +60,8 @@ class Reader {
   int rotation() const;
   int64_t index_of(int64_t pts) const;
   int64_t key_before(int64_t index) const;
+  void restart();
+  bool seek_start();
   bool seek(int64_t index);
   // Reads on until a frame at or after `until` is there; its index, or -1 at the end. Frames that are neither in
   // needed_ nor referred to by others are not decoded.
@@ -81,7 +83,9 @@ class Reader {
   std::vector<bool> needed_;   // by index
   bool by_time_ = true;        // every packet has its own time; otherwise frames are counted as they come
   bool draining_ = false;
-  int64_t position_ = 0;  // next index to come out, when frames are counted; last that came out otherwise
+  bool have_ = false;      // frame_ holds the frame of position_
+  int64_t position_ = -1;  // the index that came out last
+  int64_t first_ = -1;     // the index that came out first after the last seek
   int width_ = 0, height_ = 0;
   std::vector<uint8_t> rgb_;
 };

@@ -11,10 +11,11 @@
 namespace tern::video {
 namespace {
 
-bool limit(__rlimit_resource which, uint64_t value) {
-  const rlimit both{value, value};
+bool limit(__rlimit_resource which, uint64_t soft, uint64_t hard) {
+  const rlimit both{soft, hard};
   return setrlimit(which, &both) == 0;
 }
+bool limit(__rlimit_resource which, uint64_t value) { return limit(which, value, value); }
 
 // Everything else fails with EPERM: libraries that ask for a file or a thread get an error that they can handle.
 bool filter_calls() {
@@ -57,10 +58,11 @@ bool filter_calls() {
 }  // namespace
 
 bool enter_sandbox(const Setup& setup) {
+  // CPU time ends with SIGXCPU, which tells the server why; the hard limit's SIGKILL would not.
   return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 &&
          prctl(PR_SET_DUMPABLE, 0) == 0 && limit(RLIMIT_AS, setup.memory_bytes) &&
-         limit(RLIMIT_CPU, setup.cpu_seconds) && limit(RLIMIT_FSIZE, 0) && limit(RLIMIT_CORE, 0) &&
-         limit(RLIMIT_NOFILE, 0) && limit(RLIMIT_NPROC, 0) && filter_calls();
+         limit(RLIMIT_CPU, setup.cpu_seconds, uint64_t{setup.cpu_seconds} + 1) && limit(RLIMIT_FSIZE, 0) &&
+         limit(RLIMIT_CORE, 0) && limit(RLIMIT_NOFILE, 0) && limit(RLIMIT_NPROC, 0) && filter_calls();
 }
 
 }  // namespace tern::video

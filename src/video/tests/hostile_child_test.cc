@@ -56,6 +56,7 @@ TEST_F(HostileChild, Hangs) {
     EXPECT_EQ(outcome(how, 0.4), "large") << how;
     EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5)) << how;
   }
+  EXPECT_EQ(outcome("spin", 60), "large");
   EXPECT_EQ(outcome("linger"), "ok 16");  // said all it had to say
 }
 
