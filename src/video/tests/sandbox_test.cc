@@ -25,7 +25,7 @@ TEST(Sandbox, IsOnBeforeTheFirstAnswer) {
   const auto file = read_file(data_dir() / "h264.mp4");
   auto child = Child::start(TERN_VIDEO_DECODER, file, Child::Clock::now() + std::chrono::seconds(30));
   ASSERT_TRUE(child.ok()) << child.error().message;
-  Setup setup;
+  video::Setup setup;
   setup.cpu_seconds = 7;
   setup.max_pixels = 1 << 20;
   setup.max_packets = 1000;
