@@ -1,5 +1,7 @@
 // Preparing an A4 page (1,240 x 1,754 JPEG, half text, half photo-like) on one core: libjpeg's own decoding, ours, and
-// everything after it (resize, normalise, patches), per model, type and instruction set; the fingerprint.
+// everything after it (resize, normalise, patches), per model, type and instruction set; the fingerprint; whole
+// requests through the media service with one thread and with two. `--write-page=FILE` writes the page
+// (bench/media_compare.py).
 #include <cstddef>
 #include <cstdio>
 
@@ -10,11 +12,15 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <future>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "base/check.h"
+#include "content/media/media_service.h"
 #include "media/decode.h"
 #include "media/patches.h"
 #include "media/smart_resize.h"
@@ -178,6 +184,42 @@ void all_but_decoding(benchmark::State& state, const Case& c, Isa isa) {
   }
 }
 
+// A request of 16 pages, all different files for the service, from bytes to patches, keys and budgets included.
+void whole_requests(benchmark::State& state, const Case& c, int threads) {
+  constexpr int kPages = 16;
+  content::MediaOptions options;
+  options.profile.resize_rule = c.rule;
+  options.profile.image_limits.min_pixels = c.low;
+  options.profile.image_limits.max_pixels = c.high;
+  options.profile.normalise = c.normalise;
+  options.profile.layout = c.layout;
+  options.profile.mean = kClipMean;
+  options.profile.std = kClipStd;
+  options.threads = threads;
+  options.background = false;
+  options.processor_cache_gib = 0;
+  options.fetcher = [](std::string_view, const fetch::FetchPolicy&) -> Expected<std::vector<std::byte>> {
+    std::vector<std::byte> file(page().size());
+    std::memcpy(file.data(), page().data(), file.size());
+    return file;
+  };
+  auto service = content::make_media_service(options);
+  TERN_CHECK(service.ok());
+  for (auto _ : state) {
+    std::promise<void> done;
+    std::vector<content::MediaPart> parts(kPages);
+    for (auto& part : parts) part.url = "data:";
+    const auto status = (*service)->prepare(std::move(parts), 0, [&](auto results) {
+      TERN_CHECK(results.ok());
+      done.set_value();
+    });
+    TERN_CHECK(status.ok());
+    done.get_future().wait();
+  }
+  state.counters["page"] =
+      benchmark::Counter(kPages, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
 int register_all() {
   for (const Case& c : kCases) {
     for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
@@ -190,12 +232,35 @@ int register_all() {
       add("patches_f32/" + tail, [&c, isa](benchmark::State& s) { all_but_decoding<float>(s, c, isa); });
       add("patches_bf16/" + tail, [&c, isa](benchmark::State& s) { all_but_decoding<bf16>(s, c, isa); });
     }
+    for (const int threads : {1, 2}) {
+      const std::string name = std::string("service/") + c.name + "/" + std::to_string(threads);
+      benchmark::RegisterBenchmark(name.c_str(), [&c, threads](benchmark::State& s) { whole_requests(s, c, threads); })
+          ->Unit(benchmark::kMillisecond)
+          ->MeasureProcessCPUTime()
+          ->UseRealTime();
+    }
   }
   return 0;
 }
 const int kRegistered = register_all();
 
+int write_page(const char* path) {
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(page().data()), static_cast<std::streamsize>(page().size()));
+  out.flush();
+  return out ? 0 : 1;
+}
+
 }  // namespace
 }  // namespace tern::media
 
-BENCHMARK_MAIN();
+int main(int argc, char** argv) {
+  constexpr const char* kWrite = "--write-page=";
+  if (argc == 2 && std::strncmp(argv[1], kWrite, std::strlen(kWrite)) == 0) {
+    return tern::media::write_page(argv[1] + std::strlen(kWrite));
+  }
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
