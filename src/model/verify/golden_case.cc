@@ -30,7 +30,9 @@ bool read_files(const json::Value* v, std::vector<std::string>& out) {
   if (v == nullptr) return true;
   if (!v->is_array() || v->get_array().size() > 1000) return false;
   for (const auto& e : v->get_array()) {
-    if (!e.is_string() || e.get_string().empty() || std::string_view(e.get_string()).find('/') != std::string_view::npos) return false;
+    if (!e.is_string() || e.get_string().empty() ||
+        std::string_view(e.get_string()).find('/') != std::string_view::npos)
+      return false;
     out.emplace_back(e.get_string());
   }
   return true;
