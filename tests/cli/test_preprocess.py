@@ -84,6 +84,6 @@ def test_mistakes_are_one_line(tmp_path):
     text_model = tmp_path / "text"
     text_model.mkdir()
     (text_model / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')
-    assert "takes no pictures" in test_cli.one_line(test_cli.tern("preprocess", "--model", text_model, "x.png"), 2)
+    assert "takes no pictures" in test_cli.one_line(test_cli.tern("preprocess", "--model", text_model, "x.png"), 1)
     bad = model(tmp_path / "bad", {"min_pixels": "many"})
     assert "min_pixels must be an integer" in test_cli.one_line(test_cli.tern("preprocess", "--model", bad, "x.png"), 2)
