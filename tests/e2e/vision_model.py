@@ -1,0 +1,58 @@
+"""A model folder that sees, small enough for tests: the reference case paddleocr_vl with a tokenizer and a template.
+
+Its weights are random, so its answers mean nothing; that they are the same every time is what the tests look at."""
+import json
+import pathlib
+import shutil
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+CASE = ROOT / "tests" / "data" / "golden" / "paddleocr_vl"
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>", "<|begin|>", "<|IMAGE_PLACEHOLDER|>", "<|VIDEO_PLACEHOLDER|>",
+           "<|IMAGE_START|>", "<|IMAGE_END|>"]
+TEMPLATE = """{{- "<|begin|>" -}}
+{%- for message in messages -%}
+  {%- if message["role"] == "user" -%}
+    {{- "User: " -}}
+    {%- for part in message["content"] -%}
+      {%- if part["type"] == "image" -%}{{ "<|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>" }}{%- endif -%}
+    {%- endfor -%}
+    {%- for part in message["content"] -%}
+      {%- if part["type"] == "text" -%}{{ part["text"] }}{%- endif -%}
+    {%- endfor -%}
+    {{- "\\n" -}}
+  {%- endif -%}
+{%- endfor -%}
+{{- "Assistant: " -}}
+"""
+
+
+def byte_letters():
+    keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    letters, extra = {}, 0
+    for b in range(256):
+        letters[b] = chr(b) if b in keep else chr(256 + extra)
+        extra += b not in keep
+    return letters
+
+
+def make_vision_model(folder, **config):
+    """Writes the folder; `config` replaces values of preprocessor_config.json."""
+    folder = pathlib.Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("config.json", "generation_config.json", "model.safetensors"):
+        shutil.copy(CASE / name, folder)
+    step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    tokens = [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
+               "special": True} for i, text in enumerate(SPECIAL)]
+    model = {"type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
+             "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
+             "vocab": {letter: 16 + b for b, letter in byte_letters().items()}, "merges": []}
+    (folder / "tokenizer.json").write_text(json.dumps({
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens, "normalizer": None,
+        "pre_tokenizer": step, "post_processor": None, "decoder": step, "model": model}))
+    (folder / "tokenizer_config.json").write_text(json.dumps({
+        "bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
+    (folder / "preprocessor_config.json").write_text(json.dumps({
+        "min_pixels": 3136, "max_pixels": 100352, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "patch_size": 14,
+        "merge_size": 2, "temporal_patch_size": 1, "resample": 3, "rescale_factor": 1 / 255, **config}))
+    return folder
