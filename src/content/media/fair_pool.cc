@@ -28,12 +28,11 @@ FairPool::~FairPool() {
 }
 
 void FairPool::submit(uint64_t lane, std::function<void()> task) {
-  {
-    const std::lock_guard lock(mutex_);
-    auto& queue = lanes_[lane];
-    if (queue.empty()) turns_.push_back(lane);
-    queue.push_back(std::move(task));
-  }
+  // Woken under the lock: once the task can be taken, it may end the pool's owner before this call returns.
+  const std::lock_guard lock(mutex_);
+  auto& queue = lanes_[lane];
+  if (queue.empty()) turns_.push_back(lane);
+  queue.push_back(std::move(task));
   wake_.notify_one();
 }
 
