@@ -1,22 +1,52 @@
 #!/usr/bin/env bash
 # Packs dist/tern-VERSION-linux-x86_64.tar.gz: a folder that runs on any x86-64 Linux with glibc 2.36 or newer. Libraries
-# other than glibc's own lie in lib/ beside the program, which finds them through $ORIGIN.
+# other than glibc's own lie in lib/ beside the programs, which find them through $ORIGIN; so do the decoder of videos
+# (with an LGPL build of FFmpeg, docs/dependencies.md) and the font of its time stamps.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=build/release/tern
 version=$("$binary" version | awk '{print $2}')
 name=tern-$version-linux-x86_64
 out=dist/$name
-rm -rf "$out" && mkdir -p "$out/lib"
+rm -rf "$out" && mkdir -p "$out/lib" "$out/licences"
+
+# Copies the libraries that a program or library needs, but glibc's own.
+copy_libraries() {
+  ldd "$1" | awk '$2 == "=>" {print $3}' | while read -r lib; do
+    case "${lib##*/}" in
+      libc.so*|libm.so*|libdl.so*|libpthread.so*|librt.so*|ld-linux*|libresolv.so*) ;;
+      *) cp -Ln "$lib" "$out/lib/" ;;
+    esac
+  done
+}
+
 cp "$binary" "$out/tern"
-ldd "$binary" | awk '$2 == "=>" {print $3}' | while read -r lib; do
-  case "${lib##*/}" in
-    libc.so*|libm.so*|libdl.so*|libpthread.so*|librt.so*|ld-linux*|libresolv.so*) ;;
-    *) cp -L "$lib" "$out/lib/" ;;
-  esac
-done
-strip --strip-unneeded "$out/tern" "$out"/lib/*.so*
-patchelf --set-rpath '$ORIGIN/lib' "$out/tern"
+copy_libraries "$binary"
+
+# Loaded when the first URL is fetched, so ldd does not name it.
+curl=$(ldconfig -p | awk '/libcurl\.so\.4 .*x86-64/ {print $NF; exit}')
+cp -L "$curl" "$out/lib/libcurl.so.4"
+copy_libraries "$curl"
+
+if ffmpeg=$(tools/build_ffmpeg.sh 2> build/ffmpeg-lgpl.log); then
+  read -ra flags <<< "$(PKG_CONFIG_PATH=$ffmpeg/lib/pkgconfig pkg-config --cflags --libs libavformat libavcodec libswscale libavutil)"
+  g++ -std=c++20 -O2 -fPIE -pie -fstack-protector-strong -Isrc src/video/main/*.cc -o "$out/tern-video-decoder" \
+    "${flags[@]}" -lseccomp -Wl,-z,relro,-z,now
+  LD_LIBRARY_PATH=$ffmpeg/lib copy_libraries "$out/tern-video-decoder"
+  cp "$ffmpeg/COPYING.LGPLv2.1" "$out/licences/FFmpeg-LGPL-2.1.txt"
+  echo "Debian source package ffmpeg $(cat "$ffmpeg/version"), built by tools/build_ffmpeg.sh of Tern's source." \
+    > "$out/licences/FFmpeg-source.txt"
+else
+  echo "no LGPL FFmpeg ($(tail -1 build/ffmpeg-lgpl.log)): the folder uses the system's, or refuses videos"
+  cp build/release/tern-video-decoder "$out/"
+  ldd "$out/tern-video-decoder" | awk '/libseccomp/ {print $3}' | xargs -I{} cp -L {} "$out/lib/"
+fi
+
+cp /usr/share/fonts/truetype/roboto/unhinted/RobotoTTF/Roboto-Regular.ttf "$out/"
+cp -L /usr/share/doc/fonts-roboto-unhinted/copyright "$out/licences/Roboto.txt"
+
+strip --strip-unneeded "$out/tern" "$out/tern-video-decoder" "$out"/lib/*.so*
+for program in tern tern-video-decoder; do patchelf --set-rpath '$ORIGIN/lib' "$out/$program"; done
 for lib in "$out"/lib/*.so*; do patchelf --set-rpath '$ORIGIN' "$lib"; done
 cp -r models/tern-demo-text "$out/model"
 cp LICENSE README.md "$out/"
