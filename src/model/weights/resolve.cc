@@ -204,8 +204,9 @@ class Resolver {
 
   // Tensors that models-other.md 0 and models-ernie-paddleocr.md 3 call optional.
   bool ignorable(const std::string& name) const {
-    for (const char* part : {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", ".mtp_emb_norm.",
-                             ".mtp_hidden_norm.", ".mtp_linear_proj.", ".mtp_block.", "packing_position_embedding", "vision_model.head."})
+    for (const char* part :
+         {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", ".mtp_emb_norm.",
+          ".mtp_hidden_norm.", ".mtp_linear_proj.", ".mtp_block.", "packing_position_embedding", "vision_model.head."})
       if (name.find(part) != std::string::npos) return true;
     if (ends_with(name, "lm_head.weight")) return true;  // tied: the embedding is meant
     const auto holds = [&](const std::string& part) { return name.find(part) != std::string::npos; };
