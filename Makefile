@@ -5,7 +5,7 @@ ONCE ?=
 PORT ?= 8180
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: run build test check bench fuzz dist format setup clean cuda gpu-pack
+.PHONY: run build test check bench bench-accuracy fuzz dist format setup clean cuda gpu-pack
 
 run: build
 	@ONCE="$(ONCE)" PORT="$(PORT)" bash tools/run.sh
@@ -25,6 +25,9 @@ check: setup
 
 bench: setup
 	@bash tools/bench.sh
+
+bench-accuracy: build
+	@bash tools/bench_accuracy.sh
 
 fuzz: setup
 	@bash tools/fuzz.sh

@@ -5,12 +5,15 @@ import pathlib
 import shlex
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TERN = os.environ.get("TERN", str(ROOT / "build" / "release" / "tern"))
 MODEL = ROOT / "models" / "tern-demo-text"
+sys.path.insert(0, str(ROOT / "tests" / "e2e"))
+from vision_model import make_vision_model  # noqa: E402
 
 
 def tern(*args, env=None, stdin="", timeout=60, cwd=None):
@@ -47,6 +50,20 @@ def test_published_launch_lines_pass_the_dry_run(env, flags, command, tmp_path):
     assert out["flags"]["model"] == flags[flags.index("--model") + 1]
     assert out["scheduler"]["version"] == "v1"
     assert not (tmp_path / "log").exists()
+
+
+@pytest.mark.parametrize("env, flags", [line for line in seed_lines() if "VL" in line.values[1][1]])
+def test_published_vision_lines_suit_a_model_folder(env, flags, tmp_path):
+    model = make_vision_model(tmp_path / "model")
+    at = flags.index("--model") + 1
+    flags = [*flags[:at], str(model), *flags[at + 1:]]
+    result = tern(*flags, "--dry-run", env=env, cwd=tmp_path)
+    assert result.returncode == 0, result.stderr
+    out = json.loads(result.stdout)
+    assert out["model"]["found"] and out["model"]["vision"]["max_image_tokens"] == 128
+    assert out["scheduler"]["prefix_caching"] is True
+    assert out["flags"]["max_body_bytes"] == 256 << 20
+    assert not any("limit-mm-per-prompt" in w for w in out["warnings"])
 
 
 def test_dry_run_reads_the_model_folder():

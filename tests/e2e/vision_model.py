@@ -6,9 +6,10 @@ import pathlib
 import shutil
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-CASE = ROOT / "tests" / "data" / "golden" / "paddleocr_vl"
+GOLDEN = ROOT / "tests" / "data" / "golden"
+CASE = GOLDEN / "paddleocr_vl"
 SPECIAL = ["<pad>", "<s>", "</s>", "<unk>", "<|begin|>", "<|IMAGE_PLACEHOLDER|>", "<|VIDEO_PLACEHOLDER|>",
-           "<|IMAGE_START|>", "<|IMAGE_END|>"]
+           "<|IMAGE_START|>", "<|IMAGE_END|>", "<|VIDEO_START|>", "<|VIDEO_END|>"]
 TEMPLATE = """{{- "<|begin|>" -}}
 {%- for message in messages -%}
   {%- if message["role"] == "user" -%}
@@ -25,6 +26,13 @@ TEMPLATE = """{{- "<|begin|>" -}}
 {{- "Assistant: " -}}
 """
 
+NUMBERED = (ROOT / "tests" / "protocol" / "templates" / "numbered.jinja").read_text()
+PADDLE = dict(min_pixels=3136, max_pixels=100352, image_mean=[0.5] * 3, image_std=[0.5] * 3, patch_size=14, merge_size=2,
+              temporal_patch_size=1, resample=3, rescale_factor=1 / 255)
+ERNIE = dict(min_pixels=3136, max_pixels=100352, image_mean=[0.48145466, 0.4578275, 0.40821073],
+             image_std=[0.26862954, 0.26130258, 0.27577711], patch_size=14, merge_size=2, temporal_conv_size=2, resample=3,
+             rescale_factor=1 / 255)
+
 
 def byte_letters():
     keep = [*range(33, 127), *range(161, 173), *range(174, 256)]
@@ -35,12 +43,16 @@ def byte_letters():
     return letters
 
 
-def make_vision_model(folder, **config):
-    """Writes the folder; `config` replaces values of preprocessor_config.json."""
+def make_video_model(folder):
+    """The same of the reference case ernie4_5_vl_moe, which takes videos too."""
+    return make_vision_model(folder, GOLDEN / "ernie4_5_vl_moe", NUMBERED, ERNIE)
+
+
+def make_vision_model(folder, case=CASE, template=TEMPLATE, processor=PADDLE):
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     for name in ("config.json", "generation_config.json", "model.safetensors"):
-        shutil.copy(CASE / name, folder)
+        shutil.copy(case / name, folder)
     step = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     tokens = [{"id": i, "content": text, "single_word": False, "lstrip": False, "rstrip": False, "normalized": False,
                "special": True} for i, text in enumerate(SPECIAL)]
@@ -51,8 +63,6 @@ def make_vision_model(folder, **config):
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": tokens, "normalizer": None,
         "pre_tokenizer": step, "post_processor": None, "decoder": step, "model": model}))
     (folder / "tokenizer_config.json").write_text(json.dumps({
-        "bos_token": "<s>", "eos_token": "</s>", "chat_template": TEMPLATE}))
-    (folder / "preprocessor_config.json").write_text(json.dumps({
-        "min_pixels": 3136, "max_pixels": 100352, "image_mean": [0.5] * 3, "image_std": [0.5] * 3, "patch_size": 14,
-        "merge_size": 2, "temporal_patch_size": 1, "resample": 3, "rescale_factor": 1 / 255, **config}))
+        "bos_token": "<s>", "eos_token": "</s>", "chat_template": template}))
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
     return folder
