@@ -5,7 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <map>
 #include <vector>
 
 #include "base/check.h"
@@ -29,9 +29,20 @@ struct Mask {
   std::vector<uint8_t> alpha;
 };
 
+// One letter at one size, as FreeType gives it; kept, because a video has hundreds of times and twelve letters.
+struct Bitmap {
+  int64_t width = 0, rows = 0, left = 0, top = 0;
+  std::vector<uint8_t> alpha;
+};
+struct Drawn {
+  FT_UInt glyph = 0;
+  int64_t advance = 0;  // 26.6
+  FT_BBox box{};        // pixels
+  Bitmap plain, border;
+};
 struct Letter {
-  FT_UInt glyph;
-  int64_t advance;  // 26.6
+  const Drawn* drawn;
+  int64_t advance;  // with kerning
 };
 
 struct Extent {
@@ -43,47 +54,42 @@ using StrokerPtr = std::unique_ptr<FT_StrokerRec_, decltype(&FT_Stroker_Done)>;
 
 Error no_glyph() { return make_error(ErrorCode::kUnsupported, "The font has no outline for a letter of the time."); }
 
-bool lay_out(FT_Face face, const std::string& text, std::vector<Letter>& letters) {
+std::vector<Letter> lay_out(FT_Face face, const std::vector<const Drawn*>& text) {
   const bool kerning = FT_HAS_KERNING(face);
-  for (const char c : text) {
-    const FT_UInt glyph = FT_Get_Char_Index(face, static_cast<FT_ULong>(c));
-    if (FT_Load_Glyph(face, glyph, FT_LOAD_DEFAULT) != 0) return false;
+  std::vector<Letter> letters;
+  for (const Drawn* drawn : text) {
     FT_Vector delta;
-    if (kerning && !letters.empty() && glyph != 0 && letters.back().glyph != 0 &&
-        FT_Get_Kerning(face, letters.back().glyph, glyph, FT_KERNING_DEFAULT, &delta) == 0) {
+    if (kerning && !letters.empty() && drawn->glyph != 0 && letters.back().drawn->glyph != 0 &&
+        FT_Get_Kerning(face, letters.back().drawn->glyph, drawn->glyph, FT_KERNING_DEFAULT, &delta) == 0) {
       letters.back().advance += pixel(delta.x);  // pixels to a number in 1/64: so does Pillow
     }
-    letters.push_back({glyph, face->glyph->metrics.horiAdvance});
+    letters.push_back({drawn, drawn->advance});
   }
-  return true;
+  return letters;
 }
 
 // The box of all glyphs and of the line that the pen walks.
-bool measure(FT_Face face, const std::vector<Letter>& letters, FT_Int32 flags, Extent& box) {
+Extent measure(const std::vector<Letter>& letters) {
+  Extent box;
   int64_t pen = 0;
   for (const Letter& letter : letters) {
+    const FT_BBox& bounds = letter.drawn->box;
     const int64_t x = pixel(pen);
     pen += letter.advance;
-    box.x_max = std::max(box.x_max, pixel(pen));
-    FT_Glyph raw = nullptr;
-    if (FT_Load_Glyph(face, letter.glyph, flags) != 0 || FT_Get_Glyph(face->glyph, &raw) != 0) return false;
-    const GlyphPtr glyph(raw, FT_Done_Glyph);
-    FT_BBox bounds;
-    FT_Glyph_Get_CBox(raw, FT_GLYPH_BBOX_PIXELS, &bounds);
-    box.x_max = std::max<int64_t>(box.x_max, bounds.xMax + x);
+    box.x_max = std::max({box.x_max, pixel(pen), bounds.xMax + x});
     box.x_min = std::min<int64_t>(box.x_min, bounds.xMin + x);
     box.y_max = std::max<int64_t>(box.y_max, bounds.yMax);
     box.y_min = std::min<int64_t>(box.y_min, bounds.yMin);
   }
-  return true;
+  return box;
 }
 
 // Alpha of overlapping glyphs adds up as if each were painted over the ones before it.
-void paint(const FT_Bitmap& bitmap, int64_t left, int64_t top, Mask& mask) {
-  for (int64_t row = 0; row < static_cast<int64_t>(bitmap.rows); ++row) {
+void paint(const Bitmap& bitmap, int64_t left, int64_t top, Mask& mask) {
+  for (int64_t row = 0; row < bitmap.rows; ++row) {
     const int64_t y = top + row;
     if (y < 0 || y >= mask.height) continue;
-    const uint8_t* from = bitmap.buffer + row * bitmap.pitch;
+    const uint8_t* from = bitmap.alpha.data() + row * bitmap.width;
     uint8_t* to = mask.alpha.data() + y * mask.width;
     for (int64_t i = std::max<int64_t>(0, -left); i < bitmap.width && left + i < mask.width; ++i) {
       uint8_t& target = to[left + i];
@@ -94,10 +100,9 @@ void paint(const FT_Bitmap& bitmap, int64_t left, int64_t top, Mask& mask) {
   }
 }
 
-Expected<Mask> render(FT_Face face, const std::vector<Letter>& letters, FT_Stroker stroker, int stroke) {
-  const FT_Int32 flags = stroke != 0 ? FT_LOAD_NO_BITMAP : FT_LOAD_DEFAULT;
-  Extent box;
-  if (!measure(face, letters, flags, box)) return no_glyph();
+// `stroke` 0: the letters themselves; otherwise the letters with their border, which is that much wider.
+Expected<Mask> render(FT_Face face, const std::vector<Letter>& letters, int stroke) {
+  const Extent box = measure(letters);
   Mask mask;
   mask.width = box.x_max - box.x_min + 2 * stroke;
   mask.height = box.y_max - box.y_min + 2 * stroke;
@@ -109,34 +114,59 @@ Expected<Mask> render(FT_Face face, const std::vector<Letter>& letters, FT_Strok
   // Hinted bitmaps can reach one pixel further than the outlines' box.
   int64_t pen = 0, x_min = 0, y_max = 0;
   for (const Letter& letter : letters) {
-    if (FT_Load_Glyph(face, letter.glyph, flags | FT_LOAD_RENDER) != 0) return no_glyph();
-    y_max = std::max<int64_t>(y_max, face->glyph->bitmap_top);
-    x_min = std::min<int64_t>(x_min, face->glyph->bitmap_left + pixel(pen));
+    y_max = std::max(y_max, letter.drawn->plain.top);
+    x_min = std::min(x_min, letter.drawn->plain.left + pixel(pen));
     pen += letter.advance;
   }
   pen = (stroke - x_min) * 64;
   const int64_t base = -y_max - stroke;
   for (const Letter& letter : letters) {
-    if (FT_Load_Glyph(face, letter.glyph, stroker == nullptr ? flags | FT_LOAD_RENDER : flags) != 0) return no_glyph();
-    FT_Glyph raw = nullptr;
-    if (FT_Get_Glyph(face->glyph, &raw) != 0) return no_glyph();
-    GlyphPtr glyph(raw, FT_Done_Glyph);
-    if (stroker != nullptr) {
-      FT_Vector origin{0, 0};
-      bool ok = FT_Glyph_StrokeBorder(&raw, stroker, 0, 0) == 0;
-      if (ok) glyph.reset(raw);
-      ok = ok && FT_Glyph_To_Bitmap(&raw, FT_RENDER_MODE_NORMAL, &origin, 0) == 0;
-      if (!ok) return no_glyph();
-      glyph.reset(raw);
-    }
-    const auto* image = reinterpret_cast<FT_BitmapGlyph>(raw);
-    if (raw->format == FT_GLYPH_FORMAT_BITMAP && image->bitmap.buffer != nullptr) {
-      if (image->bitmap.pixel_mode != FT_PIXEL_MODE_GRAY) return no_glyph();
-      paint(image->bitmap, pixel(pen) + image->left, -(base + image->top), mask);
-    }
+    const Bitmap& bitmap = stroke != 0 ? letter.drawn->border : letter.drawn->plain;
+    paint(bitmap, pixel(pen) + bitmap.left, -(base + bitmap.top), mask);
     pen += letter.advance;
   }
   return mask;
+}
+
+bool copy_bitmap(const FT_Bitmap& from, int64_t left, int64_t top, Bitmap& to) {
+  to.left = left;
+  to.top = top;
+  if (from.buffer == nullptr) return true;
+  if (from.pixel_mode != FT_PIXEL_MODE_GRAY) return false;
+  to.width = from.width;
+  to.rows = from.rows;
+  for (int64_t row = 0; row < to.rows; ++row) {
+    const uint8_t* line = from.buffer + row * from.pitch;
+    to.alpha.insert(to.alpha.end(), line, line + to.width);
+  }
+  return true;
+}
+
+bool draw_border(FT_Face face, FT_Stroker stroker, Bitmap& border) {
+  FT_Glyph raw = nullptr;
+  if (FT_Get_Glyph(face->glyph, &raw) != 0) return false;
+  GlyphPtr glyph(raw, FT_Done_Glyph);
+  if (FT_Glyph_StrokeBorder(&raw, stroker, 0, 0) != 0) return false;
+  glyph.reset(raw);
+  FT_Vector origin{0, 0};
+  if (FT_Glyph_To_Bitmap(&raw, FT_RENDER_MODE_NORMAL, &origin, 0) != 0) return false;
+  glyph.reset(raw);
+  const auto* image = reinterpret_cast<FT_BitmapGlyph>(raw);
+  return raw->format == FT_GLYPH_FORMAT_BITMAP && copy_bitmap(image->bitmap, image->left, image->top, border);
+}
+
+// `stroker` may be null: no border then.
+bool draw_letter(FT_Face face, char c, FT_Stroker stroker, Drawn& out) {
+  out.glyph = FT_Get_Char_Index(face, static_cast<FT_ULong>(c));
+  if (FT_Load_Glyph(face, out.glyph, FT_LOAD_NO_BITMAP) != 0) return false;
+  out.advance = face->glyph->metrics.horiAdvance;
+  FT_Glyph raw = nullptr;
+  if (FT_Get_Glyph(face->glyph, &raw) != 0) return false;
+  const GlyphPtr glyph(raw, FT_Done_Glyph);
+  FT_Glyph_Get_CBox(raw, FT_GLYPH_BBOX_PIXELS, &out.box);
+  if (stroker != nullptr && !draw_border(face, stroker, out.border)) return false;
+  if (FT_Render_Glyph(face->glyph, FT_RENDER_MODE_NORMAL) != 0) return false;
+  return copy_bitmap(face->glyph->bitmap, face->glyph->bitmap_left, face->glyph->bitmap_top, out.plain);
 }
 
 void fill(media::Image& image, const Mask& mask, uint8_t ink) {
@@ -156,11 +186,33 @@ void fill(media::Image& image, const Mask& mask, uint8_t ink) {
 struct Stamper::Font {
   FT_Library library = nullptr;
   FT_Face face = nullptr;
+  int size = 0;                 // of `drawn`
+  std::map<char, Drawn> drawn;  // letters seen at that size
+  Status use_size(int wanted);
+  Expected<const Drawn*> letter(char c, FT_Stroker stroker);
   ~Font() {
     if (face != nullptr) FT_Done_Face(face);
     if (library != nullptr) FT_Done_FreeType(library);
   }
 };
+
+Status Stamper::Font::use_size(int wanted) {
+  if (size == wanted) return {};
+  drawn.clear();
+  size = 0;
+  if (FT_Set_Char_Size(face, 0, wanted * 64, 0, 0) != 0) return no_glyph();
+  size = wanted;
+  return {};
+}
+
+Expected<const Drawn*> Stamper::Font::letter(char c, FT_Stroker stroker) {
+  const auto [it, fresh] = drawn.try_emplace(c);
+  if (fresh && !draw_letter(face, c, stroker, it->second)) {
+    drawn.erase(it);
+    return no_glyph();
+  }
+  return &it->second;
+}
 
 Stamper::Stamper(std::unique_ptr<Font> font) : font_(std::move(font)) {}
 Stamper::Stamper(Stamper&&) noexcept = default;
@@ -190,20 +242,26 @@ Status Stamper::stamp(media::Image& image, const std::string& text) {
   const int size = static_cast<int>(0.1 * std::min(image.width(), image.height()));
   if (size < 1) return {};
   FT_Face face = font_->face;
-  if (FT_Set_Char_Size(face, 0, size * 64, 0, 0) != 0) return no_glyph();
-  std::vector<Letter> letters;
-  if (!lay_out(face, text, letters)) return no_glyph();
+  TERN_RETURN_IF_ERROR(font_->use_size(size));
   const int stroke = static_cast<int>(0.1 * size);
+  FT_Stroker raw = nullptr;
+  if (stroke > 0 && FT_Stroker_New(font_->library, &raw) != 0) {
+    return make_error(ErrorCode::kResourceExhausted, "Out of memory.");
+  }
+  const StrokerPtr stroker(raw, FT_Stroker_Done);
+  if (raw != nullptr) FT_Stroker_Set(raw, stroke * 64, FT_STROKER_LINECAP_ROUND, FT_STROKER_LINEJOIN_ROUND, 0);
+  std::vector<const Drawn*> drawn;
+  for (const char c : text) {
+    TERN_ASSIGN_OR_RETURN(const Drawn* letter, font_->letter(c, raw));
+    drawn.push_back(letter);
+  }
+  const auto letters = lay_out(face, drawn);
   if (stroke > 0) {
-    FT_Stroker raw = nullptr;
-    if (FT_Stroker_New(font_->library, &raw) != 0) return make_error(ErrorCode::kResourceExhausted, "Out of memory.");
-    const StrokerPtr stroker(raw, FT_Stroker_Done);
-    FT_Stroker_Set(raw, stroke * 64, FT_STROKER_LINECAP_ROUND, FT_STROKER_LINEJOIN_ROUND, 0);
-    TERN_ASSIGN_OR_RETURN(const Mask border, render(face, letters, raw, stroke));
+    TERN_ASSIGN_OR_RETURN(const Mask border, render(face, letters, stroke));
     fill(image, border, 255);
   }
-  TERN_ASSIGN_OR_RETURN(const Mask text_mask, render(face, letters, nullptr, 0));
-  fill(image, text_mask, 0);
+  TERN_ASSIGN_OR_RETURN(const Mask plain, render(face, letters, 0));
+  fill(image, plain, 0);
   return {};
 }
 
