@@ -232,11 +232,9 @@ TEST_F(PromptLayoutTest, IdsOfBothKindsWithOneId) {
 
 // Prompts, positions and deltas of the reference cases (transformers' rules).
 TEST_F(PromptLayoutTest, ReferenceCases) {
-  TERN_NEED_SHARED_DATA();
   int prompts = 0;
   for (const char* name : {"ernie4_5_vl_moe", "paddleocr_vl"}) {
-    const std::string dir = shared_data() + "/../golden/cases/" + name;
-    if (!std::filesystem::exists(dir)) GTEST_SKIP() << "no reference cases";
+    const std::string dir = own_data("golden/") + name;
     const json::Value golden = load_json(dir + "/golden.json");
     const auto profile =
         read_profile(slurp(dir + "/config.json"), json::dump(golden.as_object().at("processor")), "{}", nullptr, true);
@@ -271,6 +269,27 @@ TEST_F(PromptLayoutTest, ReferenceCases) {
     }
   }
   EXPECT_EQ(prompts, 7);
+}
+
+// What the published templates write for a picture.
+TEST_F(PromptLayoutTest, PublishedTemplates) {
+  TERN_NEED_SHARED_DATA();
+  const json::Value file = load_json(shared_data() + "/chat/rendered.json");
+  const Media media{item(MediaKind::kImage, 1, 2, 3)};
+  int seen = 0;
+  for (const json::Value& value : file.as_object().at("results").as_array()) {
+    const json::Object& result = value.as_object();
+    if (result.at("case") != "parts_image_first" || !result.contains("text")) continue;
+    if (result.at("template").as_string().find("PaddleOCR-VL") == std::string::npos) continue;
+    const std::string text(result.at("text").as_string());
+    const auto layout = layout_prompt(paddle_, text, *tokenizer_, media);
+    ASSERT_TRUE(layout.ok()) << text << layout.error().message;
+    const size_t place = text.find("<|IMAGE_START|>"), end = text.find("<|IMAGE_END|>") + 13;
+    EXPECT_EQ(layout->ids, join(text.substr(0, place), one(kImageStart), times(6, kImagePlaceholder), one(kImageEnd),
+                                text.substr(end)));
+    seen++;
+  }
+  EXPECT_EQ(seen, 2);
 }
 
 }  // namespace
