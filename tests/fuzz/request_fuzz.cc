@@ -6,6 +6,39 @@
 #include "serve/openai/error.h"
 #include "serve/openai/prepare.h"
 
+namespace {
+
+// The same body for a model that sees: media within their limits, and messages any template can be given.
+void try_media(const tern::json::Value& body) {
+  using namespace tern;
+  static const serve::ServeConfig config = [] {
+    serve::ServeConfig c;
+    c.vocab_size = 1000;
+    c.max_model_len = 256;
+    c.media = {.images = true, .videos = true, .max_images = 3, .max_videos = 2, .timeout = 1};
+    return c;
+  }();
+  auto ask = serve::openai::parse_chat(body, config);
+  if (!ask.ok()) {
+    if (!json::parse(serve::openai::error_json(ask.error())).ok()) std::abort();
+    return;
+  }
+  size_t images = 0, videos = 0;
+  for (const auto& part : ask->media) {
+    if ((part.url.empty() && part.uuid.empty()) || part.where.empty()) std::abort();
+    ++(part.kind == content::MediaKind::kImage ? images : videos);
+  }
+  if (images > 3 || videos > 2) std::abort();
+  if (!ask->messages.is_array()) return;
+  for (const bool lists : {false, true}) {
+    const serve::openai::TemplateForm form{lists, lists, lists, lists ? "image_url" : "image", ""};
+    const json::Value shaped = serve::openai::shape_messages(ask->messages.get_array(), form);
+    if (shaped.get_array().size() != ask->messages.get_array().size()) std::abort();
+  }
+}
+
+}  // namespace
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tern;
   static const serve::ServeConfig config = [] {
@@ -17,6 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }();
   auto body = json::parse(std::string_view(reinterpret_cast<const char*>(data), size), {1u << 20, 64});
   if (!body.ok()) return 0;
+  try_media(*body);
   for (const bool chat : {true, false}) {
     auto ask = chat ? serve::openai::parse_chat(*body, config) : serve::openai::parse_completion(*body, config);
     if (!ask.ok()) {
