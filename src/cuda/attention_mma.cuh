@@ -15,8 +15,9 @@ struct AttentionShape {
   static constexpr int kKRow = kDK + 8, kVRow = kDV + 8, kSRow = kTile + 4, kPRow = kTile + 8;  // padded against banks
   static constexpr int kRowTiles = kM / 16, kColTiles = kDV / 8 / kWarps;
   static constexpr int kPerSegment = kSegment / kTile;
-  static constexpr size_t kBytes = sizeof(bf) * (kM * kKRow + kTile * kKRow + (kLatent ? 0 : kTile * kVRow) + kM * kPRow) +
-                                   sizeof(float) * (kM * kSRow + 6 * kM);
+  static constexpr size_t kBytes =
+      sizeof(bf) * (kM * kKRow + kTile * kKRow + (kLatent ? 0 : kTile * kVRow) + kM * kPRow) +
+      sizeof(float) * (kM * kSRow + 6 * kM);
 };
 
 template <class S>
@@ -233,8 +234,8 @@ __device__ inline void store_out(const AttentionArgs& a, const AttentionUnit& u,
 
 // Tiles [t0, t1) of the unit's context; segments are joined into `total` as they end.
 template <class S>
-__device__ void walk_tiles(const AttentionArgs& a, const AttentionUnit& u, int t0, int t1,
-                           const AttentionShared<S>& sh, AttentionSums<S>& acc, AttentionSums<S>& total) {
+__device__ void walk_tiles(const AttentionArgs& a, const AttentionUnit& u, int t0, int t1, const AttentionShared<S>& sh,
+                           AttentionSums<S>& acc, AttentionSums<S>& total) {
   const int end = u.most();
   if (!S::kLatent && t0 < t1) load_tile<S, false>(a, u, t0 * S::kTile, end, sh.k);
   copy_commit();

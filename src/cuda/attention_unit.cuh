@@ -7,7 +7,7 @@
 namespace tern::cuda {
 
 struct AttentionUnit {
-  int row;                // sequence
+  int row;  // sequence
   int kv_head, head0, heads;
   int token0, tokens;     // in q
   int position0;          // of token0; packed: unused
@@ -60,7 +60,8 @@ __device__ inline AttentionUnit unit_of(const AttentionArgs& a, int item, bool s
 // Address of key (or value) j of the unit's sequence, in elements of `bytes` bytes.
 __device__ __forceinline__ const char* key_row(const AttentionArgs& a, const AttentionUnit& u, int j, int bytes) {
   if (a.cache == nullptr) {
-    return static_cast<const char*>(a.k) + ((a.row_start[u.row] + int64_t{j}) * a.k_token + u.kv_head * a.k_head) * bytes;
+    return static_cast<const char*>(a.k) +
+           ((a.row_start[u.row] + int64_t{j}) * a.k_token + u.kv_head * a.k_head) * bytes;
   }
   const char* block = a.cache + a.table[u.row * a.table_stride + j / a.block_size] * a.block_stride;
   const int64_t head = a.latent ? 0 : int64_t{u.kv_head} * a.block_size;
@@ -69,7 +70,8 @@ __device__ __forceinline__ const char* key_row(const AttentionArgs& a, const Att
 __device__ __forceinline__ const char* value_row(const AttentionArgs& a, const AttentionUnit& u, int j, int bytes) {
   if (a.latent) return key_row(a, u, j, bytes);
   if (a.cache == nullptr) {
-    return static_cast<const char*>(a.v) + ((a.row_start[u.row] + int64_t{j}) * a.v_token + u.kv_head * a.v_head) * bytes;
+    return static_cast<const char*>(a.v) +
+           ((a.row_start[u.row] + int64_t{j}) * a.v_token + u.kv_head * a.v_head) * bytes;
   }
   const char* block = a.cache + a.table[u.row * a.table_stride + j / a.block_size] * a.block_stride;
   const int64_t keys = int64_t{a.kv_heads} * a.block_size * a.dk;

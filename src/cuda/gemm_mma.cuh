@@ -154,8 +154,9 @@ template <class Tile, int kCount>
 Status launch_tile(const Gemm& g, const void* const* weights, const char* name, device::Stream stream) {
   WeightTable<kCount> table{};
   for (int i = 0; i < g.groups; ++i) table.w[i] = weights[i];
-  const int64_t tiles = g.offsets == nullptr ? blocks_for(g.rows, Tile::kRowTile)
-                                             : blocks_for(g.rows, Tile::kRowTile) + (g.groups < g.rows ? g.groups : g.rows);
+  const int64_t tiles = g.offsets == nullptr
+                            ? blocks_for(g.rows, Tile::kRowTile)
+                            : blocks_for(g.rows, Tile::kRowTile) + (g.groups < g.rows ? g.groups : g.rows);
   const dim3 grid(static_cast<unsigned>(blocks_for(g.n, Tile::kColTile)), static_cast<unsigned>(tiles),
                   static_cast<unsigned>(g.heads ? g.groups : 1));
   TERN_OP_CHECK("linear", tiles <= 65535, "there are too many rows for one product");

@@ -136,8 +136,7 @@ Status per_row(const char* op, const ops::LogitsParams& p, void (*kernel)(const 
 Status logit_mask(const ops::LogitMaskParams& m, device::Stream stream) {
   LogitsArgs a;
   if (Status s = make_args("logit_mask", m.rows, &a); !s.ok()) return s;
-  TERN_OP_CHECK("logit_mask",
-                m.masks.rank == 2 && m.masks.dtype == DType::kI32 && m.masks.dim[1] * 32 >= a.vocab,
+  TERN_OP_CHECK("logit_mask", m.masks.rank == 2 && m.masks.dtype == DType::kI32 && m.masks.dim[1] * 32 >= a.vocab,
                 "masks must be [rows, V / 32] int32");
   if (m.rows.count == 0) return {};
   mask_kernel<<<dim3(static_cast<unsigned>(m.rows.count), 16), kThreads, 0, raw(stream)>>>(
@@ -171,8 +170,7 @@ Status slot_mark(const ops::SlotMarkParams& p, device::Stream stream) {
 
 Status copy_block(const ops::CopyBlockParams& p, device::Stream stream) {
   const auto at = [&](int32_t b) { return p.base + static_cast<size_t>(b) * p.block_bytes; };
-  const cudaError_t e =
-      cudaMemcpyAsync(at(p.to), at(p.from), p.block_bytes, cudaMemcpyDeviceToDevice, raw(stream));
+  const cudaError_t e = cudaMemcpyAsync(at(p.to), at(p.from), p.block_bytes, cudaMemcpyDeviceToDevice, raw(stream));
   return e == cudaSuccess ? launched(stream, "copy_block") : cuda_error("copy_block", e);
 }
 

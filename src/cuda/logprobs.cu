@@ -71,8 +71,8 @@ __device__ void largest_values(const float* x, int n, const LogprobRow& r, float
   uint32_t furthest = 0;
   for (int i = threadIdx.x; i < n; i += kRowThreads) furthest = max(furthest, offset(i));
   furthest = row_largest(furthest, sh);
-  const Selected s = select_offset(n, furthest, static_cast<unsigned long long>(top), sh,
-                                   [](int, uint32_t) { return 1ull; }, offset);
+  const Selected s = select_offset(
+      n, furthest, static_cast<unsigned long long>(top), sh, [](int, uint32_t) { return 1ull; }, offset);
   int last_tie = 0x7fffffff;
   if (s.mass > s.left) {
     last_tie = walk(n, s.left - 1, sh, [&](int i) { return static_cast<unsigned long long>(offset(i) == s.offset); });

@@ -43,7 +43,8 @@ __device__ int best_of(const float* z, const uint8_t* taken, int n) {
     const int other = __shfl_xor_sync(0xffffffffu, best, d);
     const float v = __shfl_xor_sync(0xffffffffu, value, d);
     const bool number = v == v && value != value;
-    if (other >= 0 && (best < 0 || number || v > value || ((v == value || (v != v && value != value)) && other < best))) {
+    if (other >= 0 &&
+        (best < 0 || number || v > value || ((v == value || (v != v && value != value)) && other < best))) {
       best = other, value = v;
     }
   }
@@ -155,8 +156,8 @@ constexpr int kSortThreads = 256;
 
 // A block per expert: counts the pairs of lower experts, which is where its rows begin, and numbers its own pairs in
 // order of tokens.
-__global__ void __launch_bounds__(kSortThreads)
-    sort_kernel(Rows<const int32_t> ids, int top_k, int64_t pairs, int experts, int32_t* offsets, Rows<int32_t> row_of) {
+__global__ void __launch_bounds__(kSortThreads) sort_kernel(Rows<const int32_t> ids, int top_k, int64_t pairs,
+                                                            int experts, int32_t* offsets, Rows<int32_t> row_of) {
   __shared__ int counts[kSortThreads / 32];
   __shared__ int lower;
   const int e = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
@@ -236,7 +237,8 @@ Status moe_route(const ops::MoeRouteParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, p.logits.dtype == DType::kF32 && p.logits.rank == 2 && ops::is_rows(p.logits),
                 "logits must be [T, E] float32");
   TERN_OP_CHECK(kOp, experts <= kMostExperts, "there are more than 2048 experts");
-  TERN_OP_CHECK(kOp, p.bias.data == nullptr || ops::is_vector(p.bias, DType::kF32, experts), "bias must be [E] float32");
+  TERN_OP_CHECK(kOp, p.bias.data == nullptr || ops::is_vector(p.bias, DType::kF32, experts),
+                "bias must be [E] float32");
   TERN_OP_CHECK(kOp, p.top_k >= 1 && (p.split >= 0 || p.top_k <= experts), "top_k is out of range");
   TERN_OP_CHECK(kOp, p.n_group >= 1 && experts % p.n_group == 0 && p.topk_group >= 1 && p.topk_group <= p.n_group,
                 "the groups do not divide the experts");
@@ -314,10 +316,10 @@ Status moe_combine(const ops::MoeCombineParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, ops::is_act(p.out.dtype) && p.out.rank == 2 && ops::is_rows(p.out), "out must be [T, H]");
   TERN_OP_CHECK(kOp, p.row_of.dtype == DType::kI32 && ops::is_matrix(p.row_of, n, top_k),
                 "row_of must be [T, top_k] int32");
-  TERN_OP_CHECK(kOp, p.weights.dtype == DType::kF32 && ops::is_matrix(p.weights, n, top_k), "weights must be [T, top_k]");
+  TERN_OP_CHECK(kOp, p.weights.dtype == DType::kF32 && ops::is_matrix(p.weights, n, top_k),
+                "weights must be [T, top_k]");
   TERN_OP_CHECK(kOp, p.y.dtype == p.out.dtype && ops::is_matrix(p.y, p.y.dim[0], h), "y must be [T * top_k, H]");
-  TERN_OP_CHECK(kOp,
-                p.shared.data == nullptr || (p.shared.dtype == p.out.dtype && ops::is_matrix(p.shared, n, h)),
+  TERN_OP_CHECK(kOp, p.shared.data == nullptr || (p.shared.dtype == p.out.dtype && ops::is_matrix(p.shared, n, h)),
                 "shared must be [T, H]");
   TERN_OP_CHECK(kOp, p.shared_gate.data == nullptr || ops::is_vector(p.shared_gate, DType::kF32, n),
                 "shared_gate must be [T] float32");

@@ -147,11 +147,10 @@ Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
                     out.dim[1] == x.dim[1] && out.dim[2] == x.dim[2],
                 "out must be shaped like x");
   TERN_OP_CHECK(kOp, ops::is_act(p.weight.dtype) && ops::is_vector(p.weight, p.weight.dtype, n), "weight must be [H]");
-  TERN_OP_CHECK(
-      kOp,
-      p.residual.data == nullptr ||
-          (x.rank == 2 && p.residual.dtype == x.dtype && ops::is_matrix(p.residual, x.dim[0], n)),
-      "residual must be like x");
+  TERN_OP_CHECK(kOp,
+                p.residual.data == nullptr ||
+                    (x.rank == 2 && p.residual.dtype == x.dtype && ops::is_matrix(p.residual, x.dim[0], n)),
+                "residual must be like x");
   dispatch_norm<false>(x, p.residual, p.weight, TensorView{}, out, p.eps, raw(stream));
   return launched(stream, n <= kWarpRow ? "rms_norm_warp" : "rms_norm_block");
 }
@@ -166,8 +165,7 @@ Status layer_norm(const ops::LayerNormParams& p, device::Stream stream) {
                     ops::is_vector(p.bias, p.weight.dtype, n),
                 "weight and bias must be [H] of one type");
   TERN_OP_CHECK(kOp,
-                p.residual.data == nullptr ||
-                    (p.residual.dtype == p.x.dtype && ops::is_matrix(p.residual, rows, n)),
+                p.residual.data == nullptr || (p.residual.dtype == p.x.dtype && ops::is_matrix(p.residual, rows, n)),
                 "residual must be like x");
   dispatch_norm<true>(p.x, p.residual, p.weight, p.bias, p.out, p.eps, raw(stream));
   return launched(stream, n <= kWarpRow ? "layer_norm_warp" : "layer_norm_block");

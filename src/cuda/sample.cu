@@ -38,8 +38,8 @@ __device__ void keep_top_k(const float* x, int n, int k, Kept& kept, RowShared& 
   uint32_t largest = 0;
   for (int i = threadIdx.x; i < n; i += kRowThreads) largest = max(largest, offset(i));
   largest = row_largest(largest, sh);
-  const Selected s = select_offset(n, largest, static_cast<unsigned long long>(k), sh,
-                                   [](int, uint32_t) { return 1ull; }, offset);
+  const Selected s = select_offset(
+      n, largest, static_cast<unsigned long long>(k), sh, [](int, uint32_t) { return 1ull; }, offset);
   kept.last_k = s.offset;
   if (s.mass <= s.left) return;
   kept.last_tie =
@@ -111,8 +111,7 @@ __global__ void __launch_bounds__(kRowThreads)
   if (r.logit_row < 0 || r.logit_row >= logit_rows || r.slot < 0 || r.slot >= slots.slots) return;
   const SlotParams s = slots.params[r.slot];
   const uint64_t random =
-      s.greedy != 0 ? 0
-                    : ops::random_bits(s.seed, static_cast<uint32_t>(r.position), static_cast<uint32_t>(r.draw));
+      s.greedy != 0 ? 0 : ops::random_bits(s.seed, static_cast<uint32_t>(r.position), static_cast<uint32_t>(r.draw));
   const Draw d = draw(logits.row(r.logit_row), n, s, random, probs != nullptr, sh);
   if (threadIdx.x != 0) return;
   ids[r.logit_row] = d.id;
@@ -134,17 +133,17 @@ Status sample(const ops::SampleParams& p, device::Stream stream) {
   const ops::LogitsParams& in = p.rows;
   TERN_OP_CHECK(kOp, in.logits.rank == 2 && in.logits.dtype == DType::kF32 && ops::is_rows(in.logits),
                 "logits must be [L, V] f32");
-  TERN_OP_CHECK(kOp,
-                p.ids.rank == 1 && p.ids.dtype == DType::kI32 && p.status.dtype == DType::kI32 &&
-                    p.status.dim[0] >= p.ids.dim[0],
-                "ids and status must be [L] int32");
+  TERN_OP_CHECK(
+      kOp,
+      p.ids.rank == 1 && p.ids.dtype == DType::kI32 && p.status.dtype == DType::kI32 && p.status.dim[0] >= p.ids.dim[0],
+      "ids and status must be [L] int32");
   TERN_OP_CHECK(kOp, in.logits.dim[1] <= 0x7fffffff, "the vocabulary is too large");
   if (in.count == 0) return {};
   TERN_OP_CHECK(kOp, in.rows != nullptr, "rows are missing");
   const int64_t rows = in.logits.dim[0] < p.ids.dim[0] ? in.logits.dim[0] : p.ids.dim[0];
   sample_kernel<<<static_cast<unsigned>(in.count), kRowThreads, 0, raw(stream)>>>(
-      rows_of<const float>(in.logits), rows, static_cast<int>(in.logits.dim[1]), in.rows, in.slots,
-      p.ids.as<int32_t>(), p.status.as<int32_t>(), p.probs.empty() ? nullptr : p.probs.as<float>());
+      rows_of<const float>(in.logits), rows, static_cast<int>(in.logits.dim[1]), in.rows, in.slots, p.ids.as<int32_t>(),
+      p.status.as<int32_t>(), p.probs.empty() ? nullptr : p.probs.as<float>());
   return launched(stream, "sample");
 }
 

@@ -81,7 +81,8 @@ __device__ inline RowMax row_max(const float* x, int n, RowShared& sh) {
   bool nan = false;
   for (int i = threadIdx.x; i < n; i += kRowThreads) {
     nan |= x[i] != x[i];
-    const unsigned long long at = (static_cast<unsigned long long>(ordered_bits(x[i])) << 32) | ~static_cast<uint32_t>(i);
+    const unsigned long long at =
+        (static_cast<unsigned long long>(ordered_bits(x[i])) << 32) | ~static_cast<uint32_t>(i);
     best = at > best ? at : best;
   }
 #pragma unroll
@@ -113,9 +114,9 @@ __device__ inline uint32_t row_largest(uint32_t v, RowShared& sh) {
 }
 
 struct Selected {
-  uint32_t offset;           // the largest one with (mass of smaller offsets) < limit
-  unsigned long long left;   // limit minus that mass
-  unsigned long long mass;   // at the offset itself
+  uint32_t offset;          // the largest one with (mass of smaller offsets) < limit
+  unsigned long long left;  // limit minus that mass
+  unsigned long long mass;  // at the offset itself
 };
 
 // The last bin that has mass and starts below the limit; 2 bins per thread. Result in word (bin), value (mass before).
