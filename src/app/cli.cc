@@ -33,10 +33,19 @@ int run_markdown(const std::vector<std::string>&) {
 }
 
 constexpr Command kCommands[] = {
-    {"serve", run_serve},   {"api_server", run_serve},      {"chat", run_chat},
-    {"bench", run_bench},   {"tokenize", run_tokenize},     {"render", run_render},
-    {"verify", run_verify}, {"inspect", run_inspect},       {"version", run_version},
-    {"help", run_help},     {"preprocess", run_preprocess}, {"flags-markdown", run_markdown},
+    {"serve", run_serve},
+    {"api_server", run_serve},
+    {"chat", run_chat},
+    {"bench", run_bench},
+    {"tokenize", run_tokenize},
+    {"render", run_render},
+    {"verify", run_verify},
+    {"inspect", run_inspect},
+    {"version", run_version},
+    {"help", run_help},
+    {"ocr", run_ocr},
+    {"preprocess", run_preprocess},
+    {"flags-markdown", run_markdown},
 };
 
 int unknown_command(const std::string& name) {

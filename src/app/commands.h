@@ -17,6 +17,7 @@ int run_bench(const std::vector<std::string>& args);
 int run_tokenize(const std::vector<std::string>& args);
 int run_render(const std::vector<std::string>& args);
 int run_verify(const std::vector<std::string>& args);
+int run_ocr(const std::vector<std::string>& args);
 int run_preprocess(const std::vector<std::string>& args);
 int run_inspect(const std::vector<std::string>& args);
 

@@ -145,6 +145,7 @@ std::string command_help() {
 Commands:
   serve       serves a model over the OpenAI protocol (also: api_server)
   chat        talks to a server; -q TEXT asks one question
+  ocr         reads the text of pictures, with the model that ships or at a server
   verify      runs reference cases through this build
   inspect     says what a model folder holds and needs
   preprocess  pictures and videos as the server prepares them: grid, tokens, hash

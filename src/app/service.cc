@@ -3,22 +3,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
-#include <future>
 #include <memory>
 #include <mutex>
 #include <thread>
 
 #include "app/commands.h"
+#include "app/loaded_server.h"
 #include "app/log_files.h"
 #include "app/signals.h"
-#include "app/vision_parts.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
-#include "serve/server.h"
 
 namespace tern::app {
 namespace {
@@ -119,58 +116,27 @@ class Stopper {
   std::thread thread_;
 };
 
-void add_eos(std::vector<int32_t>& ids, const content::Tokenizer* tokenizer) {
-  if (tokenizer == nullptr || !tokenizer->eos_id()) return;
-  const int32_t id = *tokenizer->eos_id();
-  if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
-}
-
-int serve_until_stopped(const Settings& settings, const serve::ServeConfig& config, engine::Engine& engine,
-                        const serve::Content& content, Signals& signals, int64_t started) {
+Status start_and_serve(const Settings& settings, Signals& signals, int& exit_status) {
+  const int64_t started = monotonic_ns();
+  TERN_ASSIGN_OR_RETURN(const auto loaded, LoadedServer::load(settings));
   std::unique_ptr<Stopper> stopper = std::make_unique<Stopper>(signals, settings.drain_seconds);
-  auto server = serve::Server::start(config, engine, content);
-  if (!server.ok()) return report(server.error());
+  TERN_RETURN_IF_ERROR(loaded->listen());
+  const serve::ServeConfig& config = loaded->config();
+  serve::Server& server = loaded->server();
   if (serve::open_to_everyone(config)) {
     TERN_WARN(
         "every machine that reaches {} may use this server: no --api-key is set (--host 127.0.0.1 keeps it local)",
         config.host);
   }
-  console(serve::startup_lines(config, (*server)->port(), (*server)->metrics_port()));
+  console(serve::startup_lines(config, server.port(), server.metrics_port()));
   TERN_INFO("ready after {:.3f} s", static_cast<double>(monotonic_ns() - started) / 1e9);
-  const SchedulerLines lines(engine, settings.log);
-  stopper->attach(**server);
-  (*server)->wait();
+  const SchedulerLines lines(loaded->engine(), settings.log);
+  stopper->attach(server);
+  server.wait();
   const bool asked = stopper->asked();
   stopper.reset();  // joins the thread that uses the server
-  if (asked) return 0;
-  return report(make_error(ErrorCode::kInternal, "the engine has ended; the log files say why"));
-}
-
-Status start_and_serve(const Settings& settings, Signals& signals, int& exit_status) {
-  const int64_t started = monotonic_ns();
-  auto text =
-      std::async(std::launch::async, [&] { return load_text(settings.tokenizer_folder, settings.chat_template); });
-  TERN_ASSIGN_OR_RETURN(const auto device, open_device(settings));
-  TERN_INFO("device: {}", device->info().name);
-  TERN_ASSIGN_OR_RETURN(const auto model, load_with_progress(settings, *device));
-  TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
-           "{}: {} layers, {} parameters, {:.3f} GB of weights, loaded in {:.3f} s", model->info().architecture,
-           model->info().layers, model->info().parameters, static_cast<double>(model->info().weight_bytes) / 1e9,
-           static_cast<double>(monotonic_ns() - started) / 1e9);
-  TERN_ASSIGN_OR_RETURN(const TextParts parts, text.get());
-  engine::EngineConfig engine_config = settings.engine;
-  add_eos(engine_config.eos_token_ids, parts.tokenizer.get());
-  TERN_ASSIGN_OR_RETURN(const VisionParts vision, load_vision(settings, *device, parts.tokenizer.get()));
-  if (vision.tower) engine_config.vision = vision_config(settings, *vision.profile, vision.tower->info().merge);
-  TERN_ASSIGN_OR_RETURN(const auto engine,
-                        engine::Engine::start(engine_config, *model, *device, nullptr, vision.tower.get()));
-  serve::ServeConfig config = settings.serve;
-  config.vocab_size = model->info().vocab_size;
-  config.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine->blocks().total));
-  const serve::Content content{parts.tokenizer.get(), parts.chat_template.get(), parts.tool_template.get(),
-                               vision.profile ? &*vision.profile : nullptr, vision.media.get()};
-  exit_status = serve_until_stopped(settings, config, *engine, content, signals, started);
-  engine->shutdown(true);
+  if (!asked) return make_error(ErrorCode::kInternal, "the engine has ended; the log files say why");
+  exit_status = 0;
   return {};
 }
 
