@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Scores a checkpoint in PyTorch on the held-out pictures (render_heldout.py) and on the text tasks, greedy decoding."""
-import argparse, base64, collections, glob, io, json, os, random, time
+import argparse, base64, collections, concurrent.futures, io, json, os, time
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -95,9 +95,9 @@ class Reader:
             x = run(m.model.embed_tokens(token)[:, None], (following + step)[None, :, None].expand(3, -1, -1), width + step, mask)[:, 0]
         return [r[:r.index(EOS)] if EOS in r else r for r in out.tolist()]
 
-    def many(self, questions, most, tokens=160000):
+    def many(self, questions, most, tokens=500000):
         """questions: (text, image bytes or None) in any order; texts of the answers, batches by length."""
-        images = [pixels(b) if b else None for _, b in questions]
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool: images = list(pool.map(lambda q: pixels(q[1]) if q[1] else None, questions))
         prompts = [self.prompt(t, im and im[1:]) for (t, _), im in zip(questions, images)]
         order, out, at = sorted(range(len(prompts)), key=lambda i: -len(prompts[i][0])), [None] * len(prompts), 0
         while at < len(order):
