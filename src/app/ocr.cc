@@ -122,6 +122,7 @@ std::string shipped_model() {
   for (const char* up : {"/", "/../", "/../share/tern/", "/../../"}) {
     if (const std::string found = folder + up + kShipped; is_folder(found)) return found;
   }
+  if (const std::string packed = folder + "/model"; is_folder(packed)) return packed;  // as make dist packs it
   return is_folder(kShipped) ? kShipped : "";
 }
 

@@ -22,7 +22,9 @@ std::string ocr_body(std::string_view file, const std::string& prompt, const std
 // kUnavailable with the server's own words for any status but 200.
 Expected<OcrAnswer> parse_ocr_answer(int status, std::string_view body);
 
-// models/tern-demo-ocr beside the program, above its build folder or in the working folder; "" when it is nowhere.
+// models/tern-demo-ocr beside the program, above its build folder or in the working folder, or the packed folder's
+// model;
+// "" when it is nowhere.
 std::string shipped_model();
 // Settings of a server for this process alone.
 Expected<Settings> ocr_settings(const std::string& model, const std::string& api_key, int parallel);
