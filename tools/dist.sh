@@ -48,7 +48,7 @@ cp -L /usr/share/doc/fonts-roboto-unhinted/copyright "$out/licences/Roboto.txt"
 strip --strip-unneeded "$out/tern" "$out/tern-video-decoder" "$out"/lib/*.so*
 for program in tern tern-video-decoder; do patchelf --set-rpath '$ORIGIN/lib' "$out/$program"; done
 for lib in "$out"/lib/*.so*; do patchelf --set-rpath '$ORIGIN' "$lib"; done
-cp -r models/tern-demo-text "$out/model"
+cp -r models/tern-demo-ocr "$out/model"
 cp LICENSE README.md "$out/"
 tar -C dist --sort=name --owner=0 --group=0 --numeric-owner -czf "dist/$name.tar.gz" "$name"
 rm -rf "$out"
