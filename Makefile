@@ -5,7 +5,7 @@ ONCE ?=
 PORT ?= 8180
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: run build test check bench bench-accuracy fuzz dist format setup clean cuda gpu-pack
+.PHONY: run build test check bench bench-accuracy fuzz dist format setup clean cuda cuda-emulate gpu-pack
 
 run: build
 	@ONCE="$(ONCE)" PORT="$(PORT)" bash tools/run.sh
@@ -40,6 +40,12 @@ ARCH ?= 90
 cuda:
 	@cmake -S src/cuda -B build/cuda -G Ninja -DTERN_CUDA_HOME=$$(tools/cuda_toolchain.sh) > /dev/null
 	@cmake --build build/cuda
+
+# The kernel tests on a CPU, emulated: slow, and no word about a real GPU. ONLY names one group.
+cuda-emulate:
+	@cmake -S src/cuda -B build/cuda -G Ninja -DTERN_CUDA_HOME=$$(tools/cuda_toolchain.sh) > /dev/null
+	@cmake --build build/cuda --target cuda_emulated_test
+	@build/cuda/cuda_ops_test --library build/cuda/emulated --emulated $(if $(ONLY),--only $(ONLY))
 
 gpu-pack:
 	@tools/gpu_pack.sh $(ARCH)

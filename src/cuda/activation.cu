@@ -63,8 +63,7 @@ Status silu_mul(const ops::SiluMulParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, ops::is_act(p.gate_up.dtype) && ops::is_matrix(p.gate_up, rows, 2 * n),
                 "gate_up must be [T, 2 * I]");
   TERN_OP_CHECK(
-      kOp,
-      p.range.data == nullptr || (p.range.dim[0] >= 1 && ops::is_vector(p.range, DType::kI32, p.range.dim[0])),
+      kOp, p.range.data == nullptr || (p.range.dim[0] >= 1 && ops::is_vector(p.range, DType::kI32, p.range.dim[0])),
       "range must be [n] int32");
   if (rows == 0) return {};
   const bool vector = can_vector(p.gate_up, n) && can_vector(p.out, n);

@@ -1,9 +1,10 @@
 // Every op of the CUDA side against the CPU back-end.
-//   cuda_ops_test [--library FOLDER] [--verbose] [--only NAME]
+//   cuda_ops_test [--library FOLDER] [--verbose] [--only NAME] [--emulated]
 // Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
 // deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
 #include <cstdio>
 #include <cstring>
+#include <span>
 
 #include "cuda/tests/harness.h"
 #include "ops/loaded_backend.h"
@@ -34,7 +35,11 @@ constexpr Variant kVariants[] = {{"plain", nullptr, true, false, 0},
                                  {"smem-99", "attention bits segments latent rope", true, false, 99},
                                  {"deterministic", "linear attention bits", true, true, 0}};
 
-int run(const std::vector<std::string>& folders, bool verbose, const std::string& only) {
+// Without a GPU (emulate/): one variant, no virtual memory and no graphs.
+constexpr Variant kEmulated[] = {
+    {"no-cublaslt", "norms rows rope linear attention segments latent moe logits sample logprobs", false, false, 0}};
+
+int run(const std::vector<std::string>& folders, bool verbose, const std::string& only, bool emulated) {
   auto library = device::load_cuda_library(folders);
   if (!library.ok()) {
     std::fprintf(stderr, "%s\n", library.error().message.c_str());
@@ -50,7 +55,7 @@ int run(const std::vector<std::string>& folders, bool verbose, const std::string
     return 3;
   }
   int passed = 0, failed = 0;
-  for (const Variant& v : kVariants) {
+  for (const Variant& v : emulated ? std::span<const Variant>(kEmulated) : std::span<const Variant>(kVariants)) {
     Context c;
     c.library = *library, c.label = v.label, c.verbose = verbose;
     device::CudaOptions options;
@@ -85,7 +90,7 @@ int run(const std::vector<std::string>& folders, bool verbose, const std::string
 
 int main(int argc, char** argv) {
   std::vector<std::string> folders;
-  bool verbose = false;
+  bool verbose = false, emulated = false;
   std::string only;
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--library") == 0 && i + 1 < argc) {
@@ -94,10 +99,12 @@ int main(int argc, char** argv) {
       only = argv[++i];
     } else if (std::strcmp(argv[i], "--verbose") == 0) {
       verbose = true;
+    } else if (std::strcmp(argv[i], "--emulated") == 0) {
+      emulated = true;
     } else {
       std::fprintf(stderr, "usage: %s [--library FOLDER]... [--only GROUP] [--verbose]\n", argv[0]);
       return 2;
     }
   }
-  return tern::cuda_test::run(folders, verbose, only);
+  return tern::cuda_test::run(folders, verbose, only, emulated);
 }

@@ -1,0 +1,68 @@
+# Turns CUDA sources into C++ for emulate.h: transform.py SOURCES OUT. Launches become calls of emu::launch, dynamic
+# shared memory a pointer, and mma.cuh its emulation.
+import glob
+import os
+import re
+import sys
+
+
+def split_arguments(text):
+    parts, depth, current = [], 0, ""
+    for c in text:
+        depth += (c in "([{") - (c in ")]}")
+        if c == "," and depth == 0:
+            parts.append(current)
+            current = ""
+        else:
+            current += c
+    return parts + [current]
+
+
+def closing(text, at):
+    """Index of the parenthesis that closes the one at `at`."""
+    depth = 0
+    for i in range(at, len(text)):
+        depth += (text[i] == "(") - (text[i] == ")")
+        if depth == 0:
+            return i
+    raise ValueError("a launch is not closed")
+
+
+def replace_launch(text):
+    at = text.index("<<<")
+    kernel = re.search(r"([A-Za-z_]\w*(?:<[^<>;]*>)?)\s*$", text[:at])
+    end = text.index(">>>", at)
+    grid, block, shared = split_arguments(text[at + 3 : end])[:3]
+    begin = text.index("(", end)
+    last = closing(text, begin)
+    call = f"emu::launch(dim3({grid}), dim3({block}), {shared}, [&] {{ {kernel.group(1)}({text[begin + 1 : last]}); }})"
+    return text[: kernel.start()] + call + text[last + 1 :]
+
+
+def transform(text):
+    text = re.sub(
+        r"extern __shared__ (?:__align__\(16\) )?(\w+) (\w+)\[\];",
+        r"\1* \2 = static_cast<\1*>(emu::dynamic());",
+        text,
+    )
+    text = re.sub(r"cudaFuncSetAttribute\([^;]*\);", "cudaSuccess;", text)
+    while "<<<" in text:
+        text = replace_launch(text)
+    return '#include "emulate.h"\n' + text
+
+
+def main():
+    source, out = sys.argv[1:3]
+    os.makedirs(out, exist_ok=True)
+    for path in glob.glob(source + "/*.cu") + glob.glob(source + "/*.cuh"):
+        name = os.path.basename(path)
+        if name == "mma.cuh":
+            text = '#pragma once\n#include "mma_emulated.cuh"\n'
+        else:
+            with open(path) as f:
+                text = transform(f.read())
+        with open(os.path.join(out, name if name.endswith(".cuh") else name + ".cc"), "w") as f:
+            f.write(text)
+
+
+main()
