@@ -1,7 +1,7 @@
 // Fibers of one block; see emulate.h.
-#include "emulate.h"
+#include "cuda/emulate/emulate.h"
 
-#include "mma_emulated.cuh"
+#include "cuda/emulate/mma_emulated.cuh"
 
 #include <sys/mman.h>
 #include <cstdio>

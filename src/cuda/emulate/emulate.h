@@ -1,7 +1,8 @@
 // Kernels on a CPU, for machines without a GPU: transform.py turns launches into calls, and this header stands in for
 // what nvcc knows. One block at a time, a fiber per thread; barriers and warp exchanges are exact, tensor-core steps
-// follow the fragment layouts of the PTX manual (mma_emulated.cuh). It finds wrong indices, missing barriers that deadlock,
-// misaligned copies and wrong arithmetic. It does not find data races, and it says nothing about the real hardware.
+// follow the fragment layouts of the PTX manual (mma_emulated.cuh). It finds wrong indices, missing barriers that
+// deadlock, misaligned copies and wrong arithmetic. It does not find data races, and it says nothing about the real
+// hardware.
 #pragma once
 #include <cuda_runtime.h>
 

@@ -1,8 +1,8 @@
 // The steps of mma.cuh on a CPU: fragments lie as the PTX manual says for m16n8k16 and ldmatrix.
 #pragma once
 
+#include "cuda/emulate/emulate.h"
 #include "cuda/kernel_util.cuh"
-#include "emulate.h"
 namespace tern::cuda {
 inline void copy_async(void* s, const void* g, int bytes) {
   if ((uintptr_t)s % 16 || (uintptr_t)g % 16) {

@@ -48,7 +48,7 @@ def transform(text):
     text = re.sub(r"cudaFuncSetAttribute\([^;]*\);", "cudaSuccess;", text)
     while "<<<" in text:
         text = replace_launch(text)
-    return '#include "emulate.h"\n' + text
+    return '#include "cuda/emulate/emulate.h"\n' + text
 
 
 def main():
@@ -57,7 +57,7 @@ def main():
     for path in glob.glob(source + "/*.cu") + glob.glob(source + "/*.cuh"):
         name = os.path.basename(path)
         if name == "mma.cuh":
-            text = '#pragma once\n#include "mma_emulated.cuh"\n'
+            text = '#pragma once\n#include "cuda/emulate/mma_emulated.cuh"\n'
         else:
             with open(path) as f:
                 text = transform(f.read())
