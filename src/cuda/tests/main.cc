@@ -36,8 +36,9 @@ constexpr Variant kVariants[] = {{"plain", nullptr, true, false, 0},
                                  {"deterministic", "linear attention bits", true, true, 0}};
 
 // Without a GPU (emulate/): one variant, no virtual memory and no graphs.
-constexpr Variant kEmulated[] = {
-    {"no-cublaslt", "norms rows rope linear attention segments latent moe logits sample logprobs", false, false, 0}};
+constexpr Variant kEmulated[] = {{"no-cublaslt",
+                                  "norms rows rope linear attention bits segments latent moe logits sample logprobs",
+                                  false, false, 0}};
 
 int run(const std::vector<std::string>& folders, bool verbose, const std::string& only, bool emulated) {
   auto library = device::load_cuda_library(folders);
