@@ -33,8 +33,8 @@ struct Batch {
   TensorView block_table;   // [R, max_blocks_per_row] int32
   TensorView logit_index;   // [L] int32: token whose hidden state gives this logit row
 
-  // Pictures. Token t with picture_row[t] >= 0 takes that row of `pictures` in place of its embedding. Empty views for a
-  // model without a tower; `has_pictures` is false when no token of this step takes a row.
+  // Pictures. Token t with picture_row[t] >= 0 takes that row of `pictures` in place of its embedding. Empty views for
+  // a model without a tower; `has_pictures` is false when no token of this step takes a row.
   bool has_pictures = false;
   TensorView picture_row;  // [T] int32
   TensorView pictures;     // [P, hidden] bf16 or f32: what the tower made, kept by the engine at a fixed address
