@@ -105,7 +105,7 @@ def main():
     make_folder(large)
     (large / "model.safetensors").read_bytes()  # into the page cache
     with tempfile.TemporaryDirectory() as log:
-        for name, model in (("shipped model", ROOT / "models" / "tern-demo-text"), ("1.2 GB bfloat16 folder", large)):
+        for name, model in (("shipped model", ROOT / "models" / "tern-demo-ocr"), ("1.2 GB bfloat16 folder", large)):
             times = [first_token(args.tern, str(model), log) for _ in range(args.runs)]
             print(f"process start to first token, {name}: min {min(times):.3f} s, median {statistics.median(times):.3f} s, "
                   f"max {max(times):.3f} s", flush=True)

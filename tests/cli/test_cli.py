@@ -11,7 +11,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TERN = os.environ.get("TERN", str(ROOT / "build" / "release" / "tern"))
-MODEL = ROOT / "models" / "tern-demo-text"
+MODEL = ROOT / "models" / "tern-demo-ocr"
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 from vision_model import make_vision_model  # noqa: E402
 

@@ -17,7 +17,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TERN = os.environ.get("TERN", str(ROOT / "build" / "release" / "tern"))
-MODEL = ROOT / "models" / "tern-demo-text"
+MODEL = ROOT / "models" / "tern-demo-ocr"
 
 
 class Server:
