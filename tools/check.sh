@@ -15,7 +15,7 @@ step() {  # step NAME COMMAND...: one check, one line
 formatted() { git ls-files '*.h' '*.cc' | xargs clang-format --dry-run --Werror; }
 sanitized() {  # sanitized PRESET ROOMS
   local preset=$1 rooms=$2
-  cmake --preset "$preset" --log-level=WARNING > /dev/null || return 1
+  cmake --preset "$preset" -DTERN_WERROR=OFF --log-level=WARNING > /dev/null || return 1
   local targets=(); for room in ${rooms//,/ }; do targets+=("test_$room"); done
   cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}" --target "${targets[@]}" || return 1
   .venv/bin/python tools/run_tests.py "build/$preset" --rooms "$rooms" --no-python
