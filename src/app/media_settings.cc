@@ -126,6 +126,7 @@ MediaSettings media_settings(const FlagSet& flags, const ModelFacts& model) {
   o.video.max_frames = flags.integer32("max-video-frames");
   o.video.max_seconds = flags.number("max-video-seconds");
   o.video.wall_seconds = flags.number("video-decode-timeout");
+  o.video.cpu_seconds = o.video.wall_seconds;  // the decoder has one thread
   o.video.memory_bytes = bytes("video-decoder-memory");
   o.video_helper = flags.has("video-decoder") ? flags.text("video-decoder") : beside_program("tern-video-decoder");
   o.font_file = font_file(flags);

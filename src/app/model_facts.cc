@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <limits>
 
+#include "model/config/config_reader.h"
+
 namespace tern::app {
 namespace {
 
@@ -60,14 +62,11 @@ Error in_file(const std::string& path, const Error& error) {
   return make_error(error.code, error.message.starts_with(path) ? error.message : path + ": " + error.message);
 }
 
-Status read_file(const std::string& path, const json::Object& overrides,
-                 Status (*read)(const json::Object&, ModelFacts&), ModelFacts& facts) {
+Status read_file(const std::string& path, Status (*read)(const json::Object&, ModelFacts&), ModelFacts& facts) {
   auto value = json::parse_file(path, kFileLimits);
   if (!value.ok()) return in_file(path, value.error());
   if (!value->is_object()) return make_error(ErrorCode::kCorrupt, path + ": is no JSON object");
-  json::Object config = std::move(value->get_object());
-  for (const auto& item : overrides) config[item.key()] = item.value();
-  const Status status = read(config, facts);
+  const Status status = read(value->get_object(), facts);
   return status.ok() ? Status() : in_file(path, status.error());
 }
 
@@ -97,8 +96,7 @@ Status read_config_json(const json::Object& config, ModelFacts& facts) {
   }
   const json::Value* vision = json::find(config, "vision_config");
   facts.pictures = vision != nullptr && vision->is_object();
-  const json::Value* nested = json::find(config, "text_config");
-  const json::Object& text = nested != nullptr && nested->is_object() ? nested->get_object() : config;
+  const json::Object text = model::flatten_text_config(config);
   TERN_ASSIGN_OR_RETURN(facts.max_position_embeddings, positive(text, "max_position_embeddings"));
   TERN_ASSIGN_OR_RETURN(facts.vocab_size, positive(text, "vocab_size"));
   return add_ids(text, "eos_token_id", facts.eos_token_ids);
@@ -147,9 +145,11 @@ Expected<ModelFacts> read_model_facts(const std::string& folder, const std::stri
                                   folder, config_name, config_name),
                       "model");
   }
-  TERN_RETURN_IF_ERROR(read_file(config, overrides, read_config_json, facts));
+  auto object = model::read_config(folder, config_name, overrides);
+  if (!object.ok()) return in_file(config, object.error());
+  if (const Status status = read_config_json(*object, facts); !status.ok()) return in_file(config, status.error());
   const std::string generation = folder + "/generation_config.json";
-  if (is_file(generation)) TERN_RETURN_IF_ERROR(read_file(generation, {}, read_generation_json, facts));
+  if (is_file(generation)) TERN_RETURN_IF_ERROR(read_file(generation, read_generation_json, facts));
   return facts;
 }
 
