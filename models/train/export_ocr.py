@@ -25,7 +25,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("weights", help="folder with master.*.safetensors")
     ap.add_argument("out", help="folder to write")
-    ap.add_argument("--text-model", default="models/tern-demo-text", help="whose tokenizer is extended (default %(default)s)")
+    ap.add_argument("--text-model", default="build/text-model", help="whose tokenizer is extended (default %(default)s)")
     a = ap.parse_args()
     model = PaddleOCRVL()
     model.load_state_dict({k: v for f in sorted(glob.glob(os.path.join(a.weights, "master.*.safetensors"))) for k, v in load_file(f).items()})

@@ -21,7 +21,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("url", help="for example http://127.0.0.1:8000")
     ap.add_argument("prompts", help="models/heldout_sample.jsonl, or what `tasks.py held_out --out FILE` wrote")
-    ap.add_argument("--model", default="tern-demo-text", help="model name in the requests (default %(default)s)")
+    ap.add_argument("--model", default="tern-demo-ocr", help="model name in the requests (default %(default)s)")
     ap.add_argument("--count", type=int, default=0, help="only the first so many prompts; all when 0")
     ap.add_argument("--threads", type=int, default=8, help="requests in flight (default %(default)s)")
     ap.add_argument("--timeout", type=float, default=60, help="seconds for one request (default %(default)s)")

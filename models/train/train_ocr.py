@@ -30,8 +30,8 @@ def orthogonal(g, torch):
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("--faces", default="build/fonts/faces", help="folder that fonts.py made (default %(default)s)")
-    ap.add_argument("--text-model", default="models/tern-demo-text", help="text model that the decoder starts from (default %(default)s)")
-    ap.add_argument("--tokenizer", default="models/tern-demo-text/tokenizer.json", help="default %(default)s")
+    ap.add_argument("--text-model", default="build/text-model", help="text model that the decoder starts from (default %(default)s)")
+    ap.add_argument("--tokenizer", default="build/text-model/tokenizer.json", help="default %(default)s")
     ap.add_argument("--out", required=True, help="folder for the float32 weights, in four parts")
     ap.add_argument("--resume", help="folder of an earlier run: float32 copies, or a checkpoint")
     ap.add_argument("--seed", type=int, default=1)
