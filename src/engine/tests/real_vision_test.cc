@@ -80,7 +80,7 @@ Case load(const std::string& name, DType activation) {
   for (const model::GoldenPrompt& g : c.golden.prompts) {
     const vision::Prompt p =
         must(vision::make_prompt(o.path, g, processor, *c.tower, placeholders,
-                                 by_side ? media::AdvanceRule::kMaxHw : media::AdvanceRule::kMaxAll));
+                                 {by_side ? media::AdvanceRule::kMaxHw : media::AdvanceRule::kMaxAll}));
     Request r = Harness::request(0, g.ids, 12);
     r.positions = p.layout.positions.values;
     r.rope_delta = p.layout.positions.delta;

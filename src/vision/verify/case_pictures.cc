@@ -28,18 +28,20 @@ Expected<media::Image> read_picture(const std::string& path) {
   return media::convert_rgb(std::move(image));
 }
 
-// Appends the patches of one frame in both types.
-Status append_frame(const media::Image& image, const CaseProcessor& p, const media::Normaliser& normaliser,
+// Appends the patches of one frame in both types. With a `slot` above 0 it joins the rows of the frame before.
+Status append_frame(const media::Image& image, const CaseProcessor& p, const media::Normaliser& normaliser, int slot,
                     PromptPictures& out, media::Grid& grid) {
   TERN_ASSIGN_OR_RETURN(const media::Size size, media::smart_resize(p.rule, image.width(), image.height(), p.limits));
   const int width = static_cast<int>(size.width), height = static_cast<int>(size.height);
   TERN_ASSIGN_OR_RETURN(grid, media::patch_grid(p.layout, width, height));
-  const size_t at = out.patches.size(), n = static_cast<size_t>(grid.h) * grid.w * media::patch_values(p.layout);
+  const size_t n = static_cast<size_t>(grid.h) * grid.w * media::patch_values(p.layout);
+  if (slot > 0 && out.patches.size() < n)
+    return make_error(ErrorCode::kCorrupt, "the frames of a video differ in size");
+  const size_t at = out.patches.size() - (slot > 0 ? n : 0);
   out.patches.resize(at + n), out.patches16.resize(at + n);
-  TERN_RETURN_IF_ERROR(media::make_patches(image, width, height, p.filter, p.layout, normaliser, media::kAllSlots,
-                                           out.patches.data() + at, n));
-  return media::make_patches(image, width, height, p.filter, p.layout, normaliser, media::kAllSlots,
-                             out.patches16.data() + at, n);
+  TERN_RETURN_IF_ERROR(
+      media::make_patches(image, width, height, p.filter, p.layout, normaliser, slot, out.patches.data() + at, n));
+  return media::make_patches(image, width, height, p.filter, p.layout, normaliser, slot, out.patches16.data() + at, n);
 }
 
 }  // namespace
@@ -82,17 +84,20 @@ Expected<PromptPictures> load_pictures(const std::string& folder, const model::G
   media::Grid grid;
   for (const std::string& name : prompt.images) {
     TERN_ASSIGN_OR_RETURN(const media::Image image, read_picture(folder + "/" + name));
-    TERN_RETURN_IF_ERROR(append_frame(image, p, normaliser, out, grid));
+    TERN_RETURN_IF_ERROR(append_frame(image, p, normaliser, media::kAllSlots, out, grid));
     out.grids.push_back({1, grid.h, grid.w});
   }
+  const auto together = static_cast<size_t>(p.layout.temporal);
+  if (prompt.frames.size() % together != 0)
+    return make_error(ErrorCode::kCorrupt, "the frames of a video do not fill their rows");
   for (size_t i = 0; i < prompt.frames.size(); ++i) {
     TERN_ASSIGN_OR_RETURN(const media::Image image, read_picture(folder + "/" + prompt.frames[i]));
     const media::Grid before = grid;
-    TERN_RETURN_IF_ERROR(append_frame(image, p, normaliser, out, grid));
+    TERN_RETURN_IF_ERROR(append_frame(image, p, normaliser, static_cast<int>(i % together), out, grid));
     if (i == 0) {
       out.grids.push_back({1, grid.h, grid.w});
     } else if (grid == before) {
-      ++out.grids.back().t;
+      if (i % together == 0) ++out.grids.back().t;
     } else {
       return make_error(ErrorCode::kCorrupt, "the frames of a video differ in size");
     }
@@ -102,7 +107,7 @@ Expected<PromptPictures> load_pictures(const std::string& folder, const model::G
 
 Expected<PromptLayout> lay_out(const std::vector<int32_t>& ids, const std::vector<int32_t>& placeholders,
                                const std::vector<Grid>& grids, const std::vector<int64_t>& tokens, int merge,
-                               media::AdvanceRule rule) {
+                               const PositionRule& rule) {
   PromptLayout out;
   out.picture_rows.assign(ids.size(), -1);
   std::vector<media::PositionSpan> spans;
@@ -115,13 +120,14 @@ Expected<PromptLayout> lay_out(const std::vector<int32_t>& ids, const std::vecto
     if (in_item == 0) {
       const Grid& g = grids[item];
       const int h = g.h / merge, w = g.w / merge;
-      spans.push_back({static_cast<int32_t>(i), static_cast<int32_t>(tokens[item] / (int64_t{h} * w)), h, w});
+      const auto t = static_cast<int32_t>(tokens[item] / (int64_t{h} * w));
+      spans.push_back({static_cast<int32_t>(i), t, h, w, rule.t_step});
     }
     out.picture_rows[i] = next++;
     if (++in_item == tokens[item]) ++item, in_item = 0;
   }
   if (item != grids.size()) return make_error(ErrorCode::kCorrupt, "there are fewer placeholders than picture rows");
-  out.positions = media::make_positions(static_cast<int32_t>(ids.size()), spans, rule);
+  out.positions = media::make_positions(static_cast<int32_t>(ids.size()), spans, rule.advance);
   return out;
 }
 

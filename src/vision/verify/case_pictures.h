@@ -34,6 +34,11 @@ struct PromptPictures {
 Expected<PromptPictures> load_pictures(const std::string& folder, const model::GoldenPrompt& prompt,
                                        const CaseProcessor& processor);
 
+struct PositionRule {
+  media::AdvanceRule advance = media::AdvanceRule::kMaxAll;
+  double t_step = 1.0;  // as in media::PositionSpan
+};
+
 // Where the pictures stand in a prompt, and the positions that follow.
 struct PromptLayout {
   std::vector<int32_t> picture_rows;  // [tokens]: -1, or counted from 0 over all items
@@ -42,6 +47,6 @@ struct PromptLayout {
 // `tokens`: rows of each item. kCorrupt when there are fewer or more placeholders than rows.
 Expected<PromptLayout> lay_out(const std::vector<int32_t>& ids, const std::vector<int32_t>& placeholders,
                                const std::vector<Grid>& grids, const std::vector<int64_t>& tokens, int merge,
-                               media::AdvanceRule rule);
+                               const PositionRule& rule);
 
 }  // namespace tern::vision

@@ -21,7 +21,7 @@ Chunk Prompt::chunk(size_t begin, size_t count) const {
 
 Expected<Prompt> make_prompt(const std::string& folder, const model::GoldenPrompt& golden,
                              const CaseProcessor& processor, const Tower& tower,
-                             const std::vector<int32_t>& placeholders, media::AdvanceRule rule) {
+                             const std::vector<int32_t>& placeholders, const PositionRule& rule) {
   Prompt p;
   p.golden = &golden;
   TERN_ASSIGN_OR_RETURN(p.pictures, load_pictures(folder, golden, processor));

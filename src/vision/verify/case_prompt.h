@@ -31,6 +31,6 @@ struct Prompt {
 // `placeholders`: ids whose embeddings pictures replace.
 Expected<Prompt> make_prompt(const std::string& folder, const model::GoldenPrompt& golden,
                              const CaseProcessor& processor, const Tower& tower,
-                             const std::vector<int32_t>& placeholders, media::AdvanceRule rule);
+                             const std::vector<int32_t>& placeholders, const PositionRule& rule);
 
 }  // namespace tern::vision

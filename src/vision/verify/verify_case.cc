@@ -74,7 +74,9 @@ class VisionRun {
       const json::Value* v = json::find(golden_.reference_options, key);
       return v != nullptr && *v == value;
     };
-    if (says("video_advance", "max(h,w)")) advance_ = media::AdvanceRule::kMaxHw;
+    if (says("video_advance", "max(h,w)")) positions_.advance = media::AdvanceRule::kMaxHw;
+    if (const json::Value* v = json::find(golden_.reference_options, "video_t_step"); v != nullptr && v->is_number())
+      positions_.t_step = v->to_number<double>();
     if (const json::Value* v = json::find(golden_.reference_options, "expert_predicate"))
       overrides_["expert_predicate"] = *v;
     return {};
@@ -97,7 +99,7 @@ class VisionRun {
   Status pictures() {
     for (const GoldenPrompt& g : golden_.prompts) {
       TERN_ASSIGN_OR_RETURN(Prompt p,
-                            make_prompt(golden_.folder, g, processor_, *main_.tower, placeholders_, advance_));
+                            make_prompt(golden_.folder, g, processor_, *main_.tower, placeholders_, positions_));
       p.first_row = total_rows_;
       total_rows_ += p.rows;
       longest_ = std::max(longest_, static_cast<int>(g.ids.size() + g.greedy.size()));
@@ -371,7 +373,7 @@ class VisionRun {
   device::Device& device_;
   CaseProcessor processor_;
   std::vector<int32_t> placeholders_;
-  media::AdvanceRule advance_ = media::AdvanceRule::kMaxAll;
+  PositionRule positions_;
   json::Object overrides_;
   Setup main_, exact_;
   bool forces_ = false;
