@@ -14,6 +14,7 @@ namespace tern::vision {
 // One file per tower, one line here.
 Expected<TowerDraft> draft_ernie_vl(const json::Object& config, DType activation);
 Expected<TowerDraft> draft_paddleocr_vl(const json::Object& config, DType activation);
+Expected<TowerDraft> draft_qwen2_5_vl(const json::Object& config, DType activation);
 
 namespace {
 
@@ -24,6 +25,7 @@ struct Architecture {
 constexpr std::array kArchitectures = {
     Architecture{"Ernie4_5_VLMoeForConditionalGeneration", draft_ernie_vl},
     Architecture{"PaddleOCRVLForConditionalGeneration", draft_paddleocr_vl},
+    Architecture{"Qwen2_5_VLForConditionalGeneration", draft_qwen2_5_vl},
 };
 
 Expected<TowerDraft> draft_of(const model::LoadOptions& options) {

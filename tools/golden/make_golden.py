@@ -211,11 +211,18 @@ def picture(w, h, seed, mode="RGB"):
 
 def vl_case(name, kind):
     d = os.path.join(A.out, name); os.makedirs(d, exist_ok=True)
+    qwen = kind == "qwen"
     rope = dict(rope_type="default", rope_theta=500000.0, mrope_section=[16, 24, 24] if kind == "paddleocr" else [22, 22, 20])
+    if qwen: rope = dict(rope_type="default", rope_theta=1000000.0, mrope_section=[8, 12, 12] if not W else [16, 24, 24])
     if kind == "paddleocr":
         from transformers import PaddleOCRVLConfig as C, PaddleOCRVLForConditionalGeneration as Mdl
         cfg = C(text_config=base(head_dim=128, num_attention_heads=2 if not B else 4, num_key_value_heads=1 if not B else 2, rope_parameters=rope) if not W else base(hidden_size=1024, intermediate_size=3072, head_dim=128, num_attention_heads=16, num_key_value_heads=2, rope_parameters=rope),
                 vision_config=dict(hidden_size=144, intermediate_size=304, num_hidden_layers=2 if not B else 3, num_attention_heads=2, image_size=126, patch_size=14) if not W else dict(hidden_size=1152, intermediate_size=4304, num_hidden_layers=3, num_attention_heads=16, image_size=384, patch_size=14),
+                image_token_id=5, video_token_id=6, vision_start_token_id=7, vision_end_token_id=8, tie_word_embeddings=False)
+    elif qwen:  # small patches keep the case small; windows of 4 x 4 merged cells as published, an MLP width that is no multiple of 8 too
+        from transformers import Qwen2_5_VLConfig as C, Qwen2_5_VLForConditionalGeneration as Mdl
+        cfg = C(text_config=base(rope_parameters=rope) if not W else base(hidden_size=2048, intermediate_size=11008, num_attention_heads=16, num_key_value_heads=2, rope_parameters=rope),
+                vision_config=dict(depth=3, hidden_size=64 if not B else 96, num_heads=2, intermediate_size=172, patch_size=8, window_size=64, fullatt_block_indexes=[1], out_hidden_size=H, tokens_per_second=2) if not W else dict(depth=4, hidden_size=1280, num_heads=16, intermediate_size=3420, patch_size=14, window_size=112, fullatt_block_indexes=[1, 3], out_hidden_size=2048, tokens_per_second=2),
                 image_token_id=5, video_token_id=6, vision_start_token_id=7, vision_end_token_id=8, tie_word_embeddings=False)
     else:
         from transformers import Ernie4_5_VLMoeConfig as C, Ernie4_5_VLMoeForConditionalGeneration as Mdl
@@ -225,13 +232,17 @@ def vl_case(name, kind):
     cfg._attn_implementation = "eager"
     model = Mdl(cfg).float().eval(); init(model)
     options = dict(video_advance="max(h,w)", expert_predicate="by_type") if kind != "paddleocr" else dict(position_interpolation="align_corners_false")
+    if qwen: options = dict(video_advance="max(h,w)", video_t_step=2.0)  # a second per row of frames, two positions per second
     for m in model.modules():
         if hasattr(m, "interpolation_align_corners"): m.interpolation_align_corners = False  # as the original and FastDeploy do
-    mod = "paddleocr_vl" if kind == "paddleocr" else "ernie4_5_vl_moe"
+    mod = {"paddleocr": "paddleocr_vl", "ernie": "ernie4_5_vl_moe", "qwen": "qwen2_vl"}[kind]
     import importlib
     pil = importlib.import_module(f"transformers.models.{mod}.image_processing_pil_{mod}")
     Proc = next(getattr(pil, n) for n in dir(pil) if n.endswith("ImageProcessorPil"))
     proc = Proc(size={"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 48})
+    if qwen:
+        patch = cfg.vision_config.patch_size
+        proc = Proc(size={"shortest_edge": 4 * (2 * patch) ** 2, "longest_edge": 60 * (2 * patch) ** 2}, patch_size=patch)
     T, M = {}, {"kind": "vision", "processor": json.loads(proc.to_json_string()), "greedy_banned_ids": list(range(5, 11)), "reference_options": options, "prompts": {}}
     tn = lambda v: torch.tensor([v], device=A.device)
     def one(key, ims):
@@ -248,7 +259,7 @@ def vl_case(name, kind):
         tail = rng.integers(40, V, 9).tolist(); ids += tail; ty += [0] * 9; mt += [0] * 9
         def kw(s):
             k = dict(input_ids=tn(s), pixel_values=pv, image_grid_thw=grid, mm_token_type_ids=tn(ty + [0] * (len(s) - len(ty))))
-            if kind != "paddleocr": k["moe_mm_token_type_ids"] = tn(mt + [0] * (len(s) - len(mt)))
+            if kind == "ernie": k["moe_mm_token_type_ids"] = tn(mt + [0] * (len(s) - len(mt)))
             return k
         with torch.no_grad():
             inner = model.model; inner.rope_deltas = None
@@ -273,15 +284,20 @@ def vl_case(name, kind):
         for i, im in enumerate(fr): im.save(os.path.join(d, f"video.{i}.png"))
         px = [proc(images=[f], return_tensors="pt") for f in fr]
         pv = torch.cat([p["pixel_values"].float() for p in px]).to(A.device); g0 = px[0]["image_grid_thw"][0].tolist(); grid = tn([4, g0[1], g0[2]])
+        if qwen:  # two frames lie in one row, one behind the other within a channel
+            still = [p["pixel_values"].float().reshape(g0[1] * g0[2], 3, 2, -1)[:, :, 0] for p in px]
+            pv = torch.cat([torch.stack(pair, 2).flatten(1) for pair in zip(still[::2], still[1::2])]).to(A.device); grid = tn([2, g0[1], g0[2]])
         n = 4 * g0[1] * g0[2] // 8
-        ids = [1, 20, 9] + [6] * n + [10] + rng.integers(40, V, 6).tolist()
+        ids = [1, 20, 7 if qwen else 9] + [6] * n + [8 if qwen else 10] + rng.integers(40, V, 6).tolist()
         ty = [0, 0, 0] + [2] * n + [0] * 7; mt = [0, 0, 2] + [2] * n + [2] + [0] * 6
         with torch.no_grad():
             inner = model.model; inner.rope_deltas = None
             f = inner.get_video_features(pv, grid, return_dict=True)
-            pos, delta = inner.get_rope_index(tn(ids), mm_token_type_ids=tn(ty), video_grid_thw=grid)
+            more = dict(second_per_grid_ts=torch.tensor([1.0])) if qwen else {}
+            pos, delta = inner.get_rope_index(tn(ids), mm_token_type_ids=tn(ty), video_grid_thw=grid, **more)
             inner.rope_deltas = None
-            lg = model(input_ids=tn(ids), pixel_values_videos=pv, video_grid_thw=grid, mm_token_type_ids=tn(ty), moe_mm_token_type_ids=tn(mt), use_cache=False).logits[0]
+            if not qwen: more["moe_mm_token_type_ids"] = tn(mt)
+            lg = model(input_ids=tn(ids), pixel_values_videos=pv, video_grid_thw=grid, mm_token_type_ids=tn(ty), use_cache=False, **more).logits[0]
         T["video.pixel_values"] = pv; T["video.grid_thw"] = grid; T["video.embeds"] = torch.cat(list(f.pooler_output), 0); T["video.position_ids"] = pos[:, 0].to(torch.int64); T["video.logits"] = lg[-12:]
         M["prompts"]["video"] = dict(frames=[f"video.{i}.png" for i in range(4)], input_ids=ids, mm_token_type_ids=ty, moe_mm_token_type_ids=mt, rope_delta=int(delta.reshape(-1)[0]))
     finish(name, model, T, M)
@@ -292,7 +308,7 @@ for name, spec in CASES.items():
     if only and name not in only: continue
     try: print("ok  ", name, "median greedy margin %.3f" % text_case(name, spec), flush=True)
     except Exception: print("FAIL", name); traceback.print_exc()
-for name, kind in (("paddleocr_vl", "paddleocr"), ("ernie4_5_vl_moe", "ernie")):
+for name, kind in (("paddleocr_vl", "paddleocr"), ("ernie4_5_vl_moe", "ernie"), ("qwen2_5_vl", "qwen")):
     if S or (only and name not in only): continue
     try: print("ok  ", name, "median greedy margin %.3f" % vl_case(name, kind), flush=True)
     except Exception: print("FAIL", name); traceback.print_exc()

@@ -19,6 +19,7 @@ void read_llama(ConfigReader& config, DecoderSpec& spec);
 void read_mixtral(ConfigReader& config, DecoderSpec& spec);
 void read_paddleocr_vl(ConfigReader& config, DecoderSpec& spec);
 void read_qwen2(ConfigReader& config, DecoderSpec& spec);
+void read_qwen2_5_vl(ConfigReader& config, DecoderSpec& spec);
 void read_qwen2_moe(ConfigReader& config, DecoderSpec& spec);
 void read_qwen3(ConfigReader& config, DecoderSpec& spec);
 void read_qwen3_moe(ConfigReader& config, DecoderSpec& spec);
@@ -38,6 +39,7 @@ constexpr std::array kArchitectures = {
     Architecture{"PaddleOCRVLForConditionalGeneration", read_paddleocr_vl},
     Architecture{"Qwen2ForCausalLM", read_qwen2},
     Architecture{"Qwen2MoeForCausalLM", read_qwen2_moe},
+    Architecture{"Qwen2_5_VLForConditionalGeneration", read_qwen2_5_vl},
     Architecture{"Qwen3ForCausalLM", read_qwen3},
     Architecture{"Qwen3MoeForCausalLM", read_qwen3_moe},
 };

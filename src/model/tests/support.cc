@@ -152,6 +152,7 @@ std::vector<std::pair<std::string, json::Object>> small_configs(int heads, int k
           "Glm4MoeForCausalLM",
           R"({"attention_bias":true,"use_qk_norm":true,"n_routed_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"n_shared_experts":1,"first_k_dense_replace":1})"),
       with("PaddleOCRVLForConditionalGeneration", R"({"rope_scaling":{"mrope_section":[2,3,3],"type":"default"}})"),
+      with("Qwen2_5_VLForConditionalGeneration", R"({"rope_scaling":{"mrope_section":[2,3,3],"type":"mrope"}})"),
       // Layer 0 has no experts for pictures; both banks have them in layer 1.
       with(
           "Ernie4_5_VLMoeForConditionalGeneration",
