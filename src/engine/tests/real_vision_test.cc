@@ -75,12 +75,13 @@ Case load(const std::string& name, DType activation) {
   for (const char* key : {"image_token_id", "im_patch_id", "video_token_id"}) {
     for (int32_t id : model::token_ids(reader, key)) placeholders.push_back(id);
   }
-  const bool by_side = c.golden.reference_options.contains("video_advance");
+  vision::PositionRule rule;
+  if (c.golden.reference_options.contains("video_advance")) rule.advance = media::AdvanceRule::kMaxHw;
+  if (const json::Value* v = json::find(c.golden.reference_options, "video_t_step"))
+    rule.t_step = v->to_number<double>();
   const vision::CaseProcessor processor = must(vision::read_processor(c.golden.processor));
   for (const model::GoldenPrompt& g : c.golden.prompts) {
-    const vision::Prompt p =
-        must(vision::make_prompt(o.path, g, processor, *c.tower, placeholders,
-                                 {by_side ? media::AdvanceRule::kMaxHw : media::AdvanceRule::kMaxAll}));
+    const vision::Prompt p = must(vision::make_prompt(o.path, g, processor, *c.tower, placeholders, rule));
     Request r = Harness::request(0, g.ids, 12);
     r.positions = p.layout.positions.values;
     r.rope_delta = p.layout.positions.delta;
@@ -154,6 +155,7 @@ void expect_equal(const std::map<RequestId, Answer>& want, std::map<RequestId, A
 struct Param {
   const char* name;
   DType activation;
+  bool fills_v0 = true;  // its prompts are long enough for the older scheduler to run out of blocks
 };
 class RealVision : public testing::TestWithParam<Param> {};
 
@@ -190,14 +192,18 @@ TEST_P(RealVision, AnswersDoNotDependOnTheCompany) {
     few.scheduler.v1 = v1;
     few.scheduler.max_num_partial_prefills = 3;
     auto preempted = run(c, few, &stats, false);
-    EXPECT_GT(stats.preemptions, 0u);
+    if (v1 || GetParam().fills_v0) {
+      EXPECT_GT(stats.preemptions, 0u);
+    }
     expect_equal(alone, preempted);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, RealVision,
                          testing::Values(Param{"paddleocr_vl", DType::kF32}, Param{"paddleocr_vl", DType::kBF16},
-                                         Param{"ernie4_5_vl_moe", DType::kF32}, Param{"ernie4_5_vl_moe", DType::kBF16}),
+                                         Param{"ernie4_5_vl_moe", DType::kF32}, Param{"ernie4_5_vl_moe", DType::kBF16},
+                                         Param{"qwen2_5_vl", DType::kF32, false},
+                                         Param{"qwen2_5_vl", DType::kBF16, false}),
                          [](const auto& param) {
                            return std::string(param.param.name) + "_" + dtype_name(param.param.activation);
                          });
