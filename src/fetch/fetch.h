@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,10 +26,13 @@ struct FetchPolicy {
   bool allow_http = true;              // false: https only
   std::string local_root;              // --allowed-local-media-path; empty: no file:// at all
   std::string ca_file;                 // PEM bundle; empty: the system's
+  // Asked about once a second and between tries, from the fetching thread; true ends the fetch (kCancelled). Empty:
+  // never.
+  std::function<bool()> cancelled;
 };
 
 // Errors: kInvalidArgument (a bad URL, a refused host, address, scheme or path: fixed texts without the address found),
-// kTooLarge, kUnavailable (not reachable, timed out, HTTP status).
+// kTooLarge, kUnavailable (not reachable, timed out, HTTP status), kCancelled.
 Expected<std::vector<std::byte>> fetch(std::string_view url, const FetchPolicy& policy);
 
 }  // namespace tern::fetch

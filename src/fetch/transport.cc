@@ -41,6 +41,13 @@ Error too_large() {
 }
 Error timed_out() { return unavailable("The URL could not be fetched in time."); }
 
+bool is_cancelled(const FetchPolicy& policy) { return policy.cancelled && policy.cancelled(); }
+Error cancelled() { return make_error(ErrorCode::kCancelled, "The fetch was cancelled.", "url"); }
+
+int on_progress(void* user, curl_off_t, curl_off_t, curl_off_t, curl_off_t) {
+  return is_cancelled(*static_cast<const FetchPolicy*>(user)) ? 1 : 0;
+}
+
 size_t on_body(char* data, size_t, size_t size, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
   if (size > exchange.max_bytes - exchange.body.size()) {
@@ -119,6 +126,9 @@ bool set_options(const CurlLibrary& curl, CURL* easy, const Target& target, cons
   set(CURLOPT_HEADERDATA, &exchange);
   set(CURLOPT_OPENSOCKETFUNCTION, on_socket);
   set(CURLOPT_OPENSOCKETDATA, &exchange);
+  set(CURLOPT_NOPROGRESS, policy.cancelled ? 0L : 1L);
+  set(CURLOPT_XFERINFOFUNCTION, on_progress);
+  set(CURLOPT_XFERINFODATA, &policy);
   const std::string trusted = policy.ca_file.empty() ? system_certificates() : policy.ca_file;
   if (!trusted.empty()) set(CURLOPT_CAINFO, trusted.c_str());  // libcurl keeps a copy
   return ok;
@@ -128,6 +138,8 @@ Outcome judge_failure(CURLcode code, const Exchange& exchange) {
   if (exchange.too_large || code == CURLE_FILESIZE_EXCEEDED) return {{}, too_large(), false};
   if (exchange.refused) return {{}, refused_host(), false};
   switch (code) {
+    case CURLE_ABORTED_BY_CALLBACK:
+      return {{}, cancelled(), false};
     case CURLE_OPERATION_TIMEDOUT:
       return {{}, timed_out(), true};
     case CURLE_COULDNT_CONNECT:
@@ -208,6 +220,15 @@ Outcome exchange_once(const Target& target, const FetchPolicy& policy, const Sea
   return outcome;
 }
 
+void rest(Seconds time, const FetchPolicy& policy, const Seams& seams) {
+  constexpr Seconds kSlice(0.2);
+  while (policy.cancelled && time > kSlice && !policy.cancelled()) {
+    seams.sleep(kSlice);
+    time -= kSlice;
+  }
+  if (!is_cancelled(policy)) seams.sleep(time);
+}
+
 }  // namespace
 
 Expected<std::vector<std::byte>> fetch_http(std::string_view url, const FetchPolicy& policy, const Seams& seams) {
@@ -227,7 +248,8 @@ Expected<std::vector<std::byte>> fetch_http(std::string_view url, const FetchPol
       }
       if (!outcome.error) return body;
       if (!outcome.again || --tries == 0 || Clock::now() + delay >= deadline) return *std::move(outcome.error);
-      seams.sleep(delay);
+      rest(delay, policy, seams);
+      if (is_cancelled(policy)) return cancelled();
       delay *= 2;
     }
   }

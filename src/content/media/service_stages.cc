@@ -88,6 +88,7 @@ void ServiceCore::fetch_part(const JobPtr& job, size_t i) {
     const Stopwatch time(&fetch_ns_);
     fetch::FetchPolicy policy = options_.fetch;
     policy.max_bytes = file_limit(part.part.kind);
+    policy.cancelled = [this, &job] { return abandoned(*job); };
     auto file = options_.fetcher(part.part.url, policy);
     std::string().swap(part.part.url);
     if (!file.ok()) {

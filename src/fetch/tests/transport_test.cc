@@ -244,6 +244,33 @@ TEST(Http, SlowBodiesMeetTheDeadline) {
   EXPECT_EQ(server.connections(), 1);
 }
 
+TEST(Http, CancelledWhileReadingAndBetweenTries) {
+  Loopback* self = nullptr;
+  Loopback server([&](int fd, const std::string&) {
+    Loopback::send_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n");
+    for (int i = 0; i < 1000 && !self->stopping() && Loopback::send_text(fd, "x"); ++i) usleep(20000);
+  });
+  self = &server;
+  World world{{{"pictures.test", {{"127.0.0.1"}}}}};
+  auto policy = listing("pictures.test", server);
+  policy.total_timeout = 60;
+  policy.cancelled = [&] { return server.connections() > 0; };
+  auto got = fetch_http(at("pictures.test", server), policy, world.seams());
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(server.connections(), 1);
+
+  Loopback broken([](int, const std::string&) {});
+  World again{{{"pictures.test", {{"127.0.0.1"}}}}};
+  auto retry = listing("pictures.test", broken);
+  retry.total_timeout = 60;
+  retry.cancelled = [&] { return !again.slept.empty(); };
+  got = fetch_http(at("pictures.test", broken), retry, again.seams());
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().code, ErrorCode::kCancelled);
+  EXPECT_EQ(broken.connections(), 1);
+}
+
 TEST(Http, ThreeTries) {
   std::vector<std::string> statuses;
   Loopback server([&](int fd, const std::string&) {
