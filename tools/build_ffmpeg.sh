@@ -2,13 +2,14 @@
 # Builds the FFmpeg libraries that `make dist` ships into build/ffmpeg-lgpl: Debian's source of the version installed here,
 # under the LGPL (Debian's own packages are GPL builds), with decoders only: MP4, Matroska/WebM and AVI; H.264, H.265, VP8
 # and VP9; no encoders, no network, no threads of other libraries. Needs dpkg-dev, nasm and Debian's mirrors; a few minutes
-# once. Prints the folder; exit 1 with a line when it cannot be done.
+# once. Prints the folder; exit 1 with a line when it cannot be done (TERN_BUILD_FFMPEG=0: when it is not there already).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$PWD/build/ffmpeg-lgpl
 fail() { echo "build_ffmpeg: $*" >&2; exit 1; }
 version=$(dpkg-query -W -f='${Version}' libavcodec-dev 2>/dev/null) || fail "not a Debian system with libavcodec-dev"
 if [ "$(cat "$prefix/version" 2>/dev/null)" = "$version" ]; then echo "$prefix"; exit 0; fi
+[ "${TERN_BUILD_FFMPEG:-1}" = 1 ] || fail "not built yet, and TERN_BUILD_FFMPEG=0 forbids it"
 for tool in dpkg-source nasm make gcc; do command -v "$tool" >/dev/null || fail "needs $tool"; done
 
 work=$PWD/build/ffmpeg-source
