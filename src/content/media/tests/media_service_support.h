@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
-#include <cstring>
 #include <future>
 #include <mutex>
 #include <set>
@@ -19,9 +18,8 @@ using Results = Expected<std::vector<PreparedMediaPtr>>;
 
 inline std::vector<std::byte> file_bytes(const std::string& name) {
   const std::string text = slurp(own_data("media/" + name));
-  std::vector<std::byte> bytes(text.size());
-  std::memcpy(bytes.data(), text.data(), text.size());
-  return bytes;
+  const auto* bytes = reinterpret_cast<const std::byte*>(text.data());
+  return {bytes, bytes + text.size()};
 }
 
 inline std::string base64(const std::vector<std::byte>& bytes) {
