@@ -1,6 +1,6 @@
 """An A4 page from JPEG bytes to patches, beside Pillow and NumPy doing the same, in the same run, on one core.
 
-    python3 bench/media_compare.py build/release/bench_media
+    python3 bench/media_compare.py build/release/bench/bench_media
 
 Needs Pillow and NumPy. Each of the two takes turns; the best time of each stage counts, of the process's CPU, so that a
 busy machine disturbs less. The patches' values are checked by tests, not here.

@@ -17,5 +17,9 @@ for shape in qwen3-0.6b ernie-4.5-0.3b; do
   section "decode $shape" && build/release/tern bench decode --model "bench/shapes/$shape" --load-choices dummy
   section "prefill $shape" && build/release/tern bench prefill --model "bench/shapes/$shape" --load-choices dummy --tokens 1024
 done
+if section "pictures beside Pillow and NumPy"; then
+  .venv/bin/python -c 'import numpy, PIL' 2>/dev/null || .venv/bin/python -m pip install -q --disable-pip-version-check numpy pillow==12.3.0
+  .venv/bin/python bench/media_compare.py build/release/bench/bench_media
+fi
 section "startup" && python3 bench/startup.py
 exit 0
