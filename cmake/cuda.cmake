@@ -1,9 +1,11 @@
 # Compiles .cu files with the nvcc of TERN_CUDA_HOME by custom commands: no CUDA language of CMake, which would look
-# for a whole toolkit. Portable files become sm_80 code (which 8.6 and 8.9 run too) and compute_80 PTX; files named
-# *_sm90.cu become sm_90a. Seconds per file go into cuda_seconds.txt of the build folder.
+# for a whole toolkit. Portable files become sm_80 code (which 8.6 and 8.9 run too), compute_80 PTX, and sm_90 code, which
+# alone has the waits of programmatic dependent launch; files named *_sm90.cu become sm_90a. Seconds per file go into
+# cuda_seconds.txt of the build folder.
 set(TERN_CUDA_HOME "" CACHE PATH "Folder with bin/nvcc; see tools/cuda_toolchain.sh")
 # A list of -gencode values for portable files. gpu-pack sets one architecture.
-set(TERN_CUDA_PORTABLE "arch=compute_80,code=[sm_80,compute_80]" CACHE STRING "nvcc -gencode of portable files")
+set(TERN_CUDA_PORTABLE "arch=compute_80,code=[sm_80,compute_80];arch=compute_90,code=sm_90" CACHE STRING
+    "nvcc -gencode of portable files")
 set(TERN_CUDA_HOPPER "arch=compute_90a,code=sm_90a" CACHE STRING "nvcc -gencode of *_sm90.cu")
 
 if(NOT EXISTS ${TERN_CUDA_HOME}/bin/nvcc)
@@ -26,11 +28,12 @@ function(tern_cuda_objects out)
     if(name MATCHES "_sm90\\.cu$")
       set(gencode "${TERN_CUDA_HOPPER}")
     endif()
+    list(TRANSFORM gencode PREPEND -gencode=)
     add_custom_command(
       OUTPUT ${object}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/cuda
       COMMAND ${TERN_ROOT}/tools/cuda_compile.sh ${CMAKE_BINARY_DIR}/cuda_seconds.txt ${name}
-              ${TERN_CUDA_HOME}/bin/nvcc ${TERN_NVCC_FLAGS} -gencode=${gencode} -MD -MF ${object}.d -c ${source} -o ${object}
+              ${TERN_CUDA_HOME}/bin/nvcc ${TERN_NVCC_FLAGS} ${gencode} -MD -MF ${object}.d -c ${source} -o ${object}
       DEPENDS ${source} DEPFILE ${object}.d
       COMMENT "nvcc ${name}" JOB_POOL nvcc VERBATIM)
     list(APPEND objects ${object})

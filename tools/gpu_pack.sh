@@ -8,7 +8,7 @@ arch=${1:-90}
 build=build/cuda-pack
 home=$(tools/cuda_toolchain.sh)
 cmake -S src/cuda -B "$build" -G Ninja -DTERN_CUDA_HOME="$home" \
-  -DTERN_CUDA_PORTABLE="arch=compute_80,code=sm_$arch" > /dev/null
+  -DTERN_CUDA_PORTABLE="arch=compute_$arch,code=sm_$arch" > /dev/null
 cmake --build "$build" --target tern_cuda cuda_ops_test
 folder=$build/gpu-pack
 rm -rf "$folder"

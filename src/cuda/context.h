@@ -20,6 +20,7 @@ struct StreamState {
   int arch = 80;                     // compute capability as 80, 86, 90; TERN_CUDA_ARCH lowers it
   int smem_limit = 48 * 1024;        // bytes of shared memory that one block may use
   bool deterministic = false;        // one chain of operations per value, whatever else is in the batch
+  bool pdl = false;                  // kernels may start while the one before them ends (launch.cuh)
   BlasLt* blas = nullptr;            // null: own kernels only
   const char* last_kernel = "none";  // the kernel that the last op chose
 };
@@ -37,6 +38,9 @@ inline Status launched(device::Stream s, const char* kernel) {
   if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return cuda_error(kernel, code);
   return {};
 }
+
+// Whether the portable files of this build have the waits that programmatic dependent launch needs (launch.cu).
+bool waits_compiled();
 
 inline int64_t blocks_for(int64_t n, int64_t per_block) { return (n + per_block - 1) / per_block; }
 

@@ -56,8 +56,11 @@ def main():
     os.makedirs(out, exist_ok=True)
     for path in glob.glob(source + "/*.cu") + glob.glob(source + "/*.cuh"):
         name = os.path.basename(path)
-        if name == "mma.cuh":
-            text = '#pragma once\n#include "cuda/emulate/mma_emulated.cuh"\n'
+        if name.endswith("_sm90.cu"):
+            text = ""  # chosen on Hopper only, and written in its instructions
+        elif name in ("mma.cuh", "launch.cuh"):
+            twin = name.replace(".cuh", "_emulated.cuh")
+            text = f'#pragma once\n#include "cuda/emulate/{twin}"\n'
         else:
             with open(path) as f:
                 text = transform(f.read())

@@ -1,0 +1,56 @@
+// How kernels are launched, and how one hands over to the next. With programmatic dependent launch (StreamState::pdl) a
+// kernel may be placed on the GPU while the one before it still runs. Rules that make this safe:
+// - Every kernel started by launch() calls wait_for_previous() in all its threads before it reads or writes anything
+//   that another kernel of the step reads or writes. Weights are never written during a step and may be read before.
+// - As every kernel waits for the whole of the one before it, everything earlier is done too.
+// - let_next_start() may come at any point, also first: the next kernel still waits for the end of this one.
+// Without the attribute both calls do nothing.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <utility>
+
+#include "cuda/context.h"
+
+namespace tern::cuda {
+
+__device__ __forceinline__ void wait_for_previous() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+__device__ __forceinline__ void let_next_start() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+struct Shape {
+  dim3 grid, block;
+  size_t shared = 0;  // bytes; more than 48 KiB need allow_shared() first
+};
+
+// Starts kernel(args...) on the stream; `name` is what last_kernel will say.
+template <class... P, class... A>
+Status launch(device::Stream stream, const char* name, const Shape& shape, void (*kernel)(P...), A&&... args) {
+  cudaLaunchAttribute early{};
+  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = shape.grid, config.blockDim = shape.block;
+  config.dynamicSmemBytes = shape.shared, config.stream = raw(stream);
+  config.attrs = &early, config.numAttrs = state(stream).pdl ? 1 : 0;
+  (void)cudaLaunchKernelEx(&config, kernel, P(std::forward<A>(args))...);
+  return launched(stream, name);
+}
+
+// Lets blocks of this kernel use so many bytes of dynamic shared memory. Costs a microsecond: remember that it was done.
+template <class... P>
+Status allow_shared(const char* name, void (*kernel)(P...), size_t bytes) {
+  const cudaError_t code = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
+                                                cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  return code == cudaSuccess ? Status() : cuda_error(name, code);
+}
+
+}  // namespace tern::cuda
