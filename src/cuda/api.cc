@@ -2,6 +2,7 @@
 #include "cuda/blaslt.h"
 #include "cuda/cuda_ops.h"
 #include "cuda/device.h"
+#include "cuda/measure.h"
 #include "ops/loaded_backend.h"
 
 #define TERN_TEXT_(x) #x
@@ -89,6 +90,7 @@ extern "C" __attribute__((visibility("default"))) const tern::device::CudaLibrar
     l.sample_ops = &cuda::sample_backend();
     l.last_kernel = cuda::last_kernel;
     l.save_blas_cache = cuda::save_blas_cache;
+    l.measure = cuda::measure;
     return l;
   }();
   return &library;

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/kv_layout.h"
+#include "device/measure.h"
 #include "device/tensor.h"
 
 namespace tern::device {
@@ -38,6 +39,8 @@ struct CudaLibrary {
   const char* (*last_kernel)(Stream) = nullptr;
   // Writes what cuBLASLt was asked to CudaOptions::blas_cache_file. Not on the step path.
   Status (*save_blas_cache)(Stream) = nullptr;
+  // Allocates, waits: for benchmarks, while nothing else uses the stream.
+  Expected<Measured> (*measure)(const MeasureRequest&, Stream) = nullptr;
 };
 
 inline constexpr uint32_t kCudaLibraryVersion = 1;
@@ -50,7 +53,8 @@ constexpr uint64_t cuda_device_layout() {
   uint64_t h = 0xcbf29ce484222325u;
   for (const size_t size :
        {sizeof(CudaOptions), sizeof(CudaLibrary), sizeof(Device), sizeof(DeviceInfo), sizeof(Buffer), sizeof(Stream),
-        sizeof(TensorView), sizeof(KvSpec), sizeof(KvLayerView), sizeof(Status), sizeof(std::string)}) {
+        sizeof(TensorView), sizeof(KvSpec), sizeof(KvLayerView), sizeof(Status), sizeof(std::string),
+        sizeof(MeasureRequest)}) {
     h = fold_layout(h, size);
   }
   return h;
