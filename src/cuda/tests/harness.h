@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,7 +24,15 @@ struct Context {
   std::string label;  // which options the device has
   int passed = 0, failed = 0;
   bool verbose = false;
+  bool smallest = false;          // under compute-sanitizer: every kernel, no more rows than it takes
+  std::set<std::string> kernels;  // all that ops said they launched
 
+  // The first `few` of `all` in smallest mode, else all.
+  template <class T>
+  std::vector<T> pick(std::vector<T> all, size_t few) const {
+    if (smallest && all.size() > few) all.erase(all.begin() + static_cast<std::ptrdiff_t>(few), all.end());
+    return all;
+  }
   void report(bool ok, const std::string& name, const std::string& detail);
   // Fails unless the last op chose this kernel.
   void expect_kernel(const std::string& name, const std::string& wanted);

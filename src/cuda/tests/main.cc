@@ -1,10 +1,15 @@
 // Every op of the CUDA side against the CPU back-end.
-//   cuda_ops_test [--library FOLDER] [--verbose] [--only NAME] [--emulated]
+//   cuda_ops_test [--library FOLDER] [--verbose] [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE]
+//                 [--emulated]
+// --smallest: small shapes that still reach every kernel (for compute-sanitizer). --kernels: writes the names of all
+// kernels that ran.
 // Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
 // deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
 #include <cstdio>
 #include <cstring>
+#include <set>
 #include <span>
+#include <string_view>
 
 #include "cuda/tests/harness.h"
 #include "ops/loaded_backend.h"
@@ -40,8 +45,21 @@ constexpr Variant kEmulated[] = {{"no-cublaslt",
                                   "norms rows rope linear attention bits segments latent moe logits sample logprobs",
                                   false, false, 0}};
 
-int run(const std::vector<std::string>& folders, bool verbose, const std::string& only, bool emulated) {
-  auto library = device::load_cuda_library(folders);
+struct Options {
+  std::vector<std::string> folders;
+  bool verbose = false, emulated = false, smallest = false;
+  std::string only, variant, kernels;
+};
+
+bool write_kernels(const std::string& path, const std::set<std::string>& names) {
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  if (file == nullptr) return false;
+  for (const std::string& name : names) std::fprintf(file, "%s\n", name.c_str());
+  return std::fclose(file) == 0;
+}
+
+int run(const Options& o) {
+  auto library = device::load_cuda_library(o.folders);
   if (!library.ok()) {
     std::fprintf(stderr, "%s\n", library.error().message.c_str());
     return 2;
@@ -56,12 +74,14 @@ int run(const std::vector<std::string>& folders, bool verbose, const std::string
     return 3;
   }
   int passed = 0, failed = 0;
-  for (const Variant& v : emulated ? std::span<const Variant>(kEmulated) : std::span<const Variant>(kVariants)) {
+  std::set<std::string> kernels;
+  for (const Variant& v : o.emulated ? std::span<const Variant>(kEmulated) : std::span<const Variant>(kVariants)) {
+    if (!o.variant.empty() && o.variant != v.label) continue;
     Context c;
-    c.library = *library, c.label = v.label, c.verbose = verbose;
+    c.library = *library, c.label = v.label, c.verbose = o.verbose, c.smallest = o.smallest;
     device::CudaOptions options;
     options.cublaslt = v.cublaslt, options.deterministic = v.deterministic, options.shared_memory_limit = v.shared_kib;
-    options.library_folders = folders;
+    options.library_folders = o.folders;
     auto made = (*library)->make_device(options);
     if (!made.ok()) {
       std::fprintf(stderr, "%s\n", made.error().message.c_str());
@@ -74,13 +94,18 @@ int run(const std::vector<std::string>& folders, bool verbose, const std::string
     std::printf("%s: %s\n", v.label, c.device->info().name.c_str());
     for (const Group& g : kGroups) {
       if (v.groups != nullptr && std::strstr(v.groups, g.name) == nullptr) continue;
-      if (!only.empty() && only != g.name) continue;
+      if (!o.only.empty() && o.only != g.name) continue;
       const int before = c.passed, lost = c.failed;
       g.run(c);
       std::printf("  %-10s %5d passed %3d failed\n", g.name, c.passed - before, c.failed - lost);
       std::fflush(stdout);
     }
     passed += c.passed, failed += c.failed;
+    kernels.merge(c.kernels);
+  }
+  if (!o.kernels.empty() && !write_kernels(o.kernels, kernels)) {
+    std::fprintf(stderr, "cannot write %s\n", o.kernels.c_str());
+    return 2;
   }
   std::printf("%d passed, %d failed\n", passed, failed);
   return failed == 0 && passed > 0 ? 0 : 1;
@@ -90,22 +115,30 @@ int run(const std::vector<std::string>& folders, bool verbose, const std::string
 }  // namespace tern::cuda_test
 
 int main(int argc, char** argv) {
-  std::vector<std::string> folders;
-  bool verbose = false, emulated = false;
-  std::string only;
+  tern::cuda_test::Options o;
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--library") == 0 && i + 1 < argc) {
-      folders.emplace_back(argv[++i]);
-    } else if (std::strcmp(argv[i], "--only") == 0 && i + 1 < argc) {
-      only = argv[++i];
-    } else if (std::strcmp(argv[i], "--verbose") == 0) {
-      verbose = true;
-    } else if (std::strcmp(argv[i], "--emulated") == 0) {
-      emulated = true;
+    const std::string_view arg = argv[i];
+    std::string* value = arg == "--only"      ? &o.only
+                         : arg == "--variant" ? &o.variant
+                         : arg == "--kernels" ? &o.kernels
+                                              : nullptr;
+    if (value != nullptr && i + 1 < argc) {
+      *value = argv[++i];
+    } else if (arg == "--library" && i + 1 < argc) {
+      o.folders.emplace_back(argv[++i]);
+    } else if (arg == "--verbose") {
+      o.verbose = true;
+    } else if (arg == "--smallest") {
+      o.smallest = true;
+    } else if (arg == "--emulated") {
+      o.emulated = true;
     } else {
-      std::fprintf(stderr, "usage: %s [--library FOLDER]... [--only GROUP] [--verbose]\n", argv[0]);
+      std::fprintf(stderr,
+                   "usage: %s [--library FOLDER]... [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE] "
+                   "[--verbose]\n",
+                   argv[0]);
       return 2;
     }
   }
-  return tern::cuda_test::run(folders, verbose, only, emulated);
+  return tern::cuda_test::run(o);
 }
