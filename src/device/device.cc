@@ -52,4 +52,19 @@ Expected<std::unique_ptr<AddressRange>> Device::reserve(size_t bytes) {
   return std::unique_ptr<AddressRange>(std::make_unique<LazyRange>(std::move(memory), bytes));
 }
 
+Status Device::copy_many(std::span<const CopySpan> pieces, Stream stream) {
+  for (const CopySpan& p : pieces) {
+    for (size_t r = 0; r < p.rows; ++r) {  // one memory: no direction
+      copy_to_device(static_cast<char*>(p.dst) + r * p.dst_stride,
+                     static_cast<const char*>(p.src) + r * p.src_stride, p.bytes, stream);
+    }
+  }
+  return status();
+}
+
+Status Device::inject(Fault fault, Stream) {
+  if (fault == Fault::kNone) return {};
+  return make_error(ErrorCode::kInternal, "a fault was asked for");
+}
+
 }  // namespace tern::device

@@ -5,24 +5,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
 #include "base/error.h"
+#include "device/stream.h"
 
 namespace tern::device {
-
-class ComputePool;
-
-enum class DeviceKind : uint8_t { kCpu, kCuda };
-
-// An in-order queue of work. On the CPU work runs in the calling thread at once (a rank's own thread gives the order);
-// `pool` then carries parallel loops. On a GPU `native` is the driver's handle.
-struct Stream {
-  DeviceKind kind = DeviceKind::kCpu;
-  ComputePool* pool = nullptr;
-  void* native = nullptr;
-};
 
 struct DeviceInfo {
   DeviceKind kind = DeviceKind::kCpu;
@@ -59,39 +49,6 @@ class Buffer {
   void (*release_)(void*, size_t) = nullptr;
 };
 
-// What a stream of its own is for: work that runs beside the steps.
-enum class StreamRole : uint8_t { kCopyIn, kCopyOut, kCommunication, kVision };
-
-// A point in the work of a stream. On a CPU everything before it is done when record() returns.
-class Event {
- public:
-  virtual ~Event() = default;
-  virtual Status record(Stream stream) = 0;
-  // Later work of `stream` waits for the recorded point; the calling thread does not.
-  virtual Status wait_on(Stream stream) = 0;
-  virtual Status synchronize() = 0;
-  virtual bool done() = 0;  // true before the first record()
-};
-
-// Work that was captured once and is submitted as a whole.
-class Graph {
- public:
-  virtual ~Graph() = default;
-  virtual Status launch(Stream stream) = 0;
-};
-
-// Addresses that are taken at once and get memory later, from the start on: what is captured before the memory is there
-// keeps its addresses.
-class AddressRange {
- public:
-  virtual ~AddressRange() = default;
-  virtual char* base() const = 0;
-  virtual size_t reserved() const = 0;  // bytes of addresses
-  virtual size_t mapped() const = 0;    // bytes with memory behind them
-  // Memory for at least the first `bytes`, zero-filled. What is mapped stays as it is.
-  virtual Status grow(size_t bytes) = 0;
-};
-
 class Device {
  public:
   virtual ~Device() = default;
@@ -119,6 +76,19 @@ class Device {
   virtual Status begin_capture(Stream stream);
   virtual Expected<std::unique_ptr<Graph>> end_capture(Stream stream);
   virtual Expected<std::unique_ptr<AddressRange>> reserve(size_t bytes);
+  // True: memory apart from the host's, and work that runs beside the thread that gives it. False: one memory, and work
+  // is done when it has been given.
+  virtual bool own_memory() const { return false; }
+  // All of it in one submission, between memory of this device and memory of allocate_host(), either way; the pieces do
+  // not overlap. The list may go after the call, what it points to not before the stream has passed. Can be captured;
+  // addresses and sizes are then fixed.
+  virtual Status copy_many(std::span<const CopySpan> pieces, Stream stream);
+  // The first fault that is known by now; asks nothing of the device and never waits.
+  virtual Status status() const { return {}; }
+  // Allocations so far, host memory and mapped ranges included. None happens after the start of an engine.
+  virtual uint64_t allocations() const { return 0; }
+  // Makes the stream fail or never end at this point: tests of what happens then.
+  virtual Status inject(Fault fault, Stream stream);
 };
 
 struct CpuOptions {

@@ -51,6 +51,14 @@ struct EngineConfig {
   // Logit rows per step beyond one per sequence, for prompt log-probs: [rows, vocabulary] of float32 each.
   int prompt_logit_rows = 256;
   VisionConfig vision;
+  // --watchdog-timeout: a step that takes longer on a device with work of its own has hung; the engine then fails. 0:
+  // never. Devices whose work is done when it has been given have no watchdog: a step may take its time there.
+  int64_t watchdog_ns = 30'000'000'000;
+  // For tests of the program as a whole (TERN_FAULT, TERN_TEST_PLAN_DELAY_MS): the device meets `fault` in step number
+  // `fault_step` (counted from 1), and planning a step takes `plan_delay_ns` longer.
+  device::Fault fault = device::Fault::kNone;
+  uint64_t fault_step = 0;
+  int64_t plan_delay_ns = 0;
 };
 
 struct BlockNumbers {
