@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "base/clock.h"
+
 namespace tern::device {
 namespace {
 
@@ -12,6 +14,23 @@ class PastEvent final : public Event {
   Status wait_on(Stream) override { return {}; }
   Status synchronize() override { return {}; }
   bool done() override { return true; }
+};
+
+class TimedPastEvent final : public Event {
+ public:
+  Status record(Stream) override {
+    time_ = monotonic_ns();
+    return {};
+  }
+  Status wait_on(Stream) override { return {}; }
+  Status synchronize() override { return {}; }
+  bool done() override { return true; }
+  Expected<int64_t> nanoseconds_since(const Event& earlier) const override {
+    return time_ - static_cast<const TimedPastEvent&>(earlier).time_;
+  }
+
+ private:
+  int64_t time_ = 0;
 };
 
 // Pages of a CPU get memory when they are touched: addresses and memory are one.
@@ -38,6 +57,14 @@ class LazyRange final : public AddressRange {
 }  // namespace
 
 Expected<std::unique_ptr<Event>> Device::make_event() { return std::unique_ptr<Event>(std::make_unique<PastEvent>()); }
+
+Expected<std::unique_ptr<Event>> Device::make_timed_event() {
+  return std::unique_ptr<Event>(std::make_unique<TimedPastEvent>());
+}
+
+Expected<int64_t> Event::nanoseconds_since(const Event&) const {
+  return make_error(ErrorCode::kUnsupported, "this event keeps no time");
+}
 
 Status Device::begin_capture(Stream) {
   return make_error(ErrorCode::kUnsupported, "this device does not capture work into graphs");

@@ -87,8 +87,15 @@ class Device {
   virtual Status status() const { return {}; }
   // Allocations so far, host memory and mapped ranges included. None happens after the start of an engine.
   virtual uint64_t allocations() const { return 0; }
+  // Brings all code of this device into its memory, so that none comes during a step.
+  virtual Status load_kernels() { return {}; }
   // Makes the stream fail or never end at this point: tests of what happens then.
   virtual Status inject(Fault fault, Stream stream);
+  // An event that remembers when its point was reached; recording it costs the device more than others do.
+  virtual Expected<std::unique_ptr<Event>> make_timed_event();
+  // Names what this thread does between the two for a profiler that looks on; costs nothing without one. They nest.
+  virtual void range_push(const char*) {}
+  virtual void range_pop() {}
 };
 
 struct CpuOptions {

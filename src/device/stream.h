@@ -32,6 +32,8 @@ class Event {
   virtual Status wait_on(Stream stream) = 0;
   virtual Status synchronize() = 0;
   virtual bool done() = 0;  // true before the first record()
+  // Of two timed events (Device::make_timed_event) of one device that are done: nanoseconds from `earlier` to this one.
+  virtual Expected<int64_t> nanoseconds_since(const Event& earlier) const;
 };
 
 // Work that was captured once and is submitted as a whole.

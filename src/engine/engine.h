@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "engine/client.h"
+#include "engine/graph_shapes.h"
 #include "engine/mask_provider.h"
 #include "model/model.h"
 #include "sample/params.h"
@@ -51,6 +52,7 @@ struct EngineConfig {
   // Logit rows per step beyond one per sequence, for prompt log-probs: [rows, vocabulary] of float32 each.
   int prompt_logit_rows = 256;
   VisionConfig vision;
+  GraphConfig graphs;
   // --watchdog-timeout: a step that takes longer on a device with work of its own has hung; the engine then fails. 0:
   // never. Devices whose work is done when it has been given have no watchdog: a step may take its time there.
   int64_t watchdog_ns = 30'000'000'000;
