@@ -1,0 +1,87 @@
+"""tools/gpu_check.sh without a GPU: its stages run on the CPU, and each can fail."""
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+TERN = pathlib.Path(os.environ.get("TERN", str(ROOT / "build" / "release" / "tern")))
+sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
+
+import results  # noqa: E402
+import stage_ops  # noqa: E402
+import stage_verify  # noqa: E402
+
+
+def check(tmp_path, *args, data=ROOT):
+    env = dict(os.environ, TERN_CHECK_BIN=str(TERN.parent), TERN_CHECK_OUT=str(tmp_path), TERN_CHECK_DEVICE="cpu",
+               TERN_CHECK_DATA=str(data), TERN_CHECK_COMMIT="abc")
+    return subprocess.run([str(ROOT / "tools" / "gpu_check.sh"), *args], env=env, capture_output=True, text=True, timeout=120)
+
+
+def test_a_case_passes_through_model_code_and_http(tmp_path):
+    done = check(tmp_path, "verify", "--only", "qwen3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1].endswith(" passed, 0 failed")
+    table = json.loads(next(tmp_path.glob("*.json")).read_text())
+    assert table["stages"]["verify"]["passed"] > 30
+
+
+def test_a_wrong_reference_fails(tmp_path):
+    case = tmp_path / "data" / "tests" / "data" / "golden" / "qwen3"
+    shutil.copytree(ROOT / "tests" / "data" / "golden" / "qwen3", case)
+    golden = json.loads((case / "golden.json").read_text())
+    golden["prompts"]["long"]["greedy"][0] ^= 1
+    (case / "golden.json").write_text(json.dumps(golden))
+    done = check(tmp_path / "out", "verify", "--only", "qwen3", data=tmp_path / "data")
+    assert done.returncode == 1
+    assert "HTTP qwen3 float32 long alone" in done.stdout
+
+
+def test_stages_that_cannot_run_fail(tmp_path):
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "tern").symlink_to(TERN)
+    env = dict(os.environ, TERN_CHECK_BIN=str(tmp_path / "bin"), TERN_CHECK_OUT=str(tmp_path / "out"), TERN_CHECK_DEVICE="cpu")
+    done = subprocess.run([str(ROOT / "tools" / "gpu_check.sh"), "ops", "sanitize"], env=env, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[-1] == "0 passed, 2 failed"
+    assert check(tmp_path, "nonsense").returncode == 2
+
+
+def test_table_counts_what_never_ran(tmp_path, capsys):
+    stage = results.Stage("ops")
+    stage.check(True, "one")
+    table = results.Table(tmp_path, "c0ffee", "none")
+    table.put("ops", stage.record())
+    table.put("empty", results.Stage("empty").record())
+    again = results.Table(tmp_path, "c0ffee", "none")
+    assert again.show(["ops"]) == (1, 0)
+    assert again.show(["ops", "empty", "faults"]) == (1, 2)
+    assert "not run" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text,count", [
+    ("========= COMPUTE-SANITIZER\n12 passed, 0 failed\n========= ERROR SUMMARY: 0 errors\n", 0),
+    ("========= Invalid __global__ read of size 4 bytes\n========= ERROR SUMMARY: 3 errors\n", 3),
+    ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", 2),
+    ("========= LEAK SUMMARY: 10 bytes leaked in 1 allocations\n========= ERROR SUMMARY: 1 error\n", 1),
+    ("12 passed, 0 failed\n", None)])
+def test_reports_of_sanitizers(text, count):
+    assert stage_ops.faults_of(text)[0] == count
+
+
+def test_greedy_ids_may_part_only_where_the_reference_wavers():
+    class Run:
+        def __init__(self):
+            self.stage = results.Stage("x")
+            self.check = self.stage.check
+
+    prompt = dict(greedy=[1, 2, 3], margins=[1.0, 0.0001, 1.0])
+    for got, clear, fails in (([1, 2, 3], 3, 0), ([1, 9, 9], 1, 0), ([9, 2, 3], 0, 1), ([1, 2], 2, 1), ([1, 2, 9], 2, 1)):
+        run = Run()
+        assert stage_verify.compare_greedy(run, "case", prompt, got, "float32")[1] == clear
+        assert run.stage.record()["failed"] == fails, got

@@ -1,0 +1,91 @@
+"""gpu_check.sh: see there. Stages are functions of one Run; each says what it checked."""
+import argparse
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import traceback
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import stage_determinism
+import stage_faults
+import stage_memory
+import stage_ops
+import stage_serve
+import stage_verify
+from places import Places
+from results import Stage, Table
+
+STAGES = {
+    "ops": (stage_ops.ops, "every kernel against the CPU; four ways"),
+    "sanitize": (stage_ops.sanitize, "memcheck, racecheck, initcheck, synccheck over every kernel's smallest shapes"),
+    "verify": (stage_verify.verify, "reference cases, float32 and bfloat16, as it is and on the portable path; HTTP"),
+    "wide": (stage_verify.wide, "cases of published widths, made here by make_golden.py (PyTorch)"),
+    "serve": (stage_serve.serve, "the shipped model: texts of the GPU and of the CPU, streams, samples"),
+    "determinism": (stage_determinism.determinism, "FD_DETERMINISTIC_MODE=1: the same bits in any company"),
+    "faults": (stage_faults.faults, "an illegal access, a kernel that never ends"),
+    "memory-text": (stage_memory.text, "long prompts, n, log-probs at 0.95 beside 20 GB of another process"),
+    "memory-pictures": (stage_memory.pictures, "the largest pictures under the same pressure"),
+    "bench": (stage_serve.bench, "first figures; the targets that issue them"),
+}
+GROUPS = {"memory": ["memory-text", "memory-pictures"], "all": list(STAGES)}
+
+
+class Run:
+    """What a stage may use: .places, .args (seconds), .stage (results)."""
+
+    def __init__(self, places, args, stage):
+        self.places, self.args, self.stage = places, args, stage
+        self.check, self.say, self.figure = stage.check, stage.say, stage.figure
+
+
+def machine():
+    if shutil.which("nvidia-smi") is None:
+        return "no nvidia-smi"
+    done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"],
+                          capture_output=True, text=True)
+    return (done.stdout.strip().splitlines() or ["no GPU"])[0]
+
+
+def main():
+    about = "\n".join(f"  {name:16} {text}" for name, (_, text) in STAGES.items())
+    parser = argparse.ArgumentParser(prog="gpu_check.sh", formatter_class=argparse.RawDescriptionHelpFormatter,
+                                     epilog=f"stages:\n{about}\n  memory           both parts\n"
+                                            "  table            runs nothing; the table of all stages so far")
+    parser.add_argument("stages", nargs="*", default=["all"])
+    parser.add_argument("--memory-seconds", type=float, default=290, help="of each memory stage (default %(default)s)")
+    parser.add_argument("--hold-gb", type=float, default=20, help="held by another process (default %(default)s)")
+    parser.add_argument("--only", default="", help="ops, sanitize: this group of kernels; verify: this case")
+    parser.add_argument("--quick", action="store_true", help="fewer rounds of determinism and serve")
+    args = parser.parse_args()
+
+    places = Places()
+    os.environ.setdefault("FD_LOG_DIR", str(places.out / "log"))
+    os.environ["FD_CONSOLE_SCHEDULER_METRICS"] = "0"
+    table = Table(places.out, places.commit, machine() if places.on_gpu else "CPU")
+    show_only = args.stages == ["table"]
+    names = []
+    for name in ["all"] if show_only else args.stages:
+        names += GROUPS.get(name, [name])
+    unknown = [n for n in names if n not in STAGES]
+    if unknown:
+        parser.error("no stage " + ", ".join(unknown))
+    for name in names if not show_only else []:
+        print(f"== {name}: {STAGES[name][1]}", flush=True)
+        stage = Stage(name)
+        try:
+            STAGES[name][0](Run(places, args, stage))
+        except Exception as e:
+            traceback.print_exc()
+            stage.check(False, "ended early", f"{type(e).__name__}: {e}")
+        record = stage.record()
+        table.put(name, record)
+        print(f"   {name}: {record['passed']} passed, {record['failed']} failed, {record['seconds']} s", flush=True)
+    shutil.rmtree(places.scratch, ignore_errors=True)
+    passed, failed = table.show(names)
+    return 0 if failed == 0 and passed > 0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
