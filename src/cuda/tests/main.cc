@@ -1,10 +1,10 @@
 // Every op of the CUDA side against the CPU back-end.
 //   cuda_ops_test [--library FOLDER] [--verbose] [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE]
 //                 [--emulated]
-// --smallest: all groups of a variant, in small shapes that still reach every kernel (for compute-sanitizer). --kernels: writes the names of all
-// kernels that ran.
-// Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
-// deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
+// --smallest: all groups of a variant, in small shapes that still reach every kernel (for compute-sanitizer).
+// --kernels: writes the names of all kernels that ran. Runs all groups on the GPU as it is, without cuBLASLt, with the
+// shared memory of 8.6 and 8.9 cards, and in deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed
+// and something ran.
 #include <cstdio>
 #include <cstring>
 #include <set>
