@@ -1,4 +1,5 @@
 find_package(Threads REQUIRED)
+include(${CMAKE_CURRENT_LIST_DIR}/fmt.cmake)
 find_program(TERN_CCACHE ccache)
 if(TERN_CCACHE)
   # Relative paths in the cache's keys: another checkout or build folder finds the same objects.
@@ -24,8 +25,7 @@ if(TERN_FUZZ)
   target_compile_options(tern_flags INTERFACE -fsanitize=fuzzer-no-link)
 endif()
 target_include_directories(tern_flags INTERFACE ${CMAKE_SOURCE_DIR}/src)
-# Header-only use keeps the shipped folder free of two shared libraries.
-target_compile_definitions(tern_flags INTERFACE FMT_HEADER_ONLY SPDLOG_HEADER_ONLY SPDLOG_FMT_EXTERNAL)
+target_compile_definitions(tern_flags INTERFACE ${TERN_FMT_DEFINITIONS})
 target_link_libraries(tern_flags INTERFACE Threads::Threads)
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-dev libfmt-dev libspdlog-dev libyaml-cpp-dev
+PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-dev libfmt-dev libyaml-cpp-dev
           libcurl4-openssl-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
           fonts-roboto-unhinted libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format python3-venv patchelf
           ca-certificates curl)
@@ -25,7 +25,7 @@ system_packages() {
   if ! command -v dpkg-query >/dev/null; then
     local missing=()
     for tool in cmake ninja g++ git pkg-config python3; do command -v "$tool" >/dev/null || missing+=("$tool"); done
-    for header in boost/beast.hpp fmt/format.h spdlog/spdlog.h yaml-cpp/yaml.h CLI/CLI.hpp \
+    for header in boost/beast.hpp fmt/format.h yaml-cpp/yaml.h CLI/CLI.hpp \
                   gtest/gtest.h benchmark/benchmark.h; do
       printf '#include <%s>\n' "$header" | ${CXX:-g++} -std=c++20 -E -x c++ - >/dev/null 2>&1 || missing+=("$header")
     done
