@@ -91,7 +91,8 @@ struct EngineStats {
   int running = 0, waiting = 0, preempted_waiting = 0;
   int total_blocks = 0, free_blocks = 0, usable_blocks = 0;
   int max_num_seqs = 0;
-  uint64_t steps = 0, prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
+  uint64_t steps = 0, graph_steps = 0;  // collected; of them those whose forward pass was a replayed graph
+  uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   uint64_t prefix_lookup_tokens = 0, prefix_hit_tokens = 0, prefix_lookups = 0, prefix_hits = 0;
   uint64_t launch_ns = 0;   // engine thread: planning, filling and submitting, all steps together
   uint64_t collect_ns = 0;  // engine thread: taking results, all steps together

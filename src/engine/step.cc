@@ -7,21 +7,24 @@
 namespace tern::engine {
 
 Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLimits& sampling,
-                            const TensorView& pictures, device::Device& device) {
+                            const TensorView& pictures, device::Device& device, const Step* twin) {
   Step s;
   s.limits_ = l;
   s.pictures_ = pictures;
-  using I32 = sample::Staged<int32_t>;
-  TERN_ASSIGN_OR_RETURN(s.token_ids_, I32::create(l.max_tokens, device));
-  TERN_ASSIGN_OR_RETURN(s.token_source_, I32::create(l.max_tokens, device));
-  TERN_ASSIGN_OR_RETURN(s.positions_, I32::create(int64_t{3} * l.max_tokens, device));
-  TERN_ASSIGN_OR_RETURN(s.slot_mapping_, sample::Staged<int64_t>::create(l.max_tokens, device));
-  TERN_ASSIGN_OR_RETURN(s.row_start_, I32::create(l.max_rows + 1, device));
-  TERN_ASSIGN_OR_RETURN(s.context_len_, I32::create(l.max_rows, device));
-  TERN_ASSIGN_OR_RETURN(s.block_table_, I32::create(static_cast<int64_t>(l.max_rows) * l.max_blocks_per_row, device));
-  TERN_ASSIGN_OR_RETURN(s.logit_index_, I32::create(l.max_logit_rows, device));
-  TERN_ASSIGN_OR_RETURN(s.picture_row_, I32::create(pictures.empty() ? 0 : l.max_tokens, device));
-  TERN_ASSIGN_OR_RETURN(s.sampling, sample::SamplingBatch::create(sampling, device));
+  const auto make = [&]<class T>(sample::Staged<T> Step::*array, int64_t n) -> Status {
+    TERN_ASSIGN_OR_RETURN(s.*array, sample::Staged<T>::create(n, device, twin == nullptr ? nullptr : &(twin->*array)));
+    return {};
+  };
+  TERN_RETURN_IF_ERROR(make(&Step::token_ids_, l.max_tokens));
+  TERN_RETURN_IF_ERROR(make(&Step::token_source_, l.max_tokens));
+  TERN_RETURN_IF_ERROR(make(&Step::positions_, int64_t{3} * l.max_tokens));
+  TERN_RETURN_IF_ERROR(make(&Step::slot_mapping_, l.max_tokens));
+  TERN_RETURN_IF_ERROR(make(&Step::row_start_, l.max_rows + 1));
+  TERN_RETURN_IF_ERROR(make(&Step::context_len_, l.max_rows));
+  TERN_RETURN_IF_ERROR(make(&Step::block_table_, static_cast<int64_t>(l.max_rows) * l.max_blocks_per_row));
+  TERN_RETURN_IF_ERROR(make(&Step::logit_index_, l.max_logit_rows));
+  TERN_RETURN_IF_ERROR(make(&Step::picture_row_, pictures.empty() ? 0 : l.max_tokens));
+  TERN_ASSIGN_OR_RETURN(s.sampling, sample::SamplingBatch::create(sampling, device, twin ? &twin->sampling : nullptr));
   const auto rows = static_cast<size_t>(l.max_rows);
   s.rows.reserve(rows);
   s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows), s.plan.moves.reserve(rows);
@@ -35,7 +38,9 @@ void Step::begin() {
   batch = {};
   waits_for_masks = false;
   status = {};
+  replayed = false;
   row_start_[0] = 0;
+  table_columns_ = 0;
 }
 
 void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
@@ -49,6 +54,7 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
   context_len_[r] = context;
   batch.max_query_len = std::max(batch.max_query_len, count);
   batch.max_context_len = std::max(batch.max_context_len, context);
+  table_columns_ = std::max(table_columns_, used);
   int32_t* table = block_table_.host() + static_cast<int64_t>(r) * limits_.max_blocks_per_row;
   std::copy_n(source.blocks.begin(), used, table);
   const int64_t stride = limits_.max_tokens;
@@ -78,9 +84,7 @@ void Step::take_pictures(int token, std::span<const int32_t> taken) {
   batch.has_pictures = true;
 }
 
-void Step::finish() {
-  model::Batch& b = batch;
-  TERN_CHECK(b.tokens == plan.tokens && b.logit_rows == plan.logit_rows && b.logit_rows <= limits_.max_logit_rows);
+void Step::set_views(model::Batch& b) const {
   b.token_ids = tensor1(token_ids_.device(), DType::kI32, b.tokens);
   b.token_source = tensor1(token_source_.device(), DType::kI32, b.tokens);
   b.positions = tensor2(positions_.device(), DType::kI32, 3, b.tokens, limits_.max_tokens);
@@ -94,16 +98,64 @@ void Step::finish() {
   b.pictures = pictures_;
 }
 
-void Step::upload(device::Device& device, device::Stream stream) const {
-  token_ids_.upload(batch.tokens, device, stream);
-  token_source_.upload(batch.tokens, device, stream);
-  positions_.upload(int64_t{2} * limits_.max_tokens + batch.tokens, device, stream);
-  slot_mapping_.upload(batch.tokens, device, stream);
-  row_start_.upload(batch.rows + 1, device, stream);
-  context_len_.upload(batch.rows, device, stream);
-  block_table_.upload(static_cast<int64_t>(batch.rows) * limits_.max_blocks_per_row, device, stream);
-  logit_index_.upload(batch.logit_rows, device, stream);
-  if (batch.has_pictures) picture_row_.upload(batch.tokens, device, stream);
+void Step::finish() {
+  model::Batch& b = batch;
+  TERN_CHECK(b.tokens == plan.tokens && b.logit_rows == plan.logit_rows && b.logit_rows <= limits_.max_logit_rows);
+  set_views(b);
+  sent_tokens_ = b.tokens, sent_rows_ = b.rows, sent_logit_rows_ = b.logit_rows;
+}
+
+void Step::pad(const StepShape& shape) {
+  const int64_t stride = limits_.max_tokens;
+  TERN_CHECK(shape.tokens >= batch.tokens && shape.tokens <= limits_.max_tokens);
+  TERN_CHECK(shape.rows >= batch.rows && shape.rows >= batch.logit_rows && shape.rows <= limits_.max_rows &&
+             shape.rows <= limits_.max_logit_rows);
+  const int64_t more = shape.tokens - batch.tokens;
+  std::fill_n(token_ids_.host() + batch.tokens, more, 0);
+  std::fill_n(token_source_.host() + batch.tokens, more, -1);
+  std::fill_n(slot_mapping_.host() + batch.tokens, more, int64_t{0});
+  for (int axis = 0; axis < 3; ++axis) std::fill_n(positions_.host() + axis * stride + batch.tokens, more, 0);
+  if (!pictures_.empty()) std::fill_n(picture_row_.host() + batch.tokens, more, -1);
+  for (int r = batch.rows; r < shape.rows; ++r) row_start_[r + 1] = batch.tokens, context_len_[r] = 0;
+  for (int l = batch.logit_rows; l < shape.rows; ++l) logit_index_[l] = batch.logit_rows > 0 ? logit_index_[0] : 0;
+  sent_tokens_ = shape.tokens, sent_rows_ = sent_logit_rows_ = shape.rows;
+}
+
+model::Batch Step::view(const StepShape& shape, int max_context_len) const {
+  model::Batch b;
+  b.tokens = shape.tokens, b.rows = b.logit_rows = shape.rows;
+  b.max_query_len = shape.decode ? 1 : shape.tokens;
+  b.max_context_len = max_context_len;
+  b.has_pictures = !pictures_.empty();
+  set_views(b);
+  return b;
+}
+
+void Step::fill_idle(const StepShape& shape) {
+  begin();
+  pad(shape);
+  // One token in each row, the rest in the first.
+  const int first = shape.tokens - shape.rows + 1;
+  for (int r = 0; r < shape.rows; ++r) {
+    row_start_[r + 1] = first + r;
+    context_len_[r] = r == 0 ? first : 1;
+    logit_index_[r] = first + r - 1;
+  }
+}
+
+Status Step::upload(device::Device& device, device::Stream stream) const {
+  sample::CopyList list;
+  token_ids_.upload(sent_tokens_, list);
+  token_source_.upload(sent_tokens_, list);
+  positions_.upload_rows(sent_tokens_, 3, limits_.max_tokens, list);
+  slot_mapping_.upload(sent_tokens_, list);
+  row_start_.upload(sent_rows_ + 1, list);
+  context_len_.upload(sent_rows_, list);
+  block_table_.upload_rows(table_columns_, batch.rows, limits_.max_blocks_per_row, list);
+  logit_index_.upload(sent_logit_rows_, list);
+  if (!pictures_.empty()) picture_row_.upload(sent_tokens_, list);
+  sampling.upload(list);
+  return list.run(device, stream);
 }
 
 }  // namespace tern::engine

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "device/device.h"
+#include "engine/graph_shapes.h"
 #include "engine/vision_step.h"
 #include "model/batch.h"
 #include "sample/sampler.h"
@@ -26,9 +27,10 @@ struct StepRow {
 };
 
 struct Step {
-  // `pictures`: the rows that tokens of pictures take; empty for a model without a tower.
+  // `pictures`: the rows that tokens of pictures take; empty for a model without a tower. `twin`: null, or the other
+  // step, whose device addresses this one takes too: what is captured then serves both.
   static Expected<Step> create(const model::BatchLimits& limits, const sample::SamplerLimits& sampling,
-                               const TensorView& pictures, device::Device& device);
+                               const TensorView& pictures, device::Device& device, const Step* twin = nullptr);
   // Fills the batch's inputs of row `row` from the sequence's known ids and blocks.
   struct RowSource {
     std::span<const int32_t> tokens;  // known ids of the sequence
@@ -43,8 +45,17 @@ struct Step {
   // Tokens [token, token + taken.size()) of the batch take these rows of the pictures.
   void take_pictures(int token, std::span<const int32_t> taken);
   void finish();  // sizes and views; after the last row
-  // Queues the copies to the device.
-  void upload(device::Device& device, device::Stream stream) const;
+
+  // The rank's thread. Fills up to the sizes of a graph: further tokens go to the null block and belong to no row,
+  // further rows have no tokens, further logit rows repeat the first one.
+  void pad(const StepShape& shape);
+  // What a graph of that shape reads: this step's addresses and those sizes, for contexts of any length up to
+  // `max_context_len`.
+  model::Batch view(const StepShape& shape, int max_context_len) const;
+  // A batch of that shape that reads and writes the null block alone, to be run before it is captured.
+  void fill_idle(const StepShape& shape);
+  // Queues the copies to the device: the inputs, and the rows to sample.
+  Status upload(device::Device& device, device::Stream stream) const;
 
   sched::Plan plan;
   std::vector<StepRow> rows;  // as plan.rows
@@ -55,9 +66,14 @@ struct Step {
 
   // Of the rank thread until it has said that the step is done.
   Status status;
+  bool replayed = false;  // forward was a graph
 
  private:
+  void set_views(model::Batch& b) const;
+
   model::BatchLimits limits_;
+  int sent_tokens_ = 0, sent_rows_ = 0, sent_logit_rows_ = 0;  // padded
+  int table_columns_ = 0;                                      // blocks of the longest row
   TensorView pictures_;
   sample::Staged<int32_t> token_ids_, token_source_, positions_, row_start_, context_len_, block_table_, logit_index_,
       picture_row_;

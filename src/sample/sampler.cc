@@ -13,19 +13,24 @@ int64_t mask_words(int64_t vocab) { return (vocab + 31) / 32; }
 
 }  // namespace
 
-Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::Device& device) {
+Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::Device& device,
+                                              const SamplingBatch* twin) {
   SamplingBatch b;
   b.limits_ = l;
   const int64_t scores = static_cast<int64_t>(l.max_logit_rows) * (1 + std::min<int64_t>(l.max_logprobs, l.vocab));
-  TERN_ASSIGN_OR_RETURN(b.rows_, Staged<ops::SampleRow>::create(l.max_rows, device));
-  TERN_ASSIGN_OR_RETURN(b.masks_, Staged<uint32_t>::create(l.masks ? l.max_rows * mask_words(l.vocab) : 0, device));
-  TERN_ASSIGN_OR_RETURN(b.capture_rows_, Staged<int32_t>::create(l.max_rows, device));
-  TERN_ASSIGN_OR_RETURN(b.plain_rows_, Staged<ops::LogprobRow>::create(l.max_logit_rows, device));
-  TERN_ASSIGN_OR_RETURN(b.captured_rows_, Staged<ops::LogprobRow>::create(l.max_rows, device));
-  TERN_ASSIGN_OR_RETURN(b.ids_, Staged<int32_t>::create(l.max_logit_rows, device));
-  TERN_ASSIGN_OR_RETURN(b.status_, Staged<int32_t>::create(l.max_logit_rows, device));
-  TERN_ASSIGN_OR_RETURN(b.probs_, Staged<float>::create(l.max_logit_rows, device));
-  TERN_ASSIGN_OR_RETURN(b.scores_, Staged<ops::TokenScore>::create(scores, device));
+  const auto make = [&]<class T>(Staged<T> SamplingBatch::*array, int64_t n) -> Status {
+    TERN_ASSIGN_OR_RETURN(b.*array, Staged<T>::create(n, device, twin == nullptr ? nullptr : &(twin->*array)));
+    return {};
+  };
+  TERN_RETURN_IF_ERROR(make(&SamplingBatch::rows_, l.max_rows));
+  TERN_RETURN_IF_ERROR(make(&SamplingBatch::masks_, l.masks ? l.max_rows * mask_words(l.vocab) : 0));
+  TERN_RETURN_IF_ERROR(make(&SamplingBatch::capture_rows_, l.max_rows));
+  TERN_RETURN_IF_ERROR(make(&SamplingBatch::plain_rows_, l.max_logit_rows));
+  TERN_RETURN_IF_ERROR(make(&SamplingBatch::captured_rows_, l.max_rows));
+  TERN_RETURN_IF_ERROR(make(&SamplingBatch::ids_, l.max_logit_rows));
+  TERN_RETURN_IF_ERROR(make(&SamplingBatch::status_, l.max_logit_rows));
+  TERN_RETURN_IF_ERROR(make(&SamplingBatch::probs_, l.max_logit_rows));
+  TERN_RETURN_IF_ERROR(make(&SamplingBatch::scores_, scores));
   b.requests_.reserve(static_cast<size_t>(l.max_logit_rows));
   return b;
 }
@@ -33,7 +38,7 @@ Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::De
 void SamplingBatch::clear() {
   updates.clear();
   requests_.clear();
-  count_ = logit_rows_ = captures_ = plain_ = captured_ = 0;
+  count_ = sent_ = logit_rows_ = captures_ = plain_ = captured_ = 0;
   score_count_ = 0;
   processors_ = 0;
 }
@@ -44,7 +49,23 @@ int SamplingBatch::add(const ops::SampleRow& row, uint32_t processors) {
   rows_[count_].mask_row = (processors & kMask) != 0 ? count_ : -1;
   processors_ |= processors;
   logit_rows_ = std::max(logit_rows_, row.logit_row + 1);
+  sent_ = count_ + 1;
   return count_++;
+}
+
+void SamplingBatch::pad(int rows) {
+  TERN_CHECK(rows >= count_ && rows <= limits_.max_rows);
+  ops::SampleRow none;
+  none.logit_row = none.slot = -1;
+  std::fill(rows_.host() + count_, rows_.host() + rows, none);
+  sent_ = rows;
+}
+
+void SamplingBatch::upload(CopyList& list) const {
+  rows_.upload(sent_, list);
+  capture_rows_.upload(captures_, list);
+  plain_rows_.upload(plain_, list);
+  captured_rows_.upload(captured_, list);
 }
 
 void SamplingBatch::ask(ops::LogprobRow row, bool captured) {
@@ -114,7 +135,15 @@ Expected<Sampler> Sampler::create(const SamplerLimits& limits, device::Device& d
   return s;
 }
 
-Status Sampler::run_processors(const SamplingBatch& b, const ops::LogitsParams& rows, bool masks,
+ops::LogitsParams Sampler::rows(const SamplingBatch& b, TensorView logits, int count) const {
+  ops::LogitsParams rows;
+  rows.logits = logits.dim[1] > limits_.vocab ? logits.columns(0, limits_.vocab) : logits;
+  rows.rows = b.rows_.device(), rows.count = count;
+  rows.slots = slots_.arrays();
+  return rows;
+}
+
+Status Sampler::run_processors(const SamplingBatch& b, const ops::LogitsParams& rows, uint32_t bits,
                                device::Stream stream) {
   ProcessorInput input;
   input.rows = rows;
@@ -122,51 +151,65 @@ Status Sampler::run_processors(const SamplingBatch& b, const ops::LogitsParams& 
     input.masks = tensor2(b.masks_.device(), DType::kI32, limits_.max_rows, mask_words(limits_.vocab));
   }
   for (const Processor& p : processors()) {
-    if ((p.bit == kMask) != masks || (b.processors_ & p.bit) == 0) continue;
-    TERN_RETURN_IF_ERROR(p.run(input, stream));
+    if ((bits & p.bit) != 0) TERN_RETURN_IF_ERROR(p.run(input, stream));
   }
   return {};
 }
 
-Status Sampler::run(SamplingBatch& b, TensorView logits, device::Device& device, device::Stream stream) {
-  TERN_RETURN_IF_ERROR(slots_.apply(b.updates, device, stream));
-  if (logits.dim[1] > limits_.vocab) logits = logits.columns(0, limits_.vocab);
-  b.rows_.upload(b.count_, device, stream);
-  ops::LogitsParams rows;
-  rows.logits = logits, rows.rows = b.rows_.device(), rows.count = b.count_;
-  rows.slots = slots_.arrays();
-  if ((b.processors_ & kMask) != 0) {
-    b.masks_.upload(b.count_ * mask_words(limits_.vocab), device, stream);
-    TERN_RETURN_IF_ERROR(run_processors(b, rows, true, stream));
-  }
-  const TensorView captured = tensor2(captured_.data(), DType::kF32, limits_.max_rows, limits_.vocab);
-  if (b.captures_ > 0) {
-    b.capture_rows_.upload(b.captures_, device, stream);
-    TERN_RETURN_IF_ERROR(ops::capture_logits({logits, b.capture_rows_.device(), b.captures_, captured}, stream));
-  }
-  TERN_RETURN_IF_ERROR(run_processors(b, rows, false, stream));
+Status Sampler::sample(const SamplingBatch& b, const ops::LogitsParams& rows, device::Stream stream) {
   ops::SampleParams params;
   params.rows = rows;
   params.ids = b.device_ids();
   params.status = tensor1(b.status_.device(), DType::kI32, b.status_.size());
   if (limits_.probs) params.probs = tensor1(b.probs_.device(), DType::kF32, b.probs_.size());
   params.workspace = workspace_.data();
-  TERN_RETURN_IF_ERROR(ops::sample(params, stream));
+  return ops::sample(params, stream);
+}
+
+Status Sampler::score(const SamplingBatch& b, TensorView logits, device::Stream stream) {
   ops::LogprobParams scores;
-  scores.ids = params.ids, scores.out = b.scores_.device(), scores.workspace = workspace_.data();
-  const auto score = [&](const Staged<ops::LogprobRow>& list, int count, TensorView of) -> Status {
-    if (count == 0) return {};
-    list.upload(count, device, stream);
-    scores.logits = of, scores.rows = list.device(), scores.count = count;
-    return ops::token_logprobs(scores, stream);
-  };
-  TERN_RETURN_IF_ERROR(score(b.plain_rows_, b.plain_, logits));
-  TERN_RETURN_IF_ERROR(score(b.captured_rows_, b.captured_, captured));
-  b.ids_.download(b.logit_rows_, device, stream);
-  b.status_.download(b.logit_rows_, device, stream);
-  if (limits_.probs) b.probs_.download(b.logit_rows_, device, stream);
-  b.scores_.download(b.score_count_, device, stream);
+  scores.ids = b.device_ids(), scores.out = b.scores_.device(), scores.workspace = workspace_.data();
+  if (b.plain_ > 0) {
+    scores.logits = logits, scores.rows = b.plain_rows_.device(), scores.count = b.plain_;
+    TERN_RETURN_IF_ERROR(ops::token_logprobs(scores, stream));
+  }
+  if (b.captured_ == 0) return {};
+  scores.logits = captured(), scores.rows = b.captured_rows_.device(), scores.count = b.captured_;
+  return ops::token_logprobs(scores, stream);
+}
+
+Status Sampler::prepare(const SamplingBatch& b, device::Device& device, device::Stream stream) {
+  TERN_RETURN_IF_ERROR(slots_.apply(b.updates, device, stream));
+  if ((b.processors_ & kMask) != 0) b.masks_.upload(b.count_ * mask_words(limits_.vocab), device, stream);
   return {};
+}
+
+Status Sampler::draw(const SamplingBatch& b, TensorView logits, int count, uint32_t processors, device::Stream stream) {
+  const ops::LogitsParams in = rows(b, logits, count);
+  TERN_RETURN_IF_ERROR(run_processors(b, in, processors, stream));
+  return sample(b, in, stream);
+}
+
+Status Sampler::finish(const SamplingBatch& b, device::Device& device, device::Stream stream) {
+  CopyList list;
+  b.ids_.download(b.logit_rows_, list);
+  b.status_.download(b.logit_rows_, list);
+  if (limits_.probs) b.probs_.download(b.logit_rows_, list);
+  b.scores_.download(b.score_count_, list);
+  return list.run(device, stream);
+}
+
+Status Sampler::run(SamplingBatch& b, TensorView logits, device::Device& device, device::Stream stream) {
+  TERN_RETURN_IF_ERROR(prepare(b, device, stream));
+  const ops::LogitsParams in = rows(b, logits, b.count_);
+  TERN_RETURN_IF_ERROR(run_processors(b, in, b.processors_ & kMask, stream));
+  if (b.captures_ > 0) {
+    TERN_RETURN_IF_ERROR(ops::capture_logits({in.logits, b.capture_rows_.device(), b.captures_, captured()}, stream));
+  }
+  TERN_RETURN_IF_ERROR(run_processors(b, in, b.processors_ & ~static_cast<uint32_t>(kMask), stream));
+  TERN_RETURN_IF_ERROR(sample(b, in, stream));
+  TERN_RETURN_IF_ERROR(score(b, in.logits, stream));
+  return finish(b, device, stream);
 }
 
 }  // namespace tern::sample

@@ -29,7 +29,9 @@ struct SamplerLimits {
 // Two of them take turns; device addresses are fixed.
 class SamplingBatch {
  public:
-  static Expected<SamplingBatch> create(const SamplerLimits& limits, device::Device& device);
+  // `twin`: null, or the batch whose device addresses this one takes too.
+  static Expected<SamplingBatch> create(const SamplerLimits& limits, device::Device& device,
+                                        const SamplingBatch* twin = nullptr);
 
   void clear();
   // A token to sample; `processors` are the bits this row needs now. Returns the row's number for mask().
@@ -42,6 +44,13 @@ class SamplingBatch {
   int requests() const { return static_cast<int>(requests_.size()); }
   // The bitmask of the row that add() numbered: a 1 bit allows the id. [V / 32] words.
   std::span<uint32_t> mask(int row);
+
+  int count() const { return count_; }
+  uint32_t processors() const { return processors_; }  // of any row
+  // The rank's thread. Rows [count(), rows) say that they are none: ops skip them.
+  void pad(int rows);
+  // Everything Sampler::run reads but masks and updates.
+  void upload(CopyList& list) const;
 
   SlotUpdates updates;
 
@@ -62,7 +71,7 @@ class SamplingBatch {
   void ask(ops::LogprobRow row, bool captured);
 
   SamplerLimits limits_;
-  int count_ = 0, logit_rows_ = 0, captures_ = 0, plain_ = 0, captured_ = 0;
+  int count_ = 0, sent_ = 0, logit_rows_ = 0, captures_ = 0, plain_ = 0, captured_ = 0;
   int32_t score_count_ = 0;
   uint32_t processors_ = 0;
   Staged<ops::SampleRow> rows_;
@@ -79,14 +88,25 @@ class Sampler {
  public:
   static Expected<Sampler> create(const SamplerLimits& limits, device::Device& device);
 
-  // Runs on the rank thread, after the forward pass of the same step: logits [L, V]. Leaves results on the host once
-  // the stream is synchronised.
+  // Runs on the rank thread, after the forward pass of the same step and SamplingBatch::upload: logits [L, V]. Leaves
+  // results on the host once the stream has passed. In its three parts:
   Status run(SamplingBatch& batch, TensorView logits, device::Device& device, device::Stream stream);
+  // What comes from the host after the upload: slot updates and masks.
+  Status prepare(const SamplingBatch& batch, device::Device& device, device::Stream stream);
+  // Tokens of the first `rows` rows, with these processors; rows that did not ask for one are as without it. No
+  // log-probabilities. Depends on addresses, `rows` and `processors` alone, and so can be captured.
+  Status draw(const SamplingBatch& batch, TensorView logits, int rows, uint32_t processors, device::Stream stream);
+  // Results to the host.
+  Status finish(const SamplingBatch& batch, device::Device& device, device::Stream stream);
   const SamplerLimits& limits() const { return limits_; }
 
  private:
-  Status run_processors(const SamplingBatch& batch, const ops::LogitsParams& rows, bool masks_only,
+  ops::LogitsParams rows(const SamplingBatch& batch, TensorView logits, int count) const;
+  Status run_processors(const SamplingBatch& batch, const ops::LogitsParams& rows, uint32_t bits,
                         device::Stream stream);
+  Status sample(const SamplingBatch& batch, const ops::LogitsParams& rows, device::Stream stream);
+  Status score(const SamplingBatch& batch, TensorView logits, device::Stream stream);
+  TensorView captured() const { return tensor2(captured_.data(), DType::kF32, limits_.max_rows, limits_.vocab); }
 
   SamplerLimits limits_;
   SlotState slots_;

@@ -1,45 +1,85 @@
 // An array the host fills and the device reads (or the other way round) at a fixed address.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <span>
 #include <utility>
 
+#include "base/check.h"
 #include "base/error.h"
 #include "device/device.h"
 
 namespace tern::sample {
+
+// Pieces of one copy_many(). Room for everything a step sends or gets back.
+class CopyList {
+ public:
+  void add(const device::CopySpan& piece) {
+    if (piece.bytes == 0 || piece.rows == 0) return;
+    TERN_CHECK(count_ < pieces_.size());
+    pieces_[count_++] = piece;
+  }
+  std::span<const device::CopySpan> pieces() const { return {pieces_.data(), count_}; }
+  Status run(device::Device& device, device::Stream stream) const {
+    return count_ == 0 ? Status() : device.copy_many(pieces(), stream);
+  }
+
+ private:
+  std::array<device::CopySpan, 24> pieces_;
+  size_t count_ = 0;
+};
 
 // Host and device side of [n] values of T. Where the device's memory is the host's (CPU), both are one buffer and
 // nothing is copied.
 template <class T>
 class Staged {
  public:
-  static Expected<Staged> create(int64_t n, device::Device& device) {
+  // `twin`: null, or an array of the same size whose device side this one uses too. The order of the stream keeps them
+  // apart: one sends its values after the work that read the other's. One memory: a twin is an array of its own.
+  static Expected<Staged> create(int64_t n, device::Device& device, const Staged* twin = nullptr) {
     Staged s;
     const size_t bytes = static_cast<size_t>(n > 0 ? n : 1) * sizeof(T);
     TERN_ASSIGN_OR_RETURN(s.host_, device.allocate_host(bytes));
-    s.shared_ = device.info().kind == device::DeviceKind::kCpu;
-    if (!s.shared_) {
-      TERN_ASSIGN_OR_RETURN(s.device_, device.allocate(bytes));
+    s.device_ = s.host();
+    s.shared_ = !device.own_memory();
+    if (!s.shared_ && twin != nullptr) {
+      TERN_CHECK(twin->size_ == n);
+      s.device_ = twin->device_;
+    } else if (!s.shared_) {
+      TERN_ASSIGN_OR_RETURN(s.memory_, device.allocate(bytes));
+      s.device_ = reinterpret_cast<T*>(s.memory_.data());
     }
     s.size_ = n;
     return s;
   }
 
   T* host() const { return reinterpret_cast<T*>(host_.data()); }
-  T* device() const { return reinterpret_cast<T*>(shared_ ? host_.data() : device_.data()); }
+  T* device() const { return device_; }
   int64_t size() const { return size_; }
   T& operator[](int64_t i) const { return host()[i]; }
 
-  void upload(int64_t n, device::Device& d, device::Stream stream) const {
-    if (!shared_ && n > 0) d.copy_to_device(device(), host(), static_cast<size_t>(n) * sizeof(T), stream);
+  // Entries [0, n) to the device, or back.
+  void upload(int64_t n, CopyList& list) const { send(device_, host(), n, 1, 0, list); }
+  void download(int64_t n, CopyList& list) const { send(host(), device_, n, 1, 0, list); }
+  // The first n entries of each of `rows` rows that lie `stride` entries apart.
+  void upload_rows(int64_t n, int64_t rows, int64_t stride, CopyList& list) const {
+    send(device_, host(), n, rows, stride, list);
   }
-  void download(int64_t n, device::Device& d, device::Stream stream) const {
-    if (!shared_ && n > 0) d.copy_to_host(host(), device(), static_cast<size_t>(n) * sizeof(T), stream);
+  // One copy by itself.
+  void upload(int64_t n, device::Device& d, device::Stream stream) const {
+    if (!shared_ && n > 0) d.copy_to_device(device_, host(), static_cast<size_t>(n) * sizeof(T), stream);
   }
 
  private:
-  device::Buffer host_, device_;
+  void send(T* to, const T* from, int64_t n, int64_t rows, int64_t stride, CopyList& list) const {
+    if (shared_ || n <= 0 || rows <= 0) return;
+    const size_t pitch = static_cast<size_t>(stride) * sizeof(T);
+    list.add({to, from, static_cast<size_t>(n) * sizeof(T), static_cast<size_t>(rows), pitch, pitch});
+  }
+
+  device::Buffer host_, memory_;
+  T* device_ = nullptr;
   bool shared_ = true;
   int64_t size_ = 0;
 };
