@@ -18,6 +18,13 @@ set_property(GLOBAL PROPERTY JOB_POOLS nvcc=1)
 set(TERN_NVCC_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo -Xfatbin=-compress-all
     -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I${TERN_ROOT}/src -ccbin ${CMAKE_CXX_COMPILER})
 
+# ccache knows nvcc; one file compiled anew is often minutes.
+find_program(TERN_CCACHE ccache)
+set(TERN_NVCC ${TERN_CUDA_HOME}/bin/nvcc)
+if(TERN_CCACHE)
+  set(TERN_NVCC ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${TERN_ROOT} CCACHE_NOHASHDIR=1 ${TERN_CCACHE} ${TERN_NVCC})
+endif()
+
 # Appends the objects of SOURCES to the variable `out`.
 function(tern_cuda_objects out)
   set(objects)
@@ -33,7 +40,7 @@ function(tern_cuda_objects out)
       OUTPUT ${object}
       COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_CURRENT_BINARY_DIR}/cuda
       COMMAND ${TERN_ROOT}/tools/cuda_compile.sh ${CMAKE_BINARY_DIR}/cuda_seconds.txt ${name}
-              ${TERN_CUDA_HOME}/bin/nvcc ${TERN_NVCC_FLAGS} ${gencode} -MD -MF ${object}.d -c ${source} -o ${object}
+              ${TERN_NVCC} ${TERN_NVCC_FLAGS} ${gencode} -MD -MF ${object}.d -c ${source} -o ${object}
       DEPENDS ${source} DEPFILE ${object}.d
       COMMENT "nvcc ${name}" JOB_POOL nvcc VERBATIM)
     list(APPEND objects ${object})
