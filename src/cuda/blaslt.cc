@@ -163,9 +163,9 @@ BlasLt::BlasLt(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 BlasLt::~BlasLt() = default;
 size_t BlasLt::version() const { return impl_->f.version(); }
 
-std::unique_ptr<BlasLt> BlasLt::open(const std::vector<std::string>& folders, const std::string& gpu,
+std::unique_ptr<BlasLt> BlasLt::open(const LibraryPlaces& places, const std::string& gpu,
                                      const std::string& cache_file) {
-  void* library = open_library({"libcublasLt.so.13", "libcublasLt.so.12"}, folders);
+  void* library = open_library({"libcublasLt.so.13", "libcublasLt.so.12"}, places);
   auto impl = std::make_unique<Impl>();
   if (library == nullptr || !find_all(library, impl->f)) return nullptr;
   if (impl->f.create(&impl->handle) != CUBLAS_STATUS_SUCCESS) return nullptr;

@@ -7,13 +7,14 @@
 #include <vector>
 
 #include "cuda/gemm.h"
+#include "cuda/libraries.h"
 
 namespace tern::cuda {
 
 class BlasLt {
  public:
-  // Null when the library is not there (own kernels then do everything) or does not answer. `folders`: libraries.h.
-  static std::unique_ptr<BlasLt> open(const std::vector<std::string>& folders, const std::string& gpu,
+  // Null when the library is not there (own kernels then do everything) or does not answer. `places`: libraries.h.
+  static std::unique_ptr<BlasLt> open(const LibraryPlaces& places, const std::string& gpu,
                                       const std::string& cache_file);
   ~BlasLt();
   // False when the library has no algorithm for this shape; nothing was launched then. One weight, no bias.

@@ -140,8 +140,9 @@ Status CudaDevice::open(const device::CudaOptions& options) {
     if (e != cudaSuccess) return cuda_error("a stream", e);
   }
   if (options.cublaslt && !options.deterministic) {
-    blas_ = BlasLt::open(options.library_folders, p.name, options.blas_cache_file);
-    if (blas_ != nullptr) vision_blas_ = BlasLt::open(options.library_folders, p.name, "");
+    const LibraryPlaces places{options.library_folders, options.more_folders};
+    blas_ = BlasLt::open(places, p.name, options.blas_cache_file);
+    if (blas_ != nullptr) vision_blas_ = BlasLt::open(places, p.name, "");
   }
   fill_state(p, options);
   int driver_version = 0;
