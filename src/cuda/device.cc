@@ -7,6 +7,7 @@
 #include "cuda/blaslt.h"
 #include "cuda/context.h"
 #include "cuda/range.h"
+#include "cuda/timing.h"
 
 namespace tern::cuda {
 namespace {
@@ -78,6 +79,12 @@ class CudaDevice final : public device::Device {
     return cudaMemGetInfo(&free, &total) == cudaSuccess ? free : 0;
   }
   Expected<std::unique_ptr<device::Event>> make_event() override;
+  Expected<std::unique_ptr<device::Event>> make_timed_event() override {
+    if (Status s = bind_thread(); !s.ok()) return std::move(s).error();
+    return cuda::make_timed_event();
+  }
+  void range_push(const char* name) override { cuda::range_push(name); }
+  void range_pop() override { cuda::range_pop(); }
   bool has_graphs() const override { return true; }
   Status begin_capture(Stream s) override {
     return check("capture", cudaStreamBeginCapture(raw(s), cudaStreamCaptureModeThreadLocal));

@@ -10,11 +10,14 @@
 #include "cuda/blaslt.h"
 
 namespace tern::cuda {
-namespace {
 
 using device::Measured;
-using device::MeasureKind;
 using device::MeasureRequest;
+
+#ifdef __CUDACC__
+namespace {
+
+using device::MeasureKind;
 
 // Memory that goes away with its scope.
 class Scratch {
@@ -251,5 +254,12 @@ Expected<Measured> measure(const MeasureRequest& request, device::Stream stream)
   }
   return make_error(ErrorCode::kInvalidArgument, "there is no such thing to measure");
 }
+
+#else
+// The emulation on a CPU has nothing to measure.
+Expected<Measured> measure(const MeasureRequest&, device::Stream) {
+  return make_error(ErrorCode::kUnsupported, "there is no GPU to measure");
+}
+#endif
 
 }  // namespace tern::cuda
