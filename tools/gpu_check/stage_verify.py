@@ -80,22 +80,18 @@ def over_http(run, case, dtype):
 def verify(run):
     cases = [c for c in run.places.golden() if run.args.only in ("", c.name)]
     run.check(len(cases) >= (1 if run.args.only else 14), "cases found", f"{len(cases)}")
-    verify_cases(run, cases, 300)
+    verify_cases(run, cases if run.args.only else cases + run.places.golden_small(), 300)
     for case in cases:
         for dtype in ("float32", "bfloat16"):
             over_http(run, case, dtype)
 
 
 def wide(run):
-    maker = next((p for p in (run.places.root / "tools" / "golden" / "make_golden.py",
-                              run.places.root / "make_golden.py") if p.exists()), None)
-    if maker is None:
-        raise FileNotFoundError("no tools/golden/make_golden.py")
     folder = pathlib.Path(os.environ.get("TERN_CHECK_WIDE", run.places.scratch / "wide"))
     if not folder.is_dir() or not any(folder.iterdir()):
         folder.mkdir(parents=True, exist_ok=True)
         more = ["--only", run.args.only] if run.args.only else []
-        done = subprocess.run([sys.executable, str(maker), str(folder), "--variant", "w", "--device",
+        done = subprocess.run([sys.executable, str(run.places.maker()), str(folder), "--variant", "w", "--device",
                                "cuda" if run.places.on_gpu else "cpu", *more], capture_output=True, text=True, timeout=400)
         (run.places.out / "make_golden.txt").write_text(done.stdout + done.stderr)
         run.check(done.returncode == 0, "make_golden.py", done.stderr[-600:])
