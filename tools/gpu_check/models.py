@@ -75,9 +75,46 @@ def from_case(case, folder):
     return folder
 
 
+# Published widths: what replaces the values of a reference case's configuration. Servers fill such a folder by
+# --load-choices dummy.
+WIDTHS = {
+    "qwen3-8b": ("qwen3", dict(hidden_size=4096, intermediate_size=12288, num_attention_heads=32, num_key_value_heads=8,
+                               head_dim=128, num_hidden_layers=36, vocab_size=151936, max_position_embeddings=40960)),
+    "qwen3-30b-a3b": ("qwen3_moe", dict(hidden_size=2048, intermediate_size=6144, num_attention_heads=32,
+                                        num_key_value_heads=4, head_dim=128, moe_intermediate_size=768, num_experts=128,
+                                        num_experts_per_tok=8, num_hidden_layers=48, vocab_size=151936,
+                                        max_position_embeddings=40960)),
+    "deepseek-v3": ("deepseek_v3", dict(hidden_size=7168, intermediate_size=18432, num_attention_heads=128,
+                                        num_key_value_heads=128, q_lora_rank=1536, kv_lora_rank=512, qk_nope_head_dim=128,
+                                        qk_rope_head_dim=64, qk_head_dim=192, v_head_dim=128, moe_intermediate_size=2048,
+                                        n_routed_experts=32, num_experts_per_tok=8, n_group=8, topk_group=4,
+                                        num_hidden_layers=2, vocab_size=129280)),
+    "paddleocr-vl-0.9b": ("paddleocr_vl", dict(
+        text_config=dict(hidden_size=1024, intermediate_size=3072, head_dim=128, num_attention_heads=16,
+                         num_key_value_heads=2, num_hidden_layers=18, vocab_size=103424, max_position_embeddings=131072),
+        vision_config=dict(hidden_size=1152, intermediate_size=4304, num_hidden_layers=27, num_attention_heads=16,
+                           image_size=384))),
+}
+
+
+def published(places, name, folder, **more):
+    """A folder with nothing but a configuration of published widths. Returns it and the text model's vocabulary."""
+    case, widths = WIDTHS[name]
+    config = json.loads((places.case(case) / "config.json").read_text())
+    for key, value in {**widths, **more}.items():
+        if isinstance(value, dict) and key in config:
+            config[key].update(value)
+        else:
+            config[key] = value
+    if "layer_types" in config:
+        config["layer_types"] = ["full_attention"] * config["num_hidden_layers"]
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder, config
+
+
 def picture_folder(folder, config):
     """Words and a processor for a published shape: the sizes that the family's own processor allows."""
-    write_words(folder, config.get("text_config", config)["vocab_size"], names_for(config))
+    write_words(folder, 4096, names_for(config))
     (folder / "preprocessor_config.json").write_text(json.dumps(dict(
         min_pixels=28 * 28 * 130, max_pixels=28 * 28 * 3600, image_mean=[0.5] * 3, image_std=[0.5] * 3, patch_size=14,
         merge_size=2, temporal_patch_size=1, resample=3, rescale_factor=1 / 255)))

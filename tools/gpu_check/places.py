@@ -76,6 +76,9 @@ class Places:
                     found.setdefault(p.name, p)
         return [found[k] for k in sorted(found)] or self.make_golden()
 
+    def case(self, name):
+        return next(c for c in self.golden() if c.name == name)
+
     def maker(self):
         for path in (self.root / "tools" / "golden" / "make_golden.py", HERE.parent / "make_golden.py",
                      HERE.parent / "golden" / "make_golden.py"):

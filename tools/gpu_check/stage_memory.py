@@ -1,5 +1,4 @@
 """Long pressure at --gpu-memory-utilization 0.95 beside another process: no failure, and the driver's free memory stays."""
-import json
 import pathlib
 import random
 import struct
@@ -14,8 +13,6 @@ from server import Server, ServerError
 
 SLACK = 64 << 20
 UTILIZATION = 0.95
-# A server of its own size for each stage: what is configured, and the flags.
-TEXT_SHAPE, PICTURE_SHAPE = "qwen3_8b", "paddleocr_vl_0_9b"
 
 
 class Holder:
@@ -105,16 +102,6 @@ class Pressure:
         return self
 
 
-def shape(run, name):
-    """A folder with the published configuration of that name; a server fills it with dummy weights."""
-    source = run.places.root / "tests" / "data" / "shapes" / f"{name}.json"
-    if not source.exists():
-        raise FileNotFoundError(f"no {source}")
-    folder = run.places.fresh(name)
-    (folder / "config.json").write_text(source.read_text())
-    return folder, json.loads(source.read_text())
-
-
 def small(run):
     """On a CPU the reference cases take the place of published shapes: to try the stage itself."""
     return not run.places.on_gpu
@@ -131,10 +118,10 @@ def check_budget(run, server, holder):
 
 def text(run):
     if small(run):
-        folder = models.from_case({c.name: c for c in run.places.golden()}["qwen3"], run.places.fresh("qwen3"))
+        folder = models.from_case(run.places.case("qwen3"), run.places.fresh("qwen3"))
         vocab, longest, flags = 512, 2048, []
     else:
-        folder, config = shape(run, TEXT_SHAPE)
+        folder, config = models.published(run.places, "qwen3-8b", run.places.fresh("qwen3-8b"))
         vocab, longest, flags = config["vocab_size"], 32768, ["--load-choices", "dummy"]
 
     def ids(chosen, n):
@@ -175,11 +162,10 @@ def png(width, height, seed):
 
 def pictures(run):
     if small(run):
-        case = {c.name: c for c in run.places.golden()}["paddleocr_vl"]
-        folder, flags = models.from_case(case, run.places.fresh("paddleocr_vl")), []
+        folder, flags = models.from_case(run.places.case("paddleocr_vl"), run.places.fresh("paddleocr_vl")), []
         longest, sizes = 4096, [(224, 168), (56, 56)]
     else:
-        folder, config = shape(run, PICTURE_SHAPE)
+        folder, config = models.published(run.places, "paddleocr-vl-0.9b", run.places.fresh("paddleocr-vl"))
         models.picture_folder(folder, config)
         flags, longest = ["--load-choices", "dummy"], 16384
         sizes = [(2000, 1400), (1680, 1680), (28, 56), (640, 480), (3000, 900)]
