@@ -7,7 +7,6 @@
 #include <climits>
 
 namespace tern::device {
-namespace {
 
 std::string program_folder() {
   char path[PATH_MAX];
@@ -16,6 +15,8 @@ std::string program_folder() {
   const std::string text(path, static_cast<size_t>(n));
   return text.substr(0, text.rfind('/'));
 }
+
+namespace {
 
 Expected<const CudaLibrary*> open_table(void* handle, const std::string& path) {
   using Get = const CudaLibrary* (*)();
@@ -34,7 +35,10 @@ Expected<const CudaLibrary*> open_table(void* handle, const std::string& path) {
 Expected<const CudaLibrary*> load_cuda_library(const std::vector<std::string>& folders) {
   std::vector<std::string> paths;
   for (const std::string& f : folders) paths.push_back(f + "/" + kCudaLibraryName);
-  if (const std::string own = program_folder(); !own.empty()) paths.push_back(own + "/" + kCudaLibraryName);
+  if (const std::string own = program_folder(); !own.empty()) {
+    paths.push_back(own + "/" + kCudaLibraryName);
+    paths.push_back(own + "/../cuda/" + kCudaLibraryName);
+  }
   paths.emplace_back(kCudaLibraryName);
   std::string why;
   for (const std::string& path : paths) {

@@ -22,6 +22,8 @@ struct CudaOptions {
   bool cublaslt = true;         // false: own kernels only
   std::vector<std::string> library_folders;  // searched first for cuBLASLt and NCCL; NVIDIA's Python wheels below them
   std::string blas_cache_file;               // algorithms found are kept there; empty: not kept
+  std::vector<std::string> more_folders;     // searched after the system's own places: beside the program, Python's
+  bool pdl = true;                           // FD_ENABLE_PDL: kernels start before the one ahead of them has ended
 };
 
 // Grows at the end only. Both sides are built from one source: `version` and the layouts guard against mixing builds.
@@ -60,8 +62,12 @@ constexpr uint64_t cuda_device_layout() {
   return h;
 }
 
-// Loads libtern_cuda.so: from `folders` in their order, then beside this program, then where the system looks. It stays
-// loaded. The error says in one line what is missing. Loading needs no driver; device_count() tells about that.
+// Loads libtern_cuda.so: from `folders` in their order, then beside this program, then from the folder cuda beside this
+// program's (a build tree), then where the system looks. It stays loaded. The error says in one line what is missing.
+// Loading needs no driver; device_count() tells about that.
 Expected<const CudaLibrary*> load_cuda_library(const std::vector<std::string>& folders);
+
+// The folder of the running program; "" when the system does not say.
+std::string program_folder();
 
 }  // namespace tern::device
