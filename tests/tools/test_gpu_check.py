@@ -13,8 +13,16 @@ TERN = pathlib.Path(os.environ.get("TERN", str(ROOT / "build" / "release" / "ter
 sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
 
 import results  # noqa: E402
+import stage_determinism  # noqa: E402
+import stage_memory  # noqa: E402
 import stage_ops  # noqa: E402
 import stage_verify  # noqa: E402
+
+
+class FakeRun:
+    def __init__(self):
+        self.stage = results.Stage("x")
+        self.check = self.stage.check
 
 
 def check(tmp_path, *args, data=ROOT):
@@ -75,13 +83,46 @@ def test_reports_of_sanitizers(text, count):
 
 
 def test_greedy_ids_may_part_only_where_the_reference_wavers():
-    class Run:
-        def __init__(self):
-            self.stage = results.Stage("x")
-            self.check = self.stage.check
-
     prompt = dict(greedy=[1, 2, 3], margins=[1.0, 0.0001, 1.0])
     for got, clear, fails in (([1, 2, 3], 3, 0), ([1, 9, 9], 1, 0), ([9, 2, 3], 0, 1), ([1, 2], 2, 1), ([1, 2, 9], 2, 1)):
-        run = Run()
+        run = FakeRun()
         assert stage_verify.compare_greedy(run, "case", prompt, got, "float32")[1] == clear
         assert run.stage.record()["failed"] == fails, got
+
+
+def test_other_bits_are_seen():
+    answers = iter(["[[1, 2], [0.5, 0.25]]", "[[1, 2], [0.5, 0.25]]", "[[1, 2], [0.5, 0.2500001]]"])
+    run = FakeRun()
+    case = stage_determinism.Case(run, "case", None, [], [stage_determinism.Probe("p", lambda server: next(answers))], 10)
+    case.compare("first", None)
+    case.compare("the same", None)
+    assert run.stage.record()["failed"] == 0
+    case.compare("another", None)
+    assert run.stage.record()["failures"][0]["detail"] == "token 1: (2, 0.2500001) for (2, 0.25)"
+
+
+def test_answers_without_log_probabilities_are_no_proof():
+    with pytest.raises(ValueError):
+        stage_determinism.bits({}, {"completion_token_ids": [1]})
+
+
+def test_pressure_sees_failures_and_lost_memory():
+    class Fake:
+        child, process = True, type("P", (), {"poll": staticmethod(lambda: None)})
+        left = 10 << 30
+
+        def free(self):
+            self.left -= 70 << 20
+            return self.left, 80 << 30
+
+        def metric(self, name):
+            return None
+
+    def fails(server, chosen):
+        raise OSError("refused")
+
+    run = FakeRun()
+    run.figure = run.stage.figure
+    stage_memory.Pressure(run, Fake(), Fake(), [("bad", fails)]).ready().go(0.3, 2)
+    names = {c["name"] for c in run.stage.record()["failures"]}
+    assert names == {"no request fails", "bad served", "the driver's free memory stays within 64 MB"}

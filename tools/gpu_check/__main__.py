@@ -37,7 +37,15 @@ class Run:
 
     def __init__(self, places, args, stage):
         self.places, self.args, self.stage = places, args, stage
-        self.check, self.say, self.figure = stage.check, stage.say, stage.figure
+
+    def check(self, ok, name, detail=""):
+        return self.stage.check(ok, name, detail)
+
+    def say(self, text):
+        self.stage.say(text)
+
+    def figure(self, name, value):
+        self.stage.figure(name, value)
 
 
 def machine():

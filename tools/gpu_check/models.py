@@ -120,6 +120,11 @@ def picture_folder(folder, config):
         merge_size=2, temporal_patch_size=1, resample=3, rescale_factor=1 / 255)))
 
 
+def small_budget(run, blocks=6000):
+    """Flags for servers that share a GPU with others."""
+    return ["--num-gpu-blocks-override", blocks] if run.places.on_gpu else []
+
+
 def case_flags(data):
     if not is_vision(data):
         return []

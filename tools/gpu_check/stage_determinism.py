@@ -1,7 +1,10 @@
 """FD_DETERMINISTIC_MODE=1: ids and log-probabilities are the same bits in any company and any way of computing."""
+import concurrent.futures
 import json
+import multiprocessing
 import random
 import threading
+import traceback
 
 import models
 from server import Server, together
@@ -95,7 +98,7 @@ class Case:
 
     def server(self, label, *flags, seqs=256, env=None):
         return Server(self.run, self.folder, "--dtype", "bfloat16", "--max-model-len", 1024, "--max-num-seqs", seqs,
-                      "--enable-logprob", *self.flags, *flags, env={"FD_DETERMINISTIC_MODE": "1", **(env or {})},
+                      "--enable-logprob", *models.small_budget(self.run), *self.flags, *flags, env={"FD_DETERMINISTIC_MODE": "1", **(env or {})},
                       name=f"{self.name}-{label.replace(' ', '-')}")
 
     def compare(self, label, server, threads=1):
@@ -154,21 +157,36 @@ def parting(mine, want):
     return "other lengths"
 
 
+def one_case(run, name):
+    if name in WIDE:
+        folder, config = models.published(run.places, name, run.places.fresh(f"det-{name}"), num_hidden_layers=2)
+        vocab = config["vocab_size"]
+        return Case(run, name, folder, ["--load-choices", "dummy"], text_probes(vocab), vocab).all_ways()
+    case = run.places.case(name)
+    data = models.golden(case)
+    config = json.loads((case / "config.json").read_text())
+    vocab = config.get("text_config", config)["vocab_size"]
+    folder = models.from_case(case, run.places.fresh(f"det-{name}"))
+    probes = text_probes(vocab)
+    if models.is_vision(data):
+        probes = picture_probes(case, data) + probes[::2]
+    return Case(run, name, folder, models.case_flags(data), probes, vocab).all_ways()
+
+
+def apart(run, name):
+    """In a process of its own: what it found."""
+    try:
+        one_case(run, name)
+    except Exception as e:
+        traceback.print_exc()
+        run.check(False, f"{name} ended early", f"{type(e).__name__}: {e}")
+    return run.stage.checks
+
+
 def determinism(run):
-    for name in [*TEXT, *VISION]:
-        if run.args.only not in ("", name):
-            continue
-        case = run.places.case(name)
-        data = models.golden(case)
-        config = json.loads((case / "config.json").read_text())
-        vocab = config.get("text_config", config)["vocab_size"]
-        folder = models.from_case(case, run.places.fresh(f"det-{name}"))
-        probes = text_probes(vocab)
-        if models.is_vision(data):
-            probes = picture_probes(case, data) + probes[::2]
-        Case(run, name, folder, models.case_flags(data), probes, vocab).all_ways()
-    for name in WIDE if run.places.on_gpu else []:
-        if run.args.only in ("", name):
-            folder, config = models.published(run.places, name, run.places.fresh(f"det-{name}"), num_hidden_layers=2)
-            Case(run, name, folder, ["--load-choices", "dummy"], text_probes(config["vocab_size"]),
-                 config["vocab_size"]).all_ways()
+    names = [n for n in [*TEXT, *VISION, *(WIDE if run.places.on_gpu else [])] if run.args.only in ("", n)]
+    # A server needs little of a GPU here; several at a time bring more company, too.
+    with concurrent.futures.ProcessPoolExecutor(4 if run.places.on_gpu else 1, multiprocessing.get_context("fork")) as pool:
+        for name, checks in zip(names, pool.map(apart, [run] * len(names), names)):
+            run.stage.checks += checks
+            run.say(f"{name}: {sum(c['ok'] for c in checks)} of {len(checks)} hold")

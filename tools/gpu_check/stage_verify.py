@@ -60,7 +60,7 @@ def compare_greedy(run, name, prompt, got, dtype):
 def over_http(run, case, dtype):
     golden = models.golden(case)
     folder = models.from_case(case, run.places.fresh(f"{case.name}-{dtype}"))
-    flags = ["--dtype", dtype, "--max-model-len", min(4096, 4096), "--max-num-seqs", 16, *models.case_flags(golden)]
+    flags = ["--dtype", dtype, "--max-model-len", 4096, "--max-num-seqs", 16, *models.small_budget(run, 1100), *models.case_flags(golden)]
     clear = 0
     with Server(run, folder, *flags, name=f"{case.name}-{dtype}") as server:
         server.ready()
@@ -81,9 +81,10 @@ def verify(run):
     cases = [c for c in run.places.golden() if run.args.only in ("", c.name)]
     run.check(len(cases) >= (1 if run.args.only else 14), "cases found", f"{len(cases)}")
     verify_cases(run, cases if run.args.only else cases + run.places.golden_small(), 300)
-    for case in cases:
-        for dtype in ("float32", "bfloat16"):
-            over_http(run, case, dtype)
+    pairs = [(case, dtype) for case in cases for dtype in ("float32", "bfloat16")]
+    for (case, dtype), fault in zip(pairs, together(lambda p: over_http(run, *p), pairs, 5 if run.places.on_gpu else 1)):
+        if fault is not None:
+            run.check(False, f"HTTP {case.name} {dtype}", f"{type(fault).__name__}: {fault}")
 
 
 def wide(run):
