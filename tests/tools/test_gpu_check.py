@@ -118,6 +118,9 @@ def test_pressure_sees_failures_and_lost_memory():
         def metric(self, name):
             return None
 
+        def text(self):
+            return ""
+
     def fails(server, chosen):
         raise OSError("refused")
 
