@@ -70,6 +70,7 @@ class Pressure:
                     self.over.set()
 
     def go(self, seconds, threads):
+        self.samples.append(self.holder.free()[0])
         began = time.monotonic()
         workers = [threading.Thread(target=self.worker, args=(i,)) for i in range(threads)]
         for w in workers:
