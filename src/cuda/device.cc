@@ -3,9 +3,12 @@
 #include "cuda/device.h"
 
 #include <array>
+#include <atomic>
 
 #include "cuda/blaslt.h"
 #include "cuda/context.h"
+#include "cuda/copies.h"
+#include "cuda/modules.h"
 #include "cuda/range.h"
 #include "cuda/timing.h"
 
@@ -92,7 +95,16 @@ class CudaDevice final : public device::Device {
   Expected<std::unique_ptr<device::Graph>> end_capture(Stream s) override;
   Expected<std::unique_ptr<device::AddressRange>> reserve(size_t bytes) override {
     if (Status s = bind_thread(); !s.ok()) return std::move(s).error();
-    return reserve_range(ordinal_, bytes);
+    return reserve_range(ordinal_, bytes, allocations_);
+  }
+  bool own_memory() const override { return true; }
+  Status copy_many(std::span<const device::CopySpan> pieces, Stream s) override { return cuda::copy_many(pieces, s); }
+  Status status() const override { return check("a step", fault_); }
+  uint64_t allocations() const override { return allocations_; }
+  Status inject(device::Fault fault, Stream s) override { return cuda::inject(fault, s); }
+  Status load_kernels() override {
+    if (Status s = bind_thread(); !s.ok()) return s;
+    return cuda::load_kernels();
   }
 
  private:
@@ -110,6 +122,7 @@ class CudaDevice final : public device::Device {
   std::unique_ptr<BlasLt> vision_blas_;
   std::array<StreamState, 5> streams_;
   cudaError_t fault_ = cudaSuccess;
+  std::atomic<uint64_t> allocations_{0};
 };
 
 void CudaDevice::fill_state(const cudaDeviceProp& p, const device::CudaOptions& options) {
@@ -122,6 +135,7 @@ void CudaDevice::fill_state(const cudaDeviceProp& p, const device::CudaOptions& 
     const int limit = options.shared_memory_limit * 1024;
     if (limit > 0 && limit < s.smem_limit) s.smem_limit = limit;
     s.deterministic = options.deterministic;
+    s.pdl = options.pdl && s.arch >= 90 && waits_compiled();
   }
   streams_[0].blas = blas_.get();
   streams_[1 + static_cast<size_t>(device::StreamRole::kVision)].blas = vision_blas_.get();
@@ -165,6 +179,7 @@ Status CudaDevice::open(const device::CudaOptions& options) {
 Expected<Buffer> CudaDevice::allocate(size_t bytes) {
   if (bytes == 0) return Buffer();
   if (Status s = bind_thread(); !s.ok()) return std::move(s).error();
+  ++allocations_;
   void* p = nullptr;
   if (const cudaError_t e = cudaMalloc(&p, bytes); e != cudaSuccess) {
     (void)cudaGetLastError();
@@ -181,6 +196,7 @@ Expected<Buffer> CudaDevice::allocate(size_t bytes) {
 Expected<Buffer> CudaDevice::allocate_host(size_t bytes) {
   if (bytes == 0) return Buffer();
   if (Status s = bind_thread(); !s.ok()) return std::move(s).error();
+  ++allocations_;
   void* p = nullptr;
   if (const cudaError_t e = cudaHostAlloc(&p, bytes, cudaHostAllocPortable); e != cudaSuccess) {
     (void)cudaGetLastError();

@@ -16,7 +16,7 @@ bool load(Driver& d) {
   return l != nullptr && find(l, "cuMemAddressReserve", d.reserve) && find(l, "cuMemAddressFree", d.free_addresses) &&
          find(l, "cuMemCreate", d.create) && find(l, "cuMemRelease", d.release) && find(l, "cuMemMap", d.map) &&
          find(l, "cuMemUnmap", d.unmap) && find(l, "cuMemSetAccess", d.set_access) &&
-         find(l, "cuMemGetAllocationGranularity", d.granularity);
+         find(l, "cuMemGetAllocationGranularity", d.granularity) && find(l, "cuTensorMapEncodeTiled", d.encode_map);
 }
 
 }  // namespace
@@ -27,7 +27,8 @@ Expected<const Driver*> driver() {
     Driver functions;
     bool ok = load(functions);
   } loaded;
-  if (!loaded.ok) return make_error(ErrorCode::kUnsupported, "the NVIDIA driver has no virtual memory functions");
+  if (!loaded.ok)
+    return make_error(ErrorCode::kUnsupported, "the NVIDIA driver lacks functions of CUDA 12.5 or no tensor maps");
   return &loaded.functions;
 }
 

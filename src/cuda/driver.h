@@ -1,4 +1,4 @@
-// The driver's functions that cudart does not have, through dlopen: virtual memory.
+// The driver's functions that cudart does not have, through dlopen: virtual memory, tensor maps.
 #pragma once
 
 #include <cuda.h>
@@ -16,6 +16,12 @@ struct Driver {
   decltype(&cuMemUnmap) unmap = nullptr;
   decltype(&cuMemSetAccess) set_access = nullptr;
   decltype(&cuMemGetAllocationGranularity) granularity = nullptr;
+  decltype(&cuKernelGetLibrary) kernel_library = nullptr;
+  decltype(&cuLibraryGetKernelCount) kernel_count = nullptr;
+  decltype(&cuLibraryEnumerateKernels) kernels = nullptr;
+  decltype(&cuKernelGetFunction) kernel_function = nullptr;
+  decltype(&cuFuncLoad) load_function = nullptr;
+  decltype(&cuTensorMapEncodeTiled) encode_map = nullptr;
 };
 
 // libcuda.so.1, loaded once; an error when it is not there or too old.

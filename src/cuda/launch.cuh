@@ -12,8 +12,16 @@
 #include <utility>
 
 #include "cuda/context.h"
+#include "cuda/modules.h"
 
 namespace tern::cuda {
+namespace {
+
+// Every file with kernels is a module, to be loaded at start.
+__global__ void module_anchor() {}
+const ModuleNote module_note(reinterpret_cast<const void*>(module_anchor));
+
+}  // namespace
 
 __device__ __forceinline__ void wait_for_previous() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

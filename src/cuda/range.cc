@@ -17,8 +17,14 @@ Error driver_error(const char* what, CUresult code) {
 
 class CudaRange final : public device::AddressRange {
  public:
-  CudaRange(const Driver& d, int ordinal, CUdeviceptr base, size_t bytes, size_t granularity)
-      : driver_(d), ordinal_(ordinal), base_(base), bytes_(bytes), granularity_(granularity) {}
+  CudaRange(const Driver& d, int ordinal, CUdeviceptr base, size_t bytes, size_t granularity,
+            std::atomic<uint64_t>& allocations)
+      : driver_(d),
+        ordinal_(ordinal),
+        base_(base),
+        bytes_(bytes),
+        granularity_(granularity),
+        allocations_(allocations) {}
   ~CudaRange() override {
     size_t at = 0;
     for (const Piece& p : pieces_) {
@@ -42,6 +48,7 @@ class CudaRange final : public device::AddressRange {
   int ordinal_;
   CUdeviceptr base_;
   size_t bytes_, granularity_, mapped_ = 0;
+  std::atomic<uint64_t>& allocations_;
   std::vector<Piece> pieces_;
 };
 
@@ -59,6 +66,7 @@ Status CudaRange::grow(size_t bytes) {
   const size_t more = round_up(bytes - mapped_, granularity_);
   const CUmemAllocationProp p = properties(ordinal_);
   Piece piece{0, more};
+  ++allocations_;
   if (const CUresult r = driver_.create(&piece.handle, more, &p, 0); r != CUDA_SUCCESS) {
     return driver_error("taking memory", r);
   }
@@ -75,14 +83,16 @@ Status CudaRange::grow(size_t bytes) {
   if (const CUresult r = driver_.set_access(at, more, &access, 1); r != CUDA_SUCCESS) {
     return driver_error("giving access to memory", r);
   }
-  // Start-up, not the step path: the default stream may be used.
-  const cudaError_t e = cudaMemset(reinterpret_cast<void*>(at), 0, more);
+  // Start-up, not the step path: the default stream may be used. Other streams do not wait for it.
+  cudaError_t e = cudaMemset(reinterpret_cast<void*>(at), 0, more);
+  if (e == cudaSuccess) e = cudaStreamSynchronize(nullptr);
   return e == cudaSuccess ? Status() : cuda_error("clearing memory", e);
 }
 
 }  // namespace
 
-Expected<std::unique_ptr<device::AddressRange>> reserve_range(int ordinal, size_t bytes) {
+Expected<std::unique_ptr<device::AddressRange>> reserve_range(int ordinal, size_t bytes,
+                                                              std::atomic<uint64_t>& allocations) {
   TERN_ASSIGN_OR_RETURN(const Driver* d, driver());
   const CUmemAllocationProp p = properties(ordinal);
   size_t granularity = 0;
@@ -96,7 +106,8 @@ Expected<std::unique_ptr<device::AddressRange>> reserve_range(int ordinal, size_
   if (const CUresult r = d->reserve(&base, size, 0, 0, 0); r != CUDA_SUCCESS) {
     return driver_error("reserving addresses", r);
   }
-  return std::unique_ptr<device::AddressRange>(std::make_unique<CudaRange>(*d, ordinal, base, size, granularity));
+  return std::unique_ptr<device::AddressRange>(
+      std::make_unique<CudaRange>(*d, ordinal, base, size, granularity, allocations));
 }
 
 }  // namespace tern::cuda
