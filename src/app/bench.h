@@ -22,6 +22,7 @@ StepCost step_cost(const model::ModelSummary& summary, int64_t hidden, bool tied
 
 int run_bench_decode(const std::vector<std::string>& args);
 int run_bench_prefill(const std::vector<std::string>& args);
+int run_bench_load(const std::vector<std::string>& args);
 int run_bench_serve(const std::vector<std::string>& args);
 
 }  // namespace tern::app

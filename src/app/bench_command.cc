@@ -9,6 +9,7 @@ int run_bench(const std::vector<std::string>& args) {
   constexpr std::string_view kUsage =
       "Usage: tern bench decode  --model DIR [--batch N] [--context N] [--tokens N] [--load-choices dummy] ...\n"
       "       tern bench prefill --model DIR [--tokens N] [--repeats N] [--load-choices dummy] ...\n"
+      "       tern bench load    --model DIR [--load-choices dummy] [--device cuda] ...\n"
       "       tern bench serve   --url http://HOST:PORT [--concurrency N] [--requests N] ...\n\n"
       "decode and prefill run the engine without a server and compare with what this machine can do at most, measured "
       "in\n"
@@ -21,7 +22,8 @@ int run_bench(const std::vector<std::string>& args) {
   if (args[0] == "decode") return run_bench_decode(rest);
   if (args[0] == "prefill") return run_bench_prefill(rest);
   if (args[0] == "serve") return run_bench_serve(rest);
-  fmt::print(stderr, "tern: unknown benchmark \"{}\"; there are decode, prefill and serve\n", args[0]);
+  if (args[0] == "load") return run_bench_load(rest);
+  fmt::print(stderr, "tern: unknown benchmark \"{}\"; there are decode, prefill, load and serve\n", args[0]);
   return kUsageExit;
 }
 

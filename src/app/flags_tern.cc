@@ -26,7 +26,8 @@ constexpr FlagSpec kFlags[] = {
     {.name = "device",
      .group = kTern,
      .fallback = "auto",
-     .meaning = "auto or cpu. This build has no GPU back-end: cuda and cuda:N are refused."},
+     .meaning = "auto, cpu, cuda or cuda:N (GPU N of those that CUDA_VISIBLE_DEVICES leaves). auto: GPU 0 when "
+                "libtern_cuda.so, a driver and a GPU are there, else the CPU."},
     {.name = "dtype",
      .group = kTern,
      .type = kEnum,

@@ -27,19 +27,21 @@ Status LoadedServer::load_parts(const Settings& settings) {
   const int64_t started = monotonic_ns();
   auto text =
       std::async(std::launch::async, [&] { return load_text(settings.tokenizer_folder, settings.chat_template); });
-  TERN_ASSIGN_OR_RETURN(device_, open_device(settings));
-  TERN_INFO("device: {}", device_->info().name);
-  TERN_ASSIGN_OR_RETURN(model_, load_with_progress(settings, *device_));
+  TERN_ASSIGN_OR_RETURN(device_, open_device(settings.device));
+  device::Device& device = *device_.device;
+  TERN_INFO("device: {}", device.info().name);
+  TERN_ASSIGN_OR_RETURN(model_, load_with_progress(settings, device));
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
            "{}: {} layers, {} parameters, {:.3f} GB of weights, loaded in {:.3f} s", model_->info().architecture,
            model_->info().layers, model_->info().parameters, static_cast<double>(model_->info().weight_bytes) / 1e9,
            static_cast<double>(monotonic_ns() - started) / 1e9);
   TERN_ASSIGN_OR_RETURN(text_, text.get());
-  TERN_ASSIGN_OR_RETURN(vision_, load_vision(settings, *device_, text_.tokenizer.get()));
+  TERN_ASSIGN_OR_RETURN(vision_, load_vision(settings, device, text_.tokenizer.get()));
   engine::EngineConfig engine_config = settings.engine;
   add_eos(engine_config.eos_token_ids, text_.tokenizer.get());
   if (vision_.tower) engine_config.vision = vision_config(settings, *vision_.profile, vision_.tower->info().merge);
-  TERN_ASSIGN_OR_RETURN(engine_, engine::Engine::start(engine_config, *model_, *device_, nullptr, vision_.tower.get()));
+  TERN_ASSIGN_OR_RETURN(engine_, engine::Engine::start(engine_config, *model_, device, nullptr, vision_.tower.get()));
+  keep_learned(device_);
   config_ = settings.serve;
   config_.vocab_size = model_->info().vocab_size;
   config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine_->blocks().total));

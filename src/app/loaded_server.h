@@ -30,7 +30,7 @@ class LoadedServer {
   Status load_parts(const Settings& settings);
 
   // In the order in which they need one another.
-  std::unique_ptr<device::Device> device_;
+  OpenDevice device_;
   TextParts text_;
   std::unique_ptr<model::Model> model_;
   VisionParts vision_;

@@ -126,7 +126,8 @@ std::string shipped_model() {
   return is_folder(kShipped) ? kShipped : "";
 }
 
-Expected<Settings> ocr_settings(const std::string& model, const std::string& api_key, int parallel) {
+Expected<Settings> ocr_settings(const std::string& model, const std::string& api_key, int parallel,
+                                const std::string& device) {
   TERN_ASSIGN_OR_RETURN(Environment environment, Environment::from(Environment::of_process()));
   const std::string folder = find_folder(model, environment);
   if (folder.empty()) {
@@ -135,11 +136,11 @@ Expected<Settings> ocr_settings(const std::string& model, const std::string& api
   TERN_ASSIGN_OR_RETURN(const ModelFacts facts, read_model_facts(folder, "config.json", {}));
   const int64_t length =
       facts.max_position_embeddings > 0 ? std::min(facts.max_position_embeddings, kLongest) : kLongest;
-  TERN_ASSIGN_OR_RETURN(
-      Arguments arguments,
-      parse_arguments({"--model", model, "--host", "127.0.0.1", "--port", "0", "--api-key", api_key, "--max-num-seqs",
-                       std::to_string(parallel), "--max-model-len", std::to_string(length),
-                       "--no-enable-prefix-caching", "--max-encoder-cache", "0", "--max-processor-cache", "0"}));
+  TERN_ASSIGN_OR_RETURN(Arguments arguments,
+                        parse_arguments({"--model", model, "--host", "127.0.0.1", "--port", "0", "--api-key", api_key,
+                                         "--max-num-seqs", std::to_string(parallel), "--max-model-len",
+                                         std::to_string(length), "--no-enable-prefix-caching", "--max-encoder-cache",
+                                         "0", "--max-processor-cache", "0", "--device", device}));
   return resolve(std::move(arguments.flags), std::move(environment), facts);
 }
 

@@ -27,7 +27,8 @@ Expected<OcrAnswer> parse_ocr_answer(int status, std::string_view body);
 // "" when it is nowhere.
 std::string shipped_model();
 // Settings of a server for this process alone.
-Expected<Settings> ocr_settings(const std::string& model, const std::string& api_key, int parallel);
+Expected<Settings> ocr_settings(const std::string& model, const std::string& api_key, int parallel,
+                                const std::string& device = "auto");
 
 // RFC 4648, with padding.
 std::string encode_base64(std::string_view bytes);

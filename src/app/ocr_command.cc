@@ -26,7 +26,7 @@ constexpr size_t kMaxFile = size_t{180} << 20;  // as base64 it stays below a se
 
 struct OcrOptions {
   std::vector<std::string> files;
-  std::string model, server, api_key, model_name = "default", prompt = "OCR:";
+  std::string model, server, api_key, model_name = "default", prompt = "OCR:", device = "auto";
   int max_tokens = 0, parallel = 4;
   bool json = false, quiet = false;
 };
@@ -137,7 +137,7 @@ int read_in_process(OcrOptions options) {
   }
   const Hash128 random = siphash128(random_hash_key(), "tern ocr", 8);
   options.api_key = fmt::format("{:016x}{:016x}", random.lo, random.hi);
-  auto settings = ocr_settings(options.model, options.api_key, options.parallel);
+  auto settings = ocr_settings(options.model, options.api_key, options.parallel, options.device);
   if (!settings.ok()) return report(settings.error());
   if (!settings->media.wanted) {
     return report(make_error(ErrorCode::kUnsupported, fmt::format("{} reads text only", options.model), "model"));
@@ -158,6 +158,8 @@ int run_ocr(const std::vector<std::string>& args) {
   auto* model = parser.add_option("--model,-m", options.model, "Folder of the model; without it the one that ships");
   auto* server = parser.add_option("--server", options.server, "Address of a running server, instead of a model");
   model->excludes(server);
+  parser.add_option("--device", options.device, "auto, cpu, cuda or cuda:N: where the model runs")
+      ->capture_default_str();
   parser.add_option("--prompt", options.prompt, "Task for the model")->capture_default_str();
   parser.add_option("--max-tokens", options.max_tokens, "Most tokens of an answer");
   parser.add_option("--parallel", options.parallel, "Pictures read at a time")

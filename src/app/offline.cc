@@ -9,13 +9,13 @@ namespace tern::app {
 
 Expected<std::unique_ptr<Offline>> Offline::load(const Settings& settings) {
   std::unique_ptr<Offline> offline(new Offline(settings));
-  TERN_ASSIGN_OR_RETURN(offline->device_, open_device(settings));
-  TERN_ASSIGN_OR_RETURN(offline->model_, load_with_progress(settings, *offline->device_));
+  TERN_ASSIGN_OR_RETURN(offline->device_, open_device(settings.device));
+  TERN_ASSIGN_OR_RETURN(offline->model_, load_with_progress(settings, offline->device()));
   return offline;
 }
 
 Status Offline::start_engine() {
-  TERN_ASSIGN_OR_RETURN(engine_, engine::Engine::start(config_, *model_, *device_));
+  TERN_ASSIGN_OR_RETURN(engine_, engine::Engine::start(config_, *model_, device()));
   return {};
 }
 

@@ -23,7 +23,9 @@ class Offline {
   // Opens the device and loads the model; the engine is not started yet, so that ceilings can be measured with nothing
   // else running.
   static Expected<std::unique_ptr<Offline>> load(const Settings& settings);
-  device::Device& device() { return *device_; }
+  device::Device& device() { return *device_.device; }
+  // What a GPU came from; null for a CPU.
+  const device::CudaLibrary* cuda() const { return device_.cuda; }
   const model::Model& model() const { return *model_; }
 
   Status start_engine();
@@ -34,7 +36,7 @@ class Offline {
  private:
   explicit Offline(const Settings& settings) : config_(settings.engine) {}
   engine::EngineConfig config_;
-  std::unique_ptr<device::Device> device_;
+  OpenDevice device_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<engine::Engine> engine_;
   engine::RequestId next_id_ = 1;

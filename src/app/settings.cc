@@ -198,9 +198,9 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   s.model = model;
   s.tokenizer_folder = s.flags.has("tokenizer") ? find_folder(s.flags.text("tokenizer"), s.environment) : model.folder;
   s.chat_template = s.flags.text("chat-template");
-  s.cpu = {.threads = s.flags.has("cpu-threads") ? s.flags.integer32("cpu-threads") : 0,
-           .pin = s.flags.boolean("cpu-pin")};
-  s.cpu_isa = s.environment.text("TERN_CPU_ISA");
+  const device::CpuOptions cpu = {.threads = s.flags.has("cpu-threads") ? s.flags.integer32("cpu-threads") : 0,
+                                  .pin = s.flags.boolean("cpu-pin")};
+  TERN_ASSIGN_OR_RETURN(s.device, device_settings(s.flags.text("device"), cpu, s.environment));
   s.load = load_options(s.flags, model);
   s.engine = engine_config(s.flags, s.environment, model);
   s.serve = serve_config(s.flags, s.environment, model);

@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
+#include "app/device_settings.h"
 #include "app/environment.h"
 #include "app/flag_set.h"
 #include "app/model_facts.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "content/media/media_service.h"
-#include "device/device.h"
 #include "engine/engine.h"
 #include "model/loader.h"
 #include "serve/config.h"
@@ -39,8 +39,7 @@ struct Settings {
   ModelFacts model;
   std::string tokenizer_folder;  // "" when there is none on this machine
   std::string chat_template;     // --chat-template
-  device::CpuOptions cpu;
-  std::string cpu_isa;  // TERN_CPU_ISA
+  DeviceSettings device;
   model::LoadOptions load;
   engine::EngineConfig engine;
   serve::ServeConfig serve;

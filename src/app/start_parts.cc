@@ -4,7 +4,6 @@
 #include "app/progress.h"
 #include "app/service.h"
 #include "base/clock.h"
-#include "kernels/cpu/isa.h"
 
 namespace tern::app {
 namespace {
@@ -43,18 +42,6 @@ Expected<TextParts> load_text(const std::string& folder, const std::string& chat
     TERN_ASSIGN_OR_RETURN(parts.tool_template, compile(set.choose(true), true));
   }
   return parts;
-}
-
-Expected<std::unique_ptr<device::Device>> open_device(const Settings& settings) {
-  if (!settings.cpu_isa.empty()) {
-    kernels::Isa isa{};
-    if (!device::parse_isa(settings.cpu_isa, &isa)) {
-      return make_error(ErrorCode::kInvalidArgument, "TERN_CPU_ISA: unknown instruction set " + settings.cpu_isa,
-                        "TERN_CPU_ISA");
-    }
-    TERN_RETURN_IF_ERROR(kernels::set_isa(isa));
-  }
-  return device::make_cpu_device(settings.cpu);
 }
 
 Expected<std::unique_ptr<model::Model>> load_with_progress(const Settings& settings, device::Device& device) {

@@ -137,16 +137,6 @@ Status check_graphs(const FlagSet& flags) {
   return {};
 }
 
-Status check_device(const FlagSet& flags) {
-  const std::string device = flags.text("device");
-  if (device == "auto" || device == "cpu") return {};
-  if (device == "cuda" || device.starts_with("cuda:")) {
-    return make_error(ErrorCode::kUnsupported,
-                      fmt::format("--device {} is not available: this build has no GPU back-end", device), "device");
-  }
-  return wrong("device", fmt::format("\"{}\" is none of auto, cpu, cuda, cuda:N", device));
-}
-
 Status check_ports(const FlagSet& flags) {
   const int64_t port = flags.integer("port"), controller = flags.integer("controller-port");
   const int64_t metrics = flags.has("metrics-port") ? flags.integer("metrics-port") : port;
@@ -176,7 +166,6 @@ Status validate(const FlagSet& flags, const Environment& environment) {
   TERN_RETURN_IF_ERROR(check_early_stop(flags));
   TERN_RETURN_IF_ERROR(check_processors(flags));
   TERN_RETURN_IF_ERROR(check_graphs(flags));
-  TERN_RETURN_IF_ERROR(check_device(flags));
   TERN_RETURN_IF_ERROR(check_ports(flags));
   TERN_RETURN_IF_ERROR(validate_media(flags));
   if (environment.boolean("FD_ENABLE_INTERNAL_ADAPTER")) {

@@ -16,13 +16,13 @@ constexpr VariableSpec inert(std::string_view name, VariableGroup group, std::st
 }
 constexpr std::string_view kNoTrace = "this build writes no traces";
 constexpr std::string_view kNoDownload = "nothing is downloaded";
-constexpr std::string_view kNoGpu = "concerns GPU kernels";
+constexpr std::string_view kNoGpu = "concerns kernels that Tern does not have";
 constexpr std::string_view kNoFeatures = "vision features are computed here";
 constexpr std::string_view kOneProcess = "concerns the queues between FastDeploy's processes";
 constexpr std::string_view kNoGrammar = "this build has no grammars";
 constexpr std::string_view kNoSplit = "this build runs prefill and decode in one place";
 constexpr std::string_view kNoStorage = "this build keeps blocks in memory only";
-constexpr std::string_view kAlwaysSo = "results never depend on the batch";
+constexpr std::string_view kAlwaysSo = "parts of contexts are always the same";
 
 constexpr VariableSpec kVariables[] = {
     inert("FD_SERVICE_NAME", kLogging, "FastDeploy", "Name in traces.", kNoTrace),
@@ -64,11 +64,9 @@ constexpr VariableSpec kVariables[] = {
     inert("FD_USE_BLACKWELL_GEMM", kKernels, "0", "float8 products.", kNoGpu),
     inert("FD_FP8_QUANT_WITH_POW2SCALE", kKernels, "0", "float8 scales.", kNoGpu),
     inert("FD_CUSTOM_AR_MAX_SIZE_MB", kKernels, "8", "Own all-reduce.", kNoGpu),
-    inert("FD_ENABLE_PDL", kKernels, "1", "Dependent launches.", kNoGpu),
     inert("FD_FILL_BITMASK_BATCH", kKernels, "4", "Threads of grammar masks.", kNoGrammar),
     inert("FD_GUIDANCE_DISABLE_ADDITIONAL", kKernels, "1", "Default of additionalProperties.", kNoGrammar),
     inert("FD_LLGUIDANCE_LOG_LEVEL", kKernels, "0", "Log of the grammar library.", kNoGrammar),
-    inert("FD_DETERMINISTIC_MODE", kKernels, "0", "Results independent of the batch.", kAlwaysSo),
     inert("FD_DETERMINISTIC_SPLIT_KV_SIZE", kKernels, "16", "Parts of long contexts.", kAlwaysSo),
     inert("FD_DETERMINISTIC_LOG_MODE", kKernels, "0", "Log of that mode.", kAlwaysSo),
     inert("USE_TBO", kKernels, "0", "Kernel experiment.", kNoGpu),

@@ -3,11 +3,9 @@
 #include <cstdio>
 
 #include "app/commands.h"
+#include "app/device_settings.h"
 #include "app/environment.h"
 #include "app/options.h"
-#include "app/service.h"
-#include "app/settings.h"
-#include "device/device.h"
 #include "vision/verify/verify_case.h"
 
 namespace tern::app {
@@ -26,12 +24,10 @@ void print_report(const model::CaseReport& report) {
   for (const auto& c : report.statements) fmt::print("  {:<28} {}  {}\n", c.name, c.detail, c.ok ? "yes" : "NO");
 }
 
-// The device as serve opens it: TERN_CPU_ISA is obeyed, so that every kernel can be checked.
-Expected<std::unique_ptr<device::Device>> open(int threads) {
+// The device as serve opens it: the environment chooses kernels, so that every one of them can be checked.
+Expected<OpenDevice> open(const std::string& device, int threads) {
   TERN_ASSIGN_OR_RETURN(const Environment environment, Environment::from(Environment::of_process()));
-  Settings settings;
-  settings.cpu.threads = threads;
-  settings.cpu_isa = environment.text("TERN_CPU_ISA");
+  TERN_ASSIGN_OR_RETURN(const DeviceSettings settings, device_settings(device, {.threads = threads}, environment));
   return open_device(settings);
 }
 
@@ -40,7 +36,7 @@ Expected<std::unique_ptr<device::Device>> open(int threads) {
 int run_verify(const std::vector<std::string>& args) {
   CLI::App parser("Runs reference cases through the model code and compares", "tern verify");
   std::vector<std::string> folders;
-  std::string dtype = "float32";
+  std::string dtype = "float32", device_name = "cpu";
   int threads = 0;
   parser.add_option("case", folders, "Folders with config.json, weights, golden.json and golden.safetensors")
       ->required();
@@ -50,15 +46,19 @@ int run_verify(const std::vector<std::string>& args) {
   parser.add_option("--cpu-threads", threads, "Threads that compute; 0: physical cores")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
+  parser.add_option("--device", device_name, "cpu, cuda, cuda:N or auto")->capture_default_str();
   if (const auto status = parse_options(parser, args)) return *status;
 
-  auto device = open(threads);
-  if (!device.ok()) return report(device.error());
+  auto opened = open(device_name, threads);
+  if (!opened.ok()) return report(opened.error());
+  device::Device& device = *opened->device;
+  if (opened->cuda != nullptr) fmt::print("{}\n", device.info().name);
   const DType type = dtype == "float32" ? DType::kF32 : DType::kBF16;
-  const model::VerifyOptions options{.activation = type, .tolerance = model::VerifyTolerance::of(type)};
+  const model::VerifyOptions options{
+      .activation = type, .tolerance = model::VerifyTolerance::of(type), .exact = opened->deterministic};
   int passed = 0, failed = 0;
   for (const std::string& folder : folders) {
-    const auto result = vision::verify_case(folder, options, **device);
+    const auto result = vision::verify_case(folder, options, device);
     if (!result.ok()) {
       fmt::print("{}: {}  NO\n", folder, result.error().message);
       ++failed;

@@ -31,7 +31,8 @@ struct LoadOptions {
   const ops::WeightFormat* format = nullptr;  // used instead of the named one: formats that are not built in
   Shard shard;
   int max_model_len = 0;  // for rope scalings that depend on the length; 0: the config's
-  // Called with bytes done and in all; for the progress bar.
+  int threads = 0;        // that read and convert for a device without a pool of its own; 0: physical cores
+  // Called with bytes done and in all, from any thread, one at a time; for the progress bar.
   std::function<void(size_t, size_t)> progress;
 };
 

@@ -229,7 +229,10 @@ TEST(Validation, EveryRuleNamesTheFlag) {
        "--logits-processors my.module:Mine is not built in; LogitBiasLogitsProcessor is, and no Python code runs in "
        "this server"},
       {"device", {"--device", "tpu"}, {}, "--device \"tpu\" is none of auto, cpu, cuda, cuda:N"},
-      {"gpu", {"--device", "cuda:0"}, {}, "--device cuda:0 is not available: this build has no GPU back-end"},
+      {"gpu",
+       {"--device", "cuda:x"},
+       {},
+       "--device \"cuda:x\": what stands behind the colon is not the number of a GPU"},
       {"controller", {"--controller-port", "8000"}, {}, "--controller-port 8000 is already --port or --metrics-port"},
       {"adapter",
        {},

@@ -66,6 +66,14 @@ void MappedFile::advise(const char* begin, size_t bytes, int advice, bool inner)
 
 void MappedFile::release(const char* begin, size_t bytes) const { advise(begin, bytes, MADV_DONTNEED, true); }
 
+void MappedFile::expect_whole(const char* begin, size_t bytes) const {
+#ifdef MADV_POPULATE_READ
+  advise(begin, bytes, MADV_POPULATE_READ, false);
+#else
+  advise(begin, bytes, MADV_WILLNEED, false);
+#endif
+}
+
 void MappedFile::expect_scattered(const char* begin, size_t bytes) const { advise(begin, bytes, MADV_RANDOM, false); }
 
 }  // namespace tern::model

@@ -24,6 +24,8 @@ class MappedFile {
 
   // Gives the pages that lie wholly inside [begin, begin + bytes) back to the system; reading them again is allowed.
   void release(const char* begin, size_t bytes) const;
+  // Brings a range in at once, which is cheaper than page by page as it is touched. A hint.
+  void expect_whole(const char* begin, size_t bytes) const;
   // Turns read-ahead off for a range that is read across its rows.
   void expect_scattered(const char* begin, size_t bytes) const;
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 namespace tern::model {
 
@@ -40,6 +41,24 @@ int32_t arg_max(std::span<const float> row, const std::vector<int32_t>& banned) 
 
 double clear_margin(const GoldenTensor* logits, const VerifyTolerance& tolerance) {
   return 2.0 * tolerance.max * (logits == nullptr ? 0.0 : logits->max_abs());
+}
+
+bool agree(std::span<const float> a, std::span<const float> b, Agreement how, const VerifyTolerance& tolerance,
+           const std::vector<int32_t>& banned, std::string& detail) {
+  bool ok = a.size() == b.size();
+  if (how == Agreement::kBits) {
+    ok = ok && std::memcmp(a.data(), b.data(), a.size_bytes()) == 0;
+    detail = ok ? "bit-equal logits" : "logits differ";
+  } else if (how == Agreement::kToken) {
+    ok = ok && arg_max(a, banned) == arg_max(b, banned);
+    detail = ok ? "same token" : "another token";
+  } else {
+    const GoldenTensor want{{static_cast<int64_t>(a.size())}, {a.begin(), a.end()}};
+    const TensorCheck c = compare_tensor("", want, b, tolerance);
+    ok = c.ok;
+    detail = fmt::format("off by {:.1e}", c.relative);
+  }
+  return ok;
 }
 
 }  // namespace tern::model

@@ -20,4 +20,9 @@ int32_t arg_max(std::span<const float> row, const std::vector<int32_t>& banned);
 // Smallest margin between the best two logits at which a greedy step is held against us.
 double clear_margin(const GoldenTensor* logits, const VerifyTolerance& tolerance);
 
+// What logits of one thing computed in two ways owe each other.
+enum class Agreement : uint8_t { kBits, kTolerance, kToken };
+bool agree(std::span<const float> a, std::span<const float> b, Agreement how, const VerifyTolerance& tolerance,
+           const std::vector<int32_t>& banned, std::string& detail);
+
 }  // namespace tern::model

@@ -5,26 +5,37 @@
 
 namespace tern::model {
 
+std::vector<char> VerifyProbe::fetch(const TensorView& value) {
+  const size_t row = static_cast<size_t>(value.dim[1]) * dtype_bytes(value.dtype);
+  std::vector<char> host(row * static_cast<size_t>(value.dim[0]));
+  const device::Stream stream = device_.stream();
+  for (int64_t r = 0; r < value.dim[0]; ++r) {
+    device_.copy_to_host(host.data() + static_cast<size_t>(r) * row, value.row_bytes(r), row, stream);
+  }
+  // A fault shows in the step's own status.
+  (void)device_.synchronize(stream);
+  return host;
+}
+
 void VerifyProbe::tensor(std::string_view name, TensorView value) {
   const auto [it, fresh] = tensors_.try_emplace(std::string(name));
   if (!fresh) return;
-  for (int64_t r = 0; r < value.dim[0]; ++r) {
-    const char* row = value.row_bytes(r);
-    for (int64_t c = 0; c < value.dim[1]; ++c)
-      it->second.push_back(value.dtype == DType::kBF16 ? to_float(reinterpret_cast<const bf16*>(row)[c])
-                                                       : reinterpret_cast<const float*>(row)[c]);
-  }
+  const std::vector<char> host = fetch(value);
+  const auto n = static_cast<size_t>(value.dim[0] * value.dim[1]);
+  it->second.reserve(n);
+  for (size_t i = 0; i < n; ++i)
+    it->second.push_back(value.dtype == DType::kBF16 ? to_float(reinterpret_cast<const bf16*>(host.data())[i])
+                                                     : reinterpret_cast<const float*>(host.data())[i]);
 }
 
 bool VerifyProbe::routing(int layer, TensorView ids) {
   const auto k = static_cast<size_t>(ids.dim[1]);
+  const std::vector<char> host = fetch(ids);
+  const auto* const chosen = reinterpret_cast<const int32_t*>(host.data());
   record_.top_k = static_cast<int>(k);
   std::vector<int32_t>& mine = record_.layers[layer];
   const size_t begin = mine.size();
-  for (int64_t t = 0; t < ids.dim[0]; ++t) {
-    const auto* row = reinterpret_cast<const int32_t*>(ids.row_bytes(t));
-    mine.insert(mine.end(), row, row + k);
-  }
+  mine.insert(mine.end(), chosen, chosen + static_cast<size_t>(ids.dim[0]) * k);
   if (mode_ == Mode::kWatch || reference_ == nullptr) return false;
   const auto found = reference_->layers.find(layer);
   if (found == reference_->layers.end()) return false;
@@ -36,7 +47,8 @@ bool VerifyProbe::routing(int layer, TensorView ids) {
                            mine.begin() + static_cast<std::ptrdiff_t>(at + k));
     std::vector<int32_t> b(theirs.begin() + static_cast<std::ptrdiff_t>(at),
                            theirs.begin() + static_cast<std::ptrdiff_t>(at + k));
-    if (mode_ == Mode::kForce) std::copy(b.begin(), b.end(), reinterpret_cast<int32_t*>(ids.row_bytes(t)));
+    if (mode_ == Mode::kForce) device_.copy_to_device(ids.row_bytes(t), b.data(), k * 4, device_.stream());
+    // The copy has taken what it needs of `b`: it lies in pageable memory.
     std::sort(a.begin(), a.end());
     std::sort(b.begin(), b.end());
     ++compared_;

@@ -16,12 +16,12 @@ struct RoutingRecord {
   std::map<int, std::vector<int32_t>> layers;
 };
 
-// Feeds on the steps of one sequence in order, host memory only.
+// Feeds on the steps of one sequence in order. On a GPU each look waits for the stream of steps.
 class VerifyProbe final : public Probe {
  public:
   enum class Mode { kWatch, kCompare, kForce };
-  explicit VerifyProbe(Mode mode = Mode::kWatch, const RoutingRecord* reference = nullptr)
-      : mode_(mode), reference_(reference) {}
+  explicit VerifyProbe(device::Device& device, Mode mode = Mode::kWatch, const RoutingRecord* reference = nullptr)
+      : device_(device), mode_(mode), reference_(reference) {}
 
   void tensor(std::string_view name, TensorView value) override;
   bool routing(int layer, TensorView ids) override;
@@ -34,6 +34,10 @@ class VerifyProbe final : public Probe {
   int64_t compared() const { return compared_; }
 
  private:
+  // Rows of a tensor of rank 2 in host memory, one behind the other.
+  std::vector<char> fetch(const TensorView& value);
+
+  device::Device& device_;
   const Mode mode_;
   const RoutingRecord* const reference_;
   std::map<std::string, std::vector<float>, std::less<>> tensors_;

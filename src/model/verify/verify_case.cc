@@ -89,7 +89,7 @@ class CaseRun {
     RoutingRecord reference;
     if (forces()) TERN_RETURN_IF_ERROR(record_routing(p, reference));
     TERN_ASSIGN_OR_RETURN(auto run, runner(model, 1));
-    VerifyProbe probe(forces() ? VerifyProbe::Mode::kForce : VerifyProbe::Mode::kWatch, &reference);
+    VerifyProbe probe(device_, forces() ? VerifyProbe::Mode::kForce : VerifyProbe::Mode::kWatch, &reference);
     const Row row{0, p.ids, true};
     TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}, &probe));
     const Logits logits(view.begin(), view.end());
@@ -177,7 +177,7 @@ class CaseRun {
 
   Status record_routing(const GoldenPrompt& p, RoutingRecord& out) {
     TERN_ASSIGN_OR_RETURN(auto run, runner(*exact_model_, 1));
-    VerifyProbe probe;
+    VerifyProbe probe(device_);
     const std::vector<int32_t> ids = forced_ids(p);
     const Row row{0, ids, false};
     TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
@@ -187,7 +187,7 @@ class CaseRun {
 
   Status count_flips(const GoldenPrompt& p, const RoutingRecord& reference) {
     TERN_ASSIGN_OR_RETURN(auto run, runner(*model_, 1));
-    VerifyProbe probe(VerifyProbe::Mode::kCompare, &reference);
+    VerifyProbe probe(device_, VerifyProbe::Mode::kCompare, &reference);
     const std::vector<int32_t> ids = forced_ids(p);
     const Row row{0, ids, false};
     TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
@@ -217,14 +217,11 @@ class CaseRun {
   }
 
   bool same(const Logits& a, const Logits& b, std::string& detail) const {
-    if (exact_) {
-      const bool equal = a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
-      detail = equal ? "bit-equal logits" : "logits differ";
-      return equal;
-    }
-    const bool equal = arg_max(a, golden_.banned) == arg_max(b, golden_.banned);
-    detail = equal ? "same token" : "another token";
-    return equal;
+    const Agreement how = !exact_          ? Agreement::kToken
+                          : options_.exact ? Agreement::kBits
+                          : forces()       ? Agreement::kToken
+                                           : Agreement::kTolerance;
+    return agree(a, b, how, options_.tolerance, golden_.banned, detail);
   }
 
   Status chunked(const GoldenPrompt& p, const Model& model) {

@@ -27,6 +27,9 @@ struct VerifyOptions {
   const ops::WeightFormat* format = nullptr;  // linear weights in this format instead
   VerifyTolerance tolerance = VerifyTolerance::of(DType::kF32);
   bool variations = true;  // chunk sizes, block tables and batches
+  // They change no bit. False: they stay within the tolerance (experts chosen in bfloat16: give the same token), as on
+  // a GPU whose products are chosen by the number of rows.
+  bool exact = true;
 };
 
 struct TensorCheck {

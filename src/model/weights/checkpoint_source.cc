@@ -106,6 +106,16 @@ TensorView CheckpointSource::in_place(const Piece& piece) const {
   return tensor2(const_cast<char*>(p), type, piece.rows, piece.cols, s.stride);
 }
 
+void CheckpointSource::expect(const Piece& piece) const {
+  const Stored& s = stored_[static_cast<size_t>(piece.parameter)];
+  if (s.swapped) return;
+  const auto bytes = static_cast<int64_t>(file_type_bytes(s.tensor->dtype));
+  const char* begin = s.data + piece.row * s.stride * bytes;
+  const char* end = s.data + (piece.row + piece.rows) * s.stride * bytes;
+  const char* stop = s.tensor->data + s.tensor->bytes;
+  s.tensor->file->expect_whole(begin, static_cast<size_t>(std::min(end, stop) - begin));
+}
+
 void CheckpointSource::release(const Piece& piece) const {
   const Stored& s = stored_[static_cast<size_t>(piece.parameter)];
   const auto bytes = static_cast<int64_t>(file_type_bytes(s.tensor->dtype));

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <deque>
+#include <memory>
 #include <mutex>
 
 #include "base/checked.h"
@@ -13,8 +15,10 @@ namespace tern::model {
 namespace {
 
 constexpr size_t kAlign = 256;
-constexpr int64_t kChunkBytes = 1 << 20;  // packed by one thread at a time; its staging buffer
-constexpr int64_t kWaveBytes = 16 << 20;  // source bytes between two releases of pages
+// What one thread packs at a time, and source bytes whose pages are given back together. Memory of its own is far away:
+// larger pieces hide the way there.
+constexpr int64_t kChunkBytes = 1 << 20, kFarChunkBytes = 4 << 20;
+constexpr int64_t kGroupBytes = 16 << 20, kFarGroupBytes = 64 << 20;
 
 size_t array_bytes(const ArrayPlan& a, DType activation) {
   const DType type = a.activation_type ? activation : DType::kF32;
@@ -41,60 +45,104 @@ void for_pieces(const std::vector<Piece>& pieces, int64_t begin, int64_t end, F&
   }
 }
 
+// Every target is cut into chunks, and all chunks of all targets lie in one list that the threads take from: a small
+// matrix keeps nobody waiting, and while one thread copies another one reads.
 class Packer {
  public:
   Packer(const WeightSource& source, const PackOptions& options, device::Device& device)
-      : source_(source), options_(options), device_(device), stream_(device.stream()) {
-    staging_.resize(static_cast<size_t>(threads()));
+      : source_(source), options_(options), device_(device), stream_(device.stream()), far_(device.own_memory()) {
+    pool_ = stream_.pool;
+    if (pool_ == nullptr) pool_ = (own_pool_ = std::make_unique<device::ComputePool>(options.threads, false)).get();
   }
 
-  Status matrix(const MatrixPlan& m, char* dst) {
+  void add(const MatrixPlan& m, char* dst) {
     const ops::WeightFormat& format = format_of(m, options_);
     m.out->format = &format;
     m.out->n = m.n, m.out->k = m.k;
     m.out->data = device::Buffer(dst, format.packed_bytes(m.n, m.k), nullptr);
     const DType type = natural(m.pieces);
-    const int64_t row_bytes = m.k * static_cast<int64_t>(dtype_bytes(type));
-    const int64_t step = format.row_granularity();
-    const int64_t chunk = round_up(std::clamp<int64_t>(kChunkBytes / row_bytes, 1, m.n), step);
-    const int64_t wave = chunk * std::max<int64_t>(1, kWaveBytes / (chunk * row_bytes));
-    for (int64_t begin = 0; begin < m.n; begin += wave) {
-      const int64_t end = std::min(begin + wave, m.n);
-      parallel(static_cast<int>(ceil_div(end - begin, chunk)), [&](int part, std::vector<char>& staging) {
-        const int64_t lo = begin + part * chunk, hi = std::min(lo + chunk, end);
-        return format.pack(rows(m.pieces, lo, hi, m.k, type, staging), lo, m.n, m.k, dst);
-      });
-      TERN_RETURN_IF_ERROR(take_error());
-      for_pieces(m.pieces, begin, end, [&](const Piece& p, int64_t) { source_.release(p); });
-      advance(static_cast<size_t>((end - begin) * row_bytes));
-    }
-    return {};
+    cut({&m.pieces, &m, dst, type, m.k * static_cast<int64_t>(dtype_bytes(type))}, m.n, format.row_granularity());
   }
 
-  Status array(const ArrayPlan& a, char* dst) {
+  void add(const ArrayPlan& a, char* dst) {
     const DType type = a.activation_type ? options_.activation : DType::kF32;
     *a.out = a.cols == 1 ? tensor1(dst, type, a.rows) : tensor2(dst, type, a.rows, a.cols);
-    const auto row_bytes = a.cols * static_cast<int64_t>(dtype_bytes(type));
-    const int64_t chunk = std::clamp<int64_t>(kChunkBytes / row_bytes, 1, a.rows);
-    for (int64_t begin = 0; begin < a.rows; begin += chunk) {
-      const int64_t end = std::min(begin + chunk, a.rows);
-      auto& staging = staging_.front();
-      staging.resize(static_cast<size_t>((end - begin) * row_bytes));
-      for_pieces(a.pieces, begin, end, [&](const Piece& p, int64_t at) {
-        source_.read(p, tensor2(staging.data() + at * row_bytes, type, p.rows, a.cols));
-        source_.release(p);
-      });
-      device_.copy_to_device(dst + begin * row_bytes, staging.data(), staging.size(), stream_);
-      TERN_RETURN_IF_ERROR(device_.synchronize(stream_));
-      advance(staging.size());
-    }
-    return {};
+    cut({&a.pieces, nullptr, dst, type, a.cols * static_cast<int64_t>(dtype_bytes(type))}, a.rows, 1);
   }
 
-  size_t total = 0;  // for progress
+  Status run() {
+    std::atomic<size_t> next{0};
+    auto body = [&](int) {
+      keep(device_.bind_thread());
+      std::vector<char> staging;
+      for (size_t i = next.fetch_add(1); i < chunks_.size() && !failed_.load(); i = next.fetch_add(1)) {
+        const Chunk& c = chunks_[i];
+        keep(targets_[c.target].matrix != nullptr ? matrix(c, staging) : array(c, staging));
+        finish(groups_[c.group]);
+      }
+    };
+    pool_->parallel(pool_->threads(), body);
+    return std::move(error_);
+  }
 
  private:
-  int threads() const { return stream_.pool == nullptr ? 1 : stream_.pool->threads(); }
+  struct Target {
+    const std::vector<Piece>* pieces;
+    const MatrixPlan* matrix;  // null: an array
+    char* dst;
+    DType type;  // of source rows for a matrix, of the array's rows
+    int64_t row_bytes;
+  };
+  struct Group {
+    size_t target;
+    int64_t begin, end;
+    std::atomic<int> left;
+    Group(size_t t, int64_t b, int64_t e, int n) : target(t), begin(b), end(e), left(n) {}
+  };
+  struct Chunk {
+    size_t target, group;
+    int64_t begin, end;  // rows
+  };
+
+  void cut(const Target& target, int64_t rows, int64_t granularity) {
+    const int64_t bytes = far_ ? kFarChunkBytes : kChunkBytes, wide = far_ ? kFarGroupBytes : kGroupBytes;
+    const int64_t chunk = round_up(std::clamp<int64_t>(bytes / target.row_bytes, 1, rows), granularity);
+    const int64_t group = chunk * std::max<int64_t>(1, wide / (chunk * target.row_bytes));
+    const size_t t = targets_.size();
+    targets_.push_back(target);
+    total_ += static_cast<size_t>(rows * target.row_bytes);
+    for (int64_t begin = 0; begin < rows; begin += group) {
+      const int64_t end = std::min(begin + group, rows);
+      for (int64_t lo = begin; lo < end; lo += chunk)
+        chunks_.push_back({t, groups_.size(), lo, std::min(lo + chunk, end)});
+      groups_.emplace_back(t, begin, end, static_cast<int>(ceil_div(end - begin, chunk)));
+    }
+  }
+
+  Status matrix(const Chunk& c, std::vector<char>& staging) {
+    const Target& t = targets_[c.target];
+    const MatrixPlan& m = *t.matrix;
+    const TensorView source = rows(m.pieces, c.begin, c.end, m.k, t.type, staging);
+    return format_of(m, options_).pack(source, c.begin, m.n, m.k, t.dst);
+  }
+
+  Status array(const Chunk& c, std::vector<char>& staging) {
+    const Target& t = targets_[c.target];
+    char* const dst = t.dst + c.begin * t.row_bytes;
+    char* to = dst;
+    if (far_) {
+      staging.resize(static_cast<size_t>((c.end - c.begin) * t.row_bytes));
+      to = staging.data();
+    }
+    const int64_t cols = t.row_bytes / static_cast<int64_t>(dtype_bytes(t.type));
+    for_pieces(*t.pieces, c.begin, c.end, [&](const Piece& p, int64_t at) {
+      source_.read(p, tensor2(to + at * t.row_bytes, t.type, p.rows, cols));
+    });
+    if (!far_) return {};
+    const std::lock_guard lock(stream_mutex_);
+    device_.copy_to_device(dst, staging.data(), staging.size(), stream_);
+    return device_.synchronize(stream_);
+  }
 
   DType natural(const std::vector<Piece>& pieces) const {
     for (const Piece& p : pieces)
@@ -107,6 +155,7 @@ class Packer {
                   std::vector<char>& staging) {
     TensorView view;
     for_pieces(pieces, lo, hi, [&](const Piece& p, int64_t) {
+      if (far_) source_.expect(p);
       if (p.target_rows() == hi - lo) view = source_.in_place(p);
     });
     if (!view.empty()) return view;
@@ -118,36 +167,35 @@ class Packer {
     return whole;
   }
 
-  // f(part, staging) -> Status for every part; threads take parts as they get free.
-  template <class F>
-  void parallel(int parts, F&& f) {
-    std::atomic<int> next{0};
-    auto body = [&](int worker) {
-      for (int part = next.fetch_add(1); part < parts; part = next.fetch_add(1))
-        keep(f(part, staging_[static_cast<size_t>(worker)]));
-    };
-    if (stream_.pool == nullptr || parts == 1) return body(0);
-    stream_.pool->parallel(std::min(parts, threads()), body);
+  // One chunk of the group is done; the last one gives the pages back and tells how far all is.
+  void finish(Group& g) {
+    if (g.left.fetch_sub(1) != 1) return;
+    const Target& t = targets_[g.target];
+    for_pieces(*t.pieces, g.begin, g.end, [&](const Piece& p, int64_t) { source_.release(p); });
+    const std::lock_guard lock(mutex_);
+    done_ += static_cast<size_t>((g.end - g.begin) * t.row_bytes);
+    if (options_.progress && !failed_.load()) options_.progress(done_, total_);
   }
   void keep(Status s) {
     if (s.ok()) return;
     const std::lock_guard lock(mutex_);
-    if (error_.ok()) error_ = std::move(s);
-  }
-  Status take_error() { return std::exchange(error_, Status{}); }
-  void advance(size_t bytes) {
-    done_ += bytes;
-    if (options_.progress) options_.progress(std::min(done_, total), total);
+    if (!failed_.exchange(true)) error_ = std::move(s);
   }
 
   const WeightSource& source_;
   const PackOptions& options_;
   device::Device& device_;
   const device::Stream stream_;
-  std::vector<std::vector<char>> staging_;  // one per thread
-  std::mutex mutex_;
+  const bool far_;  // the device's memory is not the host's
+  device::ComputePool* pool_ = nullptr;
+  std::unique_ptr<device::ComputePool> own_pool_;
+  std::vector<Target> targets_;
+  std::deque<Group> groups_;
+  std::vector<Chunk> chunks_;
+  std::mutex mutex_, stream_mutex_;
+  std::atomic<bool> failed_{false};
   Status error_;
-  size_t done_ = 0;
+  size_t done_ = 0, total_ = 0;
 };
 
 }  // namespace
@@ -165,6 +213,7 @@ Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKin
                 : options.weight_format.empty() ? pack.plain
                                                 : find(options.weight_format);
   pack.progress = options.progress;
+  pack.threads = options.threads;
   if (pack.linear == nullptr)
     return make_error(ErrorCode::kUnsupported,
                       fmt::format("weight format {} is not known on this device", options.weight_format),
@@ -193,19 +242,16 @@ Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackO
                     static_cast<double>(bytes) / 1e9, static_cast<double>(available) / 1e9));
   TERN_ASSIGN_OR_RETURN(memory, device.allocate(bytes));
   Packer packer(source, options, device);
-  for (const MatrixPlan& m : plan.matrices)
-    for (const Piece& p : m.pieces) packer.total += static_cast<size_t>(p.rows * p.cols) * 2;
-  for (const ArrayPlan& a : plan.arrays) packer.total += array_bytes(a, options.activation);
   char* at = memory.data();
   for (const MatrixPlan& m : plan.matrices) {
-    TERN_RETURN_IF_ERROR(packer.matrix(m, at));
+    packer.add(m, at);
     at += round_up(format_of(m, options).packed_bytes(m.n, m.k), kAlign);
   }
   for (const ArrayPlan& a : plan.arrays) {
-    TERN_RETURN_IF_ERROR(packer.array(a, at));
+    packer.add(a, at);
     at += array_bytes(a, options.activation);
   }
-  return {};
+  return packer.run();
 }
 
 Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,

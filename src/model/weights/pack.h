@@ -12,10 +12,11 @@ namespace tern::model {
 
 struct PackOptions {
   DType activation = DType::kBF16;
-  const ops::WeightFormat* linear = nullptr;  // projections, experts
-  const ops::WeightFormat* plain = nullptr;   // output layer, latent projections of MLA
-  const ops::WeightFormat* router = nullptr;  // float32
-  std::function<void(size_t, size_t)> progress;
+  const ops::WeightFormat* linear = nullptr;     // projections, experts
+  const ops::WeightFormat* plain = nullptr;      // output layer, latent projections of MLA
+  const ops::WeightFormat* router = nullptr;     // float32
+  std::function<void(size_t, size_t)> progress;  // from several threads, one at a time
+  int threads = 0;                               // on a device without a pool of its own; 0: physical cores
 };
 
 // The formats that the options name, or their defaults.

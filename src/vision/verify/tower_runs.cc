@@ -2,8 +2,17 @@
 
 namespace tern::vision {
 
-std::string Encoded::bytes(int64_t begin, int64_t count) const {
-  return {rows.row_bytes(begin), static_cast<size_t>(count * rows.dim[1]) * dtype_bytes(rows.dtype)};
+Expected<std::vector<float>> Encoded::values(device::Device& device, int64_t begin, int64_t count) const {
+  const auto n = static_cast<size_t>(count * rows.dim[1]);
+  std::vector<char> host(n * dtype_bytes(rows.dtype));
+  const device::Stream stream = device.stream();
+  device.copy_to_host(host.data(), rows.row_bytes(begin), host.size(), stream);
+  TERN_RETURN_IF_ERROR(device.synchronize(stream));
+  std::vector<float> out(n);
+  for (size_t i = 0; i < n; ++i)
+    out[i] = rows.dtype == DType::kBF16 ? to_float(reinterpret_cast<const bf16*>(host.data())[i])
+                                        : reinterpret_cast<const float*>(host.data())[i];
+  return out;
 }
 
 Expected<Encoded> encode_items(const Tower& tower, device::Device& device, std::span<const Grid> grids,

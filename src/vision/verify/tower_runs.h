@@ -14,8 +14,8 @@ namespace tern::vision {
 struct Encoded {
   device::Buffer memory;
   TensorView rows;  // [tokens, hidden]
-  // The bytes of rows [begin, begin + count).
-  std::string bytes(int64_t begin, int64_t count) const;
+  // Rows [begin, begin + count) in host memory.
+  Expected<std::vector<float>> values(device::Device& device, int64_t begin, int64_t count) const;
 };
 
 // One call over `grids`; `patches` is host memory of the tower's patch type.

@@ -136,7 +136,7 @@ class VisionRun {
     RoutingRecord reference;
     if (forces_) TERN_RETURN_IF_ERROR(routing(p, exact_, VerifyProbe::Mode::kWatch, reference));
     TERN_ASSIGN_OR_RETURN(auto run, runner(main_, 1));
-    VerifyProbe probe(forces_ ? VerifyProbe::Mode::kForce : VerifyProbe::Mode::kWatch, &reference);
+    VerifyProbe probe(device_, forces_ ? VerifyProbe::Mode::kForce : VerifyProbe::Mode::kWatch, &reference);
     const size_t n = p.golden->ids.size();
     const Chunk whole = p.chunk(0, n);
     const Row row = whole.row(0, true);
@@ -166,21 +166,17 @@ class VisionRun {
     const std::string& name = p.golden->name;
     if (const GoldenTensor* t = golden_.find(name + ".pixel_values"))
       report_.tensors.push_back(model::compare_tensor(name + ".pixel_values", *t, p.pictures.patches, {0.0, 0.0}));
-    VerifyProbe probe;
+    VerifyProbe probe(device_);
     TERN_ASSIGN_OR_RETURN(const Encoded own,
                           encode_items(*main_.tower, device_, p.pictures.grids,
                                        patches_of(p.pictures, main_.tower->info().patch_type), &probe));
-    const auto shown = [&](const char* tensor) { return probe.tensors().find(tensor); };
-    if (const GoldenTensor* t = golden_.find(name + ".vision_last_hidden")) {
-      const auto found = shown("tower");
-      compare(name + ".vision_last_hidden", *t,
-              found == probe.tensors().end() ? std::span<const float>() : std::span<const float>(found->second));
-    }
-    if (const GoldenTensor* t = rows_tensor(p)) {
-      const auto found = shown("vision");
-      compare(name + ".picture_rows", *t,
-              found == probe.tensors().end() ? std::span<const float>() : std::span<const float>(found->second));
-    }
+    const auto shown = [&](const char* tensor) {
+      const auto found = probe.tensors().find(tensor);
+      return found == probe.tensors().end() ? std::span<const float>() : std::span<const float>(found->second);
+    };
+    if (const GoldenTensor* t = golden_.find(name + ".vision_last_hidden"))
+      compare(name + ".vision_last_hidden", *t, shown("tower"));
+    if (const GoldenTensor* t = rows_tensor(p)) compare(name + ".picture_rows", *t, shown("vision"));
     return {};
   }
 
@@ -202,7 +198,7 @@ class VisionRun {
   // The decoder's input: rows of pictures at their placeholders, embeddings elsewhere.
   Status check_merged(const Prompt& p, const VerifyProbe& probe) {
     TERN_ASSIGN_OR_RETURN(auto run, runner(main_, 3));
-    VerifyProbe text;
+    VerifyProbe text(device_);
     const Row row{0, p.golden->ids, false};
     TERN_RETURN_IF_ERROR(run->step({&row, 1}, &text));
     const auto& merged = probe.tensors().find("hidden.0")->second;
@@ -262,7 +258,7 @@ class VisionRun {
   // ---- experts: in bfloat16 near ties fall either way, so the float32 pass decides
   Status routing(const Prompt& p, const Setup& s, VerifyProbe::Mode mode, RoutingRecord& record) {
     TERN_ASSIGN_OR_RETURN(auto run, runner(s, 1));
-    VerifyProbe probe(mode, &record);
+    VerifyProbe probe(device_, mode, &record);
     const Chunk all = p.chunk(0, p.golden->ids.size() + std::max<size_t>(p.golden->greedy.size(), 1) - 1);
     const Row row = all.row(0, false);
     TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
@@ -294,8 +290,11 @@ class VisionRun {
     return last;
   }
 
-  static bool same(const Logits& a, const Logits& b) {
-    return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  bool same(const Logits& a, const Logits& b, std::string& detail) const {
+    const model::Agreement how = options_.exact ? model::Agreement::kBits
+                                 : forces_      ? model::Agreement::kToken
+                                                : model::Agreement::kTolerance;
+    return model::agree(a, b, how, options_.tolerance, golden_.banned, detail);
   }
 
   Status chunked(const Prompt& p) {
@@ -304,9 +303,9 @@ class VisionRun {
     StatementCheck c{p.golden->name + " in chunks", "", true};
     const auto check = [&](const std::string& name, std::vector<size_t> ends, uint64_t seed) -> Status {
       TERN_ASSIGN_OR_RETURN(const Logits cut, last_logits(p, ends, seed));
-      const bool equal = same(base, cut);
-      c.ok = c.ok && equal;
-      c.detail += fmt::format("{}{}: {}", c.detail.empty() ? "" : ", ", name, equal ? "bit-equal" : "logits differ");
+      std::string detail;
+      c.ok = same(base, cut, detail) && c.ok;
+      c.detail += fmt::format("{}{}: {}", c.detail.empty() ? "" : ", ", name, detail);
       return {};
     };
     std::vector<size_t> borders;
@@ -338,12 +337,16 @@ class VisionRun {
         const void* patches =
             narrow ? static_cast<const void*>(p.pictures.patches16.data() + value) : p.pictures.patches.data() + value;
         TERN_ASSIGN_OR_RETURN(const Encoded one, encode_items(tower, device_, {&g, 1}, patches));
-        c.ok = c.ok && one.bytes(0, p.tokens[i]) == main_.pictures.bytes(row, p.tokens[i]);
+        TERN_ASSIGN_OR_RETURN(const std::vector<float> mine, one.values(device_, 0, p.tokens[i]));
+        TERN_ASSIGN_OR_RETURN(const std::vector<float> packed, main_.pictures.values(device_, row, p.tokens[i]));
+        std::string detail;
+        const auto how = options_.exact ? model::Agreement::kBits : model::Agreement::kTolerance;
+        c.ok = model::agree(packed, mine, how, options_.tolerance, {}, detail) && c.ok;
         value += static_cast<size_t>(g.rows() * tower.info().patch_values);
         row += p.tokens[i];
       }
     }
-    c.detail = fmt::format("rows of {} items {} packed into one call", items, c.ok ? "bit-equal" : "differ when");
+    c.detail = fmt::format("rows of {} items {} packed into one call", items, c.ok ? "agree when" : "differ when");
     report_.statements.push_back(std::move(c));
     return {};
   }
@@ -358,11 +361,10 @@ class VisionRun {
     const auto v = static_cast<size_t>(main_.model->info().vocab_size);
     StatementCheck c{"all prompts in one batch", "", true};
     for (size_t i = 0; i < rows.size(); ++i) {
-      const bool equal = same(alone_[i], Logits(view.begin() + static_cast<std::ptrdiff_t>(i * v),
-                                                view.begin() + static_cast<std::ptrdiff_t>((i + 1) * v)));
-      c.ok = c.ok && equal;
-      c.detail +=
-          fmt::format("{}{}: {}", i == 0 ? "" : ", ", prompts_[i].golden->name, equal ? "bit-equal" : "differs");
+      std::string detail;
+      const auto at = view.begin() + static_cast<std::ptrdiff_t>(i * v);
+      c.ok = same(alone_[i], Logits(at, at + static_cast<std::ptrdiff_t>(v)), detail) && c.ok;
+      c.detail += fmt::format("{}{}: {}", i == 0 ? "" : ", ", prompts_[i].golden->name, detail);
     }
     report_.statements.push_back(std::move(c));
     return {};
