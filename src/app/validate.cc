@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "app/graph_settings.h"
 #include "app/settings.h"
 
 namespace tern::app {
@@ -131,12 +132,6 @@ Status check_processors(const FlagSet& flags) {
   return {};
 }
 
-Status check_graphs(const FlagSet& flags) {
-  if (!flags.has("graph-optimization-config")) return {};
-  TERN_RETURN_IF_ERROR(key_in_range(flags, "graph-optimization-config", "graph_opt_level", 0, 0, 2));
-  return {};
-}
-
 Status check_ports(const FlagSet& flags) {
   const int64_t port = flags.integer("port"), controller = flags.integer("controller-port");
   const int64_t metrics = flags.has("metrics-port") ? flags.integer("metrics-port") : port;
@@ -165,7 +160,7 @@ Status validate(const FlagSet& flags, const Environment& environment) {
   TERN_RETURN_IF_ERROR(check_quantization(flags));
   TERN_RETURN_IF_ERROR(check_early_stop(flags));
   TERN_RETURN_IF_ERROR(check_processors(flags));
-  TERN_RETURN_IF_ERROR(check_graphs(flags));
+  TERN_RETURN_IF_ERROR(graph_settings(flags));
   TERN_RETURN_IF_ERROR(check_ports(flags));
   TERN_RETURN_IF_ERROR(validate_media(flags));
   if (environment.boolean("FD_ENABLE_INTERNAL_ADAPTER")) {

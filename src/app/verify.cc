@@ -6,6 +6,7 @@
 #include "app/device_settings.h"
 #include "app/environment.h"
 #include "app/options.h"
+#include "app/replay_check.h"
 #include "vision/verify/verify_case.h"
 
 namespace tern::app {
@@ -25,10 +26,51 @@ void print_report(const model::CaseReport& report) {
 }
 
 // The device as serve opens it: the environment chooses kernels, so that every one of them can be checked.
-Expected<OpenDevice> open(const std::string& device, int threads) {
+Expected<DeviceSettings> device_of(const std::string& device, int threads) {
   TERN_ASSIGN_OR_RETURN(const Environment environment, Environment::from(Environment::of_process()));
-  TERN_ASSIGN_OR_RETURN(const DeviceSettings settings, device_settings(device, {.threads = threads}, environment));
+  return device_settings(device, {.threads = threads}, environment);
+}
+Expected<OpenDevice> open(const std::string& device, int threads) {
+  TERN_ASSIGN_OR_RETURN(const DeviceSettings settings, device_of(device, threads));
   return open_device(settings);
+}
+
+// Replays with and without programmatic dependent launch, which must not change a bit either.
+Status replay_case(const std::string& folder, DType type, DeviceSettings settings, uint64_t replays, bool* passed) {
+  std::vector<std::vector<float>> first;
+  *passed = true;
+  for (const bool overlapped : {true, false}) {
+    settings.cuda.pdl = overlapped;
+    TERN_ASSIGN_OR_RETURN(const ReplayReport r, check_replays(folder, type, settings, replays));
+    const bool same = first.empty() || first == r.logits;
+    fmt::print(
+        "  replays, dependent launch {:<3}  {} of {} different; {} steps, {} of them alike unpadded; {} graphs; "
+        "start {:.2f} s; logits {}  {}\n",
+        overlapped ? "on" : "off", r.different, r.replays, r.steps, r.unpadded, r.shapes, r.seconds,
+        first.empty() ? "kept"
+        : same        ? "the same"
+                      : "DIFFERENT",
+        r.different == 0 && same ? "yes" : "NO");
+    *passed = *passed && r.different == 0 && same && r.replays == replays;
+    first = r.logits;
+  }
+  return {};
+}
+
+int replay_cases(const std::vector<std::string>& folders, DType type, const std::string& device, uint64_t replays) {
+  const auto settings = device_of(device, 0);
+  if (!settings.ok()) return report(settings.error());
+  int passed = 0, failed = 0;
+  for (const std::string& folder : folders) {
+    bool good = false;
+    fmt::print("{} ({})\n", folder, type == DType::kF32 ? "float32" : "bfloat16");
+    const Status status = replay_case(folder, type, *settings, replays, &good);
+    if (!status.ok()) fmt::print("  {}  NO\n", status.error().message);
+    (status.ok() && good ? passed : failed) += 1;
+    std::fflush(stdout);
+  }
+  fmt::print("{} passed, {} failed\n", passed, failed);
+  return failed == 0 ? 0 : kFailureExit;
 }
 
 }  // namespace
@@ -38,6 +80,7 @@ int run_verify(const std::vector<std::string>& args) {
   std::vector<std::string> folders;
   std::string dtype = "float32", device_name = "cpu";
   int threads = 0;
+  uint64_t replays = 0;
   parser.add_option("case", folders, "Folders with config.json, weights, golden.json and golden.safetensors")
       ->required();
   parser.add_option("--dtype", dtype, "float32 or bfloat16")
@@ -47,7 +90,12 @@ int run_verify(const std::vector<std::string>& args) {
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
   parser.add_option("--device", device_name, "cpu, cuda, cuda:N or auto")->capture_default_str();
+  parser
+      .add_option("--replays", replays,
+                  "On a GPU, instead: so many steps as graphs against the same steps run as they are, bit by bit")
+      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));
   if (const auto status = parse_options(parser, args)) return *status;
+  if (replays > 0) return replay_cases(folders, dtype == "float32" ? DType::kF32 : DType::kBF16, device_name, replays);
 
   auto opened = open(device_name, threads);
   if (!opened.ok()) return report(opened.error());
