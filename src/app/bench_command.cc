@@ -10,10 +10,12 @@ int run_bench(const std::vector<std::string>& args) {
       "Usage: tern bench decode  --model DIR [--batch N] [--context N] [--tokens N] [--load-choices dummy] ...\n"
       "       tern bench prefill --model DIR [--tokens N] [--repeats N] [--load-choices dummy] ...\n"
       "       tern bench load    --model DIR [--load-choices dummy] [--device cuda] ...\n"
-      "       tern bench serve   --url http://HOST:PORT [--concurrency N] [--requests N] ...\n\n"
+      "       tern bench serve   --url http://HOST:PORT [--concurrency N] [--requests N] ...\n"
+      "       tern bench kernels [--device cuda] [--only GROUPS] [--match SHAPES] ...\n\n"
       "decode and prefill run the engine without a server and compare with what this machine can do at most, measured "
       "in\n"
-      "the same run. serve sends streamed requests to a server. COMMAND --help says more.\n";
+      "the same run. serve sends streamed requests to a server. kernels times single operations by shape. COMMAND "
+      "--help says more.\n";
   if (args.empty() || args[0] == "--help" || args[0] == "-h" || args[0] == "help") {
     fmt::print("{}", kUsage);
     return args.empty() ? kUsageExit : 0;
@@ -23,7 +25,8 @@ int run_bench(const std::vector<std::string>& args) {
   if (args[0] == "prefill") return run_bench_prefill(rest);
   if (args[0] == "serve") return run_bench_serve(rest);
   if (args[0] == "load") return run_bench_load(rest);
-  fmt::print(stderr, "tern: unknown benchmark \"{}\"; there are decode, prefill, load and serve\n", args[0]);
+  if (args[0] == "kernels") return run_bench_kernels(rest);
+  fmt::print(stderr, "tern: unknown benchmark \"{}\"; there are decode, prefill, load, serve and kernels\n", args[0]);
   return kUsageExit;
 }
 
