@@ -40,14 +40,20 @@ Expected<const CudaLibrary*> load_cuda_library(const std::vector<std::string>& f
     paths.push_back(own + "/../cuda/" + kCudaLibraryName);
   }
   paths.emplace_back(kCudaLibraryName);
-  std::string why;
   for (const std::string& path : paths) {
     if (void* handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL); handle != nullptr) return open_table(handle, path);
-    // A file that is there and does not load tells more than the last name that is not there.
+    // A file that is there and does not load is not passed over for another one.
     const char* text = dlerror();
-    if (why.empty() || access(path.c_str(), F_OK) == 0) why = text == nullptr ? "" : text;
+    if (path.find('/') != std::string::npos && access(path.c_str(), F_OK) == 0) {
+      return make_error(ErrorCode::kUnsupported,
+                        fmt::format("the CUDA side cannot be loaded: {}", text == nullptr ? path : text), "device");
+    }
   }
-  return make_error(ErrorCode::kNotFound, fmt::format("the CUDA side cannot be loaded: {}", why), "device");
+  return make_error(ErrorCode::kNotFound,
+                    fmt::format("there is no {} beside the program or where the system looks; make cuda builds it, "
+                                "TERN_CUDA_LIBRARY names its folder",
+                                kCudaLibraryName),
+                    "device");
 }
 
 }  // namespace tern::device

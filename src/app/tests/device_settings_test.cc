@@ -46,7 +46,8 @@ device::CudaLibrary library_with(Expected<int> (*count)()) {
   l.device_layout = device::cuda_device_layout();
   l.ops_layout = ops::backend_layout();
   l.ops = &ops::cpu_backend();
-  l.sample_ops = ops::find_sample_backend(device::DeviceKind::kCpu);
+  static const ops::SampleBackend kNoSampling;
+  l.sample_ops = &kNoSampling;
   l.device_count = count;
   l.make_device = [](const device::CudaOptions& o) -> Expected<std::unique_ptr<device::Device>> {
     return device::make_cpu_device({.threads = o.ordinal + 1, .pin = false});
