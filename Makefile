@@ -35,7 +35,8 @@ fuzz: setup
 dist: build
 	@bash tools/dist.sh
 
-# The CUDA side, build/cuda/libtern_cuda.so and its tests; needs no GPU. ARCH names the GPU that a pack is for.
+# The CUDA side, build/cuda/libtern_cuda.so and its tests; needs no GPU. The program of `make build` finds it there.
+# ARCH names the GPU that a pack is for.
 ARCH ?= 90
 cuda:
 	@cmake -S src/cuda -B build/cuda -G Ninja -DTERN_CUDA_HOME=$$(tools/cuda_toolchain.sh) > /dev/null
@@ -47,7 +48,7 @@ cuda-emulate:
 	@cmake --build build/cuda --target cuda_emulated_test
 	@build/cuda/cuda_ops_test --library build/cuda/emulated --emulated $(if $(ONLY),--only $(ONLY))
 
-gpu-pack:
+gpu-pack: build
 	@tools/gpu_pack.sh $(ARCH)
 
 format:

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs dist/tern-VERSION-linux-x86_64.tar.gz: a folder that runs on any x86-64 Linux with glibc 2.36 or newer. Libraries
 # other than glibc's own lie in lib/ beside the programs, which find them through $ORIGIN; so do the decoder of videos
-# (with an LGPL build of FFmpeg, docs/dependencies.md) and the font of its time stamps.
+# (with an LGPL build of FFmpeg, docs/dependencies.md), the font of its time stamps and, when it is built, the CUDA side.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=build/release/tern
@@ -22,6 +22,17 @@ copy_libraries() {
 
 cp "$binary" "$out/tern"
 copy_libraries "$binary"
+
+# The CUDA side, when make cuda has built it from the same source: found beside the program.
+if [ -f build/cuda/libtern_cuda.so ]; then
+  cp build/cuda/libtern_cuda.so "$out/"
+  if "$out/tern" verify --device cuda /nowhere 2>&1 | grep -q "another build"; then
+    echo "tools/dist.sh: build/cuda is older than the program (make cuda): left out" >&2
+    rm "$out/libtern_cuda.so"
+  else
+    strip --strip-unneeded "$out/libtern_cuda.so"
+  fi
+fi
 
 # Loaded when the first URL is fetched, so ldd does not name it.
 curl=$(ldconfig -p | awk '/libcurl\.so\.4 .*x86-64/ {print $NF; exit}')
