@@ -51,8 +51,10 @@ void blocks_and_events(Context& c) {
 
 void test_device(Context& c) {
   c.report(c.device->memory_available() > 0, "memory_available", "");
-  auto big = c.device->allocate(size_t{1} << 50);
-  c.report(!big.ok() && big.error().code == ErrorCode::kResourceExhausted, "too much memory is refused", "");
+  // Not under compute-sanitizer, which reports a refused allocation as a fault.
+  auto big = c.device->allocate(c.smallest ? 1 : size_t{1} << 50);
+  if (!c.smallest)
+    c.report(!big.ok() && big.error().code == ErrorCode::kResourceExhausted, "too much memory is refused", "");
   c.report(c.device->synchronize(c.gpu).ok(), "the device lives on", "");
   ranges(c);
   blocks_and_events(c);

@@ -27,7 +27,7 @@ bool Context::both(const std::string& name, const Status& cpu_status, const Stat
   if (!cpu_status.ok()) report(false, name, "CPU: " + cpu_status.error().message);
   if (!gpu_status.ok()) report(false, name, "GPU: " + gpu_status.error().message);
   const Status done = device->synchronize(gpu);
-  if (gpu_status.ok()) kernels.insert(library->last_kernel(gpu));
+  if (const std::string kernel = library->last_kernel(gpu); gpu_status.ok() && kernel != "none") kernels.insert(kernel);
   if (!done.ok()) report(false, name, "GPU: " + done.error().message);
   return cpu_status.ok() && gpu_status.ok() && done.ok();
 }
