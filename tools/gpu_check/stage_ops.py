@@ -17,8 +17,8 @@ SANITIZERS = {
 GROUPS = ["attention", "segments", "latent", "bits", "linear", "moe", "sample", "logprobs", "logits", "norms", "rows", "rope",
           "device", "graph"]
 PARALLEL = 8
-# Own products only: the kernels of cuBLASLt are not ours to check.
-VARIANT = "no-cublaslt"
+# Own products only: the kernels of cuBLASLt are not ours to check. Those of this GPU, and the portable ones.
+VARIANTS = ["no-cublaslt", "portable-deterministic"]
 TAIL = re.compile(r"(\d+) passed, (\d+) failed\s*$")
 LINE = re.compile(r"^  (\S+) +(\d+) passed +(\d+) failed", re.M)
 
@@ -74,19 +74,19 @@ def faults_of(text):
     return count if summary else None, found
 
 
-def one_tool(run, tool_path, tool, group):
+def one_tool(run, tool_path, tool, group, variant):
     """One sanitizer over one group of kernels, in a process of its own."""
-    seen = run.places.out / f"kernels-{tool}-{group}.txt"
+    seen = run.places.out / f"kernels-{tool}-{group}-{variant}.txt"
     seen.unlink(missing_ok=True)
     command = [tool_path, "--tool", tool, *SANITIZERS[tool], "--error-exitcode", "9", "--print-limit", "50",
-               *test_command(run, "--smallest", "--variant", VARIANT, "--kernels", str(seen), "--only", group)]
+               *test_command(run, "--smallest", "--variant", variant, "--kernels", str(seen), "--only", group)]
     began = time.monotonic()
-    status, text = execute(command, run.places.out / f"sanitize-{tool}-{group}.txt", 200)
+    status, text = execute(command, run.places.out / f"sanitize-{tool}-{group}-{variant}.txt", 200)
     count, lines = faults_of(text)
     ran = re.findall(r"^(\d+) passed, (\d+) failed", text, re.M)
-    run.check(status in (0, 9) and ran and int(ran[-1][0]) > 0 and ran[-1][1] == "0", f"{tool} {group}: tests pass",
+    run.check(status in (0, 9) and ran and int(ran[-1][0]) > 0 and ran[-1][1] == "0", f"{tool} {group} {variant}: tests pass",
               f"status {status}, {ran[-1:] or 'no result'}: {text[-300:]}")
-    run.check(count == 0, f"{tool} {group}: no fault", f"{count} faults: " + " | ".join(lines[:6]))
+    run.check(count == 0, f"{tool} {group} {variant}: no fault", f"{count} faults: " + " | ".join(lines[:6]))
     return tool, time.monotonic() - began, set(seen.read_text().split() if seen.exists() else [])
 
 
@@ -98,11 +98,11 @@ def sanitize(run):
     wanted = {k for k in listing.read_text().split() if "cublaslt" not in k}
     groups = [run.args.only] if run.args.only else GROUPS
     # Racecheck takes longest: first.
-    pairs = [(tool, group) for tool in SANITIZERS for group in groups]
+    pairs = [(tool, group, variant) for tool in SANITIZERS for group in groups for variant in VARIANTS]
     with concurrent.futures.ThreadPoolExecutor(PARALLEL) as pool:
         results = list(pool.map(lambda p: one_tool(run, tool_path, *p), pairs))
     for tool in SANITIZERS:
         seen = set().union(*(kernels for name, _, kernels in results if name == tool))
         run.check(run.args.only or not wanted - seen, f"{tool}: every kernel ran", ", ".join(sorted(wanted - seen)))
-        slow = sorted(((s, g) for (t, g), (_, s, _) in zip(pairs, results) if t == tool), reverse=True)[:3]
+        slow = sorted(((s, g) for (t, g, _), (_, s, _) in zip(pairs, results) if t == tool), reverse=True)[:3]
         run.figure(f"{tool} slowest", ", ".join(f"{g} {s:.0f} s" for s, g in slow))
