@@ -71,6 +71,12 @@ void take_event(std::string_view data, int64_t start, int64_t& last, LoadResult&
   last = now;
 }
 
+double cpu_seconds() {
+  timespec t{};
+  (void)::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
 class Generator {
  public:
   Generator(const LoadPlan& plan, const Url& url) : plan_(plan), url_(url), random_(plan.seed) {
@@ -87,8 +93,10 @@ class Generator {
     begin_ = monotonic_ns();
     const int workers = std::min(plan_.concurrency, plan_.requests);
     for (int i = 0; i < workers; ++i) asio::co_spawn(context_, work(), asio::detached);
+    const double cpu = cpu_seconds();
     context_.run();
     report_.seconds = since(begin_);
+    report_.cpu_seconds = cpu_seconds() - cpu;
     return std::move(report_);
   }
 
@@ -212,6 +220,7 @@ json::Object summarize(const LoadReport& report) {
   o["failed"] = static_cast<int64_t>(report.results.size()) - ok;
   o["first_error"] = error;
   o["seconds"] = report.seconds;
+  o["client_cpu_seconds"] = report.cpu_seconds;
   o["prompt_tokens"] = prompt;
   o["cached_tokens"] = cached;
   o["output_tokens"] = output;
@@ -236,6 +245,8 @@ std::string summary_text(const json::Object& s) {
   out +=
       fmt::format("{:.2f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s in all\n", number("requests_per_second"),
                   number("output_tokens_per_second"), number("total_tokens_per_second"));
+  out += fmt::format("this client: {:.2f} s of CPU, {:.0f} % of a core\n", number("client_cpu_seconds"),
+                     100 * number("client_cpu_seconds") / std::max(number("seconds"), 1e-9));
   out += fmt::format("{:<10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "p50", "p80", "p95", "p99", "max");
   for (const auto& [label, key] :
        {std::pair{"TTFT", "ttft_ms"}, {"TPOT", "tpot_ms"}, {"ITL", "itl_ms"}, {"E2EL", "e2el_ms"}}) {

@@ -36,6 +36,7 @@ struct LoadResult {
 struct LoadReport {
   std::vector<LoadResult> results;
   double seconds = 0;
+  double cpu_seconds = 0;  // of this process meanwhile: near `seconds`, the generator itself is what is measured
 };
 
 // Runs the plan. Errors: a bad URL. What goes wrong with single requests stands in their results.

@@ -38,6 +38,10 @@ Status LoadedServer::load_parts(const Settings& settings) {
   TERN_ASSIGN_OR_RETURN(text_, text.get());
   TERN_ASSIGN_OR_RETURN(vision_, load_vision(settings, device, text_.tokenizer.get()));
   engine::EngineConfig engine_config = settings.engine;
+  if (!settings.trace.empty()) {
+    TERN_ASSIGN_OR_RETURN(trace_, TraceFile::open(settings.trace));
+    engine_config.trace = trace_.get();
+  }
   add_eos(engine_config.eos_token_ids, text_.tokenizer.get());
   if (vision_.tower) engine_config.vision = vision_config(settings, *vision_.profile, vision_.tower->info().merge);
   TERN_ASSIGN_OR_RETURN(engine_, engine::Engine::start(engine_config, *model_, device, nullptr, vision_.tower.get()));

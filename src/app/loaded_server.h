@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "app/service.h"
+#include "app/trace_file.h"
 #include "app/vision_parts.h"
 #include "serve/server.h"
 
@@ -34,6 +35,7 @@ class LoadedServer {
   TextParts text_;
   std::unique_ptr<model::Model> model_;
   VisionParts vision_;
+  std::unique_ptr<TraceFile> trace_;
   std::unique_ptr<engine::Engine> engine_;
   serve::ServeConfig config_;
   std::unique_ptr<serve::Server> server_;

@@ -19,7 +19,8 @@ Status Offline::start_engine() {
   return {};
 }
 
-Expected<std::vector<OfflineRun>> Offline::run(const std::vector<std::vector<int32_t>>& prompts, int new_tokens) {
+Expected<std::vector<OfflineRun>> Offline::run(const std::vector<std::vector<int32_t>>& prompts, int new_tokens,
+                                               const SamplingParams& sampling) {
   std::vector<OfflineRun> runs(prompts.size());
   const engine::RequestId base = next_id_;
   next_id_ += prompts.size();
@@ -28,7 +29,8 @@ Expected<std::vector<OfflineRun>> Offline::run(const std::vector<std::vector<int
     request.id = base + i;
     request.external_id = "offline-" + std::to_string(request.id);
     request.prompt = prompts[i];
-    request.sampling.temperature = 0;
+    request.sampling = sampling;
+    request.sampling.seed = request.id;
     request.max_tokens = new_tokens;
     request.ignore_eos = true;
     runs[i].submitted_ns = request.arrival_ns = monotonic_ns();

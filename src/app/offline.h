@@ -24,14 +24,16 @@ class Offline {
   // else running.
   static Expected<std::unique_ptr<Offline>> load(const Settings& settings);
   device::Device& device() { return *device_.device; }
+  OpenDevice& open() { return device_; }
   // What a GPU came from; null for a CPU.
   const device::CudaLibrary* cuda() const { return device_.cuda; }
   const model::Model& model() const { return *model_; }
 
   Status start_engine();
   void stop_engine() { engine_.reset(); }
-  // Runs all prompts at once, each for `new_tokens` greedy tokens whatever they are, and waits for them.
-  Expected<std::vector<OfflineRun>> run(const std::vector<std::vector<int32_t>>& prompts, int new_tokens);
+  // Runs all prompts at once, each for `new_tokens` tokens whatever they are, and waits for them.
+  Expected<std::vector<OfflineRun>> run(const std::vector<std::vector<int32_t>>& prompts, int new_tokens,
+                                        const SamplingParams& sampling);
 
  private:
   explicit Offline(const Settings& settings) : config_(settings.engine) {}

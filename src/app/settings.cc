@@ -206,6 +206,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   s.serve = serve_config(s.flags, s.environment, model);
   s.media = media_settings(s.flags, model);
   s.log = log_settings(s.environment);
+  s.trace = s.flags.text("trace");
   s.drain_seconds = s.flags.number("timeout-graceful-shutdown");
   s.warnings = std::move(warnings);
   s.serve.config_info = json_line(describe(s));

@@ -45,6 +45,7 @@ struct Settings {
   serve::ServeConfig serve;
   MediaSettings media;
   LogSettings log;
+  std::string trace;  // --trace; "": none
   double drain_seconds = 0;
   std::vector<std::string> warnings;  // one line each
 };

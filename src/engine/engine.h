@@ -9,6 +9,7 @@
 #include "engine/client.h"
 #include "engine/graph_shapes.h"
 #include "engine/mask_provider.h"
+#include "engine/step_trace.h"
 #include "model/model.h"
 #include "sample/params.h"
 #include "sched/scheduler.h"
@@ -52,6 +53,8 @@ struct EngineConfig {
   // Logit rows per step beyond one per sequence, for prompt log-probs: [rows, vocabulary] of float32 each.
   int prompt_logit_rows = 256;
   VisionConfig vision;
+  // Told what each step did when (--trace, benchmarks); outlives the engine. Null: nobody asks.
+  StepTrace* trace = nullptr;
   GraphConfig graphs;
   // --watchdog-timeout: a step that takes longer on a device with work of its own has hung; the engine then fails. 0:
   // never. Devices whose work is done when it has been given have no watchdog: a step may take its time there.

@@ -8,6 +8,7 @@ import sys
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import stage_bench
 import stage_determinism
 import stage_faults
 import stage_memory
@@ -27,7 +28,7 @@ STAGES = {
     "faults": (stage_faults.faults, "an illegal access, a kernel that never ends"),
     "memory-text": (stage_memory.text, "long prompts, n, log-probs at 0.95 beside 20 GB of another process"),
     "memory-pictures": (stage_memory.pictures, "the largest pictures under the same pressure"),
-    "bench": (stage_serve.bench, "first figures; the targets that issue them"),
+    "bench": (stage_bench.bench, "steps, prompts, serving and kernels beside their ceilings; TERN_CHECK_BENCH picks parts"),
 }
 GROUPS = {"memory": ["memory-text", "memory-pictures"], "all": list(STAGES)}
 

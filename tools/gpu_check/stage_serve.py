@@ -61,7 +61,3 @@ def serve(run):
         run.figure(f"{dtype} same texts", f"{same} of {len(items)}")
         demo = (run.places.root / "models" / "demo.txt").read_text().strip()
         run.check(str(here[0]).strip() == demo, f"{dtype}: the demo picture's text", here[0])
-
-
-def bench(run):
-    raise NotImplementedError("no figures yet")

@@ -137,6 +137,8 @@ TEST(Load, CountsWhatTheServerStreams) {
   const json::Object s = summarize(*report);
   EXPECT_EQ(s.at("failed").as_int64(), 0);
   EXPECT_EQ(s.at("output_tokens").as_int64(), 6);
+  EXPECT_GT(s.at("client_cpu_seconds").as_double(), 0);
+  EXPECT_LE(s.at("client_cpu_seconds").as_double(), 10 * s.at("seconds").as_double() + 1);
   EXPECT_EQ(s.at("cached_tokens").as_int64(), 12);
   EXPECT_NE(summary_text(s).find("requests 3, failed 0"), std::string::npos);
 }

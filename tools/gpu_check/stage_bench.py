@@ -1,0 +1,117 @@
+"""Figures: steps of published shapes with dummy weights, prompts, serving over HTTP, and the laboratory's table. Targets
+that are wanted fail the stage when they are missed; all other figures are reported beside their ceilings."""
+import json
+import os
+import subprocess
+
+from server import Server
+
+SAMPLING = ["--temperature", "0.8", "--top-p", "0.8", "--repetition-penalty", "1.05"]
+# shape, batches, new tokens
+DECODE = [("ernie-4.5-0.3b", (1, 32, 100), 520), ("qwen3-8b", (1, 8, 32, 100, 256), 260),
+          ("qwen3-30b-a3b", (1, 8, 32, 100), 260)]
+PREFILL = [("qwen3-8b", 8192, 0), ("qwen3-8b", 8192, 2048), ("ernie-4.5-0.3b", 1024, 0)]
+# shape, prompt tokens, answer tokens, requests, at a time
+LOADS = [("ernie-4.5-0.3b", 1024, 500, 512, 256), ("qwen3-8b", 1024, 1024, 256, 256)]
+IDLE = ("ernie-4.5-0.3b", 1024, 40)
+
+
+def shape(run, name):
+    return str(run.places.root / "bench" / "shapes" / name)
+
+
+def tern(run, *args, timeout=300, env=None):
+    """The JSON object that a benchmark prints; None when it fails, which is a failed check."""
+    command = [run.places.tern, "bench", *map(str, args), "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
+    with open(run.places.out / "bench.txt", "a") as out:
+        out.write(" ".join(command) + "\n" + done.stdout + done.stderr[-3000:] + "\n")
+    ok = done.returncode == 0 and done.stdout.strip().startswith("{")
+    run.check(ok, " ".join(map(str, args)), done.stderr[-300:])
+    return json.loads(done.stdout.strip().splitlines()[-1]) if ok else None
+
+
+def decode(run, name, batch, tokens, *more, env=None, repeats=1):
+    return tern(run, "decode", "--model", shape(run, name), "--load-choices", "dummy", "--device", run.places.device,
+                "--batch", batch, "--context", 1024, "--tokens", tokens, "--repeats", repeats, *SAMPLING, *more, env=env)
+
+
+def steps(run):
+    for name, batches, tokens in DECODE:
+        for batch in batches:
+            f = decode(run, name, batch, tokens)
+            if f is None:
+                continue
+            run.figure(f"{name} step, batch {batch}",
+                       f"{f['step_us_mean']:.0f} us ({f['ratio_with_cache']:.2f} of read bandwidth), idle {f['idle_us_p50']:.1f} us, "
+                       f"host {f['host_us_p50']:.0f} us, graphs {f['graph_share']:.2f}")
+            if not run.places.on_gpu:
+                continue
+            run.check(f["graph_share"] >= 0.95, f"{name}, batch {batch}: steps replayed", f["graph_share"])
+            run.check(f["idle_us_p50"] <= 20, f"{name}, batch {batch}: idle between steps", f"{f['idle_us_p50']:.1f} us")
+            if name == "qwen3-8b" and batch == 1:
+                run.check(f["ratio_with_cache"] >= 0.6, "8B, batch 1: share of read bandwidth", f["ratio_with_cache"])
+            if batch == 256:
+                run.check(f["host_us_p50"] <= 50, "host time per step, 256 running", f"{f['host_us_p50']:.1f} us")
+
+
+def delay(run):
+    """Planning that takes 2 ms longer hides behind a step that takes longer than that."""
+    both = [decode(run, "qwen3-8b", 32, 200, env=env) for env in ({}, {"TERN_TEST_PLAN_DELAY_MS": "2"})]
+    if None not in both:
+        plain, late = (f["step_us_mean"] for f in both)
+        run.figure("8B step, batch 32, planning as it is / 2 ms later", f"{plain:.0f} / {late:.0f} us")
+        run.check(not run.places.on_gpu or late <= 1.02 * plain, "2 ms of planning change no step", f"{plain:.0f} and {late:.0f} us")
+
+
+def prompts(run):
+    for name, tokens, chunk in PREFILL:
+        f = tern(run, "prefill", "--model", shape(run, name), "--load-choices", "dummy", "--device", run.places.device,
+                 "--tokens", tokens, "--chunk", chunk)
+        if f is not None:
+            run.figure(f"{name} prompt of {tokens}" + (f" in steps of {chunk}" if chunk else ""),
+                       f"{f['milliseconds']:.2f} ms ({f.get('ratio_with_attention', 0):.2f} of products' peak)")
+
+
+def load(run, server, prompt, answer, requests, together):
+    f = tern(run, "serve", "--url", f"http://127.0.0.1:{server.port}", "--requests", requests, "--concurrency", together,
+             "--input-len", prompt, "--output-len", answer, "--vocab", 100000, "--temperature", 0.8)
+    if f is not None:
+        run.check(f["failed"] == 0, "requests", f["first_error"])
+    return f
+
+
+def serving(run):
+    for name, prompt, answer, requests, together in LOADS:
+        with Server(run, shape(run, name), "--load-choices", "dummy", "--max-num-seqs", together, "--max-model-len", 4096,
+                    name=name) as server:
+            server.ready(180)
+            load(run, server, prompt, 8, 2 * together, together)
+            f = load(run, server, prompt, answer, requests, together)
+            if f is not None:
+                run.figure(f"{name}: {requests} requests, {prompt} in, {answer} out, {together} at a time",
+                           f"{f['output_tokens_per_second']:.0f} tok/s, TPOT p50 {f['tpot_ms']['p50']:.2f} ms, "
+                           f"client CPU {f['client_cpu_seconds'] / f['seconds']:.2f} of a core")
+            if (name, prompt) == IDLE[:2]:
+                f = load(run, server, prompt, 2, IDLE[2], 1)
+                if f is not None:
+                    run.figure(f"{name}: first token, idle, {prompt} in",
+                               f"p50 {f['ttft_ms']['p50']:.2f} ms, p99 {f['ttft_ms']['p99']:.2f} ms")
+
+
+def laboratory(run):
+    f = tern(run, "kernels", "--device", run.places.device)
+    if f is None:
+        return
+    (run.places.out / "kernels.json").write_text(json.dumps(f, indent=1))
+    run.figure("read, products, launch", f"{f['read_gb_per_second']:.0f} GB/s ({f['read_variant']}), "
+               f"{f['product_tflops']:.0f} TFLOP/s, {f['launch_us']:.2f} us")
+    run.check("H200" not in f["device"] or f["read_gb_per_second"] >= 4200, "the probe of read bandwidth", f["read_gb_per_second"])
+    run.check(len(f["rows"]) > 100, "ops timed", len(f["rows"]))
+
+
+def bench(run):
+    parts = dict(kernels=laboratory, steps=steps, delay=delay, prompts=prompts, serving=serving)
+    wanted = os.environ.get("TERN_CHECK_BENCH", ",".join(parts)).split(",")
+    for name in wanted:
+        parts[name](run)
