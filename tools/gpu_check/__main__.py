@@ -23,6 +23,7 @@ STAGES = {
     "sanitize": (stage_ops.sanitize, "memcheck, racecheck, initcheck, synccheck over every kernel's smallest shapes"),
     "verify": (stage_verify.verify, "reference cases, float32 and bfloat16, as it is and on the portable path; HTTP"),
     "wide": (stage_verify.wide, "cases of published widths, made here by make_golden.py (PyTorch)"),
+    "replays": (stage_verify.replays, "10,000 steps as graphs against the same steps run as they are, bit by bit"),
     "serve": (stage_serve.serve, "the shipped model: texts of the GPU and of the CPU, streams, samples"),
     "determinism": (stage_determinism.determinism, "FD_DETERMINISTIC_MODE=1: the same bits in any company"),
     "faults": (stage_faults.faults, "an illegal access, a kernel that never ends"),

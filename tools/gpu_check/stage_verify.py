@@ -10,6 +10,7 @@ from server import Server, together
 
 PATHS = {"as it is": {}, "portable": {"TERN_CUDA_ARCH": "80", "TERN_CUDA_SMEM_LIMIT": "99"}}
 TAIL = re.compile(r"^(\d+) passed, (\d+) failed", re.M)
+REPLAYED = ["qwen3", "qwen3_moe", "deepseek_v3", "ernie4_5_vl_moe"]
 # A greedy id may differ where the two best logits are closer than this.
 NARROW = {"float32": 2e-3, "bfloat16": 0.5}
 
@@ -100,3 +101,18 @@ def wide(run):
     run.check(len(cases) >= (1 if run.args.only else 9), "cases made", f"{len(cases)}")
     for case in cases:  # one at a time: a case is up to several GB
         verify_cases(run, [case], 200)
+
+
+def replays(run):
+    """Steps as graphs against the same steps run as they are, bit by bit, with and without dependent launches."""
+    count = 1000 if run.args.quick else 10000
+    for name in REPLAYED:
+        if run.args.only not in ("", name):
+            continue
+        done = subprocess.run([run.places.tern, "verify", "--device", run.places.device, "--dtype", "bfloat16", "--replays",
+                               str(count), str(run.places.case(name))], capture_output=True, text=True, timeout=240)
+        lines = [line for line in done.stdout.splitlines() if "replays" in line]
+        run.check(done.returncode == 0 and len(lines) == 2 and all(line.rstrip().endswith("yes") for line in lines),
+                  f"{name}: {count} replays, dependent launch on and off", (done.stdout + done.stderr)[-400:])
+        for line in lines:
+            run.say(f"{name}: {line.strip()}")
