@@ -14,18 +14,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-FakeOptions options() {
-  FakeOptions o;
-  o.hidden = FakeTower::kHidden;
-  return o;
-}
-
-EngineConfig config(int budget = 64, int blocks = 200, int seqs = 8) {
-  EngineConfig c = Harness::small(blocks, seqs, budget);
-  c.vision.max_item_patches = 400;
-  return c;
-}
-
 void expect_answer(Harness& h, const Request& r) {
   EXPECT_EQ(h.answers[r.id].ids, PictureRequest::answer(h.fake(), r, r.max_tokens)) << "request " << r.id;
 }
@@ -63,9 +51,9 @@ TEST(VisionStep, PacksIntoFewCalls) {
 TEST(EngineEncoder, PicturesOfSeveralRequestsShareACall) {
   FakeTower tower;
   std::atomic<int64_t> pace{100'000'000};
-  FakeOptions o = options();
+  FakeOptions o = picture_options();
   o.step_ns = &pace;
-  Harness h(config(400), o, tower);
+  Harness h(picture_config(400), o, tower);
   Request first = Harness::request(1, {1, 2}, 20);
   first.ignore_eos = true;
   ASSERT_TRUE(h->submit(first).ok());
@@ -83,10 +71,10 @@ TEST(EngineEncoder, PicturesOfSeveralRequestsShareACall) {
 
 TEST(EngineEncoder, ARepeatedPictureIsEncodedOnce) {
   FakeTower tower;
-  EngineConfig c = config();
+  EngineConfig c = picture_config();
   c.scheduler.prefix_caching = false;
   c.vision.encoder_cache_tokens = 1000;
-  Harness h(c, options(), tower);
+  Harness h(c, picture_options(), tower);
   for (RequestId id = 1; id <= 30; ++id) {
     const Request r = PictureRequest().text({static_cast<int32_t>(id)}).picture(16, 20, 5 + id % 3).make(id, 4);
     ASSERT_TRUE(h->submit(r).ok());
@@ -102,9 +90,9 @@ TEST(EngineEncoder, ARepeatedPictureIsEncodedOnce) {
 
 TEST(EngineEncoder, TheSmallestCacheServesAnyCompany) {
   FakeTower tower;
-  EngineConfig c = config(40, 400, 8);
+  EngineConfig c = picture_config(40, 400, 8);
   c.scheduler.prefix_caching = false;
-  Harness h(c, options(), tower);
+  Harness h(c, picture_options(), tower);
   std::mt19937 random(7);
   std::vector<Request> list;
   for (RequestId id = 1; id <= 120; ++id) {
@@ -125,8 +113,8 @@ TEST(EngineEncoder, TheSmallestCacheServesAnyCompany) {
 // are more than the cache has for a step.
 TEST(EngineEncoder, ManyMatchesInsidePicturesWaitForEachOther) {
   FakeTower tower;
-  EngineConfig c = config(64, 400, 8);
-  Harness h(c, options(), tower);
+  EngineConfig c = picture_config(64, 400, 8);
+  Harness h(c, picture_options(), tower);
   const auto with = [&](uint64_t seed, int32_t tail) {
     return PictureRequest().text({1, 2, 3}).picture(18, 20, seed).text({tail, tail, tail, tail, tail});
   };
@@ -147,7 +135,7 @@ TEST(EngineEncoder, ManyMatchesInsidePicturesWaitForEachOther) {
 
 TEST(EngineEncoder, AFailingTowerEndsEverythingCleanly) {
   FakeTower tower;
-  Harness h(config(), options(), tower);
+  Harness h(picture_config(), picture_options(), tower);
   Request text = Harness::request(1, {1, 2}, 150);
   text.ignore_eos = true;
   ASSERT_TRUE(h->submit(text).ok());
@@ -162,9 +150,9 @@ TEST(EngineEncoder, AFailingTowerEndsEverythingCleanly) {
 
 TEST(EngineEncoder, NanPatchesEndOneRequestAndAreForgotten) {
   FakeTower tower;
-  EngineConfig c = config();
+  EngineConfig c = picture_config();
   c.scheduler.prefix_caching = false;
-  Harness h(c, options(), tower);
+  Harness h(c, picture_options(), tower);
   const auto bad = [&](RequestId id) {
     return PictureRequest().text({1}).special(std::nanf("")).picture(8, 8, 3).text({2}).make(id, 5);
   };
@@ -185,7 +173,7 @@ TEST(EngineEncoder, NanPatchesEndOneRequestAndAreForgotten) {
 
 TEST(EngineEncoder, RefusesWhatDoesNotFitTogether) {
   FakeTower tower;
-  Harness h(config(), options(), tower);
+  Harness h(picture_config(), picture_options(), tower);
   const Request good = PictureRequest().text({1, 2}).picture(4, 8, 3).text({3}).picture(4, 4, 4).text({5}).make(1, 3);
   std::vector<Request> bad;
   const auto add = [&](auto change) {
@@ -240,9 +228,9 @@ TEST(EngineEncoder, LetsPatchesGoOnceTheyCannotBeNeededAgain) {
   for (bool preempts : {false, true}) {
     FakeTower tower;
     std::atomic<int64_t> pace{1'000'000};
-    FakeOptions o = options();
+    FakeOptions o = picture_options();
     o.step_ns = &pace;
-    Harness h(config(64, preempts ? 100 : 160), o, tower);
+    Harness h(picture_config(64, preempts ? 100 : 160), o, tower);
     std::weak_ptr<const std::vector<std::byte>> patches;
     {
       Request r = PictureRequest().text({1}).picture(8, 8, 3).text({2}).make(1, 100);
@@ -260,9 +248,9 @@ TEST(EngineEncoder, LetsPatchesGoOnceTheyCannotBeNeededAgain) {
 TEST(EngineEncoder, AbortedRequestsLeaveNothingPinned) {
   FakeTower tower;
   std::atomic<int64_t> pace{300'000};
-  FakeOptions o = options();
+  FakeOptions o = picture_options();
   o.step_ns = &pace;
-  EngineConfig c = config(40, 100);
+  EngineConfig c = picture_config(40, 100);
   c.scheduler.prefix_caching = false;
   Harness h(c, o, tower);
   std::mt19937 random(3);
@@ -283,9 +271,9 @@ TEST(EngineEncoder, AbortedRequestsLeaveNothingPinned) {
 
 TEST(EngineEncoder, PicturesCountInTheProfile) {
   FakeTower tower;
-  FakeModel model(options());
+  FakeModel model(picture_options());
   auto device = device::make_cpu_device({1, false});
-  EngineConfig c = config(64, 0);
+  EngineConfig c = picture_config(64, 0);
   auto engine = Engine::start(c, model, **device, nullptr, &tower);
   ASSERT_TRUE(engine.ok()) << engine.error().message;
   engine->reset();
@@ -298,11 +286,12 @@ TEST(EngineEncoder, PicturesCountInTheProfile) {
   tower.huge = 0;
   c.vision.max_item_patches = 0;
   EXPECT_FALSE(Engine::start(c, model, **device, nullptr, &tower).ok());
-  c = config();
+  c = picture_config();
   c.vision.encoder_cache_tokens = int64_t{1} << 40;
   EXPECT_EQ(Engine::start(c, model, **device, nullptr, &tower).error().param, "max-encoder-cache");
   FakeModel narrow({});
-  EXPECT_EQ(Engine::start(config(), narrow, **device, nullptr, &tower).error().code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Engine::start(picture_config(), narrow, **device, nullptr, &tower).error().code,
+            ErrorCode::kInvalidArgument);
 }
 
 }  // namespace
@@ -313,7 +302,7 @@ TEST(Allocations, NoneInASteadyStepBehindPictures) {
   c.scheduler.max_model_len = 1000;
   c.vision.max_item_patches = 400;
   std::atomic<int64_t> pace{100'000};
-  FakeOptions o = options();
+  FakeOptions o = picture_options();
   o.step_ns = &pace;
   Harness h(c, o, tower);
   std::vector<Request> list;

@@ -8,18 +8,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-FakeOptions options() {
-  FakeOptions o;
-  o.hidden = FakeTower::kHidden;
-  return o;
-}
-
-EngineConfig config(int budget = 64, int blocks = 200, int seqs = 8) {
-  EngineConfig c = Harness::small(blocks, seqs, budget);
-  c.vision.max_item_patches = 400;
-  return c;
-}
-
 // Text and pictures of several sizes, some of them equal; a video of three units.
 std::vector<Request> mixture(int count, int tokens = 12) {
   std::vector<Request> list;
@@ -58,11 +46,11 @@ TEST(EngineVision, AnswersDoNotDependOnChunks) {
     for (int budget : {8, 16, 33, 64, 600}) {
       SCOPED_TRACE(budget);
       FakeTower tower;
-      EngineConfig c = config(budget);
+      EngineConfig c = picture_config(budget);
       c.scheduler.v1 = v1;
       c.scheduler.max_num_partial_prefills = 3;
       c.vision.step_tokens = budget == 600 ? 1 : 0;  // the largest item's, that is
-      Harness h(c, options(), tower);
+      Harness h(c, picture_options(), tower);
       expect_answers(h, mixture(20));
       const EngineStats s = h->stats();
       EXPECT_EQ(s.tower_items, static_cast<uint64_t>(tower.items));
@@ -73,9 +61,9 @@ TEST(EngineVision, AnswersDoNotDependOnChunks) {
     }
   }
   FakeTower tower;
-  EngineConfig c = config(600);
+  EngineConfig c = picture_config(600);
   c.scheduler.chunked_prefill = false;
-  Harness h(c, options(), tower);
+  Harness h(c, picture_options(), tower);
   expect_answers(h, mixture(20));
 }
 
@@ -83,12 +71,12 @@ TEST(EngineVision, PreemptedInTheMiddleOfAPromptOfPictures) {
   for (bool v1 : {true, false}) {
     for (bool save : {true, false}) {
       FakeTower tower;
-      EngineConfig c = config(16, 24);
+      EngineConfig c = picture_config(16, 24);
       c.scheduler.v1 = v1;
       c.scheduler.prefix_caching = save;
       c.scheduler.reserve_output_blocks = 0;
       c.scheduler.kv_cache_ratio = 0.95;
-      Harness h(c, options(), tower);
+      Harness h(c, picture_options(), tower);
       expect_answers(h, mixture(16, 50));
       EXPECT_GT(h->stats().preemptions, 0u);
     }
@@ -98,9 +86,9 @@ TEST(EngineVision, PreemptedInTheMiddleOfAPromptOfPictures) {
 TEST(EngineVision, TheSamePromptAgainIsFoundInThePrefixCache) {
   for (bool whole : {false, true}) {
     FakeTower tower;
-    EngineConfig c = config();
+    EngineConfig c = picture_config();
     c.scheduler.disable_chunked_mm_input = whole;
-    Harness h(c, options(), tower);
+    Harness h(c, picture_options(), tower);
     // 11 tokens of text, 24 of the picture: it begins in block 1 and ends in block 4.
     PictureRequest p;
     p.text({1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}).picture(8, 12, 5);
@@ -118,8 +106,8 @@ TEST(EngineVision, TheSamePromptAgainIsFoundInThePrefixCache) {
 
 TEST(EngineVision, AMatchInsideAPictureEncodesItAgainWhenItsRowsAreGone) {
   FakeTower tower;
-  EngineConfig c = config(16, 400);
-  Harness h(c, options(), tower);
+  EngineConfig c = picture_config(16, 400);
+  Harness h(c, picture_options(), tower);
   PictureRequest p;
   p.text({1, 2, 3}).picture(8, 12, 5);
   ask(h, PictureRequest(p).text({20, 21, 22, 23, 24, 25}).make(1, 2));
@@ -131,7 +119,7 @@ TEST(EngineVision, AMatchInsideAPictureEncodesItAgainWhenItsRowsAreGone) {
 
 TEST(EngineVision, TheSamePictureElsewhereIsAnotherPrefix) {
   FakeTower tower;
-  Harness h(config(), options(), tower);
+  Harness h(picture_config(), picture_options(), tower);
   const std::vector<int32_t> tail{20, 21, 22};
   RequestId id = 1;
   // Every offset in a block, so that pictures share placeholder ids and keys, not places in their blocks.
@@ -148,7 +136,7 @@ TEST(EngineVision, TheSamePictureElsewhereIsAnotherPrefix) {
 
 TEST(EngineVision, EqualIdsOfDifferentPicturesAreTwoPrefixes) {
   FakeTower tower;
-  Harness h(config(), options(), tower);
+  Harness h(picture_config(), picture_options(), tower);
   const std::vector<int32_t> head{1, 2, 3, 4, 5, 6, 7, 8, 9}, tail{20, 21, 22, 23, 24, 25, 26, 27, 28};
   const auto with = [&](uint64_t seed) { return PictureRequest().text(head).picture(8, 12, seed).text(tail); };
   EXPECT_EQ(ask(h, with(5).make(1, 4)).cached_tokens, 0);
@@ -160,10 +148,10 @@ TEST(EngineVision, EqualIdsOfDifferentPicturesAreTwoPrefixes) {
 
 TEST(EngineVision, HighAndWideAreTwoPrefixes) {
   FakeTower tower;
-  EngineConfig c = config(64, 800);
+  EngineConfig c = picture_config(64, 800);
   c.scheduler.max_model_len = 900;
   c.vision.max_item_patches = 3000;
-  Harness h(c, options(), tower);
+  Harness h(c, picture_options(), tower);
   const std::vector<int32_t> head{1, 2, 3, 4, 5, 6, 7, 8}, tail{20, 21, 22, 23, 24, 25, 26, 27, 28};
   // Even with the same fingerprint: the engine adds the grid and the positions.
   const auto with = [&](int high, int wide) { return PictureRequest().text(head).picture(high, wide, 5).text(tail); };
@@ -176,7 +164,7 @@ TEST(EngineVision, HighAndWideAreTwoPrefixes) {
 
 TEST(EngineVision, PositionsArePartOfThePrefix) {
   FakeTower tower;
-  Harness h(config(), options(), tower);
+  Harness h(picture_config(), picture_options(), tower);
   const Request plain = PictureRequest().text({1, 2}).picture(8, 8, 5).text({3, 4, 5, 6, 7, 8, 9}).make(1, 3);
   ask(h, plain);
   // The same ids and pixels, as a model with another rule would place them: t moves on, text goes on later.
@@ -196,7 +184,7 @@ TEST(EngineVision, PositionsArePartOfThePrefix) {
 
 TEST(EngineVision, SaltsKeepTenantsApart) {
   FakeTower tower;
-  Harness h(config(), options(), tower);
+  Harness h(picture_config(), picture_options(), tower);
   const auto with = [&](uint64_t salt) {
     return PictureRequest()
         .salt(salt)
@@ -214,7 +202,7 @@ TEST(EngineVision, SaltsKeepTenantsApart) {
 
 TEST(EngineVision, AnAnswerIsFoundAsThePrefixOfTheNextTurn) {
   FakeTower tower;
-  Harness h(config(), options(), tower);
+  Harness h(picture_config(), picture_options(), tower);
   PictureRequest p;
   p.text({1, 2, 3}).picture(8, 12, 5).text({4, 5, 6});
   ask(h, p.make(1, 20));
@@ -227,9 +215,9 @@ TEST(EngineVision, AnAnswerIsFoundAsThePrefixOfTheNextTurn) {
 
 TEST(EngineVision, ScoresPromptsWithPictures) {
   FakeTower tower;
-  EngineConfig c = config(16);
+  EngineConfig c = picture_config(16);
   c.prompt_logit_rows = 30;
-  Harness h(c, options(), tower);
+  Harness h(c, picture_options(), tower);
   Request r = PictureRequest().text({1, 2, 3}).picture(8, 12, 5).text({4, 5, 6}).make(1, 2);
   r.sampling.prompt_logprobs = 1;
   ask(h, r);

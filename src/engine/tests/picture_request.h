@@ -104,4 +104,16 @@ class PictureRequest {
   float special_ = 0;
 };
 
+// A model as wide as the tower's rows, and an engine whose largest picture has 400 patches.
+inline FakeOptions picture_options() {
+  FakeOptions o;
+  o.hidden = FakeTower::kHidden;
+  return o;
+}
+inline EngineConfig picture_config(int budget = 64, int blocks = 200, int seqs = 8) {
+  EngineConfig c = Harness::small(blocks, seqs, budget);
+  c.vision.max_item_patches = 400;
+  return c;
+}
+
 }  // namespace tern::engine
