@@ -20,9 +20,19 @@ int64_t usable_blocks(const BlockQuestion& q) {
   return static_cast<int64_t>(static_cast<double>(per_sequence) * s.max_num_seqs * (1.0 + allowance));
 }
 
+// FD 6.1: total x utilization, less what everybody uses. Memory of the host is shared with all that runs there: of that
+// only the part that is available counts.
+double budget_of(const BlockQuestion& q) {
+  const auto bytes = [](size_t n) { return static_cast<double>(n); };
+  if (!q.measured) return bytes(q.memory_available) * q.utilization - bytes(q.memory_reserved + q.memory_pictures);
+  return bytes(q.memory_total) * q.utilization - bytes(q.memory_total - std::min(q.memory_left, q.memory_total)) +
+         bytes(q.memory_mapped);
+}
+
 int64_t profile(const BlockQuestion& q) {
-  const size_t reserved = q.memory_reserved + q.memory_pictures;
-  const double budget = static_cast<double>(q.memory_available) * q.utilization - static_cast<double>(reserved);
+  const double budget = budget_of(q);
+  const size_t taken = q.memory_available - std::min(q.memory_available, q.memory_left + q.memory_mapped);
+  const size_t reserved = q.measured ? taken : q.memory_reserved + q.memory_pictures;
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
            "Before running the profile, the memory usage info is as follows:\nDevice Total memory: {:.3f} GiB\n"
            "Device used memory: {:.3f} GiB\nDevice free memory: {:.3f} GiB",
@@ -30,8 +40,8 @@ int64_t profile(const BlockQuestion& q) {
            gib(q.memory_available));
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
            "After running the profile, the memory usage info is as follows:\nStep memory: {:.3f} GiB\n"
-           "Available KV Cache meomory: {:.3f} GiB",
-           gib(reserved), std::max(0.0, budget) / static_cast<double>(size_t{1} << 30));
+           "Available KV Cache meomory: {:.3f} GiB\nProfile time: {:.3f} s",
+           gib(reserved), std::max(0.0, budget) / static_cast<double>(size_t{1} << 30), q.profile_seconds);
   if (budget <= 0) return 0;
   const auto fit = static_cast<int64_t>(budget / static_cast<double>(q.bytes_per_block)) - 1;  // the null block
   const int64_t n = std::min({fit, kMostBlocks, usable_blocks(q)});
@@ -71,16 +81,38 @@ Expected<BlockNumbers> count_blocks(const BlockQuestion& q) {
   return n;
 }
 
-Expected<CacheMemory> allocate_cache(const std::vector<KvSpec>& specs, int blocks, device::Device& device) {
-  CacheMemory memory;
+int64_t most_blocks(const BlockQuestion& q) {
+  if (q.override_blocks > 0) return q.override_blocks;
+  const auto fit = static_cast<int64_t>(q.memory_total / q.bytes_per_block);
+  return std::max<int64_t>(1, std::min({fit, kMostBlocks, usable_blocks(q)}));
+}
+
+Expected<std::unique_ptr<CacheMemory>> CacheMemory::reserve(const std::vector<KvSpec>& specs, int64_t blocks,
+                                                            device::Device& device) {
+  auto memory = std::make_unique<CacheMemory>();
   for (const KvSpec& spec : specs) {
     const auto bytes = checked_mul<size_t>(static_cast<size_t>(blocks) + 1, spec.block_bytes());
     if (!bytes) return make_error(ErrorCode::kResourceExhausted, "the cache is larger than the address space");
-    TERN_ASSIGN_OR_RETURN(device::Buffer buffer, device.allocate(*bytes));
-    memory.cache.groups.push_back({spec, buffer.data(), static_cast<int64_t>(blocks) + 1});
-    memory.buffers.push_back(std::move(buffer));
+    TERN_ASSIGN_OR_RETURN(auto range, device.reserve(*bytes));
+    memory->cache_.groups.push_back({spec, range->base(), 0});
+    memory->ranges_.push_back(std::move(range));
   }
   return memory;
+}
+
+Status CacheMemory::grow(int64_t blocks) {
+  for (size_t i = 0; i < ranges_.size(); ++i) {
+    model::KvCache::Group& g = cache_.groups[i];
+    TERN_RETURN_IF_ERROR(ranges_[i]->grow(static_cast<size_t>(blocks + 1) * g.spec.block_bytes()));
+    g.blocks = blocks + 1;
+  }
+  return {};
+}
+
+size_t CacheMemory::mapped() const {
+  size_t bytes = 0;
+  for (const auto& r : ranges_) bytes += r->mapped();
+  return bytes;
 }
 
 }  // namespace tern::engine

@@ -1,6 +1,7 @@
 // How many blocks the cache has, and their memory (spec fastdeploy.md 6.1).
 #pragma once
 
+#include <memory>
 #include <vector>
 
 #include "device/device.h"
@@ -15,23 +16,39 @@ struct BlockQuestion {
   double utilization = 0.9;
   double prefix_cache_allowance = 1.0;
   size_t bytes_per_block = 0;
-  size_t memory_total = 0;      // for the log
+  size_t memory_total = 0;
   size_t memory_available = 0;  // bytes before anything of the engine is allocated
   size_t memory_reserved = 0;   // bytes of workspace, logits and slot arrays
   size_t memory_pictures = 0;   // bytes of the vision tower's largest call and of encoded pictures
+  // A device with memory of its own, after the worst step has run and graphs are captured: what it says then counts,
+  // and with it what other processes take. The reserved bytes above are then part of it.
+  bool measured = false;
+  size_t memory_left = 0;    // bytes it has free now
+  size_t memory_mapped = 0;  // bytes of blocks that have memory already
+  double profile_seconds = 0;
 };
 
 // --num-gpu-blocks-override as it is; else what memory x utilization holds, at most 40,000 and no more than all
 // sequences at full length plus the prefix cache's allowance can use. Errors name the flags when one sequence does not
 // fit.
 Expected<BlockNumbers> count_blocks(const BlockQuestion& question);
+// The most blocks that count_blocks() can say, whatever else is on the device.
+int64_t most_blocks(const BlockQuestion& question);
 
-struct CacheMemory {
-  model::KvCache cache;
-  std::vector<device::Buffer> buffers;
+// The memory of all blocks and the null block, one range of addresses per layer group.
+class CacheMemory {
+ public:
+  // Addresses for `blocks` blocks and the null block; memory comes with grow().
+  static Expected<std::unique_ptr<CacheMemory>> reserve(const std::vector<KvSpec>& specs, int64_t blocks,
+                                                        device::Device& device);
+  // Memory for the first `blocks` blocks and the null block, at the addresses they have already.
+  Status grow(int64_t blocks);
+  const model::KvCache& cache() const { return cache_; }
+  size_t mapped() const;  // bytes
+
+ private:
+  model::KvCache cache_;
+  std::vector<std::unique_ptr<device::AddressRange>> ranges_;
 };
-
-// Memory of `blocks` blocks and the null block, per layer group; pages are touched as blocks are used.
-Expected<CacheMemory> allocate_cache(const std::vector<KvSpec>& specs, int blocks, device::Device& device);
 
 }  // namespace tern::engine

@@ -53,8 +53,6 @@ struct EngineConfig {
   // Logit rows per step beyond one per sequence, for prompt log-probs: [rows, vocabulary] of float32 each.
   int prompt_logit_rows = 256;
   VisionConfig vision;
-  // Told what each step did when (--trace, benchmarks); outlives the engine. Null: nobody asks.
-  StepTrace* trace = nullptr;
   GraphConfig graphs;
   // --watchdog-timeout: a step that takes longer on a device with work of its own has hung; the engine then fails. 0:
   // never. Devices whose work is done when it has been given have no watchdog: a step may take its time there.
@@ -64,6 +62,8 @@ struct EngineConfig {
   device::Fault fault = device::Fault::kNone;
   uint64_t fault_step = 0;
   int64_t plan_delay_ns = 0;
+  // Told what each step did when (--trace, benchmarks); outlives the engine. Null: nobody asks.
+  StepTrace* trace = nullptr;
 };
 
 struct BlockNumbers {

@@ -19,13 +19,9 @@ Error not_a_number() {
 
 // The oldest open step is done: confirms progress, says tokens, ends what is complete.
 void EngineImpl::collect() {
+  const int64_t begin = parts_.config.trace == nullptr ? 0 : monotonic_ns();
   Step& step = *parts_.steps[collected_ % 2];
-  if (!step.status.ok() && !dead_) {
-    dead_ = true;
-    TERN_ERROR("step {} failed: {}", step.plan.step, step.status.error().message);
-    end_all(FinishReason::kError,
-            make_error(ErrorCode::kInternal, fmt::format("the engine failed: {}", step.status.error().message)));
-  }
+  if (!step.status.ok() && !dead_) die(fmt::format("step {} failed: {}", step.plan.step, step.status.error().message));
   collect_media(step);
   results_.clear(), result_tokens_.clear(), finished_.clear();
   for (size_t i = 0; i < step.rows.size(); ++i) {
@@ -38,7 +34,10 @@ void EngineImpl::collect() {
   }
   parts_.scheduler->collect(results_);
   ++collected_;
+  oldest_since_ = monotonic_ns();
+  replayed_ += step.replayed;
   for (Generation* g : finished_) forget(*g);
+  trace(StepPhase::kCollect, step, collected_ - 1, begin);
   if (collected_ < launched_) {
     Step& next = *parts_.steps[collected_ % 2];
     if (next.waits_for_masks) fill_masks(next);

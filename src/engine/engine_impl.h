@@ -32,7 +32,7 @@ class EngineImpl final : public Engine {
     std::unique_ptr<VisionStage> vision;           // null: no tower
     std::unique_ptr<cache::EncoderCache> encoder;  // null likewise
     BlockNumbers blocks;
-    CacheMemory cache;
+    std::unique_ptr<CacheMemory> cache;
     std::unique_ptr<cache::BlockPool> pool;
     std::unique_ptr<cache::PrefixIndex> index;
     std::unique_ptr<sched::Scheduler> scheduler;
@@ -41,7 +41,7 @@ class EngineImpl final : public Engine {
     device::Buffer logits;
     int64_t sampled_vocab = 0;
   };
-  EngineImpl(Parts parts, Rank::Parts rank);
+  EngineImpl(Parts parts, StepRunner runner);
   ~EngineImpl() override;
 
   Status submit(Request request) override;
@@ -62,7 +62,9 @@ class EngineImpl final : public Engine {
   void event();
   void publish();
   void publish_stats();
-  bool idle() const { return generations_.empty() && launched_ == collected_; }
+  bool idle() const { return hung_ || (generations_.empty() && launched_ == collected_); }
+  void watch(int64_t now);
+  void die(const std::string& why);
   // engine_intake.cc: requests come and go.
   Status check(Request& request) const;
   void enter(Request request);
@@ -82,6 +84,7 @@ class EngineImpl final : public Engine {
   void build_row(Step& step, size_t i);
   void ask_sampler(Step& step, size_t i, Generation& g);
   void fill_masks(Step& step);
+  void trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns);
   // engine_vision.cc: requests with pictures.
   Status check_media(const Request& request) const;
   Status check_positions(const Request& request) const;
@@ -125,7 +128,11 @@ class EngineImpl final : public Engine {
   News news_;
   uint64_t seen_events_ = 0, seen_done_ = 0;
   bool seen_stopping_ = false, seen_ending_ = false, dead_ = false;
-  uint64_t launched_ = 0, collected_ = 0;
+  bool hung_ = false;         // the device does not answer: open steps are never collected
+  int64_t watchdog_ns_ = 0;   // 0: none
+  int64_t oldest_since_ = 0;  // since when the oldest open step has been the oldest
+  uint64_t allocations_ = 0;  // of the device when the engine was ready
+  uint64_t launched_ = 0, collected_ = 0, replayed_ = 0;
   Step* last_launched_ = nullptr;
   int64_t next_deadline_ = 0;  // 0: none
   uint64_t prompt_tokens_ = 0, generated_tokens_ = 0, launch_ns_ = 0, collect_ns_ = 0;

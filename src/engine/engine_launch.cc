@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <chrono>
+#include <thread>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -9,6 +11,7 @@ namespace tern::engine {
 // Plans and submits one more step. False when two are open, nothing can run, or the reader is too far behind.
 bool EngineImpl::launch() {
   if (launched_ - collected_ == 2 || dead_ || generations_.empty() || outbox_.full()) return false;
+  const int64_t begin = parts_.config.trace == nullptr ? 0 : monotonic_ns();
   Step& step = *parts_.steps[launched_ % 2];
   sched::Plan& plan = step.plan;
   parts_.scheduler->plan(plan);
@@ -16,6 +19,9 @@ bool EngineImpl::launch() {
     if (Generation* g = find(id)) ++g->preemptions;
   }
   if (plan.empty()) return false;
+  if (const int64_t delay = parts_.config.plan_delay_ns; delay > 0) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
+  }
   step.begin();
   admit(step);
   step.rows.resize(plan.rows.size());
@@ -24,13 +30,23 @@ bool EngineImpl::launch() {
   submit_media(step);
   rank_->submit_forward(&step, last_launched_);
   last_launched_ = &step;
-  ++launched_;
+  if (launched_++ == collected_) oldest_since_ = monotonic_ns();
   if (!step.waits_for_masks) {
     rank_->submit_sample(&step);
   } else if (launched_ - collected_ == 1) {
     fill_masks(step);  // else after the step before has told its tokens
   }
+  trace(StepPhase::kPlan, step, launched_ - 1, begin);
   return true;
+}
+
+void EngineImpl::trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns) {
+  if (parts_.config.trace == nullptr) return;
+  StepSpan span;
+  span.phase = phase, span.step = n;
+  span.tokens = step.plan.tokens, span.rows = static_cast<int32_t>(step.rows.size());
+  span.begin_ns = begin_ns, span.end_ns = monotonic_ns();
+  parts_.config.trace->add(span);
 }
 
 void EngineImpl::admit(Step& step) {

@@ -10,7 +10,7 @@
 
 namespace tern::engine {
 
-EngineImpl::EngineImpl(Parts parts, Rank::Parts rank)
+EngineImpl::EngineImpl(Parts parts, StepRunner runner)
     : parts_(std::move(parts)), outbox_(parts_.config.outbox_capacity) {
   const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
   results_.reserve(rows), result_tokens_.reserve(rows), finished_.reserve(rows);
@@ -21,11 +21,10 @@ EngineImpl::EngineImpl(Parts parts, Rank::Parts rank)
   stats_.max_num_seqs = parts_.config.scheduler.max_num_seqs;
   stats_.total_blocks = stats_.free_blocks = stats_.usable_blocks = parts_.blocks.total;
   outbox_.on_drained([](void* self) { static_cast<EngineImpl*>(self)->event(); }, this);
-  rank.cache = &parts_.cache.cache;
-  rank.sampler = parts_.sampler.get();
-  rank.vision = parts_.vision.get();
+  // Work that is done when it has been given may take its time.
+  if (parts_.device->own_memory()) watchdog_ns_ = std::max<int64_t>(parts_.config.watchdog_ns, 0);
   rank_ = std::make_unique<Rank>(
-      std::move(rank),
+      std::move(runner), Rank::Faults{parts_.config.fault, parts_.config.fault_step},
       [](void* self) {
         auto* engine = static_cast<EngineImpl*>(self);
         {
@@ -35,6 +34,7 @@ EngineImpl::EngineImpl(Parts parts, Rank::Parts rank)
         engine->wake_.notify_one();
       },
       this);
+  allocations_ = parts_.device->allocations();
   thread_ = std::thread([this] { run(); });
 }
 
@@ -118,13 +118,34 @@ void EngineImpl::take_commands() {
 }
 
 void EngineImpl::wait_for_event() {
+  const bool watching = watchdog_ns_ > 0 && !dead_ && launched_ > collected_;
+  int64_t until = next_deadline_;  // 0: none
+  if (watching && (until == 0 || oldest_since_ + watchdog_ns_ < until)) until = oldest_since_ + watchdog_ns_;
   std::unique_lock lock(mutex_);
   const auto changed = [&] { return events_ != seen_events_; };
-  if (next_deadline_ == 0) {
+  if (until == 0) {
     wake_.wait(lock, changed);
-  } else if (const int64_t left = next_deadline_ - monotonic_ns(); left > 0) {
+  } else if (const int64_t left = until - monotonic_ns(); left > 0) {
     wake_.wait_for(lock, std::chrono::nanoseconds(left), changed);
   }
+}
+
+// The device's state is unknown from here on: no further step, and an error for everyone.
+void EngineImpl::die(const std::string& why) {
+  dead_ = true;
+  TERN_ERROR("{}", why);
+  end_all(FinishReason::kError, make_error(ErrorCode::kInternal, fmt::format("the engine failed: {}", why)));
+}
+
+// The oldest open step must end in time. Nothing of it or of the one behind it is touched afterwards: the device may
+// still be at them.
+void EngineImpl::watch(int64_t now) {
+  if (watchdog_ns_ == 0 || dead_ || launched_ == collected_ || seen_done_ > collected_) return;
+  if (now - oldest_since_ < watchdog_ns_) return;
+  hung_ = true;
+  rank_->abandon();
+  die(fmt::format("step {} has not ended after {:.1f} s: the device hangs", parts_.steps[collected_ % 2]->plan.step,
+                  static_cast<double>(watchdog_ns_) / 1e9));
 }
 
 void EngineImpl::publish() {
@@ -139,8 +160,10 @@ void EngineImpl::publish_stats() {
   open_ = generations_.size();
   stats_.running = s.running, stats_.waiting = s.waiting, stats_.preempted_waiting = s.preempted_waiting;
   stats_.free_blocks = s.free_blocks, stats_.usable_blocks = s.usable_blocks;
-  stats_.steps = collected_, stats_.prompt_tokens = prompt_tokens_, stats_.generated_tokens = generated_tokens_;
+  stats_.steps = collected_, stats_.graph_steps = replayed_;
+  stats_.prompt_tokens = prompt_tokens_, stats_.generated_tokens = generated_tokens_;
   stats_.preemptions = s.preemptions;
+  stats_.late_allocations = parts_.device->allocations() - allocations_;
   stats_.launch_ns = launch_ns_, stats_.collect_ns = collect_ns_;
   stats_.prefix_lookup_tokens = s.prefix_lookup_tokens, stats_.prefix_hit_tokens = s.prefix_hit_tokens;
   stats_.tower_ns = media_stats_.tower_ns, stats_.tower_calls = media_stats_.tower_calls;
@@ -158,7 +181,8 @@ void EngineImpl::run() {
     while (launch()) ++launches;
     const int64_t launched = monotonic_ns();
     if (launches > 0) launch_ns_ += static_cast<uint64_t>(launched - begin);
-    if (seen_done_ > collected_) {
+    watch(launched);
+    if (seen_done_ > collected_ && !hung_) {
       collect();
       publish();
       collect_ns_ += static_cast<uint64_t>(monotonic_ns() - launched);

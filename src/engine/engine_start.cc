@@ -3,8 +3,10 @@
 #include <algorithm>
 
 #include "base/checked.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "engine/engine_impl.h"
+#include "engine/worst_step.h"
 
 namespace tern::engine {
 namespace {
@@ -55,69 +57,161 @@ Status check_config(const EngineConfig& c) {
   return {};
 }
 
+// Brings up the parts in the order that memory asks for.
+class Starter {
+ public:
+  Starter(const EngineConfig& config, const model::Model& model, device::Device& device, MaskProvider* masks,
+          const vision::Tower* tower)
+      : model_(model), device_(device), tower_(tower) {
+    p_.config = config;
+    p_.config.scheduler.max_logit_rows = config.scheduler.max_num_seqs + std::max(1, config.prompt_logit_rows);
+    p_.model = &model, p_.device = &device, p_.masks = masks;
+    vocab_ = model.info().vocab_size;
+    p_.sampled_vocab = config.sampled_vocab > 0 ? std::min<int64_t>(config.sampled_vocab, vocab_) : vocab_;
+  }
+  Expected<std::unique_ptr<Engine>> run();
+
+ private:
+  sched::SchedulerConfig& scheduler() { return p_.config.scheduler; }
+  Status plan();
+  BlockQuestion question();
+  Status make_parts();
+  Expected<StepRunner> make_runner();
+  Status measure(StepRunner& runner);
+  Status capture(StepRunner& runner);
+  Status grow(int64_t blocks);
+
+  const model::Model& model_;
+  device::Device& device_;
+  const vision::Tower* tower_;
+  EngineImpl::Parts p_;
+  int64_t vocab_ = 0;
+  VisionPlan pictures_;
+  model::BatchLimits limits_;
+  size_t workspace_ = 0, block_bytes_ = 0, available_ = 0;
+};
+
+Status Starter::plan() {
+  sched::SchedulerConfig& s = scheduler();
+  const device::Stream stream = device_.stream();
+  available_ = device_.memory_available();
+  if (tower_ != nullptr) {
+    TERN_ASSIGN_OR_RETURN(
+        pictures_, plan_vision(p_.config.vision, *tower_, s.max_num_batched_tokens, model_.info().hidden_size, stream));
+    s.max_range_tokens = pictures_.max_step_tokens;
+    TERN_INFO("pictures: {} MiB for tower calls of up to {} patches and {} rows of encoded ones",
+              pictures_.total_bytes >> 20, pictures_.call.patches, pictures_.cache_rows);
+  }
+  limits_ = batch_limits(s, pictures_.max_item_tokens);
+  workspace_ = model_.workspace_bytes(limits_, stream);
+  for (const KvSpec& spec : model_.kv_specs(s.block_size)) block_bytes_ += spec.block_bytes();
+  return {};
+}
+
+BlockQuestion Starter::question() {
+  BlockQuestion q{scheduler()};
+  q.override_blocks = p_.config.num_blocks_override;
+  q.utilization = p_.config.memory_utilization;
+  q.prefix_cache_allowance = p_.config.prefix_cache_allowance;
+  q.bytes_per_block = std::max<size_t>(block_bytes_, 1);
+  q.memory_total = device_.info().memory_total;
+  q.memory_available = available_;
+  q.memory_reserved = step_memory(p_.config, vocab_, workspace_);
+  q.memory_pictures = pictures_.total_bytes;
+  return q;
+}
+
+Status Starter::make_parts() {
+  if (tower_ != nullptr) {
+    TERN_ASSIGN_OR_RETURN(p_.vision, VisionStage::create(pictures_, *tower_, device_));
+    p_.encoder = std::make_unique<cache::EncoderCache>(pictures_.cache_rows);
+  }
+  const sample::SamplerLimits sampling = sampler_limits(p_.config, p_.sampled_vocab, p_.masks != nullptr);
+  TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(sampling, device_));
+  p_.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
+  for (auto& slot : p_.steps) {
+    TERN_ASSIGN_OR_RETURN(Step step, Step::create(limits_, sampling, p_.vision ? p_.vision->pictures() : TensorView{},
+                                                  device_, p_.steps[0].get()));
+    slot = std::make_unique<Step>(std::move(step));
+  }
+  return {};
+}
+
+Expected<StepRunner> Starter::make_runner() {
+  StepRunner::Parts r;
+  r.model = &model_, r.device = &device_, r.cache = &p_.cache->cache();
+  r.sampler = p_.sampler.get(), r.vision = p_.vision.get(), r.trace = p_.config.trace;
+  TERN_ASSIGN_OR_RETURN(r.workspace, device_.allocate(std::max<size_t>(workspace_, 1)));
+  const int64_t rows = scheduler().max_logit_rows;
+  TERN_ASSIGN_OR_RETURN(p_.logits, device_.allocate(static_cast<size_t>(rows * vocab_) * sizeof(float)));
+  r.logits = tensor2(p_.logits.data(), DType::kF32, rows, vocab_);
+  return StepRunner(std::move(r));
+}
+
+Status Starter::grow(int64_t blocks) {
+  Status grown = p_.cache->grow(blocks);
+  if (grown.ok() || p_.config.num_blocks_override <= 0) return grown;
+  return make_error(ErrorCode::kResourceExhausted,
+                    fmt::format("{} blocks of {} bytes do not fit: {}; lower --num-gpu-blocks-override", blocks,
+                                block_bytes_, grown.error().message),
+                    "num-gpu-blocks-override");
+}
+
+Status Starter::capture(StepRunner& runner) {
+  const StepRunner::Parts& r = runner.parts();
+  TERN_ASSIGN_OR_RETURN(
+      auto graphs,
+      StepGraphs::capture(p_.config.graphs, {&model_, &device_, r.cache, p_.sampler.get(), p_.steps[0].get(),
+                                             r.workspace.data(), r.workspace.bytes(), r.logits, limits_,
+                                             limits_.max_blocks_per_row * scheduler().block_size}));
+  runner.use(std::move(graphs));
+  return {};
+}
+
+// Everything a step needs is taken before blocks are counted: code, what libraries want for the worst step, graphs.
+Status Starter::measure(StepRunner& runner) {
+  const int64_t begin = monotonic_ns();
+  TERN_RETURN_IF_ERROR(device_.load_kernels());
+  TERN_RETURN_IF_ERROR(WorstStep(runner, *p_.steps[0], limits_, scheduler()).run());
+  TERN_RETURN_IF_ERROR(capture(runner));
+  BlockQuestion q = question();
+  q.measured = true;
+  q.memory_left = device_.memory_available();
+  q.memory_mapped = p_.cache->mapped();
+  q.profile_seconds = static_cast<double>(monotonic_ns() - begin) * 1e-9;
+  TERN_ASSIGN_OR_RETURN(p_.blocks, count_blocks(q));
+  return grow(p_.blocks.total);
+}
+
+Expected<std::unique_ptr<Engine>> Starter::run() {
+  TERN_RETURN_IF_ERROR(plan());
+  const bool measured = device_.own_memory();
+  if (!measured) {
+    TERN_ASSIGN_OR_RETURN(p_.blocks, count_blocks(question()));
+  }
+  TERN_ASSIGN_OR_RETURN(p_.cache, CacheMemory::reserve(model_.kv_specs(scheduler().block_size),
+                                                       measured ? most_blocks(question()) : p_.blocks.total, device_));
+  TERN_RETURN_IF_ERROR(grow(measured ? 0 : p_.blocks.total));
+  TERN_RETURN_IF_ERROR(make_parts());
+  TERN_ASSIGN_OR_RETURN(StepRunner runner, make_runner());
+  if (measured) {
+    TERN_RETURN_IF_ERROR(measure(runner));
+  } else {
+    TERN_RETURN_IF_ERROR(capture(runner));
+  }
+  p_.pool = std::make_unique<cache::BlockPool>(p_.blocks.total + 1);
+  p_.index = std::make_unique<cache::PrefixIndex>(*p_.pool, random_hash_key());
+  p_.scheduler = sched::make_scheduler(scheduler(), *p_.pool, *p_.index);
+  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(p_), std::move(runner)));
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, const model::Model& model,
                                                 device::Device& device, MaskProvider* masks,
                                                 const vision::Tower* tower) {
   TERN_RETURN_IF_ERROR(check_config(config));
-  EngineImpl::Parts p;
-  p.config = config;
-  sched::SchedulerConfig& s = p.config.scheduler;
-  s.max_logit_rows = s.max_num_seqs + std::max(1, config.prompt_logit_rows);
-  p.model = &model, p.device = &device, p.masks = masks;
-  const int64_t vocab = model.info().vocab_size;
-  p.sampled_vocab = config.sampled_vocab > 0 ? std::min<int64_t>(config.sampled_vocab, vocab) : vocab;
-
-  const std::vector<KvSpec> specs = model.kv_specs(s.block_size);
-  const device::Stream stream = device.stream();
-  VisionPlan pictures;
-  if (tower != nullptr) {
-    TERN_ASSIGN_OR_RETURN(
-        pictures, plan_vision(config.vision, *tower, s.max_num_batched_tokens, model.info().hidden_size, stream));
-    s.max_range_tokens = pictures.max_step_tokens;
-    TERN_INFO("pictures: {} MiB for tower calls of up to {} patches and {} rows of encoded ones",
-              pictures.total_bytes >> 20, pictures.call.patches, pictures.cache_rows);
-  }
-  const model::BatchLimits limits = batch_limits(s, pictures.max_item_tokens);
-  const size_t workspace = model.workspace_bytes(limits, stream);
-  size_t block_bytes = 0;
-  for (const KvSpec& spec : specs) block_bytes += spec.block_bytes();
-  BlockQuestion question{s};
-  question.override_blocks = config.num_blocks_override;
-  question.utilization = config.memory_utilization;
-  question.prefix_cache_allowance = config.prefix_cache_allowance;
-  question.bytes_per_block = std::max<size_t>(block_bytes, 1);
-  question.memory_total = device.info().memory_total;
-  question.memory_available = device.memory_available();
-  question.memory_reserved = step_memory(p.config, vocab, workspace);
-  question.memory_pictures = pictures.total_bytes;
-  TERN_ASSIGN_OR_RETURN(p.blocks, count_blocks(question));
-  TERN_ASSIGN_OR_RETURN(p.cache, allocate_cache(specs, p.blocks.total, device));
-  p.pool = std::make_unique<cache::BlockPool>(p.blocks.total + 1);
-  p.index = std::make_unique<cache::PrefixIndex>(*p.pool, random_hash_key());
-  p.scheduler = sched::make_scheduler(s, *p.pool, *p.index);
-
-  if (tower != nullptr) {
-    TERN_ASSIGN_OR_RETURN(p.vision, VisionStage::create(pictures, *tower, device));
-    p.encoder = std::make_unique<cache::EncoderCache>(pictures.cache_rows);
-  }
-
-  const sample::SamplerLimits sampling = sampler_limits(p.config, p.sampled_vocab, masks != nullptr);
-  TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(sampling, device));
-  p.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
-  for (auto& slot : p.steps) {
-    TERN_ASSIGN_OR_RETURN(Step step,
-                          Step::create(limits, sampling, p.vision ? p.vision->pictures() : TensorView{}, device));
-    slot = std::make_unique<Step>(std::move(step));
-  }
-  Rank::Parts rank;
-  rank.model = &model, rank.device = &device;
-  TERN_ASSIGN_OR_RETURN(rank.workspace, device.allocate(std::max<size_t>(workspace, 1)));
-  const int64_t logit_rows = s.max_logit_rows;
-  TERN_ASSIGN_OR_RETURN(p.logits, device.allocate(static_cast<size_t>(logit_rows * vocab) * sizeof(float)));
-  rank.logits = tensor2(p.logits.data(), DType::kF32, logit_rows, vocab);
-  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(p), std::move(rank)));
+  return Starter(config, model, device, masks, tower).run();
 }
 
 }  // namespace tern::engine

@@ -98,6 +98,7 @@ struct EngineStats {
   uint64_t collect_ns = 0;  // engine thread: taking results, all steps together
   uint64_t tower_ns = 0, tower_calls = 0, tower_items = 0, tower_patches = 0;  // rank thread
   uint64_t encoder_lookups = 0, encoder_hits = 0;  // items asked of the encoder-output cache, and found there
+  uint64_t late_allocations = 0;  // of device memory and pinned memory since the start; none is expected
   bool healthy = true;
 };
 

@@ -85,13 +85,14 @@ Expected<VisionPlan> plan_vision(const VisionConfig& c, const vision::Tower& tow
 
 Expected<std::unique_ptr<VisionStage>> VisionStage::create(const VisionPlan& plan, const vision::Tower& tower,
                                                            device::Device& device) {
-  std::unique_ptr<VisionStage> s(new VisionStage(plan, tower));
+  std::unique_ptr<VisionStage> s(new VisionStage(plan, tower, device));
   const vision::TowerInfo& info = tower.info();
-  const auto patches = static_cast<int64_t>(static_cast<size_t>(plan.call.patches) * patch_bytes(info));
-  TERN_ASSIGN_OR_RETURN(s->patches_, sample::Staged<std::byte>::create(patches, device));
-  TERN_ASSIGN_OR_RETURN(s->ints_, sample::Staged<int32_t>::create(static_cast<int64_t>(plan.ints), device));
-  TERN_ASSIGN_OR_RETURN(s->floats_, sample::Staged<float>::create(static_cast<int64_t>(plan.floats), device));
-  TERN_ASSIGN_OR_RETURN(s->rows_, sample::Staged<int32_t>::create(plan.call.tokens, device));
+  TERN_RETURN_IF_ERROR(s->make_inputs(s->inputs_[0], nullptr));
+  // One memory: a call has read its inputs when it has been given.
+  if (device.own_memory()) TERN_RETURN_IF_ERROR(s->make_inputs(s->inputs_[1], &s->inputs_[0]));
+  for (Timed& t : s->timed_) {
+    TERN_ASSIGN_OR_RETURN(t.end, device.make_event());
+  }
   TERN_ASSIGN_OR_RETURN(s->workspace_, device.allocate(std::max<size_t>(plan.workspace_bytes, 1)));
   TERN_ASSIGN_OR_RETURN(s->out_, device.allocate(static_cast<size_t>(plan.call.tokens) * row_bytes(info)));
   TERN_ASSIGN_OR_RETURN(s->cache_, device.allocate(static_cast<size_t>(plan.cache_rows) * row_bytes(info)));
@@ -99,53 +100,97 @@ Expected<std::unique_ptr<VisionStage>> VisionStage::create(const VisionPlan& pla
   return s;
 }
 
-Status VisionStage::run(VisionStep& step, device::Device& device, device::Stream stream) {
-  const int64_t begin = monotonic_ns();
-  for (int i = 0; i < step.call_count; ++i) {
-    // The staging buffers serve one call after the other.
-    if (i > 0) TERN_RETURN_IF_ERROR(device.synchronize(stream));
-    TERN_RETURN_IF_ERROR(run(step, step.calls[static_cast<size_t>(i)], device, stream));
-    ++step.tower_calls;
-  }
-  step.tower_ns = static_cast<uint64_t>(monotonic_ns() - begin);
+Status VisionStage::make_inputs(Inputs& in, const Inputs* twin) {
+  const auto patches = static_cast<int64_t>(static_cast<size_t>(plan_.call.patches) * patch_bytes(tower_->info()));
+  const auto ints = static_cast<int64_t>(plan_.ints), floats = static_cast<int64_t>(plan_.floats);
+  using sample::Staged;
+  TERN_ASSIGN_OR_RETURN(in.patches, Staged<std::byte>::create(patches, *device_, twin ? &twin->patches : nullptr));
+  TERN_ASSIGN_OR_RETURN(in.ints, Staged<int32_t>::create(ints, *device_, twin ? &twin->ints : nullptr));
+  TERN_ASSIGN_OR_RETURN(in.floats, Staged<float>::create(floats, *device_, twin ? &twin->floats : nullptr));
+  TERN_ASSIGN_OR_RETURN(in.rows, Staged<int32_t>::create(plan_.call.tokens, *device_, twin ? &twin->rows : nullptr));
+  TERN_ASSIGN_OR_RETURN(in.sent, device_->make_event());
   return {};
 }
 
-Status VisionStage::run(const VisionStep& step, const VisionCall& call, device::Device& device, device::Stream stream) {
+Expected<bool> VisionStage::advance(VisionStep& step) {
+  const device::Stream stream = device_->side_stream(device::StreamRole::kVision);
+  Timed& timed = timed_[steps_ % timed_.size()];
+  if (next_call_ == 0) timed.begin = monotonic_ns();
+  for (; next_call_ < step.call_count; ++next_call_) {
+    Inputs& inputs = inputs_[device_->own_memory() ? calls_ % inputs_.size() : 0];
+    if (!inputs.sent->done()) return false;
+    ++calls_;
+    TERN_RETURN_IF_ERROR(run(step, step.calls[static_cast<size_t>(next_call_)], inputs, stream));
+    ++step.tower_calls;
+  }
+  next_call_ = 0;
+  ++steps_;
+  timed.step = &step;
+  TERN_RETURN_IF_ERROR(timed.end->record(stream));
+  look();
+  return true;
+}
+
+Status VisionStage::wait(device::Stream stream) {
+  return timed_[(steps_ + timed_.size() - 1) % timed_.size()].end->wait_on(stream);
+}
+
+void VisionStage::look() {
+  for (size_t i = 0; i < timed_.size(); ++i) {
+    Timed& t = timed_[(steps_ + i) % timed_.size()];  // the older one first
+    if (t.step == nullptr || !t.end->done()) continue;
+    const int64_t now = monotonic_ns();
+    t.step->tower_ns = static_cast<uint64_t>(now - std::max(t.begin, last_end_));
+    last_end_ = now;
+    t.step = nullptr;
+  }
+}
+
+void VisionStage::release(const VisionStep& step) {
+  look();
+  for (Timed& t : timed_) {
+    if (t.step == &step) t.step = nullptr;
+  }
+}
+
+Status VisionStage::run(const VisionStep& step, const VisionCall& call, Inputs& in, device::Stream stream) {
   const vision::TowerInfo& info = tower_->info();
   const size_t ints = call.index.ints.size(), floats = call.index.floats.size();
   if (ints > plan_.ints || floats > plan_.floats) {
     return make_error(ErrorCode::kInternal, "the vision tower's index is larger than it said");
   }
-  std::byte* to = patches_.host();
+  std::byte* to = in.patches.host();
   for (int i : call.items) {
     const VisionItem& item = step.items[static_cast<size_t>(i)];
     std::memcpy(to, item.patches->data() + item.offset, item.bytes);
     to += item.bytes;
   }
-  std::copy(call.index.ints.begin(), call.index.ints.end(), ints_.host());
-  std::copy(call.index.floats.begin(), call.index.floats.end(), floats_.host());
-  std::copy(call.rows.begin(), call.rows.end(), rows_.host());
+  std::copy(call.index.ints.begin(), call.index.ints.end(), in.ints.host());
+  std::copy(call.index.floats.begin(), call.index.floats.end(), in.floats.host());
+  std::copy(call.rows.begin(), call.rows.end(), in.rows.host());
   const auto tokens = static_cast<int64_t>(call.rows.size());
-  patches_.upload(to - patches_.host(), device, stream);
-  ints_.upload(static_cast<int64_t>(ints), device, stream);
-  floats_.upload(static_cast<int64_t>(floats), device, stream);
-  rows_.upload(tokens, device, stream);
+  in.patches.upload(to - in.patches.host(), *device_, stream);  // large: the copy engine's work
+  sample::CopyList list;
+  in.ints.upload(static_cast<int64_t>(ints), list);
+  in.floats.upload(static_cast<int64_t>(floats), list);
+  in.rows.upload(tokens, list);
+  TERN_RETURN_IF_ERROR(list.run(*device_, stream));
+  TERN_RETURN_IF_ERROR(in.sent->record(stream));
 
   device::Arena arena(workspace_.data(), workspace_.bytes());
   const TensorView out = tensor2(out_.data(), info.out_type, tokens, info.hidden);
   const vision::TowerCall work{
       call.grids,
-      tensor2(patches_.device(), info.patch_type, call.patches, info.patch_values),
-      tensor1(ints_.device(), DType::kI32, static_cast<int64_t>(ints)),
-      tensor1(floats_.device(), DType::kF32, static_cast<int64_t>(floats)),
+      tensor2(in.patches.device(), info.patch_type, call.patches, info.patch_values),
+      tensor1(in.ints.device(), DType::kI32, static_cast<int64_t>(ints)),
+      tensor1(in.floats.device(), DType::kF32, static_cast<int64_t>(floats)),
       out,
       stream,
       arena,
       nullptr,
   };
   TERN_RETURN_IF_ERROR(tower_->encode(work));
-  return ops::scatter_rows({out, tensor1(rows_.device(), DType::kI32, tokens), pictures_}, stream);
+  return ops::scatter_rows({out, tensor1(in.rows.device(), DType::kI32, tokens), pictures_}, stream);
 }
 
 }  // namespace tern::engine

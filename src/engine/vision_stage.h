@@ -2,6 +2,7 @@
 // that forward passes read.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <memory>
 
@@ -37,19 +38,42 @@ class VisionStage {
   // [cache_rows, hidden], for Batch::pictures.
   TensorView pictures() const { return pictures_; }
 
-  // The rank's thread: encodes what the step needs and puts it into its rows. On the stream of the forward passes, in
-  // front of the one that reads them.
-  Status run(VisionStep& step, device::Device& device, device::Stream stream);
+  // The rank's thread, on the vision stream. Launches tower calls of the step, as many as the staging buffers take
+  // without waiting; true when all are launched, else it is to be called again for the same step.
+  Expected<bool> advance(VisionStep& step);
+  // What is given to `stream` from now on comes after all calls launched so far.
+  Status wait(device::Stream stream);
+  // Notes the time of calls that have ended (VisionStep::tower_ns).
+  void look();
+  // The step is done: looks, and lets go of it.
+  void release(const VisionStep& step);
 
  private:
-  VisionStage(const VisionPlan& plan, const vision::Tower& tower) : plan_(plan), tower_(&tower) {}
-  Status run(const VisionStep& step, const VisionCall& call, device::Device& device, device::Stream stream);
+  // Inputs of a call on their way: pinned, free again when `sent` has passed. Both sets share one device side.
+  struct Inputs {
+    sample::Staged<std::byte> patches;
+    sample::Staged<int32_t> ints, rows;
+    sample::Staged<float> floats;
+    std::unique_ptr<device::Event> sent;
+  };
+  struct Timed {
+    VisionStep* step = nullptr;  // null: nothing to wait for
+    std::unique_ptr<device::Event> end;
+    int64_t begin = 0;
+  };
+  VisionStage(const VisionPlan& plan, const vision::Tower& tower, device::Device& device)
+      : plan_(plan), tower_(&tower), device_(&device) {}
+  Status make_inputs(Inputs& inputs, const Inputs* twin);
+  Status run(const VisionStep& step, const VisionCall& call, Inputs& inputs, device::Stream stream);
 
   VisionPlan plan_;
   const vision::Tower* tower_;
-  sample::Staged<std::byte> patches_;
-  sample::Staged<int32_t> ints_, rows_;
-  sample::Staged<float> floats_;
+  device::Device* device_;
+  std::array<Inputs, 2> inputs_;
+  std::array<Timed, 2> timed_;  // of the two steps that can be open
+  uint64_t calls_ = 0, steps_ = 0;
+  int next_call_ = 0;     // of the step that advance() has begun
+  int64_t last_end_ = 0;  // of the calls before, by look()
   device::Buffer workspace_, out_, cache_;
   TensorView pictures_;
 };

@@ -36,6 +36,11 @@ class Harness {
   Harness(const EngineConfig& config, FakeOptions options, const vision::Tower& tower) : fake_(options) {
     start(config, fake_, nullptr, &tower);
   }
+  Harness(const EngineConfig& config, const model::Model& model, std::unique_ptr<device::Device> device,
+          MaskProvider* masks = nullptr, const vision::Tower* tower = nullptr)
+      : fake_({}), device_(std::move(device)) {
+    start(config, model, masks, tower);
+  }
 
   static EngineConfig small(int blocks = 64, int seqs = 8, int budget = 64) {
     EngineConfig c;
@@ -94,9 +99,11 @@ class Harness {
  private:
   void start(const EngineConfig& config, const model::Model& model, MaskProvider* masks,
              const vision::Tower* tower = nullptr) {
-    auto device = device::make_cpu_device({1, false});
-    EXPECT_TRUE(device.ok());
-    device_ = std::move(device).value();
+    if (device_ == nullptr) {
+      auto device = device::make_cpu_device({1, false});
+      EXPECT_TRUE(device.ok());
+      device_ = std::move(device).value();
+    }
     auto engine = Engine::start(config, model, *device_, masks, tower);
     EXPECT_TRUE(engine.ok()) << engine.error().message;
     if (!engine.ok()) abort();

@@ -1,0 +1,75 @@
+// A device with memory of its own that is late: work runs when it is given, as on a CPU, but events pass when the test
+// lets them. It can hang and fail as GPUs do.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <utility>
+
+#include "engine/tests/graph_device.h"
+
+namespace tern::engine {
+
+class LateDevice final : public device::Device {
+ public:
+  LateDevice() { inner_.graphs = false; }
+
+  const device::DeviceInfo& info() const override { return inner_.info(); }
+  device::Stream stream() override { return inner_.stream(); }
+  Expected<device::Buffer> allocate(size_t bytes) override {
+    ++made;
+    taken += bytes;
+    return inner_.allocate(bytes);
+  }
+  Expected<device::Buffer> allocate_host(size_t bytes) override { return inner_.allocate_host(bytes); }
+  void copy_to_device(void* dst, const void* src, size_t bytes, device::Stream s) override {
+    inner_.copy_to_device(dst, src, bytes, s);
+  }
+  void copy_to_host(void* dst, const void* src, size_t bytes, device::Stream s) override {
+    inner_.copy_to_host(dst, src, bytes, s);
+  }
+  Status synchronize(device::Stream s) override { return inner_.synchronize(s); }
+  size_t memory_available() const override { return total > 0 ? total - others - taken : inner_.memory_available(); }
+  bool own_memory() const override { return true; }
+  uint64_t allocations() const override { return made; }
+  Expected<std::unique_ptr<device::Event>> make_event() override {
+    return std::unique_ptr<device::Event>(std::make_unique<LateEvent>(*this));
+  }
+  // The fault comes with the next event that is recorded.
+  Status inject(device::Fault fault, device::Stream) override {
+    met = fault;
+    return {};
+  }
+
+  std::atomic<bool> hold{false};  // events recorded do not pass
+  std::atomic<int> recorded{0};
+  std::atomic<device::Fault> met{device::Fault::kNone};
+  std::atomic<uint64_t> made{0};
+  size_t total = 0, others = 0, taken = 0;  // total > 0: memory as this device tells it
+
+ private:
+  class LateEvent final : public device::Event {
+   public:
+    explicit LateEvent(LateDevice& d) : device_(d) {}
+    Status record(device::Stream) override {
+      fault_ = device_.met.load(), recorded_ = true;
+      ++device_.recorded;
+      return {};
+    }
+    Status wait_on(device::Stream) override { return {}; }
+    Status synchronize() override {
+      if (fault_ == device::Fault::kTrap) return make_error(ErrorCode::kInternal, "an illegal address");
+      return {};
+    }
+    bool done() override { return !recorded_ || (!device_.hold && fault_ != device::Fault::kHang); }
+
+   private:
+    LateDevice& device_;
+    device::Fault fault_ = device::Fault::kNone;
+    bool recorded_ = false;
+  };
+
+  GraphDevice inner_;
+};
+
+}  // namespace tern::engine

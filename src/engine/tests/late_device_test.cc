@@ -1,0 +1,206 @@
+// Steps on a device that works beside the host: they run ahead, are told in order, and may hang or fail.
+#include <gtest/gtest.h>
+
+#include "engine/block_numbers.h"
+#include "engine/tests/late_device.h"
+#include "engine/tests/picture_request.h"
+#include "engine/vision_stage.h"
+
+namespace tern::engine {
+namespace {
+
+using std::chrono::milliseconds;
+
+struct Late {
+  explicit Late(EngineConfig c = Harness::small(), FakeOptions o = {}) : model(o) {
+    auto made = std::make_unique<LateDevice>();
+    device = made.get();
+    harness = std::make_unique<Harness>(c, model, std::move(made));
+  }
+  Harness& operator*() { return *harness; }
+  Harness* operator->() { return harness.get(); }
+  bool wait_for(const std::function<bool()>& what, int ms = 5000) {
+    for (int i = 0; i < ms && !what(); ++i) harness->take(milliseconds(1));
+    return what();
+  }
+  GraphModel model;
+  LateDevice* device = nullptr;
+  std::unique_ptr<Harness> harness;
+};
+
+TEST(LateDevice, AnswersAreThoseOfADeviceThatWorksAtOnce) {
+  Late late;
+  for (RequestId id = 1; id <= 20; ++id) {
+    std::vector<int32_t> prompt(static_cast<size_t>(3 * id), static_cast<int32_t>(id));
+    ASSERT_TRUE((*late)->submit(Harness::request(id, prompt, 12)).ok());
+  }
+  late->read(20);
+  for (RequestId id = 1; id <= 20; ++id) {
+    std::vector<int32_t> prompt(static_cast<size_t>(3 * id), static_cast<int32_t>(id));
+    EXPECT_EQ(late->answers[id].ids, late.model.fake().continuation(prompt, 12, 0)) << id;
+  }
+  EXPECT_TRUE((*late)->healthy());
+}
+
+TEST(LateDevice, TwoStepsAreGivenBeforeTheFirstIsDone) {
+  Late late;
+  Request r = Harness::request(1, {5, 6, 7}, 8);
+  r.ignore_eos = true;
+  const int before = late.device->recorded;
+  late.device->hold = true;
+  ASSERT_TRUE((*late)->submit(std::move(r)).ok());
+  ASSERT_TRUE(late.wait_for([&] { return late.device->recorded == before + 2; }));
+  late->take(milliseconds(30));
+  EXPECT_EQ(late.device->recorded, before + 2) << "no third one";
+  EXPECT_EQ((*late)->stats().steps, 0u);
+  EXPECT_TRUE(late->answers.empty());
+  late.device->hold = false;
+  late->read(1);
+  EXPECT_EQ(late->answers[1].ids.size(), 8u);
+}
+
+void expect_failed(Late& late, const char* why) {
+  late->read(3, 5);
+  for (RequestId id = 1; id <= 3; ++id) {
+    const Delta& last = late->answers[id].last;
+    EXPECT_EQ(last.finish, FinishReason::kError) << id;
+    EXPECT_NE(last.error.message.find(why), std::string::npos) << last.error.message;
+  }
+  EXPECT_FALSE((*late)->healthy());
+  const Status refused = (*late)->submit(Harness::request(9, {1, 2}, 4));
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kUnavailable);
+  (*late)->shutdown(false);
+  std::vector<Delta> rest;
+  while ((*late)->poll(rest, milliseconds(10))) {
+  }
+  late->close();  // returns although the device never does
+}
+
+void run_with_fault(device::Fault fault, const char* why) {
+  EngineConfig c = Harness::small();
+  c.fault = fault, c.fault_step = 4;
+  c.watchdog_ns = 150'000'000;
+  Late late(c);
+  for (RequestId id = 1; id <= 3; ++id) {
+    Request r = Harness::request(id, {1, 2, static_cast<int32_t>(id)}, 100);
+    r.ignore_eos = true;
+    ASSERT_TRUE((*late)->submit(std::move(r)).ok());
+  }
+  expect_failed(late, why);
+}
+
+TEST(LateDevice, AStepThatNeverEndsIsSeen) { run_with_fault(device::Fault::kHang, "the device hangs"); }
+TEST(LateDevice, AFaultOfTheDeviceEndsEveryone) { run_with_fault(device::Fault::kTrap, "an illegal address"); }
+
+TEST(LateDevice, ALongStepWithinTheTimeIsNoHang) {
+  EngineConfig c = Harness::small();
+  c.watchdog_ns = 400'000'000;
+  Late late(c);
+  late.device->hold = true;
+  ASSERT_TRUE((*late)->submit(Harness::request(1, {5, 6, 7}, 4)).ok());
+  late->take(milliseconds(150));
+  late.device->hold = false;
+  late->read(1);
+  EXPECT_TRUE((*late)->healthy());
+  EXPECT_NE(late->answers[1].last.finish, FinishReason::kError);
+  late->take(milliseconds(500));  // idle: nothing is watched
+  EXPECT_TRUE((*late)->healthy());
+}
+
+// More calls than there are staging buffers: they wait for them, nobody else does.
+TEST(LateDevice, TowerCallsWaitForTheirBuffersAlone) {
+  LateDevice device;
+  const FakeTower tower;
+  VisionConfig c;
+  c.max_item_patches = 16;
+  auto plan = plan_vision(c, tower, 64, FakeTower::kHidden, device.stream());
+  ASSERT_TRUE(plan.ok());
+  auto stage = VisionStage::create(*plan, tower, device);
+  ASSERT_TRUE(stage.ok());
+  std::vector<int32_t> rows(20);
+  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int32_t>(i);
+  VisionStep step;
+  std::vector<std::vector<float>> values;
+  for (size_t i = 0; i < 5; ++i) {
+    auto patches = std::make_shared<std::vector<std::byte>>(16 * FakeTower::kValues * sizeof(float));
+    auto* v = reinterpret_cast<float*>(patches->data());
+    for (size_t k = 0; k < 16 * FakeTower::kValues; ++k) v[k] = static_cast<float>(i * 100 + k);
+    values.emplace_back(v, v + 16 * FakeTower::kValues);
+    step.items.push_back({{1, 4, 4}, patches, 0, patches->size(), std::span(rows).subspan(4 * i, 4)});
+  }
+  step.pack(plan->call, tower);
+  ASSERT_EQ(step.call_count, 5);
+  device.hold = true;
+  auto complete = (*stage)->advance(step);
+  ASSERT_TRUE(complete.ok() && !*complete);
+  EXPECT_EQ(tower.calls.load(), 2);
+  complete = (*stage)->advance(step);
+  ASSERT_TRUE(complete.ok() && !*complete);
+  EXPECT_EQ(tower.calls.load(), 2);
+  device.hold = false;
+  complete = (*stage)->advance(step);
+  ASSERT_TRUE(complete.ok() && *complete);
+  EXPECT_EQ(tower.calls.load(), 5);
+  for (size_t i = 0; i < 5; ++i) {
+    for (int64_t j = 0; j < 4; ++j) {
+      float want[FakeTower::kHidden];
+      FakeTower::row({1, 4, 4}, values[i].data(), j, want);
+      const TensorView pictures = (*stage)->pictures();
+      EXPECT_EQ(std::memcmp(pictures.row_bytes(static_cast<int64_t>(4 * i) + j), want, sizeof want), 0) << i;
+    }
+  }
+}
+
+TEST(LateDevice, BlocksTakeWhatTheDeviceHasLeft) {
+  EngineConfig c = Harness::small(0);
+  c.scheduler.max_num_seqs = 4, c.scheduler.max_model_len = 100000, c.scheduler.max_num_batched_tokens = 64;
+  c.memory_utilization = 0.5, c.prefix_cache_allowance = 1e6;
+  const GraphModel model({});
+  const size_t block = model.kv_specs(c.scheduler.block_size)[0].block_bytes();
+  LateDevice device;
+  device.total = size_t{64} << 20, device.others = size_t{10} << 20;
+  auto engine = Engine::start(c, model, device);
+  // Ranges of this device are allocated whole when they are reserved: only the rule itself is looked at below.
+  ASSERT_FALSE(engine.ok());
+  EXPECT_NE(engine.error().message.find("current device block num too small"), std::string::npos);
+  BlockQuestion q{c.scheduler};
+  q.bytes_per_block = block, q.utilization = 0.5, q.prefix_cache_allowance = 1e6;
+  q.memory_total = 1000 * block, q.memory_available = 900 * block;
+  q.measured = true, q.memory_left = 850 * block, q.memory_mapped = 2 * block;
+  c.scheduler.max_model_len = 64;
+  auto n = count_blocks(q);
+  ASSERT_TRUE(n.ok());
+  EXPECT_EQ(n->total, 500 - 150 + 2 - 1);
+  q.memory_left = 400 * block;  // others hold more than the share left to this process
+  n = count_blocks(q);
+  ASSERT_FALSE(n.ok());
+  EXPECT_NE(n.error().message.find("gpu-memory-utilization"), std::string::npos);
+  EXPECT_EQ(most_blocks(q), 1000);
+}
+
+TEST(LateDevice, MemoryComesToTheSameAddresses) {
+  LateDevice device;
+  const GraphModel model({});
+  auto memory = CacheMemory::reserve(model.kv_specs(8), 40, device);
+  ASSERT_TRUE(memory.ok());
+  ASSERT_TRUE((*memory)->grow(0).ok());
+  const char* base = (*memory)->cache().groups[0].base;
+  EXPECT_EQ((*memory)->cache().groups[0].blocks, 1);
+  ASSERT_TRUE((*memory)->grow(40).ok());
+  EXPECT_EQ((*memory)->cache().groups[0].base, base);
+  EXPECT_EQ((*memory)->cache().groups[0].blocks, 41);
+  EXPECT_FALSE((*memory)->grow(41).ok());
+}
+
+TEST(LateDevice, NothingIsAllocatedAfterTheStart) {
+  Late late;
+  const uint64_t before = late.device->made;
+  ASSERT_TRUE((*late)->submit(Harness::request(1, {5, 6, 7}, 40)).ok());
+  late->read(1);
+  EXPECT_EQ(late.device->made, before);
+  EXPECT_EQ((*late)->stats().late_allocations, 0u);
+}
+
+}  // namespace
+}  // namespace tern::engine
