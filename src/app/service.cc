@@ -116,7 +116,43 @@ class Stopper {
   std::thread thread_;
 };
 
-Status start_and_serve(const Settings& settings, Signals& signals, int& exit_status) {
+// Ends the process when the engine has failed: its device may never answer again, so nothing that waits for it is
+// destroyed. Clients get their errors and /health its answer first.
+class Watch {
+ public:
+  Watch(const engine::EngineClient& engine, LogFiles& log) : engine_(engine), log_(log), thread_([this] { run(); }) {}
+  ~Watch() {
+    {
+      std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_one();
+    thread_.join();
+  }
+
+ private:
+  static constexpr std::chrono::seconds kLastWords{3};
+  void run() {
+    set_thread_name("health-watch");
+    std::unique_lock lock(mutex_);
+    while (!wake_.wait_for(lock, std::chrono::milliseconds(50), [&] { return stopping_; })) {
+      if (engine_.healthy()) continue;
+      TERN_ERROR("the engine has failed: the process ends in {} s", kLastWords.count());
+      wake_.wait_for(lock, kLastWords, [] { return false; });
+      log_.flush();
+      _exit(kFailureExit);
+    }
+  }
+
+  const engine::EngineClient& engine_;
+  LogFiles& log_;
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+Status start_and_serve(const Settings& settings, Signals& signals, LogFiles& log, int& exit_status) {
   const int64_t started = monotonic_ns();
   TERN_ASSIGN_OR_RETURN(const auto loaded, LoadedServer::load(settings));
   std::unique_ptr<Stopper> stopper = std::make_unique<Stopper>(signals, settings.drain_seconds);
@@ -131,6 +167,7 @@ Status start_and_serve(const Settings& settings, Signals& signals, int& exit_sta
   console(serve::startup_lines(config, server.port(), server.metrics_port()));
   TERN_INFO("ready after {:.3f} s", static_cast<double>(monotonic_ns() - started) / 1e9);
   const SchedulerLines lines(loaded->engine(), settings.log);
+  const Watch watch(loaded->engine(), log);
   stopper->attach(server);
   server.wait();
   const bool asked = stopper->asked();
@@ -145,13 +182,13 @@ Status start_and_serve(const Settings& settings, Signals& signals, int& exit_sta
 int run_service(const Settings& settings) {
   // First, so that every thread inherits the blocked signals.
   Signals signals;
-  const LogFiles log(settings.log);
+  LogFiles log(settings.log);
   for (const std::string& warning : settings.warnings) TERN_WARN("{}", warning);
   const std::string configuration = settings.serve.config_info;
   TERN_INFO("configuration: {}", configuration);
   TERN_LOG(LogChannel::kApiServer, LogLevel::kInfo, "args: {}", configuration);
   int exit_status = 0;
-  const Status status = start_and_serve(settings, signals, exit_status);
+  const Status status = start_and_serve(settings, signals, log, exit_status);
   return status.ok() ? exit_status : report(status.error());
 }
 

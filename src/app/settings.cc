@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "app/fault_settings.h"
+#include "app/graph_settings.h"
 #include "app/json_text.h"
 
 namespace tern::app {
@@ -73,6 +75,7 @@ model::LoadOptions load_options(const FlagSet& flags, const ModelFacts& model) {
   if (const json::Object* overrides = flags.get("model-override").if_object()) o.overrides = *overrides;
   o.activation = flags.text("dtype") == "float32" ? DType::kF32 : DType::kBF16;
   o.max_model_len = flags.integer32("max-model-len");
+  o.threads = flags.has("cpu-threads") ? flags.integer32("cpu-threads") : 0;
   return o;
 }
 
@@ -203,6 +206,8 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   TERN_ASSIGN_OR_RETURN(s.device, device_settings(s.flags.text("device"), cpu, s.environment));
   s.load = load_options(s.flags, model);
   s.engine = engine_config(s.flags, s.environment, model);
+  TERN_ASSIGN_OR_RETURN(s.engine.graphs, graph_settings(s.flags));
+  TERN_RETURN_IF_ERROR(fault_settings(s.flags, s.environment, s.engine));
   s.serve = serve_config(s.flags, s.environment, model);
   s.media = media_settings(s.flags, model);
   s.log = log_settings(s.environment);

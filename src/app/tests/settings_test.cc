@@ -1,5 +1,6 @@
 #include "app/settings.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -223,6 +224,14 @@ TEST(Validation, EveryRuleNamesTheFlag) {
        {"--graph-optimization-config", R"({"graph_opt_level":3})"},
        {},
        "--graph-optimization-config graph_opt_level 3 is not between 0 and 2"},
+      {"graph sizes",
+       {"--graph-optimization-config", R"({"cudagraph_capture_sizes":[4,0]})"},
+       {},
+       "--graph-optimization-config cudagraph_capture_sizes must be a list of whole numbers of 1 or more"},
+      {"graph switch",
+       {"--graph-optimization-config", R"({"use_cudagraph":"yes"})"},
+       {},
+       "--graph-optimization-config `use_cudagraph` must be a boolean"},
       {"processor",
        {"--logits-processors", "my.module:Mine"},
        {},
@@ -282,6 +291,37 @@ TEST(EarlyStop, ConfigReachesTheEngine) {
   EXPECT_DOUBLE_EQ(s.engine.early_stop_threshold, 0.5);
   EXPECT_FALSE(settled({}).engine.early_stop);
   EXPECT_TRUE(settled({"--enable-early-stop"}).engine.early_stop);
+}
+
+TEST(Graphs, ConfigReachesTheEngine) {
+  EXPECT_TRUE(settled({}).engine.graphs.use);
+  EXPECT_FALSE(settled({"--no-use-cudagraph"}).engine.graphs.use);
+  const Settings s = settled({"--no-use-cudagraph", "--graph-optimization-config",
+                              R"({"use_cudagraph":true,"cudagraph_capture_sizes":[1,4],"max_capture_shape_prefill":64,
+                               "cudagraph_only_prefill":true,"full_cuda_graph":false,"sot_warmup_sizes":[2]})"});
+  const engine::GraphConfig& g = s.engine.graphs;
+  EXPECT_TRUE(g.use && g.only_prefill);
+  EXPECT_EQ(g.sizes, (std::vector<int>{1, 4}));
+  EXPECT_TRUE(g.prefill_sizes.empty());
+  EXPECT_EQ(g.max_prefill, 64);
+}
+
+TEST(Faults, ReachTheEngine) {
+  const engine::EngineConfig plain = settled({}).engine;
+  EXPECT_EQ(plain.watchdog_ns, 30'000'000'000);
+  EXPECT_EQ(plain.fault, device::Fault::kNone);
+  EXPECT_EQ(plain.plan_delay_ns, 0);
+  const engine::EngineConfig trap =
+      settled({"--watchdog-timeout", "2.5"}, {{"TERN_FAULT", "trap@3"}, {"TERN_TEST_PLAN_DELAY_MS", "2"}}).engine;
+  EXPECT_EQ(trap.watchdog_ns, 2'500'000'000);
+  EXPECT_EQ(trap.fault, device::Fault::kTrap);
+  EXPECT_EQ(trap.fault_step, 3u);
+  EXPECT_EQ(trap.plan_delay_ns, 2'000'000);
+  EXPECT_EQ(settled({}, {{"TERN_FAULT", "hang@100"}}).engine.fault, device::Fault::kHang);
+  for (const char* bad :
+       {"trap", "trap@", "trap@0", "trap@x", "trap@1x", "stall@1", "@1", "hang@99999999999999999999"}) {
+    EXPECT_EQ(failure({}, {{"TERN_FAULT", bad}}), fmt::format("TERN_FAULT: \"{}\" is neither trap@N nor hang@N", bad));
+  }
 }
 
 TEST(Describe, HidesKeysAndNamesSources) {
