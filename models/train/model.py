@@ -61,23 +61,28 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
+    """`where`: what the attention takes besides the rows."""
+    attention = Attention
+
     def __init__(self, c):
         super().__init__()
         self.input_layernorm = RMSNorm(c["hidden_size"], c["rms_norm_eps"])
-        self.self_attn = Attention(c)
+        self.self_attn = self.attention(c)
         self.post_attention_layernorm = RMSNorm(c["hidden_size"], c["rms_norm_eps"])
         self.mlp = MLP(c)
 
-    def forward(self, x, cos, sin, mask):
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
+    def forward(self, x, *where):
+        x = x + self.self_attn(self.input_layernorm(x), *where)
         return x + self.mlp(self.post_attention_layernorm(x))
 
 
 class Decoder(nn.Module):
+    layer = Layer
+
     def __init__(self, c):
         super().__init__()
         self.embed_tokens = nn.Embedding(c["vocab_size"], c["hidden_size"])
-        self.layers = nn.ModuleList(Layer(c) for _ in range(c["num_hidden_layers"]))
+        self.layers = nn.ModuleList(self.layer(c) for _ in range(c["num_hidden_layers"]))
         self.norm = RMSNorm(c["hidden_size"], c["rms_norm_eps"])
 
 

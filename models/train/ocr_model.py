@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import nn
+from model import Decoder, Layer
 
 CONFIG = dict(
     architectures=["PaddleOCRVLForConditionalGeneration"], model_type="paddleocr_vl", hidden_size=256, intermediate_size=768, num_hidden_layers=8, num_attention_heads=4,
@@ -39,17 +40,6 @@ def rotate(x, cos, sin):
     """Half-split rotary embedding: pairs (j, j + d/2). x [..., heads, d]; cos, sin [..., 1, d/2], float32."""
     a, b = x.float().chunk(2, -1)
     return torch.cat((a * cos - b * sin, b * cos + a * sin), -1).to(x.dtype)
-
-
-class RMSNorm(nn.Module):
-    def __init__(self, width, eps):
-        super().__init__()
-        self.weight, self.eps = nn.Parameter(torch.ones(width)), eps
-
-    def forward(self, x):
-        y = x.float()
-        y = y * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)
-        return y.to(x.dtype) * self.weight.to(x.dtype)
 
 
 def layer_norm(m, x): return F.layer_norm(x.float(), m.normalized_shape, m.weight.float(), m.bias.float(), m.eps).to(x.dtype)
@@ -153,38 +143,18 @@ class Attention(nn.Module):
     def forward(self, x, cos, sin, cu, longest): return self.o_proj(attention(*self.qkv(x, cos, sin), cu, longest, True).flatten(-2))
 
 
-class MLP(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        h, m = c["hidden_size"], c["intermediate_size"]
-        self.gate_proj, self.up_proj, self.down_proj = nn.Linear(h, m, bias=False), nn.Linear(h, m, bias=False), nn.Linear(m, h, bias=False)
-
-    def forward(self, x): return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
+class PackedLayer(Layer):
+    attention = Attention
 
 
-class Layer(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        h, eps = c["hidden_size"], c["rms_norm_eps"]
-        self.input_layernorm, self.self_attn, self.post_attention_layernorm, self.mlp = RMSNorm(h, eps), Attention(c), RMSNorm(h, eps), MLP(c)
-
-    def forward(self, x, cos, sin, cu, longest):
-        x = x + self.self_attn(self.input_layernorm(x), cos, sin, cu, longest)
-        return x + self.mlp(self.post_attention_layernorm(x))
-
-
-class Decoder(nn.Module):
-    def __init__(self, c):
-        super().__init__()
-        self.embed_tokens = nn.Embedding(c["vocab_size"], c["hidden_size"])
-        self.layers = nn.ModuleList(Layer(c) for _ in range(c["num_hidden_layers"]))
-        self.norm = RMSNorm(c["hidden_size"], c["rms_norm_eps"])
+class PackedDecoder(Decoder):
+    layer = PackedLayer
 
 
 class PaddleOCRVL(nn.Module):
     def __init__(self, c=CONFIG):
         super().__init__()
-        self.config, self.model, self.visual = c, Decoder(c), Visual(c["vision_config"])
+        self.config, self.model, self.visual = c, PackedDecoder(c), Visual(c["vision_config"])
         self.mlp_AR = Projector(c["vision_config"]["hidden_size"], c["hidden_size"])
         deep = {"o_proj": c["num_hidden_layers"], "down_proj": c["num_hidden_layers"], "out_proj": c["vision_config"]["num_hidden_layers"], "fc2": c["vision_config"]["num_hidden_layers"]}
         for name, p in self.named_parameters():
