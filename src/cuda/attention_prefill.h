@@ -1,0 +1,21 @@
+// Attention of long rows with Hopper's own instructions: prompt chunks over the paged cache, segments of packed rows.
+#pragma once
+
+#include "cuda/attention_args.h"
+
+namespace tern::cuda {
+
+// Whether the kernel takes these arguments, and `tokens` queries are enough to fill the GPU.
+bool prefill_fits(const AttentionArgs& a, int64_t tokens, device::Stream stream);
+// The units it works in; the plan is made from these.
+AttentionArgs prefill_units(AttentionArgs a);
+// `a` as prefill_units() left it, with its plan made.
+Status attention_prefill(const AttentionArgs& a, int64_t tokens, device::Stream stream);
+
+// Segments of packed rows: whether the kernel takes them; bytes for rounded inputs of so many rows; the op itself, which
+// makes its plan.
+bool segments_fit(const AttentionArgs& a, int64_t tokens, device::Stream stream);
+size_t segments_bytes(int64_t rows, int heads, int dim);
+Status attention_segments(AttentionArgs a, int64_t tokens, void* rounded, device::Stream stream);
+
+}  // namespace tern::cuda

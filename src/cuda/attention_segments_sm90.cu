@@ -1,0 +1,95 @@
+// Segments of packed rows: pictures of a tower. Inputs in float32 are first rounded into the workspace, as the products
+// would round them.
+#include "cuda/attention_hopper.cuh"
+#include "cuda/attention_prefill.h"
+
+namespace tern::cuda {
+namespace {
+
+constexpr int kRoundThreads = 256;
+
+// Rows begin at multiples of 32 bytes, the unit in which memory is read.
+int padded(int dim) { return (dim + 15) / 16 * 16; }
+
+struct Parts {
+  const float* from[3];
+  int64_t token[3], head[3];  // strides in elements
+};
+
+// [3, T, heads, dim] bf16 with `row_values` from head to head, eight values a thread.
+__global__ void __launch_bounds__(kRoundThreads)
+    round_parts_kernel(Parts parts, int64_t rows, int heads, int dim, int row_values, bf* to) {
+  let_next_start();
+  wait_for_previous();
+  const int chunks = dim / 8, part = blockIdx.y;
+  const int64_t all = rows * heads * chunks;
+  const float* from = part == 0 ? parts.from[0] : part == 1 ? parts.from[1] : parts.from[2];
+  const int64_t token_stride = part == 0 ? parts.token[0] : part == 1 ? parts.token[1] : parts.token[2];
+  const int64_t head_stride = part == 0 ? parts.head[0] : part == 1 ? parts.head[1] : parts.head[2];
+  for (int64_t i = blockIdx.x * int64_t{kRoundThreads} + threadIdx.x; i < all;
+       i += int64_t{kRoundThreads} * gridDim.x) {
+    const int64_t row = i / chunks, token = row / heads;
+    const int head = static_cast<int>(row % heads), at = static_cast<int>(i % chunks) * 8;
+    const Vec8 x = load8(from + token * token_stride + head * head_stride + at);
+    store8(to + (part * rows * heads + row) * row_values + at, x);
+  }
+}
+
+Status round_parts(AttentionArgs& a, int64_t tokens, bf* to, device::Stream stream) {
+  const Parts parts{{static_cast<const float*>(a.q), static_cast<const float*>(a.k), static_cast<const float*>(a.v)},
+                    {a.q_token, a.k_token, a.v_token},
+                    {a.q_head, a.k_head, a.v_head}};
+  const int row = padded(a.dk);
+  const int64_t each = tokens * a.heads * row;
+  const auto blocks = static_cast<unsigned>(
+      std::min<int64_t>(blocks_for(each / 8, kRoundThreads), int64_t{8} * state(stream).multiprocessors));
+  if (Status s = launch(stream, "round_parts", {dim3(blocks, 3), kRoundThreads}, round_parts_kernel, parts, tokens,
+                        a.heads, a.dk, row, to);
+      !s.ok()) {
+    return s;
+  }
+  a.q = to, a.k = to + each, a.v = to + 2 * each;
+  a.q_token = a.k_token = a.v_token = int64_t{a.heads} * row;
+  a.q_head = a.k_head = a.v_head = row;
+  a.q_f32 = a.kv_f32 = false;
+  return {};
+}
+
+template <int kD>
+Status run(const AttentionArgs& a, int64_t tokens, device::Stream stream) {
+  LongMaps maps;
+  const auto map = [&](const void* data, int64_t head, int64_t token, CUtensorMap* out) {
+    return tensor_map_heads(data, a.dk, a.heads, tokens, head, token, 1, kKeys, out);
+  };
+  if (Status s = map(a.q, a.q_head, a.q_token, &maps.q); !s.ok()) return s;
+  if (Status s = map(a.k, a.k_head, a.k_token, &maps.k); !s.ok()) return s;
+  if (Status s = map(a.v, a.v_head, a.v_token, &maps.v); !s.ok()) return s;
+  return launch_long_rows<kD, false>("attention_segments_sm90", a, maps, stream);
+}
+
+}  // namespace
+
+bool segments_fit(const AttentionArgs& a, int64_t tokens, device::Stream stream) {
+  const StreamState& s = state(stream);
+  return s.arch >= 90 && !s.deterministic && a.round_bf16 && a.q_f32 == a.kv_f32 && a.dk <= 128 && a.scale_log2 > 0 &&
+         static_cast<size_t>(s.smem_limit) >= Shapes<128>::kBytes && a.out_token % 2 == 0 &&
+         tokens * a.heads >= int64_t{kQueries} * s.multiprocessors / 2;
+}
+
+size_t segments_bytes(int64_t rows, int heads, int dim) {
+  return static_cast<size_t>(rows * heads * padded(dim)) * 3 * 2;
+}
+
+Status attention_segments(AttentionArgs a, int64_t tokens, void* rounded, device::Stream stream) {
+  if (a.q_f32) {
+    if (Status s = round_parts(a, tokens, static_cast<bf*>(rounded), stream); !s.ok()) return s;
+  }
+  a.chunks = a.chunk_heads = 1;
+  a.unit_tokens = kQueries;
+  a.slot_capacity = a.split_below = 0;  // never split
+  if (Status s = launch_plan(a, stream); !s.ok()) return s;
+  if (a.dk <= 64) return run<64>(a, tokens, stream);
+  return a.dk <= 80 ? run<80>(a, tokens, stream) : run<128>(a, tokens, stream);
+}
+
+}  // namespace tern::cuda
