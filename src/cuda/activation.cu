@@ -1,6 +1,7 @@
 // Gated and plain activations.
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
+#include "cuda/launch.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -12,6 +13,8 @@ constexpr int kThreads = 256;
 template <class T, class O>
 __global__ void silu_mul_kernel(Rows<const T> gate_up, Rows<O> out, int64_t n, const int32_t* range, int last,
                                 bool vector) {
+  let_next_start();
+  wait_for_previous();
   const int64_t t = blockIdx.x;
   if (range != nullptr && (t < range[0] || t >= range[last])) return;
   const T *gate = gate_up.row(t), *up = gate + n;
@@ -47,6 +50,8 @@ __device__ float activated(float x, ops::Activation kind) {
 
 template <class T, class O>
 __global__ void activate_kernel(Rows<const T> x, Rows<O> out, int64_t n, ops::Activation kind) {
+  let_next_start();
+  wait_for_previous();
   const T* from = x.row(blockIdx.x);
   O* to = out.row(blockIdx.x);
   for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < n; i += int64_t{gridDim.y} * blockDim.x) {
@@ -69,13 +74,12 @@ Status silu_mul(const ops::SiluMulParams& p, device::Stream stream) {
   const bool vector = can_vector(p.gate_up, n) && can_vector(p.out, n);
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(blocks_for(vector ? n / 8 : n, kThreads)));
   const int last = p.range.data == nullptr ? 0 : static_cast<int>(p.range.dim[0] - 1);
-  with_type(p.gate_up.dtype, [&]<class T>() {
-    with_type(p.out.dtype, [&]<class O>() {
-      silu_mul_kernel<T, O><<<grid, kThreads, 0, raw(stream)>>>(rows_of<const T>(p.gate_up), rows_of<O>(p.out), n,
-                                                                p.range.as<const int32_t>(), last, vector);
+  return with_type(p.gate_up.dtype, [&]<class T>() {
+    return with_type(p.out.dtype, [&]<class O>() {
+      return launch(stream, vector ? "silu_mul_vector" : "silu_mul_scalar", {grid, kThreads}, silu_mul_kernel<T, O>,
+                    rows_of<const T>(p.gate_up), rows_of<O>(p.out), n, p.range.as<const int32_t>(), last, vector);
     });
   });
-  return launched(stream, vector ? "silu_mul_vector" : "silu_mul_scalar");
 }
 
 Status activate(const ops::ActivateParams& p, device::Stream stream) {
@@ -85,12 +89,12 @@ Status activate(const ops::ActivateParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, ops::is_act(p.out.dtype) && ops::is_matrix(p.out, rows, n), "out must be [T, N]");
   if (rows == 0) return {};
   const dim3 grid(static_cast<unsigned>(rows), static_cast<unsigned>(blocks_for(n, 4 * kThreads)));
-  with_type(p.x.dtype, [&]<class T>() {
-    with_type(p.out.dtype, [&]<class O>() {
-      activate_kernel<T, O><<<grid, kThreads, 0, raw(stream)>>>(rows_of<const T>(p.x), rows_of<O>(p.out), n, p.kind);
+  return with_type(p.x.dtype, [&]<class T>() {
+    return with_type(p.out.dtype, [&]<class O>() {
+      return launch(stream, "activate", {grid, kThreads}, activate_kernel<T, O>, rows_of<const T>(p.x),
+                    rows_of<O>(p.out), n, p.kind);
     });
   });
-  return launched(stream, "activate");
 }
 
 }  // namespace tern::cuda

@@ -39,6 +39,8 @@ const ops::Backend& backend() {
     b.take_rows = take_rows;
     b.scatter_rows = scatter_rows;
     b.interpolate_rows = interpolate_rows;
+    b.attention_plan = attention_plan;
+    b.attention_plan_bytes = attention_plan_bytes;
     return b;
   }();
   return table;

@@ -1,6 +1,7 @@
 // Checks of the attention ops and the choice of kernel.
 #include "cuda/attention_args.h"
 #include "cuda/cuda_ops.h"
+#include "device/device_cuda.h"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -45,12 +46,56 @@ bool aligned(const void* data, DType t, int64_t s0, int64_t s1) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && s0 * bytes % 16 == 0 && s1 * bytes % 16 == 0;
 }
 
+int widest(const AttentionArgs& a) { return a.dk > a.dv ? a.dk : a.dv; }
+
 Status run_heads(const AttentionArgs& a, int64_t tokens, int max_query_len, bool fits, device::Stream stream) {
-  const int widest = a.dk > a.dv ? a.dk : a.dv;
-  if (fits && widest <= 64) return attention_64(a, max_query_len, stream);
-  if (fits && widest <= 128) return attention_128(a, max_query_len, stream);
-  if (fits && widest <= 256) return attention_256(a, max_query_len, stream);
+  if (fits && widest(a) <= 64) return attention_64(a, max_query_len, stream);
+  if (fits && widest(a) <= 128) return attention_128(a, max_query_len, stream);
+  if (fits && widest(a) <= 256) return attention_256(a, max_query_len, stream);
   return attention_plain(a, tokens, stream);
+}
+
+// Which kernels take the rows of a step, and their units.
+struct Cut {
+  AttentionArgs a;
+  bool few;
+  uint64_t shape() const {
+    uint64_t h = few ? 3 : 1;
+    for (const int v :
+         {a.chunks, a.chunk_heads, a.unit_tokens, a.few_all ? 1 : 0, a.few_tokens, a.few_blocks, a.rows}) {
+      h = device::fold_layout(h, static_cast<size_t>(v));
+    }
+    return h;
+  }
+};
+
+Cut cut_rows(AttentionArgs a, int* plan, int64_t tokens, int max_query_len, device::Stream stream) {
+  Cut cut{a, few_fits(a)};
+  cut.a.plan = plan;
+  if (cut.few) {
+    cut.a.few = plan + plan_words(a.rows), cut.a.few_counters = cut.a.few + plan_words(a.rows);
+    cut.a = few_units(cut.a, max_query_len, stream);
+  }
+  if (cut.a.few_all) return cut;
+  cut.a = mma_units(cut.a, a.latent || widest(a) > 128 ? 32 : 64, stream);
+  return cut;
+}
+
+// Rows of a paged cache whose types and alignment suit the tensor-core kernels.
+Status run_paged(const AttentionArgs& args, const ops::AttentionPlan& plan, int64_t tokens, int max_query_len,
+                 device::Stream stream) {
+  Cut cut = cut_rows(args, args.plan, tokens, max_query_len, stream);
+  if (plan.memory != nullptr && plan.shape == cut.shape()) {
+    cut = cut_rows(args, static_cast<int*>(plan.memory), tokens, max_query_len, stream);
+  } else if (Status s = launch_plan(cut.a, stream); !s.ok()) {
+    return s;
+  }
+  cut.a.planned = true;
+  if (cut.few) {
+    if (Status s = attention_few(cut.a, stream); !s.ok() || cut.a.few_all) return s;
+  }
+  if (cut.a.latent) return attention_latent(cut.a, max_query_len, stream);
+  return run_heads(cut.a, tokens, max_query_len, true, stream);
 }
 
 }  // namespace
@@ -76,7 +121,8 @@ Status attention(const ops::AttentionParams& p, device::Stream stream) {
   a.out_token = p.out.stride[0], a.out_head = s.head_dim_v;
   const bool fits = !a.kv_f32 && aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
                     aligned(p.cache.base, DType::kI8, a.block_stride, 0);
-  return run_heads(a, p.q.dim[0], p.max_query_len, fits, stream);
+  if (fits && widest(a) <= 256) return run_paged(a, p.plan, p.q.dim[0], p.max_query_len, stream);
+  return attention_plain(a, p.q.dim[0], stream);
 }
 
 Status mla_attention(const ops::MlaAttentionParams& p, device::Stream stream) {
@@ -103,8 +149,37 @@ Status mla_attention(const ops::MlaAttentionParams& p, device::Stream stream) {
   const bool fits = !a.kv_f32 && a.dk <= 576 && a.dv <= 512 && a.dk % 8 == 0 && a.dv % 8 == 0 &&
                     aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
                     aligned(p.cache.base, DType::kI8, a.block_stride, 0);
-  if (fits) return attention_latent(a, p.max_query_len, stream);
+  if (fits) return run_paged(a, p.plan, p.q.dim[0], p.max_query_len, stream);
   return attention_plain(a, p.q.dim[0], stream);
+}
+
+Status attention_plan(const ops::AttentionPlanParams& p, device::Stream stream) {
+  const KvSpec& s = p.spec;
+  const int64_t rows = p.context_len.dim[0];
+  TERN_OP_CHECK("attention_plan", p.plan != nullptr && p.plan->memory != nullptr, "memory is missing");
+  TERN_OP_CHECK("attention_plan",
+                ops::is_vector(p.context_len, DType::kI32, rows) && ops::is_vector(p.row_start, DType::kI32, rows + 1),
+                "row_start and context_len must be [R + 1] and [R] int32");
+  TERN_OP_CHECK("attention_plan", s.kv_heads >= 1 && p.heads >= s.kv_heads && p.heads % s.kv_heads == 0,
+                "the heads do not fit the cache");
+  p.plan->shape = 0;
+  if (s.dtype != DType::kBF16 || rows == 0) return {};  // the plain kernel needs no plan
+  AttentionArgs a;
+  a.heads = p.heads, a.kv_heads = s.kv_heads, a.dk = s.head_dim_k, a.dv = s.head_dim_v;
+  a.latent = s.arrangement == KvArrangement::kMlaRows;
+  if (a.latent) a.dv = a.dk;
+  a.block_size = s.block_size;
+  a.row_start = p.row_start.as<const int32_t>(), a.context_len = p.context_len.as<const int32_t>();
+  a.rows = static_cast<int>(rows);
+  // Stand-ins: the plan reads neither.
+  a.cache = static_cast<const char*>(p.plan->memory), a.slots = static_cast<float*>(p.plan->memory);
+  const Cut cut = cut_rows(a, static_cast<int*>(p.plan->memory), p.tokens, p.max_query_len, stream);
+  p.plan->shape = cut.shape();
+  return launch_plan(cut.a, stream);
+}
+
+size_t attention_plan_bytes(device::Stream, int max_rows) {
+  return max_rows <= 0 ? 0 : static_cast<size_t>(plan_bytes(max_rows));
 }
 
 size_t attention_workspace(device::Stream, int max_tokens, int heads, int head_dim) {

@@ -2,11 +2,7 @@
 
 namespace tern::cuda {
 
-Status attention_256(AttentionArgs a, int max_query_len, device::Stream stream) {
-  // A tile of 16 queries when the longest row has no more: the bits are the same, the work is less.
-  if (a.context_len != nullptr && max_query_len * (a.heads / a.kv_heads) <= 16) {
-    return launch_attention<AttentionShape<256, 256, 16, 64, 8, false>>(a, "attention_256_few", stream);
-  }
+Status attention_256(AttentionArgs a, int, device::Stream stream) {
   return launch_attention<AttentionShape<256, 256, 32, 64, 8, false>>(a, "attention_256", stream);
 }
 

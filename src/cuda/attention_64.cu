@@ -2,11 +2,7 @@
 
 namespace tern::cuda {
 
-Status attention_64(AttentionArgs a, int max_query_len, device::Stream stream) {
-  // A tile of 16 queries when the longest row has no more: the bits are the same, the work is less.
-  if (a.context_len != nullptr && max_query_len * (a.heads / a.kv_heads) <= 16) {
-    return launch_attention<AttentionShape<64, 64, 16, 64, 4, false>>(a, "attention_64_few", stream);
-  }
+Status attention_64(AttentionArgs a, int, device::Stream stream) {
   return launch_attention<AttentionShape<64, 64, 64, 64, 4, false>>(a, "attention_64", stream);
 }
 

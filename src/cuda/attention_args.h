@@ -43,16 +43,37 @@ struct AttentionArgs {
   int* plan = nullptr;
   float* slots = nullptr;
   int64_t slot_capacity = 0;
-  int split_below = 0;  // units; fewer than this are split
+  int split_below = 0;   // units; fewer than this are split
+  bool planned = false;  // the plan is there: made once for all layers of a step
+
+  // Rows of few queries go to a kernel of their own (attention_few.cuh) and are left out of the units above. Null: they
+  // do not. Heads of one KV head in `few_chunks` groups of `few_heads`, few_tokens tokens each, 16 queries at most.
+  // Written by the plan kernel: [0] rounds of 256 keys per item, 0: all of them; [1] items, [2 + r] first item of row
+  // r.
+  int* few = nullptr;
+  int* few_counters = nullptr;  // parts of a unit that are done; by the unit's first item; 0 between kernels
+  bool few_all = false;         // every row goes there (deterministic mode)
+  int few_chunks = 1, few_heads = 1, few_tokens = 1;
+  int few_capacity = 0;  // items that may leave a state in `slots`
+  int few_blocks = 0;    // that run at once
 };
 
-inline int64_t plan_bytes(int64_t rows) { return (rows + 3 + 63) / 64 * 64 * 4; }
+inline constexpr int kFewCounters = 16384;
+inline int64_t plan_words(int64_t rows) { return (rows + 3 + 63) / 64 * 64; }
+// Both plans and the counters.
+inline int64_t plan_bytes(int64_t rows) { return (2 * plan_words(rows) + kFewCounters) * 4; }
 
 // One per container of head sizes; each sets units and launches plan, attention and join.
 Status attention_64(AttentionArgs a, int max_query_len, device::Stream stream);
 Status attention_128(AttentionArgs a, int max_query_len, device::Stream stream);
 Status attention_256(AttentionArgs a, int max_query_len, device::Stream stream);
 Status attention_latent(AttentionArgs a, int max_query_len, device::Stream stream);
+// Units of the kernels above: kM queries each.
+AttentionArgs mma_units(AttentionArgs a, int queries, device::Stream stream);
+// Whether the kernel for few queries takes this cache, and its units.
+bool few_fits(const AttentionArgs& a);
+AttentionArgs few_units(AttentionArgs a, int max_query_len, device::Stream stream);
+Status attention_few(const AttentionArgs& a, device::Stream stream);
 // Any type and any size: a warp per query.
 Status attention_plain(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 Status launch_plan(const AttentionArgs& a, device::Stream stream);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/attention_unit.cuh"
+#include "cuda/launch.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -165,18 +166,6 @@ __device__ void accumulate(const AttentionArgs& a, const AttentionShared<S>& sh,
   }
 }
 
-// How two ranges of keys are joined; the same in the kernel and in the join of split work.
-struct JoinFactors {
-  float m, first, second;
-};
-__device__ __forceinline__ JoinFactors join_factors(float m1, float m2) {
-  const float m = fmaxf(m1, m2), base = m == -INFINITY ? 0.0f : m;
-  return {m, exp2f(m1 - base), exp2f(m2 - base)};
-}
-__device__ __forceinline__ float join(float x, float y, const JoinFactors& f) {
-  return __fmaf_rn(y, f.second, __fmul_rn(x, f.first));
-}
-
 // f(row, column, value) for every value of the sums that this thread has.
 template <class S, class F>
 __device__ void for_sums(const AttentionArgs& a, AttentionSums<S>& acc, F&& f) {
@@ -219,16 +208,6 @@ __device__ void join_segment(const AttentionArgs& a, bool first, const Attention
     sh.total_l[r] = first ? sh.l[r] : join(sh.total_l[r], sh.l[r], f);
     sh.total_m[r] = first ? sh.m[r] : f.m;
     sh.m[r] = -INFINITY, sh.l[r] = 0.0f;
-  }
-}
-
-__device__ inline void store_out(const AttentionArgs& a, const AttentionUnit& u, int r, int col, float v, float l) {
-  const int64_t at = (u.token0 + r / u.heads) * a.out_token + (u.head0 + r % u.heads) * a.out_head + col;
-  const float y = l > 0.0f || l != l ? v / l : 0.0f;
-  if (a.out_f32) {
-    static_cast<float*>(a.out)[at] = y;
-  } else {
-    static_cast<bf*>(a.out)[at] = from_float<bf>(y);
   }
 }
 
@@ -300,6 +279,8 @@ __device__ void run_unit(const AttentionArgs& a, const AttentionUnit& u, bool sp
 template <class S>
 __global__ void __launch_bounds__(S::kThreads) attention_kernel(const AttentionArgs a) {
   extern __shared__ __align__(16) char memory[];
+  let_next_start();
+  wait_for_previous();
   const AttentionShared<S> sh(memory);
   const bool split = a.plan[0] != 0;
   const int items = a.plan[1];
@@ -312,6 +293,8 @@ __global__ void __launch_bounds__(S::kThreads) attention_kernel(const AttentionA
 // Joins the segments of split units in ascending order. A warp per query.
 template <class S>
 __global__ void join_kernel(const AttentionArgs a) {
+  let_next_start();
+  wait_for_previous();
   if (a.plan[0] == 0) return;
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   for (int item = blockIdx.x; item < a.plan[1]; item += gridDim.x) {
@@ -340,20 +323,15 @@ template <class S>
 Status launch_attention(AttentionArgs a, const char* name, device::Stream stream) {
   StreamState& st = state(stream);
   TERN_OP_CHECK("attention", S::kBytes <= static_cast<size_t>(st.smem_limit), "this GPU has too little shared memory");
-  const int group = a.heads / a.kv_heads;
-  a.chunks = (group + S::kM - 1) / S::kM;
-  a.chunk_heads = (group + a.chunks - 1) / a.chunks;
-  a.unit_tokens = S::kM / a.chunk_heads;
-  a.slot_capacity = a.slots == nullptr ? 0 : kSplitBytes / (static_cast<int64_t>(S::kM) * (a.dv + 2) * 4);
-  a.split_below = 2 * st.multiprocessors;
-  if (Status s = launch_plan(a, stream); !s.ok()) return s;
-  const cudaError_t code = cudaFuncSetAttribute(attention_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                static_cast<int>(S::kBytes));
-  if (code != cudaSuccess) return cuda_error(name, code);
+  a = mma_units(a, S::kM, stream);
+  if (!a.planned) {
+    if (Status made = launch_plan(a, stream); !made.ok()) return made;
+  }
+  if (Status s = allow_shared(name, attention_kernel<S>, S::kBytes); !s.ok()) return s;
   const auto blocks = static_cast<unsigned>(2 * st.multiprocessors);
-  attention_kernel<S><<<blocks, S::kThreads, S::kBytes, st.stream>>>(a);
-  if (a.slot_capacity > 0) join_kernel<S><<<blocks, 128, 0, st.stream>>>(a);
-  return launched(stream, name);
+  const Status run = launch(stream, name, {blocks, S::kThreads, S::kBytes}, attention_kernel<S>, a);
+  if (a.slot_capacity == 0 || !run.ok()) return run;
+  return launch(stream, name, {blocks, 128}, join_kernel<S>, a);
 }
 
 }  // namespace tern::cuda

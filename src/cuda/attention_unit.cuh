@@ -78,4 +78,31 @@ __device__ __forceinline__ const char* value_row(const AttentionArgs& a, const A
   return block + (keys + (int64_t{u.kv_head} * a.block_size + j % a.block_size) * a.dv) * bytes;
 }
 
+// How two ranges of keys are joined; the same in the kernel and in the join of split work.
+struct JoinFactors {
+  float m, first, second;
+};
+__device__ __forceinline__ JoinFactors join_factors(float m1, float m2) {
+  const float m = fmaxf(m1, m2), base = m == -INFINITY ? 0.0f : m;
+  return {m, exp2f(m1 - base), exp2f(m2 - base)};
+}
+__device__ __forceinline__ float join(float x, float y, const JoinFactors& f) {
+  return __fmaf_rn(y, f.second, __fmul_rn(x, f.first));
+}
+
+__device__ inline void store_out(const AttentionArgs& a, const AttentionUnit& u, int r, int col, float v, float l) {
+  const int64_t at = (u.token0 + r / u.heads) * a.out_token + (u.head0 + r % u.heads) * a.out_head + col;
+  const float y = l > 0.0f || l != l ? v / l : 0.0f;
+  if (a.out_f32) {
+    static_cast<float*>(a.out)[at] = y;
+  } else {
+    static_cast<bf*>(a.out)[at] = from_float<bf>(y);
+  }
+}
+
+// Items that a unit of a context makes when each has `rounds` rounds of 256 keys; 0: one item.
+__device__ inline int few_parts(int context, int rounds) {
+  return rounds == 0 ? 1 : max(1, (context + 256 * rounds - 1) / (256 * rounds));
+}
+
 }  // namespace tern::cuda

@@ -24,6 +24,8 @@ Status qkv_prepare(const ops::QkvPrepareParams&, device::Stream);
 Status mla_cache_write(const ops::MlaCacheWriteParams&, device::Stream);
 Status attention(const ops::AttentionParams&, device::Stream);
 Status mla_attention(const ops::MlaAttentionParams&, device::Stream);
+Status attention_plan(const ops::AttentionPlanParams&, device::Stream);
+size_t attention_plan_bytes(device::Stream, int max_rows);
 size_t attention_workspace(device::Stream, int max_tokens, int heads, int head_dim);
 Status segment_attention(const ops::SegmentAttentionParams&, device::Stream);
 size_t segment_attention_workspace(device::Stream, int64_t max_rows, int64_t max_segments, int heads, int head_dim);

@@ -1,6 +1,7 @@
 // Logits processors and the arrays of slots. A block per row.
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
+#include "cuda/launch.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -29,6 +30,8 @@ __device__ T* list(T* base, int slot, int64_t capacity) {
 }
 
 __global__ void mask_kernel(const LogitsArgs a, Rows<const uint32_t> masks, int64_t mask_rows) {
+  let_next_start();
+  wait_for_previous();
   const SampleRow r = a.items[blockIdx.x];
   if (!a.valid(r) || r.mask_row < 0 || r.mask_row >= mask_rows) return;
   const uint32_t* bits = masks.row(r.mask_row);
@@ -40,6 +43,8 @@ __global__ void mask_kernel(const LogitsArgs a, Rows<const uint32_t> masks, int6
 
 // An id may be listed twice: its first entry adds all of them, in the order of the list.
 __global__ void bias_kernel(const LogitsArgs a) {
+  let_next_start();
+  wait_for_previous();
   const SampleRow r = a.items[blockIdx.x];
   if (!a.valid(r)) return;
   const int32_t* ids = list(a.slots.bias_ids, r.slot, a.slots.bias_capacity);
@@ -59,6 +64,8 @@ __global__ void bias_kernel(const LogitsArgs a) {
 }
 
 __global__ void min_tokens_kernel(const LogitsArgs a) {
+  let_next_start();
+  wait_for_previous();
   const SampleRow r = a.items[blockIdx.x];
   if (!a.valid(r)) return;
   const SlotParams& s = a.slots.params[r.slot];
@@ -68,6 +75,8 @@ __global__ void min_tokens_kernel(const LogitsArgs a) {
 }
 
 __global__ void bad_words_kernel(const LogitsArgs a) {
+  let_next_start();
+  wait_for_previous();
   const SampleRow r = a.items[blockIdx.x];
   if (!a.valid(r)) return;
   const SlotParams& s = a.slots.params[r.slot];
@@ -76,26 +85,36 @@ __global__ void bad_words_kernel(const LogitsArgs a) {
   for (int k = threadIdx.x; k < s.bad_count; k += blockDim.x) a.logits.row(r.logit_row)[ids[k]] = never;
 }
 
+// A thread looks at 64 ids at a time: most of their bits are 0, and only seen ids are read.
 __global__ void penalty_kernel(const LogitsArgs a) {
+  let_next_start();
+  wait_for_previous();
   const SampleRow r = a.items[blockIdx.x];
   if (!a.valid(r)) return;
   const SlotParams& s = a.slots.params[r.slot];
   if (s.penalised == 0) return;
-  const uint64_t* seen = list(a.slots.seen, r.slot, ops::seen_words(a.slots.vocab));
+  const int64_t words = ops::seen_words(a.slots.vocab);
+  const uint64_t* seen = list(a.slots.seen, r.slot, words);
   const int32_t* counts = list(a.slots.counts, r.slot, a.slots.vocab);
+  const float repetition = s.repetition, frequency = s.frequency, presence = s.presence;
   float* x = a.logits.row(r.logit_row);
-  for (int64_t id = blockIdx.y * blockDim.x + threadIdx.x; id < a.vocab; id += int64_t{gridDim.y} * blockDim.x) {
-    if ((seen[id / 64] >> (id % 64) & 1) == 0) continue;
-    float v = x[id];
-    v = v < 0 ? __fmul_rn(v, s.repetition) : __fdiv_rn(v, s.repetition);
-    if (counts[id] > 0) {
-      v = __fsub_rn(__fsub_rn(v, __fmul_rn(static_cast<float>(counts[id]), s.frequency)), s.presence);
+  for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < words; i += int64_t{gridDim.y} * blockDim.x) {
+    for (uint64_t left = seen[i]; left != 0; left &= left - 1) {
+      const int64_t id = 64 * i + __ffsll(static_cast<long long>(left)) - 1;
+      if (id >= a.vocab) break;
+      float v = x[id];
+      v = v < 0 ? __fmul_rn(v, repetition) : __fdiv_rn(v, repetition);
+      if (counts[id] > 0) {
+        v = __fsub_rn(__fsub_rn(v, __fmul_rn(static_cast<float>(counts[id]), frequency)), presence);
+      }
+      x[id] = v;
     }
-    x[id] = v;
   }
 }
 
 __global__ void reset_kernel(SlotArrays s, int slot) {
+  let_next_start();
+  wait_for_previous();
   const int64_t words = ops::seen_words(s.vocab), step = int64_t{gridDim.x} * blockDim.x;
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   for (int64_t i = first; i < words; i += step) list(s.seen, slot, words)[i] = 0;
@@ -103,6 +122,8 @@ __global__ void reset_kernel(SlotArrays s, int slot) {
 }
 
 __global__ void mark_kernel(SlotArrays s, int slot, const int32_t* tokens, int64_t count, bool output) {
+  let_next_start();
+  wait_for_previous();
   auto* seen = reinterpret_cast<unsigned long long*>(list(s.seen, slot, ops::seen_words(s.vocab)));
   int32_t* counts = list(s.counts, slot, s.vocab);
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += int64_t{gridDim.x} * blockDim.x) {
@@ -127,8 +148,7 @@ Status per_row(const char* op, const ops::LogitsParams& p, void (*kernel)(const 
   LogitsArgs a;
   if (Status s = make_args(op, p, &a); !s.ok()) return s;
   if (p.count == 0) return {};
-  kernel<<<dim3(static_cast<unsigned>(p.count), columns), kThreads, 0, raw(stream)>>>(a);
-  return launched(stream, op);
+  return launch(stream, op, {dim3(static_cast<unsigned>(p.count), columns), kThreads}, kernel, a);
 }
 
 }  // namespace
@@ -139,9 +159,8 @@ Status logit_mask(const ops::LogitMaskParams& m, device::Stream stream) {
   TERN_OP_CHECK("logit_mask", m.masks.rank == 2 && m.masks.dtype == DType::kI32 && m.masks.dim[1] * 32 >= a.vocab,
                 "masks must be [rows, V / 32] int32");
   if (m.rows.count == 0) return {};
-  mask_kernel<<<dim3(static_cast<unsigned>(m.rows.count), 16), kThreads, 0, raw(stream)>>>(
-      a, rows_of<const uint32_t>(m.masks), m.masks.dim[0]);
-  return launched(stream, "logit_mask");
+  return launch(stream, "logit_mask", {dim3(static_cast<unsigned>(m.rows.count), 16), kThreads}, mask_kernel, a,
+                rows_of<const uint32_t>(m.masks), m.masks.dim[0]);
 }
 
 Status logit_bias(const ops::LogitsParams& p, device::Stream s) { return per_row("logit_bias", p, bias_kernel, 1, s); }
@@ -149,7 +168,7 @@ Status logit_min_tokens(const ops::LogitsParams& p, device::Stream s) {
   return per_row("logit_min_tokens", p, min_tokens_kernel, 1, s);
 }
 Status logit_penalties(const ops::LogitsParams& p, device::Stream s) {
-  return per_row("logit_penalties", p, penalty_kernel, 16, s);
+  return per_row("logit_penalties", p, penalty_kernel, 8, s);
 }
 Status logit_bad_words(const ops::LogitsParams& p, device::Stream s) {
   return per_row("logit_bad_words", p, bad_words_kernel, 1, s);
@@ -157,15 +176,13 @@ Status logit_bad_words(const ops::LogitsParams& p, device::Stream s) {
 
 Status slot_reset(const SlotArrays& s, int slot, device::Stream stream) {
   TERN_OP_CHECK("slot_reset", slot >= 0 && slot < s.slots, "the slot is out of range");
-  reset_kernel<<<32, kThreads, 0, raw(stream)>>>(s, slot);
-  return launched(stream, "slot_reset");
+  return launch(stream, "slot_reset", {32, kThreads}, reset_kernel, s, slot);
 }
 
 Status slot_mark(const ops::SlotMarkParams& p, device::Stream stream) {
   TERN_OP_CHECK("slot_mark", p.slot >= 0 && p.slot < p.slots.slots, "the slot is out of range");
   if (p.count == 0) return {};
-  mark_kernel<<<16, kThreads, 0, raw(stream)>>>(p.slots, p.slot, p.tokens, p.count, p.output);
-  return launched(stream, "slot_mark");
+  return launch(stream, "slot_mark", {16, kThreads}, mark_kernel, p.slots, p.slot, p.tokens, p.count, p.output);
 }
 
 Status copy_block(const ops::CopyBlockParams& p, device::Stream stream) {

@@ -1,5 +1,6 @@
 // Log-probabilities of a token and of the most likely ones; a block per row. Nothing is sorted but what is given out.
 #include "cuda/cuda_ops.h"
+#include "cuda/launch.cuh"
 #include "cuda/sample_row.cuh"
 #include "ops/op_check.h"
 
@@ -108,6 +109,8 @@ __global__ void __launch_bounds__(kRowThreads)
     logprob_kernel(Rows<const float> logits, int64_t logit_rows, int n, const LogprobRow* rows, const int32_t* ids,
                    TokenScore* all) {
   __shared__ RowShared sh;
+  let_next_start();
+  wait_for_previous();
   const LogprobRow r = rows[blockIdx.x];
   if (r.logit_row < 0 || r.logit_row >= logit_rows) return;
   const float* x = logits.row(r.logit_row);
@@ -137,6 +140,8 @@ __global__ void __launch_bounds__(kRowThreads)
 }
 
 __global__ void capture_kernel(Rows<const float> from, int64_t from_rows, const int32_t* rows, Rows<float> to, int n) {
+  let_next_start();
+  wait_for_previous();
   const int32_t r = rows[blockIdx.x];
   if (r < 0 || r >= from_rows) return;
   for (int i = blockIdx.y * blockDim.x + threadIdx.x; i < n; i += gridDim.y * blockDim.x) {
@@ -152,10 +157,9 @@ Status token_logprobs(const ops::LogprobParams& p, device::Stream stream) {
                 "logits must be [L, V] f32");
   if (p.count == 0) return {};
   TERN_OP_CHECK(kOp, p.rows != nullptr && p.out != nullptr, "rows or out are missing");
-  logprob_kernel<<<static_cast<unsigned>(p.count), kRowThreads, 0, raw(stream)>>>(
-      rows_of<const float>(p.logits), p.logits.dim[0], static_cast<int>(p.logits.dim[1]), p.rows,
-      p.ids.as<const int32_t>(), p.out);
-  return launched(stream, "token_logprobs");
+  return launch(stream, "token_logprobs", {static_cast<unsigned>(p.count), kRowThreads}, logprob_kernel,
+                rows_of<const float>(p.logits), p.logits.dim[0], static_cast<int>(p.logits.dim[1]), p.rows,
+                p.ids.as<const int32_t>(), p.out);
 }
 
 Status capture_logits(const ops::CaptureParams& p, device::Stream stream) {
@@ -166,9 +170,8 @@ Status capture_logits(const ops::CaptureParams& p, device::Stream stream) {
                 "from and to must be [L, V] f32");
   if (p.count == 0) return {};
   const dim3 grid(static_cast<unsigned>(p.count), 16);
-  capture_kernel<<<grid, 256, 0, raw(stream)>>>(rows_of<const float>(p.from), p.from.dim[0], p.rows,
-                                                rows_of<float>(p.to), static_cast<int>(p.from.dim[1]));
-  return launched(stream, "capture_logits");
+  return launch(stream, "capture_logits", {grid, 256}, capture_kernel, rows_of<const float>(p.from), p.from.dim[0],
+                p.rows, rows_of<float>(p.to), static_cast<int>(p.from.dim[1]));
 }
 
 }  // namespace tern::cuda

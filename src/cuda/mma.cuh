@@ -31,6 +31,13 @@ __device__ __forceinline__ void load_matrix2(uint32_t (&r)[2], const void* row) 
                : "r"(at)
                : "memory");
 }
+__device__ __forceinline__ void load_matrix4_transposed(uint32_t (&r)[4], const void* row) {
+  const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(at)
+               : "memory");
+}
 __device__ __forceinline__ void load_matrix2_transposed(uint32_t (&r)[2], const void* row) {
   const auto at = static_cast<uint32_t>(__cvta_generic_to_shared(row));
   asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0,%1}, [%2];\n"

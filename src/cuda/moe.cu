@@ -3,6 +3,7 @@
 
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
+#include "cuda/launch.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -104,6 +105,8 @@ __device__ void limit_groups(const RouteArgs& a, int n, float* z, float* group, 
 // A warp per token. Shared memory: scores, choice values, group values, two byte arrays, of `experts` each.
 __global__ void route_kernel(const RouteArgs a) {
   extern __shared__ float memory[];
+  let_next_start();
+  wait_for_previous();
   float *scores = memory, *z = scores + a.experts, *group = z + a.experts;
   auto* taken = reinterpret_cast<uint8_t*>(group + a.experts);
   uint8_t* kept = taken + a.experts;
@@ -152,46 +155,70 @@ __global__ void route_kernel(const RouteArgs a) {
   for (int j = 0; j < a.top_k; ++j) weights[j] = weights[j] / divisor * a.scale;
 }
 
-constexpr int kSortThreads = 256;
+constexpr int kSortThreads = 512, kSortWarps = kSortThreads / 32;
+
+// Rows of 16-byte words that the sort itself moves. x null: it does not.
+struct RowMove {
+  const char* x = nullptr;
+  int64_t x_stride = 0;  // bytes
+  char* out = nullptr;
+  int64_t out_stride = 0;
+  int words = 0;
+};
+constexpr int64_t kMovedPairs = 2048;  // more are spread by a kernel of their own
 
 // A block per expert: counts the pairs of lower experts, which is where its rows begin, and numbers its own pairs in
-// order of tokens.
-__global__ void __launch_bounds__(kSortThreads) sort_kernel(Rows<const int32_t> ids, int top_k, int64_t pairs,
-                                                            int experts, int32_t* offsets, Rows<int32_t> row_of) {
-  __shared__ int counts[kSortThreads / 32];
-  __shared__ int lower;
+// order of tokens. Each warp has one run of pairs, so that the block meets only once.
+__global__ void __launch_bounds__(kSortThreads)
+    sort_kernel(Rows<const int32_t> ids, int top_k, int64_t pairs, int experts, int32_t* offsets, Rows<int32_t> row_of,
+                const RowMove move) {
+  __shared__ int lower[kSortWarps], own[kSortWarps];
+  let_next_start();
+  wait_for_previous();
   const int e = blockIdx.x, lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  if (threadIdx.x == 0) lower = 0;
-  __syncthreads();
-  int below = 0;
-  for (int64_t i = threadIdx.x; i < pairs; i += kSortThreads) below += ids.row(i / top_k)[i % top_k] < e;
-  below = __reduce_add_sync(0xffffffffu, below);
-  if (lane == 0) atomicAdd(&lower, below);
-  __syncthreads();
-  int at = lower;
-  if (threadIdx.x == 0) offsets[e] = at;
-  for (int64_t i0 = 0; i0 < pairs; i0 += kSortThreads) {
-    const int64_t i = i0 + threadIdx.x;
-    const bool mine = i < pairs && ids.row(i / top_k)[i % top_k] == e;
-    const unsigned who = __ballot_sync(0xffffffffu, mine);
-    if (lane == 0) counts[warp] = __popc(who);
-    __syncthreads();
-    int before = 0, all = 0;
-    for (int w = 0; w < kSortThreads / 32; ++w) {
-      before += w < warp ? counts[w] : 0;
-      all += counts[w];
-    }
-    if (mine) row_of.row(i / top_k)[i % top_k] = at + before + __popc(who & ((1u << lane) - 1));
-    at += all;
-    __syncthreads();
+  const auto count = static_cast<int>(pairs);
+  const bool flat = ids.stride == top_k;
+  const auto expert = [&](int i) { return flat ? ids.data[i] : ids.row(i / top_k)[i % top_k]; };
+  const int run = (count + kSortThreads - 1) / kSortThreads * 32;
+  const int begin = min(count, warp * run), end = min(count, begin + run);
+  int below = 0, mine = 0;
+#pragma unroll 4
+  for (int i = begin + lane; i < end; i += 32) {
+    const int id = expert(i);
+    below += id < e, mine += id == e;
   }
-  if (e + 1 == experts && threadIdx.x == 0) offsets[experts] = at;
+  below = __reduce_add_sync(0xffffffffu, below), mine = __reduce_add_sync(0xffffffffu, mine);
+  if (lane == 0) lower[warp] = below, own[warp] = mine;
+  __syncthreads();
+  int first = 0, before = 0, all = 0;
+#pragma unroll
+  for (int w = 0; w < kSortWarps; ++w) first += lower[w], before += w < warp ? own[w] : 0, all += own[w];
+  if (threadIdx.x == 0) offsets[e] = first;
+  if (e + 1 == experts && threadIdx.x == 0) offsets[experts] = first + all;
+  if (mine == 0) return;
+  int at = first + before;
+  for (int i0 = begin; i0 < end; i0 += 32) {
+    const int i = i0 + lane;
+    const bool here = i < end && expert(i) == e;
+    const unsigned who = __ballot_sync(0xffffffffu, here);
+    if (here) row_of.row(i / top_k)[i % top_k] = at + __popc(who & ((1u << lane) - 1));
+    for (unsigned left = move.x == nullptr ? 0 : who; left != 0; left &= left - 1) {
+      const int bit = __ffs(static_cast<int>(left)) - 1, row = at + __popc(who & ((1u << bit) - 1));
+      const auto* from = reinterpret_cast<const uint4*>(move.x + (i0 + bit) / top_k * move.x_stride);
+      auto* to = reinterpret_cast<uint4*>(move.out + row * move.out_stride);
+#pragma unroll 4
+      for (int w = lane; w < move.words; w += 32) to[w] = from[w];
+    }
+    at += __popc(who);
+  }
 }
 
 // Rows as bytes in words of W.
 template <class W>
 __global__ void spread_kernel(const char* x, int64_t x_stride, Rows<const int32_t> row_of, char* out,
                               int64_t out_stride, int64_t words) {
+  let_next_start();
+  wait_for_previous();
   const int64_t t = blockIdx.x;
   if (row_of.row(t)[blockIdx.y] < 0 || row_of.row(t)[blockIdx.y] >= int64_t{gridDim.x} * gridDim.y) return;
   const auto* from = reinterpret_cast<const W*>(x + t * x_stride);
@@ -212,20 +239,42 @@ struct CombineArgs {
   int64_t n;
 };
 
-template <class T>
+// kEach neighbours per thread: 8 where rows are aligned.
+template <class T, int kEach>
 __global__ void combine_kernel(const CombineArgs<T> a) {
-  const int64_t t = blockIdx.x;
+  let_next_start();
+  wait_for_previous();
+  const int64_t t = blockIdx.x, i = kEach * (int64_t{blockIdx.y} * blockDim.x + threadIdx.x);
+  if (i >= a.n) return;
   const int32_t* rows = a.row_of.row(t);
   const float* weights = a.weights.row(t);
-  const float scale = a.gate == nullptr ? 1.0f : 1.0f / (1.0f + expf(-a.gate[t]));
-  for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < a.n; i += int64_t{gridDim.y} * blockDim.x) {
-    float sum = 0.0f;
-    for (int j = 0; j < a.top_k; ++j) {
-      const int32_t r = rows[j];
-      if (r >= 0 && r < a.y_rows) sum += weights[j] * as_float(a.y.row(r)[i]);
+  const auto read = [](const T* from) {
+    if constexpr (kEach == 8) {
+      return load8(from);
+    } else {
+      return Vec8{{as_float(from[0])}};
     }
-    if (a.shared.data != nullptr) sum += scale * as_float(a.shared.row(t)[i]);
-    a.out.row(t)[i] = from_float<T>(sum);
+  };
+  Vec8 sum{};
+#pragma unroll 4
+  for (int j = 0; j < a.top_k; ++j) {
+    const int32_t r = rows[j];
+    if (r < 0 || r >= a.y_rows) continue;
+    const Vec8 y = read(a.y.row(r) + i);
+    const float weight = weights[j];
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) sum.v[k] += weight * y.v[k];
+  }
+  if (a.shared.data != nullptr) {
+    const float scale = a.gate == nullptr ? 1.0f : 1.0f / (1.0f + expf(-a.gate[t]));
+    const Vec8 y = read(a.shared.row(t) + i);
+#pragma unroll
+    for (int k = 0; k < kEach; ++k) sum.v[k] += scale * y.v[k];
+  }
+  if constexpr (kEach == 8) {
+    store8(a.out.row(t) + i, sum);
+  } else {
+    a.out.row(t)[i] = from_float<T>(sum.v[0]);
   }
 }
 
@@ -275,8 +324,7 @@ Status moe_route(const ops::MoeRouteParams& p, device::Stream stream) {
                     rows_of<int32_t>(p.ids),
                     rows_of<float>(p.weights)};
   const auto bytes = static_cast<size_t>(experts) * (3 * sizeof(float) + 2);
-  route_kernel<<<static_cast<unsigned>(n), 32, bytes, raw(stream)>>>(a);
-  return launched(stream, "moe_route");
+  return launch(stream, "moe_route", {static_cast<unsigned>(n), 32, bytes}, route_kernel, a);
 }
 
 Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
@@ -290,24 +338,26 @@ Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
                 "row_of must be [T, top_k] int32");
   TERN_OP_CHECK(kOp, p.out.dtype == p.x.dtype && ops::is_matrix(p.out, n * top_k, p.x.dim[1]),
                 "out must be [T * top_k, H]");
-  sort_kernel<<<static_cast<unsigned>(p.experts), kSortThreads, 0, raw(stream)>>>(
-      rows_of<const int32_t>(p.ids), static_cast<int>(top_k), n * top_k, p.experts, p.offsets.as<int32_t>(),
-      rows_of<int32_t>(p.row_of));
-  if (n == 0) return launched(stream, "moe_permute");
+  TERN_OP_CHECK(kOp, n * top_k < (int64_t{1} << 30), "there are too many rows");
   const auto bytes = static_cast<int64_t>(dtype_bytes(p.x.dtype));
   const int64_t row = p.x.dim[1] * bytes, from = p.x.stride[0] * bytes, to = p.out.stride[0] * bytes;
+  const bool vector = can_vector(p.x, p.x.dim[1]) && can_vector(p.out, p.x.dim[1]);
+  RowMove move;
+  if (vector && n * top_k <= kMovedPairs) {
+    move = {static_cast<const char*>(p.x.data), from, static_cast<char*>(p.out.data), to, static_cast<int>(row / 16)};
+  }
+  const Status sorted =
+      launch(stream, move.x != nullptr ? "moe_permute_few" : "moe_permute",
+             {static_cast<unsigned>(p.experts), kSortThreads}, sort_kernel, rows_of<const int32_t>(p.ids),
+             static_cast<int>(top_k), n * top_k, p.experts, p.offsets.as<int32_t>(), rows_of<int32_t>(p.row_of), move);
+  if (n == 0 || move.x != nullptr || !sorted.ok()) return sorted;
   const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(top_k));
   const auto spread = [&]<class W>() {
-    spread_kernel<W><<<grid, 128, 0, raw(stream)>>>(static_cast<const char*>(p.x.data), from,
-                                                    rows_of<const int32_t>(p.row_of), static_cast<char*>(p.out.data),
-                                                    to, row / static_cast<int64_t>(sizeof(W)));
+    return launch(stream, "moe_permute", {grid, 128}, spread_kernel<W>, static_cast<const char*>(p.x.data), from,
+                  rows_of<const int32_t>(p.row_of), static_cast<char*>(p.out.data), to,
+                  row / static_cast<int64_t>(sizeof(W)));
   };
-  if (can_vector(p.x, p.x.dim[1]) && can_vector(p.out, p.x.dim[1])) {
-    spread.template operator()<uint4>();
-  } else {
-    spread.template operator()<uint16_t>();
-  }
-  return launched(stream, "moe_permute");
+  return vector ? spread.template operator()<uint4>() : spread.template operator()<uint16_t>();
 }
 
 Status moe_combine(const ops::MoeCombineParams& p, device::Stream stream) {
@@ -324,8 +374,10 @@ Status moe_combine(const ops::MoeCombineParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, p.shared_gate.data == nullptr || ops::is_vector(p.shared_gate, DType::kF32, n),
                 "shared_gate must be [T] float32");
   if (n == 0) return {};
-  const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(blocks_for(h, 1024)));
-  with_type(p.out.dtype, [&]<class T>() {
+  const bool vector =
+      can_vector(p.out, h) && can_vector(p.y, h) && (p.shared.data == nullptr || can_vector(p.shared, h));
+  const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(blocks_for(h, vector ? 8 * 128 : 128)));
+  return with_type(p.out.dtype, [&]<class T>() {
     const CombineArgs<T> a{rows_of<const T>(p.y),
                            p.y.dim[0],
                            rows_of<const int32_t>(p.row_of),
@@ -335,9 +387,9 @@ Status moe_combine(const ops::MoeCombineParams& p, device::Stream stream) {
                            rows_of<T>(p.out),
                            static_cast<int>(top_k),
                            h};
-    combine_kernel<T><<<grid, 256, 0, raw(stream)>>>(a);
+    return launch(stream, vector ? "moe_combine_vector" : "moe_combine", {grid, 128},
+                  vector ? combine_kernel<T, 8> : combine_kernel<T, 1>, a);
   });
-  return launched(stream, "moe_combine");
 }
 
 }  // namespace tern::cuda

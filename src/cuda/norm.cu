@@ -1,6 +1,8 @@
-// RMS norm, layer norm and residual sums. A block per row, a warp per row when rows are short (norms of heads).
+// RMS norm, layer norm and residual sums. A block per row, whose values stay in registers when rows are aligned; a warp
+// per row when rows are short (norms of heads).
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
+#include "cuda/launch.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -73,6 +75,8 @@ __device__ void layer_row(const NormArgs<T, W, O>& a, const T* x, O* out, float*
 template <class G, bool kLayer, class T, class W, class O>
 __global__ void norm_kernel(const NormArgs<T, W, O> a) {
   __shared__ float scratch[32];
+  let_next_start();
+  wait_for_previous();
   const int64_t per_block = blockDim.x / G::kSize;
   const int64_t at = blockIdx.x * per_block + (G::kSize == 32 ? threadIdx.x / 32 : 0);
   if (at >= a.rows * a.inner) return;
@@ -87,24 +91,98 @@ __global__ void norm_kernel(const NormArgs<T, W, O> a) {
   }
 }
 
-template <bool kLayer, class T, class W, class O>
-void run_norm(const NormArgs<T, W, O>& a, cudaStream_t stream) {
-  const int64_t rows = a.rows * a.inner;
-  if (rows == 0) return;
-  if (a.n <= kWarpRow) {
-    norm_kernel<WarpGroup, kLayer><<<static_cast<unsigned>(blocks_for(rows, 4)), 128, 0, stream>>>(a);
-  } else {
-    norm_kernel<BlockGroup, kLayer><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(a);
+// Eight values at a time, kPer times per thread; a block has just the threads that the row needs.
+template <bool kLayer, int kPer, class T, class W, class O>
+__global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<T, W, O> a) {
+  __shared__ float scratch[32];
+  const int64_t t = blockIdx.x, count = a.n / 8;
+  Vec8 v[kPer] = {}, weight[kPer];
+#pragma unroll
+  for (int p = 0; p < kPer; ++p) {
+    const int64_t i = threadIdx.x + int64_t{p} * blockDim.x;
+    if (i < count) weight[p] = load8(a.weight + 8 * i);
+  }
+  let_next_start();
+  wait_for_previous();
+  float sum = 0.0f;
+#pragma unroll
+  for (int p = 0; p < kPer; ++p) {
+    const int64_t i = threadIdx.x + int64_t{p} * blockDim.x;
+    if (i >= count) continue;
+    v[p] = load8(a.x + t * a.x_row + 8 * i);
+    if (a.residual != nullptr) {
+      T* residual = a.residual + t * a.r_row + 8 * i;
+      const Vec8 r = load8(residual);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[p].v[j] = rounded<T>(v[p].v[j] + r.v[j]);
+      store8(residual, v[p]);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) sum += kLayer ? v[p].v[j] : v[p].v[j] * v[p].v[j];
+  }
+  const auto n = static_cast<float>(a.n);
+  float mean = 0.0f;
+  if (kLayer) {
+    mean = block_sum(sum, scratch) / n;
+    sum = 0.0f;
+#pragma unroll
+    for (int p = 0; p < kPer; ++p) {
+      if (threadIdx.x + int64_t{p} * blockDim.x >= count) continue;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum += (v[p].v[j] - mean) * (v[p].v[j] - mean);
+    }
+  }
+  const float r = 1.0f / sqrtf(block_sum(sum, scratch) / n + a.eps);
+#pragma unroll
+  for (int p = 0; p < kPer; ++p) {
+    const int64_t i = threadIdx.x + int64_t{p} * blockDim.x;
+    if (i >= count) continue;
+    Vec8 bias{}, y;
+    if (kLayer) bias = load8(a.bias + 8 * i);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const float z = (v[p].v[j] - mean) * r;
+      y.v[j] = kLayer ? z * weight[p].v[j] + bias.v[j] : rounded<T>(z) * weight[p].v[j];
+    }
+    store8(a.out + t * a.out_row + 8 * i, y);
   }
 }
 
+struct NormNames {
+  const char *warp, *block, *vector;
+};
+
+template <bool kLayer, class T, class W, class O>
+Status run_norm(const NormArgs<T, W, O>& a, bool vector, const NormNames& names, device::Stream stream) {
+  const int64_t rows = a.rows * a.inner;
+  if (rows == 0) return {};
+  const auto grid = static_cast<unsigned>(rows);
+  if (a.n <= kWarpRow) {
+    const dim3 blocks(static_cast<unsigned>(blocks_for(rows, 4)));
+    return launch(stream, names.warp, {blocks, 128}, norm_kernel<WarpGroup, kLayer, T, W, O>, a);
+  }
+  if (!vector || a.n > 16384)
+    return launch(stream, names.block, {grid, kThreads}, norm_kernel<BlockGroup, kLayer, T, W, O>, a);
+  const bool twice = a.n > 4096;
+  const auto threads = static_cast<unsigned>(blocks_for(a.n / 8, twice ? 64 : 32) * 32);
+  const auto kernel = twice ? norm_vector_kernel<kLayer, 2, T, W, O> : norm_vector_kernel<kLayer, 1, T, W, O>;
+  return launch(stream, names.vector, {grid, threads}, kernel, a);
+}
+
+bool aligned(const TensorView& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0; }
+
 template <bool kLayer>
-void dispatch_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, const TensorView& bias,
-                   const TensorView& out, float eps, cudaStream_t stream) {
-  with_type(x.dtype, [&]<class T>() {
-    with_type(weight.dtype, [&]<class W>() {
-      with_type(out.dtype, [&]<class O>() {
-        const bool deep = x.rank == 3;
+Status dispatch_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, const TensorView& bias,
+                     const TensorView& out, float eps, device::Stream stream) {
+  constexpr NormNames kNames = kLayer ? NormNames{"layer_norm_warp", "layer_norm_block", "layer_norm_vector"}
+                                      : NormNames{"rms_norm_warp", "rms_norm_block", "rms_norm_vector"};
+  const bool deep = x.rank == 3;
+  const int64_t length = x.dim[x.rank - 1];
+  const bool vector = !deep && can_vector(x, length) && can_vector(out, length) && aligned(weight) && aligned(bias) &&
+                      (residual.data == nullptr || can_vector(residual, length));
+  return with_type(x.dtype, [&]<class T>() {
+    return with_type(weight.dtype, [&]<class W>() {
+      return with_type(out.dtype, [&]<class O>() {
         const NormArgs<T, W, O> a{x.as<const T>(),
                                   residual.as<T>(),
                                   weight.as<const W>(),
@@ -119,7 +197,7 @@ void dispatch_norm(const TensorView& x, const TensorView& residual, const Tensor
                                   out.stride[0],
                                   deep ? out.stride[1] : 0,
                                   eps};
-        run_norm<kLayer>(a, stream);
+        return run_norm<kLayer>(a, vector, kNames, stream);
       });
     });
   });
@@ -127,6 +205,8 @@ void dispatch_norm(const TensorView& x, const TensorView& residual, const Tensor
 
 template <class T>
 __global__ void add_kernel(Rows<const T> x, Rows<T> residual, int64_t n) {
+  let_next_start();
+  wait_for_previous();
   const int64_t t = blockIdx.x;
   const T* from = x.row(t);
   T* to = residual.row(t);
@@ -151,8 +231,7 @@ Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
                 p.residual.data == nullptr ||
                     (x.rank == 2 && p.residual.dtype == x.dtype && ops::is_matrix(p.residual, x.dim[0], n)),
                 "residual must be like x");
-  dispatch_norm<false>(x, p.residual, p.weight, TensorView{}, out, p.eps, raw(stream));
-  return launched(stream, n <= kWarpRow ? "rms_norm_warp" : "rms_norm_block");
+  return dispatch_norm<false>(x, p.residual, p.weight, TensorView{}, out, p.eps, stream);
 }
 
 Status layer_norm(const ops::LayerNormParams& p, device::Stream stream) {
@@ -167,8 +246,7 @@ Status layer_norm(const ops::LayerNormParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp,
                 p.residual.data == nullptr || (p.residual.dtype == p.x.dtype && ops::is_matrix(p.residual, rows, n)),
                 "residual must be like x");
-  dispatch_norm<true>(p.x, p.residual, p.weight, p.bias, p.out, p.eps, raw(stream));
-  return launched(stream, n <= kWarpRow ? "layer_norm_warp" : "layer_norm_block");
+  return dispatch_norm<true>(p.x, p.residual, p.weight, p.bias, p.out, p.eps, stream);
 }
 
 Status add(const ops::AddParams& p, device::Stream stream) {
@@ -179,10 +257,10 @@ Status add(const ops::AddParams& p, device::Stream stream) {
   if (p.x.dim[0] == 0) return {};
   const auto columns = static_cast<unsigned>(blocks_for(p.x.dim[1], 4 * kThreads));
   const dim3 grid(static_cast<unsigned>(p.x.dim[0]), columns);
-  with_type(p.x.dtype, [&]<class T>() {
-    add_kernel<T><<<grid, kThreads, 0, raw(stream)>>>(rows_of<const T>(p.x), rows_of<T>(p.residual), p.x.dim[1]);
+  return with_type(p.x.dtype, [&]<class T>() {
+    return launch(stream, "add", {grid, kThreads}, add_kernel<T>, rows_of<const T>(p.x), rows_of<T>(p.residual),
+                  p.x.dim[1]);
   });
-  return launched(stream, "add");
 }
 
 }  // namespace tern::cuda

@@ -1,6 +1,7 @@
 // Rotary positions, and the pass between the QKV projection and attention: norms of heads, rotation, the cache write.
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
+#include "cuda/launch.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -8,6 +9,8 @@ namespace {
 
 __global__ void table_kernel(const int32_t* positions, int64_t row, const float* freq, const uint8_t* axis, int half,
                              float factor, Rows<float> cos_out, Rows<float> sin_out) {
+  let_next_start();
+  wait_for_previous();
   const int64_t t = blockIdx.x;
   for (int i = threadIdx.x; i < half; i += blockDim.x) {
     const int32_t position = positions[(axis[i] < 3 ? axis[i] : 0) * row + t];
@@ -30,6 +33,8 @@ template <class T, class O>
 __global__ void rope_kernel(T* x, int64_t x_row, int64_t x_head, O* out, int64_t out_row, int64_t out_head,
                             Rows<const float> cos_in, Rows<const float> sin_in, int64_t heads, int dim, int half,
                             bool interleaved, int64_t total) {
+  let_next_start();
+  wait_for_previous();
   const int64_t at = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
   if (at >= total) return;
   const int64_t t = at / heads, h = at % heads;
@@ -61,6 +66,18 @@ struct QkvArgs {
   int64_t block_stride;  // bytes
   int block_size;
   const int64_t* slots;
+  void* q = nullptr;  // of the cache's type; null: in place
+  int64_t q_row = 0, tokens = 0;
+
+  // Where the values of head h of token t go; null: nowhere (padding).
+  template <class C>
+  __device__ C* place(int64_t t, int h) const {
+    if (h < heads) return static_cast<C*>(q) + t * q_row + h * dim;
+    const int64_t slot = slots[t];
+    if (slot < block_size) return nullptr;  // the null block
+    char* block = cache + slot / block_size * block_stride;
+    return reinterpret_cast<C*>(block) + (int64_t{h - heads} * block_size + slot % block_size) * dim;
+  }
 };
 
 __device__ __forceinline__ float norm_weight(const QkvArgs& a, const void* w, int i) {
@@ -94,6 +111,8 @@ __device__ void prepare_head(const QkvArgs& a, int64_t t, const void* norm, floa
 template <class T, class C>
 __global__ void qkv_kernel(T* qkv, const QkvArgs a) {
   extern __shared__ float shared[];
+  let_next_start();
+  wait_for_previous();
   const int64_t t = blockIdx.x;
   const int warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x & 31;
   const int all = a.heads + 2 * a.kv_heads;
@@ -118,9 +137,82 @@ __global__ void qkv_kernel(T* qkv, const QkvArgs a) {
   }
 }
 
+constexpr int kHeadWarps = 4;
+
+// The same with a warp per head and q in a place of its own. Shared memory: a head per warp.
+template <class T, class C>
+__global__ void __launch_bounds__(32 * kHeadWarps) qkv_heads_kernel(const T* qkv, const QkvArgs a) {
+  extern __shared__ float shared[];
+  let_next_start();
+  wait_for_previous();
+  const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x & 31;
+  const int64_t at = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32, t = at / all;
+  if (t >= a.tokens) return;
+  const auto h = static_cast<int>(at % all);
+  C* to = a.place<C>(t, h);
+  if (to == nullptr) return;
+  const T* head = qkv + t * a.row + h * a.dim;
+  float* v = shared + threadIdx.x / 32 * a.dim;
+  for (int i = lane; i < a.dim; i += 32) v[i] = as_float(head[i]);
+  __syncwarp();
+  if (h < a.heads + a.kv_heads) prepare_head<T>(a, t, h < a.heads ? a.q_norm : a.k_norm, v);
+  for (int i = lane; i < a.dim; i += 32) to[i] = from_float<C>(v[i]);
+}
+
+// Heads of 64 or 128 values, rotated whole in halves: everything stays in registers. Lane l has kEach neighbours from
+// each half.
+template <class T, class C, int kEach>
+__global__ void __launch_bounds__(32 * kHeadWarps) qkv_fast_kernel(const T* qkv, const QkvArgs a) {
+  constexpr int kHalf = 32 * kEach;
+  const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x & 31;
+  const int64_t at = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32, t = at / all;
+  const auto h = static_cast<int>(at % all);
+  const void* norm = h < a.heads ? a.q_norm : h < a.heads + a.kv_heads ? a.k_norm : nullptr;
+  float w[2][kEach];
+  if (norm != nullptr) {
+#pragma unroll
+    for (int j = 0; j < 2 * kEach; ++j) {
+      w[j / kEach][j % kEach] = norm_weight(a, norm, j / kEach * kHalf + lane * kEach + j % kEach);
+    }
+  }
+  let_next_start();
+  wait_for_previous();
+  if (t >= a.tokens) return;
+  const T* head = qkv + t * a.row + h * a.dim + lane * kEach;
+  float v[2][kEach], c[kEach], s[kEach];
+  const bool turns = h < a.heads + a.kv_heads && a.cos != nullptr;
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    v[0][j] = as_float(head[j]), v[1][j] = as_float(head[kHalf + j]);
+    c[j] = turns ? a.cos[t * a.cos_row + lane * kEach + j] : 1.0f;
+    s[j] = turns ? a.sin[t * a.sin_row + lane * kEach + j] : 0.0f;
+  }
+  C* to = a.place<C>(t, h);
+  if (to == nullptr) return;
+  if (norm != nullptr) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) sum += v[0][j] * v[0][j] + v[1][j] * v[1][j];
+    const float r = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(a.dim) + a.eps);
+#pragma unroll
+    for (int j = 0; j < kEach; ++j) {
+      v[0][j] = rounded<T>(rounded<T>(v[0][j] * r) * w[0][j]);
+      v[1][j] = rounded<T>(rounded<T>(v[1][j] * r) * w[1][j]);
+    }
+  }
+#pragma unroll
+  for (int j = 0; j < kEach; ++j) {
+    const float x = v[0][j], y = v[1][j];
+    to[lane * kEach + j] = from_float<C>(turns ? x * c[j] - y * s[j] : x);
+    to[kHalf + lane * kEach + j] = from_float<C>(turns ? y * c[j] + x * s[j] : y);
+  }
+}
+
 template <class T>
 __global__ void mla_write_kernel(Rows<const T> latent, int64_t rank, Rows<const T> tail, int64_t rope_dim, char* cache,
                                  int64_t block_stride, int block_size, const int64_t* slots) {
+  let_next_start();
+  wait_for_previous();
   const int64_t t = blockIdx.x, slot = slots[t];
   if (slot < block_size) return;
   T* to = reinterpret_cast<T*>(cache + slot / block_size * block_stride) + slot % block_size * (rank + rope_dim);
@@ -162,21 +254,36 @@ const char* check_qkv(const ops::QkvPrepareParams& p) {
   }
   if (n > 0 && p.cache.base == nullptr) return "there is no cache";
   if (!ops::is_vector(p.slot_mapping, DType::kI64, n)) return "slot_mapping must be [T] int64";
+  if (p.q.data != nullptr && (p.q.dtype != s.dtype || !ops::is_matrix(p.q, n, int64_t{p.heads} * p.head_dim))) {
+    return "q must be [T, heads * D] of the cache's type";
+  }
   return p.cos.data == nullptr ? nullptr : check_tables(p.cos, p.sin, n, p.head_dim);
 }
 
 template <class T, class C>
+Status launch_heads(const ops::QkvPrepareParams& p, const QkvArgs& a, device::Stream stream) {
+  const int64_t warps = a.tokens * (a.heads + 2 * a.kv_heads);
+  const Shape shape{static_cast<unsigned>(blocks_for(warps, kHeadWarps)), 32 * kHeadWarps};
+  const bool whole = !a.interleaved && (a.cos == nullptr || 2 * a.half == a.dim);
+  const T* qkv = p.qkv.as<const T>();
+  if (whole && a.dim == 128) return launch(stream, "qkv_prepare_fast", shape, qkv_fast_kernel<T, C, 2>, qkv, a);
+  if (whole && a.dim == 64) return launch(stream, "qkv_prepare_fast", shape, qkv_fast_kernel<T, C, 1>, qkv, a);
+  TERN_OP_CHECK("qkv_prepare", a.dim <= 3072, "a head is longer than shared memory");
+  const auto bytes = static_cast<size_t>(a.dim) * kHeadWarps * sizeof(float);
+  return launch(stream, "qkv_prepare_heads", {shape.grid, shape.block, bytes}, qkv_heads_kernel<T, C>, qkv, a);
+}
+
+template <class T, class C>
 Status launch_qkv(const ops::QkvPrepareParams& p, const QkvArgs& a, device::Stream stream) {
+  if (a.q != nullptr) return launch_heads<T, C>(p, a, stream);
   const size_t bytes = static_cast<size_t>(a.heads + 2 * a.kv_heads) * a.dim * sizeof(float);
   TERN_OP_CHECK("qkv_prepare", bytes <= static_cast<size_t>(state(stream).smem_limit),
                 "a row is longer than shared memory");
   if (bytes > 48 * 1024) {
-    const cudaError_t code =
-        cudaFuncSetAttribute(qkv_kernel<T, C>, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-    if (code != cudaSuccess) return cuda_error("qkv_prepare", code);
+    if (Status s = allow_shared("qkv_prepare", qkv_kernel<T, C>, bytes); !s.ok()) return s;
   }
-  qkv_kernel<T, C><<<static_cast<unsigned>(p.qkv.dim[0]), 256, bytes, raw(stream)>>>(p.qkv.as<T>(), a);
-  return launched(stream, "qkv_prepare");
+  return launch(stream, "qkv_prepare", {static_cast<unsigned>(p.qkv.dim[0]), 256, bytes}, qkv_kernel<T, C>,
+                p.qkv.as<T>(), a);
 }
 
 }  // namespace
@@ -191,10 +298,9 @@ Status rope_table(const ops::RopeTableParams& p, device::Stream stream) {
   if (n == 0) return {};
   TERN_OP_CHECK(kOp, p.positions.dtype == DType::kI32 && ops::is_matrix(p.positions, 3, n),
                 "positions must be [3, T] int32");
-  table_kernel<<<static_cast<unsigned>(n), 64, 0, raw(stream)>>>(
-      p.positions.as<const int32_t>(), p.positions.stride[0], p.inv_freq.as<const float>(), p.axis.as<const uint8_t>(),
-      static_cast<int>(half), p.factor, rows_of<float>(p.cos), rows_of<float>(p.sin));
-  return launched(stream, "rope_table");
+  return launch(stream, "rope_table", {static_cast<unsigned>(n), 64}, table_kernel, p.positions.as<const int32_t>(),
+                p.positions.stride[0], p.inv_freq.as<const float>(), p.axis.as<const uint8_t>(), static_cast<int>(half),
+                p.factor, rows_of<float>(p.cos), rows_of<float>(p.sin));
 }
 
 Status rope(const ops::RopeParams& p, device::Stream stream) {
@@ -209,15 +315,14 @@ Status rope(const ops::RopeParams& p, device::Stream stream) {
                 "out must be like x");
   const int64_t total = p.x.dim[0] * p.x.dim[1];
   if (total == 0) return {};
-  with_type(p.x.dtype, [&]<class T>() {
-    with_type(p.out.data == nullptr ? p.x.dtype : p.out.dtype, [&]<class O>() {
-      rope_kernel<T, O><<<static_cast<unsigned>(blocks_for(total, 4)), 128, 0, raw(stream)>>>(
-          p.x.as<T>(), p.x.stride[0], p.x.stride[1], p.out.as<O>(), p.out.stride[0], p.out.stride[1],
-          rows_of<const float>(p.cos), rows_of<const float>(p.sin), p.x.dim[1], static_cast<int>(p.x.dim[2]),
-          static_cast<int>(p.cos.dim[1]), p.style == ops::RopeStyle::kInterleaved, total);
+  return with_type(p.x.dtype, [&]<class T>() {
+    return with_type(p.out.data == nullptr ? p.x.dtype : p.out.dtype, [&]<class O>() {
+      return launch(stream, "rope", {static_cast<unsigned>(blocks_for(total, 4)), 128}, rope_kernel<T, O>, p.x.as<T>(),
+                    p.x.stride[0], p.x.stride[1], p.out.as<O>(), p.out.stride[0], p.out.stride[1],
+                    rows_of<const float>(p.cos), rows_of<const float>(p.sin), p.x.dim[1], static_cast<int>(p.x.dim[2]),
+                    static_cast<int>(p.cos.dim[1]), p.style == ops::RopeStyle::kInterleaved, total);
     });
   });
-  return launched(stream, "rope");
 }
 
 Status qkv_prepare(const ops::QkvPrepareParams& p, device::Stream stream) {
@@ -242,7 +347,10 @@ Status qkv_prepare(const ops::QkvPrepareParams& p, device::Stream stream) {
                   p.cache.base,
                   static_cast<int64_t>(p.cache.block_stride),
                   p.cache.spec.block_size,
-                  p.slot_mapping.as<const int64_t>()};
+                  p.slot_mapping.as<const int64_t>(),
+                  p.q.data,
+                  p.q.stride[0],
+                  p.qkv.dim[0]};
   if (p.qkv.dtype == DType::kBF16) return launch_qkv<bf, bf>(p, a, stream);
   if (p.cache.spec.dtype == DType::kBF16) return launch_qkv<float, bf>(p, a, stream);
   return launch_qkv<float, float>(p, a, stream);
@@ -263,12 +371,11 @@ Status mla_cache_write(const ops::MlaCacheWriteParams& p, device::Stream stream)
                 "the cache does not fit these rows");
   TERN_OP_CHECK(kOp, ops::is_vector(p.slot_mapping, DType::kI64, n), "slot_mapping must be [T] int64");
   if (n == 0) return {};
-  with_type(p.latent.dtype, [&]<class T>() {
-    mla_write_kernel<T><<<static_cast<unsigned>(n), 128, 0, raw(stream)>>>(
-        rows_of<const T>(p.latent), p.latent.dim[1], rows_of<const T>(p.rope), p.rope.dim[1], p.cache.base,
-        static_cast<int64_t>(p.cache.block_stride), s.block_size, p.slot_mapping.as<const int64_t>());
+  return with_type(p.latent.dtype, [&]<class T>() {
+    return launch(stream, "mla_cache_write", {static_cast<unsigned>(n), 128}, mla_write_kernel<T>,
+                  rows_of<const T>(p.latent), p.latent.dim[1], rows_of<const T>(p.rope), p.rope.dim[1], p.cache.base,
+                  static_cast<int64_t>(p.cache.block_stride), s.block_size, p.slot_mapping.as<const int64_t>());
   });
-  return launched(stream, "mla_cache_write");
 }
 
 }  // namespace tern::cuda

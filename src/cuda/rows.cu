@@ -2,6 +2,7 @@
 // out of range is skipped here, where the CPU would refuse it.
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
+#include "cuda/launch.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -23,6 +24,8 @@ __device__ void copy_row(const T* from, O* to, int64_t n, bool vector) {
 template <class T, class O>
 __global__ void gather_kernel(Rows<const T> x, int64_t count, const int32_t* rows, Rows<O> out, int64_t n,
                               bool vector) {
+  let_next_start();
+  wait_for_previous();
   const int32_t r = rows[blockIdx.x];
   if (r < 0 || r >= count) return;
   copy_row(x.row(r), out.row(blockIdx.x), n, vector);
@@ -32,12 +35,16 @@ __global__ void gather_kernel(Rows<const T> x, int64_t count, const int32_t* row
 template <class T, class O>
 __global__ void scatter_kernel(Rows<const T> x, const int32_t* rows, Rows<O> out, int64_t count, int64_t n,
                                bool vector) {
+  let_next_start();
+  wait_for_previous();
   const int32_t r = rows[blockIdx.x];
   if (r < 0 || r >= count) return;
   copy_row(x.row(blockIdx.x), out.row(r), n, vector);
 }
 
 __global__ void resolve_kernel(int32_t* ids, const int32_t* source, const int32_t* previous, int64_t n, int64_t most) {
+  let_next_start();
+  wait_for_previous();
   const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (t < n && source[t] >= 0 && source[t] < most) ids[t] = previous[source[t]];
 }
@@ -45,6 +52,8 @@ __global__ void resolve_kernel(int32_t* ids, const int32_t* source, const int32_
 template <class T>
 __global__ void interpolate_kernel(Rows<const T> table, int64_t count, const int32_t* rows, const float* weights,
                                    int64_t k, Rows<float> out, int64_t n) {
+  let_next_start();
+  wait_for_previous();
   const int64_t t = blockIdx.x;
   for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < n; i += int64_t{gridDim.y} * blockDim.x) {
     float sum = 0.0f;
@@ -68,13 +77,13 @@ Status gather(const char* op, const TensorView& x, const TensorView& rows, const
   TERN_OP_CHECK(op, ops::is_vector(rows, DType::kI32, rows.dim[0]) && rows.dim[0] == count, "rows must be int32");
   if (count == 0) return {};
   const bool vector = can_vector(x, n) && can_vector(out, n);
-  with_type(x.dtype, [&]<class T>() {
-    with_type(out.dtype, [&]<class O>() {
-      gather_kernel<T, O><<<grid_of(count, n, vector), kThreads, 0, raw(stream)>>>(
-          rows_of<const T>(x), x.dim[0], rows.as<const int32_t>(), rows_of<O>(out), n, vector);
+  return with_type(x.dtype, [&]<class T>() {
+    return with_type(out.dtype, [&]<class O>() {
+      return launch(stream, vector ? "gather_vector" : "gather_scalar", {grid_of(count, n, vector), kThreads},
+                    gather_kernel<T, O>, rows_of<const T>(x), x.dim[0], rows.as<const int32_t>(), rows_of<O>(out), n,
+                    vector);
     });
   });
-  return launched(stream, vector ? "gather_vector" : "gather_scalar");
 }
 
 }  // namespace
@@ -104,13 +113,13 @@ Status scatter_rows(const ops::ScatterRowsParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, ops::is_vector(p.rows, DType::kI32, count), "rows must be [N] int32");
   if (count == 0) return {};
   const bool vector = can_vector(p.x, n) && can_vector(p.out, n);
-  with_type(p.x.dtype, [&]<class T>() {
-    with_type(p.out.dtype, [&]<class O>() {
-      scatter_kernel<T, O><<<grid_of(count, n, vector), kThreads, 0, raw(stream)>>>(
-          rows_of<const T>(p.x), p.rows.as<const int32_t>(), rows_of<O>(p.out), p.out.dim[0], n, vector);
+  return with_type(p.x.dtype, [&]<class T>() {
+    return with_type(p.out.dtype, [&]<class O>() {
+      return launch(stream, vector ? "scatter_vector" : "scatter_scalar", {grid_of(count, n, vector), kThreads},
+                    scatter_kernel<T, O>, rows_of<const T>(p.x), p.rows.as<const int32_t>(), rows_of<O>(p.out),
+                    p.out.dim[0], n, vector);
     });
   });
-  return launched(stream, vector ? "scatter_vector" : "scatter_scalar");
 }
 
 Status resolve_ids(const ops::ResolveIdsParams& p, device::Stream stream) {
@@ -122,9 +131,8 @@ Status resolve_ids(const ops::ResolveIdsParams& p, device::Stream stream) {
                 "previous must be [P] int32");
   const int64_t most = p.previous.rank == 0 ? 0 : p.previous.dim[0];
   if (n == 0 || most == 0) return {};
-  resolve_kernel<<<static_cast<unsigned>(blocks_for(n, 256)), 256, 0, raw(stream)>>>(
-      p.ids.as<int32_t>(), p.source.as<const int32_t>(), p.previous.as<const int32_t>(), n, most);
-  return launched(stream, "resolve_ids");
+  return launch(stream, "resolve_ids", {static_cast<unsigned>(blocks_for(n, 256)), 256}, resolve_kernel,
+                p.ids.as<int32_t>(), p.source.as<const int32_t>(), p.previous.as<const int32_t>(), n, most);
 }
 
 Status interpolate_rows(const ops::InterpolateRowsParams& p, device::Stream stream) {
@@ -141,12 +149,11 @@ Status interpolate_rows(const ops::InterpolateRowsParams& p, device::Stream stre
                     (tokens <= 1 || p.weights.stride[0] == j),
                 "weights must be [T, J] float32, contiguous");
   if (tokens == 0) return {};
-  with_type(p.table.dtype, [&]<class T>() {
-    interpolate_kernel<T><<<grid_of(tokens, n, false), kThreads, 0, raw(stream)>>>(
-        rows_of<const T>(p.table), p.table.dim[0], p.rows.as<const int32_t>(), p.weights.as<const float>(), j,
-        rows_of<float>(p.out), n);
+  return with_type(p.table.dtype, [&]<class T>() {
+    return launch(stream, "interpolate_rows", {grid_of(tokens, n, false), kThreads}, interpolate_kernel<T>,
+                  rows_of<const T>(p.table), p.table.dim[0], p.rows.as<const int32_t>(), p.weights.as<const float>(), j,
+                  rows_of<float>(p.out), n);
   });
-  return launched(stream, "interpolate_rows");
 }
 
 }  // namespace tern::cuda

@@ -59,6 +59,15 @@ __device__ __forceinline__ unsigned long long warp_sum64(unsigned long long v) {
   return v;
 }
 
+__device__ __forceinline__ unsigned long long warp_largest64(unsigned long long v) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) {
+    const unsigned long long other = __shfl_xor_sync(0xffffffffu, v, d);
+    v = other > v ? other : v;
+  }
+  return v;
+}
+
 // Sum over the block, for all threads.
 __device__ inline unsigned long long row_sum(unsigned long long v, RowShared& sh) {
   v = warp_sum64(v);
@@ -85,20 +94,11 @@ __device__ inline RowMax row_max(const float* x, int n, RowShared& sh) {
         (static_cast<unsigned long long>(ordered_bits(x[i])) << 32) | ~static_cast<uint32_t>(i);
     best = at > best ? at : best;
   }
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    const unsigned long long other = __shfl_xor_sync(0xffffffffu, best, d);
-    best = other > best ? other : best;
-  }
+  best = warp_largest64(best);
   __syncthreads();
   if (threadIdx.x % 32 == 0) sh.sums[threadIdx.x / 32] = best;
   nan = __syncthreads_or(nan);
-  best = sh.sums[threadIdx.x % 32];
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) {
-    const unsigned long long other = __shfl_xor_sync(0xffffffffu, best, d);
-    best = other > best ? other : best;
-  }
+  best = warp_largest64(sh.sums[threadIdx.x % 32]);
   const int index = static_cast<int>(~static_cast<uint32_t>(best));
   return {x[index], index, nan};
 }

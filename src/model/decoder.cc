@@ -71,7 +71,8 @@ size_t Decoder::workspace_bytes(const BatchLimits& limits, device::Stream stream
             {},
             {},
             nullptr,
-            nullptr};
+            nullptr,
+            {}};
   (void)run(step, nullptr, limits.max_logit_rows, {});
   return arena.peak();
 }
@@ -85,9 +86,18 @@ Status Decoder::forward(const ForwardContext& context, TensorView logits) const 
   if (context.cache.groups.size() != 1)
     return make_error(ErrorCode::kInvalidArgument, "the cache has not the model's layer groups");
   const size_t mark = context.workspace.mark();
-  Step step{
-      b.tokens, b.rows, b.max_query_len, b.max_context_len, info_.activation, context.workspace, context.stream, {},
-      {},       &b,     context.probe};
+  Step step{b.tokens,
+            b.rows,
+            b.max_query_len,
+            b.max_context_len,
+            info_.activation,
+            context.workspace,
+            context.stream,
+            {},
+            {},
+            &b,
+            context.probe,
+            {}};
   Status status = run(step, &context.cache, b.logit_rows, logits);
   context.workspace.release(mark);
   return status;
@@ -115,11 +125,30 @@ Status Decoder::head(Step& step, TensorView normed, int logit_rows, TensorView l
   return ops::linear({last, &weights_->lm_head.weight, {}, logits.first(logit_rows)}, step.stream);
 }
 
+Status Decoder::plan_attention(Step& step, const KvCache* cache) const {
+  step.plan.memory = step.arena.take(ops::attention_plan_bytes(step.stream, step.rows));
+  if (step.measuring() || step.plan.memory == nullptr) return {};
+  const KvSpec& spec = cache->layer(0, 0).spec;
+  const LayerWeights& l = weights_->layers[0];
+  const auto heads = spec_.attention.kind == AttentionKind::kGqa ? l.gqa.out.weight.k / spec_.attention.head_dim
+                                                                 : static_cast<int64_t>(l.mla.w_uk.size());
+  const Batch& b = *step.batch;
+  return ops::attention_plan({.spec = spec,
+                              .heads = static_cast<int>(heads),
+                              .tokens = step.tokens,
+                              .row_start = b.row_start.first(step.rows + 1),
+                              .context_len = b.context_len.first(step.rows),
+                              .max_query_len = step.max_query_len,
+                              .plan = &step.plan},
+                             step.stream);
+}
+
 Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const {
   const int64_t t = step.tokens, h = spec_.hidden_size, half = spec_.rope.dim / 2;
   const TensorView residual = step.exact(t, h), x = step.act(t, h), delta = step.exact(t, h);
   step.cos = step.arena.tensor(DType::kF32, t, half);
   step.sin = step.arena.tensor(DType::kF32, t, half);
+  TERN_RETURN_IF_ERROR(plan_attention(step, cache));
   const bool runs = !step.measuring();
   const auto show = [&](int i, TensorView value) {
     if (runs && step.probe != nullptr) step.probe->tensor(hidden_names_[static_cast<size_t>(i)], value);

@@ -30,6 +30,8 @@ class Decoder final : public Model {
 
  private:
   Decoder() = default;
+  // Takes memory for it in any case; nothing more where there is nothing to plan.
+  Status plan_attention(Step& step, const KvCache* cache) const;
   Status run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const;
   Status layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const;
   Status embed(Step& step, TensorView out) const;

@@ -8,6 +8,23 @@
 
 namespace tern::ops {
 
+// How the attention of one step is cut up: the same for all of its layers, made once from the lengths. On a GPU the
+// device does it, so that a captured step serves every context; on a CPU there is nothing to do.
+struct AttentionPlan {
+  void* memory = nullptr;  // attention_plan_bytes() bytes that stay as they are until the last layer is done
+  uint64_t shape = 0;      // what it was made for; set by attention_plan()
+};
+struct AttentionPlanParams {
+  KvSpec spec;  // of the cache
+  int heads = 0, tokens = 0;
+  TensorView row_start;    // [R + 1] int32
+  TensorView context_len;  // [R] int32
+  int max_query_len = 0;
+  AttentionPlan* plan = nullptr;
+};
+Status attention_plan(const AttentionPlanParams& params, device::Stream stream);
+size_t attention_plan_bytes(device::Stream stream, int max_rows);
+
 // Row r holds the queries of tokens [row_start[r], row_start[r+1]); they are the last ones of a context of
 // context_len[r] tokens (this step's included, already in the cache). KV is reduced in fixed blocks by absolute
 // position, so that a token's result does not depend on the chunk, the batch or a prefix hit.
@@ -22,6 +39,7 @@ struct AttentionParams {
   int max_query_len = 0;  // longest row of this step (host knows it)
   int max_context_len = 0;
   void* workspace = nullptr;  // attention_workspace() bytes
+  AttentionPlan plan;         // of this step; one that does not fit, or none: made here
 };
 Status attention(const AttentionParams& params, device::Stream stream);
 size_t attention_workspace(device::Stream stream, int max_tokens, int heads, int head_dim);
@@ -39,6 +57,7 @@ struct MlaAttentionParams {
   float scale = 1.0f;
   int max_query_len = 0, max_context_len = 0;
   void* workspace = nullptr;  // attention_workspace(stream, max_tokens, heads, row width)
+  AttentionPlan plan;
 };
 Status mla_attention(const MlaAttentionParams& params, device::Stream stream);
 

@@ -65,6 +65,16 @@ size_t segment_attention_workspace(device::Stream stream, int64_t max_rows, int6
   return b->segment_attention_workspace(stream, max_rows, max_segments, heads, head_dim);
 }
 
+Status attention_plan(const AttentionPlanParams& p, device::Stream stream) {
+  const Backend* b = lookup(stream.kind);
+  return b == nullptr || b->attention_plan == nullptr ? Status() : b->attention_plan(p, stream);
+}
+
+size_t attention_plan_bytes(device::Stream stream, int max_rows) {
+  const Backend* b = lookup(stream.kind);
+  return b == nullptr || b->attention_plan_bytes == nullptr ? 0 : b->attention_plan_bytes(stream, max_rows);
+}
+
 size_t attention_workspace(device::Stream stream, int max_tokens, int heads, int head_dim) {
   const Backend* b = lookup(stream.kind);
   if (b == nullptr || b->attention_workspace == nullptr) return 0;

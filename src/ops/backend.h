@@ -50,6 +50,9 @@ struct Backend {
   OpFunction<TakeRowsParams> take_rows = nullptr;
   OpFunction<ScatterRowsParams> scatter_rows = nullptr;
   OpFunction<InterpolateRowsParams> interpolate_rows = nullptr;
+  // Null: there is nothing to plan.
+  OpFunction<AttentionPlanParams> attention_plan = nullptr;
+  size_t (*attention_plan_bytes)(device::Stream, int max_rows) = nullptr;
 };
 
 // Null when no back-end of that kind is registered.

@@ -24,6 +24,7 @@ constexpr uint64_t backend_layout() {
                             sizeof(QkvPrepareParams),
                             sizeof(MlaCacheWriteParams),
                             sizeof(AttentionParams),
+                            sizeof(AttentionPlanParams),
                             sizeof(MlaAttentionParams),
                             sizeof(MoeRouteParams),
                             sizeof(MoePermuteParams),

@@ -148,6 +148,9 @@ const char* check_qkv(const QkvPrepareParams& p) {
   }
   if (n > 0 && p.cache.base == nullptr) return "there is no cache";
   if (!is_vector(p.slot_mapping, DType::kI64, n)) return "slot_mapping must be [T] int64";
+  if (p.q.data != nullptr && (p.q.dtype != s.dtype || !is_matrix(p.q, n, int64_t{p.heads} * p.head_dim))) {
+    return "q must be [T, heads * D] of the cache's type";
+  }
   return p.cos.data == nullptr ? nullptr : check_tables(p.cos, p.sin, n, p.head_dim);
 }
 
@@ -193,7 +196,11 @@ Status qkv_prepare(const QkvPrepareParams& p, device::Stream stream) {
     for (int64_t t = begin; t < end;) {
       int64_t next = t + 1;
       while (next < end && next - t < 16 && slots[next] == slots[next - 1] + 1 && slots[next] % bs != 0) ++next;
-      for (int64_t i = t; i < next; ++i) norm_and_rotate(p, i);
+      for (int64_t i = t; i < next; ++i) {
+        norm_and_rotate(p, i);
+        if (p.q.data == nullptr) continue;
+        std::memcpy(p.q.row_bytes(i), p.qkv.row_bytes(i), static_cast<size_t>(p.q.dim[1]) * dtype_bytes(p.q.dtype));
+      }
       // Padding rows name the null block, which nobody reads: several threads must not write it at once.
       if (slots[t] >= bs) {
         const int64_t head = p.head_dim * static_cast<int64_t>(dtype_bytes(p.cache.spec.dtype));

@@ -43,6 +43,11 @@ int block_or(int v);
 #define blockDim emu::bdim
 #define gridDim emu::gdim
 inline void __syncthreads() { emu::sync_block(); }
+inline void __threadfence() {}
+template <class T>
+T __ldcg(const T* p) {
+  return *p;
+}
 inline void __syncwarp() { emu::sync_warp(); }
 inline int __syncthreads_or(int v) { return emu::block_or(v); }
 template <class T>
@@ -129,6 +134,7 @@ inline unsigned __float2uint_rz(float f) { return unsigned(f); }
 inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz(unsigned(v)); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }
+inline int __ffsll(long long v) { return __builtin_ffsll(v); }
 inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) {
   return (unsigned long long)(((unsigned __int128)a * b) >> 64);
 }

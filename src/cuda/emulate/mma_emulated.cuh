@@ -38,6 +38,7 @@ inline void ldm(uint32_t* r, int n, const void* row, bool trans) {
 
 inline void load_matrix4(uint32_t (&r)[4], const void* row) { ldm(r, 4, row, false); }
 inline void load_matrix2(uint32_t (&r)[2], const void* row) { ldm(r, 2, row, false); }
+inline void load_matrix4_transposed(uint32_t (&r)[4], const void* row) { ldm(r, 4, row, true); }
 inline void load_matrix2_transposed(uint32_t (&r)[2], const void* row) { ldm(r, 2, row, true); }
 struct MmaSlot {
   uint32_t a[4], b[2];

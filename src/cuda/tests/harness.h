@@ -33,6 +33,12 @@ struct Context {
     if (smallest && all.size() > few) all.erase(all.begin() + static_cast<std::ptrdiff_t>(few), all.end());
     return all;
   }
+  // Whether the options ask for bits that do not depend on the company, and whether Hopper's own kernels are chosen.
+  bool fixed() const { return label.ends_with("deterministic"); }
+  bool hopper() const {
+    return device->info().name.find("compute capability 9.0") != std::string::npos && label != "smem-99" &&
+           !label.starts_with("portable");
+  }
   void report(bool ok, const std::string& name, const std::string& detail);
   // Fails unless the last op chose this kernel.
   void expect_kernel(const std::string& name, const std::string& wanted);

@@ -42,12 +42,13 @@ void rotate(Context& c, DType type, DType out_type, ops::RopeStyle style, int64_
   compare(c, name, out, out.host(), tolerance_of(out_type));
 }
 
+// In place, and with q in a place of its own.
 void prepare(Context& c, DType type, DType cache_type, ops::RopeStyle style, bool norms, int heads, int kv_heads,
-             int dim) {
+             int dim, bool apart) {
   const int64_t tokens = 75, all = heads + 2 * kv_heads;
   Tables t = make_tables(c, tokens, dim / 2 - (dim == 72 ? 4 : 0));
   Mirror x(c, type, {tokens, all * dim}), q_norm(c, DType::kBF16, {dim}), k_norm(c, DType::kBF16, {dim}),
-      slots(c, DType::kI64, {tokens});
+      slots(c, DType::kI64, {tokens}), q(c, cache_type, {tokens, heads * dim}, 8);
   x.random(2), q_norm.random(3), k_norm.random(4);
   std::vector<int64_t> at;
   for (int64_t i = 0; i < tokens; ++i) at.push_back(i == 5 ? 3 : 64 * 2 + 40 + i);  // token 5 is padding
@@ -62,11 +63,17 @@ void prepare(Context& c, DType type, DType cache_type, ops::RopeStyle style, boo
     p.cos = v(t.cos), p.sin = v(t.sin), p.style = style;
     p.cache = gpu ? cache.gpu() : cache.cpu();
     p.slot_mapping = v(slots);
+    if (apart) p.q = v(q);
     return p;
   };
   if (!c.both(name, ops::qkv_prepare(params(false), c.cpu), ops::qkv_prepare(params(true), c.gpu))) return;
-  c.expect_kernel(name, "qkv_prepare");
-  if (type == cache_type) compare(c, name + " q", x, x.host(), tolerance_of(type));
+  const bool fast = style == ops::RopeStyle::kHalfSplit && (dim == 64 || dim == 128);
+  c.expect_kernel(name, !apart ? "qkv_prepare" : fast ? "qkv_prepare_fast" : "qkv_prepare_heads");
+  if (apart) {
+    compare(c, name + " q", q, q.host(), tolerance_of(cache_type));
+  } else if (type == cache_type) {
+    compare(c, name + " q", x, x.host(), tolerance_of(type));
+  }
   cache.compare_blocks(name + " cache", tolerance_of(cache_type));
 }
 
@@ -91,12 +98,15 @@ void test_rope(Context& c) {
     rotate(c, DType::kBF16, DType::kBF16, style, 3);
     rotate(c, DType::kF32, DType::kF32, style, 1);
     rotate(c, DType::kF32, DType::kBF16, style, c.smallest ? 9 : 700);
-    for (const bool norms : {false, true}) {
-      prepare(c, DType::kBF16, DType::kBF16, style, norms, 4, 2, 64);
-      prepare(c, DType::kF32, DType::kBF16, style, norms, 3, 1, 72);
-      prepare(c, DType::kF32, DType::kF32, style, norms, 2, 1, 128);
+    for (const bool apart : {false, true}) {
+      for (const bool norms : {false, true}) {
+        prepare(c, DType::kBF16, DType::kBF16, style, norms, 4, 2, 64, apart);
+        prepare(c, DType::kF32, DType::kBF16, style, norms, 3, 1, 72, apart);
+        prepare(c, DType::kF32, DType::kBF16, style, norms, 5, 2, 128, apart);
+        prepare(c, DType::kF32, DType::kF32, style, norms, 2, 1, 128, apart);
+      }
+      prepare(c, DType::kBF16, DType::kBF16, style, true, 64, 8, 128, apart);
     }
-    prepare(c, DType::kBF16, DType::kBF16, style, true, 64, 8, 128);
   }
   mla_write(c, DType::kBF16);
   mla_write(c, DType::kF32);

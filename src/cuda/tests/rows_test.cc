@@ -20,7 +20,8 @@ void rms(Context& c, DType x_type, DType out_type, int64_t rows, int64_t n, bool
     return ops::RmsNormParams{v(x), residual ? v(r) : TensorView{}, v(w), v(out), 1e-6f};
   };
   if (!c.both(name, ops::rms_norm(params(false), c.cpu), ops::rms_norm(params(true), c.gpu))) return;
-  if (rows > 0) c.expect_kernel(name, n <= 512 ? "rms_norm_warp" : "rms_norm_block");
+  const char* wide = n % 8 == 0 && n <= 16384 ? "rms_norm_vector" : "rms_norm_block";
+  if (rows > 0) c.expect_kernel(name, n <= 512 ? "rms_norm_warp" : wide);
   compare(c, name, out, out.host(), tolerance_of(out_type));
   if (residual) compare(c, name + " sum", r, r.host(), 0);
 }

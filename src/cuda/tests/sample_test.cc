@@ -92,15 +92,15 @@ void shape_row(float* x, int64_t n, int kind, std::mt19937& random) {
     for (int64_t i = 0; i < n; ++i) x[i] = i % 2 == 0 ? -0.0f : 0.0f;
 }
 
-void draws(Context& c, int64_t vocab, int rows, bool probs) {
+void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0) {
   Mirror logits(c, DType::kF32, {rows, vocab}, 5), ids(c, DType::kI32, {rows}), status(c, DType::kI32, {rows}),
       prob(c, DType::kF32, {rows});
   Slots slots(c, rows, vocab);
   std::mt19937 random(17);
   std::vector<ops::SampleRow> items;
   for (int i = 0; i < rows; ++i) {
-    shape_row(reinterpret_cast<float*>(logits.cpu().row_bytes(i)), vocab, i % 13, random);
-    slots.at(i) = wish(i);
+    shape_row(reinterpret_cast<float*>(logits.cpu().row_bytes(i)), vocab, (first + i) % 13, random);
+    slots.at(i) = wish(first + i);
     ops::SampleRow r;
     r.logit_row = i, r.slot = rows - 1 - i, r.position = 1000 + 3 * i, r.draw = i % 2;
     items.push_back(r);
@@ -120,7 +120,7 @@ void draws(Context& c, int64_t vocab, int rows, bool probs) {
   };
   const std::string name = title("sample", DType::kF32, {rows, vocab});
   if (!c.both(name, ops::sample(params(false), c.cpu), ops::sample(params(true), c.gpu))) return;
-  c.expect_kernel(name, "sample");
+  c.expect_kernel(name, c.hopper() && rows <= 16 && vocab >= 4096 ? "sample_team" : "sample");
   compare(c, name + " tokens", ids, ids.host(), 0);
   compare(c, name + " status", status, status.host(), 0);
   if (probs) compare(c, name + " probabilities", prob, prob.host(), 0);
@@ -135,6 +135,9 @@ void test_sample(Context& c) {
   draws(c, 33333, c.smallest ? 13 : 300, true);
   if (!c.smallest) draws(c, 1000, 900, true), draws(c, 152064, 140, false);
   draws(c, 2, 40, true);
+  // Few rows, where a row has several blocks on Hopper.
+  for (const int first : c.pick<int>({0, 16, 32, 48, 64, 80, 96, 112, 128}, 1)) draws(c, 10007, 16, false, first);
+  if (!c.smallest) draws(c, 152064, 13, false), draws(c, 103424, 5, true, 7);
 }
 
 void test_logits(Context& c) {

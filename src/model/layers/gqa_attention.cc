@@ -10,6 +10,7 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
   const Scratch scratch(step.arena);
   const int64_t d = spec.head_dim, heads = w.out.weight.k / d, kv_heads = (w.qkv.weight.n / d - heads) / 2;
   const TensorView qkv = step.exact(step.tokens, w.qkv.weight.n);
+  const TensorView q = step.act(step.tokens, heads * d);
   const TensorView mixed = step.act(step.tokens, heads * d);
   void* workspace =
       step.arena.take(ops::attention_workspace(step.stream, step.tokens, static_cast<int>(heads), static_cast<int>(d)));
@@ -28,11 +29,9 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                                          .sin = step.sin,
                                          .style = rope.style,
                                          .cache = cache,
-                                         .slot_mapping = b.slot_mapping.first(step.tokens)},
+                                         .slot_mapping = b.slot_mapping.first(step.tokens),
+                                         .q = q},
                                         step.stream));
-  // Rotated and rounded queries lie where the float32 ones were.
-  TensorView q = tensor2(qkv.data, step.type, step.tokens, heads * d,
-                         qkv.stride[0] * 4 / static_cast<int64_t>(dtype_bytes(step.type)));
   TERN_RETURN_IF_ERROR(ops::attention({.q = q.split(heads, d),
                                        .cache = cache,
                                        .block_table = b.block_table.first(step.rows),
@@ -42,7 +41,8 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                                        .scale = spec.scale,
                                        .max_query_len = step.max_query_len,
                                        .max_context_len = step.max_context_len,
-                                       .workspace = workspace},
+                                       .workspace = workspace,
+                                       .plan = step.plan},
                                       step.stream));
   return ops::linear({mixed, &w.out.weight, w.out.bias, out}, step.stream);
 }

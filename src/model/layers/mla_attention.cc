@@ -62,7 +62,8 @@ Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                                            .scale = spec.scale,
                                            .max_query_len = step.max_query_len,
                                            .max_context_len = step.max_context_len,
-                                           .workspace = workspace},
+                                           .workspace = workspace,
+                                           .plan = step.plan},
                                           step.stream));
   TERN_RETURN_IF_ERROR(
       ops::head_linear({mixed.split(heads, latent), w.w_uv, values.split(heads, spec.v_dim)}, step.stream));

@@ -5,6 +5,7 @@
 #include "model/batch.h"
 #include "model/decoder_spec.h"
 #include "model/model.h"
+#include "ops/attention.h"
 
 namespace tern::model {
 
@@ -18,6 +19,7 @@ struct Step {
   TensorView cos, sin;  // [T, rotary_dim / 2] f32
   const Batch* batch = nullptr;
   Probe* probe = nullptr;
+  ops::AttentionPlan plan;  // how the attention of all layers is cut
 
   bool measuring() const { return arena.measuring(); }
   // What a product reads: rounded to the activation type.

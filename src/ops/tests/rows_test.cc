@@ -259,6 +259,8 @@ void check_qkv(const QkvCase& c) {
   p.slot_mapping = slot.view();
   if (c.norm) p.q_norm = qn.view(), p.k_norm = kn.view();
   if (c.rotate) p.cos = cos.view(), p.sin = sin.view();
+  Values apart(c.type, {tokens, heads * dim});
+  p.q = apart.view();
   ASSERT_TRUE(qkv_prepare(p, pool.stream()).ok());
 
   const TensorView q = want.view().columns(0, heads * dim).split(heads, dim);
@@ -276,6 +278,8 @@ void check_qkv(const QkvCase& c) {
   const size_t e = dtype_bytes(c.type);
   for (int t = 0; t < tokens; ++t) {
     ASSERT_EQ(x.row(t), want.row(t)) << t;
+    const size_t q_bytes = static_cast<size_t>(heads * dim) * e;
+    ASSERT_EQ(std::memcmp(apart.view().row_bytes(t), want.view().row_bytes(t), q_bytes), 0) << t;
     const int64_t s = slots[static_cast<size_t>(t)];
     if (s < block) continue;
     for (int part = 0; part < 2 * kv; ++part) {
@@ -320,6 +324,7 @@ TEST(QkvPrepare, RefusesWhatDoesNotFit) {
     EXPECT_FALSE(qkv_prepare(p, pool.stream()).ok());
   };
   fails([](auto& p) { p.heads = 3; });
+  fails([&](auto& p) { p.q = x.view(); });
   fails([](auto& p) { p.head_dim = 12; });
   fails([](auto& p) { p.kv_heads = 0; });
   fails([&](auto& p) { p.q_norm = norm.view(); });

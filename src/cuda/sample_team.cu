@@ -1,0 +1,171 @@
+// The draw with a cluster of blocks per row: each block has a piece of the row, and what they find is put together in
+// global memory. Masses are integers and lists have no order, so the token is that of one block.
+#include "cuda/launch.cuh"
+#include "cuda/sample_draw.cuh"
+#include "cuda/sample_team.h"
+
+namespace tern::cuda {
+
+// Of one row; everything in it is written anew for each draw.
+struct TeamSpace {
+  RowRange range[kTeam];
+  uint32_t listed;
+  unsigned long long bins[kBins], sums[kBins];
+  uint2 list[kListed];
+};
+
+namespace {
+
+// All threads of all blocks of the team; what they wrote is there for all of them.
+__device__ __forceinline__ void team_sync() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+#endif
+}
+
+struct Piece {
+  const float* x;  // the whole row
+  int n, begin, end, rank;
+  Chunks chunks;
+  __device__ Piece(const float* row, int length, int r) : x(row), n(length), rank(r), chunks(length) {
+    begin = min(n, chunks.count * rank / kTeam * chunks.size);
+    end = min(n, chunks.count * (rank + 1) / kTeam * chunks.size);
+  }
+};
+
+// The range of the whole row, from those of the pieces. Clears the shared masses.
+__device__ RowRange team_range(const Piece& p, TeamSpace& space, RowShared& sh) {
+  RowRange own{{-INFINITY, 0x7fffffff, false}, INFINITY};
+  if (p.begin < p.end) {
+    own = row_range(p.x + p.begin, p.end - p.begin, sh);
+    own.top.index += p.begin;
+  }
+  if (threadIdx.x == 0) space.range[p.rank] = own;
+  for (int b = p.rank * kBins / kTeam + static_cast<int>(threadIdx.x); b < (p.rank + 1) * kBins / kTeam;
+       b += kRowThreads) {
+    space.bins[b] = space.sums[b] = 0;
+  }
+  if (p.rank == 0 && threadIdx.x == 0) space.listed = 0;
+  team_sync();
+  RowRange all = own;
+  for (int i = 0; i < kTeam; ++i) {
+    const RowRange other{{__ldcg(&space.range[i].top.max), __ldcg(&space.range[i].top.index),
+                          *reinterpret_cast<volatile bool*>(&space.range[i].top.nan)},
+                         __ldcg(&space.range[i].least)};
+    const bool better =
+        other.top.max > all.top.max || (other.top.max == all.top.max && other.top.index < all.top.index);
+    if (better) all.top.max = other.top.max, all.top.index = other.top.index;
+    all.top.nan |= other.top.nan;
+    all.least = fminf(all.least, other.least);
+  }
+  return all;
+}
+
+// sh.bins from the shared ones.
+__device__ void read_masses(const unsigned long long* from, RowShared& sh) {
+  __syncthreads();
+  for (int b = threadIdx.x; b < kBins; b += kRowThreads) sh.bins[b] = __ldcg(from + b);
+  __syncthreads();
+}
+
+// The end of the nucleus, for every block of the team.
+__device__ Nucleus team_nucleus(const Piece& p, const SlotParams& s, float top, const RowRange& range, TeamSpace& space,
+                                DrawShared& sh) {
+  const uint32_t base = ordered_bits(range.top.max);
+  const Binning bin = binning(range, s.scale);
+  fill_bins(p.x + p.begin, p.end - p.begin, s.scale, top, bin, sh.fast);
+  for (int b = threadIdx.x; b < kBins; b += kRowThreads) {
+    if (const unsigned long long mass = sh.fast.bin(b); mass != 0) atomicAdd(&space.bins[b], mass);
+  }
+  team_sync();
+  read_masses(space.bins, sh.row);
+  const unsigned long long limit = mass_limit(s.top_p, bins_mass(sh.row));
+  __syncthreads();
+  find_bin(limit, sh.row);
+  const unsigned long long before = sh.row.value;
+  list_bin(p.x + p.begin, p.end - p.begin, s.scale, top, base, bin, static_cast<int>(sh.row.word), space.list,
+           &space.listed);
+  team_sync();
+  const auto count = static_cast<int>(__ldcg(&space.listed));
+  for (int i = threadIdx.x; i < min(count, kListed); i += kRowThreads) sh.fast.list[i] = __ldcg(space.list + i);
+  __syncthreads();
+  return nucleus_end(count, before, limit, sh.fast, sh.row);
+}
+
+// Only the first block's result counts.
+__device__ Draw team_draw(const Piece& p, const SlotParams& s, uint64_t random, TeamSpace& space, DrawShared& sh) {
+  const RowRange range = team_range(p, space, sh.row);
+  const RowMax& best = range.top;
+  if (best.nan) return {0, ops::kSampleNan, 0.0f};
+  if (best.max == -INFINITY) return {0, ops::kSampleEmpty, 0.0f};
+  const float top = __fmul_rn(best.max, s.scale);
+  if (!isfinite(top) || s.greedy != 0 || s.top_k == 1 || s.top_p < 1e-5f) return {best.index, ops::kSampleOk, 1.0f};
+  const uint32_t base = ordered_bits(best.max);
+  Nucleus nucleus{true, 0xffffffffu, 0};
+  if (s.top_p < 1.0f) nucleus = team_nucleus(p, s, top, range, space, sh);
+  if (!nucleus.found) {
+    if (p.rank != 0) return {};
+    return draw(p.x, p.n, s, random, false, sh.fast, sh.row);
+  }
+  const auto weight = [&](float v) { return base - ordered_bits(v) > nucleus.last ? 0u : weight_of(v, s.scale, top); };
+  sum_chunks(p.x, p.n, p.chunks, p.chunks.count * p.rank / kTeam, p.chunks.count * (p.rank + 1) / kTeam, space.sums,
+             weight);
+  team_sync();
+  if (p.rank != 0) return {};
+  read_masses(space.sums, sh.row);
+  const unsigned long long mass = s.top_p < 1.0f ? nucleus.mass : bins_mass(sh.row);
+  return {walk_chunks(p.x, p.n, p.chunks, __umul64hi(random, mass), sh.row, weight), ops::kSampleOk, 1.0f};
+}
+
+__global__ void __launch_bounds__(kRowThreads)
+    team_kernel(Rows<const float> logits, int64_t logit_rows, int n, const SampleRow* rows, SlotArrays slots,
+                SampleOut out, TeamSpace* spaces) {
+  extern __shared__ __align__(16) char memory[];
+  auto& sh = *reinterpret_cast<DrawShared*>(memory);
+  let_next_start();
+  wait_for_previous();
+  const auto row = static_cast<int>(blockIdx.x / kTeam), rank = static_cast<int>(blockIdx.x % kTeam);
+  const SampleRow r = rows[row];
+  if (r.logit_row < 0 || r.logit_row >= logit_rows || r.slot < 0 || r.slot >= slots.slots) return;
+  const SlotParams s = slots.params[r.slot];
+  const bool truncated = (s.top_k > 1 && s.top_k < n) || s.min_p > 0.0f;
+  const float* x = logits.row(r.logit_row);
+  if (truncated || out.probs != nullptr) {
+    if (rank != 0) return;
+    const Draw d = draw(x, n, s, row_random(r, s), out.probs != nullptr, sh.fast, sh.row);
+    if (threadIdx.x == 0) finish_row(r, s, slots, d, out);
+    return;
+  }
+  const Draw d = team_draw({x, n, rank}, s, row_random(r, s), spaces[row], sh);
+  if (rank == 0 && threadIdx.x == 0) finish_row(r, s, slots, d, out);
+}
+
+}  // namespace
+
+size_t team_workspace() { return kTeamRows * sizeof(TeamSpace); }
+
+bool team_fits(const ops::SampleParams& p, device::Stream stream) {
+  return state(stream).arch >= 90 && waits_compiled() && p.workspace != nullptr && p.rows.count <= kTeamRows &&
+         p.rows.logits.dim[1] >= 4096;
+}
+
+Status sample_team(const ops::SampleParams& p, int64_t logit_rows, device::Stream stream) {
+  constexpr const char* kName = "sample_team";
+  if (Status s = allow_shared(kName, team_kernel, sizeof(DrawShared)); !s.ok()) return s;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeClusterDimension;
+  attributes[0].val.clusterDim = {kTeam, 1, 1};
+  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[1].val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(p.rows.count * kTeam)), config.blockDim = dim3(kRowThreads);
+  config.dynamicSmemBytes = sizeof(DrawShared), config.stream = raw(stream);
+  config.attrs = attributes, config.numAttrs = state(stream).pdl ? 2 : 1;
+  const SampleOut out{p.ids.as<int32_t>(), p.status.as<int32_t>(), p.probs.empty() ? nullptr : p.probs.as<float>()};
+  (void)cudaLaunchKernelEx(&config, team_kernel, rows_of<const float>(p.rows.logits), logit_rows,
+                           static_cast<int>(p.rows.logits.dim[1]), p.rows.rows, p.rows.slots, out,
+                           static_cast<TeamSpace*>(p.workspace));
+  return launched(stream, kName);
+}
+
+}  // namespace tern::cuda
