@@ -1,5 +1,6 @@
 // Checks of the attention ops and the choice of kernel.
 #include "cuda/attention_args.h"
+#include "cuda/attention_prefill.h"
 #include "cuda/cuda_ops.h"
 #include "device/device_cuda.h"
 #include "ops/op_check.h"
@@ -58,7 +59,7 @@ Status run_heads(const AttentionArgs& a, int64_t tokens, int max_query_len, bool
 // Which kernels take the rows of a step, and their units.
 struct Cut {
   AttentionArgs a;
-  bool few;
+  bool few, prefill;
   uint64_t shape() const {
     uint64_t h = few ? 3 : 1;
     for (const int v :
@@ -70,14 +71,15 @@ struct Cut {
 };
 
 Cut cut_rows(AttentionArgs a, int* plan, int64_t tokens, int max_query_len, device::Stream stream) {
-  Cut cut{a, few_fits(a)};
+  Cut cut{a, few_fits(a), false};
   cut.a.plan = plan;
   if (cut.few) {
     cut.a.few = plan + plan_words(a.rows), cut.a.few_counters = cut.a.few + plan_words(a.rows);
     cut.a = few_units(cut.a, max_query_len, stream);
   }
   if (cut.a.few_all) return cut;
-  cut.a = mma_units(cut.a, a.latent || widest(a) > 128 ? 32 : 64, stream);
+  cut.prefill = prefill_fits(a, tokens, stream);
+  cut.a = cut.prefill ? prefill_units(cut.a) : mma_units(cut.a, a.latent || widest(a) > 128 ? 32 : 64, stream);
   return cut;
 }
 
@@ -94,6 +96,7 @@ Status run_paged(const AttentionArgs& args, const ops::AttentionPlan& plan, int6
   if (cut.few) {
     if (Status s = attention_few(cut.a, stream); !s.ok() || cut.a.few_all) return s;
   }
+  if (cut.prefill) return attention_prefill(cut.a, tokens, stream);
   if (cut.a.latent) return attention_latent(cut.a, max_query_len, stream);
   return run_heads(cut.a, tokens, max_query_len, true, stream);
 }
@@ -216,11 +219,14 @@ Status segment_attention(const ops::SegmentAttentionParams& p, device::Stream st
   const bool fits = a.round_bf16 && aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
                     aligned(p.k.data, p.k.dtype, a.k_token, a.k_head) &&
                     aligned(p.v.data, p.v.dtype, a.v_token, a.v_head);
+  if (fits && segments_fit(a, tokens, stream)) {
+    return attention_segments(a, tokens, static_cast<char*>(p.workspace) + plan_bytes(segments), stream);
+  }
   return run_heads(a, tokens, p.max_segment, fits, stream);
 }
 
-size_t segment_attention_workspace(device::Stream, int64_t, int64_t max_segments, int, int) {
-  return static_cast<size_t>(plan_bytes(max_segments));
+size_t segment_attention_workspace(device::Stream, int64_t max_rows, int64_t max_segments, int heads, int head_dim) {
+  return static_cast<size_t>(plan_bytes(max_segments)) + segments_bytes(max_rows, heads, head_dim);
 }
 
 }  // namespace tern::cuda

@@ -91,7 +91,26 @@ void run(Context& c, const Case& k, DType q_type) {
   if (!c.both(name, ops::attention(params(false), c.cpu), ops::attention(params(true), c.gpu))) return;
   if (batch.tokens > 0) c.expect_kernel(name, k.kernel);
   compare(c, name, out, out.host(), k.type == DType::kBF16 ? 1.5 / 100 : 2e-5);
+  // With a plan that two layers share.
+  auto memory = c.device->allocate(ops::attention_plan_bytes(c.gpu, static_cast<int>(k.rows.size())));
+  if (!memory.ok()) return c.report(false, name, memory.error().message);
+  ops::AttentionPlan plan{memory->data()};
+  ops::AttentionParams p = params(true);
+  Status status = ops::attention_plan(
+      {p.cache.spec, k.heads, batch.tokens, p.row_start, p.context_len, p.max_query_len, &plan}, c.gpu);
+  p.plan = plan;
+  const std::vector<char> want = out.pull();
+  out.push();  // the CPU's
+  for (int layer = 0; layer < 2 && status.ok(); ++layer) status = ops::attention(p, c.gpu);
+  if (!status.ok()) return c.report(false, name, status.error().message);
+  c.report(out.pull() == want, name + " planned once", "the same bits");
 }
+
+bool fixed(const Context& c) { return c.fixed(); }
+
+// Whether long prompts go to the kernel for Hopper: not in deterministic mode, not with the shared memory of older
+// cards.
+bool hopper(const Context& c) { return c.hopper() && !c.fixed(); }
 
 // The last `queries` tokens of one sequence of `context`, alone or beside others, as the GPU computes them.
 std::vector<char> alone(Context& c, PagedCache& cache, const Mirror& q, const Mirror& table, int context, int first,
@@ -129,27 +148,38 @@ void test_attention(Context& c) {
   // The first two rows of each are enough for every branch of a kernel: a split context and a ragged tile.
   const std::vector<Row> decode = c.pick<Row>({{1, 65}, {1, 1025}, {1, 1}, {1, 64}, {1, 700}, {1, 1023}, {1, 3000}}, 2);
   const std::vector<Row> mixed = c.pick<Row>({{5, 5}, {70, 200}, {0, 10}, {1, 130}, {3, 1500}, {33, 33}}, 3);
+  const auto few = [](int dim) { return "attention_few_" + std::to_string(dim); };
+  // Deterministic mode has one kernel for all rows.
+  const auto many = [&](int dim) { return fixed(c) ? few(dim) : "attention_" + std::to_string(dim); };
   for (const int dim : {64, 128, 256}) {
-    const std::string name = "attention_" + std::to_string(dim);
     for (const int group : c.pick<int>({4, 1, 7, 16}, 1)) {
-      run(c, {b, 2 * group, 2, dim, 64, decode, name + "_few"}, b);
-      run(c, {b, 2 * group, 2, dim, 64, mixed, name}, b);
+      run(c, {b, 2 * group, 2, dim, 64, decode, few(dim)}, b);
+      run(c, {b, 2 * group, 2, dim, 64, mixed, many(dim)}, b);
     }
   }
-  run(c, {b, 12, 1, 72, 64, mixed, "attention_128"}, b);
-  run(c, {b, 6, 3, 80, 64, decode, "attention_128_few"}, f);
-  run(c, {b, 6, 3, 40, 16, mixed, "attention_64"}, f);
-  run(c, {b, 4, 2, 192, 64, mixed, "attention_256"}, b);
-  run(c, {b, 40, 1, 128, 64, decode, "attention_128"}, b);  // a group wider than a few queries
+  run(c, {b, 12, 1, 72, 64, mixed, many(128)}, b);
+  run(c, {b, 6, 3, 80, 64, decode, few(128)}, f);
+  run(c, {b, 6, 3, 40, 16, mixed, many(64)}, f);
+  run(c, {b, 4, 2, 192, 64, mixed, many(256)}, b);
+  run(c, {b, 40, 1, 128, 64, decode, few(128)}, b);    // a group wider than the tile
   run(c, {f, 4, 2, 64, 64, mixed, "attention_plain"}, f);
   if (c.smallest) return;
-  run(c, {b, 32, 8, 128, 64, {{1, 9000}}, "attention_128_few"}, b);
-  run(c, {b, 4, 2, 128, 64, {{8, 2050}, {2, 2}}, "attention_128_few"}, b);
-  run(c, {b, 8, 2, 128, 64, {{600, 1700}}, "attention_128"}, b);
-  run(c, {b, 4, 2, 128, 64, {{2, 0}, {1, 70}}, "attention_128_few"}, b);  // padding: no context
+  run(c, {b, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
+  run(c, {b, 32, 8, 128, 64, std::vector<Row>(150, {1, 2000}), few(128)}, b);  // enough for long items
+  run(c, {b, 4, 2, 128, 64, {{8, 2050}, {2, 2}}, few(128)}, b);
+  run(c, {b, 8, 2, 128, 64, {{600, 1700}}, many(128)}, b);
+  run(c, {b, 4, 2, 128, 64, {{2, 0}, {1, 70}}, few(128)}, b);  // padding: no context
+  // Long prompts: pages that end anywhere, rows of one token among them, a group that leaves places in a unit empty.
+  const std::vector<Row> prompts{{300, 300}, {0, 9}, {1, 1000}, {213, 1047}, {64, 64}, {129, 257}};
+  for (const int dim : {64, 128}) {
+    const std::string name = hopper(c) ? "attention_prefill_" + std::to_string(dim) + "_sm90" : many(dim);
+    run(c, {b, 32, 8, dim, 64, prompts, name}, b);
+    run(c, {b, 14, 2, dim, 128, prompts, name}, b);
+  }
 }
 
-// A token's result does not depend on its chunk, its neighbours, or on how the work is cut.
+// A token's result does not depend on its chunk, its neighbours, or on how the work is cut: in deterministic mode at
+// all, otherwise among rows that the same kernel takes.
 void test_attention_bits(Context& c) {
   constexpr int kContext = 2300, kHeads = 8, kKv = 2;
   for (const int dim : {64, 128, 256}) {
@@ -162,8 +192,17 @@ void test_attention_bits(Context& c) {
     Workspace space(c, 4096, kHeads, dim);
     const auto whole = alone(c, cache, q, batch.table, kContext, 0, kContext, 0, kHeads, dim, space.gpu);
     const auto row = static_cast<size_t>(kHeads * dim) * 2;
+    const std::vector<int> counts = fixed(c)                  ? std::vector<int>{1, 4, 37, 500}
+                                    : dim <= 128 && hopper(c) ? std::vector<int>{1200, 1601, 2299}
+                                                              : std::vector<int>{37, 500};
+    const auto last = alone(c, cache, q, batch.table, kContext, kContext - 1, 1, 0, kHeads, dim, space.gpu);
+    for (const int others : {1, 3, 200}) {
+      const auto part = alone(c, cache, q, batch.table, kContext, kContext - 4, 4, others, kHeads, dim, space.gpu);
+      c.report(std::equal(last.begin(), last.end(), part.end() - static_cast<std::ptrdiff_t>(row)),
+               "attention bits of " + std::to_string(dim), "few tokens beside " + std::to_string(others));
+    }
     for (const int others : {0, 3, 200}) {
-      for (const int count : {1, 4, 37, 500}) {
+      for (const int count : counts) {
         const int first = kContext - count;
         const auto part = alone(c, cache, q, batch.table, kContext, first, count, others, kHeads, dim, space.gpu);
         const bool same = std::equal(part.begin(), part.end(),
