@@ -1,6 +1,6 @@
 # Compiles .cu files with the nvcc of TERN_CUDA_HOME by custom commands: no CUDA language of CMake, which would look
 # for a whole toolkit. Portable files become sm_80 code (which 8.6 and 8.9 run too), compute_80 PTX, and sm_90 code, which
-# alone has the waits of programmatic dependent launch; files named *_sm90.cu become sm_90a. Seconds per file go into
+# alone has the waits of programmatic dependent launch; files named *_sm90.cu become sm_90a. CPU seconds per file go into
 # cuda_seconds.txt of the build folder.
 set(TERN_CUDA_HOME "" CACHE PATH "Folder with bin/nvcc; see tools/cuda_toolchain.sh")
 # A list of -gencode values for portable files. gpu-pack sets one architecture.

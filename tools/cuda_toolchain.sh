@@ -45,7 +45,9 @@ if [ ${#missing[@]} -gt 0 ] || ! ls "$target"/nvidia/*/bin/nvcc > /dev/null 2>&1
   [ -d "$target/nvidia_nccl_cu13-2.28.9.dist-info" ] && wanted=("${base[@]}" "${extra[@]}")
   rm -rf "$target"
   mkdir -p "$target"
-  python3 -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$target" \
+  python=python3
+  python3 -m pip --version > /dev/null 2>&1 || python=.venv/bin/python  # Debian's python3 comes without pip
+  "$python" -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$target" \
     "${wanted[@]}" >&2
 fi
 home=$(find "$PWD/$target/nvidia" -maxdepth 3 -path '*/bin/nvcc' | head -1)

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# The CUDA side where there is no GPU: builds it within its limits and loads it. On a machine with a GPU the smallest
+# shapes of its kernels run too. Everything else about GPUs: tools/gpu_check.sh.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+COUNTS=${COUNTS:-}
+BUILD=build/cuda MOST_SECONDS=720 MOST_FILE_SECONDS=90 MOST_MIB=150
+passed=0 failed=0
+step() {  # step NAME COMMAND...: one check, one line
+  local name=$1 begin=$SECONDS; shift
+  if output=$("$@" 2>&1); then passed=$((passed + 1)); printf 'ok   %-40s %4d s\n' "$name" $((SECONDS - begin))
+  else failed=$((failed + 1)); printf 'FAIL %-40s\n%s\n' "$name" "$(tail -n 60 <<<"$output" | sed 's/^/     | /')"; fi
+}
+within_limits() {  # the log holds the last compilation of every file: also of those that were not compiled today
+  awk -v most="$MOST_FILE_SECONDS" -v all="$MOST_SECONDS" '
+    { sum += $1; if ($1 > most) { print $2 " takes " $1 " s"; bad = 1 } }
+    END { if (NR == 0) { print "no file was compiled"; bad = 1 }
+          if (sum > all) { print "all files take " sum " s"; bad = 1 }
+          exit bad }' "$BUILD/cuda_seconds.txt" || return 1
+  local mib; mib=$(($(stat -c %s "$BUILD/libtern_cuda.so") >> 20))
+  [ "$mib" -le "$MOST_MIB" ] || { echo "libtern_cuda.so has $mib MiB"; return 1; }
+}
+# Both sides agree about their layouts, and a missing driver is told in one line; 3: loaded, and no driver.
+loads() {
+  local said status=0
+  said=$("$BUILD/cuda_ops_test" --library "$BUILD" --smallest --variant plain 2>&1) || status=$?
+  [ "$status" = 0 ] && return 0
+  echo "$said"
+  [ "$status" = 3 ] && [ "$(wc -l <<<"$said")" = 1 ] && [ -n "$said" ]
+}
+# The program finds the library of its build tree, and says why it cannot serve from a GPU.
+program_says_why() {
+  local tern=build/release/tern said status=0 model
+  model=$(find tests/data/golden -mindepth 1 -maxdepth 1 -type d | sort | head -1)
+  said=$("$tern" verify "$model" --device cuda 2>&1) || status=$?
+  [ "$status" = 0 ] && return 0  # there is a GPU
+  echo "$said"
+  grep -qi driver <<<"$said" && ! grep -qi "another build" <<<"$said"
+}
+
+step "CUDA toolchain" tools/cuda_toolchain.sh
+begin=$SECONDS
+step "CUDA build" make --no-print-directory cuda
+[ -f "$BUILD/cuda_seconds.txt" ] && sort -rn "$BUILD/cuda_seconds.txt" | awk '{ sum += $1; print "     | " $1 " s  " $2 } END { print "     | " sum " s  all of nvcc" }'
+step "CUDA build: limits" within_limits
+step "libtern_cuda.so loads" loads
+[ -x build/release/tern ] && step "tern --device cuda without a driver" program_says_why
+printf 'make cuda took %d s\n' $((SECONDS - begin))
+[ -n "$COUNTS" ] && printf '{"passed": %d, "failed": %d, "skipped": 0}' "$passed" "$failed" > "$COUNTS"
+printf '%d passed, %d failed\n' "$passed" "$failed"
+[ "$failed" = 0 ]
