@@ -77,6 +77,7 @@ struct Buffers {
   TensorView q, out;
   void* workspace = nullptr;
   float scale = 1;
+  ops::AttentionPlan plan;
 };
 
 Status run_heads(const Buffers& b, const KvLayerView& cache, const Paged& paged, const Work& w, device::Stream stream) {
@@ -89,7 +90,8 @@ Status run_heads(const Buffers& b, const KvLayerView& cache, const Paged& paged,
                          .scale = b.scale,
                          .max_query_len = w.longest_query,
                          .max_context_len = w.longest_context,
-                         .workspace = b.workspace},
+                         .workspace = b.workspace,
+                         .plan = b.plan},
                         stream);
 }
 
@@ -105,7 +107,8 @@ Status run_latent(const Buffers& b, const KvLayerView& cache, const Paged& paged
                              .scale = b.scale,
                              .max_query_len = w.longest_query,
                              .max_context_len = w.longest_context,
-                             .workspace = b.workspace},
+                             .workspace = b.workspace,
+                             .plan = b.plan},
                             stream);
 }
 
@@ -130,8 +133,18 @@ Expected<LabCase> make_paged(Lab& lab, const PagedShape& s) {
                        spec};
   };
   if (latent) out = out.split(s.heads, value_dim);
-  const Buffers b{q.split(s.heads, s.dim), out, workspace, 1.0f / std::sqrt(static_cast<float>(s.dim))};
+  Buffers b{q.split(s.heads, s.dim), out, workspace, 1.0f / std::sqrt(static_cast<float>(s.dim)), {}};
   const device::Stream stream = lab.stream();
+  // Made once per step, for all layers: not part of what is timed.
+  TERN_ASSIGN_OR_RETURN(b.plan.memory, lab.take(ops::attention_plan_bytes(stream, static_cast<int>(s.rows.size()))));
+  TERN_RETURN_IF_ERROR(ops::attention_plan({.spec = spec,
+                                            .heads = s.heads,
+                                            .tokens = w.tokens,
+                                            .row_start = paged.row_start,
+                                            .context_len = paged.context_len,
+                                            .max_query_len = w.longest_query,
+                                            .plan = &b.plan},
+                                           stream));
   c.run = [=, rank = s.latent_rank](int turn) {
     return rank > 0 ? run_latent(b, layer(turn), paged, w, rank, stream) : run_heads(b, layer(turn), paged, w, stream);
   };
