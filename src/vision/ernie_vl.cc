@@ -7,12 +7,12 @@
 
 #include "base/check.h"
 #include "model/config/config_reader.h"
-#include "model/rope/rope_frequencies.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/vision.h"
+#include "vision/grid_rope.h"
 #include "vision/tower_plan.h"
 
 namespace tern::vision {
@@ -94,8 +94,7 @@ class ErnieTower final : public LoadedTower {
   LayerNorm last_, spatial_norm_, temporal_norm_;
   Linear spatial1_, spatial2_, temporal1_, temporal2_, project_;
   TensorView after_norm_;
-  device::Buffer rope_memory_;
-  TensorView inv_freq_, axis_;  // [head_dim / 2]: a half for y, a half for x
+  GridRope rope_;
 };
 
 void ErnieTower::declare(TowerPlan& plan) {
@@ -130,22 +129,8 @@ void ErnieTower::declare(TowerPlan& plan) {
 }
 
 Status ErnieTower::finish(device::Device& device) {
-  model::RopeSpec rope;
-  rope.dim = s_.head_dim() / 2;
-  rope.theta = s_.theta;
-  std::vector<float> freq = model::make_rope_table(rope, 0).inv_freq;
-  const size_t quarter = freq.size();
-  freq.insert(freq.end(), freq.begin(), freq.begin() + static_cast<std::ptrdiff_t>(quarter));
-  std::vector<uint8_t> axis(quarter, 1);
-  axis.resize(2 * quarter, 2);
-  const size_t bytes = freq.size() * sizeof(float);
-  TERN_ASSIGN_OR_RETURN(rope_memory_, device.allocate(bytes + axis.size()));
-  const device::Stream stream = device.stream();
-  device.copy_to_device(rope_memory_.data(), freq.data(), bytes, stream);
-  device.copy_to_device(rope_memory_.data() + bytes, axis.data(), axis.size(), stream);
-  inv_freq_ = tensor1(rope_memory_.data(), DType::kF32, static_cast<int64_t>(freq.size()));
-  axis_ = tensor1(rope_memory_.data() + bytes, DType::kU8, static_cast<int64_t>(axis.size()));
-  return device.synchronize(stream);
+  TERN_ASSIGN_OR_RETURN(rope_, make_grid_rope(s_.head_dim(), s_.theta, device));
+  return {};
 }
 
 Layout ErnieTower::layout(std::span<const Grid> grids) const {
@@ -233,7 +218,7 @@ Status ErnieTower::tower(Pass& pass, TensorView out) const {
   const TensorView cos = pass.arena.tensor(DType::kF32, n, half), sin = pass.arena.tensor(DType::kF32, n, half);
   if (!pass.measuring()) {
     const TensorView positions = tensor2(pass.call->ints.as<int32_t>() + pass.l.positions(), DType::kI32, 3, n);
-    TERN_RETURN_IF_ERROR(ops::rope_table({positions, inv_freq_, axis_, 1.0f, cos, sin}, pass.stream));
+    TERN_RETURN_IF_ERROR(ops::rope_table({positions, rope_.inv_freq, rope_.axis, 1.0f, cos, sin}, pass.stream));
     TERN_RETURN_IF_ERROR(ops::linear({pass.call->patches, &patch_.weight, {}, residual}, pass.stream));
   }
   // The result before is added here, in one pass with the norm.

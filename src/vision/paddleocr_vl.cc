@@ -7,6 +7,7 @@
 #include "ops/linear.h"
 #include "ops/rope.h"
 #include "ops/vision.h"
+#include "vision/grid_rope.h"
 #include "vision/position_table.h"
 #include "vision/tower_plan.h"
 
@@ -94,8 +95,7 @@ class PaddleOcrTower final : public LoadedTower {
   static TensorView exact(Run& r, int64_t rows, int64_t cols) { return r.arena.tensor(DType::kF32, rows, cols); }
 
   const Spec spec_;
-  device::Buffer rope_memory_;
-  TensorView inv_freq_, axis_;  // [head_dim / 2]
+  GridRope rope_;
 };
 
 void PaddleOcrTower::index(std::span<const Grid> grids, TowerIndex& out) const {
@@ -213,7 +213,8 @@ Status PaddleOcrTower::run(Run& r, TensorView patches, TensorView out) const {
     return ops::layer_norm({from, sum, w.weight, w.bias, to, eps}, r.stream);
   };
   if (r.runs()) {
-    TERN_RETURN_IF_ERROR(ops::rope_table({r.index.positions, inv_freq_, axis_, 1.0f, r.cos, r.sin}, r.stream));
+    TERN_RETURN_IF_ERROR(
+        ops::rope_table({r.index.positions, rope_.inv_freq, rope_.axis, 1.0f, r.cos, r.sin}, r.stream));
     TERN_RETURN_IF_ERROR(ops::linear({patches, &weights.patches.weight, weights.patches.bias, residual}, r.stream));
     TERN_RETURN_IF_ERROR(
         ops::interpolate_rows({weights.positions, r.index.table, r.index.weights, residual}, r.stream));
@@ -242,22 +243,8 @@ Status PaddleOcrTower::run(Run& r, TensorView patches, TensorView out) const {
 }
 
 Status PaddleOcrTower::finish(device::Device& device) {
-  // The first half of the pairs turns by row, the second by column, over the same frequencies.
-  const auto half = static_cast<size_t>(spec_.head_dim() / 2), quarter = half / 2;
-  std::vector<float> inv_freq(half);
-  std::vector<uint8_t> axis(half);
-  for (size_t i = 0; i < half; ++i) {
-    const float exponent = static_cast<float>(2 * (i % quarter)) / static_cast<float>(half);
-    inv_freq[i] = 1.0f / static_cast<float>(std::pow(spec_.theta, static_cast<double>(exponent)));
-    axis[i] = i < quarter ? 1 : 2;
-  }
-  TERN_ASSIGN_OR_RETURN(rope_memory_, device.allocate(half * 5));
-  const device::Stream stream = device.stream();
-  device.copy_to_device(rope_memory_.data(), inv_freq.data(), half * 4, stream);
-  device.copy_to_device(rope_memory_.data() + half * 4, axis.data(), half, stream);
-  inv_freq_ = tensor1(rope_memory_.data(), DType::kF32, static_cast<int64_t>(half));
-  axis_ = tensor1(rope_memory_.data() + half * 4, DType::kU8, static_cast<int64_t>(half));
-  return device.synchronize(stream);
+  TERN_ASSIGN_OR_RETURN(rope_, make_grid_rope(spec_.head_dim(), spec_.theta, device));
+  return {};
 }
 
 Expected<Spec> read_spec(const json::Object& config, DType activation) {

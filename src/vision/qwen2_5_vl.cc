@@ -10,6 +10,7 @@
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/vision.h"
+#include "vision/grid_rope.h"
 #include "vision/tower_plan.h"
 
 namespace tern::vision {
@@ -106,8 +107,7 @@ class QwenTower final : public LoadedTower {
   TensorView joined(TensorView v) const { return tensor2(v.data, v.dtype, v.dim[0] / spec_.block(), spec_.merged()); }
 
   const Spec spec_;
-  device::Buffer rope_memory_;
-  TensorView inv_freq_, axis_;  // [head_dim / 2]
+  GridRope rope_;
 };
 
 TensorView part(TensorView v, int64_t at, int64_t n) {
@@ -209,7 +209,7 @@ Status QwenTower::run(Run& r) const {
 Status QwenTower::embed(Run& r, TensorView residual, TensorView scratch) const {
   if (!r.runs()) return {};
   const TensorView positions = tensor2(r.call->ints.as<int32_t>() + r.l.positions(), DType::kI32, 3, r.l.rows);
-  TERN_RETURN_IF_ERROR(ops::rope_table({positions, inv_freq_, axis_, 1.0f, r.cos, r.sin}, r.stream));
+  TERN_RETURN_IF_ERROR(ops::rope_table({positions, rope_.inv_freq, rope_.axis, 1.0f, r.cos, r.sin}, r.stream));
   TERN_RETURN_IF_ERROR(ops::linear({r.call->patches, &weights.patches.weight, {}, scratch}, r.stream));
   return ops::gather_rows({joined(scratch), r.ints(r.l.order(), r.l.tokens), joined(residual)}, r.stream);
 }
@@ -270,22 +270,8 @@ Status QwenTower::merge(Run& r, TensorView x) const {
 }
 
 Status QwenTower::finish(device::Device& device) {
-  // The first half of the pairs turns by row, the second by column, over the same frequencies.
-  const auto half = static_cast<size_t>(spec_.head_dim() / 2), quarter = half / 2;
-  std::vector<float> inv_freq(half);
-  std::vector<uint8_t> axis(half);
-  for (size_t i = 0; i < half; ++i) {
-    const float exponent = static_cast<float>(2 * (i % quarter)) / static_cast<float>(half);
-    inv_freq[i] = 1.0f / static_cast<float>(std::pow(spec_.theta, static_cast<double>(exponent)));
-    axis[i] = i < quarter ? 1 : 2;
-  }
-  TERN_ASSIGN_OR_RETURN(rope_memory_, device.allocate(half * 5));
-  const device::Stream stream = device.stream();
-  device.copy_to_device(rope_memory_.data(), inv_freq.data(), half * 4, stream);
-  device.copy_to_device(rope_memory_.data() + half * 4, axis.data(), half, stream);
-  inv_freq_ = tensor1(rope_memory_.data(), DType::kF32, static_cast<int64_t>(half));
-  axis_ = tensor1(rope_memory_.data() + half * 4, DType::kU8, static_cast<int64_t>(half));
-  return device.synchronize(stream);
+  TERN_ASSIGN_OR_RETURN(rope_, make_grid_rope(spec_.head_dim(), spec_.theta, device));
+  return {};
 }
 
 // Defaults of published classes differ from published files: what decides about numbers must be there.
