@@ -32,6 +32,25 @@ def test_upward_and_sideways_includes_are_found(tmp_path, room, line):
     assert done.returncode == 1 and f"src/{room}/a.h" in done.stdout
 
 
+def unity_groups(tmp_path, sources):
+    for name, text in sources.items():
+        (tmp_path / name).write_text(text)
+    done = subprocess.run([sys.executable, ROOT / "tools" / "unity_groups.py", "100", *(tmp_path / n for n in sources)],
+                          capture_output=True, text=True, check=True)
+    return {pathlib.Path(path).name: group for group, path in (line.split() for line in done.stdout.splitlines())}
+
+
+@pytest.mark.parametrize("clash", ["int size() { return 1; }", "constexpr int kSize = 1;", "struct Size {};",
+                                   "const char* const kSizes[] = {", "std::vector<int> sizes(int n) {"])
+def test_files_with_a_name_of_their_own_in_common_are_not_compiled_together(tmp_path, clash):
+    own = f"namespace {{\n{clash}\n}}  // namespace\n"
+    groups = unity_groups(tmp_path, {"a.cc": own, "b.cc": own, "c.cc": "namespace {\nint other() { return 2; }\n}  // namespace\n",
+                                     "d.cc": "int size();\n", "long.cc": "int x;\n" * 99})
+    assert groups["a.cc"] != groups["b.cc"]
+    assert groups["a.cc"] == groups["c.cc"] == groups["d.cc"]
+    assert groups["long.cc"] not in (groups["a.cc"], groups["b.cc"])
+
+
 def test_packed_folder_runs_elsewhere(tmp_path):
     # Building FFmpeg takes minutes and a mirror: a build that is there is packed, else the system's stands in.
     subprocess.run(["bash", ROOT / "tools" / "dist.sh"], check=True, cwd=ROOT, stdout=subprocess.PIPE,

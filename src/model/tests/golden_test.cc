@@ -36,7 +36,7 @@ device::Device& cpu() {
   return **device;
 }
 
-class Golden : public testing::TestWithParam<std::tuple<std::string, DType>> {};
+class Golden : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
 
 TEST_P(Golden, Passes) {
   const auto& [name, type] = GetParam();
@@ -55,7 +55,7 @@ TEST_P(Golden, Passes) {
   EXPECT_GT(checked, type == DType::kF32 ? 50 : 10);
 }
 
-std::string test_name(const testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
+std::string test_name(const ::testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
   std::string name = std::get<0>(info.param) + "_" + dtype_name(std::get<1>(info.param));
   for (char& c : name)
     if (std::isalnum(static_cast<unsigned char>(c)) == 0) c = '_';
@@ -63,7 +63,7 @@ std::string test_name(const testing::TestParamInfo<std::tuple<std::string, DType
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, Golden,
-                         testing::Combine(testing::ValuesIn(cases()), testing::Values(DType::kF32, DType::kBF16)),
+                         ::testing::Combine(::testing::ValuesIn(cases()), ::testing::Values(DType::kF32, DType::kBF16)),
                          test_name);
 
 }  // namespace

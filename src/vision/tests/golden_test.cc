@@ -21,7 +21,7 @@ std::vector<std::string> cases() {
   return out;
 }
 
-class PictureCase : public testing::TestWithParam<std::tuple<std::string, DType>> {};
+class PictureCase : public ::testing::TestWithParam<std::tuple<std::string, DType>> {};
 
 TEST_P(PictureCase, Passes) {
   const auto& [name, type] = GetParam();
@@ -43,12 +43,12 @@ TEST_P(PictureCase, Passes) {
   EXPECT_GT(checked, type == DType::kF32 ? 30 : 8);
 }
 
-std::string test_name(const testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
+std::string test_name(const ::testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
   return std::get<0>(info.param) + "_" + dtype_name(std::get<1>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, PictureCase,
-                         testing::Combine(testing::ValuesIn(cases()), testing::Values(DType::kF32, DType::kBF16)),
+                         ::testing::Combine(::testing::ValuesIn(cases()), ::testing::Values(DType::kF32, DType::kBF16)),
                          test_name);
 
 }  // namespace

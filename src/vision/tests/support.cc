@@ -1,72 +1,13 @@
 #include "vision/tests/support.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <gtest/gtest.h>
-#include <stdlib.h>
 
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 
 #include "base/bf16.h"
-#include "model/files/safetensors.h"
 
 namespace tern::vision::testing {
-namespace fs = std::filesystem;
-
-TempFolder::TempFolder() {
-  std::string pattern = (fs::temp_directory_path() / "tern-vision-XXXXXX").string();
-  path_ = ::mkdtemp(pattern.data());
-}
-TempFolder::~TempFolder() {
-  std::error_code ec;
-  fs::remove_all(path_, ec);
-}
-
-std::string read_file(const std::string& path) {
-  std::ostringstream out;
-  out << std::ifstream(path, std::ios::binary).rdbuf();
-  return out.str();
-}
-
-void write_file(const std::string& path, std::string_view text) {
-  std::ofstream(path, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
-}
-
-TestTensors read_tensors(const std::string& path) {
-  const std::string file = read_file(path);
-  const auto header = model::parse_safetensors(file, file.size());
-  TestTensors out;
-  if (!header.ok()) return ADD_FAILURE() << header.error().message, out;
-  for (const auto& [name, e] : header->tensors)
-    out[name] = {model::file_type_name(e.dtype), e.shape, file.substr(e.begin, e.end - e.begin)};
-  return out;
-}
-
-void write_tensors(const std::string& path, const TestTensors& tensors) {
-  std::string header = "{", data;
-  for (const auto& [name, t] : tensors) {
-    header += fmt::format("{}\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}",
-                          header.size() > 1 ? "," : "", name, t.dtype, fmt::join(t.shape, ","), data.size(),
-                          data.size() + t.bytes.size());
-    data += t.bytes;
-  }
-  header += "}";
-  const uint64_t n = header.size();
-  write_file(path, std::string(reinterpret_cast<const char*>(&n), sizeof n) + header + data);
-}
-
-TestTensor transposed(const TestTensor& t) {
-  const auto a = static_cast<size_t>(t.shape[0]), b = static_cast<size_t>(t.shape[1]), size = t.bytes.size() / (a * b);
-  TestTensor out{t.dtype, {t.shape[1], t.shape[0]}, std::string(t.bytes.size(), '\0')};
-  for (size_t i = 0; i < a; ++i)
-    for (size_t j = 0; j < b; ++j) std::memcpy(&out.bytes[(j * a + i) * size], &t.bytes[(i * b + j) * size], size);
-  return out;
-}
-
 TestTensor random_tensor(const std::vector<int64_t>& shape, uint64_t seed, float deviation, float mean) {
   TestTensor t{"BF16", shape, ""};
   int64_t n = 1;
@@ -93,11 +34,6 @@ std::vector<float> floats(const TestTensor& t) {
     }
   }
   return out;
-}
-
-device::Device& cpu() {
-  static auto device = device::make_cpu_device({.threads = 2, .pin = false});
-  return **device;
 }
 
 namespace {

@@ -5,45 +5,27 @@
 #include <map>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
-#include "device/device.h"
 #include "json/json.h"
+#include "model/tests/weight_files.h"
 #include "vision/tower.h"
 
 namespace tern::vision::testing {
 
-// A folder below the system's temporary one, removed at the end.
-class TempFolder {
- public:
-  TempFolder();
-  ~TempFolder();
-  TempFolder(const TempFolder&) = delete;
-  TempFolder& operator=(const TempFolder&) = delete;
-  const std::string& path() const { return path_; }
+using model::testing::cpu;
+using model::testing::read_file;
+using model::testing::read_tensors;
+using model::testing::TempFolder;
+using model::testing::TestTensor;
+using model::testing::TestTensors;
+using model::testing::transposed;
+using model::testing::write_file;
+using model::testing::write_tensors;
 
- private:
-  std::string path_;
-};
-
-struct TestTensor {
-  std::string dtype = "BF16";
-  std::vector<int64_t> shape;
-  std::string bytes;
-};
-using TestTensors = std::map<std::string, TestTensor>;
-
-std::string read_file(const std::string& path);
-void write_file(const std::string& path, std::string_view text);
-TestTensors read_tensors(const std::string& path);
-void write_tensors(const std::string& path, const TestTensors& tensors);
-TestTensor transposed(const TestTensor& t);  // [a, b] to [b, a]
 // Seeded bfloat16 values of this standard deviation around `mean`.
 TestTensor random_tensor(const std::vector<int64_t>& shape, uint64_t seed, float deviation, float mean = 0.0f);
 std::vector<float> floats(const TestTensor& t);  // of F32 or BF16
-
-device::Device& cpu();  // two threads
 
 // What a call leaves: output rows and what the probe saw, in float32. `items` gives each item's patches in order, in
 // float32. Workspace and index have exactly the sizes that the tower promises.
