@@ -23,12 +23,17 @@ std::string scheduler_line(const engine::EngineStats& before, const engine::Engi
   const double usage = blocks > 0 ? 1.0 - now.free_blocks / blocks : 0.0;
   const double hits = static_cast<double>(now.prefix_hit_tokens - before.prefix_hit_tokens);
   const double per = seconds > 0 ? 1.0 / seconds : 0.0;
+  const uint64_t steps = now.steps - before.steps, replayed = now.graph_steps - before.graph_steps;
+  const std::string graphs =
+      replayed == 0
+          ? ""
+          : fmt::format(", graphs {:.1f} %", 100.0 * static_cast<double>(replayed) / static_cast<double>(steps));
   return fmt::format(
       "Scheduler: running {}, waiting {}, preempted {}, prefill {:.1f} tokens/s ({:.0f} cached), decode {:.1f} "
       "tokens/s, "
-      "token usage {:.2f}",
+      "token usage {:.2f}{}",
       now.running, now.waiting, now.preempted_waiting, static_cast<double>(prompt) * per, hits,
-      static_cast<double>(generated) * per, usage);
+      static_cast<double>(generated) * per, usage, graphs);
 }
 
 bool open_to_everyone(const ServeConfig& config) {

@@ -253,6 +253,9 @@ void Metrics::append_counters(std::string& out, const engine::EngineStats& s) co
   counter("fastdeploy:prefix_cache_token_num", "Total number of cached tokens", s.prefix_hit_tokens);
   counter("fastdeploy:prefix_gpu_cache_token_num", "Total number of tokens cached on the device", s.prefix_hit_tokens);
   counter("fastdeploy:prefix_cpu_cache_token_num", "Total number of tokens cached in host memory", 0);
+  // The original has no figures of steps: these names are ours.
+  counter("tern:steps", "Total number of steps of the engine", s.steps);
+  counter("tern:graph_steps", "Total number of steps whose forward pass was a replayed graph", s.graph_steps);
 }
 
 // The original has no figures of pictures: these names are ours.

@@ -106,12 +106,17 @@ TEST(Metrics, ExpositionText) {
   stats.total_blocks = stats.usable_blocks = 100;
   stats.free_blocks = 75;
   stats.preemptions = 9;
+  stats.steps = 40, stats.graph_steps = 39;
   const std::string text = metrics.text(stats, 5);
   for (const char* line :
        {"# TYPE fastdeploy:generation_tokens_total counter\nfastdeploy:generation_tokens_total 7.0\n",
         "# TYPE fastdeploy:generation_tokens_created gauge\nfastdeploy:generation_tokens_created ",
-        "fastdeploy:num_requests_running 2.0\n", "fastdeploy:num_requests_enqueued 5.0\n",
-        "fastdeploy:gpu_cache_usage_perc 0.25\n", "fastdeploy:request_preempted_total 9.0\n",
+        "fastdeploy:num_requests_running 2.0\n",
+        "fastdeploy:num_requests_enqueued 5.0\n",
+        "fastdeploy:gpu_cache_usage_perc 0.25\n",
+        "fastdeploy:request_preempted_total 9.0\n",
+        "tern:steps_total 40.0\n",
+        "tern:graph_steps_total 39.0\n",
         "# TYPE fastdeploy:time_to_first_token_seconds histogram\n",
         "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.001\"} 1.0\n",
         "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.02\"} 1.0\n",
@@ -151,6 +156,8 @@ TEST(Console, Lines) {
   EXPECT_EQ(scheduler_line(before, now, 5),
             "Scheduler: running 3, waiting 0, preempted 0, prefill 20.0 tokens/s (0 cached), decode 10.0 tokens/s, "
             "token usage 0.50");
+  now.steps = 8, now.graph_steps = 6;
+  EXPECT_TRUE(scheduler_line(before, now, 5).ends_with(", token usage 0.50, graphs 75.0 %"));
 }
 
 TEST(Router, EveryRouteIsFoundWhereItBelongs) {
