@@ -231,7 +231,7 @@ TEST(Validation, EveryRuleNamesTheFlag) {
       {"graph switch",
        {"--graph-optimization-config", R"({"use_cudagraph":"yes"})"},
        {},
-       "--graph-optimization-config `use_cudagraph` must be a boolean"},
+       "--graph-optimization-config `use_cudagraph` must be true or false"},
       {"processor",
        {"--logits-processors", "my.module:Mine"},
        {},

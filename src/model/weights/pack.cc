@@ -15,10 +15,10 @@ namespace tern::model {
 namespace {
 
 constexpr size_t kAlign = 256;
-// What one thread packs at a time, and source bytes whose pages are given back together. Memory of its own is far away:
-// larger pieces hide the way there.
+// What one thread packs at a time. Memory of its own is far away: larger pieces hide the way there.
 constexpr int64_t kChunkBytes = 1 << 20, kFarChunkBytes = 4 << 20;
-constexpr int64_t kGroupBytes = 16 << 20, kFarGroupBytes = 64 << 20;
+// Source bytes whose pages are given back together where neighbouring chunks read the same pages.
+constexpr int64_t kGroupBytes = 8 << 20, kFarGroupBytes = 64 << 20;
 
 size_t array_bytes(const ArrayPlan& a, DType activation) {
   const DType type = a.activation_type ? activation : DType::kF32;
@@ -105,7 +105,10 @@ class Packer {
   };
 
   void cut(const Target& target, int64_t rows, int64_t granularity) {
-    const int64_t bytes = far_ ? kFarChunkBytes : kChunkBytes, wide = far_ ? kFarGroupBytes : kGroupBytes;
+    const bool shared =
+        std::any_of(target.pieces->begin(), target.pieces->end(), [&](const Piece& p) { return source_.scattered(p); });
+    const int64_t bytes = far_ ? kFarChunkBytes : kChunkBytes;
+    const int64_t wide = !shared ? bytes : far_ ? kFarGroupBytes : kGroupBytes;
     const int64_t chunk = round_up(std::clamp<int64_t>(bytes / target.row_bytes, 1, rows), granularity);
     const int64_t group = chunk * std::max<int64_t>(1, wide / (chunk * target.row_bytes));
     const size_t t = targets_.size();

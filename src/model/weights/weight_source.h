@@ -22,6 +22,8 @@ class WeightSource {
   virtual void read(const Piece& piece, TensorView dst) const = 0;
   // The same values where they lie in memory, without a copy; empty when they cannot be used in place.
   virtual TensorView in_place(const Piece& piece) const = 0;
+  // Rows of the block run across the pages of the source: neighbouring rows share them.
+  virtual bool scattered(const Piece&) const { return false; }
   // The block will be read next, all of it.
   virtual void expect(const Piece&) const {}
   // The block will not be read again soon.
@@ -58,6 +60,9 @@ class CheckpointSource final : public WeightSource {
   DType natural_type(int parameter) const override;
   void read(const Piece& piece, TensorView dst) const override;
   TensorView in_place(const Piece& piece) const override;
+  bool scattered(const Piece& piece) const override {
+    return stored_[static_cast<size_t>(piece.parameter)].swapped != piece.transposed;
+  }
   void expect(const Piece& piece) const override;
   void release(const Piece& piece) const override;
 
