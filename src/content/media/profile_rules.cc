@@ -1,20 +1,35 @@
 #include "content/media/profile_rules.h"
 
 namespace tern::content {
+namespace {
+
+// What the three families share: CLIP's colours, patches of 14 of which 2 x 2 make a token.
+ArchitectureRules clip_rules(const char* architecture, media::ResizeRule rule, media::PatchOrder order) {
+  ArchitectureRules rules;
+  rules.architectures = {architecture};
+  VisionProfile& p = rules.defaults;
+  p.architecture = architecture;
+  p.resize_rule = rule;
+  p.normalise = media::NormaliseRule::kDouble;
+  p.mean = media::kClipMean;
+  p.std = media::kClipStd;
+  p.layout = {.patch = 14, .merge = 2, .temporal = 1, .order = order};
+  rules.pixel_limits_from_file = true;
+  rules.video_limits_from_file = true;
+  return rules;
+}
+
+}  // namespace
 
 ArchitectureRules ernie_vl_rules() {
-  ArchitectureRules rules;
-  rules.architectures = {"Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VLForConditionalGeneration"};
+  ArchitectureRules rules =
+      clip_rules("Ernie4_5_VLMoeForConditionalGeneration", media::ResizeRule::kErnieVl, media::PatchOrder::kBlocks);
+  rules.architectures.emplace_back("Ernie4_5_VLForConditionalGeneration");
   rules.model_types = {"ernie4_5_vl_moe", "ernie4_5_moe_vl", "ernie4_5_vl"};
   VisionProfile& p = rules.defaults;
-  p.architecture = "Ernie4_5_VLMoeForConditionalGeneration";
-  p.resize_rule = media::ResizeRule::kErnieVl;
   p.image_limits = {.factor = 28, .min_pixels = 4 * 28 * 28, .max_pixels = 6177 * 28 * 28};
   p.video_limits = {.factor = 28, .min_pixels = 299 * 28 * 28, .max_pixels = 1196 * 28 * 28};
   p.normalise = media::NormaliseRule::kFloat;
-  p.mean = media::kClipMean;
-  p.std = media::kClipStd;
-  p.layout = {.patch = 14, .merge = 2, .temporal = 1, .order = media::PatchOrder::kBlocks};
   p.takes_video = true;
   p.frames_per_unit = 2;
   p.sampling = {.fps = 2, .min_frames = 16, .max_frames = 180};
@@ -33,23 +48,15 @@ ArchitectureRules ernie_vl_rules() {
 }
 
 ArchitectureRules paddleocr_vl_rules() {
-  ArchitectureRules rules;
-  rules.architectures = {"PaddleOCRVLForConditionalGeneration"};
+  ArchitectureRules rules =
+      clip_rules("PaddleOCRVLForConditionalGeneration", media::ResizeRule::kPaddleOcrVl, media::PatchOrder::kRaster);
   rules.model_types = {"paddleocr_vl"};
   VisionProfile& p = rules.defaults;
-  p.architecture = "PaddleOCRVLForConditionalGeneration";
-  p.resize_rule = media::ResizeRule::kPaddleOcrVl;
   p.image_limits = {.factor = 28, .min_pixels = 130 * 28 * 28, .max_pixels = 1280 * 28 * 28};
   p.video_limits = p.image_limits;
-  p.normalise = media::NormaliseRule::kDouble;
-  p.mean = media::kClipMean;
-  p.std = media::kClipStd;
-  p.layout = {.patch = 14, .merge = 2, .temporal = 1, .order = media::PatchOrder::kRaster};
   p.takes_video = false;
   p.frames_per_unit = 1;
   p.image.texts = {"<|IMAGE_PLACEHOLDER|>", "<|image@placeholder|>"};
-  rules.pixel_limits_from_file = true;
-  rules.video_limits_from_file = true;
   rules.image = {"<|IMAGE_PLACEHOLDER|>", {"image_token_id", "im_patch_id"}};
   rules.image_start = {"<|IMAGE_START|>", {"vision_start_token_id", "image_start_token_id"}};
   rules.image_end = {"<|IMAGE_END|>", {"vision_end_token_id", "image_end_token_id"}};
@@ -57,26 +64,19 @@ ArchitectureRules paddleocr_vl_rules() {
 }
 
 ArchitectureRules qwen2_5_vl_rules() {
-  ArchitectureRules rules;
-  rules.architectures = {"Qwen2_5_VLForConditionalGeneration"};
+  ArchitectureRules rules =
+      clip_rules("Qwen2_5_VLForConditionalGeneration", media::ResizeRule::kQwenVl, media::PatchOrder::kBlocks);
   rules.model_types = {"qwen2_5_vl"};
   VisionProfile& p = rules.defaults;
-  p.architecture = "Qwen2_5_VLForConditionalGeneration";
-  p.resize_rule = media::ResizeRule::kQwenVl;
   p.image_limits = {.factor = 28, .min_pixels = 56 * 56, .max_pixels = 1280 * 28 * 28};
   p.video_limits = p.image_limits;
-  p.normalise = media::NormaliseRule::kDouble;
-  p.mean = media::kClipMean;
-  p.std = media::kClipStd;
-  p.layout = {.patch = 14, .merge = 2, .temporal = 2, .order = media::PatchOrder::kBlocks};
+  p.layout.temporal = 2;
   p.takes_video = true;
   p.frames_per_unit = 2;
   p.tokens_per_second = 2.0;
   p.sampling = {.fps = 2, .min_frames = 4, .max_frames = 768, .qwen = true};
   p.image.texts = {"<|image_pad|>", "<|image@placeholder|>"};
   p.video.texts = {"<|video_pad|>", "<|video@placeholder|>"};
-  rules.pixel_limits_from_file = true;
-  rules.video_limits_from_file = true;
   rules.image = {"<|image_pad|>", {"image_token_id"}};
   rules.video = {"<|video_pad|>", {"video_token_id"}};
   rules.image_start = {"<|vision_start|>", {"vision_start_token_id"}};

@@ -56,9 +56,10 @@ class ServiceCore : public MediaService {
   Status check_sizes(const Job& job) const;
   Expected<size_t> bytes_wanted(Job* job) const;
   size_t video_patch_bytes(const JobPart& part) const;
-  void start_decoding(const JobPtr& job);          // room for pixels and patches is there
-  void picture_part(const JobPtr& job, size_t i);  // on cpu_
-  void video_part(const JobPtr& job, size_t i);    // on video_
+  void start_decoding(const JobPtr& job);  // room for pixels and patches is there
+  // On cpu_ and on video_. `read` makes the part's result from what was fetched.
+  using ReadPart = Expected<PreparedMediaPtr> (ServiceCore::*)(Job* job, JobPart* part);
+  void media_part(const JobPtr& job, size_t i, ReadPart read);
   void finish_part(const JobPtr& job, void (ServiceCore::*next)(const JobPtr&));
   void finish(const JobPtr& job);
   void end_job();

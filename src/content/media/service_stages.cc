@@ -229,9 +229,9 @@ void ServiceCore::start_decoding(const JobPtr& job) {
   job->remaining = wanted.size();
   for (const size_t i : wanted) {
     if (job->parts[i].part.kind == MediaKind::kImage) {
-      cpu_.submit(job->lane, [this, job, i] { picture_part(job, i); });
+      cpu_.submit(job->lane, [this, job, i] { media_part(job, i, &ServiceCore::decode_picture); });
     } else {
-      video_.submit(job->lane, [this, job, i] { video_part(job, i); });
+      video_.submit(job->lane, [this, job, i] { media_part(job, i, &ServiceCore::read_video); });
     }
   }
 }
@@ -266,20 +266,6 @@ Expected<PreparedMediaPtr> ServiceCore::decode_picture(Job* job, JobPart* part) 
   return media;
 }
 
-void ServiceCore::picture_part(const JobPtr& job, size_t i) {
-  if (!skip(*job)) {
-    JobPart& part = job->parts[i];
-    auto media = decode_picture(job.get(), &part);
-    if (media.ok()) {
-      part.result = std::move(*media);
-      keep(part, part.result);
-    } else {
-      fail(job.get(), i, std::move(media).error());
-    }
-  }
-  finish_part(job, &ServiceCore::finish);
-}
-
 Expected<PreparedMediaPtr> ServiceCore::read_video(Job* job, JobPart* part) {
   video::VideoOptions options;
   options.sampling = part->rules.sampling;
@@ -306,10 +292,10 @@ Expected<PreparedMediaPtr> ServiceCore::read_video(Job* job, JobPart* part) {
   return prepare_video(context(job), video.frames, fps, part->rules_key, part->rules.limits);
 }
 
-void ServiceCore::video_part(const JobPtr& job, size_t i) {
+void ServiceCore::media_part(const JobPtr& job, size_t i, ReadPart read) {
   if (!skip(*job)) {
     JobPart& part = job->parts[i];
-    auto media = read_video(job.get(), &part);
+    auto media = (this->*read)(job.get(), &part);
     if (media.ok()) {
       part.result = std::move(*media);
       keep(part, part.result);
