@@ -1,0 +1,29 @@
+// Matrices as the copy engine of Hopper sees them.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "base/error.h"
+
+namespace tern::cuda {
+
+// bf16 rows in boxes of 64 values by `box_rows` rows (at most 256), 128-byte swizzle; values outside [rows, k] read as
+// zero. `base` and `row_stride` (elements) are multiples of 16 bytes.
+Status tensor_map(const void* base, int64_t rows, int64_t k, int64_t row_stride, int box_rows, CUtensorMap* out);
+
+// Many matrices of one shape [rows, k], k a multiple of 64, anywhere above `base`: the third coordinate counts 128-byte
+// steps from `base` to 64 values of the first row. Every matrix begins at a multiple of 128 bytes from `base`.
+Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, int box_rows, CUtensorMap* out);
+
+// Blocks of a paged cache at multiples of `block_bytes` from `base`, each of `rows` rows of `values` bf16: boxes of 64
+// values by 64 rows, 128-byte swizzle. Coordinates: value, row, block.
+Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, CUtensorMap* out);
+
+// bf16 [tokens, heads, values] with strides in elements: boxes of 64 values of `box_heads` heads of `box_tokens` tokens,
+// 128-byte swizzle; tokens behind the last read as zero. Coordinates: value, head, token.
+Status tensor_map_heads(const void* base, int64_t values, int64_t heads, int64_t tokens, int64_t head_stride,
+                        int64_t token_stride, int box_heads, int box_tokens, CUtensorMap* out);
+
+}  // namespace tern::cuda
