@@ -16,7 +16,10 @@ bool load(Driver& d) {
   return l != nullptr && find(l, "cuMemAddressReserve", d.reserve) && find(l, "cuMemAddressFree", d.free_addresses) &&
          find(l, "cuMemCreate", d.create) && find(l, "cuMemRelease", d.release) && find(l, "cuMemMap", d.map) &&
          find(l, "cuMemUnmap", d.unmap) && find(l, "cuMemSetAccess", d.set_access) &&
-         find(l, "cuMemGetAllocationGranularity", d.granularity) && find(l, "cuTensorMapEncodeTiled", d.encode_map);
+         find(l, "cuMemGetAllocationGranularity", d.granularity) && find(l, "cuTensorMapEncodeTiled", d.encode_map) &&
+         find(l, "cuKernelGetLibrary", d.kernel_library) && find(l, "cuLibraryGetKernelCount", d.kernel_count) &&
+         find(l, "cuLibraryEnumerateKernels", d.kernels) && find(l, "cuKernelGetFunction", d.kernel_function) &&
+         find(l, "cuFuncLoad", d.load_function);
 }
 
 }  // namespace
