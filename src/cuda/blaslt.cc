@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
 
-// rows, n, k, x_row, out_row, out is bf16
+// rows, n, k, x_row, out_row, out is bf16 (1) with a bias (2)
 using Key = std::array<int64_t, 6>;
 
 struct Functions {
@@ -108,8 +108,14 @@ struct BlasLt::Impl {
   bool describe(const Gemm& g, Plan& p) const {
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const auto out_type = g.out_bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    const cublasLtEpilogue_t epilogue = g.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
+    const auto bias_type = CUDA_R_32F;
     return f.desc_create(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
            f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed) == CUBLAS_STATUS_SUCCESS &&
+           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS &&
+           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type) ==
+               CUBLAS_STATUS_SUCCESS &&
+           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias) == CUBLAS_STATUS_SUCCESS &&
            f.layout_create(&p.w, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(g.n), g.w_row) ==
                CUBLAS_STATUS_SUCCESS &&
            f.layout_create(&p.x, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(g.rows), g.x_row) ==
@@ -170,7 +176,7 @@ std::unique_ptr<BlasLt> BlasLt::open(const LibraryPlaces& places, const std::str
   if (library == nullptr || !find_all(library, impl->f)) return nullptr;
   if (impl->f.create(&impl->handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
   if (cudaMalloc(&impl->workspace, kWorkspace) != cudaSuccess) return nullptr;
-  impl->title = "tern cublaslt 1 " + std::to_string(impl->f.version()) + " " + gpu;
+  impl->title = "tern cublaslt 2 " + std::to_string(impl->f.version()) + " " + gpu;
   impl->file = cache_file;
   if (!cache_file.empty()) impl->read_file();
   return std::unique_ptr<BlasLt>(new BlasLt(std::move(impl)));
@@ -179,7 +185,7 @@ std::unique_ptr<BlasLt> BlasLt::open(const LibraryPlaces& places, const std::str
 bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
   Impl& m = *impl_;
   if (reinterpret_cast<uintptr_t>(g.out) % 16 != 0 || g.out_row * (g.out_bf16 ? 2 : 4) % 16 != 0) return false;
-  const Key key{g.rows, g.n, g.k, g.x_row, g.out_row, g.out_bf16};
+  const Key key{g.rows, g.n, g.k, g.x_row, g.out_row, (g.out_bf16 ? 1 : 0) + (g.bias != nullptr ? 2 : 0)};
   auto it = m.plans.find(key);
   if (it == m.plans.end()) {
     it = m.plans.emplace(key, Plan{}).first;
@@ -187,6 +193,7 @@ bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
   }
   Plan& p = it->second;
   if (!p.usable) return false;
+  if (g.bias != nullptr) m.f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias);
   const float one = 1.0f, zero = 0.0f;
   const cublasStatus_t s = m.f.matmul(m.handle, p.desc, &one, weight, p.w, g.x, p.x, &zero, g.out, p.out, g.out, p.out,
                                       &p.algorithm, m.workspace, kWorkspace, raw(stream));

@@ -33,6 +33,8 @@ struct Gemm {
   const int32_t* offsets = nullptr;
   int groups = 1;
   bool heads = false;
+  // Rows of the weight are [gate, up]: out [rows, n / 2] gets silu(gate) * up. Hopper's kernels only.
+  bool gated = false;
 };
 
 // `weights`: host array of `groups` device pointers.
@@ -40,9 +42,21 @@ Status gemm_mma(const Gemm& g, const void* const* weights, device::Stream stream
 Status gemm_simple(const Gemm& g, const void* const* weights, device::Stream stream);  // any types, float32 products
 Status gemv(const Gemm& g, const void* weight, device::Stream stream);                 // up to kGemvRows rows
 inline constexpr int64_t kGemvRows = 4;
+Status gemm_mixed(const Gemm& g, const void* weight, device::Stream stream);  // bf16 x float32, few columns
+bool mixed_fits(const Gemm& g);
 // Whether gemm_mma can read these rows (16-byte aligned).
 bool mma_fits(const Gemm& g);
 bool gemv_fits(const Gemm& g);
+
+// Hopper (gemm_sm90.cu, gemm_grouped_sm90.cu): in deterministic mode sums do not depend on how many rows there are.
+// Need mma_fits().
+Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream);
+Status gemm_hopper(const Gemm& g, const void* weight, int split, device::Stream stream);
+Status gemm_hopper_grouped(const Gemm& g, const void* const* weights, device::Stream stream);
+inline constexpr int64_t kHopperRows = 64;  // from here on cuBLASLt is ahead, when it is there
+// Into how many parts k is cut: 1, 2, 4 or 8.
+int hopper_split(int64_t n, int64_t k);
+bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
 
 // One file per tile, because they compile for long.
 Status launch_mma_16(const Gemm& g, const void* const* weights, device::Stream stream);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/gemm.h"
+#include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
 #include "ops/op_check.h"
 
@@ -108,6 +109,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
     mma_kernel(const Gemm g, const __grid_constant__ WeightTable<kCount> table) {
   extern __shared__ __align__(16) char memory[];
   bf* const stages = reinterpret_cast<bf*>(memory);
+  let_next_start();
+  wait_for_previous();
   const RowTile tile = tile_of_block<Tile>(g);
   if (tile.row0 < 0) return;
   const int64_t head = g.heads ? tile.group : 0, col0 = int64_t{blockIdx.x} * Tile::kColTile;
@@ -162,12 +165,9 @@ Status launch_tile(const Gemm& g, const void* const* weights, const char* name, 
   TERN_OP_CHECK("linear", tiles <= 65535, "there are too many rows for one product");
   const auto kernel = mma_kernel<Tile, kCount>;
   if (Tile::kBytes > 48 * 1024) {
-    const cudaError_t code =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(Tile::kBytes));
-    if (code != cudaSuccess) return cuda_error(name, code);
+    if (Status s = allow_shared(name, kernel, Tile::kBytes); !s.ok()) return s;
   }
-  kernel<<<grid, Tile::kThreads, Tile::kBytes, raw(stream)>>>(g, table);
-  return launched(stream, name);
+  return launch(stream, name, {grid, Tile::kThreads, Tile::kBytes}, kernel, g, table);
 }
 
 template <class Tile>

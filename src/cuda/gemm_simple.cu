@@ -3,6 +3,7 @@
 
 #include "cuda/gemm.h"
 #include "cuda/kernel_util.cuh"
+#include "cuda/launch.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -62,6 +63,8 @@ __device__ void simple_tile(const Gemm& g, const X* x, const W* w, int64_t row0,
 // Grouped: a block walks over the row tiles of its expert, because how many there are only the device knows.
 template <class X, class W, int kCount>
 __global__ void simple_kernel(const Gemm g, const __grid_constant__ WeightTable<kCount> table) {
+  let_next_start();
+  wait_for_previous();
   const int group = blockIdx.z;
   const int64_t head = g.heads ? group : 0;
   const X* x = static_cast<const X*>(g.x) + head * g.x_head;
@@ -80,13 +83,14 @@ Status launch_simple(const Gemm& g, const void* const* weights, device::Stream s
   const int64_t tiles = std::min<int64_t>(blocks_for(g.rows, kTile), g.offsets != nullptr ? 4 : 65535);
   const dim3 grid(static_cast<unsigned>(blocks_for(g.n, kTile)), static_cast<unsigned>(tiles),
                   static_cast<unsigned>(g.groups));
-  simple_kernel<X, W, kCount><<<grid, kThreads, 0, raw(stream)>>>(g, table);
-  return launched(stream, "gemm_simple");
+  return launch(stream, "gemm_simple", {grid, kThreads}, simple_kernel<X, W, kCount>, g, table);
 }
 
 // y[r, n] for up to kRows rows: a warp per column reads the weight row once, 16 or 32 bytes per lane and turn.
 template <class X, class W, int kRows>
 __global__ void gemv_kernel(const Gemm g, const W* w) {
+  let_next_start();
+  wait_for_previous();
   const int64_t n = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
   if (n >= g.n) return;
   const int lane = threadIdx.x & 31;
@@ -112,14 +116,11 @@ __global__ void gemv_kernel(const Gemm g, const W* w) {
 }
 
 template <class X, class W>
-void launch_gemv(const Gemm& g, const void* weight, cudaStream_t stream) {
-  const auto blocks = static_cast<unsigned>(blocks_for(g.n, 4));
+Status launch_gemv(const Gemm& g, const void* weight, device::Stream stream) {
+  const Shape shape{dim3(static_cast<unsigned>(blocks_for(g.n, 4))), 128};
   const auto* w = static_cast<const W*>(weight);
-  if (g.rows == 1) {
-    gemv_kernel<X, W, 1><<<blocks, 128, 0, stream>>>(g, w);
-  } else {
-    gemv_kernel<X, W, kGemvRows><<<blocks, 128, 0, stream>>>(g, w);
-  }
+  if (g.rows == 1) return launch(stream, "gemv", shape, gemv_kernel<X, W, 1>, g, w);
+  return launch(stream, "gemv", shape, gemv_kernel<X, W, kGemvRows>, g, w);
 }
 
 // f.operator()<X, W>() for the types of the product.
@@ -148,8 +149,7 @@ Status gemm_simple(const Gemm& g, const void* const* weights, device::Stream str
 }
 
 Status gemv(const Gemm& g, const void* weight, device::Stream stream) {
-  with_types(g, [&]<class X, class W>() { launch_gemv<X, W>(g, weight, raw(stream)); });
-  return launched(stream, "gemv");
+  return with_types(g, [&]<class X, class W>() { return launch_gemv<X, W>(g, weight, stream); });
 }
 
 // The tile by how many rows a weight meets; the sums are the same in all of them.

@@ -41,6 +41,9 @@ class RowFormat final : public ops::WeightFormat {
   Status run(const LinearParams& p, device::Stream stream) const override;
   Status run_grouped(const GroupedLinearParams& p, device::Stream stream) const override;
   Status run_heads(const HeadLinearParams& p, device::Stream stream) const override;
+  Expected<bool> run_gated(const LinearParams& p, TensorView gated, device::Stream stream) const override;
+  Expected<bool> run_grouped_gated(const GroupedLinearParams& p, TensorView gated,
+                                   device::Stream stream) const override;
   Status gather_rows(const PackedWeight& w, TensorView ids, TensorView out, device::Stream stream) const override;
 
  private:
@@ -48,6 +51,9 @@ class RowFormat final : public ops::WeightFormat {
     return w.format == this && w.n > 0 && w.k > 0 && w.data.bytes() >= packed_bytes(w.n, w.k);
   }
   Gemm shape(const TensorView& x, const PackedWeight& w, const TensorView& out) const;
+  Gemm grouped_shape(const GroupedLinearParams& p, const TensorView& out) const;
+  Status check(const LinearParams& p) const;
+  Status check_grouped(const GroupedLinearParams& p, const void** weights) const;
 
   const char* name_;
   DType type_;
@@ -72,33 +78,56 @@ Gemm RowFormat::shape(const TensorView& x, const PackedWeight& w, const TensorVi
   return g;
 }
 
-// Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
-Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
+// Hopper's own kernels, unless the options hold the device to what smaller ones have.
+bool hopper(device::Stream stream) {
+  const StreamState& s = state(stream);
+  return s.arch >= 90 && s.arch < 100 && s.smem_limit >= 200 * 1024;
+}
+
+// Whether a product goes to cuBLASLt: many rows, where its tiles are best.
+bool blas_first(const Gemm& g, device::Stream stream) {
+  const StreamState& s = state(stream);
+  if (s.blas == nullptr || s.deterministic || (g.bias != nullptr && g.out_bf16) || g.k % 8 != 0) return false;
+  return !hopper(stream) || g.rows > kHopperRows;
+}
+
+// Whether `gated` can take what comes of `out`, a product with rows [gate, up].
+bool is_gated(const TensorView& out, const TensorView& gated) {
+  return is_act(gated.dtype) && out.dim[1] % 2 == 0 && is_matrix(gated, out.dim[0], out.dim[1] / 2);
+}
+
+Status RowFormat::check(const LinearParams& p) const {
   constexpr const char* kOp = "linear";
   const PackedWeight& w = *p.weight;
   TERN_OP_CHECK(kOp, usable(w), "the weight was not packed by this format");
   TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], w.k), "x must be [T, K]");
   TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], w.n), "out must be [T, N]");
   TERN_OP_CHECK(kOp, p.bias.data == nullptr || is_vector(p.bias, DType::kF32, w.n), "bias must be [N] float32");
+  return {};
+}
+
+// Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
+Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
+  TERN_RETURN_IF_ERROR(check(p));
+  const PackedWeight& w = *p.weight;
   Gemm g = shape(p.x, w, p.out);
   g.bias = p.bias.as<const float>();
   if (g.rows == 0) return {};
   const void* weight = w.data.data();
-  const bool mma = mma_fits(g), deterministic = state(stream).deterministic;
-  if (!deterministic && gemv_fits(g)) return gemv(g, weight, stream);
+  if (mixed_fits(g)) return gemm_mixed(g, weight, stream);
+  const bool mma = mma_fits(g);
+  if (!state(stream).deterministic && !(mma && hopper(stream)) && gemv_fits(g)) return gemv(g, weight, stream);
   if (!mma) return gemm_simple(g, &weight, stream);
-  if (BlasLt* blas = state(stream).blas; blas != nullptr && !deterministic && g.bias == nullptr && g.k % 8 == 0) {
-    if (blas->run(g, weight, stream)) return launched(stream, "cublaslt");
-  }
-  return gemm_mma(g, &weight, stream);
+  if (blas_first(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
+  return hopper(stream) ? gemm_hopper(g, weight, stream) : gemm_mma(g, &weight, stream);
 }
 
-Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream stream) const {
+// What is wrong with the parameters of a grouped product; device pointers of its weights.
+Status RowFormat::check_grouped(const GroupedLinearParams& p, const void** weights) const {
   constexpr const char* kOp = "grouped_linear";
   const auto experts = static_cast<int64_t>(p.weights.size());
   const int64_t n = p.weights[0].n, k = p.weights[0].k;
   TERN_OP_CHECK(kOp, experts <= kMaxExperts, "there are more than 2048 experts");
-  const void* weights[kMaxExperts];
   for (int64_t e = 0; e < experts; ++e) {
     const PackedWeight& w = p.weights[static_cast<size_t>(e)];
     TERN_OP_CHECK(kOp, usable(w) && w.n == n && w.k == k, "the weights must be alike and packed by this format");
@@ -107,11 +136,49 @@ Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream strea
   TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], k), "x must be [S, K]");
   TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], n), "out must be [S, N]");
   TERN_OP_CHECK(kOp, is_vector(p.offsets, DType::kI32, experts + 1), "offsets must be [E + 1] int32");
-  Gemm g = shape(p.x, p.weights[0], p.out);
+  return {};
+}
+
+Gemm RowFormat::grouped_shape(const GroupedLinearParams& p, const TensorView& out) const {
+  Gemm g = shape(p.x, p.weights[0], out);
   g.offsets = p.offsets.as<const int32_t>();
-  g.groups = static_cast<int>(experts);
+  g.groups = static_cast<int>(p.weights.size());
+  return g;
+}
+
+Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream stream) const {
+  const void* weights[kMaxExperts];
+  TERN_RETURN_IF_ERROR(check_grouped(p, weights));
+  const Gemm g = grouped_shape(p, p.out);
   if (g.rows == 0) return {};
+  if (hopper(stream) && hopper_grouped_fits(g, weights)) return gemm_hopper_grouped(g, weights, stream);
   return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
+}
+
+Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, device::Stream stream) const {
+  const PackedWeight& w = *p.weight;
+  TERN_RETURN_IF_ERROR(check(p));
+  Gemm g = shape(p.x, w, gated);
+  g.bias = p.bias.as<const float>(), g.gated = true;
+  // A product in bfloat16 would be rounded before the gate.
+  if (!hopper(stream) || !mma_fits(g) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) return false;
+  if (g.rows == 0) return true;
+  if (blas_first(g, stream)) return false;
+  TERN_RETURN_IF_ERROR(gemm_hopper(g, w.data.data(), stream));
+  return true;
+}
+
+Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, TensorView gated,
+                                            device::Stream stream) const {
+  const void* weights[kMaxExperts];
+  TERN_RETURN_IF_ERROR(check_grouped(p, weights));
+  Gemm g = grouped_shape(p, gated);
+  g.gated = true;
+  if (!hopper(stream) || !hopper_grouped_fits(g, weights) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) {
+    return false;
+  }
+  if (g.rows > 0) TERN_RETURN_IF_ERROR(gemm_hopper_grouped(g, weights, stream));
+  return true;
 }
 
 Status RowFormat::run_heads(const HeadLinearParams& p, device::Stream stream) const {

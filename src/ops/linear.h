@@ -43,6 +43,11 @@ struct GroupedLinearParams {
 };
 Status grouped_linear(const GroupedLinearParams& params, device::Stream stream);
 
+// The same for a weight of rows [gate, up] (N = 2 I), followed by silu_mul() (activation.h): gated [T, I]. `out` is
+// room for what lies between; a back-end that does both at once leaves it alone.
+Status gated_linear(const LinearParams& params, TensorView gated, device::Stream stream);
+Status grouped_gated_linear(const GroupedLinearParams& params, TensorView gated, device::Stream stream);
+
 // One weight per head: out[t, h, :] = weights[h] * x[t, h, :]. Used by MLA to enter and leave the latent space.
 struct HeadLinearParams {
   TensorView x;                           // [T, heads, K]
@@ -67,6 +72,11 @@ class WeightFormat {
   virtual Status run(const LinearParams& params, device::Stream stream) const = 0;
   virtual Status run_grouped(const GroupedLinearParams& params, device::Stream stream) const = 0;
   virtual Status run_heads(const HeadLinearParams& params, device::Stream stream) const = 0;
+  // gated_linear() in one; false: there is no such kernel for these shapes, and nothing was launched.
+  virtual Expected<bool> run_gated(const LinearParams&, TensorView /*gated*/, device::Stream) const { return false; }
+  virtual Expected<bool> run_grouped_gated(const GroupedLinearParams&, TensorView /*gated*/, device::Stream) const {
+    return false;
+  }
   // out[i] = row ids[i] of the weight (embeddings tied to an output layer). Optional.
   virtual Status gather_rows(const PackedWeight& weight, TensorView ids, TensorView out, device::Stream stream) const;
 };

@@ -41,6 +41,7 @@ cudaError_t cudaMemset(void* d, int v, size_t n) {
   return cudaSuccess;
 }
 
+cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**) { return cudaErrorNotSupported; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) {
@@ -83,7 +84,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void*) {
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
   memset(p, 0, sizeof *p);
   strcpy(p->name, "emulated");
-  p->major = 9;
+  p->major = 8;
   p->multiProcessorCount = 6;
   p->sharedMemPerBlockOptin = 227 * 1024;
   p->totalGlobalMem = size_t(8) << 30;
@@ -111,4 +112,5 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t*, cudaGraph_t, unsigned long lo
 cudaError_t cudaGraphDestroy(cudaGraph_t) { return cudaSuccess; }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t) { return cudaSuccess; }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t, cudaStream_t) { return cudaErrorNotSupported; }
+cudaError_t cudaGetKernel(cudaKernel_t*, const void*) { return cudaErrorNotSupported; }
 }

@@ -11,14 +11,16 @@ Status absent() { return make_error(ErrorCode::kUnsupported, "kernels for Hopper
 }  // namespace
 
 Status gemm_hopper(const Gemm&, const void*, device::Stream) { return absent(); }
-Status gemm_hopper(const Gemm&, const void*, int, int, device::Stream) { return absent(); }
+Status gemm_hopper(const Gemm&, const void*, int, device::Stream) { return absent(); }
 Status gemm_hopper_grouped(const Gemm&, const void* const*, device::Stream) { return absent(); }
 int hopper_split(int64_t, int64_t) { return 1; }
-int hopper_peers(const Gemm&, int) { return 1; }
 bool hopper_grouped_fits(const Gemm&, const void* const*) { return false; }
 bool prefill_fits(const AttentionArgs&, int64_t, device::Stream) { return false; }
 AttentionArgs prefill_units(AttentionArgs a) { return a; }
 Status attention_prefill(const AttentionArgs&, int64_t, device::Stream) { return absent(); }
+bool segments_fit(const AttentionArgs&, int64_t, device::Stream) { return false; }
+size_t segments_bytes(int64_t, int, int) { return 0; }
+Status attention_segments(AttentionArgs, int64_t, void*, device::Stream) { return absent(); }
 void launch_bulk_read(const void*, size_t, int, uint32_t*, cudaStream_t) {}
 
 }  // namespace tern::cuda

@@ -64,7 +64,8 @@ void same_bits(Context& c) {
   compare(c, "linear, the same bits in every batch", one, want.data(), 0);
 }
 
-void grouped(Context& c, const char* format, DType type, int experts, int64_t rows, int64_t n, int64_t k) {
+void grouped(Context& c, const char* format, DType type, int experts, int64_t rows, int64_t n, int64_t k,
+             const char* kernel = nullptr) {
   Weights w = pack(c, format, DType::kBF16, experts, n, k, 31);
   if (w.gpu.empty()) return;
   Mirror x(c, type, {rows, k}), out(c, type, {rows, n}), offsets(c, DType::kI32, {experts + 1});
@@ -79,8 +80,57 @@ void grouped(Context& c, const char* format, DType type, int experts, int64_t ro
   const std::string name = title(std::string("grouped_linear ") + format, type, {experts, rows, n, k});
   if (c.both(name, ops::grouped_linear({x.cpu(), offsets.cpu(), w.cpu, out.cpu()}, c.cpu),
              ops::grouped_linear({x.gpu(), offsets.gpu(), w.gpu, out.gpu()}, c.gpu))) {
+    if (kernel != nullptr) c.expect_kernel(name, kernel);
     compare(c, name, out, out.host(), tolerance_of(type) * 5);
   }
+}
+
+// A product and its gate: in one kernel or in two, the same bits where the product is the same.
+void gated(Context& c, int64_t rows, int64_t half, int64_t k, bool bias, const char* kernel) {
+  Weights w = pack(c, "bf16", DType::kBF16, 1, 2 * half, k, 61);
+  if (w.gpu.empty()) return;
+  Mirror x(c, DType::kBF16, {rows, k}), b(c, DType::kF32, {2 * half}), between(c, DType::kF32, {rows, 2 * half}),
+      out(c, DType::kBF16, {rows, half}, 8);
+  x.random(62), b.random(63);
+  const std::string name = title("gated_linear", DType::kBF16, {rows, half, k});
+  const ops::LinearParams cpu{x.cpu(), &w.cpu[0], bias ? b.cpu() : TensorView{}, between.cpu()},
+      gpu{x.gpu(), &w.gpu[0], bias ? b.gpu() : TensorView{}, between.gpu()};
+  if (!c.both(name, ops::gated_linear(cpu, out.cpu(), c.cpu), ops::gated_linear(gpu, out.gpu(), c.gpu))) return;
+  if (kernel != nullptr) c.expect_kernel(name, kernel);
+  compare(c, name, out, out.host(), 1.0 / 100);
+}
+
+void grouped_gated(Context& c, int experts, int64_t rows, int64_t half, int64_t k, const char* kernel) {
+  Weights w = pack(c, "bf16", DType::kBF16, experts, 2 * half, k, 71);
+  if (w.gpu.empty()) return;
+  Mirror x(c, DType::kBF16, {rows, k}), between(c, DType::kF32, {rows, 2 * half}), out(c, DType::kBF16, {rows, half}),
+      offsets(c, DType::kI32, {experts + 1});
+  x.random(72);
+  std::vector<int32_t> at{0};
+  for (int e = 0; e < experts; ++e) {
+    at.push_back(static_cast<int32_t>(e + 1 == experts ? rows : std::min<int64_t>(rows, at.back() + e % 4 * rows / 8)));
+  }
+  offsets.fill(at);
+  const std::string name = title("grouped_gated_linear", DType::kBF16, {experts, rows, half, k});
+  const ops::GroupedLinearParams cpu{x.cpu(), offsets.cpu(), w.cpu, between.cpu()},
+      gpu{x.gpu(), offsets.gpu(), w.gpu, between.gpu()};
+  if (!c.both(name, ops::grouped_gated_linear(cpu, out.cpu(), c.cpu),
+              ops::grouped_gated_linear(gpu, out.gpu(), c.gpu))) {
+    return;
+  }
+  if (kernel != nullptr) c.expect_kernel(name, kernel);
+  compare(c, name, out, out.host(), 1.0 / 100);
+}
+
+void gates(Context& c) {
+  const bool hopper = c.hopper(), fused = hopper && c.fixed();
+  gated(c, 1, 200, 512, true, hopper ? "gemm_hopper_8" : "silu_mul_vector");
+  gated(c, 17, 330, 1096, false, hopper ? "gemm_hopper_32" : nullptr);
+  gated(c, 60, 512, 2048, true, hopper ? "gemm_hopper_64" : "silu_mul_vector");
+  gated(c, 100, 200, 512, false, fused ? "gemm_hopper_128" : nullptr);
+  gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
+  grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
+  grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
 }
 
 void heads(Context& c, DType type, int count, int64_t rows, int64_t n, int64_t k) {
@@ -111,33 +161,43 @@ void rows_of_weight(Context& c) {
 }  // namespace
 
 void test_linear(Context& c) {
-  const bool own = c.label == "no-cublaslt", fixed = c.label == "deterministic";
-  const auto blas = [&](const char* otherwise) { return own || fixed ? otherwise : "cublaslt"; };
+  const bool own = c.label == "no-cublaslt", fixed = c.fixed(), blas = !own && !fixed, hopper = c.hopper();
+  const auto few = [&](const char* kernel) { return hopper ? kernel : fixed ? "gemm_mma_16" : "gemv"; };
   const DType b = DType::kBF16, f = DType::kF32;
   for (const DType out : {b, f}) {
     plain(c, "bf16", b, out, 0, 256, 512, false, 0, nullptr);
-    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, fixed ? "gemm_mma_16" : "gemv");
-    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, fixed ? "gemm_mma_16" : "gemv");
-    plain(c, "bf16", b, out, 17, 520, 1096, false, 0, blas("gemm_mma_16"));
-    plain(c, "bf16", b, out, 50, 72, 136, true, 0, "gemm_mma_64");
+    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few("gemm_hopper_8"));
+    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few("gemm_hopper_8"));
+    plain(c, "bf16", b, out, 17, 520, 1096, false, 0, hopper ? "gemm_hopper_32" : blas ? "cublaslt" : "gemm_mma_16");
+    plain(c, "bf16", b, out, 50, 72, 136, true, 0, hopper ? "gemm_hopper_64" : nullptr);
+    plain(c, "bf16", b, out, 16, 256, 2048, true, 0, hopper ? "gemm_hopper_16" : nullptr);
+    plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_128" : nullptr);
     if (c.smallest) plain(c, "bf16", b, out, 130, 520, 264, true, 0, nullptr);  // the tile of 128
-    if (!c.smallest)
-      plain(c, "bf16", b, out, 333, 1000, 584, false, 0,
-            own || fixed ? nullptr : "cublaslt");  // by the size of the GPU
-    if (!c.smallest) plain(c, "bf16", b, out, 1030, 2050, 264, true, 0, nullptr);
+    if (!c.smallest) {
+      // By the size of the GPU.
+      plain(c, "bf16", b, out, 333, 1000, 584, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_256" : nullptr);
+      plain(c, "bf16", b, out, 1030, 2050, 264, true, 0, blas && out == f ? "cublaslt" : nullptr);
+    }
     plain(c, "bf16", b, out, 9, 100, 588, false, 4, nullptr);      // patches: k is no multiple of 8
     plain(c, "bf16", b, out, 9, 100, 75, true, 0, "gemm_simple");  // rows that are not aligned
   }
   plain(c, "bf16", f, f, 1, 300, 512, false, 0, fixed ? "gemm_simple" : "gemv");
   plain(c, "bf16", f, f, 70, 300, 515, true, 0, "gemm_simple");
   plain(c, "f32", f, f, 70, 128, 1000, false, 0, "gemm_simple");
-  plain(c, "f32", b, f, 33, 64, 72, false, 0, "gemm_simple");
+  plain(c, "f32", b, f, 33, 64, 75, false, 0, "gemm_simple");
+  for (const int64_t rows : {1, 33, 200}) plain(c, "f32", b, f, rows, 100, 264, rows == 33, 0, "gemm_mixed");
   if (fixed) same_bits(c);
-  for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) grouped(c, "bf16", b, 10, rows, 136, 264);
-  grouped(c, "bf16", b, 130, c.smallest ? 300 : 2000, 72, 64);
+  for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {
+    grouped(c, "bf16", b, 10, rows, 136, 264);
+    grouped(c, "bf16", b, 10, rows, 200, 256,
+            hopper ? rows > 80 ? "gemm_hopper_grouped_128" : "gemm_hopper_grouped_32" : nullptr);
+  }
+  grouped(c, "bf16", b, 130, c.smallest ? 300 : 2000, 72, 64,
+          hopper && !c.smallest ? "gemm_hopper_grouped_128" : nullptr);
   grouped(c, "bf16", f, 7, 90, 40, 50);
   grouped(c, "f32", f, 7, 90, 40, 50);
   heads(c, b, 16, 1, 512, 128), heads(c, b, 16, 70, 128, 512), heads(c, f, 3, 5, 40, 24);
+  gates(c);
   rows_of_weight(c);
 }
 

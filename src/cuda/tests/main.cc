@@ -33,12 +33,14 @@ struct Variant {
   const char* label;
   const char* groups;  // null: all
   bool cublaslt, deterministic;
-  int shared_kib;
+  int shared_kib, arch = 0;  // 0: what the GPU is
 };
 constexpr Variant kVariants[] = {{"plain", nullptr, true, false, 0},
                                  {"no-cublaslt", "linear graph", false, false, 0},
                                  {"smem-99", "attention bits segments latent rope", true, false, 99},
-                                 {"deterministic", "linear attention bits", true, true, 0}};
+                                 {"deterministic", "linear attention bits", true, true, 0},
+                                 {"portable", nullptr, true, false, 0, 80},
+                                 {"portable-deterministic", "linear", true, true, 0, 80}};
 
 // Without a GPU (emulate/): one variant, no virtual memory and no graphs.
 constexpr Variant kEmulated[] = {{"no-cublaslt",
@@ -81,6 +83,7 @@ int run(const Options& o) {
     c.library = *library, c.label = v.label, c.verbose = o.verbose, c.smallest = o.smallest;
     device::CudaOptions options;
     options.cublaslt = v.cublaslt, options.deterministic = v.deterministic, options.shared_memory_limit = v.shared_kib;
+    options.arch_limit = v.arch;
     options.library_folders = o.folders;
     auto made = (*library)->make_device(options);
     if (!made.ok()) {

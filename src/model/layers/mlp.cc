@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "model/layers/layers.h"
-#include "ops/activation.h"
 #include "ops/linear.h"
 #include "ops/moe.h"
 
@@ -12,8 +11,7 @@ Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out
   const TensorView gate_up = step.exact(step.tokens, w.gate_up.weight.n);
   const TensorView gated = step.act(step.tokens, w.down.weight.k);
   if (step.measuring()) return {};
-  TERN_RETURN_IF_ERROR(ops::linear({x, &w.gate_up.weight, w.gate_up.bias, gate_up}, step.stream));
-  TERN_RETURN_IF_ERROR(ops::silu_mul({gate_up, gated}, step.stream));
+  TERN_RETURN_IF_ERROR(ops::gated_linear({x, &w.gate_up.weight, w.gate_up.bias, gate_up}, gated, step.stream));
   return ops::linear({gated, &w.down.weight, w.down.bias, out}, step.stream);
 }
 
@@ -61,8 +59,8 @@ Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView of
     const size_t count = end - begin;
     const TensorView rows = part(offsets, static_cast<int64_t>(begin), static_cast<int64_t>(count) + 1);
     const TensorView wide = gate_up.columns(0, n), narrow = hidden.columns(0, k);
-    TERN_RETURN_IF_ERROR(ops::grouped_linear({sorted, rows, {&w.gate_up[begin], count}, wide}, step.stream));
-    TERN_RETURN_IF_ERROR(ops::silu_mul({wide, narrow, rows}, step.stream));
+    TERN_RETURN_IF_ERROR(
+        ops::grouped_gated_linear({sorted, rows, {&w.gate_up[begin], count}, wide}, narrow, step.stream));
     TERN_RETURN_IF_ERROR(ops::grouped_linear({narrow, rows, {&w.down[begin], count}, results}, step.stream));
   }
   return {};

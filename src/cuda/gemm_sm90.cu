@@ -1,0 +1,150 @@
+// Products with one weight on Hopper.
+#include "cuda/gemm_hopper.cuh"
+#include "cuda/tensor_map.h"
+
+namespace tern::cuda {
+namespace {
+
+// Tiles of a product, and in which order blocks take them: up to kBand tiles of rows side by side, so that the weight
+// tiles of a wave are few enough to stay in the cache while all of its rows pass.
+struct HopperGrid {
+  static constexpr int kBand = 8;
+  int weight_tiles, row_tiles, k_tiles;
+  int split;  // blocks of a cluster, which share the k of a tile
+  bool wide;  // rows of out begin at multiples of 16 bytes
+  uint64_t weight_policy;
+};
+
+template <class Tile>
+__device__ HopperWork work_of(const Gemm& g, const HopperGrid& grid, int rank) {
+  const int index = static_cast<int>(blockIdx.x) / grid.split, band = HopperGrid::kBand * grid.weight_tiles;
+  const int row_tile0 = index / band * HopperGrid::kBand;
+  const int across = min(HopperGrid::kBand, grid.row_tiles - row_tile0);
+  const int row_tile = row_tile0 + index % band % across, weight_tile = index % band / across;
+  HopperWork w;
+  w.row0 = int64_t{row_tile} * Tile::kTokens;
+  w.col0 = int64_t{weight_tile} * (g.gated ? Tile::kRows / 2 : Tile::kRows);
+  w.count = static_cast<int>(min(int64_t{Tile::kTokens}, g.rows - w.row0));
+  w.first = rank * grid.k_tiles / grid.split, w.last = (rank + 1) * grid.k_tiles / grid.split;
+  return w;
+}
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    hopper_kernel(const __grid_constant__ CUtensorMap weight_map, const __grid_constant__ CUtensorMap x_map,
+                  const Gemm g, const HopperGrid grid) {
+  extern __shared__ __align__(16) char memory[];
+  __shared__ uint64_t barriers[2 * Tile::kDepth];
+  let_next_start();
+  const Ring<Tile> ring = make_ring<Tile>(memory, barriers);
+  const int rank = grid.split == 1 ? 0 : hopper::cluster_rank();
+  const HopperWork work = work_of<Tile>(g, grid, rank);
+  float* const part = reinterpret_cast<float*>(ring.stages);
+  if (threadIdx.x >= Tile::kWorkers) {
+    if (threadIdx.x == Tile::kWorkers) {
+      fill_ring(
+          ring, work, Tile::kTokens * Tile::kK * 2,
+          [&](char* to, uint64_t* barrier, int k) {
+            load_weight(g, work.col0, to, [&](char* at, int row) {
+              hopper::load_box(at, &weight_map, barrier, k * Tile::kK, row, grid.weight_policy);
+            });
+          },
+          [&](char* to, uint64_t* barrier, int k) {
+            hopper::load_box(to, &x_map, barrier, k * Tile::kK, static_cast<int>(work.row0), hopper::kEvictLast);
+          });
+    }
+    __syncwarp();
+  } else {
+    multiply<Tile::kTokens>(ring, work, part);
+  }
+  if (grid.split == 1) {
+    __syncthreads();
+    finish<Tile, 1>(g, work, part, 0, grid.wide);
+    return;
+  }
+  hopper::cluster_sync();
+  if (grid.split == 2) {
+    finish<Tile, 2>(g, work, part, rank, grid.wide);
+  } else if (grid.split == 4) {
+    finish<Tile, 4>(g, work, part, rank, grid.wide);
+  } else {
+    finish<Tile, 8>(g, work, part, rank, grid.wide);
+  }
+  hopper::cluster_sync();  // nobody leaves while others read
+}
+
+template <class Tile>
+Status launch(const Gemm& g, const void* weight, HopperGrid grid, const char* name, device::Stream stream) {
+  grid.row_tiles = static_cast<int>(blocks_for(g.rows, Tile::kTokens));
+  grid.weight_policy = grid.row_tiles == 1 ? hopper::kEvictFirst : hopper::kEvictNormal;
+  CUtensorMap weight_map, x_map;
+  TERN_RETURN_IF_ERROR(tensor_map(weight, g.n, g.k, g.w_row, 64, &weight_map));
+  TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens, &x_map));
+  const auto kernel = hopper_kernel<Tile>;
+  if (Status s = allow_shared(name, kernel, Tile::kBytes); !s.ok()) return s;
+  cudaLaunchAttribute attributes[2] = {};
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(grid.weight_tiles * grid.row_tiles * grid.split));
+  config.blockDim = dim3(Tile::kThreads);
+  config.dynamicSmemBytes = Tile::kBytes, config.stream = raw(stream), config.attrs = attributes;
+  if (grid.split > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(grid.split), 1, 1};
+  }
+  if (state(stream).pdl) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  (void)cudaLaunchKernelEx(&config, kernel, weight_map, x_map, g, grid);
+  return launched(stream, name);
+}
+
+}  // namespace
+
+int hopper_split(int64_t n, int64_t k) {
+  const int64_t tiles = blocks_for(n, 128), k_tiles = blocks_for(k, 64);
+  int split = 1;
+  while (split < 8 && tiles * split * 2 <= 224 && k_tiles / (split * 2) >= 4) split *= 2;
+  // Halves of these just fill three blocks per multiprocessor.
+  if (split == 1 && tiles > 170 && tiles <= 198 && k_tiles >= 32) split = 2;
+  return split;
+}
+
+// Cutting k fills the GPU when there are few tiles. In deterministic mode it is cut alike for any number of rows.
+Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream) {
+  int split = hopper_split(g.n, g.k);
+  if (!state(stream).deterministic && g.rows > 256) {
+    const int64_t tiles = blocks_for(g.n, 128) * blocks_for(g.rows, 256);
+    while (split > 1 && tiles * split > state(stream).multiprocessors) split /= 2;
+  }
+  return gemm_hopper(g, weight, split, stream);
+}
+
+Status gemm_hopper(const Gemm& g, const void* weight, int split, device::Stream stream) {
+  HopperGrid grid{};
+  grid.weight_tiles = static_cast<int>(blocks_for(g.n, 128)), grid.k_tiles = static_cast<int>(blocks_for(g.k, 64));
+  grid.split = split;
+  grid.wide = reinterpret_cast<uintptr_t>(g.out) % 16 == 0 && g.out_row % 8 == 0;
+  // Three smaller blocks per multiprocessor where there are enough of them, else two with deeper rings.
+  const bool many = int64_t{grid.weight_tiles} * split > 2 * int64_t{state(stream).multiprocessors};
+  if (g.rows <= 8) {
+    if (many) return launch<HopperTile<8, 8, 4, 3>>(g, weight, grid, "gemm_hopper_8", stream);
+    return launch<HopperTile<8, 8, 6, 2>>(g, weight, grid, "gemm_hopper_8", stream);
+  }
+  if (g.rows <= 16) {
+    if (many) return launch<HopperTile<16, 16, 4, 3>>(g, weight, grid, "gemm_hopper_16", stream);
+    return launch<HopperTile<16, 16, 6, 2>>(g, weight, grid, "gemm_hopper_16", stream);
+  }
+  if (g.rows <= 32) {
+    if (many) return launch<HopperTile<32, 32, 3, 3>>(g, weight, grid, "gemm_hopper_32", stream);
+    return launch<HopperTile<32, 32, 5, 2>>(g, weight, grid, "gemm_hopper_32", stream);
+  }
+  if (g.rows <= 64) {
+    if (many) return launch<HopperTile<64, 64, 3, 3>>(g, weight, grid, "gemm_hopper_64", stream);
+    return launch<HopperTile<64, 64, 4, 2>>(g, weight, grid, "gemm_hopper_64", stream);
+  }
+  if (g.rows <= 128) return launch<HopperTile<128, 128, 3, 2>>(g, weight, grid, "gemm_hopper_128", stream);
+  return launch<HopperTile<256, 256, 4, 1>>(g, weight, grid, "gemm_hopper_256", stream);
+}
+
+}  // namespace tern::cuda
