@@ -13,7 +13,7 @@ if(NOT EXISTS ${TERN_CUDA_HOME}/bin/nvcc)
 endif()
 find_library(TERN_CUDART_STATIC cudart_static PATHS ${TERN_CUDA_HOME}/lib ${TERN_CUDA_HOME}/lib64
              ${TERN_CUDA_HOME}/targets/x86_64-linux/lib NO_DEFAULT_PATH REQUIRED)
-set_property(GLOBAL PROPERTY JOB_POOLS nvcc=1)
+set_property(GLOBAL PROPERTY JOB_POOLS nvcc=2)  # a file takes up to 2 GB
 
 set(TERN_NVCC_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo -Xfatbin=-compress-all
     -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I${TERN_ROOT}/src -ccbin ${CMAKE_CXX_COMPILER})
