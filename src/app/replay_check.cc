@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <bit>
+#include <cmath>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -235,6 +235,10 @@ Status Rig::reference(Program& program, bool* same_unpadded) {
     got[padded].assign(values, values + n * logits_.dim[1]);
   }
   *same_unpadded = std::memcmp(got[0].data(), got[1].data(), got[0].size() * sizeof(float)) == 0;
+  const auto [least, most] = std::minmax_element(got[1].begin(), got[1].end());
+  if (std::any_of(got[1].begin(), got[1].end(), [](float v) { return !std::isfinite(v); }) || !(*least < *most)) {
+    return make_error(ErrorCode::kInternal, "the logits of a step say nothing: they are all alike or no numbers");
+  }
   program.logits = std::move(got[1]);
   program.ids.clear();
   for (int64_t i = 0; i < n; ++i) program.ids.push_back(step.sampling.id(static_cast<int32_t>(i)));
