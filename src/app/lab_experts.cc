@@ -47,8 +47,7 @@ struct Layer {
     TERN_RETURN_IF_ERROR(ops::linear({x, router, {}, logits}, stream));
     TERN_RETURN_IF_ERROR(route());
     TERN_RETURN_IF_ERROR(permute());
-    TERN_RETURN_IF_ERROR(enter(turn));
-    TERN_RETURN_IF_ERROR(gate());
+    TERN_RETURN_IF_ERROR(ops::grouped_gated_linear({sorted, offsets, of(gate_ups, turn), gate_up}, hidden, stream));
     TERN_RETURN_IF_ERROR(leave(turn));
     return combine();
   }

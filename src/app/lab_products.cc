@@ -1,6 +1,8 @@
 // Linear layers: bfloat16 weights that no cache holds, float32 out as the decoder asks for it.
 #include <fmt/format.h>
 
+#include <tuple>
+
 #include "app/lab.h"
 
 namespace tern::app {
@@ -48,6 +50,23 @@ Expected<LabCase> make(Lab& lab, int64_t rows, int64_t n, int64_t k) {
   return c;
 }
 
+// gate_up and what follows it; the float32 rows between them may never come to be.
+Expected<LabCase> make_gated(Lab& lab, int64_t rows, int64_t width, int64_t k) {
+  const double weight = static_cast<double>(2 * width * k) * 2;
+  LabCase c;
+  c.turns = lab.turns(weight);
+  c.bytes = weight + static_cast<double>(rows * k) * 2 + static_cast<double>(rows * width) * 2;
+  c.flops = 4.0 * static_cast<double>(rows) * static_cast<double>(width) * static_cast<double>(k);
+  TERN_ASSIGN_OR_RETURN(const auto weights, lab.weights(c.turns, 2 * width, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView x, lab.random(DType::kBF16, rows, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView room, lab.zeros(DType::kF32, rows, 2 * width));
+  TERN_ASSIGN_OR_RETURN(const TensorView gated, lab.zeros(DType::kBF16, rows, width));
+  c.run = [weights, x, room, gated, stream = lab.stream()](int turn) {
+    return ops::gated_linear({x, &weights[static_cast<size_t>(turn)], {}, room}, gated, stream);
+  };
+  return c;
+}
+
 }  // namespace
 
 std::vector<LabItem> lab_products() {
@@ -57,6 +76,12 @@ std::vector<LabItem> lab_products() {
       if (rows > s.most_rows) continue;
       items.push_back({"products", fmt::format("{} {}x{} rows {}", s.what, s.n, s.k, rows),
                        [s, rows](Lab& lab) { return make(lab, rows, s.n, s.k); }});
+    }
+  }
+  for (const auto& [what, width, k] : {std::tuple("qwen3-8b", 12288, 4096), std::tuple("ernie-0.3b", 3072, 1024)}) {
+    for (const int64_t rows : kRows) {
+      items.push_back({"products", fmt::format("{} gate_up and silu {}x{} rows {}", what, 2 * width, k, rows),
+                       [=, w = width, depth = k](Lab& lab) { return make_gated(lab, rows, w, depth); }});
     }
   }
   return items;
