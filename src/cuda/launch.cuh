@@ -36,24 +36,32 @@ __device__ __forceinline__ void let_next_start() {
 
 struct Shape {
   dim3 grid, block;
-  size_t shared = 0;  // bytes; more than 48 KiB need allow_shared() first
+  size_t shared = 0;     // bytes; more than 48 KiB need allow_shared() first
+  unsigned cluster = 1;  // neighbouring blocks that run together (compute capability 9.0)
 };
 
 // Starts kernel(args...) on the stream; `name` is what last_kernel will say.
 template <class... P, class... A>
 Status launch(device::Stream stream, const char* name, const Shape& shape, void (*kernel)(P...), A&&... args) {
-  cudaLaunchAttribute early{};
-  early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  early.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid, config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared, config.stream = raw(stream);
-  config.attrs = &early, config.numAttrs = state(stream).pdl ? 1 : 0;
+  config.attrs = attributes;
+  if (state(stream).pdl) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (shape.cluster > 1) {
+    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
+    attributes[config.numAttrs++].val.clusterDim = {shape.cluster, 1, 1};
+  }
   (void)cudaLaunchKernelEx(&config, kernel, P(std::forward<A>(args))...);
   return launched(stream, name);
 }
 
-// Lets blocks of this kernel use so many bytes of dynamic shared memory. Costs a microsecond: remember that it was done.
+// Lets blocks of this kernel use so many bytes of dynamic shared memory. Costs a microsecond: remember that it was
+// done.
 template <class... P>
 Status allow_shared(const char* name, void (*kernel)(P...), size_t bytes) {
   const cudaError_t code = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),

@@ -12,7 +12,7 @@ __global__ void __launch_bounds__(kRowThreads) sample_kernel(Rows<const float> l
                                                              const SampleRow* rows, SlotArrays slots, SampleOut out) {
   extern __shared__ __align__(16) char memory[];
   auto& sh = *reinterpret_cast<DrawShared*>(memory);
-  let_next_start();
+  if (gridDim.x <= 32) let_next_start();  // else its blocks would crowd together on what is free
   wait_for_previous();
   const SampleRow r = rows[blockIdx.x];
   if (r.logit_row < 0 || r.logit_row >= logit_rows || r.slot < 0 || r.slot >= slots.slots) return;

@@ -14,6 +14,7 @@ inline void let_next_start() {}
 struct Shape {
   dim3 grid, block;
   size_t shared = 0;
+  unsigned cluster = 1;
 };
 
 template <class... P, class... A>

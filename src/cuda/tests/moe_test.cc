@@ -24,6 +24,8 @@ void route(Context& c, ops::MoeRouteParams shape, int64_t tokens, int experts, b
     return p;
   };
   if (!c.both(name, ops::moe_route(params(false), c.cpu), ops::moe_route(params(true), c.gpu))) return;
+  const bool few = shape.split < 0 && !shape.forced && shape.topk_group == shape.n_group && experts <= 256;
+  c.expect_kernel(name, few ? "moe_route_few" : "moe_route");
   compare(c, name + " ids", ids, ids.host(), 0);
   compare(c, name + " weights", weights, weights.host(), 1e-5);
 }
@@ -32,11 +34,15 @@ void routes(Context& c, int64_t tokens) {
   ops::MoeRouteParams p;
   p.top_k = 8;
   route(c, p, tokens, 128, false, "softmax");
+  route(c, p, tokens, 500, false, "softmax of many");
   p.top_k = 6, p.scoring = ops::MoeScoring::kSigmoid, p.renorm_eps = 1e-20f, p.scale = 2.5f;
   p.n_group = 8, p.topk_group = 4;
   route(c, p, tokens, 256, true, "groups");
   p.scoring = ops::MoeScoring::kSoftmax, p.renormalize = false;
   route(c, p, tokens, 64, false, "groups softmax");
+  ops::MoeRouteParams flat;
+  flat.top_k = 5, flat.scoring = ops::MoeScoring::kSigmoid, flat.renorm_eps = 1e-20f, flat.renorm_min = 0.5f;
+  for (const int experts : {5, 60, 130, 256}) route(c, flat, tokens, experts, true, "sigmoid and bias");
   ops::MoeRouteParams two;
   two.top_k = 2, two.split = 6, two.renorm_min = 1e-12f, two.second.from = 30;
   two.second.listed = 2, two.second.ids[0] = 3, two.second.ids[1] = 11;
