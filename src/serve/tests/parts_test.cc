@@ -106,7 +106,7 @@ TEST(Metrics, ExpositionText) {
   stats.total_blocks = stats.usable_blocks = 100;
   stats.free_blocks = 75;
   stats.preemptions = 9;
-  stats.steps = 40, stats.graph_steps = 39;
+  stats.steps = 40, stats.graph_steps = 39, stats.late_allocations = 3;
   const std::string text = metrics.text(stats, 5);
   for (const char* line :
        {"# TYPE fastdeploy:generation_tokens_total counter\nfastdeploy:generation_tokens_total 7.0\n",
@@ -117,6 +117,7 @@ TEST(Metrics, ExpositionText) {
         "fastdeploy:request_preempted_total 9.0\n",
         "tern:steps_total 40.0\n",
         "tern:graph_steps_total 39.0\n",
+        "tern:late_allocations_total 3.0\n",
         "# TYPE fastdeploy:time_to_first_token_seconds histogram\n",
         "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.001\"} 1.0\n",
         "fastdeploy:time_to_first_token_seconds_bucket{le=\"0.02\"} 1.0\n",
