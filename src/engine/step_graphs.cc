@@ -68,8 +68,15 @@ Expected<std::unique_ptr<StepGraphs>> StepGraphs::capture(const GraphConfig& con
   TERN_ASSIGN_OR_RETURN(g->shapes_, GraphShapes::make(config, parts.limits));
   const int64_t begin = monotonic_ns();
   const size_t before = parts.device->memory_available();
-  TERN_RETURN_IF_ERROR(g->capture_forward());
-  TERN_RETURN_IF_ERROR(g->capture_draws());
+  Status captured = g->capture_forward();
+  if (captured.ok()) captured = g->capture_draws();
+  if (!captured.ok()) {
+    return make_error(captured.error().code,
+                      fmt::format("capturing graphs: {}; --no-use-cudagraph starts without, fewer "
+                                  "cudagraph_capture_sizes of --graph-optimization-config need less memory",
+                                  captured.error().message),
+                      "graph-optimization-config");
+  }
   const size_t after = parts.device->memory_available();
   parts.step->begin();
   TERN_INFO("graphs: {} for forward passes of up to {} tokens, {} for sampling, in {:.2f} s, {} MiB",

@@ -54,6 +54,7 @@ class GraphDevice final : public device::Device {
   }
   Expected<std::unique_ptr<device::Graph>> end_capture(device::Stream) override {
     capturing_ = false;
+    if (refuse_captures) return make_error(ErrorCode::kResourceExhausted, "no room for a graph");
     ++captured;
     return std::unique_ptr<device::Graph>(std::make_unique<Recorded>(*this, std::exchange(kept_, {})));
   }
@@ -65,6 +66,7 @@ class GraphDevice final : public device::Device {
   }
 
   bool graphs = true;
+  bool refuse_captures = false;
   int captured = 0;
   std::atomic<int> launched{0};
 

@@ -225,6 +225,16 @@ TEST(StepGraphs, Masks) {
   }
 }
 
+TEST(StepGraphs, ACaptureThatFailsNamesTheFlag) {
+  GraphModel model({});
+  GraphDevice device;
+  device.refuse_captures = true;
+  auto engine = Engine::start(config({}), model, device);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().param, "graph-optimization-config");
+  EXPECT_NE(engine.error().message.find("no room for a graph; --no-use-cudagraph"), std::string::npos);
+}
+
 TEST(StepGraphs, Pictures) {
   FakeOptions options;
   options.hidden = FakeTower::kHidden;
