@@ -18,7 +18,7 @@ struct ServeBench {
   int input_len = 128, output_len = 128, vocab = 1000, prefix_len = 0;
   double range_ratio = 0;
   double temperature = -1;
-  bool json = false, ignore_eos = true;
+  bool json = false, ignore_eos = true, token_ids = false;
 };
 
 // Messages of a line-by-line data set: {"messages": [...]} or a list of messages.
@@ -46,6 +46,7 @@ json::Object common_body(const ServeBench& o) {
   json::Object body{{"model", o.model}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
   if (o.temperature >= 0) body["temperature"] = o.temperature;
   if (o.ignore_eos) body["ignore_eos"] = true;
+  if (o.token_ids) body["return_token_ids"] = true;
   body["max_tokens"] = o.output_len;
   return body;
 }
@@ -105,6 +106,7 @@ int run_bench_serve(const std::vector<std::string>& args) {
   parser.add_option("--dataset-path", o.dataset, "JSON lines with messages, sent as chats instead of random prompts");
   parser.add_option("--seed", plan.seed, "Of prompts and spacing")->capture_default_str();
   parser.add_flag("!--no-ignore-eos", o.ignore_eos, "Lets answers end early");
+  parser.add_flag("--token-ids", o.token_ids, "Asks for token ids, for models whose ids are no text");
   parser.add_flag("--json", o.json, "Prints one JSON object");
   if (const auto status = parse_options(parser, args)) return *status;
 

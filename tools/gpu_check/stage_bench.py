@@ -99,6 +99,52 @@ def serving(run):
                                f"p50 {f['ttft_ms']['p50']:.2f} ms, p99 {f['ttft_ms']['p99']:.2f} ms")
 
 
+def pages(folder, count):
+    """Lines with a message each: a distinct 1,000 x 1,000 JPEG of text-like and photo-like parts. Needs Pillow."""
+    import base64
+    import io
+    import random
+
+    from PIL import Image, ImageDraw
+    path = folder / "pages.jsonl"
+    with open(path, "w") as out:
+        for i in range(count):
+            draw = random.Random(i)
+            page = Image.new("RGB", (1000, 1000), "white")
+            pen = ImageDraw.Draw(page)
+            for line in range(60):
+                pen.text((40, 20 + 12 * line), "".join(draw.choices("etaoin shrdlu.,0123456789", k=140)), fill="black")
+            noise = Image.frombytes("RGB", (120, 60), draw.randbytes(120 * 60 * 3)).resize((900, 230), Image.BICUBIC)
+            page.paste(noise, (50, 750))
+            data = io.BytesIO()
+            page.save(data, "JPEG", quality=85)
+            url = "data:image/jpeg;base64," + base64.b64encode(data.getvalue()).decode()
+            content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "OCR:"}]
+            out.write(json.dumps({"messages": [{"role": "user", "content": content}]}) + "\n")
+    return path
+
+
+def pictures(run):
+    """The published OCR shape with the shipped model's tokenizer, whose special ids it takes."""
+    ids = dict(vision_start_token_id=2048, image_token_id=2049, vision_end_token_id=2050, video_token_id=2051)
+    run.places.scratch.mkdir(parents=True, exist_ok=True)
+    lines = pages(run.places.scratch, 320)
+    with Server(run, shape(run, "paddleocr-vl-0.9b"), "--load-choices", "dummy", "--tokenizer",
+                run.places.root / "models" / "tern-demo-ocr", "--model-override", json.dumps(ids), "--max-num-seqs", 64,
+                "--max-model-len", 4096, "--max-num-batched-tokens", 8192, name="pictures") as server:
+        server.ready(180)
+        for requests, together, tokens in ((64, 64, 2), (256, 64, 300), (20, 1, 2)):
+            f = tern(run, "serve", "--url", f"http://127.0.0.1:{server.port}", "--dataset-path", lines, "--requests", requests,
+                     "--concurrency", together, "--output-len", tokens, "--temperature", 0.8, "--token-ids")
+            if f is None:
+                return
+            run.check(f["failed"] == 0, f"{requests} pictures, {together} at a time", f["first_error"])
+            if tokens == 300:
+                run.figure("pictures, 64 at a time, 300 tokens out", f"{f['requests_per_second']:.1f} per second")
+            elif together == 1:
+                run.figure("a picture to its first token", f"p50 {f['ttft_ms']['p50']:.1f} ms")
+
+
 def laboratory(run):
     f = tern(run, "kernels", "--device", run.places.device)
     if f is None:
@@ -111,7 +157,7 @@ def laboratory(run):
 
 
 def bench(run):
-    parts = dict(kernels=laboratory, steps=steps, delay=delay, prompts=prompts, serving=serving)
+    parts = dict(kernels=laboratory, steps=steps, delay=delay, prompts=prompts, serving=serving, pictures=pictures)
     wanted = os.environ.get("TERN_CHECK_BENCH", ",".join(parts)).split(",")
     for name in wanted:
         parts[name](run)
