@@ -2,6 +2,7 @@
 #include "cuda/attention_prefill.h"
 #include "cuda/gemm.h"
 #include "cuda/measure.h"
+#include "cuda/sample_team.h"
 
 namespace tern::cuda {
 namespace {
@@ -21,6 +22,9 @@ Status attention_prefill(const AttentionArgs&, int64_t, device::Stream) { return
 bool segments_fit(const AttentionArgs&, int64_t, device::Stream) { return false; }
 size_t segments_bytes(int64_t, int, int) { return 0; }
 Status attention_segments(AttentionArgs, int64_t, void*, device::Stream) { return absent(); }
+size_t team_workspace() { return 0; }
+bool team_fits(const ops::SampleParams&, device::Stream) { return false; }
+Status sample_team(const ops::SampleParams&, int64_t, device::Stream) { return absent(); }
 void launch_bulk_read(const void*, size_t, int, uint32_t*, cudaStream_t) {}
 
 }  // namespace tern::cuda
