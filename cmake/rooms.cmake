@@ -10,6 +10,7 @@ set(TERN_ISA_avx512bf16 ${TERN_ISA_avx512} -mavx512bf16)
 function(tern_unity target)
   set(sources ${ARGN})
   list(FILTER sources EXCLUDE REGEX "_(avx2|avx512|avx512bf16)\\.cc$")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/unity_groups.py)
   execute_process(COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/unity_groups.py 2000 ${sources}
                   OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" lines "${lines}")

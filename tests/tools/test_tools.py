@@ -41,7 +41,7 @@ def unity_groups(tmp_path, sources):
 
 
 @pytest.mark.parametrize("clash", ["int size() { return 1; }", "constexpr int kSize = 1;", "struct Size {};",
-                                   "const char* const kSizes[] = {", "std::vector<int> sizes(int n) {"])
+                                   "const char* const kSizes[] = {", "constexpr int kOne = 1, kTwo = 2;", "std::vector<int> sizes(int n) {"])
 def test_files_with_a_name_of_their_own_in_common_are_not_compiled_together(tmp_path, clash):
     own = f"namespace {{\n{clash}\n}}  // namespace\n"
     groups = unity_groups(tmp_path, {"a.cc": own, "b.cc": own, "c.cc": "namespace {\nint other() { return 2; }\n}  // namespace\n",
@@ -49,6 +49,12 @@ def test_files_with_a_name_of_their_own_in_common_are_not_compiled_together(tmp_
     assert groups["a.cc"] != groups["b.cc"]
     assert groups["a.cc"] == groups["c.cc"] == groups["d.cc"]
     assert groups["long.cc"] not in (groups["a.cc"], groups["b.cc"])
+
+
+def test_a_file_with_a_type_of_its_own_is_apart_from_users_of_another_type_of_that_name(tmp_path):
+    groups = unity_groups(tmp_path, {"a.cc": "namespace {\nstruct Answer {};\n}  // namespace\n", "b.cc": "void f(const Answer& a);\n",
+                                     "c.cc": "// Answer\nvoid g(int Answers);\n"})
+    assert groups["a.cc"] == groups["c.cc"] != groups["b.cc"]
 
 
 def test_packed_folder_runs_elsewhere(tmp_path):
