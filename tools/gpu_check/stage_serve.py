@@ -1,5 +1,6 @@
 """The shipped model through HTTP on both devices."""
 import json
+import random
 
 import models
 from server import Server, together
@@ -47,7 +48,35 @@ def answers(run, items, dtype, device, streams):
         return whole
 
 
+def replays(run, count):
+    """Prompts with common beginnings arrive in chunks beside others that decode: nearly every step is a graph."""
+    begin = random.Random(3)
+    common = [[begin.randrange(11, 2000) for _ in range(192)] for _ in range(3)]
+
+    def ask(i):
+        own = random.Random(i)
+        prompt = common[i % 3] + [own.randrange(11, 2000) for _ in range(own.randrange(4, 160))]
+        tokens = own.randrange(60, 160)
+        return tokens == len(server.ids(prompt, tokens, temperature=own.choice([0, 0.8]), seed=i,
+                                        repetition_penalty=own.choice([1.0, 1.1])))
+
+    with Server(run, run.places.model(), "--max-model-len", 1024, "--max-num-seqs", 48, "--max-num-batched-tokens", 512,
+                device=run.places.device, name="replays") as server:
+        server.ready()
+        whole = together(ask, range(count), 48)
+        run.check(all(ok is True for ok in whole), "answers of a mixed load",
+                  next((ok for ok in whole if ok is not True), ""))
+        steps, graphs = server.metric("tern:steps_total"), server.metric("tern:graph_steps_total")
+        hits = server.metric("fastdeploy:prefix_cache_token_num_total")
+        share = graphs / max(steps, 1)
+        run.check(hits > 0, "a mixed load hits the prefix cache", hits)
+        run.check(share >= 0.95 or not run.places.on_gpu, "steps of a mixed load are replayed", share)
+        run.figure("mixed load", f"{share:.1%} of {steps:.0f} steps replayed, {hits:.0f} tokens from the prefix cache")
+        run.check(server.stop() == 0, "replays: ends with status 0", server.text()[-300:])
+
+
 def serve(run):
+    replays(run, 100 if run.args.quick else 400)
     items = questions(run)
     for dtype in ("float32", "bfloat16"):
         here = answers(run, items, dtype, run.places.device, True)
