@@ -76,7 +76,7 @@ def replays(run, count):
 
 
 def serve(run):
-    replays(run, 100 if run.args.quick else 400)
+    replays(run, 400 if run.places.on_gpu else 12)
     items = questions(run)
     for dtype in ("float32", "bfloat16"):
         here = answers(run, items, dtype, run.places.device, True)
