@@ -150,11 +150,12 @@ Expected<StepRunner> Starter::make_runner() {
 
 Status Starter::grow(int64_t blocks) {
   Status grown = p_.cache->grow(blocks);
-  if (grown.ok() || p_.config.num_blocks_override <= 0) return grown;
+  if (grown.ok()) return grown;
+  const char* flag = p_.config.num_blocks_override > 0 ? "num-gpu-blocks-override" : "gpu-memory-utilization";
   return make_error(ErrorCode::kResourceExhausted,
-                    fmt::format("{} blocks of {} bytes do not fit: {}; lower --num-gpu-blocks-override", blocks,
-                                block_bytes_, grown.error().message),
-                    "num-gpu-blocks-override");
+                    fmt::format("{} blocks of {} bytes do not fit: {}; lower --{}", blocks, block_bytes_,
+                                grown.error().message, flag),
+                    flag);
 }
 
 Status Starter::capture(StepRunner& runner) {

@@ -31,6 +31,11 @@ class LateDevice final : public device::Device {
   Status synchronize(device::Stream s) override { return inner_.synchronize(s); }
   size_t memory_available() const override { return total > 0 ? total - others - taken : inner_.memory_available(); }
   bool own_memory() const override { return true; }
+  Expected<std::unique_ptr<device::AddressRange>> reserve(size_t bytes) override {
+    auto range = device::Device::reserve(bytes);
+    if (!range.ok() || !full) return range;
+    return std::unique_ptr<device::AddressRange>(std::make_unique<FullRange>(std::move(*range), bytes / 2));
+  }
   uint64_t allocations() const override { return made; }
   Expected<std::unique_ptr<device::Event>> make_event() override {
     return std::unique_ptr<device::Event>(std::make_unique<LateEvent>(*this));
@@ -41,6 +46,7 @@ class LateDevice final : public device::Device {
     return {};
   }
 
+  bool full = false;              // ranges get half of their memory
   std::atomic<bool> hold{false};  // events recorded do not pass
   std::atomic<int> recorded{0};
   std::atomic<device::Fault> met{device::Fault::kNone};
@@ -48,6 +54,21 @@ class LateDevice final : public device::Device {
   size_t total = 0, others = 0, taken = 0;  // total > 0: memory as this device tells it
 
  private:
+  class FullRange final : public device::AddressRange {
+   public:
+    FullRange(std::unique_ptr<device::AddressRange> range, size_t most) : range_(std::move(range)), most_(most) {}
+    char* base() const override { return range_->base(); }
+    size_t reserved() const override { return range_->reserved(); }
+    size_t mapped() const override { return range_->mapped(); }
+    Status grow(size_t bytes) override {
+      return bytes > most_ ? Status(make_error(ErrorCode::kResourceExhausted, "no memory")) : range_->grow(bytes);
+    }
+
+   private:
+    std::unique_ptr<device::AddressRange> range_;
+    size_t most_;
+  };
+
   class LateEvent final : public device::Event {
    public:
     explicit LateEvent(LateDevice& d) : device_(d) {}

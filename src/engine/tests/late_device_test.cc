@@ -193,6 +193,17 @@ TEST(LateDevice, MemoryComesToTheSameAddresses) {
   EXPECT_FALSE((*memory)->grow(41).ok());
 }
 
+TEST(LateDevice, BlocksThatGetNoMemoryEndTheStart) {
+  EngineConfig c = Harness::small(400);
+  const GraphModel model({});
+  LateDevice device;
+  device.full = true;
+  auto engine = Engine::start(c, model, device);
+  ASSERT_FALSE(engine.ok());
+  EXPECT_EQ(engine.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_NE(engine.error().message.find("lower --num-gpu-blocks-override"), std::string::npos);
+}
+
 TEST(LateDevice, NothingIsAllocatedAfterTheStart) {
   Late late;
   const uint64_t before = late.device->made;
