@@ -183,3 +183,35 @@ def test_chat_without_a_server():
     assert "no answer from 127.0.0.1:9" in line
     one_line(tern("chat", "--url", "https://x", "-q", "hi"), 2)
     one_line(tern("chat", "--no-such"), 2)
+
+
+CASE = ROOT / "tests" / "data" / "golden" / "qwen3"
+
+
+def gpu_here():
+    return tern("verify", "--device", "cuda", CASE).returncode == 0
+
+
+def test_a_gpu_that_is_asked_for_and_not_there_is_one_line():
+    if gpu_here():
+        pytest.skip("there is a GPU here")
+    assert "device" in one_line(tern("serve", "--model", MODEL, "--device", "gpu"), 2)
+    for command in (["verify", "--device", "cuda", CASE], ["ocr", "--device", "cuda", ROOT / "models" / "demo.png"],
+                    ["bench", "load", "--device", "cuda:1", "--model", MODEL],
+                    ["serve", "--device", "cuda", "--model", MODEL, "--port", "0"]):
+        line = one_line(tern(*command, env={"FD_LOG_DIR": "/nonexistent"} if command[0] == "serve" else None), 1)
+        assert "libtern_cuda.so" in line or "NVIDIA driver" in line, line
+
+
+def test_a_library_that_is_none_is_named_and_auto_goes_on(tmp_path):
+    (tmp_path / "libtern_cuda.so").write_text("no library")
+    env = {"TERN_CUDA_LIBRARY": str(tmp_path)}
+    line = one_line(tern("verify", "--device", "cuda", CASE, env=env), 2)
+    assert str(tmp_path / "libtern_cuda.so") in line
+    result = tern("verify", "--device", "auto", CASE, env=env)
+    assert result.returncode == 0 and result.stdout.splitlines()[-1].endswith(" 0 failed"), result.stdout
+
+
+def test_graph_and_fault_settings_that_make_no_sense():
+    assert "TERN_FAULT" in one_line(tern("serve", "--model", MODEL, "--dry-run", env={"TERN_FAULT": "burn@1"}), 2)
+    assert "watchdog-timeout" in one_line(tern("serve", "--model", MODEL, "--dry-run", "--watchdog-timeout", "-1"), 2)
