@@ -161,7 +161,7 @@ void test_attention(Context& c) {
   run(c, {b, 6, 3, 80, 64, decode, few(128)}, f);
   run(c, {b, 6, 3, 40, 16, mixed, many(64)}, f);
   run(c, {b, 4, 2, 192, 64, mixed, many(256)}, b);
-  run(c, {b, 40, 1, 128, 64, decode, few(128)}, b);    // a group wider than the tile
+  run(c, {b, 40, 1, 128, 64, decode, few(128)}, b);  // a group wider than the tile
   run(c, {f, 4, 2, 64, 64, mixed, "attention_plain"}, f);
   if (c.smallest) return;
   run(c, {b, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);

@@ -46,7 +46,17 @@ void test_segments(Context& c) {
       run(c, type, DType::kF32, 2, 32, ragged, "attention_plain");
     }
   }
-  if (!c.smallest) run(c, DType::kBF16, DType::kBF16, 16, 80, {0, 4096}, "attention_128");
+  if (c.smallest) return;
+  const bool hopper = c.hopper() && !c.fixed();
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    for (const int dim : {64, 72, 80, 128}) {
+      run(c, type, DType::kBF16, 16, dim, {0, 1, 130, 130, 642, 1300},
+          hopper      ? "attention_segments_sm90"
+          : dim == 64 ? "attention_64"
+                      : "attention_128");
+    }
+  }
+  run(c, DType::kBF16, DType::kBF16, 16, 80, {0, 4096}, hopper ? "attention_segments_sm90" : "attention_128");
 }
 
 }  // namespace tern::cuda_test
