@@ -109,7 +109,10 @@ void add_bench_options(CLI::App& parser, BenchOptions& options) {
 
 Expected<Bench> prepare_bench(const BenchOptions& o, int sequences, int length, int budget) {
   TERN_ASSIGN_OR_RETURN(Arguments arguments, parse_arguments(serve_arguments(o, sequences, length, budget)));
-  TERN_ASSIGN_OR_RETURN(Environment environment, Environment::from(Environment::of_process()));
+  Environment::Pairs variables = Environment::of_process();
+  // There are blocks for all sequences and no more: a reserve for those that decode would keep others waiting.
+  variables.emplace_back("FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL", "0");
+  TERN_ASSIGN_OR_RETURN(Environment environment, Environment::from(variables));
   const std::string folder = find_folder(o.model, environment);
   if (folder.empty()) return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", o.model));
   const json::Object* overrides = arguments.flags.get("model-override").if_object();

@@ -46,7 +46,11 @@ Expected<LabCeilings> measure_lab_ceilings(OpenDevice& open, double gib, DType t
   const auto seconds = measured(open, {.kind = device::MeasureKind::kProduct, .rows = kSide, .n = kSide, .k = kSide},
                                 &c.product_variant);
   // Without the vendor's library there is no such ceiling: ratios are then of bytes alone.
-  if (seconds.ok()) c.product = 2.0 * static_cast<double>(kSide) * kSide * kSide / *seconds;
+  if (seconds.ok()) {
+    c.product = 2.0 * static_cast<double>(kSide) * kSide * kSide / *seconds;
+  } else {
+    c.product_variant = seconds.error().message;
+  }
   return c;
 }
 
