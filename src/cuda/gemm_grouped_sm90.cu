@@ -84,6 +84,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
             }
           });
     }
+    __syncwarp();
   } else {
     multiply_some(ring, work, part);
   }
