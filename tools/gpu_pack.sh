@@ -39,6 +39,7 @@ cp tools/gpu_check.sh tools/golden/make_golden.py "$folder/"
 cp -r tools/gpu_check "$folder/"
 find "$folder" -name __pycache__ -prune -exec rm -rf {} +
 [ ! -d tests/data/golden_s ] || { mkdir -p "$folder/tests/data"; cp -r tests/data/golden_s "$folder/tests/data/"; }
+mkdir -p "$folder/bench" && cp -r bench/shapes "$folder/bench/"
 git rev-parse HEAD > "$folder/COMMIT" 2> /dev/null || echo unknown > "$folder/COMMIT"
 pack=dist/gpu-pack-$arch.tar.xz
 tar -C "$build" -cf - gpu-pack | xz -6 > "$pack"
