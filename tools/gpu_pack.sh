@@ -10,7 +10,8 @@ tern=${TERN:-build/release/tern}
 build=build/cuda-pack
 home=$(tools/cuda_toolchain.sh)
 [ -x "$tern" ] || { echo "tools/gpu_pack.sh: there is no $tern; make build" >&2; exit 1; }
-portable="arch=compute_80,code=sm_$arch"
+# The portable files for exactly this architecture: from 9.0 on they have the waits of dependent launches.
+portable="arch=compute_$arch,code=sm_$arch"
 hopper="arch=compute_90a,code=sm_90a"
 cmake -S src/cuda -B "$build" -G Ninja -DTERN_CUDA_HOME="$home" -DTERN_CUDA_PORTABLE="$portable" \
   -DTERN_CUDA_HOPPER="$hopper" > /dev/null
