@@ -104,18 +104,22 @@ struct BlasLt::Impl {
     if (workspace != nullptr) (void)cudaFree(workspace);
   }
 
+  // Without a bias nothing is said of one: a float32 bias beside bfloat16 results has no algorithm.
+  bool describe_bias(const Gemm& g, Plan& p) const {
+    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    const auto type = CUDA_R_32F;
+    return f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS &&
+           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type) == CUBLAS_STATUS_SUCCESS &&
+           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias) == CUBLAS_STATUS_SUCCESS;
+  }
+
   // In cuBLAS's column-major eyes: out^T [n, rows] = w [n, k] x^T [k, rows], w transposed.
   bool describe(const Gemm& g, Plan& p) const {
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const auto out_type = g.out_bf16 ? CUDA_R_16BF : CUDA_R_32F;
-    const cublasLtEpilogue_t epilogue = g.bias == nullptr ? CUBLASLT_EPILOGUE_DEFAULT : CUBLASLT_EPILOGUE_BIAS;
-    const auto bias_type = CUDA_R_32F;
     return f.desc_create(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
            f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed) == CUBLAS_STATUS_SUCCESS &&
-           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS &&
-           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type) ==
-               CUBLAS_STATUS_SUCCESS &&
-           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias) == CUBLAS_STATUS_SUCCESS &&
+           (g.bias == nullptr || describe_bias(g, p)) &&
            f.layout_create(&p.w, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(g.n), g.w_row) ==
                CUBLAS_STATUS_SUCCESS &&
            f.layout_create(&p.x, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(g.rows), g.x_row) ==
