@@ -12,8 +12,8 @@ AttentionArgs prefill_units(AttentionArgs a);
 // `a` as prefill_units() left it, with its plan made.
 Status attention_prefill(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 
-// Segments of packed rows: whether the kernel takes them; bytes for rounded inputs of so many rows; the op itself, which
-// makes its plan.
+// Segments of packed rows: whether the kernel takes them; bytes for rounded inputs of so many rows; the op itself,
+// which makes its plan.
 bool segments_fit(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 size_t segments_bytes(int64_t rows, int heads, int dim);
 Status attention_segments(AttentionArgs a, int64_t tokens, void* rounded, device::Stream stream);

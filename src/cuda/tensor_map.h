@@ -21,8 +21,8 @@ Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, i
 // values by 64 rows, 128-byte swizzle. Coordinates: value, row, block.
 Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, CUtensorMap* out);
 
-// bf16 [tokens, heads, values] with strides in elements: boxes of 64 values of `box_heads` heads of `box_tokens` tokens,
-// 128-byte swizzle; tokens behind the last read as zero. Coordinates: value, head, token.
+// bf16 [tokens, heads, values] with strides in elements: boxes of 64 values of `box_heads` heads of `box_tokens`
+// tokens, 128-byte swizzle; tokens behind the last read as zero. Coordinates: value, head, token.
 Status tensor_map_heads(const void* base, int64_t values, int64_t heads, int64_t tokens, int64_t head_stride,
                         int64_t token_stride, int box_heads, int box_tokens, CUtensorMap* out);
 

@@ -82,8 +82,8 @@ Expected<std::unique_ptr<AddressRange>> Device::reserve(size_t bytes) {
 Status Device::copy_many(std::span<const CopySpan> pieces, Stream stream) {
   for (const CopySpan& p : pieces) {
     for (size_t r = 0; r < p.rows; ++r) {  // one memory: no direction
-      copy_to_device(static_cast<char*>(p.dst) + r * p.dst_stride,
-                     static_cast<const char*>(p.src) + r * p.src_stride, p.bytes, stream);
+      copy_to_device(static_cast<char*>(p.dst) + r * p.dst_stride, static_cast<const char*>(p.src) + r * p.src_stride,
+                     p.bytes, stream);
     }
   }
   return status();

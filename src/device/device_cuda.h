@@ -53,10 +53,9 @@ inline constexpr const char* kCudaLibrarySymbol = "tern_cuda_library";
 constexpr uint64_t fold_layout(uint64_t h, size_t size) { return (h ^ size) * 0x100000001b3u; }
 constexpr uint64_t cuda_device_layout() {
   uint64_t h = 0xcbf29ce484222325u;
-  for (const size_t size :
-       {sizeof(CudaOptions), sizeof(CudaLibrary), sizeof(Device), sizeof(DeviceInfo), sizeof(Buffer), sizeof(Stream),
-        sizeof(TensorView), sizeof(KvSpec), sizeof(KvLayerView), sizeof(Status), sizeof(std::string),
-        sizeof(MeasureRequest)}) {
+  for (const size_t size : {sizeof(CudaOptions), sizeof(CudaLibrary), sizeof(Device), sizeof(DeviceInfo),
+                            sizeof(Buffer), sizeof(Stream), sizeof(TensorView), sizeof(KvSpec), sizeof(KvLayerView),
+                            sizeof(Status), sizeof(std::string), sizeof(MeasureRequest)}) {
     h = fold_layout(h, size);
   }
   return h;

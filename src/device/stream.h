@@ -55,8 +55,8 @@ class AddressRange {
   virtual Status grow(size_t bytes) = 0;
 };
 
-// One piece of Device::copy_many(): `rows` runs of `bytes` bytes, their starts `*_stride` bytes apart. Addresses, sizes and
-// strides are multiples of 4.
+// One piece of Device::copy_many(): `rows` runs of `bytes` bytes, their starts `*_stride` bytes apart. Addresses, sizes
+// and strides are multiples of 4.
 struct CopySpan {
   void* dst = nullptr;
   const void* src = nullptr;
