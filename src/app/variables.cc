@@ -194,8 +194,10 @@ constexpr VariableSpec kVariables[] = {
     {.name = "FD_ENABLE_PDL",
      .group = kKernels,
      .type = kBool,
-     .fallback = "1",
-     .meaning = "Kernels of a GPU start before the one ahead of them has ended (compute capability 9.0)."},
+     .fallback = "0",
+     .meaning =
+         "1: kernels of a GPU start before the one ahead of them has ended (compute capability 9.0). FastDeploy's "
+         "default is 1; here it is off until it has been proved bit-equal on a GPU."},
 
     {.name = "TERN_CPU_ISA",
      .group = VariableGroup::kTern,
