@@ -54,9 +54,8 @@ struct AttentionArgs {
   int* few_counters = nullptr;  // parts of a unit that are done; by the unit's first item; 0 between kernels
   bool few_all = false;         // every row goes there (deterministic mode)
   int few_chunks = 1, few_heads = 1, few_tokens = 1;
-  bool few_deep = false;  // few units: one block per multiprocessor with a long ring
-  int few_capacity = 0;   // items that may leave a state in `slots`
-  int few_blocks = 0;     // that run at once
+  int few_capacity = 0;  // items that may leave a state in `slots`
+  int few_blocks = 0;    // that run at once
 };
 
 inline constexpr int kFewCounters = 16384;

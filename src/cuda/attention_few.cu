@@ -11,16 +11,14 @@ Status run(const AttentionArgs& a, const char* name, device::Stream stream) {
   return launch(stream, name, {static_cast<unsigned>(a.few_blocks), S::kThreads, S::kBytes}, few_kernel<S>, a);
 }
 
-// f.operator()<S>(): rings as long as shared memory has room for, one block per multiprocessor when there are few
-// units, else two.
+// f.operator()<S>() with the longest ring that shared memory has room for.
 template <class F>
 auto with_shape(const AttentionArgs& a, device::Stream stream, F&& f) {
   const int widest = a.dk > a.dv ? a.dk : a.dv;
-  const bool roomy = state(stream).smem_limit >= 224 * 1024;
+  const bool roomy = state(stream).smem_limit >= 110 * 1024;
   if (widest <= 64) return f.template operator()<FewShape<64, 6>>();
   if (widest <= 128) {
-    if (!roomy) return f.template operator()<FewShape<128, 3>>();
-    return a.few_deep ? f.template operator()<FewShape<128, 12>>() : f.template operator()<FewShape<128, 5>>();
+    return roomy ? f.template operator()<FewShape<128, 4>>() : f.template operator()<FewShape<128, 3>>();
   }
   return roomy ? f.template operator()<FewShape<256, 4>>() : f.template operator()<FewShape<256, 2>>();
 }
@@ -38,8 +36,6 @@ AttentionArgs few_units(AttentionArgs a, int max_query_len, device::Stream strea
   a.few_heads = (group + a.few_chunks - 1) / a.few_chunks;
   a.few_tokens = 16 / a.few_heads;
   a.few_all = state(stream).deterministic || max_query_len <= a.few_tokens;
-  a.few_deep =
-      max_query_len <= a.few_tokens && int64_t{a.rows} * a.kv_heads * a.few_chunks < 2 * state(stream).multiprocessors;
   with_shape(a, stream, [&]<class S>() {
     const int64_t slots = kSplitBytes / static_cast<int64_t>(sizeof(float) * (2 * S::kM + S::kM * S::kD));
     a.few_capacity = static_cast<int>(slots < kFewCounters ? slots : kFewCounters);

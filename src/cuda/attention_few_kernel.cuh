@@ -111,33 +111,26 @@ __device__ void few_join(const AttentionArgs& a, const AttentionUnit& u, int ite
   __threadfence();
   if (threadIdx.x == 0) a.few_counters[first] = 0;  // for the next layer
   if (r >= u.queries()) return;
-  // Loads of several parts are on their way together; the sums stay in order.
-  constexpr int kTogether = 64 / S::kOwn;
   const int per_segment = kSegment / (256 * rounds);
   FewTotal<S> segment, total;
-  for (int p0 = 0; p0 < u.segments; p0 += kTogether) {
-    FewState part[kTogether];
-    float v[kTogether][S::kOwn];
+#pragma unroll 2
+  for (int p = 0; p < u.segments; ++p) {
+    const float* from = few_slot<S>(a, first + p);
+    const FewState state{__ldcg(from + r), __ldcg(from + S::kM + r)};
+    float v[S::kOwn];
 #pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
-      if (p0 + k >= u.segments) break;
-      const float* from = few_slot<S>(a, first + p0 + k);
-      part[k] = {__ldcg(from + r), __ldcg(from + S::kM + r)};
-#pragma unroll
-      for (int i = 0; i < S::kOwn; i += 4) {
-        const float4 y = __ldcg(reinterpret_cast<const float4*>(from + 2 * S::kM + r * S::kD + FewTotal<S>::column(i)));
-        v[k][i] = y.x, v[k][i + 1] = y.y, v[k][i + 2] = y.z, v[k][i + 3] = y.w;
-      }
+    for (int i = 0; i < S::kOwn; i += 4) {
+      const float4 y = __ldcg(reinterpret_cast<const float4*>(from + 2 * S::kM + r * S::kD + FewTotal<S>::column(i)));
+      v[i] = y.x, v[i + 1] = y.y, v[i + 2] = y.z, v[i + 3] = y.w;
     }
-#pragma unroll
-    for (int k = 0; k < kTogether; ++k) {
-      const int p = p0 + k;
-      if (p >= u.segments) break;
-      segment.add(part[k], v[k]);
-      if ((p + 1) % per_segment == 0 || p + 1 == u.segments) {
-        total.add(segment.state, segment.v);
-        segment = {};
-      }
+    if (per_segment == 1) {
+      total.add(state, v);
+      continue;
+    }
+    segment.add(state, v);
+    if ((p + 1) % per_segment == 0 || p + 1 == u.segments) {
+      total.add(segment.state, segment.v);
+      segment = {};
     }
   }
   few_store(a, u, total);

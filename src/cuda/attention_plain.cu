@@ -64,7 +64,8 @@ __device__ void plan_units(const AttentionArgs& a, int* sums, int* scratch) {
   if (threadIdx.x == 0) a.plan[0] = split, a.plan[1] = items;
 }
 
-// Items of 1024 or 256 keys, by what takes less time; without room for states, whole units.
+// Items of 1024 or 256 keys, by which leaves less of the GPU idle in the last turn; without room for states, whole
+// units.
 __device__ void plan_few(const AttentionArgs& a, int* sums, int* scratch) {
   constexpr int kLong = kSegment / 256;
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
@@ -73,12 +74,8 @@ __device__ void plan_few(const AttentionArgs& a, int* sums, int* scratch) {
     atomicAdd(&sums[3], n * few_parts(context_of(a, r), 1));
   }
   __syncthreads();
-  // What an item costs besides its keys was measured: four times the keys take 2.5 times as long. The last turn of all
-  // blocks is rarely full.
-  const auto cost = [&](int items, float each) {
-    return fmaxf(1.0f, static_cast<float>(items) / static_cast<float>(a.few_blocks) + 0.35f) * each;
-  };
-  int rounds = cost(sums[3], 1.0f) < cost(sums[2], 2.5f) ? 1 : kLong;
+  const auto turns = [&](int items) { return (items + a.few_blocks - 1) / a.few_blocks; };
+  int rounds = 8 * turns(sums[3]) < 7 * kLong * turns(sums[2]) ? 1 : kLong;
   if (rounds == 1 && sums[3] > a.few_capacity) rounds = kLong;
   if (sums[rounds == 1 ? 3 : 2] > a.few_capacity) rounds = 0;
   const int items = number_rows(a.rows, a.few + 2, scratch,
