@@ -126,6 +126,6 @@ def test_pressure_sees_failures_and_lost_memory():
 
     run = FakeRun()
     run.figure = run.stage.figure
-    stage_memory.Pressure(run, Fake(), Fake(), [("bad", fails)]).ready().go(0.3, 2)
+    stage_memory.Pressure(run, Fake(), Fake(), [("bad", fails)]).go(0.3, 2)
     names = {c["name"] for c in run.stage.record()["failures"]}
-    assert names == {"no request fails", "bad served", "the driver's free memory stays within 64 MB"}
+    assert names == {"no request fails", "bad served", "the driver's free memory stays within 64 MB", "no allocation after ready"}
