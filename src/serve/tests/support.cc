@@ -296,7 +296,8 @@ Reply Client::request(std::string_view method, std::string_view path, std::strin
 
 double metric(int port, std::string_view name) {
   const Reply reply = Client(port).get("/metrics");
-  const std::string wanted = "\n" + std::string(name) + " ";
+  std::string wanted = "\n";
+  wanted.append(name).append(" ");
   const size_t at = reply.body.find(wanted);
   return at == std::string::npos ? -1 : std::stod(reply.body.substr(at + wanted.size()));
 }
