@@ -51,7 +51,7 @@ std::string wrap(const std::string& text, size_t indent) {
   size_t column = indent;
   for (const std::string_view word : split(text, ' ')) {
     if (column + word.size() + 1 > kColumns && column > indent) {
-      out += "\n" + std::string(indent, ' ');
+      out.append("\n").append(indent, ' ');
       column = indent;
     } else if (!out.empty()) {
       out += ' ';
