@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <mutex>
+#include <set>
 #include <thread>
 
 #include "base/log.h"
@@ -263,7 +264,12 @@ TEST(Abort, ByIdChildAndAll) {
   EXPECT_EQ(answer.at("choices").at(0).at("finish_reason").as_string(), "abort");
   EXPECT_GT(answer.at("usage").at("completion_tokens").as_int64(), 0);
   const auto rest = control.post("/v1/abort_requests", R"({"abort_all":true})").json().as_object();
-  EXPECT_EQ(rest.at("result").at("aborted").as_array().size(), 2u);
+  // One that has just been aborted may still be on its way out.
+  std::set<std::string> ids;
+  for (const auto& item : rest.at("result").at("aborted").as_array())
+    ids.insert(item.at("request_id").as_string().c_str());
+  EXPECT_TRUE(ids.contains("cmpl-b_0") && ids.contains("cmpl-c_0")) << json::dump(rest.at("result"));
+  EXPECT_FALSE(ids.contains("cmpl-a_0"));
   EXPECT_EQ(c.receive().json().as_object().at("choices").at(0).at("finish_reason").as_string(), "abort");
   const auto events = b.receive().events();
   EXPECT_EQ(events.back(), "[DONE]");
