@@ -192,30 +192,16 @@ __device__ void sum_chunks(const float* x, int n, const Chunks& chunks, int begi
 template <class Weight>
 __device__ int walk_chunks(const float* x, int n, const Chunks& chunks, unsigned long long target, RowShared& sh,
                            const Weight& weight) {
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   __syncthreads();
   find_bin(target + 1, sh);  // the last chunk that has mass and starts at or below the target
   const int chunk = static_cast<int>(sh.word);
-  unsigned long long run = sh.value;
+  const unsigned long long run = sh.value;
   __syncthreads();
   if (threadIdx.x == 0) sh.word = static_cast<unsigned>(n - 1);
   __syncthreads();
-  if (warp == 0) {
-    const int end = min(n, (chunk + 1) * chunks.size);
-    for (int i0 = chunk * chunks.size; i0 < end; i0 += 32) {
-      unsigned long long m = i0 + lane < end ? weight(x[i0 + lane]) : 0;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const unsigned long long other = __shfl_up_sync(0xffffffffu, m, d);
-        if (lane >= d) m += other;
-      }
-      const unsigned passed = __ballot_sync(0xffffffffu, run + m > target);
-      if (passed != 0) {
-        if (lane == 0) sh.word = static_cast<unsigned>(i0 + __ffs(static_cast<int>(passed)) - 1);
-        break;
-      }
-      run += __shfl_sync(0xffffffffu, m, 31);
-    }
+  if (threadIdx.x < 32) {
+    walk_piece(chunk * chunks.size, min(n, (chunk + 1) * chunks.size), run, target, sh,
+               [&](int i) { return static_cast<unsigned long long>(weight(x[i])); });
   }
   __syncthreads();
   return static_cast<int>(sh.word);

@@ -173,6 +173,27 @@ __device__ Selected select_offset(int n, uint32_t largest, unsigned long long li
   }
 }
 
+// By one warp: the first i of [begin, end) at which `run` plus the running sum of mass(i) passes `target` goes into word.
+template <class Mass>
+__device__ __forceinline__ void walk_piece(int begin, int end, unsigned long long run, unsigned long long target,
+                                           RowShared& sh, const Mass& mass) {
+  const int lane = threadIdx.x % 32;
+  for (int i0 = begin; i0 < end; i0 += 32) {
+    unsigned long long m = i0 + lane < end ? mass(i0 + lane) : 0;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const unsigned long long other = __shfl_up_sync(0xffffffffu, m, d);
+      if (lane >= d) m += other;
+    }
+    const unsigned passed = __ballot_sync(0xffffffffu, run + m > target);
+    if (passed != 0) {
+      if (lane == 0) sh.word = static_cast<unsigned>(i0 + __ffs(static_cast<int>(passed)) - 1);
+      return;
+    }
+    run += __shfl_sync(0xffffffffu, m, 31);
+  }
+}
+
 // The first i at which the running sum of mass(i) passes `target`, which is below the sum of all. The row is cut into
 // one piece per warp.
 template <class Mass>
@@ -189,22 +210,7 @@ __device__ int walk(int n, unsigned long long target, RowShared& sh, const Mass&
   __syncthreads();
   unsigned long long run = 0;
   for (int w = 0; w < warp; ++w) run += sh.sums[w];
-  if (run <= target && target < run + sum) {
-    for (int i0 = begin; i0 < end; i0 += 32) {
-      unsigned long long m = i0 + lane < end ? mass(i0 + lane) : 0;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const unsigned long long other = __shfl_up_sync(0xffffffffu, m, d);
-        if (lane >= d) m += other;
-      }
-      const unsigned passed = __ballot_sync(0xffffffffu, run + m > target);
-      if (passed != 0) {
-        if (lane == 0) sh.word = static_cast<unsigned>(i0 + __ffs(static_cast<int>(passed)) - 1);
-        break;
-      }
-      run += __shfl_sync(0xffffffffu, m, 31);
-    }
-  }
+  if (run <= target && target < run + sum) walk_piece(begin, end, run, target, sh, mass);
   __syncthreads();
   return static_cast<int>(sh.word);
 }
