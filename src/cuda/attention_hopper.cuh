@@ -389,8 +389,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 
 template <int kD, bool kPaged>
 Status launch_long_rows(const char* name, const AttentionArgs& a, const LongMaps& maps, device::Stream stream) {
-  static const Status allowed = allow_shared(name, long_rows_kernel<kD, kPaged>, Shapes<kD>::kBytes);
-  if (!allowed.ok()) return allowed;
+  // Each time: it holds for the current device alone.
+  if (Status s = allow_shared(name, long_rows_kernel<kD, kPaged>, Shapes<kD>::kBytes); !s.ok()) return s;
   const Shape shape{dim3(static_cast<unsigned>(state(stream).multiprocessors)), dim3(kThreads), Shapes<kD>::kBytes};
   return launch(stream, name, shape, long_rows_kernel<kD, kPaged>, a, maps);
 }
