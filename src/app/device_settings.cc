@@ -130,7 +130,7 @@ Expected<DeviceSettings> device_settings(std::string_view device, const device::
   s.cuda.cublaslt = environment.boolean("TERN_CUDA_CUBLASLT");
   s.cuda.deterministic = environment.boolean("FD_DETERMINISTIC_MODE");
   s.cuda.pdl = environment.boolean("FD_ENABLE_PDL");
-  s.cuda.library_folders = s.folders;
+  s.cuda.search_folders = s.folders;
   if (s.choice != DeviceChoice::kCpu) {
     s.cuda.more_folders = further_folders(environment);
     if (const std::string folder = cache_folder(environment); !folder.empty()) {

@@ -161,7 +161,7 @@ Status CudaDevice::open(const device::CudaOptions& options) {
     if (e != cudaSuccess) return cuda_error("a stream", e);
   }
   if (options.cublaslt && !options.deterministic) {
-    const LibraryPlaces places{options.library_folders, options.more_folders};
+    const LibraryPlaces places{options.search_folders, options.more_folders};
     blas_ = BlasLt::open(places, p.name, options.blas_cache_file);
     if (blas_ != nullptr) vision_blas_ = BlasLt::open(places, p.name, "");
   }

@@ -20,7 +20,7 @@ struct CudaOptions {
   int shared_memory_limit = 0;  // TERN_CUDA_SMEM_LIMIT, KiB per block; 0: what the GPU has
   bool deterministic = false;   // FD_DETERMINISTIC_MODE
   bool cublaslt = true;         // false: own kernels only
-  std::vector<std::string> library_folders;  // searched first for cuBLASLt and NCCL; NVIDIA's Python wheels below them
+  std::vector<std::string> search_folders;  // searched first for cuBLASLt and NCCL; NVIDIA's Python wheels below them
   std::string blas_cache_file;               // algorithms found are kept there; empty: not kept
   std::vector<std::string> more_folders;     // searched after the system's own places: beside the program, Python's
   bool pdl = false;                          // FD_ENABLE_PDL: kernels start before the one ahead of them has ended

@@ -107,7 +107,7 @@ TEST(DeviceSettings, ReadsTheEnvironment) {
   EXPECT_TRUE(s.cuda.pdl);
   EXPECT_TRUE(s.cuda.deterministic);
   EXPECT_EQ(s.folders, (std::vector<std::string>{"/a", "/b"}));
-  EXPECT_EQ(s.cuda.library_folders, s.folders);
+  EXPECT_EQ(s.cuda.search_folders, s.folders);
 }
 
 TEST(DeviceSettings, KeepsWhatIsLearnedInTheUsersCache) {

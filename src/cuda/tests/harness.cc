@@ -12,14 +12,14 @@ namespace tern::cuda_test {
 void Context::report(bool ok, const std::string& name, const std::string& detail) {
   (ok ? passed : failed) += 1;
   if (!ok || verbose) {
-    std::printf("%s %s: %s | %s | %s\n", ok ? "pass" : "FAIL", label.c_str(), name.c_str(), library->last_kernel(gpu),
+    std::printf("%s %s: %s | %s | %s\n", ok ? "pass" : "FAIL", label.c_str(), name.c_str(), cuda->last_kernel(gpu),
                 detail.c_str());
     std::fflush(stdout);
   }
 }
 
 void Context::expect_kernel(const std::string& name, const std::string& wanted) {
-  const std::string got = library->last_kernel(gpu);
+  const std::string got = cuda->last_kernel(gpu);
   if (got != wanted) report(false, name, "expected the kernel " + wanted);
 }
 
@@ -27,7 +27,7 @@ bool Context::both(const std::string& name, const Status& cpu_status, const Stat
   if (!cpu_status.ok()) report(false, name, "CPU: " + cpu_status.error().message);
   if (!gpu_status.ok()) report(false, name, "GPU: " + gpu_status.error().message);
   const Status done = device->synchronize(gpu);
-  if (const std::string kernel = library->last_kernel(gpu); gpu_status.ok() && kernel != "none") kernels.insert(kernel);
+  if (const std::string kernel = cuda->last_kernel(gpu); gpu_status.ok() && kernel != "none") kernels.insert(kernel);
   if (!done.ok()) report(false, name, "GPU: " + done.error().message);
   return cpu_status.ok() && gpu_status.ok() && done.ok();
 }

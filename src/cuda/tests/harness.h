@@ -17,7 +17,7 @@
 namespace tern::cuda_test {
 
 struct Context {
-  const device::CudaLibrary* library = nullptr;
+  const device::CudaLibrary* cuda = nullptr;
   std::unique_ptr<device::Device> device;
   std::unique_ptr<device::ComputePool> pool;
   device::Stream gpu, cpu;

@@ -80,11 +80,11 @@ int run(const Options& o) {
   for (const Variant& v : o.emulated ? std::span<const Variant>(kEmulated) : std::span<const Variant>(kVariants)) {
     if (!o.variant.empty() && o.variant != v.label) continue;
     Context c;
-    c.library = *library, c.label = v.label, c.verbose = o.verbose, c.smallest = o.smallest;
+    c.cuda = *library, c.label = v.label, c.verbose = o.verbose, c.smallest = o.smallest;
     device::CudaOptions options;
     options.cublaslt = v.cublaslt, options.deterministic = v.deterministic, options.shared_memory_limit = v.shared_kib;
     options.arch_limit = v.arch;
-    options.library_folders = o.folders;
+    options.search_folders = o.folders;
     auto made = (*library)->make_device(options);
     if (!made.ok()) {
       std::fprintf(stderr, "%s\n", made.error().message.c_str());
