@@ -231,7 +231,8 @@ __device__ __forceinline__ void weigh(float (&s)[64], Softmax& x, float scale, c
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
     top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
     const float base = top == -INFINITY ? 0.0f : top * scale;
-    x.alpha[r] = power2(__fmaf_rn(x.top[r], scale, -base));
+    // Exactly one where nothing greater came: a tile that is masked for a query must leave its bits alone.
+    x.alpha[r] = top == x.top[r] ? 1.0f : power2(__fmaf_rn(x.top[r], scale, -base));
     x.top[r] = top;
     float sums[4] = {};
 #pragma unroll
