@@ -194,10 +194,9 @@ constexpr VariableSpec kVariables[] = {
     {.name = "FD_ENABLE_PDL",
      .group = kKernels,
      .type = kBool,
-     .fallback = "0",
+     .fallback = "1",
      .meaning =
-         "1: kernels of a GPU start before the one ahead of them has ended (compute capability 9.0). FastDeploy's "
-         "default is 1; here it is off until it has been proved bit-equal on a GPU."},
+         "1: kernels of a GPU start before the one ahead of them has ended (compute capability 9.0); no bit differs."},
 
     {.name = "TERN_CPU_ISA",
      .group = VariableGroup::kTern,

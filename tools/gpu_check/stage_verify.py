@@ -1,9 +1,12 @@
 """Reference cases on the device: through the model code, and through HTTP."""
+import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
+import time
 
 import models
 from server import Server, together
@@ -11,8 +14,10 @@ from server import Server, together
 PATHS = {"as it is": {}, "portable": {"TERN_CUDA_ARCH": "80", "TERN_CUDA_SMEM_LIMIT": "99"}}
 TAIL = re.compile(r"^(\d+) passed, (\d+) failed", re.M)
 REPLAYED = ["qwen3", "qwen3_moe", "deepseek_v3", "ernie4_5_vl_moe"]
-# A greedy id may differ where the two best logits are closer than this.
+# A greedy id may differ where the two best logits are closer than this. In bfloat16 a token may choose another expert
+# than in the reference (`free routing` of tern verify counts how many), which moves the logits further.
 NARROW = {"float32": 2e-3, "bfloat16": 0.5}
+NARROW_EXPERTS = {"float32": 2e-3, "bfloat16": 1.0}
 
 
 def command_line(run, cases, dtype):
@@ -22,37 +27,50 @@ def command_line(run, cases, dtype):
 
 def verify_cases(run, cases, seconds):
     """tern verify of all cases in each precision on each path; every line that says NO is a failed check."""
-    paths = PATHS if run.places.on_gpu else {"as it is": {}}
-    for label, env in paths.items():
-        for dtype in ("float32", "bfloat16"):
-            done = subprocess.run(command_line(run, cases, dtype), capture_output=True, text=True, timeout=seconds,
-                                  env={**os.environ, **env})
-            log = run.places.out / f"{run.stage.name}-{label.replace(' ', '-')}-{dtype}.txt"
-            log.write_text(done.stdout + done.stderr)
-            case, cases_seen = "?", 0
-            for line in done.stdout.splitlines():
-                if re.match(r"\S+ \(.*\)$", line):
-                    case, cases_seen = pathlib.Path(line.split(" (")[0]).name, cases_seen + 1
-                elif line.rstrip().endswith(" NO"):
-                    run.check(False, f"{case} {dtype} {label}", line.strip())
-            run.check(cases_seen == len(cases), f"{dtype} {label}: cases", f"{cases_seen} of {len(cases)} ran: "
-                      + (done.stderr[-600:] or done.stdout[-600:]))
-            tail = TAIL.findall(done.stdout)
-            statements = int(tail[-1][0]) if tail else 0
-            run.check(done.returncode == 0 and statements >= 4 * len(cases), f"{dtype} {label}",
-                      f"status {done.returncode}, {tail[-1:] or 'no summary'}; {done.stderr[-300:]}")
-            run.stage.checks += [dict(ok=True, name="case", detail="")] * statements
-            run.say(f"{label}, {dtype}: {statements} statements of {cases_seen} cases hold")
+    ways = [(label, env, dtype) for label, env in (PATHS if run.places.on_gpu else {"as it is": {}}).items()
+            for dtype in ("float32", "bfloat16")]
+    one = lambda way: subprocess.run(command_line(run, cases, way[2]), capture_output=True, text=True, timeout=seconds,
+                                     env={**os.environ, **way[1]})
+    for (label, _, dtype), done in zip(ways, together(one, ways, len(ways) if run.places.on_gpu else 1)):
+        if isinstance(done, Exception):
+            run.check(False, f"{dtype} {label}", f"{type(done).__name__}: {done}"[:600])
+        else:
+            judge(run, cases, label, dtype, done)
 
 
-def compare_greedy(run, name, prompt, got, dtype):
+def judge(run, cases, label, dtype, done):
+    log = run.places.out / f"{run.stage.name}-{cases[0].name if len(cases) == 1 else 'all'}-{label.replace(' ', '-')}-{dtype}.txt"
+    log.write_text(done.stdout + done.stderr)
+    case, cases_seen = "?", 0
+    for line in done.stdout.splitlines():
+        if re.match(r"\S+ \(.*\)$", line):
+            case, cases_seen = pathlib.Path(line.split(" (")[0]).name, cases_seen + 1
+        elif line.rstrip().endswith(" NO"):
+            run.check(False, f"{case} {dtype} {label}", line.strip())
+    run.check(cases_seen == len(cases), f"{dtype} {label}: cases", f"{cases_seen} of {len(cases)} ran: "
+              + (done.stderr[-600:] or done.stdout[-600:]))
+    tail = TAIL.findall(done.stdout)
+    statements = int(tail[-1][0]) if tail else 0
+    run.check(done.returncode == 0 and statements >= 4 * len(cases), f"{dtype} {label}",
+              f"status {done.returncode}, {tail[-1:] or 'no summary'}; {done.stderr[-300:]}")
+    run.stage.checks += [dict(ok=True, name="case", detail="")] * statements
+    run.say(f"{cases[0].name if len(cases) == 1 else 'cases'}, {label}, {dtype}: {statements} statements hold")
+
+
+def has_experts(case):
+    config = json.loads((case / "config.json").read_text())
+    return any(key in text for text in (config, config.get("text_config", {}))
+               for key in ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"))
+
+
+def compare_greedy(run, name, prompt, got, narrow):
     """Ids up to the first place where the reference itself was nearly undecided; from there on the texts may part."""
     clear = 0
     for step, (want, margin) in enumerate(zip(prompt["greedy"], prompt["margins"])):
         if step >= len(got):
             return run.check(False, name, f"{len(got)} ids, not {len(prompt['greedy'])}"), clear
         if got[step] != want:
-            return run.check(margin < NARROW[dtype], name,
+            return run.check(margin < narrow, name,
                              f"step {step}: {got[step]} for {want}, margin {margin:.4f}; {got} for {prompt['greedy']}"), clear
         clear += 1
     return run.check(True, name), clear
@@ -62,7 +80,7 @@ def over_http(run, case, dtype):
     golden = models.golden(case)
     folder = models.from_case(case, run.places.fresh(f"{case.name}-{dtype}"))
     flags = ["--dtype", dtype, "--max-model-len", 4096, "--max-num-seqs", 16, *models.small_budget(run, 1100), *models.case_flags(golden)]
-    clear = 0
+    clear, narrow = 0, (NARROW_EXPERTS if has_experts(case) else NARROW)[dtype]
     with Server(run, folder, *flags, name=f"{case.name}-{dtype}") as server:
         server.ready()
         prompts = [(k, p) for k, p in golden["prompts"].items() if "greedy" in p and "frames" not in p]
@@ -74,7 +92,7 @@ def over_http(run, case, dtype):
                 if isinstance(got, Exception):
                     run.check(False, name, got)
                     continue
-                clear += compare_greedy(run, name, prompt, got, dtype)[1]
+                clear += compare_greedy(run, name, prompt, got, narrow)[1]
     run.check(clear >= (8 if dtype == "float32" else 4) * len(prompts), f"HTTP {case.name} {dtype}: ids compared", clear)
 
 
@@ -88,19 +106,47 @@ def verify(run):
             run.check(False, f"HTTP {case.name} {dtype}", f"{type(fault).__name__}: {fault}")
 
 
+def finished(folder, maker):
+    """Cases as they come, while `maker` (a process, or None) makes them; golden.json is what it writes last."""
+    given = set()
+    while True:
+        over = maker is None or maker.poll() is not None
+        for path in sorted(folder.glob("*/golden.json")):
+            try:
+                json.loads(path.read_text())
+            except ValueError:
+                continue  # being written
+            if path.parent not in given:
+                given.add(path.parent)
+                yield path.parent
+        if over:
+            return
+        time.sleep(0.5)
+
+
 def wide(run):
     folder = pathlib.Path(os.environ.get("TERN_CHECK_WIDE", run.places.scratch / "wide"))
+    maker = None
     if not folder.is_dir() or not any(folder.iterdir()):
         folder.mkdir(parents=True, exist_ok=True)
         more = ["--only", run.args.only] if run.args.only else []
-        done = subprocess.run([sys.executable, str(run.places.maker()), str(folder), "--variant", "w", "--device",
-                               "cuda" if run.places.on_gpu else "cpu", *more], capture_output=True, text=True, timeout=400)
-        (run.places.out / "make_golden.txt").write_text(done.stdout + done.stderr)
-        run.check(done.returncode == 0, "make_golden.py", done.stderr[-600:])
-    cases = sorted(p.parent for p in folder.glob("*/golden.json"))
-    run.check(len(cases) >= (1 if run.args.only else 9), "cases made", f"{len(cases)}")
-    for case in cases:  # one at a time: a case is up to several GB
-        verify_cases(run, [case], 200)
+        with open(run.places.out / "make_golden.txt", "w") as out:
+            maker = subprocess.Popen([sys.executable, "-u", str(run.places.maker()), str(folder), "--variant", "w", "--device",
+                                      "cuda" if run.places.on_gpu else "cpu", *more], stdout=out, stderr=out)
+    cases = 0
+    try:
+        for case in finished(folder, maker):
+            verify_cases(run, [case], 200)
+            cases += 1
+            if maker is not None:  # a case is up to several GB
+                shutil.rmtree(case)
+                case.mkdir()
+    finally:
+        if maker is not None and maker.poll() is None:
+            maker.kill()
+    if maker is not None:
+        run.check(maker.wait() == 0, "make_golden.py", (run.places.out / "make_golden.txt").read_text()[-600:])
+    run.check(cases >= (1 if run.args.only else 9), "cases made", f"{cases}")
 
 
 def replays(run):
