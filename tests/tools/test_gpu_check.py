@@ -86,7 +86,7 @@ def test_greedy_ids_may_part_only_where_the_reference_wavers():
     prompt = dict(greedy=[1, 2, 3], margins=[1.0, 0.0001, 1.0])
     for got, clear, fails in (([1, 2, 3], 3, 0), ([1, 9, 9], 1, 0), ([9, 2, 3], 0, 1), ([1, 2], 2, 1), ([1, 2, 9], 2, 1)):
         run = FakeRun()
-        assert stage_verify.compare_greedy(run, "case", prompt, got, "float32")[1] == clear
+        assert stage_verify.compare_greedy(run, "case", prompt, got, stage_verify.NARROW["float32"])[1] == clear
         assert run.stage.record()["failed"] == fails, got
 
 
