@@ -137,12 +137,14 @@ __global__ void plain_kernel(const AttentionArgs a, int64_t tokens) {
     l = l * alpha + warp_sum(p);
     m = now;
     const float weight = a.round_bf16 ? rounded<bf>(p) : p;
+    __syncwarp();
     for (int i = lane; i < a.dv; i += 32) sums[i] *= alpha;
     for (int j = 0; j < min(32, visible - j0); ++j) {
       const float w = __shfl_sync(0xffffffffu, weight, j);
       const char* row = value_row(a, u, j0 + j, bytes);
       for (int i = lane; i < a.dv; i += 32) sums[i] += w * element(row, i, a);
     }
+    __syncwarp();
   }
   for (int i = lane; i < a.dv; i += 32) {
     const int64_t at = token * a.out_token + head * a.out_head + i;

@@ -121,6 +121,7 @@ struct Selected {
 
 // The last bin that has mass and starts below the limit; 2 bins per thread. Result in word (bin), value (mass before).
 __device__ inline void find_bin(unsigned long long limit, RowShared& sh) {
+  __syncthreads();  // sums and word may still be read
   const int t = threadIdx.x, lane = t % 32;
   const unsigned long long a = sh.bins[2 * t], b = sh.bins[2 * t + 1];
   unsigned long long run = a + b;

@@ -1,5 +1,5 @@
 """Holds memory of GPU 0 in a process of its own and tells what the driver says is free: one line of bytes per line read.
-   python3 hold.py GIGABYTES"""
+   python3 hold.py GIGABYTES [LEAVE]      LEAVE: more, until no more than so many GB are free"""
 import ctypes
 import sys
 
@@ -18,7 +18,9 @@ def main():
     call("cuDeviceGet", ctypes.byref(device), 0)
     call("cuDevicePrimaryCtxRetain", ctypes.byref(context), device)
     call("cuCtxSetCurrent", context)
-    if size := int(float(sys.argv[1]) * 1e9):
+    call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+    leave = float(sys.argv[2]) * 1e9 if len(sys.argv) > 2 else free.value
+    if size := int(max(float(sys.argv[1]) * 1e9, free.value - leave)):
         call("cuMemAlloc_v2", ctypes.byref(block), ctypes.c_size_t(size))
     print("holds", flush=True)
     for _ in sys.stdin:

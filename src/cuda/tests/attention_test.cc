@@ -163,6 +163,10 @@ void test_attention(Context& c) {
   run(c, {b, 4, 2, 192, 64, mixed, many(256)}, b);
   run(c, {b, 40, 1, 128, 64, decode, few(128)}, b);  // a group wider than the tile
   run(c, {f, 4, 2, 64, 64, mixed, "attention_plain"}, f);
+  const auto longer = [&](int dim) {
+    return hopper(c) ? "attention_prefill_" + std::to_string(dim) + "_sm90" : many(dim);
+  };
+  for (const int dim : {64, 128}) run(c, {b, 128, 1, dim, 64, {{66, 130}, {1, 70}}, longer(dim)}, b);
   if (c.smallest) return;
   run(c, {b, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
   run(c, {b, 32, 8, 128, 64, std::vector<Row>(150, {1, 2000}), few(128)}, b);  // enough for long items
@@ -172,39 +176,40 @@ void test_attention(Context& c) {
   // Long prompts: pages that end anywhere, rows of one token among them, a group that leaves places in a unit empty.
   const std::vector<Row> prompts{{300, 300}, {0, 9}, {1, 1000}, {213, 1047}, {64, 64}, {129, 257}};
   for (const int dim : {64, 128}) {
-    const std::string name = hopper(c) ? "attention_prefill_" + std::to_string(dim) + "_sm90" : many(dim);
-    run(c, {b, 32, 8, dim, 64, prompts, name}, b);
-    run(c, {b, 14, 2, dim, 128, prompts, name}, b);
+    run(c, {b, 32, 8, dim, 64, prompts, longer(dim)}, b);
+    run(c, {b, 14, 2, dim, 128, prompts, longer(dim)}, b);
   }
 }
 
 // A token's result does not depend on its chunk, its neighbours, or on how the work is cut: in deterministic mode at
 // all, otherwise among rows that the same kernel takes.
 void test_attention_bits(Context& c) {
-  constexpr int kContext = 2300, kHeads = 8, kKv = 2;
+  constexpr int kHeads = 8, kKv = 2;
+  const int context = c.smallest ? 300 : 2300;
   for (const int dim : {64, 128, 256}) {
-    const std::vector<Row> one{{kContext, kContext}};
+    const std::vector<Row> one{{context, context}};
     Batch batch(c, one, 64, 3);
     PagedCache cache(c, DType::kBF16, kKv, dim, 64, batch.blocks);
     cache.random(4);
-    Mirror q(c, DType::kBF16, {kContext, kHeads, dim});
+    Mirror q(c, DType::kBF16, {context, kHeads, dim});
     q.random(5);
     Workspace space(c, 4096, kHeads, dim);
-    const auto whole = alone(c, cache, q, batch.table, kContext, 0, kContext, 0, kHeads, dim, space.gpu);
+    const auto whole = alone(c, cache, q, batch.table, context, 0, context, 0, kHeads, dim, space.gpu);
     const auto row = static_cast<size_t>(kHeads * dim) * 2;
-    const std::vector<int> counts = fixed(c)                  ? std::vector<int>{1, 4, 37, 500}
+    const std::vector<int> counts = c.smallest                ? std::vector<int>{37}
+                                    : fixed(c)                ? std::vector<int>{1, 4, 37, 500}
                                     : dim <= 128 && hopper(c) ? std::vector<int>{1200, 1601, 2299}
                                                               : std::vector<int>{37, 500};
-    const auto last = alone(c, cache, q, batch.table, kContext, kContext - 1, 1, 0, kHeads, dim, space.gpu);
-    for (const int others : {1, 3, 200}) {
-      const auto part = alone(c, cache, q, batch.table, kContext, kContext - 4, 4, others, kHeads, dim, space.gpu);
+    const auto last = alone(c, cache, q, batch.table, context, context - 1, 1, 0, kHeads, dim, space.gpu);
+    for (const int others : c.pick<int>({3, 1, 200}, 1)) {
+      const auto part = alone(c, cache, q, batch.table, context, context - 4, 4, others, kHeads, dim, space.gpu);
       c.report(std::equal(last.begin(), last.end(), part.end() - static_cast<std::ptrdiff_t>(row)),
                "attention bits of " + std::to_string(dim), "few tokens beside " + std::to_string(others));
     }
-    for (const int others : {0, 3, 200}) {
+    for (const int others : c.pick<int>({3, 0, 200}, 1)) {
       for (const int count : counts) {
-        const int first = kContext - count;
-        const auto part = alone(c, cache, q, batch.table, kContext, first, count, others, kHeads, dim, space.gpu);
+        const int first = context - count;
+        const auto part = alone(c, cache, q, batch.table, context, first, count, others, kHeads, dim, space.gpu);
         const bool same = std::equal(part.begin(), part.end(),
                                      whole.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(first) * row));
         c.report(same, "attention bits of " + std::to_string(dim),

@@ -39,7 +39,9 @@ void blocks_and_events(Context& c) {
   auto event = c.device->make_event();
   if (!event.ok()) return c.report(false, "event", event.error().message);
   const device::Stream side = c.device->side_stream(device::StreamRole::kCopyOut);
-  const Status copied = ops::copy_block(p, c.gpu), recorded = (*event)->record(c.gpu), waits = (*event)->wait_on(side);
+  const Status copied = ops::copy_block(p, c.gpu);
+  c.expect_kernel("copy_block", "copy_block");
+  const Status recorded = (*event)->record(c.gpu), waits = (*event)->wait_on(side);
   auto host = c.device->allocate_host(4000);
   if (!copied.ok() || !recorded.ok() || !waits.ok() || !host.ok()) return c.report(false, "copy_block", "an error");
   c.device->copy_to_host(host->data(), m.device_data() + 3 * 4000, 4000, side);

@@ -20,7 +20,8 @@ void Context::report(bool ok, const std::string& name, const std::string& detail
 
 void Context::expect_kernel(const std::string& name, const std::string& wanted) {
   const std::string got = cuda->last_kernel(gpu);
-  if (got != wanted) report(false, name, "expected the kernel " + wanted);
+  if (got != wanted) return report(false, name, "expected the kernel " + wanted);
+  kernels.insert(got);
 }
 
 bool Context::both(const std::string& name, const Status& cpu_status, const Status& gpu_status) {

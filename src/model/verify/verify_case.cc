@@ -20,6 +20,9 @@ namespace {
 using Row = SequenceRunner::Row;
 using Logits = std::vector<float>;
 
+// Longer prompts are not also given token by token: thousands of steps.
+constexpr int kMostSingles = 1024;
+
 double log_prob(std::span<const float> row, int32_t id) {
   const double top = *std::max_element(row.begin(), row.end());
   double sum = 0.0;
@@ -230,7 +233,7 @@ class CaseRun {
     StatementCheck c{p.name + " in chunks", "", true};
     uint64_t seed = 2;
     for (int chunk : {64, 17, 1}) {
-      if (chunk >= whole_prompt) continue;
+      if (chunk >= whole_prompt || (chunk == 1 && whole_prompt > kMostSingles)) continue;
       TERN_ASSIGN_OR_RETURN(const Logits cut, last_logits(p, model, chunk, seed++));
       std::string detail;
       c.ok = same(base, cut, detail) && c.ok;
