@@ -5,10 +5,12 @@ import concurrent.futures
 import io
 import json
 import os
+import pathlib
 import random
 import subprocess
 import time
 
+import bench_peers
 from server import Server
 
 SAMPLING = ["--temperature", "0.8", "--top-p", "0.8", "--repetition-penalty", "1.05"]
@@ -166,7 +168,10 @@ def laboratory(run):
 
 
 def bench(run):
-    parts = dict(steps=steps, delay=delay, kernels=laboratory, prompts=prompts, serving=serving, pictures=pictures)
+    parts = dict(steps=steps, delay=delay, kernels=laboratory, prompts=prompts, serving=serving, pictures=pictures,
+                 deterministic=lambda run: bench_peers.deterministic(run, decode),
+                 start=lambda run: bench_peers.cold_start(run, pathlib.Path(shape(run, "qwen3-8b"))),
+                 transformers=lambda run: bench_peers.transformers(run, shape, decode))
     wanted = os.environ.get("TERN_CHECK_BENCH", ",".join(parts)).split(",")
     end = time.monotonic() + float(os.environ.get("TERN_CHECK_BENCH_SECONDS", "460"))
     for name in wanted:
