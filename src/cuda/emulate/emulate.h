@@ -98,6 +98,8 @@ inline float __fmul_rn(float a, float b) { return a * b; }
 inline float __fadd_rn(float a, float b) { return a + b; }
 inline float __fsub_rn(float a, float b) { return a - b; }
 inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fdividef(float a, float b) { return a / b; }
+inline float __expf(float x) { return __builtin_expf(x); }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __ull2double_rn(unsigned long long a) { return double(a); }
 inline unsigned __float_as_uint(float f) {
