@@ -219,8 +219,21 @@ Status segment_attention(const ops::SegmentAttentionParams& p, device::Stream st
   const bool fits = a.round_bf16 && aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
                     aligned(p.k.data, p.k.dtype, a.k_token, a.k_head) &&
                     aligned(p.v.data, p.v.dtype, a.v_token, a.v_head);
-  if (fits && segments_fit(a, tokens, stream)) {
-    return attention_segments(a, tokens, static_cast<char*>(p.workspace) + plan_bytes(segments), stream);
+  const bool own = fits && segments_fit(a, tokens, stream), turned = p.cos.data != nullptr;
+  SegmentRotation rotation;
+  if (turned && own && a.q_f32) {
+    TERN_OP_CHECK(kOp,
+                  p.cos.dtype == DType::kF32 && ops::is_matrix(p.cos, tokens, dim / 2) && p.sin.dtype == DType::kF32 &&
+                      ops::is_matrix(p.sin, tokens, dim / 2) && aligned(p.cos.data, DType::kF32, p.cos.stride[0], 0) &&
+                      aligned(p.sin.data, DType::kF32, p.sin.stride[0], 0),
+                  "cos and sin must be [T, D / 2] float32, rows at multiples of 16 bytes");
+    rotation = {p.cos.as<const float>(), p.sin.as<const float>(), p.cos.stride[0], p.sin.stride[0]};
+  } else if (turned) {
+    for (const TensorView& x : {p.q, p.k})
+      TERN_RETURN_IF_ERROR(rope({x, p.cos, p.sin, ops::RopeStyle::kHalfSplit, {}}, stream));
+  }
+  if (own) {
+    return attention_segments(a, tokens, rotation, static_cast<char*>(p.workspace) + plan_bytes(segments), stream);
   }
   return run_heads(a, tokens, p.max_segment, fits, stream);
 }

@@ -16,9 +16,21 @@ struct Parts {
   int64_t token[3], head[3];  // strides in elements
 };
 
+__device__ __forceinline__ void store4(bf* to, const float (&x)[4]) {
+  *reinterpret_cast<uint2*>(to) = make_uint2(pack2(x[0], x[1]), pack2(x[2], x[3]));
+}
+
+// Four values of each half of a head, turned.
+__device__ __forceinline__ void turn(const float* from, const float* cos, const float* sin, int half, bf* to) {
+  const float4 a = *reinterpret_cast<const float4*>(from), b = *reinterpret_cast<const float4*>(from + half);
+  const float4 c = *reinterpret_cast<const float4*>(cos), s = *reinterpret_cast<const float4*>(sin);
+  store4(to, {a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y, a.z * c.z - b.z * s.z, a.w * c.w - b.w * s.w});
+  store4(to + half, {b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y, b.z * c.z + a.z * s.z, b.w * c.w + a.w * s.w});
+}
+
 // [3, T, heads, dim] bf16 with `row_values` from head to head, eight values a thread.
-__global__ void __launch_bounds__(kRoundThreads)
-    round_parts_kernel(Parts parts, int64_t rows, int heads, int dim, int row_values, bf* to) {
+__global__ void __launch_bounds__(kRoundThreads) round_parts_kernel(Parts parts, SegmentRotation rotation, int64_t rows,
+                                                                    int heads, int dim, int row_values, bf* to) {
   let_next_start();
   wait_for_previous();
   const int chunks = dim / 8, part = blockIdx.y;
@@ -29,13 +41,19 @@ __global__ void __launch_bounds__(kRoundThreads)
   for (int64_t i = blockIdx.x * int64_t{kRoundThreads} + threadIdx.x; i < all;
        i += int64_t{kRoundThreads} * gridDim.x) {
     const int64_t row = i / chunks, token = row / heads;
-    const int head = static_cast<int>(row % heads), at = static_cast<int>(i % chunks) * 8;
-    const Vec8 x = load8(from + token * token_stride + head * head_stride + at);
-    store8(to + (part * rows * heads + row) * row_values + at, x);
+    const int head = static_cast<int>(row % heads), at = static_cast<int>(i % chunks);
+    const float* x = from + token * token_stride + head * head_stride;
+    bf* y = to + (part * rows * heads + row) * row_values;
+    if (part < 2 && rotation.cos != nullptr) {
+      turn(x + 4 * at, rotation.cos + token * rotation.cos_row + 4 * at,
+           rotation.sin + token * rotation.sin_row + 4 * at, dim / 2, y + 4 * at);
+    } else {
+      store8(y + 8 * at, load8(x + 8 * at));
+    }
   }
 }
 
-Status round_parts(AttentionArgs& a, int64_t tokens, bf* to, device::Stream stream) {
+Status round_parts(AttentionArgs& a, int64_t tokens, const SegmentRotation& rotation, bf* to, device::Stream stream) {
   const Parts parts{{static_cast<const float*>(a.q), static_cast<const float*>(a.k), static_cast<const float*>(a.v)},
                     {a.q_token, a.k_token, a.v_token},
                     {a.q_head, a.k_head, a.v_head}};
@@ -43,8 +61,8 @@ Status round_parts(AttentionArgs& a, int64_t tokens, bf* to, device::Stream stre
   const int64_t each = tokens * a.heads * row;
   const auto blocks = static_cast<unsigned>(
       std::min<int64_t>(blocks_for(each / 8, kRoundThreads), int64_t{8} * state(stream).multiprocessors));
-  if (Status s = launch(stream, "round_parts", {dim3(blocks, 3), kRoundThreads}, round_parts_kernel, parts, tokens,
-                        a.heads, a.dk, row, to);
+  if (Status s = launch(stream, "round_parts", {dim3(blocks, 3), kRoundThreads}, round_parts_kernel, parts, rotation,
+                        tokens, a.heads, a.dk, row, to);
       !s.ok()) {
     return s;
   }
@@ -80,9 +98,10 @@ size_t segments_bytes(int64_t rows, int heads, int dim) {
   return static_cast<size_t>(rows * heads * padded(dim)) * 3 * 2;
 }
 
-Status attention_segments(AttentionArgs a, int64_t tokens, void* rounded, device::Stream stream) {
+Status attention_segments(AttentionArgs a, int64_t tokens, const SegmentRotation& rotation, void* rounded,
+                          device::Stream stream) {
   if (a.q_f32) {
-    if (Status s = round_parts(a, tokens, static_cast<bf*>(rounded), stream); !s.ok()) return s;
+    if (Status s = round_parts(a, tokens, rotation, static_cast<bf*>(rounded), stream); !s.ok()) return s;
   }
   a.chunks = a.chunk_heads = 1;
   a.unit_tokens = kQueries;

@@ -128,7 +128,7 @@ struct BlasLt::Impl {
                CUBLAS_STATUS_SUCCESS;
   }
 
-  void choose(const Key& key, Plan& p) const {
+  void choose(const Gemm& g, const Key& key, Plan& p) const {
     if (const auto it = known.find(key); it != known.end()) {
       p.algorithm = it->second;
       p.usable = true;
@@ -137,12 +137,14 @@ struct BlasLt::Impl {
     cublasLtMatmulPreference_t preference = nullptr;
     if (f.preference_create(&preference) != CUBLAS_STATUS_SUCCESS) return;
     f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace, sizeof kWorkspace);
-    // The library would take 256 bytes for granted; temporaries lie at multiples of 64, rows at multiples of 16.
-    const uint32_t alignment = 16;
-    for (const auto a : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
+    // The library would take 256 bytes for granted; temporaries lie at multiples of 64, rows at multiples of 16, but
+    // those of x at what their stride allows.
+    const uint32_t alignment = 16, of_x = g.x_row % 8 == 0 ? 16 : 8;
+    for (const auto a : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+                         CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES}) {
       f.preference_set(preference, a, &alignment, sizeof alignment);
     }
+    f.preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &of_x, sizeof of_x);
     cublasLtMatmulHeuristicResult_t result{};
     int found = 0;
     const cublasStatus_t s = f.heuristic(handle, p.desc, p.w, p.x, p.out, p.out, preference, 1, &result, &found);
@@ -193,7 +195,7 @@ bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
   auto it = m.plans.find(key);
   if (it == m.plans.end()) {
     it = m.plans.emplace(key, Plan{}).first;
-    if (m.describe(g, it->second)) m.choose(key, it->second);
+    if (m.describe(g, it->second)) m.choose(g, key, it->second);
   }
   Plan& p = it->second;
   if (!p.usable) return false;

@@ -91,6 +91,13 @@ bool blas_first(const Gemm& g, device::Stream stream) {
   return !hopper(stream) || g.rows > kHopperRows;
 }
 
+// Rows at multiples of 8 bytes only (patches of a picture): own kernels for these are for few of them.
+bool blas_only(const Gemm& g, device::Stream stream) {
+  const StreamState& s = state(stream);
+  return s.blas != nullptr && !s.deterministic && g.x_bf16 && g.w_bf16 && g.rows > kHopperRows && g.k % 4 == 0 &&
+         g.x_row % 4 == 0 && reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && (g.bias == nullptr || !g.out_bf16);
+}
+
 // Whether `gated` can take what comes of `out`, a product with rows [gate, up].
 bool is_gated(const TensorView& out, const TensorView& gated) {
   return is_act(gated.dtype) && out.dim[1] % 2 == 0 && is_matrix(gated, out.dim[0], out.dim[1] / 2);
@@ -117,7 +124,10 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   if (mixed_fits(g)) return gemm_mixed(g, weight, stream);
   const bool mma = mma_fits(g);
   if (!state(stream).deterministic && !(mma && hopper(stream)) && gemv_fits(g)) return gemv(g, weight, stream);
-  if (!mma) return gemm_simple(g, &weight, stream);
+  if (!mma) {
+    if (blas_only(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
+    return gemm_simple(g, &weight, stream);
+  }
   if (blas_first(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
   return hopper(stream) ? gemm_hopper(g, weight, stream) : gemm_mma(g, &weight, stream);
 }

@@ -286,6 +286,10 @@ Status segment_attention(const SegmentAttentionParams& p, device::Stream stream)
   for (int64_t s = 0; s < segments; ++s) TERN_OP_CHECK(kOp, starts[s] <= starts[s + 1], "starts must ascend");
   if (rows == 0) return {};
   TERN_OP_CHECK(kOp, p.workspace != nullptr, "memory is missing");
+  if (p.cos.data != nullptr) {
+    for (const TensorView& x : {p.q, p.k})
+      TERN_RETURN_IF_ERROR(rope({x, p.cos, p.sin, RopeStyle::kHalfSplit, {}}, stream));
+  }
   Job j;
   j.kernels = &kernels::kernel_table();
   j.q = p.q, j.k = p.k, j.v = p.v, j.out = p.out;

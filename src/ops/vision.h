@@ -35,12 +35,19 @@ struct ActivateParams {
 };
 Status activate(const ActivateParams& params, device::Stream stream);
 
+// How many rows of a tower's MLP are worth computing at once: as many as the caches of a CPU hold the wide middle of,
+// enough to fill a GPU.
+int64_t rows_at_once(device::Stream stream);
+
 // Attention without a mask inside segments of packed rows: rows [starts[s], starts[s + 1]) see each other and nothing
 // else. A segment's result does not depend on its neighbours or its place.
 struct SegmentAttentionParams {
   TensorView q, k, v;  // [T, heads, D], f32 or bf16, each with its own strides (parts of a fused row); D: multiple of 8
   TensorView starts;   // [S + 1] int32, ascending, from 0 to T
   TensorView out;      // [T, heads * D] f32 or bf16
+  // Empty, or [T, D / 2] f32: q and k are rotated first (RopeStyle::kHalfSplit); what is then left in them is
+  // undefined.
+  TensorView cos, sin;
   float scale = 1.0f;
   int max_segment = 0;  // rows of the longest segment (host knows it)
   // What the inputs of products (q, k, v, probabilities) are rounded to; sums are float32.

@@ -246,14 +246,13 @@ Status ErnieTower::attention(Pass& pass, const Block& b, TensorView x, TensorVie
       pass.arena.take(ops::segment_attention_workspace(pass.stream, n, pass.l.segments, s_.heads, static_cast<int>(d)));
   if (!pass.measuring()) {
     TERN_RETURN_IF_ERROR(ops::linear({x, &b.qkv.weight, b.qkv.bias, qkv}, pass.stream));
-    const TensorView q = qkv.columns(0, w).split(heads, d), k = qkv.columns(w, 2 * w).split(heads, d);
-    for (const TensorView& rotated : {q, k})
-      TERN_RETURN_IF_ERROR(ops::rope({.x = rotated, .cos = cos, .sin = sin}, pass.stream));
-    TERN_RETURN_IF_ERROR(ops::segment_attention({.q = q,
-                                                 .k = k,
+    TERN_RETURN_IF_ERROR(ops::segment_attention({.q = qkv.columns(0, w).split(heads, d),
+                                                 .k = qkv.columns(w, 2 * w).split(heads, d),
                                                  .v = qkv.columns(2 * w, 3 * w).split(heads, d),
                                                  .starts = pass.ints(pass.l.starts(), pass.l.segments + 1),
                                                  .out = mixed,
+                                                 .cos = cos,
+                                                 .sin = sin,
                                                  .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
                                                  .max_segment = pass.l.max_segment,
                                                  .product = type_,

@@ -17,8 +17,6 @@ namespace {
 using model::ConfigReader;
 using model::Linear;
 
-// Rows of an MLP at a time: its wide middle need not exist for a whole page.
-constexpr int64_t kMlpRows = 1024;
 constexpr float kProjectorEps = 1e-5f;
 
 struct Spec {
@@ -171,8 +169,7 @@ Status PaddleOcrTower::attention(Run& r, const BlockWeights& b, TensorView x, Te
     TERN_RETURN_IF_ERROR(ops::linear({x, &b.qkv.weight, b.qkv.bias, qkv}, r.stream));
     p.q = qkv.columns(0, h).split(heads, d), p.k = qkv.columns(h, 2 * h).split(heads, d);
     p.v = qkv.columns(2 * h, 3 * h).split(heads, d);
-    for (const TensorView& part : {p.q, p.k})
-      TERN_RETURN_IF_ERROR(ops::rope({part, r.cos, r.sin, ops::RopeStyle::kHalfSplit, {}}, r.stream));
+    p.cos = r.cos, p.sin = r.sin;
     p.starts = r.index.starts, p.out = mixed;
     p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
     p.max_segment = r.longest, p.product = spec_.activation;
@@ -185,7 +182,7 @@ Status PaddleOcrTower::attention(Run& r, const BlockWeights& b, TensorView x, Te
 
 Status PaddleOcrTower::mlp(Run& r, const Linear& fc1, const Linear& fc2, ops::Activation kind, TensorView x,
                            TensorView out) const {
-  const int64_t rows = r.runs() ? x.dim[0] : r.rows, step = std::min(rows, kMlpRows);
+  const int64_t rows = r.runs() ? x.dim[0] : r.rows, step = std::min(rows, ops::rows_at_once(r.stream));
   const int64_t width = &fc1 == &weights.linear1 ? spec_.merged() : spec_.intermediate;
   const size_t mark = r.arena.mark();
   const TensorView wide = exact(r, step, width), active = act(r, step, width);

@@ -19,8 +19,6 @@ namespace {
 using model::ConfigReader;
 using model::Linear;
 
-// Rows of an MLP at a time: its wide middle need not exist for a whole page.
-constexpr int64_t kMlpRows = 1024;
 constexpr float kEps = 1e-6f;
 
 struct Spec {
@@ -225,8 +223,7 @@ Status QwenTower::attention(Run& r, const BlockWeights& b, bool full, TensorView
     TERN_RETURN_IF_ERROR(ops::linear({x, &b.qkv.weight, b.qkv.bias, qkv}, r.stream));
     p.q = qkv.columns(0, h).split(heads, d), p.k = qkv.columns(h, 2 * h).split(heads, d);
     p.v = qkv.columns(2 * h, 3 * h).split(heads, d);
-    for (const TensorView& rotated : {p.q, p.k})
-      TERN_RETURN_IF_ERROR(ops::rope({rotated, r.cos, r.sin, ops::RopeStyle::kHalfSplit, {}}, r.stream));
+    p.cos = r.cos, p.sin = r.sin;
     p.starts = r.ints(full ? r.l.frame_starts() : r.l.window_starts(), segments + 1);
     p.out = mixed;
     p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
@@ -240,7 +237,7 @@ Status QwenTower::attention(Run& r, const BlockWeights& b, bool full, TensorView
 }
 
 Status QwenTower::mlp(Run& r, const BlockWeights& b, TensorView x, TensorView out) const {
-  const int64_t step = std::min(r.l.rows, kMlpRows), width = spec_.intermediate;
+  const int64_t step = std::min(r.l.rows, ops::rows_at_once(r.stream)), width = spec_.intermediate;
   const size_t mark = r.arena.mark();
   const TensorView wide = exact(r, step, 2 * width), active = act(r, step, width);
   for (int64_t at = 0; r.runs() && at < r.l.rows; at += step) {
@@ -254,7 +251,7 @@ Status QwenTower::mlp(Run& r, const BlockWeights& b, TensorView x, TensorView ou
 }
 
 Status QwenTower::merge(Run& r, TensorView x) const {
-  const int64_t step = std::min(r.l.tokens, kMlpRows), width = spec_.merged();
+  const int64_t step = std::min(r.l.tokens, ops::rows_at_once(r.stream)), width = spec_.merged();
   const TensorView wide = exact(r, step, width), active = act(r, step, width), rows = act(r, step, spec_.text_hidden);
   for (int64_t at = 0; r.runs() && at < r.l.tokens; at += step) {
     const int64_t n = std::min(step, r.l.tokens - at);

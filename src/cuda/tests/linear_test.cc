@@ -179,7 +179,9 @@ void test_linear(Context& c) {
       plain(c, "bf16", b, out, 1030, 2050, 264, true, 0, nullptr);
       plain(c, "bf16", b, out, 300, 2048, 264, true, 0, blas && out == f ? "cublaslt" : nullptr);
     }
-    plain(c, "bf16", b, out, 9, 100, 588, false, 4, nullptr);      // patches: k is no multiple of 8
+    plain(c, "bf16", b, out, 9, 100, 588, false, 4, nullptr);  // patches: k is no multiple of 8
+    // Many of them.
+    plain(c, "bf16", b, out, 80, 104, 588, out == f, 0, blas ? "cublaslt" : "gemm_simple");
     plain(c, "bf16", b, out, 9, 100, 75, true, 0, "gemm_simple");  // rows that are not aligned
   }
   plain(c, "bf16", f, f, 1, 300, 512, false, 0, fixed ? "gemm_simple" : "gemv");

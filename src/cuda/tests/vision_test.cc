@@ -7,17 +7,18 @@ namespace {
 
 // q, k and v are parts of one fused row, as towers have them.
 void run(Context& c, DType type, DType product, int heads, int dim, const std::vector<int32_t>& starts,
-         const char* kernel) {
+         const char* kernel, bool turned = false) {
   const int64_t tokens = starts.back(), width = int64_t{heads} * dim;
   Mirror qkv(c, type, {tokens, 3 * width}), s(c, DType::kI32, {static_cast<int64_t>(starts.size())}),
-      out(c, type, {tokens, width});
-  qkv.random(1), s.fill(starts);
+      out(c, type, {tokens, width}), cos(c, DType::kF32, {tokens, dim / 2}), sin(c, DType::kF32, {tokens, dim / 2});
+  qkv.random(1), s.fill(starts), cos.random(2), sin.random(3);
   int longest = 0;
   for (size_t i = 1; i < starts.size(); ++i) longest = std::max(longest, starts[i] - starts[i - 1]);
   const auto segments = static_cast<int64_t>(starts.size()) - 1;
   std::vector<char> cpu_space(ops::segment_attention_workspace(c.cpu, tokens, segments, heads, dim) + 64);
   auto gpu_space = c.device->allocate(ops::segment_attention_workspace(c.gpu, tokens, segments, heads, dim));
-  const std::string name = title("segment_attention", type, {tokens, heads, dim}) + " products " + dtype_name(product);
+  const std::string name = title("segment_attention", type, {tokens, heads, dim}) + " products " + dtype_name(product) +
+                           (turned ? " rotated" : "");
   if (!gpu_space.ok()) return c.report(false, name, gpu_space.error().message);
   const auto params = [&](bool gpu) {
     const TensorView all = gpu ? qkv.gpu() : qkv.cpu();
@@ -25,6 +26,7 @@ void run(Context& c, DType type, DType product, int heads, int dim, const std::v
     ops::SegmentAttentionParams p;
     p.q = part(0), p.k = part(1), p.v = part(2);
     p.starts = gpu ? s.gpu() : s.cpu(), p.out = gpu ? out.gpu() : out.cpu();
+    if (turned) p.cos = gpu ? cos.gpu() : cos.cpu(), p.sin = gpu ? sin.gpu() : sin.cpu();
     p.scale = 0.11f, p.max_segment = longest, p.product = product;
     p.workspace = gpu ? static_cast<void*>(gpu_space->data()) : cpu_space.data();
     return p;
@@ -48,6 +50,10 @@ void test_segments(Context& c) {
   }
   const bool hopper = c.hopper() && !c.fixed();
   run(c, DType::kF32, DType::kBF16, 128, 80, {0, 1, 67}, hopper ? "attention_segments_sm90" : "attention_128");
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    run(c, type, DType::kBF16, 128, 72, {0, 70}, hopper ? "attention_segments_sm90" : "attention_128", true);
+  }
+  run(c, DType::kF32, DType::kBF16, 2, 80, {0, 1, 67}, "attention_128", true);
   if (c.smallest) return;
   for (const DType type : {DType::kBF16, DType::kF32}) {
     for (const int dim : {64, 72, 80, 128}) {

@@ -1,6 +1,7 @@
 // Ops of vision towers against plain double arithmetic, for every instruction set.
 #include "ops/vision.h"
 
+#include "ops/rope.h"
 #include "ops/tests/op_test_util.h"
 
 namespace tern::ops {
@@ -127,7 +128,8 @@ struct SegmentCase {
 };
 
 // q, k and v are parts of one fused row, as a tower has them.
-void run_segments(const SegmentCase& c, const Values& fused, Values& out, int threads) {
+void run_segments(const SegmentCase& c, const Values& fused, Values& out, int threads, TensorView cos = {},
+                  TensorView sin = {}) {
   Threads pool(threads);
   const int64_t h = c.heads * c.dim, rows = fused.view().dim[0];
   std::vector<int32_t> starts{0};
@@ -142,7 +144,7 @@ void run_segments(const SegmentCase& c, const Values& fused, Values& out, int th
   p.q = fused.view().columns(0, h).split(c.heads, c.dim);
   p.k = fused.view().columns(h, 2 * h).split(c.heads, c.dim);
   p.v = fused.view().columns(2 * h, 3 * h).split(c.heads, c.dim);
-  p.starts = start.view(), p.out = out.view();
+  p.starts = start.view(), p.out = out.view(), p.cos = cos, p.sin = sin;
   p.scale = 1.0f / std::sqrt(static_cast<float>(c.dim));
   p.max_segment = longest, p.product = c.product, p.workspace = workspace.data();
   ASSERT_TRUE(segment_attention(p, pool.stream()).ok());
@@ -196,6 +198,22 @@ TEST(SegmentAttention, MatchesDouble) {
       }
     }
   }
+}
+
+TEST(SegmentAttention, RotatesFirst) {
+  const SegmentCase c{DType::kF32, DType::kBF16, 2, 72, {33, 40}};
+  const Values cos = random_values(DType::kF32, {73, 36}, 1), sin = random_values(DType::kF32, {73, 36}, 2);
+  const Values fused = random_values(DType::kF32, {73, 3 * 144}, 3),
+               turned = random_values(DType::kF32, {73, 3 * 144}, 3);
+  Threads pool(1);
+  for (const int64_t part : {0, 1}) {
+    const TensorView x = turned.view().columns(part * 144, (part + 1) * 144).split(2, 72);
+    ASSERT_TRUE(rope({x, cos.view(), sin.view(), RopeStyle::kHalfSplit, {}}, pool.stream()).ok());
+  }
+  Values want(DType::kF32, {73, 144}), got(DType::kF32, {73, 144});
+  run_segments(c, turned, want, 1);
+  run_segments(c, fused, got, 2, cos.view(), sin.view());
+  for (int64_t t = 0; t < 73; ++t) ASSERT_EQ(got.row(t), want.row(t)) << t;
 }
 
 TEST(SegmentAttention, NeighboursAndThreadsChangeNothing) {
