@@ -21,7 +21,7 @@ AttentionArgs prefill_units(AttentionArgs a) { return a; }
 Status attention_prefill(const AttentionArgs&, int64_t, device::Stream) { return absent(); }
 bool segments_fit(const AttentionArgs&, int64_t, device::Stream) { return false; }
 size_t segments_bytes(int64_t, int, int) { return 0; }
-Status attention_segments(AttentionArgs, int64_t, void*, device::Stream) { return absent(); }
+Status attention_segments(AttentionArgs, int64_t, const SegmentRotation&, void*, device::Stream) { return absent(); }
 size_t team_workspace() { return 0; }
 bool team_fits(const ops::SampleParams&, device::Stream) { return false; }
 Status sample_team(const ops::SampleParams&, int64_t, device::Stream) { return absent(); }
