@@ -59,9 +59,9 @@ Status run_heads(const AttentionArgs& a, int64_t tokens, int max_query_len, bool
 // Which kernels take the rows of a step, and their units.
 struct Cut {
   AttentionArgs a;
-  bool few, prefill;
+  bool few, prefill, latent = false;  // latent: with Hopper's own instructions
   uint64_t shape() const {
-    uint64_t h = few ? 3 : 1;
+    uint64_t h = few ? 3 : latent ? 5 : 1;
     for (const int v :
          {a.chunks, a.chunk_heads, a.unit_tokens, a.few_all ? 1 : 0, a.few_tokens, a.few_blocks, a.rows}) {
       h = device::fold_layout(h, static_cast<size_t>(v));
@@ -73,6 +73,11 @@ struct Cut {
 Cut cut_rows(AttentionArgs a, int* plan, int64_t tokens, int max_query_len, device::Stream stream) {
   Cut cut{a, few_fits(a), false};
   cut.a.plan = plan;
+  cut.latent = latent_fits(a, stream);
+  if (cut.latent) {
+    cut.a = latent_units(cut.a, stream);
+    return cut;
+  }
   if (cut.few) {
     cut.a.few = plan + plan_words(a.rows), cut.a.few_counters = cut.a.few + plan_words(a.rows);
     cut.a = few_units(cut.a, max_query_len, stream);
@@ -93,6 +98,7 @@ Status run_paged(const AttentionArgs& args, const ops::AttentionPlan& plan, int6
     return s;
   }
   cut.a.planned = true;
+  if (cut.latent) return attention_latent_hopper(cut.a, tokens, stream);
   if (cut.few) {
     if (Status s = attention_few(cut.a, stream); !s.ok() || cut.a.few_all) return s;
   }
@@ -170,7 +176,8 @@ Status attention_plan(const ops::AttentionPlanParams& p, device::Stream stream) 
   AttentionArgs a;
   a.heads = p.heads, a.kv_heads = s.kv_heads, a.dk = s.head_dim_k, a.dv = s.head_dim_v;
   a.latent = s.arrangement == KvArrangement::kMlaRows;
-  if (a.latent) a.dv = a.dk;
+  // Not said, and looked at only where 576 values are 512 and 64 rotary ones.
+  if (a.latent) a.dv = a.dk == 576 ? 512 : a.dk;
   a.block_size = s.block_size;
   a.row_start = p.row_start.as<const int32_t>(), a.context_len = p.context_len.as<const int32_t>();
   a.rows = static_cast<int>(rows);

@@ -43,8 +43,11 @@ struct AttentionArgs {
   int* plan = nullptr;
   float* slots = nullptr;
   int64_t slot_capacity = 0;
-  int split_below = 0;   // units; fewer than this are split
-  bool planned = false;  // the plan is there: made once for all layers of a step
+  int split_below = 0;  // units; fewer than this are split
+  // Latent attention on Hopper: [0] of the plan is how many tokens a part of a unit has; 0: units are whole.
+  int part_blocks = 0;       // that run at once; 0: segments as above
+  bool fixed_parts = false;  // only such parts as leave a query's chain of operations alone (deterministic mode)
+  bool planned = false;      // the plan is there: made once for all layers of a step
 
   // Rows of few queries go to a kernel of their own (attention_few.cuh) and are left out of the units above. Null: they
   // do not. Heads of one KV head in `few_chunks` groups of `few_heads`, few_tokens tokens each, 16 queries at most.

@@ -6,7 +6,7 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kPlanThreads = 256;
+constexpr int kPlanThreads = 256, kPartSizes = 8;
 
 __device__ int queries_of(const AttentionArgs& a, int r) { return a.row_start[r + 1] - a.row_start[r]; }
 __device__ bool is_few(const AttentionArgs& a, int r) {
@@ -64,6 +64,34 @@ __device__ void plan_units(const AttentionArgs& a, int* sums, int* scratch) {
   if (threadIdx.x == 0) a.plan[0] = split, a.plan[1] = items;
 }
 
+// Latent attention on Hopper. Parts of 256 tokens and up, or of one segment, or none: by which the last block is done
+// first. A part costs a few tiles of 64 more than its keys: its beginning, and the state it leaves; so does a segment
+// inside a unit, where states are joined on the way.
+__device__ void plan_parts(const AttentionArgs& a, int* sums, int* scratch) {
+  const auto tokens = [&](int i) { return i == kPartSizes - 1 ? 0 : a.fixed_parts ? kSegment : 256 << i; };
+  const auto parts = [&](int r, int i) {
+    return tokens(i) == 0 ? 1 : max(1, (context_of(a, r) + tokens(i) - 1) / tokens(i));
+  };
+  int* longest = sums + kPartSizes;
+  for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
+    const int n = units_of(a, r);
+    if (n > 0) atomicMax(longest, context_of(a, r));
+    for (int i = 0; i < kPartSizes; ++i) atomicAdd(&sums[i], n * parts(r, i));
+  }
+  __syncthreads();
+  int best = kPartSizes - 1, least = 0;
+  for (int i = kPartSizes - 1; i >= 0; --i) {
+    const bool whole = tokens(i) == 0;
+    if (!whole && sums[i] > a.slot_capacity) continue;
+    const int keys = whole ? *longest : min(*longest, tokens(i));
+    const int more = !whole ? 6 : a.fixed_parts ? 2 + 4 * (keys / kSegment) : 2;
+    const int cost = (sums[i] + a.part_blocks - 1) / a.part_blocks * ((keys + 63) / 64 + more);
+    if (whole || cost < least) best = i, least = cost;
+  }
+  const int items = number_rows(a.rows, a.plan + 2, scratch, [&](int r) { return units_of(a, r) * parts(r, best); });
+  if (threadIdx.x == 0) a.plan[0] = tokens(best), a.plan[1] = items;
+}
+
 // Items of 1024 or 256 keys, by which leaves less of the GPU idle in the last turn; without room for states, whole
 // units.
 __device__ void plan_few(const AttentionArgs& a, int* sums, int* scratch) {
@@ -85,11 +113,15 @@ __device__ void plan_few(const AttentionArgs& a, int* sums, int* scratch) {
 }
 
 __global__ void plan_kernel(const AttentionArgs a) {
-  __shared__ int scratch[kPlanThreads / 32], sums[4];
+  __shared__ int scratch[kPlanThreads / 32], sums[kPartSizes + 1];
   let_next_start();
   wait_for_previous();
-  if (threadIdx.x < 4) sums[threadIdx.x] = 0;
+  if (threadIdx.x <= kPartSizes) sums[threadIdx.x] = 0;
   __syncthreads();
+  if (a.part_blocks > 0) {
+    plan_parts(a, sums, scratch);
+    return;
+  }
   if (!a.few_all) plan_units(a, sums, scratch);
   if (a.few != nullptr) plan_few(a, sums, scratch);
 }

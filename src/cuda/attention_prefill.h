@@ -1,4 +1,4 @@
-// Attention of long rows with Hopper's own instructions: prompt chunks over the paged cache, segments of packed rows.
+// Attention with Hopper's own instructions: prompt chunks over the paged cache, segments of packed rows, latent rows.
 #pragma once
 
 #include "cuda/attention_args.h"
@@ -24,5 +24,10 @@ bool segments_fit(const AttentionArgs& a, int64_t tokens, device::Stream stream)
 size_t segments_bytes(int64_t rows, int heads, int dim);
 Status attention_segments(AttentionArgs a, int64_t tokens, const SegmentRotation& rotation, void* rounded,
                           device::Stream stream);
+
+// Latent attention of 512 + 64 values, all rows of a step: as for prompt chunks.
+bool latent_fits(const AttentionArgs& a, device::Stream stream);
+AttentionArgs latent_units(AttentionArgs a, device::Stream stream);
+Status attention_latent_hopper(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 
 }  // namespace tern::cuda

@@ -1,6 +1,6 @@
-// Products of one warpgroup whose left operand lies in registers: d[64, N] += a[64, 16] b[16, N], b in shared memory with
-// its N side contiguous (rows of one k, as values of attention lie). Registers of `a` are those of mma.m16n8k16; `d` as in
-// wgmma.cuh.
+// Products of one warpgroup whose left operand lies in registers: d[64, N] += a[64, 16] b[16, N], b in shared memory
+// with its N side contiguous (rows of one k, as values of attention lie). Registers of `a` are those of mma.m16n8k16;
+// `d` as in wgmma.cuh.
 #pragma once
 
 #include <cstdint>
@@ -63,6 +63,45 @@ struct WgmmaRegisters<128> {
         " {%64,%65,%66,%67}, %68, 1, 1, 1, 1;\n"
         : TERN_D16(0), TERN_D16(16), TERN_D16(32), TERN_D16(48)
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+  }
+};
+
+template <>
+struct WgmmaRegisters<256> {
+  static __device__ __forceinline__ void run(float (&d)[128], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                             uint64_t b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+        "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+        "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
+        "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
+        "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127},"
+        " {%128,%129,%130,%131}, %132, 1, 1, 1, 1;\n"
+        : TERN_D16(0), TERN_D16(16), TERN_D16(32), TERN_D16(48), TERN_D16(64), TERN_D16(80), TERN_D16(96), TERN_D16(112)
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+  }
+};
+
+// The same with `a` in shared memory, as in wgmma.cuh.
+struct WgmmaColumns256 {
+  static __device__ __forceinline__ void run(float (&d)[128], uint64_t a, uint64_t b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
+        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
+        "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
+        "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
+        "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
+        "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127},"
+        " %128, %129, 1, 1, 1, 0, 1;\n"
+        : TERN_D16(0), TERN_D16(16), TERN_D16(32), TERN_D16(48), TERN_D16(64), TERN_D16(80), TERN_D16(96), TERN_D16(112)
+        : "l"(a), "l"(b));
   }
 };
 

@@ -38,7 +38,7 @@ struct Variant {
 constexpr Variant kVariants[] = {{"plain", nullptr, true, false, 0},
                                  {"no-cublaslt", "linear graph", false, false, 0},
                                  {"smem-99", "attention bits segments latent rope", true, false, 99},
-                                 {"deterministic", "linear attention bits", true, true, 0},
+                                 {"deterministic", "linear attention bits latent", true, true, 0},
                                  {"portable", nullptr, true, false, 0, 80},
                                  {"portable-deterministic", "linear", true, true, 0, 80}};
 

@@ -1,0 +1,371 @@
+// Latent attention of 512 + 64 values on Hopper: the kernel, its units, and the join of parts.
+#include "cuda/attention_latent_hopper.cuh"
+#include "cuda/attention_prefill.h"
+
+namespace tern::cuda {
+namespace {
+
+// What both groups know of the pair of tiles they are at.
+struct LatentWalk {
+  LatentItem x;
+  int visible[2];  // keys that this thread's two queries see
+  int open;        // keys that all see
+  uint32_t phase[2] = {0, 0};
+};
+
+// The left group: even tiles, columns [0, 256).
+__device__ __forceinline__ void left_pair(const AttentionArgs& a, const LatentShared& sh, LatentWalk& w, int j0,
+                                          LatentState& st) {
+  const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+  const bool leader = threadIdx.x % 128 == 0, odd = j0 + kLatentKeys < w.x.end;
+  const bool last = j0 + 2 * kLatentKeys >= w.x.end;
+  float s[32], top[2], by[2], sum[2];
+  latent_score<0>(s, sh, w.phase[0]);
+  if (last) {
+    group_sync(kGroupBarrier, 128);
+    if (leader) barrier_arrive(sh.q_free);
+  }
+  latent_tops(s, w.visible, j0, j0 + kLatentKeys > w.open, top);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    top[r] = fmaxf(st.top[r], top[r]);
+    by[r] = latent_factor(st.top[r], top[r], a.scale_log2);
+    st.top[r] = top[r];
+    if (lane % 4 == 0) sh.top[row + 8 * r] = top[r];
+  }
+  group_arrive(kTopsBarrier, 256);
+  latent_weigh(s, top, a.scale_log2, sum);
+  uint32_t p[16];
+  latent_pack(s, p);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) st.sum[r] = __fmaf_rn(st.sum[r], by[r], sum[r]);
+  st.scale(by);
+  if (!odd && w.x.end % kLatentKeys != 0) latent_clear_tail<0>(sh.tile[0], w.x.end % kLatentKeys);
+  latent_mix_own<0>(st, p, sh.tile[0]);
+  w.phase[0] ^= 1;
+  if (!odd) {
+    latent_hand_over(p, sh.tile[0] + kRotary * kColumnBytes);
+    group_arrive(kEvenBarrier, 256);
+    wgmma_wait<0>();
+    if (leader) barrier_arrive(&sh.free[0][0]);
+    return;
+  }
+  group_sync(kOddBarrier, 256);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    top[r] = sh.top[kLatentQueries + row + 8 * r];
+    by[r] = latent_factor(st.top[r], top[r], a.scale_log2);
+    st.top[r] = top[r];
+    st.sum[r] *= by[r];
+  }
+#pragma unroll
+  for (int i = 0; i < 32; ++i) s[i] *= by[i / 2 % 2];
+  uint32_t scaled[16];
+  latent_pack(s, scaled);
+  latent_hand_over(scaled, sh.tile[0] + kRotary * kColumnBytes);
+  group_arrive(kEvenBarrier, 256);
+  latent_wait_half<0>(sh, 1, w.phase[1]);
+  wgmma_wait<0>();
+  if (leader) barrier_arrive(&sh.free[0][0]);
+  st.scale(by);
+  if (last && w.x.end % kLatentKeys != 0) latent_clear_tail<0>(sh.tile[1], w.x.end % kLatentKeys);
+  latent_mix_other<0>(st, sh.tile[1]);
+  wgmma_wait<0>();
+  if (leader) barrier_arrive(&sh.free[1][0]);
+  w.phase[1] ^= 1;
+}
+
+// The right group: odd tiles, columns [256, 512).
+__device__ __forceinline__ void right_pair(const AttentionArgs& a, const LatentShared& sh, LatentWalk& w, int j0,
+                                           LatentState& st) {
+  const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+  const bool leader = threadIdx.x % 128 == 0, odd = j0 + kLatentKeys < w.x.end;
+  const bool last = j0 + 2 * kLatentKeys >= w.x.end;
+  float s[32], top[2] = {-INFINITY, -INFINITY}, by[2], sum[2] = {0.0f, 0.0f};
+  if (odd) latent_score<1>(s, sh, w.phase[1]);
+  if (last) {
+    group_sync(kGroupBarrier + 1, 128);
+    if (leader) barrier_arrive(sh.q_free);
+  }
+  if (odd) latent_tops(s, w.visible, j0 + kLatentKeys, j0 + 2 * kLatentKeys > w.open, top);
+  group_sync(kTopsBarrier, 256);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float even = sh.top[row + 8 * r];
+    top[r] = fmaxf(even, top[r]);
+    by[r] = latent_factor(st.top[r], even, a.scale_log2) * latent_factor(even, top[r], a.scale_log2);
+    st.top[r] = top[r];
+  }
+  if (odd) {
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      if (lane % 4 == 0) sh.top[kLatentQueries + row + 8 * r] = top[r];
+    }
+    latent_weigh(s, top, a.scale_log2, sum);
+    uint32_t p[16];
+    latent_pack(s, p);
+    latent_hand_over(p, sh.tile[1] + kRotary * kColumnBytes);
+    group_arrive(kOddBarrier, 256);
+    st.scale(by);
+    if (last && w.x.end % kLatentKeys != 0) latent_clear_tail<1>(sh.tile[1], w.x.end % kLatentKeys);
+    latent_mix_own<1>(st, p, sh.tile[1]);
+  } else {
+    st.scale(by);
+  }
+#pragma unroll
+  for (int r = 0; r < 2; ++r) st.sum[r] = __fmaf_rn(st.sum[r], by[r], sum[r]);
+  group_sync(kEvenBarrier, 256);
+  latent_wait_half<1>(sh, 0, w.phase[0]);
+  if (!odd && w.x.end % kLatentKeys != 0) latent_clear_tail<1>(sh.tile[0], w.x.end % kLatentKeys);
+  latent_mix_other<1>(st, sh.tile[0]);
+  if (odd) {
+    wgmma_wait<1>();
+    if (leader) barrier_arrive(&sh.free[1][1]);
+    w.phase[1] ^= 1;
+  }
+  wgmma_wait<0>();
+  if (leader) barrier_arrive(&sh.free[0][1]);
+  w.phase[0] ^= 1;
+}
+
+// States in memory: quad i of a thread is quad i * 256 + thread.
+__device__ __forceinline__ void leave_state(const AttentionArgs& a, const LatentState& st, int slot) {
+  auto* to = reinterpret_cast<float4*>(a.slots + slot * kStateFloats) + (threadIdx.x - 128);
+#pragma unroll
+  for (int i = 0; i < 32; ++i)
+    to[i * 256] = make_float4(st.o[4 * i], st.o[4 * i + 1], st.o[4 * i + 2], st.o[4 * i + 3]);
+  to[32 * 256] = make_float4(st.top[0] * a.scale_log2, st.top[1] * a.scale_log2, st.sum[0], st.sum[1]);
+}
+
+// The state of what came before, in memory, with this one behind it.
+__device__ __forceinline__ void join_state(const AttentionArgs& a, LatentState& st, int slot) {
+  const auto* from = reinterpret_cast<const float4*>(a.slots + slot * kStateFloats) + (threadIdx.x - 128);
+  const float4 before = from[32 * 256];
+  const JoinFactors f[2] = {join_factors(before.x, st.top[0] * a.scale_log2),
+                            join_factors(before.y, st.top[1] * a.scale_log2)};
+  st.sum[0] = join(before.z, st.sum[0], f[0]), st.sum[1] = join(before.w, st.sum[1], f[1]);
+#pragma unroll
+  for (int i = 0; i < 32; ++i) {
+    const float4 v = from[i * 256];
+    st.o[4 * i] = join(v.x, st.o[4 * i], f[0]), st.o[4 * i + 1] = join(v.y, st.o[4 * i + 1], f[0]);
+    st.o[4 * i + 2] = join(v.z, st.o[4 * i + 2], f[1]), st.o[4 * i + 3] = join(v.w, st.o[4 * i + 3], f[1]);
+  }
+}
+
+// 1 / the sum of all weights of the thread's two queries; by both groups. `weight`: [2][64].
+__device__ __forceinline__ void latent_divisors(const float (&sum)[2], int side, float* weight, float (&by)[2]) {
+  const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    float x = sum[r];
+    x += __shfl_xor_sync(0xffffffffu, x, 1);
+    x += __shfl_xor_sync(0xffffffffu, x, 2);
+    if (lane % 4 == 0) weight[side * kLatentQueries + row + 8 * r] = x;
+  }
+  group_sync(kBothBarrier, 256);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const float x = weight[row + 8 * r] + weight[kLatentQueries + row + 8 * r];
+    by[r] = x > 0.0f || x != x ? 1.0f / x : 0.0f;
+  }
+  group_sync(kBothBarrier, 256);
+}
+
+// Four lanes have two values each of four times eight columns: afterwards each has eight columns of its own.
+__device__ __forceinline__ uint4 gather_columns(const uint32_t (&x)[4]) {
+  const bool b = (threadIdx.x & 1) != 0, c = (threadIdx.x & 2) != 0;
+  const uint32_t low = __shfl_xor_sync(0xffffffffu, b ? x[0] : x[1], 1);
+  const uint32_t high = __shfl_xor_sync(0xffffffffu, b ? x[2] : x[3], 1);
+  const uint32_t first[2] = {b ? low : x[0], b ? x[1] : low}, second[2] = {b ? high : x[2], b ? x[3] : high};
+  const uint32_t y0 = __shfl_xor_sync(0xffffffffu, c ? first[0] : second[0], 2);
+  const uint32_t y1 = __shfl_xor_sync(0xffffffffu, c ? first[1] : second[1], 2);
+  return c ? uint4{y0, y1, second[0], second[1]} : uint4{first[0], first[1], y0, y1};
+}
+
+// Columns 256 side + [32 j, 32 j + 32) of the thread's query `row`.
+__device__ __forceinline__ void store_columns(const AttentionArgs& a, const AttentionUnit& u, int row, int side, int j,
+                                              const uint32_t (&x)[4]) {
+  const uint4 y = gather_columns(x);
+  if (row >= u.queries()) return;
+  const int64_t at = (u.token0 + row / u.heads) * a.out_token + (u.head0 + row % u.heads) * a.out_head;
+  *reinterpret_cast<uint4*>(static_cast<bf*>(a.out) + at + side * 256 + j * 32 + (threadIdx.x & 3) * 8) = y;
+}
+
+template <int kSide>
+__device__ __forceinline__ void store_result(const AttentionArgs& a, const LatentItem& x, const LatentShared& sh,
+                                             LatentState& st) {
+  const int row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
+  float by[2];
+  latent_divisors(st.sum, kSide, sh.weight, by);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      uint32_t p[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int at = 4 * (4 * j + i) + 2 * r;
+        p[i] = pack2(st.o[at] * by[r], st.o[at + 1] * by[r]);
+      }
+      store_columns(a, x.u, row + 8 * r, kSide, j, p);
+    }
+  }
+}
+
+template <int kSide>
+__device__ void latent_attend(const AttentionArgs& a, const LatentShared& sh) {
+  const int row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4, each = a.plan[0];
+  LatentWalk w;
+  LatentState st;
+  for (uint32_t q_phase = 0;; q_phase ^= 1) {
+    barrier_wait(sh.q_full, q_phase);
+    w.x = *sh.item;
+    if (w.x.part < 0) return;
+    const AttentionUnit& u = w.x.u;
+    w.open = min(u.context, u.position0 + 1);
+    w.visible[0] = max(u.visible(row), 1), w.visible[1] = max(u.visible(row + 8), 1);
+    st.clear();
+    if (w.x.begin >= w.x.end) {
+      group_sync(kGroupBarrier + kSide, 128);
+      if (threadIdx.x % 128 == 0) barrier_arrive(sh.q_free);
+    }
+    bool behind = false;  // a state of earlier segments lies in memory
+    const int slot = each == 0 ? static_cast<int>(blockIdx.x) : w.x.first + w.x.part * a.chunks;
+    for (int j0 = w.x.begin; j0 < w.x.end; j0 += 2 * kLatentKeys) {
+      if constexpr (kSide == 0) {
+        left_pair(a, sh, w, j0, st);
+      } else {
+        right_pair(a, sh, w, j0, st);
+      }
+      const int next = j0 + 2 * kLatentKeys;
+      if (each == 0 && a.fixed_parts && next % kSegment == 0 && next < w.x.end) {
+        if (behind) join_state(a, st, slot);
+        leave_state(a, st, slot);
+        st.clear();
+        behind = true;
+      }
+    }
+    if (behind) join_state(a, st, slot);
+    if (each == 0) {
+      store_result<kSide>(a, w.x, sh, st);
+    } else {
+      leave_state(a, st, slot);
+    }
+  }
+}
+
+__global__ void __launch_bounds__(kLatentThreads, 1)
+    latent_kernel(const AttentionArgs a, const __grid_constant__ LatentMaps maps) {
+  extern __shared__ __align__(1024) char memory[];
+  const LatentShared sh(memory);
+  if (threadIdx.x == 0) {
+    barrier_init(sh.q_full, 1), barrier_init(sh.q_free, 2);
+    for (int t = 0; t < 2; ++t) {
+      for (int c = 0; c < kColumns; ++c) barrier_init(&sh.full[t][c], 1);
+      for (int h = 0; h < 2; ++h) barrier_init(&sh.free[t][h], 1);
+    }
+    barrier_init_done();
+    prefetch_map(&maps.q), prefetch_map(&maps.pages);
+  }
+  __syncthreads();
+  let_next_start();
+  wait_for_previous();
+  if (threadIdx.x < 128) {
+    registers_down<24>();
+    if (threadIdx.x < 32) {
+      latent_feed<0>(a, maps, sh);
+    } else if (threadIdx.x < 64) {
+      latent_feed<1>(a, maps, sh);
+    }
+  } else {
+    registers_up<240>();
+    if (threadIdx.x < 256) {
+      latent_attend<0>(a, sh);
+    } else {
+      latent_attend<1>(a, sh);
+    }
+  }
+}
+
+constexpr int kSlices = 8;  // of a unit's columns, a block each
+
+// Joins the states of a unit's parts in ascending order, with the threads that left them.
+__global__ void __launch_bounds__(256) latent_join_kernel(const AttentionArgs a) {
+  __shared__ float weight[2 * kLatentQueries];
+  let_next_start();
+  wait_for_previous();
+  if (a.plan[0] == 0) return;
+  const int side = threadIdx.x / 128, row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
+  for (int at = blockIdx.x; at < a.plan[1] * kSlices; at += gridDim.x) {
+    const LatentItem x = latent_item(a, at / kSlices);
+    if (x.part != 0) continue;  // the first part stands for all
+    const int slice = at % kSlices;
+    float top[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[16] = {};
+    for (int p = 0; p < x.parts; ++p) {
+      const auto* from =
+          reinterpret_cast<const float4*>(a.slots + (x.first + p * a.chunks) * kStateFloats) + threadIdx.x;
+      const float4 s = from[32 * 256];
+      float4 v[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) v[j] = from[(slice * 4 + j) * 256];
+      const JoinFactors f[2] = {join_factors(top[0], s.x), join_factors(top[1], s.y)};
+      const bool none = p == 0;
+      sum[0] = none ? s.z : join(sum[0], s.z, f[0]), sum[1] = none ? s.w : join(sum[1], s.w, f[1]);
+      top[0] = none ? s.x : f[0].m, top[1] = none ? s.y : f[1].m;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        o[4 * j] = none ? v[j].x : join(o[4 * j], v[j].x, f[0]);
+        o[4 * j + 1] = none ? v[j].y : join(o[4 * j + 1], v[j].y, f[0]);
+        o[4 * j + 2] = none ? v[j].z : join(o[4 * j + 2], v[j].z, f[1]);
+        o[4 * j + 3] = none ? v[j].w : join(o[4 * j + 3], v[j].w, f[1]);
+      }
+    }
+    float by[2];
+    latent_divisors(sum, side, weight, by);
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      uint32_t p[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) p[i] = pack2(o[4 * i + 2 * r] * by[r], o[4 * i + 2 * r + 1] * by[r]);
+      store_columns(a, x.u, row + 8 * r, side, slice, p);
+    }
+  }
+}
+
+}  // namespace
+
+bool latent_fits(const AttentionArgs& a, device::Stream stream) {
+  const StreamState& s = state(stream);
+  return s.arch >= 90 && a.latent && a.cache != nullptr && !a.kv_f32 && !a.q_f32 && !a.out_f32 &&
+         a.dk == kLatentWidth && a.dv == kLatentValues && a.block_size % kLatentKeys == 0 && a.scale_log2 > 0 &&
+         reinterpret_cast<uintptr_t>(a.out) % 16 == 0 && a.out_token % 8 == 0 && a.out_head % 8 == 0 &&
+         static_cast<size_t>(s.smem_limit) >= LatentShared::kBytes;
+}
+
+AttentionArgs latent_units(AttentionArgs a, device::Stream stream) {
+  a.chunks = (a.heads + kLatentQueries - 1) / kLatentQueries;
+  a.chunk_heads = (a.heads + a.chunks - 1) / a.chunks;
+  a.unit_tokens = kLatentQueries / a.chunk_heads;
+  a.slot_capacity = kSplitBytes / (kStateFloats * 4);
+  a.part_blocks = state(stream).multiprocessors;
+  a.fixed_parts = state(stream).deterministic;
+  return a;
+}
+
+Status attention_latent_hopper(const AttentionArgs& a, int64_t tokens, device::Stream stream) {
+  constexpr const char* kName = "attention_latent_sm90";
+  LatentMaps maps;
+  if (Status s = tensor_map_heads(a.q, kLatentWidth, a.heads, tokens, a.q_head, a.q_token, a.chunk_heads, a.unit_tokens,
+                                  &maps.q);
+      !s.ok()) {
+    return s;
+  }
+  if (Status s = tensor_map_pages(a.cache, kLatentWidth, a.block_size, a.block_stride, &maps.pages); !s.ok()) return s;
+  if (Status s = allow_shared(kName, latent_kernel, LatentShared::kBytes); !s.ok()) return s;
+  const auto blocks = static_cast<unsigned>(a.part_blocks);
+  const Status run = launch(stream, kName, {blocks, kLatentThreads, LatentShared::kBytes}, latent_kernel, a, maps);
+  if (!run.ok()) return run;
+  return launch(stream, kName, {2 * blocks, 256}, latent_join_kernel, a);
+}
+
+}  // namespace tern::cuda
