@@ -106,8 +106,33 @@ __device__ inline LatentItem latent_item(const AttentionArgs& a, int item) {
   return x;
 }
 
+// A column of a tile. With two blocks in a cluster each loads half of it, for both.
+template <int kTeam>
+__device__ __forceinline__ void load_column(const LatentMaps& maps, char* to, uint64_t* full, int column, int row,
+                                            int block) {
+  barrier_expect(full, kColumnBytes);
+  if constexpr (kTeam == 1) {
+    load_box(to, &maps.pages, full, column * 64, row, block, kEvictNormal);
+  } else {
+    const int rows = kLatentKeys / kTeam, first = cluster_rank() * rows;
+    load_box_all(to + first * 128, &maps.pages, full, column * 64, row + first, block, (1 << kTeam) - 1, kEvictNormal);
+  }
+}
+// By one thread of a group: its columns of a tile may be overwritten, in every block of the cluster.
+template <int kTeam>
+__device__ __forceinline__ void free_columns(uint64_t* free) {
+#pragma unroll
+  for (int rank = 0; rank < kTeam; ++rank) {
+    if constexpr (kTeam == 1) {
+      barrier_arrive(free);
+    } else {
+      barrier_arrive_at(free, rank);
+    }
+  }
+}
+
 // A producer warp: side 0 loads queries and even tiles, side 1 odd ones.
-template <int kSide>
+template <int kTeam, int kSide>
 __device__ void latent_feed(const AttentionArgs& a, const LatentMaps& maps, const LatentShared& sh) {
   const bool first = (threadIdx.x & 31) == 0;
   const int items = a.plan[1];
@@ -137,9 +162,7 @@ __device__ void latent_feed(const AttentionArgs& a, const LatentMaps& maps, cons
         for (int i = 0; i < kColumns; ++i) {
           const int c = column_at<kSide>(i);
           if (i == 0 || i == 4) barrier_wait(&sh.free[kSide][c / 4], phase ^ 1);
-          barrier_expect(&sh.full[kSide][c], kColumnBytes);
-          load_box(sh.tile[kSide] + c * kColumnBytes, &maps.pages, &sh.full[kSide][c], c * 64, row, block,
-                   kEvictNormal);
+          load_column<kTeam>(maps, sh.tile[kSide] + c * kColumnBytes, &sh.full[kSide][c], c, row, block);
         }
       }
       phase ^= 1;

@@ -14,6 +14,7 @@ struct LatentWalk {
 };
 
 // The left group: even tiles, columns [0, 256).
+template <int kTeam>
 __device__ __forceinline__ void left_pair(const AttentionArgs& a, const LatentShared& sh, LatentWalk& w, int j0,
                                           LatentState& st) {
   const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
@@ -47,7 +48,7 @@ __device__ __forceinline__ void left_pair(const AttentionArgs& a, const LatentSh
     latent_hand_over(p, sh.tile[0] + kRotary * kColumnBytes);
     group_arrive(kEvenBarrier, 256);
     wgmma_wait<0>();
-    if (leader) barrier_arrive(&sh.free[0][0]);
+    if (leader) free_columns<kTeam>(&sh.free[0][0]);
     return;
   }
   group_sync(kOddBarrier, 256);
@@ -66,16 +67,17 @@ __device__ __forceinline__ void left_pair(const AttentionArgs& a, const LatentSh
   group_arrive(kEvenBarrier, 256);
   latent_wait_half<0>(sh, 1, w.phase[1]);
   wgmma_wait<0>();
-  if (leader) barrier_arrive(&sh.free[0][0]);
+  if (leader) free_columns<kTeam>(&sh.free[0][0]);
   st.scale(by);
   if (last && w.x.end % kLatentKeys != 0) latent_clear_tail<0>(sh.tile[1], w.x.end % kLatentKeys);
   latent_mix_other<0>(st, sh.tile[1]);
   wgmma_wait<0>();
-  if (leader) barrier_arrive(&sh.free[1][0]);
+  if (leader) free_columns<kTeam>(&sh.free[1][0]);
   w.phase[1] ^= 1;
 }
 
 // The right group: odd tiles, columns [256, 512).
+template <int kTeam>
 __device__ __forceinline__ void right_pair(const AttentionArgs& a, const LatentShared& sh, LatentWalk& w, int j0,
                                            LatentState& st) {
   const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
@@ -120,11 +122,11 @@ __device__ __forceinline__ void right_pair(const AttentionArgs& a, const LatentS
   latent_mix_other<1>(st, sh.tile[0]);
   if (odd) {
     wgmma_wait<1>();
-    if (leader) barrier_arrive(&sh.free[1][1]);
+    if (leader) free_columns<kTeam>(&sh.free[1][1]);
     w.phase[1] ^= 1;
   }
   wgmma_wait<0>();
-  if (leader) barrier_arrive(&sh.free[0][1]);
+  if (leader) free_columns<kTeam>(&sh.free[0][1]);
   w.phase[0] ^= 1;
 }
 
@@ -212,7 +214,7 @@ __device__ __forceinline__ void store_result(const AttentionArgs& a, const Laten
   }
 }
 
-template <int kSide>
+template <int kTeam, int kSide>
 __device__ void latent_attend(const AttentionArgs& a, const LatentShared& sh) {
   const int row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4, each = a.plan[0];
   LatentWalk w;
@@ -233,9 +235,9 @@ __device__ void latent_attend(const AttentionArgs& a, const LatentShared& sh) {
     const int slot = each == 0 ? static_cast<int>(blockIdx.x) : w.x.first + w.x.part * a.chunks;
     for (int j0 = w.x.begin; j0 < w.x.end; j0 += 2 * kLatentKeys) {
       if constexpr (kSide == 0) {
-        left_pair(a, sh, w, j0, st);
+        left_pair<kTeam>(a, sh, w, j0, st);
       } else {
-        right_pair(a, sh, w, j0, st);
+        right_pair<kTeam>(a, sh, w, j0, st);
       }
       const int next = j0 + 2 * kLatentKeys;
       if (each == 0 && a.fixed_parts && next % kSegment == 0 && next < w.x.end) {
@@ -254,6 +256,8 @@ __device__ void latent_attend(const AttentionArgs& a, const LatentShared& sh) {
   }
 }
 
+// kTeam: blocks of a cluster, which have different heads of the same tokens and read the same keys.
+template <int kTeam>
 __global__ void __launch_bounds__(kLatentThreads, 1)
     latent_kernel(const AttentionArgs a, const __grid_constant__ LatentMaps maps) {
   extern __shared__ __align__(1024) char memory[];
@@ -262,28 +266,36 @@ __global__ void __launch_bounds__(kLatentThreads, 1)
     barrier_init(sh.q_full, 1), barrier_init(sh.q_free, 2);
     for (int t = 0; t < 2; ++t) {
       for (int c = 0; c < kColumns; ++c) barrier_init(&sh.full[t][c], 1);
-      for (int h = 0; h < 2; ++h) barrier_init(&sh.free[t][h], 1);
+      for (int h = 0; h < 2; ++h) barrier_init(&sh.free[t][h], kTeam);
     }
     barrier_init_done();
     prefetch_map(&maps.q), prefetch_map(&maps.pages);
   }
-  __syncthreads();
+  if constexpr (kTeam > 1) {
+    cluster_sync();
+  } else {
+    __syncthreads();
+  }
   let_next_start();
   wait_for_previous();
   if (threadIdx.x < 128) {
     registers_down<24>();
     if (threadIdx.x < 32) {
-      latent_feed<0>(a, maps, sh);
+      latent_feed<kTeam, 0>(a, maps, sh);
     } else if (threadIdx.x < 64) {
-      latent_feed<1>(a, maps, sh);
+      latent_feed<kTeam, 1>(a, maps, sh);
     }
   } else {
     registers_up<240>();
     if (threadIdx.x < 256) {
-      latent_attend<0>(a, sh);
+      latent_attend<kTeam, 0>(a, sh);
     } else {
-      latent_attend<1>(a, sh);
+      latent_attend<kTeam, 1>(a, sh);
     }
+  }
+  if constexpr (kTeam > 1) {
+    __syncwarp();
+    cluster_sync();  // the other block still counts on this one's barriers
   }
 }
 
@@ -352,6 +364,22 @@ AttentionArgs latent_units(AttentionArgs a, device::Stream stream) {
   return a;
 }
 
+namespace {
+
+template <int kTeam>
+Status run_latent(const AttentionArgs& a, LatentMaps& maps, const char* name, device::Stream stream) {
+  if (Status s =
+          tensor_map_pages(a.cache, kLatentWidth, a.block_size, a.block_stride, &maps.pages, kLatentKeys / kTeam);
+      !s.ok()) {
+    return s;
+  }
+  if (Status s = allow_shared(name, latent_kernel<kTeam>, LatentShared::kBytes); !s.ok()) return s;
+  const auto blocks = static_cast<unsigned>(a.part_blocks);
+  return launch(stream, name, {blocks, kLatentThreads, LatentShared::kBytes, kTeam}, latent_kernel<kTeam>, a, maps);
+}
+
+}  // namespace
+
 Status attention_latent_hopper(const AttentionArgs& a, int64_t tokens, device::Stream stream) {
   constexpr const char* kName = "attention_latent_sm90";
   LatentMaps maps;
@@ -360,12 +388,10 @@ Status attention_latent_hopper(const AttentionArgs& a, int64_t tokens, device::S
       !s.ok()) {
     return s;
   }
-  if (Status s = tensor_map_pages(a.cache, kLatentWidth, a.block_size, a.block_stride, &maps.pages); !s.ok()) return s;
-  if (Status s = allow_shared(kName, latent_kernel, LatentShared::kBytes); !s.ok()) return s;
-  const auto blocks = static_cast<unsigned>(a.part_blocks);
-  const Status run = launch(stream, kName, {blocks, kLatentThreads, LatentShared::kBytes}, latent_kernel, a, maps);
+  const Status run = a.chunks % 2 == 0 && a.part_blocks % 2 == 0 ? run_latent<2>(a, maps, kName, stream)
+                                                                 : run_latent<1>(a, maps, kName, stream);
   if (!run.ok()) return run;
-  return launch(stream, kName, {2 * blocks, 256}, latent_join_kernel, a);
+  return launch(stream, kName, {2 * static_cast<unsigned>(a.part_blocks), 256}, latent_join_kernel, a);
 }
 
 }  // namespace tern::cuda

@@ -89,6 +89,27 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap* map, uint6
       : "memory");
 }
 
+// The same box for every block of `mask` (bits are ranks in the cluster), at the same places of shared memory, each
+// with its own barrier.
+__device__ __forceinline__ void load_box_all(void* to, const CUtensorMap* map, uint64_t* barrier, int column, int row,
+                                             int plane, uint16_t mask, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1, {%3, %4, %5}], [%2], %6, %7;\n" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(plane), "h"(mask), "l"(policy)
+      : "memory");
+}
+
+// Arrives at the same barrier of another block of the cluster.
+__device__ __forceinline__ void barrier_arrive_at(uint64_t* barrier, int rank) {
+  asm volatile(
+      "{.reg .b32 there;\n"
+      "mapa.shared::cluster.u32 there, %0, %1;\n"
+      "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [there];}\n" ::"r"(shared_address(barrier)),
+      "r"(rank)
+      : "memory");
+}
+
 __device__ __forceinline__ int cluster_rank() {
   uint32_t r;
   asm volatile("mov.u32 %0, %%cluster_ctarank;\n" : "=r"(r));
