@@ -196,6 +196,10 @@ std::vector<PagedShape> decode_shapes() {
       {"64/8 heads 1 x 128k", 64, 8, 128, same(1, 1, 131072)},
       {"64/8 heads 64 x 4k, 4 tokens each", 64, 8, 128, same(64, 4, 4096)},
       {"mla 128 heads 576/512 64 x 4k", 128, 1, 576, same(64, 1, 4096), false, 512},
+      {"mla 128 heads 576/512 64 ragged 512 to 16k", 128, 1, 576, ragged(64, 512, 16384), false, 512},
+      {"mla 128 heads 576/512 8 x 4k", 128, 1, 576, same(8, 1, 4096), false, 512},
+      {"mla 128 heads 576/512 1 x 1k", 128, 1, 576, same(1, 1, 1024), false, 512},
+      {"mla 128 heads 576/512 1 x 16k", 128, 1, 576, same(1, 1, 16384), false, 512},
       {"mla 16 heads 576/512 32 x 1k", 16, 1, 576, same(32, 1, 1024), false, 512},
   };
   for (const int batch : {1, 8, 32, 100, 256}) {
@@ -216,6 +220,7 @@ std::vector<PagedShape> prefill_shapes() {
       {"16/2 heads 8 x 1k", 16, 2, 128, same(8, 1024, 1024)},
       {"32/8 heads 8 x 1k", 32, 8, 128, same(8, 1024, 1024)},
       {"mla 16 heads 576/512 1 x 2k", 16, 1, 576, same(1, 2048, 2048), false, 512},
+      {"mla 128 heads 576/512 1 x 2k", 128, 1, 576, same(1, 2048, 2048), false, 512},
   };
 }
 
