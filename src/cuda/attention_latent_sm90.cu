@@ -1,134 +1,9 @@
 // Latent attention of 512 + 64 values on Hopper: the kernel, its units, and the join of parts.
-#include "cuda/attention_latent_hopper.cuh"
+#include "cuda/attention_latent_pairs.cuh"
 #include "cuda/attention_prefill.h"
 
 namespace tern::cuda {
 namespace {
-
-// What both groups know of the pair of tiles they are at.
-struct LatentWalk {
-  LatentItem x;
-  int visible[2];  // keys that this thread's two queries see
-  int open;        // keys that all see
-  uint32_t phase[2] = {0, 0};
-};
-
-// The left group: even tiles, columns [0, 256).
-template <int kTeam>
-__device__ __forceinline__ void left_pair(const AttentionArgs& a, const LatentShared& sh, LatentWalk& w, int j0,
-                                          LatentState& st) {
-  const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
-  const bool leader = threadIdx.x % 128 == 0, odd = j0 + kLatentKeys < w.x.end;
-  const bool last = j0 + 2 * kLatentKeys >= w.x.end;
-  float s[32], top[2], by[2], sum[2];
-  latent_score<0>(s, sh, w.phase[0]);
-  if (last) {
-    group_sync(kGroupBarrier, 128);
-    if (leader) barrier_arrive(sh.q_free);
-  }
-  latent_tops(s, w.visible, j0, j0 + kLatentKeys > w.open, top);
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    top[r] = fmaxf(st.top[r], top[r]);
-    by[r] = latent_factor(st.top[r], top[r], a.scale_log2);
-    st.top[r] = top[r];
-    if (lane % 4 == 0) sh.top[row + 8 * r] = top[r];
-  }
-  group_arrive(kTopsBarrier, 256);
-  latent_weigh(s, top, a.scale_log2, sum);
-  uint32_t p[16];
-  latent_pack(s, p);
-#pragma unroll
-  for (int r = 0; r < 2; ++r) st.sum[r] = __fmaf_rn(st.sum[r], by[r], sum[r]);
-  st.scale(by);
-  if (!odd && w.x.end % kLatentKeys != 0) latent_clear_tail<0>(sh.tile[0], w.x.end % kLatentKeys);
-  latent_mix_own<0>(st, p, sh.tile[0]);
-  w.phase[0] ^= 1;
-  if (!odd) {
-    latent_hand_over(p, sh.tile[0] + kRotary * kColumnBytes);
-    group_arrive(kEvenBarrier, 256);
-    wgmma_wait<0>();
-    if (leader) free_columns<kTeam>(&sh.free[0][0]);
-    return;
-  }
-  group_sync(kOddBarrier, 256);
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    top[r] = sh.top[kLatentQueries + row + 8 * r];
-    by[r] = latent_factor(st.top[r], top[r], a.scale_log2);
-    st.top[r] = top[r];
-    st.sum[r] *= by[r];
-  }
-#pragma unroll
-  for (int i = 0; i < 32; ++i) s[i] *= by[i / 2 % 2];
-  uint32_t scaled[16];
-  latent_pack(s, scaled);
-  latent_hand_over(scaled, sh.tile[0] + kRotary * kColumnBytes);
-  group_arrive(kEvenBarrier, 256);
-  latent_wait_half<0>(sh, 1, w.phase[1]);
-  wgmma_wait<0>();
-  if (leader) free_columns<kTeam>(&sh.free[0][0]);
-  st.scale(by);
-  if (last && w.x.end % kLatentKeys != 0) latent_clear_tail<0>(sh.tile[1], w.x.end % kLatentKeys);
-  latent_mix_other<0>(st, sh.tile[1]);
-  wgmma_wait<0>();
-  if (leader) free_columns<kTeam>(&sh.free[1][0]);
-  w.phase[1] ^= 1;
-}
-
-// The right group: odd tiles, columns [256, 512).
-template <int kTeam>
-__device__ __forceinline__ void right_pair(const AttentionArgs& a, const LatentShared& sh, LatentWalk& w, int j0,
-                                           LatentState& st) {
-  const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
-  const bool leader = threadIdx.x % 128 == 0, odd = j0 + kLatentKeys < w.x.end;
-  const bool last = j0 + 2 * kLatentKeys >= w.x.end;
-  float s[32], top[2] = {-INFINITY, -INFINITY}, by[2], sum[2] = {0.0f, 0.0f};
-  if (odd) latent_score<1>(s, sh, w.phase[1]);
-  if (last) {
-    group_sync(kGroupBarrier + 1, 128);
-    if (leader) barrier_arrive(sh.q_free);
-  }
-  if (odd) latent_tops(s, w.visible, j0 + kLatentKeys, j0 + 2 * kLatentKeys > w.open, top);
-  group_sync(kTopsBarrier, 256);
-#pragma unroll
-  for (int r = 0; r < 2; ++r) {
-    const float even = sh.top[row + 8 * r];
-    top[r] = fmaxf(even, top[r]);
-    by[r] = latent_factor(st.top[r], even, a.scale_log2) * latent_factor(even, top[r], a.scale_log2);
-    st.top[r] = top[r];
-  }
-  if (odd) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      if (lane % 4 == 0) sh.top[kLatentQueries + row + 8 * r] = top[r];
-    }
-    latent_weigh(s, top, a.scale_log2, sum);
-    uint32_t p[16];
-    latent_pack(s, p);
-    latent_hand_over(p, sh.tile[1] + kRotary * kColumnBytes);
-    group_arrive(kOddBarrier, 256);
-    st.scale(by);
-    if (last && w.x.end % kLatentKeys != 0) latent_clear_tail<1>(sh.tile[1], w.x.end % kLatentKeys);
-    latent_mix_own<1>(st, p, sh.tile[1]);
-  } else {
-    st.scale(by);
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) st.sum[r] = __fmaf_rn(st.sum[r], by[r], sum[r]);
-  group_sync(kEvenBarrier, 256);
-  latent_wait_half<1>(sh, 0, w.phase[0]);
-  if (!odd && w.x.end % kLatentKeys != 0) latent_clear_tail<1>(sh.tile[0], w.x.end % kLatentKeys);
-  latent_mix_other<1>(st, sh.tile[0]);
-  if (odd) {
-    wgmma_wait<1>();
-    if (leader) free_columns<kTeam>(&sh.free[1][1]);
-    w.phase[1] ^= 1;
-  }
-  wgmma_wait<0>();
-  if (leader) free_columns<kTeam>(&sh.free[0][1]);
-  w.phase[0] ^= 1;
-}
 
 // States in memory: quad i of a thread is quad i * 256 + thread.
 __device__ __forceinline__ void leave_state(const AttentionArgs& a, const LatentState& st, int slot) {
@@ -223,6 +98,7 @@ __device__ void latent_attend(const AttentionArgs& a, const LatentShared& sh) {
     barrier_wait(sh.q_full, q_phase);
     w.x = *sh.item;
     if (w.x.part < 0) return;
+    w.x.begin = __shfl_sync(0xffffffffu, w.x.begin, 0), w.x.end = __shfl_sync(0xffffffffu, w.x.end, 0);
     const AttentionUnit& u = w.x.u;
     w.open = min(u.context, u.position0 + 1);
     w.visible[0] = max(u.visible(row), 1), w.visible[1] = max(u.visible(row + 8), 1);
@@ -231,23 +107,15 @@ __device__ void latent_attend(const AttentionArgs& a, const LatentShared& sh) {
       group_sync(kGroupBarrier + kSide, 128);
       if (threadIdx.x % 128 == 0) barrier_arrive(sh.q_free);
     }
-    bool behind = false;  // a state of earlier segments lies in memory
     const int slot = each == 0 ? static_cast<int>(blockIdx.x) : w.x.first + w.x.part * a.chunks;
-    for (int j0 = w.x.begin; j0 < w.x.end; j0 += 2 * kLatentKeys) {
-      if constexpr (kSide == 0) {
-        left_pair<kTeam>(a, sh, w, j0, st);
-      } else {
-        right_pair<kTeam>(a, sh, w, j0, st);
-      }
-      const int next = j0 + 2 * kLatentKeys;
-      if (each == 0 && a.fixed_parts && next % kSegment == 0 && next < w.x.end) {
-        if (behind) join_state(a, st, slot);
-        leave_state(a, st, slot);
-        st.clear();
-        behind = true;
-      }
+    const int stride = each == 0 && a.fixed_parts ? kSegment : max(w.x.end, 1);
+    for (int begin = w.x.begin; begin < w.x.end; begin += stride) {
+      walk_pairs<kTeam, kSide>(a, sh, w, begin, min(begin + stride, w.x.end), st);
+      if (begin > w.x.begin) join_state(a, st, slot);  // what earlier segments left
+      if (begin + stride >= w.x.end) break;
+      leave_state(a, st, slot);
+      st.clear();
     }
-    if (behind) join_state(a, st, slot);
     if (each == 0) {
       store_result<kSide>(a, w.x, sh, st);
     } else {
