@@ -44,7 +44,8 @@ struct AttentionArgs {
   float* slots = nullptr;
   int64_t slot_capacity = 0;
   int split_below = 0;  // units; fewer than this are split
-  // Latent attention on Hopper: [0] of the plan is how many tokens a part of a unit has; 0: units are whole.
+  // Latent attention on Hopper: [0] of the plan is how many tokens a part of a unit has; 0: units are whole. The plan's
+  // second half counts units as the first counts items.
   int part_blocks = 0;       // that run at once; 0: segments as above
   bool fixed_parts = false;  // only such parts as leave a query's chain of operations alone (deterministic mode)
   bool planned = false;      // the plan is there: made once for all layers of a step
@@ -62,7 +63,7 @@ struct AttentionArgs {
 };
 
 inline constexpr int kFewCounters = 16384;
-inline int64_t plan_words(int64_t rows) { return (rows + 3 + 63) / 64 * 64; }
+constexpr int64_t plan_words(int64_t rows) { return (rows + 3 + 63) / 64 * 64; }
 // Both plans and the counters.
 inline int64_t plan_bytes(int64_t rows) { return (2 * plan_words(rows) + kFewCounters) * 4; }
 

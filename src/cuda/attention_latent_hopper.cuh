@@ -80,8 +80,14 @@ __device__ inline int latent_row(const int* first, int rows, int item) {
   return low;
 }
 
+// Parts of a unit of this row. plan[0]: tokens of a part, 0: units are whole.
+__device__ inline int latent_parts(const AttentionArgs& a, int row) {
+  const int each = a.plan[0];
+  return each == 0 ? 1 : max(1, (a.context_len[row] + each - 1) / each);
+}
+
 // By a whole warp. Items of a row: by tokens, part and heads, the last running fastest, so that neighbours read the
-// same keys. plan[0]: tokens of a part, 0: units are whole.
+// same keys.
 __device__ inline LatentItem latent_item(const AttentionArgs& a, int item) {
   const int each = a.plan[0];
   LatentItem x;
@@ -89,7 +95,7 @@ __device__ inline LatentItem latent_item(const AttentionArgs& a, int item) {
   u.row = latent_row(a.plan + 2, a.rows, item);
   const int start = a.row_start[u.row], n = a.row_start[u.row + 1] - start;
   u.context = a.context_len[u.row], u.causal = true, u.kv_head = 0;
-  const int parts = each == 0 ? 1 : max(1, (u.context + each - 1) / each);
+  const int parts = latent_parts(a, u.row);
   int index = item - a.plan[2 + u.row];
   const int chunk = index % a.chunks;
   index /= a.chunks;
@@ -115,7 +121,7 @@ __device__ __forceinline__ void load_column(const LatentMaps& maps, char* to, ui
     load_box(to, &maps.pages, full, column * 64, row, block, kEvictNormal);
   } else {
     const int rows = kLatentKeys / kTeam, first = cluster_rank() * rows;
-    load_box_all(to + first * 128, &maps.pages, full, column * 64, row + first, block, (1 << kTeam) - 1, kEvictNormal);
+    load_box_all(to + first * 128, &maps.pages, full, column * 64, row + first, block, (1 << kTeam) - 1, kEvictFirst);
   }
 }
 // By one thread of a group: its columns of a tile may be overwritten, in every block of the cluster.
@@ -186,6 +192,7 @@ struct LatentState {
     for (int r = 0; r < 2; ++r) top[r] = -INFINITY, sum[r] = 0.0f;
   }
   __device__ __forceinline__ void scale(const float (&by)[2]) {
+    if (!__any_sync(0xffffffffu, by[0] != 1.0f || by[1] != 1.0f)) return;  // most tiles raise no top of a warp's
 #pragma unroll
     for (int j = 0; j < 32; ++j) {
       o[4 * j] *= by[0], o[4 * j + 1] *= by[0];
@@ -210,7 +217,6 @@ __device__ __forceinline__ void latent_score(float (&s)[32], const LatentShared&
     }
   }
   wgmma_commit();
-  wgmma_wait<0>();
 }
 
 __device__ __forceinline__ float latent_power2(float x) {

@@ -31,6 +31,7 @@ __device__ __forceinline__ void left_own(const AttentionArgs& a, const LatentSha
   const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
   float top[2], by[2], sum[2];
   latent_score<0>(s, sh, w.phase[0]);
+  wgmma_wait<0>();
   if (j0 + 2 * kLatentKeys >= w.x.end) {
     group_sync(kGroupBarrier, 128);
     if (threadIdx.x % 128 == 0) barrier_arrive(sh.q_free);
@@ -107,6 +108,7 @@ __device__ __forceinline__ void right_pair(const AttentionArgs& a, const LatentS
   float s[32], top[2], by[2], sum[2];
   uint32_t p[16];
   latent_score<1>(s, sh, w.phase[1]);
+  wgmma_wait<0>();
   if (j0 + 2 * kLatentKeys >= w.x.end) {
     group_sync(kGroupBarrier + 1, 128);
     if (leader) barrier_arrive(sh.q_free);

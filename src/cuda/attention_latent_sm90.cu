@@ -11,15 +11,16 @@ __device__ __forceinline__ void leave_state(const AttentionArgs& a, const Latent
 #pragma unroll
   for (int i = 0; i < 32; ++i)
     to[i * 256] = make_float4(st.o[4 * i], st.o[4 * i + 1], st.o[4 * i + 2], st.o[4 * i + 3]);
-  to[32 * 256] = make_float4(st.top[0] * a.scale_log2, st.top[1] * a.scale_log2, st.sum[0], st.sum[1]);
+  to[32 * 256] = make_float4(st.top[0], st.top[1], st.sum[0], st.sum[1]);
 }
 
 // The state of what came before, in memory, with this one behind it.
 __device__ __forceinline__ void join_state(const AttentionArgs& a, LatentState& st, int slot) {
   const auto* from = reinterpret_cast<const float4*>(a.slots + slot * kStateFloats) + (threadIdx.x - 128);
   const float4 before = from[32 * 256];
-  const JoinFactors f[2] = {join_factors(before.x, st.top[0] * a.scale_log2),
-                            join_factors(before.y, st.top[1] * a.scale_log2)};
+  const JoinFactors f[2] = {join_factors(before.x * a.scale_log2, st.top[0] * a.scale_log2),
+                            join_factors(before.y * a.scale_log2, st.top[1] * a.scale_log2)};
+  st.top[0] = fmaxf(before.x, st.top[0]), st.top[1] = fmaxf(before.y, st.top[1]);
   st.sum[0] = join(before.z, st.sum[0], f[0]), st.sum[1] = join(before.w, st.sum[1], f[1]);
 #pragma unroll
   for (int i = 0; i < 32; ++i) {
@@ -167,48 +168,62 @@ __global__ void __launch_bounds__(kLatentThreads, 1)
   }
 }
 
-constexpr int kSlices = 8;  // of a unit's columns, a block each
+constexpr int kSlices = 32;  // of a unit's columns, a block each
+constexpr int kAhead = 8;    // parts whose states are under way at once
 
-// Joins the states of a unit's parts in ascending order, with the threads that left them.
+// Joins the states of a unit's parts in ascending order, with the threads that left them: four values of each.
+__device__ void join_slice(const AttentionArgs& a, const LatentItem& x, int slice, float* weight) {
+  const int side = threadIdx.x / 128, row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
+  const auto* from = reinterpret_cast<const float4*>(a.slots + x.first * kStateFloats) + threadIdx.x;
+  const int64_t next = a.chunks * kStateFloats / 4;
+  float top[2] = {}, sum[2] = {}, o[4] = {};
+  for (int p0 = 0; p0 < x.parts; p0 += kAhead) {
+    float4 s[kAhead], v[kAhead];
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int p = min(p0 + i, x.parts - 1);
+      s[i] = from[p * next + 32 * 256], v[i] = from[p * next + slice * 256];
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      if (p0 + i >= x.parts) break;
+      if (p0 + i == 0) {
+        top[0] = s[i].x, top[1] = s[i].y, sum[0] = s[i].z, sum[1] = s[i].w;
+        o[0] = v[i].x, o[1] = v[i].y, o[2] = v[i].z, o[3] = v[i].w;
+        continue;
+      }
+      const JoinFactors f[2] = {join_factors(top[0] * a.scale_log2, s[i].x * a.scale_log2),
+                                join_factors(top[1] * a.scale_log2, s[i].y * a.scale_log2)};
+      top[0] = fmaxf(top[0], s[i].x), top[1] = fmaxf(top[1], s[i].y);
+      sum[0] = join(sum[0], s[i].z, f[0]), sum[1] = join(sum[1], s[i].w, f[1]);
+      o[0] = join(o[0], v[i].x, f[0]), o[1] = join(o[1], v[i].y, f[0]);
+      o[2] = join(o[2], v[i].z, f[1]), o[3] = join(o[3], v[i].w, f[1]);
+    }
+  }
+  float by[2];
+  latent_divisors(sum, side, weight, by);
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    const AttentionUnit& u = x.u;
+    const int q = row + 8 * r;
+    if (q >= u.queries()) continue;
+    const int64_t at = (u.token0 + q / u.heads) * a.out_token + (u.head0 + q % u.heads) * a.out_head;
+    const int column = side * 256 + slice * 8 + (threadIdx.x & 3) * 2;
+    *reinterpret_cast<uint32_t*>(static_cast<bf*>(a.out) + at + column) = pack2(o[2 * r] * by[r], o[2 * r + 1] * by[r]);
+  }
+}
+
 __global__ void __launch_bounds__(256) latent_join_kernel(const AttentionArgs a) {
   __shared__ float weight[2 * kLatentQueries];
   let_next_start();
   wait_for_previous();
   if (a.plan[0] == 0) return;
-  const int side = threadIdx.x / 128, row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
-  for (int at = blockIdx.x; at < a.plan[1] * kSlices; at += gridDim.x) {
-    const LatentItem x = latent_item(a, at / kSlices);
-    if (x.part != 0) continue;  // the first part stands for all
-    const int slice = at % kSlices;
-    float top[2] = {-INFINITY, -INFINITY}, sum[2] = {}, o[16] = {};
-    for (int p = 0; p < x.parts; ++p) {
-      const auto* from =
-          reinterpret_cast<const float4*>(a.slots + (x.first + p * a.chunks) * kStateFloats) + threadIdx.x;
-      const float4 s = from[32 * 256];
-      float4 v[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) v[j] = from[(slice * 4 + j) * 256];
-      const JoinFactors f[2] = {join_factors(top[0], s.x), join_factors(top[1], s.y)};
-      const bool none = p == 0;
-      sum[0] = none ? s.z : join(sum[0], s.z, f[0]), sum[1] = none ? s.w : join(sum[1], s.w, f[1]);
-      top[0] = none ? s.x : f[0].m, top[1] = none ? s.y : f[1].m;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        o[4 * j] = none ? v[j].x : join(o[4 * j], v[j].x, f[0]);
-        o[4 * j + 1] = none ? v[j].y : join(o[4 * j + 1], v[j].y, f[0]);
-        o[4 * j + 2] = none ? v[j].z : join(o[4 * j + 2], v[j].z, f[1]);
-        o[4 * j + 3] = none ? v[j].w : join(o[4 * j + 3], v[j].w, f[1]);
-      }
-    }
-    float by[2];
-    latent_divisors(sum, side, weight, by);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      uint32_t p[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) p[i] = pack2(o[4 * i + 2 * r] * by[r], o[4 * i + 2 * r + 1] * by[r]);
-      store_columns(a, x.u, row + 8 * r, side, slice, p);
-    }
+  const int* units = a.plan + plan_words(a.rows);
+  for (int at = blockIdx.x; at < units[1] * kSlices; at += gridDim.x) {
+    const int row = latent_row(units + 2, a.rows, at / kSlices), index = at / kSlices - units[2 + row];
+    const int parts = latent_parts(a, row);
+    join_slice(a, latent_item(a, a.plan[2 + row] + index / a.chunks * a.chunks * parts + index % a.chunks),
+               at % kSlices, weight);
   }
 }
 
@@ -259,7 +274,7 @@ Status attention_latent_hopper(const AttentionArgs& a, int64_t tokens, device::S
   const Status run = a.chunks % 2 == 0 && a.part_blocks % 2 == 0 ? run_latent<2>(a, maps, kName, stream)
                                                                  : run_latent<1>(a, maps, kName, stream);
   if (!run.ok()) return run;
-  return launch(stream, kName, {2 * static_cast<unsigned>(a.part_blocks), 256}, latent_join_kernel, a);
+  return launch(stream, kName, {4 * static_cast<unsigned>(a.part_blocks), 256}, latent_join_kernel, a);
 }
 
 }  // namespace tern::cuda

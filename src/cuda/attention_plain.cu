@@ -88,8 +88,10 @@ __device__ void plan_parts(const AttentionArgs& a, int* sums, int* scratch) {
     const int cost = (sums[i] + a.part_blocks - 1) / a.part_blocks * ((keys + 63) / 64 + more);
     if (whole || cost < least) best = i, least = cost;
   }
+  int* units = a.plan + plan_words(a.rows);
   const int items = number_rows(a.rows, a.plan + 2, scratch, [&](int r) { return units_of(a, r) * parts(r, best); });
-  if (threadIdx.x == 0) a.plan[0] = tokens(best), a.plan[1] = items;
+  const int all = number_rows(a.rows, units + 2, scratch, [&](int r) { return units_of(a, r); });
+  if (threadIdx.x == 0) a.plan[0] = tokens(best), a.plan[1] = items, units[1] = all;
 }
 
 // Items of 1024 or 256 keys, by which leaves less of the GPU idle in the last turn; without room for states, whole
