@@ -168,36 +168,40 @@ __global__ void __launch_bounds__(kLatentThreads, 1)
   }
 }
 
-constexpr int kSlices = 32;  // of a unit's columns, a block each
-constexpr int kAhead = 8;    // parts whose states are under way at once
+constexpr int kQuadsOfUnit = 32;  // groups of four values that a thread left, without its tops and sums
 
-// Joins the states of a unit's parts in ascending order, with the threads that left them: four values of each.
-__device__ void join_slice(const AttentionArgs& a, const LatentItem& x, int slice, float* weight) {
+// Joins the states of a unit's parts in ascending order, with the threads that left them: kQuads quads of each.
+template <int kQuads>
+__device__ void join_slice(const AttentionArgs& a, const LatentItem& x, int quad0, float* weight) {
+  constexpr int kAhead = 8 / kQuads;  // parts whose states are under way at once
   const int side = threadIdx.x / 128, row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
   const auto* from = reinterpret_cast<const float4*>(a.slots + x.first * kStateFloats) + threadIdx.x;
   const int64_t next = a.chunks * kStateFloats / 4;
-  float top[2] = {}, sum[2] = {}, o[4] = {};
+  float top[2] = {}, sum[2] = {}, o[kQuads][4] = {};
   for (int p0 = 0; p0 < x.parts; p0 += kAhead) {
-    float4 s[kAhead], v[kAhead];
+    float4 s[kAhead], v[kAhead][kQuads];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const int p = min(p0 + i, x.parts - 1);
-      s[i] = from[p * next + 32 * 256], v[i] = from[p * next + slice * 256];
+      const int64_t at = min(p0 + i, x.parts - 1) * next;
+      s[i] = from[at + kQuadsOfUnit * 256];
+#pragma unroll
+      for (int j = 0; j < kQuads; ++j) v[i][j] = from[at + (quad0 + j) * 256];
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
       if (p0 + i >= x.parts) break;
-      if (p0 + i == 0) {
-        top[0] = s[i].x, top[1] = s[i].y, sum[0] = s[i].z, sum[1] = s[i].w;
-        o[0] = v[i].x, o[1] = v[i].y, o[2] = v[i].z, o[3] = v[i].w;
-        continue;
-      }
+      const bool first = p0 + i == 0;
       const JoinFactors f[2] = {join_factors(top[0] * a.scale_log2, s[i].x * a.scale_log2),
                                 join_factors(top[1] * a.scale_log2, s[i].y * a.scale_log2)};
-      top[0] = fmaxf(top[0], s[i].x), top[1] = fmaxf(top[1], s[i].y);
-      sum[0] = join(sum[0], s[i].z, f[0]), sum[1] = join(sum[1], s[i].w, f[1]);
-      o[0] = join(o[0], v[i].x, f[0]), o[1] = join(o[1], v[i].y, f[0]);
-      o[2] = join(o[2], v[i].z, f[1]), o[3] = join(o[3], v[i].w, f[1]);
+      top[0] = first ? s[i].x : fmaxf(top[0], s[i].x), top[1] = first ? s[i].y : fmaxf(top[1], s[i].y);
+      sum[0] = first ? s[i].z : join(sum[0], s[i].z, f[0]), sum[1] = first ? s[i].w : join(sum[1], s[i].w, f[1]);
+#pragma unroll
+      for (int j = 0; j < kQuads; ++j) {
+        o[j][0] = first ? v[i][j].x : join(o[j][0], v[i][j].x, f[0]);
+        o[j][1] = first ? v[i][j].y : join(o[j][1], v[i][j].y, f[0]);
+        o[j][2] = first ? v[i][j].z : join(o[j][2], v[i][j].z, f[1]);
+        o[j][3] = first ? v[i][j].w : join(o[j][3], v[i][j].w, f[1]);
+      }
     }
   }
   float by[2];
@@ -208,22 +212,35 @@ __device__ void join_slice(const AttentionArgs& a, const LatentItem& x, int slic
     const int q = row + 8 * r;
     if (q >= u.queries()) continue;
     const int64_t at = (u.token0 + q / u.heads) * a.out_token + (u.head0 + q % u.heads) * a.out_head;
-    const int column = side * 256 + slice * 8 + (threadIdx.x & 3) * 2;
-    *reinterpret_cast<uint32_t*>(static_cast<bf*>(a.out) + at + column) = pack2(o[2 * r] * by[r], o[2 * r + 1] * by[r]);
+    bf* to = static_cast<bf*>(a.out) + at + side * 256 + quad0 * 8 + (threadIdx.x & 3) * 2;
+#pragma unroll
+    for (int j = 0; j < kQuads; ++j) {
+      *reinterpret_cast<uint32_t*>(to + j * 8) = pack2(o[j][2 * r] * by[r], o[j][2 * r + 1] * by[r]);
+    }
   }
 }
 
+template <int kQuads>
+__device__ void join_units(const AttentionArgs& a, float* weight) {
+  constexpr int kSlices = kQuadsOfUnit / kQuads;
+  const int* units = a.plan + plan_words(a.rows);
+  for (int at = blockIdx.x; at < units[1] * kSlices; at += gridDim.x) {
+    const int row = latent_row(units + 2, a.rows, at / kSlices), index = at / kSlices - units[2 + row];
+    const int item = index / a.chunks * a.chunks * latent_parts(a, row) + index % a.chunks;
+    join_slice<kQuads>(a, latent_item(a, a.plan[2 + row] + item), at % kSlices * kQuads, weight);
+  }
+}
+
+// Few units are cut finer, so that all of the GPU joins them.
 __global__ void __launch_bounds__(256) latent_join_kernel(const AttentionArgs a) {
   __shared__ float weight[2 * kLatentQueries];
   let_next_start();
   wait_for_previous();
   if (a.plan[0] == 0) return;
-  const int* units = a.plan + plan_words(a.rows);
-  for (int at = blockIdx.x; at < units[1] * kSlices; at += gridDim.x) {
-    const int row = latent_row(units + 2, a.rows, at / kSlices), index = at / kSlices - units[2 + row];
-    const int parts = latent_parts(a, row);
-    join_slice(a, latent_item(a, a.plan[2 + row] + index / a.chunks * a.chunks * parts + index % a.chunks),
-               at % kSlices, weight);
+  if (a.plan[plan_words(a.rows) + 1] * kQuadsOfUnit <= 2 * static_cast<int>(gridDim.x)) {
+    join_units<1>(a, weight);
+  } else {
+    join_units<4>(a, weight);
   }
 }
 

@@ -6,7 +6,7 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kPlanThreads = 256, kPartSizes = 8;
+constexpr int kPlanThreads = 256, kPartSizes = 9;
 
 __device__ int queries_of(const AttentionArgs& a, int r) { return a.row_start[r + 1] - a.row_start[r]; }
 __device__ bool is_few(const AttentionArgs& a, int r) {
@@ -64,11 +64,11 @@ __device__ void plan_units(const AttentionArgs& a, int* sums, int* scratch) {
   if (threadIdx.x == 0) a.plan[0] = split, a.plan[1] = items;
 }
 
-// Latent attention on Hopper. Parts of 256 tokens and up, or of one segment, or none: by which the last block is done
+// Latent attention on Hopper. Parts of 128 tokens and up, or of one segment, or none: by which the last block is done
 // first. A part costs a few tiles of 64 more than its keys: its beginning, and the state it leaves; so does a segment
 // inside a unit, where states are joined on the way.
 __device__ void plan_parts(const AttentionArgs& a, int* sums, int* scratch) {
-  const auto tokens = [&](int i) { return i == kPartSizes - 1 ? 0 : a.fixed_parts ? kSegment : 256 << i; };
+  const auto tokens = [&](int i) { return i == kPartSizes - 1 ? 0 : a.fixed_parts ? kSegment : 128 << i; };
   const auto parts = [&](int r, int i) {
     return tokens(i) == 0 ? 1 : max(1, (context_of(a, r) + tokens(i) - 1) / tokens(i));
   };
