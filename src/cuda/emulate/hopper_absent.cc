@@ -19,6 +19,9 @@ bool hopper_grouped_fits(const Gemm&, const void* const*) { return false; }
 bool prefill_fits(const AttentionArgs&, int64_t, device::Stream) { return false; }
 AttentionArgs prefill_units(AttentionArgs a) { return a; }
 Status attention_prefill(const AttentionArgs&, int64_t, device::Stream) { return absent(); }
+bool decode_fits(const AttentionArgs&, device::Stream) { return false; }
+AttentionArgs decode_units(AttentionArgs a, int, device::Stream) { return a; }
+Status attention_decode(const AttentionArgs&, device::Stream) { return absent(); }
 bool segments_fit(const AttentionArgs&, int64_t, device::Stream) { return false; }
 size_t segments_bytes(int64_t, int, int) { return 0; }
 Status attention_segments(AttentionArgs, int64_t, void*, device::Stream) { return absent(); }

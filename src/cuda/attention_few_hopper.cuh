@@ -1,0 +1,460 @@
+// Decode attention on Hopper: up to 16 queries that share a KV head, read as fast as memory gives them. A warp feeds
+// tiles of 64 keys and of their values through the copy engine, four warps compute. Keys are the tall side of the
+// products: of a tile every warp scores 16 keys, all warps read all scores and make the same softmax of them, and each
+// has a quarter of the values' columns for itself. So nothing is exchanged between warps but scores.
+//
+// Every tile is a softmax of its own (m, l, sums); tiles are joined to rounds of 4, rounds to segments of 16 tiles,
+// segments to the result, always in ascending order at the same absolute positions. A block works on one range of all
+// tiles of the step (FewRange, written by the plan); a unit whose tiles are in several ranges is left in `slots` as
+// nodes of that order, and the block that is done last goes through them: where the cuts lie changes no bit.
+#pragma once
+
+#include "cuda/attention_few_range.cuh"
+#include "cuda/hopper.cuh"
+#include "cuda/launch.cuh"
+
+namespace tern::cuda {
+namespace {
+
+using namespace hopper;
+
+// kN: queries in eights. kStages: tiles (of keys or of values) that may be under way.
+template <int kD_, int kN_, int kStages_, int kBlocks_>
+struct DecodeShape {
+  static constexpr int kD = kD_, kN = kN_, kStages = kStages_, kBlocks = kBlocks_;  // kBlocks per multiprocessor
+  static constexpr int kThreads = 160, kHalves = kD / 64, kHalfBytes = kFewTile * 128;
+  static constexpr int kStageBytes = kHalves * kHalfBytes, kSteps = kD / 16;
+  static constexpr int kRows = kD / 64;                  // of 16 columns of the values that a warp has
+  static constexpr int kValues = kRows * kN * 4;         // sums of a thread
+  static constexpr int kPitch = kFewTile + 4;            // of the scores of a query, padded against banks
+  static constexpr int kScores = 8 * kN * kPitch;        // twice: one tile is written while another is read
+  static constexpr int kNode = 128 * kValues + 16 * kN;  // floats of a state in `slots`
+  static constexpr size_t kBytes = 1024 + kStages * kStageBytes + 2 * kScores * 4 + 16 * kStages + 16;
+};
+
+__device__ __forceinline__ void computing_sync() { asm volatile("bar.sync 1, 128;\n" ::: "memory"); }
+__device__ __forceinline__ float power2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+template <class S>
+struct DecodeShared {
+  char* ring;
+  float* scores;
+  uint64_t *full, *free;
+  int* last;
+  __device__ explicit DecodeShared(char* memory) {
+    ring = memory + (1024 - shared_address(memory) % 1024) % 1024;
+    scores = reinterpret_cast<float*>(ring + S::kStages * S::kStageBytes);
+    full = reinterpret_cast<uint64_t*>(scores + 2 * S::kScores), free = full + S::kStages;
+    last = reinterpret_cast<int*>(free + S::kStages);
+  }
+};
+
+template <class S>
+struct DecodePlace {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == S::kStages) stage = 0, phase ^= 1;
+  }
+};
+
+// A tile of keys or of values into the next place.
+template <class S>
+__device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const DecodePlace<S>& at, const CUtensorMap* map,
+                                            int row, int block) {
+  char* to = sh.ring + at.stage * S::kStageBytes;
+  barrier_wait(&sh.free[at.stage], at.phase ^ 1);
+  barrier_expect(&sh.full[at.stage], S::kStageBytes);
+#pragma unroll
+  for (int h = 0; h < S::kHalves; ++h) {
+    load_box(to + h * S::kHalfBytes, map, &sh.full[at.stage], h * 64, row, block, kEvictFirst);
+  }
+}
+
+// The warp that feeds the ring: keys, then values of every tile of the block's range. `waited`: what the kernel before
+// writes is there; else it waits at the first tile with a place that this step writes.
+template <class S>
+__device__ void decode_feed(const AttentionArgs& a, const CUtensorMap* map, const DecodeShared<S>& sh, bool waited) {
+  FewWalk walk(a, blockIdx.x);
+  FewPiece p;
+  DecodePlace<S> at;
+  const int lane = threadIdx.x & 31;
+  while (walk.next(p)) {
+    int blocks = 0;
+    for (int t = p.from; t < p.to; ++t) {
+      if ((t - p.from) % 32 == 0) {
+        const int tile = min(t + lane, p.to - 1);
+        blocks = a.table[p.u.row * a.table_stride + tile * kFewTile / a.block_size];
+      }
+      const int block = __shfl_sync(0xffffffffu, blocks, (t - p.from) % 32);
+      if (!waited && (t + 1) * kFewTile > p.known) {
+        wait_for_previous();
+        waited = true;
+      }
+      const int row = p.u.kv_head * a.block_size + t * kFewTile % a.block_size;
+      if (lane == 0) decode_load<S>(sh, at, map, row, block);
+      at.next();
+      if (lane == 0) decode_load<S>(sh, at, map, row + a.kv_heads * a.block_size, block);
+      at.next();
+    }
+  }
+}
+
+// What a thread has of a state: queries 8 n + 2 (lane % 4) and the next; of every 16 columns those of lane / 4 and
+// 8 more.
+template <class S>
+struct DecodeState {
+  float m[2 * S::kN], l[2 * S::kN], v[S::kRows][S::kN][4];
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int q = 0; q < 2 * S::kN; ++q) m[q] = -INFINITY, l[q] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < S::kValues; ++i) v[i / 4 / S::kN][i / 4 % S::kN][i % 4] = 0.0f;
+  }
+  // Joins what comes after; an empty side leaves the other as it is.
+  __device__ __forceinline__ void add(const DecodeState& y) {
+#pragma unroll
+    for (int q = 0; q < 2 * S::kN; ++q) {
+      const JoinFactors f = join_factors(m[q], y.m[q]);
+      const bool first = m[q] == -INFINITY, none = y.m[q] == -INFINITY;
+      const auto one = [&](float mine, float other) {
+        const float both = join(mine, other, f);
+        return none ? mine : first ? other : both;
+      };
+      m[q] = f.m, l[q] = one(l[q], y.l[q]);
+#pragma unroll
+      for (int r = 0; r < S::kRows; ++r) {
+        float(&x)[4] = v[r][q / 2];
+        x[q % 2] = one(x[q % 2], y.v[r][q / 2][q % 2]);
+        x[2 + q % 2] = one(x[2 + q % 2], y.v[r][q / 2][2 + q % 2]);
+      }
+    }
+  }
+  // To or from a node of `slots`; places without a query are left out.
+  __device__ __forceinline__ void leave(float* node, int queries) const {
+    const int thread = threadIdx.x, j = thread % 4;
+#pragma unroll
+    for (int n = 0; n < S::kN; ++n) {
+      if (8 * n + 2 * j >= queries) continue;
+#pragma unroll
+      for (int r = 0; r < S::kRows; ++r) {
+        const float(&x)[4] = v[r][n];
+        reinterpret_cast<float4*>(node)[(r * S::kN + n) * 128 + thread] = make_float4(x[0], x[1], x[2], x[3]);
+      }
+      if (thread < 4) {
+        reinterpret_cast<float4*>(node + 128 * S::kValues)[n * 4 + j] =
+            make_float4(m[2 * n], m[2 * n + 1], l[2 * n], l[2 * n + 1]);
+      }
+    }
+  }
+  __device__ __forceinline__ void read(const float* node, int queries) {
+    const int thread = threadIdx.x, j = thread % 4;
+#pragma unroll
+    for (int n = 0; n < S::kN; ++n) {
+      if (8 * n + 2 * j >= queries) continue;
+#pragma unroll
+      for (int r = 0; r < S::kRows; ++r) {
+        const float4 x = __ldcg(reinterpret_cast<const float4*>(node) + (r * S::kN + n) * 128 + thread);
+        v[r][n][0] = x.x, v[r][n][1] = x.y, v[r][n][2] = x.z, v[r][n][3] = x.w;
+      }
+      const float4 s = __ldcg(reinterpret_cast<const float4*>(node + 128 * S::kValues) + n * 4 + j);
+      m[2 * n] = s.x, m[2 * n + 1] = s.y, l[2 * n] = s.z, l[2 * n + 1] = s.w;
+    }
+  }
+};
+
+// Queries as the narrow side of the products.
+template <class S>
+__device__ __forceinline__ void decode_queries(const AttentionArgs& a, const AttentionUnit& u,
+                                               uint32_t (&q)[S::kN][S::kSteps][2]) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int n = 0; n < S::kN; ++n) {
+    const int i = 8 * n + lane / 4;
+    const bool in = i < u.queries();
+    const int64_t at =
+        in ? (u.token0 + i / u.heads) * a.q_token + (u.head0 + i % u.heads) * a.q_head + lane % 4 * 2 : 0;
+#pragma unroll
+    for (int k = 0; k < 2 * S::kSteps; ++k) {
+      uint32_t x = 0;
+      if (in && a.q_f32) {
+        const float2 y = *reinterpret_cast<const float2*>(static_cast<const float*>(a.q) + at + 8 * k);
+        x = pack2(y.x, y.y);
+      } else if (in) {
+        x = *reinterpret_cast<const uint32_t*>(static_cast<const bf*>(a.q) + at + 8 * k);
+      }
+      q[n][k / 2][k % 2] = x;
+    }
+  }
+}
+
+// Scores of this warp's 16 keys of a tile, to `scores`: of every 16 keys in the order 0 1 8 9 2 3 10 11 ..., as the
+// second product takes them.
+template <class S>
+__device__ __forceinline__ void decode_scores(const char* keys, const uint32_t (&q)[S::kN][S::kSteps][2], float scale,
+                                              int j0, const int (&visible)[2 * S::kN], float* scores) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, row = 16 * warp + lane % 16;
+  float s[S::kN][2][4] = {};
+#pragma unroll
+  for (int k = 0; k < S::kSteps; ++k) {
+    uint32_t b[4];
+    load_matrix4(b, keys + k / 4 * S::kHalfBytes + row * 128 + (((k % 4 * 2 + lane / 16) ^ (row & 7)) * 16));
+#pragma unroll
+    for (int n = 0; n < S::kN; ++n) mma(s[n][k % 2], b, q[n][k]);
+  }
+  const int g = lane / 4, key = j0 + 16 * warp + g;
+  float* to = scores + lane % 4 * 2 * S::kPitch + 16 * warp + g / 2 * 4 + g % 2;
+#pragma unroll
+  for (int n = 0; n < S::kN; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float x = __fmul_rn(__fadd_rn(s[n][0][i], s[n][1][i]), scale);
+      to[(8 * n + i % 2) * S::kPitch + i / 2 * 2] = key + i / 2 * 8 < visible[2 * n + i % 2] ? x : -INFINITY;
+    }
+  }
+}
+
+// Weights of a tile as the narrow side of the second product; m and l of the tile.
+template <class S>
+__device__ __forceinline__ void decode_softmax(const float* scores, uint32_t (&p)[S::kN][4][2], DecodeState<S>& tile) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int n = 0; n < S::kN; ++n) {
+    float4 s[4];
+    float top = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      s[k] = *reinterpret_cast<const float4*>(scores + (8 * n + lane / 4) * S::kPitch + 16 * k + lane % 4 * 4);
+      top = fmaxf(top, fmaxf(fmaxf(s[k].x, s[k].y), fmaxf(s[k].z, s[k].w)));
+    }
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    const float base = top == -INFINITY ? 0.0f : top;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      s[k].x = power2(__fsub_rn(s[k].x, base)), s[k].y = power2(__fsub_rn(s[k].y, base));
+      s[k].z = power2(__fsub_rn(s[k].z, base)), s[k].w = power2(__fsub_rn(s[k].w, base));
+      sum = __fadd_rn(sum, __fadd_rn(__fadd_rn(s[k].x, s[k].y), __fadd_rn(s[k].z, s[k].w)));
+      p[n][k][0] = pack2(s[k].x, s[k].y), p[n][k][1] = pack2(s[k].z, s[k].w);
+    }
+    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
+    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      tile.m[2 * n + i] = __shfl_sync(0xffffffffu, top, lane % 4 * 8 + 4 * i);
+      tile.l[2 * n + i] = __shfl_sync(0xffffffffu, sum, lane % 4 * 8 + 4 * i);
+    }
+  }
+}
+
+// Pairs of values of keys from `first` on; those that lie behind `keys` become zero.
+__device__ __forceinline__ uint32_t known_pair(uint32_t pair, int first, int keys) {
+  return first + 1 < keys ? pair : first < keys ? pair & 0xffffu : 0;
+}
+
+// Sums of this warp's columns over a tile of which `keys` exist: behind them memory may hold anything.
+template <class S>
+__device__ __forceinline__ void decode_values(const char* values, const uint32_t (&p)[S::kN][4][2], int keys,
+                                              DecodeState<S>& tile) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+#pragma unroll
+  for (int r = 0; r < S::kRows; ++r) {
+    const int chunk = (warp * S::kRows + r) * 2 + lane / 8 % 2;
+#pragma unroll
+    for (int n = 0; n < S::kN; ++n) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) tile.v[r][n][i] = 0.0f;
+    }
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      const int key = 16 * k + lane % 8 + lane / 16 * 8;
+      uint32_t b[4];
+      load_matrix4_transposed(b, values + chunk / 8 * S::kHalfBytes + key * 128 + ((chunk % 8) ^ (key & 7)) * 16);
+      if (keys < kFewTile) {
+        const int first = 16 * k + lane % 4 * 2;
+        b[0] = known_pair(b[0], first, keys), b[1] = known_pair(b[1], first, keys);
+        b[2] = known_pair(b[2], first + 8, keys), b[3] = known_pair(b[3], first + 8, keys);
+      }
+#pragma unroll
+      for (int n = 0; n < S::kN; ++n) mma(tile.v[r][n], b, p[n][k]);
+    }
+  }
+}
+
+template <class S>
+__device__ void decode_store(const AttentionArgs& a, const AttentionUnit& u, const DecodeState<S>& total) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+#pragma unroll
+  for (int q = 0; q < 2 * S::kN; ++q) {
+    const int i = q / 2 * 8 + lane % 4 * 2 + q % 2;
+    if (i >= u.queries()) continue;
+#pragma unroll
+    for (int r = 0; r < S::kRows; ++r) {
+      const int column = (warp * S::kRows + r) * 16 + lane / 4;
+      store_out(a, u, i, column, total.v[r][q / 2][q % 2], total.l[q]);
+      store_out(a, u, i, column + 8, total.v[r][q / 2][2 + q % 2], total.l[q]);
+    }
+  }
+}
+
+// Goes through all nodes of a unit, first to last.
+template <class S>
+__device__ void decode_join(const AttentionArgs& a, const FewPiece& p) {
+  DecodeState<S> round, segment, total;
+  round.clear(), segment.clear(), total.clear();
+  FewNodes nodes(a, p);
+  constexpr int kTogether = S::kValues <= 8 ? 4 : S::kValues <= 16 ? 2 : 1;  // loads under way
+  for (bool more = true; more;) {
+    DecodeState<S> y[kTogether];
+    int level[kTogether], end[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      y[i].clear();
+      more = more && nodes.next();
+      level[i] = more ? nodes.level : 0, end[i] = more ? nodes.end : 1;
+      if (more) y[i].read(a.slots + nodes.slot() * S::kNode, p.u.queries());
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      if (level[i] == 0) round.add(y[i]);
+      if (level[i] == 1) segment.add(y[i]);
+      if (level[i] == 2) total.add(y[i]);
+      if (end[i] % kFewRound == 0) segment.add(round), round.clear();
+      if (end[i] % kFewSegment == 0) total.add(segment), segment.clear();
+    }
+  }
+  segment.add(round);
+  total.add(segment);
+  decode_store<S>(a, p.u, total);
+}
+
+// A unit or a part of one.
+template <class S>
+class DecodePiece {
+ public:
+  __device__ DecodePiece(const AttentionArgs& a, const FewPiece& p) : a_(a), p_(p) {
+    slot_ = a.slots + int64_t{p.slot(a)} * S::kNode;
+  }
+  __device__ __forceinline__ void run(const DecodeShared<S>& sh, DecodePlace<S>& at, int& turn) {
+    const int lane = threadIdx.x & 31;
+    uint32_t q[S::kN][S::kSteps][2];
+    decode_queries<S>(a_, p_.u, q);
+    int visible[2 * S::kN];
+#pragma unroll
+    for (int i = 0; i < 2 * S::kN; ++i) visible[i] = p_.u.visible(i / 2 * 8 + lane % 4 * 2 + i % 2);
+    const int end = p_.u.most();
+    round_.clear(), segment_.clear(), total_.clear();
+    for (int t = p_.from; t < p_.to; ++t, turn ^= 1) {
+      float* scores = sh.scores + turn * S::kScores;
+      barrier_wait(&sh.full[at.stage], at.phase);
+      decode_scores<S>(sh.ring + at.stage * S::kStageBytes, q, a_.scale_log2, t * kFewTile, visible, scores);
+      done(sh, at);
+      computing_sync();
+      uint32_t w[S::kN][4][2];
+      DecodeState<S> tile;
+      decode_softmax<S>(scores, w, tile);
+      barrier_wait(&sh.full[at.stage], at.phase);
+      decode_values<S>(sh.ring + at.stage * S::kStageBytes, w, end - t * kFewTile, tile);
+      done(sh, at);
+      fold(t, tile);
+    }
+    finish(sh);
+  }
+
+ private:
+  // The place may be filled again.
+  __device__ __forceinline__ void done(const DecodeShared<S>& sh, DecodePlace<S>& at) {
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) barrier_arrive(&sh.free[at.stage]);
+    at.next();
+  }
+  __device__ __forceinline__ void emit(const DecodeState<S>& s) {
+    s.leave(slot_, p_.u.queries());
+    slot_ += S::kNode;
+  }
+  // What began before this part is left in pieces (FewNodes).
+  __device__ __forceinline__ void fold(int t, const DecodeState<S>& tile) {
+    const bool round = t / kFewRound * kFewRound >= p_.from, segment = t / kFewSegment * kFewSegment >= p_.from;
+    if (!round) {
+      emit(tile);
+    } else {
+      round_.add(tile);
+    }
+    if ((t + 1) % kFewRound != 0) return;
+    if (segment) {
+      segment_.add(round_);
+    } else if (round) {
+      emit(round_);
+    }
+    round_.clear();
+    if ((t + 1) % kFewSegment != 0 || !segment) return;
+    if (p_.from == 0) {
+      total_.add(segment_);
+    } else {
+      emit(segment_);
+    }
+    segment_.clear();
+  }
+  __device__ __forceinline__ void finish(const DecodeShared<S>& sh) {
+    if (p_.parts == 1) {
+      segment_.add(round_);
+      total_.add(segment_);
+      decode_store<S>(a_, p_.u, total_);
+      return;
+    }
+    const int segment = p_.to / kFewSegment * kFewSegment, round = p_.to / kFewRound * kFewRound;
+    if (p_.from == 0 && segment > 0) emit(total_);
+    if (segment >= p_.from && round > segment) emit(segment_);
+    if (round >= p_.from && p_.to > round) emit(round_);
+    __threadfence();
+    computing_sync();
+    if (threadIdx.x == 0) {
+      int* counter = a_.few_counters + p_.head;
+      const bool last = atomicAdd(counter, 1) == p_.parts - 1;
+      if (last) *counter = 0;  // for the next layer
+      *sh.last = last;
+    }
+    computing_sync();
+    if (*sh.last == 0) return;
+    __threadfence();
+    decode_join<S>(a_, p_);
+  }
+
+  const AttentionArgs& a_;
+  const FewPiece& p_;
+  float* slot_;
+  DecodeState<S> round_, segment_, total_;
+};
+
+// few_early: the kernel before this one was started when all before it was done, and of what is read here it writes
+// only queries and this step's places of the cache. So the plan and tiles of earlier steps may be read while it runs.
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    decode_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ CUtensorMap map) {
+  extern __shared__ char memory[];
+  let_next_start();
+  const DecodeShared<S> sh(memory);
+  if (threadIdx.x == 0) {
+    prefetch_map(&map);
+    for (int i = 0; i < S::kStages; ++i) barrier_init(&sh.full[i], 1), barrier_init(&sh.free[i], 4);
+    barrier_init_done();
+  }
+  __syncthreads();
+  if (!a.few_early) wait_for_previous();
+  if (static_cast<int>(blockIdx.x) >= a.few[0]) return wait_for_previous();
+  if (threadIdx.x >= 128) return decode_feed<S>(a, &map, sh, !a.few_early);
+  FewWalk walk(a, blockIdx.x);
+  FewPiece p;
+  DecodePlace<S> at;
+  int turn = 0;
+  bool more = walk.next(p);
+  if (a.few_early) wait_for_previous();
+  for (; more; more = walk.next(p)) DecodePiece<S>(a, p).run(sh, at, turn);
+}
+
+}  // namespace
+}  // namespace tern::cuda
