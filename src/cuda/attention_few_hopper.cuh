@@ -48,43 +48,62 @@ struct DecodePlace {
   }
 };
 
-// A tile of keys or of values into the next place.
+// Pages of the cache as the copy engine sees them: whole tiles, and kFewBox keys of the last one.
+struct DecodeMaps {
+  CUtensorMap whole, last;
+};
+
+// `keys` keys of a tile, or their values, into the next place.
 template <class S>
-__device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const DecodePlace<S>& at, const CUtensorMap* map,
-                                            int row, int block) {
+__device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const DecodePlace<S>& at, const DecodeMaps& maps,
+                                            int row, int block, int keys) {
   char* to = sh.ring + at.stage * S::kStageBytes;
+  uint64_t* full = &sh.full[at.stage];
   barrier_wait(&sh.free[at.stage], at.phase ^ 1);
-  barrier_expect(&sh.full[at.stage], S::kStageBytes);
+  if (keys > kFewTile - kFewBox) {
+    barrier_expect(full, S::kStageBytes);
 #pragma unroll
-  for (int h = 0; h < S::kHalves; ++h) {
-    load_box(to + h * S::kHalfBytes, map, &sh.full[at.stage], h * 64, row, block, kEvictFirst);
+    for (int h = 0; h < S::kHalves; ++h) {
+      load_box(to + h * S::kHalfBytes, &maps.whole, full, h * 64, row, block, kEvictFirst);
+    }
+    return;
+  }
+  const int boxes = (keys + kFewBox - 1) / kFewBox;
+  barrier_expect(full, boxes * kFewBox * S::kD * 2);
+  for (int i = 0; i < boxes; ++i) {
+#pragma unroll
+    for (int h = 0; h < S::kHalves; ++h) {
+      load_box(to + h * S::kHalfBytes + i * kFewBox * 128, &maps.last, full, h * 64, row + i * kFewBox, block,
+               kEvictFirst);
+    }
   }
 }
 
 // The warp that feeds the ring: keys, then values of every tile of the block's range. `waited`: what the kernel before
 // writes is there; else it waits at the first tile with a place that this step writes.
 template <class S>
-__device__ void decode_feed(const AttentionArgs& a, const CUtensorMap* map, const DecodeShared<S>& sh, bool waited) {
-  FewWalk walk(a, blockIdx.x);
+__device__ void decode_feed(const AttentionArgs& a, const DecodeMaps& maps, FewWalk& walk, const DecodeShared<S>& sh,
+                            bool waited) {
   FewPiece p;
   DecodePlace<S> at;
-  const int lane = threadIdx.x & 31;
+  const int lane = threadIdx.x & 31, pages = a.block_size / kFewTile;  // tiles of a block
   while (walk.next(p)) {
+    const int end = p.u.most();
     int blocks = 0;
     for (int t = p.from; t < p.to; ++t) {
       if ((t - p.from) % 32 == 0) {
         const int tile = min(t + lane, p.to - 1);
-        blocks = a.table[p.u.row * a.table_stride + tile * kFewTile / a.block_size];
+        blocks = a.table[p.u.row * a.table_stride + (pages == 1 ? tile : tile / pages)];
       }
       const int block = __shfl_sync(0xffffffffu, blocks, (t - p.from) % 32);
       if (!waited && (t + 1) * kFewTile > p.known) {
         wait_for_previous();
         waited = true;
       }
-      const int row = p.u.kv_head * a.block_size + t * kFewTile % a.block_size;
-      if (lane == 0) decode_load<S>(sh, at, map, row, block);
+      const int row = p.u.kv_head * a.block_size + (pages == 1 ? 0 : t % pages * kFewTile);
+      if (lane == 0) decode_load<S>(sh, at, maps, row, block, end - t * kFewTile);
       at.next();
-      if (lane == 0) decode_load<S>(sh, at, map, row + a.kv_heads * a.block_size, block);
+      if (lane == 0) decode_load<S>(sh, at, maps, row + a.kv_heads * a.block_size, block, end - t * kFewTile);
       at.next();
     }
   }
@@ -99,8 +118,8 @@ __device__ __forceinline__ void decode_queries(const AttentionArgs& a, const Att
   for (int n = 0; n < S::kN; ++n) {
     const int i = 8 * n + lane / 4;
     const bool in = i < u.queries();
-    const int64_t at =
-        in ? (u.token0 + i / u.heads) * a.q_token + (u.head0 + i % u.heads) * a.q_head + lane % 4 * 2 : 0;
+    const int token = u.tokens == 1 ? 0 : i / u.heads, head = i - token * u.heads;
+    const int64_t at = in ? (u.token0 + token) * a.q_token + (u.head0 + head) * a.q_head + lane % 4 * 2 : 0;
 #pragma unroll
     for (int k = 0; k < 2 * S::kSteps; ++k) {
       uint32_t x = 0;
@@ -122,12 +141,20 @@ __device__ __forceinline__ void decode_scores(const char* keys, const uint32_t (
                                               int j0, const int (&visible)[2 * S::kN], float* scores) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, row = 16 * warp + lane % 16;
   float s[S::kN][2][4] = {};
+  constexpr int kTogether = S::kSteps < 8 ? S::kSteps : 8;  // loads under way
 #pragma unroll
-  for (int k = 0; k < S::kSteps; ++k) {
-    uint32_t b[4];
-    load_matrix4(b, keys + k / 4 * S::kHalfBytes + row * 128 + (((k % 4 * 2 + lane / 16) ^ (row & 7)) * 16));
+  for (int k0 = 0; k0 < S::kSteps; k0 += kTogether) {
+    uint32_t b[kTogether][4];
 #pragma unroll
-    for (int n = 0; n < S::kN; ++n) mma(s[n][k % 2], b, q[n][k]);
+    for (int i = 0; i < kTogether; ++i) {
+      const int k = k0 + i;
+      load_matrix4(b[i], keys + k / 4 * S::kHalfBytes + row * 128 + (((k % 4 * 2 + lane / 16) ^ (row & 7)) * 16));
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+#pragma unroll
+      for (int n = 0; n < S::kN; ++n) mma(s[n][i % 2], b[i], q[n][k0 + i]);
+    }
   }
   const int g = lane / 4, key = j0 + 16 * warp + g;
   float* to = scores + lane % 4 * 2 * S::kPitch + 16 * warp + g / 2 * 4 + g % 2;
@@ -184,26 +211,30 @@ template <class S>
 __device__ __forceinline__ void decode_values(const char* values, const uint32_t (&p)[S::kN][4][2], int keys,
                                               DecodeState<S>& tile) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+  constexpr int kTogether = S::kRows < 2 ? S::kRows : 2;
 #pragma unroll
-  for (int r = 0; r < S::kRows; ++r) {
-    const int chunk = (warp * S::kRows + r) * 2 + lane / 8 % 2;
+  for (int r0 = 0; r0 < S::kRows; r0 += kTogether) {
+    uint32_t b[kTogether][4][4];
 #pragma unroll
-    for (int n = 0; n < S::kN; ++n) {
+    for (int i = 0; i < 4 * kTogether; ++i) {
+      const int chunk = (warp * S::kRows + r0 + i / 4) * 2 + lane / 8 % 2, key = i % 4 * 16 + lane % 8 + lane / 16 * 8;
+      load_matrix4_transposed(b[i / 4][i % 4],
+                              values + chunk / 8 * S::kHalfBytes + key * 128 + ((chunk % 8) ^ (key & 7)) * 16);
+    }
+    if (keys < kFewTile) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) tile.v[r][n][i] = 0.0f;
+      for (int i = 0; i < 16 * kTogether; ++i) {
+        uint32_t& pair = b[i / 16][i / 4 % 4][i % 4];
+        pair = known_pair(pair, i / 4 % 4 * 16 + lane % 4 * 2 + i % 4 / 2 * 8, keys);
+      }
     }
 #pragma unroll
-    for (int k = 0; k < 4; ++k) {
-      const int key = 16 * k + lane % 8 + lane / 16 * 8;
-      uint32_t b[4];
-      load_matrix4_transposed(b, values + chunk / 8 * S::kHalfBytes + key * 128 + ((chunk % 8) ^ (key & 7)) * 16);
-      if (keys < kFewTile) {
-        const int first = 16 * k + lane % 4 * 2;
-        b[0] = known_pair(b[0], first, keys), b[1] = known_pair(b[1], first, keys);
-        b[2] = known_pair(b[2], first + 8, keys), b[3] = known_pair(b[3], first + 8, keys);
-      }
+    for (int i = 0; i < kTogether * S::kN * 4; ++i) tile.v[r0 + i / 4 / S::kN][i / 4 % S::kN][i % 4] = 0.0f;
 #pragma unroll
-      for (int n = 0; n < S::kN; ++n) mma(tile.v[r][n], b, p[n][k]);
+    for (int i = 0; i < 4 * kTogether; ++i) {
+#pragma unroll
+      for (int n = 0; n < S::kN; ++n)
+        mma(tile.v[r0 + i % kTogether][n], b[i % kTogether][i / kTogether], p[n][i / kTogether]);
     }
   }
 }
@@ -224,13 +255,13 @@ __device__ void decode_store(const AttentionArgs& a, const AttentionUnit& u, con
   }
 }
 
-// Goes through all nodes of a unit, first to last.
+// Goes through all nodes of a unit, first to last. Not inline: its registers would be missing in the loop over tiles.
 template <class S>
-__device__ void decode_join(const AttentionArgs& a, const FewPiece& p) {
+__device__ __noinline__ void decode_join(const AttentionArgs& a, const FewPiece& p, FewParts parts) {
   DecodeState<S> round, segment, total;
   round.clear(), segment.clear(), total.clear();
-  FewNodes nodes(a, p);
-  constexpr int kTogether = S::kValues <= 8 ? 4 : S::kValues <= 16 ? 2 : 1;  // loads under way
+  FewNodes nodes(a, p, parts);
+  constexpr int kTogether = S::kValues > 8 ? 2 : S::kN > 1 ? 4 : 8;  // loads under way
   for (bool more = true; more;) {
     DecodeState<S> y[kTogether];
     int level[kTogether], end[kTogether];
@@ -259,7 +290,7 @@ __device__ void decode_join(const AttentionArgs& a, const FewPiece& p) {
 template <class S>
 class DecodePiece {
  public:
-  __device__ DecodePiece(const AttentionArgs& a, const FewPiece& p) : a_(a), p_(p) {
+  __device__ DecodePiece(const AttentionArgs& a, const FewPiece& p) : a_(a), p_(p), parts_(a, p) {
     slot_ = a.slots + int64_t{p.slot(a)} * S::kNode;
   }
   __device__ __forceinline__ void run(const DecodeShared<S>& sh, DecodePlace<S>& at, int& turn) {
@@ -333,22 +364,22 @@ class DecodePiece {
     if (p_.from == 0 && segment > 0) emit(total_);
     if (segment >= p_.from && round > segment) emit(segment_);
     if (round >= p_.from && p_.to > round) emit(round_);
-    __threadfence();
     computing_sync();
     if (threadIdx.x == 0) {
       int* counter = a_.few_counters + p_.head;
+      __threadfence();  // what the others wrote before the barrier is also ahead of this
       const bool last = atomicAdd(counter, 1) == p_.parts - 1;
+      __threadfence();
       if (last) *counter = 0;  // for the next layer
       *sh.last = last;
     }
     computing_sync();
-    if (*sh.last == 0) return;
-    __threadfence();
-    decode_join<S>(a_, p_);
+    if (*sh.last != 0) decode_join<S>(a_, p_, parts_);
   }
 
   const AttentionArgs& a_;
   const FewPiece& p_;
+  FewParts parts_;
   float* slot_;
   DecodeState<S> round_, segment_, total_;
 };
@@ -357,20 +388,21 @@ class DecodePiece {
 // only queries and this step's places of the cache. So the plan and tiles of earlier steps may be read while it runs.
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
-    decode_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ CUtensorMap map) {
+    decode_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ DecodeMaps maps) {
   extern __shared__ char memory[];
   let_next_start();
   const DecodeShared<S> sh(memory);
   if (threadIdx.x == 0) {
-    prefetch_map(&map);
+    prefetch_map(&maps.whole), prefetch_map(&maps.last);
     for (int i = 0; i < S::kStages; ++i) barrier_init(&sh.full[i], 1), barrier_init(&sh.free[i], 4);
     barrier_init_done();
   }
   __syncthreads();
   if (!a.few_early) wait_for_previous();
-  if (static_cast<int>(blockIdx.x) >= a.few[0]) return wait_for_previous();
-  if (threadIdx.x >= 128) return decode_feed<S>(a, &map, sh, !a.few_early);
+  const int used = a.few[0];
   FewWalk walk(a, blockIdx.x);
+  if (static_cast<int>(blockIdx.x) >= used) return wait_for_previous();
+  if (threadIdx.x >= 128) return decode_feed<S>(a, maps, walk, sh, !a.few_early);
   FewPiece p;
   DecodePlace<S> at;
   int turn = 0;

@@ -7,10 +7,11 @@
 
 namespace tern::cuda {
 
+inline constexpr int kFewBox = 16;                       // keys that are read at least
 inline constexpr int kFewTile = 64;                      // keys
 inline constexpr int kFewRound = 4;                      // tiles
 inline constexpr int kFewSegment = 16;                   // tiles
-inline constexpr int kFewExtra = 2, kFewLeast = 4;       // length of a unit besides its tiles; of a range at least
+inline constexpr int kFewExtra = 2, kFewLeast = 2;       // length of a unit besides its tiles; of a range at least
 inline constexpr int kFewRanges = 1023;                  // at most
 inline constexpr int kFewCounterWords = kFewRanges + 1;  // before the ranges; kFewCounters has room for both
 
@@ -20,7 +21,9 @@ __device__ __forceinline__ bool few_takes(const AttentionArgs& a, int queries) {
   return a.few_all || queries <= a.few_tokens;
 }
 __device__ __forceinline__ int few_units_of(const AttentionArgs& a, int queries) {
-  return a.kv_heads * a.few_chunks * ((queries + a.few_tokens - 1) / a.few_tokens);
+  // Divisions are slow, and decoding has no need of them.
+  const int blocks = queries <= a.few_tokens ? min(queries, 1) : (queries + a.few_tokens - 1) / a.few_tokens;
+  return a.kv_heads * a.few_chunks * blocks;
 }
 
 // Where a range begins: a tile of a unit of a row.
@@ -82,12 +85,15 @@ class FewWalk {
     if (!few_takes(a_, at_.queries)) at_.queries = 0;
   }
   __device__ __forceinline__ void unit(AttentionUnit& u) const {
-    const int chunk = at_.unit % a_.few_chunks, block = at_.unit / a_.few_chunks / a_.kv_heads;
-    const int group = a_.heads / a_.kv_heads;
+    int chunk = 0, block = 0;
+    u.kv_head = at_.unit;
+    if (a_.few_chunks > 1 || at_.unit >= a_.kv_heads) {
+      chunk = at_.unit % a_.few_chunks, block = at_.unit / a_.few_chunks / a_.kv_heads;
+      u.kv_head = at_.unit / a_.few_chunks % a_.kv_heads;
+    }
     u.row = at_.row, u.context = at_.context, u.causal = true, u.segment = 0, u.segments = 1;
-    u.kv_head = at_.unit / a_.few_chunks % a_.kv_heads;
-    u.head0 = u.kv_head * group + chunk * a_.few_heads;
-    u.heads = min(a_.few_heads, group - chunk * a_.few_heads);
+    u.head0 = u.kv_head * a_.few_group + chunk * a_.few_heads;
+    u.heads = min(a_.few_heads, a_.few_group - chunk * a_.few_heads);
     u.token0 = at_.start + block * a_.few_tokens;
     u.tokens = min(a_.few_tokens, at_.queries - block * a_.few_tokens);
     u.position0 = u.context - at_.queries + block * a_.few_tokens;
@@ -97,20 +103,41 @@ class FewWalk {
   FewRange at_, end_;
 };
 
+// Where the parts of a unit begin. A lane has one of 32 parts, so that all are read together; every lane of the warp
+// asks for the same.
+class FewParts {
+ public:
+  __device__ FewParts(const AttentionArgs& a, const FewPiece& p) : a_(a), p_(p) { read(0); }
+  __device__ __forceinline__ int begin(int part) {
+    if (part >= first_ + 32) read(part);
+    return __shfl_sync(0xffffffffu, mine_, part - first_);
+  }
+
+ private:
+  __device__ __forceinline__ void read(int first) {
+    first_ = first;
+    const int part = first + static_cast<int>(threadIdx.x & 31);
+    mine_ = part > 0 && part < p_.parts ? few_range(a_, p_.head + part).tile : 0;
+  }
+  const AttentionArgs& a_;
+  const FewPiece& p_;
+  int first_ = 0, mine_ = 0;
+};
+
 // The nodes that the parts of a unit left, in order. Each is a state up to tile `end`: of tiles or the beginning of a
 // round (level 0), of rounds or the beginning of a segment (1), of segments (2).
 class FewNodes {
  public:
   int level = 0, end = 0;
-  __device__ FewNodes(const AttentionArgs& a, const FewPiece& p) : a_(a), p_(p), range_(p.head - 1) {}
+  __device__ FewNodes(const AttentionArgs& a, const FewPiece& p, FewParts& parts) : a_(a), p_(p), parts_(parts) {}
   __device__ __forceinline__ int slot() const { return slot_; }
   __device__ __forceinline__ bool next() {
     while (end >= to_) {
-      if (++range_ == p_.head + p_.parts) return false;
-      from_ = end = range_ == p_.head ? 0 : few_range(a_, range_).tile;
+      if (part_ == p_.parts) return false;
+      from_ = end = next_;
       to_ = few_tiles(p_.u.most());
-      if (range_ + 1 < p_.head + p_.parts) to_ = min(to_, few_range(a_, range_ + 1).tile);
-      slot_ = few_slot(a_, range_, from_ == 0) - 1;
+      slot_ = few_slot(a_, p_.head + part_, part_ == 0) - 1;
+      if (++part_ < p_.parts) to_ = min(to_, next_ = parts_.begin(part_));
     }
     step();
     ++slot_;
@@ -139,7 +166,8 @@ class FewNodes {
   }
   const AttentionArgs& a_;
   const FewPiece& p_;
-  int range_, from_ = 0, to_ = 0, slot_ = 0;
+  FewParts& parts_;
+  int part_ = 0, next_ = 0, from_ = 0, to_ = 0, slot_ = 0;
 };
 
 }  // namespace tern::cuda

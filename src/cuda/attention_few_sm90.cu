@@ -21,9 +21,9 @@ auto with_shape(const AttentionArgs& a, F&& f) {
 }
 
 template <class S>
-Status run(const AttentionArgs& a, const CUtensorMap& map, const char* name, device::Stream stream) {
+Status run(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
   if (Status s = allow_shared(name, decode_kernel<S>, S::kBytes); !s.ok()) return s;
-  return launch(stream, name, {static_cast<unsigned>(a.few_ranges), S::kThreads, S::kBytes}, decode_kernel<S>, a, map);
+  return launch(stream, name, {static_cast<unsigned>(a.few_ranges), S::kThreads, S::kBytes}, decode_kernel<S>, a, maps);
 }
 
 }  // namespace
@@ -35,7 +35,7 @@ bool decode_fits(const AttentionArgs& a, device::Stream stream) {
 }
 
 AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream stream) {
-  const int group = a.heads / a.kv_heads;
+  const int group = a.few_group = a.heads / a.kv_heads;
   a.few_chunks = (group + 15) / 16;
   a.few_heads = (group + a.few_chunks - 1) / a.few_chunks;
   a.few_wide = a.few_heads > 8 || max_query_len > 8 / a.few_heads;
@@ -52,15 +52,14 @@ AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream st
 Status attention_decode(const AttentionArgs& args, device::Stream stream) {
   AttentionArgs a = args;
   a.few_early = a.planned && state(stream).pdl && state(stream).last_kernel == std::string_view(kQkvPrepareFast);
-  CUtensorMap map;
-  if (Status s = tensor_map_pages(a.cache, a.dk, int64_t{2} * a.kv_heads * a.block_size, a.block_stride, &map);
-      !s.ok()) {
-    return s;
-  }
+  DecodeMaps maps;
+  const int64_t rows = int64_t{2} * a.kv_heads * a.block_size;
+  TERN_RETURN_IF_ERROR(tensor_map_pages(a.cache, a.dk, rows, a.block_stride, kFewTile, &maps.whole));
+  TERN_RETURN_IF_ERROR(tensor_map_pages(a.cache, a.dk, rows, a.block_stride, kFewBox, &maps.last));
   const char* name = a.dk == 64    ? "attention_few_64_sm90"
                      : a.dk == 128 ? "attention_few_128_sm90"
                                    : "attention_few_256_sm90";
-  return with_shape(a, [&]<class S>() { return run<S>(a, map, name, stream); });
+  return with_shape(a, [&]<class S>() { return run<S>(a, maps, name, stream); });
 }
 
 }  // namespace tern::cuda

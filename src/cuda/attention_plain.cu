@@ -101,11 +101,13 @@ __device__ FewRange range_of(const AttentionArgs& a, int i, int ranges, int tota
   const int length = few_length(a, low), inside = (at - first[low]) % length, unit = (at - first[low]) / length;
   const int context = context_of(a, low), start = a.row_start[low], queries = queries_of(a, low);
   if (!cut) return {low, unit + (inside > 0 ? 1 : 0), 0, 0, 1, context, start, queries};
+  // Long parts are cut between rounds, which leaves fewer nodes.
+  const int step = total / ranges >= 8 * kFewRound ? kFewRound : 1;
   // The last range that begins at or before place x: (x + 1) * ranges - 1 over `total`.
   const int64_t begin = at - inside;
-  const auto head = static_cast<int>(((begin + kFewExtra + 1) * ranges - 1) / total);
+  const auto head = static_cast<int>(((begin + kFewExtra + step) * ranges - 1) / total);
   const auto last = static_cast<int>(((begin + length) * ranges - 1) / total);
-  return {low, unit, max(0, inside - kFewExtra), head, last - head + 1, context, start, queries};
+  return {low, unit, max(0, inside - kFewExtra) / step * step, head, last - head + 1, context, start, queries};
 }
 
 __device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {

@@ -18,8 +18,9 @@ Status tensor_map(const void* base, int64_t rows, int64_t k, int64_t row_stride,
 Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, int box_rows, CUtensorMap* out);
 
 // Blocks of a paged cache at multiples of `block_bytes` from `base`, each of `rows` rows of `values` bf16: boxes of 64
-// values by 64 rows, 128-byte swizzle. Coordinates: value, row, block.
-Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, CUtensorMap* out);
+// values by `box_rows` rows, 128-byte swizzle. Coordinates: value, row, block.
+Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, int box_rows,
+                        CUtensorMap* out);
 
 // bf16 [tokens, heads, values] with strides in elements: boxes of 64 values of `box_heads` heads of `box_tokens`
 // tokens, 128-byte swizzle; tokens behind the last read as zero. Coordinates: value, head, token.

@@ -180,9 +180,9 @@ void test_attention(Context& c) {
   if (c.smallest) return;
   run(c, {b, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
   run(c, {b, 8, 1, 128, 64, {{1, 65536}}, few(128)}, b);                     // every block has part of one unit
-  run(c, {b, 32, 8, 128, 64, std::vector<Row>(150, {1, 2000}), few(128)}, b);  // enough for long items
-  run(c, {b, 16, 2, 128, 64, ragged(257, 2100), few(128)}, b);  // ranges that begin anywhere in their units
-  run(c, {b, 8, 2, 64, 64, ragged(61, 5000), few(64)}, b);
+  run(c, {b, 16, 4, 128, 64, std::vector<Row>(150, {1, 2000}), few(128)}, b);  // enough for long items
+  run(c, {b, 16, 2, 128, 64, ragged(70, 2100), few(128)}, b);  // ranges that begin anywhere in their units
+  run(c, {b, 8, 2, 64, 64, ragged(31, 5000), few(64)}, b);
   run(c, {b, 4, 2, 128, 64, {{8, 2050}, {2, 2}}, few(128)}, b);
   run(c, {b, 8, 2, 128, 64, {{600, 1700}}, many(128)}, b);
   run(c, {b, 4, 2, 128, 64, {{2, 0}, {1, 70}}, few(128)}, b);  // padding: no context
