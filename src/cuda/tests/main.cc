@@ -35,13 +35,11 @@ struct Variant {
   const char* groups;  // null: all
   bool cublaslt, deterministic;
   int shared_kib, arch = 0;  // 0: what the GPU is
-  bool pdl = false;
 };
 constexpr Variant kVariants[] = {{"plain", nullptr, true, false, 0},
                                  {"no-cublaslt", "linear graph", false, false, 0},
                                  {"smem-99", "attention bits segments latent rope", true, false, 99},
-                                 {"dependent", "chain", true, false, 0, 0, true},
-                                 {"deterministic", "linear attention bits", true, true, 0},
+                                 {"deterministic", "linear attention bits chain", true, true, 0},
                                  {"portable", nullptr, true, false, 0, 80},
                                  {"portable-deterministic", "linear", true, true, 0, 80}};
 
@@ -86,7 +84,7 @@ int run(const Options& o) {
     c.cuda = *library, c.label = v.label, c.verbose = o.verbose, c.smallest = o.smallest;
     device::CudaOptions options;
     options.cublaslt = v.cublaslt, options.deterministic = v.deterministic, options.shared_memory_limit = v.shared_kib;
-    options.arch_limit = v.arch, options.pdl = v.pdl;
+    options.arch_limit = v.arch;
     options.search_folders = o.folders;
     auto made = (*library)->make_device(options);
     if (!made.ok()) {
