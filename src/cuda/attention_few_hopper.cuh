@@ -255,30 +255,32 @@ __device__ void decode_store(const AttentionArgs& a, const AttentionUnit& u, con
   }
 }
 
-// Goes through all nodes of a unit, first to last. Not inline: its registers would be missing in the loop over tiles.
+// Goes through all nodes of a unit, first to last. Short code, used once per unit: what counts is how many instructions
+// must be fetched. A node of a higher level comes when all below it is empty and passes through unchanged. Not inline:
+// its registers would be missing in the loop over tiles.
 template <class S>
 __device__ __noinline__ void decode_join(const AttentionArgs& a, const FewPiece& p, FewParts parts) {
   DecodeState<S> round, segment, total;
   round.clear(), segment.clear(), total.clear();
   FewNodes nodes(a, p, parts);
-  constexpr int kTogether = S::kValues > 8 ? 2 : S::kN > 1 ? 4 : 8;  // loads under way
+  constexpr int kTogether = 2;  // loads under way
+#pragma unroll 1
   for (bool more = true; more;) {
     DecodeState<S> y[kTogether];
-    int level[kTogether], end[kTogether];
+    bool closes_round[kTogether], closes_segment[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
       y[i].clear();
       more = more && nodes.next();
-      level[i] = more ? nodes.level : 0, end[i] = more ? nodes.end : 1;
-      if (more) y[i].read(a.slots + nodes.slot() * S::kNode, p.u.queries());
+      closes_round[i] = more && (nodes.level >= 1 || nodes.end % kFewRound == 0);
+      closes_segment[i] = more && (nodes.level >= 2 || nodes.end % kFewSegment == 0);
+      if (more) y[i].read(a.slots + int64_t{nodes.slot()} * S::kNode, p.u.queries());
     }
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      if (level[i] == 0) round.add(y[i]);
-      if (level[i] == 1) segment.add(y[i]);
-      if (level[i] == 2) total.add(y[i]);
-      if (end[i] % kFewRound == 0) segment.add(round), round.clear();
-      if (end[i] % kFewSegment == 0) total.add(segment), segment.clear();
+      round.add(y[i]);
+      if (closes_round[i]) segment.add(round), round.clear();
+      if (closes_segment[i]) total.add(segment), segment.clear();
     }
   }
   segment.add(round);
