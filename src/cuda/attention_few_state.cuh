@@ -83,4 +83,20 @@ struct DecodeState {
   }
 };
 
+template <class S>
+__device__ void decode_store(const AttentionArgs& a, const AttentionUnit& u, const DecodeState<S>& total) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+#pragma unroll
+  for (int q = 0; q < 2 * S::kN; ++q) {
+    const int i = q / 2 * 8 + lane % 4 * 2 + q % 2;
+    if (i >= u.queries()) continue;
+#pragma unroll
+    for (int r = 0; r < S::kRows; ++r) {
+      const int column = (warp * S::kRows + r) * 16 + lane / 4;
+      store_out(a, u, i, column, total.v[r][q / 2][q % 2], total.l[q]);
+      store_out(a, u, i, column + 8, total.v[r][q / 2][2 + q % 2], total.l[q]);
+    }
+  }
+}
+
 }  // namespace tern::cuda
