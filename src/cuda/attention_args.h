@@ -13,6 +13,10 @@ namespace tern::cuda {
 inline constexpr int kSegment = 1024;  // tokens
 inline constexpr int64_t kSplitBytes = int64_t{96} << 20;
 
+// A kernel that waits for the one before it first and only then lets the next start: whatever starts behind it finds
+// everything earlier done. Of the cache it writes this step's places. attention_few_hopper.cuh relies on both.
+inline constexpr const char* kQkvPrepareFast = "qkv_prepare_fast";
+
 struct AttentionArgs {
   const void* q = nullptr;
   int64_t q_token = 0, q_head = 0;  // elements
@@ -53,13 +57,18 @@ struct AttentionArgs {
   // Rows of few queries go to a kernel of their own (attention_few.cuh) and are left out of the units above. Null: they
   // do not. Heads of one KV head in `few_chunks` groups of `few_heads`, few_tokens tokens each, 16 queries at most.
   // Written by the plan kernel: [0] rounds of 256 keys per item, 0: all of them; [1] items, [2 + r] first item of row
-  // r.
+  // r. Of ranges: [0] how many there are, [2 + r] where row r begins; they lie behind kFewRanges + 1 counters.
   int* few = nullptr;
   int* few_counters = nullptr;  // parts of a unit that are done; by the unit's first item; 0 between kernels
   bool few_all = false;         // every row goes there (deterministic mode)
   int few_chunks = 1, few_heads = 1, few_tokens = 1;
   int few_capacity = 0;  // items that may leave a state in `slots`
   int few_blocks = 0;    // that run at once
+  // On Hopper instead of items (attention_few_hopper.cuh): ranges of tiles, one per block, of which each may leave
+  // few_capacity states; 0: items. few_group: heads of one KV head. few_wide: units have up to 16 queries, not 8.
+  int few_ranges = 0, few_group = 1;
+  bool few_wide = false;
+  bool few_early = false;  // what attention_few_hopper.cuh says of the kernel before
 };
 
 inline constexpr int kFewCounters = 16384;
@@ -78,6 +87,10 @@ AttentionArgs mma_units(AttentionArgs a, int queries, device::Stream stream);
 bool few_fits(const AttentionArgs& a);
 AttentionArgs few_units(AttentionArgs a, int max_query_len, device::Stream stream);
 Status attention_few(const AttentionArgs& a, device::Stream stream);
+// The same with Hopper's own instructions.
+bool decode_fits(const AttentionArgs& a, device::Stream stream);
+AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream stream);
+Status attention_decode(const AttentionArgs& a, device::Stream stream);
 // Any type and any size: a warp per query.
 Status attention_plain(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 Status launch_plan(const AttentionArgs& a, device::Stream stream);

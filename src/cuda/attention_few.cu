@@ -31,6 +31,7 @@ bool few_fits(const AttentionArgs& a) {
 }
 
 AttentionArgs few_units(AttentionArgs a, int max_query_len, device::Stream stream) {
+  if (decode_fits(a, stream)) return decode_units(a, max_query_len, stream);
   const int group = a.heads / a.kv_heads;
   a.few_chunks = (group + 15) / 16;
   a.few_heads = (group + a.few_chunks - 1) / a.few_chunks;
@@ -46,6 +47,7 @@ AttentionArgs few_units(AttentionArgs a, int max_query_len, device::Stream strea
 }
 
 Status attention_few(const AttentionArgs& a, device::Stream stream) {
+  if (a.few_ranges > 0) return attention_decode(a, stream);
   const int widest = a.dk > a.dv ? a.dk : a.dv;
   const char* name = widest <= 64 ? "attention_few_64" : widest <= 128 ? "attention_few_128" : "attention_few_256";
   return with_shape(a, stream, [&]<class S>() { return run<S>(a, name, stream); });

@@ -269,7 +269,7 @@ namespace {
 template <int kTeam>
 Status run_latent(const AttentionArgs& a, LatentMaps& maps, const char* name, device::Stream stream) {
   if (Status s =
-          tensor_map_pages(a.cache, kLatentWidth, a.block_size, a.block_stride, &maps.pages, kLatentKeys / kTeam);
+          tensor_map_pages(a.cache, kLatentWidth, a.block_size, a.block_stride, kLatentKeys / kTeam, &maps.pages);
       !s.ok()) {
     return s;
   }

@@ -1,5 +1,5 @@
 // The plan of attention work, and attention without tensor cores for what the others do not take.
-#include "cuda/attention_unit.cuh"
+#include "cuda/attention_few_range.cuh"
 #include "cuda/launch.cuh"
 #include "ops/op_check.h"
 
@@ -9,15 +9,15 @@ namespace {
 constexpr int kPlanThreads = 256, kPartSizes = 9;
 
 __device__ int queries_of(const AttentionArgs& a, int r) { return a.row_start[r + 1] - a.row_start[r]; }
-__device__ bool is_few(const AttentionArgs& a, int r) {
-  return a.few != nullptr && (a.few_all || queries_of(a, r) <= a.few_tokens);
-}
+__device__ bool is_few(const AttentionArgs& a, int r) { return a.few != nullptr && few_takes(a, queries_of(a, r)); }
 __device__ int units_of(const AttentionArgs& a, int r) {
   return is_few(a, r) ? 0 : a.kv_heads * a.chunks * ((queries_of(a, r) + a.unit_tokens - 1) / a.unit_tokens);
 }
-__device__ int few_units_of(const AttentionArgs& a, int r) {
-  return is_few(a, r) ? a.kv_heads * a.few_chunks * ((queries_of(a, r) + a.few_tokens - 1) / a.few_tokens) : 0;
+__device__ int few_units_in(const AttentionArgs& a, int r) {
+  return is_few(a, r) ? few_units_of(a, queries_of(a, r)) : 0;
 }
+// Of a row's unit in FewRange's measure.
+__device__ int few_length(const AttentionArgs& a, int r) { return few_tiles(context_of(a, r)) + kFewExtra; }
 
 // Inclusive sum over the block.
 __device__ int block_scan(int v, int* scratch) {
@@ -99,7 +99,7 @@ __device__ void plan_parts(const AttentionArgs& a, int* sums, int* scratch) {
 __device__ void plan_few(const AttentionArgs& a, int* sums, int* scratch) {
   constexpr int kLong = kSegment / 256;
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
-    const int n = few_units_of(a, r);
+    const int n = few_units_in(a, r);
     atomicAdd(&sums[2], n * few_parts(context_of(a, r), kLong));
     atomicAdd(&sums[3], n * few_parts(context_of(a, r), 1));
   }
@@ -109,9 +109,53 @@ __device__ void plan_few(const AttentionArgs& a, int* sums, int* scratch) {
   if (rounds == 1 && sums[3] > a.few_capacity) rounds = kLong;
   if (sums[rounds == 1 ? 3 : 2] > a.few_capacity) rounds = 0;
   const int items = number_rows(a.rows, a.few + 2, scratch,
-                                [&](int r) { return few_units_of(a, r) * few_parts(context_of(a, r), rounds); });
+                                [&](int r) { return few_units_in(a, r) * few_parts(context_of(a, r), rounds); });
   if (threadIdx.x == 0) a.few[0] = rounds, a.few[1] = items;
   for (int i = threadIdx.x; rounds != 0 && i < items; i += kPlanThreads) a.few_counters[i] = 0;
+}
+
+// Range i of `ranges`, each `total` / `ranges` long. `cut`: units may be in several.
+__device__ FewRange range_of(const AttentionArgs& a, int i, int ranges, int total, bool cut) {
+  if (i == ranges) return {a.rows, 0, 0, 0, 0, 0, 0, 0};
+  const int* first = a.few + 2;
+  const auto at = static_cast<int>(int64_t{i} * total / ranges);
+  int low = 0, high = a.rows - 1;  // the last row that begins at or before it
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (first[middle] <= at) {
+      low = middle;
+    } else {
+      high = middle - 1;
+    }
+  }
+  const int length = few_length(a, low), inside = (at - first[low]) % length, unit = (at - first[low]) / length;
+  const int context = context_of(a, low), start = a.row_start[low], queries = queries_of(a, low);
+  if (!cut) return {low, unit + (inside > 0 ? 1 : 0), 0, 0, 1, context, start, queries};
+  // Long parts are cut between rounds, which leaves fewer nodes.
+  const int step = total / ranges >= 8 * kFewRound ? kFewRound : 1;
+  // The last range that begins at or before place x: (x + 1) * ranges - 1 over `total`.
+  const int64_t begin = at - inside;
+  const auto head = static_cast<int>(((begin + kFewExtra + step) * ranges - 1) / total);
+  const auto last = static_cast<int>(((begin + length) * ranges - 1) / total);
+  return {low, unit, max(0, inside - kFewExtra) / step * step, head, last - head + 1, context, start, queries};
+}
+
+__device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {
+  for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
+    if (few_units_in(a, r) > 0) atomicMax(&sums[2], few_tiles(context_of(a, r)));
+  }
+  const int total =
+      number_rows(a.rows, a.few + 2, scratch, [&](int r) { return few_units_in(a, r) * few_length(a, r); });
+  __syncthreads();
+  const int ranges = total == 0 ? 0 : max(1, min(total / kFewLeast, a.few_ranges));
+  const int most = total == 0 ? 0 : min(sums[2], total / ranges + 1);  // tiles of a part
+  const bool cut = most / kFewSegment + 2 * kFewRound <= a.few_capacity;
+  auto* to = reinterpret_cast<FewRange*>(a.few_counters + kFewCounterWords);
+  for (int i = threadIdx.x; i <= ranges; i += kPlanThreads) {
+    to[i] = range_of(a, i, ranges, total, cut);
+    a.few_counters[i] = 0;
+  }
+  if (threadIdx.x == 0) a.few[0] = ranges;
 }
 
 __global__ void plan_kernel(const AttentionArgs a) {
@@ -125,7 +169,12 @@ __global__ void plan_kernel(const AttentionArgs a) {
     return;
   }
   if (!a.few_all) plan_units(a, sums, scratch);
-  if (a.few != nullptr) plan_few(a, sums, scratch);
+  if (a.few == nullptr) return;
+  if (a.few_ranges > 0) {
+    plan_ranges(a, sums, scratch);
+  } else {
+    plan_few(a, sums, scratch);
+  }
 }
 
 __device__ __forceinline__ float element(const char* row, int i, const AttentionArgs& a) {

@@ -12,7 +12,8 @@ Status run(const AttentionArgs& a, int64_t tokens, device::Stream stream) {
       !s.ok()) {
     return s;
   }
-  if (Status s = tensor_map_pages(a.cache, kD, 2 * a.kv_heads * a.block_size, a.block_stride, &maps.k); !s.ok()) {
+  if (Status s = tensor_map_pages(a.cache, kD, 2 * a.kv_heads * a.block_size, a.block_stride, kPage, &maps.k);
+      !s.ok()) {
     return s;
   }
   maps.v = maps.k;

@@ -1,4 +1,5 @@
 // Rotary positions, and the pass between the QKV projection and attention: norms of heads, rotation, the cache write.
+#include "cuda/attention_args.h"
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
@@ -175,8 +176,8 @@ __global__ void __launch_bounds__(32 * kHeadWarps) qkv_fast_kernel(const T* qkv,
       w[j / kEach][j % kEach] = norm_weight(a, norm, j / kEach * kHalf + lane * kEach + j % kEach);
     }
   }
-  let_next_start();
   wait_for_previous();
+  let_next_start();  // in this order: kQkvPrepareFast
   if (t >= a.tokens) return;
   const T* head = qkv + t * a.row + h * a.dim + lane * kEach;
   float v[2][kEach], c[kEach], s[kEach];
@@ -266,8 +267,8 @@ Status launch_heads(const ops::QkvPrepareParams& p, const QkvArgs& a, device::St
   const Shape shape{static_cast<unsigned>(blocks_for(warps, kHeadWarps)), 32 * kHeadWarps};
   const bool whole = !a.interleaved && (a.cos == nullptr || 2 * a.half == a.dim);
   const T* qkv = p.qkv.as<const T>();
-  if (whole && a.dim == 128) return launch(stream, "qkv_prepare_fast", shape, qkv_fast_kernel<T, C, 2>, qkv, a);
-  if (whole && a.dim == 64) return launch(stream, "qkv_prepare_fast", shape, qkv_fast_kernel<T, C, 1>, qkv, a);
+  if (whole && a.dim == 128) return launch(stream, kQkvPrepareFast, shape, qkv_fast_kernel<T, C, 2>, qkv, a);
+  if (whole && a.dim == 64) return launch(stream, kQkvPrepareFast, shape, qkv_fast_kernel<T, C, 1>, qkv, a);
   TERN_OP_CHECK("qkv_prepare", a.dim <= 3072, "a head is longer than shared memory");
   const auto bytes = static_cast<size_t>(a.dim) * kHeadWarps * sizeof(float);
   return launch(stream, "qkv_prepare_heads", {shape.grid, shape.block, bytes}, qkv_heads_kernel<T, C>, qkv, a);

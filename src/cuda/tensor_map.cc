@@ -35,8 +35,8 @@ Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, i
   return encode(base, 3, dims, strides, box, out);
 }
 
-Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, CUtensorMap* out,
-                        int box_rows) {
+Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, int box_rows,
+                        CUtensorMap* out) {
   constexpr cuuint64_t kBlocks = cuuint64_t{1} << 31;
   const cuuint64_t dims[3] = {static_cast<cuuint64_t>(values), static_cast<cuuint64_t>(rows), kBlocks};
   const cuuint64_t strides[2] = {static_cast<cuuint64_t>(values) * 2, static_cast<cuuint64_t>(block_bytes)};

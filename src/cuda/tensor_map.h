@@ -19,8 +19,8 @@ Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, i
 
 // Blocks of a paged cache at multiples of `block_bytes` from `base`, each of `rows` rows of `values` bf16: boxes of 64
 // values by `box_rows` rows, 128-byte swizzle. Coordinates: value, row, block.
-Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, CUtensorMap* out,
-                        int box_rows = 64);
+Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, int box_rows,
+                        CUtensorMap* out);
 
 // bf16 [tokens, heads, values] with strides in elements: boxes of 64 values of `box_heads` heads of `box_tokens`
 // tokens, 128-byte swizzle; tokens behind the last read as zero. Coordinates: value, head, token.

@@ -22,6 +22,9 @@ Status attention_prefill(const AttentionArgs&, int64_t, device::Stream) { return
 bool latent_fits(const AttentionArgs&, device::Stream) { return false; }
 AttentionArgs latent_units(AttentionArgs a, device::Stream) { return a; }
 Status attention_latent_hopper(const AttentionArgs&, int64_t, device::Stream) { return absent(); }
+bool decode_fits(const AttentionArgs&, device::Stream) { return false; }
+AttentionArgs decode_units(AttentionArgs a, int, device::Stream) { return a; }
+Status attention_decode(const AttentionArgs&, device::Stream) { return absent(); }
 bool segments_fit(const AttentionArgs&, int64_t, device::Stream) { return false; }
 size_t segments_bytes(int64_t, int, int) { return 0; }
 Status attention_segments(AttentionArgs, int64_t, const SegmentRotation&, void*, device::Stream) { return absent(); }

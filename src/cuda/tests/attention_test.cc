@@ -106,6 +106,13 @@ void run(Context& c, const Case& k, DType q_type) {
   c.report(out.pull() == want, name + " planned once", "the same bits");
 }
 
+// Rows of one token, of lengths all over [0, most].
+std::vector<Row> ragged(int count, int most) {
+  std::vector<Row> rows;
+  for (int i = 0; i < count; ++i) rows.push_back({1, i * 1237 % most});
+  return rows;
+}
+
 bool fixed(const Context& c) { return c.fixed(); }
 
 // Whether long prompts go to the kernel for Hopper: not in deterministic mode, not with the shared memory of older
@@ -148,19 +155,22 @@ void test_attention(Context& c) {
   // The first two rows of each are enough for every branch of a kernel: a split context and a ragged tile.
   const std::vector<Row> decode = c.pick<Row>({{1, 65}, {1, 1025}, {1, 1}, {1, 64}, {1, 700}, {1, 1023}, {1, 3000}}, 2);
   const std::vector<Row> mixed = c.pick<Row>({{5, 5}, {70, 200}, {0, 10}, {1, 130}, {3, 1500}, {33, 33}}, 3);
-  const auto few = [](int dim) { return "attention_few_" + std::to_string(dim); };
+  const auto portable = [](int dim) { return "attention_few_" + std::to_string(dim); };
+  const auto few = [&](int dim) { return portable(dim) + (c.hopper() ? "_sm90" : ""); };
   // Deterministic mode has one kernel for all rows.
   const auto many = [&](int dim) { return fixed(c) ? few(dim) : "attention_" + std::to_string(dim); };
+  const auto odd = [&](int dim) { return fixed(c) ? portable(dim) : "attention_" + std::to_string(dim); };
   for (const int dim : {64, 128, 256}) {
     for (const int group : c.pick<int>({4, 1, 7, 16}, 1)) {
       run(c, {b, 2 * group, 2, dim, 64, decode, few(dim)}, b);
       run(c, {b, 2 * group, 2, dim, 64, mixed, many(dim)}, b);
     }
   }
-  run(c, {b, 12, 1, 72, 64, mixed, many(128)}, b);
-  run(c, {b, 6, 3, 80, 64, decode, few(128)}, f);
-  run(c, {b, 6, 3, 40, 16, mixed, many(64)}, f);
-  run(c, {b, 4, 2, 192, 64, mixed, many(256)}, b);
+  run(c, {b, 12, 1, 72, 64, mixed, odd(128)}, b);
+  run(c, {b, 6, 3, 80, 64, decode, portable(128)}, f);
+  run(c, {b, 6, 3, 40, 16, mixed, odd(64)}, f);
+  run(c, {b, 4, 2, 192, 64, mixed, odd(256)}, b);
+  run(c, {b, 6, 3, 128, 128, decode, few(128)}, f);
   run(c, {b, 40, 1, 128, 64, decode, few(128)}, b);  // a group wider than the tile
   run(c, {f, 4, 2, 64, 64, mixed, "attention_plain"}, f);
   const auto longer = [&](int dim) {
@@ -169,7 +179,10 @@ void test_attention(Context& c) {
   for (const int dim : {64, 128}) run(c, {b, 128, 1, dim, 64, {{66, 130}, {1, 70}}, longer(dim)}, b);
   if (c.smallest) return;
   run(c, {b, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
-  run(c, {b, 32, 8, 128, 64, std::vector<Row>(150, {1, 2000}), few(128)}, b);  // enough for long items
+  run(c, {b, 8, 1, 128, 64, {{1, 65536}}, few(128)}, b);                     // every block has part of one unit
+  run(c, {b, 16, 4, 128, 64, std::vector<Row>(150, {1, 2000}), few(128)}, b);  // enough for long items
+  run(c, {b, 16, 2, 128, 64, ragged(70, 2100), few(128)}, b);  // ranges that begin anywhere in their units
+  run(c, {b, 8, 2, 64, 64, ragged(31, 5000), few(64)}, b);
   run(c, {b, 4, 2, 128, 64, {{8, 2050}, {2, 2}}, few(128)}, b);
   run(c, {b, 8, 2, 128, 64, {{600, 1700}}, many(128)}, b);
   run(c, {b, 4, 2, 128, 64, {{2, 0}, {1, 70}}, few(128)}, b);  // padding: no context

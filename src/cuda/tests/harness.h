@@ -95,5 +95,6 @@ void test_sample(Context&);
 void test_logprobs(Context&);
 void test_device(Context&);
 void test_graph(Context&);
+void test_chain(Context&);
 
 }  // namespace tern::cuda_test

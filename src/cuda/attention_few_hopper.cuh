@@ -1,0 +1,401 @@
+// Decode attention on Hopper: up to 16 queries that share a KV head, read as fast as memory gives them. A warp feeds
+// tiles of 64 keys and of their values through the copy engine, four warps compute. Keys are the tall side of the
+// products: of a tile every warp scores 16 keys, all warps read all scores and make the same softmax of them, and each
+// has a quarter of the values' columns for itself. So nothing is exchanged between warps but scores.
+//
+// Every tile is a softmax of its own (m, l, sums); tiles are joined to rounds of 4, rounds to segments of 16 tiles,
+// segments to the result, always in ascending order at the same absolute positions. A block works on one range of all
+// tiles of the step (FewRange, written by the plan); a unit whose tiles are in several ranges is left in `slots` as
+// nodes of that order, and the block that is done last goes through them: where the cuts lie changes no bit.
+#pragma once
+
+#include "cuda/attention_few_state.cuh"
+#include "cuda/hopper.cuh"
+#include "cuda/launch.cuh"
+
+namespace tern::cuda {
+namespace {
+
+using namespace hopper;
+
+__device__ __forceinline__ void computing_sync() { asm volatile("bar.sync 1, 128;\n" ::: "memory"); }
+__device__ __forceinline__ float power2(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
+  return y;
+}
+
+template <class S>
+struct DecodeShared {
+  char* ring;
+  float* scores;
+  uint64_t *full, *free;
+  int* last;
+  __device__ explicit DecodeShared(char* memory) {
+    ring = memory + (1024 - shared_address(memory) % 1024) % 1024;
+    scores = reinterpret_cast<float*>(ring + S::kStages * S::kStageBytes);
+    full = reinterpret_cast<uint64_t*>(scores + 2 * S::kScores), free = full + S::kStages;
+    last = reinterpret_cast<int*>(free + S::kStages);
+  }
+};
+
+template <class S>
+struct DecodePlace {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == S::kStages) stage = 0, phase ^= 1;
+  }
+};
+
+// Pages of the cache as the copy engine sees them: whole tiles, and kFewBox keys of the last one.
+struct DecodeMaps {
+  CUtensorMap whole, last;
+};
+
+// `keys` keys of a tile, or their values, into the next place.
+template <class S>
+__device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const DecodePlace<S>& at, const DecodeMaps& maps,
+                                            int row, int block, int keys) {
+  char* to = sh.ring + at.stage * S::kStageBytes;
+  uint64_t* full = &sh.full[at.stage];
+  barrier_wait(&sh.free[at.stage], at.phase ^ 1);
+  if (keys > kFewTile - kFewBox) {
+    barrier_expect(full, S::kStageBytes);
+#pragma unroll
+    for (int h = 0; h < S::kHalves; ++h) {
+      load_box(to + h * S::kHalfBytes, &maps.whole, full, h * 64, row, block, kEvictFirst);
+    }
+    return;
+  }
+  const int boxes = (keys + kFewBox - 1) / kFewBox;
+  barrier_expect(full, boxes * kFewBox * S::kD * 2);
+  for (int i = 0; i < boxes; ++i) {
+#pragma unroll
+    for (int h = 0; h < S::kHalves; ++h) {
+      load_box(to + h * S::kHalfBytes + i * kFewBox * 128, &maps.last, full, h * 64, row + i * kFewBox, block,
+               kEvictFirst);
+    }
+  }
+}
+
+// The warp that feeds the ring: keys, then values of every tile of the block's range. `waited`: what the kernel before
+// writes is there; else it waits at the first tile with a place that this step writes.
+template <class S>
+__device__ void decode_feed(const AttentionArgs& a, const DecodeMaps& maps, FewWalk& walk, const DecodeShared<S>& sh,
+                            bool waited) {
+  FewPiece p;
+  DecodePlace<S> at;
+  const int lane = threadIdx.x & 31, pages = a.block_size / kFewTile;  // tiles of a block
+  while (walk.next(p)) {
+    const int end = p.u.most();
+    int blocks = 0;
+    for (int t = p.from; t < p.to; ++t) {
+      if ((t - p.from) % 32 == 0) {
+        const int tile = min(t + lane, p.to - 1);
+        blocks = a.table[p.u.row * a.table_stride + (pages == 1 ? tile : tile / pages)];
+      }
+      const int block = __shfl_sync(0xffffffffu, blocks, (t - p.from) % 32);
+      if (!waited && (t + 1) * kFewTile > p.known) {
+        wait_for_previous();
+        waited = true;
+      }
+      const int row = p.u.kv_head * a.block_size + (pages == 1 ? 0 : t % pages * kFewTile);
+      if (lane == 0) decode_load<S>(sh, at, maps, row, block, end - t * kFewTile);
+      at.next();
+      if (lane == 0) decode_load<S>(sh, at, maps, row + a.kv_heads * a.block_size, block, end - t * kFewTile);
+      at.next();
+    }
+  }
+}
+
+// Queries as the narrow side of the products.
+template <class S>
+__device__ __forceinline__ void decode_queries(const AttentionArgs& a, const AttentionUnit& u,
+                                               uint32_t (&q)[S::kN][S::kSteps][2]) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int n = 0; n < S::kN; ++n) {
+    const int i = 8 * n + lane / 4;
+    const bool in = i < u.queries();
+    const int token = u.tokens == 1 ? 0 : i / u.heads, head = i - token * u.heads;
+    const int64_t at = in ? (u.token0 + token) * a.q_token + (u.head0 + head) * a.q_head + lane % 4 * 2 : 0;
+#pragma unroll
+    for (int k = 0; k < 2 * S::kSteps; ++k) {
+      uint32_t x = 0;
+      if (in && a.q_f32) {
+        const float2 y = *reinterpret_cast<const float2*>(static_cast<const float*>(a.q) + at + 8 * k);
+        x = pack2(y.x, y.y);
+      } else if (in) {
+        x = *reinterpret_cast<const uint32_t*>(static_cast<const bf*>(a.q) + at + 8 * k);
+      }
+      q[n][k / 2][k % 2] = x;
+    }
+  }
+}
+
+// Scores of this warp's 16 keys of a tile, to `scores`: of every 16 keys in the order 0 1 8 9 2 3 10 11 ..., as the
+// second product takes them.
+template <class S>
+__device__ __forceinline__ void decode_scores(const char* keys, const uint32_t (&q)[S::kN][S::kSteps][2], float scale,
+                                              int j0, const int (&visible)[2 * S::kN], float* scores) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, row = 16 * warp + lane % 16;
+  float s[S::kN][2][4] = {};
+  constexpr int kTogether = S::kSteps < 8 ? S::kSteps : 8;  // loads under way
+#pragma unroll
+  for (int k0 = 0; k0 < S::kSteps; k0 += kTogether) {
+    uint32_t b[kTogether][4];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int k = k0 + i;
+      load_matrix4(b[i], keys + k / 4 * S::kHalfBytes + row * 128 + (((k % 4 * 2 + lane / 16) ^ (row & 7)) * 16));
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+#pragma unroll
+      for (int n = 0; n < S::kN; ++n) mma(s[n][i % 2], b[i], q[n][k0 + i]);
+    }
+  }
+  const int g = lane / 4, key = j0 + 16 * warp + g;
+  float* to = scores + lane % 4 * 2 * S::kPitch + 16 * warp + g / 2 * 4 + g % 2;
+#pragma unroll
+  for (int n = 0; n < S::kN; ++n) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float x = __fmul_rn(__fadd_rn(s[n][0][i], s[n][1][i]), scale);
+      to[(8 * n + i % 2) * S::kPitch + i / 2 * 2] = key + i / 2 * 8 < visible[2 * n + i % 2] ? x : -INFINITY;
+    }
+  }
+}
+
+// Weights of a tile as the narrow side of the second product; m and l of the tile.
+template <class S>
+__device__ __forceinline__ void decode_softmax(const float* scores, uint32_t (&p)[S::kN][4][2], DecodeState<S>& tile) {
+  const int lane = threadIdx.x & 31;
+#pragma unroll
+  for (int n = 0; n < S::kN; ++n) {
+    float4 s[4];
+    float top = -INFINITY, sum = 0.0f;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      s[k] = *reinterpret_cast<const float4*>(scores + (8 * n + lane / 4) * S::kPitch + 16 * k + lane % 4 * 4);
+      top = fmaxf(top, fmaxf(fmaxf(s[k].x, s[k].y), fmaxf(s[k].z, s[k].w)));
+    }
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
+    const float base = top == -INFINITY ? 0.0f : top;
+#pragma unroll
+    for (int k = 0; k < 4; ++k) {
+      s[k].x = power2(__fsub_rn(s[k].x, base)), s[k].y = power2(__fsub_rn(s[k].y, base));
+      s[k].z = power2(__fsub_rn(s[k].z, base)), s[k].w = power2(__fsub_rn(s[k].w, base));
+      sum = __fadd_rn(sum, __fadd_rn(__fadd_rn(s[k].x, s[k].y), __fadd_rn(s[k].z, s[k].w)));
+      p[n][k][0] = pack2(s[k].x, s[k].y), p[n][k][1] = pack2(s[k].z, s[k].w);
+    }
+    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 1));
+    sum = __fadd_rn(sum, __shfl_xor_sync(0xffffffffu, sum, 2));
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      tile.m[2 * n + i] = __shfl_sync(0xffffffffu, top, lane % 4 * 8 + 4 * i);
+      tile.l[2 * n + i] = __shfl_sync(0xffffffffu, sum, lane % 4 * 8 + 4 * i);
+    }
+  }
+}
+
+// Pairs of values of keys from `first` on; those that lie behind `keys` become zero.
+__device__ __forceinline__ uint32_t known_pair(uint32_t pair, int first, int keys) {
+  return first + 1 < keys ? pair : first < keys ? pair & 0xffffu : 0;
+}
+
+// Sums of this warp's columns over a tile of which `keys` exist: behind them memory may hold anything.
+template <class S>
+__device__ __forceinline__ void decode_values(const char* values, const uint32_t (&p)[S::kN][4][2], int keys,
+                                              DecodeState<S>& tile) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+  constexpr int kTogether = S::kRows < 2 ? S::kRows : 2;
+#pragma unroll
+  for (int r0 = 0; r0 < S::kRows; r0 += kTogether) {
+    uint32_t b[kTogether][4][4];
+#pragma unroll
+    for (int i = 0; i < 4 * kTogether; ++i) {
+      const int chunk = (warp * S::kRows + r0 + i / 4) * 2 + lane / 8 % 2, key = i % 4 * 16 + lane % 8 + lane / 16 * 8;
+      load_matrix4_transposed(b[i / 4][i % 4],
+                              values + chunk / 8 * S::kHalfBytes + key * 128 + ((chunk % 8) ^ (key & 7)) * 16);
+    }
+    if (keys < kFewTile) {
+#pragma unroll
+      for (int i = 0; i < 16 * kTogether; ++i) {
+        uint32_t& pair = b[i / 16][i / 4 % 4][i % 4];
+        pair = known_pair(pair, i / 4 % 4 * 16 + lane % 4 * 2 + i % 4 / 2 * 8, keys);
+      }
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether * S::kN * 4; ++i) tile.v[r0 + i / 4 / S::kN][i / 4 % S::kN][i % 4] = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4 * kTogether; ++i) {
+#pragma unroll
+      for (int n = 0; n < S::kN; ++n)
+        mma(tile.v[r0 + i % kTogether][n], b[i % kTogether][i / kTogether], p[n][i / kTogether]);
+    }
+  }
+}
+
+// Goes through all nodes of a unit, first to last. Short code, used once per unit: what counts is how many instructions
+// must be fetched. A node of a higher level comes when all below it is empty and passes through unchanged. Not inline:
+// its registers would be missing in the loop over tiles.
+template <class S>
+__device__ __noinline__ void decode_join(const AttentionArgs& a, const FewPiece& p, FewParts parts) {
+  DecodeState<S> round, segment, total;
+  round.clear(), segment.clear(), total.clear();
+  FewNodes nodes(a, p, parts);
+  constexpr int kTogether = 2;  // loads under way
+#pragma unroll 1
+  for (bool more = true; more;) {
+    DecodeState<S> y[kTogether];
+    bool closes_round[kTogether], closes_segment[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      y[i].clear();
+      more = more && nodes.next();
+      closes_round[i] = more && (nodes.level >= 1 || nodes.end % kFewRound == 0);
+      closes_segment[i] = more && (nodes.level >= 2 || nodes.end % kFewSegment == 0);
+      if (more) y[i].read(a.slots + int64_t{nodes.slot()} * S::kNode, p.u.queries());
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      round.add(y[i]);
+      if (closes_round[i]) segment.add(round), round.clear();
+      if (closes_segment[i]) total.add(segment), segment.clear();
+    }
+  }
+  segment.add(round);
+  total.add(segment);
+  decode_store<S>(a, p.u, total);
+}
+
+// A unit or a part of one.
+template <class S>
+class DecodePiece {
+ public:
+  __device__ DecodePiece(const AttentionArgs& a, const FewPiece& p) : a_(a), p_(p), parts_(a, p) {
+    slot_ = a.slots + int64_t{p.slot(a)} * S::kNode;
+  }
+  __device__ __forceinline__ void run(const DecodeShared<S>& sh, DecodePlace<S>& at, int& turn) {
+    const int lane = threadIdx.x & 31;
+    uint32_t q[S::kN][S::kSteps][2];
+    decode_queries<S>(a_, p_.u, q);
+    int visible[2 * S::kN];
+#pragma unroll
+    for (int i = 0; i < 2 * S::kN; ++i) visible[i] = p_.u.visible(i / 2 * 8 + lane % 4 * 2 + i % 2);
+    const int end = p_.u.most();
+    round_.clear(), segment_.clear(), total_.clear();
+    for (int t = p_.from; t < p_.to; ++t, turn ^= 1) {
+      float* scores = sh.scores + turn * S::kScores;
+      barrier_wait(&sh.full[at.stage], at.phase);
+      decode_scores<S>(sh.ring + at.stage * S::kStageBytes, q, a_.scale_log2, t * kFewTile, visible, scores);
+      done(sh, at);
+      computing_sync();
+      uint32_t w[S::kN][4][2];
+      DecodeState<S> tile;
+      decode_softmax<S>(scores, w, tile);
+      barrier_wait(&sh.full[at.stage], at.phase);
+      decode_values<S>(sh.ring + at.stage * S::kStageBytes, w, end - t * kFewTile, tile);
+      done(sh, at);
+      fold(t, tile);
+    }
+    finish(sh);
+  }
+
+ private:
+  // The place may be filled again.
+  __device__ __forceinline__ void done(const DecodeShared<S>& sh, DecodePlace<S>& at) {
+    __syncwarp();
+    if ((threadIdx.x & 31) == 0) barrier_arrive(&sh.free[at.stage]);
+    at.next();
+  }
+  __device__ __forceinline__ void emit(const DecodeState<S>& s) {
+    s.leave(slot_, p_.u.queries());
+    slot_ += S::kNode;
+  }
+  // What began before this part is left in pieces (FewNodes).
+  __device__ __forceinline__ void fold(int t, const DecodeState<S>& tile) {
+    const bool round = t / kFewRound * kFewRound >= p_.from, segment = t / kFewSegment * kFewSegment >= p_.from;
+    if (!round) {
+      emit(tile);
+    } else {
+      round_.add(tile);
+    }
+    if ((t + 1) % kFewRound != 0) return;
+    if (segment) {
+      segment_.add(round_);
+    } else if (round) {
+      emit(round_);
+    }
+    round_.clear();
+    if ((t + 1) % kFewSegment != 0 || !segment) return;
+    if (p_.from == 0) {
+      total_.add(segment_);
+    } else {
+      emit(segment_);
+    }
+    segment_.clear();
+  }
+  __device__ __forceinline__ void finish(const DecodeShared<S>& sh) {
+    if (p_.parts == 1) {
+      segment_.add(round_);
+      total_.add(segment_);
+      decode_store<S>(a_, p_.u, total_);
+      return;
+    }
+    const int segment = p_.to / kFewSegment * kFewSegment, round = p_.to / kFewRound * kFewRound;
+    if (p_.from == 0 && segment > 0) emit(total_);
+    if (segment >= p_.from && round > segment) emit(segment_);
+    if (round >= p_.from && p_.to > round) emit(round_);
+    computing_sync();
+    if (threadIdx.x == 0) {
+      int* counter = a_.few_counters + p_.head;
+      __threadfence();  // what the others wrote before the barrier is also ahead of this
+      const bool last = atomicAdd(counter, 1) == p_.parts - 1;
+      __threadfence();
+      if (last) *counter = 0;  // for the next layer
+      *sh.last = last;
+    }
+    computing_sync();
+    if (*sh.last != 0) decode_join<S>(a_, p_, parts_);
+  }
+
+  const AttentionArgs& a_;
+  const FewPiece& p_;
+  FewParts parts_;
+  float* slot_;
+  DecodeState<S> round_, segment_, total_;
+};
+
+// few_early: the kernel before this one was started when all before it was done, and of what is read here it writes
+// only queries and this step's places of the cache. So the plan and tiles of earlier steps may be read while it runs.
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    decode_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ DecodeMaps maps) {
+  extern __shared__ char memory[];
+  let_next_start();
+  const DecodeShared<S> sh(memory);
+  if (threadIdx.x == 0) {
+    prefetch_map(&maps.whole), prefetch_map(&maps.last);
+    for (int i = 0; i < S::kStages; ++i) barrier_init(&sh.full[i], 1), barrier_init(&sh.free[i], 4);
+    barrier_init_done();
+  }
+  __syncthreads();
+  if (!a.few_early) wait_for_previous();
+  const int used = a.few[0];
+  FewWalk walk(a, blockIdx.x);
+  if (static_cast<int>(blockIdx.x) >= used) return wait_for_previous();
+  if (threadIdx.x >= 128) return decode_feed<S>(a, maps, walk, sh, !a.few_early);
+  FewPiece p;
+  DecodePlace<S> at;
+  int turn = 0;
+  bool more = walk.next(p);
+  if (a.few_early) wait_for_previous();
+  for (; more; more = walk.next(p)) DecodePiece<S>(a, p).run(sh, at, turn);
+}
+
+}  // namespace
+}  // namespace tern::cuda
