@@ -26,6 +26,7 @@ Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLi
   TERN_RETURN_IF_ERROR(make(&Step::picture_row_, pictures.empty() ? 0 : l.max_tokens));
   TERN_ASSIGN_OR_RETURN(s.sampling, sample::SamplingBatch::create(sampling, device, twin ? &twin->sampling : nullptr));
   const auto rows = static_cast<size_t>(l.max_rows);
+  s.table_rows_.resize(rows);
   s.rows.reserve(rows);
   s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows), s.plan.moves.reserve(rows);
   return s;
@@ -55,8 +56,9 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
   batch.max_query_len = std::max(batch.max_query_len, count);
   batch.max_context_len = std::max(batch.max_context_len, context);
   table_columns_ = std::max(table_columns_, used);
-  int32_t* table = block_table_.host() + static_cast<int64_t>(r) * limits_.max_blocks_per_row;
-  std::copy_n(source.blocks.begin(), used, table);
+  const int32_t* table = block_table_.host() + static_cast<int64_t>(r) * limits_.max_blocks_per_row;
+  const int32_t last_block = copy_table(r, used, source);
+  const int last_begin = (used - 1) * source.block_size;
   const int64_t stride = limits_.max_tokens;
   const int given = source.positions.empty() ? 0 : source.prompt;
   for (int i = 0; i < count; ++i) {
@@ -70,12 +72,25 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
               ? source.positions[static_cast<size_t>(axis) * static_cast<size_t>(given) + static_cast<size_t>(position)]
               : position + source.rope_delta;
     }
-    slot_mapping_[t] =
-        static_cast<int64_t>(table[position / source.block_size]) * source.block_size + position % source.block_size;
+    const int64_t block = position >= last_begin ? last_block : table[position / source.block_size];
+    slot_mapping_[t] = block * source.block_size + position % source.block_size;
   }
   if (!pictures_.empty()) std::fill_n(picture_row_.host() + begin, count, -1);
   for (int i = 0; i < row.logit_count; ++i) logit_index_[row.logit_begin + i] = batch.tokens - row.logit_count + i;
   batch.logit_rows += row.logit_count;
+}
+
+// Brings a row of the block table up to `used` entries and returns the last. In a row that decodes, 63 of 64 steps
+// touch neither the table nor the sequence's blocks.
+int32_t Step::copy_table(int row, int used, const RowSource& source) {
+  TableRow& known = table_rows_[static_cast<size_t>(row)];
+  int32_t* table = block_table_.host() + static_cast<int64_t>(row) * limits_.max_blocks_per_row;
+  const bool same = source.table != 0 && known.table == source.table;
+  if (same && known.used == used) return known.last;
+  const int from = same ? std::min(known.used, used) : 0;
+  std::copy(source.blocks.begin() + from, source.blocks.begin() + used, table + from);
+  known = {source.table, used, table[used - 1]};
+  return known.last;
 }
 
 void Step::take_pictures(int token, std::span<const int32_t> taken) {

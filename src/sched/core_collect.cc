@@ -13,7 +13,9 @@ void SchedulerCore::collect(std::span<const RowResult> results) {
   OpenPlan& plan = oldest();
   size_t next = 0;
   bool ended = false;
-  for (const OpenRow& row : plan.rows) {
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const OpenRow& row = plan.rows[i];
+    if (i + kAhead < plan.rows.size()) fetch(*plan.rows[i + kAhead].seq);
     const RowResult* result = nullptr;
     if (row.samples) {
       TERN_CHECK_MSG(
@@ -98,6 +100,7 @@ void SchedulerCore::cache_blocks(Sequence& s, int tokens) {
       pool_.retain(cached);
       pool_.release(s.blocks[at]);
       s.blocks[at] = cached;
+      s.table = ++next_table_;
     }
   }
   s.cached_blocks = full;
@@ -142,6 +145,11 @@ std::span<const int32_t> SchedulerCore::blocks(SeqId id) const {
 std::span<const int32_t> SchedulerCore::tokens(SeqId id) const {
   const auto found = sequences_.find(id);
   return found == sequences_.end() ? std::span<const int32_t>{} : found->second->tokens;
+}
+
+Scheduler::RowView SchedulerCore::row(size_t row) const {
+  const Sequence& s = *newest().rows[row].seq;
+  return {s.tokens, s.blocks, s.table};
 }
 
 SchedulerStats SchedulerCore::stats() const {

@@ -8,6 +8,10 @@ namespace tern::sched {
 
 using SeqId = uint64_t;
 
+// What is kept of a sequence is cold after a long step: loops over the rows of a plan ask for what belongs to the row
+// that comes kAhead later.
+inline constexpr size_t kAhead = 6;
+
 // One sequence's part of a step: tokens [first, first + count) of the sequence go through the model.
 struct PlanRow {
   SeqId seq = 0;
