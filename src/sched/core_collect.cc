@@ -16,6 +16,7 @@ void SchedulerCore::collect(std::span<const RowResult> results) {
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const OpenRow& row = plan.rows[i];
     if (i + kAhead < plan.rows.size()) fetch(*plan.rows[i + kAhead].seq);
+    if (i + kAhead / 2 < plan.rows.size()) fetch_end(plan.rows[i + kAhead / 2].seq->tokens);
     const RowResult* result = nullptr;
     if (row.samples) {
       TERN_CHECK_MSG(
@@ -52,7 +53,7 @@ void SchedulerCore::settle(const OpenRow& row, const RowResult* result) {
     if (count == 0) --valid;
     if (count != 1 && !finished) retract(s, count == 0 ? s.known - 1 : s.known);
     TERN_CHECK_MSG(s.known + count <= s.limit, "sequence " + std::to_string(s.id) + " got tokens beyond its limit");
-    s.tokens.insert(s.tokens.end(), result->tokens.begin(), result->tokens.end());
+    for (const int32_t token : result->tokens) s.tokens.push_back(token);
     s.known += count;
     if (count > 1 && s.state == SeqState::kRunning) s.prefill_end = s.known;
     finished |= s.known == s.limit;
