@@ -25,7 +25,7 @@ void EngineImpl::collect() {
   collect_media(step);
   results_.clear(), result_tokens_.clear(), finished_.clear();
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    if (i + sched::kAhead < step.rows.size()) fetch(*step.rows[i + sched::kAhead].generation);
+    if (i + sched::kAhead < step.rows.size()) fetch(*step.rows[i + sched::kAhead].generation, 3);
     if (i + sched::kAhead / 2 < step.rows.size()) sched::fetch_end(step.rows[i + sched::kAhead / 2].generation->output);
     Generation& g = *step.rows[i].generation;
     --g.open_rows;

@@ -26,7 +26,7 @@ bool EngineImpl::launch() {
   admit(step);
   step.rows.resize(plan.rows.size());
   for (size_t i = 0; i < plan.rows.size(); ++i) {
-    if (i + sched::kAhead < plan.rows.size()) fetch(*generation_of(plan.rows[i + sched::kAhead]));
+    if (i + sched::kAhead < plan.rows.size()) fetch(*generation_of(plan.rows[i + sched::kAhead]), 1);
     build_row(step, i);
   }
   step.finish();
@@ -74,8 +74,7 @@ void EngineImpl::build_row(Step& step, size_t i) {
   Generation* g = generation_of(row);
   TERN_CHECK(g->id == row.seq);
   ++g->open_rows;
-  step.rows[i] = StepRow{};
-  step.rows[i].generation = g;
+  step.rows[i] = StepRow{.generation = g};
   const int first_token = step.batch.tokens;
   const sched::Scheduler::RowView view = parts_.scheduler->row(i);
   const std::span<const int32_t> positions = g->positioned ? g->request.positions : std::span<const int32_t>{};

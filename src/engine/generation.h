@@ -10,7 +10,8 @@
 namespace tern::engine {
 
 struct alignas(64) Generation {
-  // What every step touches comes first, three cache lines. What the request says of it is copied here by open().
+  // What every step touches comes first: one cache line to plan, three to take a token. What the request says of it is
+  // copied here by open().
   RequestId id = 0;
   int prompt = 0;
   int open_rows = 0;        // rows in launched and not yet collected steps
@@ -36,9 +37,9 @@ struct alignas(64) Generation {
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
 };
 
-// Asks for what a step touches of it: cold after a long one.
-inline void fetch(const Generation& g) {
-  for (int line = 0; line < 3; ++line) __builtin_prefetch(reinterpret_cast<const char*>(&g) + 64 * line, 1);
+// Asks for the first lines of it: cold after a long step.
+inline void fetch(const Generation& g, int lines) {
+  for (int line = 0; line < lines; ++line) __builtin_prefetch(reinterpret_cast<const char*>(&g) + 64 * line, 1);
 }
 
 }  // namespace tern::engine

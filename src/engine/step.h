@@ -71,6 +71,7 @@ struct Step {
 
  private:
   void set_views(model::Batch& b) const;
+  bool add_known_row(const sched::PlanRow& row, const RowSource& source);
   int32_t copy_table(int row, int used, const RowSource& source);
 
   model::BatchLimits limits_;
