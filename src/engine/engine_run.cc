@@ -14,7 +14,7 @@ EngineImpl::EngineImpl(Parts parts, StepRunner runner)
     : parts_(std::move(parts)), outbox_(parts_.config.outbox_capacity) {
   const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
   results_.reserve(rows), result_tokens_.reserve(rows), finished_.reserve(rows);
-  news_.reserve(2 * rows);
+  news_.reserve(std::max(2 * rows, outbox_.expected()));
   by_slot_.resize(rows);
   const sched::SchedulerConfig& s = parts_.config.scheduler;
   // Whoever runs holds at most its full length, and at most max_num_seqs hold anything.

@@ -95,9 +95,8 @@ void News::reserve(size_t events) {
 }
 
 Outbox::Outbox(size_t capacity) : capacity_(capacity) {
-  const size_t expected = capacity < 4096 ? capacity : 4096;
-  pending_.reserve(expected);
-  taken_.reserve(expected);
+  pending_.reserve(expected());
+  taken_.reserve(expected());
 }
 
 void Outbox::publish(News& news) {

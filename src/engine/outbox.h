@@ -67,6 +67,8 @@ class News {
 class Outbox {
  public:
   explicit Outbox(size_t capacity);
+  // Events that there is room for from the start. The writer's buffer needs as much: the two change places.
+  size_t expected() const { return capacity_ < 4096 ? capacity_ : 4096; }
 
   void publish(News& news);
   bool full() const;
