@@ -93,6 +93,7 @@ extern "C" __attribute__((visibility("default"))) const tern::device::CudaLibrar
     l.last_kernel = cuda::last_kernel;
     l.save_blas_cache = cuda::save_blas_cache;
     l.measure = cuda::measure;
+    l.interface = TERN_INTERFACE;
     return l;
   }();
   return &library;

@@ -19,6 +19,16 @@ constexpr size_t kWorkspace = size_t{32} << 20;
 // rows, n, k, x_row, out_row, out is bf16 (1) with a bias (2)
 using Key = std::array<int64_t, 6>;
 
+// Algorithms are chosen for these many rows and serve the fewer ones down to the one before: multiples of 16, from 256
+// on eight to a doubling.
+int64_t served_by(int64_t rows) {
+  int64_t step = 16;
+  while (16 * step < rows) step *= 2;
+  return (rows + step - 1) / step * step;
+}
+// Up to here a weight's algorithms are all chosen when it is first met, which is at start: no step waits for it.
+constexpr int64_t kChosenAtOnce = 8192;
+
 struct Functions {
   decltype(&cublasLtCreate) create;
   decltype(&cublasLtDestroy) destroy;
@@ -28,6 +38,7 @@ struct Functions {
   decltype(&cublasLtMatmulDescSetAttribute) desc_set;
   decltype(&cublasLtMatrixLayoutCreate) layout_create;
   decltype(&cublasLtMatrixLayoutDestroy) layout_destroy;
+  decltype(&cublasLtMatrixLayoutSetAttribute) layout_set;
   decltype(&cublasLtMatmulPreferenceCreate) preference_create;
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
@@ -48,17 +59,19 @@ bool find_all(void* l, Functions& f) {
          find(l, "cublasLtMatmulDescSetAttribute", f.desc_set) &&
          find(l, "cublasLtMatrixLayoutCreate", f.layout_create) &&
          find(l, "cublasLtMatrixLayoutDestroy", f.layout_destroy) &&
+         find(l, "cublasLtMatrixLayoutSetAttribute", f.layout_set) &&
          find(l, "cublasLtMatmulPreferenceCreate", f.preference_create) &&
          find(l, "cublasLtMatmulPreferenceDestroy", f.preference_destroy) &&
          find(l, "cublasLtMatmulPreferenceSetAttribute", f.preference_set) &&
          find(l, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) && find(l, "cublasLtGetVersion", f.version);
 }
 
-// What a shape needs at every call.
+// What a call needs; for any number of rows that its algorithm serves.
 struct Plan {
   cublasLtMatmulDesc_t desc = nullptr;
   cublasLtMatrixLayout_t w = nullptr, x = nullptr, out = nullptr;
   cublasLtMatmulAlgo_t algorithm{};
+  int64_t rows = 0;  // that x and out are described with
   bool usable = false;
 };
 
@@ -114,7 +127,7 @@ struct BlasLt::Impl {
   }
 
   // In cuBLAS's column-major eyes: out^T [n, rows] = w [n, k] x^T [k, rows], w transposed.
-  bool describe(const Gemm& g, Plan& p) const {
+  bool describe(const Gemm& g, int64_t rows, Plan& p) const {
     const cublasOperation_t transposed = CUBLAS_OP_T;
     const auto out_type = g.out_bf16 ? CUDA_R_16BF : CUDA_R_32F;
     return f.desc_create(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
@@ -122,9 +135,9 @@ struct BlasLt::Impl {
            (g.bias == nullptr || describe_bias(g, p)) &&
            f.layout_create(&p.w, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(g.n), g.w_row) ==
                CUBLAS_STATUS_SUCCESS &&
-           f.layout_create(&p.x, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(g.rows), g.x_row) ==
+           f.layout_create(&p.x, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(rows), g.x_row) ==
                CUBLAS_STATUS_SUCCESS &&
-           f.layout_create(&p.out, out_type, static_cast<uint64_t>(g.n), static_cast<uint64_t>(g.rows), g.out_row) ==
+           f.layout_create(&p.out, out_type, static_cast<uint64_t>(g.n), static_cast<uint64_t>(rows), g.out_row) ==
                CUBLAS_STATUS_SUCCESS;
   }
 
@@ -151,6 +164,40 @@ struct BlasLt::Impl {
     f.preference_destroy(preference);
     p.usable = s == CUBLAS_STATUS_SUCCESS && found > 0;
     p.algorithm = result.algo;
+  }
+
+  static Key key_of(const Gemm& g, int64_t rows) {
+    return {rows, g.n, g.k, g.x_row, g.out_row, (g.out_bf16 ? 1 : 0) + (g.bias != nullptr ? 2 : 0)};
+  }
+
+  Plan& plan(const Gemm& g, int64_t rows) {
+    const auto [it, made] = plans.try_emplace(key_of(g, rows));
+    Plan& p = it->second;
+    if (!made) return p;
+    p.rows = rows;
+    if (describe(g, rows, p)) choose(g, it->first, p);
+    return p;
+  }
+
+  Plan& plan_for(const Gemm& g) {
+    const int64_t rows = served_by(g.rows);
+    if (const auto it = plans.find(key_of(g, rows)); it != plans.end()) return it->second;
+    for (int64_t r = served_by(1); r <= kChosenAtOnce; r = served_by(r + 1)) (void)plan(g, r);
+    return plan(g, rows);
+  }
+
+  bool multiply(const Gemm& g, const void* weight, Plan& p, device::Stream stream) const {
+    if (!p.usable) return false;
+    if (p.rows != g.rows) {
+      const auto rows = static_cast<uint64_t>(g.rows);
+      (void)f.layout_set(p.x, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof rows);
+      (void)f.layout_set(p.out, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof rows);
+      p.rows = g.rows;
+    }
+    if (g.bias != nullptr) f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias);
+    const float one = 1.0f, zero = 0.0f;
+    return f.matmul(handle, p.desc, &one, weight, p.w, g.x, p.x, &zero, g.out, p.out, g.out, p.out, &p.algorithm,
+                    workspace, kWorkspace, raw(stream)) == CUBLAS_STATUS_SUCCESS;
   }
 
   // One line of title, then "rows n k x_row out_row bf16 algorithm". Another title, or a line that does not parse: what
@@ -182,7 +229,7 @@ std::unique_ptr<BlasLt> BlasLt::open(const LibraryPlaces& places, const std::str
   if (library == nullptr || !find_all(library, impl->f)) return nullptr;
   if (impl->f.create(&impl->handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
   if (cudaMalloc(&impl->workspace, kWorkspace) != cudaSuccess) return nullptr;
-  impl->title = "tern cublaslt 2 " + std::to_string(impl->f.version()) + " " + gpu;
+  impl->title = "tern cublaslt 3 " + std::to_string(impl->f.version()) + " " + gpu;
   impl->file = cache_file;
   if (!cache_file.empty()) impl->read_file();
   return std::unique_ptr<BlasLt>(new BlasLt(std::move(impl)));
@@ -191,21 +238,11 @@ std::unique_ptr<BlasLt> BlasLt::open(const LibraryPlaces& places, const std::str
 bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
   Impl& m = *impl_;
   if (reinterpret_cast<uintptr_t>(g.out) % 16 != 0 || g.out_row * (g.out_bf16 ? 2 : 4) % 16 != 0) return false;
-  const Key key{g.rows, g.n, g.k, g.x_row, g.out_row, (g.out_bf16 ? 1 : 0) + (g.bias != nullptr ? 2 : 0)};
-  auto it = m.plans.find(key);
-  if (it == m.plans.end()) {
-    it = m.plans.emplace(key, Plan{}).first;
-    if (m.describe(g, it->second)) m.choose(g, key, it->second);
-  }
-  Plan& p = it->second;
-  if (!p.usable) return false;
-  if (g.bias != nullptr) m.f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias);
-  const float one = 1.0f, zero = 0.0f;
-  const cublasStatus_t s = m.f.matmul(m.handle, p.desc, &one, weight, p.w, g.x, p.x, &zero, g.out, p.out, g.out, p.out,
-                                      &p.algorithm, m.workspace, kWorkspace, raw(stream));
-  // An algorithm out of a stale file may be refused: own kernels then, for this shape from now on.
-  if (s != CUBLAS_STATUS_SUCCESS) p.usable = false;
-  return p.usable;
+  Plan& p = m.plan_for(g);
+  if (m.multiply(g, weight, p, stream)) return true;
+  // An algorithm out of a stale file may be refused: own kernels then, for these shapes from now on.
+  p.usable = false;
+  return false;
 }
 
 bool BlasLt::save() const {
@@ -214,7 +251,7 @@ bool BlasLt::save() const {
   {
     std::ofstream out(next);
     out << impl_->title << "\n";
-    for (const auto& [key, p] : impl_->plans) {
+    for (const auto& [key, p] : impl_->plans) {  // rows are those the algorithm was chosen for
       if (!p.usable) continue;
       for (const int64_t v : key) out << v << " ";
       out << to_hex(p.algorithm) << "\n";

@@ -220,10 +220,14 @@ Expected<std::unique_ptr<device::Graph>> CudaDevice::end_capture(Stream s) {
   cudaGraph_t graph = nullptr;
   if (const cudaError_t e = cudaStreamEndCapture(raw(s), &graph); e != cudaSuccess) return cuda_error("capture", e);
   cudaGraphExec_t ready = nullptr;
-  const cudaError_t e = cudaGraphInstantiate(&ready, graph, 0);
+  cudaError_t e = cudaGraphInstantiate(&ready, graph, 0);
   (void)cudaGraphDestroy(graph);
   if (e != cudaSuccess) return cuda_error("a graph", e);
-  return std::unique_ptr<device::Graph>(std::make_unique<CudaGraph>(ready));
+  auto owner = std::make_unique<CudaGraph>(ready);
+  // Now and not with the first launch, which would wait some 0.3 ms for it and take its memory from a running engine.
+  e = cudaGraphUpload(ready, raw(s));
+  if (e != cudaSuccess) return cuda_error("a graph", e);
+  return std::unique_ptr<device::Graph>(std::move(owner));
 }
 
 }  // namespace

@@ -16,17 +16,25 @@ std::string program_folder() {
   return text.substr(0, text.rfind('/'));
 }
 
+uint64_t cuda_interface() { return TERN_INTERFACE; }
+
+Status check_cuda_library(const CudaLibrary* library, const std::string& path) {
+  // In this order: an older table may end before its later fields.
+  if (library != nullptr && library->version == kCudaLibraryVersion && library->device_layout == cuda_device_layout() &&
+      library->interface == cuda_interface()) {
+    return {};
+  }
+  return make_error(ErrorCode::kUnsupported,
+                    fmt::format("{} belongs to another build of this program: install both from one", path), "device");
+}
+
 namespace {
 
 Expected<const CudaLibrary*> open_table(void* handle, const std::string& path) {
   using Get = const CudaLibrary* (*)();
   const auto get = reinterpret_cast<Get>(dlsym(handle, kCudaLibrarySymbol));
   const CudaLibrary* library = get == nullptr ? nullptr : get();
-  if (library == nullptr || library->version != kCudaLibraryVersion || library->device_layout != cuda_device_layout()) {
-    return make_error(ErrorCode::kUnsupported,
-                      fmt::format("{} belongs to another build of this program: install both from one", path),
-                      "device");
-  }
+  TERN_RETURN_IF_ERROR(check_cuda_library(library, path));
   return library;
 }
 

@@ -26,7 +26,8 @@ struct CudaOptions {
   bool pdl = true;                          // FD_ENABLE_PDL: kernels start before the one ahead of them has ended
 };
 
-// Grows at the end only. Both sides are built from one source: `version` and the layouts guard against mixing builds.
+// Grows at the end only. Both sides are built from one source: `version`, the layouts and `interface` guard against
+// mixing builds.
 struct CudaLibrary {
   uint32_t version = 0;
   uint64_t device_layout = 0;  // cuda_device_layout() of the other side
@@ -43,6 +44,9 @@ struct CudaLibrary {
   Status (*save_blas_cache)(Stream) = nullptr;
   // Allocates, waits: for benchmarks, while nothing else uses the stream.
   Expected<Measured> (*measure)(const MeasureRequest&, Stream) = nullptr;
+  // Of the headers the other side was compiled with (cmake/interface.cmake): says what sizes do not, such as the order
+  // of functions.
+  uint64_t interface = 0;
 };
 
 inline constexpr uint32_t kCudaLibraryVersion = 1;
@@ -60,6 +64,11 @@ constexpr uint64_t cuda_device_layout() {
   }
   return h;
 }
+
+// CudaLibrary::interface of a library that belongs to this program.
+uint64_t cuda_interface();
+// Why the table is not used; `path` is where it comes from. One line.
+Status check_cuda_library(const CudaLibrary* library, const std::string& path);
 
 // Loads libtern_cuda.so: from `folders` in their order, then beside this program, then from the folder cuda beside this
 // program's (a build tree), then where the system looks. It stays loaded. The error says in one line what is missing.

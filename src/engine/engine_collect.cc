@@ -19,17 +19,19 @@ Error not_a_number() {
 
 // The oldest open step is done: confirms progress, says tokens, ends what is complete.
 void EngineImpl::collect() {
-  const int64_t begin = parts_.config.trace == nullptr ? 0 : monotonic_ns();
+  const int64_t now = monotonic_ns();  // of everything this step says
   Step& step = *parts_.steps[collected_ % 2];
   if (!step.status.ok() && !dead_) die(fmt::format("step {} failed: {}", step.plan.step, step.status.error().message));
   collect_media(step);
   results_.clear(), result_tokens_.clear(), finished_.clear();
   for (size_t i = 0; i < step.rows.size(); ++i) {
+    if (i + sched::kAhead < step.rows.size()) fetch(*step.rows[i + sched::kAhead].generation, 3);
+    if (i + sched::kAhead / 2 < step.rows.size()) sched::fetch_end(step.rows[i + sched::kAhead / 2].generation->output);
     Generation& g = *step.rows[i].generation;
     --g.open_rows;
     if (!g.ended && step.rows[i].prompt_scored > 0) take_prompt_logprobs(step, i, g);
-    if (step.plan.rows[i].samples) take_row(step, i, g);
-    release_media(g, step.plan.rows[i].first + step.plan.rows[i].count);
+    if (step.plan.rows[i].samples) take_row(step, i, g, now);
+    if (g.pictured) release_media(g, step.plan.rows[i].first + step.plan.rows[i].count);
     if (g.ended && g.open_rows == 0) finished_.push_back(&g);
   }
   parts_.scheduler->collect(results_);
@@ -37,7 +39,7 @@ void EngineImpl::collect() {
   oldest_since_ = monotonic_ns();
   replayed_ += step.replayed;
   for (Generation* g : finished_) forget(*g);
-  trace(StepPhase::kCollect, step, collected_ - 1, begin);
+  trace(StepPhase::kCollect, step, collected_ - 1, now);
   if (collected_ < launched_) {
     Step& next = *parts_.steps[collected_ % 2];
     if (next.waits_for_masks) fill_masks(next);
@@ -60,7 +62,7 @@ void EngineImpl::take_prompt_logprobs(const Step& step, size_t i, Generation& g)
   }
 }
 
-void EngineImpl::take_row(const Step& step, size_t i, Generation& g) {
+void EngineImpl::take_row(const Step& step, size_t i, Generation& g, int64_t now) {
   const sched::PlanRow& row = step.plan.rows[i];
   const int32_t logit_row = row.logit_begin + row.logit_count - 1;
   // Within the reserved capacity: spans into it stay valid.
@@ -79,26 +81,26 @@ void EngineImpl::take_row(const Step& step, size_t i, Generation& g) {
     results_.push_back({row.seq, {}, true});
     return;
   }
-  take_token(step, i, g, token[0]);
+  take_token(step, i, g, token[0], now);
   results_.push_back({row.seq, token, g.ended});
 }
 
 FinishReason EngineImpl::judge(Generation& g, float prob, StopHit& hit) {
   const EngineConfig& c = parts_.config;
-  const Request& r = g.request;
-  hit = find_stop({g.stop_ids, {}, r.stop_sequences}, g.output, r.sampling.min_tokens);
+  StopRules rules{g.stop_ids, {}, {}};
+  if (g.stops_by_words) rules.sequences = g.request.stop_sequences;
+  hit = find_stop(rules, g.output, g.min_tokens);
   if (hit.found()) return FinishReason::kStop;
   if (c.early_stop) {
     g.sure_tokens = static_cast<double>(prob) > c.early_stop_threshold ? g.sure_tokens + 1 : 0;
     if (g.sure_tokens >= c.early_stop_window) return FinishReason::kStop;
   }
-  return static_cast<int32_t>(g.output.size()) >= r.max_tokens ? FinishReason::kLength : FinishReason::kNone;
+  return static_cast<int32_t>(g.output.size()) >= g.max_tokens ? FinishReason::kLength : FinishReason::kNone;
 }
 
-void EngineImpl::take_token(const Step& step, size_t i, Generation& g, int32_t id) {
+void EngineImpl::take_token(const Step& step, size_t i, Generation& g, int32_t id, int64_t now) {
   const StepRow& row = step.rows[i];
   const sched::PlanRow& planned = step.plan.rows[i];
-  const int64_t now = monotonic_ns();
   g.output.push_back(id);
   ++generated_tokens_;
   const bool first = g.output.size() == 1;

@@ -82,7 +82,9 @@ class EngineImpl final : public Engine {
   bool launch();
   void admit(Step& step);
   void build_row(Step& step, size_t i);
-  void ask_sampler(Step& step, size_t i, Generation& g);
+  void score_prompt(Step& step, size_t i, const Generation& g);
+  void ask_sampler(Step& step, size_t i, const Generation& g);
+  Generation* generation_of(const sched::PlanRow& row) const { return by_slot_[static_cast<size_t>(row.slot)]; }
   void fill_masks(Step& step);
   void trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns);
   // engine_vision.cc: requests with pictures.
@@ -98,8 +100,8 @@ class EngineImpl final : public Engine {
   // engine_collect.cc: what a step gave.
   void collect();
   void take_prompt_logprobs(const Step& step, size_t i, Generation& g);
-  void take_row(const Step& step, size_t i, Generation& g);
-  void take_token(const Step& step, size_t i, Generation& g, int32_t id);
+  void take_row(const Step& step, size_t i, Generation& g, int64_t now);
+  void take_token(const Step& step, size_t i, Generation& g, int32_t id, int64_t now);
   FinishReason judge(Generation& g, float prob, StopHit& hit);
   void add_scores(const sample::SamplingBatch& batch, int request);
 
@@ -120,6 +122,7 @@ class EngineImpl final : public Engine {
 
   // Of the engine thread alone.
   Generations generations_;
+  std::vector<Generation*> by_slot_;  // who was admitted to a slot last
   std::vector<Request> taken_requests_;
   std::vector<RequestId> taken_aborts_;
   std::vector<Generation*> finished_;  // in this collect, to be forgotten

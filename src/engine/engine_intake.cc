@@ -55,7 +55,12 @@ Status EngineImpl::open(Generation& g) {
   keep(r.stop_token_ids);
   TERN_RETURN_IF_ERROR(sample::validate(r.sampling, g.stop_ids.size(), parts_.sampled_vocab, parts_.config.max_logprobs,
                                         parts_.config.slot_capacity));
+  g.id = r.id;
   g.prompt = static_cast<int>(r.prompt.size());
+  g.min_tokens = r.sampling.min_tokens, g.max_tokens = r.max_tokens, g.rope_delta = r.rope_delta;
+  g.positioned = !r.positions.empty(), g.pictured = !r.media.empty();
+  g.scored = r.sampling.logprobs >= 0 || r.sampling.prompt_logprobs >= 0;
+  g.stops_by_words = !r.stop_sequences.empty();
   g.processors = sample::wanted_processors(r.sampling);
   if (parts_.masks != nullptr) {
     TERN_ASSIGN_OR_RETURN(g.guided, parts_.masks->open(r));
@@ -105,7 +110,7 @@ Generation* EngineImpl::find(RequestId id) {
 }
 
 News::Event& EngineImpl::event_of(const Generation& g) {
-  News::Event& e = news_.event(g.request.id);
+  News::Event& e = news_.event(g.id);
   e.head.prompt_tokens = g.prompt;
   e.head.cached_tokens = g.cached_tokens;
   e.head.preemptions = g.preemptions;

@@ -25,7 +25,10 @@ bool EngineImpl::launch() {
   step.begin();
   admit(step);
   step.rows.resize(plan.rows.size());
-  for (size_t i = 0; i < plan.rows.size(); ++i) build_row(step, i);
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    if (i + sched::kAhead < plan.rows.size()) fetch(*generation_of(plan.rows[i + sched::kAhead]), 1);
+    build_row(step, i);
+  }
   step.finish();
   submit_media(step);
   rank_->submit_forward(&step, last_launched_);
@@ -55,6 +58,7 @@ void EngineImpl::admit(Step& step) {
   for (const sched::Admission& a : step.plan.admitted) {
     Generation* g = find(a.seq);
     TERN_CHECK(g != nullptr && !g->ended);
+    by_slot_[static_cast<size_t>(a.slot)] = g;
     step.sampling.updates.add(a.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
     if (g->admitted) continue;
     g->admitted = true;
@@ -67,35 +71,38 @@ void EngineImpl::admit(Step& step) {
 
 void EngineImpl::build_row(Step& step, size_t i) {
   const sched::PlanRow& row = step.plan.rows[i];
-  const sched::Scheduler& s = *parts_.scheduler;
-  Generation* g = find(row.seq);
-  TERN_CHECK(g != nullptr);
+  Generation* g = generation_of(row);
+  TERN_CHECK(g->id == row.seq);
   ++g->open_rows;
-  step.rows[i] = StepRow{};
-  step.rows[i].generation = g;
+  step.rows[i] = StepRow{.generation = g};
   const int first_token = step.batch.tokens;
-  step.add_row(row, {s.tokens(row.seq), s.blocks(row.seq), parts_.config.scheduler.block_size, g->prompt,
-                     g->request.positions, g->request.rope_delta});
-  take_media(step, row, first_token, *g);
+  const sched::Scheduler::RowView view = parts_.scheduler->row(i);
+  const std::span<const int32_t> positions = g->positioned ? g->request.positions : std::span<const int32_t>{};
+  step.add_row(row, {view.tokens, view.blocks, view.table, parts_.config.scheduler.block_size, g->prompt, positions,
+                     g->rope_delta});
+  if (g->pictured) take_media(step, row, first_token, *g);
   ask_sampler(step, i, *g);
 }
 
-void EngineImpl::ask_sampler(Step& step, size_t i, Generation& g) {
+// Logit row j speaks about the token after position first + j.
+void EngineImpl::score_prompt(Step& step, size_t i, const Generation& g) {
+  const sched::PlanRow& row = step.plan.rows[i];
+  const int count = g.request.sampling.prompt_logprobs;
+  if (count < 0 || row.first >= g.prompt - 1 || row.logit_count == 0) return;
+  StepRow& out = step.rows[i];
+  out.prompt_logprobs = step.sampling.requests();
+  for (int j = 0; j < row.logit_count && row.first + j + 1 < g.prompt; ++j) {
+    step.sampling.add_prompt_logprobs(row.logit_begin + j, g.request.prompt[static_cast<size_t>(row.first + j + 1)],
+                                      count);
+    ++out.prompt_scored;
+  }
+}
+
+void EngineImpl::ask_sampler(Step& step, size_t i, const Generation& g) {
   const sched::PlanRow& row = step.plan.rows[i];
   StepRow& out = step.rows[i];
   sample::SamplingBatch& batch = step.sampling;
-  const SamplingParams& p = g.request.sampling;
-  int requests = batch.requests();
-  if (p.prompt_logprobs >= 0 && row.first < g.prompt - 1 && row.logit_count > 0) {
-    // Logit row j speaks about the token after position first + j.
-    out.prompt_logprobs = requests;
-    for (int j = 0; j < row.logit_count && row.first + j + 1 < g.prompt; ++j) {
-      batch.add_prompt_logprobs(row.logit_begin + j, g.request.prompt[static_cast<size_t>(row.first + j + 1)],
-                                p.prompt_logprobs);
-      ++out.prompt_scored;
-    }
-    requests += out.prompt_scored;
-  }
+  if (g.scored) score_prompt(step, i, g);
   if (!row.samples) return;
   ops::SampleRow sr;
   sr.logit_row = row.logit_begin + row.logit_count - 1;
@@ -103,12 +110,12 @@ void EngineImpl::ask_sampler(Step& step, size_t i, Generation& g) {
   sr.position = row.first + row.count;
   sr.generated = sr.position - g.prompt;
   uint32_t bits = g.processors;
-  if (sr.generated >= p.min_tokens) bits &= ~static_cast<uint32_t>(sample::kMinTokens);
+  if (sr.generated >= g.min_tokens) bits &= ~static_cast<uint32_t>(sample::kMinTokens);
   out.sample_row = batch.add(sr, bits);
   if (g.guided) step.waits_for_masks = true;
-  if (p.logprobs >= 0) {
-    out.logprobs = requests;
-    batch.add_logprobs(sr, p, bits);
+  if (g.scored && g.request.sampling.logprobs >= 0) {
+    out.logprobs = batch.requests();
+    batch.add_logprobs(sr, g.request.sampling, bits);
   }
 }
 

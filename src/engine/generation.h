@@ -9,22 +9,37 @@
 
 namespace tern::engine {
 
-struct Generation {
-  Request request;
-  std::vector<int32_t> stop_ids;  // end of text (unless ignored) first, then stop ids; all inside the vocabulary
-  std::vector<int32_t> output;    // confirmed tokens; memory for all of them is reserved at admission
+struct alignas(64) Generation {
+  // What every step touches comes first: one cache line to plan, three to take a token. What the request says of it is
+  // copied here by open().
+  RequestId id = 0;
   int prompt = 0;
+  int open_rows = 0;        // rows in launched and not yet collected steps
   uint32_t processors = 0;  // bits wanted at any time (sample/processors.h)
-  bool guided = false;      // rows wait for a host mask
+  int32_t min_tokens = 0, max_tokens = 0;
+  int32_t rope_delta = 0;
+  int sure_tokens = 0;  // tokens in a row above the early-stop threshold
+  int cached_tokens = 0, preemptions = 0;
+  bool guided = false;  // rows wait for a host mask
   bool admitted = false;
-  bool ended = false;               // its last delta is out; kept while open steps name it
-  int open_rows = 0;                // rows in launched and not yet collected steps
-  int sure_tokens = 0;              // tokens in a row above the early-stop threshold
+  bool ended = false;             // its last delta is out; kept while open steps name it
+  bool positioned = false;        // positions are given
+  bool pictured = false;          // has media
+  bool scored = false;            // asks for log-probs, of the prompt or the answer
+  bool stops_by_words = false;    // has stop sequences
+  std::vector<int32_t> output;    // confirmed tokens; memory for all of them is reserved at admission
+  std::vector<int32_t> stop_ids;  // end of text (unless ignored) first, then stop ids; all inside the vocabulary
+  RequestTimes times;
+
+  Request request;
   std::vector<Hash128> media_keys;  // of request.media in the encoder cache
   size_t media_done = 0;            // items whose patches have been let go
-  int cached_tokens = 0, preemptions = 0;
-  RequestTimes times;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
 };
+
+// Asks for the first lines of it: cold after a long step.
+inline void fetch(const Generation& g, int lines) {
+  for (int line = 0; line < lines; ++line) __builtin_prefetch(reinterpret_cast<const char*>(&g) + 64 * line, 1);
+}
 
 }  // namespace tern::engine

@@ -34,13 +34,17 @@ News::Extra& News::extra() {
 void News::clear() { events_.clear(), tokens_.clear(), logprobs_.clear(), extras_.clear(); }
 
 void News::append(News& other) {
+  if (empty()) {  // whoever reads keeps up: nothing is copied
+    swap(other);
+    return;
+  }
   const auto tokens = static_cast<int32_t>(tokens_.size());
   const auto logprobs = static_cast<int32_t>(logprobs_.size());
   const auto extras = static_cast<int32_t>(extras_.size());
   for (Event& e : other.events_) {
     e.token_begin += tokens;
     if (e.extra >= 0) e.extra += extras;
-    events_.push_back(std::move(e));
+    events_.push_back(e);
   }
   for (Token t : other.tokens_) {
     t.logprob_begin += logprobs;
@@ -54,8 +58,12 @@ void News::append(News& other) {
 
 void News::expand(std::vector<Delta>& out) {
   out.reserve(out.size() + events_.size());
-  for (Event& e : events_) {
-    Delta& d = out.emplace_back(std::move(e.head));
+  for (const Event& e : events_) {
+    Delta& d = out.emplace_back();
+    const Head& h = e.head;
+    d.id = h.id, d.finish = h.finish, d.stop_sequence = h.stop_sequence, d.stop_token = h.stop_token;
+    d.prompt_tokens = h.prompt_tokens, d.cached_tokens = h.cached_tokens, d.preemptions = h.preemptions;
+    d.times = h.times;
     d.tokens.resize(static_cast<size_t>(e.token_count));
     for (int32_t i = 0; i < e.token_count; ++i) {
       const Token& t = tokens_[static_cast<size_t>(e.token_begin + i)];
@@ -87,9 +95,8 @@ void News::reserve(size_t events) {
 }
 
 Outbox::Outbox(size_t capacity) : capacity_(capacity) {
-  const size_t expected = capacity < 4096 ? capacity : 4096;
-  pending_.reserve(expected);
-  taken_.reserve(expected);
+  pending_.reserve(expected());
+  taken_.reserve(expected());
 }
 
 void Outbox::publish(News& news) {

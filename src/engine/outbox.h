@@ -14,8 +14,16 @@ namespace tern::engine {
 // What happened to requests, as flat arrays. Filled by one thread.
 class News {
  public:
+  // A Delta without what has memory of its own.
+  struct Head {
+    RequestId id = 0;
+    FinishReason finish = FinishReason::kNone;
+    int32_t stop_sequence = -1, stop_token = -1;
+    int32_t prompt_tokens = 0, cached_tokens = 0, preemptions = 0;
+    RequestTimes times;
+  };
   struct Event {
-    Delta head;  // everything but the vectors and the error; those stay empty here
+    Head head;
     int32_t token_begin = 0, token_count = 0;
     int32_t extra = -1;  // entry of extras
   };
@@ -59,6 +67,8 @@ class News {
 class Outbox {
  public:
   explicit Outbox(size_t capacity);
+  // Events that there is room for from the start. The writer's buffer needs as much: the two change places.
+  size_t expected() const { return capacity_ < 4096 ? capacity_ : 4096; }
 
   void publish(News& news);
   bool full() const;

@@ -26,6 +26,7 @@ Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLi
   TERN_RETURN_IF_ERROR(make(&Step::picture_row_, pictures.empty() ? 0 : l.max_tokens));
   TERN_ASSIGN_OR_RETURN(s.sampling, sample::SamplingBatch::create(sampling, device, twin ? &twin->sampling : nullptr));
   const auto rows = static_cast<size_t>(l.max_rows);
+  s.table_rows_.resize(rows);
   s.rows.reserve(rows);
   s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows), s.plan.moves.reserve(rows);
   return s;
@@ -44,6 +45,7 @@ void Step::begin() {
 }
 
 void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
+  if (add_known_row(row, source)) return;
   const int r = batch.rows++, begin = batch.tokens, count = row.count, context = row.first + count;
   const auto blocks = static_cast<int64_t>(source.blocks.size());
   const int used = (context + source.block_size - 1) / source.block_size;
@@ -55,8 +57,9 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
   batch.max_query_len = std::max(batch.max_query_len, count);
   batch.max_context_len = std::max(batch.max_context_len, context);
   table_columns_ = std::max(table_columns_, used);
-  int32_t* table = block_table_.host() + static_cast<int64_t>(r) * limits_.max_blocks_per_row;
-  std::copy_n(source.blocks.begin(), used, table);
+  const int32_t* table = block_table_.host() + static_cast<int64_t>(r) * limits_.max_blocks_per_row;
+  const int32_t last_block = copy_table(r, used, source);
+  const int last_begin = (used - 1) * source.block_size;
   const int64_t stride = limits_.max_tokens;
   const int given = source.positions.empty() ? 0 : source.prompt;
   for (int i = 0; i < count; ++i) {
@@ -70,12 +73,53 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
               ? source.positions[static_cast<size_t>(axis) * static_cast<size_t>(given) + static_cast<size_t>(position)]
               : position + source.rope_delta;
     }
-    slot_mapping_[t] =
-        static_cast<int64_t>(table[position / source.block_size]) * source.block_size + position % source.block_size;
+    const int64_t block = position >= last_begin ? last_block : table[position / source.block_size];
+    slot_mapping_[t] = block * source.block_size + position % source.block_size;
   }
   if (!pictures_.empty()) std::fill_n(picture_row_.host() + begin, count, -1);
   for (int i = 0; i < row.logit_count; ++i) logit_index_[row.logit_begin + i] = batch.tokens - row.logit_count + i;
   batch.logit_rows += row.logit_count;
+}
+
+// Almost every row of a busy step: one token behind the prompt, in a block that the host's table ends with. Reads
+// nothing of the sequence but a token that is not in flight.
+bool Step::add_known_row(const sched::PlanRow& row, const RowSource& source) {
+  const int r = batch.rows, t = batch.tokens, position = row.first;
+  TERN_CHECK(r < limits_.max_rows && t < limits_.max_tokens);
+  const TableRow& known = table_rows_[static_cast<size_t>(r)];
+  const int offset = position - (known.used - 1) * source.block_size;
+  if (row.count != 1 || source.table == 0 || known.table != source.table || offset < 0 || offset >= source.block_size ||
+      position < source.prompt || row.logit_count > 1) {
+    return false;
+  }
+  const bool in_flight = row.previous_row >= 0;
+  token_source_[t] = in_flight ? row.previous_row : -1;
+  token_ids_[t] = in_flight ? 0 : source.tokens[static_cast<size_t>(position)];
+  int32_t* const place = positions_.host() + t;
+  const int64_t stride = limits_.max_tokens;
+  place[0] = place[stride] = place[2 * stride] = position + source.rope_delta;
+  slot_mapping_[t] = int64_t{known.last} * source.block_size + offset;
+  if (!pictures_.empty()) picture_row_[t] = -1;
+  if (row.logit_count == 1) logit_index_[row.logit_begin] = t;
+  row_start_[r + 1] = t + 1;
+  context_len_[r] = position + 1;
+  batch.rows = r + 1, batch.tokens = t + 1, batch.logit_rows += row.logit_count;
+  batch.max_query_len = std::max(batch.max_query_len, 1);
+  batch.max_context_len = std::max(batch.max_context_len, position + 1);
+  table_columns_ = std::max(table_columns_, known.used);
+  return true;
+}
+
+// Brings a row of the block table up to `used` entries and returns the last.
+int32_t Step::copy_table(int row, int used, const RowSource& source) {
+  TableRow& known = table_rows_[static_cast<size_t>(row)];
+  int32_t* table = block_table_.host() + static_cast<int64_t>(row) * limits_.max_blocks_per_row;
+  const bool same = source.table != 0 && known.table == source.table;
+  if (same && known.used == used) return known.last;
+  const int from = same ? std::min(known.used, used) : 0;
+  std::copy(source.blocks.begin() + from, source.blocks.begin() + used, table + from);
+  known = {source.table, used, table[used - 1]};
+  return known.last;
 }
 
 void Step::take_pictures(int token, std::span<const int32_t> taken) {

@@ -35,6 +35,7 @@ struct Step {
   struct RowSource {
     std::span<const int32_t> tokens;  // known ids of the sequence
     std::span<const int32_t> blocks;
+    uint64_t table = 0;  // of sched::Scheduler::RowView; 0: not known
     int block_size = 0;
     int prompt = 0;                      // tokens of it
     std::span<const int32_t> positions;  // [3, prompt], or empty: as counted
@@ -70,10 +71,18 @@ struct Step {
 
  private:
   void set_views(model::Batch& b) const;
+  bool add_known_row(const sched::PlanRow& row, const RowSource& source);
+  int32_t copy_table(int row, int used, const RowSource& source);
 
   model::BatchLimits limits_;
   int sent_tokens_ = 0, sent_rows_ = 0, sent_logit_rows_ = 0;  // padded
   int table_columns_ = 0;                                      // blocks of the longest row
+  // What lies in a row of the host's block table since the last step that had one: the next one adds what is new.
+  struct TableRow {
+    uint64_t table = 0;
+    int32_t used = 0, last = 0;  // entries, and the last of them
+  };
+  std::vector<TableRow> table_rows_;
   TensorView pictures_;
   sample::Staged<int32_t> token_ids_, token_source_, positions_, row_start_, context_len_, block_table_, logit_index_,
       picture_row_;

@@ -32,8 +32,9 @@ void StepClock::tell(StepPhase phase, const Step& step, uint64_t n, int64_t begi
 
 void StepClock::forward_begins() {
   Marks& m = marks_[forwards_ % kDepth];
-  m.launched_ns = host_begin_ns_ = monotonic_ns();
+  m.launched_ns = monotonic_ns();
   m.usable = m.begin->record(device_.stream()).ok();
+  host_begin_ns_ = monotonic_ns();  // what the clock itself costs is no part of a step
 }
 
 void StepClock::forward_ends(const Step& step) {
@@ -44,8 +45,9 @@ void StepClock::sample_begins() { host_begin_ns_ = monotonic_ns(); }
 
 void StepClock::sample_ends(const Step& step) {
   Marks& m = marks_[samples_ % kDepth];
+  const int64_t end = monotonic_ns();
   m.usable = m.usable && m.end->record(device_.stream()).ok();
-  tell(StepPhase::kLaunch, step, samples_++, host_begin_ns_, monotonic_ns());
+  tell(StepPhase::kLaunch, step, samples_++, host_begin_ns_, end);
 }
 
 // Events know only the time between two of them, with the precision of a float: times are summed from step to step, and

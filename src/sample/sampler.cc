@@ -31,6 +31,7 @@ Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::De
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::status_, l.max_logit_rows));
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::probs_, l.max_logit_rows));
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::scores_, scores));
+  TERN_ASSIGN_OR_RETURN(b.updates, SlotUpdates::create(l.slots, device));
   b.requests_.reserve(static_cast<size_t>(l.max_logit_rows));
   return b;
 }

@@ -1,30 +1,59 @@
 #include "sample/slot_state.h"
 
 #include <algorithm>
+#include <cstring>
 
 namespace tern::sample {
 namespace {
 
 constexpr int64_t kTokensAtOnce = 16384;
+// Of a step's pinned memory: per slot, and for prompts with penalties.
+constexpr size_t kSlotBytes = 512, kPromptBytes = size_t{256} << 10;
+
+void put(char*& at, const void* data, size_t bytes) {
+  if (bytes > 0) std::memcpy(at, data, bytes);
+  at += bytes;
+}
+
+template <class T>
+void put(char*& at, std::span<const T> values) {
+  put(at, values.data(), values.size_bytes());
+}
 
 }  // namespace
 
+Expected<SlotUpdates> SlotUpdates::create(int slots, device::Device& device) {
+  SlotUpdates u;
+  TERN_ASSIGN_OR_RETURN(u.memory_, device.allocate_host(static_cast<size_t>(slots) * kSlotBytes + kPromptBytes));
+  u.items_.reserve(static_cast<size_t>(slots));
+  return u;
+}
+
+char* SlotUpdates::take(size_t bytes, bool& pinned) {
+  pinned = bytes <= memory_.bytes() - used_;
+  if (!pinned) return spilled_.emplace_back(std::make_unique<char[]>(bytes)).get();
+  char* const at = memory_.data() + used_;
+  used_ = std::min(memory_.bytes(), (used_ + bytes + 15) / 16 * 16);
+  return at;
+}
+
 void SlotUpdates::add(int slot, const SamplingParams& p, std::span<const int32_t> stop_ids,
                       std::span<const int32_t> prompt, std::span<const int32_t> output) {
+  const ops::SlotParams params = slot_params(p, static_cast<int>(stop_ids.size()));
+  if (!params.penalised) prompt = output = {};
+  const size_t words = stop_ids.size() + 2 * p.logit_bias.size() + p.bad_words.size() + prompt.size() + output.size();
   Item item;
   item.slot = slot;
-  item.params = slot_params(p, static_cast<int>(stop_ids.size()));
-  item.ints = ints_.size();
-  item.floats = floats_.size();
-  ints_.insert(ints_.end(), stop_ids.begin(), stop_ids.end());
-  for (const auto& [id, bias] : p.logit_bias) ints_.push_back(id), floats_.push_back(bias);
-  ints_.insert(ints_.end(), p.bad_words.begin(), p.bad_words.end());
-  if (item.params.penalised) {
-    item.prompt = static_cast<int32_t>(prompt.size());
-    item.output = static_cast<int32_t>(output.size());
-    ints_.insert(ints_.end(), prompt.begin(), prompt.end());
-    ints_.insert(ints_.end(), output.begin(), output.end());
-  }
+  item.prompt = static_cast<int32_t>(prompt.size()), item.output = static_cast<int32_t>(output.size());
+  char* at = take(sizeof params + 4 * words, item.pinned);
+  item.data = at;
+  put(at, &params, sizeof params);
+  put(at, stop_ids);
+  for (const auto& bias : p.logit_bias) put(at, &bias.first, 4);
+  for (const auto& bias : p.logit_bias) put(at, &bias.second, 4);
+  put(at, std::span(p.bad_words));
+  put(at, prompt);
+  put(at, output);
   items_.push_back(item);
 }
 
@@ -48,6 +77,7 @@ Expected<SlotState> SlotState::create(int slots, int64_t vocab, const SlotCapaci
   TERN_RETURN_IF_ERROR(make(a.bias_ids, c.logit_bias));
   TERN_RETURN_IF_ERROR(make(a.bias_values, c.logit_bias));
   TERN_RETURN_IF_ERROR(make(a.bad_ids, c.bad_words));
+  s.copies_.reserve(static_cast<size_t>(slots) * 5);
   TERN_ASSIGN_OR_RETURN(s.tokens_, device.allocate(kTokensAtOnce * sizeof(int32_t)));
   return s;
 }
@@ -63,28 +93,51 @@ Status SlotState::mark(int slot, const int32_t* tokens, int64_t count, bool outp
   return {};
 }
 
-Status SlotState::apply(const SlotUpdates& updates, device::Device& device, device::Stream stream) {
+void SlotState::list_copies(const Item& item) {
   const ops::SlotArrays& a = arrays_;
-  for (const SlotUpdates::Item& item : updates.items_) {
-    const ops::SlotParams& p = item.params;
-    const int64_t slot = item.slot;
-    const int32_t* ints = updates.ints_.data() + item.ints;
-    const auto send = [&](void* to, const void* from, int32_t count) {
-      if (count > 0) device.copy_to_device(to, from, static_cast<size_t>(count) * 4, stream);
-    };
-    device.copy_to_device(a.params + slot, &p, sizeof p, stream);
-    send(a.stop_ids + slot * a.stop_capacity, ints, p.stop_count);
-    ints += p.stop_count;
-    send(a.bias_ids + slot * a.bias_capacity, ints, p.bias_count);
-    send(a.bias_values + slot * a.bias_capacity, updates.floats_.data() + item.floats, p.bias_count);
-    ints += p.bias_count;
-    send(a.bad_ids + slot * a.bad_capacity, ints, p.bad_count);
-    ints += p.bad_count;
-    if (!p.penalised) continue;
-    TERN_RETURN_IF_ERROR(ops::slot_reset(a, item.slot, stream));
-    TERN_RETURN_IF_ERROR(mark(item.slot, ints, item.prompt, false, device, stream));
-    TERN_RETURN_IF_ERROR(mark(item.slot, ints + item.prompt, item.output, true, device, stream));
+  const ops::SlotParams& p = item.params();
+  const int64_t slot = item.slot;
+  const char* from = item.data;
+  const auto add = [&](void* to, size_t bytes) {
+    if (bytes > 0) copies_.push_back({to, from, bytes, 1, bytes, bytes});
+    from += bytes;
+  };
+  add(a.params + slot, sizeof p);
+  add(a.stop_ids + slot * a.stop_capacity, 4 * static_cast<size_t>(p.stop_count));
+  add(a.bias_ids + slot * a.bias_capacity, 4 * static_cast<size_t>(p.bias_count));
+  add(a.bias_values + slot * a.bias_capacity, 4 * static_cast<size_t>(p.bias_count));
+  add(a.bad_ids + slot * a.bad_capacity, 4 * static_cast<size_t>(p.bad_count));
+}
+
+Status SlotState::mark(const Item& item, device::Device& device, device::Stream stream) {
+  const ops::SlotParams& p = item.params();
+  if (!p.penalised) return {};
+  TERN_RETURN_IF_ERROR(ops::slot_reset(arrays_, item.slot, stream));
+  const auto* prompt =
+      reinterpret_cast<const int32_t*>(item.data + sizeof p) + p.stop_count + 2 * p.bias_count + p.bad_count;
+  if (!item.pinned) {
+    TERN_RETURN_IF_ERROR(mark(item.slot, prompt, item.prompt, false, device, stream));
+    return mark(item.slot, prompt + item.prompt, item.output, true, device, stream);
   }
+  // A device reads pinned memory like its own.
+  TERN_RETURN_IF_ERROR(ops::slot_mark({arrays_, item.slot, prompt, item.prompt, false}, stream));
+  return ops::slot_mark({arrays_, item.slot, prompt + item.prompt, item.output, true}, stream);
+}
+
+Status SlotState::apply(const SlotUpdates& updates, device::Device& device, device::Stream stream) {
+  if (updates.empty()) return {};
+  copies_.clear();
+  for (const Item& item : updates.items_) {
+    const size_t first = copies_.size();
+    list_copies(item);
+    if (item.pinned) continue;
+    for (size_t i = first; i < copies_.size(); ++i) {
+      device.copy_to_device(copies_[i].dst, copies_[i].src, copies_[i].bytes, stream);
+    }
+    copies_.resize(first);
+  }
+  TERN_RETURN_IF_ERROR(device.copy_many(copies_, stream));
+  for (const Item& item : updates.items_) TERN_RETURN_IF_ERROR(mark(item, device, stream));
   return {};
 }
 

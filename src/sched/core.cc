@@ -174,6 +174,7 @@ void SchedulerCore::admit(Plan& plan, Sequence& s, int count) {
   s.tokens.reserve(static_cast<size_t>(s.limit));
   s.blocks.reserve(static_cast<size_t>(final_blocks(s)));
   s.blocks.assign(matched_.begin(), matched_.end());
+  s.table = ++next_table_;
   grow(s, count);
   plan.admitted.push_back(Admission{s.id, s.slot, s.computed, s.counted});
   if (s.counted) {

@@ -23,6 +23,7 @@ class SchedulerCore : public Scheduler {
   void collect(std::span<const RowResult> results) final;
   std::span<const int32_t> blocks(SeqId id) const final;
   std::span<const int32_t> tokens(SeqId id) const final;
+  RowView row(size_t row) const final;
   bool has_work() const final { return !sequences_.empty() || open_ > 0; }
   SchedulerStats stats() const final;
   void check_invariants() const override;
@@ -83,6 +84,7 @@ class SchedulerCore : public Scheduler {
 
   OpenPlan& oldest() { return open_plans_[first_open_]; }
   OpenPlan& newest() { return open_plans_[(first_open_ + open_ - 1) % open_plans_.size()]; }
+  const OpenPlan& newest() const { return open_plans_[(first_open_ + open_ - 1) % open_plans_.size()]; }
   int chunk_end(const Sequence& s, int computed, int budget) const;
   void settle(const OpenRow& row, const RowResult* result);
   void retract(Sequence& s, int computed);
@@ -103,7 +105,7 @@ class SchedulerCore : public Scheduler {
   SlotSet slots_;
   std::array<OpenPlan, 2> open_plans_;
   size_t first_open_ = 0, open_ = 0;
-  uint64_t next_step_ = 0;
+  uint64_t next_step_ = 0, next_table_ = 0;
   int planned_scores_ = 0;  // logit rows of scored chunks in the plan being made
   int planned_ranges_ = 0;  // tokens of ranges its rows touch
   std::vector<int32_t> matched_;

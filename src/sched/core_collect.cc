@@ -13,7 +13,10 @@ void SchedulerCore::collect(std::span<const RowResult> results) {
   OpenPlan& plan = oldest();
   size_t next = 0;
   bool ended = false;
-  for (const OpenRow& row : plan.rows) {
+  for (size_t i = 0; i < plan.rows.size(); ++i) {
+    const OpenRow& row = plan.rows[i];
+    if (i + kAhead < plan.rows.size()) fetch(*plan.rows[i + kAhead].seq);
+    if (i + kAhead / 2 < plan.rows.size()) fetch_end(plan.rows[i + kAhead / 2].seq->tokens);
     const RowResult* result = nullptr;
     if (row.samples) {
       TERN_CHECK_MSG(
@@ -50,7 +53,7 @@ void SchedulerCore::settle(const OpenRow& row, const RowResult* result) {
     if (count == 0) --valid;
     if (count != 1 && !finished) retract(s, count == 0 ? s.known - 1 : s.known);
     TERN_CHECK_MSG(s.known + count <= s.limit, "sequence " + std::to_string(s.id) + " got tokens beyond its limit");
-    s.tokens.insert(s.tokens.end(), result->tokens.begin(), result->tokens.end());
+    for (const int32_t token : result->tokens) s.tokens.push_back(token);
     s.known += count;
     if (count > 1 && s.state == SeqState::kRunning) s.prefill_end = s.known;
     finished |= s.known == s.limit;
@@ -98,6 +101,7 @@ void SchedulerCore::cache_blocks(Sequence& s, int tokens) {
       pool_.retain(cached);
       pool_.release(s.blocks[at]);
       s.blocks[at] = cached;
+      s.table = ++next_table_;
     }
   }
   s.cached_blocks = full;
@@ -142,6 +146,11 @@ std::span<const int32_t> SchedulerCore::blocks(SeqId id) const {
 std::span<const int32_t> SchedulerCore::tokens(SeqId id) const {
   const auto found = sequences_.find(id);
   return found == sequences_.end() ? std::span<const int32_t>{} : found->second->tokens;
+}
+
+Scheduler::RowView SchedulerCore::row(size_t row) const {
+  const Sequence& s = *newest().rows[row].seq;
+  return {s.tokens, s.blocks, s.table};
 }
 
 SchedulerStats SchedulerCore::stats() const {

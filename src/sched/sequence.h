@@ -15,7 +15,7 @@ enum class SeqState : uint8_t {
   kEnding,  // finished or aborted; what it holds returns with its last open row
 };
 
-struct Sequence {
+struct alignas(64) Sequence {
   // What every step touches comes first.
   SeqId id = 0;
   int slot = -1;
@@ -36,6 +36,7 @@ struct Sequence {
   int cached_blocks = 0;        // first blocks that the index has been offered
   int decode_share = 0;         // legacy: blocks taken from the decode share
   int prompt = 0;
+  uint64_t table = 0;  // Scheduler::RowView
   std::vector<int32_t> tokens;
   std::vector<Hash128> hashes;  // of full blocks, as far as needed so far
   std::vector<ExtraKey> extra_keys;
@@ -49,6 +50,11 @@ struct Sequence {
   bool decodes() const { return computed >= prefill_end && length() < limit; }
   bool preempted() const { return counted && state == SeqState::kWaiting; }
 };
+
+inline void fetch(const Sequence& s) {
+  __builtin_prefetch(&s, 1);
+  __builtin_prefetch(reinterpret_cast<const char*>(&s) + 64, 1);
+}
 
 // First in, first out, with a front entrance for preempted sequences and removal from the middle. Owns nothing.
 class WaitingQueue {

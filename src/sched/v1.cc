@@ -15,7 +15,10 @@ class V1Scheduler final : public SchedulerCore {
  private:
   void schedule(Plan& plan) override {
     int budget = config().max_num_batched_tokens;
-    for (const Sequence* s : running_) budget -= s->decodes() ? 1 : 0;
+    for (size_t i = 0; i < running_.size(); ++i) {
+      if (i + kAhead < running_.size()) fetch(*running_[i + kAhead]);
+      budget -= running_[i]->decodes() ? 1 : 0;
+    }
     for (size_t i = 0; i < running_.size(); ++i) {
       Sequence& s = *running_[i];
       if (!s.prefilling()) {

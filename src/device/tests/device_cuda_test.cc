@@ -30,6 +30,26 @@ TEST(CudaLibrary, AFileThatDoesNotLoadIsNamed) {
   EXPECT_NE(library.error().message.find(path), std::string::npos) << library.error().message;
 }
 
+TEST(CudaLibrary, OfAnotherSourceIsRefused) {
+  CudaLibrary library;
+  library.version = kCudaLibraryVersion;
+  library.device_layout = cuda_device_layout();
+  library.interface = cuda_interface();
+  EXPECT_NE(cuda_interface(), 0u);
+  EXPECT_TRUE(check_cuda_library(&library, "/some/where").ok());
+  for (auto change : {+[](CudaLibrary& l) { ++l.version; }, +[](CudaLibrary& l) { ++l.device_layout; },
+                      +[](CudaLibrary& l) { ++l.interface; }}) {
+    CudaLibrary other = library;
+    change(other);
+    const Status refused = check_cuda_library(&other, "/some/where");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().code, ErrorCode::kUnsupported);
+    EXPECT_EQ(refused.error().message, "/some/where belongs to another build of this program: install both from one");
+    EXPECT_EQ(refused.error().param, "device");
+  }
+  EXPECT_FALSE(check_cuda_library(nullptr, "/some/where").ok());
+}
+
 TEST(DeviceDefaults, ACpuHasNoGraphsAndItsEventsArePast) {
   auto made = make_cpu_device({.threads = 1, .pin = false});
   ASSERT_TRUE(made.ok());

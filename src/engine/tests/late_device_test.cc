@@ -82,11 +82,13 @@ void run_with_fault(device::Fault fault, const char* why) {
   c.fault = fault, c.fault_step = 4;
   c.watchdog_ns = 150'000'000;
   Late late(c);
+  late.device->hold = true;  // no step ends, and so none fails, before all are there
   for (RequestId id = 1; id <= 3; ++id) {
     Request r = Harness::request(id, {1, 2, static_cast<int32_t>(id)}, 100);
     r.ignore_eos = true;
     ASSERT_TRUE((*late)->submit(std::move(r)).ok());
   }
+  late.device->hold = false;
   expect_failed(late, why);
 }
 

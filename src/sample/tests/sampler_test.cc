@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <random>
@@ -183,6 +184,33 @@ TEST_F(SamplerTest, PenaltiesFollowTheSlotThroughResumption) {
   }
   EXPECT_EQ(output, again);
   EXPECT_NE(output[0], output[3]);  // the penalties do something
+}
+
+// A prompt that pinned memory does not hold counts like one that it does.
+TEST_F(SamplerTest, LongPromptsArePenalisedAsShortOnesAre) {
+  make(LogprobsMode::kRawLogprobs);
+  SamplingParams p;
+  p.temperature = 0, p.repetition_penalty = 100.0f;
+  p.logit_bias = {{4, 0.5f}}, p.bad_words = {7};
+  const uint32_t bits = wanted_processors(p);
+  const std::vector<int32_t> favourites = {1, 2, 3, 5, 8};
+  std::vector<int32_t> many(100'000, 1);
+  std::copy(favourites.begin(), favourites.end(), many.end() - 5);
+  logits_ = base_;
+  batch_.updates.add(0, p, {}, favourites, {});
+  batch_.updates.add(1, p, {}, many, {});
+  batch_.updates.add(2, p, {}, favourites, {});
+  for (int32_t slot = 0; slot < 3; ++slot) {
+    std::copy_n(base_.begin(), 64, logits_.begin() + slot * 64);
+    for (const int32_t id : favourites) logits_[static_cast<size_t>(slot * 64 + id)] = 9.0f;
+    batch_.add({slot, slot, 3, 0, 0, -1}, bits);
+  }
+  run();
+  for (const int32_t row : {0, 1, 2}) {
+    EXPECT_EQ(std::count(favourites.begin(), favourites.end(), batch_.id(row)), 0) << row;
+    EXPECT_EQ(batch_.id(row), batch_.id(0));
+    EXPECT_NE(batch_.id(row), 7);
+  }
 }
 
 TEST(Validate, RefusesWhatIsNotANumberOrOutOfRange) {

@@ -1,0 +1,27 @@
+# TERN_INTERFACE: a number over the text, without comments and spaces, of every header that says what crosses the border
+# between the program and libtern_cuda.so. Both sides compile it in; the program refuses a library with another one. Two
+# sources see it, so that nothing else is compiled anew when it changes. Wants TERN_ROOT.
+set(interface_open device/device_cuda.h ops/backend.h ops/sample_backend.h)
+set(interface_headers)
+set(interface_text)
+while(interface_open)
+  list(POP_FRONT interface_open header)
+  if(header IN_LIST interface_headers)
+    continue()
+  endif()
+  list(APPEND interface_headers ${header})
+  file(READ ${TERN_ROOT}/src/${header} text)
+  string(REGEX MATCHALL "#include \"[^\"]+\"" includes "${text}")
+  foreach(include ${includes})
+    string(REGEX REPLACE ".*\"(.*)\"" "\\1" include "${include}")
+    list(APPEND interface_open ${include})
+  endforeach()
+  string(REGEX REPLACE "//[^\n]*" "" text "${text}")
+  string(REGEX REPLACE "[ \t\r\n]+" " " text "${text}")
+  string(APPEND interface_text "${header} ${text}")
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${TERN_ROOT}/src/${header})
+endwhile()
+string(SHA256 interface_hash "${interface_text}")
+string(SUBSTRING ${interface_hash} 0 16 interface_hash)
+set_source_files_properties(${TERN_ROOT}/src/device/device_cuda.cc ${TERN_ROOT}/src/cuda/api.cc
+                            PROPERTIES COMPILE_DEFINITIONS TERN_INTERFACE=0x${interface_hash}ull)
