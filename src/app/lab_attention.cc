@@ -216,6 +216,8 @@ std::vector<PagedShape> prefill_shapes() {
       {"32/8 heads 4 x 4k, blocks in order", 32, 8, 128, same(4, 4096, 4096), true},
       {"32/8 heads 1 x 16k", 32, 8, 128, same(1, 16384, 16384)},
       {"32/8 heads 2k behind 14k", 32, 8, 128, same(1, 2048, 16384)},
+      {"32/8 heads of 64, 4 x 4k", 32, 8, 64, same(4, 4096, 4096)},
+      {"32/8 heads of 64, 1 x 16k", 32, 8, 64, same(1, 16384, 16384)},
       {"16/2 heads 1 x 1k", 16, 2, 128, same(1, 1024, 1024)},
       {"16/2 heads 8 x 1k", 16, 2, 128, same(8, 1024, 1024)},
       {"32/8 heads 8 x 1k", 32, 8, 128, same(8, 1024, 1024)},

@@ -43,7 +43,8 @@ struct AttentionArgs {
   bool round_bf16 = true;  // plain kernel: inputs of products are rounded to bf16
   // Units: heads of one KV head in `chunks` groups of `chunk_heads`, unit_tokens tokens each.
   int chunks = 1, chunk_heads = 1, unit_tokens = 1;
-  // Written by the plan kernel: [0] split, [1] items, [2 + r] first item of row r, [2 + rows] items again.
+  // Written by the plan kernel: [0] split, [1] items, [2 + r] first item of row r, [2 + rows] items again,
+  // [3 + rows] and [4 + rows] zero: counters of the kernel that deals items out.
   int* plan = nullptr;
   float* slots = nullptr;
   int64_t slot_capacity = 0;
@@ -72,7 +73,7 @@ struct AttentionArgs {
 };
 
 inline constexpr int kFewCounters = 16384;
-constexpr int64_t plan_words(int64_t rows) { return (rows + 3 + 63) / 64 * 64; }
+constexpr int64_t plan_words(int64_t rows) { return (rows + 5 + 63) / 64 * 64; }
 // Both plans and the counters.
 inline int64_t plan_bytes(int64_t rows) { return (2 * plan_words(rows) + kFewCounters) * 4; }
 

@@ -61,7 +61,7 @@ __device__ void plan_units(const AttentionArgs& a, int* sums, int* scratch) {
   const int items = number_rows(a.rows, a.plan + 2, scratch, [&](int r) {
     return units_of(a, r) * (split ? max(1, (context_of(a, r) + kSegment - 1) / kSegment) : 1);
   });
-  if (threadIdx.x == 0) a.plan[0] = split, a.plan[1] = items;
+  if (threadIdx.x == 0) a.plan[0] = split, a.plan[1] = items, a.plan[3 + a.rows] = a.plan[4 + a.rows] = 0;
 }
 
 // Latent attention on Hopper. Parts of 128 tokens and up, or of one segment, or none: by which the last block is done

@@ -73,16 +73,25 @@ Status round_parts(AttentionArgs& a, int64_t tokens, const SegmentRotation& rota
   return {};
 }
 
-template <int kD>
-Status run(const AttentionArgs& a, int64_t tokens, device::Stream stream) {
+using Shape64 = LongShape<64, 64, 3, 128, 4, 2>;
+using Shape72 = LongShape<80, 72, 3, 128, 2, 2>;
+using Shape80 = LongShape<80, 80, 2, 128, 2, 2>;  // three groups lack registers
+using Shape128 = LongShape<128, 128, 2, 128, 2, 2>;
+
+template <class C>
+Status run(AttentionArgs a, int64_t tokens, device::Stream stream) {
+  a.chunks = a.chunk_heads = 1;
+  a.unit_tokens = C::kQueries;
+  a.slot_capacity = a.split_below = 0;  // never split
+  if (Status s = launch_plan(a, stream); !s.ok()) return s;
   LongMaps maps;
-  const auto map = [&](const void* data, int64_t head, int64_t token, CUtensorMap* out) {
-    return tensor_map_heads(data, a.dk, a.heads, tokens, head, token, 1, kKeys, out);
+  const auto map = [&](const void* data, int64_t head, int64_t token, int box, CUtensorMap* out) {
+    return tensor_map_heads(data, a.dk, a.heads, tokens, head, token, 1, box, out);
   };
-  if (Status s = map(a.q, a.q_head, a.q_token, &maps.q); !s.ok()) return s;
-  if (Status s = map(a.k, a.k_head, a.k_token, &maps.k); !s.ok()) return s;
-  if (Status s = map(a.v, a.v_head, a.v_token, &maps.v); !s.ok()) return s;
-  return launch_long_rows<kD, false>("attention_segments_sm90", a, maps, stream);
+  if (Status s = map(a.q, a.q_head, a.q_token, C::kQueries, &maps.q); !s.ok()) return s;
+  if (Status s = map(a.k, a.k_head, a.k_token, C::kKeys, &maps.k); !s.ok()) return s;
+  if (Status s = map(a.v, a.v_head, a.v_token, C::kKeys, &maps.v); !s.ok()) return s;
+  return launch_long_rows<C, false>("attention_segments_sm90", a, maps, stream);
 }
 
 }  // namespace
@@ -90,8 +99,8 @@ Status run(const AttentionArgs& a, int64_t tokens, device::Stream stream) {
 bool segments_fit(const AttentionArgs& a, int64_t tokens, device::Stream stream) {
   const StreamState& s = state(stream);
   return s.arch >= 90 && !s.deterministic && a.round_bf16 && a.q_f32 == a.kv_f32 && a.dk <= 128 && a.scale_log2 > 0 &&
-         static_cast<size_t>(s.smem_limit) >= Shapes<128>::kBytes && a.out_token % 2 == 0 &&
-         tokens * a.heads >= int64_t{kQueries} * s.multiprocessors / 2;
+         static_cast<size_t>(s.smem_limit) >= Shape72::kBytes && a.out_token % 2 == 0 &&
+         tokens * a.heads >= int64_t{Shape128::kQueries} * s.multiprocessors / 2;
 }
 
 size_t segments_bytes(int64_t rows, int heads, int dim) {
@@ -103,12 +112,9 @@ Status attention_segments(AttentionArgs a, int64_t tokens, const SegmentRotation
   if (a.q_f32) {
     if (Status s = round_parts(a, tokens, rotation, static_cast<bf*>(rounded), stream); !s.ok()) return s;
   }
-  a.chunks = a.chunk_heads = 1;
-  a.unit_tokens = kQueries;
-  a.slot_capacity = a.split_below = 0;  // never split
-  if (Status s = launch_plan(a, stream); !s.ok()) return s;
-  if (a.dk <= 64) return run<64>(a, tokens, stream);
-  return a.dk <= 80 ? run<80>(a, tokens, stream) : run<128>(a, tokens, stream);
+  if (a.dk <= 64) return run<Shape64>(a, tokens, stream);
+  if (a.dk <= 72) return run<Shape72>(a, tokens, stream);
+  return a.dk <= 80 ? run<Shape80>(a, tokens, stream) : run<Shape128>(a, tokens, stream);
 }
 
 }  // namespace tern::cuda

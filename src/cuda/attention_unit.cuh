@@ -10,8 +10,10 @@ struct AttentionUnit {
   int row;  // sequence
   int kv_head, head0, heads;
   int token0, tokens;     // in q
+  int row_token;          // the row's first, in q
   int position0;          // of token0; packed: unused
   int context;            // keys of the sequence
+  int keys;               // that at least one query sees
   int segment, segments;  // split: the one to do; how many the sequence has
   bool causal;
   __device__ int queries() const { return tokens * heads; }
@@ -21,39 +23,55 @@ struct AttentionUnit {
     return causal ? min(context, position0 + i / heads + 1) : context;
   }
   __device__ int most() const { return causal ? min(context, position0 + tokens) : context; }
+  __device__ int tiles(int size) const { return max(1, (keys + size - 1) / size); }
 };
 
 __device__ inline int context_of(const AttentionArgs& a, int r) {
   return a.context_len != nullptr ? a.context_len[r] : a.row_start[r + 1] - a.row_start[r];
 }
 
-__device__ inline AttentionUnit unit_of(const AttentionArgs& a, int item, bool split) {
-  int low = 0, high = a.rows - 1;  // the last row whose first item is <= item
+// The last row whose first item is <= item.
+__device__ inline int row_of(const int* plan, int rows, int item) {
+  int low = 0, high = rows - 1;
   while (low < high) {
     const int middle = (low + high + 1) / 2;
-    if (a.plan[2 + middle] <= item) {
+    if (plan[2 + middle] <= item) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
+  return low;
+}
+
+// The unit of `block` times unit_tokens tokens of a row and of a chunk of a KV head's group.
+__device__ inline AttentionUnit place_unit(const AttentionArgs& a, int row, int kv_head, int chunk, int block) {
   AttentionUnit u;
-  u.row = low;
-  const int start = a.row_start[low], n = a.row_start[low + 1] - start;
-  u.context = context_of(a, low);
+  u.row = row;
+  u.row_token = a.row_start[row];
+  const int n = a.row_start[row + 1] - u.row_token;
+  u.context = context_of(a, row);
   u.causal = a.context_len != nullptr;
-  u.segments = max(1, (u.context + kSegment - 1) / kSegment);
-  int index = item - a.plan[2 + low];
-  u.segment = split ? index % u.segments : 0;
-  if (split) index /= u.segments;
-  const int chunk = index % a.chunks, block = index / a.chunks / a.kv_heads;
-  u.kv_head = index / a.chunks % a.kv_heads;
+  u.segment = 0, u.segments = max(1, (u.context + kSegment - 1) / kSegment);
   const int group = a.heads / a.kv_heads;
-  u.head0 = u.kv_head * group + chunk * a.chunk_heads;
+  u.kv_head = kv_head;
+  u.head0 = kv_head * group + chunk * a.chunk_heads;
   u.heads = min(a.chunk_heads, group - chunk * a.chunk_heads);
-  u.token0 = start + block * a.unit_tokens;
-  u.tokens = min(a.unit_tokens, start + n - u.token0);
+  u.token0 = u.row_token + block * a.unit_tokens;
+  u.tokens = min(a.unit_tokens, u.row_token + n - u.token0);
   u.position0 = u.context - n + block * a.unit_tokens;
+  u.keys = u.most();
+  return u;
+}
+
+__device__ inline AttentionUnit unit_of(const AttentionArgs& a, int item, bool split) {
+  const int row = row_of(a.plan, a.rows, item), segments = max(1, (context_of(a, row) + kSegment - 1) / kSegment);
+  int index = item - a.plan[2 + row];
+  const int segment = split ? index % segments : 0;
+  if (split) index /= segments;
+  const int unit = index / a.chunks;
+  AttentionUnit u = place_unit(a, row, unit % a.kv_heads, index % a.chunks, unit / a.kv_heads);
+  u.segment = segment;
   return u;
 }
 

@@ -36,6 +36,21 @@ struct WgmmaRegisters<64> {
 };
 
 template <>
+struct WgmmaRegisters<72> {
+  static __device__ __forceinline__ void run(float (&d)[36], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                             uint64_t b) {
+    asm volatile(
+        "wgmma.mma_async.sync.aligned.m64n72k16.f32.bf16.bf16 {"
+        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
+        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
+        "%32,%33,%34,%35},"
+        " {%36,%37,%38,%39}, %40, 1, 1, 1, 1;\n"
+        : TERN_D16(0), TERN_D16(16), TERN_D4(32)
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "l"(b));
+  }
+};
+
+template <>
 struct WgmmaRegisters<80> {
   static __device__ __forceinline__ void run(float (&d)[40], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                              uint64_t b) {

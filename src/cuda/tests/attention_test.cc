@@ -191,6 +191,9 @@ void test_attention(Context& c) {
   for (const int dim : {64, 128}) {
     run(c, {b, 32, 8, dim, 64, prompts, longer(dim)}, b);
     run(c, {b, 14, 2, dim, 128, prompts, longer(dim)}, b);
+    run(c, {b, 10, 2, dim, 64, prompts, longer(dim)}, b);
+    // More than one turn of every block; the last is dealt out in parts.
+    if (hopper(c)) run(c, {b, 32, 8, dim, 64, {{1300, 1300}, {300, 1500}, {700, 700}}, longer(dim)}, b);
   }
 }
 

@@ -64,6 +64,10 @@ void test_segments(Context& c) {
     }
   }
   run(c, DType::kBF16, DType::kBF16, 16, 80, {0, 4096}, hopper ? "attention_segments_sm90" : "attention_128");
+  if (!hopper) return;
+  // A last turn of the blocks in two parts and in three.
+  run(c, DType::kF32, DType::kBF16, 16, 72, {0, 2300}, "attention_segments_sm90");
+  run(c, DType::kBF16, DType::kBF16, 16, 72, {0, 1700, 1764}, "attention_segments_sm90");
 }
 
 }  // namespace tern::cuda_test
