@@ -48,6 +48,12 @@ bool mixed_fits(const Gemm& g);
 bool mma_fits(const Gemm& g);
 bool gemv_fits(const Gemm& g);
 
+// Up to kHeldRows rows and a small weight (gemm_held.cu), with sums of its own: not for deterministic mode.
+bool held_fits(const Gemm& g);
+Status gemm_held(const Gemm& g, const void* weight, device::Stream stream);
+inline constexpr int64_t kHeldRows = 8;
+inline constexpr int64_t kLargeWeight = int64_t{16} << 20;  // values
+
 // Hopper (gemm_sm90.cu, gemm_grouped_sm90.cu): in deterministic mode sums do not depend on how many rows there are.
 // Need mma_fits().
 Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream);
