@@ -179,6 +179,9 @@ void test_linear(Context& c) {
     plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_128" : nullptr);
     if (hopper && !c.smallest) {
       plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, fixed ? "gemm_hopper_8" : "gemm_held");
+      plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, fixed ? "gemm_hopper_8" : "gemm_walk_8");
+      plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_hopper_16" : "gemm_walk_16");
+      plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_hopper_32" : "gemm_walk_32");
     }
     if (c.smallest) plain(c, "bf16", b, out, 130, 520, 264, true, 0, nullptr);  // the tile of 128
     if (!c.smallest) {
