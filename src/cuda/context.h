@@ -21,6 +21,8 @@ struct StreamState {
   int smem_limit = 48 * 1024;        // bytes of shared memory that one block may use
   bool deterministic = false;        // one chain of operations per value, whatever else is in the batch
   bool pdl = false;                  // kernels may start while the one before them ends (launch.cuh)
+  float4* parts = nullptr;           // of products whose k is cut (gemm_walk.cuh); null: this stream has none
+  uint32_t* tickets = nullptr;       // one per tile of such a product, zero between launches
   BlasLt* blas = nullptr;            // null: own kernels only
   const char* last_kernel = "none";  // the kernel that the last op chose
 };

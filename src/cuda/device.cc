@@ -8,6 +8,7 @@
 #include "cuda/blaslt.h"
 #include "cuda/context.h"
 #include "cuda/copies.h"
+#include "cuda/gemm.h"
 #include "cuda/modules.h"
 #include "cuda/range.h"
 #include "cuda/timing.h"
@@ -56,6 +57,8 @@ class CudaDevice final : public device::Device {
     (void)cudaSetDevice(ordinal_);
     for (StreamState& s : streams_) {
       if (s.stream != nullptr) (void)cudaStreamDestroy(s.stream);
+      (void)cudaFree(s.parts);
+      (void)cudaFree(s.tickets);
     }
   }
   Status open(const device::CudaOptions& options);
@@ -115,7 +118,9 @@ class CudaDevice final : public device::Device {
   }
   Stream as_stream(size_t i) { return {device::DeviceKind::kCuda, nullptr, &streams_[i]}; }
   void fill_state(const cudaDeviceProp& p, const device::CudaOptions& options);
+  Status make_scratch();
 
+  static constexpr size_t kCompute = 0, kVision = 1 + static_cast<size_t>(device::StreamRole::kVision);
   int ordinal_ = 0;
   device::DeviceInfo info_;
   std::unique_ptr<BlasLt> blas_;  // of the compute stream; the vision stream has its own
@@ -137,8 +142,22 @@ void CudaDevice::fill_state(const cudaDeviceProp& p, const device::CudaOptions& 
     s.deterministic = options.deterministic;
     s.pdl = options.pdl && s.arch >= 90 && waits_compiled();
   }
-  streams_[0].blas = blas_.get();
-  streams_[1 + static_cast<size_t>(device::StreamRole::kVision)].blas = vision_blas_.get();
+  streams_[kCompute].blas = blas_.get();
+  streams_[kVision].blas = vision_blas_.get();
+}
+
+// What products leave between the blocks of a launch; only the streams that models run on need it.
+Status CudaDevice::make_scratch() {
+  for (const size_t i : {kCompute, kVision}) {
+    StreamState& s = streams_[i];
+    if (s.arch < 90) continue;
+    constexpr size_t kTickets = kWalkTiles * sizeof(uint32_t);
+    cudaError_t e = cudaMalloc(&s.parts, walk_bytes(s.multiprocessors));
+    if (e == cudaSuccess) e = cudaMalloc(&s.tickets, kTickets);
+    if (e == cudaSuccess) e = cudaMemsetAsync(s.tickets, 0, kTickets, s.stream);
+    if (e != cudaSuccess) return cuda_error("memory for products", e);
+  }
+  return {};
 }
 
 Status CudaDevice::open(const device::CudaOptions& options) {
@@ -166,6 +185,7 @@ Status CudaDevice::open(const device::CudaOptions& options) {
     if (blas_ != nullptr) vision_blas_ = BlasLt::open(places, p.name, "");
   }
   fill_state(p, options);
+  TERN_RETURN_IF_ERROR(make_scratch());
   int driver_version = 0;
   (void)cudaDriverGetVersion(&driver_version);
   info_.kind = device::DeviceKind::kCuda;

@@ -48,6 +48,20 @@ bool mixed_fits(const Gemm& g);
 bool mma_fits(const Gemm& g);
 bool gemv_fits(const Gemm& g);
 
+// Few rows, with sums of their own: not for deterministic mode. Up to kHeldRows rows and a small weight (gemm_held.cu);
+// up to kWalkRows rows and a large weight with many values of k (gemm_walk_sm90.cu), whose parts are left in the
+// stream's own memory.
+bool held_fits(const Gemm& g);
+Status gemm_held(const Gemm& g, const void* weight, device::Stream stream);
+bool walk_fits(const Gemm& g, device::Stream stream);
+Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream);
+inline constexpr int64_t kHeldRows = 8, kWalkRows = 32, kWalkTiles = 4096;
+inline constexpr int64_t kLargeWeight = int64_t{16} << 20;  // values
+// Bytes of StreamState::parts: two parts of a tile per block.
+inline size_t walk_bytes(int multiprocessors) {
+  return size_t{2} * static_cast<size_t>(multiprocessors) * kWalkRows * 128 * sizeof(float);
+}
+
 // Hopper (gemm_sm90.cu, gemm_grouped_sm90.cu): in deterministic mode sums do not depend on how many rows there are.
 // Need mma_fits().
 Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream);

@@ -84,6 +84,15 @@ bool hopper(device::Stream stream) {
   return s.arch >= 90 && s.arch < 100 && s.smem_limit >= 200 * 1024;
 }
 
+// Which of Hopper's own products.
+Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
+  if (!state(stream).deterministic) {
+    if (held_fits(g)) return gemm_held(g, weight, stream);
+    if (walk_fits(g, stream)) return gemm_walk(g, weight, stream);
+  }
+  return gemm_hopper(g, weight, stream);
+}
+
 // Whether a product goes to cuBLASLt: many rows, where its tiles are best.
 bool blas_first(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
@@ -129,7 +138,8 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
     return gemm_simple(g, &weight, stream);
   }
   if (blas_first(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
-  return hopper(stream) ? gemm_hopper(g, weight, stream) : gemm_mma(g, &weight, stream);
+  if (!hopper(stream)) return gemm_mma(g, &weight, stream);
+  return on_hopper(g, weight, stream);
 }
 
 // What is wrong with the parameters of a grouped product; device pointers of its weights.
@@ -174,7 +184,7 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
   if (!hopper(stream) || !mma_fits(g) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) return false;
   if (g.rows == 0) return true;
   if (blas_first(g, stream)) return false;
-  TERN_RETURN_IF_ERROR(gemm_hopper(g, w.data.data(), stream));
+  TERN_RETURN_IF_ERROR(on_hopper(g, w.data.data(), stream));
   return true;
 }
 

@@ -160,11 +160,14 @@ __global__ void __launch_bounds__(32 * kHeadWarps) qkv_heads_kernel(const T* qkv
   for (int i = lane; i < a.dim; i += 32) to[i] = from_float<C>(v[i]);
 }
 
-// Heads of 64 or 128 values, rotated whole in halves: everything stays in registers. Lane l has kEach neighbours from
-// each half.
-template <class T, class C, int kEach>
+// Heads of 64 or 128 values, rotated whole: everything stays in registers. Lane l has kEach neighbouring pairs: values
+// of both halves, or next to each other.
+template <class T, class C, int kEach, bool kInterleaved>
 __global__ void __launch_bounds__(32 * kHeadWarps) qkv_fast_kernel(const T* qkv, const QkvArgs a) {
-  constexpr int kHalf = 32 * kEach;
+  const auto place = [&](int which, int j) {
+    const int pair = static_cast<int>(threadIdx.x & 31) * kEach + j;
+    return kInterleaved ? 2 * pair + which : pair + which * 32 * kEach;
+  };
   const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x & 31;
   const int64_t at = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32, t = at / all;
   const auto h = static_cast<int>(at % all);
@@ -173,18 +176,18 @@ __global__ void __launch_bounds__(32 * kHeadWarps) qkv_fast_kernel(const T* qkv,
   if (norm != nullptr) {
 #pragma unroll
     for (int j = 0; j < 2 * kEach; ++j) {
-      w[j / kEach][j % kEach] = norm_weight(a, norm, j / kEach * kHalf + lane * kEach + j % kEach);
+      w[j / kEach][j % kEach] = norm_weight(a, norm, place(j / kEach, j % kEach));
     }
   }
   wait_for_previous();
   let_next_start();  // in this order: kQkvPrepareFast
   if (t >= a.tokens) return;
-  const T* head = qkv + t * a.row + h * a.dim + lane * kEach;
+  const T* head = qkv + t * a.row + h * a.dim;
   float v[2][kEach], c[kEach], s[kEach];
   const bool turns = h < a.heads + a.kv_heads && a.cos != nullptr;
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
-    v[0][j] = as_float(head[j]), v[1][j] = as_float(head[kHalf + j]);
+    v[0][j] = as_float(head[place(0, j)]), v[1][j] = as_float(head[place(1, j)]);
     c[j] = turns ? a.cos[t * a.cos_row + lane * kEach + j] : 1.0f;
     s[j] = turns ? a.sin[t * a.sin_row + lane * kEach + j] : 0.0f;
   }
@@ -204,8 +207,8 @@ __global__ void __launch_bounds__(32 * kHeadWarps) qkv_fast_kernel(const T* qkv,
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
     const float x = v[0][j], y = v[1][j];
-    to[lane * kEach + j] = from_float<C>(turns ? x * c[j] - y * s[j] : x);
-    to[kHalf + lane * kEach + j] = from_float<C>(turns ? y * c[j] + x * s[j] : y);
+    to[place(0, j)] = from_float<C>(turns ? x * c[j] - y * s[j] : x);
+    to[place(1, j)] = from_float<C>(turns ? y * c[j] + x * s[j] : y);
   }
 }
 
@@ -265,10 +268,14 @@ template <class T, class C>
 Status launch_heads(const ops::QkvPrepareParams& p, const QkvArgs& a, device::Stream stream) {
   const int64_t warps = a.tokens * (a.heads + 2 * a.kv_heads);
   const Shape shape{static_cast<unsigned>(blocks_for(warps, kHeadWarps)), 32 * kHeadWarps};
-  const bool whole = !a.interleaved && (a.cos == nullptr || 2 * a.half == a.dim);
+  const bool whole = a.cos == nullptr || 2 * a.half == a.dim;
   const T* qkv = p.qkv.as<const T>();
-  if (whole && a.dim == 128) return launch(stream, kQkvPrepareFast, shape, qkv_fast_kernel<T, C, 2>, qkv, a);
-  if (whole && a.dim == 64) return launch(stream, kQkvPrepareFast, shape, qkv_fast_kernel<T, C, 1>, qkv, a);
+  if (whole && (a.dim == 128 || a.dim == 64)) {
+    const auto kernel = a.dim == 128 ? a.interleaved ? qkv_fast_kernel<T, C, 2, true> : qkv_fast_kernel<T, C, 2, false>
+                        : a.interleaved ? qkv_fast_kernel<T, C, 1, true>
+                                        : qkv_fast_kernel<T, C, 1, false>;
+    return launch(stream, kQkvPrepareFast, shape, kernel, qkv, a);
+  }
   TERN_OP_CHECK("qkv_prepare", a.dim <= 3072, "a head is longer than shared memory");
   const auto bytes = static_cast<size_t>(a.dim) * kHeadWarps * sizeof(float);
   return launch(stream, "qkv_prepare_heads", {shape.grid, shape.block, bytes}, qkv_heads_kernel<T, C>, qkv, a);

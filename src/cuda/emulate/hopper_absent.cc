@@ -14,6 +14,8 @@ Status absent() { return make_error(ErrorCode::kUnsupported, "kernels for Hopper
 Status gemm_hopper(const Gemm&, const void*, device::Stream) { return absent(); }
 Status gemm_hopper(const Gemm&, const void*, int, device::Stream) { return absent(); }
 Status gemm_hopper_grouped(const Gemm&, const void* const*, device::Stream) { return absent(); }
+bool walk_fits(const Gemm&, device::Stream) { return false; }
+Status gemm_walk(const Gemm&, const void*, device::Stream) { return absent(); }
 int hopper_split(int64_t, int64_t) { return 1; }
 bool hopper_grouped_fits(const Gemm&, const void* const*) { return false; }
 bool prefill_fits(const AttentionArgs&, int64_t, device::Stream) { return false; }

@@ -44,15 +44,17 @@ void plain(Context& c, const char* format, DType x_type, DType out_type, int64_t
 }
 
 // Rows alone give the same bits as rows among others: all tiles sum in one order.
-void same_bits(Context& c) {
-  constexpr int64_t kRows = 300, kN = 640, kK = 1096;
-  Weights w = pack(c, "bf16", DType::kBF16, 1, kN, kK, 21);
+void same_bits(Context& c, int64_t width, int64_t k) {
+  constexpr int64_t kRows = 300;
+  Weights w = pack(c, "bf16", DType::kBF16, 1, width, k, 21);
   if (w.gpu.empty()) return;
-  Mirror x(c, DType::kBF16, {kRows, kK}), all(c, DType::kF32, {kRows, kN}), one(c, DType::kF32, {kRows, kN});
+  Mirror x(c, DType::kBF16, {kRows, k}), all(c, DType::kF32, {kRows, width}), one(c, DType::kF32, {kRows, width});
   x.random(22);
   (void)ops::linear({x.gpu(), &w.gpu[0], {}, all.gpu()}, c.gpu);
+  constexpr int64_t kCounts[] = {1, 40, 80, 12, 27, 64};
+  size_t turn = 0;
   for (int64_t t = 0; t < kRows;) {
-    const int64_t count = t % 3 == 0 ? 1 : t % 3 == 1 ? 40 : 80;
+    const int64_t count = kCounts[turn++ % std::size(kCounts)];
     const int64_t n = std::min(count, kRows - t);
     TensorView from = x.gpu(), to = one.gpu();
     from.data = from.row_bytes(t), to.data = to.row_bytes(t);
@@ -124,11 +126,13 @@ void grouped_gated(Context& c, int experts, int64_t rows, int64_t half, int64_t 
 
 void gates(Context& c) {
   const bool hopper = c.hopper(), fused = hopper && c.fixed();
-  gated(c, 1, 200, 512, true, hopper ? "gemm_hopper_8" : "silu_mul_vector");
+  gated(c, 1, 200, 512, true, fused ? "gemm_hopper_8" : hopper ? "gemm_held" : "silu_mul_vector");
+  gated(c, 8, 1029, 1032, false, fused ? "gemm_hopper_8" : hopper ? "gemm_held" : nullptr);
   gated(c, 17, 330, 1096, false, hopper ? "gemm_hopper_32" : nullptr);
   gated(c, 60, 512, 2048, true, hopper ? "gemm_hopper_64" : "silu_mul_vector");
   gated(c, 100, 200, 512, false, fused ? "gemm_hopper_128" : nullptr);
   gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
+  if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_hopper_8" : "gemm_held");
   grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
   grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
 }
@@ -166,12 +170,19 @@ void test_linear(Context& c) {
   const DType b = DType::kBF16, f = DType::kF32;
   for (const DType out : {b, f}) {
     plain(c, "bf16", b, out, 0, 256, 512, false, 0, nullptr);
-    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few("gemm_hopper_8"));
-    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few("gemm_hopper_8"));
+    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_hopper_8" : "gemm_held"));
+    plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, hopper ? fixed ? "gemm_hopper_8" : "gemm_held" : nullptr);
+    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_hopper_8" : "gemm_held"));
     plain(c, "bf16", b, out, 17, 520, 1096, false, 0, hopper ? "gemm_hopper_32" : blas ? "cublaslt" : "gemm_mma_16");
     plain(c, "bf16", b, out, 50, 72, 136, true, 0, hopper ? "gemm_hopper_64" : nullptr);
     plain(c, "bf16", b, out, 16, 256, 2048, true, 0, hopper ? "gemm_hopper_16" : nullptr);
     plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_128" : nullptr);
+    if (hopper && !c.smallest) {
+      plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, fixed ? "gemm_hopper_8" : "gemm_held");
+      plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, fixed ? "gemm_hopper_8" : "gemm_walk_8");
+      plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_hopper_16" : "gemm_walk_16");
+      plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_hopper_32" : "gemm_walk_32");
+    }
     if (c.smallest) plain(c, "bf16", b, out, 130, 520, 264, true, 0, nullptr);  // the tile of 128
     if (!c.smallest) {
       // By the size of the GPU.
@@ -189,7 +200,8 @@ void test_linear(Context& c) {
   plain(c, "f32", f, f, 70, 128, 1000, false, 0, "gemm_simple");
   plain(c, "f32", b, f, 33, 64, 75, false, 0, "gemm_simple");
   for (const int64_t rows : {1, 33, 200}) plain(c, "f32", b, f, rows, 100, 264, rows == 33, 0, "gemm_mixed");
-  if (fixed) same_bits(c);
+  if (fixed) same_bits(c, 640, 1096);
+  if (fixed && !c.smallest) same_bits(c, 3000, 3080);
   for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {
     grouped(c, "bf16", b, 10, rows, 136, 264);
     grouped(c, "bf16", b, 10, rows, 200, 256,

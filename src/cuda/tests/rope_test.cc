@@ -67,7 +67,7 @@ void prepare(Context& c, DType type, DType cache_type, ops::RopeStyle style, boo
     return p;
   };
   if (!c.both(name, ops::qkv_prepare(params(false), c.cpu), ops::qkv_prepare(params(true), c.gpu))) return;
-  const bool fast = style == ops::RopeStyle::kHalfSplit && (dim == 64 || dim == 128);
+  const bool fast = dim == 64 || dim == 128;
   c.expect_kernel(name, !apart ? "qkv_prepare" : fast ? "qkv_prepare_fast" : "qkv_prepare_heads");
   if (apart) {
     compare(c, name + " q", q, q.host(), tolerance_of(cache_type));

@@ -1,0 +1,223 @@
+// Products of few rows with a large weight whose k is long: a block per multiprocessor, which its ring fills, walks
+// over an equal share of the weight. The ring is not drained between tiles and every multiprocessor reads as much as
+// any other; clusters find places in pairs and leave others idle. A tile whose k was cut is finished by the block that
+// comes last, which adds the parts up in the order of k. Where the cuts are depends on the weight and the GPU alone.
+#pragma once
+
+#include "cuda/gemm_hopper.cuh"
+
+namespace tern::cuda {
+
+template <int kTokens_, int kChunks_, int kDepth_, int kBlocks_>
+struct WalkTile {
+  static constexpr int kTokens = kTokens_, kChunks = kChunks_, kDepth = kDepth_, kBlocks = kBlocks_;
+  static constexpr int kRows = 128, kThreads = 288, kWorkers = 256;
+  static constexpr int kWeightBox = kRows * 128, kXBox = kTokens * 128;  // bytes of 64 values of k
+  static constexpr int kWeight = kWeightBox * kChunks, kStage = kWeight + kXBox * kChunks;
+  static constexpr size_t kBytes = 1024 + kStage * kDepth;
+  using Sums = float[kTokens / 2];  // of a thread
+};
+
+// The shares: steps are numbered tile by tile; block b of `blocks` takes [begin(b), begin(b + 1)).
+struct Walk {
+  int tiles, per_tile, blocks;
+  float4* parts;      // [2 * blocks][kTokens / 8][256]
+  uint32_t* tickets;  // [tiles], zero between launches
+  __device__ int begin(int b) const { return static_cast<int>(int64_t{tiles} * per_tile * b / blocks); }
+  // Who takes a step.
+  __device__ int owner(int step) const {
+    return static_cast<int>(((int64_t{step} + 1) * blocks - 1) / (int64_t{tiles} * per_tile));
+  }
+  __device__ int first_owner(int tile) const { return owner(tile * per_tile); }
+  __device__ int last_owner(int tile) const { return owner((tile + 1) * per_tile - 1); }
+  // Where block b leaves its part of a tile: the tile that it begins with, or the one that it ends with.
+  __device__ int slot(int b, int first) const { return 2 * b + (b == first ? 1 : 0); }
+};
+
+// Tile `tile` of out, from the registers of the products: a thread holds two rows of the weight.
+template <class Tile>
+__device__ void store_sums(const Gemm& g, int tile, const typename Tile::Sums& acc) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+  const int64_t col = int64_t{tile} * Tile::kRows + warp * 16 + lane / 4;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int64_t c = col + 8 * h;
+    if (c >= g.n) return;
+    const float bias = g.bias == nullptr ? 0.0f : g.bias[c];
+#pragma unroll
+    for (int j = 0; j < Tile::kTokens / 4; ++j) {
+      const int token = j / 2 * 8 + lane % 4 * 2 + j % 2;
+      if (token >= g.rows) continue;
+      const int64_t offset = token * g.out_row + c;
+      const float v = acc[j / 2 * 4 + j % 2 + 2 * h] + bias;
+      if (g.out_bf16) {
+        static_cast<bf*>(g.out)[offset] = from_float<bf>(v);
+      } else {
+        static_cast<float*>(g.out)[offset] = v;
+      }
+    }
+  }
+}
+
+template <class Tile>
+__device__ void leave_part(const Walk& w, int slot, const typename Tile::Sums& acc) {
+  float4* to = w.parts + int64_t{slot} * (Tile::kTokens / 8) * Tile::kWorkers + threadIdx.x;
+#pragma unroll
+  for (int q = 0; q < Tile::kTokens / 8; ++q) {
+    const float* v = acc + 4 * q;
+    to[q * Tile::kWorkers] = make_float4(v[0], v[1], v[2], v[3]);
+  }
+}
+
+// All parts of a tile, the lower k first. Several are on their way at once.
+template <class Tile>
+__device__ void gather_parts(const Walk& w, int tile, typename Tile::Sums& acc) {
+  constexpr int kQuads = Tile::kTokens / 8, kBatch = kQuads >= 8 ? 1 : 8 / kQuads;
+  const int first = w.first_owner(tile), last = w.last_owner(tile);
+  for (int b0 = first; b0 <= last; b0 += kBatch) {
+    float4 v[kBatch][kQuads];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (b0 + i > last) break;
+      const float4* from = w.parts + int64_t{w.slot(b0 + i, first)} * kQuads * Tile::kWorkers + threadIdx.x;
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) v[i][q] = __ldcg(from + q * Tile::kWorkers);
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (b0 + i > last) break;
+#pragma unroll
+      for (int q = 0; q < kQuads; ++q) {
+        float* to = acc + 4 * q;
+        const bool start = b0 + i == first;
+        to[0] = start ? v[i][q].x : to[0] + v[i][q].x, to[1] = start ? v[i][q].y : to[1] + v[i][q].y;
+        to[2] = start ? v[i][q].z : to[2] + v[i][q].z, to[3] = start ? v[i][q].w : to[3] + v[i][q].w;
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ void workers_sync() { asm volatile("bar.sync 1, 256;\n" ::: "memory"); }
+
+// After this block's parts were left: hands its cut tiles in and finishes those where it is the last. A block has up to
+// two of them.
+template <class Tile>
+__device__ void hand_in(const Gemm& g, const Walk& w, const int* tiles, int cut, bool* last, typename Tile::Sums& acc) {
+  __threadfence();
+  workers_sync();
+  if ((threadIdx.x & 31) == 0 && static_cast<int>(threadIdx.x) / 32 < cut) {
+    const int i = threadIdx.x / 32, tile = tiles[i];
+    const auto parts = static_cast<uint32_t>(w.last_owner(tile) - w.first_owner(tile) + 1);
+    last[i] = atomicAdd(w.tickets + tile, 1) == parts - 1;
+    if (last[i]) w.tickets[tile] = 0;
+  }
+  workers_sync();
+  for (int i = 0; i < cut; ++i) {
+    if (!last[i]) continue;
+    __threadfence();
+    gather_parts<Tile>(w, tiles[i], acc);
+    store_sums<Tile>(g, tiles[i], acc);
+  }
+}
+
+// One stage of the ring: acc (+)= 64 rows of the weight times the tokens.
+template <class Tile>
+__device__ __forceinline__ void multiply_stage(const Ring<Tile>& ring, int s, bool add, typename Tile::Sums& acc) {
+  const uint64_t a = hopper::tile_descriptor(hopper::shared_address(ring.weight(s)) + threadIdx.x / 128 * 8192);
+  const uint64_t b = hopper::tile_descriptor(hopper::shared_address(ring.x(s)));
+  hopper::wgmma_fence();
+#pragma unroll
+  for (int k = 0; k < 4 * Tile::kChunks; ++k) {
+    const int at_a = k / 4 * (Tile::kWeightBox / 16) + k % 4 * 2, at_b = k / 4 * (Tile::kXBox / 16) + k % 4 * 2;
+    hopper::Wgmma<Tile::kTokens>::run(acc, a + at_a, b + at_b, add || k > 0);
+  }
+  hopper::wgmma_commit();
+}
+
+// The steps of a block, multiplied by two warpgroups.
+template <class Tile>
+__device__ void walk(const Ring<Tile>& ring, const Gemm& g, const Walk& w, bool* last) {
+  const int lane = threadIdx.x & 31, block = blockIdx.x;
+  const int begin = w.begin(block), end = w.begin(block + 1);
+  typename Tile::Sums acc;
+  int cut_tiles[2] = {}, cut = 0, i = 0;
+  for (int step = begin; step < end;) {
+    const int tile = step / w.per_tile, first = tile * w.per_tile, stop = min(end, first + w.per_tile);
+    for (int j = step; j < stop; ++j, ++i) {
+      const int s = i % Tile::kDepth;
+      hopper::barrier_wait(ring.full + s, static_cast<uint32_t>(i / Tile::kDepth) & 1);
+      multiply_stage(ring, s, j > step, acc);
+      hopper::wgmma_wait<1>();
+      if (j > step && lane == 0) hopper::barrier_arrive(ring.empty + (i - 1) % Tile::kDepth);
+    }
+    hopper::wgmma_wait<0>();
+    if (lane == 0) hopper::barrier_arrive(ring.empty + (i - 1) % Tile::kDepth);
+    if (step == first && stop == first + w.per_tile) {
+      store_sums<Tile>(g, tile, acc);
+    } else {
+      leave_part<Tile>(w, w.slot(block, w.first_owner(tile)), acc);
+      cut_tiles[cut++] = tile;
+    }
+    step = stop;
+  }
+  if (cut > 0) hand_in<Tile>(g, w, cut_tiles, cut, last, acc);
+}
+
+// What goes into stage s of the ring: the weight's part of step `step`, and x's.
+template <class Tile>
+struct WalkLoads {
+  const Ring<Tile>& ring;
+  const CUtensorMap *weight_map, *x_map;
+  __device__ void weight(int s, int tile, int step) const {
+    hopper::barrier_expect(ring.full + s, Tile::kStage);
+#pragma unroll
+    for (int c = 0; c < Tile::kChunks; ++c) {
+      char* to = ring.weight(s) + c * Tile::kWeightBox;
+      const int k = (step * Tile::kChunks + c) * 64;
+      hopper::load_box(to, weight_map, ring.full + s, k, tile * Tile::kRows, hopper::kEvictFirst);
+    }
+  }
+  __device__ void x(int s, int step) const {
+#pragma unroll
+    for (int c = 0; c < Tile::kChunks; ++c) {
+      hopper::load_box(ring.x(s) + c * Tile::kXBox, x_map, ring.full + s, (step * Tile::kChunks + c) * 64, 0,
+                       hopper::kEvictLast);
+    }
+  }
+};
+
+template <class Tile>
+__device__ void fill_walk(const WalkLoads<Tile>& loads, const Walk& w) {
+  const int begin = w.begin(blockIdx.x), steps = w.begin(blockIdx.x + 1) - begin, ahead = min(steps, Tile::kDepth);
+  const auto weight = [&](int i) {
+    loads.weight(i % Tile::kDepth, (begin + i) / w.per_tile, (begin + i) % w.per_tile);
+  };
+  const auto x = [&](int i) { loads.x(i % Tile::kDepth, (begin + i) % w.per_tile); };
+  for (int i = 0; i < ahead; ++i) weight(i);
+  wait_for_previous();  // weights are never written by a step, x is
+  for (int i = 0; i < ahead; ++i) x(i);
+  for (int i = ahead; i < steps; ++i) {
+    hopper::barrier_wait(loads.ring.empty + i % Tile::kDepth, static_cast<uint32_t>(i / Tile::kDepth - 1) & 1);
+    weight(i);
+    x(i);
+  }
+}
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    walk_kernel(const __grid_constant__ CUtensorMap weight_map, const __grid_constant__ CUtensorMap x_map, const Gemm g,
+                const Walk w) {
+  extern __shared__ __align__(16) char memory[];
+  __shared__ uint64_t barriers[2 * Tile::kDepth];
+  __shared__ bool last[2];
+  let_next_start();
+  const Ring<Tile> ring = make_ring<Tile>(memory, barriers);
+  if (threadIdx.x >= Tile::kWorkers) {
+    const WalkLoads<Tile> loads{ring, &weight_map, &x_map};
+    if (threadIdx.x == Tile::kWorkers) fill_walk(loads, w);
+  } else {
+    walk(ring, g, w, last);
+  }
+}
+
+}  // namespace tern::cuda
