@@ -165,6 +165,10 @@ bool hopper_grouped_fits(const Gemm& g, const void* const* weights) {
 Status gemm_hopper_grouped(const Gemm& g, const void* const* weights, device::Stream stream) {
   if (g.rows <= 8 * int64_t{g.groups}) {
     const int split = grouped_split(g, stream);
+    // Three smaller blocks per multiprocessor where few tiles leave it with gaps between them.
+    if (split == 1 && 2 * g.rows <= g.groups) {
+      return launch_grouped<HopperTile<32, 16, 3, 3>>(g, weights, split, "gemm_hopper_grouped_32", stream);
+    }
     return launch_grouped<HopperTile<32, 16, 5, 2>>(g, weights, split, "gemm_hopper_grouped_32", stream);
   }
   return launch_grouped<HopperTile<128, 16, 3, 2>>(g, weights, 1, "gemm_hopper_grouped_128", stream);
