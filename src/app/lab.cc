@@ -1,5 +1,7 @@
 #include "app/lab.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <random>
 
@@ -108,9 +110,9 @@ Status Lab::fill(char* to, size_t size, DType type, float sigma) {
   return device().synchronize(stream());
 }
 
-Expected<std::span<const ops::PackedWeight>> Lab::weights(int64_t count, int64_t n, int64_t k) {
-  const ops::WeightFormat* format = ops::find_weight_format(stream().kind, "bf16");
-  if (format == nullptr) return make_error(ErrorCode::kUnsupported, "this device has no bfloat16 weights");
+Expected<std::span<const ops::PackedWeight>> Lab::weights(int64_t count, int64_t n, int64_t k, const char* name) {
+  const ops::WeightFormat* format = ops::find_weight_format(stream().kind, name);
+  if (format == nullptr) return make_error(ErrorCode::kUnsupported, fmt::format("this device has no {} weights", name));
   const int64_t slice = std::clamp<int64_t>((int64_t{4} << 20) / k, 1, n);
   std::vector<bf16> rows(static_cast<size_t>(slice * k));
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = to_bf16(0.05f * normal_[i % kPattern]);
@@ -127,8 +129,8 @@ Expected<std::span<const ops::PackedWeight>> Lab::weights(int64_t count, int64_t
   return std::span<const ops::PackedWeight>(*weights_.back());
 }
 
-Expected<const ops::PackedWeight*> Lab::weight(int64_t n, int64_t k) {
-  TERN_ASSIGN_OR_RETURN(const auto one, weights(1, n, k));
+Expected<const ops::PackedWeight*> Lab::weight(int64_t n, int64_t k, const char* name) {
+  TERN_ASSIGN_OR_RETURN(const auto one, weights(1, n, k, name));
   return one.data();
 }
 

@@ -59,9 +59,10 @@ class Lab {
   }
   Expected<TensorView> ints(const std::vector<int32_t>& host);
   Expected<char*> take(size_t bytes);
-  Expected<const ops::PackedWeight*> weight(int64_t n, int64_t k);
+  Expected<const ops::PackedWeight*> weight(int64_t n, int64_t k, const char* format = "bf16");
   // `count` weights in one place.
-  Expected<std::span<const ops::PackedWeight>> weights(int64_t count, int64_t n, int64_t k);
+  Expected<std::span<const ops::PackedWeight>> weights(int64_t count, int64_t n, int64_t k,
+                                                       const char* format = "bf16");
   // Lets go of everything that was taken.
   void clear();
 

@@ -32,11 +32,18 @@ struct Layer {
     const auto n = static_cast<size_t>(shape.experts);
     return all.subspan(static_cast<size_t>(turn) * n, n);
   }
-  Status route() const {
-    return ops::moe_route({.logits = wanted, .top_k = shape.top_k, .ids = ids, .weights = weights}, stream);
+  ops::MoeRouteParams routing() const {
+    return {.logits = wanted, .top_k = shape.top_k, .ids = ids, .weights = weights};
   }
-  Status permute() const { return ops::moe_permute({x, ids, shape.experts, offsets, row_of, sorted}, stream); }
+  ops::MoePermuteParams permutation() const { return {x, ids, shape.experts, offsets, row_of, sorted}; }
+  Status multiply_router() const { return ops::linear({x, router, {}, logits}, stream); }
+  Status route() const { return ops::moe_route(routing(), stream); }
+  Status permute() const { return ops::moe_permute(permutation(), stream); }
+  Status dispatch() const { return ops::moe_dispatch({routing(), permutation()}, stream); }
   Status enter(int turn) const { return ops::grouped_linear({sorted, offsets, of(gate_ups, turn), gate_up}, stream); }
+  Status enter_gated(int turn) const {
+    return ops::grouped_gated_linear({sorted, offsets, of(gate_ups, turn), gate_up}, hidden, stream);
+  }
   Status gate() const { return ops::silu_mul({gate_up, hidden, offsets}, stream); }
   Status leave(int turn) const { return ops::grouped_linear({hidden, offsets, of(downs, turn), results}, stream); }
   Status combine() const {
@@ -44,10 +51,9 @@ struct Layer {
   }
   // The router's product is made and its result is not used: which experts are chosen is the experiment's decision.
   Status whole(int turn) const {
-    TERN_RETURN_IF_ERROR(ops::linear({x, router, {}, logits}, stream));
-    TERN_RETURN_IF_ERROR(route());
-    TERN_RETURN_IF_ERROR(permute());
-    TERN_RETURN_IF_ERROR(ops::grouped_gated_linear({sorted, offsets, of(gate_ups, turn), gate_up}, hidden, stream));
+    TERN_RETURN_IF_ERROR(multiply_router());
+    TERN_RETURN_IF_ERROR(dispatch());
+    TERN_RETURN_IF_ERROR(enter_gated(turn));
     TERN_RETURN_IF_ERROR(leave(turn));
     return combine();
   }
@@ -101,7 +107,7 @@ Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed,
   TERN_ASSIGN_OR_RETURN(l.hidden, lab.zeros(DType::kBF16, pairs, s.width));
   TERN_ASSIGN_OR_RETURN(l.results, lab.zeros(DType::kF32, pairs, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.out, lab.zeros(DType::kF32, tokens, s.hidden));
-  TERN_ASSIGN_OR_RETURN(l.router, lab.weight(s.experts, s.hidden));
+  TERN_ASSIGN_OR_RETURN(l.router, lab.weight(s.experts, s.hidden, "f32"));
   TERN_ASSIGN_OR_RETURN(l.gate_ups, lab.weights(int64_t{s.experts} * *turns, 2 * s.width, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.downs, lab.weights(int64_t{s.experts} * *turns, s.hidden, s.width));
   // Parts that run alone find what the parts before them leave.
@@ -110,7 +116,18 @@ Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed,
   return l;
 }
 
-enum class Part : uint8_t { kWhole, kRoute, kPermute, kEnter, kGate, kLeave, kCombine };
+enum class Part : uint8_t {
+  kWhole,
+  kRouter,
+  kRoute,
+  kPermute,
+  kDispatch,
+  kEnterGated,
+  kEnter,
+  kGate,
+  kLeave,
+  kCombine
+};
 
 Expected<LabCase> make(Lab& lab, int tokens, bool skewed, Part part) {
   const MoeShape s;
@@ -120,9 +137,13 @@ Expected<LabCase> make(Lab& lab, int tokens, bool skewed, Part part) {
   const double products = 2 * pairs * h * w;  // of one h x w weight
   switch (part) {
     case Part::kWhole:
-      c.bytes = l.expert_bytes + h * s.experts * 2 + t * h * (2 + 4);
+      c.bytes = l.expert_bytes + h * s.experts * 4 + t * h * (2 + 4);
       c.flops = 3 * products + 2 * t * h * s.experts;
       c.run = [l](int turn) { return l.whole(turn); };
+      break;
+    case Part::kRouter:
+      c.bytes = h * s.experts * 4 + t * (h * 2 + s.experts * 4), c.flops = 2 * t * h * s.experts;
+      c.run = [l](int) { return l.multiply_router(); };
       break;
     case Part::kRoute:
       c.bytes = t * s.experts * 4 + pairs * 8;
@@ -131,6 +152,14 @@ Expected<LabCase> make(Lab& lab, int tokens, bool skewed, Part part) {
     case Part::kPermute:
       c.bytes = t * h * 2 + pairs * (h * 2 + 8);
       c.run = [l](int) { return l.permute(); };
+      break;
+    case Part::kDispatch:
+      c.bytes = t * (h * 2 + s.experts * 4) + pairs * (h * 2 + 16);
+      c.run = [l](int) { return l.dispatch(); };
+      break;
+    case Part::kEnterGated:
+      c.bytes = l.expert_bytes * 2 / 3 + pairs * (h * 2 + w * 2), c.flops = 2 * products;
+      c.run = [l](int turn) { return l.enter_gated(turn); };
       break;
     case Part::kEnter:
       c.bytes = l.expert_bytes * 2 / 3 + pairs * (h * 2 + w * 8), c.flops = 2 * products;
@@ -163,9 +192,12 @@ std::vector<LabItem> lab_experts() {
   };
   for (const int tokens : {1, 8, 16, 32, 64, 100, 256, 1024, 4096}) add("layer", tokens, false, Part::kWhole);
   for (const int tokens : {64, 1024, 4096}) add("layer", tokens, true, Part::kWhole);
-  for (const int tokens : {1, 32, 1024}) {
+  for (const int tokens : {1, 32, 1024, 4096}) {
+    add("router product", tokens, false, Part::kRouter);
     add("route", tokens, false, Part::kRoute);
     add("permute", tokens, false, Part::kPermute);
+    add("dispatch", tokens, false, Part::kDispatch);
+    add("gate_up and gating", tokens, false, Part::kEnterGated);
     add("gate_up product", tokens, false, Part::kEnter);
     add("gating", tokens, false, Part::kGate);
     add("down product", tokens, false, Part::kLeave);

@@ -41,6 +41,8 @@ const ops::Backend& backend() {
     b.interpolate_rows = interpolate_rows;
     b.attention_plan = attention_plan;
     b.attention_plan_bytes = attention_plan_bytes;
+    b.moe_dispatch = moe_dispatch;
+    b.moe_combine_norm = moe_combine_norm;
     return b;
   }();
   return table;

@@ -25,6 +25,9 @@ struct StreamState {
   uint32_t* tickets = nullptr;       // one per tile of such a product, zero between launches
   BlasLt* blas = nullptr;            // null: own kernels only
   const char* last_kernel = "none";  // the kernel that the last op chose
+  // What is known to be complete when the kernel after the last one starts, dependent launch or not: what the last one
+  // read, after its wait and before it let the next one start. Null: nothing.
+  const void* settled = nullptr;
 };
 
 inline StreamState& state(device::Stream s) { return *static_cast<StreamState*>(s.native); }
@@ -37,6 +40,7 @@ inline Error cuda_error(const char* what, cudaError_t code) {
 // After a launch: remembers which kernel it was and reports what the launch itself refused.
 inline Status launched(device::Stream s, const char* kernel) {
   state(s).last_kernel = kernel;
+  state(s).settled = nullptr;
   if (const cudaError_t code = cudaGetLastError(); code != cudaSuccess) return cuda_error(kernel, code);
   return {};
 }

@@ -31,7 +31,9 @@ Status segment_attention(const ops::SegmentAttentionParams&, device::Stream);
 size_t segment_attention_workspace(device::Stream, int64_t max_rows, int64_t max_segments, int heads, int head_dim);
 Status moe_route(const ops::MoeRouteParams&, device::Stream);
 Status moe_permute(const ops::MoePermuteParams&, device::Stream);
+Status moe_dispatch(const ops::MoeDispatchParams&, device::Stream);
 Status moe_combine(const ops::MoeCombineParams&, device::Stream);
+Status moe_combine_norm(const ops::MoeCombineNormParams&, device::Stream);
 const ops::WeightFormat* find_weight_format(const char* name);
 
 Status logit_mask(const ops::LogitMaskParams&, device::Stream);

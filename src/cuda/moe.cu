@@ -1,7 +1,8 @@
-// Mixture of experts: sort rows by expert, add the results up again.
+// Mixture of experts: sort rows by expert.
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/moe_sort.h"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -78,61 +79,9 @@ __global__ void spread_kernel(const char* x, int64_t x_stride, Rows<const int32_
   for (int64_t i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
 }
 
-template <class T>
-struct CombineArgs {
-  Rows<const T> y;
-  int64_t y_rows;
-  Rows<const int32_t> row_of;
-  Rows<const float> weights;
-  Rows<const T> shared;  // null: none
-  const float* gate;     // null: 1
-  Rows<T> out;
-  int top_k;
-  int64_t n;
-};
-
-// kEach neighbours per thread: 8 where rows are aligned.
-template <class T, int kEach>
-__global__ void combine_kernel(const CombineArgs<T> a) {
-  let_next_start();
-  wait_for_previous();
-  const int64_t t = blockIdx.x, i = kEach * (int64_t{blockIdx.y} * blockDim.x + threadIdx.x);
-  if (i >= a.n) return;
-  const int32_t* rows = a.row_of.row(t);
-  const float* weights = a.weights.row(t);
-  const auto read = [](const T* from) {
-    if constexpr (kEach == 8) {
-      return load8(from);
-    } else {
-      return Vec8{{as_float(from[0])}};
-    }
-  };
-  Vec8 sum{};
-#pragma unroll 4
-  for (int j = 0; j < a.top_k; ++j) {
-    const int32_t r = rows[j];
-    if (r < 0 || r >= a.y_rows) continue;
-    const Vec8 y = read(a.y.row(r) + i);
-    const float weight = weights[j];
-#pragma unroll
-    for (int k = 0; k < kEach; ++k) sum.v[k] += weight * y.v[k];
-  }
-  if (a.shared.data != nullptr) {
-    const float scale = a.gate == nullptr ? 1.0f : 1.0f / (1.0f + expf(-a.gate[t]));
-    const Vec8 y = read(a.shared.row(t) + i);
-#pragma unroll
-    for (int k = 0; k < kEach; ++k) sum.v[k] += scale * y.v[k];
-  }
-  if constexpr (kEach == 8) {
-    store8(a.out.row(t) + i, sum);
-  } else {
-    a.out.row(t)[i] = from_float<T>(sum.v[0]);
-  }
-}
-
 }  // namespace
 
-Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
+Status check_permute(const ops::MoePermuteParams& p) {
   constexpr const char* kOp = "moe_permute";
   const int64_t n = p.x.dim[0], top_k = p.ids.dim[1];
   TERN_OP_CHECK(kOp, ops::is_act(p.x.dtype) && p.x.rank == 2 && ops::is_rows(p.x), "x must be [T, H]");
@@ -144,6 +93,12 @@ Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, p.out.dtype == p.x.dtype && ops::is_matrix(p.out, n * top_k, p.x.dim[1]),
                 "out must be [T * top_k, H]");
   TERN_OP_CHECK(kOp, n * top_k < (int64_t{1} << 30), "there are too many rows");
+  return {};
+}
+
+Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
+  TERN_RETURN_IF_ERROR(check_permute(p));
+  const int64_t n = p.x.dim[0], top_k = p.ids.dim[1];
   const auto bytes = static_cast<int64_t>(dtype_bytes(p.x.dtype));
   const int64_t row = p.x.dim[1] * bytes, from = p.x.stride[0] * bytes, to = p.out.stride[0] * bytes;
   const bool vector = can_vector(p.x, p.x.dim[1]) && can_vector(p.out, p.x.dim[1]);
@@ -163,38 +118,6 @@ Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
                   row / static_cast<int64_t>(sizeof(W)));
   };
   return vector ? spread.template operator()<uint4>() : spread.template operator()<uint16_t>();
-}
-
-Status moe_combine(const ops::MoeCombineParams& p, device::Stream stream) {
-  constexpr const char* kOp = "moe_combine";
-  const int64_t n = p.out.dim[0], h = p.out.dim[1], top_k = p.row_of.dim[1];
-  TERN_OP_CHECK(kOp, ops::is_act(p.out.dtype) && p.out.rank == 2 && ops::is_rows(p.out), "out must be [T, H]");
-  TERN_OP_CHECK(kOp, p.row_of.dtype == DType::kI32 && ops::is_matrix(p.row_of, n, top_k),
-                "row_of must be [T, top_k] int32");
-  TERN_OP_CHECK(kOp, p.weights.dtype == DType::kF32 && ops::is_matrix(p.weights, n, top_k),
-                "weights must be [T, top_k]");
-  TERN_OP_CHECK(kOp, p.y.dtype == p.out.dtype && ops::is_matrix(p.y, p.y.dim[0], h), "y must be [T * top_k, H]");
-  TERN_OP_CHECK(kOp, p.shared.data == nullptr || (p.shared.dtype == p.out.dtype && ops::is_matrix(p.shared, n, h)),
-                "shared must be [T, H]");
-  TERN_OP_CHECK(kOp, p.shared_gate.data == nullptr || ops::is_vector(p.shared_gate, DType::kF32, n),
-                "shared_gate must be [T] float32");
-  if (n == 0) return {};
-  const bool vector =
-      can_vector(p.out, h) && can_vector(p.y, h) && (p.shared.data == nullptr || can_vector(p.shared, h));
-  const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(blocks_for(h, vector ? 8 * 128 : 128)));
-  return with_type(p.out.dtype, [&]<class T>() {
-    const CombineArgs<T> a{rows_of<const T>(p.y),
-                           p.y.dim[0],
-                           rows_of<const int32_t>(p.row_of),
-                           rows_of<const float>(p.weights),
-                           rows_of<const T>(p.shared),
-                           p.shared_gate.as<const float>(),
-                           rows_of<T>(p.out),
-                           static_cast<int>(top_k),
-                           h};
-    return launch(stream, vector ? "moe_combine_vector" : "moe_combine", {grid, 128},
-                  vector ? combine_kernel<T, 8> : combine_kernel<T, 1>, a);
-  });
 }
 
 }  // namespace tern::cuda

@@ -2,31 +2,13 @@
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/moe_route.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
 namespace {
 
 constexpr int kMostExperts = 2048;
-
-struct RouteArgs {
-  Rows<const float> logits;
-  const float* bias;
-  bool sigmoid, renormalize, forced;
-  int experts, top_k, n_group, topk_group, split;
-  float renorm_eps, renorm_min, scale;
-  const int32_t* token_ids;
-  ops::TokenSet second;
-  Rows<int32_t> ids;
-  Rows<float> weights;
-
-  __device__ bool in_second(int64_t t) const {
-    const int32_t id = token_ids[t];
-    bool found = id >= second.from;
-    for (int i = 0; i < second.listed; ++i) found = found || second.ids[i] == id;
-    return found;
-  }
-};
 
 // The lane-wise best of z[0, n) that is finite or not: the largest, the lowest index among equals. NaN never wins
 // against a number.
@@ -153,81 +135,21 @@ __global__ void route_kernel(const RouteArgs a) {
   for (int j = 0; j < a.top_k; ++j) weights[j] = weights[j] / divisor * a.scale;
 }
 
-// One of an ascending order of floats in which NaN is lowest; 0 is below all of them.
-__device__ __forceinline__ uint32_t choice_key(float v) {
-  if (v != v) return 1;
-  const uint32_t u = __float_as_uint(__fadd_rn(v, 0.0f));
-  return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
-}
-
-// A warp per token that has at most 32 kEach experts in one group: all in registers. Experts lane + 32 i.
+// A warp per token.
 template <int kEach>
 __global__ void __launch_bounds__(32) route_few_kernel(const RouteArgs a) {
-  const int lane = threadIdx.x;
-  float bias[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i)
-    bias[i] = a.bias != nullptr && lane + 32 * i < a.experts ? a.bias[lane + 32 * i] : 0.0f;
+  const LaneBias<kEach> bias(a);
   if (gridDim.x <= 32) let_next_start();
   wait_for_previous();
   const int64_t t = blockIdx.x;
-  const float* logits = a.logits.row(t);
-  float x[kEach], top = -INFINITY;
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) {
-    x[i] = lane + 32 * i < a.experts ? logits[lane + 32 * i] : -INFINITY;
-    top = fmaxf(top, x[i]);
-  }
-  if (a.sigmoid) {
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) x[i] = 1.0f / (1.0f + expf(-x[i]));
-  } else {
-    top = warp_max(top);
-    double sum = 0.0;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      x[i] = expf(x[i] - top);
-      if (lane + 32 * i < a.experts) sum += static_cast<double>(x[i]);
-    }
-#pragma unroll
-    for (int d = 16; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-    const auto total = static_cast<float>(sum);
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) x[i] /= total;
-  }
-  uint32_t key[kEach];
-#pragma unroll
-  for (int i = 0; i < kEach; ++i) key[i] = lane + 32 * i < a.experts ? choice_key(x[i] + bias[i]) : 0;
-  float mine = 0.0f, sum = 0.0f;  // mine: the weight of rank `lane`
-  int expert = 0;
-  for (int j = 0; j < a.top_k; ++j) {
-    uint32_t best = 0;
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) best = max(best, key[i]);
-    best = __reduce_max_sync(0xffffffffu, best);
-    uint32_t place = 0xffffffffu;
-    float score = 0.0f;
-#pragma unroll
-    for (int i = kEach - 1; i >= 0; --i) {
-      if (key[i] == best) place = static_cast<uint32_t>(lane + 32 * i), score = x[i];
-    }
-    const uint32_t chosen = ~__reduce_max_sync(0xffffffffu, ~place);  // the lowest
-    score = __shfl_sync(0xffffffffu, score, static_cast<int>(chosen % 32));
-#pragma unroll
-    for (int i = 0; i < kEach; ++i) {
-      if (static_cast<uint32_t>(lane + 32 * i) == chosen) key[i] = 0;
-    }
-    sum += score;
-    if (lane == j) mine = score, expert = static_cast<int>(chosen);
-  }
-  if (a.renorm_min > 0.0f && !(sum > a.renorm_min)) sum = a.renorm_min;
-  const float divisor = a.renormalize ? sum + a.renorm_eps : 1.0f;
-  if (lane < a.top_k) a.ids.row(t)[lane] = expert, a.weights.row(t)[lane] = mine / divisor * a.scale;
+  const Ranked mine = route_row(a, a.logits.row(t), bias);
+  const int lane = threadIdx.x;
+  if (lane < a.top_k) a.ids.row(t)[lane] = mine.expert, a.weights.row(t)[lane] = mine.weight;
 }
 
 }  // namespace
 
-Status moe_route(const ops::MoeRouteParams& p, device::Stream stream) {
+Expected<RouteArgs> route_args(const ops::MoeRouteParams& p) {
   constexpr const char* kOp = "moe_route";
   const int64_t n = p.logits.dim[0], experts = p.logits.dim[1];
   TERN_OP_CHECK(kOp, p.logits.dtype == DType::kF32 && p.logits.rank == 2 && ops::is_rows(p.logits),
@@ -252,29 +174,39 @@ Status moe_route(const ops::MoeRouteParams& p, device::Stream stream) {
     TERN_OP_CHECK(kOp, p.second.listed >= 0 && p.second.listed <= ops::TokenSet::kMaxListed,
                   "the token set is malformed");
   }
+  return RouteArgs{rows_of<const float>(p.logits),
+                   p.bias.as<const float>(),
+                   p.scoring == ops::MoeScoring::kSigmoid,
+                   p.renormalize,
+                   p.forced,
+                   static_cast<int>(experts),
+                   p.top_k,
+                   p.n_group,
+                   p.topk_group,
+                   p.split,
+                   p.renorm_eps,
+                   p.renorm_min,
+                   p.scale,
+                   p.token_ids.as<const int32_t>(),
+                   p.second,
+                   rows_of<int32_t>(p.ids),
+                   rows_of<float>(p.weights)};
+}
+
+bool route_fits_lanes(const ops::MoeRouteParams& p) {
+  return p.split < 0 && !p.forced && (p.n_group == 1 || p.topk_group == p.n_group) && p.top_k <= 32 &&
+         p.logits.dim[1] <= 256;
+}
+
+Status moe_route(const ops::MoeRouteParams& p, device::Stream stream) {
+  TERN_ASSIGN_OR_RETURN(const RouteArgs a, route_args(p));
+  const int64_t n = p.logits.dim[0], experts = p.logits.dim[1];
   if (n == 0) return {};
-  const RouteArgs a{rows_of<const float>(p.logits),
-                    p.bias.as<const float>(),
-                    p.scoring == ops::MoeScoring::kSigmoid,
-                    p.renormalize,
-                    p.forced,
-                    static_cast<int>(experts),
-                    p.top_k,
-                    p.n_group,
-                    p.topk_group,
-                    p.split,
-                    p.renorm_eps,
-                    p.renorm_min,
-                    p.scale,
-                    p.token_ids.as<const int32_t>(),
-                    p.second,
-                    rows_of<int32_t>(p.ids),
-                    rows_of<float>(p.weights)};
-  const bool few = p.split < 0 && !p.forced && (p.n_group == 1 || p.topk_group == p.n_group) && p.top_k <= 32;
+  const bool few = route_fits_lanes(p);
   const Shape each{static_cast<unsigned>(n), 32};
   if (few && experts <= 64) return launch(stream, "moe_route_few", each, route_few_kernel<2>, a);
   if (few && experts <= 128) return launch(stream, "moe_route_few", each, route_few_kernel<4>, a);
-  if (few && experts <= 256) return launch(stream, "moe_route_few", each, route_few_kernel<8>, a);
+  if (few) return launch(stream, "moe_route_few", each, route_few_kernel<8>, a);
   const auto bytes = static_cast<size_t>(experts) * (3 * sizeof(float) + 2);
   return launch(stream, "moe_route", {static_cast<unsigned>(n), 32, bytes}, route_kernel, a);
 }

@@ -39,9 +39,10 @@ Status sample(const ops::SampleParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, in.rows != nullptr, "rows are missing");
   const int64_t rows = in.logits.dim[0] < p.ids.dim[0] ? in.logits.dim[0] : p.ids.dim[0];
   if (team_fits(p, stream)) return sample_team(p, rows, stream);
-  if (Status s = allow_shared(kOp, sample_kernel, sizeof(DrawShared)); !s.ok()) return s;
+  const size_t bytes = draw_bytes(in.count, stream);
+  if (Status s = allow_shared(kOp, sample_kernel, bytes); !s.ok()) return s;
   const SampleOut out{p.ids.as<int32_t>(), p.status.as<int32_t>(), p.probs.empty() ? nullptr : p.probs.as<float>()};
-  return launch(stream, "sample", {static_cast<unsigned>(in.count), kRowThreads, sizeof(DrawShared)}, sample_kernel,
+  return launch(stream, "sample", {static_cast<unsigned>(in.count), kRowThreads, bytes}, sample_kernel,
                 rows_of<const float>(in.logits), rows, static_cast<int>(in.logits.dim[1]), in.rows, in.slots, out);
 }
 

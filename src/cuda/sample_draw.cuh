@@ -1,6 +1,7 @@
 // Temperature, min-p, top-k, top-p and the draw of one row by one block.
 #pragma once
 
+#include "cuda/context.h"
 #include "cuda/sample_fast.cuh"
 #include "ops/sample.h"
 #include "ops/sample_random.h"
@@ -94,7 +95,7 @@ __device__ inline int draw_nucleus(const float* x, int n, const SlotParams& s, u
   const uint32_t base = ordered_bits(range.top.max);
   const Chunks chunks(n);
   const auto draw = [&](unsigned long long mass, uint32_t last) {
-    const auto weight = [&](float v) { return base - ordered_bits(v) > last ? 0u : weight_of(v, s.scale, top); };
+    const NucleusWeight weight(s.scale, top, base, last);
     __syncthreads();
     for (int b = threadIdx.x; b < kBins; b += kRowThreads) sh.bins[b] = 0;
     __syncthreads();
@@ -166,5 +167,13 @@ struct DrawShared {
   RowShared row;
   FastShared fast;
 };
+
+// Shared memory of a launch: so much that no two blocks share a multiprocessor where there are enough of those. A
+// dependent launch would else crowd them on the first ones that become free.
+inline size_t draw_bytes(int64_t blocks, device::Stream stream) {
+  constexpr int kAlone = 120 * 1024;
+  const StreamState& s = state(stream);
+  return blocks <= s.multiprocessors && s.smem_limit >= kAlone ? size_t{kAlone} : sizeof(DrawShared);
+}
 
 }  // namespace tern::cuda

@@ -50,8 +50,8 @@ __device__ inline RowRange row_range(const float* x, int n, RowShared& sh) {
   bool nan = false;
   for_row(x, n, [&](int i, float v) {
     nan |= v != v;
-    if (v > most || index == 0x7fffffff) most = v, index = i;
-    if (v > -INFINITY) least = fminf(least, v);
+    if (v > most) most = v, index = i;
+    least = fminf(least, v > -INFINITY ? v : INFINITY);
   });
   unsigned long long best =
       index == 0x7fffffff ? 0
@@ -66,6 +66,7 @@ __device__ inline RowRange row_range(const float* x, int n, RowShared& sh) {
   nan = __syncthreads_or(nan);
   best = warp_largest64(sh.sums[threadIdx.x % 32]);
   least = -warp_max(-__uint_as_float(static_cast<uint32_t>(sh.bins[threadIdx.x % 32])));
+  if (best == 0) return {{-INFINITY, 0x7fffffff, nan}, least};
   const int at = static_cast<int>(~static_cast<uint32_t>(best));
   return {{x[at], at, nan}, least};
 }
@@ -74,8 +75,9 @@ __device__ inline RowRange row_range(const float* x, int n, RowShared& sh) {
 struct Binning {
   float top, per_bin;
   __device__ __forceinline__ int operator()(float v) const {
-    const float d = __fmul_rn(__fsub_rn(top, v), per_bin);
-    return d < kBins - 1 ? static_cast<int>(d) : kBins - 1;
+    constexpr float kWhole = 8388608.0f;  // from here on floats are integers
+    const float d = fminf(__fmul_rn(__fsub_rn(top, v), per_bin), static_cast<float>(kBins - 1));
+    return static_cast<int>(__float_as_uint(__fadd_rn(d, kWhole)) - __float_as_uint(kWhole));
   }
 };
 
@@ -163,6 +165,28 @@ __device__ inline Nucleus find_nucleus(const float* x, int n, float scale, float
   return nucleus_end(static_cast<int>(f.listed), before, limit, f, sh);
 }
 
+// Weights of the entries that are not below `least`.
+struct NucleusWeight {
+  float scale, top, least;
+  // last: offset of the last entries from `base`, the bits of the top; 0xffffffff: all of them.
+  __device__ NucleusWeight(float s, float t, uint32_t base, uint32_t last) : scale(s), top(t) {
+    least = last > base ? -INFINITY : from_ordered(base - last);
+  }
+  __device__ __forceinline__ uint32_t operator()(float v) const { return v < least ? 0u : weight_of(v, scale, top); }
+  // Of four entries. Few are in the nucleus as a rule: each lane computes its own, one after the other.
+  __device__ __forceinline__ unsigned long long four(const float (&v)[4]) const {
+    unsigned left = 0;
+#pragma unroll
+    for (int j = 0; j < 4; ++j) left |= v[j] < least ? 0u : 1u << j;
+    unsigned long long sum = 0;
+    for (; left != 0; left &= left - 1) {
+      const float low = (left & 1) != 0 ? v[0] : v[1], high = (left & 4) != 0 ? v[2] : v[3];
+      sum += weight_of((left & 3) != 0 ? low : high, scale, top);
+    }
+    return sum;
+  }
+};
+
 // How a row is cut for the walk: at most kBins chunks.
 struct Chunks {
   int size, count;
@@ -180,11 +204,16 @@ __device__ void sum_chunks(const float* x, int n, const Chunks& chunks, int begi
 #pragma unroll 2
   for (int c = begin + warp; c < end; c += kRowWarps) {
     unsigned long long sum = 0;
-    const int last = min(n, (c + 1) * chunks.size);
-#pragma unroll 4
-    for (int i = c * chunks.size + lane; i < last; i += 32) sum += weight(x[i]);
-    sum = warp_sum64(sum);
-    if (lane == 0) sums[c] = sum;
+    for (int i0 = c * chunks.size; i0 < min(n, (c + 1) * chunks.size); i0 += kWalkChunk) {
+      float v[4];
+#pragma unroll
+      for (int j = 0; j < 4; ++j) v[j] = i0 + 32 * j + lane < n ? x[i0 + 32 * j + lane] : -INFINITY;
+      sum += weight.four(v);
+    }
+    // In two parts: warps add 32-bit words at once.
+    const auto low = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum & 0xffffffu)));
+    const auto high = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum >> 24)));
+    if (lane == 0) sums[c] = (static_cast<unsigned long long>(high) << 24) + low;
   }
 }
 

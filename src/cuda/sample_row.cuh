@@ -17,10 +17,15 @@ __device__ __forceinline__ uint32_t ordered_bits(float x) {
   return (u & 0x80000000u) != 0 ? ~u : u | 0x80000000u;
 }
 
+// The smallest value whose ordered bits are at least `bits`.
+__device__ __forceinline__ float from_ordered(uint32_t bits) {
+  return __uint_as_float((bits & 0x80000000u) != 0 ? bits & 0x7fffffffu : ~bits);
+}
+
 // exp(d) for d <= 0; see exp_of in kernels/cpu/sample_ref.cc.
 __device__ __forceinline__ float exp_of(float d) {
   constexpr float kLog2e = 1.44269504f, kMagic = 12582912.0f;
-  if (!(d > -80.0f)) d = -80.0f;
+  d = fmaxf(d, -80.0f);
   const float shifted = __fmaf_rn(d, kLog2e, kMagic);
   const float n = __fsub_rn(shifted, kMagic);
   const float r = __fmaf_rn(n, 2.12194440e-4f, __fmaf_rn(n, -0.693359375f, d));
@@ -40,9 +45,7 @@ __device__ __forceinline__ float exp_term(float x, float scale, float top) {
 
 // round(exp(x * scale - top) * 2^30), ties to even.
 __device__ __forceinline__ uint32_t weight_of(float x, float scale, float top) {
-  constexpr float kHalfway = 8388608.0f;
-  const float v = __fmul_rn(exp_term(x, scale, top), 1073741824.0f);
-  return __float2uint_rz(v < kHalfway ? __fsub_rn(__fadd_rn(v, kHalfway), kHalfway) : v);
+  return __float2uint_rn(__fmul_rn(exp_term(x, scale, top), 1073741824.0f));
 }
 
 // Shared memory of a block.
@@ -174,7 +177,8 @@ __device__ Selected select_offset(int n, uint32_t largest, unsigned long long li
   }
 }
 
-// By one warp: the first i of [begin, end) at which `run` plus the running sum of mass(i) passes `target` goes into word.
+// By one warp: the first i of [begin, end) at which `run` plus the running sum of mass(i) passes `target` goes into
+// word.
 template <class Mass>
 __device__ __forceinline__ void walk_piece(int begin, int end, unsigned long long run, unsigned long long target,
                                            RowShared& sh, const Mass& mass) {

@@ -8,7 +8,7 @@ namespace tern::cuda {
 
 // Of one row; everything in it is written anew for each draw.
 struct TeamSpace {
-  RowRange range[kTeam];
+  uint4 range[kMostTeam];  // of each block: RowRange in words
   uint32_t listed;
   unsigned long long bins[kBins], sums[kBins];
   uint2 list[kListed];
@@ -23,6 +23,8 @@ __device__ __forceinline__ void team_sync() {
 #endif
 }
 
+// What one block of kTeam has of a row.
+template <int kTeam>
 struct Piece {
   const float* x;  // the whole row
   int n, begin, end, rank;
@@ -34,29 +36,33 @@ struct Piece {
 };
 
 // The range of the whole row, from those of the pieces. Clears the shared masses.
-__device__ RowRange team_range(const Piece& p, TeamSpace& space, RowShared& sh) {
+template <int kTeam>
+__device__ RowRange team_range(const Piece<kTeam>& p, TeamSpace& space, RowShared& sh) {
   RowRange own{{-INFINITY, 0x7fffffff, false}, INFINITY};
   if (p.begin < p.end) {
     own = row_range(p.x + p.begin, p.end - p.begin, sh);
-    own.top.index += p.begin;
+    if (own.top.max > -INFINITY) own.top.index += p.begin;
   }
-  if (threadIdx.x == 0) space.range[p.rank] = own;
+  if (threadIdx.x == 0) {
+    space.range[p.rank] = make_uint4(__float_as_uint(own.top.max), static_cast<uint32_t>(own.top.index),
+                                     __float_as_uint(own.least), own.top.nan ? 1 : 0);
+  }
   for (int b = p.rank * kBins / kTeam + static_cast<int>(threadIdx.x); b < (p.rank + 1) * kBins / kTeam;
        b += kRowThreads) {
     space.bins[b] = space.sums[b] = 0;
   }
   if (p.rank == 0 && threadIdx.x == 0) space.listed = 0;
   team_sync();
-  RowRange all = own;
-  for (int i = 0; i < kTeam; ++i) {
-    const RowRange other{{__ldcg(&space.range[i].top.max), __ldcg(&space.range[i].top.index),
-                          *reinterpret_cast<volatile bool*>(&space.range[i].top.nan)},
-                         __ldcg(&space.range[i].least)};
-    const bool better =
-        other.top.max > all.top.max || (other.top.max == all.top.max && other.top.index < all.top.index);
-    if (better) all.top.max = other.top.max, all.top.index = other.top.index;
-    all.top.nan |= other.top.nan;
-    all.least = fminf(all.least, other.least);
+  // A lane per block of the team.
+  const uint4 word = __ldcg(&space.range[threadIdx.x % kTeam]);
+  RowRange all{{__uint_as_float(word.x), static_cast<int>(word.y), word.w != 0}, __uint_as_float(word.z)};
+#pragma unroll
+  for (int d = 1; d < kTeam; d *= 2) {
+    const float max = __shfl_xor_sync(0xffffffffu, all.top.max, d);
+    const int index = __shfl_xor_sync(0xffffffffu, all.top.index, d);
+    if (max > all.top.max || (max == all.top.max && index < all.top.index)) all.top.max = max, all.top.index = index;
+    all.least = fminf(all.least, __shfl_xor_sync(0xffffffffu, all.least, d));
+    all.top.nan |= __shfl_xor_sync(0xffffffffu, static_cast<int>(all.top.nan), d) != 0;
   }
   return all;
 }
@@ -69,8 +75,9 @@ __device__ void read_masses(const unsigned long long* from, RowShared& sh) {
 }
 
 // The end of the nucleus, for every block of the team.
-__device__ Nucleus team_nucleus(const Piece& p, const SlotParams& s, float top, const RowRange& range, TeamSpace& space,
-                                DrawShared& sh) {
+template <int kTeam>
+__device__ Nucleus team_nucleus(const Piece<kTeam>& p, const SlotParams& s, float top, const RowRange& range,
+                                TeamSpace& space, DrawShared& sh) {
   const uint32_t base = ordered_bits(range.top.max);
   const Binning bin = binning(range, s.scale);
   fill_bins(p.x + p.begin, p.end - p.begin, s.scale, top, bin, sh.fast);
@@ -93,7 +100,9 @@ __device__ Nucleus team_nucleus(const Piece& p, const SlotParams& s, float top, 
 }
 
 // Only the first block's result counts.
-__device__ Draw team_draw(const Piece& p, const SlotParams& s, uint64_t random, TeamSpace& space, DrawShared& sh) {
+template <int kTeam>
+__device__ Draw team_draw(const Piece<kTeam>& p, const SlotParams& s, uint64_t random, TeamSpace& space,
+                          DrawShared& sh) {
   const RowRange range = team_range(p, space, sh.row);
   const RowMax& best = range.top;
   if (best.nan) return {0, ops::kSampleNan, 0.0f};
@@ -107,7 +116,7 @@ __device__ Draw team_draw(const Piece& p, const SlotParams& s, uint64_t random, 
     if (p.rank != 0) return {};
     return draw(p.x, p.n, s, random, false, sh.fast, sh.row);
   }
-  const auto weight = [&](float v) { return base - ordered_bits(v) > nucleus.last ? 0u : weight_of(v, s.scale, top); };
+  const NucleusWeight weight(s.scale, top, base, nucleus.last);
   sum_chunks(p.x, p.n, p.chunks, p.chunks.count * p.rank / kTeam, p.chunks.count * (p.rank + 1) / kTeam, space.sums,
              weight);
   team_sync();
@@ -117,12 +126,13 @@ __device__ Draw team_draw(const Piece& p, const SlotParams& s, uint64_t random, 
   return {walk_chunks(p.x, p.n, p.chunks, __umul64hi(random, mass), sh.row, weight), ops::kSampleOk, 1.0f};
 }
 
+template <int kTeam>
 __global__ void __launch_bounds__(kRowThreads)
     team_kernel(Rows<const float> logits, int64_t logit_rows, int n, const SampleRow* rows, SlotArrays slots,
                 SampleOut out, TeamSpace* spaces) {
   extern __shared__ __align__(16) char memory[];
   auto& sh = *reinterpret_cast<DrawShared*>(memory);
-  let_next_start();
+  if (kTeam == kMostTeam) let_next_start();  // else its blocks would crowd together on what is free
   wait_for_previous();
   const auto row = static_cast<int>(blockIdx.x / kTeam), rank = static_cast<int>(blockIdx.x % kTeam);
   const SampleRow r = rows[row];
@@ -136,7 +146,7 @@ __global__ void __launch_bounds__(kRowThreads)
     if (threadIdx.x == 0) finish_row(r, s, slots, d, out);
     return;
   }
-  const Draw d = team_draw({x, n, rank}, s, row_random(r, s), spaces[row], sh);
+  const Draw d = team_draw<kTeam>({x, n, rank}, s, row_random(r, s), spaces[row], sh);
   if (rank == 0 && threadIdx.x == 0) finish_row(r, s, slots, d, out);
 }
 
@@ -149,23 +159,27 @@ bool team_fits(const ops::SampleParams& p, device::Stream stream) {
          p.rows.logits.dim[1] >= 4096;
 }
 
-Status sample_team(const ops::SampleParams& p, int64_t logit_rows, device::Stream stream) {
+namespace {
+
+template <int kTeam>
+Status launch_team(const ops::SampleParams& p, int64_t logit_rows, device::Stream stream) {
   constexpr const char* kName = "sample_team";
-  if (Status s = allow_shared(kName, team_kernel, sizeof(DrawShared)); !s.ok()) return s;
-  cudaLaunchAttribute attributes[2] = {};
-  attributes[0].id = cudaLaunchAttributeClusterDimension;
-  attributes[0].val.clusterDim = {kTeam, 1, 1};
-  attributes[1].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attributes[1].val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(p.rows.count * kTeam)), config.blockDim = dim3(kRowThreads);
-  config.dynamicSmemBytes = sizeof(DrawShared), config.stream = raw(stream);
-  config.attrs = attributes, config.numAttrs = state(stream).pdl ? 2 : 1;
+  const size_t bytes = draw_bytes(p.rows.count * kTeam, stream);
+  if (Status s = allow_shared(kName, team_kernel<kTeam>, bytes); !s.ok()) return s;
   const SampleOut out{p.ids.as<int32_t>(), p.status.as<int32_t>(), p.probs.empty() ? nullptr : p.probs.as<float>()};
-  (void)cudaLaunchKernelEx(&config, team_kernel, rows_of<const float>(p.rows.logits), logit_rows,
-                           static_cast<int>(p.rows.logits.dim[1]), p.rows.rows, p.rows.slots, out,
-                           static_cast<TeamSpace*>(p.workspace));
-  return launched(stream, kName);
+  const Shape shape{static_cast<unsigned>(p.rows.count * kTeam), kRowThreads, bytes, kTeam};
+  return launch(stream, kName, shape, team_kernel<kTeam>, rows_of<const float>(p.rows.logits), logit_rows,
+                static_cast<int>(p.rows.logits.dim[1]), p.rows.rows, p.rows.slots, out,
+                static_cast<TeamSpace*>(p.workspace));
+}
+
+}  // namespace
+
+Status sample_team(const ops::SampleParams& p, int64_t logit_rows, device::Stream stream) {
+  const int64_t blocks = state(stream).multiprocessors;
+  if (p.rows.count * kMostTeam <= blocks) return launch_team<kMostTeam>(p, logit_rows, stream);
+  if (p.rows.count * 4 <= blocks) return launch_team<4>(p, logit_rows, stream);
+  return launch_team<2>(p, logit_rows, stream);
 }
 
 }  // namespace tern::cuda

@@ -6,7 +6,7 @@
 
 namespace tern::cuda {
 
-inline constexpr int kTeam = 8, kTeamRows = 16;  // blocks of a row, and the most rows that it pays for
+inline constexpr int kMostTeam = 8, kTeamRows = 66;  // blocks of a row, and the most rows that it pays for
 
 struct TeamSpace;
 // Bytes of workspace for kTeamRows rows.

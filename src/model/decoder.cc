@@ -160,30 +160,29 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
     TERN_RETURN_IF_ERROR(embed(step, residual));
   }
   show(0, residual);
+  // Adds what a layer came to, in one pass with the norm behind it.
+  const auto norm = [&](const auto& weight) {
+    return ops::RmsNormParams{.x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps};
+  };
+  if (runs && spec_.layers > 0) {
+    ops::RmsNormParams first = norm(weights_->layers[0].input_norm);
+    first.x = residual, first.residual = {};
+    TERN_RETURN_IF_ERROR(ops::rms_norm(first, step.stream));
+  }
   for (int i = 0; i < spec_.layers; ++i) {
     const LayerWeights& l = weights_->layers[static_cast<size_t>(i)];
-    // The previous layer's result is added here, in one pass with the norm.
-    if (runs) {
-      ops::RmsNormParams norm{.x = residual, .weight = l.input_norm, .out = x, .eps = spec_.norm_eps};
-      if (i > 0) norm.x = delta, norm.residual = residual;
-      TERN_RETURN_IF_ERROR(ops::rms_norm(norm, step.stream));
-    }
-    if (i > 0) show(i, residual);
+    const bool last = i + 1 == spec_.layers;
+    const ops::RmsNormParams next =
+        norm(last ? weights_->final_norm : weights_->layers[static_cast<size_t>(i) + 1].input_norm);
     TERN_RETURN_IF_ERROR(layer(step, i, runs ? cache->layer(0, i) : KvLayerView{}, x, delta));
-    if (runs) {
-      TERN_RETURN_IF_ERROR(ops::rms_norm(
-          {.x = delta, .residual = residual, .weight = l.post_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
-    }
+    if (runs) TERN_RETURN_IF_ERROR(ops::rms_norm(norm(l.post_norm), step.stream));
     if (spec_.moe_layer[static_cast<size_t>(i)] != kDenseLayer) {
-      TERN_RETURN_IF_ERROR(moe_mlp(step, spec_.moe, i, l.moe, x, delta));
+      TERN_RETURN_IF_ERROR(moe_mlp(step, spec_.moe, i, l.moe, x, next));
     } else {
       TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));
+      if (runs) TERN_RETURN_IF_ERROR(ops::rms_norm(next, step.stream));
     }
-  }
-  if (runs) {
-    TERN_RETURN_IF_ERROR(ops::rms_norm(
-        {.x = delta, .residual = residual, .weight = weights_->final_norm, .out = x, .eps = spec_.norm_eps},
-        step.stream));
+    if (!last) show(i + 1, residual);
   }
   show(spec_.layers, x);
   return head(step, x, logit_rows, logits);

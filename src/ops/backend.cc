@@ -67,6 +67,20 @@ size_t segment_attention_workspace(device::Stream stream, int64_t max_rows, int6
   return b->segment_attention_workspace(stream, max_rows, max_segments, heads, head_dim);
 }
 
+Status moe_dispatch(const MoeDispatchParams& p, device::Stream stream) {
+  const Backend* b = lookup(stream.kind);
+  if (b != nullptr && b->moe_dispatch != nullptr) return b->moe_dispatch(p, stream);
+  TERN_RETURN_IF_ERROR(moe_route(p.route, stream));
+  return moe_permute(p.permute, stream);
+}
+
+Status moe_combine_norm(const MoeCombineNormParams& p, device::Stream stream) {
+  const Backend* b = lookup(stream.kind);
+  if (b != nullptr && b->moe_combine_norm != nullptr) return b->moe_combine_norm(p, stream);
+  TERN_RETURN_IF_ERROR(moe_combine(p.combine, stream));
+  return rms_norm(p.norm, stream);
+}
+
 Status attention_plan(const AttentionPlanParams& p, device::Stream stream) {
   const Backend* b = lookup(stream.kind);
   return b == nullptr || b->attention_plan == nullptr ? Status() : b->attention_plan(p, stream);

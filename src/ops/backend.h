@@ -53,6 +53,9 @@ struct Backend {
   // Null: there is nothing to plan.
   OpFunction<AttentionPlanParams> attention_plan = nullptr;
   size_t (*attention_plan_bytes)(device::Stream, int max_rows) = nullptr;
+  // Null: one after the other.
+  OpFunction<MoeDispatchParams> moe_dispatch = nullptr;
+  OpFunction<MoeCombineNormParams> moe_combine_norm = nullptr;
 };
 
 // Null when no back-end of that kind is registered.

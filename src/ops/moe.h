@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/tensor.h"
+#include "ops/norm.h"
 
 namespace tern::ops {
 
@@ -62,6 +63,13 @@ struct MoePermuteParams {
 };
 Status moe_permute(const MoePermuteParams& params, device::Stream stream);
 
+// moe_route(), then moe_permute() of what it chose; a back-end may do both at once.
+struct MoeDispatchParams {
+  MoeRouteParams route;
+  MoePermuteParams permute;  // ids: those of `route`
+};
+Status moe_dispatch(const MoeDispatchParams& params, device::Stream stream);
+
 // out[t] = sum_j weights[t, j] * y[row_of[t, j]] + gate(t) * shared[t], float32, j ascending, one rounding at the end.
 struct MoeCombineParams {
   TensorView y;            // [T * top_k, H]
@@ -72,5 +80,13 @@ struct MoeCombineParams {
   TensorView out;          // [T, H]
 };
 Status moe_combine(const MoeCombineParams& params, device::Stream stream);
+
+// moe_combine(), then rms_norm() of its result with a residual; a back-end that does both at once leaves combine.out
+// alone.
+struct MoeCombineNormParams {
+  MoeCombineParams combine;
+  RmsNormParams norm;  // x: combine.out
+};
+Status moe_combine_norm(const MoeCombineNormParams& params, device::Stream stream);
 
 }  // namespace tern::ops

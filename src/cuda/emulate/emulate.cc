@@ -209,6 +209,16 @@ unsigned __ballot_sync(unsigned, int p) {
   return r;
 }
 
+unsigned __match_any_sync(unsigned, int v) {
+  unsigned r = 0;
+  uint64_t* s = emu::warp_slots();
+  s[threadIdx.x % 32] = uint64_t(int64_t(v));
+  emu::sync_warp();
+  for (int i = 0; i < 32; ++i) r |= unsigned(s[i] == uint64_t(int64_t(v))) << i;
+  emu::sync_warp();
+  return r;
+}
+
 unsigned __reduce_max_sync(unsigned, unsigned v) {
   uint64_t* s = emu::warp_slots();
   s[threadIdx.x % 32] = v;

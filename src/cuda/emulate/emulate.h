@@ -74,6 +74,7 @@ T __shfl_up_sync(unsigned, T v, int d) {
 }
 unsigned __ballot_sync(unsigned, int p);
 unsigned __reduce_max_sync(unsigned, unsigned v);
+unsigned __match_any_sync(unsigned, int v);
 int __reduce_add_sync(unsigned, int v);
 template <class T, class U>
 T atomicAdd(T* p, U v) {
@@ -132,7 +133,7 @@ inline double __longlong_as_double(long long u) {
   std::memcpy(&d, &u, 8);
   return d;
 }
-inline unsigned __float2uint_rz(float f) { return unsigned(f); }
+inline unsigned __float2uint_rn(float f) { return unsigned(__builtin_nearbyintf(f)); }
 inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz(unsigned(v)); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }
 inline int __ffs(int v) { return __builtin_ffs(v); }

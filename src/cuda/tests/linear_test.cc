@@ -67,10 +67,10 @@ void same_bits(Context& c, int64_t width, int64_t k) {
 }
 
 void grouped(Context& c, const char* format, DType type, int experts, int64_t rows, int64_t n, int64_t k,
-             const char* kernel = nullptr) {
+             const char* kernel = nullptr, bool exact = false) {
   Weights w = pack(c, format, DType::kBF16, experts, n, k, 31);
   if (w.gpu.empty()) return;
-  Mirror x(c, type, {rows, k}), out(c, type, {rows, n}), offsets(c, DType::kI32, {experts + 1});
+  Mirror x(c, type, {rows, k}), out(c, exact ? DType::kF32 : type, {rows, n}), offsets(c, DType::kI32, {experts + 1});
   x.random(32);
   // Uneven, with empty experts; the rows of the last ones belong to nobody.
   std::vector<int32_t> at{0};
@@ -134,6 +134,8 @@ void gates(Context& c) {
   gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_hopper_8" : "gemm_held");
   grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
+  grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
+  if (!c.smallest) grouped_gated(c, 10, 2000, 328, 320, hopper ? "gemm_hopper_grouped_128" : nullptr);
   grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
 }
 
@@ -199,13 +201,24 @@ void test_linear(Context& c) {
   plain(c, "bf16", f, f, 70, 300, 515, true, 0, "gemm_simple");
   plain(c, "f32", f, f, 70, 128, 1000, false, 0, "gemm_simple");
   plain(c, "f32", b, f, 33, 64, 75, false, 0, "gemm_simple");
-  for (const int64_t rows : {1, 33, 200}) plain(c, "f32", b, f, rows, 100, 264, rows == 33, 0, "gemm_mixed");
+  for (const int64_t rows : {1, 33, 200}) {
+    for (const int64_t k : {264, 2200}) {
+      plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_team" : "gemm_mixed");
+    }
+  }
   if (fixed) same_bits(c, 640, 1096);
   if (fixed && !c.smallest) same_bits(c, 3000, 3080);
   for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {
     grouped(c, "bf16", b, 10, rows, 136, 264);
     grouped(c, "bf16", b, 10, rows, 200, 256,
             hopper ? rows > 80 ? "gemm_hopper_grouped_128" : "gemm_hopper_grouped_32" : nullptr);
+    grouped(c, "bf16", b, 10, rows, 200, 256,
+            hopper ? rows > 80 ? "gemm_hopper_grouped_128" : "gemm_hopper_grouped_32" : nullptr, true);
+  }
+  if (!c.smallest) grouped(c, "bf16", b, 10, 3000, 392, 320, hopper ? "gemm_hopper_grouped_128" : nullptr, true);
+  for (const int64_t rows : {1, 7}) {
+    grouped(c, "bf16", b, 10, rows, 200, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
+    grouped(c, "bf16", b, 10, rows, 136, 576, hopper ? "gemm_hopper_grouped_32" : nullptr);
   }
   grouped(c, "bf16", b, 130, c.smallest ? 300 : 2000, 72, 64,
           hopper && !c.smallest ? "gemm_hopper_grouped_128" : nullptr);

@@ -85,9 +85,90 @@ void sort_and_combine(Context& c, DType type, int64_t tokens, int64_t width, int
   }
 }
 
+// The choice and the sort together.
+void dispatch(Context& c, ops::MoeRouteParams shape, DType type, int64_t tokens, int64_t width, int experts) {
+  Mirror logits(c, DType::kF32, {tokens, experts}), bias(c, DType::kF32, {experts}), x(c, type, {tokens, width}),
+      ids(c, DType::kI32, {tokens, shape.top_k}), weights(c, DType::kF32, {tokens, shape.top_k}),
+      offsets(c, DType::kI32, {experts + 1}), row_of(c, DType::kI32, {tokens, shape.top_k}),
+      sorted(c, type, {tokens * shape.top_k, width});
+  logits.random(7, 3.0f), bias.random(8, 0.1f), x.random(9);
+  const auto params = [&](bool gpu) {
+    const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+    ops::MoeDispatchParams p{shape, {v(x), v(ids), experts, v(offsets), v(row_of), v(sorted)}};
+    p.route.logits = v(logits), p.route.bias = v(bias), p.route.ids = v(ids), p.route.weights = v(weights);
+    return p;
+  };
+  const std::string name = title("moe_dispatch", type, {tokens, width, experts, shape.top_k});
+  if (!c.both(name, ops::moe_dispatch(params(false), c.cpu), ops::moe_dispatch(params(true), c.gpu))) return;
+  const bool vector = width * static_cast<int64_t>(dtype_bytes(type)) % 16 == 0, few = tokens * shape.top_k <= 1024;
+  c.expect_kernel(name, few && vector && experts <= 256          ? "moe_dispatch"
+                        : vector && tokens * shape.top_k <= 2048 ? "moe_permute_few"
+                                                                 : "moe_permute");
+  compare(c, name + " ids", ids, ids.host(), 0);
+  compare(c, name + " weights", weights, weights.host(), 1e-5);
+  compare(c, name + " offsets", offsets, offsets.host(), 0);
+  compare(c, name + " row_of", row_of, row_of.host(), 0);
+  compare(c, name + " rows", sorted, sorted.host(), 0);
+}
+
+// The sum and the norm behind it: the bits of one after the other where the norm has a block per row.
+void combine_norm(Context& c, DType type, DType weight_type, int64_t tokens, int64_t width, int top_k, bool shared) {
+  Mirror y(c, type, {tokens * top_k, width}), row_of(c, DType::kI32, {tokens, top_k}),
+      weights(c, DType::kF32, {tokens, top_k}), beside(c, type, {tokens, width}), gate(c, DType::kF32, {tokens}),
+      sum(c, type, {tokens, width}), residual(c, type, {tokens, width}), norm(c, weight_type, {width}),
+      out(c, DType::kBF16, {tokens, width}), twice(c, DType::kBF16, {tokens, width});
+  y.random(21), weights.random(22), beside.random(23), gate.random(24), residual.random(25), norm.random(26);
+  std::vector<int32_t> place;
+  for (int64_t i = 0; i < tokens * top_k; ++i) place.push_back(static_cast<int32_t>(i * 7 % (tokens * top_k)));
+  row_of.fill(place);
+  const auto params = [&](bool gpu, const Mirror& to) {
+    const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+    return ops::MoeCombineNormParams{
+        {v(y), v(row_of), v(weights), shared ? v(beside) : TensorView{}, shared ? v(gate) : TensorView{}, v(sum)},
+        {v(sum), v(residual), v(norm), v(to)}};
+  };
+  const std::string name = title("moe_combine_norm", type, {tokens, width, top_k});
+  if (!c.both(name, ops::moe_combine_norm(params(false, out), c.cpu),
+              ops::moe_combine_norm(params(true, out), c.gpu))) {
+    return;
+  }
+  const bool together = type == DType::kF32 && width % 8 == 0 && width <= 8192;
+  if (together) c.expect_kernel(name, "moe_combine_norm");
+  compare(c, name, out, out.host(), 1.0 / 100);
+  compare(c, name + " residual", residual, residual.host(), tolerance_of(type));
+  residual.random(25);
+  const ops::MoeCombineNormParams apart = params(true, twice);
+  if (!ops::moe_combine(apart.combine, c.gpu).ok() || !ops::rms_norm(apart.norm, c.gpu).ok()) {
+    return c.report(false, name, "one after the other failed");
+  }
+  (void)c.device->synchronize(c.gpu);
+  const std::vector<char> want = out.pull();
+  if (width > 512 && width <= 4096) compare(c, name + " in two", twice, want.data(), 0);
+}
+
+void dispatches(Context& c) {
+  ops::MoeRouteParams p;
+  p.top_k = 8;
+  for (const int64_t tokens : c.pick<int64_t>({1, 3, 32, 100, 128, 129}, 2)) {
+    dispatch(c, p, DType::kBF16, tokens, 256, 128);
+    dispatch(c, p, DType::kF32, tokens, 40, 130);
+  }
+  p.top_k = 3, p.scoring = ops::MoeScoring::kSigmoid;
+  for (const int64_t tokens : c.pick<int64_t>({2, 341}, 1)) dispatch(c, p, DType::kBF16, tokens, 64, 5);
+  dispatch(c, p, DType::kBF16, 5, 64, 300);
+  dispatch(c, p, DType::kBF16, 5, 35, 60);
+}
+
 }  // namespace
 
 void test_moe(Context& c) {
+  dispatches(c);
+  for (const int64_t tokens : c.pick<int64_t>({1, 40}, 1)) {
+    combine_norm(c, DType::kF32, DType::kBF16, tokens, 2048, 8, false);
+    combine_norm(c, DType::kF32, DType::kF32, tokens, 7168, 9, true);
+    combine_norm(c, DType::kF32, DType::kBF16, tokens, 100, 2, true);
+    combine_norm(c, DType::kBF16, DType::kBF16, tokens, 1024, 6, true);
+  }
   for (const int64_t tokens : c.pick<int64_t>({1, 40, 1000}, 2)) {
     routes(c, tokens);
     for (const DType type : {DType::kBF16, DType::kF32}) {

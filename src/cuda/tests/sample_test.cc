@@ -120,7 +120,7 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0) {
   };
   const std::string name = title("sample", DType::kF32, {rows, vocab});
   if (!c.both(name, ops::sample(params(false), c.cpu), ops::sample(params(true), c.gpu))) return;
-  c.expect_kernel(name, c.hopper() && rows <= 16 && vocab >= 4096 ? "sample_team" : "sample");
+  c.expect_kernel(name, c.hopper() && rows <= 66 && vocab >= 4096 ? "sample_team" : "sample");
   compare(c, name + " tokens", ids, ids.host(), 0);
   compare(c, name + " status", status, status.host(), 0);
   if (probs) compare(c, name + " probabilities", prob, prob.host(), 0);
@@ -137,6 +137,8 @@ void test_sample(Context& c) {
   draws(c, 2, 40, true);
   // Few rows, where a row has several blocks on Hopper.
   for (const int first : c.pick<int>({0, 16, 32, 48, 64, 80, 96, 112, 128}, 1)) draws(c, 10007, 16, false, first);
+  draws(c, 10007, 30, false);  // four blocks, then two
+  if (!c.smallest) draws(c, 10007, 60, true, 3), draws(c, 103424, 40, false, 5);
   if (!c.smallest) draws(c, 152064, 13, false), draws(c, 103424, 5, true, 7);
 }
 

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "model/layers/step.h"
 #include "model/weights/decoder_weights.h"
+#include "ops/norm.h"
 
 namespace tern::model {
 
@@ -13,6 +14,8 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
 Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope, const MlaWeights& w,
                      KvLayerView cache, TensorView x, TensorView out);
 Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out);
-Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView out);
+// Its result goes through `next`, the norm behind it, whose x is the room for it.
+Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x,
+               const ops::RmsNormParams& next);
 
 }  // namespace tern::model

@@ -17,9 +17,9 @@ Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out
 
 namespace {
 
-// Chooses experts for every token; a probe may replace the choice.
-Status route(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView logits,
-             TensorView ids, TensorView weights) {
+// Chooses experts for every token and sorts the tokens by them; a probe may replace the choice.
+Status dispatch(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView logits,
+                TensorView weights, const ops::MoePermuteParams& permute) {
   TERN_RETURN_IF_ERROR(ops::linear({x, &w.router, {}, logits}, step.stream));
   ops::MoeRouteParams p{.logits = logits,
                         .bias = w.correction_bias,
@@ -34,12 +34,15 @@ Status route(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, Te
                         .split = w.split,
                         .token_ids = step.batch->token_ids.first(step.tokens),
                         .second = spec.second_tokens,
-                        .ids = ids,
+                        .ids = permute.ids,
                         .weights = weights};
+  if (step.probe == nullptr) return ops::moe_dispatch({p, permute}, step.stream);
   TERN_RETURN_IF_ERROR(ops::moe_route(p, step.stream));
-  if (step.probe == nullptr || !step.probe->routing(layer, ids)) return {};
-  p.forced = true;
-  return ops::moe_route(p, step.stream);
+  if (step.probe->routing(layer, permute.ids)) {
+    p.forced = true;
+    TERN_RETURN_IF_ERROR(ops::moe_route(p, step.stream));
+  }
+  return ops::moe_permute(permute, step.stream);
 }
 
 // Entries [begin, begin + n) of a vector.
@@ -68,7 +71,8 @@ Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView of
 
 }  // namespace
 
-Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView out) {
+Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x,
+               const ops::RmsNormParams& next) {
   const Scratch scratch(step.arena);
   const int64_t t = step.tokens, k = spec.top_k, h = x.dim[1];
   const bool shared = w.shared.down.weight.valid(), gated = w.shared_gate.valid();
@@ -89,17 +93,18 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   if (shared) TERN_RETURN_IF_ERROR(dense_mlp(step, w.shared, x, shared_out));
   if (step.measuring()) return {};
 
-  TERN_RETURN_IF_ERROR(route(step, spec, layer, w, x, logits, ids, weights));
-  TERN_RETURN_IF_ERROR(ops::moe_permute({x, ids, static_cast<int>(places), offsets, row_of, sorted}, step.stream));
+  TERN_RETURN_IF_ERROR(
+      dispatch(step, spec, layer, w, x, logits, weights, {x, ids, static_cast<int>(places), offsets, row_of, sorted}));
   TERN_RETURN_IF_ERROR(experts(step, w, sorted, offsets, gate_up, hidden, results));
   if (gated) TERN_RETURN_IF_ERROR(ops::linear({x, &w.shared_gate, {}, shared_gate}, step.stream));
-  return ops::moe_combine({.y = results,
-                           .row_of = row_of,
-                           .weights = weights,
-                           .shared = shared_out,
-                           .shared_gate = gated ? tensor1(shared_gate.data, DType::kF32, t) : TensorView{},
-                           .out = out},
-                          step.stream);
+  return ops::moe_combine_norm({{.y = results,
+                                 .row_of = row_of,
+                                 .weights = weights,
+                                 .shared = shared_out,
+                                 .shared_gate = gated ? tensor1(shared_gate.data, DType::kF32, t) : TensorView{},
+                                 .out = next.x},
+                                next},
+                               step.stream);
 }
 
 }  // namespace tern::model
