@@ -362,7 +362,6 @@ class DecodePiece {
     computing_sync();
     if (*sh.last != 0) decode_join<S>(a_, p_, parts_);
   }
-
   const AttentionArgs& a_;
   const FewPiece& p_;
   FewParts parts_;

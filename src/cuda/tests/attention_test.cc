@@ -179,7 +179,7 @@ void test_attention(Context& c) {
   for (const int dim : {64, 128}) run(c, {b, 128, 1, dim, 64, {{66, 130}, {1, 70}}, longer(dim)}, b);
   if (c.smallest) return;
   run(c, {b, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
-  run(c, {b, 8, 1, 128, 64, {{1, 65536}}, few(128)}, b);                     // every block has part of one unit
+  run(c, {b, 8, 1, 128, 64, {{1, 65536}}, few(128)}, b);                       // every block has part of one unit
   run(c, {b, 16, 4, 128, 64, std::vector<Row>(150, {1, 2000}), few(128)}, b);  // enough for long items
   run(c, {b, 16, 2, 128, 64, ragged(70, 2100), few(128)}, b);  // ranges that begin anywhere in their units
   run(c, {b, 8, 2, 64, 64, ragged(31, 5000), few(64)}, b);
