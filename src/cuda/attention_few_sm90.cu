@@ -28,7 +28,11 @@ Status run(const AttentionArgs& a, const DecodeMaps& maps, const char* name, dev
 
 }  // namespace
 
+// Below so many rows times KV heads the portable kernel is ahead: units are in many parts, and it joins them sooner.
+constexpr int64_t kFewestUnits = 96;
+
 bool decode_fits(const AttentionArgs& a, device::Stream stream) {
+  if (!state(stream).deterministic && int64_t{a.rows} * a.kv_heads < kFewestUnits) return false;
   return state(stream).arch >= 90 && state(stream).smem_limit >= 224 * 1024 && a.cache != nullptr &&
          a.context_len != nullptr && !a.latent && !a.kv_f32 && a.dk == a.dv &&
          (a.dk == 64 || a.dk == 128 || a.dk == 256) && a.block_size % kFewTile == 0;

@@ -32,7 +32,7 @@ bool prefill_fits(const AttentionArgs& a, int64_t tokens, device::Stream stream)
   return s.arch >= 90 && !s.deterministic && a.cache != nullptr && !a.latent && !a.kv_f32 && !a.q_f32 &&
          a.context_len != nullptr && a.dk == a.dv && (a.dk == 128 || a.dk == 64) && a.block_size % kPage == 0 &&
          group <= Shape128::kQueries && static_cast<size_t>(s.smem_limit) >= Shape128::kBytes && a.scale_log2 > 0 &&
-         a.out_token % 2 == 0 && tokens * a.heads >= int64_t{Shape128::kQueries} * s.multiprocessors / 2;
+         a.out_token % 2 == 0 && tokens * a.heads >= int64_t{Shape128::kQueries} * s.multiprocessors / 4;
 }
 
 AttentionArgs prefill_units(AttentionArgs a) {
