@@ -1,5 +1,5 @@
-// Ceilings of this GPU: bandwidth of reads and copies, products of cuBLASLt, what a launch costs. Everything is timed by
-// events around replayed graphs, so that the host does not count.
+// Ceilings of this GPU: bandwidth of reads and copies, products of cuBLASLt, what a launch costs. Everything is timed
+// by events around replayed graphs, so that the host does not count.
 #include "cuda/measure.h"
 
 #include <algorithm>
@@ -35,7 +35,8 @@ class Scratch {
   cudaError_t error_ = cudaSuccess;
 };
 
-// bfloat16 values of 1/16 to 1/8 in size, signs and mantissas random: constant data would draw less power and clock higher than real data.
+// bfloat16 values of 1/16 to 1/8 in size, signs and mantissas random: constant data would draw less power and clock
+// higher than real data.
 __global__ void fill_kernel(uint32_t* data, int64_t words, uint32_t seed) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < words; i += step) {
@@ -126,8 +127,8 @@ void fill(char* data, size_t bytes, uint32_t seed, cudaStream_t stream) {
 
 template <int kUnroll, bool kStreaming>
 bool read_once(const Scratch& data, size_t bytes, int blocks, uint32_t* sink, cudaStream_t stream) {
-  read_kernel<kUnroll, kStreaming><<<blocks, 512, 0, stream>>>(reinterpret_cast<const uint4*>(data.data()),
-                                                               static_cast<int64_t>(bytes / 16), sink);
+  read_kernel<kUnroll, kStreaming>
+      <<<blocks, 512, 0, stream>>>(reinterpret_cast<const uint4*>(data.data()), static_cast<int64_t>(bytes / 16), sink);
   return cudaGetLastError() == cudaSuccess;
 }
 
@@ -147,9 +148,7 @@ Expected<Measured> read_rate(const MeasureRequest& r, const StreamState& s) {
       {"streaming loads, 4 in flight, 4 blocks",
        [&](int) { return read_once<4, true>(data, bytes, 4 * sms, out, s.stream); }},
       {"streaming loads, 8 in flight, a block per tile",
-       [&](int) {
-         return read_once<8, true>(data, bytes, static_cast<int>(bytes / (512 * 16 * 8)), out, s.stream);
-       }},
+       [&](int) { return read_once<8, true>(data, bytes, static_cast<int>(bytes / (512 * 16 * 8)), out, s.stream); }},
   };
   if (s.arch >= 90) {
     variants.push_back({"bulk copies, 192 KiB in flight", [&](int) {
