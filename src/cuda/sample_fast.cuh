@@ -221,7 +221,6 @@ __device__ void sum_chunks(const float* x, int n, const Chunks& chunks, int begi
 template <class Weight>
 __device__ int walk_chunks(const float* x, int n, const Chunks& chunks, unsigned long long target, RowShared& sh,
                            const Weight& weight) {
-  __syncthreads();
   find_bin(target + 1, sh);  // the last chunk that has mass and starts at or below the target
   const int chunk = static_cast<int>(sh.word);
   const unsigned long long run = sh.value;

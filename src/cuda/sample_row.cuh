@@ -123,8 +123,9 @@ struct Selected {
 };
 
 // The last bin that has mass and starts below the limit; 2 bins per thread. Result in word (bin), value (mass before).
+// Begins with a barrier: bins may just have been written, sums and word may still be read.
 __device__ inline void find_bin(unsigned long long limit, RowShared& sh) {
-  __syncthreads();  // sums and word may still be read
+  __syncthreads();
   const int t = threadIdx.x, lane = t % 32;
   const unsigned long long a = sh.bins[2 * t], b = sh.bins[2 * t + 1];
   unsigned long long run = a + b;
@@ -164,7 +165,6 @@ __device__ Selected select_offset(int n, uint32_t largest, unsigned long long li
       const unsigned long long m = mass(i, o);
       if (m != 0) atomicAdd(&sh.bins[(o >> shift) & (kBins - 1)], m);
     }
-    __syncthreads();
     find_bin(limit, sh);
     const uint32_t bin = sh.word;
     limit -= sh.value;

@@ -87,7 +87,6 @@ __device__ Nucleus team_nucleus(const Piece<kTeam>& p, const SlotParams& s, floa
   team_sync();
   read_masses(space.bins, sh.row);
   const unsigned long long limit = mass_limit(s.top_p, bins_mass(sh.row));
-  __syncthreads();
   find_bin(limit, sh.row);
   const unsigned long long before = sh.row.value;
   list_bin(p.x + p.begin, p.end - p.begin, s.scale, top, base, bin, static_cast<int>(sh.row.word), space.list,
