@@ -18,12 +18,8 @@ namespace {
 
 using namespace hopper;
 
-__device__ __forceinline__ void computing_sync() { asm volatile("bar.sync 1, 128;\n" ::: "memory"); }
-__device__ __forceinline__ float power2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
-}
+// The four warps that compute.
+__device__ __forceinline__ void computing_sync() { group_sync(1, 128); }
 
 template <class S>
 struct DecodeShared {

@@ -5,24 +5,10 @@
 
 namespace tern::cuda {
 
-// The last row whose first item is <= item; a warp looks at 32 of them at a time.
-__device__ inline int few_row(const int* first, int rows, int item) {
-  const int lane = threadIdx.x & 31;
-  int low = 0, count = rows;
-  while (count > 1) {
-    const int step = (count + 31) / 32;
-    const unsigned fits = __ballot_sync(0xffffffffu, lane * step < count && first[low + lane * step] <= item);
-    const int k = 31 - __clz(static_cast<int>(fits));
-    low += k * step;
-    count = min(step, count - k * step);
-  }
-  return low;
-}
-
 // `parts`: items per unit.
 __device__ inline AttentionUnit few_unit(const AttentionArgs& a, int item, int rounds, int* parts) {
   AttentionUnit u;
-  u.row = few_row(a.few + 2, a.rows, item);
+  u.row = row_by_warp(a.few + 2, a.rows, item);
   const int start = a.row_start[u.row], n = a.row_start[u.row + 1] - start;
   u.context = a.context_len[u.row], u.causal = true;
   *parts = few_parts(u.context, rounds);

@@ -66,20 +66,6 @@ __device__ __forceinline__ constexpr int column_at(int i) {
   return kSide == 0 || i == kRotary ? i : (i + 4) % 8;
 }
 
-// By a whole warp: the last row whose first item is <= item.
-__device__ inline int latent_row(const int* first, int rows, int item) {
-  const int lane = threadIdx.x & 31;
-  int low = 0, count = rows;
-  while (count > 1) {
-    const int step = (count + 31) / 32;
-    const unsigned fits = __ballot_sync(0xffffffffu, lane * step < count && first[low + lane * step] <= item);
-    const int k = 31 - __clz(static_cast<int>(fits));
-    low += k * step;
-    count = min(step, count - k * step);
-  }
-  return low;
-}
-
 // Parts of a unit of this row. plan[0]: tokens of a part, 0: units are whole.
 __device__ inline int latent_parts(const AttentionArgs& a, int row) {
   const int each = a.plan[0];
@@ -92,7 +78,7 @@ __device__ inline LatentItem latent_item(const AttentionArgs& a, int item) {
   const int each = a.plan[0];
   LatentItem x;
   AttentionUnit& u = x.u;
-  u.row = latent_row(a.plan + 2, a.rows, item);
+  u.row = row_by_warp(a.plan + 2, a.rows, item);
   const int start = a.row_start[u.row], n = a.row_start[u.row + 1] - start;
   u.context = a.context_len[u.row], u.causal = true, u.kv_head = 0;
   const int parts = latent_parts(a, u.row);
@@ -219,15 +205,9 @@ __device__ __forceinline__ void latent_score(float (&s)[32], const LatentShared&
   wgmma_commit();
 }
 
-__device__ __forceinline__ float latent_power2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;\n" : "=f"(y) : "f"(x));
-  return y;
-}
-
 // What older sums are scaled by when the top rises: exactly one where it does not.
 __device__ __forceinline__ float latent_factor(float old, float top, float scale) {
-  return top == old ? 1.0f : latent_power2((old - top) * scale);
+  return top == old ? 1.0f : power2((old - top) * scale);
 }
 
 // The tops of a tile's scores, beyond which nothing is visible to a query.
@@ -263,7 +243,7 @@ __device__ __forceinline__ void latent_weigh(float (&s)[32], const float (&top)[
     for (int j = 0; j < 8; ++j) {
       float& x = s[4 * j + 2 * r];
       float& y = s[4 * j + 2 * r + 1];
-      x = latent_power2(__fmaf_rn(x, scale, -base)), y = latent_power2(__fmaf_rn(y, scale, -base));
+      x = power2(__fmaf_rn(x, scale, -base)), y = power2(__fmaf_rn(y, scale, -base));
       sums[j % 2] += x + y;
     }
     sum[r] = sums[0] + sums[1];

@@ -225,7 +225,7 @@ __device__ void join_units(const AttentionArgs& a, float* weight) {
   constexpr int kSlices = kQuadsOfUnit / kQuads;
   const int* units = a.plan + plan_words(a.rows);
   for (int at = blockIdx.x; at < units[1] * kSlices; at += gridDim.x) {
-    const int row = latent_row(units + 2, a.rows, at / kSlices), index = at / kSlices - units[2 + row];
+    const int row = row_by_warp(units + 2, a.rows, at / kSlices), index = at / kSlices - units[2 + row];
     const int item = index / a.chunks * a.chunks * latent_parts(a, row) + index % a.chunks;
     join_slice<kQuads>(a, latent_item(a, a.plan[2 + row] + item), at % kSlices * kQuads, weight);
   }

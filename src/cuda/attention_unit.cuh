@@ -44,6 +44,20 @@ __device__ inline int row_of(const int* plan, int rows, int item) {
   return low;
 }
 
+// The same by a whole warp, which looks at 32 rows at a time; `first`: first items of the rows.
+__device__ inline int row_by_warp(const int* first, int rows, int item) {
+  const int lane = threadIdx.x & 31;
+  int low = 0, count = rows;
+  while (count > 1) {
+    const int step = (count + 31) / 32;
+    const unsigned fits = __ballot_sync(0xffffffffu, lane * step < count && first[low + lane * step] <= item);
+    const int k = 31 - __clz(static_cast<int>(fits));
+    low += k * step;
+    count = min(step, count - k * step);
+  }
+  return low;
+}
+
 // The unit of `block` times unit_tokens tokens of a row and of a chunk of a KV head's group.
 __device__ inline AttentionUnit place_unit(const AttentionArgs& a, int row, int kv_head, int chunk, int block) {
   AttentionUnit u;
