@@ -9,10 +9,18 @@ namespace {
 
 constexpr int kThreads = 256;
 
+// x / (1 + e^-y). kShort: for results that are rounded to bfloat16, some units in the last place of a float away.
+template <bool kShort>
+__device__ __forceinline__ float gated(float x, float y) {
+  if constexpr (kShort) return __fdividef(x, 1.0f + __expf(-y));
+  return x / (1.0f + expf(-y));
+}
+
 // Rows [range[0], range[last]) or all of them; the grid covers all rows, because the range is known to the device only.
 template <class T, class O>
 __global__ void silu_mul_kernel(Rows<const T> gate_up, Rows<O> out, int64_t n, const int32_t* range, int last,
                                 bool vector) {
+  constexpr bool kShort = sizeof(T) == 2;
   let_next_start();
   wait_for_previous();
   const int64_t t = blockIdx.x;
@@ -25,21 +33,15 @@ __global__ void silu_mul_kernel(Rows<const T> gate_up, Rows<O> out, int64_t n, c
       const Vec8 g = load8(gate + 8 * i), u = load8(up + 8 * i);
       Vec8 y;
 #pragma unroll
-      for (int j = 0; j < 8; ++j) y.v[j] = rounded<T>(silu(g.v[j])) * u.v[j];
+      for (int j = 0; j < 8; ++j) y.v[j] = rounded<T>(gated<kShort>(g.v[j], g.v[j])) * u.v[j];
       store8(to + 8 * i, y);
     }
     return;
   }
   for (int64_t i = first; i < n; i += step) {
-    to[i] = from_float<O>(rounded<T>(silu(as_float(gate[i]))) * as_float(up[i]));
+    const float g = as_float(gate[i]);
+    to[i] = from_float<O>(rounded<T>(gated<kShort>(g, g)) * as_float(up[i]));
   }
-}
-
-// x / (1 + e^-y). kShort: for results that are rounded to bfloat16, some units in the last place of a float away.
-template <bool kShort>
-__device__ __forceinline__ float gated(float x, float y) {
-  if constexpr (kShort) return __fdividef(x, 1.0f + __expf(-y));
-  return x / (1.0f + expf(-y));
 }
 
 template <bool kShort>

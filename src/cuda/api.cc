@@ -43,6 +43,7 @@ const ops::Backend& backend() {
     b.attention_plan_bytes = attention_plan_bytes;
     b.moe_dispatch = moe_dispatch;
     b.moe_combine_norm = moe_combine_norm;
+    b.product_type = product_type;
     return b;
   }();
   return table;

@@ -35,6 +35,7 @@ Status moe_dispatch(const ops::MoeDispatchParams&, device::Stream);
 Status moe_combine(const ops::MoeCombineParams&, device::Stream);
 Status moe_combine_norm(const ops::MoeCombineNormParams&, device::Stream);
 const ops::WeightFormat* find_weight_format(const char* name);
+DType product_type(device::Stream, int64_t rows);
 
 Status logit_mask(const ops::LogitMaskParams&, device::Stream);
 Status logit_bias(const ops::LogitsParams&, device::Stream);

@@ -238,6 +238,11 @@ const RowFormat kF32Format("f32", DType::kF32);
 
 }  // namespace
 
+DType product_type(device::Stream stream, int64_t rows) {
+  const StreamState& s = state(stream);
+  return s.blas != nullptr && !s.deterministic && rows > kNarrowRows ? DType::kBF16 : DType::kF32;
+}
+
 const ops::WeightFormat* find_weight_format(const char* name) {
   for (const ops::WeightFormat* f :
        {static_cast<const ops::WeightFormat*>(&kBf16Format), static_cast<const ops::WeightFormat*>(&kF32Format)}) {

@@ -98,6 +98,7 @@ Status Decoder::forward(const ForwardContext& context, TensorView logits) const 
             &b,
             context.probe,
             {}};
+  if (info_.activation == DType::kBF16) step.product = ops::product_type(context.stream, b.tokens);
   Status status = run(step, &context.cache, b.logit_rows, logits);
   context.workspace.release(mark);
   return status;
@@ -145,7 +146,7 @@ Status Decoder::plan_attention(Step& step, const KvCache* cache) const {
 
 Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const {
   const int64_t t = step.tokens, h = spec_.hidden_size, half = spec_.rope.dim / 2;
-  const TensorView residual = step.exact(t, h), x = step.act(t, h), delta = step.exact(t, h);
+  const TensorView residual = step.exact(t, h), x = step.act(t, h), delta = step.between(t, h);
   step.cos = step.arena.tensor(DType::kF32, t, half);
   step.sin = step.arena.tensor(DType::kF32, t, half);
   TERN_RETURN_IF_ERROR(plan_attention(step, cache));
@@ -177,7 +178,9 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
     TERN_RETURN_IF_ERROR(layer(step, i, runs ? cache->layer(0, i) : KvLayerView{}, x, delta));
     if (runs) TERN_RETURN_IF_ERROR(ops::rms_norm(norm(l.post_norm), step.stream));
     if (spec_.moe_layer[static_cast<size_t>(i)] != kDenseLayer) {
-      TERN_RETURN_IF_ERROR(moe_mlp(step, spec_.moe, i, l.moe, x, next));
+      ops::RmsNormParams behind = next;
+      behind.x.dtype = DType::kF32;  // a sum over experts, no product
+      TERN_RETURN_IF_ERROR(moe_mlp(step, spec_.moe, i, l.moe, x, behind));
     } else {
       TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));
       if (runs) TERN_RETURN_IF_ERROR(ops::rms_norm(next, step.stream));

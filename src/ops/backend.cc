@@ -109,6 +109,11 @@ Status linear(const LinearParams& p, device::Stream stream) {
   return p.weight->format->run(p, stream);
 }
 
+DType product_type(device::Stream stream, int64_t rows) {
+  const Backend* b = lookup(stream.kind);
+  return b == nullptr || b->product_type == nullptr ? DType::kF32 : b->product_type(stream, rows);
+}
+
 Status grouped_linear(const GroupedLinearParams& p, device::Stream stream) {
   if (p.weights.empty() || !p.weights[0].valid()) {
     return make_error(ErrorCode::kInvalidArgument, "grouped_linear: there are no weights", "weights");

@@ -56,6 +56,8 @@ struct Backend {
   // Null: one after the other.
   OpFunction<MoeDispatchParams> moe_dispatch = nullptr;
   OpFunction<MoeCombineNormParams> moe_combine_norm = nullptr;
+  // Null: float32.
+  DType (*product_type)(device::Stream, int64_t rows) = nullptr;
 };
 
 // Null when no back-end of that kind is registered.

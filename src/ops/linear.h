@@ -48,6 +48,10 @@ Status grouped_linear(const GroupedLinearParams& params, device::Stream stream);
 Status gated_linear(const LinearParams& params, TensorView gated, device::Stream stream);
 Status grouped_gated_linear(const GroupedLinearParams& params, TensorView gated, device::Stream stream);
 
+// In which type to leave products of so many rows that are summed or rounded by what reads them: float32, or bfloat16
+// where moving half the bytes is worth more to the device than the bits.
+DType product_type(device::Stream stream, int64_t rows);
+
 // One weight per head: out[t, h, :] = weights[h] * x[t, h, :]. Used by MLA to enter and leave the latent space.
 struct HeadLinearParams {
   TensorView x;                           // [T, heads, K]

@@ -10,8 +10,9 @@ namespace {
 
 constexpr DType kTypes[] = {DType::kBF16, DType::kF32};
 
-void rms(Context& c, DType x_type, DType out_type, int64_t rows, int64_t n, bool residual, int64_t pad) {
-  Mirror x(c, x_type, {rows, n}, pad), r(c, x_type, {rows, n}), w(c, DType::kF32, {n}),
+void rms(Context& c, DType x_type, DType sum_type, DType out_type, int64_t rows, int64_t n, bool residual,
+         int64_t pad) {
+  Mirror x(c, x_type, {rows, n}, pad), r(c, sum_type, {rows, n}), w(c, DType::kF32, {n}),
       out(c, out_type, {rows, n}, pad);
   x.random(1), r.random(2), w.random(3);
   const std::string name = title("rms_norm", x_type, {rows, n}) + (residual ? " residual" : "");
@@ -131,9 +132,10 @@ void interpolate(Context& c, DType type) {
 void test_norms(Context& c) {
   for (const DType t : kTypes) {
     for (const int64_t rows : c.pick<int64_t>({0, 1, 3, 700}, 3)) {
-      for (const int64_t n : {64, 72, 512, 520, 2560}) rms(c, t, t, rows, n, n % 3 == 0 || rows == 3, n == 72 ? 8 : 0);
+      for (const int64_t n : {64, 72, 512, 520, 2560})
+        rms(c, t, t, t, rows, n, n % 3 == 0 || rows == 3, n == 72 ? 8 : 0);
     }
-    rms(c, t, t, 2, 16384, true, 0);
+    rms(c, t, t, t, 2, 16384, true, 0);
     heads(c, t);
     for (const int64_t n : {72, 1152, 4304}) layer(c, t, 5, n), layer(c, t, 1, n);
     Mirror x(c, t, {3, 1000}), r(c, t, {3, 1000});
@@ -142,7 +144,11 @@ void test_norms(Context& c) {
       compare(c, title("add", t, {3, 1000}), r, r.host(), 0);
     }
   }
-  rms(c, DType::kF32, DType::kBF16, 9, 4096, true, 0);
+  const DType b = DType::kBF16, f = DType::kF32;
+  rms(c, f, f, b, 9, 4096, true, 0);
+  for (const int64_t n : {72, 509, 1024, 1025, 4096, 5120}) {
+    rms(c, b, f, b, c.smallest ? 3 : 300, n, true, n % 8 == 0 ? 8 : 0);
+  }
 }
 
 void test_rows(Context& c) {

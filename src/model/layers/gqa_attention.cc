@@ -9,7 +9,7 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                      KvLayerView cache, TensorView x, TensorView out) {
   const Scratch scratch(step.arena);
   const int64_t d = spec.head_dim, heads = w.out.weight.k / d, kv_heads = (w.qkv.weight.n / d - heads) / 2;
-  const TensorView qkv = step.exact(step.tokens, w.qkv.weight.n);
+  const TensorView qkv = step.between(step.tokens, w.qkv);
   const TensorView q = step.act(step.tokens, heads * d);
   const TensorView mixed = step.act(step.tokens, heads * d);
   void* workspace =

@@ -5,6 +5,7 @@
 #include "model/batch.h"
 #include "model/decoder_spec.h"
 #include "model/model.h"
+#include "model/weights/decoder_weights.h"
 #include "ops/attention.h"
 
 namespace tern::model {
@@ -19,13 +20,25 @@ struct Step {
   TensorView cos, sin;  // [T, rotary_dim / 2] f32
   const Batch* batch = nullptr;
   Probe* probe = nullptr;
-  ops::AttentionPlan plan;  // how the attention of all layers is cut
+  ops::AttentionPlan plan;      // how the attention of all layers is cut
+  DType product = DType::kF32;  // of between()
 
   bool measuring() const { return arena.measuring(); }
   // What a product reads: rounded to the activation type.
   TensorView act(int64_t n, int64_t cols) { return arena.tensor(type, n, cols); }
   // Everything between products: float32, whatever the activation type.
   TensorView exact(int64_t n, int64_t cols) { return arena.tensor(DType::kF32, n, cols); }
+  // What a product leaves for an op that sums or rounds it: float32 or, where the device would rather have it so and
+  // activations are bfloat16, bfloat16. Room for float32 in any case, so that fewer rows never need more.
+  TensorView between(int64_t n, int64_t cols) {
+    TensorView v = exact(n, cols);
+    v.dtype = product;
+    return v;
+  }
+  // A bias is added in float32.
+  TensorView between(int64_t n, const Linear& l) {
+    return l.bias.empty() ? between(n, l.weight.n) : exact(n, l.weight.n);
+  }
 };
 
 // Gives back at the end of a scope what was taken in it.
