@@ -1,8 +1,7 @@
 // Rotary positions, and the pass between the QKV projection and attention: norms of heads, rotation, the cache write.
-#include "cuda/attention_args.h"
 #include "cuda/cuda_ops.h"
-#include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/qkv_args.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -53,33 +52,6 @@ __global__ void rope_kernel(T* x, int64_t x_row, int64_t x_head, O* out, int64_t
   O* to = out + t * out_row + h * out_head;
   for (int i = lane; i < dim; i += 32) to[i] = from_float<O>(as_float(head[i]));
 }
-
-struct QkvArgs {
-  int heads, kv_heads, dim, half;
-  bool interleaved;
-  float eps;
-  int64_t row;  // elements of a qkv row's stride
-  const void *q_norm, *k_norm;
-  bool norm_bf16;
-  const float *cos, *sin;
-  int64_t cos_row, sin_row;
-  char* cache;
-  int64_t block_stride;  // bytes
-  int block_size;
-  const int64_t* slots;
-  void* q = nullptr;  // of the cache's type; null: in place
-  int64_t q_row = 0, tokens = 0;
-
-  // Where the values of head h of token t go; null: nowhere (padding).
-  template <class C>
-  __device__ C* place(int64_t t, int h) const {
-    if (h < heads) return static_cast<C*>(q) + t * q_row + h * dim;
-    const int64_t slot = slots[t];
-    if (slot < block_size) return nullptr;  // the null block
-    char* block = cache + slot / block_size * block_stride;
-    return reinterpret_cast<C*>(block) + (int64_t{h - heads} * block_size + slot % block_size) * dim;
-  }
-};
 
 __device__ __forceinline__ float norm_weight(const QkvArgs& a, const void* w, int i) {
   return a.norm_bf16 ? as_float(static_cast<const bf*>(w)[i]) : static_cast<const float*>(w)[i];
@@ -283,7 +255,7 @@ Status launch_heads(const ops::QkvPrepareParams& p, const QkvArgs& a, device::St
 
 template <class T, class C>
 Status launch_qkv(const ops::QkvPrepareParams& p, const QkvArgs& a, device::Stream stream) {
-  if (a.q != nullptr) return launch_heads<T, C>(p, a, stream);
+  if (a.q != nullptr) return qkv_wide_fits(p, a) ? qkv_wide(p, a, stream) : launch_heads<T, C>(p, a, stream);
   const size_t bytes = static_cast<size_t>(a.heads + 2 * a.kv_heads) * a.dim * sizeof(float);
   TERN_OP_CHECK("qkv_prepare", bytes <= static_cast<size_t>(state(stream).smem_limit),
                 "a row is longer than shared memory");

@@ -68,7 +68,8 @@ void prepare(Context& c, DType type, DType cache_type, ops::RopeStyle style, boo
   };
   if (!c.both(name, ops::qkv_prepare(params(false), c.cpu), ops::qkv_prepare(params(true), c.gpu))) return;
   const bool fast = dim == 64 || dim == 128;
-  c.expect_kernel(name, !apart ? "qkv_prepare" : fast ? "qkv_prepare_fast" : "qkv_prepare_heads");
+  const char* registers = type == DType::kBF16 ? "qkv_prepare_wide" : "qkv_prepare_fast";
+  c.expect_kernel(name, !apart ? "qkv_prepare" : fast ? registers : "qkv_prepare_heads");
   if (apart) {
     compare(c, name + " q", q, q.host(), tolerance_of(cache_type));
   } else if (type == cache_type) {
