@@ -100,6 +100,25 @@ __device__ __forceinline__ void load_box_all(void* to, const CUtensorMap* map, u
       : "memory");
 }
 
+__device__ __forceinline__ void load_box_all(void* to, const CUtensorMap* map, uint64_t* barrier, int column, int row,
+                                             uint16_t mask, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
+      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;\n" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"(mask), "l"(policy)
+      : "memory");
+}
+
+// One box to (column, row); what lies outside the matrix is left out. Boxes of one thread are committed together, and
+// their shared memory may be written again after store_read().
+__device__ __forceinline__ void store_box(const CUtensorMap* map, const void* from, int column, int row) {
+  asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];\n" ::"l"(map),
+               "r"(shared_address(from)), "r"(column), "r"(row)
+               : "memory");
+}
+__device__ __forceinline__ void store_commit() { asm volatile("cp.async.bulk.commit_group;\n" ::: "memory"); }
+__device__ __forceinline__ void store_read() { asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory"); }
+
 // Arrives at the same barrier of another block of the cluster.
 __device__ __forceinline__ void barrier_arrive_at(uint64_t* barrier, int rank) {
   asm volatile(

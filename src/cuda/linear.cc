@@ -180,6 +180,10 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
   TERN_RETURN_IF_ERROR(check(p));
   Gemm g = shape(p.x, w, gated);
   g.bias = p.bias.as<const float>(), g.gated = true;
+  if (hopper(stream) && !state(stream).deterministic && gate_fits(g, stream) && is_gated(p.out, gated)) {
+    TERN_RETURN_IF_ERROR(gemm_gate(g, w.data.data(), stream));
+    return true;
+  }
   // A product in bfloat16 would be rounded before the gate.
   if (!hopper(stream) || !mma_fits(g) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) return false;
   if (g.rows == 0) return true;

@@ -88,10 +88,11 @@ void grouped(Context& c, const char* format, DType type, int experts, int64_t ro
 }
 
 // A product and its gate: in one kernel or in two, the same bits where the product is the same.
-void gated(Context& c, int64_t rows, int64_t half, int64_t k, bool bias, const char* kernel) {
+void gated(Context& c, int64_t rows, int64_t half, int64_t k, bool bias, const char* kernel,
+           DType between_type = DType::kF32) {
   Weights w = pack(c, "bf16", DType::kBF16, 1, 2 * half, k, 61);
   if (w.gpu.empty()) return;
-  Mirror x(c, DType::kBF16, {rows, k}), b(c, DType::kF32, {2 * half}), between(c, DType::kF32, {rows, 2 * half}),
+  Mirror x(c, DType::kBF16, {rows, k}), b(c, DType::kF32, {2 * half}), between(c, between_type, {rows, 2 * half}),
       out(c, DType::kBF16, {rows, half}, 8);
   x.random(62), b.random(63);
   const std::string name = title("gated_linear", DType::kBF16, {rows, half, k});
@@ -132,6 +133,13 @@ void gates(Context& c) {
   gated(c, 60, 512, 2048, true, hopper ? "gemm_hopper_64" : "silu_mul_vector");
   gated(c, 100, 200, 512, false, fused ? "gemm_hopper_128" : nullptr);
   gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
+  gated(c, 300, 256, 264, true, "silu_mul_vector", DType::kBF16);
+  if (hopper && !c.smallest) {
+    // 64 of 66 places on an H200, edges in every direction.
+    const char* large = fused ? "gemm_hopper_256" : "gemm_gate";
+    gated(c, 2040, 1016, 1096, false, large);
+    gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
+  }
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_hopper_8" : "gemm_held");
   grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
   grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
@@ -227,6 +235,8 @@ void test_linear(Context& c) {
   heads(c, b, 16, 1, 512, 128), heads(c, b, 16, 70, 128, 512), heads(c, f, 3, 5, 40, 24);
   heads(c, b, 70, 66, 136, 24);  // enough tiles for the large one on any GPU
   gates(c);
+  const bool narrow = ops::product_type(c.gpu, 129) == DType::kBF16;
+  c.report(narrow == blas && ops::product_type(c.gpu, 128) == DType::kF32, "product_type", "not that of this device");
   rows_of_weight(c);
 }
 
