@@ -7,6 +7,7 @@
 #include <cstring>
 #include <fstream>
 #include <map>
+#include <optional>
 #include <sstream>
 
 #include "cuda/libraries.h"
@@ -26,6 +27,9 @@ int64_t served_by(int64_t rows) {
   while (16 * step < rows) step *= 2;
   return (rows + step - 1) / step * step;
 }
+// From here on it is worth the time at start to time what the library offers.
+constexpr int64_t kTimedRows = 257;
+constexpr int kOffered = 8, kTrials = 2;
 // Up to here a weight's algorithms are all chosen when it is first met, which is at start: no step waits for it.
 constexpr int64_t kChosenAtOnce = 8192;
 
@@ -43,6 +47,7 @@ struct Functions {
   decltype(&cublasLtMatmulPreferenceDestroy) preference_destroy;
   decltype(&cublasLtMatmulPreferenceSetAttribute) preference_set;
   decltype(&cublasLtMatmulAlgoGetHeuristic) heuristic;
+  decltype(&cublasLtMatmulAlgoConfigGetAttribute) algorithm_get;
   decltype(&cublasLtGetVersion) version;
 };
 
@@ -63,7 +68,8 @@ bool find_all(void* l, Functions& f) {
          find(l, "cublasLtMatmulPreferenceCreate", f.preference_create) &&
          find(l, "cublasLtMatmulPreferenceDestroy", f.preference_destroy) &&
          find(l, "cublasLtMatmulPreferenceSetAttribute", f.preference_set) &&
-         find(l, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) && find(l, "cublasLtGetVersion", f.version);
+         find(l, "cublasLtMatmulAlgoGetHeuristic", f.heuristic) &&
+         find(l, "cublasLtMatmulAlgoConfigGetAttribute", f.algorithm_get) && find(l, "cublasLtGetVersion", f.version);
 }
 
 // What a call needs; for any number of rows that its algorithm serves.
@@ -73,6 +79,49 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm{};
   int64_t rows = 0;  // that x and out are described with
   bool usable = false;
+};
+
+// Operands of products that are only timed, of any content; without memory nothing is timed.
+class Trial {
+ public:
+  Trial(const Gemm& g, int64_t rows, device::Stream stream) : stream_(raw(stream)) {
+    const auto bytes = [&](int64_t row, bool narrow) { return static_cast<size_t>(rows * row) * (narrow ? 2 : 4); };
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    if (cudaStreamIsCapturing(stream_, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) return;
+    ready_ = cudaEventCreate(&begin_) == cudaSuccess && cudaEventCreate(&end_) == cudaSuccess &&
+             cudaMalloc(&x_, bytes(g.x_row, true)) == cudaSuccess &&
+             cudaMalloc(&out_, bytes(g.out_row, g.out_bf16)) == cudaSuccess &&
+             cudaMemsetAsync(x_, 0x3c, bytes(g.x_row, true), stream_) == cudaSuccess;
+    (void)cudaGetLastError();  // no memory is no error
+  }
+  ~Trial() {
+    for (cudaEvent_t e : {begin_, end_}) {
+      if (e != nullptr) (void)cudaEventDestroy(e);
+    }
+    (void)cudaFree(x_), (void)cudaFree(out_);
+  }
+  Trial(const Trial&) = delete;
+  Trial& operator=(const Trial&) = delete;
+
+  bool ready() const { return ready_; }
+  const void* x() const { return x_; }
+  void* out() const { return out_; }
+  // Milliseconds of kTrials calls after a first one; very many when one fails.
+  template <class F>
+  float time(F&& call) const {
+    float ms = 1e30f;
+    bool good = call() && cudaEventRecord(begin_, stream_) == cudaSuccess;
+    for (int i = 0; i < kTrials; ++i) good = good && call();
+    good = good && cudaEventRecord(end_, stream_) == cudaSuccess && cudaEventSynchronize(end_) == cudaSuccess &&
+           cudaEventElapsedTime(&ms, begin_, end_) == cudaSuccess;
+    return good ? ms : 1e30f;
+  }
+
+ private:
+  cudaStream_t stream_;
+  cudaEvent_t begin_ = nullptr, end_ = nullptr;
+  void *x_ = nullptr, *out_ = nullptr;
+  bool ready_ = false;
 };
 
 constexpr char kHex[] = "0123456789abcdef";
@@ -141,7 +190,32 @@ struct BlasLt::Impl {
                CUBLAS_STATUS_SUCCESS;
   }
 
-  void choose(const Gemm& g, const Key& key, Plan& p) const {
+  // Algorithms that cut k would not give the bits of the others.
+  bool one_chain(const cublasLtMatmulAlgo_t& a) const {
+    uint32_t parts = 0;
+    size_t written = 0;
+    return f.algorithm_get(&a, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written) ==
+               CUBLAS_STATUS_SUCCESS &&
+           parts <= 1;
+  }
+
+  // The fastest of those that sum k in one chain: which one that is today changes no bit.
+  void time_offered(const cublasLtMatmulHeuristicResult_t* offered, int count, const void* weight, const Trial& trial,
+                    device::Stream stream, Plan& p) const {
+    const float one = 1.0f, zero = 0.0f;
+    float best = 1e30f;
+    for (int i = 0; i < count; ++i) {
+      if (!one_chain(offered[i].algo)) continue;
+      const float ms = trial.time([&] {
+        return f.matmul(handle, p.desc, &one, weight, p.w, trial.x(), p.x, &zero, trial.out(), p.out, trial.out(),
+                        p.out, &offered[i].algo, workspace, kWorkspace, raw(stream)) == CUBLAS_STATUS_SUCCESS;
+      });
+      if (ms < best) best = ms, p.algorithm = offered[i].algo;
+    }
+  }
+
+  void choose(const Gemm& g, const Key& key, const void* weight, const Trial* trial, device::Stream stream,
+              Plan& p) const {
     if (const auto it = known.find(key); it != known.end()) {
       p.algorithm = it->second;
       p.usable = true;
@@ -158,32 +232,42 @@ struct BlasLt::Impl {
       f.preference_set(preference, a, &alignment, sizeof alignment);
     }
     f.preference_set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, &of_x, sizeof of_x);
-    cublasLtMatmulHeuristicResult_t result{};
+    cublasLtMatmulHeuristicResult_t offered[kOffered]{};
     int found = 0;
-    const cublasStatus_t s = f.heuristic(handle, p.desc, p.w, p.x, p.out, p.out, preference, 1, &result, &found);
+    const bool timed = trial != nullptr && trial->ready() && key[0] >= kTimedRows;
+    const cublasStatus_t s =
+        f.heuristic(handle, p.desc, p.w, p.x, p.out, p.out, preference, timed ? kOffered : 1, offered, &found);
     f.preference_destroy(preference);
     p.usable = s == CUBLAS_STATUS_SUCCESS && found > 0;
-    p.algorithm = result.algo;
+    p.algorithm = offered[0].algo;
+    if (p.usable && timed) time_offered(offered, found, weight, *trial, stream, p);
   }
 
   static Key key_of(const Gemm& g, int64_t rows) {
     return {rows, g.n, g.k, g.x_row, g.out_row, (g.out_bf16 ? 1 : 0) + (g.bias != nullptr ? 2 : 0)};
   }
 
-  Plan& plan(const Gemm& g, int64_t rows) {
+  Plan& plan(const Gemm& g, int64_t rows, const void* weight, const Trial* trial, device::Stream stream) {
     const auto [it, made] = plans.try_emplace(key_of(g, rows));
     Plan& p = it->second;
     if (!made) return p;
     p.rows = rows;
-    if (describe(g, rows, p)) choose(g, it->first, p);
+    if (describe(g, rows, p)) choose(g, it->first, weight, trial, stream, p);
     return p;
   }
 
-  Plan& plan_for(const Gemm& g) {
+  // Whether the file already says what to take for this weight.
+  bool knows(const Gemm& g) const { return known.contains(key_of(g, kChosenAtOnce)); }
+
+  Plan& plan_for(const Gemm& g, const void* weight, device::Stream stream) {
     const int64_t rows = served_by(g.rows);
     if (const auto it = plans.find(key_of(g, rows)); it != plans.end()) return it->second;
-    for (int64_t r = served_by(1); r <= kChosenAtOnce; r = served_by(r + 1)) (void)plan(g, r);
-    return plan(g, rows);
+    // Timing is worth it where the next start will find it.
+    std::optional<Trial> trial;
+    if (!file.empty() && g.out_bf16 && !knows(g)) trial.emplace(g, kChosenAtOnce, stream);
+    const Trial* t = trial.has_value() ? &*trial : nullptr;
+    for (int64_t r = served_by(1); r <= kChosenAtOnce; r = served_by(r + 1)) (void)plan(g, r, weight, t, stream);
+    return plan(g, rows, weight, t, stream);
   }
 
   bool multiply(const Gemm& g, const void* weight, Plan& p, device::Stream stream) const {
@@ -229,7 +313,7 @@ std::unique_ptr<BlasLt> BlasLt::open(const LibraryPlaces& places, const std::str
   if (library == nullptr || !find_all(library, impl->f)) return nullptr;
   if (impl->f.create(&impl->handle) != CUBLAS_STATUS_SUCCESS) return nullptr;
   if (cudaMalloc(&impl->workspace, kWorkspace) != cudaSuccess) return nullptr;
-  impl->title = "tern cublaslt 3 " + std::to_string(impl->f.version()) + " " + gpu;
+  impl->title = "tern cublaslt 4 " + std::to_string(impl->f.version()) + " " + gpu;
   impl->file = cache_file;
   if (!cache_file.empty()) impl->read_file();
   return std::unique_ptr<BlasLt>(new BlasLt(std::move(impl)));
@@ -238,7 +322,7 @@ std::unique_ptr<BlasLt> BlasLt::open(const LibraryPlaces& places, const std::str
 bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
   Impl& m = *impl_;
   if (reinterpret_cast<uintptr_t>(g.out) % 16 != 0 || g.out_row * (g.out_bf16 ? 2 : 4) % 16 != 0) return false;
-  Plan& p = m.plan_for(g);
+  Plan& p = m.plan_for(g, weight, stream);
   if (m.multiply(g, weight, p, stream)) return true;
   // An algorithm out of a stale file may be refused: own kernels then, for these shapes from now on.
   p.usable = false;
