@@ -123,7 +123,54 @@ Status Decoder::head(Step& step, TensorView normed, int logit_rows, TensorView l
   const TensorView last = step.act(logit_rows, spec_.hidden_size);
   if (step.measuring() || logit_rows == 0) return {};
   TERN_RETURN_IF_ERROR(ops::gather_rows({normed, step.batch->logit_index.first(logit_rows), last}, step.stream));
-  return ops::linear({last, &weights_->lm_head.weight, {}, logits.first(logit_rows)}, step.stream);
+  return product_of_head(step, last, logits);
+}
+
+bool Decoder::trims(const Step& step, int logit_rows) const {
+  if (spec_.layers == 0) return false;
+  if (step.measuring()) return true;
+  const LayerWeights& last = weights_->layers.back();
+  const bool by_token = spec_.moe_layer.back() != kDenseLayer && last.moe.split >= 0;
+  return step.probe == nullptr && !by_token && 2 * logit_rows <= step.tokens;
+}
+
+// The last layer: what nobody asks logits of goes no further than its keys and values.
+Status Decoder::last_layer(Step& step, KvLayerView cache, int logit_rows, TensorView x, TensorView residual,
+                           TensorView logits) const {
+  const int64_t h = spec_.hidden_size;
+  const bool runs = !step.measuring();
+  Step rest = step;
+  rest.tokens = logit_rows;
+  if (runs && step.type == DType::kBF16) rest.product = ops::product_type(step.stream, logit_rows);
+  const TensorView sum = rest.exact(logit_rows, h), in = rest.act(logit_rows, h), delta = rest.between(logit_rows, h);
+  step.wanted = runs ? step.batch->logit_index.first(logit_rows) : tensor1(nullptr, DType::kI32, logit_rows);
+  TERN_RETURN_IF_ERROR(layer(step, spec_.layers - 1, cache, x, delta));
+  if (runs && logit_rows == 0) return {};
+  if (runs) TERN_RETURN_IF_ERROR(ops::gather_rows({residual, step.wanted, sum}, step.stream));
+  TERN_RETURN_IF_ERROR(behind_attention(rest, spec_.layers - 1, in, sum, delta, weights_->final_norm));
+  return runs ? product_of_head(rest, in, logits) : Status();
+}
+
+// The second half of a layer, and the norm of the next one.
+Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView residual, TensorView delta,
+                                 TensorView next_norm) const {
+  const LayerWeights& l = weights_->layers[static_cast<size_t>(index)];
+  // Adds what came before, in one pass with the norm behind it.
+  const auto norm = [&](TensorView weight) {
+    return ops::RmsNormParams{.x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps};
+  };
+  if (!step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(norm(l.post_norm), step.stream));
+  ops::RmsNormParams next = norm(next_norm);
+  if (spec_.moe_layer[static_cast<size_t>(index)] != kDenseLayer) {
+    next.x.dtype = DType::kF32;  // a sum over experts, no product
+    return moe_mlp(step, spec_.moe, index, l.moe, x, next);
+  }
+  TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));
+  return step.measuring() ? Status() : ops::rms_norm(next, step.stream);
+}
+
+Status Decoder::product_of_head(Step& step, TensorView rows, TensorView logits) const {
+  return ops::linear({rows, &weights_->lm_head.weight, {}, logits.first(rows.dim[0])}, step.stream);
 }
 
 Status Decoder::plan_attention(Step& step, const KvCache* cache) const {
@@ -161,33 +208,23 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
     TERN_RETURN_IF_ERROR(embed(step, residual));
   }
   show(0, residual);
-  // Adds what a layer came to, in one pass with the norm behind it.
-  const auto norm = [&](const auto& weight) {
-    return ops::RmsNormParams{.x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps};
-  };
   if (runs && spec_.layers > 0) {
-    ops::RmsNormParams first = norm(weights_->layers[0].input_norm);
-    first.x = residual, first.residual = {};
-    TERN_RETURN_IF_ERROR(ops::rms_norm(first, step.stream));
+    TERN_RETURN_IF_ERROR(ops::rms_norm(
+        {.x = residual, .weight = weights_->layers[0].input_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
   }
+  const bool trimmed = trims(step, logit_rows);
   for (int i = 0; i < spec_.layers; ++i) {
-    const LayerWeights& l = weights_->layers[static_cast<size_t>(i)];
     const bool last = i + 1 == spec_.layers;
-    const ops::RmsNormParams next =
-        norm(last ? weights_->final_norm : weights_->layers[static_cast<size_t>(i) + 1].input_norm);
-    TERN_RETURN_IF_ERROR(layer(step, i, runs ? cache->layer(0, i) : KvLayerView{}, x, delta));
-    if (runs) TERN_RETURN_IF_ERROR(ops::rms_norm(norm(l.post_norm), step.stream));
-    if (spec_.moe_layer[static_cast<size_t>(i)] != kDenseLayer) {
-      ops::RmsNormParams behind = next;
-      behind.x.dtype = DType::kF32;  // a sum over experts, no product
-      TERN_RETURN_IF_ERROR(moe_mlp(step, spec_.moe, i, l.moe, x, behind));
-    } else {
-      TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));
-      if (runs) TERN_RETURN_IF_ERROR(ops::rms_norm(next, step.stream));
-    }
+    const KvLayerView view = runs ? cache->layer(0, i) : KvLayerView{};
+    if (last && trimmed && runs) return last_layer(step, view, logit_rows, x, residual, logits);
+    TERN_RETURN_IF_ERROR(layer(step, i, view, x, delta));
+    TERN_RETURN_IF_ERROR(
+        behind_attention(step, i, x, residual, delta,
+                         last ? weights_->final_norm : weights_->layers[static_cast<size_t>(i) + 1].input_norm));
     if (!last) show(i + 1, residual);
   }
   show(spec_.layers, x);
+  if (trimmed) TERN_RETURN_IF_ERROR(last_layer(step, {}, logit_rows, x, residual, logits));  // measures
   return head(step, x, logit_rows, logits);
 }
 

@@ -35,7 +35,14 @@ class Decoder final : public Model {
   Status run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const;
   Status layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const;
   Status embed(Step& step, TensorView out) const;
+  Status behind_attention(Step& step, int index, TensorView x, TensorView residual, TensorView delta,
+                          TensorView next_norm) const;
+  // Whether the last layer is worth cutting down to the rows whose logits are asked for.
+  bool trims(const Step& step, int logit_rows) const;
+  Status last_layer(Step& step, KvLayerView cache, int logit_rows, TensorView x, TensorView residual,
+                    TensorView logits) const;
   Status head(Step& step, TensorView normed, int logit_rows, TensorView logits) const;
+  Status product_of_head(Step& step, TensorView rows, TensorView logits) const;
 
   DecoderSpec spec_;
   std::unique_ptr<DecoderWeights> weights_;

@@ -1,5 +1,6 @@
 #include "model/layers/layers.h"
 #include "ops/attention.h"
+#include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/rope.h"
 
@@ -12,6 +13,7 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
   const TensorView qkv = step.between(step.tokens, w.qkv);
   const TensorView q = step.act(step.tokens, heads * d);
   const TensorView mixed = step.act(step.tokens, heads * d);
+  const TensorView asked = step.wanted.rank == 0 ? mixed : step.act(step.results(), heads * d);
   void* workspace =
       step.arena.take(ops::attention_workspace(step.stream, step.tokens, static_cast<int>(heads), static_cast<int>(d)));
   if (step.measuring()) return {};
@@ -32,6 +34,7 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                                          .slot_mapping = b.slot_mapping.first(step.tokens),
                                          .q = q},
                                         step.stream));
+  if (step.results() == 0) return {};
   TERN_RETURN_IF_ERROR(ops::attention({.q = q.split(heads, d),
                                        .cache = cache,
                                        .block_table = b.block_table.first(step.rows),
@@ -44,7 +47,8 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                                        .workspace = workspace,
                                        .plan = step.plan},
                                       step.stream));
-  return ops::linear({mixed, &w.out.weight, w.out.bias, out}, step.stream);
+  if (step.wanted.rank != 0) TERN_RETURN_IF_ERROR(ops::gather_rows({mixed, step.wanted, asked}, step.stream));
+  return ops::linear({asked, &w.out.weight, w.out.bias, out}, step.stream);
 }
 
 }  // namespace tern::model

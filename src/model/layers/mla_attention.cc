@@ -2,6 +2,7 @@
 // one cached row, and results leave the latent space per head.
 #include "model/layers/layers.h"
 #include "ops/attention.h"
+#include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
@@ -20,7 +21,8 @@ Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
   const TensorView q_nope = step.act(t, heads * spec.nope_dim), q_rope = step.exact(t, heads * spec.rope_dim);
   const TensorView query = step.act(t, heads * width);
   const TensorView mixed = step.act(t, heads * latent);
-  const TensorView values = step.act(t, heads * spec.v_dim);
+  const TensorView asked = step.wanted.rank == 0 ? mixed : step.act(step.results(), heads * latent);
+  const TensorView values = step.act(step.results(), heads * spec.v_dim);
   void* workspace = step.arena.take(
       ops::attention_workspace(step.stream, step.tokens, static_cast<int>(heads), static_cast<int>(width)));
   if (step.measuring()) return {};
@@ -39,6 +41,7 @@ Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
   const Batch& b = *step.batch;
   TERN_RETURN_IF_ERROR(ops::mla_cache_write({c, k_rope, cache, b.slot_mapping.first(step.tokens)}, stream));
 
+  if (step.results() == 0) return {};
   if (q_lora > 0) TERN_RETURN_IF_ERROR(norm(down.columns(0, q_lora), w.q_norm, q_in));
   TERN_RETURN_IF_ERROR(ops::linear({q_in, &w.q_nope, {}, q_nope}, stream));
   TERN_RETURN_IF_ERROR(ops::linear({q_in, &w.q_rope, {}, q_rope}, stream));
@@ -65,8 +68,9 @@ Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                                            .workspace = workspace,
                                            .plan = step.plan},
                                           step.stream));
+  if (step.wanted.rank != 0) TERN_RETURN_IF_ERROR(ops::gather_rows({mixed, step.wanted, asked}, stream));
   TERN_RETURN_IF_ERROR(
-      ops::head_linear({mixed.split(heads, latent), w.w_uv, values.split(heads, spec.v_dim)}, step.stream));
+      ops::head_linear({asked.split(heads, latent), w.w_uv, values.split(heads, spec.v_dim)}, step.stream));
   return ops::linear({values, &w.out.weight, w.out.bias, out}, step.stream);
 }
 

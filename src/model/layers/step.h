@@ -22,7 +22,10 @@ struct Step {
   Probe* probe = nullptr;
   ops::AttentionPlan plan;      // how the attention of all layers is cut
   DType product = DType::kF32;  // of between()
+  // [R] int32: the rows of a layer's result that are asked for, in this order; rank 0: all of them.
+  TensorView wanted;
 
+  int64_t results() const { return wanted.rank == 0 ? tokens : wanted.dim[0]; }
   bool measuring() const { return arena.measuring(); }
   // What a product reads: rounded to the activation type.
   TensorView act(int64_t n, int64_t cols) { return arena.tensor(type, n, cols); }

@@ -113,6 +113,34 @@ TEST(Decoder, ASteadyStepAllocatesNothingAndStaysInItsWorkspace) {
   }
 }
 
+// Whoever looks at hidden states gets all rows of the last layer; the logits are the same without them.
+TEST(Decoder, RowsWithoutLogitsEndWithTheirKeysAndValues) {
+  class Watcher final : public Probe {
+   public:
+    void tensor(std::string_view name, TensorView value) override { last = std::string(name), rows = value.dim[0]; }
+    bool routing(int, TensorView) override { return false; }
+    std::string last;
+    int64_t rows = 0;
+  };
+  for (const auto& [name, config] : testing::small_configs(4, 2)) {
+    for (DType type : {DType::kF32, DType::kBF16}) {
+      const auto model = dummy(config, type);
+      ASSERT_TRUE(model.ok()) << name << ": " << model.error().message;
+      Harness h(**model);
+      ASSERT_TRUE(h.run(**model).ok()) << name;
+      const std::vector<float> cut = h.logits;
+      Watcher probe;
+      device::Arena arena(h.workspace, h.workspace_size);
+      h.logits.assign(h.logits.size(), 0.0f);
+      ASSERT_TRUE((*model)->forward({h.batch, h.cache, h.stream, arena, &probe}, h.out).ok()) << name;
+      EXPECT_EQ(probe.rows, 21) << name << " " << probe.last;
+      EXPECT_EQ(h.logits, cut) << name;
+      h.batch.logit_rows = 0;  // a piece of a prompt that is not the last
+      EXPECT_TRUE(h.run(**model).ok()) << name;
+    }
+  }
+}
+
 TEST(Decoder, WorkspaceGrowsWithTheLimits) {
   const auto model = dummy(testing::small_configs(4, 2)[6].second);
   const device::Stream stream = testing::cpu().stream();
