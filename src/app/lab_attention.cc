@@ -160,8 +160,8 @@ Expected<LabCase> make_segments(Lab& lab, int heads, int dim, std::vector<int32_
     c.flops += 4.0 * static_cast<double>(width) * n * n;
   }
   const int64_t rows = starts.back();
-  c.bytes = static_cast<double>(rows * width) * (3 * 4 + 2);
-  TERN_ASSIGN_OR_RETURN(const TensorView qkv, lab.random(DType::kF32, rows, 3 * width));
+  c.bytes = static_cast<double>(rows * width) * 4 * 2;
+  TERN_ASSIGN_OR_RETURN(const TensorView qkv, lab.random(DType::kBF16, rows, 3 * width));
   TERN_ASSIGN_OR_RETURN(const TensorView out, lab.zeros(DType::kBF16, rows, width));
   TERN_ASSIGN_OR_RETURN(const TensorView index, lab.ints(starts));
   ops::SegmentAttentionParams p;

@@ -31,12 +31,13 @@ Expected<LabCase> make_norm(Lab& lab, int64_t rows, int64_t width) {
 
 Expected<LabCase> make_layer_norm(Lab& lab, int64_t rows, int64_t width) {
   ops::LayerNormParams p;
-  TERN_ASSIGN_OR_RETURN(p.x, lab.random(DType::kF32, rows, width));
+  TERN_ASSIGN_OR_RETURN(p.x, lab.random(DType::kBF16, rows, width));
+  TERN_ASSIGN_OR_RETURN(p.residual, lab.zeros(DType::kF32, rows, width));
   TERN_ASSIGN_OR_RETURN(const TensorView weight, lab.random(DType::kF32, 2, width));
   TERN_ASSIGN_OR_RETURN(p.out, lab.zeros(DType::kBF16, rows, width));
   p.weight = tensor1(weight.data, DType::kF32, width), p.bias = tensor1(weight.row_bytes(1), DType::kF32, width);
   LabCase c;
-  c.bytes = size(p.x) + size(p.out);
+  c.bytes = size(p.x) + 2 * size(p.residual) + size(p.out);
   c.run = [p, stream = lab.stream()](int) { return ops::layer_norm(p, stream); };
   return c;
 }
@@ -124,7 +125,7 @@ std::vector<LabItem> lab_rows() {
     add("embedding", fmt::format("{} rows of 103424 x 1024", rows),
         [=](Lab& lab) { return make_embedding(lab, rows, 103424, 1024); });
   }
-  add("norm", "layer norm, 5184 x 1152", [](Lab& lab) { return make_layer_norm(lab, 5184, 1152); });
+  add("norm", "sum and layer norm, 5184 x 1152", [](Lab& lab) { return make_layer_norm(lab, 5184, 1152); });
   add("gating", "gelu tanh, 5184 x 4304", [](Lab& lab) { return make_activation(lab, 5184, 4304); });
   return items;
 }

@@ -197,6 +197,17 @@ size_t attention_workspace(device::Stream, int max_tokens, int heads, int head_d
   return static_cast<size_t>(plan_bytes(max_tokens) + kSplitBytes);
 }
 
+namespace {
+
+Status rotate_heads(const AttentionArgs& a, const ops::SegmentAttentionParams& p, const SegmentRotation& r,
+                    device::Stream stream) {
+  if (rotate_fits(a, r)) return rotate(a, r, p.q.dim[0], stream);
+  TERN_RETURN_IF_ERROR(rope({p.q, p.cos, p.sin, ops::RopeStyle::kHalfSplit, {}}, stream));
+  return rope({p.k, p.cos, p.sin, ops::RopeStyle::kHalfSplit, {}}, stream);
+}
+
+}  // namespace
+
 Status segment_attention(const ops::SegmentAttentionParams& p, device::Stream stream) {
   constexpr const char* kOp = "segment_attention";
   const int64_t tokens = p.q.dim[0], heads = p.q.dim[1], dim = p.q.dim[2], segments = p.starts.dim[0] - 1;
@@ -226,27 +237,24 @@ Status segment_attention(const ops::SegmentAttentionParams& p, device::Stream st
   const bool fits = a.round_bf16 && aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
                     aligned(p.k.data, p.k.dtype, a.k_token, a.k_head) &&
                     aligned(p.v.data, p.v.dtype, a.v_token, a.v_head);
-  const bool own = fits && segments_fit(a, tokens, stream), turned = p.cos.data != nullptr;
+  a.planned = p.planned;
   SegmentRotation rotation;
-  if (turned && own && a.q_f32) {
+  if (p.cos.data != nullptr) {
     TERN_OP_CHECK(kOp,
                   p.cos.dtype == DType::kF32 && ops::is_matrix(p.cos, tokens, dim / 2) && p.sin.dtype == DType::kF32 &&
-                      ops::is_matrix(p.sin, tokens, dim / 2) && aligned(p.cos.data, DType::kF32, p.cos.stride[0], 0) &&
-                      aligned(p.sin.data, DType::kF32, p.sin.stride[0], 0),
-                  "cos and sin must be [T, D / 2] float32, rows at multiples of 16 bytes");
+                      ops::is_matrix(p.sin, tokens, dim / 2),
+                  "cos and sin must be [T, D / 2] float32");
     rotation = {p.cos.as<const float>(), p.sin.as<const float>(), p.cos.stride[0], p.sin.stride[0]};
-  } else if (turned) {
-    for (const TensorView& x : {p.q, p.k})
-      TERN_RETURN_IF_ERROR(rope({x, p.cos, p.sin, ops::RopeStyle::kHalfSplit, {}}, stream));
   }
-  if (own) {
-    return attention_segments(a, tokens, rotation, static_cast<char*>(p.workspace) + plan_bytes(segments), stream);
+  if (fits && segments_fit(a, rotation, tokens, stream)) {
+    return attention_segments(a, rotation, tokens, static_cast<char*>(p.workspace) + plan_bytes(segments), stream);
   }
+  if (rotation.cos != nullptr) TERN_RETURN_IF_ERROR(rotate_heads(a, p, rotation, stream));
   return run_heads(a, tokens, p.max_segment, fits, stream);
 }
 
 size_t segment_attention_workspace(device::Stream, int64_t max_rows, int64_t max_segments, int heads, int head_dim) {
-  return static_cast<size_t>(plan_bytes(max_segments)) + segments_bytes(max_rows, heads, head_dim);
+  return static_cast<size_t>(plan_bytes(max_segments)) + apart_bytes(max_rows, heads, head_dim);
 }
 
 }  // namespace tern::cuda

@@ -107,14 +107,18 @@ class Consumer {
 
   __device__ __forceinline__ void score() {
     barrier_wait(&rings_.k.full[k_.stage], k_.phase);
-    const char* q = rings_.q.data + q_.stage * C::kQueryBytes + group_ * 64 * 128;
-    const uint64_t dq = tile_descriptor(shared_address(q));
-    const uint64_t dk = tile_descriptor(shared_address(rings_.k.data + k_.stage * C::kTileBytes));
+    const char *q = rings_.q.data + q_.stage * C::kQueryBytes, *k = rings_.k.data + k_.stage * C::kKeyBytes;
+    const uint64_t dq = tile_descriptor(shared_address(q + group_ * 64 * 128));
+    const uint64_t dk = tile_descriptor(shared_address(k));
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < C::kD / 16; ++i) {
+    for (int i = 0; i < C::kWhole * 4 && i < C::kD / 16; ++i) {
       Wgmma<C::kKeys>::run(s_, dq + i / 4 * (C::kQueryHalf >> 4) + i % 4 * 2,
                            dk + i / 4 * (C::kHalfBytes >> 4) + i % 4 * 2, i > 0);
+    }
+    if constexpr (C::kTail) {
+      Wgmma<C::kKeys>::run(s_, narrow_descriptor(shared_address(q + C::kWhole * C::kQueryHalf + group_ * 64 * 32)),
+                           narrow_descriptor(shared_address(k + C::kWhole * C::kHalfBytes)), true);
     }
     wgmma_commit();
   }
@@ -150,6 +154,8 @@ class Consumer {
     wgmma_wait<0>();
     done(rings_.v, v_);
     pack();
+    // As good as never after the first tiles.
+    if (!__any_sync(0xffffffffu, x.alpha[0] != 1.0f || x.alpha[1] != 1.0f)) return;
 #pragma unroll
     for (int j = 0; j < C::kN / 8; ++j) {
       o_[4 * j] *= x.alpha[0], o_[4 * j + 1] *= x.alpha[0];

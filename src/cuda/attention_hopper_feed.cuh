@@ -15,24 +15,31 @@ using namespace hopper;
 
 constexpr int kPage = 64, kUnits = 2;
 
-// The arrays as the copy engine sees them; of a paged cache keys and values are one.
+// The arrays as the copy engine sees them; of a paged cache keys and values are one. Tails: what a head has beyond its
+// rows of 64 values, of shapes that keep it apart.
 struct LongMaps {
-  CUtensorMap q, k, v;
+  CUtensorMap q, k, v, q_tail, k_tail, v_tail;
 };
 
 // kD: a head's values as the scores see them, a multiple of 16, kN as the sums see them, a multiple of 8; what is
 // missing reads as zero. kGroups warpgroups of 64 queries. Keys come in tiles of kKeys at fixed positions of their row.
-template <int kD_, int kN_, int kGroups_, int kKeys_, int kStages_, int kPlaces_>
+// kTail: of q and k the last 16 values lie in rows of 32 bytes behind the others, not in rows of 64 values of their
+// own.
+template <int kD_, int kN_, int kGroups_, int kKeys_, int kStages_, int kPlaces_, bool kTail_ = false>
 struct LongShape {
   static constexpr int kD = kD_, kN = kN_, kGroups = kGroups_, kKeys = kKeys_;
   static constexpr int kStages = kStages_, kPlaces = kPlaces_;  // tiles of keys, of values; tiles of queries
   static constexpr int kQueries = 64 * kGroups, kThreads = 128 * (kGroups + 1);
-  static constexpr int kHalves = (kD + 63) / 64;  // rows of 64 values
+  static constexpr bool kTail = kTail_;
+  static constexpr int kHalves = (kD + 63) / 64,
+                       kWhole = kTail ? kD / 64 : kHalves;  // rows of 64 values: of v, of q and k
   static constexpr int kHalfBytes = kKeys * 128, kTileBytes = kHalves * kHalfBytes;
-  static constexpr int kQueryHalf = kQueries * 128, kQueryBytes = kHalves * kQueryHalf;
+  static constexpr int kKeyBytes = kWhole * kHalfBytes + (kTail ? kKeys * 32 : 0);
+  static constexpr int kQueryHalf = kQueries * 128, kQueryBytes = kWhole * kQueryHalf + (kTail ? kQueries * 32 : 0);
+  static_assert(!kTail || kD % 64 == 16);
   static constexpr int kBarriers = 2 * (kPlaces + 2 * kStages + kUnits);
-  static constexpr size_t kBytes =
-      1024 + kPlaces * kQueryBytes + 2 * kStages * kTileBytes + 8 * kBarriers + kUnits * sizeof(AttentionUnit);
+  static constexpr size_t kBytes = 1024 + kPlaces * kQueryBytes + kStages * (kTileBytes + kKeyBytes) + 8 * kBarriers +
+                                   kUnits * sizeof(AttentionUnit);
 };
 
 // Places in shared memory with the barriers that say when they are full and when they are free again.
@@ -61,7 +68,7 @@ template <class C>
 __device__ Rings make_rings(char* memory) {
   char* data = memory + (1024 - (shared_address(memory) & 1023)) % 1024;
   Rings r;
-  r.k.data = data, r.v.data = data + C::kStages * C::kTileBytes, r.q.data = data + 2 * C::kStages * C::kTileBytes;
+  r.v.data = data, r.k.data = data + C::kStages * C::kTileBytes, r.q.data = r.k.data + C::kStages * C::kKeyBytes;
   auto* barrier = reinterpret_cast<uint64_t*>(r.q.data + C::kPlaces * C::kQueryBytes);
   r.unit.data = reinterpret_cast<char*>(barrier + C::kBarriers);
   const bool first = threadIdx.x == 0;
@@ -154,14 +161,15 @@ class Pages {
 
 // All keys, or all values, of a unit, by a whole warp; its first lane waits for places and loads.
 template <class C, bool kPaged, bool kValues>
-__device__ __forceinline__ void feed_tiles(const AttentionArgs& a, const CUtensorMap* map, const AttentionUnit& u,
+__device__ __forceinline__ void feed_tiles(const AttentionArgs& a, const LongMaps& maps, const AttentionUnit& u,
                                            const Ring& ring, Place<C::kStages>& at) {
-  constexpr int kPages = C::kKeys / kPage;
+  constexpr int kPages = C::kKeys / kPage, kBytes = kValues ? C::kTileBytes : C::kKeyBytes;
+  const CUtensorMap* map = kValues ? &maps.v : &maps.k;
   const bool first = (threadIdx.x & 31) == 0;
   const int count = u.tiles(C::kKeys), head = u.kv_head, token = u.row_token;
   const auto wait = [&](uint64_t* full) {
     barrier_wait(&ring.free[at.stage], at.phase ^ 1);
-    barrier_expect(full, C::kTileBytes);
+    barrier_expect(full, kBytes);
   };
   if constexpr (kPaged) {
     const int head_row = ((kValues ? a.kv_heads : 0) + head) * a.block_size;
@@ -174,7 +182,7 @@ __device__ __forceinline__ void feed_tiles(const AttentionArgs& a, const CUtenso
         block[p] = pages.block(t * kPages + p), row[p] = head_row + pages.row(t * kPages + p);
       }
       if (!first) continue;
-      char* to = ring.data + at.stage * C::kTileBytes;
+      char* to = ring.data + at.stage * kBytes;
       uint64_t* full = &ring.full[at.stage];
       wait(full);
 #pragma unroll
@@ -188,12 +196,16 @@ __device__ __forceinline__ void feed_tiles(const AttentionArgs& a, const CUtenso
   } else {
     for (int t = 0; t < count; ++t, at.next()) {
       if (!first) continue;
-      char* to = ring.data + at.stage * C::kTileBytes;
+      char* to = ring.data + at.stage * kBytes;
       uint64_t* full = &ring.full[at.stage];
       wait(full);
 #pragma unroll
-      for (int h = 0; h < C::kHalves; ++h) {
+      for (int h = 0; h < (C::kTail ? C::kWhole : C::kHalves); ++h) {
         load_box(to + h * C::kHalfBytes, map, full, h * 64, head, token + t * C::kKeys, kEvictNormal);
+      }
+      if constexpr (C::kTail) {
+        load_box(to + C::kWhole * C::kHalfBytes, kValues ? &maps.v_tail : &maps.k_tail, full, 0, head,
+                 token + t * C::kKeys, kEvictNormal);
       }
     }
   }
@@ -212,15 +224,20 @@ __device__ void feed(const AttentionArgs& a, const LongMaps& maps, const Rings& 
     if (!kValues && first) {
       char* to = rings.q.data + q.stage * C::kQueryBytes;
       barrier_wait(&rings.q.free[q.stage], q.phase ^ 1);
-      barrier_expect(&rings.q.full[q.stage], static_cast<uint32_t>(C::kHalves * 128 * a.chunk_heads * a.unit_tokens));
+      constexpr int kRowBytes = C::kQueryBytes / C::kQueries;
+      barrier_expect(&rings.q.full[q.stage], static_cast<uint32_t>(kRowBytes * a.chunk_heads * a.unit_tokens));
 #pragma unroll
-      for (int h = 0; h < C::kHalves; ++h) {
+      for (int h = 0; h < C::kWhole; ++h) {
         // Rows of (token, head), as the copy engine walks through the boxes.
         load_box(to + h * C::kQueryHalf, &maps.q, &rings.q.full[q.stage], h * 64, u.head0, u.token0, kEvictFirst);
       }
     }
+    if (C::kTail && !kValues && first) {
+      load_box(rings.q.data + q.stage * C::kQueryBytes + C::kWhole * C::kQueryHalf, &maps.q_tail,
+               &rings.q.full[q.stage], 0, u.head0, u.token0, kEvictFirst);
+    }
     q.next();
-    feed_tiles<C, kPaged, kValues>(a, kValues ? &maps.v : &maps.k, u, kValues ? rings.v : rings.k, at);
+    feed_tiles<C, kPaged, kValues>(a, maps, u, kValues ? rings.v : rings.k, at);
     __syncwarp();
     if (first) barrier_arrive(&rings.unit.free[unit.stage]);
   }

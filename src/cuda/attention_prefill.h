@@ -12,17 +12,30 @@ AttentionArgs prefill_units(AttentionArgs a);
 // `a` as prefill_units() left it, with its plan made.
 Status attention_prefill(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 
-// Of q and k before they meet: values [token][D / 2] of halves against each other. Null: as they are.
+// Of q and k before they meet: values [token][D / 2] of halves against each other.
 struct SegmentRotation {
   const float *cos = nullptr, *sin = nullptr;
   int64_t cos_row = 0, sin_row = 0;  // elements from token to token
 };
+// Whether the kernels below take these heads, which must be bf16. `rotation` without values: nothing turns.
+bool rotate_fits(const AttentionArgs& a, const SegmentRotation& rotation);
+// q and k in their places.
+Status rotate(const AttentionArgs& a, const SegmentRotation& rotation, int64_t tokens, device::Stream stream);
 
-// Segments of packed rows: whether the kernel takes them; bytes for rounded inputs of so many rows; the op itself,
-// which makes its plan. A rotation needs float32 inputs.
-bool segments_fit(const AttentionArgs& a, int64_t tokens, device::Stream stream);
-size_t segments_bytes(int64_t rows, int heads, int dim);
-Status attention_segments(AttentionArgs a, int64_t tokens, const SegmentRotation& rotation, void* rounded,
+// Heads of 65 to 80 values straddle lines of memory, and what is short of 64 values more is read for nothing: they are
+// laid apart, [heads, tokens] rows of 64 values at multiples of 128 bytes and rows of the rest. The bytes that takes
+// (0: other heads stay where they are); turns q and k on the way, and points `a` at the first rows.
+struct SegmentTails {
+  const void *q = nullptr, *k = nullptr, *v = nullptr;
+};
+size_t apart_bytes(int64_t tokens, int heads, int dim);
+Status lay_apart(AttentionArgs& a, const SegmentRotation& rotation, int64_t tokens, void* to, SegmentTails* tails,
+                 device::Stream stream);
+
+// Segments of packed rows: whether the kernel takes them; the op itself, which makes its plan unless it is there.
+// `apart`: apart_bytes().
+bool segments_fit(const AttentionArgs& a, const SegmentRotation& rotation, int64_t tokens, device::Stream stream);
+Status attention_segments(AttentionArgs a, const SegmentRotation& rotation, int64_t tokens, void* apart,
                           device::Stream stream);
 
 // Latent attention of 512 + 64 values, all rows of a step: as for prompt chunks.

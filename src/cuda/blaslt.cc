@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
 
-// rows, n, k, x_row, out_row, out is bf16 (1) with a bias (2)
+// rows, n, k, x_row, out_row, out is bf16 (1) with a bias (2) and gelu (4)
 using Key = std::array<int64_t, 6>;
 
 // Algorithms are chosen for these many rows and serve the fewer ones down to the one before: multiples of 16, from 256
@@ -166,13 +166,16 @@ struct BlasLt::Impl {
     if (workspace != nullptr) (void)cudaFree(workspace);
   }
 
-  // Without a bias nothing is said of one: a float32 bias beside bfloat16 results has no algorithm.
+  static const void* bias_of(const Gemm& g) { return g.out_bf16 ? g.short_bias : g.bias; }
+
+  // A bias of the results' type: a float32 bias beside bfloat16 results has no algorithm.
   bool describe_bias(const Gemm& g, Plan& p) const {
-    const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    const auto type = CUDA_R_32F;
+    const cublasLtEpilogue_t epilogue = g.gelu ? CUBLASLT_EPILOGUE_GELU_BIAS : CUBLASLT_EPILOGUE_BIAS;
+    const auto type = g.out_bf16 ? CUDA_R_16BF : CUDA_R_32F;
+    const void* bias = bias_of(g);
     return f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) == CUBLAS_STATUS_SUCCESS &&
            f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &type, sizeof type) == CUBLAS_STATUS_SUCCESS &&
-           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias) == CUBLAS_STATUS_SUCCESS;
+           f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias) == CUBLAS_STATUS_SUCCESS;
   }
 
   // In cuBLAS's column-major eyes: out^T [n, rows] = w [n, k] x^T [k, rows], w transposed.
@@ -181,7 +184,7 @@ struct BlasLt::Impl {
     const auto out_type = g.out_bf16 ? CUDA_R_16BF : CUDA_R_32F;
     return f.desc_create(&p.desc, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS &&
            f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed) == CUBLAS_STATUS_SUCCESS &&
-           (g.bias == nullptr || describe_bias(g, p)) &&
+           (bias_of(g) == nullptr || describe_bias(g, p)) &&
            f.layout_create(&p.w, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(g.n), g.w_row) ==
                CUBLAS_STATUS_SUCCESS &&
            f.layout_create(&p.x, CUDA_R_16BF, static_cast<uint64_t>(g.k), static_cast<uint64_t>(rows), g.x_row) ==
@@ -244,7 +247,8 @@ struct BlasLt::Impl {
   }
 
   static Key key_of(const Gemm& g, int64_t rows) {
-    return {rows, g.n, g.k, g.x_row, g.out_row, (g.out_bf16 ? 1 : 0) + (g.bias != nullptr ? 2 : 0)};
+    return {rows,    g.n,       g.k,
+            g.x_row, g.out_row, (g.out_bf16 ? 1 : 0) + (bias_of(g) != nullptr ? 2 : 0) + (g.gelu ? 4 : 0)};
   }
 
   Plan& plan(const Gemm& g, int64_t rows, const void* weight, const Trial* trial, device::Stream stream) {
@@ -278,14 +282,16 @@ struct BlasLt::Impl {
       (void)f.layout_set(p.out, CUBLASLT_MATRIX_LAYOUT_COLS, &rows, sizeof rows);
       p.rows = g.rows;
     }
-    if (g.bias != nullptr) f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &g.bias, sizeof g.bias);
+    if (const void* bias = bias_of(g); bias != nullptr) {
+      f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+    }
     const float one = 1.0f, zero = 0.0f;
     return f.matmul(handle, p.desc, &one, weight, p.w, g.x, p.x, &zero, g.out, p.out, g.out, p.out, &p.algorithm,
                     workspace, kWorkspace, raw(stream)) == CUBLAS_STATUS_SUCCESS;
   }
 
-  // One line of title, then "rows n k x_row out_row bf16 algorithm". Another title, or a line that does not parse: what
-  // follows is asked anew.
+  // One line of title, then "rows n k x_row out_row flags algorithm". Another title, or a line that does not parse:
+  // what follows is asked anew.
   void read_file() {
     std::ifstream in(file);
     std::string line;

@@ -17,8 +17,8 @@ class BlasLt {
   static std::unique_ptr<BlasLt> open(const LibraryPlaces& places, const std::string& gpu,
                                       const std::string& cache_file);
   ~BlasLt();
-  // False when the library has no algorithm for this shape; nothing was launched then. One weight. A bias needs float32
-  // results.
+  // False when the library has no algorithm for this shape; nothing was launched then. One weight. Beside bf16 results
+  // only short_bias is looked at.
   bool run(const Gemm& g, const void* weight, device::Stream stream);
   // Writes what was learned; false when the file cannot be written. Not on the step path.
   bool save() const;

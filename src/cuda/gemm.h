@@ -25,6 +25,9 @@ struct Gemm {
   bool w_bf16 = true;
   int64_t w_row = 0;  // elements of a packed row: k rounded up to 8
   const float* bias = nullptr;
+  // The same in bf16, and whether gelu (tanh) follows it: cuBLASLt with bf16 results only.
+  const void* short_bias = nullptr;
+  bool gelu = false;
   void* out = nullptr;
   bool out_bf16 = true;
   int64_t out_row = 0, out_head = 0;

@@ -7,6 +7,7 @@
 #include "cuda/gemm.h"
 #include "cuda/staging.h"
 #include "ops/op_check.h"
+#include "ops/vision.h"
 
 namespace tern::ops {
 
@@ -44,6 +45,8 @@ class RowFormat final : public ops::WeightFormat {
   Expected<bool> run_gated(const LinearParams& p, TensorView gated, device::Stream stream) const override;
   Expected<bool> run_grouped_gated(const GroupedLinearParams& p, TensorView gated,
                                    device::Stream stream) const override;
+  Expected<bool> run_active(const LinearParams& p, ops::Activation kind, TensorView active,
+                            device::Stream stream) const override;
   Status gather_rows(const PackedWeight& w, TensorView ids, TensorView out, device::Stream stream) const override;
 
  private:
@@ -93,10 +96,13 @@ Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
   return gemm_hopper(g, weight, stream);
 }
 
+// cuBLASLt adds a bias of the results' type.
+bool blas_has_bias(const Gemm& g) { return g.bias == nullptr || !g.out_bf16 || g.short_bias != nullptr; }
+
 // Whether a product goes to cuBLASLt: many rows, where its tiles are best.
 bool blas_first(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
-  if (s.blas == nullptr || s.deterministic || (g.bias != nullptr && g.out_bf16) || g.k % 8 != 0) return false;
+  if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0) return false;
   return !hopper(stream) || g.rows > kHopperRows;
 }
 
@@ -104,12 +110,17 @@ bool blas_first(const Gemm& g, device::Stream stream) {
 bool blas_only(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   return s.blas != nullptr && !s.deterministic && g.x_bf16 && g.w_bf16 && g.rows > kHopperRows && g.k % 4 == 0 &&
-         g.x_row % 4 == 0 && reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && (g.bias == nullptr || !g.out_bf16);
+         g.x_row % 4 == 0 && reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && blas_has_bias(g);
 }
 
 // Whether `gated` can take what comes of `out`, a product with rows [gate, up].
 bool is_gated(const TensorView& out, const TensorView& gated) {
   return is_act(gated.dtype) && out.dim[1] % 2 == 0 && is_matrix(gated, out.dim[0], out.dim[1] / 2);
+}
+
+void add_bias(const LinearParams& p, Gemm& g) {
+  g.bias = p.bias.as<const float>();
+  if (p.short_bias.dtype == DType::kBF16) g.short_bias = p.short_bias.data;
 }
 
 Status RowFormat::check(const LinearParams& p) const {
@@ -119,6 +130,10 @@ Status RowFormat::check(const LinearParams& p) const {
   TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], w.k), "x must be [T, K]");
   TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], w.n), "out must be [T, N]");
   TERN_OP_CHECK(kOp, p.bias.data == nullptr || is_vector(p.bias, DType::kF32, w.n), "bias must be [N] float32");
+  TERN_OP_CHECK(kOp,
+                p.short_bias.data == nullptr || (p.bias.data != nullptr && is_act(p.short_bias.dtype) &&
+                                                 is_vector(p.short_bias, p.short_bias.dtype, w.n)),
+                "short_bias must be [N] beside bias");
   return {};
 }
 
@@ -127,7 +142,7 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   TERN_RETURN_IF_ERROR(check(p));
   const PackedWeight& w = *p.weight;
   Gemm g = shape(p.x, w, p.out);
-  g.bias = p.bias.as<const float>();
+  add_bias(p, g);
   if (g.rows == 0) return {};
   const void* weight = w.data.data();
   if (mixed_fits(g)) return gemm_mixed(g, weight, stream);
@@ -202,6 +217,22 @@ Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, Tensor
     return false;
   }
   if (g.rows > 0) TERN_RETURN_IF_ERROR(gemm_hopper_grouped(g, weights, stream));
+  return true;
+}
+
+// With gelu behind it: cuBLASLt's form is the one with tanh.
+Expected<bool> RowFormat::run_active(const LinearParams& p, ops::Activation kind, TensorView active,
+                                     device::Stream stream) const {
+  const PackedWeight& w = *p.weight;
+  TERN_RETURN_IF_ERROR(check(p));
+  TERN_OP_CHECK("linear", is_act(active.dtype) && is_matrix(active, p.x.dim[0], w.n), "active must be [T, N]");
+  Gemm g = shape(p.x, w, active);
+  add_bias(p, g);
+  g.gelu = true;
+  if (kind != ops::Activation::kGeluTanh || !g.out_bf16 || g.short_bias == nullptr || !mma_fits(g)) return false;
+  if (g.rows == 0) return true;
+  if (!blas_first(g, stream) || !state(stream).blas->run(g, w.data.data(), stream)) return false;
+  TERN_RETURN_IF_ERROR(launched(stream, "cublaslt_gelu"));
   return true;
 }
 

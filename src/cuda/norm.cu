@@ -242,21 +242,6 @@ Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
   return dispatch_norm<false>(x, p.residual, p.weight, TensorView{}, out, p.eps, stream);
 }
 
-Status layer_norm(const ops::LayerNormParams& p, device::Stream stream) {
-  constexpr const char* kOp = "layer_norm";
-  TERN_OP_CHECK(kOp, ops::is_act(p.x.dtype) && p.x.rank == 2 && ops::is_rows(p.x), "x must be [T, H]");
-  const int64_t rows = p.x.dim[0], n = p.x.dim[1];
-  TERN_OP_CHECK(kOp, ops::is_act(p.out.dtype) && ops::is_matrix(p.out, rows, n), "out must be shaped like x");
-  TERN_OP_CHECK(kOp,
-                ops::is_act(p.weight.dtype) && ops::is_vector(p.weight, p.weight.dtype, n) &&
-                    ops::is_vector(p.bias, p.weight.dtype, n),
-                "weight and bias must be [H] of one type");
-  TERN_OP_CHECK(kOp,
-                p.residual.data == nullptr || (p.residual.dtype == p.x.dtype && ops::is_matrix(p.residual, rows, n)),
-                "residual must be like x");
-  return dispatch_norm<true>(p.x, p.residual, p.weight, p.bias, p.out, p.eps, stream);
-}
-
 Status add(const ops::AddParams& p, device::Stream stream) {
   constexpr const char* kOp = "add";
   TERN_OP_CHECK(kOp, ops::is_act(p.x.dtype) && p.x.rank == 2 && ops::is_rows(p.x), "x must be [T, H]");

@@ -65,6 +65,36 @@ __global__ void interpolate_kernel(Rows<const T> table, int64_t count, const int
   }
 }
 
+__device__ __forceinline__ float4 four(const float* p) { return *reinterpret_cast<const float4*>(p); }
+__device__ __forceinline__ float4 four(const bf* p) {
+  const uint2 u = *reinterpret_cast<const uint2*>(p);
+  return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xffff0000u), __uint_as_float(u.y << 16),
+                     __uint_as_float(u.y & 0xffff0000u));
+}
+
+// The same, four values a thread.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    interpolate_fours_kernel(Rows<const T> table, int64_t count, const int32_t* rows, const float* weights, int k,
+                             Rows<float> out, int64_t n) {
+  let_next_start();
+  wait_for_previous();
+  const int64_t t = blockIdx.x, i = 4 * (int64_t{blockIdx.y} * kThreads + threadIdx.x);
+  if (i >= n) return;
+  float4 sum{};
+#pragma unroll 4
+  for (int j = 0; j < k; ++j) {
+    const int32_t r = rows[t * k + j];
+    if (r < 0 || r >= count) continue;
+    const float w = weights[t * k + j];
+    const float4 x = four(table.row(r) + i);
+    sum.x += w * x.x, sum.y += w * x.y, sum.z += w * x.z, sum.w += w * x.w;
+  }
+  float* to = out.row(t) + i;
+  const float4 x = four(to);
+  *reinterpret_cast<float4*>(to) = make_float4(x.x + sum.x, x.y + sum.y, x.z + sum.z, x.w + sum.w);
+}
+
 dim3 grid_of(int64_t rows, int64_t n, bool vector) {
   return dim3(static_cast<unsigned>(rows), static_cast<unsigned>(blocks_for(vector ? n / 8 : n, 4 * kThreads)));
 }
@@ -149,7 +179,14 @@ Status interpolate_rows(const ops::InterpolateRowsParams& p, device::Stream stre
                     (tokens <= 1 || p.weights.stride[0] == j),
                 "weights must be [T, J] float32, contiguous");
   if (tokens == 0) return {};
+  const bool fours = can_vector(p.table, n) && can_vector(p.out, n);
   return with_type(p.table.dtype, [&]<class T>() {
+    if (fours) {
+      const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(blocks_for(n / 4, kThreads)));
+      return launch(stream, "interpolate_fours", {grid, kThreads}, interpolate_fours_kernel<T>,
+                    rows_of<const T>(p.table), p.table.dim[0], p.rows.as<const int32_t>(), p.weights.as<const float>(),
+                    static_cast<int>(j), rows_of<float>(p.out), n);
+    }
     return launch(stream, "interpolate_rows", {grid_of(tokens, n, false), kThreads}, interpolate_kernel<T>,
                   rows_of<const T>(p.table), p.table.dim[0], p.rows.as<const int32_t>(), p.weights.as<const float>(), j,
                   rows_of<float>(p.out), n);

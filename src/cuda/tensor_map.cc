@@ -6,11 +6,11 @@ namespace tern::cuda {
 namespace {
 
 Status encode(const void* base, uint32_t rank, const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
-              CUtensorMap* out) {
+              CUtensorMap* out, CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
   TERN_ASSIGN_OR_RETURN(const Driver* d, driver());
   const cuuint32_t steps[3] = {1, 1, 1};
   const CUresult r = d->encode_map(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<void*>(base), dims, strides,
-                                   box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                   box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (r != CUDA_SUCCESS) {
     return make_error(ErrorCode::kInternal, "CUDA driver: a tensor map was refused with code " + std::to_string(r));
@@ -51,6 +51,15 @@ Status tensor_map_heads(const void* base, int64_t values, int64_t heads, int64_t
   const cuuint64_t strides[2] = {static_cast<cuuint64_t>(head_stride) * 2, static_cast<cuuint64_t>(token_stride) * 2};
   const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_heads), static_cast<cuuint32_t>(box_tokens)};
   return encode(base, 3, dims, strides, box, out);
+}
+
+Status tensor_map_narrow(const void* base, int64_t values, int64_t heads, int64_t tokens, int64_t head_stride,
+                         int64_t token_stride, int box_tokens, CUtensorMap* out) {
+  const cuuint64_t dims[3] = {static_cast<cuuint64_t>(values), static_cast<cuuint64_t>(heads),
+                              static_cast<cuuint64_t>(tokens)};
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(head_stride) * 2, static_cast<cuuint64_t>(token_stride) * 2};
+  const cuuint32_t box[3] = {16, 1, static_cast<cuuint32_t>(box_tokens)};
+  return encode(base, 3, dims, strides, box, out, CU_TENSOR_MAP_SWIZZLE_32B);
 }
 
 }  // namespace tern::cuda

@@ -27,4 +27,8 @@ Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t 
 Status tensor_map_heads(const void* base, int64_t values, int64_t heads, int64_t tokens, int64_t head_stride,
                         int64_t token_stride, int box_heads, int box_tokens, CUtensorMap* out);
 
+// The same of 16 values a row, 32-byte swizzle, boxes of one head.
+Status tensor_map_narrow(const void* base, int64_t values, int64_t heads, int64_t tokens, int64_t head_stride,
+                         int64_t token_stride, int box_tokens, CUtensorMap* out);
+
 }  // namespace tern::cuda

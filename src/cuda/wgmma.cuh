@@ -13,6 +13,11 @@ __device__ __forceinline__ uint64_t tile_descriptor(uint32_t shared) {
   return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t{1} << 16) | ((shared & 0x3ffff) >> 4);
 }
 
+// Rows of 16 bf16 values in the 32-byte swizzle; the tile begins at a multiple of 256 bytes.
+__device__ __forceinline__ uint64_t narrow_descriptor(uint32_t shared) {
+  return (uint64_t{3} << 62) | (uint64_t{256 >> 4} << 32) | (uint64_t{1} << 16) | ((shared & 0x3ffff) >> 4);
+}
+
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;\n" ::: "memory"); }
 template <int kLeft>

@@ -58,7 +58,11 @@ TERN_OP(scatter_rows, ScatterRowsParams)
 TERN_OP(interpolate_rows, InterpolateRowsParams)
 #undef TERN_OP
 
-int64_t rows_at_once(device::Stream stream) { return stream.kind == device::DeviceKind::kCpu ? 1024 : 8192; }
+int64_t rows_at_once(device::Stream stream) { return stream.kind == device::DeviceKind::kCpu ? 1024 : 16384; }
+
+DType between_products(device::Stream stream, DType product) {
+  return stream.kind == device::DeviceKind::kCpu ? DType::kF32 : product;
+}
 
 size_t segment_attention_workspace(device::Stream stream, int64_t max_rows, int64_t max_segments, int heads,
                                    int head_dim) {

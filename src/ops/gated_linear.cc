@@ -1,6 +1,7 @@
-// A product and its gate: in one where the weight's format can, else one after the other.
+// A product and its gate or activation: in one where the weight's format can, else one after the other.
 #include "ops/activation.h"
 #include "ops/linear.h"
+#include "ops/vision.h"
 
 namespace tern::ops {
 
@@ -20,6 +21,15 @@ Status grouped_gated_linear(const GroupedLinearParams& p, TensorView gated, devi
   }
   TERN_RETURN_IF_ERROR(grouped_linear(p, stream));
   return silu_mul({p.out, gated, p.offsets}, stream);
+}
+
+Status active_linear(const LinearParams& p, Activation kind, TensorView active, device::Stream stream) {
+  if (p.weight != nullptr && p.weight->valid()) {
+    TERN_ASSIGN_OR_RETURN(const bool done, p.weight->format->run_active(p, kind, active, stream));
+    if (done) return {};
+  }
+  TERN_RETURN_IF_ERROR(linear(p, stream));
+  return activate({p.out, active, kind}, stream);
 }
 
 }  // namespace tern::ops

@@ -31,6 +31,8 @@ struct LinearParams {
   const PackedWeight* weight = nullptr;  // [N, K]
   TensorView bias;                       // empty, or [N] f32
   TensorView out;                        // [T, N] bf16 or f32
+  // Empty, or the bias once more in bf16: kernels whose results are bf16 may take this one instead.
+  TensorView short_bias{};
 };
 Status linear(const LinearParams& params, device::Stream stream);
 
@@ -47,6 +49,10 @@ Status grouped_linear(const GroupedLinearParams& params, device::Stream stream);
 // room for what lies between; a back-end that does both at once leaves it alone.
 Status gated_linear(const LinearParams& params, TensorView gated, device::Stream stream);
 Status grouped_gated_linear(const GroupedLinearParams& params, TensorView gated, device::Stream stream);
+
+// The same for an MLP without a gate: active [T, N] = f(x w^T + bias) (vision.h), `out` the room between.
+enum class Activation : uint8_t;
+Status active_linear(const LinearParams& params, Activation kind, TensorView active, device::Stream stream);
 
 // In which type to leave products of so many rows that are summed or rounded by what reads them: float32, or bfloat16
 // where moving half the bytes is worth more to the device than the bits.
@@ -79,6 +85,10 @@ class WeightFormat {
   // gated_linear() in one; false: there is no such kernel for these shapes, and nothing was launched.
   virtual Expected<bool> run_gated(const LinearParams&, TensorView /*gated*/, device::Stream) const { return false; }
   virtual Expected<bool> run_grouped_gated(const GroupedLinearParams&, TensorView /*gated*/, device::Stream) const {
+    return false;
+  }
+  // active_linear() in one, likewise.
+  virtual Expected<bool> run_active(const LinearParams&, Activation, TensorView /*active*/, device::Stream) const {
     return false;
   }
   // out[i] = row ids[i] of the weight (embeddings tied to an output layer). Optional.

@@ -8,11 +8,11 @@
 
 namespace tern::ops {
 
-// v = x (+ residual; the sum is written back in the residual's type), out = (v - mean) * rsqrt(var + eps) * weight +
-// bias. Statistics in float32, variance from the differences to the mean; one rounding, to out's type.
+// v = x (+ residual; the sum is written back, rounded to the residual's type), out = (v - mean) * rsqrt(var + eps) *
+// weight + bias. Statistics in float32, variance from the differences to the mean; one rounding, to out's type.
 struct LayerNormParams {
   TensorView x;         // [T, H] f32 or bf16, rows may be strided
-  TensorView residual;  // empty, or [T, H] of x's type: in: r, out: r + x
+  TensorView residual;  // empty, or [T, H] of x's type or f32: in: r, out: r + x
   TensorView weight;    // [H] f32 or bf16
   TensorView bias;      // [H] of weight's type
   TensorView out;       // [T, H] f32 or bf16; may be x itself when the types agree
@@ -38,6 +38,9 @@ Status activate(const ActivateParams& params, device::Stream stream);
 // How many rows of a tower's MLP are worth computing at once: as many as the caches of a CPU hold the wide middle of,
 // enough to fill a GPU.
 int64_t rows_at_once(device::Stream stream);
+// The type of what lies between a tower's products: float32 on a CPU, which has it in its caches; what the products
+// round it to on a GPU, whose time goes to memory.
+DType between_products(device::Stream stream, DType product);
 
 // Attention without a mask inside segments of packed rows: rows [starts[s], starts[s + 1]) see each other and nothing
 // else. A segment's result does not depend on its neighbours or its place.
@@ -45,14 +48,15 @@ struct SegmentAttentionParams {
   TensorView q, k, v;  // [T, heads, D], f32 or bf16, each with its own strides (parts of a fused row); D: multiple of 8
   TensorView starts;   // [S + 1] int32, ascending, from 0 to T
   TensorView out;      // [T, heads * D] f32 or bf16
-  // Empty, or [T, D / 2] f32: q and k are rotated first (RopeStyle::kHalfSplit); what is then left in them is
-  // undefined.
+  // Empty, or [T, D / 2] f32: q and k are rotated first (RopeStyle::kHalfSplit), in place or on the way.
   TensorView cos, sin;
   float scale = 1.0f;
   int max_segment = 0;  // rows of the longest segment (host knows it)
   // What the inputs of products (q, k, v, probabilities) are rounded to; sums are float32.
   DType product = DType::kF32;
   void* workspace = nullptr;  // segment_attention_workspace() bytes
+  // Nothing but calls with the same starts, heads and types has written to the workspace since one of them.
+  bool planned = false;
 };
 Status segment_attention(const SegmentAttentionParams& params, device::Stream stream);
 // For calls of up to `max_rows` rows in up to `max_segments` segments, products of either type.

@@ -1,4 +1,5 @@
 #include <cstring>
+#include <vector>
 
 #include "kernels/cpu/isa.h"
 #include "ops/cpu_ops.h"
@@ -35,19 +36,27 @@ Status layer_norm(const LayerNormParams& p, device::Stream stream) {
       kOp, is_act(p.weight.dtype) && is_vector(p.weight, p.weight.dtype, n) && is_vector(p.bias, p.weight.dtype, n),
       "weight and bias must be [H] of one type");
   const bool residual = p.residual.data != nullptr;
-  TERN_OP_CHECK(kOp, !residual || (p.residual.dtype == p.x.dtype && is_matrix(p.residual, rows, n)),
-                "residual must be like x");
+  TERN_OP_CHECK(kOp,
+                !residual || ((p.residual.dtype == p.x.dtype || p.residual.dtype == DType::kF32) &&
+                              is_matrix(p.residual, rows, n)),
+                "residual must be like x, or float32");
+  const bool widens = residual && p.residual.dtype != p.x.dtype;
   const auto& k = kernels::kernel_table();
   for_ranges(stream, rows, row_grain(n), [&](int64_t begin, int64_t end) {
     kernels::LayerNormRow row{};
     row.weight = p.weight.data, row.bias = p.bias.data;
     row.n = n, row.eps = p.eps;
-    row.bf16 = p.x.dtype == DType::kBF16;
+    row.bf16 = p.x.dtype == DType::kBF16 && !widens;
+    std::vector<float> wide(static_cast<size_t>(widens ? n : 0));
     row.weight_bf16 = p.weight.dtype == DType::kBF16;
     row.out_bf16 = p.out.dtype == DType::kBF16;
     for (int64_t t = begin; t < end; ++t) {
       row.x = p.x.row_bytes(t), row.out = p.out.row_bytes(t);
       row.residual = residual ? p.residual.row_bytes(t) : nullptr;
+      if (widens) {
+        k.widen(reinterpret_cast<const uint16_t*>(p.x.row_bytes(t)), wide.data(), n);
+        row.x = wide.data();
+      }
       k.layer_norm_row(&row);
     }
   });

@@ -19,7 +19,6 @@ namespace tern::vision {
 namespace {
 
 using model::ConfigReader;
-using model::Linear;
 
 struct Block {
   LayerNorm norm1, norm2;
@@ -241,11 +240,12 @@ Status ErnieTower::attention(Pass& pass, const Block& b, TensorView x, TensorVie
                              TensorView out) const {
   const size_t mark = pass.arena.mark();
   const int64_t n = pass.l.rows, w = s_.width, heads = s_.heads, d = s_.head_dim();
-  const TensorView qkv = pass.arena.tensor(DType::kF32, n, 3 * w), mixed = pass.arena.tensor(type_, n, w);
+  const TensorView qkv = pass.arena.tensor(ops::between_products(pass.stream, type_), n, 3 * w),
+                   mixed = pass.arena.tensor(type_, n, w);
   void* workspace =
       pass.arena.take(ops::segment_attention_workspace(pass.stream, n, pass.l.segments, s_.heads, static_cast<int>(d)));
   if (!pass.measuring()) {
-    TERN_RETURN_IF_ERROR(ops::linear({x, &b.qkv.weight, b.qkv.bias, qkv}, pass.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(b.qkv.product(x, qkv), pass.stream));
     TERN_RETURN_IF_ERROR(ops::segment_attention({.q = qkv.columns(0, w).split(heads, d),
                                                  .k = qkv.columns(w, 2 * w).split(heads, d),
                                                  .v = qkv.columns(2 * w, 3 * w).split(heads, d),
@@ -258,7 +258,7 @@ Status ErnieTower::attention(Pass& pass, const Block& b, TensorView x, TensorVie
                                                  .product = type_,
                                                  .workspace = workspace},
                                                 pass.stream));
-    TERN_RETURN_IF_ERROR(ops::linear({mixed, &b.out.weight, b.out.bias, out}, pass.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(b.out.product(mixed, out), pass.stream));
   }
   pass.arena.release(mark);
   return {};
@@ -270,9 +270,9 @@ Status ErnieTower::mlp(Pass& pass, const Linear& first, ops::Activation kind, co
   const TensorView wide = pass.arena.tensor(DType::kF32, x.dim[0], first.weight.n);
   const TensorView active = pass.arena.tensor(type_, x.dim[0], first.weight.n);
   if (!pass.measuring()) {
-    TERN_RETURN_IF_ERROR(ops::linear({x, &first.weight, first.bias, wide}, pass.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(first.product(x, wide), pass.stream));
     TERN_RETURN_IF_ERROR(ops::activate({wide, active, kind}, pass.stream));
-    TERN_RETURN_IF_ERROR(ops::linear({active, &second.weight, second.bias, out}, pass.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(second.product(active, out), pass.stream));
   }
   pass.arena.release(mark);
   return {};
@@ -301,7 +301,7 @@ Status ErnieTower::resample(Pass& pass, TensorView x) const {
   TERN_RETURN_IF_ERROR(mlp(pass, temporal1_, ops::Activation::kGeluErf, temporal2_, pairs, exact.first(tokens)));
   TERN_RETURN_IF_ERROR(norm(temporal_norm_, temporal));
   if (pass.measuring()) return {};
-  TERN_RETURN_IF_ERROR(ops::linear({temporal, &project_.weight, project_.bias, projected}, pass.stream));
+  TERN_RETURN_IF_ERROR(ops::linear(project_.product(temporal, projected), pass.stream));
   TERN_RETURN_IF_ERROR(
       ops::rms_norm({.x = projected, .weight = after_norm_, .out = pass.call->out, .eps = s_.text_eps}, pass.stream));
   if (pass.call->probe != nullptr) pass.call->probe->tensor("vision", pass.call->out);

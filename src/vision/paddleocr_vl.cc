@@ -15,7 +15,6 @@ namespace tern::vision {
 namespace {
 
 using model::ConfigReader;
-using model::Linear;
 
 constexpr float kProjectorEps = 1e-5f;
 
@@ -83,12 +82,17 @@ class PaddleOcrTower final : public LoadedTower {
     int longest;
     IndexViews index;
     TensorView cos, sin;
+    void* attention = nullptr;  // its workspace, with the plan of all layers
+    bool planned = false;
     model::Probe* probe;
     bool runs() const { return !arena.measuring(); }
   };
   Status run(Run& r, TensorView patches, TensorView out) const;
   Status attention(Run& r, const BlockWeights& b, TensorView x, TensorView out) const;
   Status mlp(Run& r, const Linear& fc1, const Linear& fc2, ops::Activation act, TensorView x, TensorView out) const;
+  TensorView middle(Run& r, int64_t rows, int64_t cols) const {
+    return r.arena.tensor(ops::between_products(r.stream, spec_.activation), rows, cols);
+  }
   TensorView act(Run& r, int64_t rows, int64_t cols) const { return r.arena.tensor(spec_.activation, rows, cols); }
   static TensorView exact(Run& r, int64_t rows, int64_t cols) { return r.arena.tensor(DType::kF32, rows, cols); }
 
@@ -126,7 +130,8 @@ void PaddleOcrTower::index(std::span<const Grid> grids, TowerIndex& out) const {
 
 size_t PaddleOcrTower::workspace_bytes(int64_t rows, int, device::Stream stream) const {
   device::Arena arena;  // measures
-  Run r{arena, stream, rows, rows / (spec_.merge * spec_.merge), static_cast<int>(rows), {}, {}, {}, nullptr};
+  Run r{arena,   stream, rows,   rows / (spec_.merge * spec_.merge), static_cast<int>(rows), {}, {}, {},
+        nullptr, false,  nullptr};
   (void)run(r, {}, {});
   return arena.peak();
 }
@@ -151,7 +156,7 @@ Status PaddleOcrTower::encode(const TowerCall& call) const {
   index.order = tensor1(ints + 7 * rows, DType::kI32, rows);
   index.starts = tensor1(ints + 8 * rows, DType::kI32, segments + 1);
   index.weights = tensor2(call.floats.data, DType::kF32, rows, 4);
-  Run r{call.workspace, call.stream, rows, segments, longest, index, {}, {}, call.probe};
+  Run r{call.workspace, call.stream, rows, segments, longest, index, {}, {}, nullptr, false, call.probe};
   const size_t mark = call.workspace.mark();
   Status status = run(r, call.patches, call.out);
   call.workspace.release(mark);
@@ -161,20 +166,20 @@ Status PaddleOcrTower::encode(const TowerCall& call) const {
 Status PaddleOcrTower::attention(Run& r, const BlockWeights& b, TensorView x, TensorView out) const {
   const int64_t h = spec_.hidden, heads = spec_.heads, d = spec_.head_dim();
   const size_t mark = r.arena.mark();
-  const TensorView qkv = exact(r, r.rows, 3 * h), mixed = act(r, r.rows, h);
-  ops::SegmentAttentionParams p;
-  p.workspace =
-      r.arena.take(ops::segment_attention_workspace(r.stream, r.rows, r.segments, spec_.heads, static_cast<int>(d)));
+  const TensorView qkv = middle(r, r.rows, 3 * h), mixed = act(r, r.rows, h);
   if (r.runs()) {
-    TERN_RETURN_IF_ERROR(ops::linear({x, &b.qkv.weight, b.qkv.bias, qkv}, r.stream));
+    ops::SegmentAttentionParams p;
+    TERN_RETURN_IF_ERROR(ops::linear(b.qkv.product(x, qkv), r.stream));
     p.q = qkv.columns(0, h).split(heads, d), p.k = qkv.columns(h, 2 * h).split(heads, d);
     p.v = qkv.columns(2 * h, 3 * h).split(heads, d);
     p.cos = r.cos, p.sin = r.sin;
     p.starts = r.index.starts, p.out = mixed;
     p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
     p.max_segment = r.longest, p.product = spec_.activation;
+    p.workspace = r.attention, p.planned = r.planned;
+    r.planned = true;
     TERN_RETURN_IF_ERROR(ops::segment_attention(p, r.stream));
-    TERN_RETURN_IF_ERROR(ops::linear({mixed, &b.out.weight, b.out.bias, out}, r.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(b.out.product(mixed, out), r.stream));
   }
   r.arena.release(mark);
   return {};
@@ -185,7 +190,7 @@ Status PaddleOcrTower::mlp(Run& r, const Linear& fc1, const Linear& fc2, ops::Ac
   const int64_t rows = r.runs() ? x.dim[0] : r.rows, step = std::min(rows, ops::rows_at_once(r.stream));
   const int64_t width = &fc1 == &weights.linear1 ? spec_.merged() : spec_.intermediate;
   const size_t mark = r.arena.mark();
-  const TensorView wide = exact(r, step, width), active = act(r, step, width);
+  const TensorView wide = middle(r, step, width), active = act(r, step, width);
   for (int64_t at = 0; r.runs() && at < rows; at += step) {
     const int64_t n = std::min(step, rows - at);
     const auto part = [&](TensorView v) {
@@ -193,9 +198,8 @@ Status PaddleOcrTower::mlp(Run& r, const Linear& fc1, const Linear& fc2, ops::Ac
       v.dim[0] = n;
       return v;
     };
-    TERN_RETURN_IF_ERROR(ops::linear({part(x), &fc1.weight, fc1.bias, wide.first(n)}, r.stream));
-    TERN_RETURN_IF_ERROR(ops::activate({wide.first(n), active.first(n), kind}, r.stream));
-    TERN_RETURN_IF_ERROR(ops::linear({active.first(n), &fc2.weight, fc2.bias, part(out)}, r.stream));
+    TERN_RETURN_IF_ERROR(ops::active_linear(fc1.product(part(x), wide.first(n)), kind, active.first(n), r.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(fc2.product(active.first(n), part(out)), r.stream));
   }
   r.arena.release(mark);
   return {};
@@ -203,7 +207,9 @@ Status PaddleOcrTower::mlp(Run& r, const Linear& fc1, const Linear& fc2, ops::Ac
 
 Status PaddleOcrTower::run(Run& r, TensorView patches, TensorView out) const {
   const int64_t n = r.rows, h = spec_.hidden, half = spec_.head_dim() / 2;
-  const TensorView residual = exact(r, n, h), delta = exact(r, n, h), x = act(r, n, h);
+  const TensorView residual = exact(r, n, h), delta = middle(r, n, h), x = act(r, n, h);
+  r.attention = r.arena.take(
+      ops::segment_attention_workspace(r.stream, n, r.segments, spec_.heads, static_cast<int>(spec_.head_dim())));
   r.cos = exact(r, n, half), r.sin = exact(r, n, half);
   const auto norm = [&](const LayerNorm& w, TensorView from, TensorView sum, TensorView to, float eps) -> Status {
     if (!r.runs()) return {};
@@ -212,7 +218,7 @@ Status PaddleOcrTower::run(Run& r, TensorView patches, TensorView out) const {
   if (r.runs()) {
     TERN_RETURN_IF_ERROR(
         ops::rope_table({r.index.positions, rope_.inv_freq, rope_.axis, 1.0f, r.cos, r.sin}, r.stream));
-    TERN_RETURN_IF_ERROR(ops::linear({patches, &weights.patches.weight, weights.patches.bias, residual}, r.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(weights.patches.product(patches, residual), r.stream));
     TERN_RETURN_IF_ERROR(
         ops::interpolate_rows({weights.positions, r.index.table, r.index.weights, residual}, r.stream));
   }
@@ -226,9 +232,10 @@ Status PaddleOcrTower::run(Run& r, TensorView patches, TensorView out) const {
     TERN_RETURN_IF_ERROR(mlp(r, b.fc1, b.fc2, spec_.act, x, delta));
   }
   // In float32: the projector normalises it once more before it meets a product.
-  TERN_RETURN_IF_ERROR(norm(weights.final_norm, delta, residual, delta, spec_.eps));
-  if (r.runs() && r.probe != nullptr) r.probe->tensor("tower", delta);
-  TERN_RETURN_IF_ERROR(norm(weights.pre_norm, delta, {}, x, kProjectorEps));
+  const TensorView last = exact(r, n, h);
+  TERN_RETURN_IF_ERROR(norm(weights.final_norm, delta, residual, last, spec_.eps));
+  if (r.runs() && r.probe != nullptr) r.probe->tensor("tower", last);
+  TERN_RETURN_IF_ERROR(norm(weights.pre_norm, last, {}, x, kProjectorEps));
   const TensorView blocks = act(r, n, h);
   TensorView merged = blocks;
   merged.dim[0] = n / (spec_.merge * spec_.merge);

@@ -17,7 +17,6 @@ namespace tern::vision {
 namespace {
 
 using model::ConfigReader;
-using model::Linear;
 
 constexpr float kEps = 1e-6f;
 
@@ -216,11 +215,12 @@ Status QwenTower::attention(Run& r, const BlockWeights& b, bool full, TensorView
   const int64_t n = r.l.rows, h = spec_.hidden, heads = spec_.heads, d = spec_.head_dim();
   const int64_t segments = full ? r.l.frames : r.l.windows;
   const size_t mark = r.arena.mark();
-  const TensorView qkv = exact(r, n, 3 * h), mixed = act(r, n, h);
+  const TensorView qkv = r.arena.tensor(ops::between_products(r.stream, spec_.activation), n, 3 * h),
+                   mixed = act(r, n, h);
   ops::SegmentAttentionParams p;
   p.workspace = r.arena.take(ops::segment_attention_workspace(r.stream, n, segments, spec_.heads, static_cast<int>(d)));
   if (r.runs()) {
-    TERN_RETURN_IF_ERROR(ops::linear({x, &b.qkv.weight, b.qkv.bias, qkv}, r.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(b.qkv.product(x, qkv), r.stream));
     p.q = qkv.columns(0, h).split(heads, d), p.k = qkv.columns(h, 2 * h).split(heads, d);
     p.v = qkv.columns(2 * h, 3 * h).split(heads, d);
     p.cos = r.cos, p.sin = r.sin;
@@ -230,7 +230,7 @@ Status QwenTower::attention(Run& r, const BlockWeights& b, bool full, TensorView
     p.max_segment = full ? r.l.longest_frame : r.l.longest_window;
     p.product = spec_.activation;
     TERN_RETURN_IF_ERROR(ops::segment_attention(p, r.stream));
-    TERN_RETURN_IF_ERROR(ops::linear({mixed, &b.out.weight, b.out.bias, out}, r.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(b.out.product(mixed, out), r.stream));
   }
   r.arena.release(mark);
   return {};
@@ -242,9 +242,9 @@ Status QwenTower::mlp(Run& r, const BlockWeights& b, TensorView x, TensorView ou
   const TensorView wide = exact(r, step, 2 * width), active = act(r, step, width);
   for (int64_t at = 0; r.runs() && at < r.l.rows; at += step) {
     const int64_t n = std::min(step, r.l.rows - at);
-    TERN_RETURN_IF_ERROR(ops::linear({part(x, at, n), &b.gate_up.weight, b.gate_up.bias, wide.first(n)}, r.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(b.gate_up.product(part(x, at, n), wide.first(n)), r.stream));
     TERN_RETURN_IF_ERROR(ops::silu_mul({wide.first(n), active.first(n), {}}, r.stream));
-    TERN_RETURN_IF_ERROR(ops::linear({active.first(n), &b.down.weight, b.down.bias, part(out, at, n)}, r.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(b.down.product(active.first(n), part(out, at, n)), r.stream));
   }
   r.arena.release(mark);
   return {};
@@ -255,11 +255,9 @@ Status QwenTower::merge(Run& r, TensorView x) const {
   const TensorView wide = exact(r, step, width), active = act(r, step, width), rows = act(r, step, spec_.text_hidden);
   for (int64_t at = 0; r.runs() && at < r.l.tokens; at += step) {
     const int64_t n = std::min(step, r.l.tokens - at);
-    TERN_RETURN_IF_ERROR(
-        ops::linear({part(joined(x), at, n), &weights.linear1.weight, weights.linear1.bias, wide.first(n)}, r.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(weights.linear1.product(part(joined(x), at, n), wide.first(n)), r.stream));
     TERN_RETURN_IF_ERROR(ops::activate({wide.first(n), active.first(n), ops::Activation::kGeluErf}, r.stream));
-    TERN_RETURN_IF_ERROR(
-        ops::linear({active.first(n), &weights.linear2.weight, weights.linear2.bias, rows.first(n)}, r.stream));
+    TERN_RETURN_IF_ERROR(ops::linear(weights.linear2.product(active.first(n), rows.first(n)), r.stream));
     TERN_RETURN_IF_ERROR(ops::scatter_rows({rows.first(n), r.ints(r.l.order() + at, n), r.call->out}, r.stream));
   }
   if (r.runs() && r.call->probe != nullptr) r.call->probe->tensor("vision", r.call->out);

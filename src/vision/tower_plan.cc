@@ -21,9 +21,9 @@ int TowerPlan::declare(const Names& names, const char* leaf, ParameterKind kind,
   return static_cast<int>(plan_.parameters.size()) - 1;
 }
 
-void TowerPlan::vector(TensorView& out, const std::vector<int>& ids) {
+void TowerPlan::vector(TensorView& out, const std::vector<int>& ids, bool activation_type) {
   model::ArrayPlan a;
-  a.out = &out;
+  a.out = &out, a.activation_type = activation_type;
   for (const int id : ids) {
     const Parameter& p = plan_.parameters[static_cast<size_t>(id)];
     a.pieces.push_back({id, 0, p.rows, 0, 1});
@@ -43,16 +43,17 @@ void TowerPlan::matrix(model::Linear& out, const std::vector<int>& ids, model::M
   plan_.matrices.push_back(std::move(m));
 }
 
-void TowerPlan::linear(model::Linear& out, const std::vector<Names>& parts, int64_t rows, int64_t cols, bool bias) {
+void TowerPlan::linear(Linear& out, const std::vector<Names>& parts, int64_t rows, int64_t cols, bool bias) {
   std::vector<int> weights, biases;
   for (const Names& names : parts) weights.push_back(declare(names, ".weight", ParameterKind::kLinear, rows, cols));
   matrix(out, weights, model::MatrixRole::kLinear);
   if (!bias) return;
   for (const Names& names : parts) biases.push_back(declare(names, ".bias", ParameterKind::kBias, rows, 1));
   vector(out.bias, biases);
+  vector(out.short_bias, biases, true);
 }
 
-void TowerPlan::patches(model::Linear& out, const Names& names, int64_t rows, int64_t cols, bool bias) {
+void TowerPlan::patches(Linear& out, const Names& names, int64_t rows, int64_t cols, bool bias) {
   matrix(out, {declare(names, ".weight", ParameterKind::kTable, rows, cols)}, model::MatrixRole::kPlain);
   if (bias) vector(out.bias, {declare(names, ".bias", ParameterKind::kBias, rows, 1)});
 }

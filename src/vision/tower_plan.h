@@ -16,6 +16,11 @@ struct LayerNorm {
   TensorView weight, bias;  // [H] f32
 };
 
+struct Linear : model::Linear {
+  TensorView short_bias;  // empty, or the bias in the activation type
+  ops::LinearParams product(TensorView x, TensorView out) const { return {x, &weight, bias, out, short_bias}; }
+};
+
 // The spellings of a name: every root with every leaf. The first of each make the canonical name.
 struct Names {
   std::vector<std::string> roots, leaves;
@@ -27,9 +32,9 @@ class TowerPlan {
  public:
   // A layer [rows, cols] with "weight" and, when asked for, "bias" behind its names. Several names (q, k, v): their
   // layers, each [rows, cols], one below the other.
-  void linear(model::Linear& out, const std::vector<Names>& parts, int64_t rows, int64_t cols, bool bias);
+  void linear(Linear& out, const std::vector<Names>& parts, int64_t rows, int64_t cols, bool bias);
   // A convolution over whole patches: [rows, channels, height, width] in files, always stored as is.
-  void patches(model::Linear& out, const Names& names, int64_t rows, int64_t cols, bool bias);
+  void patches(Linear& out, const Names& names, int64_t rows, int64_t cols, bool bias);
   void norm(LayerNorm& out, const Names& names, int64_t n);
   // A vector of f32: a norm's weight.
   void scale(TensorView& out, const Names& names, int64_t n);
@@ -41,7 +46,7 @@ class TowerPlan {
 
  private:
   int declare(const Names& names, const char* leaf, model::ParameterKind kind, int64_t rows, int64_t cols);
-  void vector(TensorView& out, const std::vector<int>& ids);
+  void vector(TensorView& out, const std::vector<int>& ids, bool activation_type = false);
   void matrix(model::Linear& out, const std::vector<int>& ids, model::MatrixRole role);
 
   model::WeightPlan plan_;

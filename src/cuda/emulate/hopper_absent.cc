@@ -29,9 +29,8 @@ Status attention_latent_hopper(const AttentionArgs&, int64_t, device::Stream) { 
 bool decode_fits(const AttentionArgs&, device::Stream) { return false; }
 AttentionArgs decode_units(AttentionArgs a, int, device::Stream) { return a; }
 Status attention_decode(const AttentionArgs&, device::Stream) { return absent(); }
-bool segments_fit(const AttentionArgs&, int64_t, device::Stream) { return false; }
-size_t segments_bytes(int64_t, int, int) { return 0; }
-Status attention_segments(AttentionArgs, int64_t, const SegmentRotation&, void*, device::Stream) { return absent(); }
+bool segments_fit(const AttentionArgs&, const SegmentRotation&, int64_t, device::Stream) { return false; }
+Status attention_segments(AttentionArgs, const SegmentRotation&, int64_t, void*, device::Stream) { return absent(); }
 size_t team_workspace() { return 0; }
 bool team_fits(const ops::SampleParams&, device::Stream) { return false; }
 Status sample_team(const ops::SampleParams&, int64_t, device::Stream) { return absent(); }

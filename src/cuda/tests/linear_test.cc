@@ -1,8 +1,10 @@
 // Products: every path, with and without cuBLASLt.
 #include <algorithm>
+#include <cstring>
 
 #include "cuda/tests/harness.h"
 #include "ops/linear.h"
+#include "ops/vision.h"
 
 namespace tern::cuda_test {
 namespace {
@@ -99,6 +101,53 @@ void gated(Context& c, int64_t rows, int64_t half, int64_t k, bool bias, const c
   const ops::LinearParams cpu{x.cpu(), &w.cpu[0], bias ? b.cpu() : TensorView{}, between.cpu()},
       gpu{x.gpu(), &w.gpu[0], bias ? b.gpu() : TensorView{}, between.gpu()};
   if (!c.both(name, ops::gated_linear(cpu, out.cpu(), c.cpu), ops::gated_linear(gpu, out.gpu(), c.gpu))) return;
+  if (kernel != nullptr) c.expect_kernel(name, kernel);
+  compare(c, name, out, out.host(), 1.0 / 100);
+}
+
+// A bias that both types hold.
+void fill_both(Mirror& exact, Mirror& rounded) {
+  std::vector<float> bias;
+  std::vector<uint16_t> halves;
+  for (size_t i = 0; i < exact.bytes() / sizeof(float); ++i) {
+    bias.push_back(static_cast<float>(i % 9) - 4);
+    uint32_t bits;
+    std::memcpy(&bits, &bias.back(), sizeof bits);
+    halves.push_back(static_cast<uint16_t>(bits >> 16));
+  }
+  exact.fill(bias), rounded.fill(halves);
+}
+
+// A product and its activation; the bias is there in both types.
+void active(Context& c, int64_t rows, int64_t n, int64_t k, ops::Activation kind, const char* kernel) {
+  Weights w = pack(c, "bf16", DType::kBF16, 1, n, k, 81);
+  if (w.gpu.empty()) return;
+  Mirror x(c, DType::kBF16, {rows, k}), b(c, DType::kF32, {n}), s(c, DType::kBF16, {n}),
+      exact(c, DType::kF32, {rows, n}), between(c, DType::kBF16, {rows, n}), out(c, DType::kBF16, {rows, n}, 8);
+  x.random(82);
+  fill_both(b, s);
+  const std::string name = title("active_linear", DType::kBF16, {rows, n, k});
+  const ops::LinearParams cpu{x.cpu(), &w.cpu[0], b.cpu(), exact.cpu(), s.cpu()},
+      gpu{x.gpu(), &w.gpu[0], b.gpu(), between.gpu(), s.gpu()};
+  if (!c.both(name, ops::active_linear(cpu, kind, out.cpu(), c.cpu), ops::active_linear(gpu, kind, out.gpu(), c.gpu))) {
+    return;
+  }
+  if (kernel != nullptr) c.expect_kernel(name, kernel);
+  compare(c, name, out, out.host(), 1.5 / 100);
+}
+
+// A product in bfloat16 with the bias in both types.
+void short_bias(Context& c, int64_t rows, int64_t n, int64_t k, const char* kernel) {
+  Weights w = pack(c, "bf16", DType::kBF16, 1, n, k, 91);
+  if (w.gpu.empty()) return;
+  Mirror x(c, DType::kBF16, {rows, k}), b(c, DType::kF32, {n}), s(c, DType::kBF16, {n}),
+      out(c, DType::kBF16, {rows, n});
+  x.random(92);
+  fill_both(b, s);
+  const std::string name = title("linear with a short bias", DType::kBF16, {rows, n, k});
+  const ops::LinearParams cpu{x.cpu(), &w.cpu[0], b.cpu(), out.cpu(), s.cpu()},
+      gpu{x.gpu(), &w.gpu[0], b.gpu(), out.gpu(), s.gpu()};
+  if (!c.both(name, ops::linear(cpu, c.cpu), ops::linear(gpu, c.gpu))) return;
   if (kernel != nullptr) c.expect_kernel(name, kernel);
   compare(c, name, out, out.host(), 1.0 / 100);
 }
@@ -237,6 +286,12 @@ void test_linear(Context& c) {
   gates(c);
   const bool narrow = ops::product_type(c.gpu, 129) == DType::kBF16;
   c.report(narrow == blas && ops::product_type(c.gpu, 128) == DType::kF32, "product_type", "not that of this device");
+  const int64_t many = c.smallest ? 80 : 333;
+  active(c, many, 520, 264, ops::Activation::kGeluTanh, blas ? "cublaslt_gelu" : "activate_vector");
+  active(c, many, 520, 264, ops::Activation::kGeluErf, "activate_vector");
+  active(c, 3, 264, 512, ops::Activation::kGeluTanh, hopper ? "activate_vector" : nullptr);
+  short_bias(c, many, 1152, 264, blas ? "cublaslt" : nullptr);
+  short_bias(c, 5, 1000, 1024, nullptr);
   rows_of_weight(c);
 }
 

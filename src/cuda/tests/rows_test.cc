@@ -44,7 +44,23 @@ void layer(Context& c, DType type, int64_t rows, int64_t n) {
   const ops::LayerNormParams cpu{x.cpu(), r.cpu(), w.cpu(), b.cpu(), out.cpu(), 1e-6f},
       gpu{x.gpu(), r.gpu(), w.gpu(), b.gpu(), out.gpu(), 1e-6f};
   if (!c.both(name, ops::layer_norm(cpu, c.cpu), ops::layer_norm(gpu, c.gpu))) return;
+  c.expect_kernel(name, n % 4 == 0 && n <= 2048 ? "layer_norm_kept" : "layer_norm_any");
   compare(c, name, out, out.host(), tolerance_of(type));
+  compare(c, name + " sum", r, r.host(), 0);
+}
+
+// As towers have it: what is added in bfloat16, the sum in float32.
+void layer_of_both(Context& c, int64_t rows, int64_t n, bool first) {
+  Mirror x(c, DType::kBF16, {rows, n}, 4), r(c, DType::kF32, {rows, n}, 4), w(c, DType::kF32, {n}),
+      b(c, DType::kF32, {n}), out(c, DType::kBF16, {rows, n});
+  x.random(1, 3.0f), r.random(2), w.random(3), b.random(4);
+  const std::string name = title("layer_norm of both types", DType::kBF16, {rows, n});
+  const ops::LayerNormParams cpu{
+      first ? r.cpu() : x.cpu(), first ? TensorView{} : r.cpu(), w.cpu(), b.cpu(), out.cpu(), 1e-6f},
+      gpu{first ? r.gpu() : x.gpu(), first ? TensorView{} : r.gpu(), w.gpu(), b.gpu(), out.gpu(), 1e-6f};
+  if (!c.both(name, ops::layer_norm(cpu, c.cpu), ops::layer_norm(gpu, c.gpu))) return;
+  c.expect_kernel(name, n % 4 == 0 && n <= 2048 ? "layer_norm_kept" : "layer_norm_any");
+  compare(c, name, out, out.host(), 1.0 / 100);
   compare(c, name + " sum", r, r.host(), 0);
 }
 
@@ -113,16 +129,17 @@ void resolve(Context& c) {
   }
 }
 
-void interpolate(Context& c, DType type) {
-  Mirror table(c, type, {30, 72}), rows(c, DType::kI32, {11, 4}), weights(c, DType::kF32, {11, 4}),
-      out(c, DType::kF32, {11, 72});
+void interpolate(Context& c, DType type, int64_t n, const char* kernel) {
+  Mirror table(c, type, {30, n}), rows(c, DType::kI32, {11, 4}), weights(c, DType::kF32, {11, 4}),
+      out(c, DType::kF32, {11, n});
   table.random(1), weights.random(2), out.random(3);
   std::vector<int32_t> at;
   for (int i = 0; i < 44; ++i) at.push_back(i * 7 % 30);
   rows.fill(at);
-  const std::string name = title("interpolate_rows", type, {11, 72});
+  const std::string name = title("interpolate_rows", type, {11, n});
   if (c.both(name, ops::interpolate_rows({table.cpu(), rows.cpu(), weights.cpu(), out.cpu()}, c.cpu),
              ops::interpolate_rows({table.gpu(), rows.gpu(), weights.gpu(), out.gpu()}, c.gpu))) {
+    c.expect_kernel(name, kernel);
     compare(c, name, out, out.host(), 2e-6);
   }
 }
@@ -149,6 +166,9 @@ void test_norms(Context& c) {
   for (const int64_t n : {72, 509, 1024, 1025, 4096, 5120}) {
     rms(c, b, f, b, c.smallest ? 3 : 300, n, true, n % 8 == 0 ? 8 : 0);
   }
+  for (const int64_t n : {64, 75, 1152, 1284, 2048, 5120}) {
+    layer_of_both(c, 1, n, false), layer_of_both(c, 9, n, true), layer_of_both(c, 9, n, false);
+  }
 }
 
 void test_rows(Context& c) {
@@ -157,7 +177,8 @@ void test_rows(Context& c) {
       gated(c, t, rows, 768, false), gated(c, t, rows, 768, true), gated(c, t, rows, 13, false);
     }
     activations(c, t);
-    interpolate(c, t);
+    interpolate(c, t, 72, "interpolate_fours"), interpolate(c, t, 1288, "interpolate_fours");
+    interpolate(c, t, 75, "interpolate_rows");
     for (const DType to : kTypes) by_index(c, t, to, 64), by_index(c, t, to, 1025);
   }
   resolve(c);

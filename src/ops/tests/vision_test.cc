@@ -18,14 +18,16 @@ TEST(LayerNorm, MatchesDouble) {
     const UseIsa use(isa);
     for (const DType type : kTypes) {
       for (const int64_t n : {1, 7, 16, 33, 72, 1152}) {
-        for (const bool with_residual : {false, true}) {
+        for (const int residual_kind : {0, 1, 2}) {  // none, like x, float32
+          const bool with_residual = residual_kind > 0;
+          const DType sum = residual_kind == 2 ? DType::kF32 : type;
           Threads pool(2);
           Values x = random_values(type, {5, n}, 1, 2.0f, 3);
           for (int64_t i = 0; i < n; ++i) x.set(x.get(4, i) + 50.0f, 4, i);  // a mean far from zero
           const DType kept = n % 2 == 0 ? DType::kF32 : DType::kBF16;
           const Values w = random_values(kept, {n}, 2), b = random_values(kept, {n}, 5);
-          const Values before = random_values(type, {5, n}, 3);
-          Values residual = random_values(type, {5, n}, 3), out(type, {5, n}, 2);
+          const Values before = random_values(sum, {5, n}, 3);
+          Values residual = random_values(sum, {5, n}, 3), out(type, {5, n}, 2);
           LayerNormParams p{x.view(), {}, w.view(), b.view(), out.view(), 1e-5f};
           if (with_residual) p.residual = residual.view();
           ASSERT_TRUE(layer_norm(p, pool.stream()).ok());
@@ -37,7 +39,7 @@ TEST(LayerNorm, MatchesDouble) {
               auto& e = v[static_cast<size_t>(i)];
               e = static_cast<double>(x.get(t, i));
               if (with_residual) {
-                e = rounded(static_cast<double>(before.get(t, i)) + e, type);
+                e = rounded(static_cast<double>(before.get(t, i)) + e, sum);
                 ASSERT_FLOAT_EQ(residual.get(t, i), static_cast<float>(e));
               }
               mean += e / static_cast<double>(n);
