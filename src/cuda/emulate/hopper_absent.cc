@@ -2,7 +2,6 @@
 #include "cuda/attention_prefill.h"
 #include "cuda/gemm.h"
 #include "cuda/measure.h"
-#include "cuda/sample_team.h"
 
 namespace tern::cuda {
 namespace {
@@ -30,9 +29,6 @@ Status attention_decode(const AttentionArgs&, device::Stream) { return absent();
 bool segments_fit(const AttentionArgs&, int64_t, device::Stream) { return false; }
 size_t segments_bytes(int64_t, int, int) { return 0; }
 Status attention_segments(AttentionArgs, int64_t, const SegmentRotation&, void*, device::Stream) { return absent(); }
-size_t team_workspace() { return 0; }
-bool team_fits(const ops::SampleParams&, device::Stream) { return false; }
-Status sample_team(const ops::SampleParams&, int64_t, device::Stream) { return absent(); }
 void launch_bulk_read(const void*, size_t, int, uint32_t*, cudaStream_t) {}
 
 }  // namespace tern::cuda
