@@ -290,19 +290,24 @@ __device__ void sum_chunks(const Piece& p, float scale, float top, float low, fl
     const int quad = p.begin + c * 32 * kQuads + lane;
     float4 v[kQuads];
     p.load<kQuads, 32>(quad, v);
-    unsigned left = 0;  // entries to look at one by one, the first in the highest of 4 * kQuads bits
-    const auto mark = [&](float x) { left = left << 1 | (~__float_as_uint(__fsub_rn(x, low)) >> 31); };
+    // Entries to look at one by one, the first in the highest of 4 * kQuads bits; a difference has its sign where there
+    // is none.
+    unsigned left = 0;
+    const auto mark = [&](float x) { left = left << 1 | __float_as_uint(__fsub_rn(x, low)) >> 31; };
 #pragma unroll
     for (int u = 0; u < kQuads; ++u) mark(v[u].x), mark(v[u].y), mark(v[u].z), mark(v[u].w);
+    left = ~left & ((1u << 4 * kQuads) - 1);
     unsigned long long sum = 0;
     if (__ballot_sync(0xffffffffu, __popc(left) > kDense) != 0) {
-      left = 0;
+      unsigned above = 0;
       const auto add = [&](float x) {
-        sum += x >= high ? weight_of(x, scale, top) : 0u;
-        left = left << 1 | (x >= low && x < high ? 1u : 0u);
+        const uint32_t w = weight_of(x, scale, top), below = __float_as_uint(__fsub_rn(x, high)) >> 31;
+        sum += w & (below - 1);
+        above = above << 1 | (below ^ 1);
       };
 #pragma unroll
       for (int u = 0; u < kQuads; ++u) add(v[u].x), add(v[u].y), add(v[u].z), add(v[u].w);
+      left &= ~above;
     }
     const float* source = reinterpret_cast<const float*>(p.from(quad));
     for (; left != 0; left &= left - 1) {
