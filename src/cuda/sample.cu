@@ -62,16 +62,16 @@ __device__ int walk_chunk(const Piece& p, int chunk, unsigned long long target, 
   return -1;
 }
 
-// What a block knows when all of the row's end of nucleus is found.
+// What every block knows at last.
 struct Found {
   Nucleus nucleus;
   unsigned long long earlier, own;  // masses of the nucleus in earlier blocks of the team, in this one
 };
 
-// Tells the team what this block listed and summed, and finds the end of the nucleus from the lists of all.
+// Tells the team what this block listed and summed; the lists of all into sh.gathered, where those of block r are
+// entries starts[r] to starts[r + 1].
 template <int kTeam>
-__device__ Found gather(const Cut& cut, bool truncated, uint32_t base, unsigned long long limit, int rank,
-                        DrawShared<kTeam>& sh) {
+__device__ void exchange_lists(int rank, int (&starts)[kTeam + 1], DrawShared<kTeam>& sh) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const unsigned long long part = warp_sum64(sh.chunks[threadIdx.x]);
   if (lane == 0) sh.row.sums[warp] = part;
@@ -83,7 +83,7 @@ __device__ Found gather(const Cut& cut, bool truncated, uint32_t base, unsigned 
     }
   }
   team_sync<kTeam>();
-  int starts[kTeam + 1] = {};
+  starts[0] = 0;
 #pragma unroll
   for (int r = 0; r < kTeam; ++r) starts[r + 1] = starts[r] + static_cast<int>(sh.team_listed[r]);
   for (int i = threadIdx.x; i < starts[kTeam]; i += kRowThreads) {
@@ -96,29 +96,33 @@ __device__ Found gather(const Cut& cut, bool truncated, uint32_t base, unsigned 
   }
   __syncthreads();
   team_arrive<kTeam>();
-  Found f{{0xffffffffu, 0}, 0, 0};
-  if (truncated) {
-    f.nucleus = {base - cut.low, cut.before + cut.mass};
-    if (starts[kTeam] > 0) {
-      f.nucleus = nucleus_end(sh.gathered, starts[kTeam], base - (cut.high - 1), base - cut.low, cut.before, limit,
-                              sh.row, sh.found);
-      // A warp per block of the team adds what stays of its list.
-      if (warp < kTeam) {
-        unsigned long long kept = 0;
-        for (int i = static_cast<int>(sh.team_listed[warp]) - 1 - lane; i >= 0; i -= 32) {
-          int start = 0;
+}
+
+// The end of the nucleus, from what all blocks of the team listed and summed.
+template <int kTeam>
+__device__ Found gather(const Cut& cut, bool truncated, uint32_t base, unsigned long long limit, int rank,
+                        DrawShared<kTeam>& sh) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  int starts[kTeam + 1];
+  exchange_lists(rank, starts, sh);
+  Found f{{base - cut.low, cut.before + cut.mass}, 0, 0};
+  if (starts[kTeam] > 0) {
+    f.nucleus = nucleus_end(sh.gathered, starts[kTeam], base - (cut.high - 1), base - cut.low, cut.before, limit,
+                            sh.row, sh.found);
+    // A warp per block of the team adds what stays of its list.
+    if (warp < kTeam) {
+      int start = 0;
 #pragma unroll
-          for (int k = 0; k < kTeam; ++k) {
-            if (warp == k) start = starts[k];
-          }
-          const unsigned long long e = sh.gathered[start + i];
-          if (static_cast<uint32_t>(e >> 32) <= f.nucleus.last) kept += e & 0xffffffffu;
-        }
-        kept = warp_sum64(kept);
-        if (lane == 0) sh.team_mass[warp] += kept;
+      for (int k = 0; k < kTeam; ++k) start = warp == k ? starts[k] : start;
+      unsigned long long kept = 0;
+      for (int i = lane; i < static_cast<int>(sh.team_listed[warp]); i += 32) {
+        const unsigned long long e = sh.gathered[start + i];
+        if (static_cast<uint32_t>(e >> 32) <= f.nucleus.last) kept += e & 0xffffffffu;
       }
-      __syncthreads();
+      kept = warp_sum64(kept);
+      if (lane == 0) sh.team_mass[warp] += kept;
     }
+    __syncthreads();
   }
   unsigned long long all = 0;
 #pragma unroll
@@ -196,7 +200,9 @@ __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const 
         find_crossing(sh.chunks[threadIdx.x], sh.row, sh.found, [&](unsigned long long) { return own + 1; });
     if (threadIdx.x < 32) {
       const int id = walk_chunk<kQuads<kTeam>>(p, c.at, own - c.before, least, s.scale, top);
-      if (id >= 0) {
+      if (id >= 0 && a.out.probs == nullptr) {
+        write(Draw{id, ops::kSampleOk, 0.0f});
+      } else if (id >= 0) {
         const double weight = weight_of(p.x[id], s.scale, top);
         write(Draw{id, ops::kSampleOk, static_cast<float>(weight / __ull2double_rn(row_mass))});
       }
