@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/raw_bytes.h"
 #include "base/sampling_params.h"
 
 namespace tern::engine {
@@ -31,7 +32,7 @@ struct MediaItem {
   uint64_t key[2] = {0, 0};     // fingerprint of the pixels, the grid and how they were prepared (and the salt)
   // Patch rows as the tower reads them; immutable, shared with the processor cache. Rows of this item begin at byte
   // `offset`.
-  std::shared_ptr<const std::vector<std::byte>> patches;
+  std::shared_ptr<const RawBytes> patches;
   size_t offset = 0, bytes = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "base/raw_bytes.h"
 #include "engine/request.h"
 #include "vision/tower.h"
 
@@ -22,7 +23,7 @@ struct CallLimits {
 
 struct VisionItem {
   vision::Grid grid;
-  std::shared_ptr<const std::vector<std::byte>> patches;  // kept alive until the step has been collected
+  std::shared_ptr<const RawBytes> patches;  // kept alive until the step has been collected
   size_t offset = 0, bytes = 0;
   std::span<const int32_t> rows;  // of the encoder cache, one per output row; pinned by the step
 };

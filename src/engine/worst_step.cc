@@ -96,7 +96,7 @@ Status WorstStep::start_tower() {
   const auto rows = static_cast<size_t>(stage->tower().tokens(grid));
   const size_t bytes =
       static_cast<size_t>(grid.rows()) * static_cast<size_t>(info.patch_values) * dtype_bytes(info.patch_type);
-  patches_ = std::make_shared<std::vector<std::byte>>(bytes);
+  patches_ = std::make_shared<RawBytes>(bytes, std::byte{});
   picture_rows_.resize(rows);
   std::iota(picture_rows_.begin(), picture_rows_.end(), 0);
   const int64_t fit = std::min<int64_t>(

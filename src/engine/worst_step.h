@@ -2,6 +2,7 @@
 // them is taken then. They read and write the null block alone.
 #pragma once
 
+#include "base/raw_bytes.h"
 #include "engine/step_runner.h"
 #include "model/batch.h"
 #include "sched/scheduler.h"
@@ -31,7 +32,7 @@ class WorstStep {
   model::BatchLimits limits_;
   int block_size_, longest_;
   std::vector<int32_t> tokens_, blocks_, picture_rows_;
-  std::shared_ptr<std::vector<std::byte>> patches_;
+  std::shared_ptr<RawBytes> patches_;
 };
 
 }  // namespace tern::engine

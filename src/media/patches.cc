@@ -60,7 +60,7 @@ namespace {
 
 template <class T>
 Status write_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                     const Normaliser& normaliser, int slot, T* out, size_t out_values, Isa isa) {
+                     const Normaliser& normaliser, int slot, T* out, size_t out_values, Isa isa, Band band) {
   TERN_ASSIGN_OR_RETURN(const Grid grid, patch_grid(layout, width, height));
   const size_t row = patch_values(layout), area = static_cast<size_t>(layout.patch) * layout.patch;
   if (out_values < row * grid.h * grid.w) {
@@ -77,16 +77,17 @@ Status write_patches(const Image& rgb, int width, int height, Filter filter, con
       grid.w, layout.patch, all ? layout.temporal : 1, layout.temporal * area, blocks ? 4 * row : 2 * row, row};
   // One row of patches at a time, so that each is written in one go.
   const size_t stride = static_cast<size_t>(width) * 3;
-  std::vector<uint8_t> band(stride * layout.patch);
-  for (int py = 0; py < grid.h; ++py) {
-    for (int y = 0; y < layout.patch; ++y) resizer.next_into(&band[stride * y]);
+  std::vector<uint8_t> pixels(stride * layout.patch);
+  resizer.skip_to(std::clamp(band.begin, 0, grid.h) * layout.patch);
+  for (int py = std::max(band.begin, 0); py < std::min(band.end, grid.h); ++py) {
+    for (int y = 0; y < layout.patch; ++y) resizer.next_into(&pixels[stride * y]);
     T* at = out + (all ? 0 : slot) * area;
     at += blocks ? (static_cast<size_t>(py / 2) * grid.w * 2 + static_cast<size_t>(py % 2) * 2) * row
                  : static_cast<size_t>(py) * grid.w * row;
     if constexpr (std::is_same_v<T, float>) {
-      kernels.patches_f32(normaliser.table(), band.data(), stride, patch_row, at);
+      kernels.patches_f32(normaliser.table(), pixels.data(), stride, patch_row, at);
     } else {
-      kernels.patches_bf16(normaliser.table(), band.data(), stride, patch_row, at);
+      kernels.patches_bf16(normaliser.table(), pixels.data(), stride, patch_row, at);
     }
   }
   return {};
@@ -95,14 +96,14 @@ Status write_patches(const Image& rgb, int width, int height, Filter filter, con
 }  // namespace
 
 Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                    const Normaliser& normaliser, int slot, float* out, size_t out_values, Isa isa) {
-  return write_patches(rgb, width, height, filter, layout, normaliser, slot, out, out_values, isa);
+                    const Normaliser& normaliser, int slot, float* out, size_t out_values, Isa isa, Band band) {
+  return write_patches(rgb, width, height, filter, layout, normaliser, slot, out, out_values, isa, band);
 }
 
 Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                    const Normaliser& normaliser, int slot, bf16* out, size_t out_values, Isa isa) {
+                    const Normaliser& normaliser, int slot, bf16* out, size_t out_values, Isa isa, Band band) {
   static_assert(sizeof(bf16) == sizeof(uint16_t) && std::is_standard_layout_v<bf16>);
-  return write_patches(rgb, width, height, filter, layout, normaliser, slot, &out->bits, out_values, isa);
+  return write_patches(rgb, width, height, filter, layout, normaliser, slot, &out->bits, out_values, isa, band);
 }
 
 }  // namespace tern::media

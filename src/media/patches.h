@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <climits>
 #include <cstddef>
 #include <cstdint>
 
@@ -73,9 +74,15 @@ inline int64_t picture_tokens(const PatchLayout& layout, const Grid& grid) {
 // the temporal places of each patch; kAllSlots repeats a still picture in all of them. Errors: as patch_grid and
 // RowResizer::make, kInvalidArgument for another slot or an `out` that is too small.
 inline constexpr int kAllSlots = -1;
+// Rows of patches [begin, end) of the grid; others stay as they are. Threads may each make a band of one picture.
+struct Band {
+  int begin = 0, end = INT_MAX;
+};
 Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                    const Normaliser& normaliser, int slot, float* out, size_t out_values, Isa isa = detect_isa());
+                    const Normaliser& normaliser, int slot, float* out, size_t out_values, Isa isa = detect_isa(),
+                    Band band = {});
 Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                    const Normaliser& normaliser, int slot, bf16* out, size_t out_values, Isa isa = detect_isa());
+                    const Normaliser& normaliser, int slot, bf16* out, size_t out_values, Isa isa = detect_isa(),
+                    Band band = {});
 
 }  // namespace tern::media

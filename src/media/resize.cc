@@ -107,6 +107,12 @@ Expected<RowResizer> RowResizer::make(const Image& source, int width, int height
   return RowResizer(std::move(state));
 }
 
+void RowResizer::skip_to(int y) {
+  TERN_CHECK(y >= state_->next && y <= state_->height);
+  state_->next = y;
+  if (y < state_->height) state_->made = std::max(state_->made, state_->down ? state_->down->first(y) : y);
+}
+
 int RowResizer::width() const { return state_->width; }
 int RowResizer::height() const { return state_->height; }
 const uint8_t* RowResizer::next() { return state_->row(nullptr); }

@@ -32,6 +32,8 @@ class RowResizer {
 
   int width() const;
   int height() const;
+  // Lets go of the rows before `y`, which are not made: the next one is row y. Not backwards.
+  void skip_to(int y);
   // The next row: a pointer to width * 3 bytes, valid until the next call. At most height() calls.
   const uint8_t* next();
   // The next row into out, of which exactly width * 3 bytes are written.

@@ -3,12 +3,41 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <atomic>
+#include <memory>
 #include <utility>
 
 #include "base/check.h"
 #include "base/thread_pool.h"
 
 namespace tern::content {
+namespace {
+
+// Numbers that are dealt out. Whoever comes when none is left touches nothing but this.
+struct Deal {
+  Deal(int count, const std::function<void(int)>& work) : count(count), work(&work) {}
+  void help() {
+    for (int i = next++; i < count; i = next++) {
+      (*work)(i);
+      const std::lock_guard lock(mutex);
+      if (++ended == count) done.notify_one();
+    }
+  }
+  void wait() {
+    std::unique_lock lock(mutex);
+    done.wait(lock, [&] { return ended == count; });
+  }
+
+  const int count;
+  const std::function<void(int)>* work;
+  std::atomic<int> next{0};
+  std::mutex mutex;
+  std::condition_variable done;
+  int ended = 0;
+};
+
+}  // namespace
 
 FairPool::FairPool(const std::string& name, int threads, bool background) {
   TERN_CHECK(threads > 0);
@@ -33,7 +62,20 @@ void FairPool::submit(uint64_t lane, std::function<void()> task) {
   auto& queue = lanes_[lane];
   if (queue.empty()) turns_.push_back(lane);
   queue.push_back(std::move(task));
+  ++queued_;
   wake_.notify_one();
+}
+
+int FairPool::idle() {
+  const std::lock_guard lock(mutex_);
+  return std::max(0, threads() - running_ - static_cast<int>(queued_));
+}
+
+void FairPool::spread(uint64_t lane, int count, const std::function<void(int)>& work) {
+  const auto deal = std::make_shared<Deal>(count, work);
+  for (int i = std::min(idle(), count - 1); i > 0; --i) submit(lane, [deal] { deal->help(); });
+  deal->help();
+  deal->wait();
 }
 
 bool FairPool::take(std::function<void()>* task) {
@@ -46,6 +88,7 @@ bool FairPool::take(std::function<void()>* task) {
   auto found = lanes_.find(lane);
   *task = std::move(found->second.front());
   found->second.pop_front();
+  --queued_;
   if (found->second.empty()) {
     lanes_.erase(found);
   } else {

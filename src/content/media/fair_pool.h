@@ -24,16 +24,21 @@ class FairPool {
 
   // Tasks of a lane begin in their order. Tasks may submit others, until the destructor has returned.
   void submit(uint64_t lane, std::function<void()> task);
+  // work(0) to work(count - 1), each once, by the caller and by threads of the pool that have nothing to do; returns
+  // when all have ended. For tasks of the pool: it never waits for work that nobody has begun.
+  void spread(uint64_t lane, int count, const std::function<void(int)>& work);
   int threads() const { return static_cast<int>(threads_.size()); }
 
  private:
   void run(const std::string& name, bool background);
   bool take(std::function<void()>* task);
+  int idle();  // threads that neither run a task nor will find one
 
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
   int running_ = 0;
+  size_t queued_ = 0;
   std::unordered_map<uint64_t, std::deque<std::function<void()>>> lanes_;  // none is empty
   std::deque<uint64_t> turns_;                                             // each lane once
   std::vector<std::thread> threads_;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/raw_bytes.h"
 #include "json/json.h"
 
 namespace tern::content {
@@ -39,7 +40,7 @@ struct MediaUnit {
 struct PreparedMedia {
   MediaKind kind = MediaKind::kImage;
   std::vector<MediaUnit> units;
-  std::shared_ptr<const std::vector<std::byte>> patches;
+  std::shared_ptr<const RawBytes> patches;
   int32_t tokens = 0;             // of all units
   int32_t t = 1, h = 0, w = 0;    // whole grid in merged cells: t * h * w == tokens
   double t_step = 1.0;            // media::PositionSpan

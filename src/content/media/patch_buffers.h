@@ -7,12 +7,14 @@
 #include <mutex>
 #include <vector>
 
+#include "base/raw_bytes.h"
+
 namespace tern::content {
 
 // May go before its buffers do.
 class PatchBuffers {
  public:
-  using Buffer = std::vector<std::byte>;
+  using Buffer = RawBytes;
   // At most keep_bytes of unused memory are kept. on_release: called with a buffer's size when its last holder lets go,
   // from that holder's thread, and with the memory where it is not kept (giving it back takes time).
   using OnRelease = std::function<void(size_t bytes, std::shared_ptr<Buffer> rest)>;

@@ -1,5 +1,6 @@
 #include "content/media/prepare.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/sha256.h"
@@ -11,16 +12,30 @@ size_t value_bytes(const VisionProfile& profile) { return profile.bf16_patches ?
 
 size_t row_bytes(const VisionProfile& profile) { return media::patch_values(profile.layout) * value_bytes(profile); }
 
+Status write_band(const PrepareContext& context, const media::Image& rgb, const PicturePlan& plan, int slot,
+                  std::byte* out, media::Band band) {
+  const VisionProfile& p = context.profile;
+  const size_t values = media::patch_values(p.layout) * plan.grid.h * plan.grid.w;
+  const auto make = [&](auto* to) {
+    return media::make_patches(rgb, plan.width, plan.height, p.filter, p.layout, context.normaliser, slot, to, values,
+                               media::detect_isa(), band);
+  };
+  return p.bf16_patches ? make(reinterpret_cast<bf16*>(out)) : make(reinterpret_cast<float*>(out));
+}
+
+// A large picture in bands of rows.
 Status write_patches(const PrepareContext& context, const media::Image& rgb, const PicturePlan& plan, int slot,
                      std::byte* out) {
-  const VisionProfile& profile = context.profile;
-  const size_t values = media::patch_values(profile.layout) * plan.grid.h * plan.grid.w;
-  if (profile.bf16_patches) {
-    return media::make_patches(rgb, plan.width, plan.height, profile.filter, profile.layout, context.normaliser, slot,
-                               reinterpret_cast<bf16*>(out), values);
-  }
-  return media::make_patches(rgb, plan.width, plan.height, profile.filter, profile.layout, context.normaliser, slot,
-                             reinterpret_cast<float*>(out), values);
+  constexpr int kPatches = 512, kMostBands = 8;  // a band's, at least; more bands than that gain nothing
+  const int rows = plan.grid.h, bands = std::clamp(rows * plan.grid.w / kPatches, 1, std::min(kMostBands, rows));
+  if (bands == 1 || !context.spread) return write_band(context, rgb, plan, slot, out, {});
+  std::vector<Status> ended(static_cast<size_t>(bands));
+  context.spread(bands, [&](int i) {
+    const media::Band band{rows * i / bands, rows * (i + 1) / bands};
+    ended[static_cast<size_t>(i)] = write_band(context, rgb, plan, slot, out, band);
+  });
+  const auto failed = std::find_if(ended.begin(), ended.end(), [](const Status& s) { return !s.ok(); });
+  return failed == ended.end() ? Status() : std::move(*failed);
 }
 
 std::shared_ptr<PatchBuffers::Buffer> take(const PrepareContext& context, size_t bytes) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -38,6 +39,8 @@ struct PrepareContext {
   PatchBuffers& buffers;
   HashKey key;  // of fingerprints
   bool want_sha256 = false;
+  // Runs work(0) to work(count - 1), on several threads if it likes; empty: in order.
+  std::function<void(int count, const std::function<void(int)>& work)> spread;
   std::atomic<size_t>* taken = nullptr;  // grows by the bytes of every buffer that is taken
 };
 

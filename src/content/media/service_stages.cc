@@ -227,6 +227,10 @@ void ServiceCore::start_decoding(const JobPtr& job) {
   }
   if (wanted.empty() || skip(*job)) return finish(job);
   job->remaining = wanted.size();
+  // A picture by itself is this thread's: every other thread that is woken costs time.
+  if (wanted.size() == 1 && job->parts[wanted[0]].part.kind == MediaKind::kImage) {
+    return media_part(job, wanted[0], &ServiceCore::decode_picture);
+  }
   for (const size_t i : wanted) {
     if (job->parts[i].part.kind == MediaKind::kImage) {
       cpu_.submit(job->lane, [this, job, i] { media_part(job, i, &ServiceCore::decode_picture); });
@@ -237,7 +241,10 @@ void ServiceCore::start_decoding(const JobPtr& job) {
 }
 
 PrepareContext ServiceCore::context(Job* job) {
-  return {options_.profile, normaliser_, buffers_, key_, options_.want_sha256, &job->taken};
+  const auto spread = [this, lane = job->lane](int count, const std::function<void(int)>& work) {
+    cpu_.spread(lane, count, work);
+  };
+  return {options_.profile, normaliser_, buffers_, key_, options_.want_sha256, spread, &job->taken};
 }
 
 Expected<PreparedMediaPtr> ServiceCore::decode_picture(Job* job, JobPart* part) {

@@ -231,7 +231,7 @@ TEST(EngineEncoder, LetsPatchesGoOnceTheyCannotBeNeededAgain) {
     FakeOptions o = picture_options();
     o.step_ns = &pace;
     Harness h(picture_config(64, preempts ? 100 : 160), o, tower);
-    std::weak_ptr<const std::vector<std::byte>> patches;
+    std::weak_ptr<const RawBytes> patches;
     {
       Request r = PictureRequest().text({1}).picture(8, 8, 3).text({2}).make(1, 100);
       patches = r.media[0].patches;

@@ -125,7 +125,7 @@ TEST(LateDevice, TowerCallsWaitForTheirBuffersAlone) {
   VisionStep step;
   std::vector<std::vector<float>> values;
   for (size_t i = 0; i < 5; ++i) {
-    auto patches = std::make_shared<std::vector<std::byte>>(16 * FakeTower::kValues * sizeof(float));
+    auto patches = std::make_shared<RawBytes>(16 * FakeTower::kValues * sizeof(float), std::byte{});
     auto* v = reinterpret_cast<float*>(patches->data());
     for (size_t k = 0; k < 16 * FakeTower::kValues; ++k) v[k] = static_cast<float>(i * 100 + k);
     values.emplace_back(v, v + 16 * FakeTower::kValues);

@@ -29,7 +29,7 @@ class PictureRequest {
     for (float& v : values) v = static_cast<float>(random() % 1000);
     if (special_ != 0) values[values.size() / 2] = special_;
     m.bytes = values.size() * sizeof(float), m.offset = offset;
-    auto bytes = std::make_shared<std::vector<std::byte>>(offset + m.bytes + offset);
+    auto bytes = std::make_shared<RawBytes>(offset + m.bytes + offset, std::byte{});
     std::memcpy(bytes->data() + offset, values.data(), m.bytes);
     m.patches = std::move(bytes);
     for (int f = 0; f < (t + 1) / 2; ++f) {

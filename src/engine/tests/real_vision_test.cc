@@ -23,7 +23,7 @@ struct Case {
 // Units that the engine handles: pictures as they are, a video in pairs of frames.
 void add_items(const vision::Prompt& p, const vision::Tower& tower, uint64_t key, Request& r) {
   const vision::TowerInfo& info = tower.info();
-  auto bytes = std::make_shared<std::vector<std::byte>>();
+  auto bytes = std::make_shared<RawBytes>();
   const auto append = [&](const auto& values) {
     const auto* data = reinterpret_cast<const std::byte*>(values.data());
     bytes->assign(data, data + values.size() * sizeof(values[0]));

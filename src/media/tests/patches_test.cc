@@ -227,6 +227,33 @@ TEST(Patches, OtherPatchSizesOnEveryIsa) {
   }
 }
 
+// Bands in any order give what the whole gives, and touch nothing of each other.
+TEST(Patches, BandsMakeTheWhole) {
+  const Image rgb = open_rgb(data_dir() / "scene.png");
+  const Normaliser normaliser(NormaliseRule::kDouble, 1.0 / 255, kClipMean, kClipStd);
+  for (const PatchOrder order : {PatchOrder::kRaster, PatchOrder::kBlocks}) {
+    const PatchLayout layout{14, 2, 1, order};
+    for (const auto& [w, h] : {std::pair{112, 84}, {28, 140}, {rgb.width() / 28 * 28, rgb.height() / 28 * 28}}) {
+      const Grid grid = *patch_grid(layout, w, h);
+      const size_t row = patch_values(layout), values = row * grid.h * grid.w;
+      const auto make = [&](auto& out, Band band) {
+        return make_patches(rgb, w, h, Filter::kBicubic, layout, normaliser, kAllSlots, out.data(), values,
+                            detect_isa(), band)
+            .ok();
+      };
+      std::vector<bf16> whole(values), out(values);
+      ASSERT_TRUE(make(whole, {}));
+      for (int begin = (grid.h - 1) / 3 * 3; begin >= 0; begin -= 3) ASSERT_TRUE(make(out, {begin, begin + 3}));
+      EXPECT_EQ(std::memcmp(whole.data(), out.data(), values * 2), 0) << w << "x" << h;
+      std::vector<bf16> one(values);
+      ASSERT_TRUE(make(one, {1, 2}));
+      size_t differ = 0;
+      for (size_t p = 0; p < values; p += row) differ += std::memcmp(&one[p], &whole[p], row * 2) == 0 ? 0 : 1;
+      EXPECT_EQ(differ, static_cast<size_t>(grid.h - 1) * grid.w) << "only patches of the band are written";
+    }
+  }
+}
+
 TEST(Patches, RefusesWrongSizesAndPlaces) {
   const Image rgb = open_rgb(data_dir() / "scene.png");
   const Normaliser n(NormaliseRule::kFloat, 1 / 255.0, kClipMean, kClipStd);

@@ -71,6 +71,12 @@ TEST(Resize, RowsComeOneByOne) {
     auto rows = RowResizer::make(*source, w, h, Filter::kBicubic, detect_isa());
     ASSERT_TRUE(rows.ok());
     for (int y = 0; y < h; ++y) ASSERT_EQ(std::memcmp(rows->next(), whole->row(y), whole->row_bytes()), 0) << y;
+    for (int from = 0; from <= h; from += 7) {
+      auto rest = RowResizer::make(*source, w, h, Filter::kBicubic, detect_isa());
+      ASSERT_TRUE(rest.ok());
+      rest->skip_to(from);
+      for (int y = from; y < h; ++y) ASSERT_EQ(std::memcmp(rest->next(), whole->row(y), whole->row_bytes()), 0) << y;
+    }
   }
 }
 

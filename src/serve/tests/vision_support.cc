@@ -88,7 +88,7 @@ content::PreparedMediaPtr prepared(content::MediaKind kind, int32_t h, int32_t w
   media->w = w / 2;
   media->tokens = tokens * units;
   media->bytes = media->units[0].bytes * static_cast<size_t>(units);
-  media->patches = std::make_shared<const std::vector<std::byte>>(media->bytes);
+  media->patches = std::make_shared<const RawBytes>(media->bytes, std::byte{});
   return media;
 }
 

@@ -231,7 +231,7 @@ TEST(VisionRequest, PatchesAreTheEnginesAlone) {
   VisionRig rig;
   auto c = rig.ask("/v1/chat/completions",
                    fmt::format(R"({{"messages":[{{"role":"user","content":{}}}]}})", parts({url_part("a")})));
-  std::weak_ptr<const std::vector<std::byte>> patches = rig.engine.wait_request(0).media[0].patches;
+  std::weak_ptr<const RawBytes> patches = rig.engine.wait_request(0).media[0].patches;
   rig.engine.forget_media();
   for (int i = 0; i < 200 && !patches.expired(); ++i) std::this_thread::sleep_for(10ms);
   EXPECT_TRUE(patches.expired()) << "serve holds pixels of a running request";

@@ -3,8 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <future>
 #include <mutex>
+#include <thread>
 
 namespace tern::content {
 namespace {
@@ -42,6 +45,39 @@ TEST(FairPool, RunsEverythingBeforeItEnds) {
     }
   }
   EXPECT_EQ(runs, 200);
+}
+
+TEST(FairPool, SpreadsWorkOverIdleThreads) {
+  FairPool pool("test", 4, false);
+  std::promise<void> ended;
+  std::vector<std::atomic<int>> runs(100);
+  std::atomic<int> together{0}, most{0};
+  pool.submit(1, [&] {
+    pool.spread(1, 100, [&](int i) {
+      const int now = ++together;
+      for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
+      }
+      if (i < 4) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      ++runs[static_cast<size_t>(i)];
+      --together;
+    });
+    ended.set_value();
+  });
+  ended.get_future().wait();
+  for (const auto& n : runs) EXPECT_EQ(n, 1);
+  EXPECT_GT(most, 1);
+}
+
+// Every thread spreads at once and finds no helper: each does its own work.
+TEST(FairPool, SpreadsOnABusyPool) {
+  std::atomic<int> runs{0};
+  {
+    FairPool pool("test", 2, false);
+    for (int task = 0; task < 20; task++) {
+      pool.submit(task, [&] { pool.spread(1, 7, [&](int) { runs++; }); });
+    }
+  }
+  EXPECT_EQ(runs, 140);
 }
 
 }  // namespace

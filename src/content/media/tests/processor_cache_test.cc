@@ -8,7 +8,7 @@ namespace {
 PreparedMediaPtr entry(size_t bytes) {
   auto media = std::make_shared<PreparedMedia>();
   media->bytes = bytes;
-  media->patches = std::make_shared<const std::vector<std::byte>>(1);
+  media->patches = std::make_shared<const RawBytes>(1, std::byte{});
   return media;
 }
 
