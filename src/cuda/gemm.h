@@ -58,7 +58,7 @@ bool held_fits(const Gemm& g);
 Status gemm_held(const Gemm& g, const void* weight, device::Stream stream);
 bool walk_fits(const Gemm& g, device::Stream stream);
 Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream);
-inline constexpr int64_t kHeldRows = 8, kWalkRows = 32, kWalkTiles = 4096;
+inline constexpr int64_t kHeldRows = 8, kWalkRows = 64, kWalkTiles = 4096;
 inline constexpr int64_t kLargeWeight = int64_t{16} << 20;  // values
 // Bytes of StreamState::parts: two parts of a tile per block.
 inline size_t walk_bytes(int multiprocessors) {

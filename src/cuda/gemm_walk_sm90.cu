@@ -30,7 +30,8 @@ Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream) {
   w.blocks = s.multiprocessors, w.parts = s.parts, w.tickets = s.tickets;
   if (g.rows <= 8) return launch_walk<WalkTile<8, 2, 6, 1>>(g, weight, w, "gemm_walk_8", stream);
   if (g.rows <= 16) return launch_walk<WalkTile<16, 2, 6, 1>>(g, weight, w, "gemm_walk_16", stream);
-  return launch_walk<WalkTile<32, 2, 5, 1>>(g, weight, w, "gemm_walk_32", stream);
+  if (g.rows <= 32) return launch_walk<WalkTile<32, 2, 5, 1>>(g, weight, w, "gemm_walk_32", stream);
+  return launch_walk<WalkTile<64, 2, 4, 1>>(g, weight, w, "gemm_walk_64", stream);
 }
 
 }  // namespace tern::cuda
