@@ -3,6 +3,7 @@
 // the others what their weights cost.
 #include <algorithm>
 
+#include "cuda/gemm_grouped.h"
 #include "cuda/gemm_hopper.cuh"
 #include "cuda/tensor_map.h"
 
@@ -163,6 +164,7 @@ bool hopper_grouped_fits(const Gemm& g, const void* const* weights) {
 }
 
 Status gemm_hopper_grouped(const Gemm& g, const void* const* weights, device::Stream stream) {
+  if (grouped_few_fits(g, stream)) return gemm_grouped_few(g, weights, stream);
   if (g.rows <= 8 * int64_t{g.groups}) {
     const int split = grouped_split(g, stream);
     // Three smaller blocks per multiprocessor where few tiles leave it with gaps between them.
@@ -171,6 +173,7 @@ Status gemm_hopper_grouped(const Gemm& g, const void* const* weights, device::St
     }
     return launch_grouped<HopperTile<32, 16, 5, 2>>(g, weights, split, "gemm_hopper_grouped_32", stream);
   }
+  if (grouped_wide_fits(g, stream)) return gemm_grouped_wide(g, weights, stream);
   return launch_grouped<HopperTile<128, 16, 3, 2>>(g, weights, 1, "gemm_hopper_grouped_128", stream);
 }
 

@@ -7,10 +7,10 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kWeightRows = 16, kTokens = 32, kParts = 16;
-constexpr int kTeam = 8;        // blocks of a cluster that share the k of a tile
-constexpr int kTeamRows = 128;  // up to which that pays
-constexpr int kTogether = 4;    // steps of k whose tokens are on their way together
+constexpr int kWeightRows = 16, kTokens = 32, kManyTokens = 64, kParts = 16;
+constexpr int kTeam = 8;         // blocks of a cluster that share the k of a tile
+constexpr int kTeamRows = 128;   // up to which that pays
+constexpr int kManyRows = 2048;  // from which on tiles of kManyTokens fill the GPU
 
 struct Split {
   uint32_t high, middle, low;  // two values each
@@ -79,8 +79,10 @@ __device__ __forceinline__ void add_parts(const Gemm& g, const float (*parts)[kW
 template <int kBlocks, int kPieces>
 __global__ void __launch_bounds__(32 * kParts / kBlocks) mixed_kernel(const Gemm g, const float* w) {
   constexpr int kWarps = kParts / kBlocks, kWide = 8 * kPieces;
+  constexpr int kTogether = kPieces > 4 ? 2 : 4;                   // steps of k whose tokens are on their way together
   constexpr int kSteps = kBlocks > 1 ? 2 * kTogether : kTogether;  // of k whose weights are on their way together
-  __shared__ float parts[kWarps][kWeightRows][kWide + 1];
+  extern __shared__ float memory[];
+  auto* const parts = reinterpret_cast<float(*)[kWeightRows][kWide + 1]>(memory);
   let_next_start();
   const int rank = static_cast<int>(blockIdx.x) % kBlocks, own = static_cast<int>(threadIdx.x) / 32;
   // The four values of k that a lane has of 16 are neighbours, of weights and tokens alike.
@@ -154,13 +156,25 @@ Status gemm_mixed(const Gemm& g, const void* weight, device::Stream stream) {
   const auto tiles = static_cast<unsigned>(blocks_for(g.n, kWeightRows));
   const auto* w = static_cast<const float*>(weight);
   const auto rows = [&](int each) { return static_cast<unsigned>(blocks_for(g.rows, each)); };
+  const auto bytes = [](int warps, int each) { return sizeof(float) * warps * kWeightRows * (each + 1); };
   // Few rows: more blocks, which share a tile.
   if (state(stream).arch >= 90 && waits_compiled() && g.rows <= kTeamRows) {
-    const auto shape = [&](int each) { return Shape{dim3(tiles * kTeam, rows(each)), 32 * kParts / kTeam, 0, kTeam}; };
+    constexpr int kWarps = kParts / kTeam;
+    const auto shape = [&](int each) {
+      return Shape{dim3(tiles * kTeam, rows(each)), 32 * kWarps, bytes(kWarps, each), kTeam};
+    };
     if (g.rows <= 8) return launch(stream, "gemm_mixed_team", shape(8), mixed_kernel<kTeam, 1>, g, w);
     return launch(stream, "gemm_mixed_team", shape(kTokens), mixed_kernel<kTeam, kTokens / 8>, g, w);
   }
-  return launch(stream, "gemm_mixed", {dim3(tiles, rows(kTokens)), 32 * kParts}, mixed_kernel<1, kTokens / 8>, g, w);
+  const auto shape = [&](int each) { return Shape{dim3(tiles, rows(each)), 32 * kParts, bytes(kParts, each)}; };
+  // Many rows: fewer of them read each weight again.
+  const Shape many = shape(kManyTokens);
+  if (g.rows >= kManyRows && many.shared <= static_cast<size_t>(state(stream).smem_limit)) {
+    const auto kernel = mixed_kernel<1, kManyTokens / 8>;
+    TERN_RETURN_IF_ERROR(allow_shared("gemm_mixed_many", kernel, many.shared));
+    return launch(stream, "gemm_mixed_many", many, kernel, g, w);
+  }
+  return launch(stream, "gemm_mixed", shape(kTokens), mixed_kernel<1, kTokens / 8>, g, w);
 }
 
 }  // namespace tern::cuda

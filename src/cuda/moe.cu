@@ -1,4 +1,6 @@
 // Mixture of experts: sort rows by expert.
+#include <algorithm>
+
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
@@ -9,6 +11,7 @@ namespace tern::cuda {
 namespace {
 
 constexpr int kSortThreads = 512, kSortWarps = kSortThreads / 32;
+constexpr int kSortAhead = 4;  // loads of a lane that are on their way together
 
 // Rows of 16-byte words that the sort itself moves. x null: it does not.
 struct RowMove {
@@ -19,6 +22,17 @@ struct RowMove {
   int words = 0;
 };
 constexpr int64_t kMovedPairs = 2048;  // more are spread by a kernel of their own
+
+// The tokens of those of 32 pairs from `first` on that are in `who`, into rows from `at` on. A warp.
+__device__ __forceinline__ void move_rows(const RowMove& move, int first, int top_k, unsigned who, int at) {
+  for (unsigned left = who; left != 0; left &= left - 1) {
+    const int bit = __ffs(static_cast<int>(left)) - 1, row = at + __popc(who & ((1u << bit) - 1));
+    const auto* from = reinterpret_cast<const uint4*>(move.x + (first + bit) / top_k * move.x_stride);
+    auto* to = reinterpret_cast<uint4*>(move.out + row * move.out_stride);
+#pragma unroll 4
+    for (int w = threadIdx.x & 31; w < move.words; w += 32) to[w] = from[w];
+  }
+}
 
 // A block per expert: counts the pairs of lower experts, which is where its rows begin, and numbers its own pairs in
 // order of tokens. Each warp has one run of pairs, so that the block meets only once.
@@ -34,12 +48,19 @@ __global__ void __launch_bounds__(kSortThreads)
   const auto expert = [&](int i) { return flat ? ids.data[i] : ids.row(i / top_k)[i % top_k]; };
   const int run = (count + kSortThreads - 1) / kSortThreads * 32;
   const int begin = min(count, warp * run), end = min(count, begin + run);
-  int below = 0, mine = 0;
+  int below = 0, mine = 0, seen = begin;
+  const auto look = [&](int id) { below += id < e, mine += id == e; };
+  if (flat && reinterpret_cast<uintptr_t>(ids.data) % 16 == 0) {  // runs begin at multiples of 32
+    const auto* four = reinterpret_cast<const int4*>(ids.data);
 #pragma unroll 4
-  for (int i = begin + lane; i < end; i += 32) {
-    const int id = expert(i);
-    below += id < e, mine += id == e;
+    for (int i = begin / 4 + lane; i < end / 4; i += 32) {
+      const int4 v = four[i];
+      look(v.x), look(v.y), look(v.z), look(v.w);
+    }
+    seen = end / 4 * 4;
   }
+#pragma unroll 4
+  for (int i = max(begin, seen) + lane; i < end; i += 32) look(expert(i));
   below = __reduce_add_sync(0xffffffffu, below), mine = __reduce_add_sync(0xffffffffu, mine);
   if (lane == 0) lower[warp] = below, own[warp] = mine;
   __syncthreads();
@@ -50,33 +71,48 @@ __global__ void __launch_bounds__(kSortThreads)
   if (e + 1 == experts && threadIdx.x == 0) offsets[experts] = first + all;
   if (mine == 0) return;
   int at = first + before;
-  for (int i0 = begin; i0 < end; i0 += 32) {
-    const int i = i0 + lane;
-    const bool here = i < end && expert(i) == e;
-    const unsigned who = __ballot_sync(0xffffffffu, here);
-    if (here) row_of.row(i / top_k)[i % top_k] = at + __popc(who & ((1u << lane) - 1));
-    for (unsigned left = move.x == nullptr ? 0 : who; left != 0; left &= left - 1) {
-      const int bit = __ffs(static_cast<int>(left)) - 1, row = at + __popc(who & ((1u << bit) - 1));
-      const auto* from = reinterpret_cast<const uint4*>(move.x + (i0 + bit) / top_k * move.x_stride);
-      auto* to = reinterpret_cast<uint4*>(move.out + row * move.out_stride);
-#pragma unroll 4
-      for (int w = lane; w < move.words; w += 32) to[w] = from[w];
+  for (int i0 = begin; i0 < end; i0 += 32 * kSortAhead) {
+    int id[kSortAhead];
+#pragma unroll
+    for (int j = 0; j < kSortAhead; ++j) {
+      const int i = i0 + 32 * j + lane;
+      id[j] = i < end ? expert(i) : -1;
     }
-    at += __popc(who);
+#pragma unroll
+    for (int j = 0; j < kSortAhead; ++j) {
+      const int i = i0 + 32 * j + lane;
+      if (i0 + 32 * j >= end) break;
+      const bool here = id[j] == e;
+      const unsigned who = __ballot_sync(0xffffffffu, here);
+      if (here) row_of.row(i / top_k)[i % top_k] = at + __popc(who & ((1u << lane) - 1));
+      if (move.x != nullptr) move_rows(move, i0 + 32 * j, top_k, who, at);
+      at += __popc(who);
+    }
   }
 }
 
-// Rows as bytes in words of W.
+// Rows as bytes in words of W; a block per token, which is read once.
 template <class W>
-__global__ void spread_kernel(const char* x, int64_t x_stride, Rows<const int32_t> row_of, char* out,
-                              int64_t out_stride, int64_t words) {
+__global__ void __launch_bounds__(256) spread_kernel(const char* x, int64_t x_stride, Rows<const int32_t> row_of,
+                                                     int top_k, char* out, int64_t out_stride, int64_t words) {
   let_next_start();
   wait_for_previous();
-  const int64_t t = blockIdx.x;
-  if (row_of.row(t)[blockIdx.y] < 0 || row_of.row(t)[blockIdx.y] >= int64_t{gridDim.x} * gridDim.y) return;
+  constexpr int kTogether = 8;
+  const int64_t t = blockIdx.x, pairs = int64_t{gridDim.x} * top_k;
   const auto* from = reinterpret_cast<const W*>(x + t * x_stride);
-  auto* to = reinterpret_cast<W*>(out + row_of.row(t)[blockIdx.y] * out_stride);
-  for (int64_t i = threadIdx.x; i < words; i += blockDim.x) to[i] = from[i];
+  const int32_t* rows = row_of.row(t);
+  for (int j0 = 0; j0 < top_k; j0 += kTogether) {
+    int64_t row[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) row[j] = j0 + j < top_k ? rows[j0 + j] : -1;
+    for (int64_t i = threadIdx.x; i < words; i += blockDim.x) {
+      const W word = from[i];
+#pragma unroll
+      for (int j = 0; j < kTogether; ++j) {
+        if (row[j] >= 0 && row[j] < pairs) reinterpret_cast<W*>(out + row[j] * out_stride)[i] = word;
+      }
+    }
+  }
 }
 
 }  // namespace
@@ -111,11 +147,12 @@ Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
              {static_cast<unsigned>(p.experts), kSortThreads}, sort_kernel, rows_of<const int32_t>(p.ids),
              static_cast<int>(top_k), n * top_k, p.experts, p.offsets.as<int32_t>(), rows_of<int32_t>(p.row_of), move);
   if (n == 0 || move.x != nullptr || !sorted.ok()) return sorted;
-  const dim3 grid(static_cast<unsigned>(n), static_cast<unsigned>(top_k));
   const auto spread = [&]<class W>() {
-    return launch(stream, "moe_permute", {grid, 128}, spread_kernel<W>, static_cast<const char*>(p.x.data), from,
-                  rows_of<const int32_t>(p.row_of), static_cast<char*>(p.out.data), to,
-                  row / static_cast<int64_t>(sizeof(W)));
+    const int64_t words = row / static_cast<int64_t>(sizeof(W));
+    const auto threads = static_cast<unsigned>(std::min<int64_t>(256, blocks_for(words, 32) * 32));
+    return launch(stream, "moe_permute", {static_cast<unsigned>(n), threads}, spread_kernel<W>,
+                  static_cast<const char*>(p.x.data), from, rows_of<const int32_t>(p.row_of), static_cast<int>(top_k),
+                  static_cast<char*>(p.out.data), to, words);
   };
   return vector ? spread.template operator()<uint4>() : spread.template operator()<uint16_t>();
 }

@@ -91,30 +91,43 @@ struct NormBehind {
   const W* weight;
   Rows<bf> out;
   float eps;
+  bool early;  // all but y was there before the kernel before this one began to write
 };
 
-// The sum of a token's eight values from `i` on, kTogether experts on their way together.
+// Where results of kTogether experts lie, from rank j0 on, and what they count.
 template <int kTogether>
-__device__ __forceinline__ Vec8 combine_eight(const CombineArgs<float>& a, int64_t t, int64_t i) {
-  const int32_t* rows = a.row_of.row(t);
-  const float* weights = a.weights.row(t);
-  Vec8 sum{};
-  for (int j0 = 0; j0 < a.top_k; j0 += kTogether) {
-    Vec8 y[kTogether];
-    float weight[kTogether];
-    bool there[kTogether];
+struct Picks {
+  int32_t row[kTogether];
+  float weight[kTogether];
+  __device__ __forceinline__ void load(const CombineArgs<float>& a, int64_t t, int j0) {
+    const int32_t* rows = a.row_of.row(t);
+    const float* weights = a.weights.row(t);
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      const int32_t r = j0 + j < a.top_k ? rows[j0 + j] : -1;
+      row[j] = j0 + j < a.top_k ? rows[j0 + j] : -1;
       weight[j] = j0 + j < a.top_k ? weights[j0 + j] : 0.0f;
-      there[j] = r >= 0 && r < a.y_rows;
-      if (there[j]) y[j] = load8(a.y.row(r) + i);
+      if (row[j] >= a.y_rows) row[j] = -1;
+    }
+  }
+};
+
+// The sum of a token's eight values from `i` on, kTogether experts on their way together; `picks`: the first of them.
+template <int kTogether>
+__device__ __forceinline__ Vec8 combine_eight(const CombineArgs<float>& a, Picks<kTogether> picks, int64_t t,
+                                              int64_t i) {
+  Vec8 sum{};
+  for (int j0 = 0; j0 < a.top_k; j0 += kTogether) {
+    if (j0 > 0) picks.load(a, t, j0);
+    Vec8 y[kTogether];
+#pragma unroll
+    for (int j = 0; j < kTogether; ++j) {
+      if (picks.row[j] >= 0) y[j] = load8(a.y.row(picks.row[j]) + i);
     }
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      if (!there[j]) continue;
+      if (picks.row[j] < 0) continue;
 #pragma unroll
-      for (int k = 0; k < 8; ++k) sum.v[k] += weight[j] * y[j].v[k];
+      for (int k = 0; k < 8; ++k) sum.v[k] += picks.weight[j] * y[j].v[k];
     }
   }
   if (a.shared.data != nullptr) {
@@ -133,24 +146,27 @@ __global__ void __launch_bounds__(kTogether == 8 ? 512 : 1024)
   __shared__ float scratch[32];
   const int64_t t = blockIdx.x, i = 8 * int64_t{threadIdx.x};
   const bool here = i < a.n;
-  Vec8 weight{}, v{};
+  Vec8 weight{}, v{}, r{};
+  Picks<kTogether> picks;
   if (here) weight = load8(norm.weight + i);
   if (gridDim.x <= 32) let_next_start();  // else its blocks would crowd together on what is free
-  wait_for_previous();
+  if (!norm.early) wait_for_previous();
+  picks.load(a, t, 0);
+  if (here) r = load8(norm.residual.row(t) + i);
+  if (norm.early) wait_for_previous();
   float square = 0.0f;
   if (here) {
-    v = combine_eight<kTogether>(a, t, i);
-    const Vec8 r = load8(norm.residual.row(t) + i);
+    v = combine_eight<kTogether>(a, picks, t, i);
 #pragma unroll
     for (int k = 0; k < 8; ++k) v.v[k] += r.v[k];
     store8(norm.residual.row(t) + i, v);
 #pragma unroll
     for (int k = 0; k < 8; ++k) square += v.v[k] * v.v[k];
   }
-  const float r = 1.0f / sqrtf(block_sum(square, scratch) / static_cast<float>(a.n) + norm.eps);
+  const float scale = 1.0f / sqrtf(block_sum(square, scratch) / static_cast<float>(a.n) + norm.eps);
   if (!here) return;
 #pragma unroll
-  for (int k = 0; k < 8; ++k) v.v[k] = v.v[k] * r * weight.v[k];
+  for (int k = 0; k < 8; ++k) v.v[k] = v.v[k] * scale * weight.v[k];
   store8(norm.out.row(t) + i, v);
 }
 
@@ -219,7 +235,8 @@ Status moe_combine_norm(const ops::MoeCombineNormParams& p, device::Stream strea
   TERN_RETURN_IF_ERROR(check_combine(c));
   const auto threads = static_cast<unsigned>(blocks_for(h / 8, 32) * 32);
   return with_type(q.weight.dtype, [&]<class W>() {
-    const NormBehind<W> norm{rows_of<float>(q.residual), q.weight.as<const W>(), rows_of<bf>(q.out), q.eps};
+    const NormBehind<W> norm{rows_of<float>(q.residual), q.weight.as<const W>(), rows_of<bf>(q.out), q.eps,
+                             state(stream).settled != nullptr};
     return launch(stream, "moe_combine_norm", {static_cast<unsigned>(n), threads},
                   threads <= 512 ? combine_norm_kernel<W, 8> : combine_norm_kernel<W, 4>, combine_args<float>(c), norm);
   });

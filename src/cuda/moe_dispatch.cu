@@ -11,6 +11,7 @@ namespace {
 
 constexpr int kAhead = 2;  // words of a thread that are on their way while it chooses
 constexpr int kMostWarps = 32, kMostPairs = 32 * kMostWarps, kMostBlocks = 128, kPerWarp = 256;  // experts per row
+constexpr int kFewPairs = 64;
 
 struct SortArgs {
   int32_t* offsets;
@@ -61,6 +62,24 @@ __device__ __forceinline__ void sort_pairs(SortShared& sh, int pairs) {
   if (id >= 0) sh.rows[i] = static_cast<int16_t>(sh.first[id] + sh.count[warp][id] + before);
 }
 
+// The same for at most kFewPairs pairs: each counts those that stand before it. All threads; sh.first is not filled in.
+__device__ __forceinline__ void rank_pairs(SortShared& sh, int pairs) {
+  const int i = threadIdx.x;
+  if (i >= pairs) return;
+  const int id = sh.ids[i];
+  int before = 0;
+  for (int j = 0; j < pairs; ++j) {
+    const int other = sh.ids[j];
+    before += other < id || (other == id && j < i) ? 1 : 0;
+  }
+  sh.rows[i] = static_cast<int16_t>(before);
+}
+__device__ __forceinline__ int pairs_below(const SortShared& sh, int pairs, int expert) {
+  int below = 0;
+  for (int j = 0; j < pairs; ++j) below += sh.ids[j] < expert ? 1 : 0;
+  return below;
+}
+
 // Every block chooses and sorts for itself, the first one writes it down; each copies its share of the rows.
 template <int kEach>
 __global__ void __launch_bounds__(32 * kMostWarps) dispatch_kernel(const RouteArgs a, const SortArgs s, int tokens) {
@@ -70,8 +89,10 @@ __global__ void __launch_bounds__(32 * kMostWarps) dispatch_kernel(const RouteAr
   const int threads = static_cast<int>(blockDim.x), warps = threads / 32;
   let_next_start();
   const LaneBias<kEach> bias(a);
+  const bool rank = pairs <= kFewPairs;
   auto* zeros = reinterpret_cast<uint4*>(sh.count);
-  for (int i = threadIdx.x; i < (pairs + 31) / 32 * kPerWarp / 8; i += threads) zeros[i] = make_uint4(0, 0, 0, 0);
+  const int counts = rank ? 0 : (pairs + 31) / 32 * kPerWarp / 8;
+  for (int i = threadIdx.x; i < counts; i += threads) zeros[i] = make_uint4(0, 0, 0, 0);
   wait_for_previous();
   // The rows that this block copies do not wait for the choice, only where they go does.
   const auto pair_of = [&](int i) { return static_cast<int>(blockIdx.x) + i / s.words * static_cast<int>(gridDim.x); };
@@ -96,11 +117,17 @@ __global__ void __launch_bounds__(32 * kMostWarps) dispatch_kernel(const RouteAr
     if (writes) a.ids.row(t)[lane] = choice.expert, a.weights.row(t)[lane] = choice.weight;
   }
   __syncthreads();
-  sort_pairs(sh, pairs);
+  if (rank) {
+    rank_pairs(sh, pairs);
+  } else {
+    sort_pairs(sh, pairs);
+  }
   __syncthreads();
   if (writes) {
     for (int i = threadIdx.x; i < pairs; i += threads) s.row_of.row(i / a.top_k)[i % a.top_k] = sh.rows[i];
-    for (int e = threadIdx.x; e <= a.experts; e += threads) s.offsets[e] = e < a.experts ? sh.first[e] : pairs;
+    for (int e = threadIdx.x; e <= a.experts; e += threads) {
+      s.offsets[e] = e == a.experts ? pairs : rank ? pairs_below(sh, pairs, e) : sh.first[e];
+    }
   }
 #pragma unroll
   for (int j = 0; j < kAhead; ++j) {

@@ -8,7 +8,7 @@ namespace {
 Status encode(const void* base, uint32_t rank, const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
               CUtensorMap* out, CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
   TERN_ASSIGN_OR_RETURN(const Driver* d, driver());
-  const cuuint32_t steps[3] = {1, 1, 1};
+  const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
   const CUresult r = d->encode_map(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<void*>(base), dims, strides,
                                    box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
                                    CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
@@ -33,6 +33,17 @@ Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, i
   const cuuint64_t strides[2] = {static_cast<cuuint64_t>(row_stride) * 2, 128};
   const cuuint32_t box[3] = {64, static_cast<cuuint32_t>(box_rows), 1};
   return encode(base, 3, dims, strides, box, out);
+}
+
+Status tensor_map_units(const void* base, int64_t n, int64_t row_stride, bool gated, int box_units, int box_planes,
+                        CUtensorMap* out) {
+  constexpr cuuint64_t kPlanes = cuuint64_t{1} << 31;
+  const auto row = static_cast<cuuint64_t>(row_stride) * 2;
+  const int64_t second = gated ? n / 2 : 8, next = gated ? 8 : 16;
+  const cuuint64_t dims[5] = {64, 8, 2, static_cast<cuuint64_t>(n / 16), kPlanes};
+  const cuuint64_t strides[4] = {row, static_cast<cuuint64_t>(second) * row, static_cast<cuuint64_t>(next) * row, 128};
+  const cuuint32_t box[5] = {64, 8, 2, static_cast<cuuint32_t>(box_units), static_cast<cuuint32_t>(box_planes)};
+  return encode(base, 5, dims, strides, box, out);
 }
 
 Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, int box_rows,

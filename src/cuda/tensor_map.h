@@ -17,6 +17,11 @@ Status tensor_map(const void* base, int64_t rows, int64_t k, int64_t row_stride,
 // steps from `base` to 64 values of the first row. Every matrix begins at a multiple of 128 bytes from `base`.
 Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, int box_rows, CUtensorMap* out);
 
+// The same matrices in units of 16 rows: 8 rows and the 8 behind them, or, `gated`, 8 of the upper half and the 8 that
+// belong to them in the lower one. n is a multiple of 16. Coordinates: 0, 0, 0, unit, plane.
+Status tensor_map_units(const void* base, int64_t n, int64_t row_stride, bool gated, int box_units, int box_planes,
+                        CUtensorMap* out);
+
 // Blocks of a paged cache at multiples of `block_bytes` from `base`, each of `rows` rows of `values` bf16: boxes of 64
 // values by `box_rows` rows, 128-byte swizzle. Coordinates: value, row, block.
 Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, int box_rows,

@@ -190,10 +190,14 @@ void gates(Context& c) {
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
   }
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_hopper_8" : "gemm_held");
+  const char* few = !hopper ? nullptr : c.fixed() ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
   grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
   grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
-  if (!c.smallest) grouped_gated(c, 10, 2000, 328, 320, hopper ? "gemm_hopper_grouped_128" : nullptr);
+  for (const int64_t k : {256, 512, 768, 1024, 1536, 2048, 2560, 4096}) grouped_gated(c, 10, 8, 104, k, few);
+  grouped_gated(c, 130, 8, 64, 2048, few);
+  if (!c.smallest) grouped_gated(c, 10, 2000, 328, 320, hopper ? "gemm_hopper_grouped_wide" : nullptr);
   grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
+  grouped_gated(c, 10, 500, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
 }
 
 void heads(Context& c, DType type, int count, int64_t rows, int64_t n, int64_t k) {
@@ -264,14 +268,23 @@ void test_linear(Context& c) {
       plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_team" : "gemm_mixed");
     }
   }
+  if (!c.smallest) plain(c, "f32", b, f, 2100, 24, 264, true, 0, "gemm_mixed_many");
   if (fixed) same_bits(c, 640, 1096);
   if (fixed && !c.smallest) same_bits(c, 3000, 3080);
+  const char* thin = !hopper ? nullptr : fixed ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
   for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {
     grouped(c, "bf16", b, 10, rows, 136, 264);
     grouped(c, "bf16", b, 10, rows, 200, 256,
             hopper ? rows > 80 ? "gemm_hopper_grouped_128" : "gemm_hopper_grouped_32" : nullptr);
     grouped(c, "bf16", b, 10, rows, 200, 256,
             hopper ? rows > 80 ? "gemm_hopper_grouped_128" : "gemm_hopper_grouped_32" : nullptr, true);
+  }
+  for (const int64_t rows : {1, 5, 8}) {
+    for (const int64_t k : {256, 768, 2048}) grouped(c, "bf16", b, 10, rows, 208, k, thin, rows == 5);
+  }
+  grouped(c, "bf16", b, 200, 8, 48, 512, thin, true);
+  for (const int64_t rows : {1400, 3000}) {
+    if (!c.smallest) grouped(c, "bf16", b, 10, rows, 400, 320, hopper ? "gemm_hopper_grouped_wide" : nullptr, true);
   }
   if (!c.smallest) grouped(c, "bf16", b, 10, 3000, 392, 320, hopper ? "gemm_hopper_grouped_128" : nullptr, true);
   for (const int64_t rows : {1, 7}) {
