@@ -88,7 +88,8 @@ class Trial {
     const auto bytes = [&](int64_t row, bool narrow) { return static_cast<size_t>(rows * row) * (narrow ? 2 : 4); };
     cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
     if (cudaStreamIsCapturing(stream_, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) return;
-    ready_ = cudaEventCreate(&begin_) == cudaSuccess && cudaEventCreate(&end_) == cudaSuccess &&
+    ready_ = cudaEventCreateWithFlags(&begin_, cudaEventDefault) == cudaSuccess &&
+             cudaEventCreateWithFlags(&end_, cudaEventDefault) == cudaSuccess &&
              cudaMalloc(&x_, bytes(g.x_row, true)) == cudaSuccess &&
              cudaMalloc(&out_, bytes(g.out_row, g.out_bf16)) == cudaSuccess &&
              cudaMemsetAsync(x_, 0x3c, bytes(g.x_row, true), stream_) == cudaSuccess;
