@@ -167,7 +167,10 @@ void test_attention(Context& c) {
   const auto portable = [](int dim) { return "attention_few_" + std::to_string(dim); };
   const auto few = [&](int dim) { return portable(dim) + (c.hopper() ? "_sm90" : ""); };
   // Deterministic mode has one kernel for all rows.
-  const auto many = [&](int dim) { return fixed(c) ? few(dim) : "attention_" + std::to_string(dim); };
+  const auto many = [&](int dim) {
+    const std::string name = std::to_string(dim);
+    return fixed(c) ? few(dim) : hopper(c) && dim <= 128 ? "attention_prefill_" + name + "_sm90" : "attention_" + name;
+  };
   const auto odd = [&](int dim) { return fixed(c) ? portable(dim) : "attention_" + std::to_string(dim); };
   for (const int dim : {64, 128, 256}) {
     for (const int group : c.pick<int>({4, 1, 7, 16}, 1)) {
@@ -182,10 +185,7 @@ void test_attention(Context& c) {
   run(c, {b, 6, 3, 128, 128, decode, few(128)}, f);
   run(c, {b, 40, 1, 128, 64, decode, few(128)}, b);  // a group wider than the tile
   run(c, {f, 4, 2, 64, 64, mixed, "attention_plain"}, f);
-  const auto longer = [&](int dim) {
-    return hopper(c) ? "attention_prefill_" + std::to_string(dim) + "_sm90" : many(dim);
-  };
-  for (const int dim : {64, 128}) run(c, {b, 128, 1, dim, 64, {{66, 130}, {1, 70}}, longer(dim)}, b);
+  for (const int dim : {64, 128}) run(c, {b, 128, 1, dim, 64, {{66, 130}, {1, 70}}, many(dim)}, b);
   if (c.smallest) return;
   run(c, {b, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
   run(c, {b, 8, 1, 128, 64, {{1, 65536}}, few(128)}, b);                       // every block has part of one unit
@@ -193,16 +193,16 @@ void test_attention(Context& c) {
   run(c, {b, 16, 2, 128, 64, ragged(110, 2100), few(128)}, b);  // ranges that begin anywhere in their units
   run(c, {b, 8, 2, 64, 64, ragged(31, 5000), few(64)}, b);
   run(c, {b, 4, 2, 128, 64, {{8, 2050}, {2, 2}}, few(128)}, b);
-  run(c, {b, 8, 2, 128, 64, {{600, 1700}}, longer(128)}, b);
+  run(c, {b, 8, 2, 128, 64, {{600, 1700}}, many(128)}, b);
   run(c, {b, 4, 2, 128, 64, {{2, 0}, {1, 70}}, few(128)}, b);  // padding: no context
   // Long prompts: pages that end anywhere, rows of one token among them, a group that leaves places in a unit empty.
   const std::vector<Row> prompts{{300, 300}, {0, 9}, {1, 1000}, {213, 1047}, {64, 64}, {129, 257}};
   for (const int dim : {64, 128}) {
-    run(c, {b, 32, 8, dim, 64, prompts, longer(dim)}, b);
-    run(c, {b, 14, 2, dim, 128, prompts, longer(dim)}, b);
-    run(c, {b, 10, 2, dim, 64, prompts, longer(dim)}, b);
+    run(c, {b, 32, 8, dim, 64, prompts, many(dim)}, b);
+    run(c, {b, 14, 2, dim, 128, prompts, many(dim)}, b);
+    run(c, {b, 10, 2, dim, 64, prompts, many(dim)}, b);
     // More than one turn of every block; the last is dealt out in parts.
-    if (hopper(c)) run(c, {b, 32, 8, dim, 64, {{1300, 1300}, {300, 1500}, {700, 700}}, longer(dim)}, b);
+    if (hopper(c)) run(c, {b, 32, 8, dim, 64, {{1300, 1300}, {300, 1500}, {700, 700}}, many(dim)}, b);
   }
   if (!c.hopper()) return;
   // Teams of every size; contexts of less tiles than a team has blocks, and so long that units are in parts.
@@ -212,6 +212,12 @@ void test_attention(Context& c) {
   }
   run(c, {b, 10, 2, 256, 64, ragged(13, 5000), few(256)}, b);
   run(c, {b, 12, 2, 128, 64, {{2, 12000}, {1, 300}, {2, 2}, {1, 0}}, few(128)}, b);
+  // Short chunks behind long contexts.
+  for (const int dim : {64, 128}) {
+    run(c, {b, 16, 2, dim, 64, {{64, 1024}}, many(dim)}, b);
+    run(c, {b, 32, 8, dim, 64, {{64, 9001}, {1, 700}, {40, 2000}}, many(dim)}, b);
+    run(c, {b, 28, 4, dim, 128, {{17, 5000}, {23, 23}}, many(dim)}, b);
+  }
 }
 
 // A token's result does not depend on its chunk, its neighbours, or on how the work is cut: in deterministic mode at
@@ -231,7 +237,7 @@ void test_attention_bits(Context& c) {
     const auto row = static_cast<size_t>(kHeads * dim) * 2;
     const std::vector<int> counts = c.smallest                ? std::vector<int>{37}
                                     : fixed(c)                ? std::vector<int>{1, 4, 37, 500}
-                                    : dim <= 128 && hopper(c) ? std::vector<int>{1200, 1601, 2299}
+                                    : dim <= 128 && hopper(c) ? std::vector<int>{1601, 1900, 2299}
                                                               : std::vector<int>{37, 500};
     const auto last = alone(c, cache, q, batch.table, context, context - 1, 1, 0, kHeads, dim, space.gpu);
     for (const int others : c.pick<int>(hopper(c) ? std::vector<int>{3, 1} : std::vector<int>{3, 1, 200}, 1)) {
