@@ -63,14 +63,14 @@ struct Cut {
   uint64_t shape() const {
     uint64_t h = few ? 3 : latent ? 5 : 1;
     for (const int v : {a.chunks, a.chunk_heads, a.unit_tokens, a.few_all ? 1 : 0, a.few_tokens, a.few_blocks,
-                        a.few_ranges, a.few_capacity, a.rows}) {
+                        a.few_ranges, a.few_team, a.few_capacity, a.rows}) {
       h = device::fold_layout(h, static_cast<size_t>(v));
     }
     return h;
   }
 };
 
-Cut cut_rows(AttentionArgs a, int* plan, int64_t tokens, int max_query_len, device::Stream stream) {
+Cut cut_rows(AttentionArgs a, int* plan, int max_query_len, device::Stream stream) {
   Cut cut{a, few_fits(a), false};
   cut.a.plan = plan;
   cut.latent = latent_fits(a, stream);
@@ -83,7 +83,7 @@ Cut cut_rows(AttentionArgs a, int* plan, int64_t tokens, int max_query_len, devi
     cut.a = few_units(cut.a, max_query_len, stream);
   }
   if (cut.a.few_all) return cut;
-  cut.prefill = prefill_fits(a, tokens, stream);
+  cut.prefill = prefill_fits(a, stream);
   cut.a = cut.prefill ? prefill_units(cut.a) : mma_units(cut.a, a.latent || widest(a) > 128 ? 32 : 64, stream);
   return cut;
 }
@@ -91,9 +91,9 @@ Cut cut_rows(AttentionArgs a, int* plan, int64_t tokens, int max_query_len, devi
 // Rows of a paged cache whose types and alignment suit the tensor-core kernels.
 Status run_paged(const AttentionArgs& args, const ops::AttentionPlan& plan, int64_t tokens, int max_query_len,
                  device::Stream stream) {
-  Cut cut = cut_rows(args, args.plan, tokens, max_query_len, stream);
+  Cut cut = cut_rows(args, args.plan, max_query_len, stream);
   if (plan.memory != nullptr && plan.shape == cut.shape()) {
-    cut = cut_rows(args, static_cast<int*>(plan.memory), tokens, max_query_len, stream);
+    cut = cut_rows(args, static_cast<int*>(plan.memory), max_query_len, stream);
   } else if (Status s = launch_plan(cut.a, stream); !s.ok()) {
     return s;
   }
@@ -183,7 +183,7 @@ Status attention_plan(const ops::AttentionPlanParams& p, device::Stream stream) 
   a.rows = static_cast<int>(rows);
   // Stand-ins: the plan reads neither.
   a.cache = static_cast<const char*>(p.plan->memory), a.slots = static_cast<float*>(p.plan->memory);
-  const Cut cut = cut_rows(a, static_cast<int*>(p.plan->memory), p.tokens, p.max_query_len, stream);
+  const Cut cut = cut_rows(a, static_cast<int*>(p.plan->memory), p.max_query_len, stream);
   p.plan->shape = cut.shape();
   return launch_plan(cut.a, stream);
 }

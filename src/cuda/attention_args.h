@@ -69,6 +69,8 @@ struct AttentionArgs {
   // few_capacity states; 0: items. few_group: heads of one KV head. few_wide: units have up to 16 queries, not 8.
   int few_ranges = 0, few_group = 1;
   bool few_wide = false;
+  // A cluster of so many blocks has an item each (attention_few_team.cuh), few_ranges of them at once; 0: ranges.
+  int few_team = 0;
   bool few_early = false;  // what attention_few_hopper.cuh says of the kernel before
 };
 

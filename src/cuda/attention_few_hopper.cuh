@@ -10,7 +10,6 @@
 #pragma once
 
 #include "cuda/attention_few_state.cuh"
-#include "cuda/hopper.cuh"
 #include "cuda/launch.cuh"
 
 namespace tern::cuda {
@@ -21,33 +20,21 @@ using namespace hopper;
 // The four warps that compute.
 __device__ __forceinline__ void computing_sync() { group_sync(1, 128); }
 
-template <class S>
-struct DecodeShared {
-  char* ring;
-  float* scores;
-  uint64_t *full, *free;
-  int* last;
-  __device__ explicit DecodeShared(char* memory) {
-    ring = memory + (1024 - shared_address(memory) % 1024) % 1024;
-    scores = reinterpret_cast<float*>(ring + S::kStages * S::kStageBytes);
-    full = reinterpret_cast<uint64_t*>(scores + 2 * S::kScores), free = full + S::kStages;
-    last = reinterpret_cast<int*>(free + S::kStages);
-  }
-};
-
-template <class S>
-struct DecodePlace {
-  int stage = 0;
-  uint32_t phase = 0;
-  __device__ __forceinline__ void next() {
-    if (++stage == S::kStages) stage = 0, phase ^= 1;
-  }
-};
-
 // Pages of the cache as the copy engine sees them: whole tiles, and kFewBox keys of the last one.
 struct DecodeMaps {
   CUtensorMap whole, last;
 };
+
+// Barriers of the ring, by all threads.
+template <class S>
+__device__ __forceinline__ void decode_begin(const DecodeShared<S>& sh, const DecodeMaps& maps) {
+  if (threadIdx.x == 0) {
+    prefetch_map(&maps.whole), prefetch_map(&maps.last);
+    for (int i = 0; i < S::kStages; ++i) barrier_init(&sh.full[i], 1), barrier_init(&sh.free[i], 4);
+    barrier_init_done();
+  }
+  __syncthreads();
+}
 
 // `keys` keys of a tile, or their values, into the next place.
 template <class S>
@@ -75,33 +62,29 @@ __device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const Dec
   }
 }
 
-// The warp that feeds the ring: keys, then values of every tile of the block's range. `waited`: what the kernel before
-// writes is there; else it waits at the first tile with a place that this step writes.
+// Keys, then values of every tile of a piece, by the warp that feeds the ring. `waited`: what the kernel before writes
+// is there; else it waits at the first tile with a place that this step writes.
 template <class S>
-__device__ void decode_feed(const AttentionArgs& a, const DecodeMaps& maps, FewWalk& walk, const DecodeShared<S>& sh,
-                            bool waited) {
-  FewPiece p;
-  DecodePlace<S> at;
+__device__ __forceinline__ void decode_feed(const AttentionArgs& a, const DecodeMaps& maps, const FewPiece& p,
+                                            const DecodeShared<S>& sh, DecodePlace<S>& at, bool& waited) {
   const int lane = threadIdx.x & 31, pages = a.block_size / kFewTile;  // tiles of a block
-  while (walk.next(p)) {
-    const int end = p.u.most();
-    int blocks = 0;
-    for (int t = p.from; t < p.to; ++t) {
-      if ((t - p.from) % 32 == 0) {
-        const int tile = min(t + lane, p.to - 1);
-        blocks = a.table[p.u.row * a.table_stride + (pages == 1 ? tile : tile / pages)];
-      }
-      const int block = __shfl_sync(0xffffffffu, blocks, (t - p.from) % 32);
-      if (!waited && (t + 1) * kFewTile > p.known) {
-        wait_for_previous();
-        waited = true;
-      }
-      const int row = p.u.kv_head * a.block_size + (pages == 1 ? 0 : t % pages * kFewTile);
-      if (lane == 0) decode_load<S>(sh, at, maps, row, block, end - t * kFewTile);
-      at.next();
-      if (lane == 0) decode_load<S>(sh, at, maps, row + a.kv_heads * a.block_size, block, end - t * kFewTile);
-      at.next();
+  const int end = p.u.most();
+  int blocks = 0;
+  for (int t = p.from; t < p.to; ++t) {
+    if ((t - p.from) % 32 == 0) {
+      const int tile = min(t + lane, p.to - 1);
+      blocks = a.table[p.u.row * a.table_stride + (pages == 1 ? tile : tile / pages)];
     }
+    const int block = __shfl_sync(0xffffffffu, blocks, (t - p.from) % 32);
+    if (!waited && (t + 1) * kFewTile > p.known) {
+      wait_for_previous();
+      waited = true;
+    }
+    const int row = p.u.kv_head * a.block_size + (pages == 1 ? 0 : t % pages * kFewTile);
+    if (lane == 0) decode_load<S>(sh, at, maps, row, block, end - t * kFewTile);
+    at.next();
+    if (lane == 0) decode_load<S>(sh, at, maps, row + a.kv_heads * a.block_size, block, end - t * kFewTile);
+    at.next();
   }
 }
 
@@ -235,6 +218,38 @@ __device__ __forceinline__ void decode_values(const char* values, const uint32_t
   }
 }
 
+// The tiles of a piece, by the warps that compute; fold(t, tile) is handed what was found in each.
+template <class S, class Fold>
+__device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh,
+                                             DecodePlace<S>& at, int& turn, const Fold& fold) {
+  const int lane = threadIdx.x & 31;
+  uint32_t q[S::kN][S::kSteps][2];
+  decode_queries<S>(a, p.u, q);
+  int visible[2 * S::kN];
+#pragma unroll
+  for (int i = 0; i < 2 * S::kN; ++i) visible[i] = p.u.visible(i / 2 * 8 + lane % 4 * 2 + i % 2);
+  const int end = p.u.most();
+  const auto done = [&] {  // the place may be filled again
+    __syncwarp();
+    if (lane == 0) barrier_arrive(&sh.free[at.stage]);
+    at.next();
+  };
+  for (int t = p.from; t < p.to; ++t, turn ^= 1) {
+    float* scores = sh.scores + turn * S::kScores;
+    barrier_wait(&sh.full[at.stage], at.phase);
+    decode_scores<S>(sh.ring + at.stage * S::kStageBytes, q, a.scale_log2, t * kFewTile, visible, scores);
+    done();
+    computing_sync();
+    uint32_t w[S::kN][4][2];
+    DecodeState<S> tile;
+    decode_softmax<S>(scores, w, tile);
+    barrier_wait(&sh.full[at.stage], at.phase);
+    decode_values<S>(sh.ring + at.stage * S::kStageBytes, w, end - t * kFewTile, tile);
+    done();
+    fold(t, tile);
+  }
+}
+
 // Goes through all nodes of a unit, first to last. Short code, used once per unit: what counts is how many instructions
 // must be fetched. A node of a higher level comes when all below it is empty and passes through unchanged. Not inline:
 // its registers would be missing in the loop over tiles.
@@ -276,38 +291,12 @@ class DecodePiece {
     slot_ = a.slots + int64_t{p.slot(a)} * S::kNode;
   }
   __device__ __forceinline__ void run(const DecodeShared<S>& sh, DecodePlace<S>& at, int& turn) {
-    const int lane = threadIdx.x & 31;
-    uint32_t q[S::kN][S::kSteps][2];
-    decode_queries<S>(a_, p_.u, q);
-    int visible[2 * S::kN];
-#pragma unroll
-    for (int i = 0; i < 2 * S::kN; ++i) visible[i] = p_.u.visible(i / 2 * 8 + lane % 4 * 2 + i % 2);
-    const int end = p_.u.most();
     round_.clear(), segment_.clear(), total_.clear();
-    for (int t = p_.from; t < p_.to; ++t, turn ^= 1) {
-      float* scores = sh.scores + turn * S::kScores;
-      barrier_wait(&sh.full[at.stage], at.phase);
-      decode_scores<S>(sh.ring + at.stage * S::kStageBytes, q, a_.scale_log2, t * kFewTile, visible, scores);
-      done(sh, at);
-      computing_sync();
-      uint32_t w[S::kN][4][2];
-      DecodeState<S> tile;
-      decode_softmax<S>(scores, w, tile);
-      barrier_wait(&sh.full[at.stage], at.phase);
-      decode_values<S>(sh.ring + at.stage * S::kStageBytes, w, end - t * kFewTile, tile);
-      done(sh, at);
-      fold(t, tile);
-    }
+    decode_tiles<S>(a_, p_, sh, at, turn, [&](int t, const DecodeState<S>& tile) { fold(t, tile); });
     finish(sh);
   }
 
  private:
-  // The place may be filled again.
-  __device__ __forceinline__ void done(const DecodeShared<S>& sh, DecodePlace<S>& at) {
-    __syncwarp();
-    if ((threadIdx.x & 31) == 0) barrier_arrive(&sh.free[at.stage]);
-    at.next();
-  }
   __device__ __forceinline__ void emit(const DecodeState<S>& s) {
     s.leave(slot_, p_.u.queries());
     slot_ += S::kNode;
@@ -373,19 +362,18 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   extern __shared__ char memory[];
   let_next_start();
   const DecodeShared<S> sh(memory);
-  if (threadIdx.x == 0) {
-    prefetch_map(&maps.whole), prefetch_map(&maps.last);
-    for (int i = 0; i < S::kStages; ++i) barrier_init(&sh.full[i], 1), barrier_init(&sh.free[i], 4);
-    barrier_init_done();
-  }
-  __syncthreads();
+  decode_begin<S>(sh, maps);
   if (!a.few_early) wait_for_previous();
   const int used = a.few[0];
   FewWalk walk(a, blockIdx.x);
   if (static_cast<int>(blockIdx.x) >= used) return wait_for_previous();
-  if (threadIdx.x >= 128) return decode_feed<S>(a, maps, walk, sh, !a.few_early);
   FewPiece p;
   DecodePlace<S> at;
+  if (threadIdx.x >= 128) {
+    bool waited = !a.few_early;
+    while (walk.next(p)) decode_feed<S>(a, maps, p, sh, at, waited);
+    return;
+  }
   int turn = 0;
   bool more = walk.next(p);
   if (a.few_early) wait_for_previous();

@@ -41,6 +41,39 @@ __device__ __forceinline__ FewRange few_range(const AttentionArgs& a, int i) {
   return {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
 }
 
+// The unit of that number of a row.
+__device__ __forceinline__ AttentionUnit few_unit_of(const AttentionArgs& a, int row, int number, int context,
+                                                     int start, int queries) {
+  AttentionUnit u;
+  int chunk = 0, block = 0;
+  u.kv_head = number;
+  if (a.few_chunks > 1 || number >= a.kv_heads) {
+    chunk = number % a.few_chunks, block = number / a.few_chunks / a.kv_heads;
+    u.kv_head = number / a.few_chunks % a.kv_heads;
+  }
+  u.row = row, u.context = context, u.causal = true, u.segment = 0, u.segments = 1;
+  u.head0 = u.kv_head * a.few_group + chunk * a.few_heads;
+  u.heads = min(a.few_heads, a.few_group - chunk * a.few_heads);
+  u.token0 = start + block * a.few_tokens;
+  u.tokens = min(a.few_tokens, queries - block * a.few_tokens);
+  u.position0 = context - queries + block * a.few_tokens;
+  return u;
+}
+
+// For a team of blocks instead (attention_few_team.cuh): tiles [from, to) of a unit of a row, its part `part` of
+// `parts`. They stand where ranges stand; a.few[0] says how many there are.
+struct alignas(16) FewItem {
+  int row, unit, from, to;
+  int part, parts, context, start;
+  int queries, unused[3];
+};
+static_assert(sizeof(FewItem) == 48);
+__device__ __forceinline__ FewItem few_item_at(const AttentionArgs& a, int i) {
+  const int4* from = reinterpret_cast<const int4*>(a.few_counters + kFewCounterWords) + 3 * i;
+  const int4 x = from[0], y = from[1];
+  return {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w, from[2].x, {}};
+}
+
 // Nodes of a range lie together: a part that does not begin its unit may leave many, one that does three at most.
 __device__ __forceinline__ int few_slot(const AttentionArgs& a, int range, bool begins) {
   return begins ? a.few_ranges * a.few_capacity + 3 * range : a.few_capacity * range;
@@ -70,7 +103,7 @@ class FewWalk {
     const FewRange& known = at_.tile > 0 ? at_ : end_;  // who knows into how many parts it is cut
     p.head = at_.tile > 0 || last ? known.head : range_;
     p.parts = at_.tile > 0 || last ? known.parts : 1;
-    unit(p.u);
+    p.u = few_unit_of(a_, at_.row, at_.unit, at_.context, at_.start, at_.queries);
     p.to = min(p.to, few_tiles(p.u.most()));
     ++at_.unit, at_.tile = 0;
     return true;
@@ -83,20 +116,6 @@ class FewWalk {
     at_.context = a_.context_len[at_.row], at_.start = a_.row_start[at_.row];
     at_.queries = a_.row_start[at_.row + 1] - at_.start;
     if (!few_takes(a_, at_.queries)) at_.queries = 0;
-  }
-  __device__ __forceinline__ void unit(AttentionUnit& u) const {
-    int chunk = 0, block = 0;
-    u.kv_head = at_.unit;
-    if (a_.few_chunks > 1 || at_.unit >= a_.kv_heads) {
-      chunk = at_.unit % a_.few_chunks, block = at_.unit / a_.few_chunks / a_.kv_heads;
-      u.kv_head = at_.unit / a_.few_chunks % a_.kv_heads;
-    }
-    u.row = at_.row, u.context = at_.context, u.causal = true, u.segment = 0, u.segments = 1;
-    u.head0 = u.kv_head * a_.few_group + chunk * a_.few_heads;
-    u.heads = min(a_.few_heads, a_.few_group - chunk * a_.few_heads);
-    u.token0 = at_.start + block * a_.few_tokens;
-    u.tokens = min(a_.few_tokens, at_.queries - block * a_.few_tokens);
-    u.position0 = u.context - at_.queries + block * a_.few_tokens;
   }
   const AttentionArgs& a_;
   int range_;

@@ -1,7 +1,8 @@
 // Which shape of attention_few_hopper.cuh a head size takes.
+#include <atomic>
 #include <string_view>
 
-#include "cuda/attention_few_hopper.cuh"
+#include "cuda/attention_few_team.cuh"
 #include "cuda/tensor_map.h"
 
 namespace tern::cuda {
@@ -20,19 +21,75 @@ auto with_shape(const AttentionArgs& a, F&& f) {
                     : f.template operator()<DecodeShape<256, 1, 6, 1>>();
 }
 
+// The same for a team of a.few_team blocks, which needs room for what is sent. Of the largest teams three blocks of a
+// multiprocessor run at once, so that there are more of them.
+template <class F>
+auto with_team_shape(const AttentionArgs& a, F&& f) {
+  const bool three = a.few_team == kMostTeam;
+  if (a.dk == 64 && a.few_wide) return f.template operator()<DecodeShape<64, 2, 10, 2>>();
+  if (a.dk == 64)
+    return three ? f.template operator()<DecodeShape<64, 1, 8, 3>>()
+                 : f.template operator()<DecodeShape<64, 1, 12, 2>>();
+  if (a.dk == 128 && a.few_wide) return f.template operator()<DecodeShape<128, 2, 5, 2>>();
+  if (a.dk == 128)
+    return three ? f.template operator()<DecodeShape<128, 1, 4, 3>>()
+                 : f.template operator()<DecodeShape<128, 1, 6, 2>>();
+  return a.few_wide ? f.template operator()<DecodeShape<256, 2, 6, 1>>()
+                    : f.template operator()<DecodeShape<256, 1, 6, 1>>();
+}
+
 template <class S>
 Status run(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
   if (Status s = allow_shared(name, decode_kernel<S>, S::kBytes); !s.ok()) return s;
   return launch(stream, name, {static_cast<unsigned>(a.few_ranges), S::kThreads, S::kBytes}, decode_kernel<S>, a, maps);
 }
 
+template <class S>
+Status run_team(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
+  if (Status s = allow_shared(name, decode_team_kernel<S>, TeamShape<S>::kBytes); !s.ok()) return s;
+  const Shape shape{static_cast<unsigned>(a.few_ranges * a.few_team), S::kThreads, TeamShape<S>::kBytes,
+                    static_cast<unsigned>(a.few_team)};
+  return launch(stream, name, shape, decode_team_kernel<S>, a, maps);
+}
+
+// How many teams of 1 << bits blocks run at once; asked for once per GPU.
+template <class S>
+int teams_at_once(int bits, device::Stream stream) {
+  constexpr int kGpus = 16;
+  static std::atomic<int> known[kGpus][4];
+  const StreamState& s = state(stream);
+  std::atomic<int>& mine = known[s.ordinal % kGpus][bits];
+  if (const int n = mine.load(); n != 0) return n - 1;
+  const int size = 1 << bits;
+  int n = 0;
+  if (allow_shared("attention_plan", decode_team_kernel<S>, TeamShape<S>::kBytes).ok()) {
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension, cluster.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(S::kBlocks * s.multiprocessors / size * size));
+    config.blockDim = dim3(S::kThreads), config.dynamicSmemBytes = TeamShape<S>::kBytes;
+    config.attrs = &cluster, config.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&n, decode_team_kernel<S>, &config) != cudaSuccess) n = 0;
+    (void)cudaGetLastError();
+  }
+  if (n > S::kBlocks * s.multiprocessors / size) n = S::kBlocks * s.multiprocessors / size;
+  mine.store(n + 1);
+  return n;
+}
+
+// The largest teams of which there are as many as units, or none.
+void choose_teams(AttentionArgs& a, int64_t units, device::Stream stream) {
+  for (int bits = 3; bits > 0; --bits) {
+    a.few_team = 1 << bits;
+    a.few_ranges = with_team_shape(a, [&]<class S>() { return teams_at_once<S>(bits, stream); });
+    if (units <= a.few_ranges) return;
+  }
+  a.few_team = 0;
+}
+
 }  // namespace
 
-// Below so many rows times KV heads the portable kernel is ahead: units are in many parts, and it joins them sooner.
-constexpr int64_t kFewestUnits = 96;
-
 bool decode_fits(const AttentionArgs& a, device::Stream stream) {
-  if (!state(stream).deterministic && int64_t{a.rows} * a.kv_heads < kFewestUnits) return false;
   return state(stream).arch >= 90 && state(stream).smem_limit >= 224 * 1024 && a.cache != nullptr &&
          a.context_len != nullptr && !a.latent && !a.kv_f32 && a.dk == a.dv &&
          (a.dk == 64 || a.dk == 128 || a.dk == 256) && a.block_size % kFewTile == 0;
@@ -45,6 +102,8 @@ AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream st
   a.few_wide = a.few_heads > 8 || max_query_len > 8 / a.few_heads;
   a.few_tokens = (a.few_wide ? 16 : 8) / a.few_heads;
   a.few_all = state(stream).deterministic || max_query_len <= a.few_tokens;
+  if (!state(stream).deterministic) choose_teams(a, int64_t{a.rows} * a.kv_heads * a.few_chunks, stream);
+  if (a.few_team > 0) return a;
   with_shape(a, [&]<class S>() {
     const int blocks = S::kBlocks * state(stream).multiprocessors;
     a.few_ranges = blocks < kFewRanges ? blocks : kFewRanges;
@@ -60,9 +119,14 @@ Status attention_decode(const AttentionArgs& args, device::Stream stream) {
   const int64_t rows = int64_t{2} * a.kv_heads * a.block_size;
   TERN_RETURN_IF_ERROR(tensor_map_pages(a.cache, a.dk, rows, a.block_stride, kFewTile, &maps.whole));
   TERN_RETURN_IF_ERROR(tensor_map_pages(a.cache, a.dk, rows, a.block_stride, kFewBox, &maps.last));
-  const char* name = a.dk == 64    ? "attention_few_64_sm90"
-                     : a.dk == 128 ? "attention_few_128_sm90"
-                                   : "attention_few_256_sm90";
+  const auto named = [&](const char* of64, const char* of128, const char* of256) {
+    return a.dk == 64 ? of64 : a.dk == 128 ? of128 : of256;
+  };
+  if (a.few_team > 0) {
+    const char* name = named("attention_team_64_sm90", "attention_team_128_sm90", "attention_team_256_sm90");
+    return with_team_shape(a, [&]<class S>() { return run_team<S>(a, maps, name, stream); });
+  }
+  const char* name = named("attention_few_64_sm90", "attention_few_128_sm90", "attention_few_256_sm90");
   return with_shape(a, [&]<class S>() { return run<S>(a, maps, name, stream); });
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "cuda/attention_few_range.cuh"
+#include "cuda/hopper.cuh"
 
 namespace tern::cuda {
 
@@ -18,6 +19,30 @@ struct DecodeShape {
   static constexpr int kScores = 8 * kN * kPitch;        // twice: one tile is written while another is read
   static constexpr int kNode = 128 * kValues + 16 * kN;  // floats of a state in `slots`
   static constexpr size_t kBytes = 1024 + kStages * kStageBytes + 2 * kScores * 4 + 16 * kStages + 16;
+};
+
+// Tiles on their way, scores of the last two, and what the warps tell each other.
+template <class S>
+struct DecodeShared {
+  char* ring;
+  float* scores;
+  uint64_t *full, *free;
+  int* last;
+  __device__ explicit DecodeShared(char* memory) {
+    ring = memory + (1024 - hopper::shared_address(memory) % 1024) % 1024;
+    scores = reinterpret_cast<float*>(ring + S::kStages * S::kStageBytes);
+    full = reinterpret_cast<uint64_t*>(scores + 2 * S::kScores), free = full + S::kStages;
+    last = reinterpret_cast<int*>(free + S::kStages);
+  }
+};
+
+template <class S>
+struct DecodePlace {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == S::kStages) stage = 0, phase ^= 1;
+  }
 };
 
 // What a thread has of a state: queries 8 n + 2 (lane % 4) and the next; of every 16 columns those of lane / 4 and

@@ -67,8 +67,12 @@ __device__ __noinline__ void clear_tail(char* v, int rows, int group) {
   group_sync(1 + group, 128);
 }
 
-// One warpgroup: 64 queries of each unit.
+// What a part of a unit leaves in `slots`: m and l of its queries, then their sums.
 template <class C>
+constexpr int64_t kPartFloats = int64_t{C::kQueries} * (2 + C::kN);
+
+// One warpgroup: 64 queries of each unit. kParts: units may be in parts of their keys.
+template <class C, bool kParts>
 class Consumer {
  public:
   __device__ __forceinline__ Consumer(const AttentionArgs& a, const Rings& rings)
@@ -164,8 +168,10 @@ class Consumer {
   }
 
   __device__ __forceinline__ void attend(const AttentionUnit& u) {
-    const int tiles = u.tiles(C::kKeys), most = u.keys;
-    const int open = (u.causal ? min(u.context, u.position0 + 1) : u.context) / C::kKeys;  // tiles that all see
+    const int all = u.tiles(C::kKeys), most = u.keys, begin = kParts ? u.first_tile(all) : 0;
+    const int tiles = kParts ? u.end_tile(all) : all;
+    const int open =  // tiles that all see end here
+        min(tiles, (u.causal ? min(u.context, u.position0 + 1) : u.context) / C::kKeys);
     const int row = group_ * 64 + threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
     const int visible[2] = {max(u.visible(row), 1), max(u.visible(row + 8), 1)};
     Softmax x;
@@ -176,27 +182,32 @@ class Consumer {
     give_turn();
     wgmma_wait<0>();
     done(rings_.k, k_);
-    if (open > 0) {
-      weigh<false>(s_, x, a_.scale_log2, visible);
+    const int left[2] = {visible[0] - begin * C::kKeys, visible[1] - begin * C::kKeys};
+    if (begin < open) {
+      weigh<false>(s_, x, a_.scale_log2, left);
     } else {
-      weigh<true>(s_, x, a_.scale_log2, visible);
+      weigh<true>(s_, x, a_.scale_log2, left);
     }
     pack();
-    int t = 1;
+    int t = begin + 1;
     for (; t < open; ++t) step<false>(t, visible, x);
     for (; t < tiles; ++t) step<true>(t, visible, x);
     done_queries();
     barrier_wait(&rings_.v.full[v_.stage], v_.phase);
-    if (most % C::kKeys != 0) clear_tail<C>(values(), most % C::kKeys, group_);
+    if (tiles == all && most % C::kKeys != 0) clear_tail<C>(values(), most % C::kKeys, group_);
     mix(values());
     wgmma_wait<0>();
     done(rings_.v, v_);
-    store(u, row, x);
+    if (kParts && u.segments > 1) {
+      leave(u, row, x);
+    } else {
+      store(u, row, x);
+    }
   }
 
   // The same walk without queries.
   __device__ __forceinline__ void stand_by(const AttentionUnit& u) {
-    const int tiles = u.tiles(C::kKeys);
+    const int all = u.tiles(C::kKeys), tiles = kParts ? u.end_tile(all) - u.first_tile(all) : all;
     for (int t = 0; t < tiles; ++t) {
       take_turn();
       give_turn();
@@ -206,6 +217,23 @@ class Consumer {
       done(rings_.v, v_);
     }
     done_queries();
+  }
+
+  __device__ __forceinline__ void leave(const AttentionUnit& u, int first_row, Softmax& x) {
+    float* slot = a_.slots + u.slot * kPartFloats<C>;
+#pragma unroll
+    for (int r = 0; r < 2; ++r) {
+      x.sum[r] += __shfl_xor_sync(0xffffffffu, x.sum[r], 1);
+      x.sum[r] += __shfl_xor_sync(0xffffffffu, x.sum[r], 2);
+      const int row = first_row + 8 * r;
+      if (row >= u.queries()) continue;
+      if (threadIdx.x % 4 == 0) slot[row] = x.top[r] * a_.scale_log2, slot[C::kQueries + row] = x.sum[r];
+      float* to = slot + 2 * C::kQueries + row * C::kN + (threadIdx.x & 3) * 2;
+#pragma unroll
+      for (int j = 0; j < C::kN / 8; ++j) {
+        *reinterpret_cast<float2*>(to + 8 * j) = make_float2(o_[4 * j + 2 * r], o_[4 * j + 2 * r + 1]);
+      }
+    }
   }
 
   __device__ __forceinline__ void store(const AttentionUnit& u, int first_row, Softmax& x) {
@@ -241,7 +269,7 @@ class Consumer {
   uint32_t p_[C::kKeys / 4];
 };
 
-template <class C, bool kPaged>
+template <class C, bool kPaged, bool kParts>
 __global__ void __launch_bounds__(C::kThreads, 1)
     long_rows_kernel(const AttentionArgs a, const __grid_constant__ LongMaps maps) {
   extern __shared__ char memory[];
@@ -253,24 +281,58 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (threadIdx.x < 128) {
     registers_down<C::kGroups == 2 ? 40 : 32>();
     if (threadIdx.x < 32) {
-      feed<C, kPaged, false>(a, maps, rings);
+      feed<C, kPaged, kParts, false>(a, maps, rings);
     } else if (threadIdx.x < 64) {
-      feed<C, kPaged, true>(a, maps, rings);
+      feed<C, kPaged, kParts, true>(a, maps, rings);
     } else if (threadIdx.x == 64) {
-      deal<C>(a, rings);
+      deal<C, kParts>(a, rings);
     }
   } else {
     registers_up<C::kGroups == 2 ? 232 : 160>();
-    Consumer<C>(a, rings).run();
+    Consumer<C, kParts>(a, rings).run();
   }
 }
 
-template <class C, bool kPaged>
+// Joins the parts of units in ascending order of their keys. A warp per query. `blocks`: of the kernel before.
+template <class C>
+__global__ void __launch_bounds__(256) long_join_kernel(const AttentionArgs a, int blocks) {
+  let_next_start();
+  wait_for_previous();
+  const Deal work(a, blocks, 1, C::kKeys);
+  const int lane = threadIdx.x & 31, warps = static_cast<int>(gridDim.x) * 8;
+  constexpr int kOwn = C::kN / 32;
+  for (int i = static_cast<int>(blockIdx.x) * 8 + threadIdx.x / 32; i < work.items() * C::kQueries; i += warps) {
+    const AttentionUnit u = work.part(i / C::kQueries, 0);
+    const int row = i % C::kQueries;
+    if (u.segments == 1 || row >= u.queries()) continue;
+    float m = -INFINITY, l = 0.0f, v[kOwn] = {};
+#pragma unroll 4
+    for (int s = 0; s < u.segments; ++s) {
+      const float* slot = a.slots + (u.slot + s) * kPartFloats<C>;
+      const float top = __ldcg(slot + row), sum = __ldcg(slot + C::kQueries + row);
+      const JoinFactors f = join_factors(m, top);
+      m = f.m, l = join(l, sum, f);
+#pragma unroll
+      for (int k = 0; k < kOwn; ++k) {
+        v[k] = join(v[k], __ldcg(slot + 2 * C::kQueries + row * C::kN + k * 32 + lane), f);
+      }
+    }
+#pragma unroll
+    for (int k = 0; k < kOwn; ++k) store_out(a, u, row, k * 32 + lane, v[k], l);
+  }
+}
+
+template <class C, bool kPaged, bool kParts>
 Status launch_long_rows(const char* name, const AttentionArgs& a, const LongMaps& maps, device::Stream stream) {
   // Each time: it holds for the current device alone.
-  if (Status s = allow_shared(name, long_rows_kernel<C, kPaged>, C::kBytes); !s.ok()) return s;
-  const Shape shape{dim3(static_cast<unsigned>(state(stream).multiprocessors)), dim3(C::kThreads), C::kBytes};
-  return launch(stream, name, shape, long_rows_kernel<C, kPaged>, a, maps);
+  if (Status s = allow_shared(name, long_rows_kernel<C, kPaged, kParts>, C::kBytes); !s.ok()) return s;
+  const auto blocks = static_cast<unsigned>(state(stream).multiprocessors);
+  const Shape shape{dim3(blocks), dim3(C::kThreads), C::kBytes};
+  const Status s = launch(stream, name, shape, long_rows_kernel<C, kPaged, kParts>, a, maps);
+  if constexpr (kParts) {
+    if (s.ok()) return launch(stream, name, {blocks, 256}, long_join_kernel<C>, a, static_cast<int>(blocks));
+  }
+  return s;
 }
 
 }  // namespace

@@ -82,23 +82,42 @@ __device__ Rings make_rings(char* memory) {
   return r;
 }
 
+constexpr int kPartTiles = 6, kMostParts = 32;  // tiles of a part of a unit at least; parts of a unit
+
 // Units in the order in which they are dealt out. Of a prompt the longest first, so the last tokens of all heads; of
 // pictures, whose units are alike, one head after the other, so that all blocks read the same keys. What would leave
-// most blocks without work in the last turn is dealt out in parts.
+// most blocks without work in the last turn is dealt out in parts: of its tokens, or (few units with many keys) of its
+// keys, whose states long_join_kernel joins.
 class Deal {
  public:
-  __device__ Deal(const AttentionArgs& a, int blocks, int most_parts)
-      : a_(a), items_(a.plan[1]), rest_(items_ % blocks), parts_(rest_ == 0 ? 1 : min(most_parts, blocks / rest_)) {}
-  __device__ int count() const { return items_ + rest_ * (parts_ - 1); }
+  // key_tile: keys of a tile if units may be in parts of keys, or 0.
+  __device__ Deal(const AttentionArgs& a, int blocks, int most_parts, int key_tile)
+      : a_(a), items_(a.plan[1]), key_tile_(key_tile), key_parts_(1) {
+    if (key_tile > 0 && items_ > 0) key_parts_ = min(kMostParts, max(1, blocks / items_));
+    rest_ = key_parts_ > 1 ? 0 : items_ % blocks;
+    parts_ = rest_ == 0 ? 1 : min(most_parts, blocks / rest_);
+  }
+  __device__ int count() const { return items_ * key_parts_ + rest_ * (parts_ - 1); }
   __device__ AttentionUnit unit(int n) const {
+    if (key_parts_ > 1) return part(items_ - 1 - n / key_parts_, n % key_parts_);
     const int late = n - (items_ - rest_);
     AttentionUnit u = whole(late < 0 ? items_ - 1 - n : rest_ - 1 - late / parts_);
+    u.segments = 1;
     if (late >= 0 && parts_ > 1) {
       const int each = (a_.unit_tokens + parts_ - 1) / parts_, first = late % parts_ * each;
       u.token0 += first, u.position0 += first;
       u.tokens = max(0, min(each, u.tokens - first));
       u.keys = u.most();
     }
+    return u;
+  }
+  __device__ int items() const { return items_; }
+  // Part `n` of a unit's keys, without tokens if it has less parts.
+  __device__ AttentionUnit part(int item, int n) const {
+    AttentionUnit u = whole(item);
+    u.segment = n, u.segments = min(key_parts_, max(1, u.tiles(key_tile_) / kPartTiles));
+    u.slot = item * key_parts_ + n;
+    if (n >= u.segments) u.tokens = 0;
     return u;
   }
 
@@ -110,16 +129,17 @@ class Deal {
     return place_unit(a_, row, index / blocks, 0, index % blocks);
   }
   const AttentionArgs& a_;
-  const int items_, rest_, parts_;
+  const int items_, key_tile_;
+  int key_parts_, rest_, parts_;
 };
 
 // One thread deals units out until none is left; a unit of row -1 ends the work. The last block leaves the counters
 // as it found them.
-template <class C>
+template <class C, bool kParts>
 __device__ void deal(const AttentionArgs& a, const Rings& rings) {
   Place<kUnits> at;
   int* taken = a.plan + 3 + a.rows;
-  const Deal work(a, static_cast<int>(gridDim.x), C::kGroups);
+  const Deal work(a, static_cast<int>(gridDim.x), C::kGroups, kParts ? C::kKeys : 0);
   for (bool more = true; more;) {
     const int n = atomicAdd(&taken[0], 1);
     more = n < work.count();
@@ -138,11 +158,11 @@ __device__ void deal(const AttentionArgs& a, const Rings& rings) {
 // Where pages of a sequence lie, 32 at a time, a lane for each; the next 32 are on their way meanwhile.
 class Pages {
  public:
-  __device__ Pages(const AttentionArgs& a, const AttentionUnit& u)
+  __device__ Pages(const AttentionArgs& a, const AttentionUnit& u, int first)
       : table_(a.table + u.row * a.table_stride), block_size_(a.block_size), last_((u.keys - 1) / kPage) {
-    read(0);
+    read(first / 32 * 32);
   }
-  // For page 0, 32, 64, ...
+  // For the first page's 32, then for each of the 32 that follow.
   __device__ __forceinline__ void turn(int page) {
     block_ = next_block_, row_ = next_row_;
     read(page + 32);
@@ -160,22 +180,23 @@ class Pages {
 };
 
 // All keys, or all values, of a unit, by a whole warp; its first lane waits for places and loads.
-template <class C, bool kPaged, bool kValues>
+template <class C, bool kPaged, bool kParts, bool kValues>
 __device__ __forceinline__ void feed_tiles(const AttentionArgs& a, const LongMaps& maps, const AttentionUnit& u,
                                            const Ring& ring, Place<C::kStages>& at) {
   constexpr int kPages = C::kKeys / kPage, kBytes = kValues ? C::kTileBytes : C::kKeyBytes;
   const CUtensorMap* map = kValues ? &maps.v : &maps.k;
   const bool first = (threadIdx.x & 31) == 0;
-  const int count = u.tiles(C::kKeys), head = u.kv_head, token = u.row_token;
+  const int count = kParts ? u.end_tile(u.tiles(C::kKeys)) : u.tiles(C::kKeys);
+  const int begin = kParts ? u.first_tile(u.tiles(C::kKeys)) : 0, head = u.kv_head, token = u.row_token;
   const auto wait = [&](uint64_t* full) {
     barrier_wait(&ring.free[at.stage], at.phase ^ 1);
     barrier_expect(full, kBytes);
   };
   if constexpr (kPaged) {
     const int head_row = ((kValues ? a.kv_heads : 0) + head) * a.block_size;
-    Pages pages(a, u);
-    for (int t = 0; t < count; ++t, at.next()) {
-      if (t * kPages % 32 == 0) pages.turn(t * kPages);
+    Pages pages(a, u, begin * kPages);
+    for (int t = begin; t < count; ++t, at.next()) {
+      if (t * kPages % 32 == 0 || (kParts && t == begin)) pages.turn(t * kPages / 32 * 32);
       int block[kPages], row[kPages];
 #pragma unroll
       for (int p = 0; p < kPages; ++p) {
@@ -212,7 +233,7 @@ __device__ __forceinline__ void feed_tiles(const AttentionArgs& a, const LongMap
 }
 
 // By a whole warp: queries and keys, or values.
-template <class C, bool kPaged, bool kValues>
+template <class C, bool kPaged, bool kParts, bool kValues>
 __device__ void feed(const AttentionArgs& a, const LongMaps& maps, const Rings& rings) {
   const bool first = (threadIdx.x & 31) == 0;
   Place<C::kPlaces> q;
@@ -237,7 +258,7 @@ __device__ void feed(const AttentionArgs& a, const LongMaps& maps, const Rings& 
                &rings.q.full[q.stage], 0, u.head0, u.token0, kEvictFirst);
     }
     q.next();
-    feed_tiles<C, kPaged, kValues>(a, maps, u, kValues ? rings.v : rings.k, at);
+    feed_tiles<C, kPaged, kParts, kValues>(a, maps, u, kValues ? rings.v : rings.k, at);
     __syncwarp();
     if (first) barrier_arrive(&rings.unit.free[unit.stage]);
   }

@@ -7,6 +7,7 @@ namespace tern::cuda {
 namespace {
 
 constexpr int kPlanThreads = 256, kPartSizes = 9;
+constexpr int kCutTiles = 9, kTeamTiles = 8;  // see plan_ranges and item_size
 
 __device__ int queries_of(const AttentionArgs& a, int r) { return a.row_start[r + 1] - a.row_start[r]; }
 __device__ bool is_few(const AttentionArgs& a, int r) { return a.few != nullptr && few_takes(a, queries_of(a, r)); }
@@ -114,32 +115,35 @@ __device__ void plan_few(const AttentionArgs& a, int* sums, int* scratch) {
   for (int i = threadIdx.x; rounds != 0 && i < items; i += kPlanThreads) a.few_counters[i] = 0;
 }
 
-// Range i of `ranges`, each `total` / `ranges` long. `cut`: units may be in several.
+// Where range i of `ranges` begins, each `total` / `ranges` long: in a row, a unit of it, a place inside.
+struct RangeBegin {
+  int row, unit, inside, length, at;
+  __device__ RangeBegin(const AttentionArgs& a, int i, int ranges, int total)
+      : at(static_cast<int>(int64_t{i} * total / ranges)) {
+    row = row_of(a.few, a.rows, at);
+    length = few_length(a, row), inside = (at - a.few[2 + row]) % length, unit = (at - a.few[2 + row]) / length;
+  }
+  // Of the first unit that begins here or later.
+  __device__ int next_unit() const { return inside > 0 ? at - inside + length : at; }
+};
+
+// `cut`: units may be in several ranges.
 __device__ FewRange range_of(const AttentionArgs& a, int i, int ranges, int total, bool cut) {
   if (i == ranges) return {a.rows, 0, 0, 0, 0, 0, 0, 0};
-  const int* first = a.few + 2;
-  const auto at = static_cast<int>(int64_t{i} * total / ranges);
-  int low = 0, high = a.rows - 1;  // the last row that begins at or before it
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (first[middle] <= at) {
-      low = middle;
-    } else {
-      high = middle - 1;
-    }
-  }
-  const int length = few_length(a, low), inside = (at - first[low]) % length, unit = (at - first[low]) / length;
-  const int context = context_of(a, low), start = a.row_start[low], queries = queries_of(a, low);
-  if (!cut) return {low, unit + (inside > 0 ? 1 : 0), 0, 0, 1, context, start, queries};
+  const RangeBegin x(a, i, ranges, total);
+  const int context = context_of(a, x.row), start = a.row_start[x.row], queries = queries_of(a, x.row);
+  if (!cut) return {x.row, x.unit + (x.inside > 0 ? 1 : 0), 0, 0, 1, context, start, queries};
   // Long parts are cut between rounds, which leaves fewer nodes.
   const int step = total / ranges >= 8 * kFewRound ? kFewRound : 1;
   // The last range that begins at or before place x: (x + 1) * ranges - 1 over `total`.
-  const int64_t begin = at - inside;
+  const int64_t begin = x.at - x.inside;
   const auto head = static_cast<int>(((begin + kFewExtra + step) * ranges - 1) / total);
-  const auto last = static_cast<int>(((begin + length) * ranges - 1) / total);
-  return {low, unit, max(0, inside - kFewExtra) / step * step, head, last - head + 1, context, start, queries};
+  const auto last = static_cast<int>(((begin + x.length) * ranges - 1) / total);
+  return {x.row, x.unit, max(0, x.inside - kFewExtra) / step * step, head, last - head + 1, context, start, queries};
 }
 
+// Units are cut where whole ones would leave some ranges much longer than others: joining parts costs as much as
+// kCutTiles tiles. The GPU reads as fast without a few of its blocks, so length alone is no loss.
 __device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
     if (few_units_in(a, r) > 0) atomicMax(&sums[2], few_tiles(context_of(a, r)));
@@ -148,14 +152,77 @@ __device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {
       number_rows(a.rows, a.few + 2, scratch, [&](int r) { return few_units_in(a, r) * few_length(a, r); });
   __syncthreads();
   const int ranges = total == 0 ? 0 : max(1, min(total / kFewLeast, a.few_ranges));
+  for (int i = threadIdx.x; i < ranges; i += kPlanThreads) {
+    const int end = i + 1 == ranges ? total : RangeBegin(a, i + 1, ranges, total).next_unit();
+    atomicMax(&sums[3], end - RangeBegin(a, i, ranges, total).next_unit());
+  }
+  __syncthreads();
   const int most = total == 0 ? 0 : min(sums[2], total / ranges + 1);  // tiles of a part
-  const bool cut = most / kFewSegment + 2 * kFewRound <= a.few_capacity;
+  const bool cut =
+      most / kFewSegment + 2 * kFewRound <= a.few_capacity && total > 0 && sums[3] - total / ranges > kCutTiles;
   auto* to = reinterpret_cast<FewRange*>(a.few_counters + kFewCounterWords);
   for (int i = threadIdx.x; i <= ranges; i += kPlanThreads) {
     to[i] = range_of(a, i, ranges, total, cut);
     a.few_counters[i] = 0;
   }
   if (threadIdx.x == 0) a.few[0] = ranges;
+}
+
+// The smallest size of an item, in tiles, with which all teams have one at most; units are left whole up to kTeamTiles
+// tiles of a block. Every warp tries a size.
+__device__ int item_size(const AttentionArgs& a, int longest, int tiles, int* scratch) {
+  constexpr int kWarps = kPlanThreads / 32;
+  const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+  int size = max(kTeamTiles * a.few_team, (tiles + a.few_ranges - 1) / a.few_ranges);
+  while (size < longest) {
+    const int mine = size + size * warp / kWarps;
+    int items = 0;
+    for (int r = lane; r < a.rows; r += 32) {
+      items += few_units_in(a, r) * max(1, (few_tiles(context_of(a, r)) + mine - 1) / mine);
+    }
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2) items += __shfl_xor_sync(0xffffffffu, items, d);
+    __syncthreads();
+    if (lane == 0) scratch[warp] = items;
+    __syncthreads();
+    for (int w = 0; w < kWarps; ++w) {
+      if (scratch[w] <= a.few_ranges) return size + size * w / kWarps;
+    }
+    size *= 2;
+  }
+  return size;
+}
+
+// Items for teams of blocks. There are at least as many teams as units.
+__device__ void plan_items(const AttentionArgs& a, int* sums, int* scratch) {
+  for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
+    const int units = few_units_in(a, r), tiles = few_tiles(context_of(a, r));
+    if (units > 0) atomicMax(&sums[2], tiles);
+    atomicAdd(&sums[3], units * tiles);
+  }
+  __syncthreads();
+  const int size = item_size(a, sums[2], sums[3], scratch);
+  const auto parts_of = [&](int r) { return max(1, (few_tiles(context_of(a, r)) + size - 1) / size); };
+  const int items = number_rows(a.rows, a.few + 2, scratch, [&](int r) { return few_units_in(a, r) * parts_of(r); });
+  __syncthreads();
+  auto* to = reinterpret_cast<FewItem*>(a.few_counters + kFewCounterWords);
+  for (int i = threadIdx.x; i < items; i += kPlanThreads) {
+    const int row = row_of(a.few, a.rows, i);
+    const int parts = parts_of(row), index = i - a.few[2 + row], part = index % parts, context = context_of(a, row);
+    const int tiles = few_tiles(context);
+    to[i] = {row,
+             index / parts,
+             static_cast<int>(int64_t{tiles} * part / parts),
+             static_cast<int>(int64_t{tiles} * (part + 1) / parts),
+             part,
+             parts,
+             context,
+             a.row_start[row],
+             queries_of(a, row),
+             {}};
+  }
+  for (int i = threadIdx.x; i < items * a.few_team; i += kPlanThreads) a.few_counters[i] = 0;
+  if (threadIdx.x == 0) a.few[0] = items;
 }
 
 __global__ void plan_kernel(const AttentionArgs a) {
@@ -170,7 +237,9 @@ __global__ void plan_kernel(const AttentionArgs a) {
   }
   if (!a.few_all) plan_units(a, sums, scratch);
   if (a.few == nullptr) return;
-  if (a.few_ranges > 0) {
+  if (a.few_team > 0) {
+    plan_items(a, sums, scratch);
+  } else if (a.few_ranges > 0) {
     plan_ranges(a, sums, scratch);
   } else {
     plan_few(a, sums, scratch);

@@ -5,8 +5,8 @@
 
 namespace tern::cuda {
 
-// Whether the kernel takes these arguments, and `tokens` queries are enough to fill the GPU.
-bool prefill_fits(const AttentionArgs& a, int64_t tokens, device::Stream stream);
+// Whether the kernel takes these arguments.
+bool prefill_fits(const AttentionArgs& a, device::Stream stream);
 // The units it works in; the plan is made from these.
 AttentionArgs prefill_units(AttentionArgs a);
 // `a` as prefill_units() left it, with its plan made.

@@ -21,18 +21,21 @@ Status run(const char* name, const AttentionArgs& a, int64_t tokens, device::Str
     return s;
   }
   maps.v = maps.k;
-  return launch_long_rows<C, true>(name, a, maps, stream);
+  // So few units that blocks would have none: those of many keys are in parts.
+  const bool parts = 2 * tokens * a.heads <= int64_t{C::kQueries} * state(stream).multiprocessors;
+  return parts ? launch_long_rows<C, true, true>(name, a, maps, stream)
+               : launch_long_rows<C, true, false>(name, a, maps, stream);
 }
 
 }  // namespace
 
-bool prefill_fits(const AttentionArgs& a, int64_t tokens, device::Stream stream) {
+bool prefill_fits(const AttentionArgs& a, device::Stream stream) {
   const StreamState& s = state(stream);
   const int64_t group = a.heads / a.kv_heads;
   return s.arch >= 90 && !s.deterministic && a.cache != nullptr && !a.latent && !a.kv_f32 && !a.q_f32 &&
          a.context_len != nullptr && a.dk == a.dv && (a.dk == 128 || a.dk == 64) && a.block_size % kPage == 0 &&
          group <= Shape128::kQueries && static_cast<size_t>(s.smem_limit) >= Shape128::kBytes && a.scale_log2 > 0 &&
-         a.out_token % 2 == 0 && tokens * a.heads >= int64_t{Shape128::kQueries} * s.multiprocessors / 4;
+         a.out_token % 2 == 0;
 }
 
 AttentionArgs prefill_units(AttentionArgs a) {

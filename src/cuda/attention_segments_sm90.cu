@@ -30,7 +30,7 @@ Status run(AttentionArgs a, int64_t tokens, const SegmentTails& tails, device::S
     TERN_RETURN_IF_ERROR(tensor_map_narrow(tails.k, rest, a.heads, tokens, head, rest, C::kKeys, &maps.k_tail));
     TERN_RETURN_IF_ERROR(tensor_map_heads(tails.v, rest, a.heads, tokens, head, rest, 1, C::kKeys, &maps.v_tail));
   }
-  return launch_long_rows<C, false>("attention_segments_sm90", a, maps, stream);
+  return launch_long_rows<C, false, false>("attention_segments_sm90", a, maps, stream);
 }
 
 }  // namespace

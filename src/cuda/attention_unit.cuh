@@ -15,6 +15,7 @@ struct AttentionUnit {
   int context;            // keys of the sequence
   int keys;               // that at least one query sees
   int segment, segments;  // split: the one to do; how many the sequence has
+  int slot;               // long rows in parts: where this one is left
   bool causal;
   __device__ int queries() const { return tokens * heads; }
   // Keys that query i sees; 0 for places without a query.
@@ -24,6 +25,9 @@ struct AttentionUnit {
   }
   __device__ int most() const { return causal ? min(context, position0 + tokens) : context; }
   __device__ int tiles(int size) const { return max(1, (keys + size - 1) / size); }
+  // Long rows in parts: tiles [first_tile, end_tile) of `all` are this one's.
+  __device__ int first_tile(int all) const { return all * segment / segments; }
+  __device__ int end_tile(int all) const { return all * (segment + 1) / segments; }
 };
 
 __device__ inline int context_of(const AttentionArgs& a, int r) {

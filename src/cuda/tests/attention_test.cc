@@ -68,12 +68,13 @@ struct Workspace {
   device::Buffer gpu;
 };
 
-// On Hopper few rows at a time stay with the portable kernel, but not in deterministic mode, which has one for all.
+// On Hopper teams of blocks take few units, but not in deterministic mode, which has one kernel for all.
 std::string decoding(const Context& c, const Case& k) {
-  constexpr std::string_view kOwn = "_sm90";
-  const bool few = k.kernel.starts_with("attention_few") && k.kernel.ends_with(kOwn);
-  if (!few || c.fixed() || static_cast<int>(k.rows.size()) * k.kv_heads >= 96) return k.kernel;
-  return k.kernel.substr(0, k.kernel.size() - kOwn.size());
+  constexpr std::string_view kFew = "attention_few_", kOwn = "_sm90";
+  if (!k.kernel.starts_with(kFew) || !k.kernel.ends_with(kOwn) || c.fixed()) return k.kernel;
+  const int chunks = (k.heads / k.kv_heads + 15) / 16, units = static_cast<int>(k.rows.size()) * k.kv_heads * chunks;
+  if (units > (k.dim == 256 ? 66 : 132)) return k.kernel;  // teams of two that an H200 has room for
+  return "attention_team_" + k.kernel.substr(kFew.size());
 }
 
 void run(Context& c, const Case& k, DType q_type) {
@@ -166,7 +167,10 @@ void test_attention(Context& c) {
   const auto portable = [](int dim) { return "attention_few_" + std::to_string(dim); };
   const auto few = [&](int dim) { return portable(dim) + (c.hopper() ? "_sm90" : ""); };
   // Deterministic mode has one kernel for all rows.
-  const auto many = [&](int dim) { return fixed(c) ? few(dim) : "attention_" + std::to_string(dim); };
+  const auto many = [&](int dim) {
+    const std::string name = std::to_string(dim);
+    return fixed(c) ? few(dim) : hopper(c) && dim <= 128 ? "attention_prefill_" + name + "_sm90" : "attention_" + name;
+  };
   const auto odd = [&](int dim) { return fixed(c) ? portable(dim) : "attention_" + std::to_string(dim); };
   for (const int dim : {64, 128, 256}) {
     for (const int group : c.pick<int>({4, 1, 7, 16}, 1)) {
@@ -181,32 +185,43 @@ void test_attention(Context& c) {
   run(c, {b, 6, 3, 128, 128, decode, few(128)}, f);
   run(c, {b, 40, 1, 128, 64, decode, few(128)}, b);  // a group wider than the tile
   run(c, {f, 4, 2, 64, 64, mixed, "attention_plain"}, f);
-  const auto longer = [&](int dim) {
-    return hopper(c) ? "attention_prefill_" + std::to_string(dim) + "_sm90" : many(dim);
-  };
-  for (const int dim : {64, 128}) run(c, {b, 128, 1, dim, 64, {{66, 130}, {1, 70}}, longer(dim)}, b);
+  for (const int dim : {64, 128}) run(c, {b, 128, 1, dim, 64, {{66, 130}, {1, 70}}, many(dim)}, b);
   if (c.smallest) return;
   run(c, {b, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
   run(c, {b, 8, 1, 128, 64, {{1, 65536}}, few(128)}, b);                       // every block has part of one unit
   run(c, {b, 16, 4, 128, 64, std::vector<Row>(150, {1, 2000}), few(128)}, b);  // enough for long items
-  run(c, {b, 16, 2, 128, 64, ragged(70, 2100), few(128)}, b);  // ranges that begin anywhere in their units
+  run(c, {b, 16, 2, 128, 64, ragged(110, 2100), few(128)}, b);  // ranges that begin anywhere in their units
   run(c, {b, 8, 2, 64, 64, ragged(31, 5000), few(64)}, b);
   run(c, {b, 4, 2, 128, 64, {{8, 2050}, {2, 2}}, few(128)}, b);
-  run(c, {b, 8, 2, 128, 64, {{600, 1700}}, longer(128)}, b);
+  run(c, {b, 8, 2, 128, 64, {{600, 1700}}, many(128)}, b);
   run(c, {b, 4, 2, 128, 64, {{2, 0}, {1, 70}}, few(128)}, b);  // padding: no context
   // Long prompts: pages that end anywhere, rows of one token among them, a group that leaves places in a unit empty.
   const std::vector<Row> prompts{{300, 300}, {0, 9}, {1, 1000}, {213, 1047}, {64, 64}, {129, 257}};
   for (const int dim : {64, 128}) {
-    run(c, {b, 32, 8, dim, 64, prompts, longer(dim)}, b);
-    run(c, {b, 14, 2, dim, 128, prompts, longer(dim)}, b);
-    run(c, {b, 10, 2, dim, 64, prompts, longer(dim)}, b);
+    run(c, {b, 32, 8, dim, 64, prompts, many(dim)}, b);
+    run(c, {b, 14, 2, dim, 128, prompts, many(dim)}, b);
+    run(c, {b, 10, 2, dim, 64, prompts, many(dim)}, b);
     // More than one turn of every block; the last is dealt out in parts.
-    if (hopper(c)) run(c, {b, 32, 8, dim, 64, {{1300, 1300}, {300, 1500}, {700, 700}}, longer(dim)}, b);
+    if (hopper(c)) run(c, {b, 32, 8, dim, 64, {{1300, 1300}, {300, 1500}, {700, 700}}, many(dim)}, b);
+  }
+  if (!c.hopper()) return;
+  // Teams of every size; contexts of less tiles than a team has blocks, and so long that units are in parts.
+  for (const auto& [count, most] : {std::pair{7, 9000}, {13, 5000}, {27, 3000}, {55, 2000}}) {
+    run(c, {b, 16, 2, 128, 64, ragged(count, most), few(128)}, b);
+    run(c, {b, 10, 2, 64, 128, ragged(count, 1100), few(64)}, b);
+  }
+  run(c, {b, 10, 2, 256, 64, ragged(13, 5000), few(256)}, b);
+  run(c, {b, 12, 2, 128, 64, {{2, 12000}, {1, 300}, {2, 2}, {1, 0}}, few(128)}, b);
+  // Short chunks behind long contexts.
+  for (const int dim : {64, 128}) {
+    run(c, {b, 16, 2, dim, 64, {{64, 1024}}, many(dim)}, b);
+    run(c, {b, 32, 8, dim, 64, {{64, 9001}, {1, 700}, {40, 2000}}, many(dim)}, b);
+    run(c, {b, 28, 4, dim, 128, {{17, 5000}, {23, 23}}, many(dim)}, b);
   }
 }
 
 // A token's result does not depend on its chunk, its neighbours, or on how the work is cut: in deterministic mode at
-// all, otherwise among rows that the same kernel takes.
+// all, otherwise among rows that the same kernel takes and cuts alike.
 void test_attention_bits(Context& c) {
   constexpr int kHeads = 8, kKv = 2;
   const int context = c.smallest ? 300 : 2300;
@@ -222,10 +237,10 @@ void test_attention_bits(Context& c) {
     const auto row = static_cast<size_t>(kHeads * dim) * 2;
     const std::vector<int> counts = c.smallest                ? std::vector<int>{37}
                                     : fixed(c)                ? std::vector<int>{1, 4, 37, 500}
-                                    : dim <= 128 && hopper(c) ? std::vector<int>{1200, 1601, 2299}
+                                    : dim <= 128 && hopper(c) ? std::vector<int>{1601, 1900, 2299}
                                                               : std::vector<int>{37, 500};
     const auto last = alone(c, cache, q, batch.table, context, context - 1, 1, 0, kHeads, dim, space.gpu);
-    for (const int others : c.pick<int>({3, 1, hopper(c) ? 40 : 200}, 1)) {
+    for (const int others : c.pick<int>(hopper(c) ? std::vector<int>{3, 1} : std::vector<int>{3, 1, 200}, 1)) {
       const auto part = alone(c, cache, q, batch.table, context, context - 4, 4, others, kHeads, dim, space.gpu);
       c.report(std::equal(last.begin(), last.end(), part.end() - static_cast<std::ptrdiff_t>(row)),
                "attention bits of " + std::to_string(dim), "few tokens beside " + std::to_string(others));
