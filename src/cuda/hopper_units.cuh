@@ -1,4 +1,4 @@
-// The copy engine of Hopper with weights in units of rows (tensor_map_units), and boxes for several blocks.
+// The copy engine of Hopper with weights in units of rows (tensor_map_units).
 #pragma once
 
 #include "cuda/hopper.cuh"
@@ -19,16 +19,6 @@ __device__ __forceinline__ void prefetch_units(const CUtensorMap* map, int unit,
   asm volatile("cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %1, %1, %2, %3}];\n" ::"l"(map), "r"(0),
                "r"(unit), "r"(plane)
                : "memory");
-}
-
-// A box of two coordinates for every block of `mask`.
-__device__ __forceinline__ void load_box_all(void* to, const CUtensorMap* map, uint64_t* barrier, int column, int row,
-                                             uint16_t mask, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-      ".L2::cache_hint [%0], [%1, {%3, %4}], [%2], %5, %6;\n" ::"r"(shared_address(to)),
-      "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "h"(mask), "l"(policy)
-      : "memory");
 }
 
 }  // namespace tern::cuda::hopper

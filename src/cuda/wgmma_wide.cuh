@@ -1,4 +1,4 @@
-// Products of one warpgroup as in wgmma.cuh, d[64, N], for N up to 256 in steps of 16.
+// Products of one warpgroup as in wgmma.cuh, d[64, N], for N up to 240 in steps of 16.
 #pragma once
 
 #include "cuda/wgmma.cuh"
@@ -21,7 +21,6 @@ namespace tern::cuda::hopper {
 #define TERN_R13 ",%96,%97,%98,%99,%100,%101,%102,%103"
 #define TERN_R14 ",%104,%105,%106,%107,%108,%109,%110,%111"
 #define TERN_R15 ",%112,%113,%114,%115,%116,%117,%118,%119"
-#define TERN_R16 ",%120,%121,%122,%123,%124,%125,%126,%127"
 #define TERN_L1 TERN_R1
 #define TERN_L2 TERN_L1 TERN_R2
 #define TERN_L3 TERN_L2 TERN_R3
@@ -37,7 +36,6 @@ namespace tern::cuda::hopper {
 #define TERN_L13 TERN_L12 TERN_R13
 #define TERN_L14 TERN_L13 TERN_R14
 #define TERN_L15 TERN_L14 TERN_R15
-#define TERN_L16 TERN_L15 TERN_R16
 #define TERN_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define TERN_D8(i) TERN_D4(i), TERN_D4(i + 4)
 #define TERN_O1 TERN_D8(0)
@@ -55,7 +53,6 @@ namespace tern::cuda::hopper {
 #define TERN_O13 TERN_O12, TERN_D8(96)
 #define TERN_O14 TERN_O13, TERN_D8(104)
 #define TERN_O15 TERN_O14, TERN_D8(112)
-#define TERN_O16 TERN_O15, TERN_D8(120)
 
 // kA, kB, kP: places of the descriptors and the predicate, behind the sums.
 #define TERN_WGMMA(kN, kEights, kA, kB, kP)                                                                     \
@@ -80,7 +77,6 @@ TERN_WGMMA(192, 12, 96, 97, 98)
 TERN_WGMMA(208, 13, 104, 105, 106)
 TERN_WGMMA(224, 14, 112, 113, 114)
 TERN_WGMMA(240, 15, 120, 121, 122)
-TERN_WGMMA(256, 16, 128, 129, 130)
 // clang-format on
 
 #undef TERN_WGMMA
@@ -131,8 +127,5 @@ TERN_WGMMA(256, 16, 128, 129, 130)
 #undef TERN_R15
 #undef TERN_L15
 #undef TERN_O15
-#undef TERN_R16
-#undef TERN_L16
-#undef TERN_O16
 
 }  // namespace tern::cuda::hopper
