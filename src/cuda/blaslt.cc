@@ -269,10 +269,11 @@ struct BlasLt::Impl {
     if (const auto it = plans.find(key_of(g, rows)); it != plans.end()) return it->second;
     // Timing is worth it where the next start will find it.
     std::optional<Trial> trial;
-    if (!file.empty() && g.out_bf16 && !knows(g)) trial.emplace(g, kChosenAtOnce, stream);
+    if (!file.empty() && g.out_bf16 && !knows(g) && !plans.contains(key_of(g, kChosenAtOnce)))
+      trial.emplace(g, kChosenAtOnce, stream);
     const Trial* t = trial.has_value() ? &*trial : nullptr;
     for (int64_t r = served_by(1); r <= kChosenAtOnce; r = served_by(r + 1)) (void)plan(g, r, weight, t, stream);
-    return plan(g, rows, weight, t, stream);
+    return plan(g, rows, weight, nullptr, stream);
   }
 
   bool multiply(const Gemm& g, const void* weight, Plan& p, device::Stream stream) const {

@@ -1,4 +1,4 @@
-// RMS norm, layer norm and residual sums. A block per row, whose values stay in registers when rows are aligned; a warp
+// RMS norm and residual sums. A block per row, whose values stay in registers when rows are aligned; a warp
 // per row when rows are short (norms of heads).
 #include <type_traits>
 
@@ -19,7 +19,6 @@ struct NormArgs {
   const X* x;
   T* residual;
   const W* weight;
-  const W* bias;  // layer norm
   O* out;
   int64_t rows, inner, n;
   int64_t x_row, x_inner, r_row, out_row, out_inner;  // strides in elements
@@ -61,23 +60,6 @@ __device__ void rms_row(const NormArgs<X, T, W, O>& a, const T* x, O* out, float
 }
 
 template <class G, class X, class T, class W, class O>
-__device__ void layer_row(const NormArgs<X, T, W, O>& a, const T* x, O* out, float* scratch) {
-  const auto n = static_cast<float>(a.n);
-  float sum = 0.0f, square = 0.0f;
-  for (int64_t i = G::lane(); i < a.n; i += G::kSize) sum += as_float(x[i]);
-  const float mean = G::sum(sum, scratch) / n;
-  for (int64_t i = G::lane(); i < a.n; i += G::kSize) {
-    const float d = as_float(x[i]) - mean;
-    square += d * d;
-  }
-  const float r = 1.0f / sqrtf(G::sum(square, scratch) / n + a.eps);
-  for (int64_t i = G::lane(); i < a.n; i += G::kSize) {
-    const float y = (as_float(x[i]) - mean) * r;
-    out[i] = from_float<O>(y * as_float(a.weight[i]) + as_float(a.bias[i]));
-  }
-}
-
-template <class G, bool kLayer, class X, class T, class W, class O>
 __global__ void norm_kernel(const NormArgs<X, T, W, O> a) {
   __shared__ float scratch[32];
   let_next_start();
@@ -89,15 +71,11 @@ __global__ void norm_kernel(const NormArgs<X, T, W, O> a) {
   const T* x = add_residual<G>(a.x + t * a.x_row + h * a.x_inner,
                                a.residual == nullptr ? nullptr : a.residual + t * a.r_row, a.n);
   O* out = a.out + t * a.out_row + h * a.out_inner;
-  if constexpr (kLayer) {
-    layer_row<G>(a, x, out, scratch);
-  } else {
-    rms_row<G>(a, x, out, scratch);
-  }
+  rms_row<G>(a, x, out, scratch);
 }
 
 // Eight values at a time, kPer times per thread; a block has just the threads that the row needs.
-template <bool kLayer, int kPer, class X, class T, class W, class O>
+template <int kPer, class X, class T, class W, class O>
 __global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<X, T, W, O> a) {
   __shared__ float scratch[32];
   const int64_t t = blockIdx.x, count = a.n / 8;
@@ -123,67 +101,44 @@ __global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<X, T, 
       store8(residual, v[p]);
     }
 #pragma unroll
-    for (int j = 0; j < 8; ++j) sum += kLayer ? v[p].v[j] : v[p].v[j] * v[p].v[j];
+    for (int j = 0; j < 8; ++j) sum += v[p].v[j] * v[p].v[j];
   }
-  const auto n = static_cast<float>(a.n);
-  float mean = 0.0f;
-  if (kLayer) {
-    mean = block_sum(sum, scratch) / n;
-    sum = 0.0f;
-#pragma unroll
-    for (int p = 0; p < kPer; ++p) {
-      if (threadIdx.x + int64_t{p} * blockDim.x >= count) continue;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) sum += (v[p].v[j] - mean) * (v[p].v[j] - mean);
-    }
-  }
-  const float r = 1.0f / sqrtf(block_sum(sum, scratch) / n + a.eps);
+  const float r = 1.0f / sqrtf(block_sum(sum, scratch) / static_cast<float>(a.n) + a.eps);
 #pragma unroll
   for (int p = 0; p < kPer; ++p) {
     const int64_t i = threadIdx.x + int64_t{p} * blockDim.x;
     if (i >= count) continue;
-    Vec8 bias{}, y;
-    if (kLayer) bias = load8(a.bias + 8 * i);
+    Vec8 y;
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float z = (v[p].v[j] - mean) * r;
-      y.v[j] = kLayer ? z * weight[p].v[j] + bias.v[j] : rounded<T>(z) * weight[p].v[j];
-    }
+    for (int j = 0; j < 8; ++j) y.v[j] = rounded<T>(v[p].v[j] * r) * weight[p].v[j];
     store8(a.out + t * a.out_row + 8 * i, y);
   }
 }
 
-struct NormNames {
-  const char *warp, *block, *vector;
-};
-
-template <bool kLayer, class X, class T, class W, class O>
-Status run_norm(const NormArgs<X, T, W, O>& a, bool vector, const NormNames& names, device::Stream stream) {
+template <class X, class T, class W, class O>
+Status run_norm(const NormArgs<X, T, W, O>& a, bool vector, device::Stream stream) {
   const int64_t rows = a.rows * a.inner;
   if (rows == 0) return {};
   const auto grid = static_cast<unsigned>(rows);
   if (a.n <= kWarpRow) {
     const dim3 blocks(static_cast<unsigned>(blocks_for(rows, 4)));
-    return launch(stream, names.warp, {blocks, 128}, norm_kernel<WarpGroup, kLayer, X, T, W, O>, a);
+    return launch(stream, "rms_norm_warp", {blocks, 128}, norm_kernel<WarpGroup, X, T, W, O>, a);
   }
   if (!vector || a.n > 16384)
-    return launch(stream, names.block, {grid, kThreads}, norm_kernel<BlockGroup, kLayer, X, T, W, O>, a);
+    return launch(stream, "rms_norm_block", {grid, kThreads}, norm_kernel<BlockGroup, X, T, W, O>, a);
   const bool twice = a.n > 4096;
   const auto threads = static_cast<unsigned>(blocks_for(a.n / 8, twice ? 64 : 32) * 32);
-  const auto kernel = twice ? norm_vector_kernel<kLayer, 2, X, T, W, O> : norm_vector_kernel<kLayer, 1, X, T, W, O>;
-  return launch(stream, names.vector, {grid, threads}, kernel, a);
+  const auto kernel = twice ? norm_vector_kernel<2, X, T, W, O> : norm_vector_kernel<1, X, T, W, O>;
+  return launch(stream, "rms_norm_vector", {grid, threads}, kernel, a);
 }
 
 bool aligned(const TensorView& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0; }
 
-template <bool kLayer>
-Status dispatch_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, const TensorView& bias,
-                     const TensorView& out, float eps, device::Stream stream) {
-  constexpr NormNames kNames = kLayer ? NormNames{"layer_norm_warp", "layer_norm_block", "layer_norm_vector"}
-                                      : NormNames{"rms_norm_warp", "rms_norm_block", "rms_norm_vector"};
+Status dispatch_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, const TensorView& out,
+                     float eps, device::Stream stream) {
   const bool deep = x.rank == 3;
   const int64_t length = x.dim[x.rank - 1];
-  const bool vector = !deep && can_vector(x, length) && can_vector(out, length) && aligned(weight) && aligned(bias) &&
+  const bool vector = !deep && can_vector(x, length) && can_vector(out, length) && aligned(weight) &&
                       (residual.data == nullptr || can_vector(residual, length));
   const auto run = [&]<class X, class T>() {
     return with_type(weight.dtype, [&]<class W>() {
@@ -191,7 +146,6 @@ Status dispatch_norm(const TensorView& x, const TensorView& residual, const Tens
         const NormArgs<X, T, W, O> a{x.as<const X>(),
                                      residual.as<T>(),
                                      weight.as<const W>(),
-                                     bias.as<const W>(),
                                      out.as<O>(),
                                      x.dim[0],
                                      deep ? x.dim[1] : 1,
@@ -202,14 +156,12 @@ Status dispatch_norm(const TensorView& x, const TensorView& residual, const Tens
                                      out.stride[0],
                                      deep ? out.stride[1] : 0,
                                      eps};
-        return run_norm<kLayer>(a, vector, kNames, stream);
+        return run_norm(a, vector, stream);
       });
     });
   };
   if (x.dtype == DType::kF32) return run.template operator()<float, float>();
-  if constexpr (!kLayer) {
-    if (residual.data != nullptr && residual.dtype == DType::kF32) return run.template operator()<bf, float>();
-  }
+  if (residual.data != nullptr && residual.dtype == DType::kF32) return run.template operator()<bf, float>();
   return run.template operator()<bf, bf>();
 }
 
@@ -239,7 +191,7 @@ Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, ops::is_act(p.weight.dtype) && ops::is_vector(p.weight, p.weight.dtype, n), "weight must be [H]");
   TERN_OP_CHECK(kOp, p.residual.data == nullptr || (x.rank == 2 && ops::is_sum_of(p.residual, x)),
                 "residual must be like x, or float32");
-  return dispatch_norm<false>(x, p.residual, p.weight, TensorView{}, out, p.eps, stream);
+  return dispatch_norm(x, p.residual, p.weight, out, p.eps, stream);
 }
 
 Status add(const ops::AddParams& p, device::Stream stream) {
