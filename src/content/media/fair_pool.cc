@@ -16,7 +16,7 @@ namespace {
 
 // Numbers that are dealt out. Whoever comes when none is left touches nothing but this.
 struct Deal {
-  Deal(int count, const std::function<void(int)>& work) : count(count), work(&work) {}
+  Deal(int numbers, const std::function<void(int)>& of_each) : count(numbers), work(&of_each) {}
   void help() {
     for (int i = next++; i < count; i = next++) {
       (*work)(i);
