@@ -77,7 +77,7 @@ Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream);
 Status gemm_hopper(const Gemm& g, const void* weight, int split, device::Stream stream);
 Status gemm_hopper_grouped(const Gemm& g, const void* const* weights, device::Stream stream);
 inline constexpr int64_t kHopperRows = 64;   // from here on cuBLASLt is ahead, when it is there
-inline constexpr int64_t kNarrowRows = 128;  // from here on what products leave is worth its bytes: bfloat16
+inline constexpr int64_t kNarrowRows = 512;  // from here on what products leave is worth its bytes: bfloat16
 // Into how many parts k is cut: 1, 2, 4 or 8.
 int hopper_split(int64_t n, int64_t k);
 bool hopper_grouped_fits(const Gemm& g, const void* const* weights);

@@ -142,7 +142,7 @@ Status Decoder::last_layer(Step& step, KvLayerView cache, int logit_rows, Tensor
   Step rest = step;
   rest.tokens = logit_rows;
   if (runs && step.type == DType::kBF16) rest.product = ops::product_type(step.stream, logit_rows);
-  const TensorView sum = rest.exact(logit_rows, h), in = rest.act(logit_rows, h), delta = rest.between(logit_rows, h);
+  const TensorView sum = rest.exact(logit_rows, h), in = rest.act(logit_rows, h), delta = rest.exact(logit_rows, h);
   step.wanted = runs ? step.batch->logit_index.first(logit_rows) : tensor1(nullptr, DType::kI32, logit_rows);
   TERN_RETURN_IF_ERROR(layer(step, spec_.layers - 1, cache, x, delta));
   if (runs && logit_rows == 0) return {};
@@ -160,9 +160,8 @@ Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView
     return ops::RmsNormParams{.x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps};
   };
   if (!step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(norm(l.post_norm), step.stream));
-  ops::RmsNormParams next = norm(next_norm);
+  const ops::RmsNormParams next = norm(next_norm);
   if (spec_.moe_layer[static_cast<size_t>(index)] != kDenseLayer) {
-    next.x.dtype = DType::kF32;  // a sum over experts, no product
     return moe_mlp(step, spec_.moe, index, l.moe, x, next);
   }
   TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));
@@ -193,7 +192,7 @@ Status Decoder::plan_attention(Step& step, const KvCache* cache) const {
 
 Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const {
   const int64_t t = step.tokens, h = spec_.hidden_size, half = spec_.rope.dim / 2;
-  const TensorView residual = step.exact(t, h), x = step.act(t, h), delta = step.between(t, h);
+  const TensorView residual = step.exact(t, h), x = step.act(t, h), delta = step.exact(t, h);
   step.cos = step.arena.tensor(DType::kF32, t, half);
   step.sin = step.arena.tensor(DType::kF32, t, half);
   TERN_RETURN_IF_ERROR(plan_attention(step, cache));

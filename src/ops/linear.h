@@ -54,7 +54,7 @@ Status grouped_gated_linear(const GroupedLinearParams& params, TensorView gated,
 enum class Activation : uint8_t;
 Status active_linear(const LinearParams& params, Activation kind, TensorView active, device::Stream stream);
 
-// In which type to leave products of so many rows that are summed or rounded by what reads them: float32, or bfloat16
+// In which type to leave products of so many rows whose reader rounds its result: float32, or bfloat16
 // where moving half the bytes is worth more to the device than the bits.
 DType product_type(device::Stream stream, int64_t rows);
 

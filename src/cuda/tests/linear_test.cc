@@ -298,8 +298,8 @@ void test_linear(Context& c) {
   heads(c, b, 16, 1, 512, 128), heads(c, b, 16, 70, 128, 512), heads(c, f, 3, 5, 40, 24);
   heads(c, b, 70, 66, 136, 24);  // enough tiles for the large one on any GPU
   gates(c);
-  const bool narrow = ops::product_type(c.gpu, 129) == DType::kBF16;
-  c.report(narrow == blas && ops::product_type(c.gpu, 128) == DType::kF32, "product_type", "not that of this device");
+  const bool narrow = ops::product_type(c.gpu, 513) == DType::kBF16;
+  c.report(narrow == blas && ops::product_type(c.gpu, 512) == DType::kF32, "product_type", "not that of this device");
   const int64_t many = c.smallest ? 80 : 333;
   active(c, many, 520, 264, ops::Activation::kGeluTanh, blas ? "cublaslt_gelu" : "activate_vector");
   active(c, many, 520, 264, ops::Activation::kGeluErf, "activate_vector");

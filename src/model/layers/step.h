@@ -31,16 +31,13 @@ struct Step {
   TensorView act(int64_t n, int64_t cols) { return arena.tensor(type, n, cols); }
   // Everything between products: float32, whatever the activation type.
   TensorView exact(int64_t n, int64_t cols) { return arena.tensor(DType::kF32, n, cols); }
-  // What a product leaves for an op that sums or rounds it: float32 or, where the device would rather have it so and
-  // activations are bfloat16, bfloat16. Room for float32 in any case, so that fewer rows never need more.
-  TensorView between(int64_t n, int64_t cols) {
-    TensorView v = exact(n, cols);
-    v.dtype = product;
-    return v;
-  }
-  // A bias is added in float32.
+  // What a product leaves for an op that rounds its own result: float32 or, where the device would rather have it so
+  // and activations are bfloat16, bfloat16. Room for float32 in any case, so that fewer rows never need more. A bias is
+  // added in float32.
   TensorView between(int64_t n, const Linear& l) {
-    return l.bias.empty() ? between(n, l.weight.n) : exact(n, l.weight.n);
+    TensorView v = exact(n, l.weight.n);
+    if (l.bias.empty()) v.dtype = product;
+    return v;
   }
 };
 
