@@ -54,17 +54,12 @@ __device__ void fill_ring(const Ring<Tile>& ring, const HopperWork& work, int x_
   }
 }
 
-// A warpgroup's 64 rows of the weight times kN tokens, in pieces of up to 128.
-template <int kN>
-struct Sums {
-  static constexpr int kWide = kN < 128 ? kN : 128, kPieces = kN / kWide;
-  float v[kPieces][kWide / 2];
-};
-
+// A warpgroup's 64 rows of the weight times kN tokens; the sums go to part[token][row] in shared memory, over the ring.
 template <int kN, class Tile>
-__device__ __forceinline__ void accumulate(const Ring<Tile>& ring, const HopperWork& work, Sums<kN>& sums) {
-  constexpr int kWide = Sums<kN>::kWide, kPieces = Sums<kN>::kPieces;
-  const int lane = threadIdx.x & 31, half = threadIdx.x / 128 * 64;
+__device__ void multiply(const Ring<Tile>& ring, const HopperWork& work, float* part) {
+  constexpr int kWide = kN < 128 ? kN : 128, kPieces = kN / kWide;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, half = warp / 4 * 64;
+  float acc[kPieces][kWide / 2];
   const int steps = work.last - work.first;
   for (int i = 0; i < steps; ++i) {
     const int s = i % Tile::kDepth;
@@ -76,7 +71,7 @@ __device__ __forceinline__ void accumulate(const Ring<Tile>& ring, const HopperW
     for (int k = 0; k < 4; ++k) {
 #pragma unroll
       for (int p = 0; p < kPieces; ++p) {
-        hopper::Wgmma<kWide>::run(sums.v[p], a + 2 * k, b + 2 * k + p * (kWide * Tile::kK * 2 / 16), i + k > 0);
+        hopper::Wgmma<kWide>::run(acc[p], a + 2 * k, b + 2 * k + p * (kWide * Tile::kK * 2 / 16), i + k > 0);
       }
     }
     hopper::wgmma_commit();
@@ -84,23 +79,14 @@ __device__ __forceinline__ void accumulate(const Ring<Tile>& ring, const HopperW
     if (i > 0 && lane == 0) hopper::barrier_arrive(ring.empty + (i - 1) % Tile::kDepth);
   }
   hopper::wgmma_wait<0>();
-}
-
-// The same, with the sums in part[token][row] in shared memory, over the ring.
-template <int kN, class Tile>
-__device__ void multiply(const Ring<Tile>& ring, const HopperWork& work, float* part) {
-  constexpr int kWide = Sums<kN>::kWide;
-  Sums<kN> sums;
-  accumulate<kN>(ring, work, sums);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
   asm volatile("bar.sync 1, %0;\n" ::"n"(Tile::kWorkers) : "memory");  // both warpgroups have read the ring
-  float* at = part + warp * 16 + lane / 4;
+  float* at = part + half + warp % 4 * 16 + lane / 4;
 #pragma unroll
-  for (int p = 0; p < Sums<kN>::kPieces; ++p) {
+  for (int p = 0; p < kPieces; ++p) {
 #pragma unroll
     for (int j = 0; j < kWide / 2; ++j) {
       const int token = p * kWide + j / 4 * 8 + lane % 4 * 2 + j % 2;
-      if (token < work.count) at[token * Tile::kPartRow + j / 2 % 2 * 8] = sums.v[p][j];
+      if (token < work.count) at[token * Tile::kPartRow + j / 2 % 2 * 8] = acc[p][j];
     }
   }
 }

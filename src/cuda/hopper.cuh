@@ -151,22 +151,4 @@ __device__ __forceinline__ float4 load_cluster(const float* p, int rank) {
   return v;
 }
 
-// The two halves of cluster_sync(): every thread arrives, and waits some time later.
-__device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
-}
-__device__ __forceinline__ void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory"); }
-// Where block `rank` of the cluster has what lies at p here.
-__device__ __forceinline__ uint32_t address_at(const void* p, int rank) {
-  uint32_t there;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;\n" : "=r"(there) : "r"(shared_address(p)), "r"(rank));
-  return there;
-}
-// Two floats into another block's shared memory; their bytes complete on its barrier. Both addresses of address_at().
-__device__ __forceinline__ void send_pair(uint32_t to, float a, float b, uint32_t barrier) {
-  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];\n" ::"r"(to), "f"(a),
-               "f"(b), "r"(barrier)
-               : "memory");
-}
-
 }  // namespace tern::cuda::hopper
