@@ -203,7 +203,7 @@ struct BlasLt::Impl {
            parts <= 1;
   }
 
-  // The fastest of those that sum k in one chain: which one that is today changes no bit.
+  // The fastest of those that sum k in one chain, so that which one is taken should change no bit (not measured).
   void time_offered(const cublasLtMatmulHeuristicResult_t* offered, int count, const void* weight, const Trial& trial,
                     device::Stream stream, Plan& p) const {
     const float one = 1.0f, zero = 0.0f;

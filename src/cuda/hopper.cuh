@@ -100,6 +100,7 @@ __device__ __forceinline__ void load_box_all(void* to, const CUtensorMap* map, u
       : "memory");
 }
 
+// The same of a map of two dimensions.
 __device__ __forceinline__ void load_box_all(void* to, const CUtensorMap* map, uint64_t* barrier, int column, int row,
                                              uint16_t mask, uint64_t policy) {
   asm volatile(

@@ -1,5 +1,5 @@
-// The parts of a decoder layer: x [T, h] in the activation type, out [T, h] in float32. Head counts and widths
-// are those of the weights given, which are one rank's.
+// The parts of a decoder layer: x [T, h] in the activation type, out [T, h] in float32. Head counts and widths are
+// those of the weights given, which are one rank's.
 #pragma once
 
 #include "base/error.h"
