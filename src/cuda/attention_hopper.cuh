@@ -90,8 +90,7 @@ class Consumer {
       } else {
         stand_by(u);
       }
-      group_sync(1 + group_, 128);  // all have read the unit
-      if (leader_) barrier_arrive(&rings_.unit.free[unit.stage]);
+      barrier_arrive(&rings_.unit.free[unit.stage]);
     }
   }
 

@@ -77,7 +77,7 @@ __device__ Rings make_rings(char* memory) {
     for (int i = 0; first && i < count; ++i) barrier_init(&ring.full[i], 1), barrier_init(&ring.free[i], readers);
   };
   make(r.q, C::kPlaces, C::kGroups), make(r.k, C::kStages, C::kGroups), make(r.v, C::kStages, C::kGroups);
-  make(r.unit, kUnits, C::kGroups + 2);  // the two feeding warps read it too
+  make(r.unit, kUnits, 128 * C::kGroups + 64);  // every thread that reads it, of the two feeding warps too
   if (first) barrier_init_done();
   return r;
 }
@@ -259,8 +259,7 @@ __device__ void feed(const AttentionArgs& a, const LongMaps& maps, const Rings& 
     }
     q.next();
     feed_tiles<C, kPaged, kParts, kValues>(a, maps, u, kValues ? rings.v : rings.k, at);
-    __syncwarp();
-    if (first) barrier_arrive(&rings.unit.free[unit.stage]);
+    barrier_arrive(&rings.unit.free[unit.stage]);
   }
 }
 

@@ -32,10 +32,7 @@ __device__ __forceinline__ void left_own(const AttentionArgs& a, const LatentSha
   float top[2], by[2], sum[2];
   latent_score<0>(s, sh, w.phase[0]);
   wgmma_wait<0>();
-  if (j0 + 2 * kLatentKeys >= w.x.end) {
-    group_sync(kGroupBarrier, 128);
-    if (threadIdx.x % 128 == 0) barrier_arrive(sh.q_free);
-  }
+  if (j0 + 2 * kLatentKeys >= w.x.end) barrier_arrive(sh.q_free);
   latent_tops(s, w.visible, j0, j0 + kLatentKeys > w.open, top);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -93,6 +90,7 @@ __device__ __forceinline__ void left_single(const AttentionArgs& a, const Latent
   float s[32];
   uint32_t p[16];
   left_own<kTeam>(a, sh, w, j0, st, s, p);
+  group_sync(kGroupBarrier, 128);  // all of the group have scored with what the weights overwrite
   latent_hand_over(p, sh.tile[0] + kRotary * kColumnBytes);
   group_arrive(kEvenBarrier, 256);
   wgmma_wait<0>();
@@ -109,10 +107,7 @@ __device__ __forceinline__ void right_pair(const AttentionArgs& a, const LatentS
   uint32_t p[16];
   latent_score<1>(s, sh, w.phase[1]);
   wgmma_wait<0>();
-  if (j0 + 2 * kLatentKeys >= w.x.end) {
-    group_sync(kGroupBarrier + 1, 128);
-    if (leader) barrier_arrive(sh.q_free);
-  }
+  if (j0 + 2 * kLatentKeys >= w.x.end) barrier_arrive(sh.q_free);
   latent_tops(s, w.visible, j0 + kLatentKeys, j0 + 2 * kLatentKeys > w.open, top);
   group_sync(kTopsBarrier, 256);
 #pragma unroll
@@ -147,8 +142,7 @@ __device__ __forceinline__ void right_single(const AttentionArgs& a, const Laten
                                              LatentState& st) {
   const int row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
   float by[2];
-  group_sync(kGroupBarrier + 1, 128);
-  if (threadIdx.x % 128 == 0) barrier_arrive(sh.q_free);
+  barrier_arrive(sh.q_free);
   group_sync(kTopsBarrier, 256);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {

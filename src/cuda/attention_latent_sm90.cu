@@ -30,8 +30,11 @@ __device__ __forceinline__ void join_state(const AttentionArgs& a, LatentState& 
   }
 }
 
-// 1 / the sum of all weights of the thread's two queries; by both groups. `weight`: [2][64].
-__device__ __forceinline__ void latent_divisors(const float (&sum)[2], int side, float* weight, float (&by)[2]) {
+// 1 / the sum of all weights of the thread's two queries; by both groups, which `meet` when all of both have come to a
+// place, the first or the second. `weight`: [2][64].
+template <class Meet>
+__device__ __forceinline__ void latent_divisors(const float (&sum)[2], int side, float* weight, float (&by)[2],
+                                                Meet&& meet) {
   const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -40,13 +43,22 @@ __device__ __forceinline__ void latent_divisors(const float (&sum)[2], int side,
     x += __shfl_xor_sync(0xffffffffu, x, 2);
     if (lane % 4 == 0) weight[side * kLatentQueries + row + 8 * r] = x;
   }
-  group_sync(kBothBarrier, 256);
+  meet(0);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float x = weight[row + 8 * r] + weight[kLatentQueries + row + 8 * r];
     by[r] = x > 0.0f || x != x ? 1.0f / x : 0.0f;
   }
-  group_sync(kBothBarrier, 256);
+  meet(1);
+}
+
+// Groups whose code is not the same meet at two barriers, one for each direction: no barrier is waited at in two
+// places.
+template <int kSide>
+__device__ __forceinline__ void meet_other(int place) {
+  const int left = kLeftBarrier + 2 * place, right = left + 1;
+  group_arrive(kSide == 0 ? left : right, 256);
+  group_sync(kSide == 0 ? right : left, 256);
 }
 
 // Four lanes have two values each of four times eight columns: afterwards each has eight columns of its own.
@@ -74,7 +86,7 @@ __device__ __forceinline__ void store_result(const AttentionArgs& a, const Laten
                                              LatentState& st) {
   const int row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
   float by[2];
-  latent_divisors(st.sum, kSide, sh.weight, by);
+  latent_divisors(st.sum, kSide, sh.weight, by, meet_other<kSide>);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -104,10 +116,7 @@ __device__ void latent_attend(const AttentionArgs& a, const LatentShared& sh) {
     w.open = min(u.context, u.position0 + 1);
     w.visible[0] = max(u.visible(row), 1), w.visible[1] = max(u.visible(row + 8), 1);
     st.clear();
-    if (w.x.begin >= w.x.end) {
-      group_sync(kGroupBarrier + kSide, 128);
-      if (threadIdx.x % 128 == 0) barrier_arrive(sh.q_free);
-    }
+    if (w.x.begin >= w.x.end) barrier_arrive(sh.q_free);
     const int slot = each == 0 ? static_cast<int>(blockIdx.x) : w.x.first + w.x.part * a.chunks;
     const int stride = each == 0 && a.fixed_parts ? kSegment : max(w.x.end, 1);
     for (int begin = w.x.begin; begin < w.x.end; begin += stride) {
@@ -132,7 +141,7 @@ __global__ void __launch_bounds__(kLatentThreads, 1)
   extern __shared__ __align__(1024) char memory[];
   const LatentShared sh(memory);
   if (threadIdx.x == 0) {
-    barrier_init(sh.q_full, 1), barrier_init(sh.q_free, 2);
+    barrier_init(sh.q_full, 1), barrier_init(sh.q_free, 256);
     for (int t = 0; t < 2; ++t) {
       for (int c = 0; c < kColumns; ++c) barrier_init(&sh.full[t][c], 1);
       for (int h = 0; h < 2; ++h) barrier_init(&sh.free[t][h], kTeam);
@@ -205,7 +214,7 @@ __device__ void join_slice(const AttentionArgs& a, const LatentItem& x, int quad
     }
   }
   float by[2];
-  latent_divisors(sum, side, weight, by);
+  latent_divisors(sum, side, weight, by, [](int) { __syncthreads(); });
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const AttentionUnit& u = x.u;

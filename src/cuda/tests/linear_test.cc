@@ -183,10 +183,10 @@ void gates(Context& c) {
   gated(c, 100, 200, 512, false, fused ? "gemm_hopper_128" : nullptr);
   gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
   gated(c, 300, 256, 264, true, "silu_mul_vector", DType::kBF16);
-  if (hopper && !c.smallest) {
+  if (hopper) {
     // 64 of 66 places on an H200, edges in every direction.
     const char* large = fused ? "gemm_hopper_256" : "gemm_gate";
-    gated(c, 2040, 1016, 1096, false, large);
+    if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
   }
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_hopper_8" : "gemm_held");
@@ -195,7 +195,8 @@ void gates(Context& c) {
   grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
   for (const int64_t k : {256, 512, 768, 1024, 1536, 2048, 2560, 4096}) grouped_gated(c, 10, 8, 104, k, few);
   grouped_gated(c, 130, 8, 64, 2048, few);
-  if (!c.smallest) grouped_gated(c, 10, 2000, 328, 320, hopper ? "gemm_hopper_grouped_wide" : nullptr);
+  const char* wide = hopper ? "gemm_hopper_grouped_wide" : nullptr;
+  grouped_gated(c, c.smallest ? 3 : 10, c.smallest ? 500 : 2000, 328, 320, wide);
   grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
   grouped_gated(c, 10, 500, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
 }
@@ -240,8 +241,10 @@ void test_linear(Context& c) {
     plain(c, "bf16", b, out, 50, 72, 136, true, 0, hopper ? "gemm_hopper_64" : nullptr);
     plain(c, "bf16", b, out, 16, 256, 2048, true, 0, hopper ? "gemm_hopper_16" : nullptr);
     plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_128" : nullptr);
-    if (hopper && !c.smallest) {
-      plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, fixed ? "gemm_hopper_8" : "gemm_held");
+    if (hopper && !c.smallest) plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, fixed ? "gemm_hopper_8" : "gemm_held");
+    if (hopper && (!c.smallest || out == b)) {
+      // Weights just large enough to be walked through, or too wide for it.
+      plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, "gemm_hopper_8");
       plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, fixed ? "gemm_hopper_8" : "gemm_walk_8");
       plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_hopper_16" : "gemm_walk_16");
       plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_hopper_32" : "gemm_walk_32");
@@ -268,7 +271,7 @@ void test_linear(Context& c) {
       plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_team" : "gemm_mixed");
     }
   }
-  if (!c.smallest) plain(c, "f32", b, f, 2100, 24, 264, true, 0, "gemm_mixed_many");
+  plain(c, "f32", b, f, 2100, 24, 264, true, 0, "gemm_mixed_many");
   if (fixed) same_bits(c, 640, 1096);
   if (fixed && !c.smallest) same_bits(c, 3000, 3080);
   const char* thin = !hopper ? nullptr : fixed ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
@@ -283,8 +286,8 @@ void test_linear(Context& c) {
     for (const int64_t k : {256, 768, 2048}) grouped(c, "bf16", b, 10, rows, 208, k, thin, rows == 5);
   }
   grouped(c, "bf16", b, 200, 8, 48, 512, thin, true);
-  for (const int64_t rows : {1400, 3000}) {
-    if (!c.smallest) grouped(c, "bf16", b, 10, rows, 400, 320, hopper ? "gemm_hopper_grouped_wide" : nullptr, true);
+  for (const int64_t rows : c.pick<int64_t>({1400, 3000}, 1)) {
+    grouped(c, "bf16", b, 10, rows, 400, 320, hopper ? "gemm_hopper_grouped_wide" : nullptr, true);
   }
   if (!c.smallest) grouped(c, "bf16", b, 10, 3000, 392, 320, hopper ? "gemm_hopper_grouped_128" : nullptr, true);
   for (const int64_t rows : {1, 7}) {
