@@ -50,6 +50,8 @@ class Probe {
   // "hidden.0" is the embedding output, "hidden.i" the residual stream after layer i, the last one after the final
   // norm.
   virtual void tensor(std::string_view name, TensorView value) = 0;
+  // Scores of the router of MoE layer `layer`, [T, experts] float32, before experts are chosen by them.
+  virtual void router(int /*layer*/, TensorView /*scores*/) {}
   // Expert ids chosen in MoE layer `layer`, [T, top_k] int32. Returns true when the probe has overwritten them.
   virtual bool routing(int layer, TensorView ids) = 0;
 };

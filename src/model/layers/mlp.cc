@@ -37,6 +37,7 @@ Status dispatch(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w,
                         .ids = permute.ids,
                         .weights = weights};
   if (step.probe == nullptr) return ops::moe_dispatch({p, permute}, step.stream);
+  step.probe->router(layer, logits);
   TERN_RETURN_IF_ERROR(ops::moe_route(p, step.stream));
   if (step.probe->routing(layer, permute.ids)) {
     p.forced = true;

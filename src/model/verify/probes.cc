@@ -1,7 +1,7 @@
 #include "model/verify/probes.h"
 
 #include <algorithm>
-#include <span>
+#include <cmath>
 
 namespace tern::model {
 
@@ -17,6 +17,14 @@ std::vector<char> VerifyProbe::fetch(const TensorView& value) {
   return host;
 }
 
+void VerifyProbe::restore(const TensorView& value, const std::vector<char>& host) {
+  const size_t row = static_cast<size_t>(value.dim[1]) * dtype_bytes(value.dtype);
+  for (int64_t r = 0; r < value.dim[0]; ++r) {
+    device_.copy_to_device(value.row_bytes(r), host.data() + static_cast<size_t>(r) * row, row, device_.stream());
+  }
+  (void)device_.synchronize(device_.stream());
+}
+
 void VerifyProbe::tensor(std::string_view name, TensorView value) {
   const auto [it, fresh] = tensors_.try_emplace(std::string(name));
   if (!fresh) return;
@@ -28,6 +36,21 @@ void VerifyProbe::tensor(std::string_view name, TensorView value) {
                                                      : reinterpret_cast<const float*>(host.data())[i]);
 }
 
+void VerifyProbe::router(int /*layer*/, TensorView scores) {
+  if (mode_ != Mode::kDisturb) return;
+  scores_ = scores, undisturbed_ = fetch(scores);
+  std::vector<char> disturbed = undisturbed_;
+  auto* row = reinterpret_cast<float*>(disturbed.data());
+  std::normal_distribution<float> error;
+  for (int64_t t = 0; t < scores.dim[0]; ++t, row += scores.dim[1]) {
+    double square = 0.0;
+    for (int64_t e = 0; e < scores.dim[1]; ++e) square += static_cast<double>(row[e]) * static_cast<double>(row[e]);
+    const auto by = static_cast<float>(error_ * std::sqrt(square / static_cast<double>(scores.dim[1])));
+    for (int64_t e = 0; e < scores.dim[1]; ++e) row[e] += by * error(random_);
+  }
+  restore(scores, disturbed);
+}
+
 bool VerifyProbe::routing(int layer, TensorView ids) {
   const auto k = static_cast<size_t>(ids.dim[1]);
   const std::vector<char> host = fetch(ids);
@@ -36,6 +59,7 @@ bool VerifyProbe::routing(int layer, TensorView ids) {
   std::vector<int32_t>& mine = record_.layers[layer];
   const size_t begin = mine.size();
   mine.insert(mine.end(), chosen, chosen + static_cast<size_t>(ids.dim[0]) * k);
+  if (mode_ == Mode::kDisturb) restore(scores_, undisturbed_);
   if (mode_ == Mode::kWatch || reference_ == nullptr) return false;
   const auto found = reference_->layers.find(layer);
   if (found == reference_->layers.end()) return false;
@@ -47,14 +71,26 @@ bool VerifyProbe::routing(int layer, TensorView ids) {
                            mine.begin() + static_cast<std::ptrdiff_t>(at + k));
     std::vector<int32_t> b(theirs.begin() + static_cast<std::ptrdiff_t>(at),
                            theirs.begin() + static_cast<std::ptrdiff_t>(at + k));
-    if (mode_ == Mode::kForce) device_.copy_to_device(ids.row_bytes(t), b.data(), k * 4, device_.stream());
+    device_.copy_to_device(ids.row_bytes(t), b.data(), k * 4, device_.stream());
     // The copy has taken what it needs of `b`: it lies in pageable memory.
     std::sort(a.begin(), a.end());
     std::sort(b.begin(), b.end());
     ++compared_;
     flips_ += a != b;
   }
-  return mode_ == Mode::kForce;
+  return true;
+}
+
+RoutingRecord joined(std::span<const RoutingRecord> sequences, std::span<const SequenceRunner::Row> rows) {
+  RoutingRecord all;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    all.top_k = sequences[i].top_k;
+    for (const auto& [layer, ids] : sequences[i].layers) {
+      const size_t n = std::min(ids.size(), rows[i].tokens.size() * static_cast<size_t>(all.top_k));
+      all.layers[layer].insert(all.layers[layer].end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(n));
+    }
+  }
+  return all;
 }
 
 }  // namespace tern::model

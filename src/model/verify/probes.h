@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <map>
+#include <random>
+#include <span>
 #include <string>
 #include <vector>
 
-#include "model/model.h"
+#include "model/run/sequence_runner.h"
 
 namespace tern::model {
 
@@ -16,14 +18,21 @@ struct RoutingRecord {
   std::map<int, std::vector<int32_t>> layers;
 };
 
-// Feeds on the steps of one sequence in order. On a GPU each look waits for the stream of steps.
+// Choices for the tokens of a step whose rows begin `sequences`, one behind the other.
+RoutingRecord joined(std::span<const RoutingRecord> sequences, std::span<const SequenceRunner::Row> rows);
+
+// Feeds on the steps of one sequence (or of joined ones) in order. On a GPU each look waits for the stream of steps.
 class VerifyProbe final : public Probe {
  public:
-  enum class Mode { kWatch, kCompare, kForce };
-  explicit VerifyProbe(device::Device& device, Mode mode = Mode::kWatch, const RoutingRecord* reference = nullptr)
-      : device_(device), mode_(mode), reference_(reference) {}
+  // kForce counts what differs and puts the reference's choices in its place. kDisturb does so too, and choices are
+  // made by scores off by normal errors of `error` times the rms of the token's scores; weights are not.
+  enum class Mode { kWatch, kForce, kDisturb };
+  explicit VerifyProbe(device::Device& device, Mode mode = Mode::kWatch, const RoutingRecord* reference = nullptr,
+                       double error = 0.0)
+      : device_(device), mode_(mode), reference_(reference), error_(error) {}
 
   void tensor(std::string_view name, TensorView value) override;
+  void router(int layer, TensorView scores) override;
   bool routing(int layer, TensorView ids) override;
 
   // Of the first step.
@@ -36,10 +45,15 @@ class VerifyProbe final : public Probe {
  private:
   // Rows of a tensor of rank 2 in host memory, one behind the other.
   std::vector<char> fetch(const TensorView& value);
+  void restore(const TensorView& value, const std::vector<char>& host);
 
   device::Device& device_;
   const Mode mode_;
   const RoutingRecord* const reference_;
+  const double error_;
+  std::mt19937 random_{1};
+  TensorView scores_;  // kDisturb: of the layer under way
+  std::vector<char> undisturbed_;
   std::map<std::string, std::vector<float>, std::less<>> tensors_;
   RoutingRecord record_;
   int64_t flips_ = 0, compared_ = 0;

@@ -56,7 +56,7 @@ class CaseRun {
           return make_error(ErrorCode::kCorrupt, "a prompt's token id is out of range");
     if (forces()) TERN_RETURN_IF_ERROR(load(DType::kF32, 0, exact_model_));
     for (const GoldenPrompt& p : golden_.prompts) TERN_RETURN_IF_ERROR(prompt(p));
-    if (forces()) routing_statement();
+    if (forces()) report_.statements.push_back(routing_.statement());
     if (options_.variations) TERN_RETURN_IF_ERROR(batched());
     return std::move(report_);
   }
@@ -64,6 +64,8 @@ class CaseRun {
  private:
   // In bfloat16 near ties of the router fall either way; the choice of the float32 pass is then imposed.
   bool forces() const { return has_experts_ && options_.activation != DType::kF32; }
+  // Whether it makes no difference to a bit how the work is cut.
+  bool bits() const { return exact_ && options_.exact; }
 
   Status load(DType activation, int length, std::unique_ptr<Model>& out) {
     LoadOptions o;
@@ -98,8 +100,10 @@ class CaseRun {
     const Logits logits(view.begin(), view.end());
     check_tensors(p, logits, probe);
     TERN_RETURN_IF_ERROR(greedy(p, *run, logits, probe));
-    if (forces()) TERN_RETURN_IF_ERROR(count_flips(p, reference));
-    if (options_.variations) TERN_RETURN_IF_ERROR(chunked(p, model));
+    routing_.flips += probe.flips(), routing_.compared += probe.compared();
+    if (forces()) TERN_RETURN_IF_ERROR(disturb(p, reference));
+    if (options_.variations) TERN_RETURN_IF_ERROR(chunked(p, model, reference));
+    if (!dynamic_) references_.push_back(std::move(reference));
     return {};
   }
 
@@ -188,53 +192,47 @@ class CaseRun {
     return {};
   }
 
-  Status count_flips(const GoldenPrompt& p, const RoutingRecord& reference) {
-    TERN_ASSIGN_OR_RETURN(auto run, runner(*model_, 1));
-    VerifyProbe probe(device_, VerifyProbe::Mode::kCompare, &reference);
+  Status disturb(const GoldenPrompt& p, const RoutingRecord& reference) {
+    TERN_ASSIGN_OR_RETURN(auto run, runner(*exact_model_, 1));
+    VerifyProbe probe(device_, VerifyProbe::Mode::kDisturb, &reference, options_.tolerance.rms);
     const std::vector<int32_t> ids = forced_ids(p);
     const Row row{0, ids, false};
     TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
-    flips_ += probe.flips(), compared_ += probe.compared();
+    routing_.allowed += probe.flips();
     return {};
   }
 
-  void routing_statement() {
-    const double share = compared_ == 0 ? 0.0 : static_cast<double>(flips_) / static_cast<double>(compared_);
-    report_.statements.push_back({"free routing",
-                                  fmt::format("{} of {} token-layers chose other experts ({:.2f} %, at most {:.0f} %)",
-                                              flips_, compared_, 100.0 * share, 100.0 * kMaxRoutingFlips),
-                                  share <= kMaxRoutingFlips});
-  }
-
   // ---- results must not depend on how the work is cut
-  Expected<Logits> last_logits(const GoldenPrompt& p, const Model& model, int chunk, uint64_t seed) {
+  Expected<Logits> last_logits(const GoldenPrompt& p, const Model& model, int chunk, uint64_t seed,
+                               const RoutingRecord& reference) {
     TERN_ASSIGN_OR_RETURN(auto run, runner(model, seed));
+    VerifyProbe probe(device_, VerifyProbe::Mode::kForce, &reference);
     Logits last;
     for (size_t at = 0; at < p.ids.size(); at += static_cast<size_t>(chunk)) {
       const size_t n = std::min(static_cast<size_t>(chunk), p.ids.size() - at);
       const Row row{0, {p.ids.data() + at, n}, false};
-      TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}));
+      TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}, imposed(probe)));
       last.assign(view.begin(), view.end());
     }
     return last;
   }
 
+  // The reference's experts where a choice of others would be no fault of the cut.
+  Probe* imposed(VerifyProbe& probe) const { return forces() && !bits() ? &probe : nullptr; }
+
   bool same(const Logits& a, const Logits& b, std::string& detail) const {
-    const Agreement how = !exact_          ? Agreement::kToken
-                          : options_.exact ? Agreement::kBits
-                          : forces()       ? Agreement::kToken
-                                           : Agreement::kTolerance;
+    const Agreement how = bits() ? Agreement::kBits : exact_ || forces() ? Agreement::kTolerance : Agreement::kToken;
     return agree(a, b, how, options_.tolerance, golden_.banned, detail);
   }
 
-  Status chunked(const GoldenPrompt& p, const Model& model) {
+  Status chunked(const GoldenPrompt& p, const Model& model, const RoutingRecord& reference) {
     const int whole_prompt = static_cast<int>(p.ids.size());
-    TERN_ASSIGN_OR_RETURN(const Logits base, last_logits(p, model, whole_prompt, 1));
+    TERN_ASSIGN_OR_RETURN(const Logits base, last_logits(p, model, whole_prompt, 1, reference));
     StatementCheck c{p.name + " in chunks", "", true};
     uint64_t seed = 2;
     for (int chunk : {64, 17, 1}) {
       if (chunk >= whole_prompt || (chunk == 1 && whole_prompt > kMostSingles)) continue;
-      TERN_ASSIGN_OR_RETURN(const Logits cut, last_logits(p, model, chunk, seed++));
+      TERN_ASSIGN_OR_RETURN(const Logits cut, last_logits(p, model, chunk, seed++, reference));
       std::string detail;
       c.ok = same(base, cut, detail) && c.ok;
       c.detail += fmt::format("{}of {}: {}", c.detail.empty() ? "" : ", ", chunk, detail);
@@ -250,7 +248,9 @@ class CaseRun {
     std::vector<Row> rows;
     for (size_t i = 0; i < golden_.prompts.size(); ++i)
       rows.push_back({static_cast<int>(i), golden_.prompts[i].ids, false});
-    TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows));
+    const RoutingRecord reference = joined(references_, rows);
+    VerifyProbe probe(device_, VerifyProbe::Mode::kForce, &reference);
+    TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows, imposed(probe)));
     const auto v = static_cast<size_t>(model_->info().vocab_size);
     StatementCheck c{"all prompts in one batch", "", true};
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -275,7 +275,8 @@ class CaseRun {
   int longest_ = 0, total_ = 0;
   std::unique_ptr<Model> model_, exact_model_;
   std::vector<Logits> alone_;
-  int64_t flips_ = 0, compared_ = 0;
+  std::vector<RoutingRecord> references_;
+  RoutingFlips routing_;
   CaseReport report_;
 };
 

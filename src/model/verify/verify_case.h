@@ -20,15 +20,13 @@ struct VerifyTolerance {
   }
 };
 
-inline constexpr double kMaxRoutingFlips = 0.04;  // of token-layers, free routing in bfloat16
-
 struct VerifyOptions {
   DType activation = DType::kF32;
   const ops::WeightFormat* format = nullptr;  // linear weights in this format instead
   VerifyTolerance tolerance = VerifyTolerance::of(DType::kF32);
   bool variations = true;  // chunk sizes, block tables and batches
-  // They change no bit. False: they stay within the tolerance (experts chosen in bfloat16: give the same token), as on
-  // a GPU whose products are chosen by the number of rows.
+  // They change no bit. False: they stay within the tolerance (bfloat16: with the same experts), as on a GPU whose
+  // products are chosen by the number of rows.
   bool exact = true;
 };
 

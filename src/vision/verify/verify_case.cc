@@ -53,7 +53,7 @@ class VisionRun {
       TERN_RETURN_IF_ERROR(encode_all(exact_));
     }
     for (const Prompt& p : prompts_) TERN_RETURN_IF_ERROR(prompt(p));
-    if (forces_) routing_statement();
+    if (forces_) report_.statements.push_back(routing_.statement());
     if (options_.variations) {
       TERN_RETURN_IF_ERROR(tower_calls());
       TERN_RETURN_IF_ERROR(batched());
@@ -134,11 +134,10 @@ class VisionRun {
     TERN_RETURN_IF_ERROR(check_pictures(p));
     check_positions(p);
     RoutingRecord reference;
-    if (forces_) TERN_RETURN_IF_ERROR(routing(p, exact_, VerifyProbe::Mode::kWatch, reference));
+    if (forces_) TERN_RETURN_IF_ERROR(routing(p, reference));
     TERN_ASSIGN_OR_RETURN(auto run, runner(main_, 1));
     VerifyProbe probe(device_, forces_ ? VerifyProbe::Mode::kForce : VerifyProbe::Mode::kWatch, &reference);
-    const size_t n = p.golden->ids.size();
-    const Chunk whole = p.chunk(0, n);
+    const Chunk whole = p.chunk(0, p.golden->ids.size());
     const Row row = whole.row(0, true);
     TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}, &probe));
     const Logits logits(view.begin(), view.end());
@@ -148,8 +147,9 @@ class VisionRun {
       compare(p.golden->name + ".logits", *t, {logits.data() + (logits.size() - count), count});
     }
     TERN_RETURN_IF_ERROR(greedy(p, *run, logits, probe));
-    if (forces_) TERN_RETURN_IF_ERROR(routing(p, main_, VerifyProbe::Mode::kCompare, reference));
-    if (options_.variations) TERN_RETURN_IF_ERROR(chunked(p));
+    routing_.flips += probe.flips(), routing_.compared += probe.compared();
+    if (options_.variations) TERN_RETURN_IF_ERROR(chunked(p, reference));
+    references_.push_back(std::move(reference));
     return {};
   }
 
@@ -256,53 +256,51 @@ class VisionRun {
   }
 
   // ---- experts: in bfloat16 near ties fall either way, so the float32 pass decides
-  Status routing(const Prompt& p, const Setup& s, VerifyProbe::Mode mode, RoutingRecord& record) {
-    TERN_ASSIGN_OR_RETURN(auto run, runner(s, 1));
-    VerifyProbe probe(device_, mode, &record);
+  Status routing(const Prompt& p, RoutingRecord& record) {
     const Chunk all = p.chunk(0, p.golden->ids.size() + std::max<size_t>(p.golden->greedy.size(), 1) - 1);
     const Row row = all.row(0, false);
+    TERN_ASSIGN_OR_RETURN(auto run, runner(exact_, 1));
+    VerifyProbe probe(device_);
     TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
-    flips_ += probe.flips(), compared_ += probe.compared();
-    if (mode == VerifyProbe::Mode::kWatch) record = probe.record();
+    record = probe.record();
+    TERN_ASSIGN_OR_RETURN(run, runner(exact_, 1));
+    VerifyProbe disturbed(device_, VerifyProbe::Mode::kDisturb, &record, options_.tolerance.rms);
+    TERN_RETURN_IF_ERROR(run->step({&row, 1}, &disturbed));
+    routing_.allowed += disturbed.flips();
     return {};
   }
 
-  void routing_statement() {
-    const double share = compared_ == 0 ? 0.0 : static_cast<double>(flips_) / static_cast<double>(compared_);
-    report_.statements.push_back(
-        {"free routing",
-         fmt::format("{} of {} token-layers chose other experts ({:.2f} %)", flips_, compared_, 100 * share),
-         share <= model::kMaxRoutingFlips});
-  }
-
   // ---- results must not depend on how the work is cut
-  Expected<Logits> last_logits(const Prompt& p, const std::vector<size_t>& ends, uint64_t seed) {
+  Expected<Logits> last_logits(const Prompt& p, const std::vector<size_t>& ends, uint64_t seed,
+                               const RoutingRecord& reference) {
     TERN_ASSIGN_OR_RETURN(auto run, runner(main_, seed));
+    VerifyProbe probe(device_, VerifyProbe::Mode::kForce, &reference);
     Logits last;
     size_t at = 0;
     for (const size_t end : ends) {
       const Chunk part = p.chunk(at, end - at);
       const Row row = part.row(0, false);
-      TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}));
+      TERN_ASSIGN_OR_RETURN(const auto view, run->step({&row, 1}, imposed(probe)));
       last.assign(view.begin(), view.end());
       at = end;
     }
     return last;
   }
 
+  // The reference's experts where a choice of others would be no fault of the cut.
+  model::Probe* imposed(VerifyProbe& probe) const { return forces_ && !options_.exact ? &probe : nullptr; }
+
   bool same(const Logits& a, const Logits& b, std::string& detail) const {
-    const model::Agreement how = options_.exact ? model::Agreement::kBits
-                                 : forces_      ? model::Agreement::kToken
-                                                : model::Agreement::kTolerance;
+    const auto how = options_.exact ? model::Agreement::kBits : model::Agreement::kTolerance;
     return model::agree(a, b, how, options_.tolerance, golden_.banned, detail);
   }
 
-  Status chunked(const Prompt& p) {
+  Status chunked(const Prompt& p, const RoutingRecord& reference) {
     const size_t n = p.golden->ids.size();
-    TERN_ASSIGN_OR_RETURN(Logits base, last_logits(p, {n}, 1));
+    TERN_ASSIGN_OR_RETURN(Logits base, last_logits(p, {n}, 1, reference));
     StatementCheck c{p.golden->name + " in chunks", "", true};
     const auto check = [&](const std::string& name, std::vector<size_t> ends, uint64_t seed) -> Status {
-      TERN_ASSIGN_OR_RETURN(const Logits cut, last_logits(p, ends, seed));
+      TERN_ASSIGN_OR_RETURN(const Logits cut, last_logits(p, ends, seed, reference));
       std::string detail;
       c.ok = same(base, cut, detail) && c.ok;
       c.detail += fmt::format("{}{}: {}", c.detail.empty() ? "" : ", ", name, detail);
@@ -357,7 +355,9 @@ class VisionRun {
     for (const Prompt& p : prompts_) chunks.push_back(p.chunk(0, p.golden->ids.size()));
     std::vector<Row> rows;
     for (size_t i = 0; i < chunks.size(); ++i) rows.push_back(chunks[i].row(static_cast<int>(i), false));
-    TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows));
+    const RoutingRecord reference = model::joined(references_, rows);
+    VerifyProbe probe(device_, VerifyProbe::Mode::kForce, &reference);
+    TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows, imposed(probe)));
     const auto v = static_cast<size_t>(main_.model->info().vocab_size);
     StatementCheck c{"all prompts in one batch", "", true};
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -383,7 +383,8 @@ class VisionRun {
   int longest_ = 0, total_ = 0;
   int64_t total_rows_ = 0;
   std::vector<Logits> alone_;
-  int64_t flips_ = 0, compared_ = 0;
+  std::vector<RoutingRecord> references_;
+  model::RoutingFlips routing_;
   model::CaseReport report_;
 };
 
