@@ -33,11 +33,11 @@ TEST(Agree, AnotherTokenOnlyWhereBothWereUndecided) {
 }
 
 TEST(RoutingFlips, NoMoreThanOfTheReferenceItselfDisturbed) {
-  EXPECT_TRUE((RoutingFlips{5, 5, 200}.statement().ok));
-  EXPECT_EQ((RoutingFlips{5, 6, 200}.statement().detail),
+  EXPECT_TRUE((RoutingFlips{5, 200, {4, 5, 3}}.statement().ok));
+  EXPECT_EQ((RoutingFlips{5, 200, {6, 5, 3}}.statement().detail),
             "5 of 200 token-layers chose other experts (2.50 %, at most 3.00 %)");
-  EXPECT_FALSE((RoutingFlips{6, 5, 200}.statement().ok));
-  EXPECT_FALSE((RoutingFlips{0, 0, 0}.statement().ok));
+  EXPECT_FALSE((RoutingFlips{6, 200, {4, 5, 3}}.statement().ok));
+  EXPECT_FALSE((RoutingFlips{}.statement().ok));
 }
 
 // Two tokens of four experts, of which two are chosen; the reference has others for the second.

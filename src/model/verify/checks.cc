@@ -76,12 +76,4 @@ bool agree(std::span<const float> a, std::span<const float> b, Agreement how, co
   return ok;
 }
 
-StatementCheck RoutingFlips::statement() const {
-  const double all = static_cast<double>(std::max<int64_t>(compared, 1)) / 100.0;
-  return {"free routing",
-          fmt::format("{} of {} token-layers chose other experts ({:.2f} %, at most {:.2f} %)", flips, compared,
-                      static_cast<double>(flips) / all, static_cast<double>(allowed) / all),
-          compared > 0 && flips <= allowed};
-}
-
 }  // namespace tern::model

@@ -25,12 +25,4 @@ enum class Agreement : uint8_t { kBits, kTolerance, kToken };
 bool agree(std::span<const float> a, std::span<const float> b, Agreement how, const VerifyTolerance& tolerance,
            const std::vector<int32_t>& banned, std::string& detail);
 
-// Of a router's choices in bfloat16: token-layers whose experts are not the reference's though the layers before had
-// the reference's, the same for the reference itself with its scores off by the tolerance, and all there were.
-struct RoutingFlips {
-  int64_t flips = 0, allowed = 0, compared = 0;
-  // Where the reference was as near as that to another choice the router may have made it, elsewhere not.
-  StatementCheck statement() const;
-};
-
 }  // namespace tern::model

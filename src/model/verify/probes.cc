@@ -1,5 +1,7 @@
 #include "model/verify/probes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -91,6 +93,26 @@ RoutingRecord joined(std::span<const RoutingRecord> sequences, std::span<const S
     }
   }
   return all;
+}
+
+Status RoutingFlips::disturb(SequenceRunner& run, const SequenceRunner::Row& row, device::Device& device,
+                             const RoutingRecord& reference, double error) {
+  for (uint32_t draw = 0; draw < kDraws; ++draw) {
+    run.reset();
+    VerifyProbe probe(device, VerifyProbe::Mode::kDisturb, &reference, error, draw);
+    TERN_RETURN_IF_ERROR(run.step({&row, 1}, &probe));
+    disturbed[draw] += probe.flips();
+  }
+  return {};
+}
+
+StatementCheck RoutingFlips::statement() const {
+  const double all = static_cast<double>(std::max<int64_t>(compared, 1)) / 100.0;
+  const int64_t allowed = *std::max_element(disturbed.begin(), disturbed.end());
+  return {"free routing",
+          fmt::format("{} of {} token-layers chose other experts ({:.2f} %, at most {:.2f} %)", flips, compared,
+                      static_cast<double>(flips) / all, static_cast<double>(allowed) / all),
+          compared > 0 && flips <= allowed};
 }
 
 }  // namespace tern::model

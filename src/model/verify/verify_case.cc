@@ -100,8 +100,7 @@ class CaseRun {
     const Logits logits(view.begin(), view.end());
     check_tensors(p, logits, probe);
     TERN_RETURN_IF_ERROR(greedy(p, *run, logits, probe));
-    routing_.flips += probe.flips(), routing_.compared += probe.compared();
-    if (forces()) TERN_RETURN_IF_ERROR(disturb(p, reference));
+    routing_.add(probe);
     if (options_.variations) TERN_RETURN_IF_ERROR(chunked(p, model, reference));
     if (!dynamic_) references_.push_back(std::move(reference));
     return {};
@@ -189,17 +188,7 @@ class CaseRun {
     const Row row{0, ids, false};
     TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
     out = probe.record();
-    return {};
-  }
-
-  Status disturb(const GoldenPrompt& p, const RoutingRecord& reference) {
-    TERN_ASSIGN_OR_RETURN(auto run, runner(*exact_model_, 1));
-    VerifyProbe probe(device_, VerifyProbe::Mode::kDisturb, &reference, options_.tolerance.rms);
-    const std::vector<int32_t> ids = forced_ids(p);
-    const Row row{0, ids, false};
-    TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
-    routing_.allowed += probe.flips();
-    return {};
+    return routing_.disturb(*run, row, device_, out, options_.tolerance.rms);
   }
 
   // ---- results must not depend on how the work is cut

@@ -147,7 +147,7 @@ class VisionRun {
       compare(p.golden->name + ".logits", *t, {logits.data() + (logits.size() - count), count});
     }
     TERN_RETURN_IF_ERROR(greedy(p, *run, logits, probe));
-    routing_.flips += probe.flips(), routing_.compared += probe.compared();
+    routing_.add(probe);
     if (options_.variations) TERN_RETURN_IF_ERROR(chunked(p, reference));
     references_.push_back(std::move(reference));
     return {};
@@ -263,11 +263,7 @@ class VisionRun {
     VerifyProbe probe(device_);
     TERN_RETURN_IF_ERROR(run->step({&row, 1}, &probe));
     record = probe.record();
-    TERN_ASSIGN_OR_RETURN(run, runner(exact_, 1));
-    VerifyProbe disturbed(device_, VerifyProbe::Mode::kDisturb, &record, options_.tolerance.rms);
-    TERN_RETURN_IF_ERROR(run->step({&row, 1}, &disturbed));
-    routing_.allowed += disturbed.flips();
-    return {};
+    return routing_.disturb(*run, row, device_, record, options_.tolerance.rms);
   }
 
   // ---- results must not depend on how the work is cut
