@@ -90,6 +90,7 @@ class Consumer {
       } else {
         stand_by(u);
       }
+      group_sync(1 + group_, 128);  // without it registers are spilled
       barrier_arrive(&rings_.unit.free[unit.stage]);
     }
   }

@@ -259,6 +259,7 @@ __device__ void feed(const AttentionArgs& a, const LongMaps& maps, const Rings& 
     }
     q.next();
     feed_tiles<C, kPaged, kParts, kValues>(a, maps, u, kValues ? rings.v : rings.k, at);
+    __syncwarp();
     barrier_arrive(&rings.unit.free[unit.stage]);
   }
 }

@@ -57,8 +57,8 @@ struct LatentShared {
   }
 };
 
-// Named barriers; 0 is the block's. Of a group's there are two, of those at which groups meet two times two.
-enum : int { kTopsBarrier = 1, kOddBarrier, kEvenBarrier, kGroupBarrier, kLeftBarrier = kGroupBarrier + 2 };
+// Named barriers; 0 is the block's.
+enum : int { kTopsBarrier = 1, kOddBarrier, kEvenBarrier, kBothBarrier, kGroupBarrier };
 
 // The order in which a group scores the columns of its tile: those first that are free first.
 template <int kSide>

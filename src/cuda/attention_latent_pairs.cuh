@@ -8,6 +8,9 @@
 //   scales the even weights again               mixes its columns of the odd tile
 //   hands them over               -> even ->
 //   mixes its columns of the odd tile           mixes its columns of the even tile
+//
+// (*) Both groups wait at as many barriers: racecheck does not follow who came to which, it takes an access for later
+// than another where its thread has more waits behind it.
 #pragma once
 
 #include "cuda/attention_latent_hopper.cuh"
@@ -59,6 +62,7 @@ __device__ __forceinline__ void left_pair(const AttentionArgs& a, const LatentSh
   float s[32], by[2];
   uint32_t p[16], scaled[16];
   left_own<kTeam>(a, sh, w, j0, st, s, p);
+  group_sync(kGroupBarrier, 128);  // (*)
   group_sync(kOddBarrier, 256);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -93,6 +97,7 @@ __device__ __forceinline__ void left_single(const AttentionArgs& a, const Latent
   group_sync(kGroupBarrier, 128);  // all of the group have scored with what the weights overwrite
   latent_hand_over(p, sh.tile[0] + kRotary * kColumnBytes);
   group_arrive(kEvenBarrier, 256);
+  group_sync(kGroupBarrier, 128);  // (*)
   wgmma_wait<0>();
   if (threadIdx.x % 128 == 0) free_columns<kTeam>(&sh.free[0][0]);
 }

@@ -30,11 +30,8 @@ __device__ __forceinline__ void join_state(const AttentionArgs& a, LatentState& 
   }
 }
 
-// 1 / the sum of all weights of the thread's two queries; by both groups, which `meet` when all of both have come to a
-// place, the first or the second. `weight`: [2][64].
-template <class Meet>
-__device__ __forceinline__ void latent_divisors(const float (&sum)[2], int side, float* weight, float (&by)[2],
-                                                Meet&& meet) {
+// 1 / the sum of all weights of the thread's two queries; by both groups. `weight`: [2][64].
+__device__ __forceinline__ void latent_divisors(const float (&sum)[2], int side, float* weight, float (&by)[2]) {
   const int lane = threadIdx.x & 31, row = threadIdx.x / 32 % 4 * 16 + lane / 4;
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -43,22 +40,13 @@ __device__ __forceinline__ void latent_divisors(const float (&sum)[2], int side,
     x += __shfl_xor_sync(0xffffffffu, x, 2);
     if (lane % 4 == 0) weight[side * kLatentQueries + row + 8 * r] = x;
   }
-  meet(0);
+  groups_sync(kBothBarrier, 256);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float x = weight[row + 8 * r] + weight[kLatentQueries + row + 8 * r];
     by[r] = x > 0.0f || x != x ? 1.0f / x : 0.0f;
   }
-  meet(1);
-}
-
-// Groups whose code is not the same meet at two barriers, one for each direction: no barrier is waited at in two
-// places.
-template <int kSide>
-__device__ __forceinline__ void meet_other(int place) {
-  const int left = kLeftBarrier + 2 * place, right = left + 1;
-  group_arrive(kSide == 0 ? left : right, 256);
-  group_sync(kSide == 0 ? right : left, 256);
+  groups_sync(kBothBarrier, 256);
 }
 
 // Four lanes have two values each of four times eight columns: afterwards each has eight columns of its own.
@@ -86,7 +74,7 @@ __device__ __forceinline__ void store_result(const AttentionArgs& a, const Laten
                                              LatentState& st) {
   const int row = threadIdx.x / 32 % 4 * 16 + (threadIdx.x & 31) / 4;
   float by[2];
-  latent_divisors(st.sum, kSide, sh.weight, by, meet_other<kSide>);
+  latent_divisors(st.sum, kSide, sh.weight, by);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
 #pragma unroll
@@ -214,7 +202,7 @@ __device__ void join_slice(const AttentionArgs& a, const LatentItem& x, int quad
     }
   }
   float by[2];
-  latent_divisors(sum, side, weight, by, [](int) { __syncthreads(); });
+  latent_divisors(sum, side, weight, by);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const AttentionUnit& u = x.u;
