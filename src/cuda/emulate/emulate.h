@@ -143,5 +143,6 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 }
 using std::isfinite;
 inline int min(int a, int b) { return a < b ? a : b; }
+inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
 inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }

@@ -92,8 +92,27 @@ void shape_row(float* x, int64_t n, int kind, std::mt19937& random) {
     for (int64_t i = 0; i < n; ++i) x[i] = i % 2 == 0 ? -0.0f : 0.0f;
 }
 
-void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0) {
-  Mirror logits(c, DType::kF32, {rows, vocab}, 5), ids(c, DType::kI32, {rows}), status(c, DType::kI32, {rows}),
+// Tokens that the slots' sequences have, a twentieth of all, and how often.
+void mark_seen(Slots& slots, std::mt19937& random) {
+  const int64_t words = ops::seen_words(slots.words);
+  for (int slot = 0; slot < slots.count; ++slot) {
+    ops::SlotParams& s = slots.at(slot);
+    s.repetition = slot % 2 == 0 ? 1.3f : 0.8f;
+    if (slot % 3 != 0) s.frequency = 0.2f, s.presence = 0.4f;
+    for (int64_t i = 0; i < slots.words / 20 + 1; ++i) {
+      const int64_t id = static_cast<int64_t>(random() % static_cast<uint64_t>(slots.words));
+      reinterpret_cast<uint64_t*>(slots.seen.host())[slot * words + id / 64] |= uint64_t{1} << (id % 64);
+      reinterpret_cast<int32_t*>(slots.counts.host())[slot * slots.words + id] += static_cast<int32_t>(i % 3);
+    }
+  }
+  slots.seen.push(), slots.counts.push();
+}
+
+// `penalise`: the draw finds penalties that are not done. Rows begin at 16-byte boundaries but where 1000 is the
+// vocabulary.
+void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool penalise = false) {
+  const int64_t pad = vocab == 1000 ? 5 : 8 - vocab % 4;
+  Mirror logits(c, DType::kF32, {rows, vocab}, pad), ids(c, DType::kI32, {rows}), status(c, DType::kI32, {rows}),
       prob(c, DType::kF32, {rows});
   Slots slots(c, rows, vocab);
   std::mt19937 random(17);
@@ -105,6 +124,7 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0) {
     r.logit_row = i, r.slot = rows - 1 - i, r.position = 1000 + 3 * i, r.draw = i % 2;
     items.push_back(r);
   }
+  if (penalise) mark_seen(slots, random);
   logits.push(), slots.params.push();
   const Items<ops::SampleRow> list(c, items);
   std::vector<char> cpu_space(ops::sample_workspace(c.cpu, vocab));
@@ -116,12 +136,14 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0) {
                              v(ids),
                              v(status),
                              probs ? v(prob) : TensorView{},
-                             gpu ? static_cast<void*>(gpu_space->data()) : cpu_space.data()};
+                             gpu ? static_cast<void*>(gpu_space->data()) : cpu_space.data(),
+                             penalise};
   };
-  const std::string name = title("sample", DType::kF32, {rows, vocab});
+  const std::string name = title(penalise ? "sample with penalties" : "sample", DType::kF32, {rows, vocab});
   if (!c.both(name, ops::sample(params(false), c.cpu), ops::sample(params(true), c.gpu))) return;
   c.expect_kernel(name, c.hopper() && rows <= 66 && vocab >= 4096 ? "sample_team" : "sample");
   compare(c, name + " tokens", ids, ids.host(), 0);
+  if (penalise) compare(c, name + " logits", logits, logits.host(), 1e-12);  // not 0: kinds of NaN differ
   compare(c, name + " status", status, status.host(), 0);
   if (probs) compare(c, name + " probabilities", prob, prob.host(), 0);
   compare(c, name + " counts", slots.counts, slots.counts.host(), 0);
@@ -135,7 +157,10 @@ void test_sample(Context& c) {
   draws(c, 33333, c.smallest ? 13 : 300, true);
   if (!c.smallest) draws(c, 1000, 900, true), draws(c, 152064, 140, false);
   draws(c, 2, 40, true);
+  draws(c, 1000, 26, false, 1, true);
+  if (!c.smallest) draws(c, 103424, 140, false, 2, true), draws(c, 103424, 30, false, 3, true);
   // Few rows, where a row has several blocks on Hopper.
+  draws(c, 10007, 16, true, 4, true), draws(c, 10007, 64, false, 5, true);
   for (const int first : c.pick<int>({0, 16, 32, 48, 64, 80, 96, 112, 128}, 1)) draws(c, 10007, 16, false, first);
   draws(c, 10007, 30, false);  // four blocks, then two
   if (!c.smallest) draws(c, 10007, 60, true, 3), draws(c, 103424, 40, false, 5);
