@@ -270,10 +270,19 @@ Status launch_team(const ops::SampleParams& p, int64_t logit_rows, device::Strea
   return launch(stream, name, shape, sample_kernel<kTeam>, a);
 }
 
+// Multiprocessors for clusters of blocks; 0 where the GPU or the build has none.
+int cluster_blocks(device::Stream stream) {
+#ifdef TERN_EMULATED
+  return 132;  // as on the GPUs that have them, so that every team is emulated
+#else
+  return state(stream).arch >= 90 && waits_compiled() ? state(stream).multiprocessors : 0;
+#endif
+}
+
 // The largest team of which the GPU takes `count` at once.
 int team_size(int count, device::Stream stream) {
   // Clusters are of neighbouring multiprocessors: of large ones fewer fit than there are multiprocessors for.
-  const int blocks = state(stream).multiprocessors;
+  const int blocks = cluster_blocks(stream);
   if (count * 9 <= blocks) return 8;
   if (count * 9 <= 2 * blocks) return 4;
   if (count * 10 <= 3 * blocks) return 3;
@@ -298,8 +307,7 @@ Status sample(const ops::SampleParams& p, device::Stream stream) {
   if (in.count == 0) return {};
   TERN_OP_CHECK(kOp, in.rows != nullptr, "rows are missing");
   const int64_t rows = in.logits.dim[0] < p.ids.dim[0] ? in.logits.dim[0] : p.ids.dim[0];
-  const bool teams = state(stream).arch >= 90 && waits_compiled() && in.logits.dim[1] >= 4096;
-  switch (teams ? team_size(in.count, stream) : 1) {
+  switch (in.logits.dim[1] >= 4096 ? team_size(in.count, stream) : 1) {
     case 8:
       return launch_team<8>(p, rows, stream);
     case 4:

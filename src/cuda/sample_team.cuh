@@ -14,6 +14,8 @@ __device__ __forceinline__ void team_arrive() {
   __syncwarp();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if constexpr (kTeam > 1) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#elif defined(TERN_EMULATED)
+  if constexpr (kTeam > 1) emu::arrive_cluster();
 #endif
 }
 template <int kTeam>
@@ -21,6 +23,8 @@ __device__ __forceinline__ void team_wait() {
   __syncwarp();
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if constexpr (kTeam > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#elif defined(TERN_EMULATED)
+  if constexpr (kTeam > 1) emu::wait_cluster();
 #endif
 }
 
@@ -46,6 +50,8 @@ __device__ __forceinline__ void team_store(unsigned long long* own, int rank, un
                      static_cast<uint32_t>(__cvta_generic_to_shared(own))),
                  "r"(rank), "l"(v)
                  : "memory");
+#elif defined(TERN_EMULATED)
+    *static_cast<unsigned long long*>(emu::of_block(own, rank)) = v;
 #endif
   }
 }
@@ -60,6 +66,8 @@ __device__ __forceinline__ unsigned long long team_load(const unsigned long long
                  : "=l"(v)
                  : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(own))), "r"(rank)
                  : "memory");
+#elif defined(TERN_EMULATED)
+    v = *static_cast<unsigned long long*>(emu::of_block(own, rank));
 #endif
   }
   return v;

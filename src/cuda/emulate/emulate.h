@@ -1,9 +1,10 @@
 // Kernels on a CPU, for machines without a GPU: transform.py turns launches into calls, and this header stands in for
-// what nvcc knows. One block at a time, a fiber per thread; barriers and warp exchanges are exact, tensor-core steps
+// what nvcc knows. One block or cluster at a time, a fiber per thread; barriers and warp exchanges are exact, tensor-core steps
 // follow the fragment layouts of the PTX manual (mma_emulated.cuh). It finds wrong indices, missing barriers that
 // deadlock, misaligned copies and wrong arithmetic. It does not find data races, and it says nothing about the real
 // hardware.
 #pragma once
+#define TERN_EMULATED 1
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -30,8 +31,11 @@ struct Id {
   unsigned x, y, z;
 };
 extern Id tid, bid, bdim, gdim;
-void launch(dim3 g, dim3 b, size_t smem, const std::function<void()>& f);
+void launch(dim3 g, dim3 b, size_t smem, const std::function<void()>& f, int cluster = 1);
 void* dynamic();
+void arrive_cluster();
+void wait_cluster();
+void* of_block(const void* own, int rank);  // the same place in the shared memory of a block of the cluster
 void sync_block();
 void sync_warp();
 uint64_t exchange(uint64_t v, int from);  // value of lane `from`, all lanes of the warp together
