@@ -142,6 +142,7 @@ __device__ Found gather(const Cut& cut, bool truncated, uint32_t base, unsigned 
   Found f{{base - cut.low, cut.before + cut.mass}, 0, 0};
   if (!truncated) {
     f.nucleus.mass = row_sum(sh.chunks[threadIdx.x], sh.row);
+    __syncthreads();  // sums are read
   } else if (count > 0) {
     f.nucleus =
         nucleus_end(sh.list.entry, count, base - (cut.high - 1), base - cut.low, cut.before, limit, sh.row, sh.found);

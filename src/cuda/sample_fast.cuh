@@ -188,7 +188,8 @@ __device__ __forceinline__ unsigned long long warp_running_sum(unsigned long lon
   return v;
 }
 
-// The thread at which the running sum of v reaches limit(sum of all), which is at least 1 and at most that sum.
+// The thread at which the running sum of v reaches limit(sum of all), which is at least 1 and at most that sum. Sums
+// must not be read any more.
 template <class Limit>
 __device__ Crossing find_crossing(unsigned long long v, RowShared& sh, unsigned long long (&found)[3],
                                   const Limit& limit) {
@@ -279,10 +280,12 @@ __device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, int r
 }
 
 // The third pass: chunk masses of the entries from `high` on, the list of those from `low` on below it. kQuads per
-// lane and chunk. low and high are finite.
+// lane and chunk.
 template <int kQuads, int kTeam>
 __device__ void sum_chunks(const Piece& p, float scale, float top, float low, float high, uint32_t base,
                            DrawShared<kTeam>& sh) {
+  // Signs of differences tell what is below: of both zeros to -0 they have none, -0 minus +0 has one.
+  low = low == 0.0f ? -0.0f : low, high = high == 0.0f ? -0.0f : high;
   constexpr int kDense = 2 * kQuads;  // entries of a lane from which on it does not look for them one by one
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll 1

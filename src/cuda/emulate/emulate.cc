@@ -182,20 +182,47 @@ bool waits(const Fiber& f, int i) {
          (f.wait == kCluster && f.arrived == cgen);
 }
 
+bool can_run(int i) { return !fibers[i].done && !waits(fibers[i], i); }
+
+// Which warp runs next, and for how long, is drawn: warps get ahead of each other as far as barriers let them, so that
+// one writes what another has yet to read. TERN_EMULATE_SEED in the environment chooses another order.
+uint64_t draws = [] {
+  const char* seed = getenv("TERN_EMULATE_SEED");
+  return (seed ? strtoull(seed, nullptr, 10) : 1) * 0x9e3779b97f4a7c15u | 1;
+}();
+unsigned drawn(unsigned bound) {
+  draws ^= draws << 13, draws ^= draws >> 7, draws ^= draws << 17;
+  return unsigned(draws >> 33) % bound;
+}
+
+// Lets the lanes of warp w that can run do so, each to its next barrier or exchange; `all` threads there are.
+bool run_warp(int w, int n, int all, unsigned first) {
+  bool ran = false;
+  const unsigned turn = drawn(32);
+  for (unsigned k = 0; k < 32; ++k) {
+    const int i = 32 * w + int(k ^ turn);
+    if (i >= all || !can_run(i)) continue;
+    cur = i;
+    tid = {unsigned(i % n), 0, 0};
+    bid.x = first + i / n;
+    ran = true;
+    emu_switch(&main_sp, fibers[i].sp);
+  }
+  return ran;
+}
+
 void run(int n, int blocks) {
-  const Id first = bid;
+  const unsigned first = bid.x;
+  const int all = n * blocks, warps = (all + 31) / 32;
   size = n;
   start(n, blocks);
   while (clive > 0) {
     bool ran = false;
-    for (int i = 0; i < n * blocks; ++i) {
-      Fiber& f = fibers[i];
-      if (f.done || waits(f, i)) continue;
-      cur = i;
-      tid = {(unsigned)(i % n), 0, 0};
-      bid.x = first.x + i / n;
-      ran = true;
-      emu_switch(&main_sp, f.sp);
+    const int from = int(drawn(warps));
+    for (int k = 0; k < warps && !ran; ++k) {
+      const int w = (from + k) % warps;
+      const unsigned turns = drawn(2) == 0 ? ~0u : 1 + drawn(8);
+      for (unsigned t = 0; t < turns && run_warp(w, n, all, first); ++t) ran = true;
     }
     if (!ran && clive > 0) {
       fprintf(stderr, "emulation: the threads of a block wait for each other\n");

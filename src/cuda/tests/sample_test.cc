@@ -74,6 +74,18 @@ ops::SlotParams wish(int i) {
   return s;
 }
 
+// Any wish, half of the time one for a nucleus alone.
+ops::SlotParams any_wish(std::mt19937& random) {
+  ops::SlotParams s = wish(static_cast<int>(random() % 1000000));
+  if (random() % 2 == 0) return s;
+  std::uniform_real_distribution<float> part(0.0f, 1.0f);
+  s.top_k = 0, s.min_p = 0.0f, s.greedy = 0;
+  s.temperature = 0.1f + 2.0f * part(random), s.scale = 1.0f / s.temperature;
+  s.top_p = std::min(1.0f, 1.1f * part(random));
+  return s;
+}
+
+constexpr int kKinds = 16;
 // What a row of logits looks like: wide, narrow, with ties, with holes, broken.
 void shape_row(float* x, int64_t n, int kind, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0f, kind % 2 == 0 ? 4.0f : 0.3f);
@@ -90,6 +102,12 @@ void shape_row(float* x, int64_t n, int kind, std::mt19937& random) {
   if (kind == 7) x[n - 1] = kInf;
   if (kind == 8)
     for (int64_t i = 0; i < n; ++i) x[i] = i % 2 == 0 ? -0.0f : 0.0f;
+  if (kind == 13)  // few values, the signs of zeros drawn; nuclei end among them
+    for (int64_t i = 0; i < n; ++i) x[i] = std::round(x[i]) * (random() % 2 == 0 ? -1.0f : 1.0f);
+  if (kind == 14)  // nearly equal
+    for (int64_t i = 0; i < n; ++i) x[i] = 8.0f + std::ldexp(std::round(x[i]), -20);
+  if (kind == 15)  // around zero: ordered bits far apart for values that weigh the same
+    for (int64_t i = 0; i < n; ++i) x[i] = std::ldexp(x[i], -static_cast<int>(random() % 140));
 }
 
 // Tokens that the slots' sequences have, a twentieth of all, and how often.
@@ -108,18 +126,21 @@ void mark_seen(Slots& slots, std::mt19937& random) {
   slots.seen.push(), slots.counts.push();
 }
 
-// `penalise`: the draw finds penalties that are not done. Rows begin at 16-byte boundaries but where 1000 is the
-// vocabulary.
-void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool penalise = false) {
+// Any kind of row with any wish for each row where `seed` is not 0, launched again and again where that changes
+// nothing; else those from `first` on in turn. `penalise`: the draw finds penalties that are not done. Rows begin at
+// 16-byte boundaries but where 1000 is the vocabulary.
+void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool penalise = false, unsigned seed = 0) {
   const int64_t pad = vocab == 1000 ? 5 : 8 - vocab % 4;
   Mirror logits(c, DType::kF32, {rows, vocab}, pad), ids(c, DType::kI32, {rows}), status(c, DType::kI32, {rows}),
       prob(c, DType::kF32, {rows});
   Slots slots(c, rows, vocab);
-  std::mt19937 random(17);
+  std::mt19937 random(17 + seed);
   std::vector<ops::SampleRow> items;
   for (int i = 0; i < rows; ++i) {
-    shape_row(reinterpret_cast<float*>(logits.cpu().row_bytes(i)), vocab, (first + i) % 13, random);
-    slots.at(i) = wish(first + i);
+    const int kind = seed != 0 ? static_cast<int>(random() % kKinds) : (first + i) % kKinds;
+    shape_row(reinterpret_cast<float*>(logits.cpu().row_bytes(i)), vocab, kind, random);
+    slots.at(i) = seed != 0 ? any_wish(random) : wish(first + i);
+    if (seed != 0) slots.at(i).penalised = penalise;
     ops::SampleRow r;
     r.logit_row = i, r.slot = rows - 1 - i, r.position = 1000 + 3 * i, r.draw = i % 2;
     items.push_back(r);
@@ -141,6 +162,10 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool 
   };
   const std::string name = title(penalise ? "sample with penalties" : "sample", DType::kF32, {rows, vocab});
   if (!c.both(name, ops::sample(params(false), c.cpu), ops::sample(params(true), c.gpu))) return;
+  for (int again = seed != 0 && !penalise ? 4 : 0; again > 0; --again) {
+    compare(c, name + " tokens", ids, ids.host(), 0);
+    if (!c.both(name, {}, ops::sample(params(true), c.gpu))) return;
+  }
   const bool clusters = c.hopper() || c.device->info().name.find("emulated") != std::string::npos;
   c.expect_kernel(name, clusters && rows <= 66 && vocab >= 4096 ? "sample_team" : "sample");
   compare(c, name + " tokens", ids, ids.host(), 0);
@@ -166,6 +191,15 @@ void test_sample(Context& c) {
   draws(c, 10007, 30, false);  // four blocks, then two
   if (!c.smallest) draws(c, 10007, 60, true, 3), draws(c, 103424, 40, false, 5);
   if (!c.smallest) draws(c, 152064, 13, false), draws(c, 103424, 5, true, 7);
+  // Any rows, of several widths and with as many rows that a block has one, or a team does.
+  unsigned seed = 1;
+  for (int round = 0; round < (c.smallest ? 1 : c.rounds); ++round) {
+    for (const int64_t vocab : c.pick<int64_t>({5003, 12345, 40000, 103424}, 1)) {
+      for (const int rows : {8, 14, 30, 60, 140}) {
+        draws(c, vocab, rows, seed % 3 == 0, 0, seed % 2 == 0, seed), ++seed;
+      }
+    }
+  }
 }
 
 void test_logits(Context& c) {
