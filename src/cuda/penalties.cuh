@@ -5,23 +5,44 @@
 
 namespace tern::cuda {
 
-// Entries [first, last) of row x, in place; `threads` threads, of which this is number `thread`. A thread looks at 64
-// ids at a time: most of their bits are 0, and only seen ids are read. seen, counts: of the row's slot.
+__device__ __forceinline__ float penalised_logit(float v, const ops::SlotParams& s, int32_t count) {
+  v = v < 0 ? __fmul_rn(v, s.repetition) : __fdiv_rn(v, s.repetition);
+  if (count > 0) v = __fsub_rn(__fsub_rn(v, __fmul_rn(static_cast<float>(count), s.frequency)), s.presence);
+  return v;
+}
+
+// Entries [first, last) of row x, in place; `threads` threads, of which this is number `thread`. Most bits of seen are
+// 0, and only seen ids are read. A thread has kWords words of 32 ids at a time and looks at one id of each at once, so
+// that it waits for memory as seldom as it can. seen, counts: of the row's slot.
 __device__ inline void penalise(float* x, int64_t first, int64_t last, const ops::SlotParams& s, const uint64_t* seen,
                                 const int32_t* counts, int64_t thread, int64_t threads) {
+  constexpr int kWords = 4;
+  const auto* words = reinterpret_cast<const uint32_t*>(seen);
   const bool counted = s.frequency != 0.0f || s.presence != 0.0f;
-  for (int64_t word = first / 64 + thread; 64 * word < last; word += threads) {
-    uint64_t left = seen[word];
-    if (64 * word < first) left &= ~uint64_t{0} << (first % 64);
-    if (last - 64 * word < 64) left &= ~(~uint64_t{0} << (last % 64));
-    for (; left != 0; left &= left - 1) {
-      const int64_t id = 64 * word + __ffsll(static_cast<long long>(left)) - 1;
-      float v = x[id];
-      v = v < 0 ? __fmul_rn(v, s.repetition) : __fdiv_rn(v, s.repetition);
-      if (counted && counts[id] > 0) {
-        v = __fsub_rn(__fsub_rn(v, __fmul_rn(static_cast<float>(counts[id]), s.frequency)), s.presence);
+  for (int64_t word = first / 32 + thread; 32 * word < last; word += kWords * threads) {
+    uint32_t left[kWords];
+#pragma unroll
+    for (int k = 0; k < kWords; ++k) {
+      const int64_t begin = 32 * (word + k * threads);
+      left[k] = begin < last ? words[begin / 32] : 0;
+      if (begin < first) left[k] &= ~0u << (first % 32);
+      if (last - begin < 32 && begin < last) left[k] &= ~(~0u << (last % 32));
+    }
+    while ((left[0] | left[1] | left[2] | left[3]) != 0) {
+      float v[kWords];
+      int32_t count[kWords];
+      int64_t id[kWords];
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        id[k] = 32 * (word + k * threads) + __ffs(static_cast<int>(left[k])) - 1;
+        v[k] = left[k] != 0 ? x[id[k]] : 0.0f;
+        count[k] = counted && left[k] != 0 ? counts[id[k]] : 0;
       }
-      x[id] = v;
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        if (left[k] != 0) x[id[k]] = penalised_logit(v[k], s, count[k]);
+        left[k] &= left[k] - 1;
+      }
     }
   }
 }

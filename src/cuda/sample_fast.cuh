@@ -288,6 +288,10 @@ __device__ void sum_chunks(const Piece& p, float scale, float top, float low, fl
   low = low == 0.0f ? -0.0f : low, high = high == 0.0f ? -0.0f : high;
   constexpr int kDense = 2 * kQuads;  // entries of a lane from which on it does not look for them one by one
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  // Bins are not in use.
+  constexpr int kQueue = sizeof(sh.row.bins) / sizeof(uint16_t) / kRowWarps;
+  static_assert(32 * kDense <= kQueue);
+  uint16_t* queue = reinterpret_cast<uint16_t*>(sh.row.bins) + warp * kQueue;
 #pragma unroll 1
   for (int c = warp; p.begin + c * 32 * kQuads < p.end; c += kRowWarps) {
     const int quad = p.begin + c * 32 * kQuads + lane;
@@ -312,19 +316,35 @@ __device__ void sum_chunks(const Piece& p, float scale, float top, float low, fl
       for (int u = 0; u < kQuads; ++u) add(v[u].x), add(v[u].y), add(v[u].z), add(v[u].w);
       left &= ~above;
     }
-    const float* source = reinterpret_cast<const float*>(p.from(quad));
-    for (; left != 0; left &= left - 1) {
-      const int i = 4 * kQuads - __ffs(static_cast<int>(left));
-      const float x = source[128 * (i / 4) + i % 4];
-      const uint32_t w = weight_of(x, scale, top);
-      if (x >= high) {
-        sum += w;
-      } else if (w != 0) {
-        const uint32_t at = atomicAdd(&sh.listed, 1u);
-        sh.list.entry[at] = static_cast<unsigned long long>(base - ordered_bits(x)) << 32 | w;
-        sh.list.place[at] = static_cast<uint32_t>(c);
+    // The places of what is left go to a queue of the warp, so that all its lanes have one to look at.
+    const float* source = reinterpret_cast<const float*>(p.from(quad - lane));
+    do {
+      const int own = min(__popc(left), kDense);
+      int upto = own;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int other = __shfl_up_sync(0xffffffffu, upto, d);
+        if (lane >= d) upto += other;
       }
-    }
+      __syncwarp();  // the queue is read
+      for (uint16_t *to = queue + upto - own, *end = queue + upto; to < end; ++to, left &= left - 1) {
+        const int i = 4 * kQuads - __ffs(static_cast<int>(left));
+        *to = static_cast<uint16_t>(128 * (i / 4) + 4 * lane + i % 4);
+      }
+      const int count = __shfl_sync(0xffffffffu, upto, 31);
+      __syncwarp();
+      for (int k = lane; k < count; k += 32) {
+        const float x = source[queue[k]];
+        const uint32_t w = weight_of(x, scale, top);
+        if (x >= high) {
+          sum += w;
+        } else if (w != 0) {
+          const uint32_t at = atomicAdd(&sh.listed, 1u);
+          sh.list.entry[at] = static_cast<unsigned long long>(base - ordered_bits(x)) << 32 | w;
+          sh.list.place[at] = static_cast<uint32_t>(c);
+        }
+      }
+    } while (__ballot_sync(0xffffffffu, left != 0) != 0);
     // In two parts: warps add 32-bit words at once.
     const auto a = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum & 0xffffffu)));
     const auto b = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum >> 24)));
