@@ -74,6 +74,7 @@ __device__ RowRange team_range(Piece& p, int room, int rank, DrawShared<kTeam>& 
   int quad = 0;
   const int kept = p.keep(room);
   for_quads(p, [&](int j, const float4& v) {
+    if (j >= p.end) return;
     if (j - p.begin < kept) p.kept[j - p.begin] = v;
     const float m = max_or_nan(max_or_nan(v.x, v.y), max_or_nan(v.z, v.w));
     if (m > most) quad = j;
@@ -126,12 +127,24 @@ __device__ __forceinline__ void clear_masses(DrawShared<kTeam>& sh) {
   for (int i = threadIdx.x; i < kSlots * 32; i += kRowThreads) sh.low[i] = 0;
   if (threadIdx.x < kSlots) sh.high[threadIdx.x] = 0;
 }
+// The word so many bytes behind `base`, in shared memory, before v was added to it.
+__device__ __forceinline__ uint32_t add_shared(uint32_t* base, uint32_t bytes, uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  uint32_t before = 0;
+  asm volatile("atom.shared.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(base)) + bytes), "r"(v));
+  return before;
+#else
+  return atomicAdd(reinterpret_cast<uint32_t*>(reinterpret_cast<char*>(base) + bytes), v);
+#endif
+}
 // The masses of four values; weights and places are found first, so that nothing waits for the one before it.
 template <int kTeam>
 __device__ __forceinline__ void add_masses(DrawShared<kTeam>& sh, const Binning& bin, const float4& v) {
   const float d[4] = {bin.distance(v.x), bin.distance(v.y), bin.distance(v.z), bin.distance(v.w)};
   if (!(fmaxf(fmaxf(d[0], d[1]), fmaxf(d[2], d[3])) > -kDeep)) return;
-  char* own = reinterpret_cast<char*>(sh.low + threadIdx.x % 32);
+  uint32_t* own = sh.low + threadIdx.x % 32;
   uint32_t weight[4], place[4], before[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -139,7 +152,7 @@ __device__ __forceinline__ void add_masses(DrawShared<kTeam>& sh, const Binning&
     weight[i] = weight_at(near), place[i] = bin.place(near);
   }
 #pragma unroll
-  for (int i = 0; i < 4; ++i) before[i] = atomicAdd(reinterpret_cast<uint32_t*>(own + place[i]), weight[i]);
+  for (int i = 0; i < 4; ++i) before[i] = add_shared(own, place[i], weight[i]);
   bool carry = false;
 #pragma unroll
   for (int i = 0; i < 4; ++i) carry |= before[i] + weight[i] < weight[i];

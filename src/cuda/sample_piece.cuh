@@ -12,6 +12,7 @@ struct Piece {
   float* x;  // the whole row, 16-byte aligned
   int n;
   int begin, end;  // quads of this block
+  int whole;       // those before it are within the row
   float4* kept;    // shared memory: copies of the quads from `begin`
   int held = 0;    // how many of them there are: all, or whole batches
 
@@ -20,6 +21,7 @@ struct Piece {
       : x(row), n(length), kept(shared) {
     const int quads = (n + 3) / 4, steps = (quads + step - 1) / step;
     begin = min(quads, steps * rank / team * step), end = min(quads, steps * (rank + 1) / team * step);
+    whole = min(end, n / 4);
   }
   // How many quads to keep of `room`.
   __device__ int keep(int room) const { return room >= end - begin ? end - begin : room / kBatch * kBatch; }
@@ -39,6 +41,11 @@ struct Piece {
   template <int kCount, int kStep>
   __device__ __forceinline__ void load(int at, float4 (&v)[kCount]) const {
     const float4* source = from(at);
+    if (at + (kCount - 1) * kStep < whole) {
+#pragma unroll
+      for (int k = 0; k < kCount; ++k) v[k] = source[k * kStep];
+      return;
+    }
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
       v[k] = make_float4(-INFINITY, -INFINITY, -INFINITY, -INFINITY);
@@ -50,7 +57,8 @@ struct Piece {
   }
 };
 
-// f(quad, values) for all quads of the piece; each thread in ascending order, four loads at a time.
+// f(quad, values) for all quads of the piece, and for a few of -inf behind it; each thread in ascending order, four
+// loads at a time.
 template <class F>
 __device__ __forceinline__ void for_quads(const Piece& p, const F& f) {
 #pragma unroll 1
@@ -58,9 +66,7 @@ __device__ __forceinline__ void for_quads(const Piece& p, const F& f) {
     float4 v[kBatch / kRowThreads];
     p.load<kBatch / kRowThreads, kRowThreads>(j, v);
 #pragma unroll
-    for (int k = 0; k < kBatch / kRowThreads; ++k) {
-      if (j + k * kRowThreads < p.end) f(j + k * kRowThreads, v[k]);
-    }
+    for (int k = 0; k < kBatch / kRowThreads; ++k) f(j + k * kRowThreads, v[k]);
   }
 }
 
