@@ -5,8 +5,8 @@
 #include "cuda/cuda_ops.h"
 #include "cuda/launch.cuh"
 #include "cuda/penalties.cuh"
+#include "cuda/sample_chunks.cuh"
 #include "cuda/sample_draw.cuh"
-#include "cuda/sample_fast.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -24,12 +24,10 @@ struct DrawArgs {
   SampleOut out;
 };
 
-// Quads per lane and chunk: large chunks cost less, small ones make more of them for the warps of a team.
-template <int kTeam>
-constexpr int kQuads = kTeam == 1 ? 4 : 1;
+constexpr int kQuads = 4;  // per lane and chunk
 // The longest row of the fast way.
 template <int kTeam>
-constexpr int kLongest = kTeam*(kChunks - 1) * 128 * kQuads<kTeam>;
+constexpr int kLongest = kTeam*(kChunks - 1) * 128 * kQuads;
 
 // The id of the first entry with the largest value.
 __device__ int top_index(const Piece& p, const RowRange& range) {
@@ -100,14 +98,13 @@ __device__ void exchange_lists(int rank, int (&starts)[kTeam + 1], DrawShared<kT
 
 // The end of the nucleus, from what all blocks of the team listed and summed.
 template <int kTeam>
-__device__ Found gather(const Cut& cut, bool truncated, uint32_t base, unsigned long long limit, int rank,
-                        DrawShared<kTeam>& sh) {
+__device__ Found gather(const Cut& cut, bool truncated, uint32_t base, int rank, DrawShared<kTeam>& sh) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   int starts[kTeam + 1];
   exchange_lists(rank, starts, sh);
   Found f{{base - cut.low, cut.before + cut.mass}, 0, 0};
   if (starts[kTeam] > 0) {
-    f.nucleus = nucleus_end(sh.gathered, starts[kTeam], base - (cut.high - 1), base - cut.low, cut.before, limit,
+    f.nucleus = nucleus_end(sh.gathered, starts[kTeam], base - (cut.high - 1), base - cut.low, cut.before, cut.limit,
                             sh.row, sh.found);
     // A warp per block of the team adds what stays of its list.
     if (warp < kTeam) {
@@ -136,16 +133,15 @@ __device__ Found gather(const Cut& cut, bool truncated, uint32_t base, unsigned 
 }
 
 // The same for a block by itself.
-__device__ Found gather(const Cut& cut, bool truncated, uint32_t base, unsigned long long limit, int,
-                        DrawShared<1>& sh) {
+__device__ Found gather(const Cut& cut, bool truncated, uint32_t base, int, DrawShared<1>& sh) {
   const auto count = static_cast<int>(sh.listed);
   Found f{{base - cut.low, cut.before + cut.mass}, 0, 0};
   if (!truncated) {
     f.nucleus.mass = row_sum(sh.chunks[threadIdx.x], sh.row);
     __syncthreads();  // sums are read
   } else if (count > 0) {
-    f.nucleus =
-        nucleus_end(sh.list.entry, count, base - (cut.high - 1), base - cut.low, cut.before, limit, sh.row, sh.found);
+    f.nucleus = nucleus_end(sh.list.entry, count, base - (cut.high - 1), base - cut.low, cut.before, cut.limit, sh.row,
+                            sh.found);
   }
   f.own = f.nucleus.mass;
   return f;
@@ -166,26 +162,20 @@ __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const 
   const Binning bin(s.scale, top, range.least);
   const bool truncated = s.top_p < 1.0f;
   const uint32_t all = ordered_bits(-FLT_MAX);
-  Cut cut{all, all, 0, 0};
-  unsigned long long limit = 0, row_mass = 0;
+  Cut cut{all, all, 0, 0, 0, 0};
   const auto make_random = [&] {
     if (threadIdx.x % 32 == 0) sh.random = row_random(r, s);
   };
   if (truncated) {
-    const auto wanted = [&](unsigned long long mass) {
-      row_mass = mass;
-      return limit = mass_limit(s.top_p, mass);
-    };
-    cut = find_cut(p, bin, range.most, rank, sh, wanted, make_random);
+    cut = find_cut(
+        p, bin, range.most, rank, sh, [&](unsigned long long mass) { return mass_limit(s.top_p, mass); }, make_random);
   } else if (threadIdx.x < 32) {
     make_random();
   }
   const bool listed = truncated && cut.high - cut.low > 1;
-  sum_chunks<kQuads<kTeam>>(p, s.scale, top, from_ordered(cut.low), from_ordered(listed ? cut.high : cut.low),
-                            range.most, sh);
+  sum_chunks<kQuads>(p, s.scale, top, from_ordered(cut.low), from_ordered(listed ? cut.high : cut.low), range.most, sh);
   __syncthreads();
-  const Found f = gather(cut, truncated, range.most, limit, rank, sh);
-  if (!truncated) row_mass = f.nucleus.mass;
+  const Found f = gather(cut, truncated, range.most, rank, sh);
   const unsigned long long target = __umul64hi(sh.random, f.nucleus.mass);
   if (f.earlier <= target && target - f.earlier < f.own) {
     const float least = truncated ? from_ordered(range.most - f.nucleus.last) : -FLT_MAX;
@@ -197,14 +187,15 @@ __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const 
       __syncthreads();
     }
     const unsigned long long own = target - f.earlier;
-    const Crossing c =
-        find_crossing(sh.chunks[threadIdx.x], sh.row, sh.found, [&](unsigned long long) { return own + 1; });
+    const Crossing c = find_crossing(
+        sh.row, sh.found, [&](int i) { return sh.chunks[i]; }, [&](unsigned long long) { return own + 1; });
     if (threadIdx.x < 32) {
-      const int id = walk_chunk<kQuads<kTeam>>(p, c.at, own - c.before, least, s.scale, top);
+      const int id = walk_chunk<kQuads>(p, c.at, own - c.before, least, s.scale, top);
       if (id >= 0 && a.out.probs == nullptr) {
         write(Draw{id, ops::kSampleOk, 0.0f});
       } else if (id >= 0) {
         const double weight = weight_of(p.x[id], s.scale, top);
+        const unsigned long long row_mass = truncated ? cut.total : f.nucleus.mass;
         write(Draw{id, ops::kSampleOk, static_cast<float>(weight / __ull2double_rn(row_mass))});
       }
     }
@@ -228,9 +219,10 @@ __global__ void __launch_bounds__(kRowThreads) sample_kernel(const DrawArgs a) {
   if (r.logit_row < 0 || r.logit_row >= a.logit_rows || r.slot < 0 || r.slot >= a.slots.slots) return;
   const SlotParams& s = a.slots.params[r.slot];
   float* x = a.logits.row(r.logit_row);
-  const Piece p(x, a.n, rank, kTeam, 32 * kQuads<kTeam>, reinterpret_cast<float4*>(memory + sizeof(sh)));
+  const Piece p(x, a.n, rank, kTeam, 32 * kQuads, reinterpret_cast<float4*>(memory + sizeof(sh)));
   const bool penalised = a.penalise && s.penalised != 0;
   if (penalised) {
+    if (threadIdx.x == 0 && a.aligned && p.end > p.begin) prefetch(p);  // ids of penalties are all over it
     penalise(x, 4 * p.begin, min(a.n, 4 * p.end), s, a.slots.seen + r.slot * ops::seen_words(a.slots.vocab),
              a.slots.counts + r.slot * a.slots.vocab, threadIdx.x, kRowThreads);
   }

@@ -1,7 +1,7 @@
 // The draw of a row without top-k and min-p in three passes over its logits: the largest, masses by distance from it,
-// masses by place together with the few entries around the end of the nucleus. Masses are the same integers as in
-// sample_row.cuh, so the token is the same; only how the end of the nucleus is found differs. A team of blocks has a
-// piece of the row each; what they find is put together in every block alike.
+// masses by place together with the few entries around the end of the nucleus (sample_chunks.cuh). Masses are the same
+// integers as in sample_row.cuh, so the token is the same; only how the end of the nucleus is found differs. A team of
+// blocks has a piece of the row each; what they find is put together in every block alike.
 #pragma once
 
 #include "cuda/sample_piece.cuh"
@@ -13,6 +13,12 @@ inline constexpr int kSlots = 256;     // by distance from the top; a copy per l
 inline constexpr int kListed = 2720;   // entries of the slot in which the nucleus ends
 inline constexpr int kChunks = 1024;   // by place, at most; of one block
 inline constexpr float kDeep = 22.0f;  // exp(-kDeep) * 2^30 rounds to zero
+
+struct Crossing {
+  int at;
+  unsigned long long before, mass;   // of the values before it, of itself
+  unsigned long long wanted, total;  // limit(total), sum of all values
+};
 
 template <int kTeam>
 struct alignas(16) DrawShared {
@@ -29,7 +35,7 @@ struct alignas(16) DrawShared {
   uint32_t listed;
   uint32_t cut[2];
   unsigned long long random;
-  unsigned long long found[3];
+  Crossing found;
   unsigned long long best[kRowWarps], rest[kRowWarps];  // what each warp found in its first pass
   // Of every block of the team, told by itself.
   unsigned long long team_best[kTeam], team_rest[kTeam], team_mass[kTeam], team_listed[kTeam];
@@ -163,9 +169,9 @@ __device__ __forceinline__ void add_masses(DrawShared<kTeam>& sh, const Binning&
   }
 }
 
-// The mass of slot threadIdx.x in the whole row, for every block.
+// Tells every block of the team the masses of this one's slots.
 template <int kTeam>
-__device__ unsigned long long slot_mass(int rank, DrawShared<kTeam>& sh) {
+__device__ void tell_masses(int rank, DrawShared<kTeam>& sh) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   __syncthreads();
 #pragma unroll
@@ -179,18 +185,16 @@ __device__ unsigned long long slot_mass(int rank, DrawShared<kTeam>& sh) {
     if (lane < kTeam) team_store<kTeam>(&sh.masses[rank][slot], lane, mass);
   }
   team_sync<kTeam>();
+}
+// The mass of a slot in the whole row, once all blocks have told theirs; 0 behind the last slot.
+template <int kTeam>
+__device__ __forceinline__ unsigned long long slot_mass(int slot, const DrawShared<kTeam>& sh) {
   unsigned long long sum = 0;
-  if (threadIdx.x < kSlots) {
+  if (slot >= kSlots) return sum;
 #pragma unroll
-    for (int r = 0; r < kTeam; ++r) sum += sh.masses[r][threadIdx.x];
-  }
+  for (int r = 0; r < kTeam; ++r) sum += sh.masses[r][slot];
   return sum;
 }
-
-struct Crossing {
-  int at;                           // thread
-  unsigned long long before, mass;  // of the threads before it, of itself
-};
 
 __device__ __forceinline__ unsigned long long warp_running_sum(unsigned long long v) {
 #pragma unroll
@@ -201,33 +205,49 @@ __device__ __forceinline__ unsigned long long warp_running_sum(unsigned long lon
   return v;
 }
 
-// The thread at which the running sum of v reaches limit(sum of all), which is at least 1 and at most that sum. Sums
-// must not be read any more.
-template <class Limit>
-__device__ Crossing find_crossing(unsigned long long v, RowShared& sh, unsigned long long (&found)[3],
-                                  const Limit& limit) {
+// Where the running sum of value(0), value(1) and so on reaches limit(sum of all), which is at least 1 and at most that
+// sum; kRowThreads values. One warp looks for it: what all did would be done by 32. Sums must not be read any more, and
+// others may have written no values but the thread's own since the last barrier.
+template <class Value, class Limit>
+__device__ Crossing find_crossing(RowShared& sh, Crossing& found, const Value& value, const Limit& limit) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const unsigned long long run = warp_running_sum(v);
-  if (lane == 31) sh.sums[warp] = run;
+  const unsigned long long part = warp_sum64(value(static_cast<int>(threadIdx.x)));
+  if (lane == 0) sh.sums[warp] = part;
   __syncthreads();
-  const unsigned long long warps = warp_running_sum(sh.sums[lane]);
-  const unsigned long long wanted = limit(__shfl_sync(0xffffffffu, warps, 31));
-  const unsigned long long earlier = __shfl_sync(0xffffffffu, warps, warp > 0 ? warp - 1 : 0);
-  const unsigned long long before = run - v + (warp > 0 ? earlier : 0);
-  if (before < wanted && wanted <= before + v) found[0] = threadIdx.x, found[1] = before, found[2] = v;
+  if (warp == 0) {
+    const unsigned long long mass = sh.sums[lane], run = warp_running_sum(mass);
+    const unsigned long long total = __shfl_sync(0xffffffffu, run, 31), wanted = limit(total);
+    const int first = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, run >= wanted))) - 1;
+    const int i = 32 * first + lane;
+    const unsigned long long v = value(i), upto = __shfl_sync(0xffffffffu, run - mass, first) + warp_running_sum(v);
+    const int at = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, upto >= wanted))) - 1;
+    if (lane == at) found = {i, upto - v, v, wanted, total};
+  }
   __syncthreads();
-  return {static_cast<int>(found[0]), found[1], found[2]};
+  return found;
 }
 
 // Ordered bits of the smallest value in `slot` or before it, by one warp; slot -1: of what is above all values.
 __device__ inline uint32_t slot_end(const Binning& bin, uint32_t most, int slot) {
   if (slot < 0) return most + 1;
+  const auto inside = [&](uint32_t bits) {
+    const float d = bin.distance(from_ordered(bits));
+    return __ballot_sync(0xffffffffu, d > -kDeep && bin.place(d) <= 128u * slot);
+  };
+  const uint32_t lane = threadIdx.x % 32;
   uint32_t low = ordered_bits(-INFINITY), high = most;  // not in it, in it
+  // Arithmetic says where that is but for a few roundings.
+  const uint32_t near =
+      ordered_bits((bin.top - (static_cast<float>(slot) + 0.5f) / bin.per_slot) / bin.scale) - 16 * 32;
+  if (near > low && near < most && most - near > 32 * 32) {
+    const unsigned in = inside(near + 32 * lane);
+    if (in != 0 && (in & 1u) == 0)
+      high = near + 32 * static_cast<uint32_t>(__ffs(static_cast<int>(in)) - 1), low = high - 32;
+  }
   while (high - low > 1) {
-    const uint32_t step = (high - low - 1) / 32 + 1, reach = (threadIdx.x % 32 + 1) * step;
-    const float d = bin.distance(from_ordered(reach < high - low ? low + reach : high));
-    const unsigned in = __ballot_sync(0xffffffffu, d > -kDeep && bin.place(d) <= 128u * slot);
-    const auto first = static_cast<uint32_t>(__ffs(static_cast<int>(in)) - 1);
+    const uint32_t step = (high - low - 1) / 32 + 1, reach = (lane + 1) * step;
+    const auto first =
+        static_cast<uint32_t>(__ffs(static_cast<int>(inside(reach < high - low ? low + reach : high))) - 1);
     if (const uint32_t found = low + (first + 1) * step; found < high) high = found;
     low += first * step;
   }
@@ -238,12 +258,12 @@ __device__ inline uint32_t slot_end(const Binning& bin, uint32_t most, int slot)
 struct Cut {
   uint32_t low, high;               // ordered bits
   unsigned long long before, mass;  // of the entries from `high` on, of those between
+  unsigned long long limit, total;  // what the nucleus must have at least, the mass of the row
 };
 
 // Narrows a cut between whose ends there are more entries than the list has room for. All blocks.
 template <int kTeam>
-__device__ void narrow(const Piece& p, const Binning& bin, unsigned long long limit, int rank, Cut& cut,
-                       DrawShared<kTeam>& sh) {
+__device__ void narrow(const Piece& p, const Binning& bin, int rank, Cut& cut, DrawShared<kTeam>& sh) {
   int shift = 0;
   while (((cut.high - 1 - cut.low) >> shift) >= kSlots) ++shift;
   team_sync<kTeam>();  // masses may still be read
@@ -258,8 +278,10 @@ __device__ void narrow(const Piece& p, const Binning& bin, unsigned long long li
     };
     add(v.x), add(v.y), add(v.z), add(v.w);
   });
-  const Crossing c =
-      find_crossing(slot_mass(rank, sh), sh.row, sh.found, [&](unsigned long long) { return limit - cut.before; });
+  tell_masses(rank, sh);
+  const Crossing c = find_crossing(
+      sh.row, sh.found, [&](int i) { return slot_mass(i, sh); },
+      [&](unsigned long long) { return cut.limit - cut.before; });
   const uint32_t slot = static_cast<uint32_t>(c.at) << shift, size = 1u << shift;
   cut.high -= slot;
   if (cut.high - cut.low > size) cut.low = cut.high - size;
@@ -272,9 +294,9 @@ template <int kTeam, class Limit, class Aside>
 __device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, int rank, DrawShared<kTeam>& sh,
                         const Limit& limit, const Aside& aside) {
   for_quads(p, [&](int, const float4& v) { add_masses(sh, bin, v); });
-  unsigned long long wanted = 0;
-  const Crossing c = find_crossing(slot_mass(rank, sh), sh.row, sh.found,
-                                   [&](unsigned long long mass) { return wanted = limit(mass); });
+  tell_masses(rank, sh);
+  const Crossing c = find_crossing(
+      sh.row, sh.found, [&](int i) { return slot_mass(i, sh); }, limit);
   if (threadIdx.x < 64) {
     const uint32_t end = slot_end(bin, most, threadIdx.x < 32 ? c.at : c.at - 1);
     if (threadIdx.x % 32 == 0) sh.cut[threadIdx.x / 32] = end;
@@ -282,116 +304,14 @@ __device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, int r
     aside();
   }
   __syncthreads();
-  Cut cut{sh.cut[0], sh.cut[1], c.before, c.mass};
+  Cut cut{sh.cut[0], sh.cut[1], c.before, c.mass, c.wanted, c.total};
   // Entries between weigh no less than the one at the lower end; those without weight are not listed.
   const auto many = [&] {
     const uint32_t least = weight_of(from_ordered(cut.low), bin.scale, bin.top);
     return cut.high - cut.low > 1 && cut.mass / kListed >= max(least, 1u);
   };
-  while (many()) narrow(p, bin, wanted, rank, cut, sh);
+  while (many()) narrow(p, bin, rank, cut, sh);
   return cut;
-}
-
-// The third pass: chunk masses of the entries from `high` on, the list of those from `low` on below it. kQuads per
-// lane and chunk.
-template <int kQuads, int kTeam>
-__device__ void sum_chunks(const Piece& p, float scale, float top, float low, float high, uint32_t base,
-                           DrawShared<kTeam>& sh) {
-  // Signs of differences tell what is below: of both zeros to -0 they have none, -0 minus +0 has one.
-  low = low == 0.0f ? -0.0f : low, high = high == 0.0f ? -0.0f : high;
-  constexpr int kDense = 2 * kQuads;  // entries of a lane from which on it does not look for them one by one
-  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  // Bins are not in use.
-  constexpr int kQueue = sizeof(sh.row.bins) / sizeof(uint16_t) / kRowWarps;
-  static_assert(32 * kDense <= kQueue);
-  uint16_t* queue = reinterpret_cast<uint16_t*>(sh.row.bins) + warp * kQueue;
-#pragma unroll 1
-  for (int c = warp; p.begin + c * 32 * kQuads < p.end; c += kRowWarps) {
-    const int quad = p.begin + c * 32 * kQuads + lane;
-    float4 v[kQuads];
-    p.load<kQuads, 32>(quad, v);
-    // Entries to look at one by one, the first in the highest of 4 * kQuads bits; a difference has its sign where there
-    // is none.
-    unsigned left = 0;
-    const auto mark = [&](float x) { left = left << 1 | __float_as_uint(__fsub_rn(x, low)) >> 31; };
-#pragma unroll
-    for (int u = 0; u < kQuads; ++u) mark(v[u].x), mark(v[u].y), mark(v[u].z), mark(v[u].w);
-    left = ~left & ((1u << 4 * kQuads) - 1);
-    unsigned long long sum = 0;
-    if (__ballot_sync(0xffffffffu, __popc(left) > kDense) != 0) {
-      unsigned above = 0;
-      const auto add = [&](float x) {
-        const uint32_t w = weight_of(x, scale, top), below = __float_as_uint(__fsub_rn(x, high)) >> 31;
-        sum += w & (below - 1);
-        above = above << 1 | (below ^ 1);
-      };
-#pragma unroll
-      for (int u = 0; u < kQuads; ++u) add(v[u].x), add(v[u].y), add(v[u].z), add(v[u].w);
-      left &= ~above;
-    }
-    // The places of what is left go to a queue of the warp, so that all its lanes have one to look at.
-    const float* source = reinterpret_cast<const float*>(p.from(quad - lane));
-    do {
-      const int own = min(__popc(left), kDense);
-      int upto = own;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const int other = __shfl_up_sync(0xffffffffu, upto, d);
-        if (lane >= d) upto += other;
-      }
-      __syncwarp();  // the queue is read
-      for (uint16_t *to = queue + upto - own, *end = queue + upto; to < end; ++to, left &= left - 1) {
-        const int i = 4 * kQuads - __ffs(static_cast<int>(left));
-        *to = static_cast<uint16_t>(128 * (i / 4) + 4 * lane + i % 4);
-      }
-      const int count = __shfl_sync(0xffffffffu, upto, 31);
-      __syncwarp();
-      for (int k = lane; k < count; k += 32) {
-        const float x = source[queue[k]];
-        const uint32_t w = weight_of(x, scale, top);
-        if (x >= high) {
-          sum += w;
-        } else if (w != 0) {
-          const uint32_t at = atomicAdd(&sh.listed, 1u);
-          sh.list.entry[at] = static_cast<unsigned long long>(base - ordered_bits(x)) << 32 | w;
-          sh.list.place[at] = static_cast<uint32_t>(c);
-        }
-      }
-    } while (__ballot_sync(0xffffffffu, left != 0) != 0);
-    // In two parts: warps add 32-bit words at once.
-    const auto a = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum & 0xffffffu)));
-    const auto b = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum >> 24)));
-    if (lane == 0) sh.chunks[c] = (static_cast<unsigned long long>(b) << 24) + a;
-  }
-}
-
-struct Nucleus {
-  uint32_t last;            // offset of its last entries
-  unsigned long long mass;  // what stays
-};
-
-// Where the nucleus of mass `limit` ends among `count` entries with offsets in [first, last], given the mass before
-// them: entries stay while the mass strictly above them is below the limit.
-__device__ inline Nucleus nucleus_end(const unsigned long long* entries, int count, uint32_t first, uint32_t last,
-                                      unsigned long long before, unsigned long long limit, RowShared& sh,
-                                      unsigned long long (&found)[3]) {
-  for (;;) {
-    int shift = 0;
-    while (((last - first) >> shift) >= kRowThreads) ++shift;
-    sh.bins[threadIdx.x] = 0;
-    __syncthreads();
-    for (int i = threadIdx.x; i < count; i += kRowThreads) {
-      const auto o = static_cast<uint32_t>(entries[i] >> 32);
-      if (o >= first && o <= last) atomicAdd(&sh.bins[(o - first) >> shift], entries[i] & 0xffffffffu);
-    }
-    __syncthreads();
-    const Crossing c =
-        find_crossing(sh.bins[threadIdx.x], sh, found, [&](unsigned long long) { return limit - before; });
-    before += c.before;
-    first += static_cast<uint32_t>(c.at) << shift;
-    if (shift == 0) return {first, before + c.mass};
-    if (const uint32_t end = first + (1u << shift) - 1; end < last) last = end;
-  }
 }
 
 }  // namespace tern::cuda
