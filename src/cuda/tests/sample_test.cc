@@ -162,7 +162,7 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool 
   };
   const std::string name = title(penalise ? "sample with penalties" : "sample", DType::kF32, {rows, vocab});
   if (!c.both(name, ops::sample(params(false), c.cpu), ops::sample(params(true), c.gpu))) return;
-  for (int again = seed != 0 && !penalise ? 4 : 0; again > 0; --again) {
+  for (int again = seed != 0 && !penalise && !c.smallest ? 4 : 0; again > 0; --again) {
     compare(c, name + " tokens", ids, ids.host(), 0);
     if (!c.both(name, {}, ops::sample(params(true), c.gpu))) return;
   }
@@ -180,22 +180,22 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool 
 
 void test_sample(Context& c) {
   draws(c, 100, 50, false);
-  draws(c, 33333, c.smallest ? 13 : 300, true);
+  draws(c, c.smallest ? 9001 : 33333, c.smallest ? 13 : 300, true);
   if (!c.smallest) draws(c, 1000, 900, true), draws(c, 152064, 140, false);
   draws(c, 2, 40, true);
   draws(c, 1000, 26, false, 1, true);
   if (!c.smallest) draws(c, 103424, 140, false, 2, true), draws(c, 103424, 30, false, 3, true);
   // Few rows, where a row has several blocks on Hopper.
-  draws(c, 10007, 16, true, 4, true), draws(c, 10007, 64, false, 5, true);
+  draws(c, 10007, 16, true, 4, true);
+  if (!c.smallest) draws(c, 10007, 64, false, 5, true);
   for (const int first : c.pick<int>({0, 16, 32, 48, 64, 80, 96, 112, 128}, 1)) draws(c, 10007, 16, false, first);
-  draws(c, 10007, 30, false);  // four blocks, then two
-  if (!c.smallest) draws(c, 10007, 60, true, 3), draws(c, 103424, 40, false, 5);
+  if (!c.smallest) draws(c, 10007, 30, false), draws(c, 10007, 60, true, 3), draws(c, 103424, 40, false, 5);
   if (!c.smallest) draws(c, 152064, 13, false), draws(c, 103424, 5, true, 7);
   // Any rows, of several widths and with as many rows that a block has one, or a team does.
   unsigned seed = 1;
   for (int round = 0; round < (c.smallest ? 1 : c.rounds); ++round) {
     for (const int64_t vocab : c.pick<int64_t>({5003, 12345, 40000, 103424}, 1)) {
-      for (const int rows : {8, 14, 30, 60, 140}) {
+      for (const int rows : c.pick<int>({70, 8, 30, 14, 60, 140}, 3)) {
         draws(c, vocab, rows, seed % 3 == 0, 0, seed % 2 == 0, seed), ++seed;
       }
     }
