@@ -18,7 +18,8 @@ __device__ inline void penalise(float* x, int64_t first, int64_t last, const ops
                                 const int32_t* counts, int64_t thread, int64_t threads) {
   constexpr int kWords = 4;
   const auto* words = reinterpret_cast<const uint32_t*>(seen);
-  const bool counted = s.frequency != 0.0f || s.presence != 0.0f;
+  const ops::SlotParams own = s;  // else read again after every store to x
+  const bool counted = own.frequency != 0.0f || own.presence != 0.0f;
   for (int64_t word = first / 32 + thread; 32 * word < last; word += kWords * threads) {
     uint32_t left[kWords];
 #pragma unroll
@@ -40,7 +41,7 @@ __device__ inline void penalise(float* x, int64_t first, int64_t last, const ops
       }
 #pragma unroll
       for (int k = 0; k < kWords; ++k) {
-        if (left[k] != 0) x[id[k]] = penalised_logit(v[k], s, count[k]);
+        if (left[k] != 0) x[id[k]] = penalised_logit(v[k], own, count[k]);
         left[k] &= left[k] - 1;
       }
     }

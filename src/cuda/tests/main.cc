@@ -2,9 +2,9 @@
 //   cuda_ops_test [--library FOLDER] [--verbose] [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE]
 //                 [--rounds N] [--emulated]
 // --smallest: all groups of a variant, in small shapes that still reach every kernel (for compute-sanitizer).
-// --kernels: writes the names of all kernels that ran. Runs all groups on the GPU as it is, without cuBLASLt, with the
-// shared memory of 8.6 and 8.9 cards, and in deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed
-// and something ran.
+// --kernels: writes the names of all kernels that ran. --rounds: how often tests that draw their cases do.
+// Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
+// deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
