@@ -51,9 +51,9 @@ Expected<LabCase> make(Lab& lab, int rows, int64_t vocab, float sigma, Part part
   LabCase c;
   const double logits = static_cast<double>(rows) * static_cast<double>(vocab) * 4;
   c.bytes = part == Part::kPenalties ? logits / 32 + rows * kPrompt * 8.0 : logits;
-  c.run = [p, part, stream = lab.stream()](int) -> Status {
-    if (part != Part::kSample) TERN_RETURN_IF_ERROR(ops::logit_penalties(p.rows, stream));
-    return part == Part::kPenalties ? Status() : ops::sample(p, stream);
+  p.penalise = part == Part::kBoth;
+  c.run = [p, part, stream = lab.stream()](int) {
+    return part == Part::kPenalties ? ops::logit_penalties(p.rows, stream) : ops::sample(p, stream);
   };
   return c;
 }

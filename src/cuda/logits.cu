@@ -2,6 +2,7 @@
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/penalties.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -85,7 +86,6 @@ __global__ void bad_words_kernel(const LogitsArgs a) {
   for (int k = threadIdx.x; k < s.bad_count; k += blockDim.x) a.logits.row(r.logit_row)[ids[k]] = never;
 }
 
-// A thread looks at 64 ids at a time: most of their bits are 0, and only seen ids are read.
 __global__ void penalty_kernel(const LogitsArgs a) {
   let_next_start();
   wait_for_previous();
@@ -93,23 +93,9 @@ __global__ void penalty_kernel(const LogitsArgs a) {
   if (!a.valid(r)) return;
   const SlotParams& s = a.slots.params[r.slot];
   if (s.penalised == 0) return;
-  const int64_t words = ops::seen_words(a.slots.vocab);
-  const uint64_t* seen = list(a.slots.seen, r.slot, words);
-  const int32_t* counts = list(a.slots.counts, r.slot, a.slots.vocab);
-  const float repetition = s.repetition, frequency = s.frequency, presence = s.presence;
-  float* x = a.logits.row(r.logit_row);
-  for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < words; i += int64_t{gridDim.y} * blockDim.x) {
-    for (uint64_t left = seen[i]; left != 0; left &= left - 1) {
-      const int64_t id = 64 * i + __ffsll(static_cast<long long>(left)) - 1;
-      if (id >= a.vocab) break;
-      float v = x[id];
-      v = v < 0 ? __fmul_rn(v, repetition) : __fdiv_rn(v, repetition);
-      if (counts[id] > 0) {
-        v = __fsub_rn(__fsub_rn(v, __fmul_rn(static_cast<float>(counts[id]), frequency)), presence);
-      }
-      x[id] = v;
-    }
-  }
+  penalise(a.logits.row(r.logit_row), 0, a.vocab, s, list(a.slots.seen, r.slot, ops::seen_words(a.slots.vocab)),
+           list(a.slots.counts, r.slot, a.slots.vocab), int64_t{blockIdx.y} * blockDim.x + threadIdx.x,
+           int64_t{gridDim.y} * blockDim.x);
 }
 
 __global__ void reset_kernel(SlotArrays s, int slot) {

@@ -1,8 +1,8 @@
-// Temperature, min-p, top-k, top-p and the draw of one row by one block.
+// Temperature, min-p, top-k, top-p and the draw of one row by one block: all that sample_fast.cuh does not do.
 #pragma once
 
 #include "cuda/context.h"
-#include "cuda/sample_fast.cuh"
+#include "cuda/sample_row.cuh"
 #include "ops/sample.h"
 #include "ops/sample_random.h"
 
@@ -88,53 +88,18 @@ __device__ inline int draw_kept(const float* x, int n, const SlotParams& s, uint
               [&](int i) { return static_cast<unsigned long long>(kept.weight(x[i], i, kept.offset(x[i]))); });
 }
 
-// Neither top-k nor min-p.
-__device__ inline int draw_nucleus(const float* x, int n, const SlotParams& s, uint64_t random, float top,
-                                   const RowRange& range, unsigned long long* row_mass, FastShared& fast,
-                                   RowShared& sh) {
-  const uint32_t base = ordered_bits(range.top.max);
-  const Chunks chunks(n);
-  const auto draw = [&](unsigned long long mass, uint32_t last) {
-    const NucleusWeight weight(s.scale, top, base, last);
-    __syncthreads();
-    for (int b = threadIdx.x; b < kBins; b += kRowThreads) sh.bins[b] = 0;
-    __syncthreads();
-    sum_chunks(x, n, chunks, 0, chunks.count, sh.bins, weight);
-    __syncthreads();
-    if (mass == 0) mass = *row_mass = bins_mass(sh);
-    return walk_chunks(x, n, chunks, __umul64hi(random, mass), sh, weight);
-  };
-  if (!(s.top_p < 1.0f)) return draw(0, 0xffffffffu);
-  const Binning bin = binning(range, s.scale);
-  fill_bins(x, n, s.scale, top, bin, fast);
-  for (int b = threadIdx.x; b < kBins; b += kRowThreads) sh.bins[b] = fast.bin(b);
-  __syncthreads();
-  *row_mass = bins_mass(sh);
-  const Nucleus nucleus = find_nucleus(x, n, s.scale, top, base, bin, mass_limit(s.top_p, *row_mass), fast, sh);
-  if (!nucleus.found) return draw_kept(x, n, s, random, *row_mass, {s.scale, top, base}, sh);
-  return draw(nucleus.mass, nucleus.last);
-}
-
 __device__ inline Draw draw(const float* x, int n, const SlotParams& s, uint64_t random, bool want_prob,
-                            FastShared& fast, RowShared& sh) {
-  const RowRange range = row_range(x, n, sh);
-  const RowMax& best = range.top;
+                            RowShared& sh) {
+  const RowMax best = row_max(x, n, sh);
   if (best.nan) return {0, ops::kSampleNan, 0.0f};
   if (best.max == -INFINITY) return {0, ops::kSampleEmpty, 0.0f};
   const float top = __fmul_rn(best.max, s.scale);
   if (!isfinite(top)) return {best.index, ops::kSampleOk, 1.0f};
   const bool pick_top = s.greedy != 0 || s.top_k == 1 || s.top_p < 1e-5f;
   if (pick_top && !want_prob) return {best.index, ops::kSampleOk, 1.0f};
-  const bool truncated = (s.top_k > 0 && s.top_k < n) || s.min_p > 0.0f;
-  unsigned long long mass = 0;
-  int id = best.index;
-  if (pick_top || truncated) {
-    const Kept all{s.scale, top, ordered_bits(best.max)};
-    mass = kept_mass(x, n, all, sh);
-    if (!pick_top) id = draw_kept(x, n, s, random, mass, all, sh);
-  } else {
-    id = draw_nucleus(x, n, s, random, top, range, &mass, fast, sh);
-  }
+  const Kept all{s.scale, top, ordered_bits(best.max)};
+  const unsigned long long mass = kept_mass(x, n, all, sh);
+  const int id = pick_top ? best.index : draw_kept(x, n, s, random, mass, all, sh);
   float prob = 1.0f;
   if (want_prob) prob = static_cast<float>(static_cast<double>(weight_of(x[id], s.scale, top)) / __ull2double_rn(mass));
   return {id, ops::kSampleOk, prob};
@@ -161,19 +126,6 @@ __device__ inline void finish_row(const SampleRow& r, const SlotParams& s, const
   atomicOr(reinterpret_cast<unsigned long long*>(slots.seen + r.slot * ops::seen_words(slots.vocab) + d.id / 64),
            1ull << (d.id % 64));
   atomicAdd(slots.counts + r.slot * slots.vocab + d.id, 1);
-}
-
-struct DrawShared {
-  RowShared row;
-  FastShared fast;
-};
-
-// Shared memory of a launch: so much that no two blocks share a multiprocessor where there are enough of those. A
-// dependent launch would else crowd them on the first ones that become free.
-inline size_t draw_bytes(int64_t blocks, device::Stream stream) {
-  constexpr int kAlone = 120 * 1024;
-  const StreamState& s = state(stream);
-  return blocks <= s.multiprocessors && s.smem_limit >= kAlone ? size_t{kAlone} : sizeof(DrawShared);
 }
 
 }  // namespace tern::cuda

@@ -1,238 +1,317 @@
-// The draw of a row without top-k and min-p in four passes over its logits: the largest, masses by distance from it,
-// the few entries around the end of the nucleus, the walk. Masses are the same integers as in sample_row.cuh, so the
-// token is the same; only how the end of the nucleus is found differs.
+// The draw of a row without top-k and min-p in three passes over its logits: the largest, masses by distance from it,
+// masses by place together with the few entries around the end of the nucleus (sample_chunks.cuh). Masses are the same
+// integers as in sample_row.cuh, so the token is the same; only how the end of the nucleus is found differs. A team of
+// blocks has a piece of the row each; what they find is put together in every block alike.
 #pragma once
 
-#include "cuda/sample_row.cuh"
+#include "cuda/sample_piece.cuh"
+#include "cuda/sample_team.cuh"
 
 namespace tern::cuda {
 
-inline constexpr int kListed = 2048;    // entries of the bin in which the nucleus ends
-inline constexpr int kWalkChunk = 128;  // entries
+inline constexpr int kSlots = 256;     // by distance from the top; a copy per lane, so that lanes never meet
+inline constexpr int kListed = 2720;   // entries of the slot in which the nucleus ends
+inline constexpr int kChunks = 1024;   // by place, at most; of one block
+inline constexpr float kDeep = 22.0f;  // exp(-kDeep) * 2^30 rounds to zero
 
-struct FastShared {
-  uint32_t low[kBins], high[kBins];  // 64-bit masses with the carry by hand: there is no such atomic in shared memory
-  uint2 list[kListed];               // offset, weight
-  uint32_t listed;
-  __device__ unsigned long long bin(int i) const { return (static_cast<unsigned long long>(high[i]) << 32) | low[i]; }
+struct Crossing {
+  int at;
+  unsigned long long before, mass;   // of the values before it, of itself
+  unsigned long long wanted, total;  // limit(total), sum of all values
 };
 
-// f(i, x[i]) for all i; each thread in ascending order, 16 bytes at a time.
-template <class F>
-__device__ __forceinline__ void for_row(const float* x, int n, const F& f) {
-  const int head = min(n, static_cast<int>((16 - reinterpret_cast<uintptr_t>(x) % 16) / 4 % 4));
-  const int fours = (n - head) / 4, t = threadIdx.x;
-  if (t < head) f(t, x[t]);
-  const auto* v = reinterpret_cast<const float4*>(x + head);
-  const auto each = [&](int i, const float4& a) {
-    f(head + 4 * i, a.x), f(head + 4 * i + 1, a.y), f(head + 4 * i + 2, a.z), f(head + 4 * i + 3, a.w);
+template <int kTeam>
+struct alignas(16) DrawShared {
+  RowShared row;
+  unsigned long long chunks[kChunks];  // masses by place
+  union {
+    uint32_t low[kSlots * 32];  // of a slot's masses, a copy per lane; carries of all lanes are in `high`
+    struct {
+      unsigned long long entry[kListed];  // offset from the top above, weight below
+      uint32_t place[kListed];            // chunk
+    } list;
   };
-  int i = t;
-  for (; i + 3 * kRowThreads < fours; i += 4 * kRowThreads) {
-    float4 a[4];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) a[j] = v[i + j * kRowThreads];
-#pragma unroll
-    for (int j = 0; j < 4; ++j) each(i + j * kRowThreads, a[j]);
-  }
-  for (; i < fours; i += kRowThreads) each(i, v[i]);
-  if (head + 4 * fours + t < n) f(head + 4 * fours + t, x[head + 4 * fours + t]);
+  uint32_t high[kSlots];
+  uint32_t listed;
+  uint32_t cut[2];
+  unsigned long long random;
+  Crossing found;
+  unsigned long long best[kRowWarps], rest[kRowWarps];  // what each warp found in its first pass
+  // Of every block of the team, told by itself.
+  unsigned long long team_best[kTeam], team_rest[kTeam], team_mass[kTeam], team_listed[kTeam];
+  unsigned long long masses[kTeam][kSlots];
+  unsigned long long gathered[kTeam > 1 ? kListed : 1];
+};
+
+__device__ __forceinline__ float max_or_nan(float a, float b) {
+#if defined(__CUDA_ARCH__)
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+#else
+  return a != a || b != b ? a + b : fmaxf(a, b);
+#endif
 }
 
 struct RowRange {
-  RowMax top;
-  float least;  // smallest finite value
+  uint32_t most;   // ordered bits of the largest value
+  uint32_t least;  // of the smallest one among the largest of each quad
+  int quad;        // the first that has `most`
+  bool nan;
 };
 
-__device__ inline RowRange row_range(const float* x, int n, RowShared& sh) {
-  float most = -INFINITY, least = INFINITY;
-  int index = 0x7fffffff;
-  bool nan = false;
-  for_row(x, n, [&](int i, float v) {
-    nan |= v != v;
-    if (v > most) most = v, index = i;
-    least = fminf(least, v > -INFINITY ? v : INFINITY);
-  });
-  unsigned long long best =
-      index == 0x7fffffff ? 0
-                          : (static_cast<unsigned long long>(ordered_bits(most)) << 32) | ~static_cast<uint32_t>(index);
-  best = warp_largest64(best);
-  least = -warp_max(-least);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) {
-    sh.sums[threadIdx.x / 32] = best;
-    sh.bins[threadIdx.x / 32] = __float_as_uint(least);
-  }
-  nan = __syncthreads_or(nan);
-  best = warp_largest64(sh.sums[threadIdx.x % 32]);
-  least = -warp_max(-__uint_as_float(static_cast<uint32_t>(sh.bins[threadIdx.x % 32])));
-  if (best == 0) return {{-INFINITY, 0x7fffffff, nan}, least};
-  const int at = static_cast<int>(~static_cast<uint32_t>(best));
-  return {{x[at], at, nan}, least};
+// From what the lanes of a warp have: best: ordered bits and the complement of the quad; rest: ordered bits of the
+// least, 1 in bit 32 for a value that is not a number.
+__device__ __forceinline__ void warp_best(unsigned long long& best, unsigned long long& rest) {
+  const auto value = static_cast<uint32_t>(best >> 32);
+  const uint32_t most = __reduce_max_sync(0xffffffffu, value);
+  const uint32_t quad = __reduce_max_sync(0xffffffffu, value == most ? static_cast<uint32_t>(best) : 0u);
+  const uint32_t least = ~__reduce_max_sync(0xffffffffu, ~static_cast<uint32_t>(rest));
+  const bool nan = __ballot_sync(0xffffffffu, (rest >> 32) != 0) != 0;
+  best = static_cast<unsigned long long>(most) << 32 | quad;
+  rest = static_cast<unsigned long long>(nan ? 1 : 0) << 32 | least;
 }
 
-// Which bin a value belongs to; never decreases as values do.
-struct Binning {
-  float top, per_bin;
-  __device__ __forceinline__ int operator()(float v) const {
-    constexpr float kWhole = 8388608.0f;  // from here on floats are integers
-    const float d = fminf(__fmul_rn(__fsub_rn(top, v), per_bin), static_cast<float>(kBins - 1));
-    return static_cast<int>(__float_as_uint(__fadd_rn(d, kWhole)) - __float_as_uint(kWhole));
-  }
-};
-
-// Bins reach to the lowest value, or to where no weight is left.
-__device__ inline Binning binning(const RowRange& range, float scale) {
-  const float width = fminf(range.top.max - range.least, 21.0f / scale);
-  return {range.top.max, width > 0.0f ? static_cast<float>(kBins) / width : 0.0f};
-}
-
-// Masses of the bins, in f.
-__device__ inline void fill_bins(const float* x, int n, float scale, float top, const Binning& bin, FastShared& f) {
-  __syncthreads();
-  for (int b = threadIdx.x; b < kBins; b += kRowThreads) f.low[b] = f.high[b] = 0;
-  if (threadIdx.x == 0) f.listed = 0;
-  __syncthreads();
-  for_row(x, n, [&](int, float v) {
-    const uint32_t w = weight_of(v, scale, top);
-    if (w == 0) return;
-    const int b = bin(v);
-    if (atomicAdd(&f.low[b], w) > 0xffffffffu - w) atomicAdd(&f.high[b], 1u);
-  });
-  __syncthreads();
-}
-
-// Sum of sh.bins.
-__device__ inline unsigned long long bins_mass(RowShared& sh) {
-  return row_sum(sh.bins[2 * threadIdx.x] + sh.bins[2 * threadIdx.x + 1], sh);
-}
-
-struct Nucleus {
-  bool found;               // false: too many entries in one bin, nothing below holds
-  uint32_t last;            // offset of its last entries
-  unsigned long long mass;  // what stays
-};
-
-// Entries of a bin, in any order: list[count++], as far as there is room.
-__device__ inline void list_bin(const float* x, int n, float scale, float top, uint32_t base, const Binning& bin,
-                                int wanted, uint2* list, uint32_t* count) {
-  for_row(x, n, [&](int, float v) {
-    if (bin(v) != wanted) return;
-    const uint32_t w = weight_of(v, scale, top);
-    if (w == 0) return;
-    const uint32_t at = atomicAdd(count, 1u);
-    if (at < kListed) list[at] = make_uint2(base - ordered_bits(v), w);
-  });
-}
-
-// Where the nucleus of mass `limit` ends, given the listed entries of its last bin and the mass `before` them: entries
-// stay while the mass strictly above them is below the limit.
-__device__ inline Nucleus nucleus_end(int count, unsigned long long before, unsigned long long limit, FastShared& f,
-                                      RowShared& sh) {
-  if (count > kListed) return {false, 0, 0};
-  __syncthreads();
-  if (threadIdx.x == 0) sh.word = 0;
-  __syncthreads();
-  // Two entries per thread at most: the mass above each, and whether it stays.
-  unsigned long long upto[kListed / kRowThreads] = {};
-  for (int c = threadIdx.x, k = 0; c < count; c += kRowThreads, ++k) {
-    const uint32_t own = f.list[c].x;
-    unsigned long long above = before;
-    upto[k] = before;
-    for (int j = 0; j < count; ++j) {
-      const uint2 e = f.list[j];
-      if (e.x < own) above += e.y;
-      if (e.x <= own) upto[k] += e.y;
-    }
-    if (above < limit) atomicMax(&sh.word, own);
-  }
-  __syncthreads();
-  for (int c = threadIdx.x, k = 0; c < count; c += kRowThreads, ++k) {
-    if (f.list[c].x == sh.word) sh.value = upto[k];  // the same from all of them
-  }
-  __syncthreads();
-  return {true, sh.word, sh.value};
-}
-
-// The nucleus from the masses in sh.bins; f.listed is 0.
-__device__ inline Nucleus find_nucleus(const float* x, int n, float scale, float top, uint32_t base, const Binning& bin,
-                                       unsigned long long limit, FastShared& f, RowShared& sh) {
-  find_bin(limit, sh);
-  const int wanted = static_cast<int>(sh.word);
-  const unsigned long long before = sh.value;
-  list_bin(x, n, scale, top, base, bin, wanted, f.list, &f.listed);
-  __syncthreads();
-  return nucleus_end(static_cast<int>(f.listed), before, limit, f, sh);
-}
-
-// Weights of the entries that are not below `least`.
-struct NucleusWeight {
-  float scale, top, least;
-  // last: offset of the last entries from `base`, the bits of the top; 0xffffffff: all of them.
-  __device__ NucleusWeight(float s, float t, uint32_t base, uint32_t last) : scale(s), top(t) {
-    least = last > base ? -INFINITY : from_ordered(base - last);
-  }
-  __device__ __forceinline__ uint32_t operator()(float v) const { return v < least ? 0u : weight_of(v, scale, top); }
-  // Of four entries. Few are in the nucleus as a rule: each lane computes its own, one after the other.
-  __device__ __forceinline__ unsigned long long four(const float (&v)[4]) const {
-    unsigned left = 0;
-#pragma unroll
-    for (int j = 0; j < 4; ++j) left |= v[j] < least ? 0u : 1u << j;
-    unsigned long long sum = 0;
-    for (; left != 0; left &= left - 1) {
-      const float low = (left & 1) != 0 ? v[0] : v[1], high = (left & 4) != 0 ? v[2] : v[3];
-      sum += weight_of((left & 3) != 0 ? low : high, scale, top);
-    }
-    return sum;
-  }
-};
-
-// How a row is cut for the walk: at most kBins chunks.
-struct Chunks {
-  int size, count;
-  __device__ explicit Chunks(int n) {
-    size = (n + kWalkChunk * kBins - 1) / (kWalkChunk * kBins) * kWalkChunk;
-    count = (n + size - 1) / size;
-  }
-};
-
-// sums[c]: of weight(x[i]) over chunk c, for chunks [begin, end); a warp each.
-template <class Weight>
-__device__ void sum_chunks(const float* x, int n, const Chunks& chunks, int begin, int end, unsigned long long* sums,
-                           const Weight& weight) {
+// The first pass. Copies what there is room for to shared memory.
+template <int kTeam>
+__device__ RowRange team_range(Piece& p, int room, int rank, DrawShared<kTeam>& sh) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-#pragma unroll 2
-  for (int c = begin + warp; c < end; c += kRowWarps) {
-    unsigned long long sum = 0;
-    for (int i0 = c * chunks.size; i0 < min(n, (c + 1) * chunks.size); i0 += kWalkChunk) {
-      float v[4];
-#pragma unroll
-      for (int j = 0; j < 4; ++j) v[j] = i0 + 32 * j + lane < n ? x[i0 + 32 * j + lane] : -INFINITY;
-      sum += weight.four(v);
+  float most = -INFINITY, least = INFINITY;
+  int quad = 0;
+  const int kept = p.keep(room);
+  for_quads(p, [&](int j, const float4& v) {
+    if (j >= p.end) return;
+    if (j - p.begin < kept) p.kept[j - p.begin] = v;
+    const float m = max_or_nan(max_or_nan(v.x, v.y), max_or_nan(v.z, v.w));
+    if (m > most) quad = j;
+    most = max_or_nan(most, m);
+    least = fminf(least, m);
+  });
+  p.held = kept;
+  const bool nan = most != most;
+  unsigned long long best =
+      static_cast<unsigned long long>(nan ? 0 : ordered_bits(most)) << 32 | ~static_cast<uint32_t>(quad);
+  unsigned long long rest = static_cast<unsigned long long>(nan ? 1 : 0) << 32 | ordered_bits(least);
+  warp_best(best, rest);
+  if (lane == 0) sh.best[warp] = best, sh.rest[warp] = rest;
+  __syncthreads();
+  if (kTeam == 1 || warp == 0) {
+    best = sh.best[lane], rest = sh.rest[lane];
+    warp_best(best, rest);
+  }
+  if constexpr (kTeam > 1) {
+    if (threadIdx.x < kTeam) {
+      team_store<kTeam>(sh.team_best + rank, lane, best), team_store<kTeam>(sh.team_rest + rank, lane, rest);
     }
-    // In two parts: warps add 32-bit words at once.
-    const auto low = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum & 0xffffffu)));
-    const auto high = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum >> 24)));
-    if (lane == 0) sums[c] = (static_cast<unsigned long long>(high) << 24) + low;
+    team_sync<kTeam>();
+    best = sh.team_best[lane % kTeam], rest = sh.team_rest[lane % kTeam];
+    warp_best(best, rest);
+  }
+  return {static_cast<uint32_t>(best >> 32), static_cast<uint32_t>(rest),
+          static_cast<int>(~static_cast<uint32_t>(best)), (rest >> 32) != 0};
+}
+
+// Which slot a value belongs to; never decreases as values do.
+struct Binning {
+  float scale, top, per_slot;
+  // Slots reach down to where nearly all values are, or to where no weight is left.
+  __device__ Binning(float s, float t, uint32_t least) : scale(s), top(t) {
+    const float width = fminf(__fmul_rn(1.5f, -distance(from_ordered(least))), kDeep);
+    per_slot = width > 0.0f ? static_cast<float>(kSlots - 1) / width : 0.0f;
+  }
+  __device__ __forceinline__ float distance(float x) const { return __fsub_rn(__fmul_rn(x, scale), top); }
+  // 128 times the slot: where its copies begin in DrawShared::low, in bytes.
+  __device__ __forceinline__ uint32_t place(float d) const {
+    constexpr float kWhole = 33554432.0f;  // from here on floats are multiples of 4, and their bits shift out
+    return __float_as_uint(fminf(__fmaf_rn(d, -4.0f * per_slot, kWhole), kWhole + 4.0f * (kSlots - 1))) << 7;
+  }
+};
+
+// Before masses are added. All threads.
+template <int kTeam>
+__device__ __forceinline__ void clear_masses(DrawShared<kTeam>& sh) {
+  for (int i = threadIdx.x; i < kSlots * 32; i += kRowThreads) sh.low[i] = 0;
+  if (threadIdx.x < kSlots) sh.high[threadIdx.x] = 0;
+}
+// The word so many bytes behind `base`, in shared memory, before v was added to it.
+__device__ __forceinline__ uint32_t add_shared(uint32_t* base, uint32_t bytes, uint32_t v) {
+#if defined(__CUDA_ARCH__)
+  uint32_t before = 0;
+  asm volatile("atom.shared.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(base)) + bytes), "r"(v));
+  return before;
+#else
+  return atomicAdd(reinterpret_cast<uint32_t*>(reinterpret_cast<char*>(base) + bytes), v);
+#endif
+}
+// The masses of four values; weights and places are found first, so that nothing waits for the one before it.
+template <int kTeam>
+__device__ __forceinline__ void add_masses(DrawShared<kTeam>& sh, const Binning& bin, const float4& v) {
+  const float d[4] = {bin.distance(v.x), bin.distance(v.y), bin.distance(v.z), bin.distance(v.w)};
+  if (!(fmaxf(fmaxf(d[0], d[1]), fmaxf(d[2], d[3])) > -kDeep)) return;
+  uint32_t* own = sh.low + threadIdx.x % 32;
+  uint32_t weight[4], place[4], before[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float near = fmaxf(d[i], -kDeep);
+    weight[i] = weight_at(near), place[i] = bin.place(near);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) before[i] = add_shared(own, place[i], weight[i]);
+  bool carry = false;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) carry |= before[i] + weight[i] < weight[i];
+  if (!carry) return;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if (before[i] + weight[i] < weight[i]) atomicAdd(&sh.high[place[i] / 128], 1u);
   }
 }
 
-// The first i at which the running sum of weight(x[i]) passes `target`; sh.bins holds the sums of chunks, then zeros.
-template <class Weight>
-__device__ int walk_chunks(const float* x, int n, const Chunks& chunks, unsigned long long target, RowShared& sh,
-                           const Weight& weight) {
-  find_bin(target + 1, sh);  // the last chunk that has mass and starts at or below the target
-  const int chunk = static_cast<int>(sh.word);
-  const unsigned long long run = sh.value;
+// Tells every block of the team the masses of this one's slots.
+template <int kTeam>
+__device__ void tell_masses(int rank, DrawShared<kTeam>& sh) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   __syncthreads();
-  if (threadIdx.x == 0) sh.word = static_cast<unsigned>(n - 1);
+#pragma unroll
+  for (int i = 0; i < kSlots / kRowWarps; ++i) {
+    const int slot = warp * (kSlots / kRowWarps) + i;
+    const uint32_t v = sh.low[32 * slot + lane];
+    const auto low = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(v & 0xffffu)));
+    const auto high = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(v >> 16)));
+    const unsigned long long mass =
+        low + (static_cast<unsigned long long>(high) << 16) + (static_cast<unsigned long long>(sh.high[slot]) << 32);
+    if (lane < kTeam) team_store<kTeam>(&sh.masses[rank][slot], lane, mass);
+  }
+  team_sync<kTeam>();
+}
+// The mass of a slot in the whole row, once all blocks have told theirs; 0 behind the last slot.
+template <int kTeam>
+__device__ __forceinline__ unsigned long long slot_mass(int slot, const DrawShared<kTeam>& sh) {
+  unsigned long long sum = 0;
+  if (slot >= kSlots) return sum;
+#pragma unroll
+  for (int r = 0; r < kTeam; ++r) sum += sh.masses[r][slot];
+  return sum;
+}
+
+__device__ __forceinline__ unsigned long long warp_running_sum(unsigned long long v) {
+#pragma unroll
+  for (int d = 1; d < 32; d *= 2) {
+    const unsigned long long other = __shfl_up_sync(0xffffffffu, v, d);
+    if (static_cast<int>(threadIdx.x % 32) >= d) v += other;
+  }
+  return v;
+}
+
+// Where the running sum of value(0), value(1) and so on reaches limit(sum of all), which is at least 1 and at most that
+// sum; kRowThreads values. One warp looks for it: what all did would be done by 32. Sums must not be read any more, and
+// others may have written no values but the thread's own since the last barrier.
+template <class Value, class Limit>
+__device__ Crossing find_crossing(RowShared& sh, Crossing& found, const Value& value, const Limit& limit) {
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+  const unsigned long long part = warp_sum64(value(static_cast<int>(threadIdx.x)));
+  if (lane == 0) sh.sums[warp] = part;
   __syncthreads();
-  if (threadIdx.x < 32) {
-    walk_piece(chunk * chunks.size, min(n, (chunk + 1) * chunks.size), run, target, sh,
-               [&](int i) { return static_cast<unsigned long long>(weight(x[i])); });
+  if (warp == 0) {
+    const unsigned long long mass = sh.sums[lane], run = warp_running_sum(mass);
+    const unsigned long long total = __shfl_sync(0xffffffffu, run, 31), wanted = limit(total);
+    const int first = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, run >= wanted))) - 1;
+    const int i = 32 * first + lane;
+    const unsigned long long v = value(i), upto = __shfl_sync(0xffffffffu, run - mass, first) + warp_running_sum(v);
+    const int at = __ffs(static_cast<int>(__ballot_sync(0xffffffffu, upto >= wanted))) - 1;
+    if (lane == at) found = {i, upto - v, v, wanted, total};
   }
   __syncthreads();
-  return static_cast<int>(sh.word);
+  return found;
+}
+
+// Ordered bits of the smallest value in `slot` or before it, by one warp; slot -1: of what is above all values.
+__device__ inline uint32_t slot_end(const Binning& bin, uint32_t most, int slot) {
+  if (slot < 0) return most + 1;
+  const auto inside = [&](uint32_t bits) {
+    const float d = bin.distance(from_ordered(bits));
+    return __ballot_sync(0xffffffffu, d > -kDeep && bin.place(d) <= 128u * slot);
+  };
+  const uint32_t lane = threadIdx.x % 32;
+  uint32_t low = ordered_bits(-INFINITY), high = most;  // not in it, in it
+  // Arithmetic says where that is but for a few roundings.
+  const uint32_t near =
+      ordered_bits((bin.top - (static_cast<float>(slot) + 0.5f) / bin.per_slot) / bin.scale) - 16 * 32;
+  if (near > low && near < most && most - near > 32 * 32) {
+    const unsigned in = inside(near + 32 * lane);
+    if (in != 0 && (in & 1u) == 0)
+      high = near + 32 * static_cast<uint32_t>(__ffs(static_cast<int>(in)) - 1), low = high - 32;
+  }
+  while (high - low > 1) {
+    const uint32_t step = (high - low - 1) / 32 + 1, reach = (lane + 1) * step;
+    const auto first =
+        static_cast<uint32_t>(__ffs(static_cast<int>(inside(reach < high - low ? low + reach : high))) - 1);
+    if (const uint32_t found = low + (first + 1) * step; found < high) high = found;
+    low += first * step;
+  }
+  return high;
+}
+
+// Where a nucleus ends: entries from `high` on stay, entries below `low` do not, those between are listed.
+struct Cut {
+  uint32_t low, high;               // ordered bits
+  unsigned long long before, mass;  // of the entries from `high` on, of those between
+  unsigned long long limit, total;  // what the nucleus must have at least, the mass of the row
+};
+
+// Narrows a cut between whose ends there are more entries than the list has room for. All blocks.
+template <int kTeam>
+__device__ void narrow(const Piece& p, const Binning& bin, int rank, Cut& cut, DrawShared<kTeam>& sh) {
+  int shift = 0;
+  while (((cut.high - 1 - cut.low) >> shift) >= kSlots) ++shift;
+  team_sync<kTeam>();  // masses may still be read
+  clear_masses(sh);
+  __syncthreads();
+  for_quads(p, [&](int, const float4& v) {
+    const auto add = [&](float x) {
+      const uint32_t bits = ordered_bits(x);
+      if (bits < cut.low || bits >= cut.high) return;
+      const uint32_t slot = (cut.high - 1 - bits) >> shift, w = weight_of(x, bin.scale, bin.top);
+      if (atomicAdd(&sh.low[32 * slot + threadIdx.x % 32], w) > 0xffffffffu - w) atomicAdd(&sh.high[slot], 1u);
+    };
+    add(v.x), add(v.y), add(v.z), add(v.w);
+  });
+  tell_masses(rank, sh);
+  const Crossing c = find_crossing(
+      sh.row, sh.found, [&](int i) { return slot_mass(i, sh); },
+      [&](unsigned long long) { return cut.limit - cut.before; });
+  const uint32_t slot = static_cast<uint32_t>(c.at) << shift, size = 1u << shift;
+  cut.high -= slot;
+  if (cut.high - cut.low > size) cut.low = cut.high - size;
+  cut.before += c.before, cut.mass = c.mass;
+}
+
+// The second pass: the cut for a nucleus of limit(mass of the row). All blocks. A warp that has nothing else to do
+// calls aside().
+template <int kTeam, class Limit, class Aside>
+__device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, int rank, DrawShared<kTeam>& sh,
+                        const Limit& limit, const Aside& aside) {
+  for_quads(p, [&](int, const float4& v) { add_masses(sh, bin, v); });
+  tell_masses(rank, sh);
+  const Crossing c = find_crossing(
+      sh.row, sh.found, [&](int i) { return slot_mass(i, sh); }, limit);
+  if (threadIdx.x < 64) {
+    const uint32_t end = slot_end(bin, most, threadIdx.x < 32 ? c.at : c.at - 1);
+    if (threadIdx.x % 32 == 0) sh.cut[threadIdx.x / 32] = end;
+  } else if (threadIdx.x < 96) {
+    aside();
+  }
+  __syncthreads();
+  Cut cut{sh.cut[0], sh.cut[1], c.before, c.mass, c.wanted, c.total};
+  // Entries between weigh no less than the one at the lower end; those without weight are not listed.
+  const auto many = [&] {
+    const uint32_t least = weight_of(from_ordered(cut.low), bin.scale, bin.top);
+    return cut.high - cut.low > 1 && cut.mass / kListed >= max(least, 1u);
+  };
+  while (many()) narrow(p, bin, rank, cut, sh);
+  return cut;
 }
 
 }  // namespace tern::cuda

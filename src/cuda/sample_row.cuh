@@ -22,20 +22,24 @@ __device__ __forceinline__ float from_ordered(uint32_t bits) {
   return __uint_as_float((bits & 0x80000000u) != 0 ? bits & 0x7fffffffu : ~bits);
 }
 
-// exp(d) for d <= 0; see exp_of in kernels/cpu/sample_ref.cc.
-__device__ __forceinline__ float exp_of(float d) {
-  constexpr float kLog2e = 1.44269504f, kMagic = 12582912.0f;
-  d = fmaxf(d, -80.0f);
-  const float shifted = __fmaf_rn(d, kLog2e, kMagic);
-  const float n = __fsub_rn(shifted, kMagic);
-  const float r = __fmaf_rn(n, 2.12194440e-4f, __fmaf_rn(n, -0.693359375f, d));
+// exp(r) for |r| <= log(2) / 2; this and exp_of() are exp_of in kernels/cpu/sample_ref.cc.
+__device__ __forceinline__ float exp_near(float r) {
   float p = 1.9875691500e-4f;
   p = __fmaf_rn(p, r, 1.3981999507e-3f);
   p = __fmaf_rn(p, r, 8.3334519073e-3f);
   p = __fmaf_rn(p, r, 4.1665795894e-2f);
   p = __fmaf_rn(p, r, 1.6666665459e-1f);
   p = __fmaf_rn(p, r, 5.0000001201e-1f);
-  p = __fadd_rn(__fmaf_rn(p, __fmul_rn(r, r), r), 1.0f);
+  return __fadd_rn(__fmaf_rn(p, __fmul_rn(r, r), r), 1.0f);
+}
+
+// exp(d) for d <= 0.
+__device__ __forceinline__ float exp_of(float d) {
+  constexpr float kLog2e = 1.44269504f, kMagic = 12582912.0f;
+  d = fmaxf(d, -80.0f);
+  const float shifted = __fmaf_rn(d, kLog2e, kMagic);
+  const float n = __fsub_rn(shifted, kMagic);
+  const float p = exp_near(__fmaf_rn(n, 2.12194440e-4f, __fmaf_rn(n, -0.693359375f, d)));
   return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
 }
 
@@ -46,6 +50,15 @@ __device__ __forceinline__ float exp_term(float x, float scale, float top) {
 // round(exp(x * scale - top) * 2^30), ties to even.
 __device__ __forceinline__ uint32_t weight_of(float x, float scale, float top) {
   return __float2uint_rn(__fmul_rn(exp_term(x, scale, top), 1073741824.0f));
+}
+
+// round(exp(d) * 2^30) for d in [-80, 0]: the same bits, the power of two added where the exponent is.
+__device__ __forceinline__ uint32_t weight_at(float d) {
+  constexpr float kLog2e = 1.44269504f, kMagic = 12582912.0f + 30.0f;
+  const float shifted = __fmaf_rn(d, kLog2e, kMagic);
+  const float n = __fsub_rn(shifted, kMagic);
+  const float p = exp_near(__fmaf_rn(n, 2.12194440e-4f, __fmaf_rn(n, -0.693359375f, d)));
+  return __float2uint_rn(__uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23)));
 }
 
 // Shared memory of a block.

@@ -22,6 +22,8 @@ struct SampleParams {
   TensorView status;          // [L] int32, out: SampleStatus
   TensorView probs;           // empty, or [L] f32, out: probability of the token under softmax(logits / temperature)
   void* workspace = nullptr;  // sample_workspace() bytes
+  // Rows have not been through logit_penalties() yet: that is done first, in place. No two rows of one slot then.
+  bool penalise = false;
 };
 Status sample(const SampleParams& params, device::Stream stream);
 size_t sample_workspace(device::Stream stream, int64_t vocab);

@@ -54,6 +54,7 @@ Status sample(const SampleParams& p, device::Stream stream) {
                   "a logit row is out of range");
     TERN_OP_CHECK(kOp, r.slot >= 0 && r.slot < in.slots.slots, "a slot is out of range");
   }
+  if (p.penalise) TERN_RETURN_IF_ERROR(cpu::logit_penalties(in, stream));
   const kernels::SampleKernels& k = kernels::sample_kernels();
   for_items(stream, in.count, vocab, p.workspace, [&](int i, const kernels::RowSpace& space) {
     const SampleRow& r = in.rows[i];

@@ -157,9 +157,14 @@ Status Sampler::run_processors(const SamplingBatch& b, const ops::LogitsParams& 
   return {};
 }
 
-Status Sampler::sample(const SamplingBatch& b, const ops::LogitsParams& rows, device::Stream stream) {
+Status Sampler::process_and_sample(const SamplingBatch& b, const ops::LogitsParams& rows, uint32_t bits,
+                                   device::Stream stream) {
+  // Penalties that nothing follows are left to the draw.
+  const bool penalise = (bits & (kPenalties | kBadWords)) == kPenalties;
+  if (penalise) bits &= ~static_cast<uint32_t>(kPenalties);
+  TERN_RETURN_IF_ERROR(run_processors(b, rows, bits, stream));
   ops::SampleParams params;
-  params.rows = rows;
+  params.rows = rows, params.penalise = penalise;
   params.ids = b.device_ids();
   params.status = tensor1(b.status_.device(), DType::kI32, b.status_.size());
   if (limits_.probs) params.probs = tensor1(b.probs_.device(), DType::kF32, b.probs_.size());
@@ -187,8 +192,7 @@ Status Sampler::prepare(const SamplingBatch& b, device::Device& device, device::
 
 Status Sampler::draw(const SamplingBatch& b, TensorView logits, int count, uint32_t processors, device::Stream stream) {
   const ops::LogitsParams in = rows(b, logits, count);
-  TERN_RETURN_IF_ERROR(run_processors(b, in, processors, stream));
-  return sample(b, in, stream);
+  return process_and_sample(b, in, processors, stream);
 }
 
 Status Sampler::finish(const SamplingBatch& b, device::Device& device, device::Stream stream) {
@@ -207,8 +211,7 @@ Status Sampler::run(SamplingBatch& b, TensorView logits, device::Device& device,
   if (b.captures_ > 0) {
     TERN_RETURN_IF_ERROR(ops::capture_logits({in.logits, b.capture_rows_.device(), b.captures_, captured()}, stream));
   }
-  TERN_RETURN_IF_ERROR(run_processors(b, in, b.processors_ & ~static_cast<uint32_t>(kMask), stream));
-  TERN_RETURN_IF_ERROR(sample(b, in, stream));
+  TERN_RETURN_IF_ERROR(process_and_sample(b, in, b.processors_ & ~static_cast<uint32_t>(kMask), stream));
   TERN_RETURN_IF_ERROR(score(b, in.logits, stream));
   return finish(b, device, stream);
 }

@@ -104,7 +104,8 @@ class Sampler {
   ops::LogitsParams rows(const SamplingBatch& batch, TensorView logits, int count) const;
   Status run_processors(const SamplingBatch& batch, const ops::LogitsParams& rows, uint32_t bits,
                         device::Stream stream);
-  Status sample(const SamplingBatch& batch, const ops::LogitsParams& rows, device::Stream stream);
+  Status process_and_sample(const SamplingBatch& batch, const ops::LogitsParams& rows, uint32_t bits,
+                            device::Stream stream);
   Status score(const SamplingBatch& batch, TensorView logits, device::Stream stream);
   TensorView captured() const { return tensor2(captured_.data(), DType::kF32, limits_.max_rows, limits_.vocab); }
 

@@ -1,9 +1,11 @@
 // Kernels on a CPU, for machines without a GPU: transform.py turns launches into calls, and this header stands in for
-// what nvcc knows. One block at a time, a fiber per thread; barriers and warp exchanges are exact, tensor-core steps
+// what nvcc knows. One block or cluster at a time, a fiber per thread; barriers and warp exchanges are exact, tensor-core steps
 // follow the fragment layouts of the PTX manual (mma_emulated.cuh). It finds wrong indices, missing barriers that
-// deadlock, misaligned copies and wrong arithmetic. It does not find data races, and it says nothing about the real
-// hardware.
+// deadlock, misaligned copies and wrong arithmetic. Warps run in a drawn order, some far ahead of others, so a missing
+// barrier shows where the order happens to tell and only as a wrong result; TERN_EMULATE_SEED draws another order. It
+// says nothing about the real hardware.
 #pragma once
+#define TERN_EMULATED 1
 #include <cuda_runtime.h>
 
 #include <cmath>
@@ -30,8 +32,11 @@ struct Id {
   unsigned x, y, z;
 };
 extern Id tid, bid, bdim, gdim;
-void launch(dim3 g, dim3 b, size_t smem, const std::function<void()>& f);
+void launch(dim3 g, dim3 b, size_t smem, const std::function<void()>& f, int cluster = 1);
 void* dynamic();
+void arrive_cluster();
+void wait_cluster();
+void* of_block(const void* own, int rank);  // the same place in the shared memory of a block of the cluster
 void sync_block();
 void sync_warp();
 uint64_t exchange(uint64_t v, int from);  // value of lane `from`, all lanes of the warp together
@@ -143,5 +148,6 @@ inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b)
 }
 using std::isfinite;
 inline int min(int a, int b) { return a < b ? a : b; }
+inline unsigned min(unsigned a, unsigned b) { return a < b ? a : b; }
 inline int max(int a, int b) { return a > b ? a : b; }
 inline unsigned max(unsigned a, unsigned b) { return a > b ? a : b; }

@@ -2,7 +2,6 @@
 #include "cuda/attention_prefill.h"
 #include "cuda/gemm.h"
 #include "cuda/measure.h"
-#include "cuda/sample_team.h"
 
 namespace tern::cuda {
 namespace {
@@ -31,9 +30,6 @@ AttentionArgs decode_units(AttentionArgs a, int, device::Stream) { return a; }
 Status attention_decode(const AttentionArgs&, device::Stream) { return absent(); }
 bool segments_fit(const AttentionArgs&, const SegmentRotation&, int64_t, device::Stream) { return false; }
 Status attention_segments(AttentionArgs, const SegmentRotation&, int64_t, void*, device::Stream) { return absent(); }
-size_t team_workspace() { return 0; }
-bool team_fits(const ops::SampleParams&, device::Stream) { return false; }
-Status sample_team(const ops::SampleParams&, int64_t, device::Stream) { return absent(); }
 void launch_bulk_read(const void*, size_t, int, uint32_t*, cudaStream_t) {}
 
 }  // namespace tern::cuda

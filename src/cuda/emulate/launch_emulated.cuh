@@ -19,7 +19,7 @@ struct Shape {
 
 template <class... P, class... A>
 Status launch(device::Stream stream, const char* name, const Shape& shape, void (*kernel)(P...), A&&... args) {
-  emu::launch(shape.grid, shape.block, shape.shared, [&] { kernel(P(args)...); });
+  emu::launch(shape.grid, shape.block, shape.shared, [&] { kernel(P(args)...); }, static_cast<int>(shape.cluster));
   return launched(stream, name);
 }
 

@@ -56,7 +56,7 @@ def main():
     os.makedirs(out, exist_ok=True)
     for path in glob.glob(source + "/*.cu") + glob.glob(source + "/*.cuh"):
         name = os.path.basename(path)
-        if name.endswith("_sm90.cu") or name == "sample_team.cu":
+        if name.endswith("_sm90.cu"):
             text = ""  # chosen on Hopper only, and written in its instructions: hopper_absent.cc stands for it
         elif name in ("mma.cuh", "launch.cuh"):
             twin = name.replace(".cuh", "_emulated.cuh")

@@ -25,6 +25,7 @@ struct Context {
   int passed = 0, failed = 0;
   bool verbose = false;
   bool smallest = false;          // under compute-sanitizer: every kernel, no more rows than it takes
+  int rounds = 1;                 // of tests that draw their cases
   std::set<std::string> kernels;  // all that ops said they launched
 
   // The first `few` of `all` in smallest mode, else all.

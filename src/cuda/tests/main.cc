@@ -1,11 +1,12 @@
 // Every op of the CUDA side against the CPU back-end.
 //   cuda_ops_test [--library FOLDER] [--verbose] [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE]
-//                 [--emulated]
+//                 [--rounds N] [--emulated]
 // --smallest: all groups of a variant, in small shapes that still reach every kernel (for compute-sanitizer).
-// --kernels: writes the names of all kernels that ran. Runs all groups on the GPU as it is, without cuBLASLt, with the
-// shared memory of 8.6 and 8.9 cards, and in deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed
-// and something ran.
+// --kernels: writes the names of all kernels that ran. --rounds: how often tests that draw their cases do.
+// Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
+// deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <span>
@@ -51,7 +52,7 @@ constexpr Variant kEmulated[] = {{"no-cublaslt",
 struct Options {
   std::vector<std::string> folders;
   bool verbose = false, emulated = false, smallest = false;
-  std::string only, variant, kernels;
+  std::string only, variant, kernels, rounds;
 };
 
 bool write_kernels(const std::string& path, const std::set<std::string>& names) {
@@ -82,6 +83,7 @@ int run(const Options& o) {
     if (!o.variant.empty() && o.variant != v.label) continue;
     Context c;
     c.cuda = *library, c.label = v.label, c.verbose = o.verbose, c.smallest = o.smallest;
+    if (!o.rounds.empty()) c.rounds = std::atoi(o.rounds.c_str());
     device::CudaOptions options;
     options.cublaslt = v.cublaslt, options.deterministic = v.deterministic, options.shared_memory_limit = v.shared_kib;
     options.arch_limit = v.arch;
@@ -125,6 +127,7 @@ int main(int argc, char** argv) {
     std::string* value = arg == "--only"      ? &o.only
                          : arg == "--variant" ? &o.variant
                          : arg == "--kernels" ? &o.kernels
+                         : arg == "--rounds"  ? &o.rounds
                                               : nullptr;
     if (value != nullptr && i + 1 < argc) {
       *value = argv[++i];
@@ -139,7 +142,7 @@ int main(int argc, char** argv) {
     } else {
       std::fprintf(stderr,
                    "usage: %s [--library FOLDER]... [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE] "
-                   "[--verbose]\n",
+                   "[--rounds N] [--verbose]\n",
                    argv[0]);
       return 2;
     }

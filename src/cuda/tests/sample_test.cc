@@ -74,6 +74,18 @@ ops::SlotParams wish(int i) {
   return s;
 }
 
+// Any wish, half of the time one for a nucleus alone.
+ops::SlotParams any_wish(std::mt19937& random) {
+  ops::SlotParams s = wish(static_cast<int>(random() % 1000000));
+  if (random() % 2 == 0) return s;
+  std::uniform_real_distribution<float> part(0.0f, 1.0f);
+  s.top_k = 0, s.min_p = 0.0f, s.greedy = 0;
+  s.temperature = 0.1f + 2.0f * part(random), s.scale = 1.0f / s.temperature;
+  s.top_p = std::min(1.0f, 1.1f * part(random));
+  return s;
+}
+
+constexpr int kKinds = 16;
 // What a row of logits looks like: wide, narrow, with ties, with holes, broken.
 void shape_row(float* x, int64_t n, int kind, std::mt19937& random) {
   std::normal_distribution<float> normal(0.0f, kind % 2 == 0 ? 4.0f : 0.3f);
@@ -90,21 +102,50 @@ void shape_row(float* x, int64_t n, int kind, std::mt19937& random) {
   if (kind == 7) x[n - 1] = kInf;
   if (kind == 8)
     for (int64_t i = 0; i < n; ++i) x[i] = i % 2 == 0 ? -0.0f : 0.0f;
+  if (kind == 13)  // few values, the signs of zeros drawn; nuclei end among them
+    for (int64_t i = 0; i < n; ++i) x[i] = std::round(x[i]) * (random() % 2 == 0 ? -1.0f : 1.0f);
+  if (kind == 14)  // nearly equal
+    for (int64_t i = 0; i < n; ++i) x[i] = 8.0f + std::ldexp(std::round(x[i]), -20);
+  if (kind == 15)  // around zero: ordered bits far apart for values that weigh the same
+    for (int64_t i = 0; i < n; ++i) x[i] = std::ldexp(x[i], -static_cast<int>(random() % 140));
 }
 
-void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0) {
-  Mirror logits(c, DType::kF32, {rows, vocab}, 5), ids(c, DType::kI32, {rows}), status(c, DType::kI32, {rows}),
+// Tokens that the slots' sequences have, a twentieth of all, and how often.
+void mark_seen(Slots& slots, std::mt19937& random) {
+  const int64_t words = ops::seen_words(slots.words);
+  for (int slot = 0; slot < slots.count; ++slot) {
+    ops::SlotParams& s = slots.at(slot);
+    s.repetition = slot % 2 == 0 ? 1.3f : 0.8f;
+    if (slot % 3 != 0) s.frequency = 0.2f, s.presence = 0.4f;
+    for (int64_t i = 0; i < slots.words / 20 + 1; ++i) {
+      const int64_t id = static_cast<int64_t>(random() % static_cast<uint64_t>(slots.words));
+      reinterpret_cast<uint64_t*>(slots.seen.host())[slot * words + id / 64] |= uint64_t{1} << (id % 64);
+      reinterpret_cast<int32_t*>(slots.counts.host())[slot * slots.words + id] += static_cast<int32_t>(i % 3);
+    }
+  }
+  slots.seen.push(), slots.counts.push();
+}
+
+// Any kind of row with any wish for each row where `seed` is not 0, launched again and again where that changes
+// nothing; else those from `first` on in turn. `penalise`: the draw finds penalties that are not done. Rows begin at
+// 16-byte boundaries but where 1000 is the vocabulary.
+void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool penalise = false, unsigned seed = 0) {
+  const int64_t pad = vocab == 1000 ? 5 : 8 - vocab % 4;
+  Mirror logits(c, DType::kF32, {rows, vocab}, pad), ids(c, DType::kI32, {rows}), status(c, DType::kI32, {rows}),
       prob(c, DType::kF32, {rows});
   Slots slots(c, rows, vocab);
-  std::mt19937 random(17);
+  std::mt19937 random(17 + seed);
   std::vector<ops::SampleRow> items;
   for (int i = 0; i < rows; ++i) {
-    shape_row(reinterpret_cast<float*>(logits.cpu().row_bytes(i)), vocab, (first + i) % 13, random);
-    slots.at(i) = wish(first + i);
+    const int kind = seed != 0 ? static_cast<int>(random() % kKinds) : (first + i) % kKinds;
+    shape_row(reinterpret_cast<float*>(logits.cpu().row_bytes(i)), vocab, kind, random);
+    slots.at(i) = seed != 0 ? any_wish(random) : wish(first + i);
+    if (seed != 0) slots.at(i).penalised = penalise;
     ops::SampleRow r;
     r.logit_row = i, r.slot = rows - 1 - i, r.position = 1000 + 3 * i, r.draw = i % 2;
     items.push_back(r);
   }
+  if (penalise) mark_seen(slots, random);
   logits.push(), slots.params.push();
   const Items<ops::SampleRow> list(c, items);
   std::vector<char> cpu_space(ops::sample_workspace(c.cpu, vocab));
@@ -116,12 +157,19 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0) {
                              v(ids),
                              v(status),
                              probs ? v(prob) : TensorView{},
-                             gpu ? static_cast<void*>(gpu_space->data()) : cpu_space.data()};
+                             gpu ? static_cast<void*>(gpu_space->data()) : cpu_space.data(),
+                             penalise};
   };
-  const std::string name = title("sample", DType::kF32, {rows, vocab});
+  const std::string name = title(penalise ? "sample with penalties" : "sample", DType::kF32, {rows, vocab});
   if (!c.both(name, ops::sample(params(false), c.cpu), ops::sample(params(true), c.gpu))) return;
-  c.expect_kernel(name, c.hopper() && rows <= 66 && vocab >= 4096 ? "sample_team" : "sample");
+  for (int again = seed != 0 && !penalise && !c.smallest ? 4 : 0; again > 0; --again) {
+    compare(c, name + " tokens", ids, ids.host(), 0);
+    if (!c.both(name, {}, ops::sample(params(true), c.gpu))) return;
+  }
+  const bool clusters = c.hopper() || c.device->info().name.find("emulated") != std::string::npos;
+  c.expect_kernel(name, clusters && rows <= 66 && vocab >= 4096 ? "sample_team" : "sample");
   compare(c, name + " tokens", ids, ids.host(), 0);
+  if (penalise) compare(c, name + " logits", logits, logits.host(), 1e-12);  // not 0: kinds of NaN differ
   compare(c, name + " status", status, status.host(), 0);
   if (probs) compare(c, name + " probabilities", prob, prob.host(), 0);
   compare(c, name + " counts", slots.counts, slots.counts.host(), 0);
@@ -132,14 +180,26 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0) {
 
 void test_sample(Context& c) {
   draws(c, 100, 50, false);
-  draws(c, 33333, c.smallest ? 13 : 300, true);
+  draws(c, c.smallest ? 9001 : 33333, c.smallest ? 13 : 300, true);
   if (!c.smallest) draws(c, 1000, 900, true), draws(c, 152064, 140, false);
   draws(c, 2, 40, true);
+  draws(c, 1000, 26, false, 1, true);
+  if (!c.smallest) draws(c, 103424, 140, false, 2, true), draws(c, 103424, 30, false, 3, true);
   // Few rows, where a row has several blocks on Hopper.
+  draws(c, 10007, 16, true, 4, true);
+  if (!c.smallest) draws(c, 10007, 64, false, 5, true);
   for (const int first : c.pick<int>({0, 16, 32, 48, 64, 80, 96, 112, 128}, 1)) draws(c, 10007, 16, false, first);
-  draws(c, 10007, 30, false);  // four blocks, then two
-  if (!c.smallest) draws(c, 10007, 60, true, 3), draws(c, 103424, 40, false, 5);
+  if (!c.smallest) draws(c, 10007, 30, false), draws(c, 10007, 60, true, 3), draws(c, 103424, 40, false, 5);
   if (!c.smallest) draws(c, 152064, 13, false), draws(c, 103424, 5, true, 7);
+  // Any rows, of several widths and with as many rows that a block has one, or a team does.
+  unsigned seed = 1;
+  for (int round = 0; round < (c.smallest ? 1 : c.rounds); ++round) {
+    for (const int64_t vocab : c.pick<int64_t>({5003, 12345, 40000, 103424}, 1)) {
+      for (const int rows : c.pick<int>({70, 8, 30, 14, 60, 140}, 3)) {
+        draws(c, vocab, rows, seed % 3 == 0, 0, seed % 2 == 0, seed), ++seed;
+      }
+    }
+  }
 }
 
 void test_logits(Context& c) {

@@ -1,0 +1,51 @@
+// Repetition, frequency and presence penalties over a part of a row (ops/logits.h).
+#pragma once
+
+#include "ops/logits.h"
+
+namespace tern::cuda {
+
+__device__ __forceinline__ float penalised_logit(float v, const ops::SlotParams& s, int32_t count) {
+  v = v < 0 ? __fmul_rn(v, s.repetition) : __fdiv_rn(v, s.repetition);
+  if (count > 0) v = __fsub_rn(__fsub_rn(v, __fmul_rn(static_cast<float>(count), s.frequency)), s.presence);
+  return v;
+}
+
+// Entries [first, last) of row x, in place; `threads` threads, of which this is number `thread`. Most bits of seen are
+// 0, and only seen ids are read. A thread has kWords words of 32 ids at a time and looks at one id of each at once, so
+// that it waits for memory as seldom as it can. seen, counts: of the row's slot.
+__device__ inline void penalise(float* x, int64_t first, int64_t last, const ops::SlotParams& s, const uint64_t* seen,
+                                const int32_t* counts, int64_t thread, int64_t threads) {
+  constexpr int kWords = 4;
+  const auto* words = reinterpret_cast<const uint32_t*>(seen);
+  const ops::SlotParams own = s;  // else read again after every store to x
+  const bool counted = own.frequency != 0.0f || own.presence != 0.0f;
+  for (int64_t word = first / 32 + thread; 32 * word < last; word += kWords * threads) {
+    uint32_t left[kWords];
+#pragma unroll
+    for (int k = 0; k < kWords; ++k) {
+      const int64_t begin = 32 * (word + k * threads);
+      left[k] = begin < last ? words[begin / 32] : 0;
+      if (begin < first) left[k] &= ~0u << (first % 32);
+      if (last - begin < 32 && begin < last) left[k] &= ~(~0u << (last % 32));
+    }
+    while ((left[0] | left[1] | left[2] | left[3]) != 0) {
+      float v[kWords];
+      int32_t count[kWords];
+      int64_t id[kWords];
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        id[k] = 32 * (word + k * threads) + __ffs(static_cast<int>(left[k])) - 1;
+        v[k] = left[k] != 0 ? x[id[k]] : 0.0f;
+        count[k] = counted && left[k] != 0 ? counts[id[k]] : 0;
+      }
+#pragma unroll
+      for (int k = 0; k < kWords; ++k) {
+        if (left[k] != 0) x[id[k]] = penalised_logit(v[k], own, count[k]);
+        left[k] &= left[k] - 1;
+      }
+    }
+  }
+}
+
+}  // namespace tern::cuda

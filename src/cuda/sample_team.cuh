@@ -1,0 +1,76 @@
+// What the blocks of one row tell each other: a cluster whose members write into each other's shared memory. A team of
+// one is a block by itself and needs no cluster.
+#pragma once
+
+#include <cstdint>
+
+namespace tern::cuda {
+
+// Says that this thread is done with what others may change, or has written what others wait for.
+// Shared memory of others may be touched only once they have arrived for the first time, and until they arrive for the
+// last time.
+template <int kTeam>
+__device__ __forceinline__ void team_arrive() {
+  __syncwarp();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (kTeam > 1) asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+#elif defined(TERN_EMULATED)
+  if constexpr (kTeam > 1) emu::arrive_cluster();
+#endif
+}
+template <int kTeam>
+__device__ __forceinline__ void team_wait() {
+  __syncwarp();
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  if constexpr (kTeam > 1) asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+#elif defined(TERN_EMULATED)
+  if constexpr (kTeam > 1) emu::wait_cluster();
+#endif
+}
+
+// All threads of all blocks of the team.
+template <int kTeam>
+__device__ __forceinline__ void team_sync() {
+  if constexpr (kTeam > 1) {
+    team_arrive<kTeam>();
+    team_wait<kTeam>();
+  } else {
+    __syncthreads();
+  }
+}
+
+// The word at the place of `own` in block `rank` of the team.
+template <int kTeam>
+__device__ __forceinline__ void team_store(unsigned long long* own, int rank, unsigned long long v) {
+  if constexpr (kTeam == 1) {
+    *own = v;
+  } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("{.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\nst.shared::cluster.u64 [at], %2;}" ::"r"(
+                     static_cast<uint32_t>(__cvta_generic_to_shared(own))),
+                 "r"(rank), "l"(v)
+                 : "memory");
+#elif defined(TERN_EMULATED)
+    *static_cast<unsigned long long*>(emu::of_block(own, rank)) = v;
+#endif
+  }
+}
+template <int kTeam>
+__device__ __forceinline__ unsigned long long team_load(const unsigned long long* own, int rank) {
+  unsigned long long v = 0;
+  if constexpr (kTeam == 1) {
+    v = *own;
+  } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile("{.reg .b32 at;\nmapa.shared::cluster.u32 at, %1, %2;\nld.shared::cluster.u64 %0, [at];}"
+                 : "=l"(v)
+                 : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(own))), "r"(rank)
+                 : "memory");
+#elif defined(TERN_EMULATED)
+    v = *static_cast<unsigned long long*>(emu::of_block(own, rank));
+#endif
+  }
+  return v;
+}
+
+}  // namespace tern::cuda
