@@ -7,7 +7,7 @@ namespace tern::cuda {
 namespace {
 
 constexpr int kPlanThreads = 256, kPartSizes = 9;
-constexpr int kFixedJoin = 12, kFreeJoin = 6, kTeamTiles = 8;  // see plan_ranges and item_size
+constexpr int kCutTiles = 12, kTeamTiles = 8;  // see plan_ranges and item_size
 
 __device__ int queries_of(const AttentionArgs& a, int r) { return a.row_start[r + 1] - a.row_start[r]; }
 __device__ bool is_few(const AttentionArgs& a, int r) { return a.few != nullptr && few_takes(a, queries_of(a, r)); }
@@ -143,7 +143,7 @@ __device__ FewRange range_of(const AttentionArgs& a, int i, int ranges, int tota
 }
 
 // Units are cut where whole ones would leave some ranges much longer than others: joining parts costs as much as
-// kFixedJoin or kFreeJoin tiles. The GPU reads as fast without a few of its blocks, so length alone is no loss.
+// kCutTiles tiles. The GPU reads as fast without a few of its blocks, so length alone is no loss.
 __device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
     if (few_units_in(a, r) > 0) atomicMax(&sums[2], few_tiles(context_of(a, r)));
@@ -158,8 +158,8 @@ __device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {
   }
   __syncthreads();
   const int most = total == 0 ? 0 : min(sums[2], total / ranges + 1);  // tiles of a part
-  const bool cut = most / kFewSegment + 2 * kFewRound <= a.few_capacity && total > 0 &&
-                   sums[3] - total / ranges > (a.few_fixed ? kFixedJoin : kFreeJoin);
+  const bool cut =
+      most / kFewSegment + 2 * kFewRound <= a.few_capacity && total > 0 && sums[3] - total / ranges > kCutTiles;
   auto* to = reinterpret_cast<FewRange*>(a.few_counters + kFewCounterWords);
   for (int i = threadIdx.x; i <= ranges; i += kPlanThreads) {
     to[i] = range_of(a, i, ranges, total, cut);
