@@ -66,9 +66,10 @@ struct AttentionArgs {
   int few_capacity = 0;  // items that may leave a state in `slots`
   int few_blocks = 0;    // that run at once
   // On Hopper instead of items (attention_few_hopper.cuh): ranges of tiles, one per block, of which each may leave
-  // few_capacity states; 0: items. few_group: heads of one KV head. few_wide: units have up to 16 queries, not 8.
+  // few_capacity states; 0: items. few_fixed: how they are cut must not change a bit. few_group: heads of one KV head.
+  // few_wide: units have up to 16 queries, not 8.
   int few_ranges = 0, few_group = 1;
-  bool few_wide = false;
+  bool few_wide = false, few_fixed = true;
   // A cluster of so many blocks has an item each (attention_few_team.cuh), few_ranges of them at once; 0: ranges.
   int few_team = 0;
   bool few_early = false;  // what attention_few_hopper.cuh says of the kernel before

@@ -2,6 +2,8 @@
 #include <atomic>
 #include <string_view>
 
+#include "cuda/attention_few_fixed.cuh"
+#include "cuda/attention_few_free.cuh"
 #include "cuda/attention_few_team.cuh"
 #include "cuda/tensor_map.h"
 
@@ -40,8 +42,14 @@ auto with_team_shape(const AttentionArgs& a, F&& f) {
 
 template <class S>
 Status run(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
-  if (Status s = allow_shared(name, decode_kernel<S>, S::kBytes); !s.ok()) return s;
-  return launch(stream, name, {static_cast<unsigned>(a.few_ranges), S::kThreads, S::kBytes}, decode_kernel<S>, a, maps);
+  const auto blocks = static_cast<unsigned>(a.few_ranges);
+  if (a.few_fixed) {
+    TERN_RETURN_IF_ERROR(allow_shared(name, decode_kernel<S>, S::kBytes));
+    return launch(stream, name, {blocks, S::kThreads, S::kBytes}, decode_kernel<S>, a, maps);
+  }
+  using F = FreeShared<S>;
+  TERN_RETURN_IF_ERROR(allow_shared(name, decode_free_kernel<S>, F::kBytes));
+  return launch(stream, name, {blocks, F::kThreads, F::kBytes}, decode_free_kernel<S>, a, maps);
 }
 
 template <class S>
@@ -102,7 +110,8 @@ AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream st
   a.few_wide = a.few_heads > 8 || max_query_len > 8 / a.few_heads;
   a.few_tokens = (a.few_wide ? 16 : 8) / a.few_heads;
   a.few_all = state(stream).deterministic || max_query_len <= a.few_tokens;
-  if (!state(stream).deterministic) choose_teams(a, int64_t{a.rows} * a.kv_heads * a.few_chunks, stream);
+  a.few_fixed = state(stream).deterministic;
+  if (!a.few_fixed) choose_teams(a, int64_t{a.rows} * a.kv_heads * a.few_chunks, stream);
   if (a.few_team > 0) return a;
   with_shape(a, [&]<class S>() {
     const int blocks = S::kBlocks * state(stream).multiprocessors;

@@ -92,8 +92,10 @@ struct DecodeState {
       }
     }
   }
-  __device__ __forceinline__ void read(const float* node, int queries) {
-    const int thread = threadIdx.x, j = thread % 4;
+  __device__ __forceinline__ void read(const float* node, int queries) { read(node, queries, threadIdx.x); }
+  // What thread `thread` left.
+  __device__ __forceinline__ void read(const float* node, int queries, int thread) {
+    const int j = thread % 4;
 #pragma unroll
     for (int n = 0; n < S::kN; ++n) {
       if (8 * n + 2 * j >= queries) continue;
@@ -108,9 +110,10 @@ struct DecodeState {
   }
 };
 
+// What thread `thread` of those that compute has of the result.
 template <class S>
-__device__ void decode_store(const AttentionArgs& a, const AttentionUnit& u, const DecodeState<S>& total) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+__device__ void decode_store(const AttentionArgs& a, const AttentionUnit& u, const DecodeState<S>& total, int thread) {
+  const int warp = thread / 32, lane = thread & 31;
 #pragma unroll
   for (int q = 0; q < 2 * S::kN; ++q) {
     const int i = q / 2 * 8 + lane % 4 * 2 + q % 2;
@@ -122,6 +125,12 @@ __device__ void decode_store(const AttentionArgs& a, const AttentionUnit& u, con
       store_out(a, u, i, column + 8, total.v[r][q / 2][2 + q % 2], total.l[q]);
     }
   }
+}
+
+template <class S>
+__device__ __forceinline__ void decode_store(const AttentionArgs& a, const AttentionUnit& u,
+                                             const DecodeState<S>& total) {
+  decode_store<S>(a, u, total, threadIdx.x);
 }
 
 }  // namespace tern::cuda

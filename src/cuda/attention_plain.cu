@@ -7,7 +7,7 @@ namespace tern::cuda {
 namespace {
 
 constexpr int kPlanThreads = 256, kPartSizes = 9;
-constexpr int kCutTiles = 9, kTeamTiles = 8;  // see plan_ranges and item_size
+constexpr int kCutTiles = 12, kTeamTiles = 8;  // see plan_ranges and item_size
 
 __device__ int queries_of(const AttentionArgs& a, int r) { return a.row_start[r + 1] - a.row_start[r]; }
 __device__ bool is_few(const AttentionArgs& a, int r) { return a.few != nullptr && few_takes(a, queries_of(a, r)); }
@@ -133,8 +133,8 @@ __device__ FewRange range_of(const AttentionArgs& a, int i, int ranges, int tota
   const RangeBegin x(a, i, ranges, total);
   const int context = context_of(a, x.row), start = a.row_start[x.row], queries = queries_of(a, x.row);
   if (!cut) return {x.row, x.unit + (x.inside > 0 ? 1 : 0), 0, 0, 1, context, start, queries};
-  // Long parts are cut between rounds, which leaves fewer nodes.
-  const int step = total / ranges >= 8 * kFewRound ? kFewRound : 1;
+  // Long parts are cut between rounds where that leaves fewer nodes.
+  const int step = a.few_fixed && total / ranges >= 8 * kFewRound ? kFewRound : 1;
   // The last range that begins at or before place x: (x + 1) * ranges - 1 over `total`.
   const int64_t begin = x.at - x.inside;
   const auto head = static_cast<int>(((begin + kFewExtra + step) * ranges - 1) / total);

@@ -223,6 +223,20 @@ void test_attention(Context& c) {
   }
 }
 
+// Decoding rows of more units than teams of blocks: ranges, of which most begin inside a unit; up to 8 queries of a KV
+// head and up to 16.
+void test_attention_ranges(Context& c) {
+  if (c.smallest || !c.hopper()) return;
+  const DType b = DType::kBF16;
+  for (const int dim : {64, 128, 256}) {
+    const std::string few = "attention_few_" + std::to_string(dim) + "_sm90";
+    run(c, {b, 8, 2, dim, 64, ragged(150, 700), few}, b);
+    run(c, {b, 28, 2, dim, 128, ragged(140, 500), few}, b);
+    run(c, {b, 4, 2, dim, 64, std::vector<Row>(180, {2, 129}), few}, b);
+    run(c, {b, 8, 2, dim, 64, std::vector<Row>(150, {1, 0}), few}, b);  // no context at all
+  }
+}
+
 // A token's result does not depend on its chunk, its neighbours, or on how the work is cut: in deterministic mode at
 // all, otherwise among rows that the same kernel takes and cuts alike.
 void test_attention_bits(Context& c) {

@@ -88,6 +88,7 @@ void test_rope(Context&);
 void test_linear(Context&);
 void test_attention(Context&);
 void test_attention_bits(Context&);
+void test_attention_ranges(Context&);
 void test_segments(Context&);
 void test_latent(Context&);
 void test_moe(Context&);

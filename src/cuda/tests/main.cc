@@ -29,7 +29,7 @@ constexpr Group kGroups[] = {{"device", test_device},       {"norms", test_norms
                              {"latent", test_latent},       {"moe", test_moe},
                              {"logits", test_logits},       {"sample", test_sample},
                              {"logprobs", test_logprobs},   {"graph", test_graph},
-                             {"chain", test_chain}};
+                             {"chain", test_chain},         {"ranges", test_attention_ranges}};
 
 struct Variant {
   const char* label;
@@ -40,7 +40,7 @@ struct Variant {
 constexpr Variant kVariants[] = {{"plain", nullptr, true, false, 0},
                                  {"no-cublaslt", "linear graph", false, false, 0},
                                  {"smem-99", "attention bits segments latent rope", true, false, 99},
-                                 {"deterministic", "linear attention bits latent chain", true, true, 0},
+                                 {"deterministic", "linear attention bits latent chain ranges", true, true, 0},
                                  {"portable", nullptr, true, false, 0, 80},
                                  {"portable-deterministic", "linear", true, true, 0, 80}};
 
