@@ -26,6 +26,17 @@ const char* format_name(Format format);  // "JPEG", ..., "unknown"
 // By content; names and declared types are never looked at.
 Format sniff_format(std::span<const uint8_t> file);
 
+// Told of a picture while it is decoded, by the thread that decodes it.
+class RowWatch {
+ public:
+  virtual ~RowWatch() = default;
+  // The picture's rows will come from the top, in mode RGB (JPEGs of three components; of others nothing is told). It
+  // stays where it is.
+  virtual void begin(const Image& image) = 0;
+  // Rows [0, rows) are there and stay as they are. The last call names the height, unless the file is damaged.
+  virtual void rows(int rows) = 0;
+};
+
 // The first frame of the picture, in the mode in which Pillow opens it. JPEGs are decoded with the exact integer DCT
 // and smooth chroma upsampling; no colour profile and no orientation is applied. Safe for any bytes. Errors have fixed
 // texts, without anything from the file or the libraries:
@@ -34,5 +45,7 @@ Format sniff_format(std::span<const uint8_t> file);
 //   kCorrupt      damaged, or cut short
 //   kResourceExhausted  no memory
 Expected<Image> decode_image(std::span<const uint8_t> file, const DecodeLimits& limits);
+// The same into `image`. watch: may be null. After an error the picture means nothing, whatever was told of it.
+Status decode_image(std::span<const uint8_t> file, const DecodeLimits& limits, Image* image, RowWatch* watch);
 
 }  // namespace tern::media

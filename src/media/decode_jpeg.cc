@@ -94,9 +94,10 @@ class Reader {
     return jpeg_start_decompress(&info_) != FALSE;
   }
 
-  bool read_rows(uint8_t* rows, size_t row_bytes) {
+  // Rows up to `end`, where they stand in the picture.
+  bool read_rows(uint8_t* rows, size_t row_bytes, JDIMENSION end) {
     if (setjmp(errors_.jump)) return false;
-    while (info_.output_scanline < info_.output_height) {
+    while (info_.output_scanline < end) {
       JSAMPROW row = rows + row_bytes * info_.output_scanline;
       if (jpeg_read_scanlines(&info_, &row, 1) != 1) return false;
     }
@@ -125,9 +126,26 @@ class Reader {
   ScanCounter counter_{};
 };
 
+// How a picture of so many components is read; false for other numbers.
+bool read_as(int components, Mode* mode, J_COLOR_SPACE* space) {
+  switch (components) {
+    case 1:
+      *mode = Mode::kL, *space = JCS_GRAYSCALE;
+      return true;
+    case 3:
+      *mode = Mode::kRGB, *space = JCS_RGB;
+      return true;
+    case 4:
+      *mode = Mode::kCMYK, *space = JCS_CMYK;
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
-Expected<Image> decode_jpeg(Bytes file, const DecodeLimits& limits) {
+Status decode_jpeg(Bytes file, const DecodeLimits& limits, Image* image, RowWatch* watch) {
   Reader reader(file);
   if (!reader.read_header()) return reader.error();
   const auto& info = reader.info();
@@ -136,31 +154,26 @@ Expected<Image> decode_jpeg(Bytes file, const DecodeLimits& limits) {
 
   Mode mode;
   J_COLOR_SPACE space;
-  switch (info.num_components) {
-    case 1:
-      mode = Mode::kL, space = JCS_GRAYSCALE;
-      break;
-    case 3:
-      mode = Mode::kRGB, space = JCS_RGB;
-      break;
-    case 4:
-      mode = Mode::kCMYK, space = JCS_CMYK;
-      break;
-    default:
-      return error_variant();
-  }
+  if (!read_as(info.num_components, &mode, &space)) return error_variant();
   const uint64_t pixels = static_cast<uint64_t>(info.image_width) * info.image_height;
   const uint64_t scans = std::min({limits.scans, limits.scan_pixels / pixels, uint64_t{INT32_MAX}});
   // Coefficients of a progressive file are 2 bytes per sample, rounded up to whole blocks; the rest is row buffers.
   const size_t memory = static_cast<size_t>(pixels) * info.num_components * 4 + (size_t{64} << 20);
-  TERN_ASSIGN_OR_RETURN(Image image, Image::make(mode, info.image_width, info.image_height));
+  TERN_ASSIGN_OR_RETURN(*image, Image::make(mode, info.image_width, info.image_height));
   if (!reader.start(space, memory, static_cast<int>(std::max<uint64_t>(scans, 1)))) return reader.error();
-  if (!reader.read_rows(image.data(), image.row_bytes())) return reader.error();
-  if (mode == Mode::kCMYK) {
-    uint8_t* p = image.data();
-    for (size_t i = 0; i < image.size_bytes(); ++i) p[i] = static_cast<uint8_t>(255 - p[i]);
+  if (mode != Mode::kRGB) watch = nullptr;
+  if (watch != nullptr) watch->begin(*image);
+  constexpr JDIMENSION kStep = 16;  // rows of blocks with halved chroma
+  for (JDIMENSION end = 0; end < info.output_height;) {
+    end = std::min(end + kStep, info.output_height);
+    if (!reader.read_rows(image->data(), image->row_bytes(), end)) return reader.error();
+    if (watch != nullptr) watch->rows(static_cast<int>(end));
   }
-  return image;
+  if (mode == Mode::kCMYK) {
+    uint8_t* p = image->data();
+    for (size_t i = 0; i < image->size_bytes(); ++i) p[i] = static_cast<uint8_t>(255 - p[i]);
+  }
+  return {};
 }
 
 }  // namespace tern::media

@@ -89,6 +89,49 @@ TEST(Decode, EqualsAnotherDecoderOnRealPictures) {
   EXPECT_GE(checked, 7u);
 }
 
+// Copies what it is told of at once.
+class Copier : public RowWatch {
+ public:
+  void begin(const Image& image) override {
+    EXPECT_EQ(image_, nullptr);
+    image_ = &image;
+  }
+  void rows(int rows) override {
+    ASSERT_NE(image_, nullptr);
+    ASSERT_GT(rows, rows_);
+    ASSERT_LE(rows, image_->height());
+    copy_.insert(copy_.end(), image_->row(rows_), image_->row(rows_) + image_->row_bytes() * (rows - rows_));
+    rows_ = rows;
+    ++calls_;
+  }
+  const Image* image_ = nullptr;
+  std::vector<uint8_t> copy_;
+  int rows_ = 0, calls_ = 0;
+};
+
+TEST(Decode, TellsOfRowsThatStayAsTheyAre) {
+  int told = 0, calls = 0;
+  for (const Row& row : read_table(data_dir() / "cases.tsv", "decode")) {
+    SCOPED_TRACE(row[1]);
+    const auto file = read_file(data_dir() / row[1]);
+    const auto expected = decode_image(file, {});
+    Image image;
+    Copier copier;
+    ASSERT_TRUE(decode_image(file, {}, &image, &copier).ok());
+    ASSERT_EQ(image.size_bytes(), expected->size_bytes());
+    EXPECT_EQ(std::memcmp(image.data(), expected->data(), image.size_bytes()), 0);
+    const bool colours = sniff_format(file) == Format::kJpeg && image.mode() == Mode::kRGB;
+    EXPECT_EQ(copier.image_ != nullptr, colours);
+    if (!colours) continue;
+    EXPECT_EQ(copier.image_, &image);
+    ASSERT_EQ(copier.copy_.size(), image.size_bytes());
+    EXPECT_EQ(std::memcmp(copier.copy_.data(), image.data(), image.size_bytes()), 0);
+    ++told, calls += copier.calls_;
+  }
+  EXPECT_GE(told, 10);
+  EXPECT_GT(calls, 2 * told);
+}
+
 TEST(Decode, HostileFilesEndAsTheTableSays) {
   const auto rows = read_table(data_dir() / "hostile.tsv", "hostile");
   ASSERT_GE(rows.size(), 100u);
