@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/error.h"
@@ -26,15 +27,21 @@ const char* format_name(Format format);  // "JPEG", ..., "unknown"
 // By content; names and declared types are never looked at.
 Format sniff_format(std::span<const uint8_t> file);
 
-// Told of a picture while it is decoded, by the thread that decodes it.
+// Told of a picture while it is decoded.
 class RowWatch {
  public:
   virtual ~RowWatch() = default;
-  // The picture's rows will come from the top, in mode RGB (JPEGs of three components; of others nothing is told). It
-  // stays where it is.
+  // The picture's rows will come, in mode RGB (JPEGs of three components; of others nothing is told). It stays where it
+  // is.
   virtual void begin(const Image& image) = 0;
-  // Rows [0, rows) are there and stay as they are. The last call names the height, unless the file is damaged.
-  virtual void rows(int rows) = 0;
+  // Another thread that runs the task soon, to decode lower rows meanwhile; that takes most of a decoding twice. False:
+  // there is none, and the task is not run.
+  virtual bool share(std::function<void()>) { return false; }
+  // Rows [begin, end) are there and stay as they are. Two threads tell of theirs, each from the top: one of the upper
+  // part, one of the rest. In the end all rows have been told, unless the file is damaged.
+  virtual void rows(int begin, int end) = 0;
+  // What was told does not count, and nothing more is told. When it returns nobody reads the picture.
+  virtual void forget() = 0;
 };
 
 // The first frame of the picture, in the mode in which Pillow opens it. JPEGs are decoded with the exact integer DCT

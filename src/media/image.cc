@@ -68,12 +68,20 @@ Expected<Image> Image::make(Mode mode, int64_t width, int64_t height) {
   return image;
 }
 
-// Pixels go through eight keyed SipHash states side by side; their final states and all that is left go through one.
-Fingerprinter::Fingerprinter(HashKey key, Isa isa) : key_(key), isa_(isa) {
+namespace {
+
+HashLanes first_lanes(HashKey key) {
+  HashLanes lanes;
   const uint64_t start[4] = {key.k0 ^ 0x736f6d6570736575, key.k1 ^ 0x646f72616e646f6d, key.k0 ^ 0x6c7967656e657261,
                              key.k1 ^ 0x7465646279746573};
-  for (int i = 0; i < 4; ++i) std::fill_n(lanes_.v[i], 8, start[i]);
+  for (int i = 0; i < 4; ++i) std::fill_n(lanes.v[i], 8, start[i]);
+  return lanes;
 }
+
+}  // namespace
+
+// Bytes go through eight keyed SipHash states side by side; their final states and all that is left go through one.
+Fingerprinter::Fingerprinter(HashKey key, Isa isa) : key_(key), isa_(isa), lanes_(first_lanes(key)) {}
 
 void Fingerprinter::add(const Image& image, int rows) {
   const size_t blocks = (image.row_bytes() * static_cast<size_t>(rows) - done_) / 64;
@@ -97,6 +105,22 @@ Hash128 Fingerprinter::finish(const Image& image) const {
   record.mode = static_cast<uint64_t>(image.mode());
   if (image.mode() == Mode::kP) std::memcpy(record.palette, image.palette.data(), sizeof(record.palette));
   return siphash128(key_, &record, sizeof(record));
+}
+
+Hash128 hash_file(std::span<const uint8_t> file, HashKey key, Isa isa) {
+  struct {
+    HashLanes lanes;
+    uint64_t size;
+    uint8_t tail[64];
+    uint8_t padding[56];
+  } record{};
+  static_assert(sizeof(record) == 384, "no hidden padding");
+  record.lanes = first_lanes(key);
+  const size_t blocks = file.size() / 64, done = blocks * 64;
+  kernels_for(isa).hash(&record.lanes, file.data(), blocks);
+  if (file.size() > done) std::memcpy(record.tail, file.data() + done, file.size() - done);
+  record.size = file.size();
+  return siphash128(key, &record, sizeof(record));
 }
 
 Hash128 fingerprint(const Image& image, HashKey key, Isa isa) {

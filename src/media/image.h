@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "base/hash.h"
@@ -81,9 +82,12 @@ class Fingerprinter {
  private:
   HashKey key_;
   Isa isa_;
-  HashLanes lanes_{};
+  HashLanes lanes_;
   size_t done_ = 0;  // bytes
 };
+
+// Keyed hash of a file's bytes, in the same way: several times as fast as one SipHash over all of them.
+Hash128 hash_file(std::span<const uint8_t> file, HashKey key, Isa isa = detect_isa());
 
 // Keyed hash of size, mode, palette and pixels: equal pictures are equal whatever file they came from,
 // on every instruction set.

@@ -65,9 +65,9 @@ Expected<PatchMaker> PatchMaker::make(int from_width, int from_height, int width
   return maker;
 }
 
-int PatchMaker::source_rows(const Band& band) const {
-  return media::source_rows(*tables_, std::max(band.begin, 0) * layout_.patch,
-                            std::min(band.end, grid_.h) * layout_.patch);
+Rows PatchMaker::source_rows(const Band& band) const {
+  return media::source_rows(*tables_,
+                            {std::max(band.begin, 0) * layout_.patch, std::min(band.end, grid_.h) * layout_.patch});
 }
 
 template <class T>

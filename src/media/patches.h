@@ -86,8 +86,8 @@ class PatchMaker {
                                    const PatchLayout& layout, const Normaliser& normaliser, Isa isa = detect_isa());
 
   const Grid& grid() const { return grid_; }
-  // So many rows of the frame, from the top, are read for a band.
-  int source_rows(const Band& band) const;
+  // Rows of the frame that are read for a band.
+  Rows source_rows(const Band& band) const;
   // Into out[grid.h * grid.w][patch_values]; rows outside the band stay as they are. Errors: as RowResizer::make,
   // kInvalidArgument for a slot that is not there or an `out` that is too small.
   Status write(const Image& rgb, int slot, float* out, size_t out_values, const Band& band = {}) const;

@@ -35,13 +35,14 @@ Expected<std::shared_ptr<const ResizeTables>> make_resize_tables(int from_width,
   return std::shared_ptr<const ResizeTables>(std::move(tables));
 }
 
-int source_rows(const ResizeTables& t, int begin, int end) {
-  if (begin >= end) return 0;
-  const int first = t.down ? t.down->first(begin) : begin;
-  const int last = t.down ? t.down->first(end - 1) + t.down->count(end - 1) : end;
+Rows source_rows(const ResizeTables& t, const Rows& made) {
+  if (made.begin >= made.end) return {};
+  const int first = t.down ? t.down->first(made.begin) : made.begin;
+  const int last = t.down ? t.down->first(made.end - 1) + t.down->count(made.end - 1) : made.end;
   // Rows are taken by fours, and read a little past their ends.
   const int64_t past = ceil_div<int64_t>(kPixelTail, int64_t{3} * t.from_width);
-  return static_cast<int>(std::min<int64_t>(first + round_up(last - first, kRowsAtOnce) + past, t.from_height));
+  const int64_t end = first + round_up(last - first, kRowsAtOnce) + past;
+  return {first, static_cast<int>(std::min<int64_t>(end, t.from_height))};
 }
 
 struct RowResizer::State {

@@ -24,9 +24,12 @@ struct ResizeTables;
 // Errors: kInvalidArgument for a side below 1, kTooLarge above kMaxResizeSide.
 Expected<std::shared_ptr<const ResizeTables>> make_resize_tables(int from_width, int from_height, int width, int height,
                                                                  Filter filter);
-// So many rows of the source, from the top, are read for rows [begin, end) of the result, when `begin` is the first one
-// that a resizer makes.
-int source_rows(const ResizeTables& tables, int begin, int end);
+// Rows [begin, end).
+struct Rows {
+  int begin = 0, end = 0;
+};
+// Rows of the source that are read for these rows of the result, when `begin` is the first one that a resizer makes.
+Rows source_rows(const ResizeTables& tables, const Rows& made);
 
 // The rows of a resized picture, from the top. Holds only as many rows of the intermediate picture as one row of the
 // result needs.

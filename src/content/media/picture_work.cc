@@ -30,6 +30,7 @@ Status PictureWork::make_ready(int width, int height) {
   strips_ = patches < kLeastPatches
                 ? 1
                 : static_cast<int>(std::clamp<int64_t>(patches / kStripPatches, 1, int64_t{plan_.grid.h}));
+  offered_.assign(static_cast<size_t>(strips_), false);
   return {};
 }
 
@@ -41,11 +42,50 @@ void PictureWork::begin(const media::Image& image) {
   image_ = &image;
 }
 
-void PictureWork::rows(int rows) {
+// A second decoding costs more than it gains where another picture could have the time.
+bool PictureWork::share(std::function<void()> task) {
+  constexpr int kLeastThreads = 3;
+  FairPool& pool = context_.pool;
+  if (image_ == nullptr || strips_ == 1 || pool.threads() < kLeastThreads || pool.idle() < pool.threads() - 1) {
+    return false;
+  }
+  pool.submit(context_.lane, std::move(task));
+  return true;
+}
+
+bool PictureWork::told(const media::Rows& wanted) const {
+  if (wanted.end <= upper_.end) return true;
+  return wanted.end <= lower_.end && (wanted.begin >= lower_.begin || upper_.end >= lower_.begin);
+}
+
+int PictureWork::rows_from_top() const {
+  const std::lock_guard lock(rows_mutex_);
+  return upper_.end >= lower_.begin ? std::max(upper_.end, lower_.end) : upper_.end;
+}
+
+void PictureWork::rows(int begin, int end) {
   if (image_ == nullptr) return;
-  rows_.store(rows, std::memory_order_release);
-  while (offered_ < strips_ && maker_->source_rows(strip(offered_)) <= rows) work_.offer(offered_++);
+  {
+    const std::lock_guard lock(rows_mutex_);
+    if (begin == upper_.end) {
+      upper_.end = end;
+    } else {
+      if (lower_.end == 0) lower_.begin = begin;
+      lower_.end = end;
+    }
+    for (int i = 0; i < strips_; ++i) {
+      if (offered_[static_cast<size_t>(i)] || !told(maker_->source_rows(strip(i)))) continue;
+      offered_[static_cast<size_t>(i)] = true;
+      work_.offer(i);
+    }
+  }
   work_.help(kWaiting);
+}
+
+void PictureWork::forget() {
+  work_.finish();
+  image_ = nullptr;
+  fingerprinter_.reset();
 }
 
 void PictureWork::write_strip(int number) {
@@ -55,7 +95,7 @@ void PictureWork::write_strip(int number) {
     status_ = std::move(status);
   }
   const std::unique_lock lock(fingerprint_mutex_, std::try_to_lock);
-  if (lock.owns_lock() && fingerprinter_) fingerprinter_->add(*image_, rows_.load(std::memory_order_acquire));
+  if (lock.owns_lock() && fingerprinter_) fingerprinter_->add(*image_, rows_from_top());
 }
 
 Hash128 PictureWork::fingerprint(const media::Image& image) {
@@ -68,9 +108,9 @@ Hash128 PictureWork::fingerprint(const media::Image& image) {
 Expected<PreparedMediaPtr> PictureWork::finish(const media::Image& rgb, const Hash128& fingerprint,
                                                const Hash128& rules) {
   if (image_ == nullptr && status_.ok()) {
-    TERN_RETURN_IF_ERROR(make_ready(rgb.width(), rgb.height()));
+    if (buffer_ == nullptr) TERN_RETURN_IF_ERROR(make_ready(rgb.width(), rgb.height()));
     image_ = &rgb;
-    while (offered_ < strips_) work_.offer(offered_++);
+    for (int i = 0; i < strips_; ++i) work_.offer(i);
   }
   work_.finish();
   TERN_RETURN_IF_ERROR(std::move(status_));

@@ -2,10 +2,11 @@
 // rows that are there, and the fingerprint follows them; without idle threads the decoding one does both in turns.
 #pragma once
 
-#include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <vector>
 
 #include "content/media/prepare.h"
 #include "media/decode.h"
@@ -18,7 +19,9 @@ class PictureWork : public media::RowWatch {
   PictureWork(const PrepareContext& context, const PicturePlan& plan, int width, int height);
 
   void begin(const media::Image& image) override;
-  void rows(int rows) override;
+  bool share(std::function<void()> task) override;
+  void rows(int begin, int end) override;
+  void forget() override;
   // Of the decoded picture, turned but not converted.
   Hash128 fingerprint(const media::Image& image);
   // `rgb`: the picture in mode RGB.
@@ -28,15 +31,19 @@ class PictureWork : public media::RowWatch {
   Status make_ready(int width, int height);
   void write_strip(int strip);
   media::Band strip(int number) const;
+  bool told(const media::Rows& wanted) const;
+  int rows_from_top() const;
 
   const PrepareContext context_;
   const PicturePlan plan_;
   const int width_, height_;
-  int strips_ = 0, offered_ = 0;
+  int strips_ = 0;
   std::shared_ptr<PatchBuffers::Buffer> buffer_;
   std::optional<media::PatchMaker> maker_;
   const media::Image* image_ = nullptr;  // null: its rows are not told
-  std::atomic<int> rows_{0};
+  mutable std::mutex rows_mutex_;
+  media::Rows upper_, lower_;  // that are there; lower_ where another thread decodes the lower part
+  std::vector<bool> offered_;  // strips
   std::mutex fingerprint_mutex_;
   std::optional<media::Fingerprinter> fingerprinter_;
   std::mutex status_mutex_;

@@ -122,7 +122,7 @@ void ServiceCore::keep(const JobPart& part, const PreparedMediaPtr& media) {
 Status ServiceCore::examine(JobPart* part) {
   if (cache_.enabled()) {
     // An upload with the same bytes, to be prepared in the same way, needs no decoding.
-    const Hash128 file = siphash128(key_, part->file.data(), part->file.size());
+    const Hash128 file = media::hash_file(as_uint8(part->file), key_);
     part->file_key = joined_key(key_, kFileTag, file, part->rules_key);
     part->result = cached(part->file_key);
     if (part->result != nullptr) {

@@ -273,15 +273,18 @@ TEST(Patches, BandsNeedTheRowsThatTheySay) {
       ASSERT_TRUE(maker->write(*source, kAllSlots, whole.data(), values).ok());
       for (int begin = 0; begin < grid.h; begin += 2) {
         const Band band{begin, std::min(begin + 2, grid.h)};
-        const int rows = maker->source_rows(band);
+        const Rows rows = maker->source_rows(band);
         auto part = Image::make(Mode::kRGB, source->width(), source->height());
         std::memset(part->data(), begin % 4 == 0 ? 0 : 255, part->size_bytes());
-        std::memcpy(part->data(), source->data(), source->row_bytes() * static_cast<size_t>(rows));
+        std::memcpy(part->row(rows.begin), source->row(rows.begin),
+                    source->row_bytes() * static_cast<size_t>(rows.end - rows.begin));
         ASSERT_TRUE(maker->write(*part, kAllSlots, out.data(), values, band).ok());
       }
       EXPECT_EQ(std::memcmp(whole.data(), out.data(), values * 2), 0) << w << "x" << h;
-      EXPECT_LT(maker->source_rows({0, 1}), source->height());
-      EXPECT_EQ(maker->source_rows({}), source->height());
+      EXPECT_LT(maker->source_rows({0, 1}).end, source->height());
+      EXPECT_GT(maker->source_rows({grid.h - 1, grid.h}).begin, 0);
+      EXPECT_EQ(maker->source_rows({}).begin, 0);
+      EXPECT_EQ(maker->source_rows({}).end, source->height());
     }
   }
 }
