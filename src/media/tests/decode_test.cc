@@ -110,9 +110,11 @@ class Copier : public RowWatch {
     times_.resize(static_cast<size_t>(image.height()));
   }
   bool share(std::function<void()> task) override {
-    if (share_ == Share::kBefore) task();
     if (share_ == Share::kBeside) thread_ = std::thread(std::move(task));
-    shared_ = calls_ > 0;
+    if (share_ == Share::kBefore) {
+      task();
+      shared_ = calls_ > 0;
+    }
     return share_ != Share::kNone;
   }
   void rows(int begin, int end) override {
