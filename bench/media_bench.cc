@@ -1,7 +1,7 @@
 // Preparing an A4 page (1,240 x 1,754 JPEG, half text, half photo-like) on one core: libjpeg's own decoding, ours, and
 // everything after it (resize, normalise, patches), per model, type and instruction set; the fingerprint; whole
-// requests through the media service with one thread and with two. `--write-page=FILE` writes the page
-// (bench/media_compare.py).
+// requests through the media service with one thread and with two, and single pictures as a server meets them.
+// `--write-page=FILE` writes the page (bench/media_compare.py).
 #include <cstddef>
 #include <cstdio>
 
@@ -10,6 +10,8 @@
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -17,6 +19,7 @@
 #include <future>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "base/check.h"
@@ -31,9 +34,9 @@ namespace {
 constexpr int kWidth = 1240, kHeight = 1754;
 
 // Strokes of a few pixels on white in the upper half, smooth colours with a little noise in the lower one.
-std::vector<uint8_t> draw_page() {
+std::vector<uint8_t> draw_page(uint32_t seed) {
   std::vector<uint8_t> rgb(size_t{3} * kWidth * kHeight, 255);
-  uint32_t state = 12345;
+  uint32_t state = seed;
   const auto random = [&](uint32_t n) {
     state = state * 1664525 + 1013904223;
     return (state >> 8) % n;
@@ -65,33 +68,35 @@ std::vector<uint8_t> draw_page() {
   return rgb;
 }
 
+// The upper left corner of a picture of kWidth x kHeight, as a file.
+std::vector<uint8_t> compress(std::vector<uint8_t> rgb, int width, int height) {
+  jpeg_compress_struct info;
+  jpeg_error_mgr errors;
+  info.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&info);
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+  jpeg_mem_dest(&info, &bytes, &size);
+  info.image_width = static_cast<JDIMENSION>(width);
+  info.image_height = static_cast<JDIMENSION>(height);
+  info.input_components = 3;
+  info.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&info);
+  jpeg_set_quality(&info, 85, TRUE);
+  jpeg_start_compress(&info, TRUE);
+  while (info.next_scanline < info.image_height) {
+    JSAMPROW row = &rgb[size_t{3} * kWidth * info.next_scanline];
+    jpeg_write_scanlines(&info, &row, 1);
+  }
+  jpeg_finish_compress(&info);
+  std::vector<uint8_t> out(bytes, bytes + size);
+  jpeg_destroy_compress(&info);
+  std::free(bytes);
+  return out;
+}
+
 const std::vector<uint8_t>& page() {
-  static const std::vector<uint8_t> file = [] {
-    std::vector<uint8_t> rgb = draw_page();
-    jpeg_compress_struct info;
-    jpeg_error_mgr errors;
-    info.err = jpeg_std_error(&errors);
-    jpeg_create_compress(&info);
-    unsigned char* bytes = nullptr;
-    unsigned long size = 0;
-    jpeg_mem_dest(&info, &bytes, &size);
-    info.image_width = kWidth;
-    info.image_height = kHeight;
-    info.input_components = 3;
-    info.in_color_space = JCS_RGB;
-    jpeg_set_defaults(&info);
-    jpeg_set_quality(&info, 85, TRUE);
-    jpeg_start_compress(&info, TRUE);
-    while (info.next_scanline < info.image_height) {
-      JSAMPROW row = &rgb[size_t{3} * kWidth * info.next_scanline];
-      jpeg_write_scanlines(&info, &row, 1);
-    }
-    jpeg_finish_compress(&info);
-    std::vector<uint8_t> out(bytes, bytes + size);
-    jpeg_destroy_compress(&info);
-    std::free(bytes);
-    return out;
-  }();
+  static const std::vector<uint8_t> file = compress(draw_page(12345), kWidth, kHeight);
   return file;
 }
 
@@ -184,9 +189,7 @@ void all_but_decoding(benchmark::State& state, const Case& c, Isa isa) {
   }
 }
 
-// A request of 16 pages, all different files for the service, from bytes to patches, keys and budgets included.
-void whole_requests(benchmark::State& state, const Case& c, int threads) {
-  constexpr int kPages = 16;
+content::MediaOptions service_options(const Case& c, int threads) {
   content::MediaOptions options;
   options.profile.resize_rule = c.rule;
   options.profile.image_limits.min_pixels = c.low;
@@ -198,26 +201,72 @@ void whole_requests(benchmark::State& state, const Case& c, int threads) {
   options.threads = threads;
   options.background = false;
   options.processor_cache_gib = 0;
+  return options;
+}
+
+void prepare_all(content::MediaService& service, std::vector<content::MediaPart> parts) {
+  std::promise<void> done;
+  const auto status = service.prepare(std::move(parts), 0, [&](auto results) {
+    TERN_CHECK(results.ok());
+    done.set_value();
+  });
+  TERN_CHECK(status.ok());
+  done.get_future().wait();
+}
+
+std::vector<std::byte> bytes_of(const std::vector<uint8_t>& file) {
+  const auto* begin = reinterpret_cast<const std::byte*>(file.data());
+  return {begin, begin + file.size()};
+}
+
+// A request of 16 pages, all different files for the service, from bytes to patches, keys and budgets included.
+void whole_requests(benchmark::State& state, const Case& c, int threads) {
+  constexpr int kPages = 16;
+  content::MediaOptions options = service_options(c, threads);
   options.fetcher = [](std::string_view, const fetch::FetchPolicy&) -> Expected<std::vector<std::byte>> {
-    std::vector<std::byte> file(page().size());
-    std::memcpy(file.data(), page().data(), file.size());
-    return file;
+    return bytes_of(page());
   };
   auto service = content::make_media_service(options);
   TERN_CHECK(service.ok());
   for (auto _ : state) {
-    std::promise<void> done;
     std::vector<content::MediaPart> parts(kPages);
     for (auto& part : parts) part.url = "data:";
-    const auto status = (*service)->prepare(std::move(parts), 0, [&](auto results) {
-      TERN_CHECK(results.ok());
-      done.set_value();
-    });
-    TERN_CHECK(status.ok());
-    done.get_future().wait();
+    prepare_all(**service, std::move(parts));
   }
   state.counters["page"] =
       benchmark::Counter(kPages, benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+}
+
+// One picture of 1,000 x 1,000 at a time, never the same twice, in bfloat16 and cached as by a server: real time is how
+// long a request waits for its picture.
+constexpr int kSingles = 40;
+void single_pictures(benchmark::State& state, int threads) {
+  static const auto files = [] {
+    std::vector<std::vector<uint8_t>> made;
+    for (uint32_t i = 0; i < kSingles; ++i) made.push_back(compress(draw_page(1 + 1000 * i), 1000, 1000));
+    return made;
+  }();
+  content::MediaOptions options = service_options(kCases[1], threads);
+  options.profile.bf16_patches = true;
+  options.processor_cache_gib = -1;
+  options.background = true;
+  std::atomic<size_t> next{0};
+  options.fetcher = [&](std::string_view, const fetch::FetchPolicy&) -> Expected<std::vector<std::byte>> {
+    return bytes_of(files[next++ % files.size()]);
+  };
+  auto service = content::make_media_service(options);
+  TERN_CHECK(service.ok());
+  for (auto _ : state) {
+    std::vector<content::MediaPart> parts(1);
+    parts[0].url = "data:";
+    prepare_all(**service, std::move(parts));
+    state.PauseTiming();
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    state.ResumeTiming();
+  }
+  const content::MediaStats stats = (*service)->stats();
+  state.counters["decode_ms"] = static_cast<double>(stats.decode_ns) / 1e6 / static_cast<double>(next);
+  state.counters["prepare_ms"] = static_cast<double>(stats.prepare_ns) / 1e6 / static_cast<double>(next);
 }
 
 int register_all() {
@@ -239,6 +288,14 @@ int register_all() {
           ->MeasureProcessCPUTime()
           ->UseRealTime();
     }
+  }
+  for (const int threads : {1, 2, 4, 8, 16}) {
+    const std::string name = "single/" + std::to_string(threads);
+    benchmark::RegisterBenchmark(name.c_str(), [threads](benchmark::State& s) { single_pictures(s, threads); })
+        ->Unit(benchmark::kMillisecond)
+        ->Iterations(kSingles)
+        ->MeasureProcessCPUTime()
+        ->UseRealTime();
   }
   return 0;
 }

@@ -159,17 +159,24 @@ Status VisionStage::run(const VisionStep& step, const VisionCall& call, Inputs& 
   if (ints > plan_.ints || floats > plan_.floats) {
     return make_error(ErrorCode::kInternal, "the vision tower's index is larger than it said");
   }
-  std::byte* to = in.patches.host();
+  int64_t sent = 0;
   for (int i : call.items) {
     const VisionItem& item = step.items[static_cast<size_t>(i)];
-    std::memcpy(to, item.patches->data() + item.offset, item.bytes);
-    to += item.bytes;
+    // In pieces, so that the device copies one while this thread fills the next.
+    constexpr size_t kPiece = size_t{1} << 20;
+    for (size_t at = 0; at < item.bytes; at += kPiece) {
+      const size_t bytes = std::min(kPiece, item.bytes - at);
+      std::memcpy(in.patches.host() + sent, item.patches->data() + item.offset + at, bytes);
+      if (device_->own_memory()) {
+        device_->copy_to_device(in.patches.device() + sent, in.patches.host() + sent, bytes, stream);
+      }
+      sent += static_cast<int64_t>(bytes);
+    }
   }
   std::copy(call.index.ints.begin(), call.index.ints.end(), in.ints.host());
   std::copy(call.index.floats.begin(), call.index.floats.end(), in.floats.host());
   std::copy(call.rows.begin(), call.rows.end(), in.rows.host());
   const auto tokens = static_cast<int64_t>(call.rows.size());
-  in.patches.upload(to - in.patches.host(), *device_, stream);  // large: the copy engine's work
   sample::CopyList list;
   in.ints.upload(static_cast<int64_t>(ints), list);
   in.floats.upload(static_cast<int64_t>(floats), list);

@@ -57,11 +57,10 @@ Format sniff_format(Bytes file) {
   return Format::kUnknown;
 }
 
-Expected<Image> decode_image(Bytes file, const DecodeLimits& limits) {
-  if (file.size() > limits.bytes) return error_file_bytes();
-  switch (sniff_format(file)) {
-    case Format::kJpeg:
-      return decode_jpeg(file, limits);
+namespace {
+
+Expected<Image> decode_whole(Bytes file, const DecodeLimits& limits, Format format) {
+  switch (format) {
     case Format::kPng:
       return decode_png(file, limits);
     case Format::kGif:
@@ -70,10 +69,27 @@ Expected<Image> decode_image(Bytes file, const DecodeLimits& limits) {
       return decode_webp(file, limits);
     case Format::kBmp:
       return decode_bmp(file, limits);
+    case Format::kJpeg:
     case Format::kUnknown:
       break;
   }
   return error_format();
+}
+
+}  // namespace
+
+Status decode_image(Bytes file, const DecodeLimits& limits, Image* image, RowWatch* watch) {
+  if (file.size() > limits.bytes) return error_file_bytes();
+  const Format format = sniff_format(file);
+  if (format == Format::kJpeg) return decode_jpeg(file, limits, image, watch);
+  TERN_ASSIGN_OR_RETURN(*image, decode_whole(file, limits, format));
+  return {};
+}
+
+Expected<Image> decode_image(Bytes file, const DecodeLimits& limits) {
+  Image image;
+  TERN_RETURN_IF_ERROR(decode_image(file, limits, &image, nullptr));
+  return image;
 }
 
 }  // namespace tern::media

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 
 #include "base/error.h"
@@ -26,6 +27,23 @@ const char* format_name(Format format);  // "JPEG", ..., "unknown"
 // By content; names and declared types are never looked at.
 Format sniff_format(std::span<const uint8_t> file);
 
+// Told of a picture while it is decoded.
+class RowWatch {
+ public:
+  virtual ~RowWatch() = default;
+  // The picture's rows will come, in mode RGB (JPEGs of three components; of others nothing is told). It stays where it
+  // is.
+  virtual void begin(const Image& image) = 0;
+  // Another thread that runs the task soon, to decode lower rows meanwhile; that takes most of a decoding twice. False:
+  // there is none, and the task is not run.
+  virtual bool share(std::function<void()>) { return false; }
+  // Rows [begin, end) are there and stay as they are. Two threads tell of theirs, each from the top: one of the upper
+  // part, one of the rest. In the end all rows have been told, unless the file is damaged.
+  virtual void rows(int begin, int end) = 0;
+  // What was told does not count, and nothing more is told. When it returns nobody reads the picture.
+  virtual void forget() = 0;
+};
+
 // The first frame of the picture, in the mode in which Pillow opens it. JPEGs are decoded with the exact integer DCT
 // and smooth chroma upsampling; no colour profile and no orientation is applied. Safe for any bytes. Errors have fixed
 // texts, without anything from the file or the libraries:
@@ -34,5 +52,7 @@ Format sniff_format(std::span<const uint8_t> file);
 //   kCorrupt      damaged, or cut short
 //   kResourceExhausted  no memory
 Expected<Image> decode_image(std::span<const uint8_t> file, const DecodeLimits& limits);
+// The same into `image`. watch: may be null. After an error the picture means nothing, whatever was told of it.
+Status decode_image(std::span<const uint8_t> file, const DecodeLimits& limits, Image* image, RowWatch* watch);
 
 }  // namespace tern::media

@@ -6,7 +6,10 @@
 #include <jpeglib.h>
 
 #include <algorithm>
+#include <condition_variable>
 #include <csetjmp>
+#include <memory>
+#include <mutex>
 
 #include "media/decoders.h"
 
@@ -94,9 +97,16 @@ class Reader {
     return jpeg_start_decompress(&info_) != FALSE;
   }
 
-  bool read_rows(uint8_t* rows, size_t row_bytes) {
+  // Lets go of rows, whose pixels are not made.
+  bool skip_rows(JDIMENSION rows) {
     if (setjmp(errors_.jump)) return false;
-    while (info_.output_scanline < info_.output_height) {
+    return jpeg_skip_scanlines(&info_, rows) == rows;
+  }
+
+  // Rows up to `end`, where they stand in the picture.
+  bool read_rows(uint8_t* rows, size_t row_bytes, JDIMENSION end) {
+    if (setjmp(errors_.jump)) return false;
+    while (info_.output_scanline < end) {
       JSAMPROW row = rows + row_bytes * info_.output_scanline;
       if (jpeg_read_scanlines(&info_, &row, 1) != 1) return false;
     }
@@ -117,6 +127,11 @@ class Reader {
     return error_damaged();
   }
   const jpeg_decompress_struct& info() const { return info_; }
+  // Huffman codes, all in one pass, with nothing wrong so far.
+  bool plain() {
+    return info_.progressive_mode == FALSE && info_.arith_code == FALSE && jpeg_has_multiple_scans(&info_) == FALSE &&
+           errors_.num_warnings == 0;
+  }
 
  private:
   jpeg_decompress_struct info_{};
@@ -125,42 +140,145 @@ class Reader {
   ScanCounter counter_{};
 };
 
+// How a picture of so many components is read; false for other numbers.
+bool read_as(int components, Mode* mode, J_COLOR_SPACE* space) {
+  switch (components) {
+    case 1:
+      *mode = Mode::kL, *space = JCS_GRAYSCALE;
+      return true;
+    case 3:
+      *mode = Mode::kRGB, *space = JCS_RGB;
+      return true;
+    case 4:
+      *mode = Mode::kCMYK, *space = JCS_CMYK;
+      return true;
+    default:
+      return false;
+  }
+}
+
+// Everything about a file but its bytes.
+struct Plan {
+  Mode mode;
+  J_COLOR_SPACE space;
+  size_t memory;
+  int scans;
+};
+
+// Rows up to `end`, in steps that are told.
+bool read_and_tell(Reader& reader, Image* image, JDIMENSION end, RowWatch* watch) {
+  constexpr JDIMENSION kStep = 16;  // rows of blocks with halved chroma
+  while (reader.info().output_scanline < end) {
+    const JDIMENSION at = reader.info().output_scanline, to = std::min(at + kStep, end);
+    if (!reader.read_rows(image->data(), image->row_bytes(), to)) return false;
+    if (watch != nullptr) watch->rows(static_cast<int>(at), static_cast<int>(to));
+  }
+  return true;
+}
+
+// The lower rows of a picture on another thread, which skips the upper ones: it reads their codes, as it must, but
+// makes no pixels of them. Most of the time goes into codes, so that a quarter of the rows is half of what can be
+// gained. Anything unusual makes it fail; the thread of the upper rows then reads on as if nothing had been tried.
+class LowerPart : public std::enable_shared_from_this<LowerPart> {
+ public:
+  LowerPart(Bytes file, const Plan& plan, JDIMENSION begin, Image* image, RowWatch* watch)
+      : file_(file), plan_(plan), begin_(begin), image_(image), watch_(watch) {}
+
+  bool offer() {
+    return watch_->share([self = shared_from_this()] { self->take(); });
+  }
+  // Of the other thread: true when the rows are there. What has not begun by now never will.
+  bool join() {
+    std::unique_lock lock(mutex_);
+    if (state_ == State::kOffered) state_ = State::kEnded;
+    ended_.wait(lock, [&] { return state_ == State::kEnded; });
+    return made_;
+  }
+  bool begun() {
+    const std::lock_guard lock(mutex_);
+    return begun_;
+  }
+
+ private:
+  enum class State { kOffered, kBegun, kEnded };
+  void take() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (state_ != State::kOffered) return;
+      state_ = State::kBegun;
+      begun_ = true;
+    }
+    const bool made = decode();
+    const std::lock_guard lock(mutex_);
+    made_ = made;
+    state_ = State::kEnded;
+    ended_.notify_one();
+  }
+  bool decode() {
+    Reader reader(file_);
+    if (!reader.read_header() || !reader.start(plan_.space, plan_.memory, plan_.scans) || !reader.plain()) return false;
+    if (!reader.skip_rows(begin_) || !reader.plain() || reader.info().output_scanline != begin_) return false;
+    return read_and_tell(reader, image_, reader.info().output_height, watch_) && reader.plain();
+  }
+
+  const Bytes file_;
+  const Plan plan_;
+  const JDIMENSION begin_;
+  Image* const image_;
+  RowWatch* const watch_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  State state_ = State::kOffered;
+  bool begun_ = false, made_ = false;
+};
+
+// All rows after start(). watch: may be null.
+bool read_all(Reader& reader, Bytes file, const Plan& plan, Image* image, RowWatch* watch) {
+  const JDIMENSION height = reader.info().output_height, unit = 2 * DCTSIZE;
+  const JDIMENSION split = height * 3 / 4 / unit * unit;
+  if (watch == nullptr || !reader.plain() || split < 2 * unit || height - split < 2 * unit) {
+    return read_and_tell(reader, image, height, watch);
+  }
+  const auto lower = std::make_shared<LowerPart>(file, plan, split, image, watch);
+  const bool offered = lower->offer();
+  const bool upper = read_and_tell(reader, image, split, watch);
+  if (offered) {
+    const bool made = lower->join();
+    if (made && upper && reader.plain()) return true;
+    if (lower->begun()) {
+      watch->forget();
+      watch = nullptr;
+    }
+  }
+  return upper && read_and_tell(reader, image, height, watch);
+}
+
 }  // namespace
 
-Expected<Image> decode_jpeg(Bytes file, const DecodeLimits& limits) {
+Status decode_jpeg(Bytes file, const DecodeLimits& limits, Image* image, RowWatch* watch) {
   Reader reader(file);
   if (!reader.read_header()) return reader.error();
   const auto& info = reader.info();
   TERN_RETURN_IF_ERROR(check_size(info.image_width, info.image_height, limits));
   if (info.data_precision != 8) return error_variant();
 
-  Mode mode;
-  J_COLOR_SPACE space;
-  switch (info.num_components) {
-    case 1:
-      mode = Mode::kL, space = JCS_GRAYSCALE;
-      break;
-    case 3:
-      mode = Mode::kRGB, space = JCS_RGB;
-      break;
-    case 4:
-      mode = Mode::kCMYK, space = JCS_CMYK;
-      break;
-    default:
-      return error_variant();
-  }
+  Plan plan;
+  if (!read_as(info.num_components, &plan.mode, &plan.space)) return error_variant();
   const uint64_t pixels = static_cast<uint64_t>(info.image_width) * info.image_height;
   const uint64_t scans = std::min({limits.scans, limits.scan_pixels / pixels, uint64_t{INT32_MAX}});
+  plan.scans = static_cast<int>(std::max<uint64_t>(scans, 1));
   // Coefficients of a progressive file are 2 bytes per sample, rounded up to whole blocks; the rest is row buffers.
-  const size_t memory = static_cast<size_t>(pixels) * info.num_components * 4 + (size_t{64} << 20);
-  TERN_ASSIGN_OR_RETURN(Image image, Image::make(mode, info.image_width, info.image_height));
-  if (!reader.start(space, memory, static_cast<int>(std::max<uint64_t>(scans, 1)))) return reader.error();
-  if (!reader.read_rows(image.data(), image.row_bytes())) return reader.error();
-  if (mode == Mode::kCMYK) {
-    uint8_t* p = image.data();
-    for (size_t i = 0; i < image.size_bytes(); ++i) p[i] = static_cast<uint8_t>(255 - p[i]);
+  plan.memory = static_cast<size_t>(pixels) * info.num_components * 4 + (size_t{64} << 20);
+  TERN_ASSIGN_OR_RETURN(*image, Image::make(plan.mode, info.image_width, info.image_height));
+  if (!reader.start(plan.space, plan.memory, plan.scans)) return reader.error();
+  if (plan.mode != Mode::kRGB) watch = nullptr;
+  if (watch != nullptr) watch->begin(*image);
+  if (!read_all(reader, file, plan, image, watch)) return reader.error();
+  if (plan.mode == Mode::kCMYK) {
+    uint8_t* p = image->data();
+    for (size_t i = 0; i < image->size_bytes(); ++i) p[i] = static_cast<uint8_t>(255 - p[i]);
   }
-  return image;
+  return {};
 }
 
 }  // namespace tern::media

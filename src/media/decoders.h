@@ -7,7 +7,7 @@ namespace tern::media {
 
 using Bytes = std::span<const uint8_t>;
 
-Expected<Image> decode_jpeg(Bytes file, const DecodeLimits& limits);
+Status decode_jpeg(Bytes file, const DecodeLimits& limits, Image* image, RowWatch* watch);
 Expected<Image> decode_png(Bytes file, const DecodeLimits& limits);
 Expected<Image> decode_gif(Bytes file, const DecodeLimits& limits);
 Expected<Image> decode_webp(Bytes file, const DecodeLimits& limits);

@@ -4,12 +4,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
+#include <span>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/pages.h"
 #include "media/isa.h"
+#include "media/kernels.h"
 
 namespace tern::media {
 
@@ -52,9 +54,10 @@ class Image {
 
  private:
   struct Free {
-    void operator()(uint8_t* p) const { std::free(p); }
+    size_t bytes;
+    void operator()(uint8_t* p) const { give_pages(p, bytes); }
   };
-  std::unique_ptr<uint8_t[], Free> data_;
+  std::unique_ptr<uint8_t[], Free> data_{nullptr, Free{0}};
   Mode mode_ = Mode::kL;
   int width_ = 0, height_ = 0;
 };
@@ -66,6 +69,25 @@ Expected<Image> convert_rgb(Image image);
 int exif_orientation(const uint8_t* data, size_t size);
 // Turns or mirrors the picture so that it stands upright (Pillow's ImageOps.exif_transpose). 1 passes it through.
 Expected<Image> apply_orientation(Image image, int orientation);
+
+// A fingerprint of rows that come one after the other, from the top.
+class Fingerprinter {
+ public:
+  Fingerprinter(HashKey key, Isa isa);
+  // Rows [0, rows) of the picture are there; those before have been told of already.
+  void add(const Image& image, int rows);
+  // After the last row.
+  Hash128 finish(const Image& image) const;
+
+ private:
+  HashKey key_;
+  Isa isa_;
+  HashLanes lanes_;
+  size_t done_ = 0;  // bytes
+};
+
+// Keyed hash of a file's bytes, in the same way: several times as fast as one SipHash over all of them.
+Hash128 hash_file(std::span<const uint8_t> file, HashKey key, Isa isa = detect_isa());
 
 // Keyed hash of size, mode, palette and pixels: equal pictures are equal whatever file they came from,
 // on every instruction set.

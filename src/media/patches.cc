@@ -56,54 +56,60 @@ Expected<Grid> patch_grid(const PatchLayout& layout, int width, int height) {
   return Grid{1, height / layout.patch, width / layout.patch};
 }
 
-namespace {
+Expected<PatchMaker> PatchMaker::make(int from_width, int from_height, int width, int height, Filter filter,
+                                      const PatchLayout& layout, const Normaliser& normaliser, Isa isa) {
+  PatchMaker maker(layout, normaliser, isa);
+  TERN_ASSIGN_OR_RETURN(maker.grid_, patch_grid(layout, width, height));
+  TERN_ASSIGN_OR_RETURN(maker.tables_, make_resize_tables(from_width, from_height, width, height, filter));
+  maker.width_ = width;
+  return maker;
+}
+
+Rows PatchMaker::source_rows(const Band& band) const {
+  return media::source_rows(*tables_,
+                            {std::max(band.begin, 0) * layout_.patch, std::min(band.end, grid_.h) * layout_.patch});
+}
 
 template <class T>
-Status write_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                     const Normaliser& normaliser, int slot, T* out, size_t out_values, Isa isa, Band band) {
-  TERN_ASSIGN_OR_RETURN(const Grid grid, patch_grid(layout, width, height));
-  const size_t row = patch_values(layout), area = static_cast<size_t>(layout.patch) * layout.patch;
-  if (out_values < row * grid.h * grid.w) {
+Status PatchMaker::write_values(const Image& rgb, int slot, T* out, size_t out_values, const Band& band) const {
+  const size_t row = patch_values(layout_), area = static_cast<size_t>(layout_.patch) * layout_.patch;
+  if (out_values < row * grid_.h * grid_.w) {
     return make_error(ErrorCode::kInvalidArgument, "the place for the patches is too small");
   }
-  if (slot != kAllSlots && (slot < 0 || slot >= layout.temporal)) {
+  if (slot != kAllSlots && (slot < 0 || slot >= layout_.temporal)) {
     return make_error(ErrorCode::kInvalidArgument, "no such place in time in a patch");
   }
-  TERN_ASSIGN_OR_RETURN(RowResizer resizer, RowResizer::make(rgb, width, height, filter, isa));
-  const Kernels& kernels = kernels_for(isa);
-  const bool blocks = layout.order == PatchOrder::kBlocks;
+  TERN_ASSIGN_OR_RETURN(RowResizer resizer, RowResizer::make(rgb, tables_, isa_));
+  const Kernels& kernels = kernels_for(isa_);
+  const bool blocks = layout_.order == PatchOrder::kBlocks;
   const bool all = slot == kAllSlots;
   const PatchRow patch_row{
-      grid.w, layout.patch, all ? layout.temporal : 1, layout.temporal * area, blocks ? 4 * row : 2 * row, row};
+      grid_.w, layout_.patch, all ? layout_.temporal : 1, layout_.temporal * area, blocks ? 4 * row : 2 * row, row};
   // One row of patches at a time, so that each is written in one go.
-  const size_t stride = static_cast<size_t>(width) * 3;
-  std::vector<uint8_t> pixels(stride * layout.patch);
-  resizer.skip_to(std::clamp(band.begin, 0, grid.h) * layout.patch);
-  for (int py = std::max(band.begin, 0); py < std::min(band.end, grid.h); ++py) {
-    for (int y = 0; y < layout.patch; ++y) resizer.next_into(&pixels[stride * y]);
+  const size_t stride = static_cast<size_t>(width_) * 3;
+  std::vector<uint8_t> pixels(stride * layout_.patch);
+  resizer.skip_to(std::clamp(band.begin, 0, grid_.h) * layout_.patch);
+  for (int py = std::max(band.begin, 0); py < std::min(band.end, grid_.h); ++py) {
+    for (int y = 0; y < layout_.patch; ++y) resizer.next_into(&pixels[stride * y]);
     T* at = out + (all ? 0 : slot) * area;
-    at += blocks ? (static_cast<size_t>(py / 2) * grid.w * 2 + static_cast<size_t>(py % 2) * 2) * row
-                 : static_cast<size_t>(py) * grid.w * row;
+    at += blocks ? (static_cast<size_t>(py / 2) * grid_.w * 2 + static_cast<size_t>(py % 2) * 2) * row
+                 : static_cast<size_t>(py) * grid_.w * row;
     if constexpr (std::is_same_v<T, float>) {
-      kernels.patches_f32(normaliser.table(), pixels.data(), stride, patch_row, at);
+      kernels.patches_f32(normaliser_->table(), pixels.data(), stride, patch_row, at);
     } else {
-      kernels.patches_bf16(normaliser.table(), pixels.data(), stride, patch_row, at);
+      kernels.patches_bf16(normaliser_->table(), pixels.data(), stride, patch_row, at);
     }
   }
   return {};
 }
 
-}  // namespace
-
-Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                    const Normaliser& normaliser, int slot, float* out, size_t out_values, Isa isa, Band band) {
-  return write_patches(rgb, width, height, filter, layout, normaliser, slot, out, out_values, isa, band);
+Status PatchMaker::write(const Image& rgb, int slot, float* out, size_t out_values, const Band& band) const {
+  return write_values(rgb, slot, out, out_values, band);
 }
 
-Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                    const Normaliser& normaliser, int slot, bf16* out, size_t out_values, Isa isa, Band band) {
+Status PatchMaker::write(const Image& rgb, int slot, bf16* out, size_t out_values, const Band& band) const {
   static_assert(sizeof(bf16) == sizeof(uint16_t) && std::is_standard_layout_v<bf16>);
-  return write_patches(rgb, width, height, filter, layout, normaliser, slot, &out->bits, out_values, isa, band);
+  return write_values(rgb, slot, &out->bits, out_values, band);
 }
 
 }  // namespace tern::media

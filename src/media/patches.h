@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 
 #include "base/bf16.h"
 #include "base/error.h"
@@ -70,19 +71,49 @@ inline int64_t picture_tokens(const PatchLayout& layout, const Grid& grid) {
   return int64_t{grid.t} * grid.h * grid.w / (layout.merge * layout.merge);
 }
 
-// Writes the patches of one frame, resized to width x height, into out[grid.h * grid.w][patch_values]. slot: which of
-// the temporal places of each patch; kAllSlots repeats a still picture in all of them. Errors: as patch_grid and
-// RowResizer::make, kInvalidArgument for another slot or an `out` that is too small.
+// Which of the temporal places of each patch: this one repeats a still picture in all of them.
 inline constexpr int kAllSlots = -1;
-// Rows of patches [begin, end) of the grid; others stay as they are. Threads may each make a band of one picture.
+// Rows of patches [begin, end) of the grid.
 struct Band {
   int begin = 0, end = INT_MAX;
 };
+
+// The patches of frames of one size, resized to width x height. Any number of threads may write bands at once.
+class PatchMaker {
+ public:
+  // Errors: as patch_grid and make_resize_tables.
+  static Expected<PatchMaker> make(int from_width, int from_height, int width, int height, Filter filter,
+                                   const PatchLayout& layout, const Normaliser& normaliser, Isa isa = detect_isa());
+
+  const Grid& grid() const { return grid_; }
+  // Rows of the frame that are read for a band.
+  Rows source_rows(const Band& band) const;
+  // Into out[grid.h * grid.w][patch_values]; rows outside the band stay as they are. Errors: as RowResizer::make,
+  // kInvalidArgument for a slot that is not there or an `out` that is too small.
+  Status write(const Image& rgb, int slot, float* out, size_t out_values, const Band& band = {}) const;
+  Status write(const Image& rgb, int slot, bf16* out, size_t out_values, const Band& band = {}) const;
+
+ private:
+  PatchMaker(const PatchLayout& layout, const Normaliser& normaliser, Isa isa)
+      : layout_(layout), normaliser_(&normaliser), isa_(isa) {}
+  template <class T>
+  Status write_values(const Image& rgb, int slot, T* out, size_t out_values, const Band& band) const;
+
+  PatchLayout layout_;
+  const Normaliser* normaliser_;
+  Isa isa_;
+  Grid grid_;
+  int width_ = 0;
+  std::shared_ptr<const ResizeTables> tables_;
+};
+
+// All patches of one frame.
+template <class T>
 Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                    const Normaliser& normaliser, int slot, float* out, size_t out_values, Isa isa = detect_isa(),
-                    Band band = {});
-Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                    const Normaliser& normaliser, int slot, bf16* out, size_t out_values, Isa isa = detect_isa(),
-                    Band band = {});
+                    const Normaliser& normaliser, int slot, T* out, size_t out_values, Isa isa = detect_isa()) {
+  TERN_ASSIGN_OR_RETURN(const PatchMaker maker,
+                        PatchMaker::make(rgb.width(), rgb.height(), width, height, filter, layout, normaliser, isa));
+  return maker.write(rgb, slot, out, out_values);
+}
 
 }  // namespace tern::media

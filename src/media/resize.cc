@@ -11,19 +11,53 @@
 
 namespace tern::media {
 
+struct ResizeTables {
+  int from_width, from_height, width, height;
+  std::optional<HorizontalTaps> across;  // empty where the width stays
+  std::optional<VerticalTable> down;     // empty where the height stays
+  bool down_first;                       // Pillow's exception for very tall pictures that become shorter
+};
+
+Expected<std::shared_ptr<const ResizeTables>> make_resize_tables(int from_width, int from_height, int width, int height,
+                                                                 Filter filter) {
+  if (std::min({from_width, from_height, width, height}) < 1) {
+    return make_error(ErrorCode::kInvalidArgument, "only sides of at least one pixel can be resized");
+  }
+  if (std::max({from_width, from_height, width, height}) > kMaxResizeSide) {
+    return make_error(ErrorCode::kTooLarge, "a side of the picture is longer than can be resized");
+  }
+  auto tables = std::make_shared<ResizeTables>();
+  tables->from_width = from_width, tables->from_height = from_height;
+  tables->width = width, tables->height = height;
+  if (width != from_width) tables->across.emplace(make_taps(from_width, width, filter), from_width);
+  if (height != from_height) tables->down.emplace(make_taps(from_height, height, filter));
+  tables->down_first = tables->across && from_height > int64_t{100} * from_width && height < from_height;
+  return std::shared_ptr<const ResizeTables>(std::move(tables));
+}
+
+Rows source_rows(const ResizeTables& t, const Rows& made) {
+  if (made.begin >= made.end) return {};
+  const int first = t.down ? t.down->first(made.begin) : made.begin;
+  const int last = t.down ? t.down->first(made.end - 1) + t.down->count(made.end - 1) : made.end;
+  // Rows are taken by fours, and read a little past their ends.
+  const int64_t past = ceil_div<int64_t>(kPixelTail, int64_t{3} * t.from_width);
+  const int64_t end = first + round_up(last - first, kRowsAtOnce) + past;
+  return {first, static_cast<int>(std::min<int64_t>(end, t.from_height))};
+}
+
 struct RowResizer::State {
   const Image* source = nullptr;
   const Kernels* kernels = nullptr;
+  std::shared_ptr<const ResizeTables> tables;
   int width = 0, height = 0, next = 0;
-  std::optional<HorizontalTaps> across;  // empty where the width stays
-  std::optional<VerticalTable> down;     // empty where the height stays
+  const HorizontalTaps* across = nullptr;  // null where the width stays
+  const VerticalTable* down = nullptr;     // null where the height stays
   // Rows of the intermediate picture: row y stands at y % ring_rows. Made rows: up to `made`, exclusive.
   std::vector<uint8_t> ring;
   size_t ring_stride = 0;
   int ring_rows = 0, made = 0;
   std::vector<const uint8_t*> rows;
   std::vector<uint8_t> out;
-  bool down_first = false;
   std::vector<uint8_t> narrow;  // a row of the source's width, made first
 
   // The row of the intermediate picture; rows are asked for in ascending windows of at most down->most().
@@ -54,7 +88,7 @@ struct RowResizer::State {
       return at;
     }
     const int first = down->first(y), count = down->count(y);
-    if (down_first) {
+    if (tables->down_first) {
       for (int t = 0; t < count; ++t) rows[t] = source->row(first + t);
       kernels->vertical(down->row(y), rows.data(), narrow.data(), static_cast<size_t>(source->width()) * 3);
       const uint8_t* in[kRowsAtOnce];
@@ -78,32 +112,34 @@ RowResizer& RowResizer::operator=(RowResizer&&) noexcept = default;
 RowResizer::~RowResizer() = default;
 
 Expected<RowResizer> RowResizer::make(const Image& source, int width, int height, Filter filter, Isa isa) {
-  if (source.mode() != Mode::kRGB || source.width() < 1 || width < 1 || height < 1) {
-    return make_error(ErrorCode::kInvalidArgument, "only RGB pictures can be resized, to sides of at least one pixel");
-  }
-  if (std::max({source.width(), source.height(), width, height}) > kMaxResizeSide) {
-    return make_error(ErrorCode::kTooLarge, "a side of the picture is longer than can be resized");
+  TERN_ASSIGN_OR_RETURN(auto tables, make_resize_tables(source.width(), source.height(), width, height, filter));
+  return make(source, std::move(tables), isa);
+}
+
+Expected<RowResizer> RowResizer::make(const Image& source, std::shared_ptr<const ResizeTables> tables, Isa isa) {
+  if (source.mode() != Mode::kRGB || source.width() != tables->from_width || source.height() != tables->from_height) {
+    return make_error(ErrorCode::kInvalidArgument, "only RGB pictures of the size that was named can be resized");
   }
   auto state = std::make_unique<State>();
   state->source = &source;
   state->kernels = &kernels_for(isa);
-  state->width = width;
-  state->height = height;
-  if (width != source.width()) state->across.emplace(make_taps(source.width(), width, filter), source.width());
-  if (height != source.height()) {
-    state->down.emplace(make_taps(source.height(), height, filter));
+  state->width = tables->width;
+  state->height = tables->height;
+  if (tables->across) state->across = &*tables->across;
+  if (tables->down) state->down = &*tables->down;
+  const size_t bytes = static_cast<size_t>(tables->width) * 3;
+  if (state->down != nullptr) {
     state->rows.resize(state->down->most());
-    state->out.resize(static_cast<size_t>(width) * 3 + 2 * kPixelTail);
+    state->out.resize(bytes + 2 * kPixelTail);
   }
-  // Pillow's exception for very tall pictures that become shorter.
-  state->down_first = state->across && source.height() > int64_t{100} * source.width() && height < source.height();
-  if (state->down_first) {
+  if (tables->down_first) {
     state->narrow.resize(static_cast<size_t>(source.width()) * 3 + kPixelTail);
-  } else if (state->across) {
-    state->ring_rows = (state->down ? state->down->most() : 1) + kRowsAtOnce - 1;
-    state->ring_stride = round_up<size_t>(static_cast<size_t>(width) * 3, 64) + kPixelTail;
+  } else if (state->across != nullptr) {
+    state->ring_rows = (state->down != nullptr ? state->down->most() : 1) + kRowsAtOnce - 1;
+    state->ring_stride = round_up<size_t>(bytes, 64) + kPixelTail;
     state->ring.resize(state->ring_stride * state->ring_rows);
   }
+  state->tables = std::move(tables);
   return RowResizer(std::move(state));
 }
 

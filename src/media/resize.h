@@ -19,6 +19,18 @@ enum class Filter : uint8_t { kLanczos = 1, kBilinear = 2, kBicubic = 3 };
 // Longest side of a source or a result, in pixels.
 inline constexpr int kMaxResizeSide = 1 << 16;
 
+// Filters and sizes of a resize, for any number of resizers at once.
+struct ResizeTables;
+// Errors: kInvalidArgument for a side below 1, kTooLarge above kMaxResizeSide.
+Expected<std::shared_ptr<const ResizeTables>> make_resize_tables(int from_width, int from_height, int width, int height,
+                                                                 Filter filter);
+// Rows [begin, end).
+struct Rows {
+  int begin = 0, end = 0;
+};
+// Rows of the source that are read for these rows of the result, when `begin` is the first one that a resizer makes.
+Rows source_rows(const ResizeTables& tables, const Rows& made);
+
 // The rows of a resized picture, from the top. Holds only as many rows of the intermediate picture as one row of the
 // result needs.
 class RowResizer {
@@ -26,6 +38,8 @@ class RowResizer {
   // source: mode RGB; must outlive the resizer. Errors: kInvalidArgument for a side below 1 or another mode, kTooLarge
   // above kMaxResizeSide, kResourceExhausted.
   static Expected<RowResizer> make(const Image& source, int width, int height, Filter filter, Isa isa);
+  // kInvalidArgument for a source of another size than the tables'.
+  static Expected<RowResizer> make(const Image& source, std::shared_ptr<const ResizeTables> tables, Isa isa);
   RowResizer(RowResizer&&) noexcept;
   RowResizer& operator=(RowResizer&&) noexcept;
   ~RowResizer();

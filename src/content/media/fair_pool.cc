@@ -4,41 +4,12 @@
 #include <sys/resource.h>
 
 #include <algorithm>
-#include <atomic>
-#include <memory>
 #include <utility>
 
 #include "base/check.h"
 #include "base/thread_pool.h"
 
 namespace tern::content {
-namespace {
-
-// Numbers that are dealt out. Whoever comes when none is left touches nothing but this.
-struct Deal {
-  Deal(int numbers, const std::function<void(int)>& of_each) : count(numbers), work(&of_each) {}
-  void help() {
-    for (int i = next++; i < count; i = next++) {
-      (*work)(i);
-      const std::lock_guard lock(mutex);
-      if (++ended == count) done.notify_one();
-    }
-  }
-  void wait() {
-    std::unique_lock lock(mutex);
-    done.wait(lock, [&] { return ended == count; });
-  }
-
-  const int count;
-  const std::function<void(int)>* work;
-  std::atomic<int> next{0};
-  std::mutex mutex;
-  std::condition_variable done;
-  int ended = 0;
-};
-
-}  // namespace
-
 FairPool::FairPool(const std::string& name, int threads, bool background) {
   TERN_CHECK(threads > 0);
   threads_.reserve(threads);
@@ -72,10 +43,8 @@ int FairPool::idle() {
 }
 
 void FairPool::spread(uint64_t lane, int count, const std::function<void(int)>& work) {
-  const auto deal = std::make_shared<Deal>(count, work);
-  for (int i = std::min(idle(), count - 1); i > 0; --i) submit(lane, [deal] { deal->help(); });
-  deal->help();
-  deal->wait();
+  SharedWork shared(*this, lane, work);
+  for (int i = 0; i < count; ++i) shared.offer(i);
 }
 
 bool FairPool::take(std::function<void()>* task) {
@@ -112,6 +81,50 @@ void FairPool::run(const std::string& name, bool background) {
     }
     if (last) wake_.notify_all();
   }
+}
+
+// A helper that comes when nothing is left touches nothing but this.
+struct SharedWork::State {
+  explicit State(std::function<void(int)> of_each) : work(std::move(of_each)) {}
+  void help(size_t most) {
+    std::unique_lock lock(mutex);
+    while (waiting.size() > most) {
+      const int number = waiting.front();
+      waiting.pop_front();
+      ++running;
+      lock.unlock();
+      work(number);
+      lock.lock();
+      if (--running == 0 && waiting.empty()) done.notify_all();
+    }
+  }
+
+  const std::function<void(int)> work;
+  std::mutex mutex;
+  std::condition_variable done;
+  std::deque<int> waiting;
+  int running = 0;
+};
+
+SharedWork::SharedWork(FairPool& pool, uint64_t lane, std::function<void(int)> work)
+    : pool_(pool), lane_(lane), state_(std::make_shared<State>(std::move(work))) {}
+
+SharedWork::~SharedWork() { finish(); }
+
+void SharedWork::offer(int number) {
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->waiting.push_back(number);
+  }
+  if (pool_.idle() > 0) pool_.submit(lane_, [state = state_] { state->help(0); });
+}
+
+void SharedWork::help(size_t waiting) { state_->help(waiting); }
+
+void SharedWork::finish() {
+  state_->help(0);
+  std::unique_lock lock(state_->mutex);
+  state_->done.wait(lock, [&] { return state_->waiting.empty() && state_->running == 0; });
 }
 
 }  // namespace tern::content

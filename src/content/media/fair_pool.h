@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -28,11 +29,11 @@ class FairPool {
   // when all have ended. For tasks of the pool: it never waits for work that nobody has begun.
   void spread(uint64_t lane, int count, const std::function<void(int)>& work);
   int threads() const { return static_cast<int>(threads_.size()); }
+  int idle();  // threads that neither run a task nor will find one
 
  private:
   void run(const std::string& name, bool background);
   bool take(std::function<void()>* task);
-  int idle();  // threads that neither run a task nor will find one
 
   std::mutex mutex_;
   std::condition_variable wake_;
@@ -42,6 +43,29 @@ class FairPool {
   std::unordered_map<uint64_t, std::deque<std::function<void()>>> lanes_;  // none is empty
   std::deque<uint64_t> turns_;                                             // each lane once
   std::vector<std::thread> threads_;
+};
+
+// Work that comes up while a task of the pool runs. Threads of the pool that have nothing to do take part in it. Used
+// by the task's thread; offer() by anybody who works for it, too.
+class SharedWork {
+ public:
+  SharedWork(FairPool& pool, uint64_t lane, std::function<void(int)> work);
+  ~SharedWork();  // finish()
+  SharedWork(const SharedWork&) = delete;
+  SharedWork& operator=(const SharedWork&) = delete;
+
+  // work(number) may begin. Numbers begin in the order of the offers.
+  void offer(int number);
+  // Begins what is offered until no more than `waiting` of it waits.
+  void help(size_t waiting = 0);
+  // Helps; returns when all that was offered has ended. It never waits for work that nobody has begun.
+  void finish();
+
+ private:
+  struct State;
+  FairPool& pool_;
+  const uint64_t lane_;
+  const std::shared_ptr<State> state_;
 };
 
 }  // namespace tern::content

@@ -11,6 +11,7 @@
 #include "content/media/item_rules.h"
 #include "content/media/media_service.h"
 #include "content/media/prepare.h"
+#include "media/probe.h"
 
 namespace tern::content {
 

@@ -12,33 +12,31 @@ size_t value_bytes(const VisionProfile& profile) { return profile.bf16_patches ?
 
 size_t row_bytes(const VisionProfile& profile) { return media::patch_values(profile.layout) * value_bytes(profile); }
 
-Status write_band(const PrepareContext& context, const media::Image& rgb, const PicturePlan& plan, int slot,
-                  std::byte* out, media::Band band) {
-  const VisionProfile& p = context.profile;
-  const size_t values = media::patch_values(p.layout) * plan.grid.h * plan.grid.w;
-  const auto make = [&](auto* to) {
-    return media::make_patches(rgb, plan.width, plan.height, p.filter, p.layout, context.normaliser, slot, to, values,
-                               media::detect_isa(), band);
-  };
-  return p.bf16_patches ? make(reinterpret_cast<bf16*>(out)) : make(reinterpret_cast<float*>(out));
-}
-
-// A large picture in bands of rows.
-Status write_patches(const PrepareContext& context, const media::Image& rgb, const PicturePlan& plan, int slot,
-                     std::byte* out) {
+// A frame in bands of rows, by all threads that have nothing to do.
+Status write_frame(const PrepareContext& context, const media::PatchMaker& maker, const media::Image& rgb, int slot,
+                   std::byte* out) {
   constexpr int kPatches = 512, kMostBands = 8;  // a band's, at least; more bands than that gain nothing
-  const int rows = plan.grid.h, bands = std::clamp(rows * plan.grid.w / kPatches, 1, std::min(kMostBands, rows));
-  if (bands == 1 || !context.spread) return write_band(context, rgb, plan, slot, out, {});
+  const media::Grid& grid = maker.grid();
+  const int rows = grid.h, bands = std::clamp(rows * grid.w / kPatches, 1, std::min(kMostBands, rows));
+  if (bands == 1) return write_band(context, maker, rgb, slot, out, {});
   std::vector<Status> ended(static_cast<size_t>(bands));
-  context.spread(bands, [&](int i) {
+  context.pool.spread(context.lane, bands, [&](int i) {
     const media::Band band{rows * i / bands, rows * (i + 1) / bands};
-    ended[static_cast<size_t>(i)] = write_band(context, rgb, plan, slot, out, band);
+    ended[static_cast<size_t>(i)] = write_band(context, maker, rgb, slot, out, band);
   });
   const auto failed = std::find_if(ended.begin(), ended.end(), [](const Status& s) { return !s.ok(); });
   return failed == ended.end() ? Status() : std::move(*failed);
 }
 
-std::shared_ptr<PatchBuffers::Buffer> take(const PrepareContext& context, size_t bytes) {
+// How far t moves from one unit to the next: FastDeploy takes whole seconds, so that four frames a second stand still.
+double time_step(const VisionProfile& profile, double fps) {
+  if (profile.tokens_per_second <= 0 || !(fps > 0)) return 1.0;
+  return static_cast<double>(static_cast<int64_t>(profile.frames_per_unit / fps)) * profile.tokens_per_second;
+}
+
+}  // namespace
+
+std::shared_ptr<PatchBuffers::Buffer> take_buffer(const PrepareContext& context, size_t bytes) {
   if (context.taken != nullptr) context.taken->fetch_add(bytes);
   return context.buffers.take(bytes);
 }
@@ -53,7 +51,6 @@ void set_key(MediaUnit* unit, std::span<const Hash128> fingerprints, const Hash1
   unit->key[1] = hash.hi;
 }
 
-// Of all frames one after the other.
 Expected<std::string> resized_digest(const PrepareContext& context, std::span<const media::Image> frames,
                                      const PicturePlan& plan) {
   std::vector<uint8_t> bytes;
@@ -65,13 +62,18 @@ Expected<std::string> resized_digest(const PrepareContext& context, std::span<co
   return sha256_hex(bytes.data(), bytes.size());
 }
 
-// How far t moves from one unit to the next: FastDeploy takes whole seconds, so that four frames a second stand still.
-double time_step(const VisionProfile& profile, double fps) {
-  if (profile.tokens_per_second <= 0 || !(fps > 0)) return 1.0;
-  return static_cast<double>(static_cast<int64_t>(profile.frames_per_unit / fps)) * profile.tokens_per_second;
+Expected<media::PatchMaker> patch_maker(const PrepareContext& context, int width, int height, const PicturePlan& plan) {
+  const VisionProfile& p = context.profile;
+  return media::PatchMaker::make(width, height, plan.width, plan.height, p.filter, p.layout, context.normaliser);
 }
 
-}  // namespace
+Status write_band(const PrepareContext& context, const media::PatchMaker& maker, const media::Image& rgb, int slot,
+                  std::byte* out, const media::Band& band) {
+  const media::Grid& grid = maker.grid();
+  const size_t values = media::patch_values(context.profile.layout) * grid.h * grid.w;
+  if (context.profile.bf16_patches) return maker.write(rgb, slot, reinterpret_cast<bf16*>(out), values, band);
+  return maker.write(rgb, slot, reinterpret_cast<float*>(out), values, band);
+}
 
 Expected<PicturePlan> plan_picture(const VisionProfile& profile, const media::ResizeLimits& limits, int width,
                                    int height) {
@@ -96,31 +98,6 @@ Expected<PicturePlan> plan_video(const VisionProfile& profile, const media::Resi
   return plan;
 }
 
-Expected<PreparedMediaPtr> prepare_picture(const PrepareContext& context, const media::Image& rgb,
-                                           const Hash128& fingerprint, const Hash128& rules, const PicturePlan& plan) {
-  auto media = std::make_shared<PreparedMedia>();
-  auto buffer = take(context, plan.patch_bytes);
-  TERN_RETURN_IF_ERROR(write_patches(context, rgb, plan, media::kAllSlots, buffer->data()));
-  MediaUnit unit;
-  unit.h = plan.grid.h;
-  unit.w = plan.grid.w;
-  unit.tokens = static_cast<int32_t>(plan.tokens);
-  unit.bytes = plan.patch_bytes;
-  set_key(&unit, {&fingerprint, 1}, rules, context.key);
-  media->units.push_back(unit);
-  media->patches = std::move(buffer);
-  media->tokens = unit.tokens;
-  media->h = plan.grid.h / context.profile.layout.merge;
-  media->w = plan.grid.w / context.profile.layout.merge;
-  media->width = plan.width;
-  media->height = plan.height;
-  media->bytes = plan.patch_bytes;
-  if (context.want_sha256) {
-    TERN_ASSIGN_OR_RETURN(media->resized_sha256, resized_digest(context, {&rgb, 1}, plan));
-  }
-  return PreparedMediaPtr(std::move(media));
-}
-
 Expected<PreparedMediaPtr> prepare_video(const PrepareContext& context, std::span<const media::Image> frames,
                                          double fps, const Hash128& rules, const media::ResizeLimits& limits) {
   const VisionProfile& profile = context.profile;
@@ -136,7 +113,8 @@ Expected<PreparedMediaPtr> prepare_video(const PrepareContext& context, std::spa
                         plan_video(profile, limits, width, height, static_cast<int64_t>(frames.size())));
   auto media = std::make_shared<PreparedMedia>();
   media->kind = MediaKind::kVideo;
-  auto buffer = take(context, all.patch_bytes);
+  auto buffer = take_buffer(context, all.patch_bytes);
+  TERN_ASSIGN_OR_RETURN(const media::PatchMaker maker, patch_maker(context, width, height, one));
   std::vector<Hash128> fingerprints(per_unit);
   for (size_t begin = 0; begin < frames.size(); begin += per_unit) {
     MediaUnit unit;
@@ -151,7 +129,7 @@ Expected<PreparedMediaPtr> prepare_video(const PrepareContext& context, std::spa
       fingerprints[i] = media::fingerprint(frame, context.key);
       const int slot = temporal > 1 ? static_cast<int>(i % temporal) : media::kAllSlots;
       std::byte* out = buffer->data() + unit.offset + i / temporal * one.patch_bytes;
-      TERN_RETURN_IF_ERROR(write_patches(context, frame, one, slot, out));
+      TERN_RETURN_IF_ERROR(write_frame(context, maker, frame, slot, out));
     }
     set_key(&unit, fingerprints, rules, context.key);
     media->units.push_back(unit);

@@ -1,20 +1,20 @@
-// Inside the part: one picture or video to patches. No threads, no cache, no budgets.
+// Inside the part: what pictures and videos become, and a video to patches. No cache, no budgets.
 #pragma once
 
 #include <atomic>
-#include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "content/media/fair_pool.h"
 #include "content/media/item_rules.h"
 #include "content/media/media.h"
 #include "content/media/patch_buffers.h"
 #include "content/media/vision_profile.h"
-#include "media/decode.h"
-#include "media/probe.h"
+#include "media/patches.h"
 
 namespace tern::content {
 
@@ -39,14 +39,21 @@ struct PrepareContext {
   PatchBuffers& buffers;
   HashKey key;  // of fingerprints
   bool want_sha256 = false;
-  // Runs work(0) to work(count - 1), on several threads if it likes; empty: in order.
-  std::function<void(int count, const std::function<void(int)>& work)> spread;
   std::atomic<size_t>* taken = nullptr;  // grows by the bytes of every buffer that is taken
+  FairPool& pool;                        // whose idle threads help
+  uint64_t lane;
 };
 
-// `fingerprint`: of the decoded picture (media::fingerprint). rgb: mode RGB.
-Expected<PreparedMediaPtr> prepare_picture(const PrepareContext& context, const media::Image& rgb,
-                                           const Hash128& fingerprint, const Hash128& rules, const PicturePlan& plan);
+std::shared_ptr<PatchBuffers::Buffer> take_buffer(const PrepareContext& context, size_t bytes);
+// The key of a unit from its frames.
+void set_key(MediaUnit* unit, std::span<const Hash128> fingerprints, const Hash128& rules, HashKey key);
+// Of all resized frames, one after the other.
+Expected<std::string> resized_digest(const PrepareContext& context, std::span<const media::Image> frames,
+                                     const PicturePlan& plan);
+Expected<media::PatchMaker> patch_maker(const PrepareContext& context, int width, int height, const PicturePlan& plan);
+// A band of one frame's patches; `out` is where the frame's first one stands.
+Status write_band(const PrepareContext& context, const media::PatchMaker& maker, const media::Image& rgb, int slot,
+                  std::byte* out, const media::Band& band);
 
 // Frames of equal size, in mode RGB. seconds_per_unit: of the video's time, for Qwen's positions.
 Expected<PreparedMediaPtr> prepare_video(const PrepareContext& context, std::span<const media::Image> frames,

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "content/media/picture_work.h"
 #include "content/media/service_core.h"
 
 namespace tern::content {
@@ -121,7 +122,7 @@ void ServiceCore::keep(const JobPart& part, const PreparedMediaPtr& media) {
 Status ServiceCore::examine(JobPart* part) {
   if (cache_.enabled()) {
     // An upload with the same bytes, to be prepared in the same way, needs no decoding.
-    const Hash128 file = siphash128(key_, part->file.data(), part->file.size());
+    const Hash128 file = media::hash_file(as_uint8(part->file), key_);
     part->file_key = joined_key(key_, kFileTag, file, part->rules_key);
     part->result = cached(part->file_key);
     if (part->result != nullptr) {
@@ -241,25 +242,26 @@ void ServiceCore::start_decoding(const JobPtr& job) {
 }
 
 PrepareContext ServiceCore::context(Job* job) {
-  const auto spread = [this, lane = job->lane](int count, const std::function<void(int)>& work) {
-    cpu_.spread(lane, count, work);
-  };
-  return {options_.profile, normaliser_, buffers_, key_, options_.want_sha256, spread, &job->taken};
+  return {options_.profile, normaliser_, buffers_, key_, options_.want_sha256, &job->taken, cpu_, job->lane};
 }
 
 Expected<PreparedMediaPtr> ServiceCore::decode_picture(Job* job, JobPart* part) {
   media::Image image;
+  PictureWork work(context(job), part->plan, part->facts.width, part->facts.height);
   {
     const Stopwatch time(&decode_ns_);
-    TERN_ASSIGN_OR_RETURN(image, media::decode_image(as_uint8(part->file), options_.decode));
+    media::RowWatch* watch = part->orientation == 1 ? &work : nullptr;
+    TERN_RETURN_IF_ERROR(media::decode_image(as_uint8(part->file), options_.decode, &image, watch));
   }
   free_file(part);
   const Stopwatch time(&prepare_ns_);
   if (image.width() != part->facts.width || image.height() != part->facts.height) {
     return make_error(ErrorCode::kCorrupt, "the picture's header does not fit its content");
   }
-  TERN_ASSIGN_OR_RETURN(image, media::apply_orientation(std::move(image), part->orientation));
-  const Hash128 fingerprint = media::fingerprint(image, key_);
+  if (part->orientation != 1) {
+    TERN_ASSIGN_OR_RETURN(image, media::apply_orientation(std::move(image), part->orientation));
+  }
+  const Hash128 fingerprint = work.fingerprint(image);  // from here on nobody else reads the picture
   const Hash128 pixels = joined_key(key_, kPixelsTag, fingerprint, part->rules_key);
   if (cache_.enabled()) {
     // The same picture in another file.
@@ -267,8 +269,7 @@ Expected<PreparedMediaPtr> ServiceCore::decode_picture(Job* job, JobPart* part) 
     if (found != nullptr) return found;
   }
   TERN_ASSIGN_OR_RETURN(image, media::convert_rgb(std::move(image)));
-  TERN_ASSIGN_OR_RETURN(PreparedMediaPtr media,
-                        prepare_picture(context(job), image, fingerprint, part->rules_key, part->plan));
+  TERN_ASSIGN_OR_RETURN(PreparedMediaPtr media, work.finish(image, fingerprint, part->rules_key));
   if (cache_.enabled()) cache_.insert(pixels, media);
   return media;
 }

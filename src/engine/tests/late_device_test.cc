@@ -154,6 +154,54 @@ TEST(LateDevice, TowerCallsWaitForTheirBuffersAlone) {
   }
 }
 
+// Pictures of several pieces of a copy, none a whole number of them, two in a call.
+TEST(LateDevice, LargePicturesAreSentInPieces) {
+  LateDevice device;
+  const FakeTower tower;
+  const std::vector<vision::Grid> grids{{16, 128, 126}, {7, 128, 128}};
+  VisionConfig c;
+  c.max_item_patches = grids[0].rows();
+  c.call_patches = grids[0].rows() + grids[1].rows();
+  auto plan = plan_vision(c, tower, 64, FakeTower::kHidden, device.stream());
+  ASSERT_TRUE(plan.ok());
+  auto stage = VisionStage::create(*plan, tower, device);
+  ASSERT_TRUE(stage.ok());
+  const auto tokens = static_cast<size_t>(tower.tokens(grids[0]) + tower.tokens(grids[1]));
+  ASSERT_LE(tokens, static_cast<size_t>(plan->cache_rows));
+  std::vector<int32_t> rows(tokens);
+  for (size_t i = 0; i < tokens; ++i) rows[i] = static_cast<int32_t>(i);
+  VisionStep step;
+  constexpr size_t kBefore = 4096;  // bytes of other pictures in front
+  std::vector<const float*> values;
+  size_t begin = 0;
+  for (const vision::Grid& g : grids) {
+    const size_t count = static_cast<size_t>(g.rows()) * FakeTower::kValues, bytes = count * sizeof(float);
+    ASSERT_GT(bytes, size_t{1} << 20);
+    ASSERT_NE(bytes % (size_t{1} << 20), 0u);
+    auto patches = std::make_shared<RawBytes>(kBefore + bytes, std::byte{});
+    auto* v = reinterpret_cast<float*>(patches->data() + kBefore);
+    for (size_t k = 0; k < count; ++k) v[k] = static_cast<float>(k * 7 % 1000003 + begin);
+    values.push_back(v);
+    const auto own = static_cast<size_t>(tower.tokens(g));
+    step.items.push_back({g, patches, kBefore, bytes, std::span(rows).subspan(begin, own)});
+    begin += own;
+  }
+  step.pack(plan->call, tower);
+  ASSERT_EQ(step.call_count, 1);
+  const auto complete = (*stage)->advance(step);
+  ASSERT_TRUE(complete.ok() && *complete);
+  const TensorView pictures = (*stage)->pictures();
+  size_t at = 0, wrong = 0;
+  for (size_t i = 0; i < grids.size(); ++i) {
+    for (int64_t j = 0; j < tower.tokens(grids[i]); ++j, ++at) {
+      float want[FakeTower::kHidden];
+      FakeTower::row(grids[i], values[i], j, want);
+      wrong += std::memcmp(pictures.row_bytes(static_cast<int64_t>(at)), want, sizeof want) == 0 ? 0 : 1;
+    }
+  }
+  EXPECT_EQ(wrong, 0u);
+}
+
 TEST(LateDevice, BlocksTakeWhatTheDeviceHasLeft) {
   EngineConfig c = Harness::small(0);
   c.scheduler.max_num_seqs = 4, c.scheduler.max_model_len = 100000, c.scheduler.max_num_batched_tokens = 64;

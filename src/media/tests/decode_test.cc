@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <map>
+#include <mutex>
+#include <thread>
 
 #include "base/sha256.h"
 #include "media/tests/support.h"
@@ -87,6 +90,117 @@ TEST(Decode, EqualsAnotherDecoderOnRealPictures) {
     at = next < text.size() ? next : std::string::npos;
   }
   EXPECT_GE(checked, 7u);
+}
+
+// Who decodes the lower rows: nobody else, somebody else before the upper ones are begun, or meanwhile.
+enum class Share { kNone, kBefore, kBeside };
+constexpr Share kShares[] = {Share::kNone, Share::kBefore, Share::kBeside};
+
+// Copies what it is told of at once.
+class Copier : public RowWatch {
+ public:
+  explicit Copier(Share share) : share_(share) {}
+  ~Copier() override {
+    if (thread_.joinable()) thread_.join();
+  }
+  void begin(const Image& image) override {
+    EXPECT_EQ(image_, nullptr);
+    image_ = &image;
+    copy_.resize(image.size_bytes());
+    times_.resize(static_cast<size_t>(image.height()));
+  }
+  bool share(std::function<void()> task) override {
+    if (share_ == Share::kBeside) thread_ = std::thread(std::move(task));
+    if (share_ == Share::kBefore) {
+      task();
+      shared_ = calls_ > 0;
+    }
+    return share_ != Share::kNone;
+  }
+  void rows(int begin, int end) override {
+    const std::lock_guard lock(mutex_);
+    ASSERT_NE(image_, nullptr);
+    ASSERT_FALSE(forgotten_);
+    ASSERT_TRUE(0 <= begin && begin < end && end <= image_->height());
+    const size_t bytes = image_->row_bytes();
+    std::memcpy(&copy_[bytes * static_cast<size_t>(begin)], image_->row(begin),
+                bytes * static_cast<size_t>(end - begin));
+    for (int y = begin; y < end; ++y) ++times_[static_cast<size_t>(y)];
+    ++calls_;
+  }
+  void forget() override { forgotten_ = true; }
+
+  const Image* image_ = nullptr;
+  std::vector<uint8_t> copy_;
+  std::vector<int> times_;
+  int calls_ = 0;
+  bool shared_ = false, forgotten_ = false;
+
+ private:
+  const Share share_;
+  std::mutex mutex_;
+  std::thread thread_;
+};
+
+// Every file of the table, in one part and in two: the same picture, and what was told of it is what it is.
+TEST(Decode, TellsOfRowsThatStayAsTheyAre) {
+  int told = 0, calls = 0, shared = 0;
+  for (const Row& row : read_table(data_dir() / "cases.tsv", "decode")) {
+    SCOPED_TRACE(row[1]);
+    const auto file = read_file(data_dir() / row[1]);
+    const auto expected = decode_image(file, {});
+    for (const Share share : kShares) {
+      Image image;
+      Copier copier(share);
+      ASSERT_TRUE(decode_image(file, {}, &image, &copier).ok());
+      ASSERT_EQ(image.size_bytes(), expected->size_bytes());
+      EXPECT_EQ(std::memcmp(image.data(), expected->data(), image.size_bytes()), 0);
+      const bool colours = sniff_format(file) == Format::kJpeg && image.mode() == Mode::kRGB;
+      EXPECT_EQ(copier.image_ != nullptr, colours);
+      if (!colours) continue;
+      EXPECT_EQ(copier.image_, &image);
+      EXPECT_FALSE(copier.forgotten_);
+      EXPECT_EQ(std::memcmp(copier.copy_.data(), image.data(), image.size_bytes()), 0);
+      for (const int times : copier.times_) ASSERT_EQ(times, 1);
+      ++told, calls += copier.calls_, shared += share == Share::kBefore && copier.shared_ ? 1 : 0;
+    }
+  }
+  EXPECT_GE(told, 30);
+  EXPECT_GT(calls, 2 * told);
+  EXPECT_GE(shared, 5);
+}
+
+// A file that ends early or is damaged ends in two parts as it does in one, wherever that is.
+TEST(Decode, DamagedFilesEndAlikeInOnePartAndInTwo) {
+  int failed = 0, whole = 0;
+  for (const char* name : {"scene_420.jpg", "scene_422.jpg", "scene_444.jpg"}) {
+    const auto good = read_file(data_dir() / name);
+    for (size_t at = 700; at < good.size(); at += 97) {
+      for (const int way : {0, 1, 2, 3}) {
+        const bool cut = way / 2 == 0;
+        SCOPED_TRACE(std::string(name) + (cut ? " cut at " : " other at ") + std::to_string(at));
+        auto file = good;
+        if (cut) file.resize(at);
+        if (!cut) file[at] ^= 0x5a;
+        const auto expected = decode_image(file, {});
+        Image image;
+        Copier copier(way % 2 == 0 ? Share::kBefore : Share::kBeside);
+        const Status got = decode_image(file, {}, &image, &copier);
+        ASSERT_EQ(got.ok(), expected.ok());
+        if (!got.ok()) {
+          EXPECT_EQ(got.error().message, expected.error().message);
+          ++failed;
+          continue;
+        }
+        ASSERT_EQ(std::memcmp(image.data(), expected->data(), image.size_bytes()), 0);
+        ++whole;
+        if (copier.forgotten_) continue;
+        EXPECT_EQ(std::memcmp(copier.copy_.data(), image.data(), image.size_bytes()), 0);
+      }
+    }
+  }
+  EXPECT_GT(failed, 20);
+  EXPECT_GT(whole, 20);
 }
 
 TEST(Decode, HostileFilesEndAsTheTableSays) {
@@ -241,6 +355,26 @@ TEST(Fingerprint, IsTheSameOnEveryIsaAndSeesEveryByte) {
   }
   std::memset(image->data() + image->size_bytes(), 7, kPixelTail);
   EXPECT_EQ(fingerprint(*image, key), whole) << "bytes behind the pixels do not count";
+}
+
+TEST(HashFile, IsTheSameOnEveryIsaAndSeesEveryByteAndTheLength) {
+  const HashKey key{3, 4};
+  std::vector<uint8_t> file(64 * 5 + 37);
+  for (size_t i = 0; i < file.size(); ++i) file[i] = static_cast<uint8_t>(i * 37);
+  const auto of = [&](size_t size, HashKey with = HashKey{3, 4}) {
+    return hash_file({file.data(), size}, with, Isa::kScalar);
+  };
+  const Hash128 whole = of(file.size());
+  for (const Isa isa : isas()) EXPECT_EQ(hash_file(file, key, isa), whole) << isa_name(isa);
+  EXPECT_NE(of(file.size(), HashKey{3, 5}), whole);
+  for (uint8_t& byte : file) {
+    byte ^= 1;
+    EXPECT_NE(of(file.size()), whole);
+    byte ^= 1;
+  }
+  std::fill(file.begin(), file.end(), 0);
+  for (size_t size = 1; size < file.size(); ++size) EXPECT_NE(of(size), of(size - 1)) << size;
+  EXPECT_EQ(of(0), hash_file({}, key));
 }
 
 TEST(Sha256, KnownValues) {

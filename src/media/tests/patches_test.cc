@@ -236,10 +236,10 @@ TEST(Patches, BandsMakeTheWhole) {
     for (const auto& [w, h] : {std::pair{112, 84}, {28, 140}, {rgb.width() / 28 * 28, rgb.height() / 28 * 28}}) {
       const Grid grid = *patch_grid(layout, w, h);
       const size_t row = patch_values(layout), values = row * grid.h * grid.w;
+      const auto maker = PatchMaker::make(rgb.width(), rgb.height(), w, h, Filter::kBicubic, layout, normaliser);
+      ASSERT_TRUE(maker.ok());
       const auto make = [&](auto& out, Band band) {
-        return make_patches(rgb, w, h, Filter::kBicubic, layout, normaliser, kAllSlots, out.data(), values,
-                            detect_isa(), band)
-            .ok();
+        return maker->write(rgb, kAllSlots, out.data(), values, band).ok();
       };
       std::vector<bf16> whole(values), out(values);
       ASSERT_TRUE(make(whole, {}));
@@ -250,6 +250,41 @@ TEST(Patches, BandsMakeTheWhole) {
       size_t differ = 0;
       for (size_t p = 0; p < values; p += row) differ += std::memcmp(&one[p], &whole[p], row * 2) == 0 ? 0 : 1;
       EXPECT_EQ(differ, static_cast<size_t>(grid.h - 1) * grid.w) << "only patches of the band are written";
+    }
+  }
+}
+
+// A band depends on no more of the picture than it says, whatever stands in the rows that are not there yet.
+TEST(Patches, BandsNeedTheRowsThatTheySay) {
+  const Image rgb = open_rgb(data_dir() / "scene.png");
+  const Normaliser normaliser(NormaliseRule::kDouble, 1.0 / 255, kClipMean, kClipStd);
+  const PatchLayout layout{14, 2, 1, PatchOrder::kRaster};
+  const int own_w = rgb.width() / 28 * 28, own_h = rgb.height() / 28 * 28;
+  auto same = Image::make(Mode::kRGB, own_w, own_h);  // both sides stay
+  for (int y = 0; y < own_h; ++y) std::memcpy(same->row(y), rgb.row(y), same->row_bytes());
+  for (const Image* source : std::initializer_list<const Image*>{&rgb, &*same}) {
+    for (const auto& [w, h] : {std::pair{112, 84}, {28, 140}, {own_w, own_h}, {own_w, 2 * own_h}, {4 * own_w, own_h}}) {
+      const auto maker =
+          PatchMaker::make(source->width(), source->height(), w, h, Filter::kBicubic, layout, normaliser);
+      ASSERT_TRUE(maker.ok());
+      const Grid grid = maker->grid();
+      const size_t row = patch_values(layout) * grid.w, values = row * grid.h;
+      std::vector<bf16> whole(values), out(values);
+      ASSERT_TRUE(maker->write(*source, kAllSlots, whole.data(), values).ok());
+      for (int begin = 0; begin < grid.h; begin += 2) {
+        const Band band{begin, std::min(begin + 2, grid.h)};
+        const Rows rows = maker->source_rows(band);
+        auto part = Image::make(Mode::kRGB, source->width(), source->height());
+        std::memset(part->data(), begin % 4 == 0 ? 0 : 255, part->size_bytes());
+        std::memcpy(part->row(rows.begin), source->row(rows.begin),
+                    source->row_bytes() * static_cast<size_t>(rows.end - rows.begin));
+        ASSERT_TRUE(maker->write(*part, kAllSlots, out.data(), values, band).ok());
+      }
+      EXPECT_EQ(std::memcmp(whole.data(), out.data(), values * 2), 0) << w << "x" << h;
+      EXPECT_LT(maker->source_rows({0, 1}).end, source->height());
+      EXPECT_GT(maker->source_rows({grid.h - 1, grid.h}).begin, 0);
+      EXPECT_EQ(maker->source_rows({}).begin, 0);
+      EXPECT_EQ(maker->source_rows({}).end, source->height());
     }
   }
 }

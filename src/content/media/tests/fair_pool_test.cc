@@ -80,5 +80,50 @@ TEST(FairPool, SpreadsOnABusyPool) {
   EXPECT_EQ(runs, 140);
 }
 
+// What comes up while a task runs is begun in its order, by others while the task goes on.
+TEST(SharedWork, IsBegunWhileMoreIsOffered) {
+  FairPool pool("test", 3, false);
+  std::promise<void> ended;
+  std::vector<std::atomic<int>> runs(50);
+  std::promise<void> first;
+  pool.submit(1, [&] {
+    const auto self = std::this_thread::get_id();
+    {
+      SharedWork work(pool, 1, [&](int i) {
+        if (i == 0) {
+          EXPECT_NE(std::this_thread::get_id(), self);
+          first.set_value();
+        }
+        ++runs[static_cast<size_t>(i)];
+      });
+      work.offer(0);
+      first.get_future().wait();  // by a helper, since this thread does not help
+      for (int i = 1; i < 50; i++) work.offer(i);
+    }
+    for (const auto& n : runs) EXPECT_EQ(n, 1);
+    ended.set_value();
+  });
+  ended.get_future().wait();
+}
+
+TEST(SharedWork, OneThreadHelpsItself) {
+  std::vector<int> order;
+  {
+    FairPool pool("test", 1, false);
+    pool.submit(1, [&] {
+      SharedWork work(pool, 1, [&](int i) { order.push_back(i); });
+      for (int i = 0; i < 4; i++) work.offer(i);
+      EXPECT_TRUE(order.empty());
+      work.help(2);
+      EXPECT_THAT(order, testing::ElementsAre(0, 1));
+      work.offer(4);
+      work.finish();
+      EXPECT_THAT(order, testing::ElementsAre(0, 1, 2, 3, 4));
+      work.offer(5);
+    });
+  }
+  EXPECT_THAT(order, testing::ElementsAre(0, 1, 2, 3, 4, 5));
+}
+
 }  // namespace
 }  // namespace tern::content
