@@ -105,7 +105,9 @@ Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed,
   TERN_ASSIGN_OR_RETURN(l.sorted, lab.zeros(DType::kBF16, pairs, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.gate_up, lab.zeros(DType::kF32, pairs, 2 * s.width));
   TERN_ASSIGN_OR_RETURN(l.hidden, lab.zeros(DType::kBF16, pairs, s.width));
-  TERN_ASSIGN_OR_RETURN(l.results, lab.zeros(DType::kF32, pairs, s.hidden));
+  // As a model has it.
+  const DType type = ops::product_type(l.stream, tokens);
+  TERN_ASSIGN_OR_RETURN(l.results, lab.zeros(type, pairs, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.out, lab.zeros(DType::kF32, tokens, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.router, lab.weight(s.experts, s.hidden, "f32"));
   TERN_ASSIGN_OR_RETURN(l.gate_ups, lab.weights(int64_t{s.experts} * *turns, 2 * s.width, s.hidden));
@@ -134,6 +136,7 @@ Expected<LabCase> make(Lab& lab, int tokens, bool skewed, Part part) {
   LabCase c;
   TERN_ASSIGN_OR_RETURN(const Layer l, make_layer(lab, s, tokens, skewed, &c.turns));
   const double t = tokens, pairs = t * s.top_k, h = static_cast<double>(s.hidden), w = static_cast<double>(s.width);
+  const auto result = static_cast<double>(dtype_bytes(l.results.dtype));
   const double products = 2 * pairs * h * w;  // of one h x w weight
   switch (part) {
     case Part::kWhole:
@@ -170,11 +173,11 @@ Expected<LabCase> make(Lab& lab, int tokens, bool skewed, Part part) {
       c.run = [l](int) { return l.gate(); };
       break;
     case Part::kLeave:
-      c.bytes = l.expert_bytes / 3 + pairs * (h * 4 + w * 2), c.flops = products;
+      c.bytes = l.expert_bytes / 3 + pairs * (h * result + w * 2), c.flops = products;
       c.run = [l](int turn) { return l.leave(turn); };
       break;
     case Part::kCombine:
-      c.bytes = pairs * h * 4 + t * h * 4;
+      c.bytes = pairs * h * result + t * h * 4;
       c.run = [l](int) { return l.combine(); };
       break;
   }

@@ -16,10 +16,18 @@ struct Split {
   uint32_t high, middle, low;  // two values each
 };
 
+// A float's upper half: itself with eight digits, the others cut off.
+__device__ __forceinline__ float cut(float v) { return __uint_as_float(__float_as_uint(v) & 0xffff0000u); }
+__device__ __forceinline__ uint32_t upper_halves(float x, float y) {
+  return __float_as_uint(x) >> 16 | (__float_as_uint(y) & 0xffff0000u);
+}
+
+// Three times eight digits are all of a float. Cut off, not rounded: that takes no conversions, of which a
+// multiprocessor does few at a time.
 __device__ __forceinline__ Split split(float2 v) {
-  const float hx = rounded<bf>(v.x), hy = rounded<bf>(v.y);
-  const float mx = rounded<bf>(v.x - hx), my = rounded<bf>(v.y - hy);
-  return {pack2(hx, hy), pack2(mx, my), pack2(v.x - hx - mx, v.y - hy - my)};
+  const float rest_x = v.x - cut(v.x), rest_y = v.y - cut(v.y);
+  return {upper_halves(v.x, v.y), upper_halves(rest_x, rest_y),
+          upper_halves(rest_x - cut(rest_x), rest_y - cut(rest_y))};
 }
 
 // Sums of part `p`, in the memory of the block that has it.

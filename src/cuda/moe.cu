@@ -95,8 +95,9 @@ __global__ void __launch_bounds__(kSortThreads)
 template <class W>
 __global__ void __launch_bounds__(256) spread_kernel(const char* x, int64_t x_stride, Rows<const int32_t> row_of,
                                                      int top_k, char* out, int64_t out_stride, int64_t words) {
-  let_next_start();
   wait_for_previous();
+  // After the wait: who starts now finds the offsets.
+  let_next_start();
   constexpr int kTogether = 8;
   const int64_t t = blockIdx.x, pairs = int64_t{gridDim.x} * top_k;
   const auto* from = reinterpret_cast<const W*>(x + t * x_stride);
@@ -150,9 +151,11 @@ Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
   const auto spread = [&]<class W>() {
     const int64_t words = row / static_cast<int64_t>(sizeof(W));
     const auto threads = static_cast<unsigned>(std::min<int64_t>(256, blocks_for(words, 32) * 32));
-    return launch(stream, "moe_permute", {static_cast<unsigned>(n), threads}, spread_kernel<W>,
-                  static_cast<const char*>(p.x.data), from, rows_of<const int32_t>(p.row_of), static_cast<int>(top_k),
-                  static_cast<char*>(p.out.data), to, words);
+    const Status done = launch(stream, "moe_permute", {static_cast<unsigned>(n), threads}, spread_kernel<W>,
+                               static_cast<const char*>(p.x.data), from, rows_of<const int32_t>(p.row_of),
+                               static_cast<int>(top_k), static_cast<char*>(p.out.data), to, words);
+    state(stream).settled = p.offsets.data;
+    return done;
   };
   return vector ? spread.template operator()<uint4>() : spread.template operator()<uint16_t>();
 }

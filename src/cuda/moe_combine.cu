@@ -30,9 +30,10 @@ struct alignas(kEach * sizeof(T)) Few {
   }
 };
 
-template <class T>
+// Y: of the experts' results, T: of their sum.
+template <class Y, class T>
 struct CombineArgs {
-  Rows<const T> y;
+  Rows<const Y> y;
   int64_t y_rows;
   Rows<const int32_t> row_of;
   Rows<const float> weights;
@@ -46,8 +47,8 @@ struct CombineArgs {
 constexpr int kTogether = 8;  // experts whose rows are on their way together
 
 // kEach neighbours per thread: 4 where rows are aligned.
-template <class T, int kEach>
-__global__ void __launch_bounds__(kCombineThreads) combine_kernel(const CombineArgs<T> a) {
+template <class Y, class T, int kEach>
+__global__ void __launch_bounds__(kCombineThreads) combine_kernel(const CombineArgs<Y, T> a) {
   let_next_start();
   wait_for_previous();
   const int64_t t = blockIdx.x, i = kEach * (int64_t{blockIdx.y} * blockDim.x + threadIdx.x);
@@ -56,7 +57,7 @@ __global__ void __launch_bounds__(kCombineThreads) combine_kernel(const CombineA
   const float* weights = a.weights.row(t);
   float sum[kEach] = {};
   for (int j0 = 0; j0 < a.top_k; j0 += kTogether) {
-    Few<T, kEach> y[kTogether];
+    Few<Y, kEach> y[kTogether];
     float weight[kTogether];
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
@@ -99,7 +100,8 @@ template <int kTogether>
 struct Picks {
   int32_t row[kTogether];
   float weight[kTogether];
-  __device__ __forceinline__ void load(const CombineArgs<float>& a, int64_t t, int j0) {
+  template <class Y>
+  __device__ __forceinline__ void load(const CombineArgs<Y, float>& a, int64_t t, int j0) {
     const int32_t* rows = a.row_of.row(t);
     const float* weights = a.weights.row(t);
 #pragma unroll
@@ -112,8 +114,8 @@ struct Picks {
 };
 
 // The sum of a token's eight values from `i` on, kTogether experts on their way together; `picks`: the first of them.
-template <int kTogether>
-__device__ __forceinline__ Vec8 combine_eight(const CombineArgs<float>& a, Picks<kTogether> picks, int64_t t,
+template <class Y, int kTogether>
+__device__ __forceinline__ Vec8 combine_eight(const CombineArgs<Y, float>& a, Picks<kTogether> picks, int64_t t,
                                               int64_t i) {
   Vec8 sum{};
   for (int j0 = 0; j0 < a.top_k; j0 += kTogether) {
@@ -140,9 +142,9 @@ __device__ __forceinline__ Vec8 combine_eight(const CombineArgs<float>& a, Picks
 }
 
 // A block per token, eight values per thread; the arithmetic of combine_kernel and of the norm's vector kernel.
-template <class W, int kTogether>
+template <class Y, class W, int kTogether>
 __global__ void __launch_bounds__(kTogether == 8 ? 512 : 1024)
-    combine_norm_kernel(const CombineArgs<float> a, const NormBehind<W> norm) {
+    combine_norm_kernel(const CombineArgs<Y, float> a, const NormBehind<W> norm) {
   __shared__ float scratch[32];
   const int64_t t = blockIdx.x, i = 8 * int64_t{threadIdx.x};
   const bool here = i < a.n;
@@ -156,7 +158,7 @@ __global__ void __launch_bounds__(kTogether == 8 ? 512 : 1024)
   if (norm.early) wait_for_previous();
   float square = 0.0f;
   if (here) {
-    v = combine_eight<kTogether>(a, picks, t, i);
+    v = combine_eight<Y, kTogether>(a, picks, t, i);
 #pragma unroll
     for (int k = 0; k < 8; ++k) v.v[k] += r.v[k];
     store8(norm.residual.row(t) + i, v);
@@ -170,9 +172,9 @@ __global__ void __launch_bounds__(kTogether == 8 ? 512 : 1024)
   store8(norm.out.row(t) + i, v);
 }
 
-template <class T>
-CombineArgs<T> combine_args(const ops::MoeCombineParams& p) {
-  return {rows_of<const T>(p.y),
+template <class Y, class T>
+CombineArgs<Y, T> combine_args(const ops::MoeCombineParams& p) {
+  return {rows_of<const Y>(p.y),
           p.y.dim[0],
           rows_of<const int32_t>(p.row_of),
           rows_of<const float>(p.weights),
@@ -196,7 +198,8 @@ Status check_combine(const ops::MoeCombineParams& p) {
                 "row_of must be [T, top_k] int32");
   TERN_OP_CHECK(kOp, p.weights.dtype == DType::kF32 && ops::is_matrix(p.weights, n, top_k),
                 "weights must be [T, top_k]");
-  TERN_OP_CHECK(kOp, p.y.dtype == p.out.dtype && ops::is_matrix(p.y, p.y.dim[0], h), "y must be [T * top_k, H]");
+  TERN_OP_CHECK(kOp, (p.y.dtype == p.out.dtype || p.y.dtype == DType::kBF16) && ops::is_matrix(p.y, p.y.dim[0], h),
+                "y must be [T * top_k, H]");
   TERN_OP_CHECK(kOp, p.shared.data == nullptr || (p.shared.dtype == p.out.dtype && ops::is_matrix(p.shared, n, h)),
                 "shared must be [T, H]");
   TERN_OP_CHECK(kOp, p.shared_gate.data == nullptr || ops::is_vector(p.shared_gate, DType::kF32, n),
@@ -213,10 +216,12 @@ Status moe_combine(const ops::MoeCombineParams& p, device::Stream stream) {
   const bool vector = combine_vector(p);
   const dim3 grid(static_cast<unsigned>(n),
                   static_cast<unsigned>(blocks_for(h, vector ? 4 * kCombineThreads : kCombineThreads)));
-  return with_type(p.out.dtype, [&]<class T>() {
+  const auto run = [&]<class Y, class T>() {
     return launch(stream, vector ? "moe_combine_vector" : "moe_combine", {grid, kCombineThreads},
-                  vector ? combine_kernel<T, 4> : combine_kernel<T, 1>, combine_args<T>(p));
-  });
+                  vector ? combine_kernel<Y, T, 4> : combine_kernel<Y, T, 1>, combine_args<Y, T>(p));
+  };
+  if (p.out.dtype == DType::kBF16) return run.template operator()<bf, bf>();
+  return with_type(p.y.dtype, [&]<class Y>() { return run.template operator()<Y, float>(); });
 }
 
 Status moe_combine_norm(const ops::MoeCombineNormParams& p, device::Stream stream) {
@@ -234,11 +239,15 @@ Status moe_combine_norm(const ops::MoeCombineNormParams& p, device::Stream strea
   }
   TERN_RETURN_IF_ERROR(check_combine(c));
   const auto threads = static_cast<unsigned>(blocks_for(h / 8, 32) * 32);
-  return with_type(q.weight.dtype, [&]<class W>() {
+  const auto run = [&]<class Y, class W>() {
     const NormBehind<W> norm{rows_of<float>(q.residual), q.weight.as<const W>(), rows_of<bf>(q.out), q.eps,
                              state(stream).settled != nullptr};
     return launch(stream, "moe_combine_norm", {static_cast<unsigned>(n), threads},
-                  threads <= 512 ? combine_norm_kernel<W, 8> : combine_norm_kernel<W, 4>, combine_args<float>(c), norm);
+                  threads <= 512 ? combine_norm_kernel<Y, W, 8> : combine_norm_kernel<Y, W, 4>,
+                  combine_args<Y, float>(c), norm);
+  };
+  return with_type(q.weight.dtype, [&]<class W>() {
+    return with_type(c.y.dtype, [&]<class Y>() { return run.template operator()<Y, W>(); });
   });
 }
 

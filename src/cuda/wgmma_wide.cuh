@@ -1,4 +1,4 @@
-// Products of one warpgroup as in wgmma.cuh, d[64, N], for N up to 240 in steps of 16.
+// Products of one warpgroup as in wgmma.cuh, d[64, N], for N up to 160 in steps of 8.
 #pragma once
 
 #include "cuda/wgmma.cuh"
@@ -16,11 +16,15 @@ namespace tern::cuda::hopper {
 #define TERN_R8 ",%56,%57,%58,%59,%60,%61,%62,%63"
 #define TERN_R9 ",%64,%65,%66,%67,%68,%69,%70,%71"
 #define TERN_R10 ",%72,%73,%74,%75,%76,%77,%78,%79"
-#define TERN_R11 ",%80,%81,%82,%83,%84,%85,%86,%87"
-#define TERN_R12 ",%88,%89,%90,%91,%92,%93,%94,%95"
-#define TERN_R13 ",%96,%97,%98,%99,%100,%101,%102,%103"
-#define TERN_R14 ",%104,%105,%106,%107,%108,%109,%110,%111"
-#define TERN_R15 ",%112,%113,%114,%115,%116,%117,%118,%119"
+#define TERN_H1 ",%8,%9,%10,%11"
+#define TERN_H2 ",%16,%17,%18,%19"
+#define TERN_H3 ",%24,%25,%26,%27"
+#define TERN_H4 ",%32,%33,%34,%35"
+#define TERN_H5 ",%40,%41,%42,%43"
+#define TERN_H6 ",%48,%49,%50,%51"
+#define TERN_H7 ",%56,%57,%58,%59"
+#define TERN_H8 ",%64,%65,%66,%67"
+#define TERN_H9 ",%72,%73,%74,%75"
 #define TERN_L1 TERN_R1
 #define TERN_L2 TERN_L1 TERN_R2
 #define TERN_L3 TERN_L2 TERN_R3
@@ -31,11 +35,6 @@ namespace tern::cuda::hopper {
 #define TERN_L8 TERN_L7 TERN_R8
 #define TERN_L9 TERN_L8 TERN_R9
 #define TERN_L10 TERN_L9 TERN_R10
-#define TERN_L11 TERN_L10 TERN_R11
-#define TERN_L12 TERN_L11 TERN_R12
-#define TERN_L13 TERN_L12 TERN_R13
-#define TERN_L14 TERN_L13 TERN_R14
-#define TERN_L15 TERN_L14 TERN_R15
 #define TERN_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define TERN_D8(i) TERN_D4(i), TERN_D4(i + 4)
 #define TERN_O1 TERN_D8(0)
@@ -48,84 +47,95 @@ namespace tern::cuda::hopper {
 #define TERN_O8 TERN_O7, TERN_D8(56)
 #define TERN_O9 TERN_O8, TERN_D8(64)
 #define TERN_O10 TERN_O9, TERN_D8(72)
-#define TERN_O11 TERN_O10, TERN_D8(80)
-#define TERN_O12 TERN_O11, TERN_D8(88)
-#define TERN_O13 TERN_O12, TERN_D8(96)
-#define TERN_O14 TERN_O13, TERN_D8(104)
-#define TERN_O15 TERN_O14, TERN_D8(112)
+#define TERN_Q1 TERN_O1, TERN_D4(8)
+#define TERN_Q2 TERN_O2, TERN_D4(16)
+#define TERN_Q3 TERN_O3, TERN_D4(24)
+#define TERN_Q4 TERN_O4, TERN_D4(32)
+#define TERN_Q5 TERN_O5, TERN_D4(40)
+#define TERN_Q6 TERN_O6, TERN_D4(48)
+#define TERN_Q7 TERN_O7, TERN_D4(56)
+#define TERN_Q8 TERN_O8, TERN_D4(64)
+#define TERN_Q9 TERN_O9, TERN_D4(72)
 
-// kA, kB, kP: places of the descriptors and the predicate, behind the sums.
-#define TERN_WGMMA(kN, kEights, kA, kB, kP)                                                                     \
-  template <>                                                                                                   \
-  struct Wgmma<kN> {                                                                                            \
-    static __device__ __forceinline__ void run(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add) {          \
-      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #kP ", 0;\n"                                               \
-                   "wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32.bf16.bf16 {" TERN_L##kEights "}, %" #kA     \
-                   ", %" #kB ", p, 1, 1, 0, 0;}\n"                                                              \
-                   : TERN_O##kEights                                                                            \
-                   : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                               \
-    }                                                                                                           \
+// kList, kOut: the sums; kA, kB, kP: places of the descriptors and the predicate, behind the sums.
+#define TERN_WGMMA(kN, kList, kOut, kA, kB, kP)                                                             \
+  template <>                                                                                               \
+  struct Wgmma<kN> {                                                                                        \
+    static __device__ __forceinline__ void run(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add) {      \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #kP ", 0;\n"                                           \
+                   "wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32.bf16.bf16 {" kList "}, %" #kA           \
+                   ", %" #kB ", p, 1, 1, 0, 0;}\n"                                                          \
+                   : kOut                                                                                   \
+                   : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                           \
+    }                                                                                                       \
   };
-TERN_WGMMA(48, 3, 24, 25, 26)
-TERN_WGMMA(80, 5, 40, 41, 42)
-TERN_WGMMA(96, 6, 48, 49, 50)
-TERN_WGMMA(112, 7, 56, 57, 58)
-TERN_WGMMA(144, 9, 72, 73, 74)
-TERN_WGMMA(160, 10, 80, 81, 82)
-TERN_WGMMA(176, 11, 88, 89, 90)
-TERN_WGMMA(192, 12, 96, 97, 98)
-TERN_WGMMA(208, 13, 104, 105, 106)
-TERN_WGMMA(224, 14, 112, 113, 114)
-TERN_WGMMA(240, 15, 120, 121, 122)
+TERN_WGMMA(24, TERN_L1 TERN_H1, TERN_Q1, 12, 13, 14)
+TERN_WGMMA(40, TERN_L2 TERN_H2, TERN_Q2, 20, 21, 22)
+TERN_WGMMA(48, TERN_L3, TERN_O3, 24, 25, 26)
+TERN_WGMMA(56, TERN_L3 TERN_H3, TERN_Q3, 28, 29, 30)
+TERN_WGMMA(72, TERN_L4 TERN_H4, TERN_Q4, 36, 37, 38)
+TERN_WGMMA(80, TERN_L5, TERN_O5, 40, 41, 42)
+TERN_WGMMA(88, TERN_L5 TERN_H5, TERN_Q5, 44, 45, 46)
+TERN_WGMMA(96, TERN_L6, TERN_O6, 48, 49, 50)
+TERN_WGMMA(104, TERN_L6 TERN_H6, TERN_Q6, 52, 53, 54)
+TERN_WGMMA(112, TERN_L7, TERN_O7, 56, 57, 58)
+TERN_WGMMA(120, TERN_L7 TERN_H7, TERN_Q7, 60, 61, 62)
+TERN_WGMMA(136, TERN_L8 TERN_H8, TERN_Q8, 68, 69, 70)
+TERN_WGMMA(144, TERN_L9, TERN_O9, 72, 73, 74)
+TERN_WGMMA(152, TERN_L9 TERN_H9, TERN_Q9, 76, 77, 78)
+TERN_WGMMA(160, TERN_L10, TERN_O10, 80, 81, 82)
 // clang-format on
 
-#undef TERN_WGMMA
+#undef TERN_R1
+#undef TERN_R2
+#undef TERN_R3
+#undef TERN_R4
+#undef TERN_R5
+#undef TERN_R6
+#undef TERN_R7
+#undef TERN_R8
+#undef TERN_R9
+#undef TERN_R10
+#undef TERN_H1
+#undef TERN_H2
+#undef TERN_H3
+#undef TERN_H4
+#undef TERN_H5
+#undef TERN_H6
+#undef TERN_H7
+#undef TERN_H8
+#undef TERN_H9
+#undef TERN_L1
+#undef TERN_L2
+#undef TERN_L3
+#undef TERN_L4
+#undef TERN_L5
+#undef TERN_L6
+#undef TERN_L7
+#undef TERN_L8
+#undef TERN_L9
+#undef TERN_L10
 #undef TERN_D4
 #undef TERN_D8
-#undef TERN_R1
-#undef TERN_L1
 #undef TERN_O1
-#undef TERN_R2
-#undef TERN_L2
 #undef TERN_O2
-#undef TERN_R3
-#undef TERN_L3
 #undef TERN_O3
-#undef TERN_R4
-#undef TERN_L4
 #undef TERN_O4
-#undef TERN_R5
-#undef TERN_L5
 #undef TERN_O5
-#undef TERN_R6
-#undef TERN_L6
 #undef TERN_O6
-#undef TERN_R7
-#undef TERN_L7
 #undef TERN_O7
-#undef TERN_R8
-#undef TERN_L8
 #undef TERN_O8
-#undef TERN_R9
-#undef TERN_L9
 #undef TERN_O9
-#undef TERN_R10
-#undef TERN_L10
 #undef TERN_O10
-#undef TERN_R11
-#undef TERN_L11
-#undef TERN_O11
-#undef TERN_R12
-#undef TERN_L12
-#undef TERN_O12
-#undef TERN_R13
-#undef TERN_L13
-#undef TERN_O13
-#undef TERN_R14
-#undef TERN_L14
-#undef TERN_O14
-#undef TERN_R15
-#undef TERN_L15
-#undef TERN_O15
+#undef TERN_Q1
+#undef TERN_Q2
+#undef TERN_Q3
+#undef TERN_Q4
+#undef TERN_Q5
+#undef TERN_Q6
+#undef TERN_Q7
+#undef TERN_Q8
+#undef TERN_Q9
+#undef TERN_WGMMA
 
 }  // namespace tern::cuda::hopper

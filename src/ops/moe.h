@@ -72,7 +72,7 @@ Status moe_dispatch(const MoeDispatchParams& params, device::Stream stream);
 
 // out[t] = sum_j weights[t, j] * y[row_of[t, j]] + gate(t) * shared[t], float32, j ascending, one rounding at the end.
 struct MoeCombineParams {
-  TensorView y;            // [T * top_k, H]
+  TensorView y;            // [T * top_k, H], the type of out or bf16
   TensorView row_of;       // [T, top_k] int32
   TensorView weights;      // [T, top_k] f32
   TensorView shared;       // empty, or [T, H]

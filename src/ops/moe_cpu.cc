@@ -2,6 +2,8 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
+#include <vector>
 
 #include "kernels/cpu/isa.h"
 #include "ops/cpu_ops.h"
@@ -186,7 +188,8 @@ Status moe_combine(const MoeCombineParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, is_act(p.out.dtype) && p.out.rank == 2 && is_rows(p.out), "out must be [T, H]");
   TERN_OP_CHECK(kOp, p.row_of.dtype == DType::kI32 && is_matrix(p.row_of, n, top_k), "row_of must be [T, top_k] int32");
   TERN_OP_CHECK(kOp, p.weights.dtype == DType::kF32 && is_matrix(p.weights, n, top_k), "weights must be [T, top_k]");
-  TERN_OP_CHECK(kOp, p.y.dtype == p.out.dtype && is_matrix(p.y, p.y.dim[0], h), "y must be [T * top_k, H]");
+  TERN_OP_CHECK(kOp, (p.y.dtype == p.out.dtype || p.y.dtype == DType::kBF16) && is_matrix(p.y, p.y.dim[0], h),
+                "y must be [T * top_k, H]");
   const bool shared = p.shared.data != nullptr, gated = p.shared_gate.data != nullptr;
   TERN_OP_CHECK(kOp, !shared || (p.shared.dtype == p.out.dtype && is_matrix(p.shared, n, h)), "shared must be [T, H]");
   TERN_OP_CHECK(kOp, !gated || is_vector(p.shared_gate, DType::kF32, n), "shared_gate must be [T] float32");
@@ -196,7 +199,12 @@ Status moe_combine(const MoeCombineParams& p, device::Stream stream) {
       TERN_OP_CHECK(kOp, rows[j] >= 0 && rows[j] < p.y.dim[0], "row_of is out of range");
   }
   const auto& k = kernels::kernel_table();
+  // Kernels have one type for all: bfloat16 results of a float32 sum are widened first.
+  const bool widens = p.y.dtype != p.out.dtype;
+  std::vector<int32_t> in_order(widens ? static_cast<size_t>(top_k) : 0);
+  std::iota(in_order.begin(), in_order.end(), 0);
   for_ranges(stream, n, row_grain(top_k * h), [&](int64_t begin, int64_t end) {
+    std::vector<float> wide(widens ? static_cast<size_t>(top_k * h) : 0);
     for (int64_t t = begin; t < end; ++t) {
       kernels::CombineRow a{};
       a.y = static_cast<const char*>(p.y.data);
@@ -208,6 +216,13 @@ Status moe_combine(const MoeCombineParams& p, device::Stream stream) {
       a.shared_scale = gated ? 1.0f / (1.0f + std::exp(-p.shared_gate.as<const float>()[t])) : 1.0f;
       a.out = p.out.row_bytes(t);
       a.bf16 = p.out.dtype == DType::kBF16;
+      if (widens) {
+        for (int64_t j = 0; j < top_k; ++j) {
+          k.widen(reinterpret_cast<const uint16_t*>(p.y.row_bytes(a.rows[j])), wide.data() + j * h, h);
+        }
+        a.y = reinterpret_cast<const char*>(wide.data());
+        a.y_stride = h * static_cast<int64_t>(sizeof(float)), a.rows = in_order.data();
+      }
       k.combine_row(&a);
     }
   });

@@ -195,9 +195,13 @@ void gates(Context& c) {
   grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
   for (const int64_t k : {256, 512, 768, 1024, 1536, 2048, 2560, 4096}) grouped_gated(c, 10, 8, 104, k, few);
   grouped_gated(c, 130, 8, 64, 2048, few);
-  const char* wide = hopper ? "gemm_hopper_grouped_wide" : nullptr;
-  grouped_gated(c, c.smallest ? 3 : 10, c.smallest ? 500 : 2000, 328, 320, wide);
-  grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
+  grouped_gated(c, c.smallest ? 3 : 10, c.smallest ? 500 : 2000, 328, 320,
+                hopper ? "gemm_hopper_grouped_pairs" : nullptr);
+  if (!c.smallest) {
+    grouped_gated(c, 130, 9000, 136, 128, hopper ? "gemm_hopper_grouped_wide" : nullptr);
+    grouped_gated(c, 60, 5000, 264, 128, hopper ? "gemm_hopper_grouped_pairs" : nullptr);
+  }
+  grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_wide" : nullptr);
   grouped_gated(c, 10, 500, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
 }
 
@@ -289,8 +293,16 @@ void test_linear(Context& c) {
     for (const int64_t k : {256, 768, 2048}) grouped(c, "bf16", b, 10, rows, 208, k, thin, rows == 5);
   }
   grouped(c, "bf16", b, 200, 8, 48, 512, thin, true);
-  for (const int64_t rows : c.pick<int64_t>({1400, 3000}, 1)) {
-    grouped(c, "bf16", b, 10, rows, 400, 320, hopper ? "gemm_hopper_grouped_wide" : nullptr, true);
+  constexpr const char* kWide[] = {"gemm_hopper_grouped_wide", "gemm_hopper_grouped_pairs"};
+  for (const int64_t rows : {1400, 3000}) {
+    for (const bool exact : {true, false}) {
+      if (!c.smallest) grouped(c, "bf16", b, 10, rows, 400, 320, hopper ? "gemm_hopper_grouped_pairs" : nullptr, exact);
+      if (!c.smallest)
+        grouped(c, "bf16", b, 40, rows, 528, exact ? 192 : 832, hopper ? kWide[rows > 1400] : nullptr, exact);
+    }
+  }
+  for (const int64_t rows : {90, 250, 700}) {
+    grouped(c, "bf16", b, 10, rows, 272, 192, hopper ? "gemm_hopper_grouped_wide" : nullptr, rows == 250);
   }
   if (!c.smallest) grouped(c, "bf16", b, 10, 3000, 392, 320, hopper ? "gemm_hopper_grouped_128" : nullptr, true);
   for (const int64_t rows : {1, 7}) {

@@ -82,6 +82,20 @@ void sort_and_combine(Context& c, DType type, int64_t tokens, int64_t width, int
     if (c.both(sum, ops::moe_combine(params(false), c.cpu), ops::moe_combine(params(true), c.gpu))) {
       compare(c, sum, out, out.host(), tolerance_of(type));
     }
+    if (type == DType::kF32) continue;
+    // bfloat16 results of a float32 sum.
+    Mirror exact(c, DType::kF32, {tokens, width}), beside(c, DType::kF32, {tokens, width});
+    beside.random(5);
+    const auto mixed = [&](bool gpu) {
+      const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+      ops::MoeCombineParams q = params(gpu);
+      q.out = v(exact);
+      if (with) q.shared = v(beside);
+      return q;
+    };
+    if (c.both(sum + " to f32", ops::moe_combine(mixed(false), c.cpu), ops::moe_combine(mixed(true), c.gpu))) {
+      compare(c, sum + " to f32", exact, exact.host(), tolerance_of(DType::kF32));
+    }
   }
 }
 
@@ -112,8 +126,9 @@ void dispatch(Context& c, ops::MoeRouteParams shape, DType type, int64_t tokens,
 }
 
 // The sum and the norm behind it: the bits of one after the other where the norm has a block per row.
-void combine_norm(Context& c, DType type, DType weight_type, int64_t tokens, int64_t width, int top_k, bool shared) {
-  Mirror y(c, type, {tokens * top_k, width}), row_of(c, DType::kI32, {tokens, top_k}),
+void combine_norm(Context& c, DType y_type, DType type, DType weight_type, int64_t tokens, int64_t width, int top_k,
+                  bool shared) {
+  Mirror y(c, y_type, {tokens * top_k, width}), row_of(c, DType::kI32, {tokens, top_k}),
       weights(c, DType::kF32, {tokens, top_k}), beside(c, type, {tokens, width}), gate(c, DType::kF32, {tokens}),
       sum(c, type, {tokens, width}), residual(c, type, {tokens, width}), norm(c, weight_type, {width}),
       out(c, DType::kBF16, {tokens, width}), twice(c, DType::kBF16, {tokens, width});
@@ -127,7 +142,7 @@ void combine_norm(Context& c, DType type, DType weight_type, int64_t tokens, int
         {v(y), v(row_of), v(weights), shared ? v(beside) : TensorView{}, shared ? v(gate) : TensorView{}, v(sum)},
         {v(sum), v(residual), v(norm), v(to)}};
   };
-  const std::string name = title("moe_combine_norm", type, {tokens, width, top_k});
+  const std::string name = title("moe_combine_norm", y_type, {tokens, width, top_k});
   if (!c.both(name, ops::moe_combine_norm(params(false, out), c.cpu),
               ops::moe_combine_norm(params(true, out), c.gpu))) {
     return;
@@ -164,10 +179,12 @@ void dispatches(Context& c) {
 void test_moe(Context& c) {
   dispatches(c);
   for (const int64_t tokens : c.pick<int64_t>({1, 40}, 1)) {
-    combine_norm(c, DType::kF32, DType::kBF16, tokens, 2048, 8, false);
-    combine_norm(c, DType::kF32, DType::kF32, tokens, 7168, 9, true);
-    combine_norm(c, DType::kF32, DType::kBF16, tokens, 100, 2, true);
-    combine_norm(c, DType::kBF16, DType::kBF16, tokens, 1024, 6, true);
+    combine_norm(c, DType::kF32, DType::kF32, DType::kBF16, tokens, 2048, 8, false);
+    combine_norm(c, DType::kBF16, DType::kF32, DType::kBF16, tokens, 2048, 8, false);
+    combine_norm(c, DType::kBF16, DType::kF32, DType::kF32, tokens, 7168, 9, true);
+    combine_norm(c, DType::kF32, DType::kF32, DType::kF32, tokens, 7168, 9, true);
+    combine_norm(c, DType::kF32, DType::kF32, DType::kBF16, tokens, 100, 2, true);
+    combine_norm(c, DType::kBF16, DType::kBF16, DType::kBF16, tokens, 1024, 6, true);
   }
   for (const int64_t tokens : c.pick<int64_t>({1, 40, 1000}, 2)) {
     routes(c, tokens);

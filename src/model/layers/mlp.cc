@@ -88,7 +88,7 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   const TensorView sorted = step.act(t * k, h);
   const TensorView gate_up = step.exact(t * k, 2 * widest);
   const TensorView hidden = step.act(t * k, widest);
-  const TensorView results = step.exact(t * k, h);
+  const TensorView results = step.between(t * k, h);
   const TensorView shared_out = shared ? step.exact(t, h) : TensorView{};
   const TensorView shared_gate = gated ? step.arena.tensor(DType::kF32, t, 1) : TensorView{};
   if (shared) TERN_RETURN_IF_ERROR(dense_mlp(step, w.shared, x, shared_out));

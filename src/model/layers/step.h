@@ -35,8 +35,11 @@ struct Step {
   // and activations are bfloat16, bfloat16. Room for float32 in any case, so that fewer rows never need more. A bias is
   // added in float32.
   TensorView between(int64_t n, const Linear& l) {
-    TensorView v = exact(n, l.weight.n);
-    if (l.bias.empty()) v.dtype = product;
+    return l.bias.empty() ? between(n, l.weight.n) : exact(n, l.weight.n);
+  }
+  TensorView between(int64_t n, int64_t cols) {
+    TensorView v = exact(n, cols);
+    v.dtype = product;
     return v;
   }
 };

@@ -260,11 +260,13 @@ TEST(MoePermute, SortsStablyAndCombineAddsInRankOrder) {
       EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), tokens * top_k);
 
       const Values y = random_values(type, {tokens * top_k, width}, 5),
+                   narrow = random_values(DType::kBF16, {tokens * top_k, width}, 5),
                    shared = random_values(type, {tokens, width}, 6);
       const Values w = random_values(DType::kF32, {tokens, top_k}, 7), gate = random_values(DType::kF32, {tokens}, 8);
-      for (const int form : {0, 1, 2}) {  // no shared expert, plain, gated
+      for (const int form : {0, 1, 2, 3}) {  // no shared expert, plain, gated; gated, of bfloat16 results
+        const Values& from = form == 3 ? narrow : y;
         Values out(type, {tokens, width});
-        MoeCombineParams c{y.view(), row_of.view(), w.view(), {}, {}, out.view()};
+        MoeCombineParams c{from.view(), row_of.view(), w.view(), {}, {}, out.view()};
         if (form > 0) c.shared = shared.view();
         if (form > 1) c.shared_gate = gate.view();
         ASSERT_TRUE(moe_combine(c, pool.stream()).ok());
@@ -273,7 +275,7 @@ TEST(MoePermute, SortsStablyAndCombineAddsInRankOrder) {
           for (int64_t i = 0; i < width; ++i) {
             double sum = 0;
             for (int64_t j = 0; j < top_k; ++j) {
-              sum += static_cast<double>(w.get(t, j)) * static_cast<double>(y.get(row_of.at<int32_t>(t, j), i));
+              sum += static_cast<double>(w.get(t, j)) * static_cast<double>(from.get(row_of.at<int32_t>(t, j), i));
             }
             const double g = form > 1 ? 1.0 / (1.0 + std::exp(-static_cast<double>(gate.get(t)))) : 1.0;
             if (form > 0) sum += g * static_cast<double>(shared.get(t, i));
