@@ -88,6 +88,15 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap* map, uint6
       "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(plane), "l"(policy)
       : "memory");
 }
+// So many bytes in a row, a multiple of 16 at multiples of 16.
+__device__ __forceinline__ void load_bulk(void* to, const void* from, uint32_t bytes, uint64_t* barrier,
+                                          uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;\n" ::
+          "r"(shared_address(to)),
+      "l"(from), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
 
 // The same box for every block of `mask` (bits are ranks in the cluster), at the same places of shared memory, each
 // with its own barrier.

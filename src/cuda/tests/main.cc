@@ -28,7 +28,7 @@ constexpr Group kGroups[] = {{"device", test_device},       {"norms", test_norms
                              {"latent", test_latent},       {"moe", test_moe},
                              {"logits", test_logits},       {"sample", test_sample},
                              {"logprobs", test_logprobs},   {"graph", test_graph},
-                             {"chain", test_chain}};
+                             {"chain", test_chain},         {"tape", test_tape}};
 
 struct Variant {
   const char* label;

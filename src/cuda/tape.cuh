@@ -1,0 +1,184 @@
+// What the blocks of a tape do (tape.h). A block takes equal shares of every weight's rows, in tiles of eight. One warp
+// reads them ahead through a ring in shared memory, eight warps multiply: each takes its values of k of what is in the
+// ring, for up to kGroup tiles at a time, and their sums meet in shared memory at the end. x comes from the
+// second-level cache straight into registers, a piece of k ahead.
+#pragma once
+
+#include "cuda/hopper.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/mma.cuh"
+#include "cuda/tape.h"
+
+namespace tern::cuda {
+namespace {
+
+constexpr int kTapeWarps = 8, kTapeThreads = 32 * kTapeWarps + 32, kTapeTeam = 32 * kTapeWarps;
+
+template <int kTokens>
+struct TapeShape {
+  static constexpr int kTall = kTokens / 32 + 1;            // tiles of 16 tokens; a warp has one of them
+  static constexpr int kChunk = kTokens == 32 ? 256 : 512;  // values of k in a slot of the ring
+  static constexpr int kSlotTiles = kTokens == 32 ? 2 : 1;  // tiles of eight rows in it
+  static constexpr int kPitch = kChunk * 2 + 64;            // bytes of a row: eight rows meet no bank twice
+  static constexpr int kSlotBytes = kSlotTiles * 8 * kPitch;
+  static constexpr int kShares = kTapeWarps / kTall;    // warps that share a slot's k
+  static constexpr int kPairs = kChunk / 32 / kShares;  // 32 values of k each: two steps of the tensor cores
+  static constexpr int kHalves = kTokens == 8 ? 1 : 2;  // eights of tokens in a warp
+  static constexpr int kGroup = 24, kJoin = 8;          // tiles whose sums are kept; that are joined at once
+  static constexpr int kJoinBytes = kTapeWarps * kJoin * kHalves * 32 * 8;
+  static constexpr int kNormedBytes = kTokens == 8 ? kTapeNormed * 2 + 8 * 64 : 0;
+  static constexpr int kFixedBytes = kJoinBytes + kNormedBytes + 1024;
+  static constexpr int kSlots = (227 * 1024 - kFixedBytes) / kSlotBytes;
+  static constexpr int kBytes = kSlots * kSlotBytes + kFixedBytes;
+};
+
+template <int kTokens>
+struct TapeShared {
+  using Shape = TapeShape<kTokens>;
+  alignas(128) char slots[Shape::kSlots][Shape::kSlotBytes];
+  float2 join[kTapeWarps][Shape::kJoin][Shape::kHalves][32];
+  char normed[Shape::kNormedBytes == 0 ? 16 : Shape::kNormedBytes];
+  float scratch[32];
+  uint64_t full[Shape::kSlots], empty[Shape::kSlots];
+};
+
+// Where a thread is in the ring.
+template <int kSlots>
+struct RingPlace {
+  int slot = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void next() {
+    if (++slot == kSlots) slot = 0, parity ^= 1;
+  }
+};
+
+// A block's share of a product: tiles [first, last) of eight rows, values [k_begin, k_end) of k, part `part` of out.
+struct TapeShare {
+  int first, last, k_begin, k_end, part;
+};
+
+__device__ __forceinline__ TapeShare share_of(const TapeProduct& p) {
+  const int parts = p.parts, part = static_cast<int>(blockIdx.x) % parts;
+  const int at = static_cast<int>(blockIdx.x) / parts;
+  const int blocks = (static_cast<int>(gridDim.x) - part + parts - 1) / parts;
+  const int64_t tiles = p.n / 8, steps = p.k / 32;
+  return {static_cast<int>(tiles * at / blocks), static_cast<int>(tiles * (at + 1) / blocks),
+          static_cast<int>(steps * part / parts) * 32, static_cast<int>(steps * (part + 1) / parts) * 32, part};
+}
+
+// The row of the weight that is row r of a tile: with a gate four rows of it and then the same four of up.
+__device__ __forceinline__ int64_t weight_row(const TapeProduct& p, int tile, int r) {
+  if (!p.gated) return int64_t{tile} * 8 + r;
+  return int64_t{tile} * 4 + (r & 3) + (r < 4 ? 0 : p.n / 2);
+}
+
+// The warp that fills the ring, through all steps. It reads weights only, which no step writes.
+template <int kTokens>
+__device__ void feed_tape(const TapeArgs& a, TapeShared<kTokens>& s) {
+  using Shape = TapeShape<kTokens>;
+  const int lane = threadIdx.x & 31;
+  RingPlace<Shape::kSlots> place;
+  for (int i = 0; i < a.count; ++i) {
+    const TapeProduct& p = a.steps[i].product;
+    if (p.n == 0) continue;
+    const TapeShare share = share_of(p);
+    for (int begin = share.first; begin < share.last; begin += Shape::kGroup) {
+      const int tiles = min(Shape::kGroup, share.last - begin);
+      for (int k = share.k_begin; k < share.k_end; k += Shape::kChunk) {
+        const uint32_t bytes = static_cast<uint32_t>(min(Shape::kChunk, share.k_end - k)) * 2;
+        for (int t = 0; t < tiles; t += Shape::kSlotTiles) {
+          const int rows = min(Shape::kSlotTiles, tiles - t) * 8;
+          hopper::barrier_wait(&s.empty[place.slot], place.parity ^ 1);
+          if (lane == 0) hopper::barrier_expect(&s.full[place.slot], static_cast<uint32_t>(rows) * bytes);
+          __syncwarp();
+          if (lane < rows) {
+            const bf* from = static_cast<const bf*>(p.weight) + weight_row(p, begin + t + lane / 8, lane % 8) * p.w_row;
+            hopper::load_bulk(s.slots[place.slot] + lane * Shape::kPitch, from + k, bytes, &s.full[place.slot],
+                              hopper::kEvictFirst);
+          }
+          place.next();
+        }
+      }
+    }
+  }
+}
+
+// What another block wrote: never from the first-level cache.
+__device__ __forceinline__ Vec8 load_sums(const float* p) {
+  const float4 a = __ldcg(reinterpret_cast<const float4*>(p)), b = __ldcg(reinterpret_cast<const float4*>(p) + 1);
+  return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+}
+
+// One row of a norm by kLanes threads, kPer times eight values each; `sum` adds over them. `keeps`: this block leaves
+// sum and y in memory; `normed`: y for itself, or null.
+template <int kLanes, int kPer, class Sum>
+__device__ __forceinline__ void norm_row(const TapeNorm& n, int token, bool keeps, bf* normed, const Sum& sum) {
+  const int lane = threadIdx.x % kLanes, count = n.width / 8;
+  Vec8 v[kPer] = {};
+  float squares = 0.0f;
+#pragma unroll
+  for (int p = 0; p < kPer; ++p) {
+    const int i = lane + p * kLanes;
+    if (i >= count) continue;
+    v[p] = load_sums(n.x + token * n.x_row + 8 * i);
+    for (int part = 1; part < n.parts; ++part) {
+      const Vec8 x = load_sums(n.x + part * n.part_stride + token * n.x_row + 8 * i);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[p].v[j] += x.v[j];
+    }
+    if (n.residual != nullptr) {
+      const Vec8 r = load_sums(n.residual + token * n.residual_row + 8 * i);
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[p].v[j] += r.v[j];
+      if (keeps) store8(n.sum + token * n.sum_row + 8 * i, v[p]);
+    }
+#pragma unroll
+    for (int j = 0; j < 8; ++j) squares += v[p].v[j] * v[p].v[j];
+  }
+  const float r = 1.0f / sqrtf(sum(squares) / static_cast<float>(n.width) + n.eps);
+#pragma unroll
+  for (int p = 0; p < kPer; ++p) {
+    const int i = lane + p * kLanes;
+    if (i >= count) continue;
+    const Vec8 w = n.weight_bf16 ? load8(static_cast<const bf*>(n.weight) + 8 * i)
+                                 : load8(static_cast<const float*>(n.weight) + 8 * i);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[p].v[j] = v[p].v[j] * r * w.v[j];
+    if (keeps) store8(static_cast<bf*>(n.y) + token * n.y_row + 8 * i, v[p]);
+    if (normed != nullptr) store8(normed + 8 * i, v[p]);
+  }
+}
+
+// Sum over the threads that multiply, in a fixed order.
+__device__ __forceinline__ float team_sum(float v, float* scratch) {
+  v = warp_sum(v);
+  hopper::group_sync(1, kTapeTeam);
+  if ((threadIdx.x & 31) == 0) scratch[threadIdx.x / 32] = v;
+  hopper::group_sync(1, kTapeTeam);
+  const int lane = threadIdx.x & 31;
+  return warp_sum(lane < kTapeWarps ? scratch[lane] : 0.0f);
+}
+
+__device__ __forceinline__ void norm_by_team(const TapeNorm& n, int token, bool keeps, bf* normed, float* scratch) {
+  norm_row<kTapeTeam, kTapeNormed / 8 / kTapeTeam>(n, token, keeps, normed,
+                                                   [&](float v) { return team_sum(v, scratch); });
+}
+
+// All rows: by every block, or dealt out to the blocks.
+template <int kTokens>
+__device__ void norm_step(const TapeNorm& n, int rows, bool everywhere, TapeShared<kTokens>& s) {
+  if (!everywhere) {
+    for (int t = blockIdx.x; t < rows; t += gridDim.x) norm_by_team(n, t, true, nullptr, s.scratch);
+    return;
+  }
+  bf* normed = reinterpret_cast<bf*>(s.normed);
+  if (rows == 1) {
+    norm_by_team(n, 0, blockIdx.x == 0, normed, s.scratch);
+  } else if (const int t = threadIdx.x / 32; t < rows) {
+    norm_row<32, 8>(n, t, blockIdx.x == 0, normed + t * (n.width + 32), [](float v) { return warp_sum(v); });
+  }
+  hopper::group_sync(1, kTapeTeam);
+}
+
+}  // namespace
+}  // namespace tern::cuda
