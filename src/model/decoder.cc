@@ -200,12 +200,12 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
   step.sin = step.arena.tensor(DType::kF32, t, half);
   TERN_RETURN_IF_ERROR(plan_attention(step, cache));
   const bool runs = !step.measuring();
-  const auto show = [&](int i, TensorView value) {
-    if (!runs || step.probe == nullptr) return Status();
+  const auto show = [&](int i, TensorView value) -> Status {
+    if (!runs || step.probe == nullptr) return {};
     TERN_RETURN_IF_ERROR(ops::close_tape(step.stream));
     step.probe->tensor(hidden_names_[static_cast<size_t>(i)], value);
     ops::open_tape(step.stream, t);
-    return Status();
+    return {};
   };
   if (runs) {
     TensorView positions = step.batch->positions;
