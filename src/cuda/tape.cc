@@ -54,16 +54,24 @@ void join_norms(Tape& tape, float* spare) {
   tape.count = to;
 }
 
-// Few rows of a weight per block would read all of x for little of the weight: k is cut where a norm adds the parts up.
-void cut_products(Tape& tape, float* room, int64_t floats) {
-  if (tape.rows <= 8) return;
+// Into how many parts k is cut where a norm behind the product adds them up: so that no block is left without rows,
+// and, with many tokens, so that no block reads all of x for little of the weight.
+int parts_of(const TapeProduct& p, int rows, int blocks) {
+  const int chunks = p.k / 512;
+  if (rows > 8) return std::min(chunks, kTapeParts);
+  return rows > 2 ? 1 : std::min({chunks, blocks / (p.n / 16), kTapeParts});
+}
+
+void cut_products(Tape& tape, int blocks, float* room, int64_t floats) {
   for (int i = 0; i + 1 < tape.count; ++i) {
     TapeProduct& p = tape.steps[i].product;
     TapeNorm& norm = tape.steps[i + 1].norm;
     const bool sums = p.n > 0 && !p.gated && !p.out_bf16 && p.bias == nullptr && norm.width == p.n && norm.x == p.out;
+    if (!sums) continue;
+    const int parts = parts_of(p, tape.rows, blocks);
     const int64_t size = int64_t{tape.rows} * p.n;
-    if (!sums || p.k < 512 * kTapeParts || size * kTapeParts > floats) continue;
-    p.parts = norm.parts = kTapeParts;
+    if (parts < 2 || size * parts > floats) continue;
+    p.parts = norm.parts = parts;
     p.out = room, p.out_row = p.n, p.part_stride = size;
     norm.x = room, norm.x_row = p.n, norm.part_stride = size;
   }
@@ -92,11 +100,8 @@ Status close_tape(device::Stream stream) {
 }
 
 bool tape_fits(const Gemm& g) {
-  const int64_t n = g.gated ? g.n / 2 : g.n;
-  const size_t pair = g.out_bf16 ? 4 : 8;  // two values are stored at a time
   return g.x_bf16 && g.w_bf16 && g.rows <= kTapeRows && g.offsets == nullptr && !g.heads && !g.gelu && mma_fits(g) &&
-         g.k % 32 == 0 && n % 8 == 0 && g.k >= 256 && g.n < (1 << 30) && g.out_row % 2 == 0 &&
-         reinterpret_cast<uintptr_t>(g.out) % pair == 0;
+         g.k % 32 == 0 && g.n % 16 == 0 && g.k >= 256 && g.n < (1 << 30);
 }
 
 bool tape_fits(const ops::RmsNormParams& p) {
@@ -147,12 +152,9 @@ Status play_tape(device::Stream stream) {
   s.tape.count = 0;
   float* room = reinterpret_cast<float*>(s.parts);
   join_norms(tape, room);
-  cut_products(tape, room + kTapeNormed,
+  cut_products(tape, s.multiprocessors, room + kTapeNormed,
                static_cast<int64_t>(walk_bytes(s.multiprocessors) / sizeof(float)) - kTapeNormed);
-  TapeArgs args;
-  std::copy(tape.steps, tape.steps + tape.count, args.steps);
-  args.count = tape.count, args.rows = tape.rows, args.counters = s.tickets;
-  return launch_tape(args, stream);
+  return launch_tape(tape, stream);
 }
 
 }  // namespace tern::cuda

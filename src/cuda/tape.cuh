@@ -14,30 +14,34 @@ namespace {
 
 constexpr int kTapeWarps = 8, kTapeThreads = 32 * kTapeWarps + 32, kTapeTeam = 32 * kTapeWarps;
 
+struct TapeArgs {
+  CUtensorMap maps[kTapeSteps];  // of the steps' weights
+  TapeStep steps[kTapeSteps];
+  int count, rows;
+  uint32_t* counters;  // kTapeSteps and one more, zero between launches
+};
+
+constexpr int kBoxBytes = 256 * 16 * 2;  // what one copy brings: 256 values of a unit's rows
+
 template <int kTokens>
 struct TapeShape {
-  static constexpr int kTall = kTokens / 32 + 1;            // tiles of 16 tokens; a warp has one of them
-  static constexpr int kChunk = kTokens == 32 ? 256 : 512;  // values of k in a slot of the ring
-  static constexpr int kSlotTiles = kTokens == 32 ? 2 : 1;  // tiles of eight rows in it
-  static constexpr int kPitch = kChunk * 2 + 64;            // bytes of a row: eight rows meet no bank twice
-  static constexpr int kSlotBytes = kSlotTiles * 8 * kPitch;
-  static constexpr int kShares = kTapeWarps / kTall;    // warps that share a slot's k
-  static constexpr int kPairs = kChunk / 32 / kShares;  // 32 values of k each: two steps of the tensor cores
-  static constexpr int kHalves = kTokens == 8 ? 1 : 2;  // eights of tokens in a warp
-  static constexpr int kGroup = 24, kJoin = 8;          // tiles whose sums are kept; that are joined at once
-  static constexpr int kJoinBytes = kTapeWarps * kJoin * kHalves * 32 * 8;
-  static constexpr int kNormedBytes = kTokens == 8 ? kTapeNormed * 2 + 8 * 64 : 0;
-  static constexpr int kFixedBytes = kJoinBytes + kNormedBytes + 1024;
-  static constexpr int kSlots = (227 * 1024 - kFixedBytes) / kSlotBytes;
-  static constexpr int kBytes = kSlots * kSlotBytes + kFixedBytes;
+  static constexpr int kTall = kTokens / 32 + 1;      // tiles of 16 tokens; a warp has one of them
+  static constexpr int kShares = kTapeWarps / kTall;  // warps that share a slot's k, 64 values each
+  static constexpr int kChunk = 64 * kShares;         // values of k in a slot of the ring
+  static constexpr int kSlotBytes = kChunk / 256 * kBoxBytes;
+  static constexpr int kHalves = kTokens == 8 ? 1 : 2;    // eights of tokens in a warp
+  static constexpr int kGroup = 12, kJoin = 8 / kHalves;  // units whose sums are kept; that are joined at once
+  static constexpr int kJoinBytes = kTapeWarps * kJoin * 2 * kHalves * 32 * 8;
+  static constexpr int kNormedBytes = kTokens == 8 ? kTapeNormed * 2 + 8 * 64 : 16;
+  static constexpr int kSlots = (227 * 1024 - kJoinBytes - kNormedBytes - 1024) / kSlotBytes;
 };
 
 template <int kTokens>
 struct TapeShared {
   using Shape = TapeShape<kTokens>;
   alignas(128) char slots[Shape::kSlots][Shape::kSlotBytes];
-  float2 join[kTapeWarps][Shape::kJoin][Shape::kHalves][32];
-  char normed[Shape::kNormedBytes == 0 ? 16 : Shape::kNormedBytes];
+  float2 join[kTapeWarps][Shape::kJoin][Shape::kHalves][2][32];
+  char normed[Shape::kNormedBytes];
   float scratch[32];
   uint64_t full[Shape::kSlots], empty[Shape::kSlots];
 };
@@ -52,49 +56,43 @@ struct RingPlace {
   }
 };
 
-// A block's share of a product: tiles [first, last) of eight rows, values [k_begin, k_end) of k, part `part` of out.
+// A block's share of a product: units [first, last) of 16 rows, values [k_begin, k_end) of k, part `part` of out.
 struct TapeShare {
   int first, last, k_begin, k_end, part;
 };
 
+template <int kChunk>
 __device__ __forceinline__ TapeShare share_of(const TapeProduct& p) {
   const int parts = p.parts, part = static_cast<int>(blockIdx.x) % parts;
   const int at = static_cast<int>(blockIdx.x) / parts;
   const int blocks = (static_cast<int>(gridDim.x) - part + parts - 1) / parts;
-  const int64_t tiles = p.n / 8, steps = p.k / 32;
-  return {static_cast<int>(tiles * at / blocks), static_cast<int>(tiles * (at + 1) / blocks),
-          static_cast<int>(steps * part / parts) * 32, static_cast<int>(steps * (part + 1) / parts) * 32, part};
+  const int units = p.n / 16, chunks = (p.k + kChunk - 1) / kChunk;
+  return {units * at / blocks, units * (at + 1) / blocks, chunks * part / parts * kChunk,
+          min(p.k, chunks * (part + 1) / parts * kChunk), part};
 }
 
-// The row of the weight that is row r of a tile: with a gate four rows of it and then the same four of up.
-__device__ __forceinline__ int64_t weight_row(const TapeProduct& p, int tile, int r) {
-  if (!p.gated) return int64_t{tile} * 8 + r;
-  return int64_t{tile} * 4 + (r & 3) + (r < 4 ? 0 : p.n / 2);
-}
-
-// The warp that fills the ring, through all steps. It reads weights only, which no step writes.
+// Fills the ring through all steps, by one thread. It reads weights only, which no step writes.
 template <int kTokens>
 __device__ void feed_tape(const TapeArgs& a, TapeShared<kTokens>& s) {
   using Shape = TapeShape<kTokens>;
-  const int lane = threadIdx.x & 31;
+  for (int i = 0; i < a.count; ++i) {
+    if (a.steps[i].product.n > 0) hopper::prefetch_map(&a.maps[i]);
+  }
   RingPlace<Shape::kSlots> place;
   for (int i = 0; i < a.count; ++i) {
     const TapeProduct& p = a.steps[i].product;
     if (p.n == 0) continue;
-    const TapeShare share = share_of(p);
+    const TapeShare share = share_of<Shape::kChunk>(p);
     for (int begin = share.first; begin < share.last; begin += Shape::kGroup) {
-      const int tiles = min(Shape::kGroup, share.last - begin);
+      const int end = min(begin + Shape::kGroup, share.last);
       for (int k = share.k_begin; k < share.k_end; k += Shape::kChunk) {
-        const uint32_t bytes = static_cast<uint32_t>(min(Shape::kChunk, share.k_end - k)) * 2;
-        for (int t = 0; t < tiles; t += Shape::kSlotTiles) {
-          const int rows = min(Shape::kSlotTiles, tiles - t) * 8;
+        const int boxes = min(Shape::kChunk, share.k_end - k + 255) / 256;
+        for (int unit = begin; unit < end; ++unit) {
           hopper::barrier_wait(&s.empty[place.slot], place.parity ^ 1);
-          if (lane == 0) hopper::barrier_expect(&s.full[place.slot], static_cast<uint32_t>(rows) * bytes);
-          __syncwarp();
-          if (lane < rows) {
-            const bf* from = static_cast<const bf*>(p.weight) + weight_row(p, begin + t + lane / 8, lane % 8) * p.w_row;
-            hopper::load_bulk(s.slots[place.slot] + lane * Shape::kPitch, from + k, bytes, &s.full[place.slot],
-                              hopper::kEvictFirst);
+          hopper::barrier_expect(&s.full[place.slot], static_cast<uint32_t>(boxes * kBoxBytes));
+          for (int box = 0; box < boxes; ++box) {
+            hopper::load_box(s.slots[place.slot] + box * kBoxBytes, &a.maps[i], &s.full[place.slot], k + 256 * box, 0,
+                             0, unit, hopper::kEvictFirst);
           }
           place.next();
         }

@@ -20,7 +20,6 @@ inline constexpr int kTapeSteps = 8;      // of one launch
 inline constexpr int64_t kTapeRows = 32;  // of a product
 inline constexpr int kTapeParts = 4;      // into which k may be cut, when a norm behind it adds them up
 inline constexpr int kTapeNormed = 8192;  // values [rows, width] of a norm that every block does for itself
-inline constexpr int kTapeCounters = kTapeSteps + 1;
 
 // sum = x (+ residual), y = sum * rsqrt(mean(sum^2) + eps) * weight. `parts` matrices of x, each `part_stride` behind
 // the last, are added in order first.
@@ -47,7 +46,7 @@ struct TapeProduct {
   const float* bias = nullptr;
   void* out = nullptr;
   bool out_bf16 = false, gated = false;
-  int n = 0, k = 0;  // n 0: there is no product; k a multiple of 32, n of 8
+  int n = 0, k = 0;  // n 0: there is no product; k a multiple of 32, n of 16
   int parts = 1;     // k is cut into so many, each with a matrix of `out` of its own
   int64_t part_stride = 0;
 };
@@ -73,12 +72,6 @@ Status tape_norm(const ops::RmsNormParams& p, device::Stream stream);
 // Runs what was put off. Every op that is not put off calls it first (launch() does).
 Status play_tape(device::Stream stream);
 
-// tape_sm90.cu
-struct TapeArgs {
-  TapeStep steps[kTapeSteps];
-  int count, rows;
-  uint32_t* counters;  // kTapeCounters, zero between launches
-};
-Status launch_tape(const TapeArgs& args, device::Stream stream);
+Status launch_tape(const Tape& tape, device::Stream stream);  // tape_sm90.cu
 
 }  // namespace tern::cuda

@@ -1,23 +1,28 @@
 // A tape's kernel (tape.h, tape.cuh): the products, and how the blocks wait for each other.
 #include "cuda/tape.cuh"
+#include "cuda/tensor_map.h"
 
 namespace tern::cuda {
 namespace {
 
-// A warp's piece of x: values [k, k + 8) of its lane's tokens for each of its pairs. The order of k inside a step of
-// the tensor cores is free as long as the weight has the same.
+// A warp's 64 values of k in two halves; a lane has eight of each. The order of k inside a step of the tensor cores is
+// free as long as both sides have the same.
+__device__ __forceinline__ int lane_k(int share, int half) {
+  return 64 * share + 32 * half + static_cast<int>(threadIdx.x) % 4 * 8;
+}
+
+// A warp's piece of x, eights of tokens.
 template <int kTokens>
 struct TapeX {
   using Shape = TapeShape<kTokens>;
-  uint4 v[Shape::kPairs][Shape::kHalves];
+  uint4 v[2][Shape::kHalves];
 
   // `width`: values of k there are from k on.
   __device__ __forceinline__ void load(const TapeProduct& p, const bf* normed, int rows, int k, int width) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-    const int token0 = warp % Shape::kTall * 16 + lane / 4;
+    const int warp = threadIdx.x / 32, token0 = warp % Shape::kTall * 16 + (threadIdx.x & 31) / 4;
 #pragma unroll
-    for (int i = 0; i < Shape::kPairs; ++i) {
-      const int at = 32 * (warp / Shape::kTall + Shape::kShares * i) + lane % 4 * 8;
+    for (int i = 0; i < 2; ++i) {
+      const int at = lane_k(warp / Shape::kTall, i);
 #pragma unroll
       for (int h = 0; h < Shape::kHalves; ++h) {
         const int token = token0 + 8 * h;
@@ -33,90 +38,89 @@ struct TapeX {
   }
 };
 
-// A warp's piece of a slot: eight values of one row of each tile, for each of its pairs.
-template <int kTokens>
-struct TapeW {
-  using Shape = TapeShape<kTokens>;
-  uint4 v[Shape::kSlotTiles][Shape::kPairs];
+__device__ __forceinline__ uint4 choose(bool first, const uint4& a, const uint4& b) {
+  return make_uint4(first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w);
+}
 
-  __device__ __forceinline__ void load(const char* slot) {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+// A warp's piece of a slot: eight rows of the unit and the eight others. Rows lie 512 bytes apart: odd ones read the
+// halves of k the other way round, so that no two lanes meet in a bank.
+struct TapeW {
+  uint4 v[2][2];  // [eight rows][half of k]
+  __device__ __forceinline__ void load(const char* slot, int share) {
+    const int row = static_cast<int>(threadIdx.x) % 32 / 4;
+    const bool even = row % 2 == 0;
+    const int first = lane_k(share, even ? 0 : 1), second = lane_k(share, even ? 1 : 0);
 #pragma unroll
-    for (int j = 0; j < Shape::kSlotTiles; ++j) {
-#pragma unroll
-      for (int i = 0; i < Shape::kPairs; ++i) {
-        const int at = 32 * (warp / Shape::kTall + Shape::kShares * i) + lane % 4 * 8;
-        v[j][i] = *reinterpret_cast<const uint4*>(slot + (8 * j + lane / 4) * Shape::kPitch + at * 2);
-      }
+    for (int j = 0; j < 2; ++j) {
+      const char* from = slot + first / 256 * kBoxBytes + (8 * j + row) * 512;
+      const uint4 a = *reinterpret_cast<const uint4*>(from + first % 256 * 2);
+      const uint4 b = *reinterpret_cast<const uint4*>(from + second % 256 * 2);
+      v[j][0] = choose(even, a, b), v[j][1] = choose(even, b, a);
     }
   }
 };
 
-// sums[tokens, 8 rows] += x w^T over one pair.
-template <int kHalves>
-__device__ __forceinline__ void multiply(float (&sums)[4], const uint4 (&x)[kHalves], const uint4& w) {
-  const uint4 upper = kHalves == 2 ? x[kHalves - 1] : make_uint4(0, 0, 0, 0);
-  const uint32_t a0[4] = {x[0].x, upper.x, x[0].y, upper.y}, b0[2] = {w.x, w.y};
-  const uint32_t a1[4] = {x[0].z, upper.z, x[0].w, upper.w}, b1[2] = {w.z, w.w};
+// sums[16 rows, 8 tokens] += w x^T over one half of a warp's k: `w0` eight rows of the unit, `w1` the others.
+__device__ __forceinline__ void multiply(float (&sums)[4], const uint4& w0, const uint4& w1, const uint4& x) {
+  const uint32_t a0[4] = {w0.x, w1.x, w0.y, w1.y}, b0[2] = {x.x, x.y};
+  const uint32_t a1[4] = {w0.z, w1.z, w0.w, w1.w}, b1[2] = {x.z, x.w};
   mma(sums, a0, b0);
   mma(sums, a1, b1);
 }
 
-// Two neighbouring values of a token's row.
-__device__ __forceinline__ void store_pair(const TapeProduct& p, void* out, int token, int col, float2 v) {
+__device__ __forceinline__ void store_value(const TapeProduct& p, void* out, int token, int col, float v) {
   if (p.out_bf16) {
-    *reinterpret_cast<uint32_t*>(static_cast<bf*>(out) + token * p.out_row + col) = pack2(v.x, v.y);
+    static_cast<bf*>(out)[token * p.out_row + col] = from_float<bf>(v);
   } else {
-    *reinterpret_cast<float2*>(static_cast<float*>(out) + token * p.out_row + col) = v;
+    static_cast<float*>(out)[token * p.out_row + col] = v;
   }
 }
 
-// What follows the sums of a tile; all lanes of a warp, two columns each.
-__device__ __forceinline__ void finish(const TapeProduct& p, void* out, int tile, int token, int rows, float2 v) {
-  const int q = threadIdx.x % 4;
-  if (!p.gated) {
-    const int col = tile * 8 + 2 * q;
-    if (p.bias != nullptr) v.x += p.bias[col], v.y += p.bias[col + 1];
-    if (token < rows) store_pair(p, out, token, col, v);
-    return;
-  }
-  const int col = tile * 4 + 2 * (q & 1);
-  if (p.bias != nullptr) {
-    const float* bias = p.bias + (q < 2 ? 0 : p.n / 2) + col;
-    v.x += bias[0], v.y += bias[1];
-  }
-  const float2 up = make_float2(__shfl_down_sync(0xffffffffu, v.x, 2), __shfl_down_sync(0xffffffffu, v.y, 2));
-  if (q < 2 && token < rows) store_pair(p, out, token, col, make_float2(silu(v.x) * up.x, silu(v.y) * up.y));
+// What follows the sums of a unit: one token's values of a row of its first eight and of the same row of the others.
+__device__ __forceinline__ void finish(const TapeProduct& p, void* out, int unit, int token, float v, float u) {
+  const int col = unit * (p.gated ? 8 : 16) + static_cast<int>(threadIdx.x) % 32 / 4;
+  const int other = p.gated ? p.n / 2 + col : col + 8;
+  if (p.bias != nullptr) v += p.bias[col], u += p.bias[other];
+  if (p.gated) return store_value(p, out, token, col, silu(v) * u);
+  store_value(p, out, token, col, v);
+  store_value(p, out, token, other, u);
 }
 
-// The warps' sums of tiles [begin, begin + tiles), added in the order of k.
+// The warps' sums of `units` units from `begin` on, added in the order of k.
 template <int kTokens>
-__device__ __forceinline__ void join_sums(const TapeProduct& p, void* out, int begin, int tiles, int rows,
-                                          const float (&sums)[TapeShape<kTokens>::kGroup][4], TapeShared<kTokens>& s) {
+__device__ __forceinline__ void join_sums(
+    const TapeProduct& p, void* out, int begin, int units, int rows,
+    const float (&sums)[TapeShape<kTokens>::kGroup][TapeShape<kTokens>::kHalves][4], TapeShared<kTokens>& s) {
   using Shape = TapeShape<kTokens>;
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
   constexpr int kEights = kTokens / 8;
 #pragma unroll
-  for (int t0 = 0; t0 < Shape::kGroup; t0 += Shape::kJoin) {
-    if (t0 >= tiles) break;
+  for (int u0 = 0; u0 < Shape::kGroup; u0 += Shape::kJoin) {
+    if (u0 >= units) break;
 #pragma unroll
-    for (int t = 0; t < Shape::kJoin; ++t) {
-      if (t0 + t >= tiles) break;
+    for (int u = 0; u < Shape::kJoin && u0 + u < Shape::kGroup; ++u) {
+      if (u0 + u >= units) break;
 #pragma unroll
       for (int h = 0; h < Shape::kHalves; ++h) {
-        s.join[warp][t][h][lane] = make_float2(sums[t0 + t][2 * h], sums[t0 + t][2 * h + 1]);
+        s.join[warp][u][h][0][lane] = make_float2(sums[u0 + u][h][0], sums[u0 + u][h][1]);
+        s.join[warp][u][h][1][lane] = make_float2(sums[u0 + u][h][2], sums[u0 + u][h][3]);
       }
     }
     hopper::group_sync(1, kTapeTeam);
-    for (int item = warp; item < min(Shape::kJoin, tiles - t0) * kEights; item += kTapeWarps) {
-      const int t = item / kEights, eight = item % kEights;
-      float2 v = make_float2(0, 0);
+    for (int item = warp; item < min(Shape::kJoin, units - u0) * kEights; item += kTapeWarps) {
+      const int u = item / kEights, eight = item % kEights, h = eight % Shape::kHalves;
+      float2 v[2] = {};
 #pragma unroll
       for (int share = 0; share < Shape::kShares; ++share) {
-        const float2 part = s.join[share * Shape::kTall + eight / 2 % Shape::kTall][t][eight % Shape::kHalves][lane];
-        v.x += part.x, v.y += part.y;
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const float2 part = s.join[share * Shape::kTall + eight / 2 % Shape::kTall][u][h][j][lane];
+          v[j].x += part.x, v[j].y += part.y;
+        }
       }
-      finish(p, out, begin + t0 + t, eight * 8 + lane / 4, rows, v);
+      const int token = eight * 8 + lane % 4 * 2;
+      if (token < rows) finish(p, out, begin + u0 + u, token, v[0].x, v[1].x);
+      if (token + 1 < rows) finish(p, out, begin + u0 + u, token + 1, v[0].y, v[1].y);
     }
     hopper::group_sync(1, kTapeTeam);
   }
@@ -126,14 +130,13 @@ template <int kTokens>
 __device__ void product_step(const TapeProduct& p, int rows, RingPlace<TapeShape<kTokens>::kSlots>& place,
                              TapeShared<kTokens>& s) {
   using Shape = TapeShape<kTokens>;
-  const TapeShare share = share_of(p);
+  const TapeShare share = share_of<Shape::kChunk>(p);
   const bf* normed = reinterpret_cast<const bf*>(s.normed);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-  void* out = static_cast<float*>(p.out) + share.part * p.part_stride;
-  if (p.out_bf16) out = p.out;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, own = warp / Shape::kTall;
+  void* out = p.parts == 1 ? p.out : static_cast<float*>(p.out) + share.part * p.part_stride;
   for (int begin = share.first; begin < share.last; begin += Shape::kGroup) {
-    const int tiles = min(Shape::kGroup, share.last - begin);
-    float sums[Shape::kGroup][4] = {};
+    const int units = min(Shape::kGroup, share.last - begin);
+    float sums[Shape::kGroup][Shape::kHalves][4] = {};
     TapeX<kTokens> x, next;
     next.load(p, normed, rows, share.k_begin, share.k_end - share.k_begin);
     for (int k = share.k_begin; k < share.k_end; k += Shape::kChunk) {
@@ -141,23 +144,23 @@ __device__ void product_step(const TapeProduct& p, int rows, RingPlace<TapeShape
       const int width = share.k_end - k;
       if (width > Shape::kChunk) next.load(p, normed, rows, k + Shape::kChunk, width - Shape::kChunk);
 #pragma unroll
-      for (int t = 0; t < Shape::kGroup; t += Shape::kSlotTiles) {
-        if (t >= tiles) break;
-        TapeW<kTokens> w;
+      for (int u = 0; u < Shape::kGroup; ++u) {
+        if (u >= units) break;
+        TapeW w;
         hopper::barrier_wait(&s.full[place.slot], place.parity);
-        w.load(s.slots[place.slot]);
+        w.load(s.slots[place.slot], own);
         __syncwarp();
         if (lane == 0) hopper::barrier_arrive(&s.empty[place.slot]);
         place.next();
 #pragma unroll
-        for (int i = 0; i < Shape::kPairs; ++i) {
-          if (32 * (warp / Shape::kTall + Shape::kShares * i) >= width) continue;  // the ring holds old values there
+        for (int i = 0; i < 2; ++i) {
+          if (64 * own + 32 * i >= width) continue;  // the ring may hold old values there
 #pragma unroll
-          for (int j = 0; j < Shape::kSlotTiles; ++j) multiply(sums[t + j], x.v[i], w.v[j][i]);
+          for (int h = 0; h < Shape::kHalves; ++h) multiply(sums[u][h], w.v[0][i], w.v[1][i], x.v[i][h]);
         }
       }
     }
-    join_sums<kTokens>(p, out, begin, tiles, rows, sums, s);
+    join_sums<kTokens>(p, out, begin, units, rows, sums, s);
   }
 }
 
@@ -202,7 +205,7 @@ __global__ void __launch_bounds__(kTapeThreads, 1) tape_kernel(const __grid_cons
   }
   __syncthreads();
   if (threadIdx.x >= kTapeTeam) {
-    feed_tape<kTokens>(a, s);
+    if (threadIdx.x == kTapeTeam) feed_tape<kTokens>(a, s);
     return;
   }
   wait_for_previous();
@@ -219,9 +222,9 @@ __global__ void __launch_bounds__(kTapeThreads, 1) tape_kernel(const __grid_cons
 
 template <int kTokens>
 Status launch_shape(const TapeArgs& args, const char* name, device::Stream stream) {
-  static_assert(sizeof(TapeShared<kTokens>) <= 227 * 1024);
-  static thread_local bool allowed = false;
   constexpr size_t kBytes = sizeof(TapeShared<kTokens>);
+  static_assert(kBytes <= 227 * 1024);
+  static thread_local bool allowed = false;
   if (!allowed) TERN_RETURN_IF_ERROR(allow_shared(name, tape_kernel<kTokens>, kBytes));
   allowed = true;
   const auto blocks = static_cast<unsigned>(state(stream).multiprocessors);
@@ -230,7 +233,14 @@ Status launch_shape(const TapeArgs& args, const char* name, device::Stream strea
 
 }  // namespace
 
-Status launch_tape(const TapeArgs& args, device::Stream stream) {
+Status launch_tape(const Tape& tape, device::Stream stream) {
+  TapeArgs args{};
+  args.count = tape.count, args.rows = tape.rows, args.counters = state(stream).tickets;
+  for (int i = 0; i < tape.count; ++i) {
+    args.steps[i] = tape.steps[i];
+    const TapeProduct& p = tape.steps[i].product;
+    if (p.n > 0) TERN_RETURN_IF_ERROR(tensor_map_wide(p.weight, p.n, p.k, p.w_row, p.gated, &args.maps[i]));
+  }
   if (args.rows <= 8) return launch_shape<8>(args, "tape_8", stream);
   if (args.rows <= 16) return launch_shape<16>(args, "tape_16", stream);
   return launch_shape<32>(args, "tape_32", stream);

@@ -119,13 +119,13 @@ void test_tape(Context& c) {
   for (const int64_t rows : {1, 2, 5, 8}) {
     layers(c, {rows, 2048, 1024, 3072, 2560}, 1, "tape_8");
     layers(c, {rows, 4096, 4096, 1536, 6144}, 1, "tape_8");
-    layers(c, {rows, 256, 256, 288, 8}, 3, "tape_8");
+    layers(c, {rows, 256, 256, 288, 16}, 3, "tape_8");
   }
   for (const int64_t rows : {9, 16}) layers(c, {rows, 2048, 1024, 3072, 2560}, 2, "tape_16");
   for (const int64_t rows : {17, 31, 32}) {
     layers(c, {rows, 2048, 1024, 3072, 2560}, 2, "tape_32");
     layers(c, {rows, 4096, 4096, 12288, 6144}, 1, "tape_32");
-    layers(c, {rows, 2080, 264, 2336, 40}, 1, nullptr);  // k of no multiple of 32 in between
+    layers(c, {rows, 2080, 264, 2336, 48}, 1, nullptr);  // k of no multiple of 32 in between
   }
   layers(c, {1, 4096, 4096, 12288, 6144}, 2, "tape_8");
   layers(c, {8, 4096, 4096, 12288, 6144}, 1, "tape_8");
