@@ -21,6 +21,7 @@ struct TapeArgs {
   uint32_t* counters;  // kTapeSteps and one more, zero between launches
 };
 
+constexpr int kTapeAhead = 64 * 1024;    // bytes
 constexpr int kBoxBytes = 256 * 16 * 2;  // what one copy brings: 256 values of a unit's rows
 
 template <int kTokens>
@@ -34,6 +35,9 @@ struct TapeShape {
   static constexpr int kJoinBytes = kTapeWarps * kJoin * 2 * kHalves * 32 * 8;
   static constexpr int kNormedBytes = kTokens == 8 ? kTapeNormed * 2 + 8 * 64 : 16;
   static constexpr int kSlots = (227 * 1024 - kJoinBytes - kNormedBytes - 1024) / kSlotBytes;
+  // Slots on their way at a time: what the memory needs to stay busy. With the whole ring on its way everything else,
+  // the waits of the blocks for each other before all, would stand behind 25 MB in the queues of the memory.
+  static constexpr int kAhead = kTapeAhead / kSlotBytes;
 };
 
 template <int kTokens>
@@ -78,7 +82,8 @@ __device__ void feed_tape(const TapeArgs& a, TapeShared<kTokens>& s) {
   for (int i = 0; i < a.count; ++i) {
     if (a.steps[i].product.n > 0) hopper::prefetch_map(&a.maps[i]);
   }
-  RingPlace<Shape::kSlots> place;
+  RingPlace<Shape::kSlots> place, landed;
+  int on_way = 0;
   for (int i = 0; i < a.count; ++i) {
     const TapeProduct& p = a.steps[i].product;
     if (p.n == 0) continue;
@@ -88,6 +93,11 @@ __device__ void feed_tape(const TapeArgs& a, TapeShared<kTokens>& s) {
       for (int k = share.k_begin; k < share.k_end; k += Shape::kChunk) {
         const int boxes = min(Shape::kChunk, share.k_end - k + 255) / 256;
         for (int unit = begin; unit < end; ++unit) {
+          if (on_way == Shape::kAhead) {
+            hopper::barrier_wait(&s.full[landed.slot], landed.parity);
+            landed.next(), --on_way;
+          }
+          ++on_way;
           hopper::barrier_wait(&s.empty[place.slot], place.parity ^ 1);
           hopper::barrier_expect(&s.full[place.slot], static_cast<uint32_t>(boxes * kBoxBytes));
           for (int box = 0; box < boxes; ++box) {
@@ -108,40 +118,47 @@ __device__ __forceinline__ Vec8 load_sums(const float* p) {
 }
 
 // One row of a norm by kLanes threads, kPer times eight values each; `sum` adds over them. `keeps`: this block leaves
-// sum and y in memory; `normed`: y for itself, or null.
+// sum and y in memory; `normed`: y for itself, or null. All loads come before the first store: they are far away.
 template <int kLanes, int kPer, class Sum>
 __device__ __forceinline__ void norm_row(const TapeNorm& n, int token, bool keeps, bf* normed, const Sum& sum) {
   const int lane = threadIdx.x % kLanes, count = n.width / 8;
-  Vec8 v[kPer] = {};
-  float squares = 0.0f;
+  Vec8 v[kPer] = {}, r[kPer] = {};
 #pragma unroll
   for (int p = 0; p < kPer; ++p) {
     const int i = lane + p * kLanes;
     if (i >= count) continue;
     v[p] = load_sums(n.x + token * n.x_row + 8 * i);
-    for (int part = 1; part < n.parts; ++part) {
+    if (n.residual != nullptr) r[p] = load_sums(n.residual + token * n.residual_row + 8 * i);
+  }
+  for (int part = 1; part < n.parts; ++part) {
+#pragma unroll
+    for (int p = 0; p < kPer; ++p) {
+      const int i = lane + p * kLanes;
+      if (i >= count) continue;
       const Vec8 x = load_sums(n.x + part * n.part_stride + token * n.x_row + 8 * i);
 #pragma unroll
       for (int j = 0; j < 8; ++j) v[p].v[j] += x.v[j];
     }
-    if (n.residual != nullptr) {
-      const Vec8 r = load_sums(n.residual + token * n.residual_row + 8 * i);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) v[p].v[j] += r.v[j];
-      if (keeps) store8(n.sum + token * n.sum_row + 8 * i, v[p]);
-    }
-#pragma unroll
-    for (int j = 0; j < 8; ++j) squares += v[p].v[j] * v[p].v[j];
   }
-  const float r = 1.0f / sqrtf(sum(squares) / static_cast<float>(n.width) + n.eps);
+  float squares = 0.0f;
+#pragma unroll
+  for (int p = 0; p < kPer; ++p) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[p].v[j] += r[p].v[j], squares += v[p].v[j] * v[p].v[j];
+    const int i = lane + p * kLanes;  // from here on r is the weight
+    if (i < count) {
+      r[p] = n.weight_bf16 ? load8(static_cast<const bf*>(n.weight) + 8 * i)
+                           : load8(static_cast<const float*>(n.weight) + 8 * i);
+    }
+  }
+  const float scale = 1.0f / sqrtf(sum(squares) / static_cast<float>(n.width) + n.eps);
 #pragma unroll
   for (int p = 0; p < kPer; ++p) {
     const int i = lane + p * kLanes;
     if (i >= count) continue;
-    const Vec8 w = n.weight_bf16 ? load8(static_cast<const bf*>(n.weight) + 8 * i)
-                                 : load8(static_cast<const float*>(n.weight) + 8 * i);
+    if (keeps && n.residual != nullptr) store8(n.sum + token * n.sum_row + 8 * i, v[p]);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) v[p].v[j] = v[p].v[j] * r * w.v[j];
+    for (int j = 0; j < 8; ++j) v[p].v[j] = v[p].v[j] * scale * r[p].v[j];
     if (keeps) store8(static_cast<bf*>(n.y) + token * n.y_row + 8 * i, v[p]);
     if (normed != nullptr) store8(normed + 8 * i, v[p]);
   }

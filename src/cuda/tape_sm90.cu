@@ -126,13 +126,24 @@ __device__ __forceinline__ void join_sums(
   }
 }
 
+// The next slot of the ring, as soon as it is there.
+template <int kTokens>
+__device__ __forceinline__ void take_slot(TapeW& w, RingPlace<TapeShape<kTokens>::kSlots>& place,
+                                          TapeShared<kTokens>& s) {
+  hopper::barrier_wait(&s.full[place.slot], place.parity);
+  w.load(s.slots[place.slot], static_cast<int>(threadIdx.x) / 32 / TapeShape<kTokens>::kTall);
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) hopper::barrier_arrive(&s.empty[place.slot]);
+  place.next();
+}
+
 template <int kTokens>
 __device__ void product_step(const TapeProduct& p, int rows, RingPlace<TapeShape<kTokens>::kSlots>& place,
                              TapeShared<kTokens>& s) {
   using Shape = TapeShape<kTokens>;
   const TapeShare share = share_of<Shape::kChunk>(p);
   const bf* normed = reinterpret_cast<const bf*>(s.normed);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, own = warp / Shape::kTall;
+  const int own = static_cast<int>(threadIdx.x) / 32 / Shape::kTall;
   void* out = p.parts == 1 ? p.out : static_cast<float*>(p.out) + share.part * p.part_stride;
   for (int begin = share.first; begin < share.last; begin += Shape::kGroup) {
     const int units = min(Shape::kGroup, share.last - begin);
@@ -143,15 +154,13 @@ __device__ void product_step(const TapeProduct& p, int rows, RingPlace<TapeShape
       x = next;
       const int width = share.k_end - k;
       if (width > Shape::kChunk) next.load(p, normed, rows, k + Shape::kChunk, width - Shape::kChunk);
+      TapeW coming;
+      take_slot<kTokens>(coming, place, s);
 #pragma unroll
       for (int u = 0; u < Shape::kGroup; ++u) {
         if (u >= units) break;
-        TapeW w;
-        hopper::barrier_wait(&s.full[place.slot], place.parity);
-        w.load(s.slots[place.slot], own);
-        __syncwarp();
-        if (lane == 0) hopper::barrier_arrive(&s.empty[place.slot]);
-        place.next();
+        const TapeW w = coming;
+        if (u + 1 < units) take_slot<kTokens>(coming, place, s);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (64 * own + 32 * i >= width) continue;  // the ring may hold old values there
