@@ -15,7 +15,7 @@ bool at16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 bool norm_in_product(const TapeStep& norm, const TapeStep& next, int rows) {
   if (norm.product.n != 0 || next.product.n == 0 || rows > 8) return false;
   if (next.product.x != norm.norm.y || next.product.k != norm.norm.width) return false;
-  return int64_t{rows} * norm.norm.width <= kTapeNormed && (rows == 1 || norm.norm.width <= 2048);
+  return int64_t{rows} * norm.norm.width <= kTapeNormed && (rows == 1 || norm.norm.width <= 1024);
 }
 
 // How many norms that add to a sum may be joined with the products behind them: the first ones, of one sum, in pairs. A

@@ -190,7 +190,7 @@ __device__ void norm_step(const TapeNorm& n, int rows, bool everywhere, TapeShar
   if (rows == 1) {
     norm_by_team(n, 0, blockIdx.x == 0, normed, s.scratch);
   } else if (const int t = threadIdx.x / 32; t < rows) {
-    norm_row<32, 8>(n, t, blockIdx.x == 0, normed + t * (n.width + 32), [](float v) { return warp_sum(v); });
+    norm_row<32, 4>(n, t, blockIdx.x == 0, normed + t * (n.width + 32), [](float v) { return warp_sum(v); });
   }
   hopper::group_sync(1, kTapeTeam);
 }
