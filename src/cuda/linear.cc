@@ -145,7 +145,7 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   add_bias(p, g);
   if (g.rows == 0) return {};
   const void* weight = w.data.data();
-  if (state(stream).tape.open && tape_fits(g)) return tape_product(g, weight, stream);
+  if (tape_fits(g, stream)) return tape_product(g, weight, stream);
   TERN_RETURN_IF_ERROR(play_tape(stream));
   if (mixed_fits(g)) return gemm_mixed(g, weight, stream);
   const bool mma = mma_fits(g);
@@ -198,7 +198,7 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
   TERN_RETURN_IF_ERROR(check(p));
   Gemm g = shape(p.x, w, gated);
   g.bias = p.bias.as<const float>(), g.gated = true;
-  if (state(stream).tape.open && g.rows > 0 && is_gated(p.out, gated) && tape_fits(g)) {
+  if (g.rows > 0 && is_gated(p.out, gated) && tape_fits(g, stream)) {
     TERN_RETURN_IF_ERROR(tape_product(g, w.data.data(), stream));
     return true;
   }

@@ -13,7 +13,7 @@ bool at16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 // A norm whose result the next product reads may be done by every block for itself: a wait less for all of them.
 bool norm_in_product(const TapeStep& norm, const TapeStep& next, int rows) {
-  if (norm.product.n != 0 || next.product.n == 0 || rows > 8) return false;
+  if (norm.product.n != 0 || next.product.n == 0) return false;
   if (next.product.x != norm.norm.y || next.product.k != norm.norm.width) return false;
   return int64_t{rows} * norm.norm.width <= kTapeNormed && (rows == 1 || norm.norm.width <= 1024);
 }
@@ -54,12 +54,10 @@ void join_norms(Tape& tape, float* spare) {
   tape.count = to;
 }
 
-// Into how many parts k is cut where a norm behind the product adds them up: so that no block is left without rows,
-// and, with many tokens, so that no block reads all of x for little of the weight.
+// Into how many parts k is cut where a norm behind the product adds them up: so that no block is left without rows. Of
+// many rows the norm would have too much to read.
 int parts_of(const TapeProduct& p, int rows, int blocks) {
-  const int chunks = p.k / 512;
-  if (rows > 8) return std::min(chunks, kTapeParts);
-  return rows > 2 ? 1 : std::min({chunks, blocks / (p.n / 16), kTapeParts});
+  return rows > 2 ? 1 : std::min({p.k / 512, blocks / (p.n / 16), kTapeParts});
 }
 
 void cut_products(Tape& tape, int blocks, float* room, int64_t floats) {
@@ -87,10 +85,11 @@ Status append(const TapeStep& step, int rows, device::Stream stream) {
 
 }  // namespace
 
-void open_tape(device::Stream stream, int64_t rows) {
+void open_tape(device::Stream stream, int64_t rows, bool always) {
   StreamState& s = state(stream);
   const bool hopper = s.arch >= 90 && s.arch < 100 && s.smem_limit >= 227 * 1024;
   s.tape.open = hopper && !s.deterministic && s.parts != nullptr && rows > 0 && rows <= kTapeRows;
+  s.tape.least = always ? 0 : kTapeWeight;
 }
 
 Status close_tape(device::Stream stream) {
@@ -99,17 +98,20 @@ Status close_tape(device::Stream stream) {
   return played;
 }
 
-bool tape_fits(const Gemm& g) {
-  return g.x_bf16 && g.w_bf16 && g.rows <= kTapeRows && g.offsets == nullptr && !g.heads && !g.gelu && mma_fits(g) &&
-         g.k % 32 == 0 && g.n % 16 == 0 && g.k >= 256 && g.n < (1 << 30);
+// Smaller weights are over before the blocks have waited for each other.
+bool tape_fits(const Gemm& g, device::Stream stream) {
+  const Tape& tape = state(stream).tape;
+  return tape.open && g.n * g.k >= tape.least && g.x_bf16 && g.w_bf16 && g.rows <= kTapeRows && g.offsets == nullptr &&
+         !g.heads && !g.gelu && mma_fits(g) && g.k % 32 == 0 && g.n % 16 == 0 && g.k >= 256 && g.n < (1 << 30);
 }
 
-bool tape_fits(const ops::RmsNormParams& p) {
+// A tape begins with a product: a norm alone is no reason for one.
+bool tape_fits(const ops::RmsNormParams& p, device::Stream stream) {
   const auto rows = [](const TensorView& v) { return at16(v.data) && v.stride[0] % 8 == 0; };
   const int64_t n = p.x.dim[1];
-  return p.x.rank == 2 && p.x.dim[0] > 0 && p.x.dim[0] <= kTapeRows && n % 8 == 0 && n <= kTapeNormed &&
-         p.x.dtype == DType::kF32 && p.out.dtype == DType::kBF16 && rows(p.x) && rows(p.out) && at16(p.weight.data) &&
-         (p.residual.data == nullptr || (p.residual.dtype == DType::kF32 && rows(p.residual)));
+  return state(stream).tape.count > 0 && p.x.rank == 2 && p.x.dim[0] > 0 && p.x.dim[0] <= kTapeRows && n % 8 == 0 &&
+         n <= kTapeNormed && p.x.dtype == DType::kF32 && p.out.dtype == DType::kBF16 && rows(p.x) && rows(p.out) &&
+         at16(p.weight.data) && (p.residual.data == nullptr || (p.residual.dtype == DType::kF32 && rows(p.residual)));
 }
 
 Status tape_product(const Gemm& g, const void* weight, device::Stream stream) {

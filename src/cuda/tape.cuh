@@ -24,34 +24,24 @@ struct TapeArgs {
 constexpr int kTapeAhead = 64 * 1024;    // bytes
 constexpr int kBoxBytes = 256 * 16 * 2;  // what one copy brings: 256 values of a unit's rows
 
-template <int kTokens>
-struct TapeShape {
-  static constexpr int kTall = kTokens / 32 + 1;      // tiles of 16 tokens; a warp has one of them
-  static constexpr int kShares = kTapeWarps / kTall;  // warps that share a slot's k, 64 values each
-  static constexpr int kChunk = 64 * kShares;         // values of k in a slot of the ring
-  static constexpr int kSlotBytes = kChunk / 256 * kBoxBytes;
-  static constexpr int kHalves = kTokens == 8 ? 1 : 2;    // eights of tokens in a warp
-  static constexpr int kGroup = 12, kJoin = 8 / kHalves;  // units whose sums are kept; that are joined at once
-  static constexpr int kJoinBytes = kTapeWarps * kJoin * 2 * kHalves * 32 * 8;
-  static constexpr int kNormedBytes = kTokens == 8 ? kTapeNormed * 2 + 8 * 64 : 16;
-  static constexpr int kSlots = (227 * 1024 - kJoinBytes - kNormedBytes - 1024) / kSlotBytes;
-  // Slots on their way at a time: what the memory needs to stay busy. With the whole ring on its way everything else,
-  // the waits of the blocks for each other before all, would stand behind 25 MB in the queues of the memory.
-  static constexpr int kAhead = kTapeAhead / kSlotBytes;
-};
+// Of shared memory: values of k in a slot of the ring, slots in it and on their way at a time: what the memory needs to
+// stay busy. With the whole ring on its way everything else, the waits of the blocks for each other before all, would
+// stand behind 25 MB in the queues of the memory.
+constexpr int kChunk = 64 * kTapeWarps, kSlotBytes = kChunk / 256 * kBoxBytes;
+constexpr int kSlots = 11, kAhead = 4;
+constexpr int kGroup = 12, kJoin = 8;  // units whose sums a warp keeps; that are joined at once
+constexpr int kNormedBytes = kTapeNormed * 2 + kTapeRows * 64;
 
-template <int kTokens>
 struct TapeShared {
-  using Shape = TapeShape<kTokens>;
-  alignas(128) char slots[Shape::kSlots][Shape::kSlotBytes];
-  float2 join[kTapeWarps][Shape::kJoin][Shape::kHalves][2][32];
-  char normed[Shape::kNormedBytes];
+  alignas(128) char slots[kSlots][kSlotBytes];
+  float2 join[kTapeWarps][kJoin][2][32];
+  char normed[kNormedBytes];
   float scratch[32];
-  uint64_t full[Shape::kSlots], empty[Shape::kSlots];
+  uint64_t full[kSlots], empty[kSlots];
 };
+static_assert(sizeof(TapeShared) <= 227 * 1024);
 
 // Where a thread is in the ring.
-template <int kSlots>
 struct RingPlace {
   int slot = 0;
   uint32_t parity = 0;
@@ -65,7 +55,6 @@ struct TapeShare {
   int first, last, k_begin, k_end, part;
 };
 
-template <int kChunk>
 __device__ __forceinline__ TapeShare share_of(const TapeProduct& p) {
   const int parts = p.parts, part = static_cast<int>(blockIdx.x) % parts;
   const int at = static_cast<int>(blockIdx.x) / parts;
@@ -76,24 +65,22 @@ __device__ __forceinline__ TapeShare share_of(const TapeProduct& p) {
 }
 
 // Fills the ring through all steps, by one thread. It reads weights only, which no step writes.
-template <int kTokens>
-__device__ void feed_tape(const TapeArgs& a, TapeShared<kTokens>& s) {
-  using Shape = TapeShape<kTokens>;
+__device__ void feed_tape(const TapeArgs& a, TapeShared& s) {
   for (int i = 0; i < a.count; ++i) {
     if (a.steps[i].product.n > 0) hopper::prefetch_map(&a.maps[i]);
   }
-  RingPlace<Shape::kSlots> place, landed;
+  RingPlace place, landed;
   int on_way = 0;
   for (int i = 0; i < a.count; ++i) {
     const TapeProduct& p = a.steps[i].product;
     if (p.n == 0) continue;
-    const TapeShare share = share_of<Shape::kChunk>(p);
-    for (int begin = share.first; begin < share.last; begin += Shape::kGroup) {
-      const int end = min(begin + Shape::kGroup, share.last);
-      for (int k = share.k_begin; k < share.k_end; k += Shape::kChunk) {
-        const int boxes = min(Shape::kChunk, share.k_end - k + 255) / 256;
+    const TapeShare share = share_of(p);
+    for (int begin = share.first; begin < share.last; begin += kGroup) {
+      const int end = min(begin + kGroup, share.last);
+      for (int k = share.k_begin; k < share.k_end; k += kChunk) {
+        const int boxes = min(kChunk, share.k_end - k + 255) / 256;
         for (int unit = begin; unit < end; ++unit) {
-          if (on_way == Shape::kAhead) {
+          if (on_way == kAhead) {
             hopper::barrier_wait(&s.full[landed.slot], landed.parity);
             landed.next(), --on_way;
           }
@@ -108,6 +95,18 @@ __device__ void feed_tape(const TapeArgs& a, TapeShared<kTokens>& s) {
         }
       }
     }
+  }
+}
+
+// What the steps will read now and then, towards the second-level cache while nothing waits for it: it would be missed
+// there behind all that the ring asks for. A line per thread of the whole launch.
+__device__ __forceinline__ void prefetch_tape(const TapeArgs& a) {
+  const int thread = static_cast<int>(blockIdx.x) * kTapeTeam + static_cast<int>(threadIdx.x);
+  const auto fetch = [](const void* p) { asm volatile("prefetch.global.L2 [%0];\n" ::"l"(p)); };
+  if (thread == 0) fetch(a.counters);
+  for (int i = 0; i < a.count; ++i) {
+    const TapeNorm& n = a.steps[i].norm;
+    if (thread * 128 < n.width * (n.weight_bf16 ? 2 : 4)) fetch(static_cast<const char*>(n.weight) + thread * 128);
   }
 }
 
@@ -180,8 +179,7 @@ __device__ __forceinline__ void norm_by_team(const TapeNorm& n, int token, bool 
 }
 
 // All rows: by every block, or dealt out to the blocks.
-template <int kTokens>
-__device__ void norm_step(const TapeNorm& n, int rows, bool everywhere, TapeShared<kTokens>& s) {
+__device__ void norm_step(const TapeNorm& n, int rows, bool everywhere, TapeShared& s) {
   if (!everywhere) {
     for (int t = blockIdx.x; t < rows; t += gridDim.x) norm_by_team(n, t, true, nullptr, s.scratch);
     return;

@@ -16,9 +16,10 @@ namespace tern::cuda {
 
 struct Gemm;
 
-inline constexpr int kTapeSteps = 8;      // of one launch
-inline constexpr int64_t kTapeRows = 32;  // of a product
-inline constexpr int kTapeParts = 4;      // into which k may be cut, when a norm behind it adds them up
+inline constexpr int kTapeSteps = 8;  // of one launch
+inline constexpr int kTapeRows = 8;   // of a product
+inline constexpr int kTapeParts = 2;  // into which k may be cut, when a norm behind it adds them up
+inline constexpr int64_t kTapeWeight = 4096 * 4096;
 inline constexpr int kTapeNormed = 8192;  // values [rows, width] of a norm that every block does for itself
 
 // sum = x (+ residual), y = sum * rsqrt(mean(sum^2) + eps) * weight. `parts` matrices of x, each `part_stride` behind
@@ -59,14 +60,15 @@ struct TapeStep {
 
 struct Tape {
   bool open = false;
+  int64_t least = 0;  // values of a weight that is worth it
   int count = 0;
   int rows = 0;  // of all its steps
   TapeStep steps[kTapeSteps];
 };
 
 // Whether the op may be put off on an open tape.
-bool tape_fits(const Gemm& g);
-bool tape_fits(const ops::RmsNormParams& p);
+bool tape_fits(const Gemm& g, device::Stream stream);
+bool tape_fits(const ops::RmsNormParams& p, device::Stream stream);
 Status tape_product(const Gemm& g, const void* weight, device::Stream stream);
 Status tape_norm(const ops::RmsNormParams& p, device::Stream stream);
 // Runs what was put off. Every op that is not put off calls it first (launch() does).

@@ -7,33 +7,25 @@ namespace {
 
 // A warp's 64 values of k in two halves; a lane has eight of each. The order of k inside a step of the tensor cores is
 // free as long as both sides have the same.
-__device__ __forceinline__ int lane_k(int share, int half) {
-  return 64 * share + 32 * half + static_cast<int>(threadIdx.x) % 4 * 8;
+__device__ __forceinline__ int lane_k(int warp, int half) {
+  return 64 * warp + 32 * half + static_cast<int>(threadIdx.x) % 4 * 8;
 }
 
-// A warp's piece of x, eights of tokens.
-template <int kTokens>
+// A warp's piece of x.
 struct TapeX {
-  using Shape = TapeShape<kTokens>;
-  uint4 v[2][Shape::kHalves];
+  uint4 v[2];
 
   // `width`: values of k there are from k on.
   __device__ __forceinline__ void load(const TapeProduct& p, const bf* normed, int rows, int k, int width) {
-    const int warp = threadIdx.x / 32, token0 = warp % Shape::kTall * 16 + (threadIdx.x & 31) / 4;
+    const int warp = threadIdx.x / 32, token = (threadIdx.x & 31) / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int at = lane_k(warp / Shape::kTall, i);
-#pragma unroll
-      for (int h = 0; h < Shape::kHalves; ++h) {
-        const int token = token0 + 8 * h;
-        v[i][h] = make_uint4(0, 0, 0, 0);
-        if (token >= rows || at >= width) continue;
-        if (kTokens == 8 && p.x == nullptr) {
-          v[i][h] = *reinterpret_cast<const uint4*>(normed + token * (p.k + 32) + k + at);
-        } else {
-          v[i][h] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const bf*>(p.x) + token * p.x_row + k + at));
-        }
-      }
+      const int at = lane_k(warp, i);
+      v[i] = make_uint4(0, 0, 0, 0);
+      if (token >= rows || at >= width) continue;
+      v[i] = p.x == nullptr
+                 ? *reinterpret_cast<const uint4*>(normed + token * (p.k + 32) + k + at)
+                 : __ldcg(reinterpret_cast<const uint4*>(static_cast<const bf*>(p.x) + token * p.x_row + k + at));
     }
   }
 };
@@ -46,10 +38,10 @@ __device__ __forceinline__ uint4 choose(bool first, const uint4& a, const uint4&
 // halves of k the other way round, so that no two lanes meet in a bank.
 struct TapeW {
   uint4 v[2][2];  // [eight rows][half of k]
-  __device__ __forceinline__ void load(const char* slot, int share) {
-    const int row = static_cast<int>(threadIdx.x) % 32 / 4;
+  __device__ __forceinline__ void load(const char* slot) {
+    const int warp = threadIdx.x / 32, row = static_cast<int>(threadIdx.x) % 32 / 4;
     const bool even = row % 2 == 0;
-    const int first = lane_k(share, even ? 0 : 1), second = lane_k(share, even ? 1 : 0);
+    const int first = lane_k(warp, even ? 0 : 1), second = lane_k(warp, even ? 1 : 0);
 #pragma unroll
     for (int j = 0; j < 2; ++j) {
       const char* from = slot + first / 256 * kBoxBytes + (8 * j + row) * 512;
@@ -87,89 +79,75 @@ __device__ __forceinline__ void finish(const TapeProduct& p, void* out, int unit
 }
 
 // The warps' sums of `units` units from `begin` on, added in the order of k.
-template <int kTokens>
-__device__ __forceinline__ void join_sums(
-    const TapeProduct& p, void* out, int begin, int units, int rows,
-    const float (&sums)[TapeShape<kTokens>::kGroup][TapeShape<kTokens>::kHalves][4], TapeShared<kTokens>& s) {
-  using Shape = TapeShape<kTokens>;
+__device__ __forceinline__ void join_sums(const TapeProduct& p, void* out, int begin, int units, int rows,
+                                          const float (&sums)[kGroup][4], TapeShared& s) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-  constexpr int kEights = kTokens / 8;
 #pragma unroll
-  for (int u0 = 0; u0 < Shape::kGroup; u0 += Shape::kJoin) {
+  for (int u0 = 0; u0 < kGroup; u0 += kJoin) {
     if (u0 >= units) break;
 #pragma unroll
-    for (int u = 0; u < Shape::kJoin && u0 + u < Shape::kGroup; ++u) {
+    for (int u = 0; u < kJoin && u0 + u < kGroup; ++u) {
       if (u0 + u >= units) break;
-#pragma unroll
-      for (int h = 0; h < Shape::kHalves; ++h) {
-        s.join[warp][u][h][0][lane] = make_float2(sums[u0 + u][h][0], sums[u0 + u][h][1]);
-        s.join[warp][u][h][1][lane] = make_float2(sums[u0 + u][h][2], sums[u0 + u][h][3]);
-      }
+      s.join[warp][u][0][lane] = make_float2(sums[u0 + u][0], sums[u0 + u][1]);
+      s.join[warp][u][1][lane] = make_float2(sums[u0 + u][2], sums[u0 + u][3]);
     }
     hopper::group_sync(1, kTapeTeam);
-    for (int item = warp; item < min(Shape::kJoin, units - u0) * kEights; item += kTapeWarps) {
-      const int u = item / kEights, eight = item % kEights, h = eight % Shape::kHalves;
+    if (u0 + warp < units) {  // a unit a warp
       float2 v[2] = {};
 #pragma unroll
-      for (int share = 0; share < Shape::kShares; ++share) {
+      for (int share = 0; share < kTapeWarps; ++share) {
 #pragma unroll
         for (int j = 0; j < 2; ++j) {
-          const float2 part = s.join[share * Shape::kTall + eight / 2 % Shape::kTall][u][h][j][lane];
+          const float2 part = s.join[share][warp][j][lane];
           v[j].x += part.x, v[j].y += part.y;
         }
       }
-      const int token = eight * 8 + lane % 4 * 2;
-      if (token < rows) finish(p, out, begin + u0 + u, token, v[0].x, v[1].x);
-      if (token + 1 < rows) finish(p, out, begin + u0 + u, token + 1, v[0].y, v[1].y);
+      const int token = lane % 4 * 2;
+      if (token < rows) finish(p, out, begin + u0 + warp, token, v[0].x, v[1].x);
+      if (token + 1 < rows) finish(p, out, begin + u0 + warp, token + 1, v[0].y, v[1].y);
     }
     hopper::group_sync(1, kTapeTeam);
   }
 }
 
 // The next slot of the ring, as soon as it is there.
-template <int kTokens>
-__device__ __forceinline__ void take_slot(TapeW& w, RingPlace<TapeShape<kTokens>::kSlots>& place,
-                                          TapeShared<kTokens>& s) {
+__device__ __forceinline__ void take_slot(TapeW& w, RingPlace& place, TapeShared& s) {
   hopper::barrier_wait(&s.full[place.slot], place.parity);
-  w.load(s.slots[place.slot], static_cast<int>(threadIdx.x) / 32 / TapeShape<kTokens>::kTall);
+  w.load(s.slots[place.slot]);
   __syncwarp();
   if ((threadIdx.x & 31) == 0) hopper::barrier_arrive(&s.empty[place.slot]);
   place.next();
 }
 
-template <int kTokens>
-__device__ void product_step(const TapeProduct& p, int rows, RingPlace<TapeShape<kTokens>::kSlots>& place,
-                             TapeShared<kTokens>& s) {
-  using Shape = TapeShape<kTokens>;
-  const TapeShare share = share_of<Shape::kChunk>(p);
+__device__ void product_step(const TapeProduct& p, int rows, RingPlace& place, TapeShared& s) {
+  const TapeShare share = share_of(p);
   const bf* normed = reinterpret_cast<const bf*>(s.normed);
-  const int own = static_cast<int>(threadIdx.x) / 32 / Shape::kTall;
+  const int warp = threadIdx.x / 32;
   void* out = p.parts == 1 ? p.out : static_cast<float*>(p.out) + share.part * p.part_stride;
-  for (int begin = share.first; begin < share.last; begin += Shape::kGroup) {
-    const int units = min(Shape::kGroup, share.last - begin);
-    float sums[Shape::kGroup][Shape::kHalves][4] = {};
-    TapeX<kTokens> x, next;
+  for (int begin = share.first; begin < share.last; begin += kGroup) {
+    const int units = min(kGroup, share.last - begin);
+    float sums[kGroup][4] = {};
+    TapeX x, next;
     next.load(p, normed, rows, share.k_begin, share.k_end - share.k_begin);
-    for (int k = share.k_begin; k < share.k_end; k += Shape::kChunk) {
+    for (int k = share.k_begin; k < share.k_end; k += kChunk) {
       x = next;
       const int width = share.k_end - k;
-      if (width > Shape::kChunk) next.load(p, normed, rows, k + Shape::kChunk, width - Shape::kChunk);
+      if (width > kChunk) next.load(p, normed, rows, k + kChunk, width - kChunk);
       TapeW coming;
-      take_slot<kTokens>(coming, place, s);
+      take_slot(coming, place, s);
 #pragma unroll
-      for (int u = 0; u < Shape::kGroup; ++u) {
+      for (int u = 0; u < kGroup; ++u) {
         if (u >= units) break;
         const TapeW w = coming;
-        if (u + 1 < units) take_slot<kTokens>(coming, place, s);
+        if (u + 1 < units) take_slot(coming, place, s);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
-          if (64 * own + 32 * i >= width) continue;  // the ring may hold old values there
-#pragma unroll
-          for (int h = 0; h < Shape::kHalves; ++h) multiply(sums[u][h], w.v[0][i], w.v[1][i], x.v[i][h]);
+          if (64 * warp + 32 * i >= width) continue;  // the ring may hold old values there
+          multiply(sums[u], w.v[0][i], w.v[1][i], x.v[i]);
         }
       }
     }
-    join_sums<kTokens>(p, out, begin, units, rows, sums, s);
+    join_sums(p, out, begin, units, rows, sums, s);
   }
 }
 
@@ -199,14 +177,13 @@ __device__ __forceinline__ void leave_tape(const TapeArgs& a) {
   for (int i = 0; i <= kTapeSteps; ++i) a.counters[i] = 0;
 }
 
-template <int kTokens>
 __global__ void __launch_bounds__(kTapeThreads, 1) tape_kernel(const __grid_constant__ TapeArgs a) {
   extern __shared__ char memory[];
-  using Shape = TapeShape<kTokens>;
-  TapeShared<kTokens>& s = *reinterpret_cast<TapeShared<kTokens>*>(memory);
+  TapeShared& s = *reinterpret_cast<TapeShared*>(memory);
   let_next_start();
+  if (threadIdx.x < kTapeTeam) prefetch_tape(a);
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Shape::kSlots; ++i) {
+    for (int i = 0; i < kSlots; ++i) {
       hopper::barrier_init(&s.full[i], 1);
       hopper::barrier_init(&s.empty[i], kTapeWarps);
     }
@@ -214,45 +191,37 @@ __global__ void __launch_bounds__(kTapeThreads, 1) tape_kernel(const __grid_cons
   }
   __syncthreads();
   if (threadIdx.x >= kTapeTeam) {
-    if (threadIdx.x == kTapeTeam) feed_tape<kTokens>(a, s);
+    if (threadIdx.x == kTapeTeam) feed_tape(a, s);
     return;
   }
   wait_for_previous();
-  RingPlace<Shape::kSlots> place;
+  RingPlace place;
   for (int i = 0; i < a.count; ++i) {
     const TapeStep& step = a.steps[i];
     if (i > 0) wait_for_step(a, i);
-    if (step.norm.width > 0) norm_step<kTokens>(step.norm, a.rows, step.product.n > 0, s);
-    if (step.product.n > 0) product_step<kTokens>(step.product, a.rows, place, s);
+    if (step.norm.width > 0) norm_step(step.norm, a.rows, step.product.n > 0, s);
+    if (step.product.n > 0) product_step(step.product, a.rows, place, s);
     if (i + 1 < a.count) step_done(a, i);
   }
   leave_tape(a);
 }
 
-template <int kTokens>
-Status launch_shape(const TapeArgs& args, const char* name, device::Stream stream) {
-  constexpr size_t kBytes = sizeof(TapeShared<kTokens>);
-  static_assert(kBytes <= 227 * 1024);
-  static thread_local bool allowed = false;
-  if (!allowed) TERN_RETURN_IF_ERROR(allow_shared(name, tape_kernel<kTokens>, kBytes));
-  allowed = true;
-  const auto blocks = static_cast<unsigned>(state(stream).multiprocessors);
-  return launch(stream, name, {blocks, kTapeThreads, kBytes}, tape_kernel<kTokens>, args);
-}
-
 }  // namespace
 
 Status launch_tape(const Tape& tape, device::Stream stream) {
+  const StreamState& on = state(stream);
   TapeArgs args{};
-  args.count = tape.count, args.rows = tape.rows, args.counters = state(stream).tickets;
+  args.count = tape.count, args.rows = tape.rows, args.counters = on.tickets;
   for (int i = 0; i < tape.count; ++i) {
     args.steps[i] = tape.steps[i];
     const TapeProduct& p = tape.steps[i].product;
     if (p.n > 0) TERN_RETURN_IF_ERROR(tensor_map_wide(p.weight, p.n, p.k, p.w_row, p.gated, &args.maps[i]));
   }
-  if (args.rows <= 8) return launch_shape<8>(args, "tape_8", stream);
-  if (args.rows <= 16) return launch_shape<16>(args, "tape_16", stream);
-  return launch_shape<32>(args, "tape_32", stream);
+  static thread_local bool allowed = false;
+  if (!allowed) TERN_RETURN_IF_ERROR(allow_shared("tape", tape_kernel, sizeof(TapeShared)));
+  allowed = true;
+  return launch(stream, "tape", {static_cast<unsigned>(on.multiprocessors), kTapeThreads, sizeof(TapeShared)},
+                tape_kernel, args);
 }
 
 }  // namespace tern::cuda

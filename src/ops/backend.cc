@@ -113,9 +113,9 @@ Status linear(const LinearParams& p, device::Stream stream) {
   return p.weight->format->run(p, stream);
 }
 
-void open_tape(device::Stream stream, int64_t rows) {
+void open_tape(device::Stream stream, int64_t rows, bool always) {
   const Backend* b = lookup(stream.kind);
-  if (b != nullptr && b->open_tape != nullptr) b->open_tape(stream, rows);
+  if (b != nullptr && b->open_tape != nullptr) b->open_tape(stream, rows, always);
 }
 
 Status close_tape(device::Stream stream) {

@@ -60,7 +60,7 @@ struct Backend {
   // Null: float32.
   DType (*product_type)(device::Stream, int64_t rows) = nullptr;
   // Null: nothing is put off.
-  void (*open_tape)(device::Stream, int64_t rows) = nullptr;
+  void (*open_tape)(device::Stream, int64_t rows, bool always) = nullptr;
   Status (*close_tape)(device::Stream) = nullptr;
 };
 

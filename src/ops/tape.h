@@ -11,8 +11,9 @@
 
 namespace tern::ops {
 
-// `rows`: of the products to come. Never twice without close_tape() between.
-void open_tape(device::Stream stream, int64_t rows);
+// `rows`: of the products to come. `always`: whatever can be put off is, also where nothing is gained (tests). Never
+// twice without close_tape() between.
+void open_tape(device::Stream stream, int64_t rows, bool always = false);
 Status close_tape(device::Stream stream);
 
 }  // namespace tern::ops
