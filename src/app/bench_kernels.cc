@@ -21,7 +21,7 @@ struct LabOptions {
 
 std::vector<LabItem> all_items() {
   std::vector<LabItem> items;
-  for (auto& group : {lab_products(), lab_attention(), lab_rows(), lab_experts(), lab_sampling()}) {
+  for (auto& group : {lab_products(), lab_layers(), lab_attention(), lab_rows(), lab_experts(), lab_sampling()}) {
     items.insert(items.end(), group.begin(), group.end());
   }
   return items;

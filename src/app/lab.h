@@ -90,6 +90,7 @@ struct LabItem {
 
 // The shapes of docs/performance.md. Add a line where a kernel's shape is missing.
 std::vector<LabItem> lab_products();
+std::vector<LabItem> lab_layers();
 std::vector<LabItem> lab_attention();
 std::vector<LabItem> lab_rows();
 std::vector<LabItem> lab_experts();

@@ -44,6 +44,8 @@ const ops::Backend& backend() {
     b.moe_dispatch = moe_dispatch;
     b.moe_combine_norm = moe_combine_norm;
     b.product_type = product_type;
+    b.open_tape = open_tape;
+    b.close_tape = close_tape;
     return b;
   }();
   return table;

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "cuda/tape.h"
 #include "device/device.h"
 
 namespace tern::cuda {
@@ -28,6 +29,7 @@ struct StreamState {
   // What is known to be complete when the kernel after the last one starts, dependent launch or not: what the last one
   // read, after its wait and before it let the next one start. Null: nothing.
   const void* settled = nullptr;
+  Tape tape;  // ops put off, and whether any may be
 };
 
 inline StreamState& state(device::Stream s) { return *static_cast<StreamState*>(s.native); }

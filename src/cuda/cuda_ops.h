@@ -36,6 +36,8 @@ Status moe_combine(const ops::MoeCombineParams&, device::Stream);
 Status moe_combine_norm(const ops::MoeCombineNormParams&, device::Stream);
 const ops::WeightFormat* find_weight_format(const char* name);
 DType product_type(device::Stream, int64_t rows);
+void open_tape(device::Stream, int64_t rows, bool always);
+Status close_tape(device::Stream);
 
 Status logit_mask(const ops::LogitMaskParams&, device::Stream);
 Status logit_bias(const ops::LogitsParams&, device::Stream);

@@ -92,6 +92,14 @@ __device__ __forceinline__ void load_box(void* to, const CUtensorMap* map, uint6
       "l"(map), "r"(shared_address(barrier)), "r"(column), "r"(row), "r"(plane), "l"(policy)
       : "memory");
 }
+__device__ __forceinline__ void load_box(void* to, const CUtensorMap* map, uint64_t* barrier, int c0, int c1, int c2,
+                                         int c3, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1, {%3, %4, %5, %6}], [%2], %7;\n" ::"r"(shared_address(to)),
+      "l"(map), "r"(shared_address(barrier)), "r"(c0), "r"(c1), "r"(c2), "r"(c3), "l"(policy)
+      : "memory");
+}
 
 // The same box for every block of `mask` (bits are ranks in the cluster), at the same places of shared memory, each
 // with its own barrier.

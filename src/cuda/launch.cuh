@@ -43,6 +43,7 @@ struct Shape {
 // Starts kernel(args...) on the stream; `name` is what last_kernel will say.
 template <class... P, class... A>
 Status launch(device::Stream stream, const char* name, const Shape& shape, void (*kernel)(P...), A&&... args) {
+  if (state(stream).tape.count > 0) TERN_RETURN_IF_ERROR(play_tape(stream));
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid, config.blockDim = shape.block;

@@ -147,6 +147,8 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   add_bias(p, g);
   if (g.rows == 0) return {};
   const void* weight = w.data.data();
+  if (tape_fits(g, stream)) return tape_product(g, weight, stream);
+  TERN_RETURN_IF_ERROR(play_tape(stream));
   if (mixed_fits(g)) return gemm_mixed(g, weight, stream);
   const bool mma = mma_fits(g);
   if (!state(stream).deterministic && !(mma && hopper(stream)) && gemv_fits(g)) return gemv(g, weight, stream);
@@ -188,6 +190,7 @@ Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream strea
   TERN_RETURN_IF_ERROR(check_grouped(p, weights));
   const Gemm g = grouped_shape(p, p.out);
   if (g.rows == 0) return {};
+  TERN_RETURN_IF_ERROR(play_tape(stream));
   if (hopper(stream) && hopper_grouped_fits(g, weights)) return gemm_hopper_grouped(g, weights, stream);
   return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
 }
@@ -197,6 +200,11 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
   TERN_RETURN_IF_ERROR(check(p));
   Gemm g = shape(p.x, w, gated);
   g.bias = p.bias.as<const float>(), g.gated = true;
+  if (g.rows > 0 && is_gated(p.out, gated) && tape_fits(g, stream)) {
+    TERN_RETURN_IF_ERROR(tape_product(g, w.data.data(), stream));
+    return true;
+  }
+  TERN_RETURN_IF_ERROR(play_tape(stream));
   if (hopper(stream) && !state(stream).deterministic && gate_fits(g, stream) && is_gated(p.out, gated)) {
     TERN_RETURN_IF_ERROR(gemm_gate(g, w.data.data(), stream));
     return true;
@@ -218,6 +226,7 @@ Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, Tensor
   if (!hopper(stream) || !hopper_grouped_fits(g, weights) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) {
     return false;
   }
+  TERN_RETURN_IF_ERROR(play_tape(stream));
   if (g.rows > 0) TERN_RETURN_IF_ERROR(gemm_hopper_grouped(g, weights, stream));
   return true;
 }
@@ -231,6 +240,7 @@ Expected<bool> RowFormat::run_active(const LinearParams& p, ops::Activation kind
   Gemm g = shape(p.x, w, active);
   add_bias(p, g);
   g.gelu = true;
+  TERN_RETURN_IF_ERROR(play_tape(stream));
   if (kind != ops::Activation::kGeluTanh || !g.out_bf16 || g.short_bias == nullptr || !mma_fits(g)) return false;
   if (g.rows == 0) return true;
   if (!blas_first(g, stream) || !state(stream).blas->run(g, w.data.data(), stream)) return false;
@@ -259,6 +269,7 @@ Status RowFormat::run_heads(const HeadLinearParams& p, device::Stream stream) co
   g.x_head = p.x.stride[1], g.out_head = p.out.stride[1];
   g.heads = true, g.groups = static_cast<int>(heads);
   if (g.rows == 0) return {};
+  TERN_RETURN_IF_ERROR(play_tape(stream));
   return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
 }
 

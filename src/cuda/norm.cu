@@ -191,6 +191,7 @@ Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, ops::is_act(p.weight.dtype) && ops::is_vector(p.weight, p.weight.dtype, n), "weight must be [H]");
   TERN_OP_CHECK(kOp, p.residual.data == nullptr || (x.rank == 2 && ops::is_sum_of(p.residual, x)),
                 "residual must be like x, or float32");
+  if (tape_fits(p, stream)) return tape_norm(p, stream);
   return dispatch_norm(x, p.residual, p.weight, out, p.eps, stream);
 }
 

@@ -46,6 +46,15 @@ Status tensor_map_units(const void* base, int64_t n, int64_t row_stride, bool ga
   return encode(base, 5, dims, strides, box, out);
 }
 
+Status tensor_map_wide(const void* base, int64_t n, int64_t k, int64_t row_stride, bool gated, CUtensorMap* out) {
+  const auto row = static_cast<cuuint64_t>(row_stride) * 2;
+  const int64_t second = gated ? n / 2 : 8, next = gated ? 8 : 16;
+  const cuuint64_t dims[4] = {static_cast<cuuint64_t>(k), 8, 2, static_cast<cuuint64_t>(n / 16)};
+  const cuuint64_t strides[3] = {row, static_cast<cuuint64_t>(second) * row, static_cast<cuuint64_t>(next) * row};
+  const cuuint32_t box[4] = {256, 8, 2, 1};
+  return encode(base, 4, dims, strides, box, out, CU_TENSOR_MAP_SWIZZLE_NONE);
+}
+
 Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, int box_rows,
                         CUtensorMap* out) {
   constexpr cuuint64_t kBlocks = cuuint64_t{1} << 31;

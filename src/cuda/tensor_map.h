@@ -22,6 +22,11 @@ Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, i
 Status tensor_map_units(const void* base, int64_t n, int64_t row_stride, bool gated, int box_units, int box_planes,
                         CUtensorMap* out);
 
+// bf16 rows [n, k] in boxes of 256 values of 16 rows, not swizzled: 8 rows and the 8 behind them, or, `gated`, 8 of the
+// upper half and the 8 that belong to them in the lower one; values behind k read as zero. n is a multiple of 16.
+// Coordinates: value, 0, 0, unit of 16 rows.
+Status tensor_map_wide(const void* base, int64_t n, int64_t k, int64_t row_stride, bool gated, CUtensorMap* out);
+
 // Blocks of a paged cache at multiples of `block_bytes` from `base`, each of `rows` rows of `values` bf16: boxes of 64
 // values by `box_rows` rows, 128-byte swizzle. Coordinates: value, row, block.
 Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, int box_rows,

@@ -9,6 +9,7 @@
 #include "ops/embedding.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
+#include "ops/tape.h"
 #include "ops/vision.h"
 
 namespace tern::model {
@@ -99,7 +100,9 @@ Status Decoder::forward(const ForwardContext& context, TensorView logits) const 
             context.probe,
             {}};
   if (info_.activation == DType::kBF16) step.product = ops::product_type(context.stream, b.tokens);
+  ops::open_tape(context.stream, b.tokens);
   Status status = run(step, &context.cache, b.logit_rows, logits);
+  if (Status closed = ops::close_tape(context.stream); status.ok()) status = closed;
   context.workspace.release(mark);
   return status;
 }
@@ -197,8 +200,12 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
   step.sin = step.arena.tensor(DType::kF32, t, half);
   TERN_RETURN_IF_ERROR(plan_attention(step, cache));
   const bool runs = !step.measuring();
-  const auto show = [&](int i, TensorView value) {
-    if (runs && step.probe != nullptr) step.probe->tensor(hidden_names_[static_cast<size_t>(i)], value);
+  const auto show = [&](int i, TensorView value) -> Status {
+    if (!runs || step.probe == nullptr) return {};
+    TERN_RETURN_IF_ERROR(ops::close_tape(step.stream));
+    step.probe->tensor(hidden_names_[static_cast<size_t>(i)], value);
+    ops::open_tape(step.stream, t);
+    return {};
   };
   if (runs) {
     TensorView positions = step.batch->positions;
@@ -206,7 +213,7 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
     TERN_RETURN_IF_ERROR(ops::rope_table({positions, inv_freq_, axis_, rope_factor_, step.cos, step.sin}, step.stream));
     TERN_RETURN_IF_ERROR(embed(step, residual));
   }
-  show(0, residual);
+  TERN_RETURN_IF_ERROR(show(0, residual));
   if (runs && spec_.layers > 0) {
     TERN_RETURN_IF_ERROR(ops::rms_norm(
         {.x = residual, .weight = weights_->layers[0].input_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
@@ -220,9 +227,9 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
     TERN_RETURN_IF_ERROR(
         behind_attention(step, i, x, residual, delta,
                          last ? weights_->final_norm : weights_->layers[static_cast<size_t>(i) + 1].input_norm));
-    if (!last) show(i + 1, residual);
+    if (!last) TERN_RETURN_IF_ERROR(show(i + 1, residual));
   }
-  show(spec_.layers, x);
+  TERN_RETURN_IF_ERROR(show(spec_.layers, x));
   if (trimmed) TERN_RETURN_IF_ERROR(last_layer(step, {}, logit_rows, x, residual, logits));  // measures
   return head(step, x, logit_rows, logits);
 }

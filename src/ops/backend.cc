@@ -113,6 +113,16 @@ Status linear(const LinearParams& p, device::Stream stream) {
   return p.weight->format->run(p, stream);
 }
 
+void open_tape(device::Stream stream, int64_t rows, bool always) {
+  const Backend* b = lookup(stream.kind);
+  if (b != nullptr && b->open_tape != nullptr) b->open_tape(stream, rows, always);
+}
+
+Status close_tape(device::Stream stream) {
+  const Backend* b = lookup(stream.kind);
+  return b == nullptr || b->close_tape == nullptr ? Status() : b->close_tape(stream);
+}
+
 DType product_type(device::Stream stream, int64_t rows) {
   const Backend* b = lookup(stream.kind);
   return b == nullptr || b->product_type == nullptr ? DType::kF32 : b->product_type(stream, rows);

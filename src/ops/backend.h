@@ -13,6 +13,7 @@
 #include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
+#include "ops/tape.h"
 #include "ops/vision.h"
 
 namespace tern::ops {
@@ -58,6 +59,9 @@ struct Backend {
   OpFunction<MoeCombineNormParams> moe_combine_norm = nullptr;
   // Null: float32.
   DType (*product_type)(device::Stream, int64_t rows) = nullptr;
+  // Null: nothing is put off.
+  void (*open_tape)(device::Stream, int64_t rows, bool always) = nullptr;
+  Status (*close_tape)(device::Stream) = nullptr;
 };
 
 // Null when no back-end of that kind is registered.

@@ -98,5 +98,6 @@ void test_logprobs(Context&);
 void test_device(Context&);
 void test_graph(Context&);
 void test_chain(Context&);
+void test_tape(Context&);
 
 }  // namespace tern::cuda_test

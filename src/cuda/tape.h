@@ -1,0 +1,79 @@
+// A tape: products of few rows and norms that were put off (ops/tape.h), run by one launch of blocks that stay, one per
+// multiprocessor. Between two steps all blocks wait for each other; the weights of the steps to come are read
+// meanwhile.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "device/device.h"
+
+namespace tern::ops {
+struct RmsNormParams;
+}
+
+namespace tern::cuda {
+
+struct Gemm;
+
+inline constexpr int kTapeSteps = 8;  // of one launch
+inline constexpr int kTapeRows = 8;   // of a product
+inline constexpr int kTapeParts = 2;  // into which k may be cut, when a norm behind it adds them up
+inline constexpr int64_t kTapeWeight = 4096 * 4096;
+inline constexpr int kTapeNormed = 8192;  // values [rows, width] of a norm that every block does for itself
+
+// sum = x (+ residual), y = sum * rsqrt(mean(sum^2) + eps) * weight. `parts` matrices of x, each `part_stride` behind
+// the last, are added in order first.
+struct TapeNorm {
+  const float* x = nullptr;
+  int64_t x_row = 0, part_stride = 0;
+  int parts = 1;
+  const float* residual = nullptr;  // null: none
+  float* sum = nullptr;             // where the sum goes, or null; not what another block may still read
+  int64_t residual_row = 0, sum_row = 0;
+  const void* weight = nullptr;
+  bool weight_bf16 = true;
+  float eps = 0;
+  void* y = nullptr;  // bf16
+  int64_t y_row = 0;
+  int width = 0;  // 0: there is no norm
+};
+
+// out[t, n] = sum_k x[t, k] w[n, k] (+ bias[n]), with a gate silu(gate) * up of rows [gate, up] of the weight.
+struct TapeProduct {
+  const void* weight = nullptr;
+  int64_t w_row = 0, x_row = 0, out_row = 0;
+  const void* x = nullptr;  // bf16; null: what the norm of the same step made
+  const float* bias = nullptr;
+  void* out = nullptr;
+  bool out_bf16 = false, gated = false;
+  int n = 0, k = 0;  // n 0: there is no product; k a multiple of 32, n of 16
+  int parts = 1;     // k is cut into so many, each with a matrix of `out` of its own
+  int64_t part_stride = 0;
+};
+
+// A norm, a product, or a product behind a norm that every block does for itself.
+struct TapeStep {
+  TapeNorm norm;
+  TapeProduct product;
+};
+
+struct Tape {
+  bool open = false;
+  int64_t least = 0;  // values of a weight that is worth it
+  int count = 0;
+  int rows = 0;  // of all its steps
+  TapeStep steps[kTapeSteps];
+};
+
+// Whether the op may be put off on an open tape.
+bool tape_fits(const Gemm& g, device::Stream stream);
+bool tape_fits(const ops::RmsNormParams& p, device::Stream stream);
+Status tape_product(const Gemm& g, const void* weight, device::Stream stream);
+Status tape_norm(const ops::RmsNormParams& p, device::Stream stream);
+// Runs what was put off. Every op that is not put off calls it first (launch() does).
+Status play_tape(device::Stream stream);
+
+Status launch_tape(const Tape& tape, device::Stream stream);  // tape_sm90.cu
+
+}  // namespace tern::cuda

@@ -1,0 +1,227 @@
+// A tape's kernel (tape.h, tape.cuh): the products, and how the blocks wait for each other.
+#include "cuda/tape.cuh"
+#include "cuda/tensor_map.h"
+
+namespace tern::cuda {
+namespace {
+
+// A warp's 64 values of k in two halves; a lane has eight of each. The order of k inside a step of the tensor cores is
+// free as long as both sides have the same.
+__device__ __forceinline__ int lane_k(int warp, int half) {
+  return 64 * warp + 32 * half + static_cast<int>(threadIdx.x) % 4 * 8;
+}
+
+// A warp's piece of x.
+struct TapeX {
+  uint4 v[2];
+
+  // `width`: values of k there are from k on.
+  __device__ __forceinline__ void load(const TapeProduct& p, const bf* normed, int rows, int k, int width) {
+    const int warp = threadIdx.x / 32, token = (threadIdx.x & 31) / 4;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int at = lane_k(warp, i);
+      v[i] = make_uint4(0, 0, 0, 0);
+      if (token >= rows || at >= width) continue;
+      v[i] = p.x == nullptr
+                 ? *reinterpret_cast<const uint4*>(normed + token * (p.k + 32) + k + at)
+                 : __ldcg(reinterpret_cast<const uint4*>(static_cast<const bf*>(p.x) + token * p.x_row + k + at));
+    }
+  }
+};
+
+__device__ __forceinline__ uint4 choose(bool first, const uint4& a, const uint4& b) {
+  return make_uint4(first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w);
+}
+
+// A warp's piece of a slot: eight rows of the unit and the eight others. Rows lie 512 bytes apart: odd ones read the
+// halves of k the other way round, so that no two lanes meet in a bank.
+struct TapeW {
+  uint4 v[2][2];  // [eight rows][half of k]
+  __device__ __forceinline__ void load(const char* slot) {
+    const int warp = threadIdx.x / 32, row = static_cast<int>(threadIdx.x) % 32 / 4;
+    const bool even = row % 2 == 0;
+    const int first = lane_k(warp, even ? 0 : 1), second = lane_k(warp, even ? 1 : 0);
+#pragma unroll
+    for (int j = 0; j < 2; ++j) {
+      const char* from = slot + first / 256 * kBoxBytes + (8 * j + row) * 512;
+      const uint4 a = *reinterpret_cast<const uint4*>(from + first % 256 * 2);
+      const uint4 b = *reinterpret_cast<const uint4*>(from + second % 256 * 2);
+      v[j][0] = choose(even, a, b), v[j][1] = choose(even, b, a);
+    }
+  }
+};
+
+// sums[16 rows, 8 tokens] += w x^T over one half of a warp's k: `w0` eight rows of the unit, `w1` the others.
+__device__ __forceinline__ void multiply(float (&sums)[4], const uint4& w0, const uint4& w1, const uint4& x) {
+  const uint32_t a0[4] = {w0.x, w1.x, w0.y, w1.y}, b0[2] = {x.x, x.y};
+  const uint32_t a1[4] = {w0.z, w1.z, w0.w, w1.w}, b1[2] = {x.z, x.w};
+  mma(sums, a0, b0);
+  mma(sums, a1, b1);
+}
+
+__device__ __forceinline__ void store_value(const TapeProduct& p, void* out, int token, int col, float v) {
+  if (p.out_bf16) {
+    static_cast<bf*>(out)[token * p.out_row + col] = from_float<bf>(v);
+  } else {
+    static_cast<float*>(out)[token * p.out_row + col] = v;
+  }
+}
+
+// What follows the sums of a unit: one token's values of a row of its first eight and of the same row of the others.
+__device__ __forceinline__ void finish(const TapeProduct& p, void* out, int unit, int token, float v, float u) {
+  const int col = unit * (p.gated ? 8 : 16) + static_cast<int>(threadIdx.x) % 32 / 4;
+  const int other = p.gated ? p.n / 2 + col : col + 8;
+  if (p.bias != nullptr) v += p.bias[col], u += p.bias[other];
+  if (p.gated) return store_value(p, out, token, col, silu(v) * u);
+  store_value(p, out, token, col, v);
+  store_value(p, out, token, other, u);
+}
+
+// The warps' sums of `units` units from `begin` on, added in the order of k.
+__device__ __forceinline__ void join_sums(const TapeProduct& p, void* out, int begin, int units, int rows,
+                                          const float (&sums)[kGroup][4], TapeShared& s) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+#pragma unroll
+  for (int u0 = 0; u0 < kGroup; u0 += kJoin) {
+    if (u0 >= units) break;
+#pragma unroll
+    for (int u = 0; u < kJoin && u0 + u < kGroup; ++u) {
+      if (u0 + u >= units) break;
+      s.join[warp][u][0][lane] = make_float2(sums[u0 + u][0], sums[u0 + u][1]);
+      s.join[warp][u][1][lane] = make_float2(sums[u0 + u][2], sums[u0 + u][3]);
+    }
+    hopper::group_sync(1, kTapeTeam);
+    if (u0 + warp < units) {  // a unit a warp
+      float2 v[2] = {};
+#pragma unroll
+      for (int share = 0; share < kTapeWarps; ++share) {
+#pragma unroll
+        for (int j = 0; j < 2; ++j) {
+          const float2 part = s.join[share][warp][j][lane];
+          v[j].x += part.x, v[j].y += part.y;
+        }
+      }
+      const int token = lane % 4 * 2;
+      if (token < rows) finish(p, out, begin + u0 + warp, token, v[0].x, v[1].x);
+      if (token + 1 < rows) finish(p, out, begin + u0 + warp, token + 1, v[0].y, v[1].y);
+    }
+    hopper::group_sync(1, kTapeTeam);
+  }
+}
+
+// The next slot of the ring, as soon as it is there.
+__device__ __forceinline__ void take_slot(TapeW& w, RingPlace& place, TapeShared& s) {
+  hopper::barrier_wait(&s.full[place.slot], place.parity);
+  w.load(s.slots[place.slot]);
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) hopper::barrier_arrive(&s.empty[place.slot]);
+  place.next();
+}
+
+__device__ void product_step(const TapeProduct& p, int rows, RingPlace& place, TapeShared& s) {
+  const TapeShare share = share_of(p);
+  const bf* normed = reinterpret_cast<const bf*>(s.normed);
+  const int warp = threadIdx.x / 32;
+  void* out = p.parts == 1 ? p.out : static_cast<float*>(p.out) + share.part * p.part_stride;
+  for (int begin = share.first; begin < share.last; begin += kGroup) {
+    const int units = min(kGroup, share.last - begin);
+    float sums[kGroup][4] = {};
+    TapeX x, next;
+    next.load(p, normed, rows, share.k_begin, share.k_end - share.k_begin);
+    for (int k = share.k_begin; k < share.k_end; k += kChunk) {
+      x = next;
+      const int width = share.k_end - k;
+      if (width > kChunk) next.load(p, normed, rows, k + kChunk, width - kChunk);
+      TapeW coming;
+      take_slot(coming, place, s);
+#pragma unroll
+      for (int u = 0; u < kGroup; ++u) {
+        if (u >= units) break;
+        const TapeW w = coming;
+        if (u + 1 < units) take_slot(coming, place, s);
+#pragma unroll
+        for (int i = 0; i < 2; ++i) {
+          if (64 * warp + 32 * i >= width) continue;  // the ring may hold old values there
+          multiply(sums[u], w.v[0][i], w.v[1][i], x.v[i]);
+        }
+      }
+    }
+    join_sums(p, out, begin, units, rows, sums, s);
+  }
+}
+
+// All blocks have done step `i` - 1; what they wrote may be read from here on.
+__device__ __forceinline__ void wait_for_step(const TapeArgs& a, int i) {
+  if (threadIdx.x == 0) {
+    uint32_t done = 0;
+    while (done < gridDim.x) {
+      asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(done) : "l"(a.counters + i - 1) : "memory");
+    }
+  }
+  hopper::group_sync(1, kTapeTeam);
+}
+
+__device__ __forceinline__ void step_done(const TapeArgs& a, int i) {
+  hopper::group_sync(1, kTapeTeam);
+  if (threadIdx.x == 0) {
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(a.counters + i) : "memory");
+  }
+}
+
+// The last block to leave puts the counters back: nobody waits for them any more.
+__device__ __forceinline__ void leave_tape(const TapeArgs& a) {
+  if (threadIdx.x != 0) return;
+  uint32_t* leaving = a.counters + kTapeSteps;
+  if (atomicAdd(leaving, 1u) + 1 != gridDim.x) return;
+  for (int i = 0; i <= kTapeSteps; ++i) a.counters[i] = 0;
+}
+
+__global__ void __launch_bounds__(kTapeThreads, 1) tape_kernel(const __grid_constant__ TapeArgs a) {
+  extern __shared__ char memory[];
+  TapeShared& s = *reinterpret_cast<TapeShared*>(memory);
+  let_next_start();
+  if (threadIdx.x < kTapeTeam) prefetch_tape(a);
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < kSlots; ++i) {
+      hopper::barrier_init(&s.full[i], 1);
+      hopper::barrier_init(&s.empty[i], kTapeWarps);
+    }
+    hopper::barrier_init_done();
+  }
+  __syncthreads();
+  if (threadIdx.x >= kTapeTeam) {
+    if (threadIdx.x == kTapeTeam) feed_tape(a, s);
+    return;
+  }
+  wait_for_previous();
+  RingPlace place;
+  for (int i = 0; i < a.count; ++i) {
+    const TapeStep& step = a.steps[i];
+    if (i > 0) wait_for_step(a, i);
+    if (step.norm.width > 0) norm_step(step.norm, a.rows, step.product.n > 0, s);
+    if (step.product.n > 0) product_step(step.product, a.rows, place, s);
+    if (i + 1 < a.count) step_done(a, i);
+  }
+  leave_tape(a);
+}
+
+}  // namespace
+
+Status launch_tape(const Tape& tape, device::Stream stream) {
+  const StreamState& on = state(stream);
+  TapeArgs args{};
+  args.count = tape.count, args.rows = tape.rows, args.counters = on.tickets;
+  for (int i = 0; i < tape.count; ++i) {
+    args.steps[i] = tape.steps[i];
+    const TapeProduct& p = tape.steps[i].product;
+    if (p.n > 0) TERN_RETURN_IF_ERROR(tensor_map_wide(p.weight, p.n, p.k, p.w_row, p.gated, &args.maps[i]));
+  }
+  static thread_local bool allowed = false;
+  if (!allowed) TERN_RETURN_IF_ERROR(allow_shared("tape", tape_kernel, sizeof(TapeShared)));
+  allowed = true;
+  return launch(stream, "tape", {static_cast<unsigned>(on.multiprocessors), kTapeThreads, sizeof(TapeShared)},
+                tape_kernel, args);
+}
+
+}  // namespace tern::cuda

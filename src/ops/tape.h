@@ -1,0 +1,19 @@
+// Ops that a back-end may put off and run together. Between open_tape() and close_tape() it may keep linear(),
+// gated_linear() and rms_norm() back until another op or close_tape() needs their results; what they read and write
+// must stay where it is until then, and they run in the order in which they came. A failure of one may be reported by a
+// later one. Back-ends that run everything at once do nothing here.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "device/device.h"
+
+namespace tern::ops {
+
+// `rows`: of the products to come. `always`: whatever can be put off is, also where nothing is gained (tests). Never
+// twice without close_tape() between.
+void open_tape(device::Stream stream, int64_t rows, bool always = false);
+Status close_tape(device::Stream stream);
+
+}  // namespace tern::ops
