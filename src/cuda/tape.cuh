@@ -1,6 +1,6 @@
-// What the blocks of a tape do (tape.h). A block takes equal shares of every weight's rows, in tiles of eight. One warp
+// What the blocks of a tape do (tape.h). A block takes equal shares of every weight's rows, in units of 16. One thread
 // reads them ahead through a ring in shared memory, eight warps multiply: each takes its values of k of what is in the
-// ring, for up to kGroup tiles at a time, and their sums meet in shared memory at the end. x comes from the
+// ring, for up to kGroup units at a time, and their sums meet in shared memory at the end. x comes from the
 // second-level cache straight into registers, a piece of k ahead.
 #pragma once
 
@@ -21,7 +21,6 @@ struct TapeArgs {
   uint32_t* counters;  // kTapeSteps and one more, zero between launches
 };
 
-constexpr int kTapeAhead = 64 * 1024;    // bytes
 constexpr int kBoxBytes = 256 * 16 * 2;  // what one copy brings: 256 values of a unit's rows
 
 // Of shared memory: values of k in a slot of the ring, slots in it and on their way at a time: what the memory needs to
