@@ -63,7 +63,7 @@ struct Cut {
   uint64_t shape() const {
     uint64_t h = few ? 3 : latent ? 5 : 1;
     for (const int v : {a.chunks, a.chunk_heads, a.unit_tokens, a.few_all ? 1 : 0, a.few_tokens, a.few_blocks,
-                        a.few_ranges, a.few_team, a.few_capacity, a.rows}) {
+                        a.few_ranges, a.few_team, a.few_nodes, a.few_capacity, a.rows}) {
       h = device::fold_layout(h, static_cast<size_t>(v));
     }
     return h;

@@ -119,16 +119,10 @@ class DecodePiece {
   DecodeState<S> round_, segment_, total_;
 };
 
-// few_early: the kernel before this one was started when all before it was done, and of what is read here it writes
-// only queries and this step's places of the cache. So the plan and tiles of earlier steps may be read while it runs.
+// This block's range. few_early: as in decode_kernel.
 template <class S>
-__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
-    decode_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ DecodeMaps maps) {
-  extern __shared__ char memory[];
-  let_next_start();
-  const DecodeShared<S> sh(memory);
-  decode_begin<S>(sh, maps);
-  if (!a.few_early) wait_for_previous();
+__device__ __forceinline__ void decode_range(const AttentionArgs& a, const DecodeMaps& maps,
+                                             const DecodeShared<S>& sh) {
   const int used = a.few[0];
   FewWalk walk(a, blockIdx.x);
   if (static_cast<int>(blockIdx.x) >= used) return wait_for_previous();
@@ -143,6 +137,19 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   bool more = walk.next(p);
   if (a.few_early) wait_for_previous();
   for (; more; more = walk.next(p)) DecodePiece<S>(a, p).run(sh, at, turn);
+}
+
+// few_early: the kernel before this one was started when all before it was done, and of what is read here it writes
+// only queries and this step's places of the cache. So the plan and tiles of earlier steps may be read while it runs.
+template <class S>
+__global__ void __launch_bounds__(S::kThreads, S::kBlocks)
+    decode_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ DecodeMaps maps) {
+  extern __shared__ char memory[];
+  let_next_start();
+  const DecodeShared<S> sh(memory);
+  decode_begin<S>(sh, maps);
+  if (!a.few_early) wait_for_previous();
+  decode_range<S>(a, maps, sh);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ struct alignas(16) FewRange {
 };
 static_assert(sizeof(FewRange) == 32);
 
-// a.few: [0] ranges in use, [1] nodes that a range may leave, [2 + r] length of all rows before r.
+// a.few: [0] ranges in use, [2 + r] length of all rows before r.
 __device__ __forceinline__ FewRange few_range(const AttentionArgs& a, int i) {
   const int4* from = reinterpret_cast<const int4*>(a.few_counters + kFewCounterWords) + 2 * i;
   const int4 x = from[0], y = from[1];

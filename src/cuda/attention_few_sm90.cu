@@ -2,9 +2,8 @@
 #include <atomic>
 #include <string_view>
 
-#include "cuda/attention_few_fixed.cuh"
 #include "cuda/attention_few_free.cuh"
-#include "cuda/attention_few_team.cuh"
+#include "cuda/attention_few_steady.cuh"
 #include "cuda/tensor_map.h"
 
 namespace tern::cuda {
@@ -40,6 +39,19 @@ auto with_team_shape(const AttentionArgs& a, F&& f) {
                     : f.template operator()<DecodeShape<256, 1, 6, 1>>();
 }
 
+// The same for a team that keeps to the order of ranges: room for its nodes.
+template <class F>
+auto with_fixed_shape(const AttentionArgs& a, F&& f) {
+  if (a.dk == 64)
+    return a.few_wide ? f.template operator()<DecodeShape<64, 2, 10, 2>>()
+                      : f.template operator()<DecodeShape<64, 1, 12, 2>>();
+  if (a.dk == 128)
+    return a.few_wide ? f.template operator()<DecodeShape<128, 2, 5, 2>>()
+                      : f.template operator()<DecodeShape<128, 1, 6, 2>>();
+  return a.few_wide ? f.template operator()<DecodeShape<256, 2, 5, 1>>()
+                    : f.template operator()<DecodeShape<256, 1, 6, 1>>();
+}
+
 template <class S>
 Status run(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
   const auto blocks = static_cast<unsigned>(a.few_ranges);
@@ -60,9 +72,19 @@ Status run_team(const AttentionArgs& a, const DecodeMaps& maps, const char* name
   return launch(stream, name, shape, decode_team_kernel<S>, a, maps);
 }
 
-// How many teams of 1 << bits blocks run at once; asked for once per GPU.
 template <class S>
+Status run_fixed(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
+  if (Status s = allow_shared(name, decode_fixed_kernel<S>, FixedShape<S>::kBytes); !s.ok()) return s;
+  const Shape shape{static_cast<unsigned>(a.few_ranges), S::kThreads, FixedShape<S>::kBytes,
+                    static_cast<unsigned>(a.few_team)};
+  return launch(stream, name, shape, decode_fixed_kernel<S>, a, maps);
+}
+
+// How many teams of 1 << bits blocks run at once; asked for once per GPU.
+template <class S, bool kFixed>
 int teams_at_once(int bits, device::Stream stream) {
+  constexpr auto kKernel = kFixed ? decode_fixed_kernel<S> : decode_team_kernel<S>;
+  constexpr size_t kBytes = kFixed ? FixedShape<S>::kBytes : TeamShape<S>::kBytes;
   constexpr int kGpus = 16;
   static std::atomic<int> known[kGpus][4];
   const StreamState& s = state(stream);
@@ -70,14 +92,14 @@ int teams_at_once(int bits, device::Stream stream) {
   if (const int n = mine.load(); n != 0) return n - 1;
   const int size = 1 << bits;
   int n = 0;
-  if (allow_shared("attention_plan", decode_team_kernel<S>, TeamShape<S>::kBytes).ok()) {
+  if (allow_shared("attention_plan", kKernel, kBytes).ok()) {
     cudaLaunchAttribute cluster{};
     cluster.id = cudaLaunchAttributeClusterDimension, cluster.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
     cudaLaunchConfig_t config{};
     config.gridDim = dim3(static_cast<unsigned>(S::kBlocks * s.multiprocessors / size * size));
-    config.blockDim = dim3(S::kThreads), config.dynamicSmemBytes = TeamShape<S>::kBytes;
+    config.blockDim = dim3(S::kThreads), config.dynamicSmemBytes = kBytes;
     config.attrs = &cluster, config.numAttrs = 1;
-    if (cudaOccupancyMaxActiveClusters(&n, decode_team_kernel<S>, &config) != cudaSuccess) n = 0;
+    if (cudaOccupancyMaxActiveClusters(&n, kKernel, &config) != cudaSuccess) n = 0;
     (void)cudaGetLastError();
   }
   if (n > S::kBlocks * s.multiprocessors / size) n = S::kBlocks * s.multiprocessors / size;
@@ -89,10 +111,23 @@ int teams_at_once(int bits, device::Stream stream) {
 void choose_teams(AttentionArgs& a, int64_t units, device::Stream stream) {
   for (int bits = 3; bits > 0; --bits) {
     a.few_team = 1 << bits;
-    a.few_ranges = with_team_shape(a, [&]<class S>() { return teams_at_once<S>(bits, stream); });
+    a.few_ranges = with_team_shape(a, [&]<class S>() { return teams_at_once<S, false>(bits, stream); });
     if (units <= a.few_ranges) return;
   }
   a.few_team = 0;
+}
+
+// The same in deterministic mode, for decoding rows; their blocks can have ranges, too.
+void choose_fixed_teams(AttentionArgs& a, int64_t units, device::Stream stream) {
+  with_fixed_shape(a, [&]<class S>() {
+    for (int bits = 3; bits > 0; --bits) {
+      const int teams = teams_at_once<S, true>(bits, stream);
+      if (units > teams || teams << bits > kFewRanges) continue;
+      a.few_team = 1 << bits, a.few_nodes = kFixedNodes, a.few_ranges = teams << bits;
+      a.few_capacity = static_cast<int>(kSplitBytes / (int64_t{sizeof(float)} * S::kNode) / a.few_ranges) - 3;
+      return;
+    }
+  });
 }
 
 }  // namespace
@@ -111,7 +146,12 @@ AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream st
   a.few_tokens = (a.few_wide ? 16 : 8) / a.few_heads;
   a.few_all = state(stream).deterministic || max_query_len <= a.few_tokens;
   a.few_fixed = state(stream).deterministic;
-  if (!a.few_fixed) choose_teams(a, int64_t{a.rows} * a.kv_heads * a.few_chunks, stream);
+  const int64_t units = int64_t{a.rows} * a.kv_heads * a.few_chunks;
+  if (!a.few_fixed) {
+    choose_teams(a, units, stream);
+  } else if (max_query_len <= a.few_tokens) {
+    choose_fixed_teams(a, units, stream);
+  }
   if (a.few_team > 0) return a;
   with_shape(a, [&]<class S>() {
     const int blocks = S::kBlocks * state(stream).multiprocessors;
@@ -131,6 +171,10 @@ Status attention_decode(const AttentionArgs& args, device::Stream stream) {
   const auto named = [&](const char* of64, const char* of128, const char* of256) {
     return a.dk == 64 ? of64 : a.dk == 128 ? of128 : of256;
   };
+  if (a.few_nodes > 0) {
+    const char* name = named("attention_fixed_64_sm90", "attention_fixed_128_sm90", "attention_fixed_256_sm90");
+    return with_fixed_shape(a, [&]<class S>() { return run_fixed<S>(a, maps, name, stream); });
+  }
   if (a.few_team > 0) {
     const char* name = named("attention_team_64_sm90", "attention_team_128_sm90", "attention_team_256_sm90");
     return with_team_shape(a, [&]<class S>() { return run_team<S>(a, maps, name, stream); });

@@ -5,7 +5,7 @@
 // shares in `slots`; of the blocks with the same share the last joins them.
 //
 // Sums are joined in the order of their tiles, by pieces that follow from the lengths of all rows: the same step has
-// the same bits, a row beside other rows may not. Deterministic mode has ranges instead.
+// the same bits, a row beside other rows may not: deterministic mode has attention_few_steady.cuh instead.
 #pragma once
 
 #include "cuda/attention_few_hopper.cuh"

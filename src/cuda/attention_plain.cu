@@ -201,7 +201,7 @@ __device__ void plan_items(const AttentionArgs& a, int* sums, int* scratch) {
     atomicAdd(&sums[3], units * tiles);
   }
   __syncthreads();
-  const int size = item_size(a, sums[2], sums[3], scratch);
+  const int size = a.few_nodes > 0 ? max(1, sums[2]) : item_size(a, sums[2], sums[3], scratch);
   const auto parts_of = [&](int r) { return max(1, (few_tiles(context_of(a, r)) + size - 1) / size); };
   const int items = number_rows(a.rows, a.few + 2, scratch, [&](int r) { return few_units_in(a, r) * parts_of(r); });
   __syncthreads();
@@ -225,6 +225,21 @@ __device__ void plan_items(const AttentionArgs& a, int* sums, int* scratch) {
   if (threadIdx.x == 0) a.few[0] = items;
 }
 
+// Whole units for teams that keep to the order of ranges; where one is too long for them, ranges.
+__device__ void plan_fixed(const AttentionArgs& a, int* sums, int* scratch) {
+  for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
+    if (few_units_in(a, r) > 0) atomicMax(&sums[4], few_tiles(context_of(a, r)));
+  }
+  __syncthreads();
+  const bool ranges = sums[4] > a.few_nodes * a.few_team * kFewSegment;
+  if (threadIdx.x == 0) a.few[1] = ranges ? 1 : 0;
+  if (ranges) {
+    plan_ranges(a, sums, scratch);
+  } else {
+    plan_items(a, sums, scratch);
+  }
+}
+
 __global__ void plan_kernel(const AttentionArgs a) {
   __shared__ int scratch[kPlanThreads / 32], sums[kPartSizes + 1];
   let_next_start();
@@ -237,7 +252,9 @@ __global__ void plan_kernel(const AttentionArgs a) {
   }
   if (!a.few_all) plan_units(a, sums, scratch);
   if (a.few == nullptr) return;
-  if (a.few_team > 0) {
+  if (a.few_nodes > 0) {
+    plan_fixed(a, sums, scratch);
+  } else if (a.few_team > 0) {
     plan_items(a, sums, scratch);
   } else if (a.few_ranges > 0) {
     plan_ranges(a, sums, scratch);

@@ -68,13 +68,16 @@ struct Workspace {
   device::Buffer gpu;
 };
 
-// On Hopper teams of blocks take few units, but not in deterministic mode, which has one kernel for all.
-std::string decoding(const Context& c, const Case& k) {
+// On Hopper teams of blocks take few units, in deterministic mode only those of decoding rows.
+std::string decoding(const Context& c, const Case& k, int longest_query) {
   constexpr std::string_view kFew = "attention_few_", kOwn = "_sm90";
-  if (!k.kernel.starts_with(kFew) || !k.kernel.ends_with(kOwn) || c.fixed()) return k.kernel;
-  const int chunks = (k.heads / k.kv_heads + 15) / 16, units = static_cast<int>(k.rows.size()) * k.kv_heads * chunks;
+  if (!k.kernel.starts_with(kFew) || !k.kernel.ends_with(kOwn)) return k.kernel;
+  const int chunks = (k.heads / k.kv_heads + 15) / 16, heads = (k.heads / k.kv_heads + chunks - 1) / chunks;
+  const int tokens = (heads > 8 || longest_query > 8 / heads ? 16 : 8) / heads;
+  if (c.fixed() && longest_query > tokens) return k.kernel;
+  const int units = static_cast<int>(k.rows.size()) * k.kv_heads * chunks;
   if (units > (k.dim == 256 ? 66 : 132)) return k.kernel;  // teams of two that an H200 has room for
-  return "attention_team_" + k.kernel.substr(kFew.size());
+  return (c.fixed() ? "attention_fixed_" : "attention_team_") + k.kernel.substr(kFew.size());
 }
 
 void run(Context& c, const Case& k, DType q_type) {
@@ -98,7 +101,7 @@ void run(Context& c, const Case& k, DType q_type) {
     return p;
   };
   if (!c.both(name, ops::attention(params(false), c.cpu), ops::attention(params(true), c.gpu))) return;
-  if (batch.tokens > 0) c.expect_kernel(name, decoding(c, k));
+  if (batch.tokens > 0) c.expect_kernel(name, decoding(c, k, batch.longest_query));
   compare(c, name, out, out.host(), k.type == DType::kBF16 ? 1.5 / 100 : 2e-5);
   // With a plan that two layers share.
   auto memory = c.device->allocate(ops::attention_plan_bytes(c.gpu, static_cast<int>(k.rows.size())));
@@ -237,11 +240,12 @@ void test_attention_ranges(Context& c) {
   }
 }
 
+namespace {
+
 // A token's result does not depend on its chunk, its neighbours, or on how the work is cut: in deterministic mode at
 // all, otherwise among rows that the same kernel takes and cuts alike.
-void test_attention_bits(Context& c) {
+void attention_bits(Context& c, int context) {
   constexpr int kHeads = 8, kKv = 2;
-  const int context = c.smallest ? 300 : 2300;
   for (const int dim : {64, 128, 256}) {
     const std::vector<Row> one{{context, context}};
     Batch batch(c, one, 64, 3);
@@ -249,7 +253,7 @@ void test_attention_bits(Context& c) {
     cache.random(4);
     Mirror q(c, DType::kBF16, {context, kHeads, dim});
     q.random(5);
-    Workspace space(c, 4096, kHeads, dim);
+    Workspace space(c, std::max(4096, context), kHeads, dim);
     const auto whole = alone(c, cache, q, batch.table, context, 0, context, 0, kHeads, dim, space.gpu);
     const auto row = static_cast<size_t>(kHeads * dim) * 2;
     const std::vector<int> counts = c.smallest                ? std::vector<int>{37}
@@ -262,7 +266,7 @@ void test_attention_bits(Context& c) {
       c.report(std::equal(last.begin(), last.end(), part.end() - static_cast<std::ptrdiff_t>(row)),
                "attention bits of " + std::to_string(dim), "few tokens beside " + std::to_string(others));
     }
-    for (const int others : c.pick<int>({3, 0, 200}, 1)) {
+    for (const int others : c.pick<int>({3, 0, 15, 30, 200}, 1)) {
       for (const int count : counts) {
         const int first = context - count;
         const auto part = alone(c, cache, q, batch.table, context, first, count, others, kHeads, dim, space.gpu);
@@ -273,6 +277,14 @@ void test_attention_bits(Context& c) {
       }
     }
   }
+}
+
+}  // namespace
+
+void test_attention_bits(Context& c) {
+  attention_bits(c, c.smallest ? 300 : 2300);
+  // Blocks of a team that take whole segments, and ranges where a unit is too long for a team of two.
+  if (fixed(c) && c.hopper() && !c.smallest) attention_bits(c, 5000);
 }
 
 namespace {
