@@ -82,6 +82,13 @@ inline constexpr int64_t kNarrowRows = 512;  // from here on what products leave
 int hopper_split(int64_t n, int64_t k);
 bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
 
+// In deterministic mode: gemm_hopper, or the same sums by other blocks (gemm_parts_sm90.cu).
+Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
+// Bytes of StreamState::parts there: a part of the largest tile per block.
+inline size_t parts_bytes(int multiprocessors) {
+  return static_cast<size_t>(multiprocessors) * 256 * 128 * sizeof(float);
+}
+
 // One file per tile, because they compile for long.
 Status launch_mma_16(const Gemm& g, const void* const* weights, device::Stream stream);
 Status launch_mma_64(const Gemm& g, const void* const* weights, device::Stream stream);

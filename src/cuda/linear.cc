@@ -89,10 +89,9 @@ bool hopper(device::Stream stream) {
 
 // Which of Hopper's own products.
 Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
-  if (!state(stream).deterministic) {
-    if (held_fits(g)) return gemm_held(g, weight, stream);
-    if (walk_fits(g, stream)) return gemm_walk(g, weight, stream);
-  }
+  if (state(stream).deterministic) return gemm_fixed(g, weight, stream);
+  if (held_fits(g)) return gemm_held(g, weight, stream);
+  if (walk_fits(g, stream)) return gemm_walk(g, weight, stream);
   return gemm_hopper(g, weight, stream);
 }
 

@@ -45,27 +45,52 @@ void plain(Context& c, const char* format, DType x_type, DType out_type, int64_t
   compare(c, name, out, out.host(), out_type == DType::kBF16 || x_type == DType::kBF16 ? 1.0 / 100 : 1e-4);
 }
 
-// Rows alone give the same bits as rows among others: all tiles sum in one order.
-void same_bits(Context& c, int64_t width, int64_t k) {
-  constexpr int64_t kRows = 300;
+// Rows alone give the same bits as rows among others: all tiles sum in one order. With a gate behind the product, too.
+void same_bits(Context& c, int64_t width, int64_t k, bool gate = false) {
+  constexpr int64_t kRows = 700;
   Weights w = pack(c, "bf16", DType::kBF16, 1, width, k, 21);
   if (w.gpu.empty()) return;
-  Mirror x(c, DType::kBF16, {kRows, k}), all(c, DType::kF32, {kRows, width}), one(c, DType::kF32, {kRows, width});
+  const int64_t cols = gate ? width / 2 : width;
+  Mirror x(c, DType::kBF16, {kRows, k}), all(c, DType::kF32, {kRows, cols}), one(c, DType::kF32, {kRows, cols}),
+      between(c, DType::kF32, {gate ? kRows : 1, width});
   x.random(22);
-  (void)ops::linear({x.gpu(), &w.gpu[0], {}, all.gpu()}, c.gpu);
-  constexpr int64_t kCounts[] = {1, 40, 80, 12, 27, 64};
+  const auto run = [&](TensorView from, TensorView to) {
+    TensorView product = gate ? between.gpu() : to;
+    product.dim[0] = from.dim[0];
+    const ops::LinearParams p{from, &w.gpu[0], {}, product};
+    if (const Status s = gate ? ops::gated_linear(p, to, c.gpu) : ops::linear(p, c.gpu); !s.ok()) {
+      c.report(false, "same bits", s.error().message);
+    }
+  };
+  run(x.gpu(), all.gpu());
+  const std::vector<char> want = all.pull();
+  const std::string name = title("the same bits in every batch", DType::kBF16, {width, k});
+  constexpr int64_t kCounts[] = {1, 40, 80, 12, 27, 64, 129, 256, 8};
   size_t turn = 0;
-  for (int64_t t = 0; t < kRows;) {
-    const int64_t count = kCounts[turn++ % std::size(kCounts)];
-    const int64_t n = std::min(count, kRows - t);
+  const auto some = [&](int64_t t) {
+    const int64_t n = std::min(kCounts[turn++ % std::size(kCounts)], kRows - t);
     TensorView from = x.gpu(), to = one.gpu();
     from.data = from.row_bytes(t), to.data = to.row_bytes(t);
     from.dim[0] = to.dim[0] = n;
-    (void)ops::linear({from, &w.gpu[0], {}, to}, c.gpu);
+    run(from, to);
+    return n;
+  };
+  // Many in a row, with nobody waiting in between; every turn begins with other counts.
+  for (int i = 0; i < (c.smallest ? 1 : 40); ++i) {
+    for (int64_t t = 0; t < kRows;) t += some(t);
+    if (i % 8 == 7) c.report(one.pull() == want, name, "turn " + std::to_string(i));
+  }
+  turn = 0;
+  for (int64_t t = 0; t < kRows;) {
+    const int64_t n = some(t);
+    const auto size = static_cast<size_t>(n * cols) * sizeof(float), at = static_cast<size_t>(t * cols) * sizeof(float);
+    const std::vector<char> got = one.pull();
+    c.report(
+        std::equal(got.begin() + static_cast<std::ptrdiff_t>(at), got.begin() + static_cast<std::ptrdiff_t>(at + size),
+                   want.begin() + static_cast<std::ptrdiff_t>(at)),
+        name, (gate ? "with a gate, " : "") + std::to_string(n) + " rows");
     t += n;
   }
-  const std::vector<char> want = all.pull();
-  compare(c, "linear, the same bits in every batch", one, want.data(), 0);
 }
 
 void grouped(Context& c, const char* format, DType type, int experts, int64_t rows, int64_t n, int64_t k,
@@ -234,22 +259,23 @@ void rows_of_weight(Context& c) {
 
 void test_linear(Context& c) {
   const bool own = c.label == "no-cublaslt", fixed = c.fixed(), blas = !own && !fixed, hopper = c.hopper();
+  const auto own_or = [&](const char* always, const char* usual) { return !hopper ? nullptr : fixed ? always : usual; };
   const auto few = [&](const char* kernel) { return hopper ? kernel : fixed ? "gemm_mma_16" : "gemv"; };
   const DType b = DType::kBF16, f = DType::kF32;
   for (const DType out : {b, f}) {
     plain(c, "bf16", b, out, 0, 256, 512, false, 0, nullptr);
     plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_hopper_8" : "gemm_held"));
-    plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, hopper ? fixed ? "gemm_hopper_8" : "gemm_held" : nullptr);
+    plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, own_or("gemm_hopper_8", "gemm_held"));
     plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_hopper_8" : "gemm_held"));
     plain(c, "bf16", b, out, 17, 520, 1096, false, 0, hopper ? "gemm_hopper_32" : blas ? "cublaslt" : "gemm_mma_16");
     plain(c, "bf16", b, out, 50, 72, 136, true, 0, hopper ? "gemm_hopper_64" : nullptr);
     plain(c, "bf16", b, out, 16, 256, 2048, true, 0, hopper ? "gemm_hopper_16" : nullptr);
     plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_128" : nullptr);
-    if (hopper && !c.smallest) plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, fixed ? "gemm_hopper_8" : "gemm_held");
+    if (hopper && !c.smallest) plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, own_or("gemm_hopper_8", "gemm_held"));
     if (hopper && (!c.smallest || out == b)) {
       // Weights just large enough to be walked through, or too wide for it.
-      plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, "gemm_hopper_8");
-      plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, fixed ? "gemm_hopper_8" : "gemm_walk_8");
+      plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, own_or("gemm_parts_8", "gemm_hopper_8"));
+      plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, own_or("gemm_parts_8", "gemm_walk_8"));
       plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_hopper_16" : "gemm_walk_16");
       plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_hopper_32" : "gemm_walk_32");
       plain(c, "bf16", b, out, 61, 2900, 6000, true, 8,
@@ -263,6 +289,13 @@ void test_linear(Context& c) {
       plain(c, "bf16", b, out, 333, 1000, 584, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_256" : nullptr);
       plain(c, "bf16", b, out, 1030, 2050, 264, true, 0, nullptr);
       plain(c, "bf16", b, out, 300, 2048, 264, true, 0, blas && out == f ? "cublaslt" : nullptr);
+    }
+    if (fixed && hopper && !c.smallest && out == f) {
+      for (const int64_t rows : {7, 20, 61, 100, 250}) {
+        const int tile = rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
+        plain(c, "bf16", b, rows == 61 ? b : f, rows, 1960, 8704, rows % 2 == 0, 8,
+              ("gemm_parts_" + std::to_string(tile)).c_str());
+      }
     }
     plain(c, "bf16", b, out, 9, 100, 588, false, 4, nullptr);  // patches: k is no multiple of 8
     // Many of them.
@@ -280,7 +313,10 @@ void test_linear(Context& c) {
   }
   plain(c, "f32", b, f, 2100, 24, 264, true, 0, "gemm_mixed_many");
   if (fixed) same_bits(c, 640, 1096);
-  if (fixed && !c.smallest) same_bits(c, 3000, 3080);
+  if (fixed && !c.smallest) {
+    same_bits(c, 3000, 3080), same_bits(c, 2576, 1536, true);
+    same_bits(c, 1960, 8704), same_bits(c, 4096, 4096);  // parts of up to 256 rows are no cluster
+  }
   const char* thin = !hopper ? nullptr : fixed ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
   for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {
     grouped(c, "bf16", b, 10, rows, 136, 264);
