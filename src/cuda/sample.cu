@@ -168,7 +168,7 @@ __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const 
   };
   if (truncated) {
     cut = find_cut(
-        p, bin, range.most, rank, sh, [&](unsigned long long mass) { return mass_limit(s.top_p, mass); }, make_random);
+        p, bin, range.most, sh, [&](unsigned long long mass) { return mass_limit(s.top_p, mass); }, make_random);
   } else if (threadIdx.x < 32) {
     make_random();
   }
