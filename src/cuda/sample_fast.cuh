@@ -79,7 +79,7 @@ __device__ RowRange team_range(Piece& p, int room, int rank, DrawShared<kTeam>& 
   float most = -INFINITY, least = INFINITY;
   int quad = 0;
   const int kept = p.keep(room);
-  for_quads(p, [&](int j, const float4& v) {
+  for_quads<true>(p, [&](int j, const float4& v) {
     if (j >= p.end) return;
     if (j - p.begin < kept) p.kept[j - p.begin] = v;
     const float m = max_or_nan(max_or_nan(v.x, v.y), max_or_nan(v.z, v.w));
