@@ -151,9 +151,10 @@ __device__ Found gather(const Cut& cut, bool truncated, uint32_t base, int, Draw
 template <int kTeam, class Write>
 __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const SlotParams& s, int rank,
                           DrawShared<kTeam>& sh, const Write& write) {
-  const RowRange range = team_range(p, a.room, rank, sh);
+  const bool pick_top = s.greedy != 0 || s.top_k == 1 || s.top_p < 1e-5f;
+  const RowRange range = team_range(p, pick_top ? 0 : a.room, rank, sh);
   const float max = from_ordered(range.most), top = __fmul_rn(max, s.scale);
-  if (range.nan || max == -INFINITY || !isfinite(top) || s.greedy != 0 || s.top_k == 1 || s.top_p < 1e-5f) {
+  if (range.nan || max == -INFINITY || !isfinite(top) || pick_top) {
     if (rank != 0 || threadIdx.x != 0) return;
     if (range.nan) return write(Draw{0, ops::kSampleNan, 0.0f});
     if (max == -INFINITY) return write(Draw{0, ops::kSampleEmpty, 0.0f});
@@ -168,7 +169,7 @@ __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const 
   };
   if (truncated) {
     cut = find_cut(
-        p, bin, range.most, rank, sh, [&](unsigned long long mass) { return mass_limit(s.top_p, mass); }, make_random);
+        p, bin, range.most, sh, [&](unsigned long long mass) { return mass_limit(s.top_p, mass); }, make_random);
   } else if (threadIdx.x < 32) {
     make_random();
   }

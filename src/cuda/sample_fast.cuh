@@ -37,9 +37,9 @@ struct alignas(16) DrawShared {
   unsigned long long random;
   Crossing found;
   unsigned long long best[kRowWarps], rest[kRowWarps];  // what each warp found in its first pass
+  unsigned long long masses[kSlots];
   // Of every block of the team, told by itself.
   unsigned long long team_best[kTeam], team_rest[kTeam], team_mass[kTeam], team_listed[kTeam];
-  unsigned long long masses[kTeam][kSlots];
   unsigned long long gathered[kTeam > 1 ? kListed : 1];
 };
 
@@ -79,7 +79,7 @@ __device__ RowRange team_range(Piece& p, int room, int rank, DrawShared<kTeam>& 
   float most = -INFINITY, least = INFINITY;
   int quad = 0;
   const int kept = p.keep(room);
-  for_quads(p, [&](int j, const float4& v) {
+  for_quads<true>(p, [&](int j, const float4& v) {
     if (j >= p.end) return;
     if (j - p.begin < kept) p.kept[j - p.begin] = v;
     const float m = max_or_nan(max_or_nan(v.x, v.y), max_or_nan(v.z, v.w));
@@ -169,9 +169,10 @@ __device__ __forceinline__ void add_masses(DrawShared<kTeam>& sh, const Binning&
   }
 }
 
-// Tells every block of the team the masses of this one's slots.
+// The masses of the slots in the whole row, into bins; kRowThreads of them, those behind the last slot are 0. A thread
+// may read its own before the next barrier.
 template <int kTeam>
-__device__ void tell_masses(int rank, DrawShared<kTeam>& sh) {
+__device__ void sum_masses(DrawShared<kTeam>& sh) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   __syncthreads();
 #pragma unroll
@@ -182,18 +183,15 @@ __device__ void tell_masses(int rank, DrawShared<kTeam>& sh) {
     const auto high = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(v >> 16)));
     const unsigned long long mass =
         low + (static_cast<unsigned long long>(high) << 16) + (static_cast<unsigned long long>(sh.high[slot]) << 32);
-    if (lane < kTeam) team_store<kTeam>(&sh.masses[rank][slot], lane, mass);
+    if (lane == 0) sh.masses[slot] = mass;
   }
   team_sync<kTeam>();
-}
-// The mass of a slot in the whole row, once all blocks have told theirs; 0 behind the last slot.
-template <int kTeam>
-__device__ __forceinline__ unsigned long long slot_mass(int slot, const DrawShared<kTeam>& sh) {
   unsigned long long sum = 0;
-  if (slot >= kSlots) return sum;
+  if (threadIdx.x < kSlots) {
 #pragma unroll
-  for (int r = 0; r < kTeam; ++r) sum += sh.masses[r][slot];
-  return sum;
+    for (int r = 0; r < kTeam; ++r) sum += team_load<kTeam>(sh.masses + threadIdx.x, r);
+  }
+  sh.row.bins[threadIdx.x] = sum;
 }
 
 __device__ __forceinline__ unsigned long long warp_running_sum(unsigned long long v) {
@@ -263,7 +261,7 @@ struct Cut {
 
 // Narrows a cut between whose ends there are more entries than the list has room for. All blocks.
 template <int kTeam>
-__device__ void narrow(const Piece& p, const Binning& bin, int rank, Cut& cut, DrawShared<kTeam>& sh) {
+__device__ void narrow(const Piece& p, const Binning& bin, Cut& cut, DrawShared<kTeam>& sh) {
   int shift = 0;
   while (((cut.high - 1 - cut.low) >> shift) >= kSlots) ++shift;
   team_sync<kTeam>();  // masses may still be read
@@ -278,9 +276,9 @@ __device__ void narrow(const Piece& p, const Binning& bin, int rank, Cut& cut, D
     };
     add(v.x), add(v.y), add(v.z), add(v.w);
   });
-  tell_masses(rank, sh);
+  sum_masses(sh);
   const Crossing c = find_crossing(
-      sh.row, sh.found, [&](int i) { return slot_mass(i, sh); },
+      sh.row, sh.found, [&](int i) { return sh.row.bins[i]; },
       [&](unsigned long long) { return cut.limit - cut.before; });
   const uint32_t slot = static_cast<uint32_t>(c.at) << shift, size = 1u << shift;
   cut.high -= slot;
@@ -291,12 +289,12 @@ __device__ void narrow(const Piece& p, const Binning& bin, int rank, Cut& cut, D
 // The second pass: the cut for a nucleus of limit(mass of the row). All blocks. A warp that has nothing else to do
 // calls aside().
 template <int kTeam, class Limit, class Aside>
-__device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, int rank, DrawShared<kTeam>& sh,
-                        const Limit& limit, const Aside& aside) {
+__device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, DrawShared<kTeam>& sh, const Limit& limit,
+                        const Aside& aside) {
   for_quads(p, [&](int, const float4& v) { add_masses(sh, bin, v); });
-  tell_masses(rank, sh);
+  sum_masses(sh);
   const Crossing c = find_crossing(
-      sh.row, sh.found, [&](int i) { return slot_mass(i, sh); }, limit);
+      sh.row, sh.found, [&](int i) { return sh.row.bins[i]; }, limit);
   if (threadIdx.x < 64) {
     const uint32_t end = slot_end(bin, most, threadIdx.x < 32 ? c.at : c.at - 1);
     if (threadIdx.x % 32 == 0) sh.cut[threadIdx.x / 32] = end;
@@ -310,7 +308,7 @@ __device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, int r
     const uint32_t least = weight_of(from_ordered(cut.low), bin.scale, bin.top);
     return cut.high - cut.low > 1 && cut.mass / kListed >= max(least, 1u);
   };
-  while (many()) narrow(p, bin, rank, cut, sh);
+  while (many()) narrow(p, bin, cut, sh);
   return cut;
 }
 
