@@ -98,13 +98,11 @@ Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
 // cuBLASLt adds a bias of the results' type.
 bool blas_has_bias(const Gemm& g) { return g.bias == nullptr || !g.out_bf16 || g.short_bias != nullptr; }
 
-// Whether a product goes to cuBLASLt: many rows, where its tiles are best; from half of kHopperRows on where the weight
-// is large and no gate stands behind it.
+// Whether a product goes to cuBLASLt: many rows, where its tiles are best.
 bool blas_first(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0) return false;
-  if (!hopper(stream) || g.rows > kHopperRows) return true;
-  return !g.gated && 2 * g.rows > kHopperRows && 2 * g.n * g.k >= kLargeWeight;
+  return !hopper(stream) || g.rows > kHopperRows;
 }
 
 // Rows at multiples of 8 bytes only (patches of a picture): own kernels for these are for few of them.

@@ -278,10 +278,7 @@ void test_linear(Context& c) {
       plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, own_or("gemm_parts_8", "gemm_walk_8"));
       plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_hopper_16" : "gemm_walk_16");
       plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_hopper_32" : "gemm_walk_32");
-      plain(c, "bf16", b, out, 61, 2900, 6000, true, 8,
-            fixed              ? "gemm_hopper_64"
-            : blas && out == f ? "cublaslt"
-                               : "gemm_walk_64");
+      plain(c, "bf16", b, out, 61, 2900, 6000, true, 8, fixed ? "gemm_hopper_64" : "gemm_walk_64");
     }
     if (c.smallest) plain(c, "bf16", b, out, 130, 520, 264, true, 0, nullptr);  // the tile of 128
     if (!c.smallest) {
