@@ -22,23 +22,23 @@ struct Fiber {
   void* sp;
   char* stack;
   bool done;
-  int wait;      // what it waits for
-  unsigned gen;  // generation of that barrier when it began to wait
+  int wait;          // what it waits for
+  unsigned gen;      // generation of that barrier when it began to wait
   unsigned arrived;  // generation of the cluster's barrier when it arrived there
 };
 
 // The cluster that runs now, most often one block. One thread of the process runs all of it.
 std::vector<Fiber> fibers;
-int size, cur;                                   // threads of a block; the running one of the cluster
-int live[kMostBlocks], barrived[kMostBlocks];    // threads of each block that have not ended, that are at its barrier
-unsigned bgen[kMostBlocks];                      // generation of the block's barrier
-unsigned wgen[kMostWarps];                       // the same for each warp
+int size, cur;                                 // threads of a block; the running one of the cluster
+int live[kMostBlocks], barrived[kMostBlocks];  // threads of each block that have not ended, that are at its barrier
+unsigned bgen[kMostBlocks];                    // generation of the block's barrier
+unsigned wgen[kMostWarps];                     // the same for each warp
 int warrived[kMostWarps], wlive[kMostWarps];
-unsigned cgen;                                   // and for the cluster
+unsigned cgen;  // and for the cluster
 int carrived, clive;
-uint64_t slots[kMostWarps][32];                  // what lanes exchange
-int orv[kMostBlocks], orr[kMostBlocks];          // of __syncthreads_or: growing, and of the barrier before
-size_t stride;                                   // bytes from one block's shared memory to the next one's
+uint64_t slots[kMostWarps][32];          // what lanes exchange
+int orv[kMostBlocks], orr[kMostBlocks];  // of __syncthreads_or: growing, and of the barrier before
+size_t stride;                           // bytes from one block's shared memory to the next one's
 std::vector<char> smem;
 const std::function<void()>* body;
 void* main_sp;
@@ -238,7 +238,8 @@ void launch(dim3 g, dim3 b, size_t bytes, const std::function<void()>& f, int cl
   gdim = {g.x, g.y, g.z};
   bdim = {b.x, b.y, b.z};
   const int n = b.x;
-  if (n > 1024 || cluster > kMostBlocks || g.x % cluster != 0 || (cluster > 1 && n % 32 != 0) || g.y > 65535 || g.z > 65535 || bytes > 227 * 1024) {
+  if (n > 1024 || cluster > kMostBlocks || g.x % cluster != 0 || (cluster > 1 && n % 32 != 0) || g.y > 65535 ||
+      g.z > 65535 || bytes > 227 * 1024) {
     fprintf(stderr, "emulation: a launch is larger than a GPU takes\n");
     abort();
   }

@@ -1,9 +1,9 @@
 // Kernels on a CPU, for machines without a GPU: transform.py turns launches into calls, and this header stands in for
-// what nvcc knows. One block or cluster at a time, a fiber per thread; barriers and warp exchanges are exact, tensor-core steps
-// follow the fragment layouts of the PTX manual (mma_emulated.cuh). It finds wrong indices, missing barriers that
-// deadlock, misaligned copies and wrong arithmetic. Warps run in a drawn order, some far ahead of others, so a missing
-// barrier shows where the order happens to tell and only as a wrong result; TERN_EMULATE_SEED draws another order. It
-// says nothing about the real hardware.
+// what nvcc knows. One block or cluster at a time, a fiber per thread; barriers and warp exchanges are exact,
+// tensor-core steps follow the fragment layouts of the PTX manual (mma_emulated.cuh). It finds wrong indices, missing
+// barriers that deadlock, misaligned copies and wrong arithmetic. Warps run in a drawn order, some far ahead of others,
+// so a missing barrier shows where the order happens to tell and only as a wrong result; TERN_EMULATE_SEED draws
+// another order. It says nothing about the real hardware.
 #pragma once
 #define TERN_EMULATED 1
 #include <cuda_runtime.h>
