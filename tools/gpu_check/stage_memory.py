@@ -90,6 +90,10 @@ class Pressure:
         figure("requests", self.done)
         if self.holder.child is not None:
             spread = max(self.samples) - min(self.samples)
+            moved = [i for i in range(1, len(self.samples)) if abs(self.samples[i] - self.samples[i - 1]) > SLACK / 2]
+            if moved:  # a sample every quarter of a second
+                figure("free memory moved", ", ".join(f"{(self.samples[i] - self.samples[i - 1]) / 1e6:+.0f} MB at sample {i}"
+                                                      for i in moved[:8]))
             check(spread <= SLACK, "the driver's free memory stays within 64 MB", f"{spread / 1e6:.1f} MB")
             figure("free memory", f"{self.samples[0] / 1e9:.2f} GB when ready, {spread / 1e6:.2f} MB between extremes of "
                                   f"{len(self.samples)} samples")
