@@ -153,6 +153,7 @@ struct BlasLt::Impl {
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
   std::string title, file;  // of the cache file
+  bool timing = true;       // until the file was written: once a device serves, nothing is timed or allocated
   std::map<Key, Plan> plans;
   std::map<Key, cublasLtMatmulAlgo_t> known;  // read from the file
 
@@ -269,7 +270,7 @@ struct BlasLt::Impl {
     if (const auto it = plans.find(key_of(g, rows)); it != plans.end()) return it->second;
     // Timing is worth it where the next start will find it.
     std::optional<Trial> trial;
-    if (!file.empty() && g.out_bf16 && !knows(g) && !plans.contains(key_of(g, kChosenAtOnce)))
+    if (timing && !file.empty() && g.out_bf16 && !knows(g) && !plans.contains(key_of(g, kChosenAtOnce)))
       trial.emplace(g, kChosenAtOnce, stream);
     const Trial* t = trial.has_value() ? &*trial : nullptr;
     for (int64_t r = served_by(1); r <= kChosenAtOnce; r = served_by(r + 1)) (void)plan(g, r, weight, t, stream);
@@ -337,7 +338,8 @@ bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
   return false;
 }
 
-bool BlasLt::save() const {
+bool BlasLt::save() {
+  impl_->timing = false;
   if (impl_->file.empty()) return false;
   const std::string next = impl_->file + ".new";
   {

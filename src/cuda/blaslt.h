@@ -21,7 +21,7 @@ class BlasLt {
   // only short_bias is looked at.
   bool run(const Gemm& g, const void* weight, device::Stream stream);
   // Writes what was learned; false when the file cannot be written. Not on the step path.
-  bool save() const;
+  bool save();
   size_t version() const;
 
  private:
