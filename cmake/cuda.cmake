@@ -15,7 +15,12 @@ find_library(TERN_CUDART_STATIC cudart_static PATHS ${TERN_CUDA_HOME}/lib ${TERN
              ${TERN_CUDA_HOME}/targets/x86_64-linux/lib NO_DEFAULT_PATH REQUIRED)
 set_property(GLOBAL PROPERTY JOB_POOLS nvcc=2)  # a file takes up to 2 GB
 
-set(TERN_NVCC_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo -Xfatbin=-compress-all
+# What is packed with xz afterwards is smaller when it was not compressed before.
+option(TERN_CUDA_COMPRESS "Compress the kernels inside the shared object" ON)
+if(TERN_CUDA_COMPRESS)
+  set(compress -Xfatbin=-compress-all)
+endif()
+set(TERN_NVCC_FLAGS -std=c++20 -O3 --expt-relaxed-constexpr -lineinfo ${compress}
     -Xcompiler=-fPIC,-fvisibility=hidden,-Wall -I${TERN_ROOT}/src -ccbin ${CMAKE_CXX_COMPILER})
 
 # ccache knows nvcc; one file compiled anew is often minutes.

@@ -14,7 +14,7 @@ home=$(tools/cuda_toolchain.sh)
 portable="arch=compute_$arch,code=sm_$arch"
 hopper="arch=compute_90a,code=sm_90a"
 cmake -S src/cuda -B "$build" -G Ninja -DTERN_CUDA_HOME="$home" -DTERN_CUDA_PORTABLE="$portable" \
-  -DTERN_CUDA_HOPPER="$hopper" > /dev/null
+  -DTERN_CUDA_HOPPER="$hopper" -DTERN_CUDA_COMPRESS=OFF > /dev/null
 cmake --build "$build" --target tern_cuda cuda_ops_test
 folder=$build/gpu-pack
 rm -rf "$folder"
@@ -43,7 +43,7 @@ find "$folder" -name __pycache__ -prune -exec rm -rf {} +
 mkdir -p "$folder/bench" && cp -r bench/shapes "$folder/bench/"
 git rev-parse HEAD > "$folder/COMMIT" 2> /dev/null || echo unknown > "$folder/COMMIT"
 pack=dist/gpu-pack-$arch.tar.xz
-tar -C "$build" -cf - gpu-pack | xz -6 > "$pack"
+tar -C "$build" -cf - gpu-pack | xz --x86 --lzma2=preset=9 > "$pack"
 bytes=$(stat -c %s "$pack")
 echo "$pack: $bytes bytes"
 [ "$bytes" -le $((12 << 20)) ] || { echo "tools/gpu_pack.sh: the pack is larger than 12 MiB" >&2; exit 1; }
