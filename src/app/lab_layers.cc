@@ -14,7 +14,7 @@ struct Shape {
   int64_t hidden, mixed, inner, qkv;
 };
 constexpr Shape kShapes[] = {{"ernie-0.3b", 1024, 2048, 3072, 2560}, {"qwen3-8b", 4096, 4096, 12288, 6144}};
-constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 32, 64, 100};
+constexpr int64_t kRows[] = {1, 2, 4, 8, 16, 32, 64, 100, 256};
 
 struct Values {
   TensorView mixed, residual, delta, x, room, gated, qkv, weight;

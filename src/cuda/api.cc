@@ -76,7 +76,7 @@ constexpr const char* kBuild = "CUDA " TERN_TEXT(CUDART_VERSION);
 const char* last_kernel(device::Stream s) { return state(s).last_kernel; }
 
 Status save_blas_cache(device::Stream s) {
-  if (state(s).blas == nullptr || state(s).blas->save()) return {};
+  if (state(s).blas == nullptr || state(s).blas->settle()) return {};
   return make_error(ErrorCode::kIo, "the file of cuBLASLt's algorithms cannot be written");
 }
 

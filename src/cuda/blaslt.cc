@@ -153,7 +153,7 @@ struct BlasLt::Impl {
   cublasLtHandle_t handle = nullptr;
   void* workspace = nullptr;
   std::string title, file;  // of the cache file
-  bool timing = true;       // until the file was written: once a device serves, nothing is timed or allocated
+  bool timing = true;       // until settle()
   std::map<Key, Plan> plans;
   std::map<Key, cublasLtMatmulAlgo_t> known;  // read from the file
 
@@ -338,7 +338,11 @@ bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
   return false;
 }
 
-bool BlasLt::save() {
+void BlasLt::meet(const Gemm& g, const void* weight, device::Stream stream) {
+  if (impl_->timing) (void)impl_->plan_for(g, weight, stream);
+}
+
+bool BlasLt::settle() {
   impl_->timing = false;
   if (impl_->file.empty()) return false;
   const std::string next = impl_->file + ".new";

@@ -20,8 +20,11 @@ class BlasLt {
   // False when the library has no algorithm for this shape; nothing was launched then. One weight. Beside bf16 results
   // only short_bias is looked at.
   bool run(const Gemm& g, const void* weight, device::Stream stream);
-  // Writes what was learned; false when the file cannot be written. Not on the step path.
-  bool save();
+  // Chooses the algorithms of a product that steps may need later; launches nothing, does nothing after settle().
+  void meet(const Gemm& g, const void* weight, device::Stream stream);
+  // Ends the start: from now on nothing is timed and no memory taken, a product not met yet gets what the library
+  // names first. Writes what was learned; false when the file cannot be written. Not on the step path.
+  bool settle();
   size_t version() const;
 
  private:

@@ -204,6 +204,9 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
   TERN_RETURN_IF_ERROR(play_tape(stream));
   if (hopper(stream) && !state(stream).deterministic && gate_fits(g, stream) && is_gated(p.out, gated)) {
     TERN_RETURN_IF_ERROR(gemm_gate(g, w.data.data(), stream));
+    // Steps of fewer rows may take cuBLASLt, and the start has no other occasion to time it.
+    if (const Gemm whole = shape(p.x, w, p.out); blas_first(whole, stream))
+      state(stream).blas->meet(whole, w.data.data(), stream);
     return true;
   }
   // A product in bfloat16 would be rounded before the gate.

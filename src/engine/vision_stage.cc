@@ -167,9 +167,7 @@ Status VisionStage::run(const VisionStep& step, const VisionCall& call, Inputs& 
     for (size_t at = 0; at < item.bytes; at += kPiece) {
       const size_t bytes = std::min(kPiece, item.bytes - at);
       std::memcpy(in.patches.host() + sent, item.patches->data() + item.offset + at, bytes);
-      if (device_->own_memory()) {
-        device_->copy_to_device(in.patches.device() + sent, in.patches.host() + sent, bytes, stream);
-      }
+      in.patches.upload(sent, static_cast<int64_t>(bytes), *device_, stream);
       sent += static_cast<int64_t>(bytes);
     }
   }

@@ -186,7 +186,7 @@ Status Sampler::score(const SamplingBatch& b, TensorView logits, device::Stream 
 
 Status Sampler::prepare(const SamplingBatch& b, device::Device& device, device::Stream stream) {
   TERN_RETURN_IF_ERROR(slots_.apply(b.updates, device, stream));
-  if ((b.processors_ & kMask) != 0) b.masks_.upload(b.count_ * mask_words(limits_.vocab), device, stream);
+  if ((b.processors_ & kMask) != 0) b.masks_.upload(0, b.count_ * mask_words(limits_.vocab), device, stream);
   return {};
 }
 

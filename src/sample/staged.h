@@ -66,9 +66,10 @@ class Staged {
   void upload_rows(int64_t n, int64_t rows, int64_t stride, CopyList& list) const {
     send(device_, host(), n, rows, stride, list);
   }
-  // One copy by itself.
-  void upload(int64_t n, device::Device& d, device::Stream stream) const {
-    if (!shared_ && n > 0) d.copy_to_device(device_, host(), static_cast<size_t>(n) * sizeof(T), stream);
+  // Entries [begin, begin + n) in a copy of their own.
+  void upload(int64_t begin, int64_t n, device::Device& d, device::Stream stream) const {
+    if (!shared_ && n > 0)
+      d.copy_to_device(device_ + begin, host() + begin, static_cast<size_t>(n) * sizeof(T), stream);
   }
 
  private:
