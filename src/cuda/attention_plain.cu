@@ -240,10 +240,7 @@ __device__ void plan_fixed(const AttentionArgs& a, int* sums, int* scratch) {
   }
 }
 
-__global__ void plan_kernel(const AttentionArgs a) {
-  __shared__ int scratch[kPlanThreads / 32], sums[kPartSizes + 1];
-  let_next_start();
-  wait_for_previous();
+__device__ void make_plan(const AttentionArgs& a, int* sums, int* scratch) {
   if (threadIdx.x <= kPartSizes) sums[threadIdx.x] = 0;
   __syncthreads();
   if (a.part_blocks > 0) {
@@ -261,6 +258,16 @@ __global__ void plan_kernel(const AttentionArgs a) {
   } else {
     plan_few(a, sums, scratch);
   }
+}
+
+// The next kernel may start when the plan is written: kernels behind it read the plan before they wait (few_early).
+__global__ void plan_kernel(const AttentionArgs a) {
+  __shared__ int scratch[kPlanThreads / 32], sums[kPartSizes + 1];
+  wait_for_previous();
+  make_plan(a, sums, scratch);
+  __threadfence();
+  __syncthreads();
+  let_next_start();
 }
 
 __device__ __forceinline__ float element(const char* row, int i, const AttentionArgs& a) {

@@ -34,8 +34,8 @@ __global__ void __launch_bounds__(kWideThreads) qkv_wide_kernel(const bf* qkv, c
   const unsigned at = blockIdx.x * (kWideThreads / kThreadsEach) + threadIdx.x / kThreadsEach;
   const int64_t t = at / static_cast<unsigned>(groups);
   const int first = static_cast<int>(at % static_cast<unsigned>(groups)), from = lane * (kInterleaved ? 16 : 8);
+  let_next_start();
   wait_for_previous();
-  let_next_start();  // in this order: kQkvPrepareFast
   const bool there = t < a.tokens;
   Vec8 v[kWideHeads][2] = {};
 #pragma unroll

@@ -144,6 +144,7 @@ __global__ void __launch_bounds__(32 * kHeadWarps) qkv_fast_kernel(const T* qkv,
   const int64_t at = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32, t = at / all;
   const auto h = static_cast<int>(at % all);
   const void* norm = h < a.heads ? a.q_norm : h < a.heads + a.kv_heads ? a.k_norm : nullptr;
+  let_next_start();
   float w[2][kEach];
   if (norm != nullptr) {
 #pragma unroll
@@ -152,7 +153,6 @@ __global__ void __launch_bounds__(32 * kHeadWarps) qkv_fast_kernel(const T* qkv,
     }
   }
   wait_for_previous();
-  let_next_start();  // in this order: kQkvPrepareFast
   if (t >= a.tokens) return;
   const T* head = qkv + t * a.row + h * a.dim;
   float v[2][kEach], c[kEach], s[kEach];
@@ -246,7 +246,7 @@ Status launch_heads(const ops::QkvPrepareParams& p, const QkvArgs& a, device::St
     const auto kernel = a.dim == 128 ? a.interleaved ? qkv_fast_kernel<T, C, 2, true> : qkv_fast_kernel<T, C, 2, false>
                         : a.interleaved ? qkv_fast_kernel<T, C, 1, true>
                                         : qkv_fast_kernel<T, C, 1, false>;
-    return launch(stream, kQkvPrepareFast, shape, kernel, qkv, a);
+    return launch(stream, "qkv_prepare_fast", shape, kernel, qkv, a);
   }
   TERN_OP_CHECK("qkv_prepare", a.dim <= 3072, "a head is longer than shared memory");
   const auto bytes = static_cast<size_t>(a.dim) * kHeadWarps * sizeof(float);
