@@ -13,10 +13,6 @@ namespace tern::cuda {
 inline constexpr int kSegment = 1024;  // tokens
 inline constexpr int64_t kSplitBytes = int64_t{96} << 20;
 
-// A kernel that waits for the one before it first and only then lets the next start: whatever starts behind it finds
-// everything earlier done. Of the cache it writes this step's places. attention_few_hopper.cuh relies on both.
-inline constexpr const char* kQkvPrepareFast = "qkv_prepare_fast";
-
 struct AttentionArgs {
   const void* q = nullptr;
   int64_t q_token = 0, q_head = 0;  // elements
@@ -75,7 +71,10 @@ struct AttentionArgs {
   // Such a team keeps to the order of ranges (attention_few_steady.cuh, deterministic mode): each of its blocks leaves
   // so many states at most; few_ranges counts blocks, few[1] says whether the step has ranges after all.
   int few_nodes = 0;
-  bool few_early = false;  // what attention_few_hopper.cuh says of the kernel before
+  // The plan and keys of earlier steps may be read before wait_for_previous(). plan_kernel lets nothing start before it
+  // has waited and its plan is written, so whatever starts behind it finds both, however many kernels are still under
+  // way; and behind attention_plan() a step writes only its own places of the cache.
+  bool few_early = false;
 };
 
 inline constexpr int kFewCounters = 16384;

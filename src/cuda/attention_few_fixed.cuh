@@ -139,8 +139,7 @@ __device__ __forceinline__ void decode_range(const AttentionArgs& a, const Decod
   for (; more; more = walk.next(p)) DecodePiece<S>(a, p).run(sh, at, turn);
 }
 
-// few_early: the kernel before this one was started when all before it was done, and of what is read here it writes
-// only queries and this step's places of the cache. So the plan and tiles of earlier steps may be read while it runs.
+// few_early (attention_args.h): the plan and tiles of earlier steps are read before the wait.
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     decode_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ DecodeMaps maps) {

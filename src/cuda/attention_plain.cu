@@ -260,7 +260,7 @@ __device__ void make_plan(const AttentionArgs& a, int* sums, int* scratch) {
   }
 }
 
-// The next kernel may start when the plan is written: kernels behind it read the plan before they wait (few_early).
+// The next kernel may start when the plan is written (few_early).
 __global__ void plan_kernel(const AttentionArgs a) {
   __shared__ int scratch[kPlanThreads / 32], sums[kPartSizes + 1];
   wait_for_previous();

@@ -9,7 +9,9 @@
 namespace tern::ops {
 
 // How the attention of one step is cut up: the same for all of its layers, made once from the lengths. On a GPU the
-// device does it, so that a captured step serves every context; on a CPU there is nothing to do.
+// device does it, so that a captured step serves every context; on a CPU there is nothing to do. Between
+// attention_plan() and the attention of the last layer nothing may write the cache but the places of this step's
+// tokens: earlier ones may be read as soon as the plan is there.
 struct AttentionPlan {
   void* memory = nullptr;  // attention_plan_bytes() bytes that stay as they are until the last layer is done
   uint64_t shape = 0;      // what it was made for; set by attention_plan()
