@@ -12,7 +12,7 @@
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/tensor_map.h"
-#include "cuda/wgmma_wide.cuh"
+#include "cuda/wgmma.cuh"
 
 namespace tern::cuda {
 namespace {
