@@ -324,8 +324,6 @@ __global__ void __launch_bounds__(256) long_join_kernel(const AttentionArgs a, i
 
 template <class C, bool kPaged, bool kParts>
 Status launch_long_rows(const char* name, const AttentionArgs& a, const LongMaps& maps, device::Stream stream) {
-  // Each time: it holds for the current device alone.
-  if (Status s = allow_shared(name, long_rows_kernel<C, kPaged, kParts>, C::kBytes); !s.ok()) return s;
   const auto blocks = static_cast<unsigned>(state(stream).multiprocessors);
   const Shape shape{dim3(blocks), dim3(C::kThreads), C::kBytes};
   const Status s = launch(stream, name, shape, long_rows_kernel<C, kPaged, kParts>, a, maps);

@@ -270,7 +270,6 @@ Status run_latent(const AttentionArgs& a, LatentMaps& maps, const char* name, de
       !s.ok()) {
     return s;
   }
-  if (Status s = allow_shared(name, latent_kernel<kTeam>, LatentShared::kBytes); !s.ok()) return s;
   const auto blocks = static_cast<unsigned>(a.part_blocks);
   return launch(stream, name, {blocks, kLatentThreads, LatentShared::kBytes, kTeam}, latent_kernel<kTeam>, a, maps);
 }

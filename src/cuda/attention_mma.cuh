@@ -327,7 +327,6 @@ Status launch_attention(AttentionArgs a, const char* name, device::Stream stream
   if (!a.planned) {
     if (Status made = launch_plan(a, stream); !made.ok()) return made;
   }
-  if (Status s = allow_shared(name, attention_kernel<S>, S::kBytes); !s.ok()) return s;
   const auto blocks = static_cast<unsigned>(2 * st.multiprocessors);
   const Status run = launch(stream, name, {blocks, S::kThreads, S::kBytes}, attention_kernel<S>, a);
   if (a.slot_capacity == 0 || !run.ok()) return run;

@@ -172,7 +172,6 @@ Status gemm_gate(const Gemm& g, const void* weight, device::Stream stream) {
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, GateTile::kTokens, &x_map));
   TERN_RETURN_IF_ERROR(tensor_map(g.out, g.rows, grid.half, g.out_row, 64, &out_map));
   constexpr const char* kName = "gemm_gate";
-  if (Status s = allow_shared(kName, gate_kernel, GateTile::kBytes); !s.ok()) return s;
   const int most = state(stream).multiprocessors / GateTile::kPair, tiles = grid.pairs * grid.weight_tiles;
   const auto blocks = static_cast<unsigned>(GateTile::kPair * (tiles < most ? tiles : most));
   return launch(stream, kName, {blocks, GateTile::kThreads, GateTile::kBytes, GateTile::kPair}, gate_kernel, weight_map,

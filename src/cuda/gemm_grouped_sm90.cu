@@ -127,7 +127,6 @@ Status launch_counted(const Gemm& g, const void* const* weights, int split, cons
   TERN_RETURN_IF_ERROR(tensor_map_anywhere(base, g.n, g.w_row, 64, &weight_map));
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kBoxRows, &x_map));
   const auto kernel = grouped_kernel<Tile, kCount>;
-  if (Status s = allow_shared(name, kernel, Tile::kBytes); !s.ok()) return s;
   const int64_t tiles = blocks_for(g.rows, Tile::kTokens) + std::min<int64_t>(g.groups, g.rows);
   TERN_OP_CHECK("grouped_linear", tiles <= 65535, "there are too many rows for one product");
   const auto columns = static_cast<unsigned>(blocks_for(g.n, Tile::kRows) * split);

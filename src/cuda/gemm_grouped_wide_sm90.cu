@@ -12,7 +12,7 @@
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/tensor_map.h"
-#include "cuda/wgmma_wide.cuh"
+#include "cuda/wgmma.cuh"
 
 namespace tern::cuda {
 namespace {
@@ -319,7 +319,6 @@ Status launch_wide(const Gemm& g, const void* const* weights, const char* name, 
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, 2 * kBox, &maps.x32));
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, kBox, &maps.x16));
   const auto kernel = wide_kernel<Tile, To>;
-  TERN_RETURN_IF_ERROR(allow_shared(name, kernel, Tile::kBytes));
   const WideGrid grid{static_cast<int>(blocks_for(g.n, kRows)), state(stream).settled == g.offsets};
   const auto blocks = static_cast<unsigned>(state(stream).multiprocessors / Tile::kCluster * Tile::kCluster);
   const Status done = launch(stream, name, {blocks, kThreads, Tile::kBytes, static_cast<unsigned>(Tile::kCluster)},

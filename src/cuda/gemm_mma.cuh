@@ -164,9 +164,6 @@ Status launch_tile(const Gemm& g, const void* const* weights, const char* name, 
                   static_cast<unsigned>(g.heads ? g.groups : 1));
   TERN_OP_CHECK("linear", tiles <= 65535, "there are too many rows for one product");
   const auto kernel = mma_kernel<Tile, kCount>;
-  if (Tile::kBytes > 48 * 1024) {
-    if (Status s = allow_shared(name, kernel, Tile::kBytes); !s.ok()) return s;
-  }
   return launch(stream, name, {grid, Tile::kThreads, Tile::kBytes}, kernel, g, table);
 }
 

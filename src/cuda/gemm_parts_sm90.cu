@@ -28,7 +28,6 @@ Status run_parts(const Gemm& g, const void* weight, int split, const char* name,
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens / Tile::kPair, &x_map));
   const auto blocks = static_cast<unsigned>(jobs);
   const auto start = [&](auto kernel) {
-    if (Status e = allow_shared(name, kernel, Tile::kBytes); !e.ok()) return e;
     return launch(stream, name, {dim3(blocks), Tile::kThreads, Tile::kBytes, Tile::kPair}, kernel, weight_map, x_map, g,
                   grid);
   };

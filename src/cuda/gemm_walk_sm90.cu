@@ -11,7 +11,6 @@ Status launch_walk(const Gemm& g, const void* weight, Walk w, const char* name, 
   TERN_RETURN_IF_ERROR(tensor_map(weight, g.n, g.k, g.w_row, Tile::kRows, &weight_map));
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens, &x_map));
   const auto kernel = walk_kernel<Tile>;
-  if (Status s = allow_shared(name, kernel, Tile::kBytes); !s.ok()) return s;
   const dim3 grid(static_cast<unsigned>(w.blocks));
   return launch(stream, name, {grid, Tile::kThreads, Tile::kBytes}, kernel, weight_map, x_map, g, w);
 }

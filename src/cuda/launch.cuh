@@ -36,14 +36,25 @@ __device__ __forceinline__ void let_next_start() {
 
 struct Shape {
   dim3 grid, block;
-  size_t shared = 0;     // bytes; more than 48 KiB need allow_shared() first
+  size_t shared = 0;     // bytes of dynamic shared memory
   unsigned cluster = 1;  // neighbouring blocks that run together (compute capability 9.0)
 };
+
+// Lets blocks of this kernel use so many bytes of dynamic shared memory. launch() does it; who asks how many blocks of
+// a kernel run at once does it first.
+template <class... P>
+Status allow_shared(const char* name, void (*kernel)(P...), size_t bytes) {
+  return allow_shared(name, reinterpret_cast<const void*>(kernel), bytes);
+}
+
+// What every kernel may have unasked beside its static shared memory; 48 KiB together.
+inline constexpr size_t kSharedAnyway = 32 * 1024;
 
 // Starts kernel(args...) on the stream; `name` is what last_kernel will say.
 template <class... P, class... A>
 Status launch(device::Stream stream, const char* name, const Shape& shape, void (*kernel)(P...), A&&... args) {
   if (state(stream).tape.count > 0) TERN_RETURN_IF_ERROR(play_tape(stream));
+  if (shape.shared > kSharedAnyway) TERN_RETURN_IF_ERROR(allow_shared(name, kernel, shape.shared));
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};
   config.gridDim = shape.grid, config.blockDim = shape.block;
@@ -59,15 +70,6 @@ Status launch(device::Stream stream, const char* name, const Shape& shape, void 
   }
   (void)cudaLaunchKernelEx(&config, kernel, P(std::forward<A>(args))...);
   return launched(stream, name);
-}
-
-// Lets blocks of this kernel use so many bytes of dynamic shared memory. Costs a microsecond: remember that it was
-// done.
-template <class... P>
-Status allow_shared(const char* name, void (*kernel)(P...), size_t bytes) {
-  const cudaError_t code = cudaFuncSetAttribute(reinterpret_cast<const void*>(kernel),
-                                                cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  return code == cudaSuccess ? Status() : cuda_error(name, code);
 }
 
 }  // namespace tern::cuda

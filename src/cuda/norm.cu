@@ -1,7 +1,5 @@
 // RMS norm and residual sums. A block per row, whose values stay in registers when rows are aligned; a warp
 // per row when rows are short (norms of heads).
-#include <type_traits>
-
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
@@ -13,10 +11,9 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kWarpRow = 512;  // rows up to this are a warp's
 
-// X: of x; T: of what is normalised, which is the residual's where there is one.
-template <class X, class T, class W, class O>
+template <class T, class W, class O>
 struct NormArgs {
-  const X* x;
+  const T* x;
   T* residual;
   const W* weight;
   O* out;
@@ -38,19 +35,17 @@ struct BlockGroup {
 };
 
 // The row with the residual added; what the norm reads afterwards.
-template <class G, class X, class T>
-__device__ const T* add_residual(const X* x, T* residual, int64_t n) {
-  if constexpr (std::is_same_v<X, T>) {
-    if (residual == nullptr) return x;
-  }
+template <class G, class T>
+__device__ const T* add_residual(const T* x, T* residual, int64_t n) {
+  if (residual == nullptr) return x;
   for (int64_t i = G::lane(); i < n; i += G::kSize) {
     residual[i] = from_float<T>(as_float(residual[i]) + as_float(x[i]));
   }
   return residual;  // a thread reads back only what it wrote
 }
 
-template <class G, class X, class T, class W, class O>
-__device__ void rms_row(const NormArgs<X, T, W, O>& a, const T* x, O* out, float* scratch) {
+template <class G, class T, class W, class O>
+__device__ void rms_row(const NormArgs<T, W, O>& a, const T* x, O* out, float* scratch) {
   float sum = 0.0f;
   for (int64_t i = G::lane(); i < a.n; i += G::kSize) sum += as_float(x[i]) * as_float(x[i]);
   const float r = 1.0f / sqrtf(G::sum(sum, scratch) / static_cast<float>(a.n) + a.eps);
@@ -59,8 +54,8 @@ __device__ void rms_row(const NormArgs<X, T, W, O>& a, const T* x, O* out, float
   }
 }
 
-template <class G, class X, class T, class W, class O>
-__global__ void norm_kernel(const NormArgs<X, T, W, O> a) {
+template <class G, class T, class W, class O>
+__global__ void norm_kernel(const NormArgs<T, W, O> a) {
   __shared__ float scratch[32];
   let_next_start();
   wait_for_previous();
@@ -75,8 +70,8 @@ __global__ void norm_kernel(const NormArgs<X, T, W, O> a) {
 }
 
 // Eight values at a time, kPer times per thread; a block has just the threads that the row needs.
-template <int kPer, class X, class T, class W, class O>
-__global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<X, T, W, O> a) {
+template <int kPer, class T, class W, class O>
+__global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<T, W, O> a) {
   __shared__ float scratch[32];
   const int64_t t = blockIdx.x, count = a.n / 8;
   Vec8 v[kPer] = {}, weight[kPer];
@@ -115,20 +110,20 @@ __global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<X, T, 
   }
 }
 
-template <class X, class T, class W, class O>
-Status run_norm(const NormArgs<X, T, W, O>& a, bool vector, device::Stream stream) {
+template <class T, class W, class O>
+Status run_norm(const NormArgs<T, W, O>& a, bool vector, device::Stream stream) {
   const int64_t rows = a.rows * a.inner;
   if (rows == 0) return {};
   const auto grid = static_cast<unsigned>(rows);
   if (a.n <= kWarpRow) {
     const dim3 blocks(static_cast<unsigned>(blocks_for(rows, 4)));
-    return launch(stream, "rms_norm_warp", {blocks, 128}, norm_kernel<WarpGroup, X, T, W, O>, a);
+    return launch(stream, "rms_norm_warp", {blocks, 128}, norm_kernel<WarpGroup, T, W, O>, a);
   }
   if (!vector || a.n > 16384)
-    return launch(stream, "rms_norm_block", {grid, kThreads}, norm_kernel<BlockGroup, X, T, W, O>, a);
+    return launch(stream, "rms_norm_block", {grid, kThreads}, norm_kernel<BlockGroup, T, W, O>, a);
   const bool twice = a.n > 4096;
   const auto threads = static_cast<unsigned>(blocks_for(a.n / 8, twice ? 64 : 32) * 32);
-  const auto kernel = twice ? norm_vector_kernel<2, X, T, W, O> : norm_vector_kernel<1, X, T, W, O>;
+  const auto kernel = twice ? norm_vector_kernel<2, T, W, O> : norm_vector_kernel<1, T, W, O>;
   return launch(stream, "rms_norm_vector", {grid, threads}, kernel, a);
 }
 
@@ -140,29 +135,26 @@ Status dispatch_norm(const TensorView& x, const TensorView& residual, const Tens
   const int64_t length = x.dim[x.rank - 1];
   const bool vector = !deep && can_vector(x, length) && can_vector(out, length) && aligned(weight) &&
                       (residual.data == nullptr || can_vector(residual, length));
-  const auto run = [&]<class X, class T>() {
+  return with_type(x.dtype, [&]<class T>() {
     return with_type(weight.dtype, [&]<class W>() {
       return with_type(out.dtype, [&]<class O>() {
-        const NormArgs<X, T, W, O> a{x.as<const X>(),
-                                     residual.as<T>(),
-                                     weight.as<const W>(),
-                                     out.as<O>(),
-                                     x.dim[0],
-                                     deep ? x.dim[1] : 1,
-                                     x.dim[x.rank - 1],
-                                     x.stride[0],
-                                     deep ? x.stride[1] : 0,
-                                     residual.stride[0],
-                                     out.stride[0],
-                                     deep ? out.stride[1] : 0,
-                                     eps};
+        const NormArgs<T, W, O> a{x.as<const T>(),
+                                  residual.as<T>(),
+                                  weight.as<const W>(),
+                                  out.as<O>(),
+                                  x.dim[0],
+                                  deep ? x.dim[1] : 1,
+                                  x.dim[x.rank - 1],
+                                  x.stride[0],
+                                  deep ? x.stride[1] : 0,
+                                  residual.stride[0],
+                                  out.stride[0],
+                                  deep ? out.stride[1] : 0,
+                                  eps};
         return run_norm(a, vector, stream);
       });
     });
-  };
-  if (x.dtype == DType::kF32) return run.template operator()<float, float>();
-  if (residual.data != nullptr && residual.dtype == DType::kF32) return run.template operator()<bf, float>();
-  return run.template operator()<bf, bf>();
+  });
 }
 
 template <class T>
@@ -189,8 +181,10 @@ Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
                     out.dim[1] == x.dim[1] && out.dim[2] == x.dim[2],
                 "out must be shaped like x");
   TERN_OP_CHECK(kOp, ops::is_act(p.weight.dtype) && ops::is_vector(p.weight, p.weight.dtype, n), "weight must be [H]");
-  TERN_OP_CHECK(kOp, p.residual.data == nullptr || (x.rank == 2 && ops::is_sum_of(p.residual, x)),
-                "residual must be like x, or float32");
+  TERN_OP_CHECK(kOp,
+                p.residual.data == nullptr ||
+                    (x.rank == 2 && p.residual.dtype == x.dtype && ops::is_matrix(p.residual, x.dim[0], n)),
+                "residual must be like x");
   if (tape_fits(p, stream)) return tape_norm(p, stream);
   return dispatch_norm(x, p.residual, p.weight, out, p.eps, stream);
 }

@@ -254,7 +254,6 @@ Status launch_team(const ops::SampleParams& p, int64_t logit_rows, device::Strea
   const char* name = kTeam > 1 ? "sample_team" : "sample";
   const ops::LogitsParams& in = p.rows;
   const size_t bytes = shared_bytes<kTeam>(in.logits.dim[1], stream);
-  if (Status s = allow_shared(name, sample_kernel<kTeam>, bytes); !s.ok()) return s;
   DrawArgs a{rows_of<float>(in.logits), logit_rows, static_cast<int>(in.logits.dim[1])};
   a.room = static_cast<int>((bytes - sizeof(DrawShared<kTeam>)) / sizeof(float4));
   a.aligned = reinterpret_cast<uintptr_t>(in.logits.data) % 16 == 0 && in.logits.stride[0] % 4 == 0;

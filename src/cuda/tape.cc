@@ -1,8 +1,6 @@
 // What is put off on a tape, and how it is laid out for one launch.
 #include "cuda/tape.h"
 
-#include <algorithm>
-
 #include "cuda/cuda_ops.h"
 #include "cuda/gemm.h"
 
@@ -12,10 +10,9 @@ namespace {
 bool at16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
 
 // A norm whose result the next product reads may be done by every block for itself: a wait less for all of them.
-bool norm_in_product(const TapeStep& norm, const TapeStep& next, int rows) {
-  if (norm.product.n != 0 || next.product.n == 0) return false;
-  if (next.product.x != norm.norm.y || next.product.k != norm.norm.width) return false;
-  return int64_t{rows} * norm.norm.width <= kTapeNormed && (rows == 1 || norm.norm.width <= 1024);
+bool norm_in_product(const TapeStep& norm, const TapeStep& next) {
+  return norm.product.n == 0 && next.product.n != 0 && next.product.x == norm.norm.y &&
+         next.product.k == norm.norm.width;
 }
 
 // How many norms that add to a sum may be joined with the products behind them: the first ones, of one sum, in pairs. A
@@ -27,7 +24,7 @@ int joined_sums(const Tape& tape) {
     const TapeNorm& norm = tape.steps[i].norm;
     if (norm.width == 0 || norm.residual == nullptr) continue;
     if (home == nullptr) home = norm.sum;
-    if (i + 1 == tape.count || norm.sum != home || !norm_in_product(tape.steps[i], tape.steps[i + 1], tape.rows)) break;
+    if (i + 1 == tape.count || norm.sum != home || !norm_in_product(tape.steps[i], tape.steps[i + 1])) break;
     ++count;
   }
   return count / 2 * 2;
@@ -40,11 +37,11 @@ void join_norms(Tape& tape, float* spare) {
   for (int i = 0; i < tape.count; ++i) {
     TapeStep step = tape.steps[i];
     const bool adds = step.norm.residual != nullptr;
-    if (i + 1 < tape.count && (!adds || turns < sums) && norm_in_product(step, tape.steps[i + 1], tape.rows)) {
+    if (i + 1 < tape.count && (!adds || turns < sums) && norm_in_product(step, tape.steps[i + 1])) {
       if (adds && turns++ % 2 == 0) {
-        step.norm.sum = spare, step.norm.sum_row = step.norm.width;
+        step.norm.sum = spare;
       } else if (adds) {
-        step.norm.residual = spare, step.norm.residual_row = step.norm.width;
+        step.norm.residual = spare;
       }
       step.product = tape.steps[++i].product;
       step.product.x = nullptr;
@@ -54,42 +51,20 @@ void join_norms(Tape& tape, float* spare) {
   tape.count = to;
 }
 
-// Into how many parts k is cut where a norm behind the product adds them up: so that no block is left without rows. Of
-// many rows the norm would have too much to read.
-int parts_of(const TapeProduct& p, int rows, int blocks) {
-  return rows > 2 ? 1 : std::min({p.k / 512, blocks / (p.n / 16), kTapeParts});
-}
-
-void cut_products(Tape& tape, int blocks, float* room, int64_t floats) {
-  for (int i = 0; i + 1 < tape.count; ++i) {
-    TapeProduct& p = tape.steps[i].product;
-    TapeNorm& norm = tape.steps[i + 1].norm;
-    const bool sums = p.n > 0 && !p.gated && !p.out_bf16 && p.bias == nullptr && norm.width == p.n && norm.x == p.out;
-    if (!sums) continue;
-    const int parts = parts_of(p, tape.rows, blocks);
-    const int64_t size = int64_t{tape.rows} * p.n;
-    if (parts < 2 || size * parts > floats) continue;
-    p.parts = norm.parts = parts;
-    p.out = room, p.out_row = p.n, p.part_stride = size;
-    norm.x = room, norm.x_row = p.n, norm.part_stride = size;
-  }
-}
-
-Status append(const TapeStep& step, int rows, device::Stream stream) {
+Status append(const TapeStep& step, device::Stream stream) {
   Tape& tape = state(stream).tape;
-  if (tape.count == kTapeSteps || (tape.count > 0 && tape.rows != rows)) TERN_RETURN_IF_ERROR(play_tape(stream));
-  tape.rows = rows;
+  if (tape.count == kTapeSteps) TERN_RETURN_IF_ERROR(play_tape(stream));
   tape.steps[tape.count++] = step;
   return {};
 }
 
 }  // namespace
 
-// More rows than one: products of their own are as fast, for no block then normalizes for itself.
+// Of more rows than one, products of their own are as fast.
 void open_tape(device::Stream stream, int64_t rows, bool always) {
   StreamState& s = state(stream);
   const bool hopper = s.arch >= 90 && s.arch < 100 && s.smem_limit >= 227 * 1024;
-  s.tape.open = hopper && !s.deterministic && s.parts != nullptr && rows > 0 && rows <= (always ? kTapeRows : 1);
+  s.tape.open = hopper && !s.deterministic && s.parts != nullptr && rows == 1;
   s.tape.least = always ? 0 : kTapeWeight;
 }
 
@@ -102,25 +77,22 @@ Status close_tape(device::Stream stream) {
 // Smaller weights are over before the blocks have waited for each other.
 bool tape_fits(const Gemm& g, device::Stream stream) {
   const Tape& tape = state(stream).tape;
-  return tape.open && g.n * g.k >= tape.least && g.x_bf16 && g.w_bf16 && g.rows <= kTapeRows && g.offsets == nullptr &&
-         !g.heads && !g.gelu && mma_fits(g) && g.k % 32 == 0 && g.n % 16 == 0 && g.k >= 256 && g.n < (1 << 30);
+  return tape.open && g.n * g.k >= tape.least && g.x_bf16 && g.w_bf16 && g.rows == 1 && g.offsets == nullptr &&
+         !g.heads && !g.gelu && mma_fits(g) && g.k % 32 == 0 && g.n % 16 == 0 && g.k >= 256 && g.n < (1 << 24);
 }
 
 // A tape begins with a product: a norm alone is no reason for one.
 bool tape_fits(const ops::RmsNormParams& p, device::Stream stream) {
-  const auto rows = [](const TensorView& v) { return at16(v.data) && v.stride[0] % 8 == 0; };
   const int64_t n = p.x.dim[1];
-  return state(stream).tape.count > 0 && p.x.rank == 2 && p.x.dim[0] > 0 && p.x.dim[0] <= kTapeRows && n % 8 == 0 &&
-         n <= kTapeNormed && p.x.dtype == DType::kF32 && p.out.dtype == DType::kBF16 && rows(p.x) && rows(p.out) &&
-         at16(p.weight.data) && (p.residual.data == nullptr || (p.residual.dtype == DType::kF32 && rows(p.residual)));
+  return state(stream).tape.count > 0 && p.x.rank == 2 && p.x.dim[0] == 1 && n % 8 == 0 && n <= kTapeNormed &&
+         p.x.dtype == DType::kF32 && p.out.dtype == DType::kBF16 && at16(p.x.data) && at16(p.out.data) &&
+         at16(p.weight.data) && at16(p.residual.data);
 }
 
 Status tape_product(const Gemm& g, const void* weight, device::Stream stream) {
   TapeStep step;
   step.product = {.weight = weight,
                   .w_row = g.w_row,
-                  .x_row = g.x_row,
-                  .out_row = g.out_row,
                   .x = g.x,
                   .bias = g.bias,
                   .out = g.out,
@@ -128,24 +100,20 @@ Status tape_product(const Gemm& g, const void* weight, device::Stream stream) {
                   .gated = g.gated,
                   .n = static_cast<int>(g.n),
                   .k = static_cast<int>(g.k)};
-  return append(step, static_cast<int>(g.rows), stream);
+  return append(step, stream);
 }
 
 Status tape_norm(const ops::RmsNormParams& p, device::Stream stream) {
   TapeStep step;
   step.norm = {.x = p.x.as<const float>(),
-               .x_row = p.x.stride[0],
                .residual = p.residual.as<const float>(),
                .sum = p.residual.as<float>(),
-               .residual_row = p.residual.stride[0],
-               .sum_row = p.residual.stride[0],
                .weight = p.weight.data,
                .weight_bf16 = p.weight.dtype == DType::kBF16,
                .eps = p.eps,
                .y = p.out.data,
-               .y_row = p.out.stride[0],
                .width = static_cast<int>(p.x.dim[1])};
-  return append(step, static_cast<int>(p.x.dim[0]), stream);
+  return append(step, stream);
 }
 
 Status play_tape(device::Stream stream) {
@@ -153,10 +121,7 @@ Status play_tape(device::Stream stream) {
   if (s.tape.count == 0) return {};
   Tape tape = s.tape;
   s.tape.count = 0;
-  float* room = reinterpret_cast<float*>(s.parts);
-  join_norms(tape, room);
-  cut_products(tape, s.multiprocessors, room + kTapeNormed,
-               static_cast<int64_t>(walk_bytes(s.multiprocessors) / sizeof(float)) - kTapeNormed);
+  join_norms(tape, reinterpret_cast<float*>(s.parts));
   return launch_tape(tape, stream);
 }
 

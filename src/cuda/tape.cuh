@@ -17,7 +17,7 @@ constexpr int kTapeWarps = 8, kTapeThreads = 32 * kTapeWarps + 32, kTapeTeam = 3
 struct TapeArgs {
   CUtensorMap maps[kTapeSteps];  // of the steps' weights
   TapeStep steps[kTapeSteps];
-  int count, rows;
+  int count;
   uint32_t* counters;  // kTapeSteps and one more, zero between launches
 };
 
@@ -28,13 +28,12 @@ constexpr int kBoxBytes = 256 * 16 * 2;  // what one copy brings: 256 values of 
 // stand behind 25 MB in the queues of the memory.
 constexpr int kChunk = 64 * kTapeWarps, kSlotBytes = kChunk / 256 * kBoxBytes;
 constexpr int kSlots = 11, kAhead = 4;
-constexpr int kGroup = 12, kJoin = 8;  // units whose sums a warp keeps; that are joined at once
-constexpr int kNormedBytes = kTapeNormed * 2 + kTapeRows * 64;
+constexpr int kGroup = 12;  // units whose sums a warp keeps
 
 struct TapeShared {
   alignas(128) char slots[kSlots][kSlotBytes];
-  float2 join[kTapeWarps][kJoin][2][32];
-  char normed[kNormedBytes];
+  float2 join[kTapeWarps][kGroup][8];  // of rows r and r + 8 of a unit
+  alignas(16) bf normed[kTapeNormed];
   float scratch[32];
   uint64_t full[kSlots], empty[kSlots];
 };
@@ -49,18 +48,14 @@ struct RingPlace {
   }
 };
 
-// A block's share of a product: units [first, last) of 16 rows, values [k_begin, k_end) of k, part `part` of out.
+// A block's share of a product: units [first, last) of 16 rows.
 struct TapeShare {
-  int first, last, k_begin, k_end, part;
+  int first, last;
 };
 
 __device__ __forceinline__ TapeShare share_of(const TapeProduct& p) {
-  const int parts = p.parts, part = static_cast<int>(blockIdx.x) % parts;
-  const int at = static_cast<int>(blockIdx.x) / parts;
-  const int blocks = (static_cast<int>(gridDim.x) - part + parts - 1) / parts;
-  const int units = p.n / 16, chunks = (p.k + kChunk - 1) / kChunk;
-  return {units * at / blocks, units * (at + 1) / blocks, chunks * part / parts * kChunk,
-          min(p.k, chunks * (part + 1) / parts * kChunk), part};
+  const int units = p.n / 16, at = static_cast<int>(blockIdx.x), blocks = static_cast<int>(gridDim.x);
+  return {units * at / blocks, units * (at + 1) / blocks};
 }
 
 // Fills the ring through all steps, by one thread. It reads weights only, which no step writes.
@@ -76,8 +71,8 @@ __device__ void feed_tape(const TapeArgs& a, TapeShared& s) {
     const TapeShare share = share_of(p);
     for (int begin = share.first; begin < share.last; begin += kGroup) {
       const int end = min(begin + kGroup, share.last);
-      for (int k = share.k_begin; k < share.k_end; k += kChunk) {
-        const int boxes = min(kChunk, share.k_end - k + 255) / 256;
+      for (int k = 0; k < p.k; k += kChunk) {
+        const int boxes = min(kChunk, p.k - k + 255) / 256;
         for (int unit = begin; unit < end; ++unit) {
           if (on_way == kAhead) {
             hopper::barrier_wait(&s.full[landed.slot], landed.parity);
@@ -115,53 +110,6 @@ __device__ __forceinline__ Vec8 load_sums(const float* p) {
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
 
-// One row of a norm by kLanes threads, kPer times eight values each; `sum` adds over them. `keeps`: this block leaves
-// sum and y in memory; `normed`: y for itself, or null. All loads come before the first store: they are far away.
-template <int kLanes, int kPer, class Sum>
-__device__ __forceinline__ void norm_row(const TapeNorm& n, int token, bool keeps, bf* normed, const Sum& sum) {
-  const int lane = threadIdx.x % kLanes, count = n.width / 8;
-  Vec8 v[kPer] = {}, r[kPer] = {};
-#pragma unroll
-  for (int p = 0; p < kPer; ++p) {
-    const int i = lane + p * kLanes;
-    if (i >= count) continue;
-    v[p] = load_sums(n.x + token * n.x_row + 8 * i);
-    if (n.residual != nullptr) r[p] = load_sums(n.residual + token * n.residual_row + 8 * i);
-  }
-  for (int part = 1; part < n.parts; ++part) {
-#pragma unroll
-    for (int p = 0; p < kPer; ++p) {
-      const int i = lane + p * kLanes;
-      if (i >= count) continue;
-      const Vec8 x = load_sums(n.x + part * n.part_stride + token * n.x_row + 8 * i);
-#pragma unroll
-      for (int j = 0; j < 8; ++j) v[p].v[j] += x.v[j];
-    }
-  }
-  float squares = 0.0f;
-#pragma unroll
-  for (int p = 0; p < kPer; ++p) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) v[p].v[j] += r[p].v[j], squares += v[p].v[j] * v[p].v[j];
-    const int i = lane + p * kLanes;  // from here on r is the weight
-    if (i < count) {
-      r[p] = n.weight_bf16 ? load8(static_cast<const bf*>(n.weight) + 8 * i)
-                           : load8(static_cast<const float*>(n.weight) + 8 * i);
-    }
-  }
-  const float scale = 1.0f / sqrtf(sum(squares) / static_cast<float>(n.width) + n.eps);
-#pragma unroll
-  for (int p = 0; p < kPer; ++p) {
-    const int i = lane + p * kLanes;
-    if (i >= count) continue;
-    if (keeps && n.residual != nullptr) store8(n.sum + token * n.sum_row + 8 * i, v[p]);
-#pragma unroll
-    for (int j = 0; j < 8; ++j) v[p].v[j] = v[p].v[j] * scale * r[p].v[j];
-    if (keeps) store8(static_cast<bf*>(n.y) + token * n.y_row + 8 * i, v[p]);
-    if (normed != nullptr) store8(normed + 8 * i, v[p]);
-  }
-}
-
 // Sum over the threads that multiply, in a fixed order.
 __device__ __forceinline__ float team_sum(float v, float* scratch) {
   v = warp_sum(v);
@@ -172,24 +120,48 @@ __device__ __forceinline__ float team_sum(float v, float* scratch) {
   return warp_sum(lane < kTapeWarps ? scratch[lane] : 0.0f);
 }
 
-__device__ __forceinline__ void norm_by_team(const TapeNorm& n, int token, bool keeps, bf* normed, float* scratch) {
-  norm_row<kTapeTeam, kTapeNormed / 8 / kTapeTeam>(n, token, keeps, normed,
-                                                   [&](float v) { return team_sum(v, scratch); });
+// A norm, eight values of a thread at a time. `keeps`: this block leaves sum and y in memory; `normed`: y for itself,
+// or null. All loads come before the first store: they are far away.
+__device__ __forceinline__ void norm_row(const TapeNorm& n, bool keeps, bf* normed, float* scratch) {
+  constexpr int kPer = kTapeNormed / 8 / kTapeTeam;
+  const int count = n.width / 8;
+  Vec8 v[kPer] = {}, r[kPer] = {};
+#pragma unroll
+  for (int p = 0; p < kPer; ++p) {
+    const int i = threadIdx.x + p * kTapeTeam;
+    if (i >= count) continue;
+    v[p] = load_sums(n.x + 8 * i);
+    if (n.residual != nullptr) r[p] = load_sums(n.residual + 8 * i);
+  }
+  float squares = 0.0f;
+#pragma unroll
+  for (int p = 0; p < kPer; ++p) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[p].v[j] += r[p].v[j], squares += v[p].v[j] * v[p].v[j];
+    const int i = threadIdx.x + p * kTapeTeam;  // from here on r is the weight
+    if (i < count) {
+      r[p] = n.weight_bf16 ? load8(static_cast<const bf*>(n.weight) + 8 * i)
+                           : load8(static_cast<const float*>(n.weight) + 8 * i);
+    }
+  }
+  const float scale = 1.0f / sqrtf(team_sum(squares, scratch) / static_cast<float>(n.width) + n.eps);
+#pragma unroll
+  for (int p = 0; p < kPer; ++p) {
+    const int i = threadIdx.x + p * kTapeTeam;
+    if (i >= count) continue;
+    if (keeps && n.residual != nullptr) store8(n.sum + 8 * i, v[p]);
+#pragma unroll
+    for (int j = 0; j < 8; ++j) v[p].v[j] = v[p].v[j] * scale * r[p].v[j];
+    if (keeps) store8(static_cast<bf*>(n.y) + 8 * i, v[p]);
+    if (normed != nullptr) store8(normed + 8 * i, v[p]);
+  }
 }
 
-// All rows: by every block, or dealt out to the blocks.
-__device__ void norm_step(const TapeNorm& n, int rows, bool everywhere, TapeShared& s) {
-  if (!everywhere) {
-    for (int t = blockIdx.x; t < rows; t += gridDim.x) norm_by_team(n, t, true, nullptr, s.scratch);
-    return;
-  }
-  bf* normed = reinterpret_cast<bf*>(s.normed);
-  if (rows == 1) {
-    norm_by_team(n, 0, blockIdx.x == 0, normed, s.scratch);
-  } else if (const int t = threadIdx.x / 32; t < rows) {
-    norm_row<32, 4>(n, t, blockIdx.x == 0, normed + t * (n.width + 32), [](float v) { return warp_sum(v); });
-  }
-  hopper::group_sync(1, kTapeTeam);
+// By every block for itself, or by the first one for all.
+__device__ void norm_step(const TapeNorm& n, bool everywhere, TapeShared& s) {
+  if (!everywhere && blockIdx.x > 0) return;
+  norm_row(n, blockIdx.x == 0, everywhere ? s.normed : nullptr, s.scratch);
+  if (everywhere) hopper::group_sync(1, kTapeTeam);
 }
 
 }  // namespace

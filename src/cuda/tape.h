@@ -1,4 +1,4 @@
-// A tape: products of few rows and norms that were put off (ops/tape.h), run by one launch of blocks that stay, one per
+// A tape: products and norms of one row that were put off (ops/tape.h), run by one launch of blocks that stay, one per
 // multiprocessor. Between two steps all blocks wait for each other; the weights of the steps to come are read
 // meanwhile.
 #pragma once
@@ -17,39 +17,30 @@ namespace tern::cuda {
 struct Gemm;
 
 inline constexpr int kTapeSteps = 8;  // of one launch
-inline constexpr int kTapeRows = 8;   // of a product
-inline constexpr int kTapeParts = 2;  // into which k may be cut, when a norm behind it adds them up
 inline constexpr int64_t kTapeWeight = 4096 * 4096;
-inline constexpr int kTapeNormed = 8192;  // values [rows, width] of a norm that every block does for itself
+inline constexpr int kTapeNormed = 8192;  // width of a norm at most
 
-// sum = x (+ residual), y = sum * rsqrt(mean(sum^2) + eps) * weight. `parts` matrices of x, each `part_stride` behind
-// the last, are added in order first.
+// sum = x (+ residual), y = sum * rsqrt(mean(sum^2) + eps) * weight.
 struct TapeNorm {
   const float* x = nullptr;
-  int64_t x_row = 0, part_stride = 0;
-  int parts = 1;
   const float* residual = nullptr;  // null: none
   float* sum = nullptr;             // where the sum goes, or null; not what another block may still read
-  int64_t residual_row = 0, sum_row = 0;
   const void* weight = nullptr;
   bool weight_bf16 = true;
   float eps = 0;
   void* y = nullptr;  // bf16
-  int64_t y_row = 0;
-  int width = 0;  // 0: there is no norm
+  int width = 0;      // 0: there is no norm
 };
 
-// out[t, n] = sum_k x[t, k] w[n, k] (+ bias[n]), with a gate silu(gate) * up of rows [gate, up] of the weight.
+// out[n] = sum_k x[k] w[n, k] (+ bias[n]), with a gate silu(gate) * up of rows [gate, up] of the weight.
 struct TapeProduct {
   const void* weight = nullptr;
-  int64_t w_row = 0, x_row = 0, out_row = 0;
+  int64_t w_row = 0;
   const void* x = nullptr;  // bf16; null: what the norm of the same step made
   const float* bias = nullptr;
   void* out = nullptr;
   bool out_bf16 = false, gated = false;
   int n = 0, k = 0;  // n 0: there is no product; k a multiple of 32, n of 16
-  int parts = 1;     // k is cut into so many, each with a matrix of `out` of its own
-  int64_t part_stride = 0;
 };
 
 // A norm, a product, or a product behind a norm that every block does for itself.
@@ -62,7 +53,6 @@ struct Tape {
   bool open = false;
   int64_t least = 0;  // values of a weight that is worth it
   int count = 0;
-  int rows = 0;  // of all its steps
   TapeStep steps[kTapeSteps];
 };
 

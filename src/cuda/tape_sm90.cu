@@ -11,21 +11,20 @@ __device__ __forceinline__ int lane_k(int warp, int half) {
   return 64 * warp + 32 * half + static_cast<int>(threadIdx.x) % 4 * 8;
 }
 
-// A warp's piece of x.
+// A warp's piece of x, which is one of the eight tokens that the tensor cores take.
 struct TapeX {
   uint4 v[2];
 
   // `width`: values of k there are from k on.
-  __device__ __forceinline__ void load(const TapeProduct& p, const bf* normed, int rows, int k, int width) {
+  __device__ __forceinline__ void load(const TapeProduct& p, const bf* normed, int k, int width) {
     const int warp = threadIdx.x / 32, token = (threadIdx.x & 31) / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = lane_k(warp, i);
       v[i] = make_uint4(0, 0, 0, 0);
-      if (token >= rows || at >= width) continue;
-      v[i] = p.x == nullptr
-                 ? *reinterpret_cast<const uint4*>(normed + token * (p.k + 32) + k + at)
-                 : __ldcg(reinterpret_cast<const uint4*>(static_cast<const bf*>(p.x) + token * p.x_row + k + at));
+      if (token > 0 || at >= width) continue;
+      v[i] = p.x == nullptr ? *reinterpret_cast<const uint4*>(normed + k + at)
+                            : __ldcg(reinterpret_cast<const uint4*>(static_cast<const bf*>(p.x) + k + at));
     }
   }
 };
@@ -60,54 +59,45 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const uint4& w0, cons
   mma(sums, a1, b1);
 }
 
-__device__ __forceinline__ void store_value(const TapeProduct& p, void* out, int token, int col, float v) {
+__device__ __forceinline__ void store_value(const TapeProduct& p, int col, float v) {
   if (p.out_bf16) {
-    static_cast<bf*>(out)[token * p.out_row + col] = from_float<bf>(v);
+    static_cast<bf*>(p.out)[col] = from_float<bf>(v);
   } else {
-    static_cast<float*>(out)[token * p.out_row + col] = v;
+    static_cast<float*>(p.out)[col] = v;
   }
 }
 
-// What follows the sums of a unit: one token's values of a row of its first eight and of the same row of the others.
-__device__ __forceinline__ void finish(const TapeProduct& p, void* out, int unit, int token, float v, float u) {
-  const int col = unit * (p.gated ? 8 : 16) + static_cast<int>(threadIdx.x) % 32 / 4;
+// What follows the sums of a unit: of row `row` of its first eight and of the same one of the others.
+__device__ __forceinline__ void finish(const TapeProduct& p, int unit, int row, float v, float u) {
+  const int col = unit * (p.gated ? 8 : 16) + row;
   const int other = p.gated ? p.n / 2 + col : col + 8;
   if (p.bias != nullptr) v += p.bias[col], u += p.bias[other];
-  if (p.gated) return store_value(p, out, token, col, silu(v) * u);
-  store_value(p, out, token, col, v);
-  store_value(p, out, token, other, u);
+  if (p.gated) return store_value(p, col, silu(v) * u);
+  store_value(p, col, v);
+  store_value(p, other, u);
 }
 
-// The warps' sums of `units` units from `begin` on, added in the order of k.
-__device__ __forceinline__ void join_sums(const TapeProduct& p, void* out, int begin, int units, int rows,
-                                          const float (&sums)[kGroup][4], TapeShared& s) {
+// The warps' sums of `units` units from `begin` on, added in the order of k: a thread two rows.
+__device__ __forceinline__ void join_sums(const TapeProduct& p, int begin, int units, const float (&sums)[kGroup][4],
+                                          TapeShared& s) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
 #pragma unroll
-  for (int u0 = 0; u0 < kGroup; u0 += kJoin) {
-    if (u0 >= units) break;
-#pragma unroll
-    for (int u = 0; u < kJoin && u0 + u < kGroup; ++u) {
-      if (u0 + u >= units) break;
-      s.join[warp][u][0][lane] = make_float2(sums[u0 + u][0], sums[u0 + u][1]);
-      s.join[warp][u][1][lane] = make_float2(sums[u0 + u][2], sums[u0 + u][3]);
-    }
-    hopper::group_sync(1, kTapeTeam);
-    if (u0 + warp < units) {  // a unit a warp
-      float2 v[2] = {};
-#pragma unroll
-      for (int share = 0; share < kTapeWarps; ++share) {
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const float2 part = s.join[share][warp][j][lane];
-          v[j].x += part.x, v[j].y += part.y;
-        }
-      }
-      const int token = lane % 4 * 2;
-      if (token < rows) finish(p, out, begin + u0 + warp, token, v[0].x, v[1].x);
-      if (token + 1 < rows) finish(p, out, begin + u0 + warp, token + 1, v[0].y, v[1].y);
-    }
-    hopper::group_sync(1, kTapeTeam);
+  for (int u = 0; u < kGroup; ++u) {
+    if (u >= units) break;
+    if (lane % 4 == 0) s.join[warp][u][lane / 4] = make_float2(sums[u][0], sums[u][2]);
   }
+  hopper::group_sync(1, kTapeTeam);
+  const int unit = static_cast<int>(threadIdx.x) / 8, row = static_cast<int>(threadIdx.x) % 8;
+  if (unit < units) {
+    float2 v{};
+#pragma unroll
+    for (int share = 0; share < kTapeWarps; ++share) {
+      const float2 part = s.join[share][unit][row];
+      v.x += part.x, v.y += part.y;
+    }
+    finish(p, begin + unit, row, v.x, v.y);
+  }
+  hopper::group_sync(1, kTapeTeam);
 }
 
 // The next slot of the ring, as soon as it is there.
@@ -119,20 +109,18 @@ __device__ __forceinline__ void take_slot(TapeW& w, RingPlace& place, TapeShared
   place.next();
 }
 
-__device__ void product_step(const TapeProduct& p, int rows, RingPlace& place, TapeShared& s) {
+__device__ void product_step(const TapeProduct& p, RingPlace& place, TapeShared& s) {
   const TapeShare share = share_of(p);
-  const bf* normed = reinterpret_cast<const bf*>(s.normed);
   const int warp = threadIdx.x / 32;
-  void* out = p.parts == 1 ? p.out : static_cast<float*>(p.out) + share.part * p.part_stride;
   for (int begin = share.first; begin < share.last; begin += kGroup) {
     const int units = min(kGroup, share.last - begin);
     float sums[kGroup][4] = {};
     TapeX x, next;
-    next.load(p, normed, rows, share.k_begin, share.k_end - share.k_begin);
-    for (int k = share.k_begin; k < share.k_end; k += kChunk) {
+    next.load(p, s.normed, 0, p.k);
+    for (int k = 0; k < p.k; k += kChunk) {
       x = next;
-      const int width = share.k_end - k;
-      if (width > kChunk) next.load(p, normed, rows, k + kChunk, width - kChunk);
+      const int width = p.k - k;
+      if (width > kChunk) next.load(p, s.normed, k + kChunk, width - kChunk);
       TapeW coming;
       take_slot(coming, place, s);
 #pragma unroll
@@ -147,7 +135,7 @@ __device__ void product_step(const TapeProduct& p, int rows, RingPlace& place, T
         }
       }
     }
-    join_sums(p, out, begin, units, rows, sums, s);
+    join_sums(p, begin, units, sums, s);
   }
 }
 
@@ -199,8 +187,8 @@ __global__ void __launch_bounds__(kTapeThreads, 1) tape_kernel(const __grid_cons
   for (int i = 0; i < a.count; ++i) {
     const TapeStep& step = a.steps[i];
     if (i > 0) wait_for_step(a, i);
-    if (step.norm.width > 0) norm_step(step.norm, a.rows, step.product.n > 0, s);
-    if (step.product.n > 0) product_step(step.product, a.rows, place, s);
+    if (step.norm.width > 0) norm_step(step.norm, step.product.n > 0, s);
+    if (step.product.n > 0) product_step(step.product, place, s);
     if (i + 1 < a.count) step_done(a, i);
   }
   leave_tape(a);
@@ -211,15 +199,12 @@ __global__ void __launch_bounds__(kTapeThreads, 1) tape_kernel(const __grid_cons
 Status launch_tape(const Tape& tape, device::Stream stream) {
   const StreamState& on = state(stream);
   TapeArgs args{};
-  args.count = tape.count, args.rows = tape.rows, args.counters = on.tickets;
+  args.count = tape.count, args.counters = on.tickets;
   for (int i = 0; i < tape.count; ++i) {
     args.steps[i] = tape.steps[i];
     const TapeProduct& p = tape.steps[i].product;
     if (p.n > 0) TERN_RETURN_IF_ERROR(tensor_map_wide(p.weight, p.n, p.k, p.w_row, p.gated, &args.maps[i]));
   }
-  static thread_local bool allowed = false;
-  if (!allowed) TERN_RETURN_IF_ERROR(allow_shared("tape", tape_kernel, sizeof(TapeShared)));
-  allowed = true;
   return launch(stream, "tape", {static_cast<unsigned>(on.multiprocessors), kTapeThreads, sizeof(TapeShared)},
                 tape_kernel, args);
 }

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/wgmma_sums.cuh"
+
 namespace tern::cuda::hopper {
 
 // Rows of 64 bf16 values, groups of eight rows 1024 bytes apart; the tile begins at a multiple of 1024 bytes. Advancing
@@ -29,101 +31,41 @@ __device__ __forceinline__ void wgmma_wait() {
 template <int kN>
 struct Wgmma;
 
+// kA, kB, kAdd: places of the descriptors and the predicate, behind the kN / 2 = kA sums.
 // clang-format off
-#define TERN_D4(i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
-#define TERN_D16(i) TERN_D4(i), TERN_D4(i + 4), TERN_D4(i + 8), TERN_D4(i + 12)
-
-template <>
-struct Wgmma<8> {
-  static __device__ __forceinline__ void run(float (&d)[4], uint64_t a, uint64_t b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %6, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n8k16.f32.bf16.bf16 {"
-        "%0,%1,%2,%3},"
-        " %4, %5, p, 1, 1, 0, 0;}\n"
-        : TERN_D4(0)
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-  }
-};
-
-template <>
-struct Wgmma<16> {
-  static __device__ __forceinline__ void run(float (&d)[8], uint64_t a, uint64_t b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %10, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
-        "%0,%1,%2,%3,%4,%5,%6,%7},"
-        " %8, %9, p, 1, 1, 0, 0;}\n"
-        : TERN_D4(0), TERN_D4(4)
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-  }
-};
-
-template <>
-struct Wgmma<32> {
-  static __device__ __forceinline__ void run(float (&d)[16], uint64_t a, uint64_t b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %18, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15},"
-        " %16, %17, p, 1, 1, 0, 0;}\n"
-        : TERN_D16(0)
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-  }
-};
-
-template <>
-struct Wgmma<64> {
-  static __device__ __forceinline__ void run(float (&d)[32], uint64_t a, uint64_t b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %34, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
-        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31},"
-        " %32, %33, p, 1, 1, 0, 0;}\n"
-        : TERN_D16(0), TERN_D16(16)
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-  }
-};
-
-template <>
-struct Wgmma<128> {
-  static __device__ __forceinline__ void run(float (&d)[64], uint64_t a, uint64_t b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %66, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n128k16.f32.bf16.bf16 {"
-        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63},"
-        " %64, %65, p, 1, 1, 0, 0;}\n"
-        : TERN_D16(0), TERN_D16(16), TERN_D16(32), TERN_D16(48)
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-  }
-};
-
-template <>
-struct Wgmma<256> {
-  static __device__ __forceinline__ void run(float (&d)[128], uint64_t a, uint64_t b, bool add) {
-    asm volatile(
-        "{.reg .pred p; setp.ne.b32 p, %130, 0;\n"
-        "wgmma.mma_async.sync.aligned.m64n256k16.f32.bf16.bf16 {"
-        "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,"
-        "%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31,"
-        "%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,"
-        "%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63,"
-        "%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79,"
-        "%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95,"
-        "%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111,"
-        "%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127},"
-        " %128, %129, p, 1, 1, 0, 0;}\n"
-        : TERN_D16(0), TERN_D16(16), TERN_D16(32), TERN_D16(48), TERN_D16(64), TERN_D16(80), TERN_D16(96), TERN_D16(112)
-        : "l"(a), "l"(b), "r"(static_cast<int>(add)));
-  }
-};
-
-#undef TERN_D16
-#undef TERN_D4
+#define TERN_WGMMA(kN, kA, kB, kAdd)                                                                                 \
+  template <>                                                                                                       \
+  struct Wgmma<kN> {                                                                                                \
+    static __device__ __forceinline__ void run(float (&d)[kN / 2], uint64_t a, uint64_t b, bool add) {              \
+      asm volatile("{.reg .pred p; setp.ne.b32 p, %" #kAdd ", 0;\n"                                                 \
+                   "wgmma.mma_async.sync.aligned.m64n" #kN "k16.f32.bf16.bf16 {" TERN_SUMS_##kA "}, %" #kA ", %" #kB \
+                   ", p, 1, 1, 0, 0;}\n"                                                                            \
+                   : TERN_OUT_##kA                                                                                  \
+                   : "l"(a), "l"(b), "r"(static_cast<int>(add)));                                                   \
+    }                                                                                                               \
+  };
+TERN_WGMMA(8, 4, 5, 6)
+TERN_WGMMA(16, 8, 9, 10)
+TERN_WGMMA(24, 12, 13, 14)
+TERN_WGMMA(32, 16, 17, 18)
+TERN_WGMMA(40, 20, 21, 22)
+TERN_WGMMA(48, 24, 25, 26)
+TERN_WGMMA(56, 28, 29, 30)
+TERN_WGMMA(64, 32, 33, 34)
+TERN_WGMMA(72, 36, 37, 38)
+TERN_WGMMA(80, 40, 41, 42)
+TERN_WGMMA(88, 44, 45, 46)
+TERN_WGMMA(96, 48, 49, 50)
+TERN_WGMMA(104, 52, 53, 54)
+TERN_WGMMA(112, 56, 57, 58)
+TERN_WGMMA(120, 60, 61, 62)
+TERN_WGMMA(128, 64, 65, 66)
+TERN_WGMMA(136, 68, 69, 70)
+TERN_WGMMA(144, 72, 73, 74)
+TERN_WGMMA(152, 76, 77, 78)
+TERN_WGMMA(160, 80, 81, 82)
+TERN_WGMMA(256, 128, 129, 130)
+#undef TERN_WGMMA
 // clang-format on
 
 }  // namespace tern::cuda::hopper

@@ -4,10 +4,6 @@
 #include "device/compute_pool.h"
 #include "ops/backend.h"
 
-namespace tern::kernels {
-struct KernelTable;
-}
-
 namespace tern::ops::cpu {
 
 Status rms_norm(const RmsNormParams&, device::Stream);
@@ -34,9 +30,6 @@ size_t segment_attention_workspace(device::Stream, int64_t max_rows, int64_t max
 Status take_rows(const TakeRowsParams&, device::Stream);
 Status scatter_rows(const ScatterRowsParams&, device::Stream);
 Status interpolate_rows(const InterpolateRowsParams&, device::Stream);
-
-// sum [n] float32 += x [n] bf16; returns sum.
-const void* add_widened(const kernels::KernelTable& k, const void* x, void* sum, int64_t n);
 
 inline int thread_count(device::Stream s) { return s.pool == nullptr ? 1 : s.pool->threads(); }
 

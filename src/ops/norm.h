@@ -7,12 +7,12 @@
 
 namespace tern::ops {
 
-// v = x (+ residual; the sum is rounded to the residual's type and written back), y = v * rsqrt(mean(v^2) + eps)
-// rounded to v's type, times weight, rounded to out's type (models-other.md section 0). Statistics in float32. With v
-// in float32 and out in bfloat16 there is one rounding, at the end.
+// v = x (+ residual; the sum is rounded to x's type and written back), y = v * rsqrt(mean(v^2) + eps) rounded to x's
+// type, times weight, rounded to out's type (models-other.md section 0). Statistics in float32. With x in float32 and
+// out in bfloat16 there is one rounding, at the end.
 struct RmsNormParams {
   TensorView x;         // [T, H] or [T, heads, D] (last dimension is normalised; rows may be strided)
-  TensorView residual;  // empty, or [T, H] of x's type or float32: in: r, out: r + x
+  TensorView residual;  // empty, or [T, H] of x's type: in: r, out: r + x
   TensorView weight;    // [H] bf16 or f32
   TensorView out;       // shaped like x; may be x itself when the types agree
   float eps = 1e-6f;

@@ -1,21 +1,8 @@
-#include <algorithm>
-
 #include "kernels/cpu/isa.h"
 #include "ops/cpu_ops.h"
 #include "ops/op_check.h"
 
 namespace tern::ops::cpu {
-
-const void* add_widened(const kernels::KernelTable& k, const void* x, void* sum, int64_t n) {
-  constexpr int64_t kPiece = 256;
-  float piece[kPiece];
-  for (int64_t i = 0; i < n; i += kPiece) {
-    const int64_t count = std::min(kPiece, n - i);
-    k.widen(static_cast<const uint16_t*>(x) + i, piece, count);
-    k.add_row(piece, static_cast<float*>(sum) + i, 0, count);
-  }
-  return sum;
-}
 
 Status rms_norm(const RmsNormParams& p, device::Stream stream) {
   constexpr const char* kOp = "rms_norm";
@@ -28,8 +15,8 @@ Status rms_norm(const RmsNormParams& p, device::Stream stream) {
                 "out must be shaped like x");
   TERN_OP_CHECK(kOp, is_act(p.weight.dtype) && is_vector(p.weight, p.weight.dtype, n), "weight must be [H]");
   const bool residual = p.residual.data != nullptr;
-  TERN_OP_CHECK(kOp, !residual || (x.rank == 2 && is_sum_of(p.residual, x)), "residual must be like x, or float32");
-  const bool widens = residual && p.residual.dtype != x.dtype;
+  TERN_OP_CHECK(kOp, !residual || (x.rank == 2 && p.residual.dtype == x.dtype && is_matrix(p.residual, x.dim[0], n)),
+                "residual must be like x");
   const auto& k = kernels::kernel_table();
   const auto bytes = static_cast<int64_t>(dtype_bytes(x.dtype)),
              out_bytes = static_cast<int64_t>(dtype_bytes(out.dtype));
@@ -38,14 +25,13 @@ Status rms_norm(const RmsNormParams& p, device::Stream stream) {
     row.weight = p.weight.data;
     row.n = n;
     row.eps = p.eps;
-    row.bf16 = x.dtype == DType::kBF16 && !widens;
+    row.bf16 = x.dtype == DType::kBF16;
     row.weight_bf16 = p.weight.dtype == DType::kBF16;
     row.out_bf16 = out.dtype == DType::kBF16;
     for (int64_t t = begin; t < end; ++t) {
-      row.residual = residual && !widens ? p.residual.row_bytes(t) : nullptr;
+      row.residual = residual ? p.residual.row_bytes(t) : nullptr;
       for (int64_t h = 0; h < inner; ++h) {
         row.x = x.row_bytes(t) + h * x.stride[1] * bytes * (x.rank == 3);
-        if (widens) row.x = add_widened(k, row.x, p.residual.row_bytes(t), n);
         row.out = out.row_bytes(t) + h * out.stride[1] * out_bytes * (x.rank == 3);
         k.rms_norm_row(&row);
       }

@@ -26,11 +26,6 @@ inline bool is_matrix(const TensorView& v, int64_t rows, int64_t cols) {
   return v.rank == 2 && is_rows(v) && v.dim[0] == rows && v.dim[1] == cols;
 }
 
-// Whether x [T, H] can be added to v: of x's type, or float32.
-inline bool is_sum_of(const TensorView& v, const TensorView& x) {
-  return (v.dtype == x.dtype || v.dtype == DType::kF32) && is_matrix(v, x.dim[0], x.dim[1]);
-}
-
 }  // namespace tern::ops
 
 #define TERN_OP_CHECK(op, condition, what)                    \

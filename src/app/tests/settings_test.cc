@@ -5,6 +5,7 @@
 
 #include <fstream>
 #include <sstream>
+#include <utility>
 
 namespace tern::app {
 namespace {
@@ -157,106 +158,101 @@ struct Rule {
 };
 
 // Spec fastdeploy.md 1.10, rule by rule.
+const Rule kRules[] = {
+    {"sequences low", {"--max-num-seqs", "0"}, {}, "--max-num-seqs 0 is not between 1 and 256"},
+    {"sequences high", {"--max-num-seqs", "257"}, {}, "--max-num-seqs 257 is not between 1 and 256"},
+    {"length", {"--max-model-len", "15"}, {}, "--max-model-len 15 is below 16"},
+    {"budget and sequences",
+     {"--max-num-batched-tokens", "100", "--max-num-seqs", "101"},
+     {},
+     "--max-num-batched-tokens 100 is below --max-num-seqs (101)"},
+    {"budget and everything",
+     {"--max-num-batched-tokens", "257", "--max-num-seqs", "2", "--max-model-len", "128"},
+     {},
+     "--max-num-batched-tokens 257 is above --max-model-len times --max-num-seqs (128 x 2 = 256)"},
+    {"chunk and block",
+     {"--max-num-batched-tokens", "63"},
+     {},
+     "--max-num-batched-tokens 63 is below --block-size (64), which chunked prefill needs"},
+    {"legacy whole prompts",
+     {"--max-num-batched-tokens", "99", "--max-model-len", "100", "--no-enable-chunked-prefill"},
+     kLegacy,
+     "--max-num-batched-tokens 99 is below --max-model-len (100), which the legacy scheduler needs without chunked "
+     "prefill"},
+    {"long prefills",
+     {"--max-long-partial-prefills", "2"},
+     {},
+     "--max-long-partial-prefills 2 is above --max-num-partial-prefills (1)"},
+    {"guided and speculative",
+     {"--guided-decoding-backend", "auto", "--speculative-config", R"({"method":"mtp"})"},
+     {},
+     "--guided-decoding-backend cannot be combined with --speculative-config"},
+    {"processed and speculative",
+     {"--logprobs-mode", "processed_logits", "--speculative-config", R"({"method":"mtp"})"},
+     {},
+     "--logprobs-mode processed_logits cannot be combined with --speculative-config"},
+    {"draft length",
+     {"--speculative-config", R"({"method":"mtp","num_speculative_tokens":6})"},
+     {},
+     "--speculative-config num_speculative_tokens 6 is not between 1 and 5"},
+    {"draft steps",
+     {"--speculative-config", R"({"method":"mtp","num_model_steps":2})"},
+     {},
+     "--speculative-config num_model_steps 2 is above num_speculative_tokens 1"},
+    {"draft method",
+     {"--speculative-config", R"({"method":"magic"})"},
+     {},
+     "--speculative-config method \"magic\" is none of mtp, ngram, naive, suffix"},
+    {"cards",
+     {"--tensor-parallel-size", "8", "--data-parallel-size", "2"},
+     {},
+     "--tensor-parallel-size 8 times --data-parallel-size 2 is more than the 8 cards of a node"},
+    {"early stop window",
+     {"--early-stop-config", R"({"window_size":0})"},
+     {},
+     "--early-stop-config window_size 0 is not between 1 and 1073741824"},
+    {"early stop strategy",
+     {"--early-stop-config", R"({"strategy":"x"})"},
+     {},
+     "--early-stop-config strategy \"x\" is not \"repetition\""},
+    {"early stop threshold",
+     {"--early-stop-config", R"({"threshold":1.5})"},
+     {},
+     "--early-stop-config threshold 1.5 is not between 0 and 1"},
+    {"graph level",
+     {"--graph-optimization-config", R"({"graph_opt_level":3})"},
+     {},
+     "--graph-optimization-config graph_opt_level 3 is not between 0 and 2"},
+    {"graph sizes",
+     {"--graph-optimization-config", R"({"cudagraph_capture_sizes":[4,0]})"},
+     {},
+     "--graph-optimization-config cudagraph_capture_sizes must be a list of whole numbers of 1 or more"},
+    {"graph switch",
+     {"--graph-optimization-config", R"({"use_cudagraph":"yes"})"},
+     {},
+     "--graph-optimization-config `use_cudagraph` must be true or false"},
+    {"processor",
+     {"--logits-processors", "my.module:Mine"},
+     {},
+     "--logits-processors my.module:Mine is not built in; LogitBiasLogitsProcessor is, and no Python code runs in "
+     "this server"},
+    {"device", {"--device", "tpu"}, {}, "--device \"tpu\" is none of auto, cpu, cuda, cuda:N"},
+    {"gpu", {"--device", "cuda:x"}, {}, "--device \"cuda:x\": what stands behind the colon is not the number of a GPU"},
+    {"controller", {"--controller-port", "8000"}, {}, "--controller-port 8000 is already --port or --metrics-port"},
+    {"adapter",
+     {},
+     {{"FD_ENABLE_INTERNAL_ADAPTER", "1"}},
+     "FD_ENABLE_INTERNAL_ADAPTER=1 is not available: this build speaks HTTP only"},
+    {"rope", {}, {{"ROPE_THETA", "1"}}, "ROPE_THETA is not available: --model-override {\"rope_theta\": ...} does it"},
+    {"variable",
+     {},
+     {{"FD_SAMPLING_CLASS", "best"}},
+     "FD_SAMPLING_CLASS: \"best\" is none of base, base_non_truncated, air, rejection"},
+    {"variable range", {}, {{"FD_MAX_STOP_SEQS_NUM", "-1"}}, "FD_MAX_STOP_SEQS_NUM: -1 is below 0"},
+};
+
 TEST(Validation, EveryRuleNamesTheFlag) {
-  const Rule rules[] = {
-      {"sequences low", {"--max-num-seqs", "0"}, {}, "--max-num-seqs 0 is not between 1 and 256"},
-      {"sequences high", {"--max-num-seqs", "257"}, {}, "--max-num-seqs 257 is not between 1 and 256"},
-      {"length", {"--max-model-len", "15"}, {}, "--max-model-len 15 is below 16"},
-      {"budget and sequences",
-       {"--max-num-batched-tokens", "100", "--max-num-seqs", "101"},
-       {},
-       "--max-num-batched-tokens 100 is below --max-num-seqs (101)"},
-      {"budget and everything",
-       {"--max-num-batched-tokens", "257", "--max-num-seqs", "2", "--max-model-len", "128"},
-       {},
-       "--max-num-batched-tokens 257 is above --max-model-len times --max-num-seqs (128 x 2 = 256)"},
-      {"chunk and block",
-       {"--max-num-batched-tokens", "63"},
-       {},
-       "--max-num-batched-tokens 63 is below --block-size (64), which chunked prefill needs"},
-      {"legacy whole prompts",
-       {"--max-num-batched-tokens", "99", "--max-model-len", "100", "--no-enable-chunked-prefill"},
-       kLegacy,
-       "--max-num-batched-tokens 99 is below --max-model-len (100), which the legacy scheduler needs without chunked "
-       "prefill"},
-      {"long prefills",
-       {"--max-long-partial-prefills", "2"},
-       {},
-       "--max-long-partial-prefills 2 is above --max-num-partial-prefills (1)"},
-      {"guided and speculative",
-       {"--guided-decoding-backend", "auto", "--speculative-config", R"({"method":"mtp"})"},
-       {},
-       "--guided-decoding-backend cannot be combined with --speculative-config"},
-      {"processed and speculative",
-       {"--logprobs-mode", "processed_logits", "--speculative-config", R"({"method":"mtp"})"},
-       {},
-       "--logprobs-mode processed_logits cannot be combined with --speculative-config"},
-      {"draft length",
-       {"--speculative-config", R"({"method":"mtp","num_speculative_tokens":6})"},
-       {},
-       "--speculative-config num_speculative_tokens 6 is not between 1 and 5"},
-      {"draft steps",
-       {"--speculative-config", R"({"method":"mtp","num_model_steps":2})"},
-       {},
-       "--speculative-config num_model_steps 2 is above num_speculative_tokens 1"},
-      {"draft method",
-       {"--speculative-config", R"({"method":"magic"})"},
-       {},
-       "--speculative-config method \"magic\" is none of mtp, ngram, naive, suffix"},
-      {"cards",
-       {"--tensor-parallel-size", "8", "--data-parallel-size", "2"},
-       {},
-       "--tensor-parallel-size 8 times --data-parallel-size 2 is more than the 8 cards of a node"},
-      {"early stop window",
-       {"--early-stop-config", R"({"window_size":0})"},
-       {},
-       "--early-stop-config window_size 0 is not between 1 and 1073741824"},
-      {"early stop strategy",
-       {"--early-stop-config", R"({"strategy":"x"})"},
-       {},
-       "--early-stop-config strategy \"x\" is not \"repetition\""},
-      {"early stop threshold",
-       {"--early-stop-config", R"({"threshold":1.5})"},
-       {},
-       "--early-stop-config threshold 1.5 is not between 0 and 1"},
-      {"graph level",
-       {"--graph-optimization-config", R"({"graph_opt_level":3})"},
-       {},
-       "--graph-optimization-config graph_opt_level 3 is not between 0 and 2"},
-      {"graph sizes",
-       {"--graph-optimization-config", R"({"cudagraph_capture_sizes":[4,0]})"},
-       {},
-       "--graph-optimization-config cudagraph_capture_sizes must be a list of whole numbers of 1 or more"},
-      {"graph switch",
-       {"--graph-optimization-config", R"({"use_cudagraph":"yes"})"},
-       {},
-       "--graph-optimization-config `use_cudagraph` must be true or false"},
-      {"processor",
-       {"--logits-processors", "my.module:Mine"},
-       {},
-       "--logits-processors my.module:Mine is not built in; LogitBiasLogitsProcessor is, and no Python code runs in "
-       "this server"},
-      {"device", {"--device", "tpu"}, {}, "--device \"tpu\" is none of auto, cpu, cuda, cuda:N"},
-      {"gpu",
-       {"--device", "cuda:x"},
-       {},
-       "--device \"cuda:x\": what stands behind the colon is not the number of a GPU"},
-      {"controller", {"--controller-port", "8000"}, {}, "--controller-port 8000 is already --port or --metrics-port"},
-      {"adapter",
-       {},
-       {{"FD_ENABLE_INTERNAL_ADAPTER", "1"}},
-       "FD_ENABLE_INTERNAL_ADAPTER=1 is not available: this build speaks HTTP only"},
-      {"rope",
-       {},
-       {{"ROPE_THETA", "1"}},
-       "ROPE_THETA is not available: --model-override {\"rope_theta\": ...} does it"},
-      {"variable",
-       {},
-       {{"FD_SAMPLING_CLASS", "best"}},
-       "FD_SAMPLING_CLASS: \"best\" is none of base, base_non_truncated, air, rejection"},
-      {"variable range", {}, {{"FD_MAX_STOP_SEQS_NUM", "-1"}}, "FD_MAX_STOP_SEQS_NUM: -1 is below 0"},
-  };
-  for (const Rule& rule : rules) EXPECT_EQ(failure(rule.args, rule.pairs), rule.message) << rule.what;
+  for (const Rule& rule : kRules) EXPECT_EQ(failure(rule.args, rule.pairs), rule.message) << rule.what;
   // Nothing is derived from a number that would overflow.
   EXPECT_EQ(failure({"--max-num-seqs", "9223372036854775807"}),
             "--max-num-seqs: 9223372036854775807 is above 1073741824");
@@ -338,22 +334,18 @@ TEST(Describe, HidesKeysAndNamesSources) {
   EXPECT_EQ(s.log.level, LogLevel::kDebug);
 }
 
-// Splits a line as a shell does, for words and single quotes.
+// Splits a line as a shell does, for words and single quotes with something in them.
 Args words_of(const std::string& line) {
   Args words;
   std::string word;
-  bool quoted = false, any = false;
+  bool quoted = false;
   for (const char c : line + " ") {
     if (c == '\'') {
       quoted = !quoted;
-      any = true;
-    } else if (c == ' ' && !quoted) {
-      if (any) words.push_back(word);
-      word.clear();
-      any = false;
-    } else {
+    } else if (c != ' ' || quoted) {
       word += c;
-      any = true;
+    } else if (!word.empty()) {
+      words.push_back(std::exchange(word, {}));
     }
   }
   return words;

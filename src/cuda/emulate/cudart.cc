@@ -45,6 +45,10 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes*, const void*) { return cud
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**) { return cudaErrorNotSupported; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetDevice(int* v) {
+  *v = 0;
+  return cudaSuccess;
+}
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* s, unsigned) {
   *s = (cudaStream_t)1;
   return cudaSuccess;

@@ -108,36 +108,18 @@ inline float __fdividef(float a, float b) { return a / b; }
 inline float __expf(float x) { return __builtin_expf(x); }
 inline double __dmul_rn(double a, double b) { return a * b; }
 inline double __ull2double_rn(unsigned long long a) { return double(a); }
-inline unsigned __float_as_uint(float f) {
-  unsigned u;
-  std::memcpy(&u, &f, 4);
-  return u;
+template <class To, class From>
+To emu_bits(From from) {
+  To to;
+  std::memcpy(&to, &from, sizeof to);
+  return to;
 }
-inline float __uint_as_float(unsigned u) {
-  float f;
-  std::memcpy(&f, &u, 4);
-  return f;
-}
-inline int __float_as_int(float f) {
-  int u;
-  std::memcpy(&u, &f, 4);
-  return u;
-}
-inline float __int_as_float(int u) {
-  float f;
-  std::memcpy(&f, &u, 4);
-  return f;
-}
-inline long long __double_as_longlong(double d) {
-  long long u;
-  std::memcpy(&u, &d, 8);
-  return u;
-}
-inline double __longlong_as_double(long long u) {
-  double d;
-  std::memcpy(&d, &u, 8);
-  return d;
-}
+inline unsigned __float_as_uint(float f) { return emu_bits<unsigned>(f); }
+inline float __uint_as_float(unsigned u) { return emu_bits<float>(u); }
+inline int __float_as_int(float f) { return emu_bits<int>(f); }
+inline float __int_as_float(int u) { return emu_bits<float>(u); }
+inline long long __double_as_longlong(double d) { return emu_bits<long long>(d); }
+inline double __longlong_as_double(long long u) { return emu_bits<double>(u); }
 inline unsigned __float2uint_rn(float f) { return unsigned(__builtin_nearbyintf(f)); }
 inline int __clz(int v) { return v == 0 ? 32 : __builtin_clz(unsigned(v)); }
 inline int __popc(unsigned v) { return __builtin_popcount(v); }

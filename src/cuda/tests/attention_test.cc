@@ -1,7 +1,5 @@
 // Attention over the paged cache: against the CPU, and against itself in other batches.
 #include <algorithm>
-#include <numeric>
-#include <random>
 
 #include "cuda/tests/harness.h"
 #include "cuda/tests/paged.h"
@@ -10,62 +8,11 @@
 namespace tern::cuda_test {
 namespace {
 
-struct Row {
-  int queries, context;
-};
-
 struct Case {
   DType type;
   int heads, kv_heads, dim, block;
   std::vector<Row> rows;
   std::string kernel;
-};
-
-// Tables over shuffled blocks, block 0 left out.
-struct Batch {
-  Batch(Context& c, const std::vector<Row>& rows, int block, uint32_t seed)
-      : start(c, DType::kI32, {static_cast<int64_t>(rows.size()) + 1}),
-        context(c, DType::kI32, {static_cast<int64_t>(rows.size())}),
-        table(c, DType::kI32, {static_cast<int64_t>(rows.size()), widest(rows, block)}) {
-    std::vector<int32_t> ids, s{0}, lengths;
-    for (const Row& r : rows) {
-      blocks += (r.context + block - 1) / block;
-      s.push_back(s.back() + r.queries);
-      lengths.push_back(r.context);
-      longest_query = std::max(longest_query, r.queries);
-      longest_context = std::max(longest_context, r.context);
-    }
-    ids.resize(static_cast<size_t>(blocks));
-    std::iota(ids.begin(), ids.end(), 1);
-    std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
-    const int64_t width = table.cpu().dim[1];
-    std::vector<int32_t> at(static_cast<size_t>(width) * rows.size(), 0);
-    size_t next = 0;
-    for (size_t r = 0; r < rows.size(); ++r) {
-      for (int b = 0; b * block < rows[r].context; ++b)
-        at[r * static_cast<size_t>(width) + static_cast<size_t>(b)] = ids[next++];
-    }
-    start.fill(s), context.fill(lengths), table.fill(at);
-    tokens = s.back();
-    ++blocks;  // the null block
-  }
-  static int64_t widest(const std::vector<Row>& rows, int block) {
-    int most = 1;
-    for (const Row& r : rows) most = std::max(most, (r.context + block - 1) / block);
-    return most;
-  }
-  Mirror start, context, table;
-  int blocks = 0, longest_query = 0, longest_context = 0, tokens = 0;
-};
-
-struct Workspace {
-  Workspace(Context& c, int tokens, int heads, int dim)
-      : cpu(ops::attention_workspace(c.cpu, tokens, heads, dim) + 64, 0) {
-    auto memory = c.device->allocate(ops::attention_workspace(c.gpu, tokens, heads, dim));
-    if (memory.ok()) gpu = std::move(memory).value();
-  }
-  std::vector<char> cpu;
-  device::Buffer gpu;
 };
 
 // On Hopper teams of blocks take few units, in deterministic mode only those of decoding rows.
@@ -125,8 +72,6 @@ std::vector<Row> ragged(int count, int most) {
   return rows;
 }
 
-bool fixed(const Context& c) { return c.fixed(); }
-
 // Whether long prompts go to the kernel for Hopper: not in deterministic mode, not with the shared memory of older
 // cards.
 bool hopper(const Context& c) { return c.hopper() && !c.fixed(); }
@@ -160,6 +105,25 @@ std::vector<char> alone(Context& c, PagedCache& cache, const Mirror& q, const Mi
   return {all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(others) * row), all.end()};
 }
 
+// `few`, `many`: names of kernels by width of a head.
+template <class Few, class Many>
+void teams_and_chunks(Context& c, const Few& few, const Many& many) {
+  const DType b = DType::kBF16;
+  // Teams of every size; contexts of less tiles than a team has blocks, and so long that units are in parts.
+  for (const auto& [count, most] : {std::pair{7, 9000}, {13, 5000}, {27, 3000}, {55, 2000}}) {
+    run(c, {b, 16, 2, 128, 64, ragged(count, most), few(128)}, b);
+    run(c, {b, 10, 2, 64, 128, ragged(count, 1100), few(64)}, b);
+  }
+  run(c, {b, 10, 2, 256, 64, ragged(13, 5000), few(256)}, b);
+  run(c, {b, 12, 2, 128, 64, {{2, 12000}, {1, 300}, {2, 2}, {1, 0}}, few(128)}, b);
+  // Short chunks behind long contexts.
+  for (const int dim : {64, 128}) {
+    run(c, {b, 16, 2, dim, 64, {{64, 1024}}, many(dim)}, b);
+    run(c, {b, 32, 8, dim, 64, {{64, 9001}, {1, 700}, {40, 2000}}, many(dim)}, b);
+    run(c, {b, 28, 4, dim, 128, {{17, 5000}, {23, 23}}, many(dim)}, b);
+  }
+}
+
 }  // namespace
 
 void test_attention(Context& c) {
@@ -172,9 +136,9 @@ void test_attention(Context& c) {
   // Deterministic mode has one kernel for all rows.
   const auto many = [&](int dim) {
     const std::string name = std::to_string(dim);
-    return fixed(c) ? few(dim) : hopper(c) && dim <= 128 ? "attention_prefill_" + name + "_sm90" : "attention_" + name;
+    return c.fixed() ? few(dim) : hopper(c) && dim <= 128 ? "attention_prefill_" + name + "_sm90" : "attention_" + name;
   };
-  const auto odd = [&](int dim) { return fixed(c) ? portable(dim) : "attention_" + std::to_string(dim); };
+  const auto odd = [&](int dim) { return c.fixed() ? portable(dim) : "attention_" + std::to_string(dim); };
   for (const int dim : {64, 128, 256}) {
     for (const int group : c.pick<int>({4, 1, 7, 16}, 1)) {
       run(c, {b, 2 * group, 2, dim, 64, decode, few(dim)}, b);
@@ -211,19 +175,7 @@ void test_attention(Context& c) {
     if (hopper(c)) run(c, {b, 32, 8, dim, 64, {{1300, 1300}, {300, 1500}, {700, 700}}, many(dim)}, b);
   }
   if (!c.hopper()) return;
-  // Teams of every size; contexts of less tiles than a team has blocks, and so long that units are in parts.
-  for (const auto& [count, most] : {std::pair{7, 9000}, {13, 5000}, {27, 3000}, {55, 2000}}) {
-    run(c, {b, 16, 2, 128, 64, ragged(count, most), few(128)}, b);
-    run(c, {b, 10, 2, 64, 128, ragged(count, 1100), few(64)}, b);
-  }
-  run(c, {b, 10, 2, 256, 64, ragged(13, 5000), few(256)}, b);
-  run(c, {b, 12, 2, 128, 64, {{2, 12000}, {1, 300}, {2, 2}, {1, 0}}, few(128)}, b);
-  // Short chunks behind long contexts.
-  for (const int dim : {64, 128}) {
-    run(c, {b, 16, 2, dim, 64, {{64, 1024}}, many(dim)}, b);
-    run(c, {b, 32, 8, dim, 64, {{64, 9001}, {1, 700}, {40, 2000}}, many(dim)}, b);
-    run(c, {b, 28, 4, dim, 128, {{17, 5000}, {23, 23}}, many(dim)}, b);
-  }
+  teams_and_chunks(c, few, many);
 }
 
 // Decoding rows of more units than teams of blocks: ranges, of which most begin inside a unit; up to 8 queries of a KV
@@ -257,7 +209,7 @@ void attention_bits(Context& c, int context) {
     const auto whole = alone(c, cache, q, batch.table, context, 0, context, 0, kHeads, dim, space.gpu);
     const auto row = static_cast<size_t>(kHeads * dim) * 2;
     const std::vector<int> counts = c.smallest                ? std::vector<int>{37}
-                                    : fixed(c)                ? std::vector<int>{1, 4, 37, 500}
+                                    : c.fixed()               ? std::vector<int>{1, 4, 37, 500}
                                     : dim <= 128 && hopper(c) ? std::vector<int>{1601, 1900, 2299}
                                                               : std::vector<int>{37, 500};
     const auto last = alone(c, cache, q, batch.table, context, context - 1, 1, 0, kHeads, dim, space.gpu);
@@ -267,7 +219,7 @@ void attention_bits(Context& c, int context) {
                "attention bits of " + std::to_string(dim), "few tokens beside " + std::to_string(others));
     }
     for (const int others :
-         c.pick<int>(fixed(c) ? std::vector<int>{3, 0, 15, 30, 200} : std::vector<int>{3, 0, 200}, 1)) {
+         c.pick<int>(c.fixed() ? std::vector<int>{3, 0, 15, 30, 200} : std::vector<int>{3, 0, 200}, 1)) {
       for (const int count : counts) {
         const int first = context - count;
         const auto part = alone(c, cache, q, batch.table, context, first, count, others, kHeads, dim, space.gpu);
@@ -285,132 +237,7 @@ void attention_bits(Context& c, int context) {
 void test_attention_bits(Context& c) {
   attention_bits(c, c.smallest ? 300 : 2300);
   // Blocks of a team that take whole segments, and ranges where a unit is too long for a team of two.
-  if (fixed(c) && c.hopper() && !c.smallest) attention_bits(c, 5000);
-}
-
-namespace {
-
-struct LatentShape {
-  DType type;
-  int heads, rank, rope, block;
-  std::string kernel;
-};
-
-struct LatentCase {
-  LatentCase(Context& c, const LatentShape& shape, const std::vector<Row>& rows)
-      : s(shape),
-        batch(c, rows, s.block, 8),
-        cache(c, s.type, 1, s.rank + s.rope, s.block, batch.blocks, true),
-        q(c, s.type, {batch.tokens, s.heads, s.rank + s.rope}),
-        out(c, s.type, {batch.tokens, s.heads, s.rank}),
-        space(c, batch.tokens, s.heads, s.rank + s.rope) {
-    cache.random(9);
-    q.random(10);
-  }
-  ops::MlaAttentionParams params(bool gpu) {
-    const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
-    ops::MlaAttentionParams p;
-    p.q = v(q), p.cache = gpu ? cache.gpu() : cache.cpu();
-    p.block_table = v(batch.table), p.row_start = v(batch.start), p.context_len = v(batch.context);
-    p.out = v(out), p.kv_lora_rank = s.rank, p.scale = 0.05f;
-    p.max_query_len = batch.longest_query, p.max_context_len = batch.longest_context;
-    p.workspace = gpu ? static_cast<void*>(space.gpu.data()) : space.cpu.data();
-    return p;
-  }
-  LatentShape s;
-  Batch batch;
-  PagedCache cache;
-  Mirror q, out;
-  Workspace space;
-};
-
-void run_latent(Context& c, const LatentShape& s, const std::vector<Row>& rows) {
-  LatentCase k(c, s, rows);
-  const std::string name = title("mla_attention", s.type, {s.heads, s.rank, s.rope}) + " " +
-                           std::to_string(k.batch.tokens) + " tokens of " + std::to_string(k.batch.longest_context);
-  if (!c.both(name, ops::mla_attention(k.params(false), c.cpu), ops::mla_attention(k.params(true), c.gpu))) return;
-  c.expect_kernel(name, s.kernel);
-  compare(c, name, k.out, k.out.host(), s.type == DType::kBF16 ? 1.5 / 100 : 2e-5);
-  auto memory = c.device->allocate(ops::attention_plan_bytes(c.gpu, static_cast<int>(rows.size())));
-  if (!memory.ok()) return c.report(false, name, memory.error().message);
-  ops::AttentionPlan plan{memory->data()};
-  ops::MlaAttentionParams p = k.params(true);
-  Status status = ops::attention_plan(
-      {p.cache.spec, s.heads, k.batch.tokens, p.row_start, p.context_len, p.max_query_len, &plan}, c.gpu);
-  p.plan = plan;
-  const std::vector<char> want = k.out.pull();
-  k.out.push();  // the CPU's
-  for (int layer = 0; layer < 2 && status.ok(); ++layer) status = ops::mla_attention(p, c.gpu);
-  if (!status.ok()) return c.report(false, name, status.error().message);
-  c.report(k.out.pull() == want, name + " planned once", "the same bits");
-}
-
-// The tokens of one sequence from `first` on, alone or behind `others` of one token, as the GPU computes them.
-std::vector<char> latent_alone(Context& c, LatentCase& whole, int first, int count, int others) {
-  const int heads = whole.s.heads, context = whole.batch.longest_context;
-  const auto width = static_cast<size_t>(whole.batch.table.cpu().dim[1]);
-  std::vector<int32_t> start{0}, lengths, tables;
-  for (int r = 0; r <= others; ++r) {
-    start.push_back(start.back() + (r == others ? count : 1));
-    lengths.push_back(r == others ? first + count : 1 + r * 17 % context);
-    for (size_t b = 0; b < width; ++b) tables.push_back(whole.batch.table.cpu().as<const int32_t>()[b]);
-  }
-  Mirror s(c, DType::kI32, {others + 2}), l(c, DType::kI32, {others + 1}),
-      t(c, DType::kI32, {others + 1, static_cast<int64_t>(width)}),
-      mixed(c, DType::kBF16, {others + count, heads, 576}), out(c, DType::kBF16, {others + count, heads, 512});
-  s.fill(start), l.fill(lengths), t.fill(tables);
-  mixed.random(99);
-  const auto row = static_cast<size_t>(heads) * 2;
-  std::memcpy(mixed.host() + static_cast<size_t>(others) * row * 576,
-              whole.q.cpu().row_bytes(first - (context - whole.batch.tokens)), static_cast<size_t>(count) * row * 576);
-  mixed.push();
-  ops::MlaAttentionParams p = whole.params(true);
-  p.q = mixed.gpu(), p.block_table = t.gpu(), p.row_start = s.gpu(), p.context_len = l.gpu(), p.out = out.gpu();
-  p.max_query_len = count;
-  if (const Status status = ops::mla_attention(p, c.gpu); !status.ok()) {
-    c.report(false, "latent bits", status.error().message);
-  }
-  const std::vector<char> all = out.pull();
-  return {all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(others) * row * 512), all.end()};
-}
-
-// As test_attention_bits, in deterministic mode: parts of units, whole units with segments joined on the way, chunks.
-void latent_bits(Context& c, int heads) {
-  constexpr int kContext = 2300, kTokens = 200;
-  LatentCase whole(c, {DType::kBF16, heads, 512, 64, 64, ""}, {{kTokens, kContext}});
-  const auto want = latent_alone(c, whole, kContext - kTokens, kTokens, 0);
-  for (const int others : {0, 3, 100}) {
-    for (const int count : {1, 4, 37, kTokens}) {
-      const auto part = latent_alone(c, whole, kContext - count, count, others);
-      c.report(std::equal(part.begin(), part.end(), want.end() - static_cast<std::ptrdiff_t>(part.size())),
-               "latent bits of " + std::to_string(heads) + " heads",
-               std::to_string(count) + " tokens beside " + std::to_string(others));
-    }
-  }
-}
-
-}  // namespace
-
-void test_latent(Context& c) {
-  const DType b = DType::kBF16;
-  const std::vector<Row> decode = c.pick<Row>({{1, 64}, {1, 1100}, {1, 1}, {1, 700}, {1, 2500}}, 2),
-                         mixed = c.pick<Row>({{5, 5}, {40, 200}, {0, 3}, {3, 1500}}, 2);
-  const std::string own = c.hopper() ? "attention_latent_sm90" : "attention_latent";
-  for (const LatentShape& s : {LatentShape{b, 128, 512, 64, 64, own},
-                               {b, 16, 512, 64, 64, own},
-                               {b, 5, 64, 16, 64, "attention_latent"},
-                               {b, 4, 20, 10, 64, "attention_plain"},
-                               {DType::kF32, 4, 32, 8, 64, "attention_plain"}}) {
-    for (const auto& rows : {decode, mixed}) run_latent(c, s, rows);
-  }
-  if (c.smallest) return;
-  run_latent(c, {b, 20, 512, 64, 128, own}, mixed);  // places in a unit stay empty; two tiles in a block
-  run_latent(c, {b, 100, 512, 64, 64, own}, {{1, 1}, {2, 2300}, {1, 0}, {1, 1024}, {1, 1025}, {1, 8200}});
-  std::vector<Row> crowd(70, {1, 300});  // more units than blocks: none is cut
-  crowd.push_back({9, 700});
-  run_latent(c, {b, 128, 512, 64, 64, own}, crowd);
-  if (!fixed(c) || !c.hopper()) return;
-  for (const int heads : {66, 16}) latent_bits(c, heads);
+  if (c.fixed() && c.hopper() && !c.smallest) attention_bits(c, 5000);
 }
 
 }  // namespace tern::cuda_test

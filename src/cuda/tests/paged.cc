@@ -1,6 +1,11 @@
 #include "cuda/tests/paged.h"
 
+#include <algorithm>
+#include <numeric>
+#include <random>
+
 #include "kernels/kv_transfer.h"
+#include "ops/attention.h"
 
 namespace tern::cuda_test {
 namespace {
@@ -11,6 +16,12 @@ KvSpec spec_of(DType type, int kv_heads, int dim, int block, bool latent) {
   s.dtype = type, s.layers = 1, s.kv_heads = kv_heads;
   s.head_dim_k = dim, s.head_dim_v = latent ? 0 : dim, s.block_size = block;
   return s;
+}
+
+int64_t widest(const std::vector<Row>& rows, int block) {
+  int most = 1;
+  for (const Row& r : rows) most = std::max(most, (r.context + block - 1) / block);
+  return most;
 }
 
 }  // namespace
@@ -50,6 +61,39 @@ void PagedCache::compare_blocks(const std::string& name, double tolerance) {
     if (!s.ok()) c_.report(false, name, s.error().message);
   }
   compare(c_, name, exchange_, want.data(), tolerance);
+}
+
+Batch::Batch(Context& c, const std::vector<Row>& rows, int block, uint32_t seed)
+    : start(c, DType::kI32, {static_cast<int64_t>(rows.size()) + 1}),
+      context(c, DType::kI32, {static_cast<int64_t>(rows.size())}),
+      table(c, DType::kI32, {static_cast<int64_t>(rows.size()), widest(rows, block)}) {
+  std::vector<int32_t> ids, s{0}, lengths;
+  for (const Row& r : rows) {
+    blocks += (r.context + block - 1) / block;
+    s.push_back(s.back() + r.queries);
+    lengths.push_back(r.context);
+    longest_query = std::max(longest_query, r.queries);
+    longest_context = std::max(longest_context, r.context);
+  }
+  ids.resize(static_cast<size_t>(blocks));
+  std::iota(ids.begin(), ids.end(), 1);
+  std::shuffle(ids.begin(), ids.end(), std::mt19937(seed));
+  const int64_t width = table.cpu().dim[1];
+  std::vector<int32_t> at(static_cast<size_t>(width) * rows.size(), 0);
+  size_t next = 0;
+  for (size_t r = 0; r < rows.size(); ++r) {
+    for (int b = 0; b * block < rows[r].context; ++b)
+      at[r * static_cast<size_t>(width) + static_cast<size_t>(b)] = ids[next++];
+  }
+  start.fill(s), context.fill(lengths), table.fill(at);
+  tokens = s.back();
+  ++blocks;  // the null block
+}
+
+Workspace::Workspace(Context& c, int tokens, int heads, int dim)
+    : cpu(ops::attention_workspace(c.cpu, tokens, heads, dim) + 64, 0) {
+  auto memory = c.device->allocate(ops::attention_workspace(c.gpu, tokens, heads, dim));
+  if (memory.ok()) gpu = std::move(memory).value();
 }
 
 }  // namespace tern::cuda_test

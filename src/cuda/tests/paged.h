@@ -1,4 +1,4 @@
-// A paged cache on both sides: the CPU's own arrangement there, the exchange form on the GPU.
+// A paged cache on both sides: the CPU's own arrangement there, the exchange form on the GPU. And rows that read it.
 #pragma once
 
 #include <cstring>
@@ -27,6 +27,23 @@ class PagedCache {
   std::vector<char> host_;  // the CPU's
   Mirror exchange_;
   int blocks_;
+};
+
+struct Row {
+  int queries, context;
+};
+
+// Tables over shuffled blocks, block 0 left out.
+struct Batch {
+  Batch(Context& c, const std::vector<Row>& rows, int block, uint32_t seed);
+  Mirror start, context, table;
+  int blocks = 0, longest_query = 0, longest_context = 0, tokens = 0;
+};
+
+struct Workspace {
+  Workspace(Context& c, int tokens, int heads, int dim);
+  std::vector<char> cpu;
+  device::Buffer gpu;
 };
 
 }  // namespace tern::cuda_test

@@ -10,12 +10,10 @@ namespace {
 
 constexpr DType kTypes[] = {DType::kBF16, DType::kF32};
 
-void rms(Context& c, DType x_type, DType sum_type, DType out_type, int64_t rows, int64_t n, bool residual,
-         int64_t pad) {
-  Mirror x(c, x_type, {rows, n}, pad), r(c, sum_type, {rows, n}), w(c, DType::kF32, {n}),
-      out(c, out_type, {rows, n}, pad);
+void rms(Context& c, DType type, DType out_type, int64_t rows, int64_t n, bool residual, int64_t pad) {
+  Mirror x(c, type, {rows, n}, pad), r(c, type, {rows, n}), w(c, DType::kF32, {n}), out(c, out_type, {rows, n}, pad);
   x.random(1), r.random(2), w.random(3);
-  const std::string name = title("rms_norm", x_type, {rows, n}) + (residual ? " residual" : "");
+  const std::string name = title("rms_norm", type, {rows, n}) + (residual ? " residual" : "");
   const auto params = [&](bool gpu) {
     const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
     return ops::RmsNormParams{v(x), residual ? v(r) : TensorView{}, v(w), v(out), 1e-6f};
@@ -149,10 +147,9 @@ void interpolate(Context& c, DType type, int64_t n, const char* kernel) {
 void test_norms(Context& c) {
   for (const DType t : kTypes) {
     for (const int64_t rows : c.pick<int64_t>({0, 1, 3, 700}, 3)) {
-      for (const int64_t n : {64, 72, 512, 520, 2560})
-        rms(c, t, t, t, rows, n, n % 3 == 0 || rows == 3, n == 72 ? 8 : 0);
+      for (const int64_t n : {64, 72, 512, 520, 2560}) rms(c, t, t, rows, n, n % 3 == 0 || rows == 3, n == 72 ? 8 : 0);
     }
-    rms(c, t, t, t, 2, 16384, true, 0);
+    rms(c, t, t, 2, 16384, true, 0);
     heads(c, t);
     for (const int64_t n : {72, 1152, 4304}) layer(c, t, 5, n), layer(c, t, 1, n);
     Mirror x(c, t, {3, 1000}), r(c, t, {3, 1000});
@@ -162,9 +159,8 @@ void test_norms(Context& c) {
     }
   }
   const DType b = DType::kBF16, f = DType::kF32;
-  rms(c, f, f, b, 9, 4096, true, 0);
   for (const int64_t n : {72, 509, 1024, 1025, 4096, 5120}) {
-    rms(c, b, f, b, c.smallest ? 3 : 300, n, true, n % 8 == 0 ? 8 : 0);
+    rms(c, f, b, c.smallest ? 3 : 300, n, true, n % 8 == 0 ? 8 : 0);
   }
   for (const int64_t n : {64, 75, 1152, 1284, 2048, 5120}) {
     layer_of_both(c, 1, n, false), layer_of_both(c, 9, n, true), layer_of_both(c, 9, n, false);

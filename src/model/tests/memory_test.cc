@@ -26,7 +26,35 @@ struct BigTensor {
   std::vector<int64_t> shape;
 };
 
-// About 200 MB of plausible bfloat16 values in two shards, written without holding them.
+// Writes tensors of plausible bfloat16 values without holding them; returns their places for the index.
+std::string write_shard(const std::string& folder, const std::string& file, const std::vector<BigTensor>& tensors) {
+  std::string index, header = "{";
+  uint64_t at = 0;
+  for (const BigTensor& t : tensors) {
+    const uint64_t bytes =
+        2 * static_cast<uint64_t>(t.shape[0]) * static_cast<uint64_t>(t.shape.size() > 1 ? t.shape[1] : 1);
+    header += fmt::format(
+        "{}\"{}\":{{\"dtype\":\"BF16\",\"shape\":{},\"data_offsets\":[{},{}]}}", at == 0 ? "" : ",", t.name,
+        t.shape.size() > 1 ? fmt::format("[{},{}]", t.shape[0], t.shape[1]) : fmt::format("[{}]", t.shape[0]), at,
+        at + bytes);
+    index += fmt::format("{}\"{}\":\"{}\"", at == 0 ? "" : ",", t.name, file);
+    at += bytes;
+  }
+  header += "}";
+  std::ofstream out(folder + "/" + file, std::ios::binary);
+  const uint64_t n = header.size();
+  out.write(reinterpret_cast<const char*>(&n), 8).write(header.data(), static_cast<std::streamsize>(n));
+  std::vector<uint16_t> piece(1 << 19);
+  for (size_t k = 0; k < piece.size(); ++k) piece[k] = static_cast<uint16_t>(0x3c00 + (k * 2654435761u >> 20 & 0x803f));
+  for (uint64_t left = at; left > 0;) {
+    const uint64_t take = std::min<uint64_t>(left, piece.size() * 2);
+    out.write(reinterpret_cast<const char*>(piece.data()), static_cast<std::streamsize>(take));
+    left -= take;
+  }
+  return index;
+}
+
+// About 200 MB in two shards.
 void write_big(const std::string& folder, bool paddle, bool fused) {
   constexpr int64_t h = 1024, wide = 4096, vocab = 24576, layers = 4;
   testing::write_file(
@@ -58,35 +86,9 @@ void write_big(const std::string& folder, bool paddle, bool fused) {
     s.push_back(matrix(at + "self_attn.o_proj.weight", h, 1024));
     s.push_back(matrix(at + "mlp.down_proj.weight", h, wide));
   }
-  std::string index;
-  for (int i = 0; i < 2; ++i) {
-    const std::string file = fmt::format("model-{}.safetensors", i);
-    std::string header = "{";
-    uint64_t at = 0;
-    for (const BigTensor& t : shards[i]) {
-      const uint64_t bytes =
-          2 * static_cast<uint64_t>(t.shape[0]) * static_cast<uint64_t>(t.shape.size() > 1 ? t.shape[1] : 1);
-      header += fmt::format(
-          "{}\"{}\":{{\"dtype\":\"BF16\",\"shape\":{},\"data_offsets\":[{},{}]}}", at == 0 ? "" : ",", t.name,
-          t.shape.size() > 1 ? fmt::format("[{},{}]", t.shape[0], t.shape[1]) : fmt::format("[{}]", t.shape[0]), at,
-          at + bytes);
-      index += fmt::format("{}\"{}\":\"{}\"", index.empty() ? "" : ",", t.name, file);
-      at += bytes;
-    }
-    header += "}";
-    std::ofstream out(folder + "/" + file, std::ios::binary);
-    const uint64_t n = header.size();
-    out.write(reinterpret_cast<const char*>(&n), 8).write(header.data(), static_cast<std::streamsize>(n));
-    std::vector<uint16_t> piece(1 << 19);
-    for (size_t k = 0; k < piece.size(); ++k)
-      piece[k] = static_cast<uint16_t>(0x3c00 + (k * 2654435761u >> 20 & 0x803f));
-    for (uint64_t left = at; left > 0;) {
-      const uint64_t take = std::min<uint64_t>(left, piece.size() * 2);
-      out.write(reinterpret_cast<const char*>(piece.data()), static_cast<std::streamsize>(take));
-      left -= take;
-    }
-  }
-  testing::write_file(folder + "/model.safetensors.index.json", "{\"weight_map\":{" + index + "}}");
+  const std::string files[] = {"model-0.safetensors", "model-1.safetensors"};
+  const std::string first = write_shard(folder, files[0], shards[0]), second = write_shard(folder, files[1], shards[1]);
+  testing::write_file(folder + "/model.safetensors.index.json", "{\"weight_map\":{" + first + "," + second + "}}");
 }
 
 size_t status_kb(const char* key) {

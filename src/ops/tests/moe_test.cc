@@ -218,6 +218,57 @@ TEST(SiluMul, ComputesTheRowsOfARangeOnly) {
   }
 }
 
+// Every row of `sorted` is that of its token, inside its expert's rows and behind those of earlier tokens.
+void expect_stable(Values& ids, Values& offsets, Values& row_of, const Values& x, const Values& sorted) {
+  const int64_t tokens = ids.view().dim[0], top_k = ids.view().dim[1];
+  std::vector<int> seen(static_cast<size_t>(tokens * top_k), 0);
+  for (int64_t t = 0; t < tokens; ++t) {
+    for (int64_t j = 0; j < top_k; ++j) {
+      const int32_t e = ids.at<int32_t>(t, j), r = row_of.at<int32_t>(t, j);
+      EXPECT_GE(r, offsets.at<int32_t>(e));
+      EXPECT_LT(r, offsets.at<int32_t>(e + 1));
+      EXPECT_EQ(sorted.row(r), x.row(t));
+      ++seen[static_cast<size_t>(r)];
+      for (int64_t u = 0; u < t; ++u) {
+        for (int64_t i = 0; i < top_k; ++i) {
+          if (ids.at<int32_t>(u, i) == e) {
+            EXPECT_LT(row_of.at<int32_t>(u, i), r);
+          }
+        }
+      }
+    }
+  }
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), tokens * top_k);
+}
+
+// Without a shared expert, with a plain one and a gated one; gated, of bfloat16 results.
+void expect_combined(DType type, const Values& y, Values& row_of, const Values& w, Threads& pool) {
+  const int64_t tokens = w.view().dim[0], top_k = w.view().dim[1], width = y.view().dim[1];
+  const Values narrow = random_values(DType::kBF16, {tokens * top_k, width}, 5),
+               shared = random_values(type, {tokens, width}, 6), gate = random_values(DType::kF32, {tokens}, 8);
+  for (const int form : {0, 1, 2, 3}) {
+    const Values& from = form == 3 ? narrow : y;
+    Values out(type, {tokens, width});
+    MoeCombineParams c{from.view(), row_of.view(), w.view(), {}, {}, out.view()};
+    if (form > 0) c.shared = shared.view();
+    if (form > 1) c.shared_gate = gate.view();
+    ASSERT_TRUE(moe_combine(c, pool.stream()).ok());
+    Worst worst;
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int64_t i = 0; i < width; ++i) {
+        double sum = 0;
+        for (int64_t j = 0; j < top_k; ++j) {
+          sum += static_cast<double>(w.get(t, j)) * static_cast<double>(from.get(row_of.at<int32_t>(t, j), i));
+        }
+        const double g = form > 1 ? 1.0 / (1.0 + std::exp(-static_cast<double>(gate.get(t)))) : 1.0;
+        if (form > 0) sum += g * static_cast<double>(shared.get(t, i));
+        worst.add(out.get(t, i), sum);
+      }
+    }
+    EXPECT_LE(worst.relative(), tolerance(type));
+  }
+}
+
 TEST(MoePermute, SortsStablyAndCombineAddsInRankOrder) {
   for (const auto isa : available_isas()) {
     const UseIsa use(isa);
@@ -240,50 +291,10 @@ TEST(MoePermute, SortsStablyAndCombineAddsInRankOrder) {
       EXPECT_EQ(offsets.at<int32_t>(0), 0);
       EXPECT_EQ(offsets.at<int32_t>(experts), tokens * top_k);
       EXPECT_EQ(offsets.at<int32_t>(4), offsets.at<int32_t>(5));
-      std::vector<int> seen(static_cast<size_t>(tokens * top_k), 0);
-      for (int64_t t = 0; t < tokens; ++t) {
-        for (int64_t j = 0; j < top_k; ++j) {
-          const int32_t e = ids.at<int32_t>(t, j), r = row_of.at<int32_t>(t, j);
-          EXPECT_GE(r, offsets.at<int32_t>(e));
-          EXPECT_LT(r, offsets.at<int32_t>(e + 1));
-          EXPECT_EQ(sorted.row(r), x.row(t));
-          ++seen[static_cast<size_t>(r)];
-          for (int64_t u = 0; u < t; ++u) {
-            for (int64_t i = 0; i < top_k; ++i) {
-              if (ids.at<int32_t>(u, i) == e) {
-                EXPECT_LT(row_of.at<int32_t>(u, i), r);
-              }
-            }
-          }
-        }
-      }
-      EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), tokens * top_k);
-
-      const Values y = random_values(type, {tokens * top_k, width}, 5),
-                   narrow = random_values(DType::kBF16, {tokens * top_k, width}, 5),
-                   shared = random_values(type, {tokens, width}, 6);
-      const Values w = random_values(DType::kF32, {tokens, top_k}, 7), gate = random_values(DType::kF32, {tokens}, 8);
-      for (const int form : {0, 1, 2, 3}) {  // no shared expert, plain, gated; gated, of bfloat16 results
-        const Values& from = form == 3 ? narrow : y;
-        Values out(type, {tokens, width});
-        MoeCombineParams c{from.view(), row_of.view(), w.view(), {}, {}, out.view()};
-        if (form > 0) c.shared = shared.view();
-        if (form > 1) c.shared_gate = gate.view();
-        ASSERT_TRUE(moe_combine(c, pool.stream()).ok());
-        Worst worst;
-        for (int64_t t = 0; t < tokens; ++t) {
-          for (int64_t i = 0; i < width; ++i) {
-            double sum = 0;
-            for (int64_t j = 0; j < top_k; ++j) {
-              sum += static_cast<double>(w.get(t, j)) * static_cast<double>(from.get(row_of.at<int32_t>(t, j), i));
-            }
-            const double g = form > 1 ? 1.0 / (1.0 + std::exp(-static_cast<double>(gate.get(t)))) : 1.0;
-            if (form > 0) sum += g * static_cast<double>(shared.get(t, i));
-            worst.add(out.get(t, i), sum);
-          }
-        }
-        EXPECT_LE(worst.relative(), tolerance(type));
-      }
+      expect_stable(ids, offsets, row_of, x, sorted);
+      const Values y = random_values(type, {tokens * top_k, width}, 5);
+      const Values w = random_values(DType::kF32, {tokens, top_k}, 7);
+      expect_combined(type, y, row_of, w, pool);
       ids.at<int32_t>(3, 1) = experts;
       EXPECT_FALSE(moe_permute(p, pool.stream()).ok());
       ids.at<int32_t>(3, 1) = -1;

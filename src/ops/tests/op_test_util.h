@@ -111,17 +111,14 @@ inline Values random_values(DType type, std::vector<int64_t> dims, uint32_t seed
   return v;
 }
 
-inline Values int_values(const std::vector<int32_t>& data) {
-  Values v(DType::kI32, {static_cast<int64_t>(data.size())});
-  if (!data.empty()) std::memcpy(v.view().data, data.data(), data.size() * 4);
+template <class T>
+Values values_of(DType type, const std::vector<T>& data) {
+  Values v(type, {static_cast<int64_t>(data.size())});
+  if (!data.empty()) std::memcpy(v.view().data, data.data(), data.size() * sizeof(T));
   return v;
 }
-
-inline Values slot_values(const std::vector<int64_t>& data) {
-  Values v(DType::kI64, {static_cast<int64_t>(data.size())});
-  if (!data.empty()) std::memcpy(v.view().data, data.data(), data.size() * 8);
-  return v;
-}
+inline Values int_values(const std::vector<int32_t>& data) { return values_of(DType::kI32, data); }
+inline Values slot_values(const std::vector<int64_t>& data) { return values_of(DType::kI64, data); }
 
 // A pool and the stream over it.
 struct Threads {

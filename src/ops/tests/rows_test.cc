@@ -66,31 +66,6 @@ TEST(RmsNorm, MatchesDouble) {
   }
 }
 
-// bfloat16 added to a float32 residual: as if it had been float32.
-TEST(RmsNorm, ANarrowProductJoinsAWideSum) {
-  for (const auto isa : available_isas()) {
-    const UseIsa use(isa);
-    for (const int64_t n : {7, 256, 1000}) {
-      Threads pool(2);
-      const Values x = random_values(DType::kBF16, {5, n}, 1, 2.0f, 3), w = random_values(DType::kBF16, {n}, 2);
-      Values wide(DType::kF32, {5, n});
-      for (int64_t t = 0; t < 5; ++t) {
-        for (int64_t i = 0; i < n; ++i) wide.set(x.get(t, i), t, i);
-      }
-      Values sums[2] = {random_values(DType::kF32, {5, n}, 3), random_values(DType::kF32, {5, n}, 3)};
-      Values outs[2] = {Values(DType::kBF16, {5, n}), Values(DType::kBF16, {5, n})};
-      ASSERT_TRUE(rms_norm({x.view(), sums[0].view(), w.view(), outs[0].view(), 1e-5f}, pool.stream()).ok());
-      ASSERT_TRUE(rms_norm({wide.view(), sums[1].view(), w.view(), outs[1].view(), 1e-5f}, pool.stream()).ok());
-      for (int64_t t = 0; t < 5; ++t) {
-        for (int64_t i = 0; i < n; ++i) {
-          ASSERT_EQ(sums[0].get(t, i), sums[1].get(t, i)) << n;
-          ASSERT_EQ(outs[0].get(t, i), outs[1].get(t, i)) << n;
-        }
-      }
-    }
-  }
-}
-
 TEST(RmsNorm, HeadsInPlaceAndMixedTypes) {
   for (const auto isa : available_isas()) {
     const UseIsa use(isa);
