@@ -64,9 +64,19 @@ void SamplingBatch::pad(int rows) {
 
 void SamplingBatch::upload(CopyList& list) const {
   rows_.upload(sent_, list);
+  upload_requests(list);
+}
+
+void SamplingBatch::upload_requests(CopyList& list) const {
   capture_rows_.upload(captures_, list);
   plain_rows_.upload(plain_, list);
   captured_rows_.upload(captured_, list);
+}
+
+void SamplingBatch::download(int logit_rows, CopyList& list) const {
+  ids_.download(logit_rows, list);
+  status_.download(logit_rows, list);
+  if (limits_.probs) probs_.download(logit_rows, list);
 }
 
 void SamplingBatch::ask(ops::LogprobRow row, bool captured) {
@@ -197,9 +207,7 @@ Status Sampler::draw(const SamplingBatch& b, TensorView logits, int count, uint3
 
 Status Sampler::finish(const SamplingBatch& b, device::Device& device, device::Stream stream) {
   CopyList list;
-  b.ids_.download(b.logit_rows_, list);
-  b.status_.download(b.logit_rows_, list);
-  if (limits_.probs) b.probs_.download(b.logit_rows_, list);
+  b.download(b.logit_rows_, list);
   b.scores_.download(b.score_count_, list);
   return list.run(device, stream);
 }

@@ -49,8 +49,14 @@ class SamplingBatch {
   uint32_t processors() const { return processors_; }  // of any row
   // The rank's thread. Rows [count(), rows) say that they are none: ops skip them.
   void pad(int rows);
-  // Everything Sampler::run reads but masks and updates.
+  // Everything Sampler::run reads but masks and updates; or its parts: rows, as many as a graph takes, and requests for
+  // log-probabilities.
   void upload(CopyList& list) const;
+  void upload_rows(int rows, CopyList& list) const { rows_.upload(rows, list); }
+  void upload_requests(CopyList& list) const;
+  // Ids, statuses and probabilities of the first logit rows, back to the host.
+  void download(int logit_rows, CopyList& list) const;
+  int logit_rows() const { return logit_rows_; }  // that results are wanted of
 
   SlotUpdates updates;
 
