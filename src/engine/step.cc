@@ -41,7 +41,7 @@ void Step::begin() {
   batch = {};
   waits_for_masks = false;
   status = {};
-  replayed = false;
+  replayed = drawn = false;
   row_start_[0] = 0;
   table_columns_ = 0;
   changes_ = 0, first_changed_ = limits_.max_rows, last_changed_ = -1;
@@ -209,13 +209,13 @@ void Step::fill_idle(const StepShape& shape) {
   }
 }
 
-void Step::list_arrays(int tokens, int rows, int logit_rows, sample::CopyList& list) const {
+void Step::list_arrays(int tokens, int sequences, int logit_rows, sample::CopyList& list) const {
   token_ids_.upload(tokens, list);
   token_source_.upload(tokens, list);
   positions_.upload_rows(0, tokens, 3, limits_.max_tokens, list);
   slot_mapping_.upload(tokens, list);
-  row_start_.upload(rows + 1, list);
-  context_len_.upload(rows, list);
+  row_start_.upload(sequences + 1, list);
+  context_len_.upload(sequences, list);
   logit_index_.upload(logit_rows, list);
   if (!pictures_.empty()) picture_row_.upload(tokens, list);
 }

@@ -75,10 +75,11 @@ struct Step {
   // Of the rank thread until it has said that the step is done.
   Status status;
   bool replayed = false;  // forward was a graph
+  bool drawn = false;     // which sampled, too
 
  private:
   void set_views(model::Batch& b) const;
-  void list_arrays(int tokens, int rows, int logit_rows, sample::CopyList& list) const;
+  void list_arrays(int tokens, int sequences, int logit_rows, sample::CopyList& list) const;
   bool add_known_row(const sched::PlanRow& row, const RowSource& source);
   int32_t copy_table(int row, int used, const RowSource& source);
   void change_table(int row, int used, uint64_t table);

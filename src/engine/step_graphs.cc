@@ -10,6 +10,12 @@
 #include "ops/embedding.h"
 
 namespace tern::engine {
+namespace {
+
+// Processors of draws that are part of a forward graph: the draw itself brings them.
+constexpr uint32_t kAtOnce = sample::kPenalties;
+
+}  // namespace
 
 template <class Work>
 Expected<std::unique_ptr<device::Graph>> StepGraphs::record(Work&& work) {
@@ -54,7 +60,7 @@ Status StepGraphs::run_forward(const StepShape& shape, device::Stream stream) {
   return p_.model->forward(context, p_.logits.first(batch.logit_rows));
 }
 
-Status StepGraphs::run_draw(int count, uint32_t processors, device::Stream stream) {
+Status StepGraphs::run_draws(int count, uint32_t processors, device::Stream stream) {
   TERN_RETURN_IF_ERROR(p_.sampler->draw(p_.steps[0]->sampling, p_.logits, count, processors, stream));
   std::array<sample::CopyList, 2> results;
   for (size_t i = 0; i < 2; ++i) p_.steps[i]->sampling.download(count, results[i]);
@@ -65,9 +71,13 @@ Status StepGraphs::run_draw(int count, uint32_t processors, device::Stream strea
 
 Status StepGraphs::capture_forward() {
   for (const StepShape& shape : shapes_.shapes()) {
+    const int samples = samples_of(shape);
     p_.steps[0]->fill_idle(shape);
-    p_.steps[0]->sampling.pad(samples_of(shape));
-    TERN_ASSIGN_OR_RETURN(auto graph, record([&](device::Stream s) { return run_forward(shape, s); }));
+    p_.steps[0]->sampling.pad(samples);
+    TERN_ASSIGN_OR_RETURN(auto graph, record([&](device::Stream s) -> Status {
+                            TERN_RETURN_IF_ERROR(run_forward(shape, s));
+                            return shape.decode ? run_draws(samples, kAtOnce, s) : Status();
+                          }));
     forward_.push_back(std::move(graph));
   }
   return {};
@@ -76,14 +86,14 @@ Status StepGraphs::capture_forward() {
 Status StepGraphs::capture_draws() {
   using namespace sample;
   constexpr uint32_t kEvery = kBias | kMinTokens | kPenalties | kBadWords;
-  std::vector<uint32_t> sets = {0, kPenalties, kEvery};
+  std::vector<uint32_t> sets = {kAtOnce, kEvery};
   if (p_.sampler->limits().masks) sets.push_back(kEvery | kMask);
   for (const uint32_t processors : sets) {
     Draws draws{processors, {}};
     for (const int count : shapes_.samples()) {
       p_.steps[0]->begin();
       p_.steps[0]->sampling.pad(count);
-      TERN_ASSIGN_OR_RETURN(auto graph, record([&](device::Stream s) { return run_draw(count, processors, s); }));
+      TERN_ASSIGN_OR_RETURN(auto graph, record([&](device::Stream s) { return run_draws(count, processors, s); }));
       draws.by_count.push_back(std::move(graph));
     }
     draws_.push_back(std::move(draws));
@@ -127,16 +137,34 @@ Expected<bool> StepGraphs::forward(Step& step, device::Stream stream) {
   }
   const StepShape& shape = shapes_.shapes()[static_cast<size_t>(i)];
   step.pad(shape);
-  step.sampling.pad(samples_of(shape));
+  step.drawn = shape.decode && draws_at_once(step);
+  if (step.drawn || !shape.decode) {
+    step.sampling.pad(samples_of(shape));
+  } else {
+    step.sampling.hold_back(samples_of(shape));
+  }
   TERN_RETURN_IF_ERROR(step.upload_rest(*p_.device, stream));
+  if (step.drawn) TERN_RETURN_IF_ERROR(p_.sampler->prepare(step.sampling, *p_.device, stream));
   TERN_RETURN_IF_ERROR(give_turn(set_of(step), stream));
   TERN_RETURN_IF_ERROR(forward_[static_cast<size_t>(i)]->launch(stream));
+  if (shape.decode) turn_ = 1 - turn_;
   step.replayed = true;
   return true;
 }
 
-Expected<bool> StepGraphs::sample(Step& step, device::Stream stream) {
+bool StepGraphs::draws_at_once(const Step& step) {
   const sample::SamplingBatch& batch = step.sampling;
+  return batch.count() > 0 && batch.requests() == 0 && (batch.processors() & ~kAtOnce) == 0;
+}
+
+Expected<bool> StepGraphs::sample(Step& step, device::Stream stream) {
+  if (step.drawn) return true;
+  const sample::SamplingBatch& batch = step.sampling;
+  if (batch.held_back()) {
+    sample::CopyList rows;
+    batch.upload_late(rows);
+    TERN_RETURN_IF_ERROR(rows.run(*p_.device, stream));
+  }
   const int i = shapes_.find_samples(batch.count());
   if (i < 0 || batch.count() == 0 || batch.requests() > 0) return false;
   if (batch.logit_rows() > shapes_.samples()[static_cast<size_t>(i)]) return false;
