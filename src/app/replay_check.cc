@@ -203,9 +203,16 @@ Status Rig::prefill() {
 }
 
 Status Rig::capture() {
-  TERN_ASSIGN_OR_RETURN(
-      graphs_, engine::StepGraphs::capture({}, {model_.get(), device_.get(), &cache_, sampler_.get(), step_[0].get(),
-                                                workspace_.data(), workspace_.bytes(), logits_, limits_, longest_}));
+  TERN_ASSIGN_OR_RETURN(graphs_, engine::StepGraphs::capture({}, {model_.get(),
+                                                                  device_.get(),
+                                                                  &cache_,
+                                                                  sampler_.get(),
+                                                                  {step_[0].get(), step_[1].get()},
+                                                                  workspace_.data(),
+                                                                  workspace_.bytes(),
+                                                                  logits_,
+                                                                  limits_,
+                                                                  longest_}));
   return {};
 }
 

@@ -240,13 +240,23 @@ __device__ void plan_fixed(const AttentionArgs& a, int* sums, int* scratch) {
   }
 }
 
-__device__ void make_plan(const AttentionArgs& a, int* sums, int* scratch) {
-  if (threadIdx.x <= kPartSizes) sums[threadIdx.x] = 0;
-  __syncthreads();
-  if (a.part_blocks > 0) {
-    plan_parts(a, sums, scratch);
-    return;
+// Of up to so many rows what the plan reads again and again lies in shared memory while it is made.
+constexpr int kNearRows = 512, kFewHead = 2;  // kFewHead: words of AttentionArgs::few before its rows
+struct NearRows {
+  int start[kNearRows + 1], context[kNearRows], few[kFewHead + kNearRows + 1];
+};
+
+__device__ AttentionArgs bring_near(AttentionArgs a, NearRows& rows) {
+  for (int r = threadIdx.x; r <= a.rows; r += kPlanThreads) {
+    rows.start[r] = a.row_start[r];
+    if (r < a.rows) rows.context[r] = context_of(a, r);
   }
+  if (threadIdx.x < kFewHead) rows.few[threadIdx.x] = 0;
+  a.row_start = rows.start, a.context_len = rows.context, a.few = rows.few;
+  return a;
+}
+
+__device__ void plan_rows(const AttentionArgs& a, int* sums, int* scratch) {
   if (!a.few_all) plan_units(a, sums, scratch);
   if (a.few == nullptr) return;
   if (a.few_nodes > 0) {
@@ -260,11 +270,29 @@ __device__ void make_plan(const AttentionArgs& a, int* sums, int* scratch) {
   }
 }
 
+__device__ void make_plan(const AttentionArgs& a, NearRows& near, int* sums, int* scratch) {
+  if (threadIdx.x <= kPartSizes) sums[threadIdx.x] = 0;
+  if (a.part_blocks > 0) {
+    __syncthreads();
+    plan_parts(a, sums, scratch);
+  } else if (a.few == nullptr || a.rows > kNearRows) {
+    __syncthreads();
+    plan_rows(a, sums, scratch);
+  } else {
+    const AttentionArgs b = bring_near(a, near);
+    __syncthreads();
+    plan_rows(b, sums, scratch);
+    __syncthreads();
+    for (int i = threadIdx.x; i <= kFewHead + a.rows; i += kPlanThreads) a.few[i] = near.few[i];
+  }
+}
+
 // The next kernel may start when the plan is written (few_early).
 __global__ void plan_kernel(const AttentionArgs a) {
   __shared__ int scratch[kPlanThreads / 32], sums[kPartSizes + 1];
+  __shared__ NearRows near;
   wait_for_previous();
-  make_plan(a, sums, scratch);
+  make_plan(a, near, sums, scratch);
   __threadfence();
   __syncthreads();
   let_next_start();

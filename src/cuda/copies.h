@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <span>
 
 #include "base/error.h"
@@ -7,8 +8,10 @@
 
 namespace tern::cuda {
 
-// See Device::copy_many and Device::inject.
+// See Device::copy_many, Device::copy_in_turn and Device::inject.
 Status copy_many(std::span<const device::CopySpan> pieces, device::Stream stream);
+Status copy_in_turn(const std::array<std::span<const device::CopySpan>, 2>& sets, const device::HostTurn& turn,
+                    device::Stream stream);
 Status inject(device::Fault fault, device::Stream stream);
 
 }  // namespace tern::cuda

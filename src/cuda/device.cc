@@ -102,6 +102,10 @@ class CudaDevice final : public device::Device {
   }
   bool own_memory() const override { return true; }
   Status copy_many(std::span<const device::CopySpan> pieces, Stream s) override { return cuda::copy_many(pieces, s); }
+  Status copy_in_turn(const std::array<std::span<const device::CopySpan>, 2>& sets, const device::HostTurn& turn,
+                      Stream s) override {
+    return cuda::copy_in_turn(sets, turn, s);
+  }
   Status status() const override { return check("a step", fault_); }
   uint64_t allocations() const override { return allocations_; }
   Status inject(device::Fault fault, Stream s) override { return cuda::inject(fault, s); }

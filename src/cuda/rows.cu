@@ -1,5 +1,7 @@
 // Rows by index: embeddings, gathers, scatters, interpolation. What indices hold is known to the device only: an index
 // out of range is skipped here, where the CPU would refuse it.
+#include <algorithm>
+
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
@@ -42,11 +44,23 @@ __global__ void scatter_kernel(Rows<const T> x, const int32_t* rows, Rows<O> out
   copy_row(x.row(blockIdx.x), out.row(r), n, vector);
 }
 
-__global__ void resolve_kernel(int32_t* ids, const int32_t* source, const int32_t* previous, int64_t n, int64_t most) {
+// Changes of a table, by place.
+struct Changes {
+  const int32_t* list = nullptr;  // pairs of place and value
+  int64_t count = 0;
+  int32_t* table = nullptr;
+  int64_t places = 0;
+};
+
+__global__ void resolve_kernel(int32_t* ids, const int32_t* source, const int32_t* previous, int64_t n, int64_t most,
+                               const Changes changes) {
   let_next_start();
   wait_for_previous();
   const int64_t t = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   if (t < n && source[t] >= 0 && source[t] < most) ids[t] = previous[source[t]];
+  if (t >= changes.count) return;
+  const int32_t place = changes.list[2 * t];
+  if (place >= 0 && place < changes.places) changes.table[place] = changes.list[2 * t + 1];
 }
 
 template <class T>
@@ -160,9 +174,15 @@ Status resolve_ids(const ops::ResolveIdsParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, p.previous.rank == 0 || ops::is_vector(p.previous, DType::kI32, p.previous.dim[0]),
                 "previous must be [P] int32");
   const int64_t most = p.previous.rank == 0 ? 0 : p.previous.dim[0];
-  if (n == 0 || most == 0) return {};
-  return launch(stream, "resolve_ids", {static_cast<unsigned>(blocks_for(n, 256)), 256}, resolve_kernel,
-                p.ids.as<int32_t>(), p.source.as<const int32_t>(), p.previous.as<const int32_t>(), n, most);
+  Changes c;
+  if (p.changes.rank != 0) {
+    TERN_OP_CHECK(kOp, ops::changes_fit(p), "changes must be [C, 2] int32, table [R, B] int32");
+    c = {p.changes.as<const int32_t>(), p.changes.dim[0], p.table.as<int32_t>(), p.table.dim[0] * p.table.dim[1]};
+  }
+  const int64_t all = std::max<int64_t>(most == 0 ? 0 : n, c.count);
+  if (all == 0) return {};
+  return launch(stream, "resolve_ids", {static_cast<unsigned>(blocks_for(all, 256)), 256}, resolve_kernel,
+                p.ids.as<int32_t>(), p.source.as<const int32_t>(), p.previous.as<const int32_t>(), n, most, c);
 }
 
 Status interpolate_rows(const ops::InterpolateRowsParams& p, device::Stream stream) {

@@ -89,6 +89,10 @@ Status Device::copy_many(std::span<const CopySpan> pieces, Stream stream) {
   return status();
 }
 
+Status Device::copy_in_turn(const std::array<std::span<const CopySpan>, 2>&, const HostTurn&, Stream) {
+  return make_error(ErrorCode::kUnsupported, "this device has no graphs that copies could be part of");
+}
+
 Status Device::inject(Fault fault, Stream) {
   if (fault == Fault::kNone) return {};
   return make_error(ErrorCode::kInternal, "a fault was asked for");

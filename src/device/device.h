@@ -2,6 +2,7 @@
 // comes from a shared object loaded at run time and implements the same interface.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -83,6 +84,10 @@ class Device {
   // not overlap. The list may go after the call, what it points to not before the stream has passed. Can be captured;
   // addresses and sizes are then fixed.
   virtual Status copy_many(std::span<const CopySpan> pieces, Stream stream);
+  // As copy_many, of the set of pieces whose turn it is once the copy runs. Piece i of both has the same size; a few
+  // pieces at most. To be captured: a graph then serves two sets of host memory.
+  virtual Status copy_in_turn(const std::array<std::span<const CopySpan>, 2>& sets, const HostTurn& turn,
+                              Stream stream);
   // The first fault that is known by now; asks nothing of the device and never waits.
   virtual Status status() const { return {}; }
   // Allocations so far, host memory and mapped ranges included. None happens after the start of an engine.

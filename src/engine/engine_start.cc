@@ -160,11 +160,17 @@ Status Starter::grow(int64_t blocks) {
 
 Status Starter::capture(StepRunner& runner) {
   const StepRunner::Parts& r = runner.parts();
-  TERN_ASSIGN_OR_RETURN(
-      auto graphs,
-      StepGraphs::capture(p_.config.graphs, {&model_, &device_, r.cache, p_.sampler.get(), p_.steps[0].get(),
-                                             r.workspace.data(), r.workspace.bytes(), r.logits, limits_,
-                                             limits_.max_blocks_per_row * scheduler().block_size}));
+  TERN_ASSIGN_OR_RETURN(auto graphs,
+                        StepGraphs::capture(p_.config.graphs, {&model_,
+                                                               &device_,
+                                                               r.cache,
+                                                               p_.sampler.get(),
+                                                               {p_.steps[0].get(), p_.steps[1].get()},
+                                                               r.workspace.data(),
+                                                               r.workspace.bytes(),
+                                                               r.logits,
+                                                               limits_,
+                                                               limits_.max_blocks_per_row * scheduler().block_size}));
   runner.use(std::move(graphs));
   return {};
 }

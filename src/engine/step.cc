@@ -24,9 +24,11 @@ Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLi
   TERN_RETURN_IF_ERROR(make(&Step::block_table_, static_cast<int64_t>(l.max_rows) * l.max_blocks_per_row));
   TERN_RETURN_IF_ERROR(make(&Step::logit_index_, l.max_logit_rows));
   TERN_RETURN_IF_ERROR(make(&Step::picture_row_, pictures.empty() ? 0 : l.max_tokens));
+  TERN_RETURN_IF_ERROR(make(&Step::table_changes_, device.own_memory() ? 2 * (l.max_rows + kMoreChanges) : 0));
   TERN_ASSIGN_OR_RETURN(s.sampling, sample::SamplingBatch::create(sampling, device, twin ? &twin->sampling : nullptr));
   const auto rows = static_cast<size_t>(l.max_rows);
   s.table_rows_.resize(rows);
+  if (device.own_memory()) s.sent_table_ = twin ? twin->sent_table_ : std::make_shared<std::vector<TableRow>>(rows);
   s.rows.reserve(rows);
   s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows), s.plan.moves.reserve(rows);
   return s;
@@ -39,9 +41,10 @@ void Step::begin() {
   batch = {};
   waits_for_masks = false;
   status = {};
-  replayed = false;
+  replayed = drawn = false;
   row_start_[0] = 0;
   table_columns_ = 0;
+  changes_ = 0, first_changed_ = limits_.max_rows, last_changed_ = -1;
 }
 
 void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
@@ -59,6 +62,7 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
   table_columns_ = std::max(table_columns_, used);
   const int32_t* table = block_table_.host() + static_cast<int64_t>(r) * limits_.max_blocks_per_row;
   const int32_t last_block = copy_table(r, used, source);
+  if (sent_table_ != nullptr) change_table(r, used, source.table);
   const int last_begin = (used - 1) * source.block_size;
   const int64_t stride = limits_.max_tokens;
   const int given = source.positions.empty() ? 0 : source.prompt;
@@ -107,6 +111,7 @@ bool Step::add_known_row(const sched::PlanRow& row, const RowSource& source) {
   batch.max_query_len = std::max(batch.max_query_len, 1);
   batch.max_context_len = std::max(batch.max_context_len, position + 1);
   table_columns_ = std::max(table_columns_, known.used);
+  if (sent_table_ != nullptr) change_table(r, known.used, source.table);
   return true;
 }
 
@@ -120,6 +125,22 @@ int32_t Step::copy_table(int row, int used, const RowSource& source) {
   std::copy(source.blocks.begin() + from, source.blocks.begin() + used, table + from);
   known = {source.table, used, table[used - 1]};
   return known.last;
+}
+
+// Notes what the device's row of the block table lacks of `used` entries. More changes than there is room for are only
+// counted: the rows are then sent whole.
+void Step::change_table(int row, int used, uint64_t table) {
+  TableRow& sent = (*sent_table_)[static_cast<size_t>(row)];
+  const bool same = table != 0 && sent.table == table;
+  if (same && sent.used >= used) return;
+  const int begin = row * limits_.max_blocks_per_row, room = static_cast<int>(table_changes_.size() / 2);
+  for (int i = same ? sent.used : 0; i < used; ++i, ++changes_) {
+    if (changes_ >= room) continue;
+    table_changes_[2 * changes_] = begin + i;
+    table_changes_[2 * changes_ + 1] = block_table_[begin + i];
+  }
+  sent.table = table, sent.used = used;
+  first_changed_ = std::min(first_changed_, row), last_changed_ = std::max(last_changed_, row);
 }
 
 void Step::take_pictures(int token, std::span<const int32_t> taken) {
@@ -162,6 +183,7 @@ void Step::pad(const StepShape& shape) {
   if (!pictures_.empty()) std::fill_n(picture_row_.host() + batch.tokens, more, -1);
   for (int r = batch.rows; r < shape.rows; ++r) row_start_[r + 1] = batch.tokens, context_len_[r] = 0;
   for (int l = batch.logit_rows; l < shape.rows; ++l) logit_index_[l] = batch.logit_rows > 0 ? logit_index_[0] : 0;
+  for (int i = changes_ > changes_of(shape) ? 0 : changes_; i < changes_of(shape); ++i) table_changes_[2 * i] = -1;
   sent_tokens_ = shape.tokens, sent_rows_ = sent_logit_rows_ = shape.rows;
 }
 
@@ -187,18 +209,42 @@ void Step::fill_idle(const StepShape& shape) {
   }
 }
 
+void Step::list_arrays(int tokens, int sequences, int logit_rows, sample::CopyList& list) const {
+  token_ids_.upload(tokens, list);
+  token_source_.upload(tokens, list);
+  positions_.upload_rows(0, tokens, 3, limits_.max_tokens, list);
+  slot_mapping_.upload(tokens, list);
+  row_start_.upload(sequences + 1, list);
+  context_len_.upload(sequences, list);
+  logit_index_.upload(logit_rows, list);
+  if (!pictures_.empty()) picture_row_.upload(tokens, list);
+}
+
 Status Step::upload(device::Device& device, device::Stream stream) const {
   sample::CopyList list;
-  token_ids_.upload(sent_tokens_, list);
-  token_source_.upload(sent_tokens_, list);
-  positions_.upload_rows(sent_tokens_, 3, limits_.max_tokens, list);
-  slot_mapping_.upload(sent_tokens_, list);
-  row_start_.upload(sent_rows_ + 1, list);
-  context_len_.upload(sent_rows_, list);
-  block_table_.upload_rows(table_columns_, batch.rows, limits_.max_blocks_per_row, list);
-  logit_index_.upload(sent_logit_rows_, list);
-  if (!pictures_.empty()) picture_row_.upload(sent_tokens_, list);
+  list_arrays(sent_tokens_, sent_rows_, sent_logit_rows_, list);
+  block_table_.upload_rows(0, table_columns_, batch.rows, limits_.max_blocks_per_row, list);
   sampling.upload(list);
+  return list.run(device, stream);
+}
+
+TensorView Step::table_changes(const StepShape& shape) const {
+  return tensor2(table_changes_.device(), DType::kI32, changes_of(shape), 2);
+}
+
+void Step::list_inputs(const StepShape& shape, int samples, sample::CopyList& list) const {
+  list_arrays(shape.tokens, shape.rows, shape.rows, list);
+  table_changes_.upload(2 * changes_of(shape), list);
+  sampling.upload_rows(samples, list);
+}
+
+Status Step::upload_rest(device::Device& device, device::Stream stream) const {
+  sample::CopyList list;
+  if (changes_ > changes_of({sent_tokens_, sent_rows_})) {
+    block_table_.upload_rows(first_changed_, table_columns_, last_changed_ + 1 - first_changed_,
+                             limits_.max_blocks_per_row, list);
+  }
+  sampling.upload_requests(list);
   return list.run(device, stream);
 }
 

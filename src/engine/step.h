@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/error.h"
@@ -57,6 +58,12 @@ struct Step {
   void fill_idle(const StepShape& shape);
   // Queues the copies to the device: the inputs, and the rows to sample.
   Status upload(device::Device& device, device::Stream stream) const;
+  // The same for a step that a graph of that shape runs, padded to it. What the graph copies itself, of `samples` rows
+  // to sample; of the block table that is what has changed. And what few steps have besides, to be queued before.
+  void list_inputs(const StepShape& shape, int samples, sample::CopyList& list) const;
+  Status upload_rest(device::Device& device, device::Stream stream) const;
+  // [C, 2]: places in the block table and what they hold now (ops::ResolveIdsParams).
+  TensorView table_changes(const StepShape& shape) const;
 
   sched::Plan plan;
   std::vector<StepRow> rows;  // as plan.rows
@@ -68,11 +75,15 @@ struct Step {
   // Of the rank thread until it has said that the step is done.
   Status status;
   bool replayed = false;  // forward was a graph
+  bool drawn = false;     // which sampled, too
 
  private:
   void set_views(model::Batch& b) const;
+  void list_arrays(int tokens, int sequences, int logit_rows, sample::CopyList& list) const;
   bool add_known_row(const sched::PlanRow& row, const RowSource& source);
   int32_t copy_table(int row, int used, const RowSource& source);
+  void change_table(int row, int used, uint64_t table);
+  int changes_of(const StepShape& shape) const { return shape.rows + kMoreChanges; }
 
   model::BatchLimits limits_;
   int sent_tokens_ = 0, sent_rows_ = 0, sent_logit_rows_ = 0;  // padded
@@ -83,9 +94,14 @@ struct Step {
     int32_t used = 0, last = 0;  // entries, and the last of them
   };
   std::vector<TableRow> table_rows_;
+  // The same of the device's block table, behind the step that was filled last: both steps know it. Null: one memory.
+  std::shared_ptr<std::vector<TableRow>> sent_table_;
+  static constexpr int kMoreChanges = 32;      // than rows: blocks of prompts
+  int changes_ = 0;                            // entries of the block table that the device lacks
+  int first_changed_ = 0, last_changed_ = -1;  // rows of them
   TensorView pictures_;
   sample::Staged<int32_t> token_ids_, token_source_, positions_, row_start_, context_len_, block_table_, logit_index_,
-      picture_row_;
+      picture_row_, table_changes_;
   sample::Staged<int64_t> slot_mapping_;
 };
 

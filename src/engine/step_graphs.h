@@ -14,8 +14,10 @@
 
 namespace tern::engine {
 
-// Of the rank's thread. A graph reads fixed addresses, so both steps must share their device side (Step::create). What
-// a row says does not depend on how far the step was padded where the model's bits do not depend on the number of rows
+// Of the rank's thread. A graph reads fixed addresses, so both steps must share their device side (Step::create). It
+// copies the inputs of the step whose turn it is, and the results back, after which it is the other's turn: a word of
+// the device's memory says whose. Steps that take no graph leave that word, and the next graph finds it set. What a row
+// says does not depend on how far the step was padded where the model's bits do not depend on the number of rows
 // (deterministic mode); otherwise as far as another number of neighbours would change them.
 class StepGraphs {
  public:
@@ -24,7 +26,7 @@ class StepGraphs {
     device::Device* device = nullptr;
     const model::KvCache* cache = nullptr;  // addresses are final; block 0 of every group has memory
     sample::Sampler* sampler = nullptr;
-    Step* step = nullptr;  // either of the two; what it holds is lost
+    std::array<Step*, 2> steps{};  // what the first one holds is lost
     char* workspace = nullptr;
     size_t workspace_bytes = 0;
     TensorView logits;  // [max_logit_rows, vocabulary] f32
@@ -35,10 +37,12 @@ class StepGraphs {
   // configuration or the device has no graphs.
   static Expected<std::unique_ptr<StepGraphs>> capture(const GraphConfig& config, const Parts& parts);
 
-  // Uploads the step and replays its graph: everything from ids of the step before to the logits. Block moves come
-  // before. False: no graph holds the step and nothing was queued; then upload and run it.
+  // Replays the step's graph: everything from its inputs to the logits. Block moves come before. False: no graph holds
+  // the step and nothing was queued; then upload and run it.
   Expected<bool> forward(Step& step, device::Stream stream);
-  // Slot updates, masks, sampling, results to the host. False likewise; log-probabilities have no graph.
+  // Slot updates, masks, sampling, results to the host; nothing where the graph of the forward pass has done it, as it
+  // does for steps that only decode and ask for no more than penalties. False likewise; log-probabilities have no
+  // graph.
   Expected<bool> sample(Step& step, device::Stream stream);
 
   const GraphShapes& shapes() const { return shapes_; }
@@ -54,13 +58,22 @@ class StepGraphs {
   Status capture_forward();
   Status capture_draws();
   Status run_forward(const StepShape& shape, device::Stream stream);
+  Status run_draws(int count, uint32_t processors, device::Stream stream);
+  static bool draws_at_once(const Step& step);
+  // Rows to sample that a forward graph copies.
+  int samples_of(const StepShape& shape) const;
+  // Makes it the turn of that step unless it is, behind what the stream has been given.
+  Status give_turn(int set, device::Stream stream);
+  int set_of(const Step& step) const { return &step == p_.steps[1] ? 1 : 0; }
   // Runs `work` once, then captures it.
   template <class Work>
   Expected<std::unique_ptr<device::Graph>> record(Work&& work);
 
   Parts p_;
   GraphShapes shapes_;
-  GraphList forward_;  // as GraphShapes::shapes()
+  device::Buffer turn_memory_, sets_;  // the word; pinned: 0 and 1
+  int turn_ = 0;                       // what the word holds when the device has come this far
+  GraphList forward_;                  // as GraphShapes::shapes()
   std::vector<Draws> draws_;
 };
 

@@ -18,13 +18,22 @@ struct EmbeddingParams {
 Status embedding(const EmbeddingParams& params, device::Stream stream);
 
 // ids[t] = source[t] >= 0 ? previous[source[t]] : ids[t]. `previous` holds what the step before sampled and may not
-// have reached the host yet: this is what lets steps run ahead.
+// have reached the host yet: this is what lets steps run ahead. Beside it what has changed of a table since the step
+// before: value changes[i][1] at place changes[i][0] of it, rows end to end; a place of -1 is none.
 struct ResolveIdsParams {
   TensorView ids;       // [T] int32, in and out
   TensorView source;    // [T] int32, -1 or a row of `previous`
   TensorView previous;  // [P] int32
+  TensorView changes;   // [C, 2] int32, or empty
+  TensorView table;     // [R, B] int32 without gaps, or empty
 };
 Status resolve_ids(const ResolveIdsParams& params, device::Stream stream);
+inline bool changes_fit(const ResolveIdsParams& p) {
+  const auto whole = [](const TensorView& v) {
+    return v.rank == 2 && v.dtype == DType::kI32 && v.data != nullptr && v.stride[0] == v.dim[1];
+  };
+  return whole(p.changes) && p.changes.dim[1] == 2 && whole(p.table);
+}
 
 // out[i] = x[rows[i]]: the hidden states whose logits are wanted.
 struct GatherRowsParams {

@@ -60,6 +60,13 @@ Status resolve_ids(const ResolveIdsParams& p, device::Stream) {
     TERN_OP_CHECK(kOp, source[t] < previous, "source names a row that previous does not have");
     if (source[t] >= 0) ids[t] = from[source[t]];
   }
+  if (p.changes.rank == 0) return {};
+  TERN_OP_CHECK(kOp, changes_fit(p), "changes must be [C, 2] int32, table [R, B] int32");
+  const auto* change = p.changes.as<const int32_t>();
+  for (int64_t i = 0; i < p.changes.dim[0]; ++i, change += 2) {
+    TERN_OP_CHECK(kOp, change[0] < p.table.dim[0] * p.table.dim[1], "a change lies outside the table");
+    if (change[0] >= 0) p.table.as<int32_t>()[change[0]] = change[1];
+  }
   return {};
 }
 

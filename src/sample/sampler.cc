@@ -1,6 +1,7 @@
 #include "sample/sampler.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "base/check.h"
 
@@ -9,6 +10,11 @@ namespace {
 
 bool is_raw(LogprobsMode m) { return m == LogprobsMode::kRawLogprobs || m == LogprobsMode::kRawLogits; }
 bool is_logits(LogprobsMode m) { return m == LogprobsMode::kRawLogits || m == LogprobsMode::kProcessedLogits; }
+ops::SampleRow no_row() {
+  ops::SampleRow none;
+  none.logit_row = none.slot = -1;
+  return none;
+}
 int64_t mask_words(int64_t vocab) { return (vocab + 31) / 32; }
 
 }  // namespace
@@ -23,6 +29,7 @@ Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::De
     return {};
   };
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::rows_, l.max_rows));
+  TERN_ASSIGN_OR_RETURN(b.late_rows_, device.allocate_host(static_cast<size_t>(l.max_rows) * sizeof(ops::SampleRow)));
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::masks_, l.masks ? l.max_rows * mask_words(l.vocab) : 0));
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::capture_rows_, l.max_rows));
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::plain_rows_, l.max_logit_rows));
@@ -42,6 +49,7 @@ void SamplingBatch::clear() {
   count_ = sent_ = logit_rows_ = captures_ = plain_ = captured_ = 0;
   score_count_ = 0;
   processors_ = 0;
+  held_back_ = false;
 }
 
 int SamplingBatch::add(const ops::SampleRow& row, uint32_t processors) {
@@ -56,17 +64,39 @@ int SamplingBatch::add(const ops::SampleRow& row, uint32_t processors) {
 
 void SamplingBatch::pad(int rows) {
   TERN_CHECK(rows >= count_ && rows <= limits_.max_rows);
-  ops::SampleRow none;
-  none.logit_row = none.slot = -1;
-  std::fill(rows_.host() + count_, rows_.host() + rows, none);
+  std::fill(rows_.host() + count_, rows_.host() + rows, no_row());
   sent_ = rows;
+}
+
+void SamplingBatch::hold_back(int rows) {
+  TERN_CHECK(rows >= count_ && rows <= limits_.max_rows);
+  std::memcpy(late_rows_.data(), rows_.host(), static_cast<size_t>(count_) * sizeof(ops::SampleRow));
+  auto* const late = reinterpret_cast<ops::SampleRow*>(late_rows_.data());
+  std::fill(late + count_, late + rows, no_row());
+  std::fill(rows_.host(), rows_.host() + rows, no_row());
+  sent_ = rows, held_back_ = true;
+}
+
+void SamplingBatch::upload_late(CopyList& list) const {
+  const size_t bytes = static_cast<size_t>(sent_) * sizeof(ops::SampleRow);
+  list.add({rows_.device(), late_rows_.data(), bytes, 1, bytes, bytes});
 }
 
 void SamplingBatch::upload(CopyList& list) const {
   rows_.upload(sent_, list);
+  upload_requests(list);
+}
+
+void SamplingBatch::upload_requests(CopyList& list) const {
   capture_rows_.upload(captures_, list);
   plain_rows_.upload(plain_, list);
   captured_rows_.upload(captured_, list);
+}
+
+void SamplingBatch::download(int logit_rows, CopyList& list) const {
+  ids_.download(logit_rows, list);
+  status_.download(logit_rows, list);
+  if (limits_.probs) probs_.download(logit_rows, list);
 }
 
 void SamplingBatch::ask(ops::LogprobRow row, bool captured) {
@@ -197,9 +227,7 @@ Status Sampler::draw(const SamplingBatch& b, TensorView logits, int count, uint3
 
 Status Sampler::finish(const SamplingBatch& b, device::Device& device, device::Stream stream) {
   CopyList list;
-  b.ids_.download(b.logit_rows_, list);
-  b.status_.download(b.logit_rows_, list);
-  if (limits_.probs) b.probs_.download(b.logit_rows_, list);
+  b.download(b.logit_rows_, list);
   b.scores_.download(b.score_count_, list);
   return list.run(device, stream);
 }

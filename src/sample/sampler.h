@@ -49,8 +49,18 @@ class SamplingBatch {
   uint32_t processors() const { return processors_; }  // of any row
   // The rank's thread. Rows [count(), rows) say that they are none: ops skip them.
   void pad(int rows);
-  // Everything Sampler::run reads but masks and updates.
+  // Likewise. Says so of all of the first `rows` rows, and keeps what the host filled in for upload_late().
+  void hold_back(int rows);
+  bool held_back() const { return held_back_; }
+  void upload_late(CopyList& list) const;
+  // Everything Sampler::run reads but masks and updates; or its parts: rows, as many as a graph takes, and requests for
+  // log-probabilities.
   void upload(CopyList& list) const;
+  void upload_rows(int rows, CopyList& list) const { rows_.upload(rows, list); }
+  void upload_requests(CopyList& list) const;
+  // Ids, statuses and probabilities of the first logit rows, back to the host.
+  void download(int logit_rows, CopyList& list) const;
+  int logit_rows() const { return logit_rows_; }  // that results are wanted of
 
   SlotUpdates updates;
 
@@ -74,7 +84,9 @@ class SamplingBatch {
   int count_ = 0, sent_ = 0, logit_rows_ = 0, captures_ = 0, plain_ = 0, captured_ = 0;
   int32_t score_count_ = 0;
   uint32_t processors_ = 0;
+  bool held_back_ = false;
   Staged<ops::SampleRow> rows_;
+  device::Buffer late_rows_;  // of the host, as rows_
   Staged<uint32_t> masks_;
   Staged<int32_t> capture_rows_;
   Staged<ops::LogprobRow> plain_rows_, captured_rows_;  // over the logits, over the captured ones

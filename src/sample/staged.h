@@ -62,9 +62,9 @@ class Staged {
   // Entries [0, n) to the device, or back.
   void upload(int64_t n, CopyList& list) const { send(device_, host(), n, 1, 0, list); }
   void download(int64_t n, CopyList& list) const { send(host(), device_, n, 1, 0, list); }
-  // The first n entries of each of `rows` rows that lie `stride` entries apart.
-  void upload_rows(int64_t n, int64_t rows, int64_t stride, CopyList& list) const {
-    send(device_, host(), n, rows, stride, list);
+  // The first n entries of each of `rows` rows from row `begin` on; rows lie `stride` entries apart.
+  void upload_rows(int64_t begin, int64_t n, int64_t rows, int64_t stride, CopyList& list) const {
+    send(device_ + begin * stride, host() + begin * stride, n, rows, stride, list);
   }
   // Entries [begin, begin + n) in a copy of their own.
   void upload(int64_t begin, int64_t n, device::Device& d, device::Stream stream) const {

@@ -1,4 +1,5 @@
 // Memory, events and graphs.
+#include <array>
 #include <cstring>
 
 #include "cuda/tests/harness.h"
@@ -49,6 +50,53 @@ void blocks_and_events(Context& c) {
   c.report(done.ok() && (*event)->done() && std::memcmp(host->data(), m.host() + 4000, 4000) == 0, "copy_block", "");
 }
 
+// Two sets of host memory that a graph reads and writes in turn, and a turn that is given by hand.
+void turns(Context& c) {
+  constexpr size_t kWords = 3000, kColumns = 100;
+  std::array<device::Buffer, 2> in, out;
+  for (size_t i = 0; i < 2; ++i) {
+    auto a = c.device->allocate_host(4 * kWords), b = c.device->allocate_host(4 * kWords);
+    if (!a.ok() || !b.ok()) return c.report(false, "copy_in_turn", "no memory");
+    in[i] = std::move(*a), out[i] = std::move(*b);
+  }
+  auto memory = c.device->allocate(4 * kWords), word = c.device->allocate(4);
+  auto words = c.device->allocate_host(8);
+  if (!memory.ok() || !word.ok() || !words.ok()) return c.report(false, "copy_in_turn", "no memory");
+  reinterpret_cast<int32_t*>(words->data())[1] = 1;
+  auto* const turn = reinterpret_cast<int32_t*>(word->data());
+  // An odd head, and what is behind it as rows with gaps.
+  const auto pieces = [&](char* to, const char* from) {
+    return std::array<device::CopySpan, 2>{
+        device::CopySpan{to, from, 28, 1, 0, 0},
+        device::CopySpan{to + 32, from + 32, 4 * kColumns - 4, 29, 4 * kColumns, 4 * kColumns}};
+  };
+  const auto work = [&]() -> Status {
+    const auto a = pieces(memory->data(), in[0].data()), b = pieces(memory->data(), in[1].data());
+    TERN_RETURN_IF_ERROR(c.device->copy_in_turn({a, b}, {turn, false}, c.gpu));
+    const auto d = pieces(out[0].data(), memory->data()), e = pieces(out[1].data(), memory->data());
+    return c.device->copy_in_turn({d, e}, {turn, true}, c.gpu);
+  };
+  const Status begun = c.device->begin_capture(c.gpu), recorded = work();
+  auto graph = c.device->end_capture(c.gpu);
+  if (!begun.ok() || !recorded.ok() || !graph.ok()) return c.report(false, "copy_in_turn", "not captured");
+  bool same = true;
+  size_t now = 0;
+  for (int step = 0; step < 40; ++step) {
+    auto* const from = reinterpret_cast<int32_t*>(in[now].data());
+    for (size_t i = 0; i < kWords; ++i) from[i] = static_cast<int32_t>(i) * 1000 + step;
+    same = same && (*graph)->launch(c.gpu).ok() && c.device->synchronize(c.gpu).ok();
+    const auto* to = reinterpret_cast<const int32_t*>(out[now].data());
+    for (size_t i = 0; i < 7; ++i) same = same && to[i] == from[i];
+    for (size_t i = 0; i < 29 * kColumns; ++i) same = same && to[8 + i] == (i % kColumns < 99 ? from[8 + i] : 0);
+    now = 1 - now;
+    if (step % 5 != 4) continue;
+    const device::CopySpan given{turn, words->data() + 4 * (1 - now), 4, 1, 0, 0};  // the same one again
+    same = same && c.device->copy_many({&given, 1}, c.gpu).ok();
+    now = 1 - now;
+  }
+  c.report(same, "copy_in_turn", "40 steps");
+}
+
 }  // namespace
 
 void test_device(Context& c) {
@@ -91,6 +139,7 @@ void test_graph(Context& c) {
     same = same && s.ok() && out.pull() == eager;
   }
   c.report(same, "graph replays", "20 inputs");
+  turns(c);
 }
 
 }  // namespace tern::cuda_test

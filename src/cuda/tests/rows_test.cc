@@ -125,6 +125,19 @@ void resolve(Context& c) {
              ops::resolve_ids({ids.gpu(), source.gpu(), previous.gpu()}, c.gpu))) {
     compare(c, "resolve_ids", ids, ids.host(), 0);
   }
+  // With changes of a table: more than there are ids, some of them none.
+  Mirror few(c, DType::kI32, {3}), from(c, DType::kI32, {3}), changes(c, DType::kI32, {300, 2}),
+      table(c, DType::kI32, {30, 17});
+  few.fill<int32_t>({5, 6, 7}), from.fill<int32_t>({-1, 39, -1});
+  std::vector<int32_t> list, places(30 * 17, -7);
+  for (int i = 0; i < 300; ++i) list.push_back(i % 4 == 1 ? -1 : i * 7 % (30 * 17)), list.push_back(i);
+  changes.fill(list), table.fill(places);
+  if (c.both("resolve_ids and changes",
+             ops::resolve_ids({few.cpu(), from.cpu(), previous.cpu(), changes.cpu(), table.cpu()}, c.cpu),
+             ops::resolve_ids({few.gpu(), from.gpu(), previous.gpu(), changes.gpu(), table.gpu()}, c.gpu))) {
+    compare(c, "resolve_ids and changes", few, few.host(), 0);
+    compare(c, "changes of a table", table, table.host(), 0);
+  }
 }
 
 void interpolate(Context& c, DType type, int64_t n, const char* kernel) {

@@ -48,6 +48,21 @@ class GraphDevice final : public device::Device {
   size_t memory_available() const override { return cpu_->memory_available(); }
   bool own_memory() const override { return true; }
   bool has_graphs() const override { return graphs; }
+  Status copy_in_turn(const std::array<std::span<const device::CopySpan>, 2>& sets, const device::HostTurn& turn,
+                      device::Stream) override {
+    std::array<std::vector<device::CopySpan>, 2> kept;
+    for (size_t i = 0; i < 2; ++i) kept[i].assign(sets[i].begin(), sets[i].end());
+    return give([kept, turn] {
+      for (const device::CopySpan& p : kept[static_cast<size_t>(*turn.turn)]) {
+        for (size_t r = 0; r < p.rows; ++r) {
+          std::memcpy(static_cast<char*>(p.dst) + r * p.dst_stride, static_cast<const char*>(p.src) + r * p.src_stride,
+                      p.bytes);
+        }
+      }
+      if (turn.passes) *turn.turn = 1 - *turn.turn;
+      return Status();
+    });
+  }
   Status begin_capture(device::Stream) override {
     capturing_ = true;
     return {};

@@ -194,6 +194,30 @@ TEST(StepGraphs, PromptLogProbabilities) {
   EXPECT_LT(replayed.stats.graph_steps, replayed.stats.steps);
 }
 
+TEST(StepGraphs, StepsThatOnlyDecodeAreOneGraphUnlessRowsAskForMoreThanPenalties) {
+  for (const bool more : {false, true}) {
+    std::vector<Request> list;
+    for (int i = 1; i <= 12; ++i) {
+      Request r = Harness::request(static_cast<RequestId>(i), {i, 2, 3}, 60);
+      r.ignore_eos = true;
+      r.sampling.temperature = 0.9f, r.sampling.seed = static_cast<uint64_t>(i);
+      r.sampling.repetition_penalty = i % 2 == 0 ? 1.2f : 1.0f;
+      if (more && i == 5) r.sampling.logit_bias = {{5, 2.0f}};
+      list.push_back(std::move(r));
+    }
+    const Outcome plain = run(config({}), list, false);
+    Outcome replayed = run(config({}), list);
+    expect_same(plain, replayed);
+    EXPECT_EQ(replayed.stats.graph_steps, replayed.stats.steps);
+    const auto steps = static_cast<int>(replayed.stats.steps);
+    if (more) {
+      EXPECT_GT(replayed.launched, steps + steps / 2);
+    } else {
+      EXPECT_LT(replayed.launched, steps + steps / 2);
+    }
+  }
+}
+
 // Every third request takes even ids only.
 class EvenIds final : public MaskProvider {
  public:

@@ -371,6 +371,14 @@ TEST(Embedding, ResolveAndGather) {
   const Values beyond = int_values({-1, 3, -1, 0}), none = int_values({-1, -1, -1, -1});
   EXPECT_FALSE(resolve_ids({ids.view(), beyond.view(), previous.view()}, pool.stream()).ok());
   EXPECT_TRUE(resolve_ids({ids.view(), none.view(), {}}, pool.stream()).ok());
+  Values list = int_values({5, 80, -1, 90, 0, 91}), places = int_values({1, 2, 3, 4, 5, 6});
+  const TensorView changes = tensor2(list.view().data, DType::kI32, 3, 2);
+  const TensorView table = tensor2(places.view().data, DType::kI32, 2, 3);
+  ASSERT_TRUE(resolve_ids({ids.view(), none.view(), {}, changes, table}, pool.stream()).ok());
+  const int32_t changed[] = {91, 2, 3, 4, 5, 80};
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(places.at<int32_t>(i), changed[i]);
+  EXPECT_FALSE(resolve_ids({ids.view(), none.view(), {}, changes, table.first(1)}, pool.stream()).ok());
+  EXPECT_FALSE(resolve_ids({ids.view(), none.view(), {}, changes, {}}, pool.stream()).ok());
   const Values x = random_values(DType::kBF16, {5, 12}, 14), rows = int_values({4, 4, 0}), bad = int_values({4, 5, 0});
   Values out(DType::kBF16, {3, 12});
   ASSERT_TRUE(gather_rows({x.view(), rows.view(), out.view()}, pool.stream()).ok());
