@@ -6,7 +6,8 @@
 // Parts are blocks of their own, joined through memory: clusters of large blocks leave many multiprocessors idle. The
 // warps that have the same place in the parts of a tile wait for each other and add up, each for some tokens. All
 // blocks of such a product run at once (only the compute stream may have kernels that wait so). Products whose k is not
-// cut wait for nobody: their blocks take one tile after the other.
+// cut wait for nobody, nor do those of many tokens, where a block has all parts of a tile: they take one tile after the
+// other.
 //
 // With more than 64 tokens two blocks of a cluster have neighbouring tiles of the weight and read every token once.
 #pragma once
@@ -21,12 +22,13 @@
 namespace tern::cuda {
 
 // kGated: rows of the weight in units of 8 of gate and the 8 of up that belong to them, so that a thread has both.
-template <int kTokens_, int kGroups_, int kDepth_, bool kGated_>
+// kSums: a block has all parts of a tile, one after the other, beside their sum.
+template <int kTokens_, int kGroups_, int kDepth_, bool kGated_, bool kSums_ = false>
 struct FixedTile {
   static constexpr int kTokens = kTokens_, kGroups = kGroups_, kDepth = kDepth_;
   static constexpr int kPair = kTokens > 64 ? 2 : 1;
   // With 256 tokens the sums need registers that other warpgroups have to spare.
-  static constexpr bool kGated = kGated_, kMoves = 64 * kGroups * kTokens > 128 * 128;
+  static constexpr bool kGated = kGated_, kSums = kSums_, kMoves = 64 * kGroups * kTokens > 128 * 128;
   static constexpr int kUp = kGroups == 3 ? 160 : 232, kDown = kGroups == 3 ? 32 : 40;
   static constexpr int kRows = 64 * kGroups, kK = 64, kWorkers = 128 * kGroups, kWarps = kWorkers / 32;
   static constexpr int kThreads = kWorkers + (kMoves ? 128 : 32);
@@ -42,7 +44,8 @@ struct FixedGrid {
   static constexpr int kBand = 8;  // tiles of tokens side by side, while their weight is in the cache
   int across;                      // tiles of the weight, or pairs of them
   int row_tiles, k_tiles, split;
-  int jobs;  // of blocks, or of pairs of blocks: part by part, then by tokens of a band, then along the weight
+  int chains;  // in a job, which has all of k where that is more than one
+  int jobs;    // of blocks, or of pairs of blocks: part by part, then by tokens of a band, then along the weight
   uint64_t weight_policy;
   float4* parts;      // [blocks][kQuads][kWorkers]
   uint32_t* tickets;  // [tiles][kWarps]: parts that are there, and 65536 for each that was read; then zero
@@ -163,10 +166,10 @@ __device__ __forceinline__ void multiply_fixed(const FixedRing<Tile>& ring, cons
   release_fixed<Tile>(ring, i - 1);
 }
 
-// Weights of one kind: in tiles of 128 rows, of 192 rows, or of 192 with a gate (a file for each, because they compile
-// for long).
+// In tiles of 128 rows, of 192 rows, of 192 with all parts of k, of 192 with a gate.
 Status run_fixed_128(const Gemm& g, const void* weight, int split, device::Stream stream);
 Status run_fixed_192(const Gemm& g, const void* weight, int split, device::Stream stream);
+Status run_fixed_sums(const Gemm& g, const void* weight, int split, device::Stream stream);
 Status run_fixed_gated(const Gemm& g, const void* weight, device::Stream stream);
 
 }  // namespace tern::cuda

@@ -51,6 +51,7 @@ Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream) {
   const bool low_room = fixed_room(g, 128, split, stream), tall_room = fixed_room(g, 192, split, stream);
   if (tall_room && (tall <= low || !low_room)) return run_fixed_192(g, weight, split, stream);
   if (low_room) return run_fixed_128(g, weight, split, stream);
+  if (g.rows > 256) return run_fixed_sums(g, weight, split, stream);
   return gemm_hopper(g, weight, split, stream);
 }
 

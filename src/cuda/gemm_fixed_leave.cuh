@@ -155,7 +155,7 @@ __device__ __forceinline__ void leave_fixed(const Gemm& g, const FixedGrid& grid
                                             int rank, const typename Tile::Sums& acc) {
   if constexpr (Tile::kGated) {
     leave_gated<Tile>(g, j, acc);
-  } else if (grid.split == 1) {
+  } else if (Tile::kSums || grid.split == 1) {
     leave_whole<Tile>(g, j, acc);
   } else if (grid.split == 2) {
     join_parts<Tile, 2>(g, grid, j, index, rank, acc);

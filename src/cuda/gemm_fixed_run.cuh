@@ -7,6 +7,23 @@
 
 namespace tern::cuda {
 
+// All parts of a tile in their order.
+template <class Tile>
+__device__ __forceinline__ void multiply_chains(const FixedRing<Tile>& ring, const FixedGrid& grid, FixedJob j, int& i,
+                                                typename Tile::Sums& sum) {
+  for (int part = 0; part < grid.chains; ++part) {
+    j.first = part * grid.k_tiles / grid.chains, j.last = (part + 1) * grid.k_tiles / grid.chains;
+    typename Tile::Sums acc = {};
+    multiply_fixed<Tile>(ring, j, i, acc);
+#pragma unroll
+    for (int n = 0; n < Tile::kTokens / 2; ++n) {
+      float& to = sum[n / (Tile::kWide / 2)][n % (Tile::kWide / 2)];
+      const float v = acc[n / (Tile::kWide / 2)][n % (Tile::kWide / 2)];
+      to = part == 0 ? v : to + v;
+    }
+  }
+}
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, 1)
     fixed_kernel(const __grid_constant__ CUtensorMap weight_map, const __grid_constant__ CUtensorMap x_map,
@@ -42,7 +59,11 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       const FixedJob j = fixed_job<Tile>(grid, index, rank);
       // Not because of its value: else its registers would live through all of the loop.
       typename Tile::Sums acc = {};
-      multiply_fixed<Tile>(ring, j, i, acc);
+      if constexpr (Tile::kSums) {
+        multiply_chains<Tile>(ring, grid, j, i, acc);
+      } else {
+        multiply_fixed<Tile>(ring, j, i, acc);
+      }
       leave_fixed<Tile>(g, grid, j, index, rank, acc);
     }
   }
@@ -55,8 +76,9 @@ Status run_fixed(const Gemm& g, const void* weight, int split, const char* name,
   FixedGrid grid{};
   grid.across = static_cast<int>(blocks_for(g.n, int64_t{Tile::kRows} * Tile::kPair));
   grid.row_tiles = static_cast<int>(blocks_for(g.rows, Tile::kTokens));
-  grid.k_tiles = static_cast<int>(blocks_for(g.k, Tile::kK)), grid.split = split;
-  grid.jobs = grid.across * grid.row_tiles * split;
+  grid.k_tiles = static_cast<int>(blocks_for(g.k, Tile::kK));
+  grid.split = Tile::kSums ? 1 : split, grid.chains = Tile::kSums ? split : 1;
+  grid.jobs = grid.across * grid.row_tiles * grid.split;
   grid.weight_policy = grid.row_tiles == 1 ? hopper::kEvictFirst : hopper::kEvictNormal;
   grid.parts = s.parts, grid.tickets = s.tickets;
   CUtensorMap weight_map, x_map;

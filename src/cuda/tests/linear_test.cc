@@ -261,11 +261,11 @@ void fixed_large(Context& c) {
   for (const int64_t rows : {7, 20, 61, 100, 250, 600}) {
     const int tile = rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
     const std::string name = "gemm_fixed_" + std::to_string(tile);
-    const bool one = rows <= 256;  // tile of tokens: parts of more are clusters
+    const bool one = rows <= 256;  // tile of tokens: parts of more are sums of one block
     plain(c, "bf16", DType::kBF16, DType::kF32, rows, 1960, 8704, rows % 2 == 0, 8,
-          one ? name.c_str() : "gemm_hopper_256");
+          one ? name.c_str() : "gemm_fixed_sums");
     plain(c, "bf16", DType::kBF16, DType::kF32, rows, 6144, 2824, rows % 2 == 0, 8,
-          one ? name.c_str() : "gemm_hopper_256");
+          one ? name.c_str() : "gemm_fixed_sums");
     plain(c, "bf16", DType::kBF16, DType::kF32, rows, 25608, 712, rows % 2 == 0, 8, name.c_str());
     gated(c, rows, 12288, 704, false, name.c_str());
   }
@@ -327,7 +327,7 @@ void test_linear(Context& c) {
   if (fixed) same_bits(c, 640, 1096);
   if (fixed && !c.smallest) {
     same_bits(c, 3000, 3080), same_bits(c, 2576, 1536, true);
-    same_bits(c, 1960, 8704), same_bits(c, 4096, 4096);  // parts of up to 256 rows are no cluster
+    same_bits(c, 1960, 8704), same_bits(c, 4096, 4096);  // parts of up to 256 rows are blocks
     same_bits(c, 6144, 2824), same_bits(c, 25608, 712);
     same_bits(c, 24576, 704, true, DType::kBF16);
   }
