@@ -82,11 +82,11 @@ inline constexpr int64_t kNarrowRows = 512;  // from here on what products leave
 int hopper_split(int64_t n, int64_t k);
 bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
 
-// In deterministic mode: gemm_hopper, or the same sums by other blocks (gemm_parts_sm90.cu).
+// In deterministic mode: kernels for large weights (gemm_fixed.cuh), or gemm_hopper, which has the same sums.
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
 // Bytes of StreamState::parts there: a part of the largest tile per block.
 inline size_t parts_bytes(int multiprocessors) {
-  return static_cast<size_t>(multiprocessors) * 256 * 128 * sizeof(float);
+  return static_cast<size_t>(multiprocessors) * 256 * 192 * sizeof(float);
 }
 
 // One file per tile, because they compile for long.

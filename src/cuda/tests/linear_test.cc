@@ -46,12 +46,12 @@ void plain(Context& c, const char* format, DType x_type, DType out_type, int64_t
 }
 
 // Rows alone give the same bits as rows among others: all tiles sum in one order. With a gate behind the product, too.
-void same_bits(Context& c, int64_t width, int64_t k, bool gate = false) {
+void same_bits(Context& c, int64_t width, int64_t k, bool gate = false, DType type = DType::kF32) {
   constexpr int64_t kRows = 700;
   Weights w = pack(c, "bf16", DType::kBF16, 1, width, k, 21);
   if (w.gpu.empty()) return;
   const int64_t cols = gate ? width / 2 : width;
-  Mirror x(c, DType::kBF16, {kRows, k}), all(c, DType::kF32, {kRows, cols}), one(c, DType::kF32, {kRows, cols}),
+  Mirror x(c, DType::kBF16, {kRows, k}), all(c, type, {kRows, cols}), one(c, type, {kRows, cols}),
       between(c, DType::kF32, {gate ? kRows : 1, width});
   x.random(22);
   const auto run = [&](TensorView from, TensorView to) {
@@ -83,7 +83,8 @@ void same_bits(Context& c, int64_t width, int64_t k, bool gate = false) {
   turn = 0;
   for (int64_t t = 0; t < kRows;) {
     const int64_t n = some(t);
-    const auto size = static_cast<size_t>(n * cols) * sizeof(float), at = static_cast<size_t>(t * cols) * sizeof(float);
+    const size_t size = static_cast<size_t>(n * cols) * dtype_bytes(type),
+                 at = static_cast<size_t>(t * cols) * dtype_bytes(type);
     const std::vector<char> got = one.pull();
     c.report(
         std::equal(got.begin() + static_cast<std::ptrdiff_t>(at), got.begin() + static_cast<std::ptrdiff_t>(at + size),
@@ -255,6 +256,21 @@ void rows_of_weight(Context& c) {
   }
 }
 
+// Large weights in deterministic mode: tiles of 128 and of 192 rows, of parts and whole, with a gate.
+void fixed_large(Context& c) {
+  for (const int64_t rows : {7, 20, 61, 100, 250, 600}) {
+    const int tile = rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
+    const std::string name = "gemm_fixed_" + std::to_string(tile);
+    const bool one = rows <= 256;  // tile of tokens: parts of more are sums of one block
+    plain(c, "bf16", DType::kBF16, DType::kF32, rows, 1960, 8704, rows % 2 == 0, 8,
+          one ? name.c_str() : "gemm_fixed_sums");
+    plain(c, "bf16", DType::kBF16, DType::kF32, rows, 6144, 2824, rows % 2 == 0, 8,
+          one ? name.c_str() : "gemm_fixed_sums");
+    plain(c, "bf16", DType::kBF16, DType::kF32, rows, 25608, 712, rows % 2 == 0, 8, name.c_str());
+    gated(c, rows, 12288, 704, false, name.c_str());
+  }
+}
+
 }  // namespace
 
 void test_linear(Context& c) {
@@ -274,11 +290,16 @@ void test_linear(Context& c) {
     if (hopper && !c.smallest) plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, own_or("gemm_hopper_8", "gemm_held"));
     if (hopper && (!c.smallest || out == b)) {
       // Weights just large enough to be walked through, or too wide for it.
-      plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, own_or("gemm_parts_8", "gemm_hopper_8"));
-      plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, own_or("gemm_parts_8", "gemm_walk_8"));
-      plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_hopper_16" : "gemm_walk_16");
-      plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_hopper_32" : "gemm_walk_32");
-      plain(c, "bf16", b, out, 61, 2900, 6000, true, 8, fixed ? "gemm_hopper_64" : "gemm_walk_64");
+      const bool large = fixed && out == f;
+      plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, large ? "gemm_fixed_8" : "gemm_hopper_8");
+      plain(c, "bf16", b, out, 5, 1400, 12296, true, 8,
+            large ? "gemm_fixed_8" : own_or("gemm_hopper_8", "gemm_walk_8"));
+      plain(c, "bf16", b, out, 13, 2900, 6000, false, 8,
+            large ? "gemm_fixed_32" : own_or("gemm_hopper_16", "gemm_walk_16"));
+      plain(c, "bf16", b, out, 30, 2900, 6000, true, 8,
+            large ? "gemm_fixed_32" : own_or("gemm_hopper_32", "gemm_walk_32"));
+      plain(c, "bf16", b, out, 61, 2900, 6000, true, 8,
+            large ? "gemm_fixed_64" : own_or("gemm_hopper_64", "gemm_walk_64"));
     }
     if (c.smallest) plain(c, "bf16", b, out, 130, 520, 264, true, 0, nullptr);  // the tile of 128
     if (!c.smallest) {
@@ -287,13 +308,7 @@ void test_linear(Context& c) {
       plain(c, "bf16", b, out, 1030, 2050, 264, true, 0, nullptr);
       plain(c, "bf16", b, out, 300, 2048, 264, true, 0, blas && out == f ? "cublaslt" : nullptr);
     }
-    if (fixed && hopper && !c.smallest && out == f) {
-      for (const int64_t rows : {7, 20, 61, 100, 250}) {
-        const int tile = rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
-        plain(c, "bf16", b, rows == 61 ? b : f, rows, 1960, 8704, rows % 2 == 0, 8,
-              ("gemm_parts_" + std::to_string(tile)).c_str());
-      }
-    }
+    if (fixed && hopper && !c.smallest && out == f) fixed_large(c);
     plain(c, "bf16", b, out, 9, 100, 588, false, 4, nullptr);  // patches: k is no multiple of 8
     // Many of them.
     plain(c, "bf16", b, out, 80, 104, 588, out == f, 0, blas ? "cublaslt" : "gemm_simple");
@@ -312,7 +327,9 @@ void test_linear(Context& c) {
   if (fixed) same_bits(c, 640, 1096);
   if (fixed && !c.smallest) {
     same_bits(c, 3000, 3080), same_bits(c, 2576, 1536, true);
-    same_bits(c, 1960, 8704), same_bits(c, 4096, 4096);  // parts of up to 256 rows are no cluster
+    same_bits(c, 1960, 8704), same_bits(c, 4096, 4096);  // parts of up to 256 rows are blocks
+    same_bits(c, 6144, 2824), same_bits(c, 25608, 712);
+    same_bits(c, 24576, 704, true, DType::kBF16);
   }
   const char* thin = !hopper ? nullptr : fixed ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
   for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {

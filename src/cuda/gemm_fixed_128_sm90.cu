@@ -1,0 +1,58 @@
+// Tiles of gemm_fixed.cuh with 128 rows of the weight, and which products in deterministic mode take which tiles.
+#include "base/checked.h"
+#include "cuda/gemm_fixed_run.cuh"
+
+namespace tern::cuda {
+namespace {
+
+// Rows of the weight that a multiprocessor passes at most, for tiles of so many.
+int64_t fixed_time(const Gemm& g, int64_t tile, int split, device::Stream stream) {
+  const int pair = g.rows > 64 ? 2 : 1;
+  const int64_t tokens = g.rows > 128 ? 256 : g.rows;
+  const int64_t jobs = blocks_for(g.n, tile * pair) * blocks_for(g.rows, tokens) * split;
+  return tile * blocks_for(jobs, state(stream).multiprocessors / pair);
+}
+
+// Whether all parts' blocks run at once.
+bool fixed_room(const Gemm& g, int64_t tile, int split, device::Stream stream) {
+  const StreamState& s = state(stream);
+  if (split == 1) return true;
+  const int64_t pair = g.rows > 64 ? 2 : 1, tiles = blocks_for(g.n, tile * pair) * pair;
+  return s.parts != nullptr && g.rows <= 256 && tiles * split <= s.multiprocessors / pair * pair;
+}
+
+// A gate wants gate and up whole in one thread; where tiles of 192 rows fill the GPU once, k is not cut.
+bool whole_gate(const Gemm& g, device::Stream stream) {
+  const int64_t tiles = blocks_for(g.n, 192), all = state(stream).multiprocessors;
+  return g.gated && g.n * g.k >= kLargeWeight && tiles <= all / 2 * 2 && 8 * tiles >= 7 * all;
+}
+
+int fixed_split(const Gemm& g, device::Stream stream) { return whole_gate(g, stream) ? 1 : hopper_split(g.n, g.k); }
+
+bool gated_fits(const Gemm& g) {
+  return g.out_bf16 && g.bias == nullptr && g.n % 16 == 0 && g.k % 64 == 0 && g.out_row % 2 == 0 &&
+         reinterpret_cast<uintptr_t>(g.out) % 4 == 0;
+}
+
+}  // namespace
+
+Status run_fixed_128(const Gemm& g, const void* weight, int split, device::Stream stream) {
+  return run_fixed_tile<2, false>(g, weight, split, stream);
+}
+
+Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream) {
+  const int split = fixed_split(g, stream);
+  if (g.n * g.k < kLargeWeight || (!g.gated && g.out_bf16)) return gemm_hopper(g, weight, split, stream);
+  const int64_t low = fixed_time(g, 128, split, stream), tall = fixed_time(g, 192, split, stream);
+  if (g.gated) {
+    if (split > 1 || tall > low || !gated_fits(g)) return gemm_hopper(g, weight, split, stream);
+    return run_fixed_gated(g, weight, stream);
+  }
+  const bool low_room = fixed_room(g, 128, split, stream), tall_room = fixed_room(g, 192, split, stream);
+  if (tall_room && (tall <= low || !low_room)) return run_fixed_192(g, weight, split, stream);
+  if (low_room) return run_fixed_128(g, weight, split, stream);
+  if (g.rows > 256) return run_fixed_sums(g, weight, split, stream);
+  return gemm_hopper(g, weight, split, stream);
+}
+
+}  // namespace tern::cuda
