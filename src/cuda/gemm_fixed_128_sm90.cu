@@ -34,24 +34,42 @@ bool gated_fits(const Gemm& g) {
          reinterpret_cast<uintptr_t>(g.out) % 4 == 0;
 }
 
+enum class FixedKernel : uint8_t { kOther, kGated, kTall, kLow, kSums };  // kOther: gemm_hopper
+
+FixedKernel kernel_of(const Gemm& g, int split, device::Stream stream) {
+  if (g.n * g.k < kLargeWeight || (!g.gated && g.out_bf16)) return FixedKernel::kOther;
+  const int64_t low = fixed_time(g, 128, split, stream), tall = fixed_time(g, 192, split, stream);
+  if (g.gated) return split > 1 || tall > low || !gated_fits(g) ? FixedKernel::kOther : FixedKernel::kGated;
+  const bool low_room = fixed_room(g, 128, split, stream), tall_room = fixed_room(g, 192, split, stream);
+  if (tall_room && (tall <= low || !low_room)) return FixedKernel::kTall;
+  if (low_room) return FixedKernel::kLow;
+  return g.rows > 256 ? FixedKernel::kSums : FixedKernel::kOther;
+}
+
 }  // namespace
 
 Status run_fixed_128(const Gemm& g, const void* weight, int split, device::Stream stream) {
   return run_fixed_tile<2, false>(g, weight, split, stream);
 }
 
+bool fixed_takes(const Gemm& g, device::Stream stream) {
+  return kernel_of(g, fixed_split(g, stream), stream) != FixedKernel::kOther;
+}
+
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream) {
   const int split = fixed_split(g, stream);
-  if (g.n * g.k < kLargeWeight || (!g.gated && g.out_bf16)) return gemm_hopper(g, weight, split, stream);
-  const int64_t low = fixed_time(g, 128, split, stream), tall = fixed_time(g, 192, split, stream);
-  if (g.gated) {
-    if (split > 1 || tall > low || !gated_fits(g)) return gemm_hopper(g, weight, split, stream);
-    return run_fixed_gated(g, weight, stream);
+  switch (kernel_of(g, split, stream)) {
+    case FixedKernel::kGated:
+      return run_fixed_gated(g, weight, stream);
+    case FixedKernel::kTall:
+      return run_fixed_192(g, weight, split, stream);
+    case FixedKernel::kLow:
+      return run_fixed_128(g, weight, split, stream);
+    case FixedKernel::kSums:
+      return run_fixed_sums(g, weight, split, stream);
+    case FixedKernel::kOther:
+      break;
   }
-  const bool low_room = fixed_room(g, 128, split, stream), tall_room = fixed_room(g, 192, split, stream);
-  if (tall_room && (tall <= low || !low_room)) return run_fixed_192(g, weight, split, stream);
-  if (low_room) return run_fixed_128(g, weight, split, stream);
-  if (g.rows > 256) return run_fixed_sums(g, weight, split, stream);
   return gemm_hopper(g, weight, split, stream);
 }
 

@@ -87,9 +87,16 @@ bool hopper(device::Stream stream) {
   return s.arch >= 90 && s.arch < 100 && s.smem_limit >= 200 * 1024;
 }
 
+// Whether the kernels of deterministic mode are the fastest outside of it, too: a little too many rows for the others,
+// and a gate, or a long k, that cuBLASLt needs a kernel of its own for.
+bool fixed_first(const Gemm& g, device::Stream stream) {
+  return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && g.rows > kHopperRows &&
+         g.rows <= kFixedRows && (g.gated || g.k >= 2 * g.n) && fixed_takes(g, stream);
+}
+
 // Which of Hopper's own products.
 Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
-  if (state(stream).deterministic) return gemm_fixed(g, weight, stream);
+  if (state(stream).deterministic || fixed_first(g, stream)) return gemm_fixed(g, weight, stream);
   if (held_fits(g)) return gemm_held(g, weight, stream);
   if (walk_fits(g, stream)) return gemm_walk(g, weight, stream);
   return gemm_hopper(g, weight, stream);
@@ -101,7 +108,7 @@ bool blas_has_bias(const Gemm& g) { return g.bias == nullptr || !g.out_bf16 || g
 // Whether a product goes to cuBLASLt: many rows, where its tiles are best.
 bool blas_first(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
-  if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0) return false;
+  if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0 || fixed_first(g, stream)) return false;
   return !hopper(stream) || g.rows > kHopperRows;
 }
 
