@@ -42,6 +42,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   float* const part = reinterpret_cast<float*>(ring.stages);
   if (threadIdx.x >= Tile::kWorkers) {
     if (threadIdx.x == Tile::kWorkers) {
+      hopper::prefetch_map(&x_map);
       fill_ring(
           ring, work, Tile::kTokens * Tile::kK * 2,
           [&](char* to, uint64_t* barrier, int k) {
