@@ -1,5 +1,6 @@
 // Products with one weight on Hopper.
 #include "cuda/gemm_hopper.cuh"
+#include "cuda/gemm_push.h"
 #include "cuda/tensor_map.h"
 
 namespace tern::cuda {
@@ -122,6 +123,7 @@ Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream) {
 }
 
 Status gemm_hopper(const Gemm& g, const void* weight, int split, device::Stream stream) {
+  if (push_fits(g, split)) return gemm_push(g, weight, split, stream);
   HopperGrid grid{};
   grid.weight_tiles = static_cast<int>(blocks_for(g.n, 128)), grid.k_tiles = static_cast<int>(blocks_for(g.k, 64));
   grid.split = split;
