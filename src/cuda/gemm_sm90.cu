@@ -1,5 +1,6 @@
 // Products with one weight on Hopper.
 #include "cuda/gemm_hopper.cuh"
+#include "cuda/gemm_push.h"
 #include "cuda/tensor_map.h"
 
 namespace tern::cuda {
@@ -42,6 +43,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   float* const part = reinterpret_cast<float*>(ring.stages);
   if (threadIdx.x >= Tile::kWorkers) {
     if (threadIdx.x == Tile::kWorkers) {
+      hopper::prefetch_map(&x_map);
       fill_ring(
           ring, work, Tile::kTokens * Tile::kK * 2,
           [&](char* to, uint64_t* barrier, int k) {
@@ -121,6 +123,7 @@ Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream) {
 }
 
 Status gemm_hopper(const Gemm& g, const void* weight, int split, device::Stream stream) {
+  if (push_fits(g, split)) return gemm_push(g, weight, split, stream);
   HopperGrid grid{};
   grid.weight_tiles = static_cast<int>(blocks_for(g.n, 128)), grid.k_tiles = static_cast<int>(blocks_for(g.k, 64));
   grid.split = split;

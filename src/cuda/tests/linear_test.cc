@@ -202,9 +202,11 @@ void grouped_gated(Context& c, int experts, int64_t rows, int64_t half, int64_t 
 
 void gates(Context& c) {
   const bool hopper = c.hopper(), fused = hopper && c.fixed();
-  gated(c, 1, 200, 512, true, fused ? "gemm_hopper_8" : hopper ? "gemm_held" : "silu_mul_vector");
+  gated(c, 1, 200, 512, true, fused ? "gemm_push_8" : hopper ? "gemm_held" : "silu_mul_vector");
   gated(c, 8, 1029, 1032, false, fused ? "gemm_hopper_8" : hopper ? "gemm_held" : nullptr);
   gated(c, 17, 330, 1096, false, hopper ? "gemm_hopper_32" : nullptr);
+  gated(c, 15, 328, 1088, true, hopper ? "gemm_push_16" : nullptr);
+  gated(c, 30, 328, 1088, true, hopper ? "gemm_push_wide" : nullptr);
   gated(c, 60, 512, 2048, true, hopper ? "gemm_hopper_64" : "silu_mul_vector");
   gated(c, 100, 200, 512, false, fused ? "gemm_hopper_128" : nullptr);
   gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
@@ -215,7 +217,7 @@ void gates(Context& c) {
     if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
   }
-  if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_hopper_8" : "gemm_held");
+  if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_held");
   const char* few = !hopper ? nullptr : c.fixed() ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
   grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
   grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
@@ -280,12 +282,17 @@ void test_linear(Context& c) {
   const DType b = DType::kBF16, f = DType::kF32;
   for (const DType out : {b, f}) {
     plain(c, "bf16", b, out, 0, 256, 512, false, 0, nullptr);
-    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_hopper_8" : "gemm_held"));
-    plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, own_or("gemm_hopper_8", "gemm_held"));
-    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_hopper_8" : "gemm_held"));
-    plain(c, "bf16", b, out, 17, 520, 1096, false, 0, hopper ? "gemm_hopper_32" : blas ? "cublaslt" : "gemm_mma_16");
+    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_push_8" : "gemm_held"));
+    plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, own_or("gemm_push_8", "gemm_held"));
+    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_push_8" : "gemm_held"));
+    plain(c, "bf16", b, out, 17, 520, 1096, false, 0, hopper ? "gemm_push_32" : blas ? "cublaslt" : "gemm_mma_16");
     plain(c, "bf16", b, out, 50, 72, 136, true, 0, hopper ? "gemm_hopper_64" : nullptr);
-    plain(c, "bf16", b, out, 16, 256, 2048, true, 0, hopper ? "gemm_hopper_16" : nullptr);
+    plain(c, "bf16", b, out, 16, 72, 136, true, 0, hopper ? "gemm_hopper_16" : nullptr);
+    plain(c, "bf16", b, out, 16, 256, 2048, true, 0, hopper ? "gemm_push_16" : nullptr);
+    // Parts of unequal length; as long as the ring of an H200 and longer.
+    plain(c, "bf16", b, out, 40, 1000, 520, true, 8, hopper ? "gemm_push_64" : nullptr);
+    if (hopper && !c.smallest) plain(c, "bf16", b, out, 61, 1000, 3072, false, 0, "gemm_push_64");
+    if (hopper) plain(c, "bf16", b, out, 61, 264, 4096, false, 8, "gemm_push_64");
     plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_128" : nullptr);
     if (hopper && !c.smallest) plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, own_or("gemm_hopper_8", "gemm_held"));
     if (hopper && (!c.smallest || out == b)) {
@@ -318,6 +325,7 @@ void test_linear(Context& c) {
   plain(c, "bf16", f, f, 70, 300, 515, true, 0, "gemm_simple");
   plain(c, "f32", f, f, 70, 128, 1000, false, 0, "gemm_simple");
   plain(c, "f32", b, f, 33, 64, 75, false, 0, "gemm_simple");
+  if (fixed && !c.smallest) same_bits(c, 1000, 3072);  // of up to 64 rows the parts are sent
   for (const int64_t rows : {1, 33, 200}) {
     for (const int64_t k : {264, 2200}) {
       plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_team" : "gemm_mixed");
