@@ -1,8 +1,9 @@
 // Products with one weight per expert and few rows each, where reading the weights is all there is to do: a block per
 // multiprocessor takes an equal share of all units of 16 weight rows. A warp keeps its ring filled through the copy
 // engine; eight warps deal k out among themselves and hold their part of an expert's tokens in registers. Rings are
-// small enough for the blocks of two launches on one multiprocessor: while the first product of a layer ends, the
-// second one, which experts it has to read being known, fills its own.
+// small enough for the blocks of two launches on one multiprocessor, and a block of the first product of a layer asks
+// for so much that no second one of its launch fits beside it: while it ends, the second product, which experts it has
+// to read being known, fills its own ring on every multiprocessor.
 #include <algorithm>
 
 #include "cuda/gemm_grouped.h"
@@ -18,8 +19,10 @@ constexpr int kUnitRows = 16, kTokens = 8;
 constexpr int kWarps = 8, kWorkers = 32 * kWarps, kThreads = kWorkers + 32;
 constexpr int kMostTiles = 16;  // of rows, that a block's share touches
 constexpr int kMostGroups = 256, kEach = kMostGroups / 32;
-constexpr int kRing = 96 << 10, kAhead = 64 << 10;  // bytes of the ring; behind it, that are brought into the cache
+constexpr int kRing = 96 << 10, kAhead = 96 << 10;  // bytes of the ring; behind it, that are brought into the cache
+constexpr int kAlone = 107 << 10;  // bytes that a block asks for, which with its own are more than half of the memory
 constexpr int kMostDepth = kRing / (kUnitRows * 256 * 2);
+static_assert(kAlone >= kRing + 1024);
 // A token or two. Of more rows the blocks, of which some multiprocessors get two and others none while launches
 // overlap, take longer than tiles dealt out as blocks end.
 constexpr int64_t kMostRows = 8;
@@ -249,7 +252,7 @@ Status launch_few(const Gemm& g, const void* const* weights, device::Stream stre
   grid.depth = kRing / Steps::kBytes;
   grid.settled = state(stream).settled == g.offsets;
   grid.ahead = grid.settled ? kAhead / Steps::kBytes : 0;
-  const size_t bytes = size_t{1024} + static_cast<size_t>(grid.depth) * Steps::kBytes;
+  const size_t bytes = grid.settled ? size_t{1024} + static_cast<size_t>(grid.depth) * Steps::kBytes : size_t{kAlone};
   const auto kernel = few_kernel<Steps, kCount>;
   constexpr const char* kName = "gemm_hopper_grouped_few";
   TERN_RETURN_IF_ERROR(allow_shared(kName, kernel, bytes));
