@@ -10,6 +10,7 @@ namespace {
 constexpr int kWeightRows = 16, kTokens = 32, kManyTokens = 64, kParts = 16;
 constexpr int kTeam = 8;         // blocks of a cluster that share the k of a tile
 constexpr int kTeamRows = 128;   // up to which that pays
+constexpr int kThinRows = 32;    // up to which a team has eight tokens: the more teams, the sooner they end
 constexpr int kManyRows = 2048;  // from which on tiles of kManyTokens fill the GPU
 
 struct Split {
@@ -171,7 +172,7 @@ Status gemm_mixed(const Gemm& g, const void* weight, device::Stream stream) {
     const auto shape = [&](int each) {
       return Shape{dim3(tiles * kTeam, rows(each)), 32 * kWarps, bytes(kWarps, each), kTeam};
     };
-    if (g.rows <= 8) return launch(stream, "gemm_mixed_team", shape(8), mixed_kernel<kTeam, 1>, g, w);
+    if (g.rows <= kThinRows) return launch(stream, "gemm_mixed_team", shape(8), mixed_kernel<kTeam, 1>, g, w);
     return launch(stream, "gemm_mixed_team", shape(kTokens), mixed_kernel<kTeam, kTokens / 8>, g, w);
   }
   const auto shape = [&](int each) { return Shape{dim3(tiles, rows(each)), 32 * kParts, bytes(kParts, each)}; };

@@ -326,7 +326,7 @@ void test_linear(Context& c) {
   plain(c, "f32", f, f, 70, 128, 1000, false, 0, "gemm_simple");
   plain(c, "f32", b, f, 33, 64, 75, false, 0, "gemm_simple");
   if (fixed && !c.smallest) same_bits(c, 1000, 3072);  // of up to 64 rows the parts are sent
-  for (const int64_t rows : {1, 33, 200}) {
+  for (const int64_t rows : {1, 20, 33, 200}) {
     for (const int64_t k : {264, 2200}) {
       plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_team" : "gemm_mixed");
     }
