@@ -5,13 +5,16 @@
 #include "cuda/launch.cuh"
 #include "cuda/moe_route.cuh"
 #include "cuda/moe_sort.h"
+#include "cuda/sample_team.cuh"
 
 namespace tern::cuda {
 namespace {
 
 constexpr int kAhead = 2;  // words of a thread that are on their way while it chooses
-constexpr int kMostWarps = 32, kMostPairs = 32 * kMostWarps, kMostBlocks = 128, kPerWarp = 256;  // experts per row
-constexpr int kFewPairs = 64;
+constexpr int kMostPairs = 1024, kMostExperts = 256;
+constexpr int kLeastWarps = kMostExperts / 32, kMostWarps = 16;  // of a block
+constexpr int kTeam = 8;                                         // blocks of a cluster that choose for each other
+constexpr int kMostBlocks = 128;
 
 struct SortArgs {
   int32_t* offsets;
@@ -24,117 +27,124 @@ struct SortArgs {
 };
 
 struct SortShared {
-  uint16_t count[kMostWarps][kPerWarp];  // pairs of a warp by expert, then pairs of the warps before it
-  int first[kPerWarp], sums[kMostWarps];
-  int16_t ids[kMostPairs], rows[kMostPairs];
+  int first[kMostExperts], sums[kLeastWarps];  // an expert's first row; what the experts of a warp have
+  int16_t ids[kMostPairs];                     // of the tokens for which this block chooses
 };
+using TokenBits = uint32_t[kMostExperts];  // which of 32 tokens an expert has; a launch has as many as it needs
 
-// Numbers the pairs in sh.ids by expert, in order of tokens: sh.rows, and the first row of every expert in sh.first.
-// sh.count is zero. All threads; warps of 32 neighbouring pairs.
-__device__ __forceinline__ void sort_pairs(SortShared& sh, int pairs) {
-  const int i = threadIdx.x, lane = i & 31, warp = i / 32, warps = (pairs + 31) / 32;
-  const int id = i < pairs ? sh.ids[i] : -1;
-  const unsigned same = __match_any_sync(0xffffffffu, id);
-  const int before = __popc(same & ((1u << lane) - 1));
-  if (id >= 0 && before == 0) sh.count[warp][id] = static_cast<uint16_t>(__popc(same));
-  __syncthreads();
-  int run = 0, own = 0;
-  if (i < kPerWarp) {
-    for (int w = 0; w < warps; ++w) {
-      const int here = sh.count[w][i];
-      sh.count[w][i] = static_cast<uint16_t>(run);
-      run += here;
-    }
-    own = run;
+template <int kBlocks>
+__device__ __forceinline__ void add_token(TokenBits* bits, int token, int expert) {
+  uint32_t* const own = &bits[token / 32][expert];
+#pragma unroll
+  for (int r = 0; r < kBlocks; ++r) team_or<kBlocks>(own, r, 1u << (token % 32));
+}
+
+// Fills in sh.first: how many rows the experts before one have. All threads.
+__device__ __forceinline__ void count_rows(SortShared& sh, const TokenBits* bits, int words) {
+  const int e = threadIdx.x, lane = e & 31, warp = e / 32;
+  int rows = 0, own = 0;
+  if (e < kMostExperts) {
+    for (int w = 0; w < words; ++w) own += __popc(bits[w][e]);
+    rows = own;
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
-      const int other = __shfl_up_sync(0xffffffffu, run, d);
-      if (lane >= d) run += other;
+      const int other = __shfl_up_sync(0xffffffffu, rows, d);
+      if (lane >= d) rows += other;
     }
-    if (lane == 31) sh.sums[warp] = run;
+    if (lane == 31) sh.sums[warp] = rows;
   }
   __syncthreads();
-  if (i < kPerWarp) {
-    for (int w = 0; w < warp; ++w) run += sh.sums[w];
-    sh.first[i] = run - own;
+  if (e < kMostExperts) {
+#pragma unroll
+    for (int w = 0; w < kLeastWarps; ++w) rows += w < warp ? sh.sums[w] : 0;
+    sh.first[e] = rows - own;
   }
   __syncthreads();
-  if (id >= 0) sh.rows[i] = static_cast<int16_t>(sh.first[id] + sh.count[warp][id] + before);
 }
 
-// The same for at most kFewPairs pairs: each counts those that stand before it. All threads; sh.first is not filled in.
-__device__ __forceinline__ void rank_pairs(SortShared& sh, int pairs) {
-  const int i = threadIdx.x;
-  if (i >= pairs) return;
-  const int id = sh.ids[i];
-  int before = 0;
-  for (int j = 0; j < pairs; ++j) {
-    const int other = sh.ids[j];
-    before += other < id || (other == id && j < i) ? 1 : 0;
-  }
-  sh.rows[i] = static_cast<int16_t>(before);
-}
-__device__ __forceinline__ int pairs_below(const SortShared& sh, int pairs, int expert) {
-  int below = 0;
-  for (int j = 0; j < pairs; ++j) below += sh.ids[j] < expert ? 1 : 0;
-  return below;
+// The row of a pair: behind the rows of the expert's tokens before this one.
+__device__ __forceinline__ int row_of_pair(const SortShared& sh, const TokenBits* bits, int token, int expert) {
+  int row = sh.first[expert] + __popc(bits[token / 32][expert] & ((1u << (token % 32)) - 1));
+  for (int w = 0; w < token / 32; ++w) row += __popc(bits[w][expert]);
+  return row;
 }
 
-// Every block chooses and sorts for itself, the first one writes it down; each copies its share of the rows.
-template <int kEach>
+// Clusters of kBlocks blocks, of which each chooses for its share of the tokens and tells the others; every cluster
+// does that for itself and the first one writes it down. A block copies the rows of its own tokens, of which every
+// cluster has its columns.
+template <int kEach, int kBlocks>
 __global__ void __launch_bounds__(32 * kMostWarps) dispatch_kernel(const RouteArgs a, const SortArgs s, int tokens) {
   __shared__ SortShared sh;
-  const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32, pairs = tokens * a.top_k;
-  const bool writes = blockIdx.x == 0;
-  const int threads = static_cast<int>(blockDim.x), warps = threads / 32;
+  extern __shared__ uint4 zeros[];
+  auto* const bits = reinterpret_cast<TokenBits*>(zeros);
   let_next_start();
+  const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
+  const int threads = static_cast<int>(blockDim.x), words = (tokens + 31) / 32;
+  const int cluster = static_cast<int>(blockIdx.x) / kBlocks, clusters = static_cast<int>(gridDim.x) / kBlocks;
+  const int each = (tokens + kBlocks - 1) / kBlocks, t0 = static_cast<int>(blockIdx.x) % kBlocks * each;
+  const int count = max(0, min(each, tokens - t0));
   const LaneBias<kEach> bias(a);
-  const bool rank = pairs <= kFewPairs;
-  auto* zeros = reinterpret_cast<uint4*>(sh.count);
-  const int counts = rank ? 0 : (pairs + 31) / 32 * kPerWarp / 8;
-  for (int i = threadIdx.x; i < counts; i += threads) zeros[i] = make_uint4(0, 0, 0, 0);
+  for (int i = threadIdx.x; i < words * kMostExperts / 4; i += threads) zeros[i] = make_uint4(0, 0, 0, 0);
+  team_sync<kBlocks>();
   wait_for_previous();
   // The rows that this block copies do not wait for the choice, only where they go does.
-  const auto pair_of = [&](int i) { return static_cast<int>(blockIdx.x) + i / s.words * static_cast<int>(gridDim.x); };
+  const int c0 = cluster * s.words / clusters, columns = (cluster + 1) * s.words / clusters - c0;
+  const int mine = count * a.top_k * columns;
   const auto row_from = [&](int i) {
-    return reinterpret_cast<const uint4*>(s.x + pair_of(i) / a.top_k * s.x_stride)[i % s.words];
+    const int t = t0 + i / columns / a.top_k;
+    return reinterpret_cast<const uint4*>(s.x + t * s.x_stride)[c0 + i % columns];
   };
   const auto row_to = [&](int i) -> uint4& {
-    return reinterpret_cast<uint4*>(s.out + sh.rows[pair_of(i)] * s.out_stride)[i % s.words];
+    const int pair = i / columns, row = row_of_pair(sh, bits, t0 + pair / a.top_k, sh.ids[pair]);
+    return reinterpret_cast<uint4*>(s.out + row * s.out_stride)[c0 + i % columns];
   };
-  const int mine =
-      (pairs - static_cast<int>(blockIdx.x) + static_cast<int>(gridDim.x) - 1) / static_cast<int>(gridDim.x) * s.words;
   uint4 ahead[kAhead];
 #pragma unroll
   for (int j = 0; j < kAhead; ++j) {
     const int i = static_cast<int>(threadIdx.x) + j * threads;
     if (i < mine) ahead[j] = row_from(i);
   }
-  for (int t = warp; t < tokens; t += warps) {
-    const Ranked choice = route_row(a, a.logits.row(t), bias);
+  for (int t = warp; t < count; t += threads / 32) {
+    const Ranked choice = route_row(a, a.logits.row(t0 + t), bias);
     if (lane >= a.top_k) continue;
     sh.ids[t * a.top_k + lane] = static_cast<int16_t>(choice.expert);
-    if (writes) a.ids.row(t)[lane] = choice.expert, a.weights.row(t)[lane] = choice.weight;
+    add_token<kBlocks>(bits, t0 + t, choice.expert);
+    if (cluster == 0) a.ids.row(t0 + t)[lane] = choice.expert, a.weights.row(t0 + t)[lane] = choice.weight;
   }
-  __syncthreads();
-  if (rank) {
-    rank_pairs(sh, pairs);
-  } else {
-    sort_pairs(sh, pairs);
-  }
-  __syncthreads();
-  if (writes) {
-    for (int i = threadIdx.x; i < pairs; i += threads) s.row_of.row(i / a.top_k)[i % a.top_k] = sh.rows[i];
-    for (int e = threadIdx.x; e <= a.experts; e += threads) {
-      s.offsets[e] = e == a.experts ? pairs : rank ? pairs_below(sh, pairs, e) : sh.first[e];
-    }
-  }
+  team_sync<kBlocks>();
+  count_rows(sh, bits, words);
 #pragma unroll
   for (int j = 0; j < kAhead; ++j) {
     const int i = static_cast<int>(threadIdx.x) + j * threads;
     if (i < mine) row_to(i) = ahead[j];
   }
   for (int i = static_cast<int>(threadIdx.x) + kAhead * threads; i < mine; i += threads) row_to(i) = row_from(i);
+  if (cluster != 0) return;
+  for (int i = threadIdx.x; i < count * a.top_k; i += threads) {
+    const int t = t0 + i / a.top_k;
+    s.row_of.row(t)[i % a.top_k] = row_of_pair(sh, bits, t, sh.ids[i]);
+  }
+  if (blockIdx.x != 0) return;
+  for (int e = threadIdx.x; e <= a.experts; e += threads) {
+    s.offsets[e] = e == a.experts ? tokens * a.top_k : sh.first[e];
+  }
+}
+
+template <int kEach>
+Status launch_dispatch(const RouteArgs& a, const SortArgs& s, int64_t tokens, device::Stream stream) {
+  const auto warps = [](int64_t each) {
+    return static_cast<unsigned>(32 * std::clamp<int64_t>(each, kLeastWarps, kMostWarps));
+  };
+  const size_t bytes = static_cast<size_t>(blocks_for(tokens, 32)) * sizeof(TokenBits);
+  // Up to here every warp of a block by itself has one token at most.
+  if (tokens > kLeastWarps && state(stream).arch >= 90 && waits_compiled()) {
+    const auto clusters = static_cast<unsigned>(std::min(s.words, kMostBlocks / kTeam));
+    return launch(stream, "moe_dispatch_team", {clusters * kTeam, warps(blocks_for(tokens, kTeam)), bytes, kTeam},
+                  dispatch_kernel<kEach, kTeam>, a, s, static_cast<int>(tokens));
+  }
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>({s.words, kMostBlocks, tokens * kTeam}));
+  return launch(stream, "moe_dispatch", {blocks, warps(tokens), bytes}, dispatch_kernel<kEach, 1>, a, s,
+                static_cast<int>(tokens));
 }
 
 }  // namespace
@@ -158,12 +168,9 @@ Status moe_dispatch(const ops::MoeDispatchParams& p, device::Stream stream) {
                    static_cast<char*>(q.out.data),
                    q.out.stride[0] * bytes,
                    static_cast<int>(width * bytes / 16)};
-  const auto warps = std::clamp<int64_t>(std::max(n, blocks_for(pairs, 32)), kPerWarp / 32, kMostWarps);
-  const Shape shape{static_cast<unsigned>(std::min<int64_t>(pairs, kMostBlocks)), static_cast<unsigned>(32 * warps)};
-  const auto tokens = static_cast<int>(n);
-  if (a.experts <= 64) return launch(stream, "moe_dispatch", shape, dispatch_kernel<2>, a, s, tokens);
-  if (a.experts <= 128) return launch(stream, "moe_dispatch", shape, dispatch_kernel<4>, a, s, tokens);
-  return launch(stream, "moe_dispatch", shape, dispatch_kernel<8>, a, s, tokens);
+  if (a.experts <= 64) return launch_dispatch<2>(a, s, n, stream);
+  if (a.experts <= 128) return launch_dispatch<4>(a, s, n, stream);
+  return launch_dispatch<8>(a, s, n, stream);
 }
 
 }  // namespace tern::cuda

@@ -72,5 +72,22 @@ __device__ __forceinline__ unsigned long long team_load(const unsigned long long
   }
   return v;
 }
+// Sets bits of the word at the place of `own` in block `rank`; any thread at any time.
+template <int kTeam>
+__device__ __forceinline__ void team_or(uint32_t* own, int rank, uint32_t bits) {
+  if constexpr (kTeam == 1) {
+    atomicOr(own, bits);
+  } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{.reg .b32 at;\nmapa.shared::cluster.u32 at, %0, %1;\nred.relaxed.cluster.shared::cluster.or.b32 [at], %2;}" ::
+            "r"(static_cast<uint32_t>(__cvta_generic_to_shared(own))),
+        "r"(rank), "r"(bits)
+        : "memory");
+#elif defined(TERN_EMULATED)
+    *static_cast<uint32_t*>(emu::of_block(own, rank)) |= bits;
+#endif
+  }
+}
 
 }  // namespace tern::cuda

@@ -1,6 +1,7 @@
 // Mixture of experts.
 #include "ops/moe.h"
 #include "cuda/tests/harness.h"
+#include "ops/linear.h"
 
 namespace tern::cuda_test {
 namespace {
@@ -115,7 +116,8 @@ void dispatch(Context& c, ops::MoeRouteParams shape, DType type, int64_t tokens,
   const std::string name = title("moe_dispatch", type, {tokens, width, experts, shape.top_k});
   if (!c.both(name, ops::moe_dispatch(params(false), c.cpu), ops::moe_dispatch(params(true), c.gpu))) return;
   const bool vector = width * static_cast<int64_t>(dtype_bytes(type)) % 16 == 0, few = tokens * shape.top_k <= 1024;
-  c.expect_kernel(name, few && vector && experts <= 256          ? "moe_dispatch"
+  const char* together = c.hopper() && tokens > 8 ? "moe_dispatch_team" : "moe_dispatch";
+  c.expect_kernel(name, few && vector && experts <= 256          ? together
                         : vector && tokens * shape.top_k <= 2048 ? "moe_permute_few"
                                                                  : "moe_permute");
   compare(c, name + " ids", ids, ids.host(), 0);
@@ -123,6 +125,42 @@ void dispatch(Context& c, ops::MoeRouteParams shape, DType type, int64_t tokens,
   compare(c, name + " offsets", offsets, offsets.host(), 0);
   compare(c, name + " row_of", row_of, row_of.host(), 0);
   compare(c, name + " rows", sorted, sorted.host(), 0);
+}
+
+// Tokens alone get the scores and the choice that they get among others, bit by bit.
+void same_choice(Context& c) {
+  constexpr int64_t kTokens = 128, kWidth = 520;
+  constexpr int kExperts = 128, kTop = 8;
+  Mirror router(c, DType::kBF16, {kExperts, kWidth}), x(c, DType::kBF16, {kTokens, kWidth}),
+      logits(c, DType::kF32, {kTokens, kExperts}), ids(c, DType::kI32, {kTokens, kTop}),
+      weights(c, DType::kF32, {kTokens, kTop}), offsets(c, DType::kI32, {kExperts + 1}),
+      row_of(c, DType::kI32, {kTokens, kTop}), sorted(c, DType::kBF16, {kTokens * kTop, kWidth});
+  router.random(31, 0.05f), x.random(32);
+  const std::string name = title("the same choice in every batch", DType::kBF16, {kWidth, kExperts, kTop});
+  const auto packed =
+      ops::pack_weight(*c.device, *ops::find_weight_format(device::DeviceKind::kCuda, "f32"), router.cpu());
+  if (!packed.ok()) return c.report(false, name, packed.error().message);
+  const auto run = [&](int64_t t, int64_t count) {
+    const auto part = [&](const Mirror& m, int64_t each = 1) {
+      TensorView v = m.gpu();
+      v.data = v.row_bytes(t * each), v.dim[0] = count * each;
+      return v;
+    };
+    ops::MoeDispatchParams p;
+    p.permute = {part(x), part(ids), kExperts, offsets.gpu(), part(row_of), part(sorted, kTop)};
+    p.route.top_k = kTop, p.route.logits = part(logits), p.route.ids = part(ids), p.route.weights = part(weights);
+    Status s = ops::linear({part(x), &packed.value(), {}, part(logits)}, c.gpu);
+    if (s.ok()) s = ops::moe_dispatch(p, c.gpu);
+    if (!s.ok()) c.report(false, name, s.error().message);
+  };
+  run(0, kTokens);
+  const std::vector<char> score = logits.pull(), weight = weights.pull(), expert = ids.pull();
+  for (const int64_t first : c.pick<int64_t>({1, 7, 9, 30, 33, 70}, 3)) {
+    logits.random(33), weights.random(34), ids.random(35);
+    run(0, first), run(first, kTokens - first);
+    const bool same = logits.pull() == score && weights.pull() == weight && ids.pull() == expert;
+    c.report(same, name, std::to_string(first) + " and the others");
+  }
 }
 
 // The sum and the norm behind it: the bits of one after the other where the norm has a block per row.
@@ -164,12 +202,12 @@ void combine_norm(Context& c, DType y_type, DType type, DType weight_type, int64
 void dispatches(Context& c) {
   ops::MoeRouteParams p;
   p.top_k = 8;
-  for (const int64_t tokens : c.pick<int64_t>({1, 3, 32, 100, 128, 129}, 2)) {
+  for (const int64_t tokens : c.pick<int64_t>({1, 9, 3, 32, 100, 128, 129}, 2)) {
     dispatch(c, p, DType::kBF16, tokens, 256, 128);
     dispatch(c, p, DType::kF32, tokens, 40, 130);
   }
   p.top_k = 3, p.scoring = ops::MoeScoring::kSigmoid;
-  for (const int64_t tokens : c.pick<int64_t>({2, 341}, 1)) dispatch(c, p, DType::kBF16, tokens, 64, 5);
+  for (const int64_t tokens : c.pick<int64_t>({2, 12, 341}, 2)) dispatch(c, p, DType::kBF16, tokens, 64, 5);
   dispatch(c, p, DType::kBF16, 5, 64, 300);
   dispatch(c, p, DType::kBF16, 5, 35, 60);
 }
@@ -178,6 +216,7 @@ void dispatches(Context& c) {
 
 void test_moe(Context& c) {
   dispatches(c);
+  same_choice(c);
   for (const int64_t tokens : c.pick<int64_t>({1, 40}, 1)) {
     combine_norm(c, DType::kF32, DType::kF32, DType::kBF16, tokens, 2048, 8, false);
     combine_norm(c, DType::kBF16, DType::kF32, DType::kBF16, tokens, 2048, 8, false);
