@@ -1,7 +1,8 @@
 // Products of up to eight rows, where waiting is what counts: a warp holds 16 rows of the weight times kRun values of k
 // in registers, the first of them read before the launch has to wait for the one before it. A block's warps share the
 // rows and deal k out among them; their sums meet in shared memory. Many small blocks, which take turns as they end:
-// the memory stays busy and no tile is cut between blocks.
+// the memory stays busy and no tile is cut between blocks. Where warps have more than one run of k, the second one is
+// kept in shared memory meanwhile.
 #include "cuda/gemm.h"
 #include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
@@ -30,7 +31,9 @@ template <int kRun, int kGroups>
 struct HeldWeight {
   static constexpr int kLoads = kRun / 32;
   uint4 w[kGroups][2][kLoads];
-  __device__ __forceinline__ void load(const Gemm& g, const bf* weight, int64_t k) {
+  // Calls take(r, h, i, from, there) for all of them.
+  template <class Take>
+  static __device__ __forceinline__ void each(const Gemm& g, const bf* weight, int64_t k, Take&& take) {
     const int64_t n = g.gated ? g.n / 2 : g.n;
     const int64_t row0 = int64_t{blockIdx.x} * kGroups * (g.gated ? 8 : 16) + (threadIdx.x & 31) / 4;
 #pragma unroll
@@ -40,13 +43,48 @@ struct HeldWeight {
         const int64_t row = g.gated ? row0 + 8 * r : row0 + 16 * r + 8 * h;
         const bf* from = weight + (g.gated ? row + h * n : row) * g.w_row + k;
 #pragma unroll
-        for (int i = 0; i < kLoads; ++i) {
-          w[r][h][i] = row < n && k + 32 * i < g.k ? load_early(from + 32 * i) : make_uint4(0, 0, 0, 0);
-        }
+        for (int i = 0; i < kLoads; ++i) take(r, h, i, from + 32 * i, row < n && k + 32 * i < g.k);
       }
     }
   }
+  __device__ __forceinline__ void load(const Gemm& g, const bf* weight, int64_t k) {
+    each(g, weight, k, [&](int r, int h, int i, const bf* from, bool there) {
+      w[r][h][i] = there ? load_early(from) : make_uint4(0, 0, 0, 0);
+    });
+  }
 };
+
+// The same in shared memory, where a thread puts what it will read itself: nobody waits for anybody.
+template <int kRun, int kGroups>
+struct KeptWeight {
+  static constexpr int kLoads = kRun / 32;
+  uint4* own;
+  static size_t bytes(size_t threads) { return threads * kGroups * 2 * kLoads * sizeof(uint4); }
+  __device__ __forceinline__ uint4* place(int r, int h, int i) const {
+    return own + ((r * 2 + h) * kLoads + i) * blockDim.x;
+  }
+  __device__ __forceinline__ void load(const Gemm& g, const bf* weight, int64_t k) const {
+    HeldWeight<kRun, kGroups>::each(g, weight, k, [&](int r, int h, int i, const bf* from, bool there) {
+      copy_async(place(r, h, i), there ? from : weight, there ? 16 : 0);
+    });
+    copy_commit();
+  }
+};
+
+// Brings the weights of blocks that find no room yet into the second-level cache. `together`: how many blocks find
+// room at once. One warp.
+template <int kRows>
+__device__ __forceinline__ void bring_later(const Gemm& g, const bf* weight, int together) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  for (int64_t block = int64_t{blockIdx.x} + together; block < gridDim.x; block += together) {
+    const int64_t lane = threadIdx.x & 31, row = block * kRows + lane;
+    if (lane >= kRows || row >= g.n) continue;
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(weight + row * g.w_row),
+                 "r"(static_cast<int>(g.w_row * 2))
+                 : "memory");
+  }
+#endif
+}
 
 // Values [token][col] of out; `up` is read with a gate.
 __device__ __forceinline__ void store_held(const Gemm& g, int64_t n, int64_t token, int64_t col, float v, float up) {
@@ -61,39 +99,84 @@ __device__ __forceinline__ void store_held(const Gemm& g, int64_t n, int64_t tok
   }
 }
 
-template <int kRun, int kGroups, int kThreads>
-__global__ void __launch_bounds__(kThreads) held_kernel(const Gemm g, const bf* weight) {
+// A lane's part of the tokens: token lane/4, the values of k that it has of the weight.
+template <int kRun>
+struct HeldTokens {
+  static constexpr int kLoads = kRun / 32;
+  uint4 v[kLoads];
+  // x: of that token.
+  __device__ __forceinline__ void load(const Gemm& g, const bf* x, int64_t k) {
+    const bool token = (threadIdx.x & 31) / 4 < g.rows;
+#pragma unroll
+    for (int i = 0; i < kLoads; ++i) {
+      v[i] = token && k + 32 * i < g.k ? load_early(x + k + 32 * i) : make_uint4(0, 0, 0, 0);
+    }
+  }
+};
+
+template <int kRun, int kGroups, class Weight>
+__device__ __forceinline__ void multiply_held(float (&acc)[kGroups][4], const HeldTokens<kRun>& x, Weight&& weight) {
+#pragma unroll
+  for (int i = 0; i < kRun / 32; ++i) {
+#pragma unroll
+    for (int r = 0; r < kGroups; ++r) {
+      const uint4 a = weight(r, 0, i), c = weight(r, 1, i);
+      mma(acc[r], {a.x, c.x, a.y, c.y}, {x.v[i].x, x.v[i].y});
+      mma(acc[r], {a.z, c.z, a.w, c.w}, {x.v[i].z, x.v[i].w});
+    }
+  }
+}
+
+// All runs of k of a warp, of which the weights of the first are on their way.
+template <int kRun, int kGroups>
+__device__ __forceinline__ void add_runs(float (&acc)[kGroups][4], HeldWeight<kRun, kGroups>& held, const Gemm& g,
+                                         const bf* weight, const bf* tokens, int64_t begin, int64_t step) {
+  const int own = (threadIdx.x & 31) % 4 * 8;
+  // Lanes of a warp differ in k by less than kRun, of which k is no multiple: all stay until the warp's last run.
+  for (int64_t k = begin + own;;) {
+    HeldTokens<kRun> x;
+    x.load(g, tokens, k);
+    __syncwarp();  // all of them are on their way before the first is waited for
+    multiply_held(acc, x, [&](int r, int h, int i) { return held.w[r][h][i]; });
+    k += step;
+    if (k - own >= g.k) break;
+    held.load(g, weight, k);
+  }
+}
+
+// kKept: weights of the second run wait in shared memory as those of the first do in registers.
+template <int kRun, int kGroups, bool kKept, int kThreads>
+__global__ void __launch_bounds__(kThreads, kThreads* kGroups == 256 ? 3 : 1)
+    held_kernel(const Gemm g, const bf* weight, int together) {
   extern __shared__ float4 parts[];  // [warps][kGroups][32]
-  constexpr int kLoads = kRun / 32;
   let_next_start();
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, warps = blockDim.x / 32;
-  const int64_t begin = int64_t{warp} * kRun + lane % 4 * 8, step = int64_t{warps} * kRun;
-  const bf* x = static_cast<const bf*>(g.x) + lane / 4 * g.x_row;
-  const bool token = lane / 4 < g.rows;
+  const int64_t begin = int64_t{warp} * kRun, step = int64_t{warps} * kRun;  // the same for all lanes
+  const bf* const tokens = static_cast<const bf*>(g.x) + lane / 4 * g.x_row;
   HeldWeight<kRun, kGroups> held;
-  held.load(g, weight, begin);
-  wait_for_previous();
   float acc[kGroups][4] = {};
-  // Lanes of a warp differ in k by less than kRun, of which k is no multiple: all stay until the warp's last run.
-  for (int64_t k = begin;;) {
-    uint4 b[kLoads];
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      b[i] = token && k + 32 * i < g.k ? load_early(x + k + 32 * i) : make_uint4(0, 0, 0, 0);
+  held.load(g, weight, begin + lane % 4 * 8);
+  if constexpr (kKept) {
+    const int own = lane % 4 * 8;
+    const KeptWeight<kRun, kGroups> kept{reinterpret_cast<uint4*>(parts + warps * kGroups * 32) + threadIdx.x};
+    kept.load(g, weight, begin + step + own);
+    if (warp == 0 && !g.gated) bring_later<16 * kGroups>(g, weight, together);
+    wait_for_previous();
+    HeldTokens<kRun> x, second;
+    x.load(g, tokens, begin + own), second.load(g, tokens, begin + step + own);
+    __syncwarp();
+    multiply_held(acc, x, [&](int r, int h, int i) { return held.w[r][h][i]; });
+    copy_wait<0>();
+    multiply_held(acc, second, [&](int r, int h, int i) { return *kept.place(r, h, i); });
+    for (int64_t k = begin + 2 * step; k < g.k; k += step) {
+      held.load(g, weight, k + own);
+      x.load(g, tokens, k + own);
+      __syncwarp();
+      multiply_held(acc, x, [&](int r, int h, int i) { return held.w[r][h][i]; });
     }
-    __syncwarp();  // all of them are on their way before the first is waited for
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-#pragma unroll
-      for (int r = 0; r < kGroups; ++r) {
-        const uint4 &a = held.w[r][0][i], &c = held.w[r][1][i];
-        mma(acc[r], {a.x, c.x, a.y, c.y}, {b[i].x, b[i].y});
-        mma(acc[r], {a.z, c.z, a.w, c.w}, {b[i].z, b[i].w});
-      }
-    }
-    k += step;
-    if (k - lane % 4 * 8 >= g.k) break;
-    held.load(g, weight, k);
+  } else {
+    wait_for_previous();
+    add_runs(acc, held, g, weight, tokens, begin, step);
   }
 #pragma unroll
   for (int r = 0; r < kGroups; ++r) {
@@ -116,26 +199,37 @@ __global__ void __launch_bounds__(kThreads) held_kernel(const Gemm g, const bf* 
 
 // Values of k per warp and run.
 constexpr int kHeldRun = 128;
+// Blocks of a multiprocessor that are sure to run at once where they are many.
+constexpr int kTogether = 2;
 
-template <int kGroups, int kThreads>
+template <int kGroups, bool kKept, int kThreads>
 Status launch_held(const Gemm& g, const void* weight, unsigned warps, device::Stream stream) {
   const auto blocks = static_cast<unsigned>(blocks_for(g.gated ? g.n / 2 : g.n, kGroups * (g.gated ? 8 : 16)));
-  const size_t bytes = size_t{warps} * kGroups * 32 * sizeof(float4);
-  return launch(stream, "gemm_held", {dim3(blocks), dim3(warps * 32), bytes}, held_kernel<kHeldRun, kGroups, kThreads>,
-                g, static_cast<const bf*>(weight));
+  size_t bytes = size_t{warps} * kGroups * 32 * sizeof(float4);
+  if (kKept) bytes += KeptWeight<kHeldRun, kGroups>::bytes(warps * 32);
+  const auto kernel = held_kernel<kHeldRun, kGroups, kKept, kThreads>;
+  constexpr const char* kName = kKept ? "gemm_held_kept" : "gemm_held";
+  if (kKept) TERN_RETURN_IF_ERROR(allow_shared(kName, kernel, bytes));
+  return launch(stream, kName, {dim3(blocks), dim3(warps * 32), bytes}, kernel, g, static_cast<const bf*>(weight),
+                kTogether * state(stream).multiprocessors);
 }
 
 }  // namespace
 
 bool held_fits(const Gemm& g) { return mma_fits(g) && g.rows <= kHeldRows && g.n * g.k <= kLargeWeight; }
 
-// A warp per run, where the blocks are few or k is short; wide blocks would leave a multiprocessor room for one.
+// A warp per run, where the blocks are few or k is short; wide blocks would leave a multiprocessor room for one, and
+// keep a second run only where that is no loss.
 Status gemm_held(const Gemm& g, const void* weight, device::Stream stream) {
-  const int64_t runs = blocks_for(g.k, kHeldRun);
-  const bool many = blocks_for(g.n, 16) > 2 * int64_t{state(stream).multiprocessors};
-  if (many && runs <= 8) return launch_held<2, 256>(g, weight, static_cast<unsigned>(runs), stream);
-  if (many || runs <= 8) return launch_held<1, 256>(g, weight, static_cast<unsigned>(runs < 8 ? runs : 8), stream);
-  return launch_held<1, 768>(g, weight, static_cast<unsigned>(runs <= 24 ? runs : 16), stream);
+  const int64_t runs = blocks_for(g.k, kHeldRun), blocks = blocks_for(g.n, 16);
+  const int64_t multiprocessors = state(stream).multiprocessors;
+  const bool many = blocks > kTogether * multiprocessors;
+  if (many && runs <= 8) return launch_held<2, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
+  if (runs <= 8) return launch_held<1, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
+  if (many) return launch_held<1, true, 256>(g, weight, 8, stream);
+  if (runs <= 24) return launch_held<1, false, 768>(g, weight, static_cast<unsigned>(runs), stream);
+  if (blocks <= multiprocessors) return launch_held<1, true, 512>(g, weight, 16, stream);
+  return launch_held<1, false, 768>(g, weight, 16, stream);
 }
 
 }  // namespace tern::cuda

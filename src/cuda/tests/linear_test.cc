@@ -218,6 +218,7 @@ void gates(Context& c) {
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
   }
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_held");
+  if (hopper && c.smallest) gated(c, 7, 3072, 72, true, fused ? nullptr : "gemm_held");
   const char* few = !hopper ? nullptr : c.fixed() ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
   grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
   grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
@@ -284,7 +285,7 @@ void test_linear(Context& c) {
     plain(c, "bf16", b, out, 0, 256, 512, false, 0, nullptr);
     plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_push_8" : "gemm_held"));
     plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, own_or("gemm_push_8", "gemm_held"));
-    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_push_8" : "gemm_held"));
+    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_push_8" : "gemm_held_kept"));
     plain(c, "bf16", b, out, 17, 520, 1096, false, 0, hopper ? "gemm_push_32" : blas ? "cublaslt" : "gemm_mma_16");
     plain(c, "bf16", b, out, 50, 72, 136, true, 0, hopper ? "gemm_hopper_64" : nullptr);
     plain(c, "bf16", b, out, 16, 72, 136, true, 0, hopper ? "gemm_hopper_16" : nullptr);
@@ -294,7 +295,13 @@ void test_linear(Context& c) {
     if (hopper && !c.smallest) plain(c, "bf16", b, out, 61, 1000, 3072, false, 0, "gemm_push_64");
     if (hopper) plain(c, "bf16", b, out, 61, 264, 4096, false, 8, "gemm_push_64");
     plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_128" : nullptr);
-    if (hopper && !c.smallest) plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, own_or("gemm_hopper_8", "gemm_held"));
+    if (hopper && (!c.smallest || out == b)) {
+      plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, own_or("gemm_hopper_8", "gemm_held_kept"));
+    }
+    if (hopper && !c.smallest) {  // more blocks than multiprocessors; weights of three turns
+      plain(c, "bf16", b, out, 8, 2200, 3208, false, 8, own_or(nullptr, "gemm_held"));
+      plain(c, "bf16", b, out, 8, 520, 6152, true, 0, own_or(nullptr, "gemm_held_kept"));
+    }
     if (hopper && (!c.smallest || out == b)) {
       // Weights just large enough to be walked through, or too wide for it.
       const bool large = fixed && out == f;
