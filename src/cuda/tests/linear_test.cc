@@ -217,6 +217,7 @@ void gates(Context& c) {
     if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
   }
+  if (hopper && !fused && !c.smallest) gated(c, 100, 12288, 768, true, "gemm_fixed_128");
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_held");
   if (hopper && c.smallest) gated(c, 7, 3072, 72, true, fused ? nullptr : "gemm_held");
   const char* few = !hopper ? nullptr : c.fixed() ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
@@ -315,6 +316,8 @@ void test_linear(Context& c) {
       plain(c, "bf16", b, out, 61, 2900, 6000, true, 8,
             large ? "gemm_fixed_64" : own_or("gemm_hopper_64", "gemm_walk_64"));
     }
+    if (hopper && !fixed && out == f && !c.smallest)
+      plain(c, "bf16", b, out, 100, 1400, 12296, true, 8, "gemm_fixed_128");
     if (c.smallest) plain(c, "bf16", b, out, 130, 520, 264, true, 0, nullptr);  // the tile of 128
     if (!c.smallest) {
       // By the size of the GPU.
