@@ -18,13 +18,14 @@ struct StreamState {
   cudaStream_t stream = nullptr;
   int ordinal = 0;
   int multiprocessors = 1;
-  int arch = 80;                     // compute capability as 80, 86, 90; TERN_CUDA_ARCH lowers it
-  int smem_limit = 48 * 1024;        // bytes of shared memory that one block may use
-  bool deterministic = false;        // one chain of operations per value, whatever else is in the batch
-  bool pdl = false;                  // kernels may start while the one before them ends (launch.cuh)
-  float4* parts = nullptr;           // of products whose k is cut (gemm_walk.cuh); null: this stream has none
-  uint32_t* tickets = nullptr;       // one per tile of such a product, zero between launches
-  BlasLt* blas = nullptr;            // null: own kernels only
+  int arch = 80;                // compute capability as 80, 86, 90; TERN_CUDA_ARCH lowers it
+  int smem_limit = 48 * 1024;   // bytes of shared memory that one block may use
+  bool deterministic = false;   // one chain of operations per value, whatever else is in the batch
+  bool pdl = false;             // kernels may start while the one before them ends (launch.cuh)
+  float4* parts = nullptr;      // of products whose k is cut (gemm_walk.cuh); null: this stream has none
+  uint32_t* tickets = nullptr;  // one per tile of such a product, zero between launches
+  bool waits = false;           // blocks of a kernel may wait for each other: two such kernels at once might never end
+  BlasLt* blas = nullptr;       // null: own kernels only
   const char* last_kernel = "none";  // the kernel that the last op chose
   // What is known to be complete when the kernel after the last one starts, dependent launch or not: what the last one
   // read, after its wait and before it let the next one start. Null: nothing.

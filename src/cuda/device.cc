@@ -154,11 +154,10 @@ void CudaDevice::fill_state(const cudaDeviceProp& p, const device::CudaOptions& 
 Status CudaDevice::make_scratch() {
   for (const size_t i : {kCompute, kVision}) {
     StreamState& s = streams_[i];
-    // In deterministic mode blocks of such products wait for each other: those of one stream only.
-    if (s.arch < 90 || (s.deterministic && i != kCompute)) continue;
+    s.waits = i == kCompute;
+    if (s.arch < 90 || (s.deterministic && !s.waits)) continue;
     constexpr size_t kTickets = kWalkTiles * sizeof(uint32_t);
-    cudaError_t e =
-        cudaMalloc(&s.parts, s.deterministic ? parts_bytes(s.multiprocessors) : walk_bytes(s.multiprocessors));
+    cudaError_t e = cudaMalloc(&s.parts, s.waits ? parts_bytes(s.multiprocessors) : walk_bytes(s.multiprocessors));
     if (e == cudaSuccess) e = cudaMalloc(&s.tickets, kTickets);
     if (e == cudaSuccess) e = cudaMemsetAsync(s.tickets, 0, kTickets, s.stream);
     if (e != cudaSuccess) return cuda_error("memory for products", e);

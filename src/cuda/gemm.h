@@ -84,10 +84,10 @@ bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
 
 // In deterministic mode: kernels for large weights (gemm_fixed.cuh), or gemm_hopper, which has the same sums.
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
-// Whether one of the former does. Outside that mode they are ahead of cuBLASLt up to so many rows.
+// Whether one of the former does. Outside that mode they are ahead of cuBLASLt up to so many rows, with a gate always.
 bool fixed_takes(const Gemm& g, device::Stream stream);
 inline constexpr int64_t kFixedRows = 128;
-// Bytes of StreamState::parts there: a part of the largest tile per block.
+// Bytes of StreamState::parts where blocks may wait for each other: a part of the largest tile per block.
 inline size_t parts_bytes(int multiprocessors) {
   return static_cast<size_t>(multiprocessors) * 256 * 192 * sizeof(float);
 }

@@ -18,7 +18,7 @@ bool fixed_room(const Gemm& g, int64_t tile, int split, device::Stream stream) {
   const StreamState& s = state(stream);
   if (split == 1) return true;
   const int64_t pair = g.rows > 64 ? 2 : 1, tiles = blocks_for(g.n, tile * pair) * pair;
-  return s.parts != nullptr && g.rows <= 256 && tiles * split <= s.multiprocessors / pair * pair;
+  return s.waits && s.parts != nullptr && g.rows <= 256 && tiles * split <= s.multiprocessors / pair * pair;
 }
 
 // A gate wants gate and up whole in one thread; where tiles of 192 rows fill the GPU once, k is not cut.
@@ -40,7 +40,10 @@ FixedKernel kernel_of(const Gemm& g, int split, device::Stream stream) {
   if (g.n * g.k < kLargeWeight || (!g.gated && g.out_bf16)) return FixedKernel::kOther;
   const int64_t low = fixed_time(g, 128, split, stream), tall = fixed_time(g, 192, split, stream);
   if (g.gated) return split > 1 || tall > low || !gated_fits(g) ? FixedKernel::kOther : FixedKernel::kGated;
-  const bool low_room = fixed_room(g, 128, split, stream), tall_room = fixed_room(g, 192, split, stream);
+  // Few rows: weights pass through smaller blocks, of which a multiprocessor has more, as fast.
+  if (split == 1 && g.rows <= 32) return FixedKernel::kOther;
+  const bool low_room = fixed_room(g, 128, split, stream);
+  const bool tall_room = fixed_room(g, 192, split, stream) && (split == 1 || g.rows > 64);
   if (tall_room && (tall <= low || !low_room)) return FixedKernel::kTall;
   if (low_room) return FixedKernel::kLow;
   return g.rows > 256 ? FixedKernel::kSums : FixedKernel::kOther;

@@ -96,14 +96,17 @@ Status run_fixed(const Gemm& g, const void* weight, int split, const char* name,
                 weight_map, x_map, g, grid);
 }
 
-template <int kGroups, bool kGated>
+// kLeast: tokens of the smallest tile.
+template <int kGroups, bool kGated, int kLeast = 8>
 Status run_fixed_tile(const Gemm& g, const void* weight, int split, device::Stream stream) {
   constexpr bool kTall = kGroups == 3;
-  if (g.rows <= 8) {
-    return run_fixed<FixedTile<8, kGroups, kTall ? 9 : 12, kGated>>(g, weight, split, "gemm_fixed_8", stream);
-  }
-  if (g.rows <= 32) {
-    return run_fixed<FixedTile<32, kGroups, kTall ? 8 : 10, kGated>>(g, weight, split, "gemm_fixed_32", stream);
+  if constexpr (kLeast <= 8) {
+    if (g.rows <= 8) {
+      return run_fixed<FixedTile<8, kGroups, kTall ? 9 : 12, kGated>>(g, weight, split, "gemm_fixed_8", stream);
+    }
+    if (g.rows <= 32) {
+      return run_fixed<FixedTile<32, kGroups, kTall ? 8 : 10, kGated>>(g, weight, split, "gemm_fixed_32", stream);
+    }
   }
   if (g.rows <= 64) {
     return run_fixed<FixedTile<64, kGroups, kTall ? 7 : 9, kGated>>(g, weight, split, "gemm_fixed_64", stream);

@@ -87,11 +87,11 @@ bool hopper(device::Stream stream) {
   return s.arch >= 90 && s.arch < 100 && s.smem_limit >= 200 * 1024;
 }
 
-// Whether the kernels of deterministic mode are the fastest outside of it, too: a little too many rows for the others,
-// and a gate, or a long k, that cuBLASLt needs a kernel of its own for.
+// Whether the kernels of deterministic mode are the fastest outside of it, too: too many rows for the others, and a
+// gate, or a long k, that cuBLASLt needs a kernel of its own for.
 bool fixed_first(const Gemm& g, device::Stream stream) {
   return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && g.rows > kHopperRows &&
-         g.rows <= kFixedRows && (g.gated || g.k >= 2 * g.n) && fixed_takes(g, stream);
+         (g.gated || (g.rows <= kFixedRows && g.k >= 2 * g.n)) && fixed_takes(g, stream);
 }
 
 // Which of Hopper's own products.
@@ -209,6 +209,10 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
     return true;
   }
   TERN_RETURN_IF_ERROR(play_tape(stream));
+  if (fixed_first(g, stream) && is_gated(p.out, gated)) {
+    TERN_RETURN_IF_ERROR(gemm_fixed(g, w.data.data(), stream));
+    return true;
+  }
   if (hopper(stream) && !state(stream).deterministic && gate_fits(g, stream) && is_gated(p.out, gated)) {
     TERN_RETURN_IF_ERROR(gemm_gate(g, w.data.data(), stream));
     // Steps of fewer rows may take cuBLASLt, and the start has no other occasion to time it.

@@ -217,7 +217,10 @@ void gates(Context& c) {
     if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
   }
-  if (hopper && !fused && !c.smallest) gated(c, 100, 12288, 768, true, "gemm_fixed_128");
+  // Gate and up that fill the GPU once.
+  for (const int64_t rows : {100, 250, 600}) {
+    if (hopper && !c.smallest) gated(c, rows, 12288, 704, false, rows == 100 ? "gemm_fixed_128" : "gemm_fixed_256");
+  }
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_held");
   if (hopper && c.smallest) gated(c, 7, 3072, 72, true, fused ? nullptr : "gemm_held");
   const char* few = !hopper ? nullptr : c.fixed() ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
@@ -260,18 +263,17 @@ void rows_of_weight(Context& c) {
   }
 }
 
-// Large weights in deterministic mode: tiles of 128 and of 192 rows, of parts and whole, with a gate.
+// Large weights in deterministic mode: tiles of 128 and of 192 rows, of parts, of their sums and whole.
 void fixed_large(Context& c) {
+  constexpr DType kX = DType::kBF16, kOut = DType::kF32;
   for (const int64_t rows : {7, 20, 61, 100, 250, 600}) {
     const int tile = rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
-    const std::string name = "gemm_fixed_" + std::to_string(tile);
-    const bool one = rows <= 256;  // tile of tokens: parts of more are sums of one block
-    plain(c, "bf16", DType::kBF16, DType::kF32, rows, 1960, 8704, rows % 2 == 0, 8,
-          one ? name.c_str() : "gemm_fixed_sums");
-    plain(c, "bf16", DType::kBF16, DType::kF32, rows, 6144, 2824, rows % 2 == 0, 8,
-          one ? name.c_str() : "gemm_fixed_sums");
-    plain(c, "bf16", DType::kBF16, DType::kF32, rows, 25608, 712, rows % 2 == 0, 8, name.c_str());
-    gated(c, rows, 12288, 704, false, name.c_str());
+    const std::string fixed = "gemm_fixed_" + std::to_string(tile), other = "gemm_hopper_" + std::to_string(tile);
+    const std::string parts = rows <= 256 ? fixed : "gemm_fixed_sums";
+    plain(c, "bf16", kX, kOut, rows, 1960, 8704, rows % 2 == 0, 8, parts.c_str());
+    plain(c, "bf16", kX, kOut, rows, 6144, 2824, rows % 2 == 0, 8, (rows <= 64 ? other : parts).c_str());
+    plain(c, "bf16", kX, kOut, rows, 25608, 712, rows % 2 == 0, 8, (rows <= 32 ? other : fixed).c_str());
+    gated(c, rows, 12288, 704, false, fixed.c_str());
   }
 }
 
@@ -305,16 +307,12 @@ void test_linear(Context& c) {
     }
     if (hopper && (!c.smallest || out == b)) {
       // Weights just large enough to be walked through, or too wide for it.
-      const bool large = fixed && out == f;
-      plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, large ? "gemm_fixed_8" : "gemm_hopper_8");
-      plain(c, "bf16", b, out, 5, 1400, 12296, true, 8,
-            large ? "gemm_fixed_8" : own_or("gemm_hopper_8", "gemm_walk_8"));
-      plain(c, "bf16", b, out, 13, 2900, 6000, false, 8,
-            large ? "gemm_fixed_32" : own_or("gemm_hopper_16", "gemm_walk_16"));
-      plain(c, "bf16", b, out, 30, 2900, 6000, true, 8,
-            large ? "gemm_fixed_32" : own_or("gemm_hopper_32", "gemm_walk_32"));
-      plain(c, "bf16", b, out, 61, 2900, 6000, true, 8,
-            large ? "gemm_fixed_64" : own_or("gemm_hopper_64", "gemm_walk_64"));
+      const char* parts = fixed && out == f ? "gemm_fixed_8" : "gemm_hopper_8";
+      plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, parts);
+      plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, fixed ? parts : "gemm_walk_8");
+      plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_hopper_16" : "gemm_walk_16");
+      plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_hopper_32" : "gemm_walk_32");
+      plain(c, "bf16", b, out, 61, 2900, 6000, true, 8, fixed ? "gemm_hopper_64" : "gemm_walk_64");
     }
     if (hopper && !fixed && out == f && !c.smallest)
       plain(c, "bf16", b, out, 100, 1400, 12296, true, 8, "gemm_fixed_128");
@@ -349,6 +347,8 @@ void test_linear(Context& c) {
     same_bits(c, 6144, 2824), same_bits(c, 25608, 712);
     same_bits(c, 24576, 704, true, DType::kBF16);
   }
+  // Parts of tiles of 192 rows, outside deterministic mode, too.
+  if (hopper && !c.smallest) plain(c, "bf16", b, f, 100, 5120, 10248, false, 8, "gemm_fixed_128");
   const char* thin = !hopper ? nullptr : fixed ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
   for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {
     grouped(c, "bf16", b, 10, rows, 136, 264);
