@@ -218,13 +218,13 @@ Status launch_held(const Gemm& g, const void* weight, unsigned warps, device::St
 
 bool held_fits(const Gemm& g) { return mma_fits(g) && g.rows <= kHeldRows && g.n * g.k <= kLargeWeight; }
 
-// A warp per run, where the blocks are few or k is short; wide blocks would leave a multiprocessor room for one, and
-// keep a second run only where that is no loss.
+// A warp per run, where the blocks are few or k is short, but as many as there are groups, which write; wide blocks
+// would leave a multiprocessor room for one, and keep a second run only where that is no loss.
 Status gemm_held(const Gemm& g, const void* weight, device::Stream stream) {
   const int64_t runs = blocks_for(g.k, kHeldRun), blocks = blocks_for(g.n, 16);
   const int64_t multiprocessors = state(stream).multiprocessors;
   const bool many = blocks > kTogether * multiprocessors;
-  if (many && runs <= 8) return launch_held<2, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
+  if (many && runs > 1 && runs <= 8) return launch_held<2, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
   if (runs <= 8) return launch_held<1, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
   if (many) return launch_held<1, true, 256>(g, weight, 8, stream);
   if (runs <= 24) return launch_held<1, false, 768>(g, weight, static_cast<unsigned>(runs), stream);

@@ -222,7 +222,9 @@ void gates(Context& c) {
     if (hopper && !c.smallest) gated(c, rows, 12288, 704, false, rows == 100 ? "gemm_fixed_128" : "gemm_fixed_256");
   }
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_held");
-  if (hopper && c.smallest) gated(c, 7, 3072, 72, true, fused ? nullptr : "gemm_held");
+  for (const int64_t k : {72, 136}) {  // one run of k, and two
+    if (hopper) gated(c, 7, 3072, k, true, fused ? nullptr : "gemm_held");
+  }
   const char* few = !hopper ? nullptr : c.fixed() ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
   grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
   grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
