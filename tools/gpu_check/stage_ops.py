@@ -16,7 +16,7 @@ SANITIZERS = {
 # As cuda_ops_test names them; each is a process, so many at a time.
 GROUPS = ["attention", "segments", "latent", "bits", "linear", "moe", "sample", "logprobs", "logits", "norms", "rows", "rope",
           "device", "graph", "chain", "tape"]
-PARALLEL = max(8, (os.cpu_count() or 8) // 3)
+PARALLEL = max(8, (os.cpu_count() or 8) // 2)
 # Own products only: the kernels of cuBLASLt are not ours to check. Those of this GPU, and the portable ones.
 VARIANTS = ["no-cublaslt", "portable-deterministic"]
 TAIL = re.compile(r"(\d+) passed, (\d+) failed\s*$")
