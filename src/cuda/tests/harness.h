@@ -86,6 +86,8 @@ void test_rows(Context&);
 void test_norms(Context&);
 void test_rope(Context&);
 void test_linear(Context&);
+void test_large(Context&);
+void test_grouped(Context&);
 void test_attention(Context&);
 void test_attention_bits(Context&);
 void test_attention_ranges(Context&);

@@ -22,23 +22,14 @@ struct Group {
   const char* name;
   void (*run)(Context&);
 };
-constexpr Group kGroups[] = {{"device", test_device},
-                             {"norms", test_norms},
-                             {"rows", test_rows},
-                             {"rope", test_rope},
-                             {"linear", test_linear},
-                             {"attention", test_attention},
-                             {"bits", test_attention_bits},
-                             {"segments", test_segments},
-                             {"latent", test_latent},
-                             {"moe", test_moe},
-                             {"logits", test_logits},
-                             {"sample", test_sample},
-                             {"logprobs", test_logprobs},
-                             {"graph", test_graph},
-                             {"chain", test_chain},
-                             {"ranges", test_attention_ranges},
-                             {"tape", test_tape}};
+constexpr Group kGroups[] = {
+    {"device", test_device},     {"norms", test_norms},         {"rows", test_rows},
+    {"rope", test_rope},         {"linear", test_linear},       {"large", test_large},
+    {"grouped", test_grouped},   {"attention", test_attention}, {"bits", test_attention_bits},
+    {"segments", test_segments}, {"latent", test_latent},       {"moe", test_moe},
+    {"logits", test_logits},     {"sample", test_sample},       {"logprobs", test_logprobs},
+    {"graph", test_graph},       {"chain", test_chain},         {"ranges", test_attention_ranges},
+    {"tape", test_tape}};
 
 struct Variant {
   const char* label;
@@ -46,17 +37,18 @@ struct Variant {
   bool cublaslt, deterministic;
   int shared_kib, arch = 0;  // 0: what the GPU is
 };
-constexpr Variant kVariants[] = {{"plain", nullptr, true, false, 0},
-                                 {"no-cublaslt", "linear graph", false, false, 0},
-                                 {"smem-99", "attention bits segments latent rope", true, false, 99},
-                                 {"deterministic", "linear attention bits latent chain ranges", true, true, 0},
-                                 {"portable", nullptr, true, false, 0, 80},
-                                 {"portable-deterministic", "linear", true, true, 0, 80}};
+constexpr Variant kVariants[] = {
+    {"plain", nullptr, true, false, 0},
+    {"no-cublaslt", "linear large grouped graph", false, false, 0},
+    {"smem-99", "attention bits segments latent rope", true, false, 99},
+    {"deterministic", "linear large grouped attention bits latent chain ranges", true, true, 0},
+    {"portable", nullptr, true, false, 0, 80},
+    {"portable-deterministic", "linear large grouped", true, true, 0, 80}};
 
 // Without a GPU (emulate/): one variant, no virtual memory and no graphs.
-constexpr Variant kEmulated[] = {{"no-cublaslt",
-                                  "norms rows rope linear attention bits segments latent moe logits sample logprobs",
-                                  false, false, 0}};
+constexpr Variant kEmulated[] = {
+    {"no-cublaslt", "norms rows rope linear grouped attention bits segments latent moe logits sample logprobs", false,
+     false, 0}};
 
 struct Options {
   std::vector<std::string> folders;

@@ -1,0 +1,128 @@
+// Products per expert, and gates behind products.
+#include <algorithm>
+
+#include "cuda/tests/products.h"
+
+namespace tern::cuda_test {
+namespace {
+
+void grouped(Context& c, const char* format, DType type, int experts, int64_t rows, int64_t n, int64_t k,
+             const char* kernel = nullptr, bool exact = false) {
+  Weights w = pack(c, format, DType::kBF16, experts, n, k, 31);
+  if (w.gpu.empty()) return;
+  Mirror x(c, type, {rows, k}), out(c, exact ? DType::kF32 : type, {rows, n}), offsets(c, DType::kI32, {experts + 1});
+  x.random(32);
+  // Uneven, with empty experts; the rows of the last ones belong to nobody.
+  std::vector<int32_t> at{0};
+  for (int e = 0; e < experts; ++e) {
+    const int64_t share = e % 3 == 1 ? 0 : e == 0 ? rows / 2 : rows / (2 * experts);
+    at.push_back(static_cast<int32_t>(std::min<int64_t>(rows, at.back() + share)));
+  }
+  offsets.fill(at);
+  const std::string name = title(std::string("grouped_linear ") + format, type, {experts, rows, n, k});
+  if (c.both(name, ops::grouped_linear({x.cpu(), offsets.cpu(), w.cpu, out.cpu()}, c.cpu),
+             ops::grouped_linear({x.gpu(), offsets.gpu(), w.gpu, out.gpu()}, c.gpu))) {
+    if (kernel != nullptr) c.expect_kernel(name, kernel);
+    compare(c, name, out, out.host(), tolerance_of(type) * 5);
+  }
+}
+
+void grouped_gated(Context& c, int experts, int64_t rows, int64_t half, int64_t k, const char* kernel) {
+  Weights w = pack(c, "bf16", DType::kBF16, experts, 2 * half, k, 71);
+  if (w.gpu.empty()) return;
+  Mirror x(c, DType::kBF16, {rows, k}), between(c, DType::kF32, {rows, 2 * half}), out(c, DType::kBF16, {rows, half}),
+      offsets(c, DType::kI32, {experts + 1});
+  x.random(72);
+  std::vector<int32_t> at{0};
+  for (int e = 0; e < experts; ++e) {
+    at.push_back(static_cast<int32_t>(e + 1 == experts ? rows : std::min<int64_t>(rows, at.back() + e % 4 * rows / 8)));
+  }
+  offsets.fill(at);
+  const std::string name = title("grouped_gated_linear", DType::kBF16, {experts, rows, half, k});
+  const ops::GroupedLinearParams cpu{x.cpu(), offsets.cpu(), w.cpu, between.cpu()},
+      gpu{x.gpu(), offsets.gpu(), w.gpu, between.gpu()};
+  if (!c.both(name, ops::grouped_gated_linear(cpu, out.cpu(), c.cpu),
+              ops::grouped_gated_linear(gpu, out.gpu(), c.gpu))) {
+    return;
+  }
+  if (kernel != nullptr) c.expect_kernel(name, kernel);
+  compare(c, name, out, out.host(), 1.0 / 100);
+}
+
+void gates(Context& c) {
+  const bool hopper = c.hopper(), fused = hopper && c.fixed();
+  gated(c, 1, 200, 512, true, fused ? "gemm_push_8" : hopper ? "gemm_held" : "silu_mul_vector");
+  gated(c, 8, 1029, 1032, false, fused ? "gemm_hopper_8" : hopper ? "gemm_held" : nullptr);
+  gated(c, 17, 330, 1096, false, hopper ? "gemm_hopper_32" : nullptr);
+  gated(c, 15, 328, 1088, true, hopper ? "gemm_push_16" : nullptr);
+  gated(c, 30, 328, 1088, true, hopper ? "gemm_push_wide" : nullptr);
+  gated(c, 60, 512, 2048, true, hopper ? "gemm_hopper_64" : "silu_mul_vector");
+  gated(c, 100, 200, 512, false, fused ? "gemm_hopper_128" : nullptr);
+  gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
+  gated(c, 300, 256, 264, true, "silu_mul_vector", DType::kBF16);
+  if (hopper) {
+    // 64 of 66 places on an H200, edges in every direction.
+    const char* large = fused ? "gemm_hopper_256" : "gemm_gate";
+    if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
+    gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
+  }
+  if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_held");
+  for (const int64_t k : {72, 136}) {  // one run of k, and two
+    if (hopper) gated(c, 7, 3072, k, true, fused ? nullptr : "gemm_held");
+  }
+  const char* few = !hopper ? nullptr : c.fixed() ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
+  grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
+  grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
+  for (const int64_t k : {256, 512, 768, 1024, 1536, 2048, 2560, 4096}) grouped_gated(c, 10, 8, 104, k, few);
+  grouped_gated(c, 130, 8, 64, 2048, few);
+  grouped_gated(c, c.smallest ? 3 : 10, c.smallest ? 500 : 2000, 328, 320,
+                hopper ? "gemm_hopper_grouped_pairs" : nullptr);
+  if (!c.smallest) {
+    grouped_gated(c, 130, 9000, 136, 128, hopper ? "gemm_hopper_grouped_wide" : nullptr);
+    grouped_gated(c, 60, 5000, 264, 128, hopper ? "gemm_hopper_grouped_pairs" : nullptr);
+  }
+  grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_wide" : nullptr);
+  grouped_gated(c, 10, 500, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
+}
+
+}  // namespace
+
+void test_grouped(Context& c) {
+  const bool fixed = c.fixed(), hopper = c.hopper();
+  const DType b = DType::kBF16, f = DType::kF32;
+  const char* thin = !hopper ? nullptr : fixed ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
+  for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {
+    grouped(c, "bf16", b, 10, rows, 136, 264);
+    grouped(c, "bf16", b, 10, rows, 200, 256,
+            hopper ? rows > 80 ? "gemm_hopper_grouped_128" : "gemm_hopper_grouped_32" : nullptr);
+    grouped(c, "bf16", b, 10, rows, 200, 256,
+            hopper ? rows > 80 ? "gemm_hopper_grouped_128" : "gemm_hopper_grouped_32" : nullptr, true);
+  }
+  for (const int64_t rows : {1, 5, 8}) {
+    for (const int64_t k : {256, 768, 2048}) grouped(c, "bf16", b, 10, rows, 208, k, thin, rows == 5);
+  }
+  grouped(c, "bf16", b, 200, 8, 48, 512, thin, true);
+  constexpr const char* kWide[] = {"gemm_hopper_grouped_wide", "gemm_hopper_grouped_pairs"};
+  for (const int64_t rows : {1400, 3000}) {
+    for (const bool exact : {true, false}) {
+      if (!c.smallest) grouped(c, "bf16", b, 10, rows, 400, 320, hopper ? "gemm_hopper_grouped_pairs" : nullptr, exact);
+      if (!c.smallest)
+        grouped(c, "bf16", b, 40, rows, 528, exact ? 192 : 832, hopper ? kWide[rows > 1400] : nullptr, exact);
+    }
+  }
+  for (const int64_t rows : {90, 250, 700}) {
+    grouped(c, "bf16", b, 10, rows, 272, 192, hopper ? "gemm_hopper_grouped_wide" : nullptr, rows == 250);
+  }
+  if (!c.smallest) grouped(c, "bf16", b, 10, 3000, 392, 320, hopper ? "gemm_hopper_grouped_128" : nullptr, true);
+  for (const int64_t rows : {1, 7}) {
+    grouped(c, "bf16", b, 10, rows, 200, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
+    grouped(c, "bf16", b, 10, rows, 136, 576, hopper ? "gemm_hopper_grouped_32" : nullptr);
+  }
+  grouped(c, "bf16", b, 130, c.smallest ? 300 : 2000, 72, 64,
+          hopper && !c.smallest ? "gemm_hopper_grouped_128" : nullptr);
+  grouped(c, "bf16", f, 7, 90, 40, 50);
+  grouped(c, "f32", f, 7, 90, 40, 50);
+  gates(c);
+}
+
+}  // namespace tern::cuda_test

@@ -1,0 +1,65 @@
+// Products with large weights, which have kernels of their own on Hopper.
+#include <string>
+
+#include "cuda/tests/products.h"
+
+namespace tern::cuda_test {
+namespace {
+
+// Just large enough to be walked through, or too wide for it.
+void walked(Context& c, DType out) {
+  const bool fixed = c.fixed();
+  const DType b = DType::kBF16;
+  const char* parts = fixed && out == DType::kF32 ? "gemm_fixed_8" : "gemm_hopper_8";
+  plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, parts);
+  plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, fixed ? parts : "gemm_walk_8");
+  plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_hopper_16" : "gemm_walk_16");
+  plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_hopper_32" : "gemm_walk_32");
+  plain(c, "bf16", b, out, 61, 2900, 6000, true, 8, fixed ? "gemm_hopper_64" : "gemm_walk_64");
+}
+
+// In deterministic mode: tiles of 128 and of 192 rows, of parts, of their sums and whole.
+void fixed_tiles(Context& c) {
+  constexpr DType kX = DType::kBF16, kOut = DType::kF32;
+  for (const int64_t rows : {7, 20, 61, 100, 250, 600}) {
+    const int tile = rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
+    const std::string fixed = "gemm_fixed_" + std::to_string(tile), other = "gemm_hopper_" + std::to_string(tile);
+    const std::string parts = rows <= 256 ? fixed : "gemm_fixed_sums";
+    plain(c, "bf16", kX, kOut, rows, 1960, 8704, rows % 2 == 0, 8, parts.c_str());
+    gated(c, rows, 12288, 704, false, fixed.c_str());
+    if (c.smallest) continue;
+    plain(c, "bf16", kX, kOut, rows, 6144, 2824, rows % 2 == 0, 8, (rows <= 64 ? other : parts).c_str());
+    plain(c, "bf16", kX, kOut, rows, 25608, 712, rows % 2 == 0, 8, (rows <= 32 ? other : fixed).c_str());
+  }
+}
+
+void fixed_bits(Context& c) {
+  same_bits(c, 1960, 8704), same_bits(c, 4096, 4096);  // parts of up to 256 rows are blocks
+  same_bits(c, 6144, 2824), same_bits(c, 25608, 712);
+  same_bits(c, 24576, 704, true, DType::kBF16);
+}
+
+// The same kernels outside deterministic mode: a gate that fills the GPU once, a long k, parts of tiles of 192 rows.
+void fixed_elsewhere(Context& c) {
+  for (const int64_t rows : {100, 250, 600}) {
+    gated(c, rows, 12288, 704, false, rows == 100 ? "gemm_fixed_128" : "gemm_fixed_256");
+  }
+  for (const int64_t k : {12296, 10248}) {
+    const bool long_k = k == 12296;
+    plain(c, "bf16", DType::kBF16, DType::kF32, 100, long_k ? 1400 : 5120, k, long_k, 8, "gemm_fixed_128");
+  }
+}
+
+}  // namespace
+
+void test_large(Context& c) {
+  if (!c.hopper()) return plain(c, "bf16", DType::kBF16, DType::kF32, 3, 4104, 520, true, 8, nullptr);
+  for (const DType out : {DType::kBF16, DType::kF32}) {
+    if (!c.smallest || out == DType::kBF16) walked(c, out);
+  }
+  if (c.fixed()) fixed_tiles(c);
+  if (c.fixed() && !c.smallest) fixed_bits(c);
+  if (!c.fixed() && !c.smallest) fixed_elsewhere(c);
+}
+
+}  // namespace tern::cuda_test
