@@ -13,6 +13,7 @@ TERN = pathlib.Path(os.environ.get("TERN", str(ROOT / "build" / "release" / "ter
 sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
 
 import results  # noqa: E402
+import spread  # noqa: E402
 import stage_determinism  # noqa: E402
 import stage_memory  # noqa: E402
 import stage_ops  # noqa: E402
@@ -70,6 +71,41 @@ def test_table_counts_what_never_ran(tmp_path, capsys):
     assert again.show(["ops"]) == (1, 0)
     assert again.show(["ops", "empty", "faults"]) == (1, 2)
     assert "not run" in capsys.readouterr().out
+
+
+# Says when it ran and where, and leaves the record of its stage; `faults` leaves none.
+STAGE = """
+import json, os, pathlib, sys, time
+name, log, out = sys.argv[1], sys.argv[2], pathlib.Path(os.environ["TERN_CHECK_OUT"])
+begin = time.time()
+kernels = (out / "kernels.txt").exists()
+time.sleep(0.15)
+if name == "ops":
+    (out / "kernels.txt").write_text("one")
+if name != "faults":
+    record = dict(passed=1, failed=0, seconds=0.1, failures=[], figures={})
+    (out / "c0ffee.json").write_text(json.dumps(dict(stages={name: record})))
+with open(log, "a") as f:
+    f.write(json.dumps([name, os.environ["CUDA_VISIBLE_DEVICES"], begin, time.time(), kernels]) + chr(10))
+"""
+
+
+def test_stages_on_several_gpus(tmp_path, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7,9")
+    with pytest.raises(ValueError):
+        spread.devices(4)
+    names = ["ops", "sanitize", "verify", "wide", "faults", "serve", "memory-text", "memory-pictures", "bench"]
+    table, log = results.Table(tmp_path, "c0ffee", "none"), tmp_path / "log"
+    spread.Spread(names, spread.devices(2), tmp_path, table, lambda n: [sys.executable, "-c", STAGE, n, str(log)]).go()
+    ran = {line[0]: line[1:] for line in map(json.loads, log.read_text().splitlines())}
+    assert sorted(ran) == sorted(names) and {gpu for gpu, *_ in ran.values()} == {"4", "7"}
+    assert ran["sanitize"][1] >= ran["ops"][2] and ran["sanitize"][3]
+    for one in spread.ALONE:
+        gpu, begin, end, _ = ran[one]
+        others = [n for n, (g, b, e, _) in ran.items() if n != one and g == gpu and b < end and e > begin]
+        assert not others, (one, others)
+    assert table.show(names) == (len(names) - 1, 1)
+    assert "faults" in [n for n, r in table.data["stages"].items() if r["failed"]]
 
 
 @pytest.mark.parametrize("text,count", [

@@ -8,6 +8,7 @@ import sys
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import spread
 import stage_bench
 import stage_determinism
 import stage_faults
@@ -67,6 +68,7 @@ def main():
     parser.add_argument("--memory-seconds", type=float, default=290, help="of each memory stage (default %(default)s)")
     parser.add_argument("--hold-gb", type=float, default=20, help="held by another process (default %(default)s)")
     parser.add_argument("--only", default="", help="ops, sanitize: this group of kernels; verify: this case")
+    parser.add_argument("--gpus", type=int, default=1, help="stages at a time on so many GPUs (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds of determinism and serve")
     args = parser.parse_args()
 
@@ -81,7 +83,9 @@ def main():
     unknown = [n for n in names if n not in STAGES]
     if unknown:
         parser.error("no stage " + ", ".join(unknown))
-    for name in names if not show_only else []:
+    if args.gpus > 1 and not show_only:
+        spread.run(names, args, places, table)
+    for name in names if not show_only and args.gpus == 1 else []:
         print(f"== {name}: {STAGES[name][1]}", flush=True)
         stage = Stage(name)
         try:
