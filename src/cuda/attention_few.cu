@@ -7,7 +7,6 @@ namespace {
 
 template <class S>
 Status run(const AttentionArgs& a, const char* name, device::Stream stream) {
-  if (Status s = allow_shared(name, few_kernel<S>, S::kBytes); !s.ok()) return s;
   return launch(stream, name, {static_cast<unsigned>(a.few_blocks), S::kThreads, S::kBytes}, few_kernel<S>, a);
 }
 

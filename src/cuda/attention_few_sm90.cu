@@ -55,18 +55,13 @@ auto with_fixed_shape(const AttentionArgs& a, F&& f) {
 template <class S>
 Status run(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
   const auto blocks = static_cast<unsigned>(a.few_ranges);
-  if (a.few_fixed) {
-    TERN_RETURN_IF_ERROR(allow_shared(name, decode_kernel<S>, S::kBytes));
-    return launch(stream, name, {blocks, S::kThreads, S::kBytes}, decode_kernel<S>, a, maps);
-  }
+  if (a.few_fixed) return launch(stream, name, {blocks, S::kThreads, S::kBytes}, decode_kernel<S>, a, maps);
   using F = FreeShared<S>;
-  TERN_RETURN_IF_ERROR(allow_shared(name, decode_free_kernel<S>, F::kBytes));
   return launch(stream, name, {blocks, F::kThreads, F::kBytes}, decode_free_kernel<S>, a, maps);
 }
 
 template <class S>
 Status run_team(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
-  if (Status s = allow_shared(name, decode_team_kernel<S>, TeamShape<S>::kBytes); !s.ok()) return s;
   const Shape shape{static_cast<unsigned>(a.few_ranges * a.few_team), S::kThreads, TeamShape<S>::kBytes,
                     static_cast<unsigned>(a.few_team)};
   return launch(stream, name, shape, decode_team_kernel<S>, a, maps);
@@ -74,7 +69,6 @@ Status run_team(const AttentionArgs& a, const DecodeMaps& maps, const char* name
 
 template <class S>
 Status run_fixed(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
-  if (Status s = allow_shared(name, decode_fixed_kernel<S>, FixedShape<S>::kBytes); !s.ok()) return s;
   const Shape shape{static_cast<unsigned>(a.few_ranges), S::kThreads, FixedShape<S>::kBytes,
                     static_cast<unsigned>(a.few_team)};
   return launch(stream, name, shape, decode_fixed_kernel<S>, a, maps);

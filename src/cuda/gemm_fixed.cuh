@@ -1,7 +1,8 @@
-// Products of large weights on Hopper in deterministic mode: 128 or 192 rows of the weight are the tall side of wgmma,
-// up to 256 tokens the wide one, a warpgroup for every 64 rows of the weight. Tiles are that tall so that they and the
-// parts into which k is cut, which follow from the weight alone, fill the GPU in whole waves. A part is one chain of
-// steps of 16 values of k, as in gemm_sm90.cu, and parts are added in order: tile and tokens change no bit.
+// Products of large weights on Hopper in deterministic mode, and outside of it where they are ahead (linear.cc): 128 or
+// 192 rows of the weight are the tall side of wgmma, up to 256 tokens the wide one, a warpgroup for every 64 rows of
+// the weight. Tiles are that tall so that they and the parts into which k is cut, which follow from the weight alone,
+// fill the GPU in whole waves. A part is one chain of steps of 16 values of k, as in gemm_sm90.cu, and parts are added
+// in order: tile and tokens change no bit.
 //
 // Parts are blocks of their own, joined through memory: clusters of large blocks leave many multiprocessors idle. The
 // warps that have the same place in the parts of a tile wait for each other and add up, each for some tokens. All

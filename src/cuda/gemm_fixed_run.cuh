@@ -89,7 +89,6 @@ Status run_fixed(const Gemm& g, const void* weight, int split, const char* name,
   }
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens / Tile::kPair, &x_map));
   const auto kernel = fixed_kernel<Tile>;
-  TERN_RETURN_IF_ERROR(allow_shared(name, kernel, Tile::kBytes));
   const int most = s.multiprocessors / Tile::kPair;
   const auto blocks = static_cast<unsigned>(Tile::kPair * (grid.jobs < most ? grid.jobs : most));
   return launch(stream, name, {dim3(blocks), Tile::kThreads, Tile::kBytes, static_cast<unsigned>(Tile::kPair)}, kernel,

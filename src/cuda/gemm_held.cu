@@ -209,7 +209,6 @@ Status launch_held(const Gemm& g, const void* weight, unsigned warps, device::St
   if (kKept) bytes += KeptWeight<kHeldRun, kGroups>::bytes(warps * 32);
   const auto kernel = held_kernel<kHeldRun, kGroups, kKept, kThreads>;
   constexpr const char* kName = kKept ? "gemm_held_kept" : "gemm_held";
-  if (kKept) TERN_RETURN_IF_ERROR(allow_shared(kName, kernel, bytes));
   return launch(stream, kName, {dim3(blocks), dim3(warps * 32), bytes}, kernel, g, static_cast<const bf*>(weight),
                 kTogether * state(stream).multiprocessors);
 }

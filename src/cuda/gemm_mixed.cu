@@ -179,9 +179,7 @@ Status gemm_mixed(const Gemm& g, const void* weight, device::Stream stream) {
   // Many rows: fewer of them read each weight again.
   const Shape many = shape(kManyTokens);
   if (g.rows >= kManyRows && many.shared <= static_cast<size_t>(state(stream).smem_limit)) {
-    const auto kernel = mixed_kernel<1, kManyTokens / 8>;
-    TERN_RETURN_IF_ERROR(allow_shared("gemm_mixed_many", kernel, many.shared));
-    return launch(stream, "gemm_mixed_many", many, kernel, g, w);
+    return launch(stream, "gemm_mixed_many", many, mixed_kernel<1, kManyTokens / 8>, g, w);
   }
   return launch(stream, "gemm_mixed", shape(kTokens), mixed_kernel<1, kTokens / 8>, g, w);
 }

@@ -81,7 +81,6 @@ Status push(const Gemm& g, const void* weight, PushGrid grid, const char* name, 
                                : tensor_map(weight, g.n, g.k, g.w_row, Tile::kRows, &weight_map));
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens, &x_map));
   const auto kernel = push_kernel<Tile>;
-  if (Status s = allow_shared(name, kernel, Tile::bytes(Tile::kMostDepth)); !s.ok()) return s;
   const auto split = static_cast<unsigned>(grid.split);
   const auto blocks = static_cast<unsigned>(blocks_for(g.n, Tile::kRows)) * split;
   return launch(stream, name, {dim3(blocks), Tile::kThreads, Tile::bytes(grid.depth), split}, kernel, weight_map, x_map,

@@ -82,23 +82,9 @@ Status launch(const Gemm& g, const void* weight, HopperGrid grid, const char* na
   CUtensorMap weight_map, x_map;
   TERN_RETURN_IF_ERROR(tensor_map(weight, g.n, g.k, g.w_row, 64, &weight_map));
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens, &x_map));
-  const auto kernel = hopper_kernel<Tile>;
-  if (Status s = allow_shared(name, kernel, Tile::kBytes); !s.ok()) return s;
-  cudaLaunchAttribute attributes[2] = {};
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(grid.weight_tiles * grid.row_tiles * grid.split));
-  config.blockDim = dim3(Tile::kThreads);
-  config.dynamicSmemBytes = Tile::kBytes, config.stream = raw(stream), config.attrs = attributes;
-  if (grid.split > 1) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
-    attributes[config.numAttrs++].val.clusterDim = {static_cast<unsigned>(grid.split), 1, 1};
-  }
-  if (state(stream).pdl) {
-    attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
-  }
-  (void)cudaLaunchKernelEx(&config, kernel, weight_map, x_map, g, grid);
-  return launched(stream, name);
+  const auto blocks = static_cast<unsigned>(grid.weight_tiles * grid.row_tiles * grid.split);
+  const Shape shape{blocks, Tile::kThreads, Tile::kBytes, static_cast<unsigned>(grid.split)};
+  return launch(stream, name, shape, hopper_kernel<Tile>, weight_map, x_map, g, grid);
 }
 
 }  // namespace

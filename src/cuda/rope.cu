@@ -259,9 +259,6 @@ Status launch_qkv(const ops::QkvPrepareParams& p, const QkvArgs& a, device::Stre
   const size_t bytes = static_cast<size_t>(a.heads + 2 * a.kv_heads) * a.dim * sizeof(float);
   TERN_OP_CHECK("qkv_prepare", bytes <= static_cast<size_t>(state(stream).smem_limit),
                 "a row is longer than shared memory");
-  if (bytes > 48 * 1024) {
-    if (Status s = allow_shared("qkv_prepare", qkv_kernel<T, C>, bytes); !s.ok()) return s;
-  }
   return launch(stream, "qkv_prepare", {static_cast<unsigned>(p.qkv.dim[0]), 256, bytes}, qkv_kernel<T, C>,
                 p.qkv.as<T>(), a);
 }
