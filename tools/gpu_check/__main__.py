@@ -30,9 +30,10 @@ STAGES = {
     "faults": (stage_faults.faults, "an illegal access, a kernel that never ends"),
     "memory-text": (stage_memory.text, "long prompts, n, log-probs at 0.95 beside 20 GB of another process"),
     "memory-pictures": (stage_memory.pictures, "the largest pictures under the same pressure"),
-    "bench": (stage_bench.bench, "steps, prompts, serving and kernels beside their ceilings; TERN_CHECK_BENCH picks parts"),
+    "bench-steps": (stage_bench.alone, "steps and kernels beside their ceilings; TERN_CHECK_BENCH picks parts"),
+    "bench-serving": (stage_bench.served, "prompts, serving over HTTP, cold start, Hugging Face transformers; likewise"),
 }
-GROUPS = {"memory": ["memory-text", "memory-pictures"], "all": list(STAGES)}
+GROUPS = {"memory": ["memory-text", "memory-pictures"], "bench": ["bench-steps", "bench-serving"], "all": list(STAGES)}
 
 
 class Run:
@@ -62,7 +63,7 @@ def machine():
 def main():
     about = "\n".join(f"  {name:16} {text}" for name, (_, text) in STAGES.items())
     parser = argparse.ArgumentParser(prog="gpu_check.sh", formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     epilog=f"stages:\n{about}\n  memory           both parts\n"
+                                     epilog=f"stages:\n{about}\n  memory, bench    both parts\n"
                                             "  table            runs nothing; the table of all stages so far")
     parser.add_argument("stages", nargs="*", default=["all"])
     parser.add_argument("--memory-seconds", type=float, default=290, help="of each memory stage (default %(default)s)")

@@ -1,4 +1,4 @@
-"""Parts of stage `bench` beside the steps: what deterministic mode costs, a cold start, Hugging Face transformers."""
+"""Parts of the bench stages: what deterministic mode costs, a cold start, Hugging Face transformers."""
 import json
 import os
 import subprocess

@@ -8,7 +8,7 @@ import sys
 import threading
 
 # What needs a GPU for itself: it fills its memory, or its figures would not be its own.
-ALONE = ["bench", "memory-text", "memory-pictures"]
+ALONE = ["bench-steps", "memory-text", "memory-pictures", "bench-serving"]
 # The longest first; those behind take what is left.
 ORDER = ["sanitize", "wide", "ops", "verify", "determinism", "replays", "faults", "serve"]
 TOGETHER = 3  # stages on the GPU that is shared
