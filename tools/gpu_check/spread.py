@@ -2,7 +2,6 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import threading
@@ -12,7 +11,7 @@ ALONE = ["bench-steps", "memory-text", "memory-pictures", "bench-serving"]
 # The longest first; those behind take what is left.
 ORDER = ["sanitize", "wide", "ops", "verify", "determinism", "replays", "faults", "serve"]
 TOGETHER = 3  # stages on the GPU that is shared
-AFTER = {"sanitize": "ops"}  # which reads what that one has seen
+BESIDE = {"sanitize": "ops"}  # which waits at its end for what that one has seen
 
 
 def devices(count):
@@ -28,14 +27,12 @@ class Spread:
     """`command(stage)`: the arguments of a process that runs that stage alone."""
 
     def __init__(self, names, gpus, out, table, command):
-        self.gpus, self.out, self.table, self.command = gpus, out, table, command
+        self.names, self.gpus, self.out, self.table, self.command = names, gpus, out, table, command
         rank = {name: i for i, name in enumerate([*ALONE, *ORDER])}
         self.waiting = sorted(names, key=lambda n: rank.get(n, len(rank)))
         self.running, self.change = [], threading.Condition()  # running: (stage, gpu)
 
     def fits(self, name, gpu):
-        if AFTER.get(name) in [*self.waiting, *(n for n, _ in self.running)]:
-            return False
         here = [n for n, g in self.running if g == gpu]
         if not here:
             return name not in ALONE or gpu != self.gpus[0] or not self.shared_waiting()
@@ -68,14 +65,13 @@ class Spread:
     def run(self, name, gpu):
         folder = self.out / "stages" / name
         folder.mkdir(parents=True, exist_ok=True)
-        seen = self.out / "stages" / AFTER.get(name, name) / "kernels.txt"
-        if name in AFTER and seen.exists():
-            shutil.copy(seen, folder)
+        env = {**os.environ, "CUDA_VISIBLE_DEVICES": gpu, "TERN_CHECK_OUT": str(folder), "FD_LOG_DIR": str(folder / "log")}
+        seen = self.out / "stages" / BESIDE.get(name, name) / "kernels.txt"
+        if name in BESIDE and (seen.exists() or BESIDE[name] in self.names):
+            env["TERN_CHECK_KERNELS"] = str(seen)
         print(f"== {name} on GPU {gpu}", flush=True)
         with open(folder / "output.txt", "w") as log:
-            subprocess.run(self.command(name), stdout=log, stderr=subprocess.STDOUT,
-                           env={**os.environ, "CUDA_VISIBLE_DEVICES": gpu, "TERN_CHECK_OUT": str(folder),
-                                "FD_LOG_DIR": str(folder / "log")})
+            subprocess.run(self.command(name), stdout=log, stderr=subprocess.STDOUT, env=env)
         record = self.record_of(folder, name)
         with self.change:
             self.table.put(name, record)
