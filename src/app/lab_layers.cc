@@ -40,7 +40,7 @@ Expected<Values> take(Lab& lab, const Shape& s, int64_t rows, int turns) {
 }
 
 Status layer(const Values& v, size_t turn, device::Stream stream) {
-  const ops::RmsNormParams norm{v.delta, v.residual, v.weight, v.x, 1e-5f};
+  const ops::RmsNormParams norm{v.delta, v.residual, v.weight, v.x, 1e-5f, true};
   TERN_RETURN_IF_ERROR(ops::linear({v.mixed, &v.o[turn], {}, v.delta}, stream));
   TERN_RETURN_IF_ERROR(ops::rms_norm(norm, stream));
   TERN_RETURN_IF_ERROR(ops::gated_linear({v.x, &v.gate_up[turn], {}, v.room}, v.gated, stream));

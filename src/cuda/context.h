@@ -6,6 +6,7 @@
 #include <string>
 
 #include "base/error.h"
+#include "cuda/joint.h"
 #include "cuda/tape.h"
 #include "device/device.h"
 
@@ -30,11 +31,16 @@ struct StreamState {
   // What is known to be complete when the kernel after the last one starts, dependent launch or not: what the last one
   // read, after its wait and before it let the next one start. Null: nothing.
   const void* settled = nullptr;
-  Tape tape;  // ops put off, and whether any may be
+  float* squares = nullptr;  // [kJointTurns][kJointRows][kJointParts], or null
+  Tape tape;                 // ops put off, and whether any may be
+  Joint joint;               // others, never both at a time
 };
 
 inline StreamState& state(device::Stream s) { return *static_cast<StreamState*>(s.native); }
 inline cudaStream_t raw(device::Stream s) { return state(s).stream; }
+
+// Whether ops wait on the tape.
+inline bool put_off(device::Stream s) { return state(s).tape.count > 0 || state(s).joint.product; }
 
 inline Error cuda_error(const char* what, cudaError_t code) {
   return make_error(ErrorCode::kInternal, std::string("CUDA: ") + what + ": " + cudaGetErrorString(code));

@@ -59,6 +59,7 @@ class CudaDevice final : public device::Device {
       if (s.stream != nullptr) (void)cudaStreamDestroy(s.stream);
       (void)cudaFree(s.parts);
       (void)cudaFree(s.tickets);
+      (void)cudaFree(s.squares);
     }
   }
   Status open(const device::CudaOptions& options);
@@ -160,6 +161,7 @@ Status CudaDevice::make_scratch() {
     cudaError_t e = cudaMalloc(&s.parts, s.waits ? parts_bytes(s.multiprocessors) : walk_bytes(s.multiprocessors));
     if (e == cudaSuccess) e = cudaMalloc(&s.tickets, kTickets);
     if (e == cudaSuccess) e = cudaMemsetAsync(s.tickets, 0, kTickets, s.stream);
+    if (e == cudaSuccess && !s.deterministic) e = cudaMalloc(&s.squares, kJointBytes);
     if (e != cudaSuccess) return cuda_error("memory for products", e);
   }
   return {};

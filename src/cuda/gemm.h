@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "cuda/context.h"
+#include "cuda/gemm_args.h"
 #include "device/tensor.h"
 
 namespace tern::cuda {
@@ -15,29 +16,6 @@ inline constexpr int kMaxExperts = 2048;  // of one grouped product
 template <int kCount>
 struct WeightTable {
   const void* w[kCount];
-};
-
-// out[t, n] = sum_k x[t, k] w[n, k] (+ bias[n]).
-struct Gemm {
-  const void* x = nullptr;
-  bool x_bf16 = true;
-  int64_t x_row = 0, x_head = 0;  // strides in elements
-  bool w_bf16 = true;
-  int64_t w_row = 0;  // elements of a packed row: k rounded up to 8
-  const float* bias = nullptr;
-  // The same in bf16, and whether gelu (tanh) follows it: cuBLASLt with bf16 results only.
-  const void* short_bias = nullptr;
-  bool gelu = false;
-  void* out = nullptr;
-  bool out_bf16 = true;
-  int64_t out_row = 0, out_head = 0;
-  int64_t rows = 0, n = 0, k = 0;
-  // Grouped: rows [offsets[e], offsets[e + 1]) use weight e. `groups` weights; heads: one per head.
-  const int32_t* offsets = nullptr;
-  int groups = 1;
-  bool heads = false;
-  // Rows of the weight are [gate, up]: out [rows, n / 2] gets silu(gate) * up. Hopper's kernels only.
-  bool gated = false;
 };
 
 // `weights`: host array of `groups` device pointers.
@@ -60,6 +38,7 @@ bool walk_fits(const Gemm& g, device::Stream stream);
 Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream);
 inline constexpr int64_t kHeldRows = 8, kWalkRows = 64, kWalkTiles = 4096;
 inline constexpr int64_t kLargeWeight = int64_t{16} << 20;  // values
+bool held_normed(const Gemm& g, device::Stream stream);  // whether gemm_held can do a part of a norm (joint.h)
 // Bytes of StreamState::parts: two parts of a tile per block.
 inline size_t walk_bytes(int multiprocessors) {
   return size_t{2} * static_cast<size_t>(multiprocessors) * kWalkRows * 128 * sizeof(float);
@@ -70,6 +49,12 @@ inline size_t walk_bytes(int multiprocessors) {
 inline constexpr int64_t kGateRows = 320;
 bool gate_fits(const Gemm& g, device::Stream stream);
 Status gemm_gate(const Gemm& g, const void* weight, device::Stream stream);
+
+// Of a product of few rows with a norm before or behind it (joint.h): columns of which its kernel leaves a sum of
+// squares; 0: it cannot do its part.
+int norm_width(const Gemm& g, device::Stream stream);
+// Any product with one weight, by the kernel that is best for it (linear.cc).
+Status product(const Gemm& g, const void* weight, device::Stream stream);
 
 // Hopper (gemm_sm90.cu, gemm_grouped_sm90.cu): in deterministic mode sums do not depend on how many rows there are.
 // Need mma_fits().

@@ -4,6 +4,7 @@
 // the memory stays busy and no tile is cut between blocks. Where warps have more than one run of k, the second one is
 // kept in shared memory meanwhile.
 #include "cuda/gemm.h"
+#include "cuda/gemm_norm.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
 
@@ -99,6 +100,65 @@ __device__ __forceinline__ void store_held(const Gemm& g, int64_t n, int64_t tok
   }
 }
 
+// The first column of a lane in a group that its warp writes. Its tokens are lane % 4 * 2 and the next.
+template <int kGroups>
+__device__ __forceinline__ int64_t held_column(const Gemm& g) {
+  const int64_t group = int64_t{blockIdx.x} * kGroups + threadIdx.x / 32;
+  return group * (g.gated ? 8 : 16) + (threadIdx.x & 31) / 4;
+}
+
+// A norm behind the product: what a lane of a warp that writes needs for its two tokens and two columns.
+struct HeldNorm {
+  float weight[2], residual[2][2];  // [token][column]
+  __device__ __forceinline__ void load(const Gemm& g, int64_t col) {
+    weight[0] = norm_weight(g.after, col), weight[1] = norm_weight(g.after, col + 8);
+    const int64_t token = threadIdx.x % 4 * 2;
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      const float* from = g.after.residual + (token + t) * g.after.residual_row + col;
+      residual[t][0] = token + t < g.rows ? from[0] : 0.0f, residual[t][1] = token + t < g.rows ? from[8] : 0.0f;
+    }
+  }
+  // `sum`: of token and column (0, 0), (1, 0), (0, 1), (1, 1). All lanes of a warp, which has 16 columns.
+  __device__ __forceinline__ void leave(const Gemm& g, int64_t col, const float4& sum) const {
+    const int64_t token = threadIdx.x % 4 * 2;
+    const float v[2][2] = {{sum.x, sum.z}, {sum.y, sum.w}};
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      const bool there = token + t < g.rows;
+      float square = 0.0f;
+      if (there) {
+        square = leave_normed(g.after, token + t, col, v[t][0], residual[t][0], weight[0]);
+        square += leave_normed(g.after, token + t, col + 8, v[t][1], residual[t][1], weight[1]);
+      }
+#pragma unroll
+      for (int d = 4; d < 32; d *= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+      if (there && (threadIdx.x & 31) < 4) g.after.squares[(token + t) * g.after.parts + col / 16] = square;
+    }
+  }
+};
+
+// A norm before the product: the scales of rows number `warp`, `warp` + warps and so on. Of the first one up to 64 sums
+// of squares are on their way while the warp multiplies.
+struct HeldScale {
+  float2 first;
+  __device__ __forceinline__ void begin(const NormBefore& b) {
+    const int at = 2 * static_cast<int>(threadIdx.x & 31);
+    first = make_float2(0, 0);
+    if (at < b.parts) first = *reinterpret_cast<const float2*>(b.squares + threadIdx.x / 32 * b.parts + at);
+  }
+  __device__ __forceinline__ void end(const Gemm& g, float* scales) const {
+    const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
+    for (int row = warp; row < g.rows; row += blockDim.x / 32) {
+      const float* squares = g.before.squares + row * g.before.parts;
+      float sum = row == warp ? first.x + first.y : 0.0f;
+      for (int p = lane + (row == warp ? 64 : 0); p < g.before.parts; p += 32) sum += squares[p];
+      sum = warp_sum(sum);
+      if (lane == 0) scales[row] = norm_scale(g.before, sum, g.k);
+    }
+  }
+};
+
 // A lane's part of the tokens: token lane/4, the values of k that it has of the weight.
 template <int kRun>
 struct HeldTokens {
@@ -144,11 +204,37 @@ __device__ __forceinline__ void add_runs(float (&acc)[kGroups][4], HeldWeight<kR
   }
 }
 
-// kKept: weights of the second run wait in shared memory as those of the first do in registers.
-template <int kRun, int kGroups, bool kKept, int kThreads>
-__global__ void __launch_bounds__(kThreads, kThreads* kGroups == 256 ? 3 : 1)
+// The sums of a warp's group, whose parts are in shared memory.
+template <int kGroups, bool kNorm>
+__device__ __forceinline__ void finish_held(const Gemm& g, const float4* parts, const float* scales,
+                                            const HeldNorm& norm) {
+  const int warps = blockDim.x / 32;
+  float4 sum = parts[threadIdx.x];
+#pragma unroll 8
+  for (int s = 1; s < warps; ++s) {
+    const float4 v = parts[s * kGroups * 32 + threadIdx.x];
+    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
+  }
+  const int64_t n = g.gated ? g.n / 2 : g.n, col = held_column<kGroups>(g), at = threadIdx.x % 4 * 2;
+  if (kNorm && g.before.squares != nullptr) {
+    if (at < g.rows) sum.x *= scales[at], sum.z *= scales[at];
+    if (at + 1 < g.rows) sum.y *= scales[at + 1], sum.w *= scales[at + 1];
+  }
+  if (kNorm && g.after.residual != nullptr) return norm.leave(g, col, sum);
+  store_held(g, n, at, col, sum.x, sum.z), store_held(g, n, at + 1, col, sum.y, sum.w);
+  if (g.gated) return;
+  store_held(g, n, at, col + 8, sum.z, 0), store_held(g, n, at + 1, col + 8, sum.w, 0);
+}
+
+// kKept: weights of the second run wait in shared memory as those of the first do in registers. kNorm: with a
+// norm before or behind it.
+template <int kRun, int kGroups, bool kKept, bool kNorm, int kThreads>
+__global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
+                                            : kGroups == 1 ? 3
+                                                           : 2)
     held_kernel(const Gemm g, const bf* weight, int together) {
   extern __shared__ float4 parts[];  // [warps][kGroups][32]
+  __shared__ float scales[kHeldRows];
   let_next_start();
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, warps = blockDim.x / 32;
   const int64_t begin = int64_t{warp} * kRun, step = int64_t{warps} * kRun;  // the same for all lanes
@@ -156,12 +242,22 @@ __global__ void __launch_bounds__(kThreads, kThreads* kGroups == 256 ? 3 : 1)
   HeldWeight<kRun, kGroups> held;
   float acc[kGroups][4] = {};
   held.load(g, weight, begin + lane % 4 * 8);
+  HeldNorm norm;
+  [[maybe_unused]] HeldScale scale;
+  const bool leaves = kNorm && g.after.residual != nullptr && warp < kGroups;
+  const bool scales_row = kNorm && g.before.squares != nullptr && warp < g.rows;
+  if (leaves) bring_norm_weight(g.after, held_column<kGroups>(g));
+  const auto begin_norm = [&] {
+    if (scales_row) scale.begin(g.before);
+    if (leaves) norm.load(g, held_column<kGroups>(g));
+  };
   if constexpr (kKept) {
     const int own = lane % 4 * 8;
     const KeptWeight<kRun, kGroups> kept{reinterpret_cast<uint4*>(parts + warps * kGroups * 32) + threadIdx.x};
     kept.load(g, weight, begin + step + own);
     if (warp == 0 && !g.gated) bring_later<16 * kGroups>(g, weight, together);
     wait_for_previous();
+    begin_norm();
     HeldTokens<kRun> x, second;
     x.load(g, tokens, begin + own), second.load(g, tokens, begin + step + own);
     __syncwarp();
@@ -176,25 +272,16 @@ __global__ void __launch_bounds__(kThreads, kThreads* kGroups == 256 ? 3 : 1)
     }
   } else {
     wait_for_previous();
+    begin_norm();
     add_runs(acc, held, g, weight, tokens, begin, step);
   }
 #pragma unroll
   for (int r = 0; r < kGroups; ++r) {
     parts[(warp * kGroups + r) * 32 + lane] = make_float4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
   }
+  if (scales_row) scale.end(g, scales);
   __syncthreads();
-  if (warp >= kGroups) return;
-  float4 sum = parts[threadIdx.x];
-#pragma unroll 8
-  for (int s = 1; s < warps; ++s) {
-    const float4 v = parts[s * kGroups * 32 + threadIdx.x];
-    sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
-  }
-  const int64_t n = g.gated ? g.n / 2 : g.n;
-  const int64_t col = (int64_t{blockIdx.x} * kGroups + warp) * (g.gated ? 8 : 16) + lane / 4, at = lane % 4 * 2;
-  store_held(g, n, at, col, sum.x, sum.z), store_held(g, n, at + 1, col, sum.y, sum.w);
-  if (g.gated) return;
-  store_held(g, n, at, col + 8, sum.z, 0), store_held(g, n, at + 1, col + 8, sum.w, 0);
+  if (warp < kGroups) finish_held<kGroups, kNorm>(g, parts, scales, norm);
 }
 
 // Values of k per warp and run.
@@ -202,32 +289,43 @@ constexpr int kHeldRun = 128;
 // Blocks of a multiprocessor that are sure to run at once where they are many.
 constexpr int kTogether = 2;
 
-template <int kGroups, bool kKept, int kThreads>
+bool many_blocks(const Gemm& g, device::Stream stream) {
+  return blocks_for(g.n, 16) > int64_t{kTogether} * state(stream).multiprocessors;
+}
+
+template <int kGroups, bool kKept, int kThreads, bool kNorms = true>
 Status launch_held(const Gemm& g, const void* weight, unsigned warps, device::Stream stream) {
   const auto blocks = static_cast<unsigned>(blocks_for(g.gated ? g.n / 2 : g.n, kGroups * (g.gated ? 8 : 16)));
   size_t bytes = size_t{warps} * kGroups * 32 * sizeof(float4);
   if (kKept) bytes += KeptWeight<kHeldRun, kGroups>::bytes(warps * 32);
-  const auto kernel = held_kernel<kHeldRun, kGroups, kKept, kThreads>;
+  const bool norm = g.after.residual != nullptr || g.before.squares != nullptr;
+  const auto kernel = norm ? held_kernel<kHeldRun, kGroups, kKept, kNorms, kThreads>
+                           : held_kernel<kHeldRun, kGroups, kKept, false, kThreads>;
   constexpr const char* kName = kKept ? "gemm_held_kept" : "gemm_held";
-  return launch(stream, kName, {dim3(blocks), dim3(warps * 32), bytes}, kernel, g, static_cast<const bf*>(weight),
-                kTogether * state(stream).multiprocessors);
+  constexpr const char* kNormed = kKept ? "gemm_held_kept_normed" : "gemm_held_normed";
+  return launch(stream, g.before.squares != nullptr ? kNormed : kName, {dim3(blocks), dim3(warps * 32), bytes}, kernel,
+                g, static_cast<const bf*>(weight), kTogether * state(stream).multiprocessors);
 }
 
 }  // namespace
 
 bool held_fits(const Gemm& g) { return mma_fits(g) && g.rows <= kHeldRows && g.n * g.k <= kLargeWeight; }
 
+// Where many blocks are to share a multiprocessor with weights of two runs no register is left for norms.
+bool held_normed(const Gemm& g, device::Stream stream) {
+  return blocks_for(g.k, kHeldRun) <= 8 || !many_blocks(g, stream);
+}
+
 // A warp per run, where the blocks are few or k is short, but as many as there are groups, which write; wide blocks
 // would leave a multiprocessor room for one, and keep a second run only where that is no loss.
 Status gemm_held(const Gemm& g, const void* weight, device::Stream stream) {
-  const int64_t runs = blocks_for(g.k, kHeldRun), blocks = blocks_for(g.n, 16);
-  const int64_t multiprocessors = state(stream).multiprocessors;
-  const bool many = blocks > kTogether * multiprocessors;
+  const int64_t runs = blocks_for(g.k, kHeldRun);
+  const bool many = many_blocks(g, stream);
   if (many && runs > 1 && runs <= 8) return launch_held<2, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
   if (runs <= 8) return launch_held<1, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
-  if (many) return launch_held<1, true, 256>(g, weight, 8, stream);
+  if (many) return launch_held<1, true, 256, false>(g, weight, 8, stream);
   if (runs <= 24) return launch_held<1, false, 768>(g, weight, static_cast<unsigned>(runs), stream);
-  if (blocks <= multiprocessors) return launch_held<1, true, 512>(g, weight, 16, stream);
+  if (blocks_for(g.n, 16) <= state(stream).multiprocessors) return launch_held<1, true, 512>(g, weight, 16, stream);
   return launch_held<1, false, 768>(g, weight, 16, stream);
 }
 

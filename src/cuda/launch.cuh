@@ -53,7 +53,7 @@ inline constexpr size_t kSharedAnyway = 32 * 1024;
 // Starts kernel(args...) on the stream; `name` is what last_kernel will say.
 template <class... P, class... A>
 Status launch(device::Stream stream, const char* name, const Shape& shape, void (*kernel)(P...), A&&... args) {
-  if (state(stream).tape.count > 0) TERN_RETURN_IF_ERROR(play_tape(stream));
+  if (put_off(stream)) TERN_RETURN_IF_ERROR(play_tape(stream));
   if (shape.shared > kSharedAnyway) TERN_RETURN_IF_ERROR(allow_shared(name, kernel, shape.shared));
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};

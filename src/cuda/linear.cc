@@ -119,6 +119,22 @@ bool blas_only(const Gemm& g, device::Stream stream) {
          g.x_row % 4 == 0 && reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && blas_has_bias(g);
 }
 
+// Whether a product on an open tape goes to a kernel of few rows that may have a norm beside it.
+bool beside_norm(const Gemm& g, device::Stream stream) {
+  return state(stream).joint.open && hopper(stream) && mma_fits(g) && g.rows > 0 && g.rows <= kJointRows && !g.gelu &&
+         !fixed_first(g, stream);
+}
+
+// Whether it can do the first part of a norm behind it.
+bool before_norm(const Gemm& g, device::Stream stream) {
+  if (!beside_norm(g, stream) || g.gated || g.bias != nullptr || g.out_bf16) return false;
+  const int width = norm_width(g, stream);
+  return width > 0 && g.n % (4 * width) == 0 && g.n / width <= kJointParts;
+}
+
+// Whether it can do the second part of a norm before it.
+bool behind_norm(const Gemm& g, device::Stream stream) { return beside_norm(g, stream) && norm_width(g, stream) > 0; }
+
 // Whether `gated` can take what comes of `out`, a product with rows [gate, up].
 bool is_gated(const TensorView& out, const TensorView& gated) {
   return is_act(gated.dtype) && out.dim[1] % 2 == 0 && is_matrix(gated, out.dim[0], out.dim[1] / 2);
@@ -143,7 +159,6 @@ Status RowFormat::check(const LinearParams& p) const {
   return {};
 }
 
-// Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
 Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   TERN_RETURN_IF_ERROR(check(p));
   const PackedWeight& w = *p.weight;
@@ -152,17 +167,10 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   if (g.rows == 0) return {};
   const void* weight = w.data.data();
   if (tape_fits(g, stream)) return tape_product(g, weight, stream);
-  TERN_RETURN_IF_ERROR(play_tape(stream));
-  if (mixed_fits(g)) return gemm_mixed(g, weight, stream);
-  const bool mma = mma_fits(g);
-  if (!state(stream).deterministic && !(mma && hopper(stream)) && gemv_fits(g)) return gemv(g, weight, stream);
-  if (!mma) {
-    if (blas_only(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
-    return gemm_simple(g, &weight, stream);
-  }
-  if (blas_first(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
-  if (!hopper(stream)) return gemm_mma(g, &weight, stream);
-  return on_hopper(g, weight, stream);
+  TERN_RETURN_IF_ERROR(behind_norm(g, stream) ? joint_product(g, stream) : play_tape(stream));
+  if (!before_norm(g, stream)) return product(g, weight, stream);
+  joint_hold(g, weight, stream);
+  return {};
 }
 
 // What is wrong with the parameters of a grouped product; device pointers of its weights.
@@ -208,7 +216,8 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
     TERN_RETURN_IF_ERROR(tape_product(g, w.data.data(), stream));
     return true;
   }
-  TERN_RETURN_IF_ERROR(play_tape(stream));
+  const bool behind = p.out.dtype == DType::kF32 && is_gated(p.out, gated) && behind_norm(g, stream);
+  TERN_RETURN_IF_ERROR(behind ? joint_product(g, stream) : play_tape(stream));
   if (fixed_first(g, stream) && is_gated(p.out, gated)) {
     TERN_RETURN_IF_ERROR(gemm_fixed(g, w.data.data(), stream));
     return true;
@@ -296,6 +305,22 @@ const RowFormat kBf16Format("bf16", DType::kBF16);
 const RowFormat kF32Format("f32", DType::kF32);
 
 }  // namespace
+
+int norm_width(const Gemm& g, device::Stream stream) { return held_fits(g) && held_normed(g, stream) ? 16 : 0; }
+
+// Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
+Status product(const Gemm& g, const void* weight, device::Stream stream) {
+  if (mixed_fits(g)) return gemm_mixed(g, weight, stream);
+  const bool mma = mma_fits(g);
+  if (!state(stream).deterministic && !(mma && hopper(stream)) && gemv_fits(g)) return gemv(g, weight, stream);
+  if (!mma) {
+    if (blas_only(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
+    return gemm_simple(g, &weight, stream);
+  }
+  if (blas_first(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
+  if (!hopper(stream)) return gemm_mma(g, &weight, stream);
+  return on_hopper(g, weight, stream);
+}
 
 DType product_type(device::Stream stream, int64_t rows) {
   const StreamState& s = state(stream);

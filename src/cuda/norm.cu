@@ -186,6 +186,7 @@ Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
                     (x.rank == 2 && p.residual.dtype == x.dtype && ops::is_matrix(p.residual, x.dim[0], n)),
                 "residual must be like x");
   if (tape_fits(p, stream)) return tape_norm(p, stream);
+  if (joint_hold(p, stream)) return {};
   return dispatch_norm(x, p.residual, p.weight, out, p.eps, stream);
 }
 

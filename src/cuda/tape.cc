@@ -53,6 +53,7 @@ void join_norms(Tape& tape, float* spare) {
 
 Status append(const TapeStep& step, device::Stream stream) {
   Tape& tape = state(stream).tape;
+  TERN_RETURN_IF_ERROR(play_joint(stream));
   if (tape.count == kTapeSteps) TERN_RETURN_IF_ERROR(play_tape(stream));
   tape.steps[tape.count++] = step;
   return {};
@@ -66,11 +67,12 @@ void open_tape(device::Stream stream, int64_t rows, bool always) {
   const bool hopper = s.arch >= 90 && s.arch < 100 && s.smem_limit >= 227 * 1024;
   s.tape.open = hopper && !s.deterministic && s.parts != nullptr && rows == 1;
   s.tape.least = always ? 0 : kTapeWeight;
+  s.joint.open = hopper && !s.deterministic && s.squares != nullptr && rows <= kJointRows;
 }
 
 Status close_tape(device::Stream stream) {
   const Status played = play_tape(stream);
-  state(stream).tape.open = false;
+  state(stream).tape.open = state(stream).joint.open = false;
   return played;
 }
 
@@ -118,7 +120,7 @@ Status tape_norm(const ops::RmsNormParams& p, device::Stream stream) {
 
 Status play_tape(device::Stream stream) {
   StreamState& s = state(stream);
-  if (s.tape.count == 0) return {};
+  if (s.tape.count == 0) return play_joint(stream);
   Tape tape = s.tape;
   s.tape.count = 0;
   join_norms(tape, reinterpret_cast<float*>(s.parts));

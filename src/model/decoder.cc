@@ -158,13 +158,17 @@ Status Decoder::last_layer(Step& step, KvLayerView cache, int logit_rows, Tensor
 Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView residual, TensorView delta,
                                  TensorView next_norm) const {
   const LayerWeights& l = weights_->layers[static_cast<size_t>(index)];
+  const bool dense = spec_.moe_layer[static_cast<size_t>(index)] == kDenseLayer;
+  // Queries may come of what the first product of latent attention reads.
+  const bool one_product = spec_.attention.kind == AttentionKind::kGqa;
   // Adds what came before, in one pass with the norm behind it.
-  const auto norm = [&](TensorView weight) {
-    return ops::RmsNormParams{.x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps};
+  const auto norm = [&](TensorView weight, bool once) {
+    return ops::RmsNormParams{
+        .x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps, .once = once};
   };
-  if (!step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(norm(l.post_norm), step.stream));
-  const ops::RmsNormParams next = norm(next_norm);
-  if (spec_.moe_layer[static_cast<size_t>(index)] != kDenseLayer) {
+  if (!step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(norm(l.post_norm, dense), step.stream));
+  const ops::RmsNormParams next = norm(next_norm, one_product);
+  if (!dense) {
     return moe_mlp(step, spec_.moe, index, l.moe, x, next);
   }
   TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));

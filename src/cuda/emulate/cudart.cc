@@ -86,10 +86,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void*) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int) {
+// The second GPU is a Hopper, for what of its kernels is not written in its own instructions.
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int ordinal) {
   memset(p, 0, sizeof *p);
   strcpy(p->name, "emulated");
-  p->major = 8;
+  p->major = ordinal == 0 ? 8 : 9;
   p->multiProcessorCount = 6;
   p->sharedMemPerBlockOptin = 227 * 1024;
   p->totalGlobalMem = size_t(8) << 30;
@@ -102,7 +103,7 @@ cudaError_t cudaDriverGetVersion(int* v) {
 }
 
 cudaError_t cudaGetDeviceCount(int* v) {
-  *v = 1;
+  *v = 2;
   return cudaSuccess;
 }
 

@@ -101,5 +101,6 @@ void test_device(Context&);
 void test_graph(Context&);
 void test_chain(Context&);
 void test_tape(Context&);
+void test_joint(Context&);
 
 }  // namespace tern::cuda_test

@@ -29,13 +29,14 @@ constexpr Group kGroups[] = {
     {"segments", test_segments}, {"latent", test_latent},       {"moe", test_moe},
     {"logits", test_logits},     {"sample", test_sample},       {"logprobs", test_logprobs},
     {"graph", test_graph},       {"chain", test_chain},         {"ranges", test_attention_ranges},
-    {"tape", test_tape}};
+    {"tape", test_tape},         {"joint", test_joint}};
 
 struct Variant {
   const char* label;
   const char* groups;  // null: all
   bool cublaslt, deterministic;
   int shared_kib, arch = 0;  // 0: what the GPU is
+  int ordinal = 0;
 };
 constexpr Variant kVariants[] = {
     {"plain", nullptr, true, false, 0},
@@ -45,10 +46,11 @@ constexpr Variant kVariants[] = {
     {"portable", nullptr, true, false, 0, 80},
     {"portable-deterministic", "linear large grouped", true, true, 0, 80}};
 
-// Without a GPU (emulate/): one variant, no virtual memory and no graphs.
+// Without a GPU (emulate/): no virtual memory and no graphs; of Hopper's kernels few.
 constexpr Variant kEmulated[] = {
     {"no-cublaslt", "norms rows rope linear grouped attention bits segments latent moe logits sample logprobs", false,
-     false, 0}};
+     false, 0},
+    {"hopper", "joint", false, false, 0, 0, 1}};
 
 struct Options {
   std::vector<std::string> folders;
@@ -87,7 +89,7 @@ int run(const Options& o) {
     if (!o.rounds.empty()) c.rounds = std::atoi(o.rounds.c_str());
     device::CudaOptions options;
     options.cublaslt = v.cublaslt, options.deterministic = v.deterministic, options.shared_memory_limit = v.shared_kib;
-    options.arch_limit = v.arch;
+    options.arch_limit = v.arch, options.ordinal = v.ordinal;
     options.search_folders = o.folders;
     auto made = (*library)->make_device(options);
     if (!made.ok()) {

@@ -1,0 +1,52 @@
+// What a product is given.
+#pragma once
+
+#include <cstdint>
+
+namespace tern::cuda {
+
+// A norm between two products that its neighbours do (joint.h, gemm_norm.cuh). What the first one leaves instead of
+// its sums: residual + sum, that times the norm's weight, and of every so many columns the sum of squares.
+struct NormAfter {
+  float* residual = nullptr;  // [rows, n], in and out; null: no norm follows
+  int64_t residual_row = 0;
+  const void* weight = nullptr;  // [n]
+  bool weight_bf16 = true;
+  void* x = nullptr;  // bf16 [rows, n], not yet normed
+  int64_t x_row = 0;
+  float* squares = nullptr;  // [rows][parts]
+  int parts = 0;
+};
+// What the second one, whose rows lack their scale, makes that of: k is the norm's width.
+struct NormBefore {
+  const float* squares = nullptr;  // null: rows are as they should be
+  int parts = 0;
+  float eps = 0;
+};
+
+// out[t, n] = sum_k x[t, k] w[n, k] (+ bias[n]).
+struct Gemm {
+  const void* x = nullptr;
+  bool x_bf16 = true;
+  int64_t x_row = 0, x_head = 0;  // strides in elements
+  bool w_bf16 = true;
+  int64_t w_row = 0;  // elements of a packed row: k rounded up to 8
+  const float* bias = nullptr;
+  // The same in bf16, and whether gelu (tanh) follows it: cuBLASLt with bf16 results only.
+  const void* short_bias = nullptr;
+  bool gelu = false;
+  void* out = nullptr;
+  bool out_bf16 = true;
+  int64_t out_row = 0, out_head = 0;
+  int64_t rows = 0, n = 0, k = 0;
+  // Grouped: rows [offsets[e], offsets[e + 1]) use weight e. `groups` weights; heads: one per head.
+  const int32_t* offsets = nullptr;
+  int groups = 1;
+  bool heads = false;
+  // Rows of the weight are [gate, up]: out [rows, n / 2] gets silu(gate) * up. Hopper's kernels only.
+  bool gated = false;
+  NormAfter after;
+  NormBefore before;
+};
+
+}  // namespace tern::cuda

@@ -1,0 +1,80 @@
+// What is put off around a norm, and what becomes of it.
+#include "cuda/joint.h"
+
+#include "cuda/cuda_ops.h"
+#include "cuda/gemm.h"
+
+namespace tern::cuda {
+namespace {
+
+bool at16(const TensorView& v) {
+  return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 &&
+         v.stride[0] * static_cast<int64_t>(dtype_bytes(v.dtype)) % 16 == 0;
+}
+
+// Whether [a, a + a_bytes) and [b, b + b_bytes) have a byte in common.
+bool overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
+  const auto from = reinterpret_cast<uintptr_t>(a), other = reinterpret_cast<uintptr_t>(b);
+  return from < other + static_cast<uintptr_t>(b_bytes) && other < from + static_cast<uintptr_t>(a_bytes);
+}
+
+// Blocks of the product may still read its rows while others leave those of the norm.
+bool apart(const Gemm& g, const ops::RmsNormParams& p) {
+  return !overlap(g.x, g.rows * g.x_row * 2, p.out.data, g.rows * p.out.stride[0] * 2);
+}
+
+bool reads_norm(const Gemm& g, const Joint& j) {
+  const TensorView& rows = j.params.out;
+  return g.x == rows.data && g.x_row == rows.stride[0] && g.rows == rows.dim[0] && g.k == rows.dim[1];
+}
+
+}  // namespace
+
+void joint_hold(const Gemm& g, const void* weight, device::Stream stream) {
+  StreamState& s = state(stream);
+  s.joint.product = true, s.joint.g = g, s.joint.weight = weight;
+  s.settled = nullptr;  // as after the launch that this stands for
+}
+
+bool joint_hold(const ops::RmsNormParams& p, device::Stream stream) {
+  Joint& j = state(stream).joint;
+  if (!j.product || j.norm || !p.once || p.x.rank != 2 || p.residual.data == nullptr) return false;
+  const bool reads = p.x.data == j.g.out && p.x.dtype == DType::kF32 && p.x.stride[0] == j.g.out_row &&
+                     p.x.dim[0] == j.g.rows && p.x.dim[1] == j.g.n;
+  if (!reads || p.out.dtype != DType::kBF16 || !at16(p.out) || !at16(p.residual) || !apart(j.g, p)) return false;
+  if (reinterpret_cast<uintptr_t>(p.weight.data) % 16 != 0) return false;
+  j.norm = true, j.params = p;
+  return true;
+}
+
+Status joint_product(Gemm& g, device::Stream stream) {
+  StreamState& s = state(stream);
+  Joint& j = s.joint;
+  if (!j.norm || !reads_norm(g, j)) return play_tape(stream);
+  const ops::RmsNormParams& p = j.params;
+  Gemm first = j.g;
+  float* const squares = s.squares + j.turn * kJointRows * kJointParts;
+  const int parts = static_cast<int>(first.n / norm_width(first, stream));
+  first.after = {.residual = p.residual.as<float>(),
+                 .residual_row = p.residual.stride[0],
+                 .weight = p.weight.data,
+                 .weight_bf16 = p.weight.dtype == DType::kBF16,
+                 .x = p.out.data,
+                 .x_row = p.out.stride[0],
+                 .squares = squares,
+                 .parts = parts};
+  g.before = {.squares = squares, .parts = parts, .eps = p.eps};
+  j.product = j.norm = false, j.turn ^= 1;
+  return product(first, j.weight, stream);
+}
+
+Status play_joint(device::Stream stream) {
+  Joint& j = state(stream).joint;
+  if (!j.product) return {};
+  const bool norm = j.norm;
+  j.product = j.norm = false;
+  TERN_RETURN_IF_ERROR(product(j.g, j.weight, stream));
+  return norm ? cuda::rms_norm(j.params, stream) : Status();
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,185 @@
+// A norm done by the products before and behind it (cuda/joint.h), against the CPU; and what must not be joined.
+#include "cuda/tests/harness.h"
+#include "cuda/tests/products.h"
+#include "ops/norm.h"
+#include "ops/tape.h"
+
+namespace tern::cuda_test {
+namespace {
+
+struct Layer {
+  int64_t rows, mixed, hidden, inner, next;  // widths
+  const char *gated, *last;                  // the kernels that read what a norm leaves
+  bool bias = false;                         // of gate, up and the last product
+  DType norm_type = DType::kBF16;
+};
+
+// One layer's weights and values on both sides: o, gate and up, down, QKV.
+struct Bench {
+  Bench(Context& c, const Layer& l)
+      : mixed(c, DType::kBF16, {l.rows, l.mixed}, 8),
+        residual(c, DType::kF32, {l.rows, l.hidden}, 4),
+        delta(c, DType::kF32, {l.rows, l.hidden}),
+        x(c, DType::kBF16, {l.rows, l.hidden}, 8),
+        between(c, DType::kF32, {l.rows, 2 * l.inner}),
+        gated(c, DType::kBF16, {l.rows, l.inner}),
+        out(c, DType::kF32, {l.rows, l.next}, 8),
+        norm(c, l.norm_type, {l.hidden}),
+        bias(c, DType::kF32, {2 * l.inner}),
+        last_bias(c, DType::kF32, {l.next}) {
+    mixed.random(1), norm.random(2), bias.random(3), last_bias.random(4);
+    const auto add = [&](int64_t n, int64_t k, uint32_t seed) {
+      Weights w = pack(c, "bf16", DType::kBF16, 1, n, k, seed);
+      if (w.gpu.empty()) return;
+      cpu.push_back(std::move(w.cpu[0])), gpu.push_back(std::move(w.gpu[0]));
+    };
+    add(l.hidden, l.mixed, 11), add(2 * l.inner, l.hidden, 12), add(l.hidden, l.inner, 13), add(l.next, l.hidden, 14);
+  }
+  bool ready() const { return gpu.size() == 4; }
+  Mirror mixed, residual, delta, x, between, gated, out, norm, bias, last_bias;
+  std::vector<ops::PackedWeight> cpu, gpu;
+};
+
+// `reader`: the kernel of the gated product.
+Status layer(Context& c, const Layer& l, Bench& b, bool on_gpu, bool once, std::string* reader = nullptr) {
+  const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
+  const std::vector<ops::PackedWeight>& w = on_gpu ? b.gpu : b.cpu;
+  const device::Stream stream = on_gpu ? c.gpu : c.cpu;
+  const ops::RmsNormParams norm{view(b.delta), view(b.residual), view(b.norm), view(b.x), 1e-5f, once};
+  const TensorView bias = l.bias ? view(b.bias) : TensorView{}, last = l.bias ? view(b.last_bias) : TensorView{};
+  TERN_RETURN_IF_ERROR(ops::linear({view(b.mixed), &w[0], {}, view(b.delta)}, stream));
+  TERN_RETURN_IF_ERROR(ops::rms_norm(norm, stream));
+  TERN_RETURN_IF_ERROR(ops::gated_linear({view(b.x), &w[1], bias, view(b.between)}, view(b.gated), stream));
+  if (reader != nullptr) *reader = c.cuda->last_kernel(stream);
+  TERN_RETURN_IF_ERROR(ops::linear({view(b.gated), &w[2], {}, view(b.delta)}, stream));
+  TERN_RETURN_IF_ERROR(ops::rms_norm(norm, stream));
+  return ops::linear({view(b.x), &w[3], last, view(b.out)}, stream);
+}
+
+Status joined(Context& c, const Layer& l, Bench& b, bool once, std::string* reader = nullptr) {
+  ops::open_tape(c.gpu, l.rows);
+  const Status s = layer(c, l, b, true, once, reader);
+  const Status closed = ops::close_tape(c.gpu);
+  return s.ok() ? closed : s;
+}
+
+void layers(Context& c, const Layer& l, bool once) {
+  Bench b(c, l);
+  if (!b.ready()) return;
+  const std::string name = title(once ? "joined" : "not joined", l.norm_type, {l.rows, l.mixed, l.hidden, l.inner});
+  b.residual.random(5);
+  std::string reader;
+  if (!c.both(name, layer(c, l, b, false, once), joined(c, l, b, once, &reader))) return;
+  const bool expected = once && c.hopper() && !c.fixed();
+  if (expected && l.gated != nullptr) {
+    c.report(reader == l.gated, name, "the gated product by " + reader);
+    c.kernels.insert(reader);
+  }
+  if (expected && l.last != nullptr) c.expect_kernel(name, l.last);
+  compare(c, name + " sum", b.residual, b.residual.host(), 1.0 / 100);
+  compare(c, name + " gated", b.gated, b.gated.host(), 2.0 / 100);
+  compare(c, name + " out", b.out, b.out.host(), 2.0 / 100);
+  if (once) return;
+  compare(c, name + " delta", b.delta, b.delta.host(), 1.0 / 100);
+  compare(c, name + " normed", b.x, b.x.host(), 2.0 / 100);
+}
+
+// Again and again: the same bits.
+void again(Context& c, const Layer& l, int times) {
+  Bench b(c, l);
+  if (!b.ready()) return;
+  std::vector<char> first;
+  bool same = true;
+  for (int i = 0; i < times; ++i) {
+    b.residual.random(5);
+    if (const Status s = joined(c, l, b, true); !s.ok()) return c.report(false, "joined", s.error().message);
+    const std::vector<char> out = b.out.pull();
+    if (i == 0) first = out;
+    same = same && out == first;
+  }
+  c.report(same, title("joined again", DType::kBF16, {l.rows, l.hidden}), "the same bits");
+}
+
+// Products with norms between them, one after another: with both sides of a product a norm, or where a norm leaves its
+// rows in the place that the product before it reads.
+void chain(Context& c, int64_t rows, int64_t width, bool in_place) {
+  Mirror a(c, DType::kBF16, {rows, width}), b(c, DType::kBF16, {rows, width}), sum(c, DType::kF32, {rows, width}),
+      delta(c, DType::kF32, {rows, width}), out(c, DType::kF32, {rows, width}), norm(c, DType::kBF16, {width});
+  Weights w = pack(c, "bf16", DType::kBF16, 3, width, width, 31);
+  if (w.gpu.size() != 3) return;
+  a.random(1), sum.random(2), norm.random(3);
+  const auto run = [&](bool on_gpu) -> Status {
+    const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
+    const auto& weights = on_gpu ? w.gpu : w.cpu;
+    const device::Stream stream = on_gpu ? c.gpu : c.cpu;
+    const Mirror* at[3] = {&a, in_place ? &a : &b, &a};
+    ops::open_tape(stream, rows);
+    for (size_t i = 0; i < 2; ++i) {
+      const TensorView rows_behind = view(*at[i + 1]);
+      TERN_RETURN_IF_ERROR(ops::linear({view(*at[i]), &weights[i], {}, view(delta)}, stream));
+      TERN_RETURN_IF_ERROR(ops::rms_norm({view(delta), view(sum), view(norm), rows_behind, 1e-5f, true}, stream));
+    }
+    TERN_RETURN_IF_ERROR(ops::linear({view(a), &weights[2], {}, view(out)}, stream));
+    return ops::close_tape(stream);
+  };
+  const std::string name = title(in_place ? "norms in place" : "norms in a row", DType::kBF16, {rows, width});
+  if (!c.both(name, run(false), run(true))) return;
+  compare(c, name + " sum", sum, sum.host(), 1.0 / 100);
+  compare(c, name + " out", out, out.host(), 2.0 / 100);
+}
+
+// Nothing behind the norm, and nothing behind the product.
+void left_alone(Context& c, int64_t rows, bool with_norm) {
+  const Layer l{rows, 512, 1024, 256, 512, nullptr, nullptr};
+  Bench b(c, l);
+  if (!b.ready()) return;
+  b.residual.random(5);
+  const auto run = [&](bool on_gpu) -> Status {
+    const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
+    const device::Stream stream = on_gpu ? c.gpu : c.cpu;
+    ops::open_tape(stream, rows);
+    TERN_RETURN_IF_ERROR(ops::linear({view(b.mixed), on_gpu ? &b.gpu[0] : &b.cpu[0], {}, view(b.delta)}, stream));
+    if (with_norm) {
+      TERN_RETURN_IF_ERROR(
+          ops::rms_norm({view(b.delta), view(b.residual), view(b.norm), view(b.x), 1e-5f, true}, stream));
+    }
+    return ops::close_tape(stream);
+  };
+  const std::string name = title("put off", DType::kBF16, {rows, with_norm});
+  if (!c.both(name, run(false), run(true))) return;
+  compare(c, name + " delta", b.delta, b.delta.host(), 1.0 / 100);
+  compare(c, name + " sum", b.residual, b.residual.host(), 1.0 / 100);
+  if (with_norm) compare(c, name + " normed", b.x, b.x.host(), 2.0 / 100);
+}
+
+constexpr const char *kHeld = "gemm_held_normed", *kKept = "gemm_held_kept_normed";
+
+}  // namespace
+
+void test_joint(Context& c) {
+  const bool emulated = c.label == "hopper";
+  if (emulated || c.smallest) {
+    layers(c, {3, 1280, 128, 256, 320, kHeld, kHeld}, true);
+    layers(c, {8, 512, 1024, 512, 64, kHeld, kHeld, true, DType::kF32}, true);
+    layers(c, {1, 3328, 64, 128, 80, kHeld, kHeld}, true);
+    layers(c, {2, 256, 1152, 64, 48, kHeld, kHeld}, true);
+    layers(c, {2, 256, 3200, 64, 48, emulated ? kHeld : kKept, kKept}, true);  // by the size of the GPU
+    layers(c, {2, 128, 256, 2176, 64, kHeld, emulated ? nullptr : kHeld}, true);
+    layers(c, {5, 512, 256, 128, 64, nullptr, nullptr}, false);
+    chain(c, 2, 256, false), chain(c, 2, 256, true);
+    left_alone(c, 2, false), left_alone(c, 2, true);
+    return;
+  }
+  for (const int64_t rows : {1, 2, 5, 8}) {
+    layers(c, {rows, 2048, 1024, 3072, 2560, kHeld, kHeld}, true);
+    layers(c, {rows, 896, 896, 4864, 1152, kHeld, kHeld, true}, true);
+    layers(c, {rows, 4096, 2048, 256, 512, kHeld, kHeld, true, DType::kF32}, true);
+    layers(c, {rows, 512, 4096, 256, 512, kKept, kKept}, true);
+    chain(c, rows, 1024, false), chain(c, rows, 1024, true);
+    left_alone(c, rows, false), left_alone(c, rows, true);
+  }
+  layers(c, {4, 2048, 1024, 3072, 2560, nullptr, nullptr}, false);
+  again(c, {8, 2048, 1024, 3072, 2560, nullptr, nullptr}, 100);
+}
+
+}  // namespace tern::cuda_test
