@@ -56,6 +56,11 @@ int norm_width(const Gemm& g, device::Stream stream);
 // Any product with one weight, by the kernel that is best for it (linear.cc).
 Status product(const Gemm& g, const void* weight, device::Stream stream);
 
+// 65 to kPushRows rows and a small weight (gemm_push_sm90.cu); not for deterministic mode, where k is cut otherwise.
+inline constexpr int64_t kPushRows = 256;
+bool push_many_fits(const Gemm& g, device::Stream stream);
+Status gemm_push_many(const Gemm& g, const void* weight, device::Stream stream);
+
 // Hopper (gemm_sm90.cu, gemm_grouped_sm90.cu): in deterministic mode sums do not depend on how many rows there are.
 // Need mma_fits().
 Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream);

@@ -172,5 +172,7 @@ Status run_fixed_128(const Gemm& g, const void* weight, int split, device::Strea
 Status run_fixed_192(const Gemm& g, const void* weight, int split, device::Stream stream);
 Status run_fixed_sums(const Gemm& g, const void* weight, int split, device::Stream stream);
 Status run_fixed_gated(const Gemm& g, const void* weight, device::Stream stream);
+// The same with smaller weights and 65 to 256 rows: tiles of 128 tokens and `groups` times 64 rows of the weight.
+Status run_fixed_gated_small(const Gemm& g, const void* weight, int groups, device::Stream stream);
 
 }  // namespace tern::cuda

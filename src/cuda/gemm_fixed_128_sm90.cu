@@ -34,12 +34,28 @@ bool gated_fits(const Gemm& g) {
          reinterpret_cast<uintptr_t>(g.out) % 4 == 0;
 }
 
-enum class FixedKernel : uint8_t { kOther, kGated, kTall, kLow, kSums };  // kOther: gemm_hopper
+// Outside deterministic mode, of a gate that leaves no more than a third of the GPU idle: 64 rows of the weight of the
+// smallest tiles of 128 tokens that fill it at most once. 0: none do.
+int gate_groups(const Gemm& g, device::Stream stream) {
+  if (state(stream).deterministic || g.rows <= 64 || g.rows > 256 || !gated_fits(g)) return 0;
+  const int64_t all = state(stream).multiprocessors;
+  for (const int groups : {1, 2, 3}) {
+    const int64_t blocks = 2 * blocks_for(g.n, int64_t{128} * groups) * blocks_for(g.rows, 128);
+    if (blocks <= all && 3 * blocks >= 2 * all) return groups;
+  }
+  return 0;
+}
+
+enum class FixedKernel : uint8_t { kOther, kGated, kGatedSmall, kTall, kLow, kSums };  // kOther: gemm_hopper
 
 FixedKernel kernel_of(const Gemm& g, int split, device::Stream stream) {
-  if (g.n * g.k < kLargeWeight || (!g.gated && g.out_bf16)) return FixedKernel::kOther;
+  const bool large = g.n * g.k >= kLargeWeight;
+  if (!g.gated && (!large || g.out_bf16)) return FixedKernel::kOther;
   const int64_t low = fixed_time(g, 128, split, stream), tall = fixed_time(g, 192, split, stream);
-  if (g.gated) return split > 1 || tall > low || !gated_fits(g) ? FixedKernel::kOther : FixedKernel::kGated;
+  if (g.gated) {
+    if (large && split == 1 && tall <= low && gated_fits(g)) return FixedKernel::kGated;
+    return gate_groups(g, stream) > 0 ? FixedKernel::kGatedSmall : FixedKernel::kOther;
+  }
   // Few rows: weights pass through smaller blocks, of which a multiprocessor has more, as fast.
   if (split == 1 && g.rows <= 32) return FixedKernel::kOther;
   const bool low_room = fixed_room(g, 128, split, stream);
@@ -64,6 +80,8 @@ Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream) {
   switch (kernel_of(g, split, stream)) {
     case FixedKernel::kGated:
       return run_fixed_gated(g, weight, stream);
+    case FixedKernel::kGatedSmall:
+      return run_fixed_gated_small(g, weight, gate_groups(g, stream), stream);
     case FixedKernel::kTall:
       return run_fixed_192(g, weight, split, stream);
     case FixedKernel::kLow:

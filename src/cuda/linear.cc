@@ -98,6 +98,7 @@ bool fixed_first(const Gemm& g, device::Stream stream) {
 Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
   if (state(stream).deterministic || fixed_first(g, stream)) return gemm_fixed(g, weight, stream);
   if (held_fits(g)) return gemm_held(g, weight, stream);
+  if (push_many_fits(g, stream)) return gemm_push_many(g, weight, stream);
   if (walk_fits(g, stream)) return gemm_walk(g, weight, stream);
   return gemm_hopper(g, weight, stream);
 }
@@ -105,11 +106,11 @@ Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
 // cuBLASLt adds a bias of the results' type.
 bool blas_has_bias(const Gemm& g) { return g.bias == nullptr || !g.out_bf16 || g.short_bias != nullptr; }
 
-// Whether a product goes to cuBLASLt: many rows, where its tiles are best.
+// Whether a product goes to cuBLASLt: many rows and a large weight, where its tiles are best.
 bool blas_first(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0 || fixed_first(g, stream)) return false;
-  return !hopper(stream) || g.rows > kHopperRows;
+  return !hopper(stream) || (g.rows > kHopperRows && !push_many_fits(g, stream));
 }
 
 // Rows at multiples of 8 bytes only (patches of a picture): own kernels for these are for few of them.
