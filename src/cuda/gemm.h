@@ -38,7 +38,7 @@ bool walk_fits(const Gemm& g, device::Stream stream);
 Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream);
 inline constexpr int64_t kHeldRows = 8, kWalkRows = 64, kWalkTiles = 4096;
 inline constexpr int64_t kLargeWeight = int64_t{16} << 20;  // values
-bool held_normed(const Gemm& g, device::Stream stream);  // whether gemm_held can do a part of a norm (joint.h)
+bool held_normed(const Gemm& g, device::Stream stream);     // whether gemm_held can do a part of a norm (joint.h)
 // Bytes of StreamState::parts: two parts of a tile per block.
 inline size_t walk_bytes(int multiprocessors) {
   return size_t{2} * static_cast<size_t>(multiprocessors) * kWalkRows * 128 * sizeof(float);
@@ -50,9 +50,15 @@ inline constexpr int64_t kGateRows = 320;
 bool gate_fits(const Gemm& g, device::Stream stream);
 Status gemm_gate(const Gemm& g, const void* weight, device::Stream stream);
 
-// Of a product of few rows with a norm before or behind it (joint.h): columns of which its kernel leaves a sum of
-// squares; 0: it cannot do its part.
+// Of a product with a norm behind it (joint.h): columns of which its kernel leaves a sum of squares; 0: it cannot. With
+// a norm before it: whether its kernel scales its sums.
 int norm_width(const Gemm& g, device::Stream stream);
+bool norm_scaled(const Gemm& g, device::Stream stream);
+// What last_kernel says, without and with a norm before the product.
+struct KernelNames {
+  const char *plain, *normed;
+  const char* of(const Gemm& g) const { return g.before.squares == nullptr ? plain : normed; }
+};
 // Any product with one weight, by the kernel that is best for it (linear.cc).
 Status product(const Gemm& g, const void* weight, device::Stream stream);
 
@@ -70,6 +76,7 @@ inline constexpr int64_t kHopperRows = 64;   // from here on cuBLASLt is ahead, 
 inline constexpr int64_t kNarrowRows = 512;  // from here on what products leave is worth its bytes: bfloat16
 // Into how many parts k is cut: 1, 2, 4 or 8.
 int hopper_split(int64_t n, int64_t k);
+int hopper_norm_width(const Gemm& g);  // norm_width() of gemm_hopper with few rows
 bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
 
 // In deterministic mode: kernels for large weights (gemm_fixed.cuh), or gemm_hopper, which has the same sums.

@@ -107,37 +107,6 @@ __device__ __forceinline__ int64_t held_column(const Gemm& g) {
   return group * (g.gated ? 8 : 16) + (threadIdx.x & 31) / 4;
 }
 
-// A norm behind the product: what a lane of a warp that writes needs for its two tokens and two columns.
-struct HeldNorm {
-  float weight[2], residual[2][2];  // [token][column]
-  __device__ __forceinline__ void load(const Gemm& g, int64_t col) {
-    weight[0] = norm_weight(g.after, col), weight[1] = norm_weight(g.after, col + 8);
-    const int64_t token = threadIdx.x % 4 * 2;
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-      const float* from = g.after.residual + (token + t) * g.after.residual_row + col;
-      residual[t][0] = token + t < g.rows ? from[0] : 0.0f, residual[t][1] = token + t < g.rows ? from[8] : 0.0f;
-    }
-  }
-  // `sum`: of token and column (0, 0), (1, 0), (0, 1), (1, 1). All lanes of a warp, which has 16 columns.
-  __device__ __forceinline__ void leave(const Gemm& g, int64_t col, const float4& sum) const {
-    const int64_t token = threadIdx.x % 4 * 2;
-    const float v[2][2] = {{sum.x, sum.z}, {sum.y, sum.w}};
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-      const bool there = token + t < g.rows;
-      float square = 0.0f;
-      if (there) {
-        square = leave_normed(g.after, token + t, col, v[t][0], residual[t][0], weight[0]);
-        square += leave_normed(g.after, token + t, col + 8, v[t][1], residual[t][1], weight[1]);
-      }
-#pragma unroll
-      for (int d = 4; d < 32; d *= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
-      if (there && (threadIdx.x & 31) < 4) g.after.squares[(token + t) * g.after.parts + col / 16] = square;
-    }
-  }
-};
-
 // A norm before the product: the scales of rows number `warp`, `warp` + warps and so on. Of the first one up to 64 sums
 // of squares are on their way while the warp multiplies.
 struct HeldScale {
@@ -207,7 +176,7 @@ __device__ __forceinline__ void add_runs(float (&acc)[kGroups][4], HeldWeight<kR
 // The sums of a warp's group, whose parts are in shared memory.
 template <int kGroups, bool kNorm>
 __device__ __forceinline__ void finish_held(const Gemm& g, const float4* parts, const float* scales,
-                                            const HeldNorm& norm) {
+                                            const NormQuad& norm, const float2& weights) {
   const int warps = blockDim.x / 32;
   float4 sum = parts[threadIdx.x];
 #pragma unroll 8
@@ -220,7 +189,7 @@ __device__ __forceinline__ void finish_held(const Gemm& g, const float4* parts, 
     if (at < g.rows) sum.x *= scales[at], sum.z *= scales[at];
     if (at + 1 < g.rows) sum.y *= scales[at + 1], sum.w *= scales[at + 1];
   }
-  if (kNorm && g.after.residual != nullptr) return norm.leave(g, col, sum);
+  if (kNorm && g.after.residual != nullptr) return norm.leave(g, at, col, weights, sum);
   store_held(g, n, at, col, sum.x, sum.z), store_held(g, n, at + 1, col, sum.y, sum.w);
   if (g.gated) return;
   store_held(g, n, at, col + 8, sum.z, 0), store_held(g, n, at + 1, col + 8, sum.w, 0);
@@ -242,14 +211,18 @@ __global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
   HeldWeight<kRun, kGroups> held;
   float acc[kGroups][4] = {};
   held.load(g, weight, begin + lane % 4 * 8);
-  HeldNorm norm;
+  NormQuad norm;
+  float2 norm_weights{};
   [[maybe_unused]] HeldScale scale;
   const bool leaves = kNorm && g.after.residual != nullptr && warp < kGroups;
   const bool scales_row = kNorm && g.before.squares != nullptr && warp < g.rows;
   if (leaves) bring_norm_weight(g.after, held_column<kGroups>(g));
   const auto begin_norm = [&] {
     if (scales_row) scale.begin(g.before);
-    if (leaves) norm.load(g, held_column<kGroups>(g));
+    if (!leaves) return;
+    const int64_t col = held_column<kGroups>(g);
+    norm_weights = make_float2(norm_weight(g.after, col), norm_weight(g.after, col + 8));
+    norm.load(g, lane % 4 * 2, col);
   };
   if constexpr (kKept) {
     const int own = lane % 4 * 8;
@@ -281,7 +254,7 @@ __global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
   }
   if (scales_row) scale.end(g, scales);
   __syncthreads();
-  if (warp < kGroups) finish_held<kGroups, kNorm>(g, parts, scales, norm);
+  if (warp < kGroups) finish_held<kGroups, kNorm>(g, parts, scales, norm, norm_weights);
 }
 
 // Values of k per warp and run.
@@ -301,10 +274,10 @@ Status launch_held(const Gemm& g, const void* weight, unsigned warps, device::St
   const bool norm = g.after.residual != nullptr || g.before.squares != nullptr;
   const auto kernel = norm ? held_kernel<kHeldRun, kGroups, kKept, kNorms, kThreads>
                            : held_kernel<kHeldRun, kGroups, kKept, false, kThreads>;
-  constexpr const char* kName = kKept ? "gemm_held_kept" : "gemm_held";
-  constexpr const char* kNormed = kKept ? "gemm_held_kept_normed" : "gemm_held_normed";
-  return launch(stream, g.before.squares != nullptr ? kNormed : kName, {dim3(blocks), dim3(warps * 32), bytes}, kernel,
-                g, static_cast<const bf*>(weight), kTogether * state(stream).multiprocessors);
+  constexpr KernelNames kNames =
+      kKept ? KernelNames{"gemm_held_kept", "gemm_held_kept_normed"} : KernelNames{"gemm_held", "gemm_held_normed"};
+  return launch(stream, kNames.of(g), {dim3(blocks), dim3(warps * 32), bytes}, kernel, g,
+                static_cast<const bf*>(weight), kTogether * state(stream).multiprocessors);
 }
 
 }  // namespace

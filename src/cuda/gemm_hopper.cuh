@@ -123,10 +123,18 @@ __device__ __forceinline__ void store_four(const Gemm& g, bool wide, int64_t row
   }
 }
 
+// With a norm before the product.
+__device__ __forceinline__ float4 scale_four(const Gemm& g, const float* scales, int token, float4 v) {
+  if (g.before.squares == nullptr) return v;
+  const float s = scales[token];
+  return make_float4(v.x * s, v.y * s, v.z * s, v.w * s);
+}
+
 // Adds the parts of the cluster's blocks in their order; every block writes its share of the tile. Loads of several
-// places are on their way together: one takes most of a microsecond.
-template <class Tile, int kSplit>
-__device__ void add_parts(const Gemm& g, const HopperWork& work, const float* part, int rank, bool wide) {
+// places are on their way together: one takes most of a microsecond. kScaled: `scales` are there where a norm is.
+template <class Tile, int kSplit, bool kScaled>
+__device__ void add_parts(const Gemm& g, const HopperWork& work, const float* part, int rank, bool wide,
+                          const float* scales) {
   constexpr int kLoads = Tile::kBlocks > 2 ? 8 : 16;  // four registers each
   constexpr int kBatch = kSplit == 1 ? 8 : kLoads / kSplit, kStep = kSplit * Tile::kWorkers;
   if (threadIdx.x >= Tile::kWorkers) return;
@@ -153,14 +161,16 @@ __device__ void add_parts(const Gemm& g, const HopperWork& work, const float* pa
 #pragma unroll
       for (int s = 1; s < kSplit; ++s) sum = add_four(sum, v[b][s]);
       const int64_t col = work.col0 + column(j);
+      if constexpr (kScaled) sum = scale_four(g, scales, token(j), sum);
       store_four(g, wide, work.row0 + token(j), col, g.n, add_bias(g, col, sum));
     }
   }
 }
 
 // The same where the tile's rows are 64 of gate and the 64 of up that belong to them.
-template <class Tile, int kSplit>
-__device__ void add_gated_parts(const Gemm& g, const HopperWork& work, const float* part, int rank, bool wide) {
+template <class Tile, int kSplit, bool kScaled>
+__device__ void add_gated_parts(const Gemm& g, const HopperWork& work, const float* part, int rank, bool wide,
+                                const float* scales) {
   constexpr int kHalf = Tile::kRows / 2;
   if (threadIdx.x >= Tile::kWorkers) return;
   const int quads = work.count * (kHalf / 4);
@@ -181,16 +191,18 @@ __device__ void add_gated_parts(const Gemm& g, const HopperWork& work, const flo
     float4 gate = v[0][0], up = v[1][0];
 #pragma unroll
     for (int s = 1; s < kSplit; ++s) gate = add_four(gate, v[0][s]), up = add_four(up, v[1][s]);
+    if constexpr (kScaled) gate = scale_four(g, scales, token, gate), up = scale_four(g, scales, token, up);
     gate = add_bias(g, col, gate), up = add_bias(g, n + col, up);
     store_four(g, wide, work.row0 + token, col, n,
                make_float4(silu(gate.x) * up.x, silu(gate.y) * up.y, silu(gate.z) * up.z, silu(gate.w) * up.w));
   }
 }
 
-template <class Tile, int kSplit>
-__device__ void finish(const Gemm& g, const HopperWork& work, const float* part, int rank, bool wide) {
-  if (g.gated) return add_gated_parts<Tile, kSplit>(g, work, part, rank, wide);
-  add_parts<Tile, kSplit>(g, work, part, rank, wide);
+template <class Tile, int kSplit, bool kScaled = false>
+__device__ void finish(const Gemm& g, const HopperWork& work, const float* part, int rank, bool wide,
+                       const float* scales = nullptr) {
+  if (g.gated) return add_gated_parts<Tile, kSplit, kScaled>(g, work, part, rank, wide, scales);
+  add_parts<Tile, kSplit, kScaled>(g, work, part, rank, wide, scales);
 }
 
 // The weight's part of a stage: 128 rows from `col0`, or 64 of gate and 64 of up. Boxes of the map have 64 rows.

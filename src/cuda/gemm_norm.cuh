@@ -18,6 +18,13 @@ __device__ __forceinline__ float norm_weight(const NormAfter& a, int64_t col) {
   return a.weight_bf16 ? as_float(static_cast<const bf*>(a.weight)[col]) : static_cast<const float*>(a.weight)[col];
 }
 
+__device__ __forceinline__ float4 norm_weight_four(const NormAfter& a, int64_t col) {
+  if (!a.weight_bf16) return *reinterpret_cast<const float4*>(static_cast<const float*>(a.weight) + col);
+  const uint2 u = *reinterpret_cast<const uint2*>(static_cast<const bf*>(a.weight) + col);
+  return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xffff0000u), __uint_as_float(u.y << 16),
+                     __uint_as_float(u.y & 0xffff0000u));
+}
+
 // Leaves value [token][col], whose sum is v; gives its square.
 __device__ __forceinline__ float leave_normed(const NormAfter& a, int64_t token, int64_t col, float v, float residual,
                                               float weight) {
@@ -27,8 +34,60 @@ __device__ __forceinline__ float leave_normed(const NormAfter& a, int64_t token,
   return v * v;
 }
 
+// What a lane adds to its values of two tokens and two columns, 8 apart: a quad of the accumulators of tensor cores,
+// where lane / 4 is the first column and lane % 4 * 2 the first token. All lanes of a warp, which has 16 columns.
+struct NormQuad {
+  float residual[2][2];  // [token][column]
+  __device__ __forceinline__ void load(const Gemm& g, int64_t token, int64_t col) {
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      const float* from = g.after.residual + (token + t) * g.after.residual_row + col;
+      residual[t][0] = token + t < g.rows ? from[0] : 0.0f, residual[t][1] = token + t < g.rows ? from[8] : 0.0f;
+    }
+  }
+  // `sum`: of token and column (0, 0), (1, 0), (0, 1), (1, 1). Leaves a sum of squares of the 16 columns.
+  __device__ __forceinline__ void leave(const Gemm& g, int64_t token, int64_t col, const float2& weight,
+                                        const float4& sum) const {
+    const float v[2][2] = {{sum.x, sum.z}, {sum.y, sum.w}};
+#pragma unroll
+    for (int t = 0; t < 2; ++t) {
+      const bool there = token + t < g.rows;
+      float square = 0.0f;
+      if (there) {
+        square = leave_normed(g.after, token + t, col, v[t][0], residual[t][0], weight.x);
+        square += leave_normed(g.after, token + t, col + 8, v[t][1], residual[t][1], weight.y);
+      }
+#pragma unroll
+      for (int d = 4; d < 32; d *= 2) square += __shfl_xor_sync(0xffffffffu, square, d);
+      if (there && (threadIdx.x & 31) < 4) g.after.squares[(token + t) * g.after.parts + col / 16] = square;
+    }
+  }
+};
+
 __device__ __forceinline__ float norm_scale(const NormBefore& b, float squares, int64_t width) {
   return 1.0f / sqrtf(squares / static_cast<float>(width) + b.eps);
+}
+
+// Scales of a block's tokens: `own` of them, a power of two, of which number u is token row0 + token(u) and goes to
+// scales[token(u)]; zero where there is no such token. By `threads` threads, a multiple of 32 and no fewer than `own`;
+// a barrier must follow.
+template <class Token>
+__device__ __forceinline__ void load_scales(const Gemm& g, int64_t row0, int own, int threads, float* scales,
+                                            Token&& token) {
+  const int lanes = min(32, threads / own), u = static_cast<int>(threadIdx.x) / lanes;
+  const int lane = static_cast<int>(threadIdx.x) % lanes, at = token(u < own ? u : 0);
+  const bool there = u < own && row0 + at < g.rows;
+  const auto* from = reinterpret_cast<const float4*>(g.before.squares + (row0 + at) * g.before.parts);
+  float sum = 0.0f;
+  if (there) {
+#pragma unroll 4
+    for (int p = lane; p < g.before.parts / 4; p += lanes) {
+      const float4 v = from[p];
+      sum += (v.x + v.y) + (v.z + v.w);
+    }
+  }
+  for (int d = 1; d < lanes; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+  if (u < own && lane == 0) scales[at] = there ? norm_scale(g.before, sum, g.k) : 0.0f;
 }
 
 }  // namespace tern::cuda

@@ -16,9 +16,9 @@
 namespace tern::cuda {
 
 // Stages of so many bytes in each of `blocks` rings on a multiprocessor: of its 228 KiB a block takes one for the
-// system, half of one for barriers and one for its beginning at a multiple of one.
+// system, one for barriers and scales and one for its beginning at a multiple of one.
 constexpr int push_depth(int stage, int blocks) {
-  const int fits = (228 * 1024 / blocks - 2560) / stage;
+  const int fits = (228 * 1024 / blocks - 3072) / stage;
   return fits < 12 ? fits : 12;
 }
 
@@ -34,6 +34,7 @@ struct PushTile {
   static constexpr int kMostDepth = push_depth(kStage, 2);
   static_assert(push_depth(kStage, kBlocks) > kZone);
   static constexpr size_t bytes(int stages) { return 1024 + size_t{kStage} * static_cast<size_t>(stages); }
+  static constexpr bool kNorms = kRows == 64 && kTokens > 8;  // may leave what a norm behind it asks for
   using Sums = float[kTokens / 2];
 };
 
@@ -145,87 +146,6 @@ __device__ __forceinline__ void multiply_push(const PushRing<Tile>& ring, const 
     if (++lap == ring.depth) lap = 0, parity ^= 1;
   }
   hopper::wgmma_wait<0>();
-}
-
-// Sums number i of a tile are quad i / kWorkers of thread i % kWorkers; each of the cluster's blocks has an equal share
-// of neighbouring ones. To all blocks what is theirs of this block's part.
-template <class Tile, int kSplit>
-__device__ __forceinline__ void send_part(const PushRing<Tile>& ring, int rank, const typename Tile::Sums& acc) {
-  constexpr int kShare = Tile::kQuads * Tile::kWorkers / kSplit;
-  const uint32_t zone = hopper::shared_address(ring.stages) + static_cast<uint32_t>(rank * kShare) * 16;
-  const uint32_t landed = hopper::shared_address(ring.landed);
-#pragma unroll
-  for (int q = 0; q < Tile::kQuads; ++q) {
-    const int i = q * Tile::kWorkers + static_cast<int>(threadIdx.x), to = i / kShare;
-    push_store(push_address(zone + static_cast<uint32_t>(i % kShare) * 16, to), push_address(landed, to), acc[4 * q],
-               acc[4 * q + 1], acc[4 * q + 2], acc[4 * q + 3]);
-  }
-}
-
-// Written once, by the thread that has added it up.
-__device__ __forceinline__ void store_one(const Gemm& g, int64_t token, int64_t col, float v) {
-  const int64_t offset = token * g.out_row + col;
-  if (g.out_bf16) {
-    static_cast<bf*>(g.out)[offset] = from_float<bf>(v);
-  } else {
-    static_cast<float*>(g.out)[offset] = v;
-  }
-}
-
-// A quad: two rows of the weight, 8 apart, and two tokens.
-template <class Tile>
-__device__ __forceinline__ void store_quad(const Gemm& g, const PushWork& work, int quad, int thread, float4 v) {
-  const int lane = thread & 31;
-  const int64_t token = work.row0 + quad * 8 + lane % 4 * 2;
-  const auto add = [&](int64_t at, float& x, float& y) {
-    if (g.bias != nullptr) x += g.bias[at], y += g.bias[at];
-  };
-  if (g.gated) {
-    const int64_t n = g.n / 2, col = (int64_t{work.tile} * Tile::kRows + thread / 32 * 16) / 2 + lane / 4;
-    if (col >= n) return;
-    add(col, v.x, v.y), add(n + col, v.z, v.w);
-    if (token < g.rows) store_one(g, token, col, silu(v.x) * v.z);
-    if (token + 1 < g.rows) store_one(g, token + 1, col, silu(v.y) * v.w);
-    return;
-  }
-  const int64_t col = int64_t{work.tile} * Tile::kRows + thread / 32 * 16 + lane / 4;
-  if (col < g.n) {
-    add(col, v.x, v.y);
-    if (token < g.rows) store_one(g, token, col, v.x);
-    if (token + 1 < g.rows) store_one(g, token + 1, col, v.y);
-  }
-  if (col + 8 < g.n) {
-    add(col + 8, v.z, v.w);
-    if (token < g.rows) store_one(g, token, col + 8, v.z);
-    if (token + 1 < g.rows) store_one(g, token + 1, col + 8, v.w);
-  }
-}
-
-// Adds up this block's share of all parts, in the order of blocks: the bits of gemm_hopper.
-template <class Tile, int kSplit>
-__device__ __forceinline__ void add_share(const Gemm& g, const PushRing<Tile>& ring, const PushWork& work, int rank) {
-  constexpr int kShare = Tile::kQuads * Tile::kWorkers / kSplit;
-  push_receive(ring.landed);
-  const auto* zone = reinterpret_cast<const float4*>(ring.stages);
-  for (int i = static_cast<int>(threadIdx.x); i < kShare; i += Tile::kWorkers) {
-    float4 v[kSplit];
-#pragma unroll
-    for (int s = 0; s < kSplit; ++s) v[s] = zone[s * kShare + i];
-    float4 sum = v[0];
-#pragma unroll
-    for (int s = 1; s < kSplit; ++s) sum.x += v[s].x, sum.y += v[s].y, sum.z += v[s].z, sum.w += v[s].w;
-    const int at = rank * kShare + i;
-    store_quad<Tile>(g, work, at / Tile::kWorkers, at % Tile::kWorkers, sum);
-  }
-}
-
-// All workers. Nobody waits at the end: a block stays until all parts of its share have arrived, so those who send may
-// leave before.
-template <class Tile, int kSplit>
-__device__ __forceinline__ void exchange(const Gemm& g, const PushRing<Tile>& ring, const PushWork& work, int rank,
-                                         const typename Tile::Sums& acc) {
-  send_part<Tile, kSplit>(ring, rank, acc);
-  add_share<Tile, kSplit>(g, ring, work, rank);
 }
 
 }  // namespace tern::cuda

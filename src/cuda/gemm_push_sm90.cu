@@ -1,5 +1,5 @@
 // Which shape of gemm_push.cuh a product takes.
-#include "cuda/gemm_push.cuh"
+#include "cuda/gemm_push_leave.cuh"
 
 #include <algorithm>
 
@@ -15,6 +15,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
                 const PushGrid grid) {
   extern __shared__ __align__(16) char memory[];
   __shared__ uint64_t barriers[2 * Tile::kMostDepth + 1];
+  __shared__ float scales[Tile::kTokens];
   let_next_start();
   const int rank = hopper::cluster_rank();
   const int index = static_cast<int>(blockIdx.x) / grid.split;
@@ -52,15 +53,17 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     push_wait();
     return;
   }
+  begin_push_norm<Tile>(g, grid, work, rank, scales);
   typename Tile::Sums acc;
   multiply_push(ring, work, acc);
+  if (g.before.squares != nullptr) hopper::group_sync(1, Tile::kWorkers);
   push_wait();
   if (grid.split == 2) {
-    exchange<Tile, 2>(g, ring, work, rank, acc);
+    exchange<Tile, 2>(g, ring, work, rank, acc, scales);
   } else if (grid.split == 4) {
-    exchange<Tile, 4>(g, ring, work, rank, acc);
+    exchange<Tile, 4>(g, ring, work, rank, acc, scales);
   } else {
-    exchange<Tile, 8>(g, ring, work, rank, acc);
+    exchange<Tile, 8>(g, ring, work, rank, acc, scales);
   }
 }
 
@@ -75,7 +78,7 @@ int ring_depth(const Gemm& g, const PushGrid& grid, device::Stream stream) {
 }
 
 template <class Tile>
-Status push(const Gemm& g, const void* weight, int split, const char* name, device::Stream stream) {
+Status push(const Gemm& g, const void* weight, int split, const KernelNames& names, device::Stream stream) {
   PushGrid grid{};
   grid.k_tiles = static_cast<int>(blocks_for(g.k, Tile::kK)), grid.split = split;
   grid.row_tiles = static_cast<int>(blocks_for(g.rows, Tile::kTokens));
@@ -89,7 +92,7 @@ Status push(const Gemm& g, const void* weight, int split, const char* name, devi
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, box, &x_map));
   const auto blocks = static_cast<unsigned>(blocks_for(g.n, Tile::kRows) * grid.row_tiles * split);
   const Shape shape{blocks, Tile::kThreads, Tile::bytes(grid.depth), static_cast<unsigned>(split)};
-  return launch(stream, name, shape, push_kernel<Tile>, weight_map, x_map, g, grid);
+  return launch(stream, names.of(g), shape, push_kernel<Tile>, weight_map, x_map, g, grid);
 }
 
 // Rows of a tile; 0: gemm_sm90.cu is ahead. Small tiles spread what a block waits for over more of them, until there
@@ -121,11 +124,12 @@ ManyShape many_shape(const Gemm& g, device::Stream stream) {
 bool push_fits(const Gemm& g, int split) { return split > 1 && push_rows(g) > 0; }
 
 Status gemm_push(const Gemm& g, const void* weight, int split, device::Stream stream) {
-  if (push_rows(g) == 128) return push<PushTile<32, 128>>(g, weight, split, "gemm_push_wide", stream);
-  if (g.rows <= 8) return push<PushTile<8, 64>>(g, weight, split, "gemm_push_8", stream);
-  if (g.rows <= 16) return push<PushTile<16, 64>>(g, weight, split, "gemm_push_16", stream);
-  if (g.rows <= 32) return push<PushTile<32, 64>>(g, weight, split, "gemm_push_32", stream);
-  return push<PushTile<64, 64>>(g, weight, split, "gemm_push_64", stream);
+  if (push_rows(g) == 128)
+    return push<PushTile<32, 128>>(g, weight, split, {"gemm_push_wide", "gemm_push_wide_normed"}, stream);
+  if (g.rows <= 8) return push<PushTile<8, 64>>(g, weight, split, {"gemm_push_8", "gemm_push_8_normed"}, stream);
+  if (g.rows <= 16) return push<PushTile<16, 64>>(g, weight, split, {"gemm_push_16", "gemm_push_16_normed"}, stream);
+  if (g.rows <= 32) return push<PushTile<32, 64>>(g, weight, split, {"gemm_push_32", "gemm_push_32_normed"}, stream);
+  return push<PushTile<64, 64>>(g, weight, split, {"gemm_push_64", "gemm_push_64_normed"}, stream);
 }
 
 bool push_many_fits(const Gemm& g, device::Stream stream) {
@@ -136,7 +140,7 @@ bool push_many_fits(const Gemm& g, device::Stream stream) {
 
 Status gemm_push_many(const Gemm& g, const void* weight, device::Stream stream) {
   const ManyShape m = many_shape(g, stream);
-  return push<PushTile<128, 64>>(g, weight, m.split, "gemm_push_128", stream);
+  return push<PushTile<128, 64>>(g, weight, m.split, {"gemm_push_128", "gemm_push_128_normed"}, stream);
 }
 
 }  // namespace tern::cuda

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/gemm_hopper.cuh"
+#include "cuda/gemm_walk_leave.cuh"
 
 namespace tern::cuda {
 
@@ -33,31 +34,6 @@ struct Walk {
   // Where block b leaves its part of a tile: the tile that it begins with, or the one that it ends with.
   __device__ int slot(int b, int first) const { return 2 * b + (b == first ? 1 : 0); }
 };
-
-// Tile `tile` of out, from the registers of the products: a thread holds two rows of the weight.
-template <class Tile>
-__device__ void store_sums(const Gemm& g, int tile, const typename Tile::Sums& acc) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-  const int64_t col = int64_t{tile} * Tile::kRows + warp * 16 + lane / 4;
-#pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int64_t c = col + 8 * h;
-    if (c >= g.n) return;
-    const float bias = g.bias == nullptr ? 0.0f : g.bias[c];
-#pragma unroll
-    for (int j = 0; j < Tile::kTokens / 4; ++j) {
-      const int token = j / 2 * 8 + lane % 4 * 2 + j % 2;
-      if (token >= g.rows) continue;
-      const int64_t offset = token * g.out_row + c;
-      const float v = acc[j / 2 * 4 + j % 2 + 2 * h] + bias;
-      if (g.out_bf16) {
-        static_cast<bf*>(g.out)[offset] = from_float<bf>(v);
-      } else {
-        static_cast<float*>(g.out)[offset] = v;
-      }
-    }
-  }
-}
 
 template <class Tile>
 __device__ void leave_part(const Walk& w, int slot, const typename Tile::Sums& acc) {
@@ -115,8 +91,10 @@ __device__ void hand_in(const Gemm& g, const Walk& w, const int* tiles, int cut,
   for (int i = 0; i < cut; ++i) {
     if (!last[i]) continue;
     __threadfence();
+    WalkNorm<Tile> norm;
+    if (g.after.residual != nullptr) norm.load(g, tiles[i]);
     gather_parts<Tile>(w, tiles[i], acc);
-    store_sums<Tile>(g, tiles[i], acc);
+    leave_sums<Tile>(g, tiles[i], acc, norm);
   }
 }
 
@@ -143,6 +121,7 @@ __device__ void walk(const Ring<Tile>& ring, const Gemm& g, const Walk& w, bool*
   int cut_tiles[2] = {}, cut = 0, i = 0;
   for (int step = begin; step < end;) {
     const int tile = step / w.per_tile, first = tile * w.per_tile, stop = min(end, first + w.per_tile);
+    if (g.after.residual != nullptr) bring_norm_weight(g.after, WalkNorm<Tile>::column(tile));
     for (int j = step; j < stop; ++j, ++i) {
       const int s = i % Tile::kDepth;
       hopper::barrier_wait(ring.full + s, static_cast<uint32_t>(i / Tile::kDepth) & 1);
@@ -153,7 +132,9 @@ __device__ void walk(const Ring<Tile>& ring, const Gemm& g, const Walk& w, bool*
     hopper::wgmma_wait<0>();
     if (lane == 0) hopper::barrier_arrive(ring.empty + (i - 1) % Tile::kDepth);
     if (step == first && stop == first + w.per_tile) {
-      store_sums<Tile>(g, tile, acc);
+      WalkNorm<Tile> norm;
+      if (g.after.residual != nullptr) norm.load(g, tile);
+      leave_sums<Tile>(g, tile, acc, norm);
     } else {
       leave_part<Tile>(w, w.slot(block, w.first_owner(tile)), acc);
       cut_tiles[cut++] = tile;
@@ -216,6 +197,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     const WalkLoads<Tile> loads{ring, &weight_map, &x_map};
     if (threadIdx.x == Tile::kWorkers) fill_walk(loads, w);
   } else {
+    if (g.after.residual != nullptr) wait_for_previous();
     walk(ring, g, w, last);
   }
 }

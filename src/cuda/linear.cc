@@ -134,7 +134,7 @@ bool before_norm(const Gemm& g, device::Stream stream) {
 }
 
 // Whether it can do the second part of a norm before it.
-bool behind_norm(const Gemm& g, device::Stream stream) { return beside_norm(g, stream) && norm_width(g, stream) > 0; }
+bool behind_norm(const Gemm& g, device::Stream stream) { return beside_norm(g, stream) && norm_scaled(g, stream); }
 
 // Whether `gated` can take what comes of `out`, a product with rows [gate, up].
 bool is_gated(const TensorView& out, const TensorView& gated) {
@@ -307,7 +307,15 @@ const RowFormat kF32Format("f32", DType::kF32);
 
 }  // namespace
 
-int norm_width(const Gemm& g, device::Stream stream) { return held_fits(g) && held_normed(g, stream) ? 16 : 0; }
+int norm_width(const Gemm& g, device::Stream stream) {
+  if (held_fits(g)) return held_normed(g, stream) ? 16 : 0;
+  return walk_fits(g, stream) ? 16 : hopper_norm_width(g);
+}
+
+bool norm_scaled(const Gemm& g, device::Stream stream) {
+  if (held_fits(g)) return held_normed(g, stream);
+  return !walk_fits(g, stream);
+}
 
 // Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
 Status product(const Gemm& g, const void* weight, device::Stream stream) {

@@ -128,6 +128,29 @@ void chain(Context& c, int64_t rows, int64_t width, bool in_place) {
   compare(c, name + " out", out, out.host(), 2.0 / 100);
 }
 
+// Two products with a norm between them, the first one [n, k].
+void pair(Context& c, int64_t rows, int64_t k, int64_t n, int64_t next, const char* kernel) {
+  Mirror x(c, DType::kBF16, {rows, k}), between(c, DType::kBF16, {rows, n}), sum(c, DType::kF32, {rows, n}),
+      delta(c, DType::kF32, {rows, n}), out(c, DType::kF32, {rows, next}), norm(c, DType::kBF16, {n});
+  Weights first = pack(c, "bf16", DType::kBF16, 1, n, k, 41), second = pack(c, "bf16", DType::kBF16, 1, next, n, 42);
+  if (first.gpu.empty() || second.gpu.empty()) return;
+  x.random(1), sum.random(2), norm.random(3);
+  const auto run = [&](bool on_gpu) -> Status {
+    const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
+    const device::Stream stream = on_gpu ? c.gpu : c.cpu;
+    ops::open_tape(stream, rows);
+    TERN_RETURN_IF_ERROR(ops::linear({view(x), on_gpu ? &first.gpu[0] : &first.cpu[0], {}, view(delta)}, stream));
+    TERN_RETURN_IF_ERROR(ops::rms_norm({view(delta), view(sum), view(norm), view(between), 1e-5f, true}, stream));
+    TERN_RETURN_IF_ERROR(ops::linear({view(between), on_gpu ? &second.gpu[0] : &second.cpu[0], {}, view(out)}, stream));
+    return ops::close_tape(stream);
+  };
+  const std::string name = title("a norm between", DType::kBF16, {rows, k, n, next});
+  if (!c.both(name, run(false), run(true))) return;
+  if (c.hopper() && !c.fixed()) c.expect_kernel(name, kernel);
+  compare(c, name + " sum", sum, sum.host(), 1.0 / 100);
+  compare(c, name + " out", out, out.host(), 2.0 / 100);
+}
+
 // Nothing behind the norm, and nothing behind the product.
 void left_alone(Context& c, int64_t rows, bool with_norm) {
   const Layer l{rows, 512, 1024, 256, 512, nullptr, nullptr};
@@ -154,6 +177,29 @@ void left_alone(Context& c, int64_t rows, bool with_norm) {
 
 constexpr const char *kHeld = "gemm_held_normed", *kKept = "gemm_held_kept_normed";
 
+// Nine rows and more, and large weights.
+void wider(Context& c) {
+  for (const int64_t rows : {9, 16}) {
+    layers(c, {rows, 2048, 1024, 3072, 2560, "gemm_push_16_normed", "gemm_push_16_normed"}, true);
+  }
+  for (const int64_t rows : {17, 30, 32}) {
+    layers(c, {rows, 2048, 1024, 3072, 2560, "gemm_push_wide_normed", "gemm_push_32_normed"}, true);
+  }
+  for (const int64_t rows : {33, 61, 64}) {
+    layers(c, {rows, 2048, 1024, 3072, 2560, "gemm_hopper_64_normed", "gemm_push_64_normed", true}, true);
+    chain(c, rows, 1024, false), chain(c, rows, 1024, true);
+  }
+  for (const int64_t rows : {3, 8, 13, 27, 32, 50, 64}) {
+    const int tile = rows <= 8 ? 8 : rows <= 16 ? 16 : rows <= 32 ? 32 : 64;
+    const std::string hopper = "gemm_hopper_" + std::to_string(tile) + "_normed";
+    layers(c, {rows, 2048, 2048, 8448, 4096, hopper.c_str(), rows <= 8 ? kHeld : hopper.c_str()}, true);
+    pair(c, rows, 4096, 4096, 6144, hopper.c_str());
+    pair(c, rows, 1024, 8192, 6144, hopper.c_str());  // k cut in two
+    pair(c, rows, 448, 4096, 6144, hopper.c_str());   // k not cut
+    chain(c, rows, 4096, false), left_alone(c, rows, true);
+  }
+}
+
 }  // namespace
 
 void test_joint(Context& c) {
@@ -168,6 +214,11 @@ void test_joint(Context& c) {
     layers(c, {5, 512, 256, 128, 64, nullptr, nullptr}, false);
     chain(c, 2, 256, false), chain(c, 2, 256, true);
     left_alone(c, 2, false), left_alone(c, 2, true);
+    if (emulated) return;
+    layers(c, {12, 256, 512, 512, 64, "gemm_push_16_normed", "gemm_push_16_normed"}, true);
+    layers(c, {20, 512, 512, 256, 64, "gemm_push_wide_normed", "gemm_push_32_normed"}, true);
+    layers(c, {40, 256, 512, 512, 64, "gemm_hopper_64_normed", "gemm_push_64_normed"}, true);
+    pair(c, 12, 32832, 512, 64, "gemm_push_16_normed");
     return;
   }
   for (const int64_t rows : {1, 2, 5, 8}) {
@@ -178,8 +229,10 @@ void test_joint(Context& c) {
     chain(c, rows, 1024, false), chain(c, rows, 1024, true);
     left_alone(c, rows, false), left_alone(c, rows, true);
   }
-  layers(c, {4, 2048, 1024, 3072, 2560, nullptr, nullptr}, false);
-  again(c, {8, 2048, 1024, 3072, 2560, nullptr, nullptr}, 100);
+  wider(c);
+  for (const int64_t rows : {4, 30}) layers(c, {rows, 2048, 1024, 3072, 2560, nullptr, nullptr}, false);
+  for (const int64_t rows : {8, 16, 31, 64}) again(c, {rows, 2048, 1024, 3072, 2560, nullptr, nullptr}, 100);
+  for (const int64_t rows : {6, 16, 64}) again(c, {rows, 2048, 2048, 8448, 4096, nullptr, nullptr}, 50);
 }
 
 }  // namespace tern::cuda_test
