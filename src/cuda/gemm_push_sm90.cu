@@ -31,23 +31,19 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
   __syncthreads();
   if (threadIdx.x >= Tile::kWorkers) {
-    push_arrive();
-    if (threadIdx.x == Tile::kWorkers) {
-      hopper::prefetch_map(&x_map);
-      fill_push(
-          ring, work,
-          [&](char* to, uint64_t* barrier, int k) {
-            if (g.gated) {
-              hopper::load_units(to, &weight_map, barrier, work.tile * (Tile::kRows / 16), k, hopper::kEvictFirst);
-            } else {
-              hopper::load_box(to, &weight_map, barrier, k * Tile::kK, work.tile * Tile::kRows, hopper::kEvictFirst);
-            }
-          },
-          [&](char* to, uint64_t* barrier, int k) {
-            hopper::load_box(to, &x_map, barrier, k * Tile::kK, 0, hopper::kEvictLast);
-          });
-    }
-    __syncwarp();
+    if (threadIdx.x == Tile::kWorkers) hopper::prefetch_map(&x_map);
+    fill_push(
+        ring, work,
+        [&](char* to, uint64_t* barrier, int k) {
+          if (g.gated) {
+            hopper::load_units(to, &weight_map, barrier, work.tile * (Tile::kRows / 16), k, hopper::kEvictFirst);
+          } else {
+            hopper::load_box(to, &weight_map, barrier, k * Tile::kK, work.tile * Tile::kRows, hopper::kEvictFirst);
+          }
+        },
+        [&](char* to, uint64_t* barrier, int k) {
+          hopper::load_box(to, &x_map, barrier, k * Tile::kK, 0, hopper::kEvictLast);
+        });
     push_wait();
     return;
   }

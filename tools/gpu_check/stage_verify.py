@@ -143,7 +143,7 @@ def wide(run):
 
     cases = 0
     try:
-        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
             asked = []
             for case in finished(folder, maker):
                 asked.append(pool.submit(one, case))
