@@ -33,23 +33,19 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
   __syncthreads();
   if (threadIdx.x >= Tile::kWorkers) {
-    push_arrive();
-    if (threadIdx.x == Tile::kWorkers) {
-      hopper::prefetch_map(&x_map);
-      fill_push(
-          ring, work, grid.x_bytes,
-          [&](char* to, uint64_t* barrier, int k) {
-            if (g.gated) {
-              hopper::load_units(to, &weight_map, barrier, work.tile * (Tile::kRows / 16), k, grid.weight_policy);
-            } else {
-              hopper::load_box(to, &weight_map, barrier, k * Tile::kK, work.tile * Tile::kRows, grid.weight_policy);
-            }
-          },
-          [&](char* to, uint64_t* barrier, int k) {
-            hopper::load_box(to, &x_map, barrier, k * Tile::kK, work.row0, hopper::kEvictLast);
-          });
-    }
-    __syncwarp();
+    if (threadIdx.x == Tile::kWorkers) hopper::prefetch_map(&x_map);
+    fill_push(
+        ring, work, grid.x_bytes,
+        [&](char* to, uint64_t* barrier, int k) {
+          if (g.gated) {
+            hopper::load_units(to, &weight_map, barrier, work.tile * (Tile::kRows / 16), k, grid.weight_policy);
+          } else {
+            hopper::load_box(to, &weight_map, barrier, k * Tile::kK, work.tile * Tile::kRows, grid.weight_policy);
+          }
+        },
+        [&](char* to, uint64_t* barrier, int k) {
+          hopper::load_box(to, &x_map, barrier, k * Tile::kK, work.row0, hopper::kEvictLast);
+        });
     push_wait();
     return;
   }
