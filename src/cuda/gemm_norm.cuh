@@ -69,25 +69,46 @@ __device__ __forceinline__ float norm_scale(const NormBefore& b, float squares, 
 }
 
 // Scales of a block's tokens: `own` of them, a power of two, of which number u is token row0 + token(u) and goes to
-// scales[token(u)]; zero where there is no such token. By `threads` threads, a multiple of 32 and no fewer than `own`;
-// a barrier must follow.
-template <class Token>
-__device__ __forceinline__ void load_scales(const Gemm& g, int64_t row0, int own, int threads, float* scales,
-                                            Token&& token) {
-  const int lanes = min(32, threads / own), u = static_cast<int>(threadIdx.x) / lanes;
-  const int lane = static_cast<int>(threadIdx.x) % lanes, at = token(u < own ? u : 0);
-  const bool there = u < own && row0 + at < g.rows;
-  const auto* from = reinterpret_cast<const float4*>(g.before.squares + (row0 + at) * g.before.parts);
-  float sum = 0.0f;
-  if (there) {
-#pragma unroll 4
-    for (int p = lane; p < g.before.parts / 4; p += lanes) {
-      const float4 v = from[p];
-      sum += (v.x + v.y) + (v.z + v.w);
+// scales[token(u)]; zero where there is no such token. By `threads` threads, a multiple of 32 and no fewer than `own`.
+// Up to 4 * kAhead sums of squares of a thread are on their way between begin() and end(), behind which a barrier must
+// follow.
+template <int kAhead>
+struct NormScales {
+  float4 ahead[kAhead];
+  int lanes;  // of a token
+  int at;     // the thread's token
+  bool there, own;
+  template <class Token>
+  __device__ __forceinline__ void begin(const Gemm& g, int64_t row0, int count, int threads, Token&& token) {
+    lanes = min(32, threads / count);
+    const int u = static_cast<int>(threadIdx.x) / lanes;
+    own = u < count, at = token(own ? u : 0), there = own && row0 + at < g.rows;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) {
+      const int p = lane() + i * lanes;
+      ahead[i] = there && p < g.before.parts / 4 ? from(g, row0)[p] : make_float4(0, 0, 0, 0);
     }
   }
-  for (int d = 1; d < lanes; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-  if (u < own && lane == 0) scales[at] = there ? norm_scale(g.before, sum, g.k) : 0.0f;
-}
+  __device__ __forceinline__ void end(const Gemm& g, int64_t row0, float* scales) const {
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) sum += (ahead[i].x + ahead[i].y) + (ahead[i].z + ahead[i].w);
+    if (there) {
+#pragma unroll 4
+      for (int p = lane() + kAhead * lanes; p < g.before.parts / 4; p += lanes) {
+        const float4 v = from(g, row0)[p];
+        sum += (v.x + v.y) + (v.z + v.w);
+      }
+    }
+    for (int d = 1; d < lanes; d *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
+    if (own && lane() == 0) scales[at] = there ? norm_scale(g.before, sum, g.k) : 0.0f;
+  }
+
+ private:
+  __device__ __forceinline__ int lane() const { return static_cast<int>(threadIdx.x) % lanes; }
+  __device__ __forceinline__ const float4* from(const Gemm& g, int64_t row0) const {
+    return reinterpret_cast<const float4*>(g.before.squares + (row0 + at) * g.before.parts);
+  }
+};
 
 }  // namespace tern::cuda

@@ -99,54 +99,65 @@ __device__ __forceinline__ int64_t push_column(const PushWork& work, int thread)
   return int64_t{work.tile} * Tile::kRows + thread / 32 * 16 + (thread & 31) / 4;
 }
 
-// With a norm behind the product, whose residual is on its way while the parts are.
-template <class Tile, int kSplit>
-__device__ __forceinline__ void leave_share(const Gemm& g, const PushRing<Tile>& ring, const PushWork& work, int rank,
-                                            const float* scales) {
-  constexpr int kShare = Tile::kQuads * Tile::kWorkers / kSplit;
-  constexpr int kTurns = (kShare + Tile::kWorkers - 1) / Tile::kWorkers;
-  const int begin = rank * kShare + static_cast<int>(threadIdx.x), thread = begin % Tile::kWorkers;
-  const bool works = kShare >= Tile::kWorkers || threadIdx.x < kShare;
-  const int64_t col = push_column<Tile>(work, thread);
-  const auto token = [&](int turn) { return (begin / Tile::kWorkers + turn) * 8 + thread % 4 * 2; };
-  NormQuad norms[kTurns];
-  float2 weights{};
-  if (works) {
+// A norm before or behind the product: what a worker reads of it, on its way while the worker multiplies.
+template <class Tile>
+struct PushNorm {
+  static constexpr int kMostTurns = Tile::kQuads < 2 ? 1 : Tile::kQuads / 2;
+  NormQuad quads[kMostTurns];
+  float2 weights;
+  NormScales<2> own;
+  int begin;  // number of the thread's first sum in the tile
+  // The token, in the tile, and the column of sum number `turn` of the thread.
+  __device__ __forceinline__ int token(int turn) const { return (begin / Tile::kWorkers + turn) * 8 + begin % 4 * 2; }
+  __device__ __forceinline__ int64_t column(const PushWork& work) const {
+    return push_column<Tile>(work, begin % Tile::kWorkers);
+  }
+  __device__ __forceinline__ void load(const Gemm& g, const PushGrid& grid, const PushWork& work, int rank) {
+    const int share = Tile::kQuads * Tile::kWorkers / grid.split;
+    begin = rank * share + static_cast<int>(threadIdx.x);
+    const bool leaves = Tile::kNorms && g.after.residual != nullptr && static_cast<int>(threadIdx.x) < share;
+    if (leaves) bring_norm_weight(g.after, column(work));
+    if (g.after.residual == nullptr && g.before.squares == nullptr) return;
+    wait_for_previous();
+    if (g.before.squares != nullptr) {
+      const int first = rank * Tile::kQuads / grid.split * 8;
+      own.begin(g, work.row0, max(Tile::kTokens / grid.split, 8), Tile::kWorkers, [&](int u) { return first + u; });
+    }
+    if (!leaves) return;
+    const int64_t col = column(work);
     weights = make_float2(norm_weight(g.after, col), norm_weight(g.after, col + 8));
 #pragma unroll
-    for (int t = 0; t < kTurns; ++t) norms[t].load(g, work.row0 + token(t), col);
+    for (int t = 0; t < kMostTurns; ++t) {
+      if (t * Tile::kWorkers < share) quads[t].load(g, work.row0 + token(t), col);
+    }
   }
+};
+
+// With a norm behind the product.
+template <class Tile, int kSplit>
+__device__ __forceinline__ void leave_share(const Gemm& g, const PushRing<Tile>& ring, const PushWork& work,
+                                            const PushNorm<Tile>& norm, const float* scales) {
+  constexpr int kShare = Tile::kQuads * Tile::kWorkers / kSplit;
+  constexpr int kTurns = (kShare + Tile::kWorkers - 1) / Tile::kWorkers;
   push_receive(ring.landed);
-  if (!works) return;
+  if (kShare < Tile::kWorkers && threadIdx.x >= kShare) return;
 #pragma unroll
   for (int t = 0; t < kTurns; ++t) {
     float4 sum = add_quad<Tile, kSplit>(ring, static_cast<int>(threadIdx.x) + t * Tile::kWorkers);
-    scale_quad(g, scales, token(t), sum);
-    norms[t].leave(g, work.row0 + token(t), col, weights, sum);
+    scale_quad(g, scales, norm.token(t), sum);
+    norm.quads[t].leave(g, work.row0 + norm.token(t), norm.column(work), norm.weights, sum);
   }
-}
-
-// Before the first product: a norm's part that waits for memory. All workers.
-template <class Tile>
-__device__ __forceinline__ void begin_push_norm(const Gemm& g, const PushGrid& grid, const PushWork& work, int rank,
-                                                float* scales) {
-  if (g.after.residual != nullptr) bring_norm_weight(g.after, push_column<Tile>(work, threadIdx.x));
-  if (g.after.residual == nullptr && g.before.squares == nullptr) return;
-  wait_for_previous();
-  if (g.before.squares == nullptr) return;
-  const int first = rank * Tile::kQuads / grid.split * 8;
-  load_scales(g, work.row0, max(Tile::kTokens / grid.split, 8), Tile::kWorkers, scales,
-              [&](int u) { return first + u; });
 }
 
 // All workers. Nobody waits at the end: a block stays until all parts of its share have arrived, so those who send may
 // leave before.
 template <class Tile, int kSplit>
 __device__ __forceinline__ void exchange(const Gemm& g, const PushRing<Tile>& ring, const PushWork& work, int rank,
-                                         const typename Tile::Sums& acc, const float* scales) {
+                                         const typename Tile::Sums& acc, const PushNorm<Tile>& norm,
+                                         const float* scales) {
   send_part<Tile, kSplit>(ring, rank, acc);
   if constexpr (Tile::kNorms && Tile::kQuads * Tile::kWorkers / kSplit % 32 == 0) {
-    if (g.after.residual != nullptr) return leave_share<Tile, kSplit>(g, ring, work, rank, scales);
+    if (g.after.residual != nullptr) return leave_share<Tile, kSplit>(g, ring, work, norm, scales);
   }
   add_share<Tile, kSplit>(g, ring, work, rank, scales);
 }

@@ -49,17 +49,21 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     push_wait();
     return;
   }
-  begin_push_norm<Tile>(g, grid, work, rank, scales);
+  PushNorm<Tile> norm;
+  norm.load(g, grid, work, rank);
   typename Tile::Sums acc;
   multiply_push(ring, work, acc);
-  if (g.before.squares != nullptr) hopper::group_sync(1, Tile::kWorkers);
+  if (g.before.squares != nullptr) {
+    norm.own.end(g, work.row0, scales);
+    hopper::group_sync(1, Tile::kWorkers);
+  }
   push_wait();
   if (grid.split == 2) {
-    exchange<Tile, 2>(g, ring, work, rank, acc, scales);
+    exchange<Tile, 2>(g, ring, work, rank, acc, norm, scales);
   } else if (grid.split == 4) {
-    exchange<Tile, 4>(g, ring, work, rank, acc, scales);
+    exchange<Tile, 4>(g, ring, work, rank, acc, norm, scales);
   } else {
-    exchange<Tile, 8>(g, ring, work, rank, acc, scales);
+    exchange<Tile, 8>(g, ring, work, rank, acc, norm, scales);
   }
 }
 

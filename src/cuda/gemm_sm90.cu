@@ -40,8 +40,10 @@ __device__ __forceinline__ void begin_norm(const Gemm& g, const HopperWork& work
   wait_for_previous();
   const int step = g.gated ? 16 : 8;  // tokens that the block's threads finish at a time
   if (g.before.squares == nullptr || rank * step >= Tile::kTokens) return;
-  load_scales(g, work.row0, max(Tile::kTokens / split, min(step, Tile::kTokens)), Tile::kWorkers, scales,
-              [&](int u) { return (u / step * split + rank) * step + u % step; });
+  NormScales<2> own;
+  own.begin(g, work.row0, max(Tile::kTokens / split, min(step, Tile::kTokens)), Tile::kWorkers,
+            [&](int u) { return (u / step * split + rank) * step + u % step; });
+  own.end(g, work.row0, scales);
 }
 
 // As add_parts, with a norm behind the product: a warp has all columns of a token.

@@ -218,7 +218,9 @@ void test_joint(Context& c) {
     layers(c, {12, 256, 512, 512, 64, "gemm_push_16_normed", "gemm_push_16_normed"}, true);
     layers(c, {20, 512, 512, 256, 64, "gemm_push_wide_normed", "gemm_push_32_normed"}, true);
     layers(c, {40, 256, 512, 512, 64, "gemm_hopper_64_normed", "gemm_push_64_normed"}, true);
-    pair(c, 12, 32832, 512, 64, "gemm_push_16_normed");
+    pair(c, 12, 32832, 512, 64, "gemm_push_16_normed");  // gemm_walk leaves
+    pair(c, 12, 512, 256, 64, "gemm_hopper_16_normed"), pair(c, 20, 512, 256, 64, "gemm_hopper_32_normed");
+    pair(c, 3, 256, 512, 32832, "gemm_hopper_8_normed");
     return;
   }
   for (const int64_t rows : {1, 2, 5, 8}) {
