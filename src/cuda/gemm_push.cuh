@@ -1,9 +1,9 @@
-// Products on Hopper of up to 256 rows whose k is cut over the blocks of a cluster, where waiting is what counts: the
+// Products on Hopper of up to 64 rows whose k is cut over the blocks of a cluster, where waiting is what counts: the
 // sums of gemm_sm90.cu, but every block sends its part of a tile from registers straight to the blocks that add parts
 // up, each of which has a share of the tile. What arrives completes on the receiver's mbarrier, as loads of the copy
 // engine do. The one barrier of the cluster, that a block's landing zone may be written, is hidden behind the loads.
 //
-// The zone is the beginning of the ring, and stages are taken in such an order that it is done with first.
+// The zone is the first stage of the ring, and stages are taken in such an order that it is the first one done with.
 // With a gate a tile's rows are 8 of gate and the 8 of up that belong to them, by turns: a thread holds both.
 #pragma once
 
@@ -24,30 +24,26 @@ constexpr int push_depth(int stage, int blocks) {
 
 template <int kTokens_, int kRows_>
 struct PushTile {
-  static constexpr int kTokens = kTokens_, kRows = kRows_, kK = 64;
-  static constexpr int kBlocks = kTokens * kRows > 128 * 64 ? 2 : 3;  // on a multiprocessor
+  static constexpr int kTokens = kTokens_, kRows = kRows_, kBlocks = 3, kK = 64;
   static constexpr int kWorkers = 2 * kRows, kThreads = kWorkers + 32;
   static constexpr int kWeight = kRows * kK * 2, kX = kTokens * kK * 2, kStage = kWeight + kX;  // bytes
   static constexpr int kLanding = kTokens * kRows * 4;                                          // bytes of the zone
-  static constexpr int kZone = (kLanding + kStage - 1) / kStage;                                // its stages
   static constexpr int kQuads = kTokens / 8;                                                    // sums of a thread / 4
   static constexpr int kMostDepth = push_depth(kStage, 2);
-  static_assert(push_depth(kStage, kBlocks) > kZone);
+  static_assert(kLanding <= kStage && push_depth(kStage, kBlocks) >= 2);
   static constexpr size_t bytes(int stages) { return 1024 + size_t{kStage} * static_cast<size_t>(stages); }
   using Sums = float[kTokens / 2];
 };
 
 struct PushGrid {
   int k_tiles, split;  // blocks of a cluster, which share the k of a tile
-  int row_tiles;       // side by side, while their weight is in the cache
-  int depth;           // stages of the ring: more than the zone has
+  int depth;           // stages of the ring: at least 2
   int x_bytes;         // of a stage
-  uint64_t weight_policy;
 };
 
-// What a block computes: k tiles [first, last) of the rows of the weight from tile * kRows on, for tokens from row0 on.
+// What a block computes: k tiles [first, last) of the rows of the weight from tile * kRows on.
 struct PushWork {
-  int tile, row0, first, last;
+  int tile, first, last;
 };
 
 template <class Tile>
@@ -65,7 +61,7 @@ struct PushRing {
   __device__ char* x(int s) const { return weight(s) + Tile::kWeight; }
   __device__ int next(int s) const { return s + 1 == depth ? 0 : s + 1; }
   // The last step that uses the zone, never the last of all; negative: none.
-  __device__ int last_use(int steps) const { return steps - depth + Tile::kZone - 1; }
+  __device__ int last_use(int steps) const { return steps - depth; }
 };
 
 // The barrier of the cluster in two steps, for whole warps.
@@ -183,21 +179,21 @@ __device__ __forceinline__ void store_one(const Gemm& g, int64_t token, int64_t 
 
 // A quad: two rows of the weight, 8 apart, and two tokens.
 template <class Tile>
-__device__ __forceinline__ void store_quad(const Gemm& g, const PushWork& work, int quad, int thread, float4 v) {
+__device__ __forceinline__ void store_quad(const Gemm& g, int tile, int quad, int thread, float4 v) {
   const int lane = thread & 31;
-  const int64_t token = work.row0 + quad * 8 + lane % 4 * 2;
+  const int64_t token = quad * 8 + lane % 4 * 2;
   const auto add = [&](int64_t at, float& x, float& y) {
     if (g.bias != nullptr) x += g.bias[at], y += g.bias[at];
   };
   if (g.gated) {
-    const int64_t n = g.n / 2, col = (int64_t{work.tile} * Tile::kRows + thread / 32 * 16) / 2 + lane / 4;
+    const int64_t n = g.n / 2, col = (int64_t{tile} * Tile::kRows + thread / 32 * 16) / 2 + lane / 4;
     if (col >= n) return;
     add(col, v.x, v.y), add(n + col, v.z, v.w);
     if (token < g.rows) store_one(g, token, col, silu(v.x) * v.z);
     if (token + 1 < g.rows) store_one(g, token + 1, col, silu(v.y) * v.w);
     return;
   }
-  const int64_t col = int64_t{work.tile} * Tile::kRows + thread / 32 * 16 + lane / 4;
+  const int64_t col = int64_t{tile} * Tile::kRows + thread / 32 * 16 + lane / 4;
   if (col < g.n) {
     add(col, v.x, v.y);
     if (token < g.rows) store_one(g, token, col, v.x);
@@ -212,7 +208,7 @@ __device__ __forceinline__ void store_quad(const Gemm& g, const PushWork& work, 
 
 // Adds up this block's share of all parts, in the order of blocks: the bits of gemm_hopper.
 template <class Tile, int kSplit>
-__device__ __forceinline__ void add_share(const Gemm& g, const PushRing<Tile>& ring, const PushWork& work, int rank) {
+__device__ __forceinline__ void add_share(const Gemm& g, const PushRing<Tile>& ring, int tile, int rank) {
   constexpr int kShare = Tile::kQuads * Tile::kWorkers / kSplit;
   push_receive(ring.landed);
   const auto* zone = reinterpret_cast<const float4*>(ring.stages);
@@ -224,17 +220,17 @@ __device__ __forceinline__ void add_share(const Gemm& g, const PushRing<Tile>& r
 #pragma unroll
     for (int s = 1; s < kSplit; ++s) sum.x += v[s].x, sum.y += v[s].y, sum.z += v[s].z, sum.w += v[s].w;
     const int at = rank * kShare + i;
-    store_quad<Tile>(g, work, at / Tile::kWorkers, at % Tile::kWorkers, sum);
+    store_quad<Tile>(g, tile, at / Tile::kWorkers, at % Tile::kWorkers, sum);
   }
 }
 
 // All workers. Nobody waits at the end: a block stays until all parts of its share have arrived, so those who send may
 // leave before.
 template <class Tile, int kSplit>
-__device__ __forceinline__ void exchange(const Gemm& g, const PushRing<Tile>& ring, const PushWork& work, int rank,
+__device__ __forceinline__ void exchange(const Gemm& g, const PushRing<Tile>& ring, int tile, int rank,
                                          const typename Tile::Sums& acc) {
   send_part<Tile, kSplit>(ring, rank, acc);
-  add_share<Tile, kSplit>(g, ring, work, rank);
+  add_share<Tile, kSplit>(g, ring, tile, rank);
 }
 
 }  // namespace tern::cuda
