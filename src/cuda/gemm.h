@@ -62,11 +62,6 @@ struct KernelNames {
 // Any product with one weight, by the kernel that is best for it (linear.cc).
 Status product(const Gemm& g, const void* weight, device::Stream stream);
 
-// 65 to kPushRows rows and a small weight (gemm_push_sm90.cu); not for deterministic mode, where k is cut otherwise.
-inline constexpr int64_t kPushRows = 256;
-bool push_many_fits(const Gemm& g, device::Stream stream);
-Status gemm_push_many(const Gemm& g, const void* weight, device::Stream stream);
-
 // Hopper (gemm_sm90.cu, gemm_grouped_sm90.cu): in deterministic mode sums do not depend on how many rows there are.
 // Need mma_fits().
 Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream);
@@ -81,7 +76,7 @@ bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
 
 // In deterministic mode: kernels for large weights (gemm_fixed.cuh), or gemm_hopper, which has the same sums.
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
-// Whether one of the former does. Outside that mode they are ahead of cuBLASLt up to so many rows, with a gate always.
+// Whether one of the former does, and is ahead outside that mode: of up to so many rows, with a gate of any number.
 bool fixed_takes(const Gemm& g, device::Stream stream);
 inline constexpr int64_t kFixedRows = 128;
 // Bytes of StreamState::parts where blocks may wait for each other: a part of the largest tile per block.

@@ -34,28 +34,13 @@ bool gated_fits(const Gemm& g) {
          reinterpret_cast<uintptr_t>(g.out) % 4 == 0;
 }
 
-// Outside deterministic mode, of a gate that leaves no more than a third of the GPU idle: 64 rows of the weight of the
-// smallest tiles of 128 tokens that fill it at most once. 0: none do.
-int gate_groups(const Gemm& g, device::Stream stream) {
-  if (state(stream).deterministic || g.rows <= 64 || g.rows > 256 || !gated_fits(g)) return 0;
-  const int64_t all = state(stream).multiprocessors;
-  for (const int groups : {1, 2, 3}) {
-    const int64_t blocks = 2 * blocks_for(g.n, int64_t{128} * groups) * blocks_for(g.rows, 128);
-    if (blocks <= all && 3 * blocks >= 2 * all) return groups;
-  }
-  return 0;
-}
-
-enum class FixedKernel : uint8_t { kOther, kGated, kGatedSmall, kTall, kLow, kSums };  // kOther: gemm_hopper
+enum class FixedKernel : uint8_t { kOther, kGated, kTeam, kTall, kLow, kSums };  // kOther: gemm_hopper
 
 FixedKernel kernel_of(const Gemm& g, int split, device::Stream stream) {
-  const bool large = g.n * g.k >= kLargeWeight;
-  if (!g.gated && (!large || g.out_bf16)) return FixedKernel::kOther;
+  if (g.n * g.k < kLargeWeight || (!g.gated && g.out_bf16)) return FixedKernel::kOther;
+  if (team_fits(g, stream)) return FixedKernel::kTeam;
   const int64_t low = fixed_time(g, 128, split, stream), tall = fixed_time(g, 192, split, stream);
-  if (g.gated) {
-    if (large && split == 1 && tall <= low && gated_fits(g)) return FixedKernel::kGated;
-    return gate_groups(g, stream) > 0 ? FixedKernel::kGatedSmall : FixedKernel::kOther;
-  }
+  if (g.gated) return split > 1 || tall > low || !gated_fits(g) ? FixedKernel::kOther : FixedKernel::kGated;
   // Few rows: weights pass through smaller blocks, of which a multiprocessor has more, as fast.
   if (split == 1 && g.rows <= 32) return FixedKernel::kOther;
   const bool low_room = fixed_room(g, 128, split, stream);
@@ -71,8 +56,18 @@ Status run_fixed_128(const Gemm& g, const void* weight, int split, device::Strea
   return run_fixed_tile<2, false>(g, weight, split, stream);
 }
 
+// Others are ahead with few rows and many, and where k is not long, unless its parts in tiles of 128 rows fill the GPU.
 bool fixed_takes(const Gemm& g, device::Stream stream) {
-  return kernel_of(g, fixed_split(g, stream), stream) != FixedKernel::kOther;
+  const int split = fixed_split(g, stream);
+  const FixedKernel kernel = kernel_of(g, split, stream);
+  if (kernel == FixedKernel::kOther) return false;
+  if (g.gated) return g.rows > kHopperRows;
+  if (kernel == FixedKernel::kTeam) return true;
+  const bool full = kernel == FixedKernel::kLow && split > 1 &&
+                    8 * blocks_for(g.n, 128) * split >= 7 * int64_t{state(stream).multiprocessors};
+  const bool long_k = g.k >= 2 * g.n;
+  if (g.rows > kFixedRows) return false;
+  return g.rows > kHopperRows ? full || long_k : g.rows > 32 && full && long_k;
 }
 
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream) {
@@ -80,8 +75,8 @@ Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream) {
   switch (kernel_of(g, split, stream)) {
     case FixedKernel::kGated:
       return run_fixed_gated(g, weight, stream);
-    case FixedKernel::kGatedSmall:
-      return run_fixed_gated_small(g, weight, gate_groups(g, stream), stream);
+    case FixedKernel::kTeam:
+      return run_fixed_team(g, weight, stream);
     case FixedKernel::kTall:
       return run_fixed_192(g, weight, split, stream);
     case FixedKernel::kLow:

@@ -1,9 +1,9 @@
-// Products on Hopper of up to 256 rows whose k is cut over the blocks of a cluster, where waiting is what counts: the
+// Products on Hopper of up to 64 rows whose k is cut over the blocks of a cluster, where waiting is what counts: the
 // sums of gemm_sm90.cu, but every block sends its part of a tile from registers straight to the blocks that add parts
 // up, each of which has a share of the tile. What arrives completes on the receiver's mbarrier, as loads of the copy
 // engine do. The one barrier of the cluster, that a block's landing zone may be written, is hidden behind the loads.
 //
-// The zone is the beginning of the ring, and stages are taken in such an order that it is done with first.
+// The zone is the first stage of the ring, and stages are taken in such an order that it is the first one done with.
 // With a gate a tile's rows are 8 of gate and the 8 of up that belong to them, by turns: a thread holds both.
 #pragma once
 
@@ -24,15 +24,13 @@ constexpr int push_depth(int stage, int blocks) {
 
 template <int kTokens_, int kRows_>
 struct PushTile {
-  static constexpr int kTokens = kTokens_, kRows = kRows_, kK = 64;
-  static constexpr int kBlocks = kTokens * kRows > 128 * 64 ? 2 : 3;  // on a multiprocessor
+  static constexpr int kTokens = kTokens_, kRows = kRows_, kBlocks = 3, kK = 64;
   static constexpr int kWorkers = 2 * kRows, kThreads = kWorkers + 32;
   static constexpr int kWeight = kRows * kK * 2, kX = kTokens * kK * 2, kStage = kWeight + kX;  // bytes
   static constexpr int kLanding = kTokens * kRows * 4;                                          // bytes of the zone
-  static constexpr int kZone = (kLanding + kStage - 1) / kStage;                                // its stages
   static constexpr int kQuads = kTokens / 8;                                                    // sums of a thread / 4
   static constexpr int kMostDepth = push_depth(kStage, 2);
-  static_assert(push_depth(kStage, kBlocks) > kZone);
+  static_assert(kLanding <= kStage && push_depth(kStage, kBlocks) >= 2);
   static constexpr size_t bytes(int stages) { return 1024 + size_t{kStage} * static_cast<size_t>(stages); }
   static constexpr bool kNorms = kRows == 64 && kTokens > 8;  // may leave what a norm behind it asks for
   using Sums = float[kTokens / 2];
@@ -40,15 +38,13 @@ struct PushTile {
 
 struct PushGrid {
   int k_tiles, split;  // blocks of a cluster, which share the k of a tile
-  int row_tiles;       // side by side, while their weight is in the cache
-  int depth;           // stages of the ring: more than the zone has
+  int depth;           // stages of the ring: at least 2
   int x_bytes;         // of a stage
-  uint64_t weight_policy;
 };
 
-// What a block computes: k tiles [first, last) of the rows of the weight from tile * kRows on, for tokens from row0 on.
+// What a block computes: k tiles [first, last) of the rows of the weight from tile * kRows on.
 struct PushWork {
-  int tile, row0, first, last;
+  int tile, first, last;
 };
 
 template <class Tile>
@@ -66,7 +62,7 @@ struct PushRing {
   __device__ char* x(int s) const { return weight(s) + Tile::kWeight; }
   __device__ int next(int s) const { return s + 1 == depth ? 0 : s + 1; }
   // The last step that uses the zone, never the last of all; negative: none.
-  __device__ int last_use(int steps) const { return steps - depth + Tile::kZone - 1; }
+  __device__ int last_use(int steps) const { return steps - depth; }
 };
 
 // The barrier of the cluster in two steps, for whole warps.

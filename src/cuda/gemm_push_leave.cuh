@@ -35,7 +35,7 @@ __device__ __forceinline__ void store_one(const Gemm& g, int64_t token, int64_t 
 template <class Tile>
 __device__ __forceinline__ void store_quad(const Gemm& g, const PushWork& work, int quad, int thread, float4 v) {
   const int lane = thread & 31;
-  const int64_t token = work.row0 + quad * 8 + lane % 4 * 2;
+  const int64_t token = quad * 8 + lane % 4 * 2;
   const auto add = [&](int64_t at, float& x, float& y) {
     if (g.bias != nullptr) x += g.bias[at], y += g.bias[at];
   };
@@ -121,14 +121,14 @@ struct PushNorm {
     wait_for_previous();
     if (g.before.squares != nullptr) {
       const int first = rank * Tile::kQuads / grid.split * 8;
-      own.begin(g, work.row0, max(Tile::kTokens / grid.split, 8), Tile::kWorkers, [&](int u) { return first + u; });
+      own.begin(g, 0, max(Tile::kTokens / grid.split, 8), Tile::kWorkers, [&](int u) { return first + u; });
     }
     if (!leaves) return;
     const int64_t col = column(work);
     weights = make_float2(norm_weight(g.after, col), norm_weight(g.after, col + 8));
 #pragma unroll
     for (int t = 0; t < kMostTurns; ++t) {
-      if (t * Tile::kWorkers < share) quads[t].load(g, work.row0 + token(t), col);
+      if (t * Tile::kWorkers < share) quads[t].load(g, token(t), col);
     }
   }
 };
@@ -145,7 +145,7 @@ __device__ __forceinline__ void leave_share(const Gemm& g, const PushRing<Tile>&
   for (int t = 0; t < kTurns; ++t) {
     float4 sum = add_quad<Tile, kSplit>(ring, static_cast<int>(threadIdx.x) + t * Tile::kWorkers);
     scale_quad(g, scales, norm.token(t), sum);
-    norm.quads[t].leave(g, work.row0 + norm.token(t), norm.column(work), norm.weights, sum);
+    norm.quads[t].leave(g, norm.token(t), norm.column(work), norm.weights, sum);
   }
 }
 

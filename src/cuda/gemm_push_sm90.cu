@@ -18,8 +18,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   __shared__ float scales[Tile::kTokens];
   let_next_start();
   const int rank = hopper::cluster_rank();
-  const int index = static_cast<int>(blockIdx.x) / grid.split;
-  const PushWork work{index / grid.row_tiles, index % grid.row_tiles * Tile::kTokens, rank * grid.k_tiles / grid.split,
+  const PushWork work{static_cast<int>(blockIdx.x) / grid.split, rank * grid.k_tiles / grid.split,
                       (rank + 1) * grid.k_tiles / grid.split};
   const PushRing<Tile> ring(memory, barriers, grid.depth, work.last - work.first);
   if (threadIdx.x == 0) {
@@ -38,13 +37,13 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
         ring, work, grid.x_bytes,
         [&](char* to, uint64_t* barrier, int k) {
           if (g.gated) {
-            hopper::load_units(to, &weight_map, barrier, work.tile * (Tile::kRows / 16), k, grid.weight_policy);
+            hopper::load_units(to, &weight_map, barrier, work.tile * (Tile::kRows / 16), k, hopper::kEvictFirst);
           } else {
-            hopper::load_box(to, &weight_map, barrier, k * Tile::kK, work.tile * Tile::kRows, grid.weight_policy);
+            hopper::load_box(to, &weight_map, barrier, k * Tile::kK, work.tile * Tile::kRows, hopper::kEvictFirst);
           }
         },
         [&](char* to, uint64_t* barrier, int k) {
-          hopper::load_box(to, &x_map, barrier, k * Tile::kK, work.row0, hopper::kEvictLast);
+          hopper::load_box(to, &x_map, barrier, k * Tile::kK, 0, hopper::kEvictLast);
         });
     push_wait();
     return;
@@ -54,7 +53,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   typename Tile::Sums acc;
   multiply_push(ring, work, acc);
   if (g.before.squares != nullptr) {
-    norm.own.end(g, work.row0, scales);
+    norm.own.end(g, 0, scales);
     hopper::group_sync(1, Tile::kWorkers);
   }
   push_wait();
@@ -71,28 +70,26 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 // that the next kernel's blocks can begin; no more than a block's steps and the zone.
 template <class Tile>
 int ring_depth(const Gemm& g, const PushGrid& grid, device::Stream stream) {
-  const int64_t all = blocks_for(g.n, Tile::kRows) * grid.row_tiles * grid.split;
+  const int64_t all = blocks_for(g.n, Tile::kRows) * grid.split;
   const int64_t blocks = std::clamp<int64_t>(blocks_for(all, state(stream).multiprocessors), 2, Tile::kBlocks);
   const int steps = static_cast<int>(blocks_for(grid.k_tiles, grid.split));
-  return std::min(push_depth(Tile::kStage, static_cast<int>(blocks)), steps + Tile::kZone);
+  return std::min(push_depth(Tile::kStage, static_cast<int>(blocks)), steps + 1);
 }
 
 template <class Tile>
-Status push(const Gemm& g, const void* weight, int split, const KernelNames& names, device::Stream stream) {
-  PushGrid grid{};
-  grid.k_tiles = static_cast<int>(blocks_for(g.k, Tile::kK)), grid.split = split;
-  grid.row_tiles = static_cast<int>(blocks_for(g.rows, Tile::kTokens));
+Status push(const Gemm& g, const void* weight, PushGrid grid, const KernelNames& names, device::Stream stream) {
   grid.depth = ring_depth<Tile>(g, grid, stream);
-  grid.weight_policy = grid.row_tiles == 1 ? hopper::kEvictFirst : hopper::kEvictNormal;
-  const int box = token_box(g.rows, Tile::kTokens);
-  grid.x_bytes = box * Tile::kK * 2;
   CUtensorMap weight_map, x_map;
   TERN_RETURN_IF_ERROR(g.gated ? tensor_map_units(weight, g.n, g.w_row, true, Tile::kRows / 16, 1, &weight_map)
                                : tensor_map(weight, g.n, g.k, g.w_row, Tile::kRows, &weight_map));
+  const int box = token_box(g.rows, Tile::kTokens);
+  grid.x_bytes = box * Tile::kK * 2;
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, box, &x_map));
-  const auto blocks = static_cast<unsigned>(blocks_for(g.n, Tile::kRows) * grid.row_tiles * split);
-  const Shape shape{blocks, Tile::kThreads, Tile::bytes(grid.depth), static_cast<unsigned>(split)};
-  return launch(stream, names.of(g), shape, push_kernel<Tile>, weight_map, x_map, g, grid);
+  const auto kernel = push_kernel<Tile>;
+  const auto split = static_cast<unsigned>(grid.split);
+  const auto blocks = static_cast<unsigned>(blocks_for(g.n, Tile::kRows)) * split;
+  return launch(stream, names.of(g), {dim3(blocks), Tile::kThreads, Tile::bytes(grid.depth), split}, kernel, weight_map,
+                x_map, g, grid);
 }
 
 // Rows of a tile; 0: gemm_sm90.cu is ahead. Small tiles spread what a block waits for over more of them, until there
@@ -105,42 +102,19 @@ int push_rows(const Gemm& g) {
   return g.rows <= 16 ? 64 : g.rows <= 32 ? 128 : 0;
 }
 
-// A tile of more than 64 rows of x: tokens, rows of the weight, and into how many parts k is cut.
-struct ManyShape {
-  int tokens, rows, split;
-};
-
-// As many parts as give three of four multiprocessors a block, of four steps at least.
-ManyShape many_shape(const Gemm& g, device::Stream stream) {
-  ManyShape m{128, 64, 1};
-  const int64_t tiles = blocks_for(g.n, m.rows) * blocks_for(g.rows, m.tokens), k_tiles = blocks_for(g.k, 64);
-  const int64_t wanted = 3 * int64_t{state(stream).multiprocessors} / 4;
-  while (m.split < 8 && tiles * m.split < wanted && k_tiles >= 8 * m.split) m.split *= 2;
-  return m;
-}
-
 }  // namespace
 
 bool push_fits(const Gemm& g, int split) { return split > 1 && push_rows(g) > 0; }
 
 Status gemm_push(const Gemm& g, const void* weight, int split, device::Stream stream) {
+  PushGrid grid{};
+  grid.k_tiles = static_cast<int>(blocks_for(g.k, 64)), grid.split = split;
   if (push_rows(g) == 128)
-    return push<PushTile<32, 128>>(g, weight, split, {"gemm_push_wide", "gemm_push_wide_normed"}, stream);
-  if (g.rows <= 8) return push<PushTile<8, 64>>(g, weight, split, {"gemm_push_8", "gemm_push_8_normed"}, stream);
-  if (g.rows <= 16) return push<PushTile<16, 64>>(g, weight, split, {"gemm_push_16", "gemm_push_16_normed"}, stream);
-  if (g.rows <= 32) return push<PushTile<32, 64>>(g, weight, split, {"gemm_push_32", "gemm_push_32_normed"}, stream);
-  return push<PushTile<64, 64>>(g, weight, split, {"gemm_push_64", "gemm_push_64_normed"}, stream);
-}
-
-bool push_many_fits(const Gemm& g, device::Stream stream) {
-  constexpr int64_t kMost = 6'500'000;  // values of the weight
-  return mma_fits(g) && !g.gated && !g.gelu && g.rows > 64 && g.rows <= kPushRows && g.n * g.k <= kMost &&
-         many_shape(g, stream).split > 1;
-}
-
-Status gemm_push_many(const Gemm& g, const void* weight, device::Stream stream) {
-  const ManyShape m = many_shape(g, stream);
-  return push<PushTile<128, 64>>(g, weight, m.split, {"gemm_push_128", "gemm_push_128_normed"}, stream);
+    return push<PushTile<32, 128>>(g, weight, grid, {"gemm_push_wide", "gemm_push_wide_normed"}, stream);
+  if (g.rows <= 8) return push<PushTile<8, 64>>(g, weight, grid, {"gemm_push_8", "gemm_push_8_normed"}, stream);
+  if (g.rows <= 16) return push<PushTile<16, 64>>(g, weight, grid, {"gemm_push_16", "gemm_push_16_normed"}, stream);
+  if (g.rows <= 32) return push<PushTile<32, 64>>(g, weight, grid, {"gemm_push_32", "gemm_push_32_normed"}, stream);
+  return push<PushTile<64, 64>>(g, weight, grid, {"gemm_push_64", "gemm_push_64_normed"}, stream);
 }
 
 }  // namespace tern::cuda

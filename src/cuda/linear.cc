@@ -88,17 +88,15 @@ bool hopper(device::Stream stream) {
 }
 
 // Whether the kernels of deterministic mode are the fastest outside of it, too: too many rows for the others, and a
-// gate, or a long k, that cuBLASLt needs a kernel of its own for.
+// gate, or k in parts, that cuBLASLt needs a kernel of its own for.
 bool fixed_first(const Gemm& g, device::Stream stream) {
-  return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && g.rows > kHopperRows &&
-         (g.gated || (g.rows <= kFixedRows && g.k >= 2 * g.n)) && fixed_takes(g, stream);
+  return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && fixed_takes(g, stream);
 }
 
 // Which of Hopper's own products.
 Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
   if (state(stream).deterministic || fixed_first(g, stream)) return gemm_fixed(g, weight, stream);
   if (held_fits(g)) return gemm_held(g, weight, stream);
-  if (push_many_fits(g, stream)) return gemm_push_many(g, weight, stream);
   if (walk_fits(g, stream)) return gemm_walk(g, weight, stream);
   return gemm_hopper(g, weight, stream);
 }
@@ -106,11 +104,11 @@ Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
 // cuBLASLt adds a bias of the results' type.
 bool blas_has_bias(const Gemm& g) { return g.bias == nullptr || !g.out_bf16 || g.short_bias != nullptr; }
 
-// Whether a product goes to cuBLASLt: many rows and a large weight, where its tiles are best.
+// Whether a product goes to cuBLASLt: many rows, where its tiles are best.
 bool blas_first(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0 || fixed_first(g, stream)) return false;
-  return !hopper(stream) || (g.rows > kHopperRows && !push_many_fits(g, stream));
+  return !hopper(stream) || g.rows > kHopperRows;
 }
 
 // Rows at multiples of 8 bytes only (patches of a picture): own kernels for these are for few of them.

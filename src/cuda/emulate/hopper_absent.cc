@@ -16,8 +16,6 @@ Status gemm_fixed(const Gemm&, const void*, device::Stream) { return absent(); }
 bool gate_fits(const Gemm&, device::Stream) { return false; }
 bool fixed_takes(const Gemm&, device::Stream) { return false; }
 Status gemm_gate(const Gemm&, const void*, device::Stream) { return absent(); }
-bool push_many_fits(const Gemm&, device::Stream) { return false; }
-Status gemm_push_many(const Gemm&, const void*, device::Stream) { return absent(); }
 Status launch_tape(const Tape&, device::Stream) { return absent(); }
 Status gemm_hopper_grouped(const Gemm&, const void* const*, device::Stream) { return absent(); }
 bool walk_fits(const Gemm&, device::Stream) { return false; }

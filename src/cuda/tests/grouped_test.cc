@@ -68,11 +68,6 @@ void gates(Context& c) {
     if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
   }
-  if (hopper && !fused) {  // tiles that fill two thirds of an H200
-    gated(c, 70, 3000, 192, false, "gemm_fixed_gate_64");
-    if (!c.smallest) gated(c, 250, 3000, 1024, false, "gemm_fixed_gate_128");
-    if (!c.smallest) gated(c, 200, 6000, 704, false, "gemm_fixed_gate_192");
-  }
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_held");
   for (const int64_t k : {72, 136}) {  // one run of k, and two
     if (hopper) gated(c, 7, 3072, k, true, fused ? nullptr : "gemm_held");

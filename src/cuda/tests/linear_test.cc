@@ -103,14 +103,7 @@ void test_linear(Context& c) {
     plain(c, "bf16", b, out, 40, 1000, 520, true, 8, hopper ? "gemm_push_64" : nullptr);
     if (hopper && !c.smallest) plain(c, "bf16", b, out, 61, 1000, 3072, false, 0, "gemm_push_64");
     if (hopper) plain(c, "bf16", b, out, 61, 264, 4096, false, 8, "gemm_push_64");
-    const char* many = hopper ? own_or("gemm_hopper_128", "gemm_push_128") : blas ? "cublaslt" : nullptr;
-    plain(c, "bf16", b, out, 100, 512, 2048, false, 0, many);
-    if (hopper) plain(c, "bf16", b, out, 70, 520, 1096, true, 8, many);
-    if (hopper && !fixed && !c.smallest) {  // k in 2, 4 and 8 parts; more than one tile of tokens
-      plain(c, "bf16", b, out, 129, 2560, 1024, true, 0, "gemm_push_128");
-      plain(c, "bf16", b, out, 200, 1000, 3072, true, 8, "gemm_push_128");
-      plain(c, "bf16", b, out, 256, 264, 4096, false, 8, "gemm_push_128");
-    }
+    plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_128" : nullptr);
     if (hopper && (!c.smallest || out == b)) {
       plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, own_or("gemm_hopper_8", "gemm_held_kept"));
     }
