@@ -38,6 +38,8 @@ struct Gemm {
   bool heads = false;
   // Rows of the weight are [gate, up]: out [rows, n / 2] gets silu(gate) * up. Hopper's kernels only.
   bool gated = false;
+  // Grouped: row s is x[from[s]], for hopper_gathers(); null: x[s].
+  const int32_t* from = nullptr;
 };
 
 // `weights`: host array of `groups` device pointers.
@@ -81,6 +83,8 @@ inline constexpr int64_t kNarrowRows = 512;  // from here on what products leave
 // Into how many parts k is cut: 1, 2, 4 or 8.
 int hopper_split(int64_t n, int64_t k);
 bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
+// Whether gemm_hopper_grouped() can read rows by Gemm::from.
+bool hopper_gathers(const Gemm& g, const void* const* weights, device::Stream stream);
 
 // In deterministic mode: kernels for large weights (gemm_fixed.cuh), or gemm_hopper, which has the same sums.
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
