@@ -21,7 +21,8 @@ struct RingPlace {
   }
 };
 
-// A stage's share of the weight, for the whole cluster; the stage waits for `more` bytes beside the weight.
+// A stage's share of the weight, for the whole cluster; the stage waits for `more` bytes beside the weight. Most
+// weights pass once: the cache is for tokens and results.
 template <class Tile>
 __device__ __forceinline__ void load_wide_weight(WideShared<Tile>& sh, char* ring, const WideMaps& maps,
                                                  const WideItem& item, int s, int plane, int more) {
@@ -31,9 +32,9 @@ __device__ __forceinline__ void load_wide_weight(WideShared<Tile>& sh, char* rin
   char* const to = ring + s * Tile::kStage + rank * (Tile::kWeight / kCluster);
   hopper::barrier_expect(full, static_cast<uint32_t>(Tile::kWeight + more));
   if constexpr (kCluster == 1) {
-    hopper::load_units(to, &maps.weight, full, unit, plane, hopper::kEvictNormal);
+    hopper::load_units(to, &maps.weight, full, unit, plane, hopper::kEvictFirst);
   } else {
-    hopper::load_units_all(to, &maps.weight, full, unit, plane, (1 << kCluster) - 1, hopper::kEvictNormal);
+    hopper::load_units_all(to, &maps.weight, full, unit, plane, (1 << kCluster) - 1, hopper::kEvictFirst);
   }
 }
 

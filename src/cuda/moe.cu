@@ -11,9 +11,8 @@ namespace tern::cuda {
 namespace {
 
 constexpr int kSortThreads = 512, kSortWarps = kSortThreads / 32;
-constexpr int kSortAhead = 4;  // loads of a lane that are on their way together
 
-// Rows of 16-byte words that the sort itself moves. x null: it does not.
+// Rows of 16-byte words that the sort itself moves.
 struct RowMove {
   const char* x = nullptr;
   int64_t x_stride = 0;  // bytes
@@ -34,10 +33,12 @@ __device__ __forceinline__ void move_rows(const RowMove& move, int first, int to
 }
 
 // A block per expert: counts the pairs of lower experts, which is where its rows begin, and numbers its own pairs in
-// order of tokens. Each warp has one run of pairs, so that the block meets only once.
+// order of tokens. Each warp has one run of pairs, so that the block meets only once. kMoves: their rows, too.
+template <bool kMoves>
 __global__ void __launch_bounds__(kSortThreads)
     sort_kernel(Rows<const int32_t> ids, int top_k, int64_t pairs, int experts, int32_t* offsets, Rows<int32_t> row_of,
                 int32_t* token_of, const RowMove move) {
+  constexpr int kAhead = kMoves ? 4 : 16;  // loads of a lane that are on their way together
   __shared__ int lower[kSortWarps], own[kSortWarps];
   let_next_start();
   wait_for_previous();
@@ -70,15 +71,15 @@ __global__ void __launch_bounds__(kSortThreads)
   if (e + 1 == experts && threadIdx.x == 0) offsets[experts] = first + all;
   if (mine == 0) return;
   int at = first + before;
-  for (int i0 = begin; i0 < end; i0 += 32 * kSortAhead) {
-    int id[kSortAhead];
+  for (int i0 = begin; i0 < end; i0 += 32 * kAhead) {
+    int id[kAhead];
 #pragma unroll
-    for (int j = 0; j < kSortAhead; ++j) {
+    for (int j = 0; j < kAhead; ++j) {
       const int i = i0 + 32 * j + lane;
       id[j] = i < end ? expert(i) : -1;
     }
 #pragma unroll
-    for (int j = 0; j < kSortAhead; ++j) {
+    for (int j = 0; j < kAhead; ++j) {
       const int i = i0 + 32 * j + lane;
       if (i0 + 32 * j >= end) break;
       const bool here = id[j] == e;
@@ -88,7 +89,7 @@ __global__ void __launch_bounds__(kSortThreads)
         row_of.row(i / top_k)[i % top_k] = row;
         if (token_of != nullptr) token_of[row] = i / top_k;
       }
-      if (move.x != nullptr) move_rows(move, i0 + 32 * j, top_k, who, at);
+      if constexpr (kMoves) move_rows(move, i0 + 32 * j, top_k, who, at);
       at += __popc(who);
     }
   }
@@ -155,14 +156,14 @@ Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
     move = {static_cast<const char*>(p.x.data), from, static_cast<char*>(p.out.data), to, static_cast<int>(row / 16)};
   }
   const bool stay = rows_stay(p.x, p.token_of, stream);
-  const Status sorted =
-      launch(stream,
-             stay                ? "moe_sort"
-             : move.x != nullptr ? "moe_permute_few"
-                                 : "moe_permute",
-             {static_cast<unsigned>(p.experts), kSortThreads}, sort_kernel, rows_of<const int32_t>(p.ids),
-             static_cast<int>(top_k), n * top_k, p.experts, p.offsets.as<int32_t>(), rows_of<int32_t>(p.row_of),
-             stay ? p.token_of.as<int32_t>() : nullptr, move);
+  const Status sorted = launch(
+      stream,
+      stay                ? "moe_sort"
+      : move.x != nullptr ? "moe_permute_few"
+                          : "moe_permute",
+      {static_cast<unsigned>(p.experts), kSortThreads}, move.x != nullptr ? sort_kernel<true> : sort_kernel<false>,
+      rows_of<const int32_t>(p.ids), static_cast<int>(top_k), n * top_k, p.experts, p.offsets.as<int32_t>(),
+      rows_of<int32_t>(p.row_of), stay ? p.token_of.as<int32_t>() : nullptr, move);
   if (n == 0 || stay || move.x != nullptr || !sorted.ok()) return sorted;
   const auto spread = [&]<class W>() {
     const int64_t words = row / static_cast<int64_t>(sizeof(W));
