@@ -43,6 +43,22 @@ __device__ __forceinline__ int plane_of(const WeightTable<kMostGroups>& table, c
   return static_cast<int>((static_cast<const char*>(table.w[item.group]) - base) / 128);
 }
 
+// While nobody knows which experts have rows: the beginning of some tile of the weight, into the second-level cache.
+// Most experts have rows when there are many, and someone will read it. One thread.
+template <class Tile>
+__device__ __forceinline__ void prefetch_wide(const WideMaps& maps, const char* base, const Gemm& g,
+                                              const WeightTable<kMostGroups>& table, const WideGrid& grid) {
+  constexpr int kPlanes = 4, kUnits = kRows / 16 / Tile::kCluster;
+  const int cluster = static_cast<int>(blockIdx.x) / Tile::kCluster,
+            rank = static_cast<int>(blockIdx.x) % Tile::kCluster;
+  WideItem item{};
+  item.group = cluster / grid.tiles % g.groups;
+  const int unit = cluster % grid.tiles * (kRows / 16) + rank * kUnits, plane = plane_of(table, base, item);
+  for (int p = 0; p < min(kPlanes, static_cast<int>(g.k / kK)); ++p) {
+    hopper::prefetch_units(&maps.weight, unit, plane + p);
+  }
+}
+
 // Stages of all tiles of this block: its share of the weight for the whole cluster, tokens for itself. Of offsets that
 // are settled the first stages' weights are read before the launch before has ended. One thread.
 template <class Tile>

@@ -123,6 +123,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     hopper::prefetch_map(&maps.weight);
     if constexpr (!kGathered) hopper::prefetch_map(&maps.x32), hopper::prefetch_map(&maps.x16);
   }
+  if (kGathered && threadIdx.x == 0 && !grid.settled) prefetch_wide<Tile>(maps, base, g, table, grid);
   if (!grid.settled) wait_for_previous();
   order_experts(sh, g);
   meet<Tile>();
