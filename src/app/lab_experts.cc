@@ -19,7 +19,7 @@ struct MoeShape {
   int experts = 128, top_k = 8;
 };
 
-constexpr int kMovedTokens = 256;  // more are read where they are
+constexpr int kMovedTokens = 128;  // more are read where they are
 
 // Everything one layer needs; parts of it may run alone.
 struct Layer {

@@ -21,20 +21,19 @@ struct RingPlace {
   }
 };
 
-// A stage's share of the weight, for the whole cluster; the stage waits for `more` bytes beside the weight. Most
-// weights pass once: the cache is for tokens and results.
+// A stage's share of the weight, for the whole cluster; the stage waits for `more` bytes beside the weight.
 template <class Tile>
 __device__ __forceinline__ void load_wide_weight(WideShared<Tile>& sh, char* ring, const WideMaps& maps,
-                                                 const WideItem& item, int s, int plane, int more) {
+                                                 const WideItem& item, int s, int plane, int more, uint64_t policy) {
   constexpr int kCluster = Tile::kCluster, kUnits = kRows / 16 / kCluster;
   const int rank = static_cast<int>(blockIdx.x) % kCluster, unit = item.tile * (kRows / 16) + rank * kUnits;
   uint64_t* const full = sh.full + s;
   char* const to = ring + s * Tile::kStage + rank * (Tile::kWeight / kCluster);
   hopper::barrier_expect(full, static_cast<uint32_t>(Tile::kWeight + more));
   if constexpr (kCluster == 1) {
-    hopper::load_units(to, &maps.weight, full, unit, plane, hopper::kEvictFirst);
+    hopper::load_units(to, &maps.weight, full, unit, plane, policy);
   } else {
-    hopper::load_units_all(to, &maps.weight, full, unit, plane, (1 << kCluster) - 1, hopper::kEvictFirst);
+    hopper::load_units_all(to, &maps.weight, full, unit, plane, (1 << kCluster) - 1, policy);
   }
 }
 
@@ -68,7 +67,7 @@ __device__ __forceinline__ void fill_wide(WideShared<Tile>& sh, char* ring, cons
   WideItem item{};
   const auto boxes = [&] { return (item.wide + kBox - 1) / kBox; };
   const auto load_weight = [&](int s, int plane) {
-    load_wide_weight(sh, ring, maps, item, s, plane, boxes() * kBox * kRow);
+    load_wide_weight(sh, ring, maps, item, s, plane, boxes() * kBox * kRow, hopper::kEvictNormal);
   };
   const auto load_tokens = [&](int s, int k) {
     char* const to = ring + s * Tile::kStage + Tile::kWeight;
@@ -101,7 +100,8 @@ __device__ __forceinline__ void fill_wide(WideShared<Tile>& sh, char* ring, cons
 }
 
 // The same of tokens that lie apart (Gemm::from): copied by all threads of the warpgroup, 16 bytes each, to where the
-// copy engine would have put them. A stage is full when the copies of each thread are there, too.
+// copy engine would have put them. A stage is full when the copies of each thread are there, too. Weights leave the
+// cache first: the tokens, all of which fit there, are read many times.
 template <class Tile>
 __device__ __forceinline__ void fill_gathered(WideShared<Tile>& sh, char* ring, const WideMaps& maps, const char* base,
                                               const Gemm& g, const WeightTable<kMostGroups>& table,
@@ -125,7 +125,7 @@ __device__ __forceinline__ void fill_gathered(WideShared<Tile>& sh, char* ring, 
     }
     for (int k = 0; k < steps; ++k) {
       hopper::barrier_wait(sh.empty + at.s, at.phase ^ 1);
-      if (threadIdx.x == 0) load_wide_weight(sh, ring, maps, item, at.s, plane + k, 0);
+      if (threadIdx.x == 0) load_wide_weight(sh, ring, maps, item, at.s, plane + k, 0, hopper::kEvictFirst);
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         if (row[i] >= 0) {

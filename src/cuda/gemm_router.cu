@@ -59,13 +59,19 @@ template <class Tile, bool kShort>
 __device__ __forceinline__ void multiply_step(float (&acc)[Tile::kPieces][4], const char* tokens,
                                               const uint32_t (&low)[4], const uint32_t (&middle)[4],
                                               const uint32_t (&high)[4]) {
+  uint32_t b[Tile::kPieces][2];
 #pragma unroll
   for (int p = 0; p < Tile::kPieces; ++p) {
     const auto two = *reinterpret_cast<const uint2*>(tokens + p * 8 * Tile::kPitch);
-    const uint32_t b[2] = {two.x, two.y};
-    if constexpr (!kShort) mma(acc[p], low, b), mma(acc[p], middle, b);
-    mma(acc[p], high, b);
+    b[p][0] = two.x, b[p][1] = two.y;
   }
+  // Sums that follow each other are of different tokens: none waits for the one before.
+  const auto multiply = [&](const uint32_t(&part)[4]) {
+#pragma unroll
+    for (int p = 0; p < Tile::kPieces; ++p) mma(acc[p], part, b[p]);
+  };
+  if constexpr (!kShort) multiply(low), multiply(middle);
+  multiply(high);
 }
 
 // `tokens`: this lane's values of its first token.

@@ -190,7 +190,7 @@ Status RowFormat::check_grouped(const GroupedLinearParams& p, const void** weigh
 
 // Rows that moe_permute() left where they were, for products that cannot read them there.
 Status RowFormat::fetch_rows(const GroupedLinearParams& p, device::Stream stream) const {
-  if (!rows_stay(p.source, p.from, stream)) return {};
+  if (!rows_stay(p.source, p.from, static_cast<int64_t>(p.weights.size()), stream)) return {};
   return cuda::take_rows({p.source, p.from, p.x}, stream);
 }
 
@@ -252,7 +252,7 @@ Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, Tensor
   }
   TERN_RETURN_IF_ERROR(play_tape(stream));
   if (g.rows == 0) return true;
-  if (rows_stay(p.source, p.from, stream)) {
+  if (rows_stay(p.source, p.from, g.groups, stream)) {
     Gemm apart = g;
     apart.x = p.source.data, apart.x_row = p.source.stride[0], apart.from = p.from.as<const int32_t>();
     if (hopper_gathers(apart, weights, stream)) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cuda/cuda_ops.h"
+#include "cuda/gemm_grouped.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/moe_sort.h"
@@ -11,6 +12,9 @@ namespace tern::cuda {
 namespace {
 
 constexpr int kSortThreads = 512, kSortWarps = kSortThreads / 32;
+
+constexpr int64_t kMovedPairs = 2048;  // more are spread by a kernel of their own
+constexpr int64_t kMostCopied = 1024;  // up to which moe_dispatch() moves rows, which knows no token_of
 
 // Rows of 16-byte words that the sort itself moves.
 struct RowMove {
@@ -139,10 +143,10 @@ Status check_permute(const ops::MoePermuteParams& p) {
   return {};
 }
 
-bool rows_stay(const TensorView& x, const TensorView& token_of, device::Stream stream) {
+bool rows_stay(const TensorView& x, const TensorView& token_of, int64_t experts, device::Stream stream) {
   const StreamState& s = state(stream);
-  return token_of.data != nullptr && token_of.dim[0] > kMovedPairs && s.arch >= 90 && s.arch < 100 &&
-         x.dtype == DType::kBF16 && can_vector(x, x.dim[1]);
+  return token_of.data != nullptr && token_of.dim[0] > std::max(kMostCopied, kFewPerGroup * experts) && s.arch >= 90 &&
+         s.arch < 100 && x.dtype == DType::kBF16 && can_vector(x, x.dim[1]);
 }
 
 Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
@@ -151,19 +155,19 @@ Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
   const auto bytes = static_cast<int64_t>(dtype_bytes(p.x.dtype));
   const int64_t row = p.x.dim[1] * bytes, from = p.x.stride[0] * bytes, to = p.out.stride[0] * bytes;
   const bool vector = can_vector(p.x, p.x.dim[1]) && can_vector(p.out, p.x.dim[1]);
+  const bool stay = rows_stay(p.x, p.token_of, p.experts, stream);
   RowMove move;
-  if (vector && n * top_k <= kMovedPairs) {
+  if (vector && !stay && n * top_k <= kMovedPairs) {
     move = {static_cast<const char*>(p.x.data), from, static_cast<char*>(p.out.data), to, static_cast<int>(row / 16)};
   }
-  const bool stay = rows_stay(p.x, p.token_of, stream);
-  const Status sorted = launch(
-      stream,
-      stay                ? "moe_sort"
-      : move.x != nullptr ? "moe_permute_few"
-                          : "moe_permute",
-      {static_cast<unsigned>(p.experts), kSortThreads}, move.x != nullptr ? sort_kernel<true> : sort_kernel<false>,
-      rows_of<const int32_t>(p.ids), static_cast<int>(top_k), n * top_k, p.experts, p.offsets.as<int32_t>(),
-      rows_of<int32_t>(p.row_of), stay ? p.token_of.as<int32_t>() : nullptr, move);
+  const Status sorted = launch(stream,
+                               stay                ? "moe_sort"
+                               : move.x != nullptr ? "moe_permute_few"
+                                                   : "moe_permute",
+                               {static_cast<unsigned>(p.experts), kSortThreads},
+                               move.x != nullptr ? sort_kernel<true> : sort_kernel<false>,
+                               rows_of<const int32_t>(p.ids), static_cast<int>(top_k), n * top_k, p.experts,
+                               p.offsets.as<int32_t>(), rows_of<int32_t>(p.row_of), p.token_of.as<int32_t>(), move);
   if (n == 0 || stay || move.x != nullptr || !sorted.ok()) return sorted;
   const auto spread = [&]<class W>() {
     const int64_t words = row / static_cast<int64_t>(sizeof(W));

@@ -7,10 +7,8 @@ namespace tern::cuda {
 
 Status check_permute(const ops::MoePermuteParams& p);
 
-inline constexpr int64_t kMovedPairs = 2048;  // up to which the sort moves rows itself
-
-// Whether rows of x stay where they are and `token_of` says where: of many pairs, where products of experts can read
-// them there.
-bool rows_stay(const TensorView& x, const TensorView& token_of, device::Stream stream);
+// Whether rows of x stay where they are and `token_of` says where: of many pairs, where products of so many experts can
+// read them there. True for some of the experts where it is true for all; moe_permute() fills in token_of anyway.
+bool rows_stay(const TensorView& x, const TensorView& token_of, int64_t experts, device::Stream stream);
 
 }  // namespace tern::cuda

@@ -70,7 +70,7 @@ void gathered(Context& c, int experts, int64_t tokens, int64_t half, int64_t k, 
     const device::Stream stream = gpu ? c.gpu : c.cpu;
     const TensorView from = left ? v(token_of) : TensorView{};
     TERN_RETURN_IF_ERROR(ops::moe_permute({v(x), v(ids), experts, v(offsets), v(row_of), v(sorted), from}, stream));
-    if (gpu && left) c.expect_kernel(name, c.hopper() ? "moe_sort" : "moe_permute");
+    if (gpu && left) c.expect_kernel(name, c.hopper() ? "moe_sort" : rows <= 2048 ? "moe_permute_few" : "moe_permute");
     return ops::grouped_gated_linear(
         {v(sorted), v(offsets), gpu ? w.gpu : w.cpu, v(between), left ? v(x) : TensorView{}, from}, v(to), stream);
   };
@@ -118,6 +118,7 @@ void gates(Context& c) {
   grouped_gated(c, 10, 500, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
   gathered(c, 40, 300, 136, 192, hopper ? "gemm_hopper_gather_wide" : nullptr);
   gathered(c, 10, 260, 264, 320, hopper ? "gemm_hopper_gather_pairs" : nullptr);
+  gathered(c, 10, 131, 72, 128, hopper ? "gemm_hopper_gather_pairs" : nullptr);
   gathered(c, 10, 260, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);  // moved after all
   if (!c.smallest) gathered(c, 100, 1500, 328, 832, hopper ? "gemm_hopper_gather_pairs" : nullptr);
 }
