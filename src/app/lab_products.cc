@@ -32,7 +32,7 @@ constexpr Shape kShapes[] = {
     {"paddleocr-vl tower qkv", 3456, 1152, 8192},
     {"paddleocr-vl tower fc1", 4304, 1152, 8192},
 };
-constexpr int64_t kRows[] = {1, 8, 16, 32, 64, 128, 256, 2048, 8192};
+constexpr int64_t kRows[] = {1, 8, 16, 32, 64, 100, 128, 256, 2048, 8192};
 
 Expected<LabCase> make(Lab& lab, int64_t rows, int64_t n, int64_t k) {
   const double weight = static_cast<double>(n * k) * 2;

@@ -88,7 +88,7 @@ bool hopper_gathers(const Gemm& g, const void* const* weights, device::Stream st
 
 // In deterministic mode: kernels for large weights (gemm_fixed.cuh), or gemm_hopper, which has the same sums.
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
-// Whether one of the former does. Outside that mode they are ahead of cuBLASLt up to so many rows, with a gate always.
+// Whether one of the former does, and is ahead outside that mode: of up to so many rows, with a gate of any number.
 bool fixed_takes(const Gemm& g, device::Stream stream);
 inline constexpr int64_t kFixedRows = 128;
 // Bytes of StreamState::parts where blocks may wait for each other: a part of the largest tile per block.

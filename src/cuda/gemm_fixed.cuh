@@ -10,7 +10,8 @@
 // cut wait for nobody, nor do those of many tokens, where a block has all parts of a tile: they take one tile after the
 // other.
 //
-// With more than 64 tokens two blocks of a cluster have neighbouring tiles of the weight and read every token once.
+// What multiprocessors read of the second-level cache is the limit where many tiles of the weight read the same tokens:
+// two or four blocks of a cluster, a team, have neighbouring tiles and read every token once.
 #pragma once
 
 #include "cuda/gemm.h"
@@ -24,10 +25,11 @@ namespace tern::cuda {
 
 // kGated: rows of the weight in units of 8 of gate and the 8 of up that belong to them, so that a thread has both.
 // kSums: a block has all parts of a tile, one after the other, beside their sum.
-template <int kTokens_, int kGroups_, int kDepth_, bool kGated_, bool kSums_ = false>
+template <int kTokens_, int kGroups_, int kDepth_, bool kGated_, bool kSums_ = false,
+          int kTeam_ = (kTokens_ > 64 ? 2 : 1)>
 struct FixedTile {
   static constexpr int kTokens = kTokens_, kGroups = kGroups_, kDepth = kDepth_;
-  static constexpr int kPair = kTokens > 64 ? 2 : 1;
+  static constexpr int kTeam = kTeam_;
   // With 256 tokens the sums need registers that other warpgroups have to spare.
   static constexpr bool kGated = kGated_, kSums = kSums_, kMoves = 64 * kGroups * kTokens > 128 * 128;
   static constexpr int kUp = kGroups == 3 ? 160 : 232, kDown = kGroups == 3 ? 32 : 40;
@@ -43,10 +45,11 @@ struct FixedTile {
 
 struct FixedGrid {
   static constexpr int kBand = 8;  // tiles of tokens side by side, while their weight is in the cache
-  int across;                      // tiles of the weight, or pairs of them
+  int across;                      // tiles of the weight by teams
   int row_tiles, k_tiles, split;
   int chains;  // in a job, which has all of k where that is more than one
-  int jobs;    // of blocks, or of pairs of blocks: part by part, then by tokens of a band, then along the weight
+  int jobs;    // of teams: part by part, then by tokens of a band, then along the weight
+  int box;     // tokens that a block brings to all of its team
   uint64_t weight_policy;
   float4* parts;      // [blocks][kQuads][kWorkers]
   uint32_t* tickets;  // [tiles][kWarps]: parts that are there, and 65536 for each that was read; then zero
@@ -62,7 +65,7 @@ __device__ __forceinline__ FixedJob fixed_job(const FixedGrid& grid, int index, 
   const int tile = index / grid.split, band = FixedGrid::kBand * grid.across;
   const int row0 = tile / band * FixedGrid::kBand, side = min(FixedGrid::kBand, grid.row_tiles - row0);
   j.part = index - tile * grid.split;
-  j.row_tile = row0 + tile % band % side, j.weight_tile = tile % band / side * Tile::kPair + rank;
+  j.row_tile = row0 + tile % band % side, j.weight_tile = tile % band / side * Tile::kTeam + rank;
   j.first = j.part * grid.k_tiles / grid.split, j.last = (j.part + 1) * grid.k_tiles / grid.split;
   return j;
 }
@@ -81,23 +84,23 @@ struct FixedLoads {
   const FixedRing<Tile>& ring;
   const CUtensorMap *weight_map, *x_map;
   uint64_t weight_policy;
-  int rank;
+  int box, rank;
   __device__ void weight(int s, const FixedJob& j, int k) const {
     uint64_t* const full = ring.full + s;
-    hopper::barrier_expect(full, Tile::kStage);
+    hopper::barrier_expect(full, static_cast<uint32_t>(Tile::kWeight + box * (Tile::kTeam * Tile::kK * 2)));
     if constexpr (Tile::kGated) {
       hopper::load_units(ring.weight(s), weight_map, full, j.weight_tile * (Tile::kRows / 16), k, weight_policy);
     } else {
       hopper::load_box(ring.weight(s), weight_map, full, k * Tile::kK, j.weight_tile * Tile::kRows, weight_policy);
     }
   }
-  // Each of two blocks brings half of the tokens to both.
+  // Each block of a team brings its share of the tokens to all.
   __device__ void x(int s, const FixedJob& j, int k) const {
-    constexpr int kBox = Tile::kTokens / Tile::kPair;
-    char* const to = ring.x(s) + rank * kBox * Tile::kK * 2;
-    const int token = j.row_tile * Tile::kTokens + rank * kBox;
-    if constexpr (Tile::kPair > 1) {
-      hopper::load_box_all(to, x_map, ring.full + s, k * Tile::kK, token, uint16_t{3}, hopper::kEvictLast);
+    constexpr auto kAll = static_cast<uint16_t>((1 << Tile::kTeam) - 1);
+    char* const to = ring.x(s) + rank * box * Tile::kK * 2;
+    const int token = j.row_tile * Tile::kTokens + rank * box;
+    if constexpr (Tile::kTeam > 1) {
+      hopper::load_box_all(to, x_map, ring.full + s, k * Tile::kK, token, kAll, hopper::kEvictLast);
     } else {
       hopper::load_box(to, x_map, ring.full + s, k * Tile::kK, token, hopper::kEvictLast);
     }
@@ -107,9 +110,9 @@ struct FixedLoads {
 // One thread of a block.
 template <class Tile>
 __device__ void fill_fixed(const FixedLoads<Tile>& loads, const FixedGrid& grid) {
-  const int step = static_cast<int>(gridDim.x) / Tile::kPair;
+  const int step = static_cast<int>(gridDim.x) / Tile::kTeam;
   int i = 0;
-  for (int index = static_cast<int>(blockIdx.x) / Tile::kPair; index < grid.jobs; index += step) {
+  for (int index = static_cast<int>(blockIdx.x) / Tile::kTeam; index < grid.jobs; index += step) {
     const FixedJob j = fixed_job<Tile>(grid, index, loads.rank);
     int k = j.first;
     if (i == 0) {
@@ -129,12 +132,12 @@ __device__ void fill_fixed(const FixedLoads<Tile>& loads, const FixedGrid& grid)
   }
 }
 
-// The place may be filled again, in both blocks if there are two.
+// The place may be filled again, in all blocks of the team.
 template <class Tile>
 __device__ __forceinline__ void release_fixed(const FixedRing<Tile>& ring, int i) {
   const int lane = threadIdx.x & 31;
-  if constexpr (Tile::kPair > 1) {
-    if (lane < Tile::kPair) hopper::barrier_arrive_at(ring.empty + i % Tile::kDepth, lane);
+  if constexpr (Tile::kTeam > 1) {
+    if (lane < Tile::kTeam) hopper::barrier_arrive_at(ring.empty + i % Tile::kDepth, lane);
   } else {
     if (lane == 0) hopper::barrier_arrive(ring.empty + i % Tile::kDepth);
   }
@@ -172,5 +175,9 @@ Status run_fixed_128(const Gemm& g, const void* weight, int split, device::Strea
 Status run_fixed_192(const Gemm& g, const void* weight, int split, device::Stream stream);
 Status run_fixed_sums(const Gemm& g, const void* weight, int split, device::Stream stream);
 Status run_fixed_gated(const Gemm& g, const void* weight, device::Stream stream);
+
+// Outside deterministic mode, of 17 to 128 rows: tiles of 128 rows of the weight, k whole, teams of four.
+bool team_fits(const Gemm& g, device::Stream stream);
+Status run_fixed_team(const Gemm& g, const void* weight, device::Stream stream);
 
 }  // namespace tern::cuda

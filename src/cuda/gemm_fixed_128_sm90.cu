@@ -34,10 +34,11 @@ bool gated_fits(const Gemm& g) {
          reinterpret_cast<uintptr_t>(g.out) % 4 == 0;
 }
 
-enum class FixedKernel : uint8_t { kOther, kGated, kTall, kLow, kSums };  // kOther: gemm_hopper
+enum class FixedKernel : uint8_t { kOther, kGated, kTeam, kTall, kLow, kSums };  // kOther: gemm_hopper
 
 FixedKernel kernel_of(const Gemm& g, int split, device::Stream stream) {
   if (g.n * g.k < kLargeWeight || (!g.gated && g.out_bf16)) return FixedKernel::kOther;
+  if (team_fits(g, stream)) return FixedKernel::kTeam;
   const int64_t low = fixed_time(g, 128, split, stream), tall = fixed_time(g, 192, split, stream);
   if (g.gated) return split > 1 || tall > low || !gated_fits(g) ? FixedKernel::kOther : FixedKernel::kGated;
   // Few rows: weights pass through smaller blocks, of which a multiprocessor has more, as fast.
@@ -55,8 +56,18 @@ Status run_fixed_128(const Gemm& g, const void* weight, int split, device::Strea
   return run_fixed_tile<2, false>(g, weight, split, stream);
 }
 
+// Others are ahead with few rows and many, and where k is not long, unless its parts in tiles of 128 rows fill the GPU.
 bool fixed_takes(const Gemm& g, device::Stream stream) {
-  return kernel_of(g, fixed_split(g, stream), stream) != FixedKernel::kOther;
+  const int split = fixed_split(g, stream);
+  const FixedKernel kernel = kernel_of(g, split, stream);
+  if (kernel == FixedKernel::kOther) return false;
+  if (g.gated) return g.rows > kHopperRows;
+  if (kernel == FixedKernel::kTeam) return true;
+  const bool full = kernel == FixedKernel::kLow && split > 1 &&
+                    8 * blocks_for(g.n, 128) * split >= 7 * int64_t{state(stream).multiprocessors};
+  const bool long_k = g.k >= 2 * g.n;
+  if (g.rows > kFixedRows) return false;
+  return g.rows > kHopperRows ? full || long_k : g.rows > 32 && full && long_k;
 }
 
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream) {
@@ -64,6 +75,8 @@ Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream) {
   switch (kernel_of(g, split, stream)) {
     case FixedKernel::kGated:
       return run_fixed_gated(g, weight, stream);
+    case FixedKernel::kTeam:
+      return run_fixed_team(g, weight, stream);
     case FixedKernel::kTall:
       return run_fixed_192(g, weight, split, stream);
     case FixedKernel::kLow:

@@ -77,7 +77,7 @@ __device__ __forceinline__ void join_parts(const Gemm& g, const FixedGrid& grid,
   constexpr int kShare = Tile::kQuads < kSplit ? 1 : Tile::kQuads / kSplit, kEach = kShare * kSplit / Tile::kQuads;
   constexpr int kSize = Tile::kQuads * Tile::kWorkers, kMost = kSplit == 2 ? 8 : kSplit == 4 ? 4 : 2;
   constexpr int kTogether = kMost < kShare ? kMost : kShare;
-  float4* const mine = grid.parts + int64_t{index * Tile::kPair + rank} * kSize + threadIdx.x;
+  float4* const mine = grid.parts + int64_t{index * Tile::kTeam + rank} * kSize + threadIdx.x;
   float4 own[kShare];
 #pragma unroll
   for (int p = 0; p < kSplit; p += kEach) {
@@ -91,14 +91,14 @@ __device__ __forceinline__ void join_parts(const Gemm& g, const FixedGrid& grid,
       }
     }
   }
-  const int tile = index / kSplit * Tile::kPair + rank;
+  const int tile = index / kSplit * Tile::kTeam + rank;
   uint32_t* const ticket = grid.tickets + tile * Tile::kWarps + threadIdx.x / 32;
   const bool reads = j.part % kEach == 0;
   meet_parts<kSplit>(ticket, reads);
   if (!reads) return;
   const int first = j.part / kEach * kShare;
   const float4* const parts =
-      grid.parts + int64_t{(index - j.part) * Tile::kPair + rank} * kSize + first * Tile::kWorkers + threadIdx.x;
+      grid.parts + int64_t{(index - j.part) * Tile::kTeam + rank} * kSize + first * Tile::kWorkers + threadIdx.x;
   const FixedOut<Tile> out(g, j);
 #pragma unroll
   for (int q0 = 0; q0 < kShare; q0 += kTogether) {
@@ -108,7 +108,7 @@ __device__ __forceinline__ void join_parts(const Gemm& g, const FixedGrid& grid,
 #pragma unroll
       for (int o = 0; o < kSplit - 1; ++o) {
         const int p = o < j.part ? o : o + 1;
-        v[q][o] = __ldcg(parts + p * (Tile::kPair * kSize) + (q0 + q) * Tile::kWorkers);
+        v[q][o] = __ldcg(parts + p * (Tile::kTeam * kSize) + (q0 + q) * Tile::kWorkers);
       }
     }
 #pragma unroll

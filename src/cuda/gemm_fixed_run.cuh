@@ -1,6 +1,8 @@
 // The kernel of gemm_fixed.cuh and how it is launched.
 #pragma once
 
+#include <atomic>
+
 #include "base/checked.h"
 #include "cuda/gemm_fixed_leave.cuh"
 #include "cuda/tensor_map.h"
@@ -33,29 +35,29 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
   let_next_start();
   const uint32_t at = hopper::shared_address(memory);
   const FixedRing<Tile> ring{memory + ((at + 1023) / 1024 * 1024 - at), barriers, barriers + Tile::kDepth};
-  const int rank = Tile::kPair > 1 ? hopper::cluster_rank() : 0;
+  const int rank = Tile::kTeam > 1 ? hopper::cluster_rank() : 0;
   if (threadIdx.x == 0) {
     for (int s = 0; s < Tile::kDepth; ++s) {
       hopper::barrier_init(ring.full + s, 1);
-      hopper::barrier_init(ring.empty + s, Tile::kPair * Tile::kWarps);
+      hopper::barrier_init(ring.empty + s, Tile::kTeam * Tile::kWarps);
     }
     hopper::barrier_init_done();
   }
-  if constexpr (Tile::kPair > 1) {
+  if constexpr (Tile::kTeam > 1) {
     hopper::cluster_sync();
   } else {
     __syncthreads();
   }
   if (threadIdx.x >= Tile::kWorkers) {
     if constexpr (Tile::kMoves) hopper::registers_down<Tile::kDown>();
-    const FixedLoads<Tile> loads{ring, &weight_map, &x_map, grid.weight_policy, rank};
+    const FixedLoads<Tile> loads{ring, &weight_map, &x_map, grid.weight_policy, grid.box, rank};
     if (threadIdx.x == Tile::kWorkers) fill_fixed(loads, grid);
     __syncwarp();
   } else {
     if constexpr (Tile::kMoves) hopper::registers_up<Tile::kUp>();
-    const int step = static_cast<int>(gridDim.x) / Tile::kPair;
+    const int step = static_cast<int>(gridDim.x) / Tile::kTeam;
     int i = 0;
-    for (int index = static_cast<int>(blockIdx.x) / Tile::kPair; index < grid.jobs; index += step) {
+    for (int index = static_cast<int>(blockIdx.x) / Tile::kTeam; index < grid.jobs; index += step) {
       const FixedJob j = fixed_job<Tile>(grid, index, rank);
       // Not because of its value: else its registers would live through all of the loop.
       typename Tile::Sums acc = {};
@@ -67,14 +69,39 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
       leave_fixed<Tile>(g, grid, j, index, rank, acc);
     }
   }
-  if constexpr (Tile::kPair > 1) hopper::cluster_sync();  // nobody leaves while the other one's copies come here
+  if constexpr (Tile::kTeam > 1) hopper::cluster_sync();  // nobody leaves while others' copies come here
+}
+
+// How many teams run at once. Two blocks find places everywhere; for more it is asked once per GPU.
+template <class Tile>
+int teams_at_once(device::Stream stream) {
+  const StreamState& s = state(stream);
+  if constexpr (Tile::kTeam <= 2) return s.multiprocessors / Tile::kTeam;
+  constexpr int kGpus = 16;
+  static std::atomic<int> known[kGpus];
+  std::atomic<int>& mine = known[s.ordinal % kGpus];
+  if (const int n = mine.load(); n != 0) return n - 1;
+  int n = 0;
+  if (allow_shared("gemm_fixed", fixed_kernel<Tile>, Tile::kBytes).ok()) {
+    cudaLaunchAttribute cluster{};
+    cluster.id = cudaLaunchAttributeClusterDimension, cluster.val.clusterDim = {Tile::kTeam, 1, 1};
+    cudaLaunchConfig_t config{};
+    config.gridDim = dim3(static_cast<unsigned>(s.multiprocessors / Tile::kTeam * Tile::kTeam));
+    config.blockDim = dim3(Tile::kThreads), config.dynamicSmemBytes = Tile::kBytes;
+    config.attrs = &cluster, config.numAttrs = 1;
+    if (cudaOccupancyMaxActiveClusters(&n, fixed_kernel<Tile>, &config) != cudaSuccess) n = 0;
+    (void)cudaGetLastError();
+  }
+  n = n < s.multiprocessors / Tile::kTeam ? n : s.multiprocessors / Tile::kTeam;
+  mine.store(n + 1);
+  return n;
 }
 
 template <class Tile>
 Status run_fixed(const Gemm& g, const void* weight, int split, const char* name, device::Stream stream) {
   const StreamState& s = state(stream);
   FixedGrid grid{};
-  grid.across = static_cast<int>(blocks_for(g.n, int64_t{Tile::kRows} * Tile::kPair));
+  grid.across = static_cast<int>(blocks_for(g.n, int64_t{Tile::kRows} * Tile::kTeam));
   grid.row_tiles = static_cast<int>(blocks_for(g.rows, Tile::kTokens));
   grid.k_tiles = static_cast<int>(blocks_for(g.k, Tile::kK));
   grid.split = Tile::kSums ? 1 : split, grid.chains = Tile::kSums ? split : 1;
@@ -87,11 +114,12 @@ Status run_fixed(const Gemm& g, const void* weight, int split, const char* name,
   } else {
     TERN_RETURN_IF_ERROR(tensor_map(weight, g.n, g.k, g.w_row, Tile::kRows, &weight_map));
   }
-  TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens / Tile::kPair, &x_map));
+  grid.box = token_box(blocks_for(g.rows, Tile::kTeam), Tile::kTokens / Tile::kTeam);
+  TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, grid.box, &x_map));
   const auto kernel = fixed_kernel<Tile>;
-  const int most = s.multiprocessors / Tile::kPair;
-  const auto blocks = static_cast<unsigned>(Tile::kPair * (grid.jobs < most ? grid.jobs : most));
-  return launch(stream, name, {dim3(blocks), Tile::kThreads, Tile::kBytes, static_cast<unsigned>(Tile::kPair)}, kernel,
+  const int most = teams_at_once<Tile>(stream);
+  const auto blocks = static_cast<unsigned>(Tile::kTeam * (grid.jobs < most ? grid.jobs : most));
+  return launch(stream, name, {dim3(blocks), Tile::kThreads, Tile::kBytes, static_cast<unsigned>(Tile::kTeam)}, kernel,
                 weight_map, x_map, g, grid);
 }
 

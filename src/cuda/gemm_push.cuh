@@ -38,6 +38,7 @@ struct PushTile {
 struct PushGrid {
   int k_tiles, split;  // blocks of a cluster, which share the k of a tile
   int depth;           // stages of the ring: at least 2
+  int x_bytes;         // of a stage
 };
 
 // What a block computes: k tiles [first, last) of the rows of the weight from tile * kRows on.
@@ -96,22 +97,32 @@ __device__ __forceinline__ void push_receive(uint64_t* barrier) {
   }
 }
 
-// `weight(to, barrier, k)` and `x(to, barrier, k)` copy the tiles number k. One thread.
+// `weight(to, barrier, k)` and `x(to, barrier, k)` copy the tiles number k; x_bytes of x arrive per stage. One warp,
+// whose first lane copies. It arrives at the cluster's barrier only when those who multiply have what they need to do
+// so: compute-sanitizer makes whoever arrives wait for all others.
 template <class Tile, class W, class X>
-__device__ void fill_push(const PushRing<Tile>& ring, const PushWork& work, W&& weight, X&& x) {
-  const int steps = work.last - work.first, ahead = min(steps, ring.depth);
-  for (int i = 0, s = ring.begin; i < ahead; ++i, s = ring.next(s)) {
-    hopper::barrier_expect(ring.full + s, Tile::kStage);
+__device__ void fill_push(const PushRing<Tile>& ring, const PushWork& work, int x_bytes, W&& weight, X&& x) {
+  const int steps = work.last - work.first, ahead = min(steps, ring.depth), enough = ring.last_use(steps) + 2;
+  const auto bytes = static_cast<uint32_t>(Tile::kWeight + x_bytes);
+  const bool copies = threadIdx.x % 32 == 0;
+  for (int i = 0, s = ring.begin; i < ahead && copies; ++i, s = ring.next(s)) {
+    hopper::barrier_expect(ring.full + s, bytes);
     weight(ring.weight(s), ring.full + s, work.first + i);
   }
   wait_for_previous();  // weights are never written by a step, x is
   int s = ring.begin;
-  for (int i = 0; i < ahead; ++i, s = ring.next(s)) x(ring.x(s), ring.full + s, work.first + i);
+  for (int i = 0; i < ahead; ++i, s = ring.next(s)) {
+    if (copies) x(ring.x(s), ring.full + s, work.first + i);
+  }
+  if (enough <= ahead) push_arrive();
   for (int i = ahead; i < steps; ++i, s = ring.next(s)) {
     hopper::barrier_wait(ring.empty + s, static_cast<uint32_t>(i / ring.depth - 1) & 1);
-    hopper::barrier_expect(ring.full + s, Tile::kStage);
-    weight(ring.weight(s), ring.full + s, work.first + i);
-    x(ring.x(s), ring.full + s, work.first + i);
+    if (copies) {
+      hopper::barrier_expect(ring.full + s, bytes);
+      weight(ring.weight(s), ring.full + s, work.first + i);
+      x(ring.x(s), ring.full + s, work.first + i);
+    }
+    if (i + 1 == enough) push_arrive();
   }
 }
 

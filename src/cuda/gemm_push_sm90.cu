@@ -31,23 +31,19 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
   __syncthreads();
   if (threadIdx.x >= Tile::kWorkers) {
-    push_arrive();
-    if (threadIdx.x == Tile::kWorkers) {
-      hopper::prefetch_map(&x_map);
-      fill_push(
-          ring, work,
-          [&](char* to, uint64_t* barrier, int k) {
-            if (g.gated) {
-              hopper::load_units(to, &weight_map, barrier, work.tile * (Tile::kRows / 16), k, hopper::kEvictFirst);
-            } else {
-              hopper::load_box(to, &weight_map, barrier, k * Tile::kK, work.tile * Tile::kRows, hopper::kEvictFirst);
-            }
-          },
-          [&](char* to, uint64_t* barrier, int k) {
-            hopper::load_box(to, &x_map, barrier, k * Tile::kK, 0, hopper::kEvictLast);
-          });
-    }
-    __syncwarp();
+    if (threadIdx.x == Tile::kWorkers) hopper::prefetch_map(&x_map);
+    fill_push(
+        ring, work, grid.x_bytes,
+        [&](char* to, uint64_t* barrier, int k) {
+          if (g.gated) {
+            hopper::load_units(to, &weight_map, barrier, work.tile * (Tile::kRows / 16), k, hopper::kEvictFirst);
+          } else {
+            hopper::load_box(to, &weight_map, barrier, k * Tile::kK, work.tile * Tile::kRows, hopper::kEvictFirst);
+          }
+        },
+        [&](char* to, uint64_t* barrier, int k) {
+          hopper::load_box(to, &x_map, barrier, k * Tile::kK, 0, hopper::kEvictLast);
+        });
     push_wait();
     return;
   }
@@ -79,7 +75,9 @@ Status push(const Gemm& g, const void* weight, PushGrid grid, const char* name, 
   CUtensorMap weight_map, x_map;
   TERN_RETURN_IF_ERROR(g.gated ? tensor_map_units(weight, g.n, g.w_row, true, Tile::kRows / 16, 1, &weight_map)
                                : tensor_map(weight, g.n, g.k, g.w_row, Tile::kRows, &weight_map));
-  TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens, &x_map));
+  const int box = token_box(g.rows, Tile::kTokens);
+  grid.x_bytes = box * Tile::kK * 2;
+  TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, box, &x_map));
   const auto kernel = push_kernel<Tile>;
   const auto split = static_cast<unsigned>(grid.split);
   const auto blocks = static_cast<unsigned>(blocks_for(g.n, Tile::kRows)) * split;

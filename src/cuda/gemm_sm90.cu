@@ -11,8 +11,9 @@ namespace {
 struct HopperGrid {
   static constexpr int kBand = 8;
   int weight_tiles, row_tiles, k_tiles;
-  int split;  // blocks of a cluster, which share the k of a tile
-  bool wide;  // rows of out begin at multiples of 16 bytes
+  int split;    // blocks of a cluster, which share the k of a tile
+  int x_bytes;  // of a stage
+  bool wide;    // rows of out begin at multiples of 16 bytes
   uint64_t weight_policy;
 };
 
@@ -45,7 +46,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (threadIdx.x == Tile::kWorkers) {
       hopper::prefetch_map(&x_map);
       fill_ring(
-          ring, work, Tile::kTokens * Tile::kK * 2,
+          ring, work, grid.x_bytes,
           [&](char* to, uint64_t* barrier, int k) {
             load_weight(g, work.col0, to, [&](char* at, int row) {
               hopper::load_box(at, &weight_map, barrier, k * Tile::kK, row, grid.weight_policy);
@@ -81,7 +82,9 @@ Status launch(const Gemm& g, const void* weight, HopperGrid grid, const char* na
   grid.weight_policy = grid.row_tiles == 1 ? hopper::kEvictFirst : hopper::kEvictNormal;
   CUtensorMap weight_map, x_map;
   TERN_RETURN_IF_ERROR(tensor_map(weight, g.n, g.k, g.w_row, 64, &weight_map));
-  TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens, &x_map));
+  const int box = token_box(g.rows, Tile::kTokens);
+  grid.x_bytes = box * Tile::kK * 2;
+  TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, box, &x_map));
   const auto blocks = static_cast<unsigned>(grid.weight_tiles * grid.row_tiles * grid.split);
   const Shape shape{blocks, Tile::kThreads, Tile::kBytes, static_cast<unsigned>(grid.split)};
   return launch(stream, name, shape, hopper_kernel<Tile>, weight_map, x_map, g, grid);

@@ -21,8 +21,9 @@ struct WalkTile {
 // The shares: steps are numbered tile by tile; block b of `blocks` takes [begin(b), begin(b + 1)).
 struct Walk {
   int tiles, per_tile, blocks;
-  float4* parts;      // [2 * blocks][kTokens / 8][256]
-  uint32_t* tickets;  // [tiles], zero between launches
+  uint32_t stage_bytes;  // that arrive in a stage
+  float4* parts;         // [2 * blocks][kTokens / 8][256]
+  uint32_t* tickets;     // [tiles], zero between launches
   __device__ int begin(int b) const { return static_cast<int>(int64_t{tiles} * per_tile * b / blocks); }
   // Who takes a step.
   __device__ int owner(int step) const {
@@ -168,8 +169,9 @@ template <class Tile>
 struct WalkLoads {
   const Ring<Tile>& ring;
   const CUtensorMap *weight_map, *x_map;
+  uint32_t stage_bytes;
   __device__ void weight(int s, int tile, int step) const {
-    hopper::barrier_expect(ring.full + s, Tile::kStage);
+    hopper::barrier_expect(ring.full + s, stage_bytes);
 #pragma unroll
     for (int c = 0; c < Tile::kChunks; ++c) {
       char* to = ring.weight(s) + c * Tile::kWeightBox;
@@ -213,7 +215,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   let_next_start();
   const Ring<Tile> ring = make_ring<Tile>(memory, barriers);
   if (threadIdx.x >= Tile::kWorkers) {
-    const WalkLoads<Tile> loads{ring, &weight_map, &x_map};
+    const WalkLoads<Tile> loads{ring, &weight_map, &x_map, w.stage_bytes};
     if (threadIdx.x == Tile::kWorkers) fill_walk(loads, w);
   } else {
     walk(ring, g, w, last);

@@ -9,7 +9,9 @@ template <class Tile>
 Status launch_walk(const Gemm& g, const void* weight, Walk w, const char* name, device::Stream stream) {
   CUtensorMap weight_map, x_map;
   TERN_RETURN_IF_ERROR(tensor_map(weight, g.n, g.k, g.w_row, Tile::kRows, &weight_map));
-  TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, Tile::kTokens, &x_map));
+  const int box = token_box(g.rows, Tile::kTokens);
+  w.stage_bytes = static_cast<uint32_t>(Tile::kWeight + Tile::kChunks * box * 128);
+  TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, box, &x_map));
   const auto kernel = walk_kernel<Tile>;
   const dim3 grid(static_cast<unsigned>(w.blocks));
   return launch(stream, name, {grid, Tile::kThreads, Tile::kBytes}, kernel, weight_map, x_map, g, w);

@@ -90,10 +90,9 @@ bool hopper(device::Stream stream) {
 }
 
 // Whether the kernels of deterministic mode are the fastest outside of it, too: too many rows for the others, and a
-// gate, or a long k, that cuBLASLt needs a kernel of its own for.
+// gate, or k in parts, that cuBLASLt needs a kernel of its own for.
 bool fixed_first(const Gemm& g, device::Stream stream) {
-  return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && g.rows > kHopperRows &&
-         (g.gated || (g.rows <= kFixedRows && g.k >= 2 * g.n)) && fixed_takes(g, stream);
+  return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && fixed_takes(g, stream);
 }
 
 // Which of Hopper's own products.

@@ -4,6 +4,7 @@ import os
 import pathlib
 import re
 import shutil
+import signal
 import subprocess
 import time
 
@@ -16,7 +17,9 @@ SANITIZERS = {
 # As cuda_ops_test names them; each is a process, so many at a time.
 GROUPS = ["linear", "large", "sample", "grouped", "attention", "segments", "latent", "bits", "moe", "logprobs", "logits",
           "norms", "rows", "rope", "device", "graph", "chain", "tape"]
-PARALLEL = max(8, (os.cpu_count() or 8) // 2)
+# Where racecheck and synccheck take long: as so many processes, each with a share of the group's products or draws.
+PARTS = {"linear": 6, "grouped": 4, "sample": 4}
+PARALLEL = max(8, (os.cpu_count() or 8) * 5 // 8)
 # Own products only: the kernels of cuBLASLt are not ours to check. Those of this GPU, in deterministic mode where it has
 # kernels of its own, and the portable ones.
 VARIANTS = ["no-cublaslt", "deterministic", "portable-deterministic"]
@@ -41,11 +44,12 @@ def test_command(run, *more):
 def execute(command, log, seconds, env=None):
     """(status, output); status None when it ran past its time. The output goes to `log`."""
     with open(log, "w") as out:
-        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})})
+        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})},
+                                 start_new_session=True)
         try:
             status = child.wait(seconds)
         except subprocess.TimeoutExpired:
-            child.kill()
+            os.killpg(child.pid, signal.SIGKILL)  # what a sanitizer runs would go on without it
             child.wait(20)
             status = None
     return status, log.read_text(errors="replace")
@@ -77,20 +81,27 @@ def faults_of(text):
     return count if summary else None, found
 
 
-def one_tool(run, tool_path, tool, group, variant):
-    """One sanitizer over one group of kernels, in a process of its own."""
-    seen = run.places.out / f"kernels-{tool}-{group}-{variant}.txt"
+def one_tool(run, tool_path, tool, group, variant, part):
+    """One sanitizer over one group of kernels, or a part of it, in a process of its own."""
+    name = f"{tool} {group} {variant}" + (f" {part}" if part != "0/1" else "")
+    file = name.replace(" ", "-").replace("/", "of")
+    seen = run.places.out / f"kernels-{file}.txt"
     seen.unlink(missing_ok=True)
     command = [tool_path, "--tool", tool, *SANITIZERS[tool], "--error-exitcode", "9", "--print-limit", "50",
-               *test_command(run, "--smallest", "--variant", variant, "--kernels", str(seen), "--only", group)]
+               *test_command(run, "--smallest", "--variant", variant, "--kernels", str(seen), "--only", group, "--part", part)]
     began = time.monotonic()
-    status, text = execute(command, run.places.out / f"sanitize-{tool}-{group}-{variant}.txt", SECONDS)
+    status, text = execute(command, run.places.out / f"sanitize-{file}.txt", SECONDS)
     count, lines = faults_of(text)
     ran = re.findall(r"^(\d+) passed, (\d+) failed", text, re.M)
-    run.check(status in (0, 9) and ran and int(ran[-1][0]) > 0 and ran[-1][1] == "0", f"{tool} {group} {variant}: tests pass",
+    run.check(status in (0, 9) and ran and int(ran[-1][0]) > 0 and ran[-1][1] == "0", f"{name}: tests pass",
               f"status {status}, {ran[-1:] or 'no result'}: {text[-300:]}")
-    run.check(count == 0, f"{tool} {group} {variant}: no fault", f"{count} faults: " + " | ".join(lines[:6]))
+    run.check(count == 0, f"{name}: no fault", f"{count} faults: " + " | ".join(lines[:6]))
     return tool, time.monotonic() - began, set(seen.read_text().split() if seen.exists() else [])
+
+
+def parts_of(tool, group):
+    parts = PARTS.get(group, 1) if tool in ("racecheck", "synccheck") else 1
+    return [f"{i}/{parts}" for i in range(parts)]
 
 
 def sanitize(run):
@@ -101,8 +112,8 @@ def sanitize(run):
     began = time.monotonic()
     groups = [run.args.only] if run.args.only else GROUPS
     # Racecheck and synccheck take longest: first.
-    pairs = [(tool, group, variant) for tool in SANITIZERS for group in groups for variant in VARIANTS
-             if variant != "deterministic" or group in FIXED]
+    pairs = [(tool, group, variant, part) for tool in SANITIZERS for group in groups for variant in VARIANTS
+             if variant != "deterministic" or group in FIXED for part in parts_of(tool, group)]
     with concurrent.futures.ThreadPoolExecutor(PARALLEL + 1) as pool:
         if not run.args.only and not listing.exists() and not beside:  # beside the tools: it takes as long as they do
             pool.submit(execute, test_command(run, "--kernels", str(listing)), run.places.out / "ops.txt", 460)
@@ -113,5 +124,5 @@ def sanitize(run):
     for tool in SANITIZERS:
         seen = set().union(*(kernels for name, _, kernels in results if name == tool))
         run.check(not wanted - seen, f"{tool}: every kernel ran", ", ".join(sorted(wanted - seen)))
-        slow = sorted(((s, g) for (t, g, _), (_, s, _) in zip(pairs, results) if t == tool), reverse=True)[:3]
+        slow = sorted(((s, g) for (t, g, *_), (_, s, _) in zip(pairs, results) if t == tool), reverse=True)[:3]
         run.figure(f"{tool} slowest", ", ".join(f"{g} {s:.0f} s" for s, g in slow))

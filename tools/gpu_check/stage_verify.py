@@ -1,4 +1,5 @@
 """Reference cases on the device: through the model code, and through HTTP."""
+import concurrent.futures
 import json
 import os
 import pathlib
@@ -133,14 +134,22 @@ def wide(run):
         with open(run.places.out / "make_golden.txt", "w") as out:
             maker = subprocess.Popen([sys.executable, "-u", str(run.places.maker()), str(folder), "--variant", "w", "--device",
                                       "cuda" if run.places.on_gpu else "cpu", *more], stdout=out, stderr=out)
+
+    def one(case):
+        verify_cases(run, [case], 300)
+        if maker is not None:  # a case is up to several GB
+            shutil.rmtree(case)
+            case.mkdir()
+
     cases = 0
     try:
-        for case in finished(folder, maker):
-            verify_cases(run, [case], 200)
-            cases += 1
-            if maker is not None:  # a case is up to several GB
-                shutil.rmtree(case)
-                case.mkdir()
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            asked = []
+            for case in finished(folder, maker):
+                asked.append(pool.submit(one, case))
+            for done in asked:
+                done.result()
+                cases += 1
     finally:
         if maker is not None and maker.poll() is None:
             maker.kill()

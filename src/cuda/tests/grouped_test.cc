@@ -9,6 +9,7 @@ namespace {
 
 void grouped(Context& c, const char* format, DType type, int experts, int64_t rows, int64_t n, int64_t k,
              const char* kernel = nullptr, bool exact = false) {
+  if (!c.own_turn()) return;
   Weights w = pack(c, format, DType::kBF16, experts, n, k, 31);
   if (w.gpu.empty()) return;
   Mirror x(c, type, {rows, k}), out(c, exact ? DType::kF32 : type, {rows, n}), offsets(c, DType::kI32, {experts + 1});
@@ -29,6 +30,7 @@ void grouped(Context& c, const char* format, DType type, int experts, int64_t ro
 }
 
 void grouped_gated(Context& c, int experts, int64_t rows, int64_t half, int64_t k, const char* kernel) {
+  if (!c.own_turn()) return;
   Weights w = pack(c, "bf16", DType::kBF16, experts, 2 * half, k, 71);
   if (w.gpu.empty()) return;
   Mirror x(c, DType::kBF16, {rows, k}), between(c, DType::kF32, {rows, 2 * half}), out(c, DType::kBF16, {rows, half}),

@@ -48,6 +48,19 @@ void fixed_elsewhere(Context& c) {
     const bool long_k = k == 12296;
     plain(c, "bf16", DType::kBF16, DType::kF32, 100, long_k ? 1400 : 5120, k, long_k, 8, "gemm_fixed_128");
   }
+  // Parts in tiles of 128 rows that fill an H200.
+  plain(c, "bf16", DType::kBF16, DType::kF32, 40, 4090, 8200, true, 8, "gemm_fixed_64");
+  plain(c, "bf16", DType::kBF16, DType::kF32, 110, 4090, 4104, false, 0, "gemm_fixed_128");
+}
+
+// Outside deterministic mode: four blocks that share tokens, of which the last ones bring none.
+void teams(Context& c) {
+  constexpr DType kX = DType::kBF16, kOut = DType::kF32;
+  plain(c, "bf16", kX, kOut, 17, 13700, 1232, true, 8, "gemm_fixed_team_64");
+  plain(c, "bf16", kX, kOut, 66, 13700, 1232, false, 8, "gemm_fixed_team_128");
+  if (c.smallest) return;
+  plain(c, "bf16", kX, kOut, 64, 13824, 2048, false, 0, "gemm_fixed_team_64");
+  plain(c, "bf16", kX, kOut, 128, 13824, 2048, true, 0, "gemm_fixed_team_128");
 }
 
 }  // namespace
@@ -60,6 +73,7 @@ void test_large(Context& c) {
   if (c.fixed()) fixed_tiles(c);
   if (c.fixed() && !c.smallest) fixed_bits(c);
   if (!c.fixed() && !c.smallest) fixed_elsewhere(c);
+  if (!c.fixed()) teams(c);
 }
 
 }  // namespace tern::cuda_test

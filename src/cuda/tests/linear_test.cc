@@ -22,6 +22,7 @@ void fill_both(Mirror& exact, Mirror& rounded) {
 
 // A product and its activation; the bias is there in both types.
 void active(Context& c, int64_t rows, int64_t n, int64_t k, ops::Activation kind, const char* kernel) {
+  if (!c.own_turn()) return;
   Weights w = pack(c, "bf16", DType::kBF16, 1, n, k, 81);
   if (w.gpu.empty()) return;
   Mirror x(c, DType::kBF16, {rows, k}), b(c, DType::kF32, {n}), s(c, DType::kBF16, {n}),
@@ -40,6 +41,7 @@ void active(Context& c, int64_t rows, int64_t n, int64_t k, ops::Activation kind
 
 // A product in bfloat16 with the bias in both types.
 void short_bias(Context& c, int64_t rows, int64_t n, int64_t k, const char* kernel) {
+  if (!c.own_turn()) return;
   Weights w = pack(c, "bf16", DType::kBF16, 1, n, k, 91);
   if (w.gpu.empty()) return;
   Mirror x(c, DType::kBF16, {rows, k}), b(c, DType::kF32, {n}), s(c, DType::kBF16, {n}),
@@ -55,6 +57,7 @@ void short_bias(Context& c, int64_t rows, int64_t n, int64_t k, const char* kern
 }
 
 void heads(Context& c, DType type, int count, int64_t rows, int64_t n, int64_t k) {
+  if (!c.own_turn()) return;
   Weights w = pack(c, "bf16", DType::kBF16, count, n, k, 41);
   if (w.gpu.empty()) return;
   Mirror x(c, type, {rows, count, k}), out(c, type, {rows, count, n});
@@ -67,6 +70,7 @@ void heads(Context& c, DType type, int count, int64_t rows, int64_t n, int64_t k
 }
 
 void rows_of_weight(Context& c) {
+  if (!c.own_turn()) return;
   Weights w = pack(c, "bf16", DType::kF32, 1, 100, 68, 51);
   if (w.gpu.empty()) return;
   Mirror ids(c, DType::kI32, {4}), out(c, DType::kBF16, {4, 68});

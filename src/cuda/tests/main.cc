@@ -1,8 +1,9 @@
 // Every op of the CUDA side against the CPU back-end.
 //   cuda_ops_test [--library FOLDER] [--verbose] [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE]
-//                 [--rounds N] [--emulated]
+//                 [--rounds N] [--part I/N] [--emulated]
 // --smallest: all groups of a variant, in small shapes that still reach every kernel (for compute-sanitizer).
 // --kernels: writes the names of all kernels that ran. --rounds: how often tests that draw their cases do.
+// --part: of the products and draws every Nth, from number I (0 .. N - 1) on.
 // Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
 // deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
 #include <cstdio>
@@ -53,7 +54,7 @@ constexpr Variant kEmulated[] = {
 struct Options {
   std::vector<std::string> folders;
   bool verbose = false, emulated = false, smallest = false;
-  std::string only, variant, kernels, rounds;
+  std::string only, variant, kernels, rounds, part;
 };
 
 bool write_kernels(const std::string& path, const std::set<std::string>& names) {
@@ -61,6 +62,10 @@ bool write_kernels(const std::string& path, const std::set<std::string>& names) 
   if (file == nullptr) return false;
   for (const std::string& name : names) std::fprintf(file, "%s\n", name.c_str());
   return std::fclose(file) == 0;
+}
+
+bool read_part(const std::string& text, Context& c) {
+  return std::sscanf(text.c_str(), "%d/%d", &c.part, &c.parts) == 2 && c.part >= 0 && c.part < c.parts;
 }
 
 int run(const Options& o) {
@@ -85,6 +90,10 @@ int run(const Options& o) {
     Context c;
     c.cuda = *library, c.label = v.label, c.verbose = o.verbose, c.smallest = o.smallest;
     if (!o.rounds.empty()) c.rounds = std::atoi(o.rounds.c_str());
+    if (!o.part.empty() && !read_part(o.part, c)) {
+      std::fprintf(stderr, "--part %s: not I/N with 0 <= I < N\n", o.part.c_str());
+      return 2;
+    }
     device::CudaOptions options;
     options.cublaslt = v.cublaslt, options.deterministic = v.deterministic, options.shared_memory_limit = v.shared_kib;
     options.arch_limit = v.arch;
@@ -129,6 +138,7 @@ int main(int argc, char** argv) {
                          : arg == "--variant" ? &o.variant
                          : arg == "--kernels" ? &o.kernels
                          : arg == "--rounds"  ? &o.rounds
+                         : arg == "--part"    ? &o.part
                                               : nullptr;
     if (value != nullptr && i + 1 < argc) {
       *value = argv[++i];
@@ -143,7 +153,7 @@ int main(int argc, char** argv) {
     } else {
       std::fprintf(stderr,
                    "usage: %s [--library FOLDER]... [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE] "
-                   "[--rounds N] [--verbose]\n",
+                   "[--rounds N] [--part I/N] [--verbose]\n",
                    argv[0]);
       return 2;
     }

@@ -25,6 +25,7 @@ Weights pack(Context& c, const char* format, DType source_type, int count, int64
 
 void plain(Context& c, const char* format, DType x_type, DType out_type, int64_t rows, int64_t n, int64_t k, bool bias,
            int64_t pad, const char* kernel) {
+  if (!c.own_turn()) return;
   Weights w = pack(c, format, DType::kBF16, 1, n, k, 11);
   if (w.gpu.empty()) return;
   Mirror x(c, x_type, {rows, k}, pad), b(c, DType::kF32, {n}), out(c, out_type, {rows, n}, 16);
@@ -38,6 +39,7 @@ void plain(Context& c, const char* format, DType x_type, DType out_type, int64_t
 }
 
 void same_bits(Context& c, int64_t width, int64_t k, bool gate, DType type) {
+  if (!c.own_turn()) return;
   constexpr int64_t kRows = 700;
   Weights w = pack(c, "bf16", DType::kBF16, 1, width, k, 21);
   if (w.gpu.empty()) return;
@@ -86,6 +88,7 @@ void same_bits(Context& c, int64_t width, int64_t k, bool gate, DType type) {
 }
 
 void gated(Context& c, int64_t rows, int64_t half, int64_t k, bool bias, const char* kernel, DType between_type) {
+  if (!c.own_turn()) return;
   Weights w = pack(c, "bf16", DType::kBF16, 1, 2 * half, k, 61);
   if (w.gpu.empty()) return;
   Mirror x(c, DType::kBF16, {rows, k}), b(c, DType::kF32, {2 * half}), between(c, between_type, {rows, 2 * half}),

@@ -130,6 +130,7 @@ void mark_seen(Slots& slots, std::mt19937& random) {
 // nothing; else those from `first` on in turn. `penalise`: the draw finds penalties that are not done. Rows begin at
 // 16-byte boundaries but where 1000 is the vocabulary.
 void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool penalise = false, unsigned seed = 0) {
+  if (!c.own_turn()) return;
   const int64_t pad = vocab == 1000 ? 5 : 8 - vocab % 4;
   Mirror logits(c, DType::kF32, {rows, vocab}, pad), ids(c, DType::kI32, {rows}), status(c, DType::kI32, {rows}),
       prob(c, DType::kF32, {rows});
