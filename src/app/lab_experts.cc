@@ -19,10 +19,12 @@ struct MoeShape {
   int experts = 128, top_k = 8;
 };
 
+constexpr int kMovedTokens = 128;  // more are read where they are
+
 // Everything one layer needs; parts of it may run alone.
 struct Layer {
   MoeShape shape;
-  TensorView x, logits, wanted, ids, weights, offsets, row_of, sorted, gate_up, hidden, results, out;
+  TensorView x, logits, wanted, ids, weights, offsets, row_of, token_of, sorted, gate_up, hidden, results, out;
   const ops::PackedWeight* router = nullptr;
   std::span<const ops::PackedWeight> gate_ups, downs;  // of all turns
   device::Stream stream;
@@ -36,13 +38,15 @@ struct Layer {
     return {.logits = wanted, .top_k = shape.top_k, .ids = ids, .weights = weights};
   }
   ops::MoePermuteParams permutation() const { return {x, ids, shape.experts, offsets, row_of, sorted}; }
+  // As a model asks for it: rows may stay where they are.
+  ops::MoePermuteParams sorting() const { return {x, ids, shape.experts, offsets, row_of, sorted, token_of}; }
   Status multiply_router() const { return ops::linear({x, router, {}, logits}, stream); }
   Status route() const { return ops::moe_route(routing(), stream); }
   Status permute() const { return ops::moe_permute(permutation(), stream); }
-  Status dispatch() const { return ops::moe_dispatch({routing(), permutation()}, stream); }
+  Status dispatch() const { return ops::moe_dispatch({routing(), sorting()}, stream); }
   Status enter(int turn) const { return ops::grouped_linear({sorted, offsets, of(gate_ups, turn), gate_up}, stream); }
   Status enter_gated(int turn) const {
-    return ops::grouped_gated_linear({sorted, offsets, of(gate_ups, turn), gate_up}, hidden, stream);
+    return ops::grouped_gated_linear({sorted, offsets, of(gate_ups, turn), gate_up, x, token_of}, hidden, stream);
   }
   Status gate() const { return ops::silu_mul({gate_up, hidden, offsets}, stream); }
   Status leave(int turn) const { return ops::grouped_linear({hidden, offsets, of(downs, turn), results}, stream); }
@@ -102,6 +106,8 @@ Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed,
   TERN_ASSIGN_OR_RETURN(const TensorView offsets, lab.zeros(DType::kI32, 1, s.experts + 1));
   l.offsets = tensor1(offsets.data, DType::kI32, s.experts + 1);
   TERN_ASSIGN_OR_RETURN(l.row_of, lab.zeros(DType::kI32, tokens, s.top_k));
+  TERN_ASSIGN_OR_RETURN(const TensorView token_of, lab.zeros(DType::kI32, 1, pairs));
+  l.token_of = tensor1(token_of.data, DType::kI32, pairs);
   TERN_ASSIGN_OR_RETURN(l.sorted, lab.zeros(DType::kBF16, pairs, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.gate_up, lab.zeros(DType::kF32, pairs, 2 * s.width));
   TERN_ASSIGN_OR_RETURN(l.hidden, lab.zeros(DType::kBF16, pairs, s.width));
@@ -113,6 +119,7 @@ Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed,
   TERN_ASSIGN_OR_RETURN(l.gate_ups, lab.weights(int64_t{s.experts} * *turns, 2 * s.width, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.downs, lab.weights(int64_t{s.experts} * *turns, s.hidden, s.width));
   // Parts that run alone find what the parts before them leave.
+  TERN_RETURN_IF_ERROR(l.permute());
   TERN_RETURN_IF_ERROR(l.whole(0));
   TERN_RETURN_IF_ERROR(lab.device().synchronize(l.stream));
   return l;
@@ -137,7 +144,8 @@ Expected<LabCase> make(Lab& lab, int tokens, bool skewed, Part part) {
   TERN_ASSIGN_OR_RETURN(const Layer l, make_layer(lab, s, tokens, skewed, &c.turns));
   const double t = tokens, pairs = t * s.top_k, h = static_cast<double>(s.hidden), w = static_cast<double>(s.width);
   const auto result = static_cast<double>(dtype_bytes(l.results.dtype));
-  const double products = 2 * pairs * h * w;  // of one h x w weight
+  const double products = 2 * pairs * h * w;              // of one h x w weight
+  const double rows = tokens > kMovedTokens ? t : pairs;  // that the first product reads
   switch (part) {
     case Part::kWhole:
       c.bytes = l.expert_bytes + h * s.experts * 4 + t * h * (2 + 4);
@@ -157,11 +165,11 @@ Expected<LabCase> make(Lab& lab, int tokens, bool skewed, Part part) {
       c.run = [l](int) { return l.permute(); };
       break;
     case Part::kDispatch:
-      c.bytes = t * (h * 2 + s.experts * 4) + pairs * (h * 2 + 16);
+      c.bytes = t * s.experts * 4 + pairs * 20 + (tokens > kMovedTokens ? 0 : (t + pairs) * h * 2);
       c.run = [l](int) { return l.dispatch(); };
       break;
     case Part::kEnterGated:
-      c.bytes = l.expert_bytes * 2 / 3 + pairs * (h * 2 + w * 2), c.flops = 2 * products;
+      c.bytes = l.expert_bytes * 2 / 3 + rows * h * 2 + pairs * w * 2, c.flops = 2 * products;
       c.run = [l](int turn) { return l.enter_gated(turn); };
       break;
     case Part::kEnter:

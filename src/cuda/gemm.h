@@ -73,6 +73,8 @@ inline constexpr int64_t kNarrowRows = 512;  // from here on what products leave
 int hopper_split(int64_t n, int64_t k);
 int hopper_norm_width(const Gemm& g);  // norm_width() of gemm_hopper with few rows
 bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
+// Whether gemm_hopper_grouped() can read rows by Gemm::from.
+bool hopper_gathers(const Gemm& g, const void* const* weights, device::Stream stream);
 
 // In deterministic mode: kernels for large weights (gemm_fixed.cuh), or gemm_hopper, which has the same sums.
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);

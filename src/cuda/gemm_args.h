@@ -45,6 +45,8 @@ struct Gemm {
   bool heads = false;
   // Rows of the weight are [gate, up]: out [rows, n / 2] gets silu(gate) * up. Hopper's kernels only.
   bool gated = false;
+  // Grouped: row s is x[from[s]], for hopper_gathers(); null: x[s].
+  const int32_t* from = nullptr;
   NormAfter after;
   NormBefore before;
 };

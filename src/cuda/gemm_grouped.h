@@ -12,5 +12,7 @@ Status gemm_grouped_few(const Gemm& g, const void* const* weights, device::Strea
 // Many rows per expert, one chain per value.
 bool grouped_wide_fits(const Gemm& g, device::Stream stream);
 Status gemm_grouped_wide(const Gemm& g, const void* const* weights, device::Stream stream);
+Status gemm_grouped_gather(const Gemm& g, const void* const* weights, device::Stream stream);  // of g.from
+inline constexpr int64_t kFewPerGroup = 8;  // rows up to which, on average, others are ahead
 
 }  // namespace tern::cuda

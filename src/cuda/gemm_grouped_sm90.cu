@@ -164,7 +164,7 @@ bool hopper_grouped_fits(const Gemm& g, const void* const* weights) {
 
 Status gemm_hopper_grouped(const Gemm& g, const void* const* weights, device::Stream stream) {
   if (grouped_few_fits(g, stream)) return gemm_grouped_few(g, weights, stream);
-  if (g.rows <= 8 * int64_t{g.groups}) {
+  if (g.rows <= kFewPerGroup * g.groups) {
     const int split = grouped_split(g, stream);
     // Three smaller blocks per multiprocessor where few tiles leave it with gaps between them.
     if (split == 1 && 2 * g.rows <= g.groups) {

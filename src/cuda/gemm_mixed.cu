@@ -1,6 +1,7 @@
 // Products of bfloat16 rows with few float32 weight rows (routers of experts, gates) on tensor cores: a float32 value
 // is the sum of three bfloat16 values, and every product with one of those is exact.
 #include "cuda/gemm.h"
+#include "cuda/gemm_mixed.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
 
@@ -12,24 +13,6 @@ constexpr int kTeam = 8;         // blocks of a cluster that share the k of a ti
 constexpr int kTeamRows = 128;   // up to which that pays
 constexpr int kThinRows = 32;    // up to which a team has eight tokens: the more teams, the sooner they end
 constexpr int kManyRows = 2048;  // from which on tiles of kManyTokens fill the GPU
-
-struct Split {
-  uint32_t high, middle, low;  // two values each
-};
-
-// A float's upper half: itself with eight digits, the others cut off.
-__device__ __forceinline__ float cut(float v) { return __uint_as_float(__float_as_uint(v) & 0xffff0000u); }
-__device__ __forceinline__ uint32_t upper_halves(float x, float y) {
-  return __float_as_uint(x) >> 16 | (__float_as_uint(y) & 0xffff0000u);
-}
-
-// Three times eight digits are all of a float. Cut off, not rounded: that takes no conversions, of which a
-// multiprocessor does few at a time.
-__device__ __forceinline__ Split split(float2 v) {
-  const float rest_x = v.x - cut(v.x), rest_y = v.y - cut(v.y);
-  return {upper_halves(v.x, v.y), upper_halves(rest_x, rest_y),
-          upper_halves(rest_x - cut(rest_x), rest_y - cut(rest_y))};
-}
 
 // Sums of part `p`, in the memory of the block that has it.
 template <int kBlocks>
@@ -162,6 +145,7 @@ bool mixed_fits(const Gemm& g) {
 }
 
 Status gemm_mixed(const Gemm& g, const void* weight, device::Stream stream) {
+  if (g.rows > kTeamRows && router_fits(g, stream)) return gemm_router(g, weight, stream);
   const auto tiles = static_cast<unsigned>(blocks_for(g.n, kWeightRows));
   const auto* w = static_cast<const float*>(weight);
   const auto rows = [&](int each) { return static_cast<unsigned>(blocks_for(g.rows, each)); };

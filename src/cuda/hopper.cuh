@@ -40,6 +40,15 @@ __device__ __forceinline__ void barrier_wait(uint64_t* barrier, uint32_t parity)
   }
 }
 
+// 16 bytes from global memory, copied behind the back of this thread, and an arrival when all its copies up to here are
+// there. The tensor cores see them after shared_to_engine() of whom the barrier let through.
+__device__ __forceinline__ void copy_piece(void* to, const void* from) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;\n" ::"r"(shared_address(to)), "l"(from) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive_behind_copies(uint64_t* barrier) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];\n" ::"r"(shared_address(barrier)) : "memory");
+}
+
 // Registers that every warp of this warpgroup may use from here on.
 template <int kCount>
 __device__ __forceinline__ void registers_up() {

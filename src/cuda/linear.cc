@@ -5,6 +5,7 @@
 #include "cuda/blaslt.h"
 #include "cuda/cuda_ops.h"
 #include "cuda/gemm.h"
+#include "cuda/moe_sort.h"
 #include "cuda/staging.h"
 #include "ops/op_check.h"
 #include "ops/vision.h"
@@ -57,6 +58,7 @@ class RowFormat final : public ops::WeightFormat {
   Gemm grouped_shape(const GroupedLinearParams& p, const TensorView& out) const;
   Status check(const LinearParams& p) const;
   Status check_grouped(const GroupedLinearParams& p, const void** weights) const;
+  Status fetch_rows(const GroupedLinearParams& p, device::Stream stream) const;
 
   const char* name_;
   DType type_;
@@ -186,7 +188,17 @@ Status RowFormat::check_grouped(const GroupedLinearParams& p, const void** weigh
   TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], k), "x must be [S, K]");
   TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], n), "out must be [S, N]");
   TERN_OP_CHECK(kOp, is_vector(p.offsets, DType::kI32, experts + 1), "offsets must be [E + 1] int32");
+  TERN_OP_CHECK(kOp,
+                p.from.data == nullptr || (is_vector(p.from, DType::kI32, p.x.dim[0]) && p.source.dtype == p.x.dtype &&
+                                           is_matrix(p.source, p.source.dim[0], k)),
+                "from must be [S] int32 beside source [T, K]");
   return {};
+}
+
+// Rows that moe_permute() left where they were, for products that cannot read them there.
+Status RowFormat::fetch_rows(const GroupedLinearParams& p, device::Stream stream) const {
+  if (!rows_stay(p.source, p.from, static_cast<int64_t>(p.weights.size()), stream)) return {};
+  return cuda::take_rows({p.source, p.from, p.x}, stream);
 }
 
 Gemm RowFormat::grouped_shape(const GroupedLinearParams& p, const TensorView& out) const {
@@ -202,6 +214,7 @@ Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream strea
   const Gemm g = grouped_shape(p, p.out);
   if (g.rows == 0) return {};
   TERN_RETURN_IF_ERROR(play_tape(stream));
+  TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
   if (hopper(stream) && hopper_grouped_fits(g, weights)) return gemm_hopper_grouped(g, weights, stream);
   return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
 }
@@ -246,7 +259,17 @@ Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, Tensor
     return false;
   }
   TERN_RETURN_IF_ERROR(play_tape(stream));
-  if (g.rows > 0) TERN_RETURN_IF_ERROR(gemm_hopper_grouped(g, weights, stream));
+  if (g.rows == 0) return true;
+  if (rows_stay(p.source, p.from, g.groups, stream)) {
+    Gemm apart = g;
+    apart.x = p.source.data, apart.x_row = p.source.stride[0], apart.from = p.from.as<const int32_t>();
+    if (hopper_gathers(apart, weights, stream)) {
+      TERN_RETURN_IF_ERROR(gemm_hopper_grouped(apart, weights, stream));
+      return true;
+    }
+    TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
+  }
+  TERN_RETURN_IF_ERROR(gemm_hopper_grouped(g, weights, stream));
   return true;
 }
 

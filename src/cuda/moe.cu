@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cuda/cuda_ops.h"
+#include "cuda/gemm_grouped.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/moe_sort.h"
@@ -11,9 +12,11 @@ namespace tern::cuda {
 namespace {
 
 constexpr int kSortThreads = 512, kSortWarps = kSortThreads / 32;
-constexpr int kSortAhead = 4;  // loads of a lane that are on their way together
 
-// Rows of 16-byte words that the sort itself moves. x null: it does not.
+constexpr int64_t kMovedPairs = 2048;  // more are spread by a kernel of their own
+constexpr int64_t kMostCopied = 1024;  // up to which moe_dispatch() moves rows, which knows no token_of
+
+// Rows of 16-byte words that the sort itself moves.
 struct RowMove {
   const char* x = nullptr;
   int64_t x_stride = 0;  // bytes
@@ -21,7 +24,6 @@ struct RowMove {
   int64_t out_stride = 0;
   int words = 0;
 };
-constexpr int64_t kMovedPairs = 2048;  // more are spread by a kernel of their own
 
 // The tokens of those of 32 pairs from `first` on that are in `who`, into rows from `at` on. A warp.
 __device__ __forceinline__ void move_rows(const RowMove& move, int first, int top_k, unsigned who, int at) {
@@ -35,10 +37,12 @@ __device__ __forceinline__ void move_rows(const RowMove& move, int first, int to
 }
 
 // A block per expert: counts the pairs of lower experts, which is where its rows begin, and numbers its own pairs in
-// order of tokens. Each warp has one run of pairs, so that the block meets only once.
+// order of tokens. Each warp has one run of pairs, so that the block meets only once. kMoves: their rows, too.
+template <bool kMoves>
 __global__ void __launch_bounds__(kSortThreads)
     sort_kernel(Rows<const int32_t> ids, int top_k, int64_t pairs, int experts, int32_t* offsets, Rows<int32_t> row_of,
-                const RowMove move) {
+                int32_t* token_of, const RowMove move) {
+  constexpr int kAhead = kMoves ? 4 : 16;  // loads of a lane that are on their way together
   __shared__ int lower[kSortWarps], own[kSortWarps];
   let_next_start();
   wait_for_previous();
@@ -71,21 +75,25 @@ __global__ void __launch_bounds__(kSortThreads)
   if (e + 1 == experts && threadIdx.x == 0) offsets[experts] = first + all;
   if (mine == 0) return;
   int at = first + before;
-  for (int i0 = begin; i0 < end; i0 += 32 * kSortAhead) {
-    int id[kSortAhead];
+  for (int i0 = begin; i0 < end; i0 += 32 * kAhead) {
+    int id[kAhead];
 #pragma unroll
-    for (int j = 0; j < kSortAhead; ++j) {
+    for (int j = 0; j < kAhead; ++j) {
       const int i = i0 + 32 * j + lane;
       id[j] = i < end ? expert(i) : -1;
     }
 #pragma unroll
-    for (int j = 0; j < kSortAhead; ++j) {
+    for (int j = 0; j < kAhead; ++j) {
       const int i = i0 + 32 * j + lane;
       if (i0 + 32 * j >= end) break;
       const bool here = id[j] == e;
       const unsigned who = __ballot_sync(0xffffffffu, here);
-      if (here) row_of.row(i / top_k)[i % top_k] = at + __popc(who & ((1u << lane) - 1));
-      if (move.x != nullptr) move_rows(move, i0 + 32 * j, top_k, who, at);
+      if (here) {
+        const int row = at + __popc(who & ((1u << lane) - 1));
+        row_of.row(i / top_k)[i % top_k] = row;
+        if (token_of != nullptr) token_of[row] = i / top_k;
+      }
+      if constexpr (kMoves) move_rows(move, i0 + 32 * j, top_k, who, at);
       at += __popc(who);
     }
   }
@@ -129,8 +137,16 @@ Status check_permute(const ops::MoePermuteParams& p) {
                 "row_of must be [T, top_k] int32");
   TERN_OP_CHECK(kOp, p.out.dtype == p.x.dtype && ops::is_matrix(p.out, n * top_k, p.x.dim[1]),
                 "out must be [T * top_k, H]");
+  TERN_OP_CHECK(kOp, p.token_of.data == nullptr || ops::is_vector(p.token_of, DType::kI32, n * top_k),
+                "token_of must be [T * top_k] int32");
   TERN_OP_CHECK(kOp, n * top_k < (int64_t{1} << 30), "there are too many rows");
   return {};
+}
+
+bool rows_stay(const TensorView& x, const TensorView& token_of, int64_t experts, device::Stream stream) {
+  const StreamState& s = state(stream);
+  return token_of.data != nullptr && token_of.dim[0] > std::max(kMostCopied, kFewPerGroup * experts) && s.arch >= 90 &&
+         s.arch < 100 && x.dtype == DType::kBF16 && can_vector(x, x.dim[1]);
 }
 
 Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
@@ -139,15 +155,20 @@ Status moe_permute(const ops::MoePermuteParams& p, device::Stream stream) {
   const auto bytes = static_cast<int64_t>(dtype_bytes(p.x.dtype));
   const int64_t row = p.x.dim[1] * bytes, from = p.x.stride[0] * bytes, to = p.out.stride[0] * bytes;
   const bool vector = can_vector(p.x, p.x.dim[1]) && can_vector(p.out, p.x.dim[1]);
+  const bool stay = rows_stay(p.x, p.token_of, p.experts, stream);
   RowMove move;
-  if (vector && n * top_k <= kMovedPairs) {
+  if (vector && !stay && n * top_k <= kMovedPairs) {
     move = {static_cast<const char*>(p.x.data), from, static_cast<char*>(p.out.data), to, static_cast<int>(row / 16)};
   }
-  const Status sorted =
-      launch(stream, move.x != nullptr ? "moe_permute_few" : "moe_permute",
-             {static_cast<unsigned>(p.experts), kSortThreads}, sort_kernel, rows_of<const int32_t>(p.ids),
-             static_cast<int>(top_k), n * top_k, p.experts, p.offsets.as<int32_t>(), rows_of<int32_t>(p.row_of), move);
-  if (n == 0 || move.x != nullptr || !sorted.ok()) return sorted;
+  const Status sorted = launch(stream,
+                               stay                ? "moe_sort"
+                               : move.x != nullptr ? "moe_permute_few"
+                                                   : "moe_permute",
+                               {static_cast<unsigned>(p.experts), kSortThreads},
+                               move.x != nullptr ? sort_kernel<true> : sort_kernel<false>,
+                               rows_of<const int32_t>(p.ids), static_cast<int>(top_k), n * top_k, p.experts,
+                               p.offsets.as<int32_t>(), rows_of<int32_t>(p.row_of), p.token_of.as<int32_t>(), move);
+  if (n == 0 || stay || move.x != nullptr || !sorted.ok()) return sorted;
   const auto spread = [&]<class W>() {
     const int64_t words = row / static_cast<int64_t>(sizeof(W));
     const auto threads = static_cast<unsigned>(std::min<int64_t>(256, blocks_for(words, 32) * 32));

@@ -113,6 +113,17 @@ struct Picks {
   }
 };
 
+// Eight values as they lie in memory, so that those on their way take no more registers than that.
+template <class T>
+struct Eight {
+  uint4 raw[sizeof(T) / 2];
+  __device__ __forceinline__ void load(const T* from) {
+#pragma unroll
+    for (size_t i = 0; i < sizeof(T) / 2; ++i) raw[i] = reinterpret_cast<const uint4*>(from)[i];
+  }
+  __device__ __forceinline__ Vec8 values() const { return load8(reinterpret_cast<const T*>(raw)); }
+};
+
 // The sum of a token's eight values from `i` on, kTogether experts on their way together; `picks`: the first of them.
 template <class Y, int kTogether>
 __device__ __forceinline__ Vec8 combine_eight(const CombineArgs<Y, float>& a, Picks<kTogether> picks, int64_t t,
@@ -120,16 +131,17 @@ __device__ __forceinline__ Vec8 combine_eight(const CombineArgs<Y, float>& a, Pi
   Vec8 sum{};
   for (int j0 = 0; j0 < a.top_k; j0 += kTogether) {
     if (j0 > 0) picks.load(a, t, j0);
-    Vec8 y[kTogether];
+    Eight<Y> y[kTogether];
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
-      if (picks.row[j] >= 0) y[j] = load8(a.y.row(picks.row[j]) + i);
+      if (picks.row[j] >= 0) y[j].load(a.y.row(picks.row[j]) + i);
     }
 #pragma unroll
     for (int j = 0; j < kTogether; ++j) {
       if (picks.row[j] < 0) continue;
+      const Vec8 v = y[j].values();
 #pragma unroll
-      for (int k = 0; k < 8; ++k) sum.v[k] += picks.weight[j] * y[j].v[k];
+      for (int k = 0; k < 8; ++k) sum.v[k] += picks.weight[j] * v.v[k];
     }
   }
   if (a.shared.data != nullptr) {
@@ -139,6 +151,20 @@ __device__ __forceinline__ Vec8 combine_eight(const CombineArgs<Y, float>& a, Pi
     for (int k = 0; k < 8; ++k) sum.v[k] += scale * y.v[k];
   }
   return sum;
+}
+
+// Eight values per thread; the arithmetic of combine_kernel. early: all but y was there before the kernel before this
+// one began to write.
+template <class Y>
+__global__ void __launch_bounds__(kCombineThreads, sizeof(Y) == 2 ? 5 : 4)
+    combine_eight_kernel(const CombineArgs<Y, float> a, bool early) {
+  const int64_t t = blockIdx.x, i = 8 * (int64_t{blockIdx.y} * blockDim.x + threadIdx.x);
+  let_next_start();
+  if (!early) wait_for_previous();
+  Picks<8> picks;
+  picks.load(a, t, 0);
+  if (early) wait_for_previous();
+  if (i < a.n) store8(a.out.row(t) + i, combine_eight<Y, 8>(a, picks, t, i));
 }
 
 // A block per token, eight values per thread; the arithmetic of combine_kernel and of the norm's vector kernel.
@@ -214,10 +240,17 @@ Status moe_combine(const ops::MoeCombineParams& p, device::Stream stream) {
   const int64_t n = p.out.dim[0], h = p.out.dim[1];
   if (n == 0) return {};
   const bool vector = combine_vector(p);
-  const dim3 grid(static_cast<unsigned>(n),
-                  static_cast<unsigned>(blocks_for(h, vector ? 4 * kCombineThreads : kCombineThreads)));
+  const auto grid_of = [&](int each) {
+    return dim3(static_cast<unsigned>(n), static_cast<unsigned>(blocks_for(h, each * kCombineThreads)));
+  };
+  if (vector && p.out.dtype == DType::kF32) {
+    return with_type(p.y.dtype, [&]<class Y>() {
+      return launch(stream, "moe_combine_vector", {grid_of(8), kCombineThreads}, combine_eight_kernel<Y>,
+                    combine_args<Y, float>(p), state(stream).settled != nullptr);
+    });
+  }
   const auto run = [&]<class Y, class T>() {
-    return launch(stream, vector ? "moe_combine_vector" : "moe_combine", {grid, kCombineThreads},
+    return launch(stream, vector ? "moe_combine_vector" : "moe_combine", {grid_of(vector ? 4 : 1), kCombineThreads},
                   vector ? combine_kernel<Y, T, 4> : combine_kernel<Y, T, 1>, combine_args<Y, T>(p));
   };
   if (p.out.dtype == DType::kBF16) return run.template operator()<bf, bf>();

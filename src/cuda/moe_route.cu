@@ -135,15 +135,17 @@ __global__ void route_kernel(const RouteArgs a) {
   for (int j = 0; j < a.top_k; ++j) weights[j] = weights[j] / divisor * a.scale;
 }
 
+constexpr int kMostWarps = 4;  // of a block, where blocks would be many
+
 // A warp per token.
 template <int kEach>
-__global__ void __launch_bounds__(32) route_few_kernel(const RouteArgs a) {
+__global__ void __launch_bounds__(32 * kMostWarps) route_few_kernel(const RouteArgs a, int tokens) {
   const LaneBias<kEach> bias(a);
   if (gridDim.x <= 32) let_next_start();
   wait_for_previous();
-  const int64_t t = blockIdx.x;
+  const int lane = threadIdx.x & 31, t = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32);
+  if (t >= tokens) return;
   const Ranked mine = route_row(a, a.logits.row(t), bias);
-  const int lane = threadIdx.x;
   if (lane < a.top_k) a.ids.row(t)[lane] = mine.expert, a.weights.row(t)[lane] = mine.weight;
 }
 
@@ -203,10 +205,11 @@ Status moe_route(const ops::MoeRouteParams& p, device::Stream stream) {
   const int64_t n = p.logits.dim[0], experts = p.logits.dim[1];
   if (n == 0) return {};
   const bool few = route_fits_lanes(p);
-  const Shape each{static_cast<unsigned>(n), 32};
-  if (few && experts <= 64) return launch(stream, "moe_route_few", each, route_few_kernel<2>, a);
-  if (few && experts <= 128) return launch(stream, "moe_route_few", each, route_few_kernel<4>, a);
-  if (few) return launch(stream, "moe_route_few", each, route_few_kernel<8>, a);
+  const int64_t warps = n > 1024 ? kMostWarps : 1;
+  const Shape each{static_cast<unsigned>(blocks_for(n, warps)), static_cast<unsigned>(32 * warps)};
+  if (few && experts <= 64) return launch(stream, "moe_route_few", each, route_few_kernel<2>, a, static_cast<int>(n));
+  if (few && experts <= 128) return launch(stream, "moe_route_few", each, route_few_kernel<4>, a, static_cast<int>(n));
+  if (few) return launch(stream, "moe_route_few", each, route_few_kernel<8>, a, static_cast<int>(n));
   const auto bytes = static_cast<size_t>(experts) * (3 * sizeof(float) + 2);
   return launch(stream, "moe_route", {static_cast<unsigned>(n), 32, bytes}, route_kernel, a);
 }

@@ -2,6 +2,8 @@
 // one is a block by itself and needs no cluster.
 #pragma once
 
+#include <cuda_runtime.h>
+
 #include <cstdint>
 
 namespace tern::cuda {
@@ -68,6 +70,25 @@ __device__ __forceinline__ unsigned long long team_load(const unsigned long long
                  : "memory");
 #elif defined(TERN_EMULATED)
     v = *static_cast<unsigned long long*>(emu::of_block(own, rank));
+#endif
+  }
+  return v;
+}
+// Four floats at the place of `own` in block `rank`.
+template <int kTeam>
+__device__ __forceinline__ float4 team_load(const float4* own, int rank) {
+  float4 v{};
+  if constexpr (kTeam == 1) {
+    v = *own;
+  } else {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+    asm volatile(
+        "{.reg .b32 at;\nmapa.shared::cluster.u32 at, %4, %5;\nld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [at];}"
+        : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w)
+        : "r"(static_cast<uint32_t>(__cvta_generic_to_shared(own))), "r"(rank)
+        : "memory");
+#elif defined(TERN_EMULATED)
+    v = *static_cast<float4*>(emu::of_block(own, rank));
 #endif
   }
   return v;

@@ -42,6 +42,9 @@ struct GroupedLinearParams {
   TensorView offsets;                     // [E + 1] int32
   std::span<const PackedWeight> weights;  // E of [N, K]
   TensorView out;                         // [S, N]
+  // Empty, or where rows of x come from: x[s] is source[from[s]], and moe_permute() may have left them there.
+  TensorView source{};  // [T, K]
+  TensorView from{};    // [S] int32
 };
 Status grouped_linear(const GroupedLinearParams& params, device::Stream stream);
 

@@ -60,6 +60,9 @@ struct MoePermuteParams {
   TensorView offsets;  // [E + 1] int32, out
   TensorView row_of;   // [T, top_k] int32, out: where pair (t, j) went
   TensorView out;      // [T * top_k, H], out
+  // Empty, or [T * top_k] int32: room for the token of each row. A back-end may then leave the rows where they are, for
+  // products that are told (GroupedLinearParams::from) and write into `out` themselves what they miss there.
+  TensorView token_of{};
 };
 Status moe_permute(const MoePermuteParams& params, device::Stream stream);
 

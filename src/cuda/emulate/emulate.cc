@@ -8,7 +8,7 @@
 #include <cstdlib>
 #include <vector>
 namespace tern::cuda {
-MmaSlot mma_slots[32][32];
+MmaSlot mma_slots[256][32];
 }
 
 namespace emu {
@@ -124,6 +124,7 @@ void sync_warp() {
 }
 
 uint64_t* warp_slots() { return slots[cur / 32]; }
+int warp_of_cluster() { return cur / 32; }
 uint64_t exchange(uint64_t v, int from) {
   uint64_t* s = slots[cur / 32];
   s[cur % 32] = v;

@@ -41,6 +41,7 @@ void sync_block();
 void sync_warp();
 uint64_t exchange(uint64_t v, int from);  // value of lane `from`, all lanes of the warp together
 uint64_t* warp_slots();
+int warp_of_cluster();
 int block_or(int v);
 }  // namespace emu
 #define threadIdx emu::tid

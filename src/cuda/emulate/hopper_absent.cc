@@ -22,6 +22,7 @@ bool walk_fits(const Gemm&, device::Stream) { return false; }
 Status gemm_walk(const Gemm&, const void*, device::Stream) { return absent(); }
 int hopper_norm_width(const Gemm&) { return 0; }
 int hopper_split(int64_t, int64_t) { return 1; }
+bool hopper_gathers(const Gemm&, const void* const*, device::Stream) { return false; }
 bool hopper_grouped_fits(const Gemm&, const void* const*) { return false; }
 bool prefill_fits(const AttentionArgs&, device::Stream) { return false; }
 AttentionArgs prefill_units(AttentionArgs a) { return a; }

@@ -43,11 +43,11 @@ inline void load_matrix2_transposed(uint32_t (&r)[2], const void* row) { ldm(r, 
 struct MmaSlot {
   uint32_t a[4], b[2];
 };
-extern MmaSlot mma_slots[32][32];
+extern MmaSlot mma_slots[256][32];  // of all warps of a cluster
 inline float bfv(uint32_t w, int hi) { return __uint_as_float(hi ? (w & 0xffff0000u) : (w << 16)); }
 inline void mma(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
-  const int lane = threadIdx.x & 31, w = threadIdx.x / 32;
-  MmaSlot* s = mma_slots[w];
+  const int lane = threadIdx.x & 31;
+  MmaSlot* s = mma_slots[emu::warp_of_cluster()];
   for (int i = 0; i < 4; ++i) s[lane].a[i] = a[i];
   s[lane].b[0] = b[0], s[lane].b[1] = b[1];
   emu::sync_warp();

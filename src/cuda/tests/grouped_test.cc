@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cuda/tests/products.h"
+#include "ops/moe.h"
 
 namespace tern::cuda_test {
 namespace {
@@ -51,6 +52,38 @@ void grouped_gated(Context& c, int experts, int64_t rows, int64_t half, int64_t 
   compare(c, name, out, out.host(), 1.0 / 100);
 }
 
+// Rows that the sort leaves among the tokens: the bits of those that it moves.
+void gathered(Context& c, int experts, int64_t tokens, int64_t half, int64_t k, const char* kernel) {
+  constexpr int64_t kTop = 8;
+  const int64_t rows = tokens * kTop;
+  Weights w = pack(c, "bf16", DType::kBF16, experts, 2 * half, k, 81);
+  if (w.gpu.empty()) return;
+  Mirror x(c, DType::kBF16, {tokens, k}, 8), ids(c, DType::kI32, {tokens, kTop}),
+      offsets(c, DType::kI32, {experts + 1}), row_of(c, DType::kI32, {tokens, kTop}), token_of(c, DType::kI32, {rows}),
+      sorted(c, DType::kBF16, {rows, k}), between(c, DType::kF32, {rows, 2 * half}), out(c, DType::kBF16, {rows, half}),
+      moved(c, DType::kBF16, {rows, half});
+  x.random(82);
+  std::vector<int32_t> choice;
+  for (int64_t i = 0; i < rows; ++i) choice.push_back(static_cast<int32_t>((i % 7 == 0 ? 0 : i * i + i / 7) % experts));
+  ids.fill(choice);
+  const std::string name = title("rows left among the tokens", DType::kBF16, {experts, tokens, half, k});
+  const auto run = [&](bool gpu, bool left, const Mirror& to) -> Status {
+    const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+    const device::Stream stream = gpu ? c.gpu : c.cpu;
+    const TensorView from = left ? v(token_of) : TensorView{};
+    TERN_RETURN_IF_ERROR(ops::moe_permute({v(x), v(ids), experts, v(offsets), v(row_of), v(sorted), from}, stream));
+    if (gpu && left) c.expect_kernel(name, c.hopper() ? "moe_sort" : rows <= 2048 ? "moe_permute_few" : "moe_permute");
+    return ops::grouped_gated_linear(
+        {v(sorted), v(offsets), gpu ? w.gpu : w.cpu, v(between), left ? v(x) : TensorView{}, from}, v(to), stream);
+  };
+  if (!c.both(name, run(false, true, out), run(true, true, out))) return;
+  if (kernel != nullptr) c.expect_kernel(name, kernel);
+  compare(c, name, out, out.host(), 1.0 / 100);
+  if (!c.both(name, {}, run(true, false, moved))) return;
+  const std::vector<char> want = moved.pull();
+  compare(c, name + " bits", out, want.data(), 0);
+}
+
 void gates(Context& c) {
   const bool hopper = c.hopper(), fused = hopper && c.fixed();
   gated(c, 1, 200, 512, true, fused ? "gemm_push_8" : hopper ? "gemm_held" : "silu_mul_vector");
@@ -85,6 +118,11 @@ void gates(Context& c) {
   }
   grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_wide" : nullptr);
   grouped_gated(c, 10, 500, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
+  gathered(c, 40, 300, 136, 192, hopper ? "gemm_hopper_gather_wide" : nullptr);
+  gathered(c, 10, 260, 264, 320, hopper ? "gemm_hopper_gather_pairs" : nullptr);
+  gathered(c, 10, 131, 72, 128, hopper ? "gemm_hopper_gather_pairs" : nullptr);
+  gathered(c, 10, 260, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);  // moved after all
+  if (!c.smallest) gathered(c, 100, 1500, 328, 832, hopper ? "gemm_hopper_gather_pairs" : nullptr);
 }
 
 }  // namespace

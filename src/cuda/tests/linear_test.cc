@@ -83,6 +83,21 @@ void rows_of_weight(Context& c) {
   }
 }
 
+// Scores of experts are float32: of weights that have been bfloat16 and of others.
+void router(Context& c, DType source, int64_t rows, int64_t experts, int64_t k, const char* kernel) {
+  Weights w = pack(c, "f32", source, 1, experts, k, 41);
+  if (w.gpu.empty()) return;
+  Mirror x(c, DType::kBF16, {rows, k}, 8), out(c, DType::kF32, {rows, experts}, 3);
+  x.random(42);
+  const std::string name = title("router", source, {rows, experts, k});
+  if (!c.both(name, ops::linear({x.cpu(), &w.cpu[0], {}, out.cpu()}, c.cpu),
+              ops::linear({x.gpu(), &w.gpu[0], {}, out.gpu()}, c.gpu))) {
+    return;
+  }
+  c.expect_kernel(name, kernel);
+  compare(c, name, out, out.host(), 1e-5);
+}
+
 }  // namespace
 
 void test_linear(Context& c) {
@@ -128,11 +143,14 @@ void test_linear(Context& c) {
   plain(c, "f32", f, f, 70, 128, 1000, false, 0, "gemm_simple");
   plain(c, "f32", b, f, 33, 64, 75, false, 0, "gemm_simple");
   if (fixed && !c.smallest) same_bits(c, 1000, 3072);  // of up to 64 rows the parts are sent
+  const char* most = hopper && !fixed ? "gemm_router" : "gemm_mixed";
   for (const int64_t rows : {1, 20, 33, 200}) {
     for (const int64_t k : {264, 2200}) {
-      plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_team" : "gemm_mixed");
+      plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_team" : most);
     }
   }
+  for (const DType source : {b, f}) router(c, source, 200, 128, 520, most);
+  router(c, f, 600, 200, c.smallest ? 72 : 392, most);
   plain(c, "f32", b, f, 2100, 24, 264, true, 0, "gemm_mixed_many");
   if (fixed) same_bits(c, 640, 1096);
   if (fixed && !c.smallest) same_bits(c, 3000, 3080), same_bits(c, 2576, 1536, true);

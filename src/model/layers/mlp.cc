@@ -53,10 +53,10 @@ TensorView part(TensorView v, int64_t begin, int64_t n) {
   return v;
 }
 
-// Rows sorted by expert through the experts: neighbours of one width in one product. Which rows are a width's is known
-// on the device only, so each width has the whole height of the buffers.
+// Rows sorted by expert, of the tokens `token_of` in x, through the experts: neighbours of one width in one product.
+// Which rows are a width's is known on the device only, so each width has the whole height of the buffers.
 Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView offsets, TensorView gate_up,
-               TensorView hidden, TensorView results) {
+               TensorView hidden, TensorView results, TensorView x, TensorView token_of) {
   for (size_t begin = 0, end = 0; begin < w.gate_up.size(); begin = end) {
     const int64_t n = w.gate_up[begin].n, k = w.down[begin].k;
     for (end = begin + 1; end < w.gate_up.size() && w.gate_up[end].n == n;) ++end;
@@ -64,7 +64,7 @@ Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView of
     const TensorView rows = part(offsets, static_cast<int64_t>(begin), static_cast<int64_t>(count) + 1);
     const TensorView wide = gate_up.columns(0, n), narrow = hidden.columns(0, k);
     TERN_RETURN_IF_ERROR(
-        ops::grouped_gated_linear({sorted, rows, {&w.gate_up[begin], count}, wide}, narrow, step.stream));
+        ops::grouped_gated_linear({sorted, rows, {&w.gate_up[begin], count}, wide, x, token_of}, narrow, step.stream));
     TERN_RETURN_IF_ERROR(ops::grouped_linear({narrow, rows, {&w.down[begin], count}, results}, step.stream));
   }
   return {};
@@ -85,6 +85,7 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   const TensorView weights = step.arena.tensor(DType::kF32, t, k);
   const TensorView offsets = step.arena.tensor(DType::kI32, places + 1);
   const TensorView row_of = step.arena.tensor(DType::kI32, t, k);
+  const TensorView token_of = step.arena.tensor(DType::kI32, t * k);
   const TensorView sorted = step.act(t * k, h);
   const TensorView gate_up = step.exact(t * k, 2 * widest);
   const TensorView hidden = step.act(t * k, widest);
@@ -94,9 +95,9 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   if (shared) TERN_RETURN_IF_ERROR(dense_mlp(step, w.shared, x, shared_out));
   if (step.measuring()) return {};
 
-  TERN_RETURN_IF_ERROR(
-      dispatch(step, spec, layer, w, x, logits, weights, {x, ids, static_cast<int>(places), offsets, row_of, sorted}));
-  TERN_RETURN_IF_ERROR(experts(step, w, sorted, offsets, gate_up, hidden, results));
+  TERN_RETURN_IF_ERROR(dispatch(step, spec, layer, w, x, logits, weights,
+                                {x, ids, static_cast<int>(places), offsets, row_of, sorted, token_of}));
+  TERN_RETURN_IF_ERROR(experts(step, w, sorted, offsets, gate_up, hidden, results, x, token_of));
   if (gated) TERN_RETURN_IF_ERROR(ops::linear({x, &w.shared_gate, {}, shared_gate}, step.stream));
   return ops::moe_combine_norm({{.y = results,
                                  .row_of = row_of,

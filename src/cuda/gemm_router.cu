@@ -1,0 +1,197 @@
+// Products of many bfloat16 rows with a float32 weight of a router's size, on tensor cores. Tiles of 128 weight rows
+// take so many tokens that little is read twice, and clusters share the k of a tile, so that all multiprocessors have
+// work. A weight that was bfloat16 costs one product of three: the rest of its values is zero.
+#include "cuda/gemm_mixed.cuh"
+#include "cuda/launch.cuh"
+#include "cuda/mma.cuh"
+#include "cuda/sample_team.cuh"
+
+namespace tern::cuda {
+namespace {
+
+constexpr int kWeightRows = 128, kWarps = kWeightRows / 16, kThreads = 32 * kWarps;
+constexpr int kK = 64, kSteps = kK / 16;  // of a stage
+constexpr int kDepth = 3;                 // stages of tokens
+constexpr int kLeastColumns = 33;         // fewer leave most warps without weights
+
+template <int kPieces_, int kTeam_>
+struct RouterTile {
+  static constexpr int kPieces = kPieces_, kTeam = kTeam_, kTokens = 8 * kPieces;
+  static constexpr int kPitch = kK * 2 + 32;  // bytes from token to token: a warp reads 32 bytes of eight of them
+  static constexpr int kStage = kTokens * kPitch;
+  static constexpr int kPartPitch = kWeightRows + 4;  // floats
+  static constexpr size_t kPart = sizeof(float) * kTokens * kPartPitch;
+  static constexpr size_t kBytes = kPart > size_t{kDepth} * kStage ? kPart : size_t{kDepth} * kStage;
+};
+
+// A lane's weights of a stage: four neighbours of k of two rows per step.
+struct RouterWeights {
+  float4 v[kSteps][2];
+};
+
+__device__ __forceinline__ void load_weights(RouterWeights& to, const Gemm& g, const float* w, int64_t row,
+                                             int64_t k0) {
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    const int64_t k = k0 + 16 * s;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      to.v[s][i] = row + 8 * i < g.n && k < g.k ? *reinterpret_cast<const float4*>(w + (row + 8 * i) * g.w_row + k)
+                                                : make_float4(0, 0, 0, 0);
+    }
+  }
+}
+
+template <class Tile>
+__device__ __forceinline__ void load_tokens(char* stage, const Gemm& g, int64_t t0, int64_t k0) {
+  const int piece = static_cast<int>(threadIdx.x) % 8, first = static_cast<int>(threadIdx.x) / 8;
+  const int64_t k = k0 + piece * 8;
+  const bf* const x = static_cast<const bf*>(g.x);
+#pragma unroll
+  for (int i = 0; i < Tile::kTokens * 8 / kThreads; ++i) {
+    const int t = first + i * (kThreads / 8);
+    const bool there = t0 + t < g.rows && k < g.k;
+    copy_async(stage + t * Tile::kPitch + piece * 16, there ? x + (t0 + t) * g.x_row + k : x, there ? 16 : 0);
+  }
+}
+
+template <class Tile, bool kShort>
+__device__ __forceinline__ void multiply_step(float (&acc)[Tile::kPieces][4], const char* tokens,
+                                              const uint32_t (&low)[4], const uint32_t (&middle)[4],
+                                              const uint32_t (&high)[4]) {
+  uint32_t b[Tile::kPieces][2];
+#pragma unroll
+  for (int p = 0; p < Tile::kPieces; ++p) {
+    const auto two = *reinterpret_cast<const uint2*>(tokens + p * 8 * Tile::kPitch);
+    b[p][0] = two.x, b[p][1] = two.y;
+  }
+  // Sums that follow each other are of different tokens: none waits for the one before.
+  const auto multiply = [&](const uint32_t(&part)[4]) {
+#pragma unroll
+    for (int p = 0; p < Tile::kPieces; ++p) mma(acc[p], part, b[p]);
+  };
+  if constexpr (!kShort) multiply(low), multiply(middle);
+  multiply(high);
+}
+
+// `tokens`: this lane's values of its first token.
+template <class Tile>
+__device__ __forceinline__ void multiply_stage(float (&acc)[Tile::kPieces][4], const char* tokens,
+                                               const RouterWeights& weights) {
+#pragma unroll
+  for (int s = 0; s < kSteps; ++s) {
+    uint32_t high[4], middle[4], low[4], rest = 0;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float4& from = weights.v[s][i % 2];
+      const Split v = split(i < 2 ? make_float2(from.x, from.y) : make_float2(from.z, from.w));
+      high[i] = v.high, middle[i] = v.middle, low[i] = v.low;
+      rest |= middle[i] | low[i];
+    }
+    if (__ballot_sync(0xffffffffu, rest != 0) == 0) {
+      multiply_step<Tile, true>(acc, tokens + s * 32, low, middle, high);
+    } else {
+      multiply_step<Tile, false>(acc, tokens + s * 32, low, middle, high);
+    }
+  }
+}
+
+// Every block adds up its share of the tokens, of parts that all blocks of the cluster have.
+template <class Tile>
+__device__ __forceinline__ void add_parts(const Gemm& g, const float* parts, int rank, int64_t t0, int64_t n0) {
+  constexpr int kShare = Tile::kTokens / Tile::kTeam, kQuads = kWeightRows / 4;
+  const int column = static_cast<int>(threadIdx.x) % kQuads * 4;
+#pragma unroll
+  for (int i = 0; i < kShare / (kThreads / kQuads); ++i) {
+    const int t = rank * kShare + i * (kThreads / kQuads) + static_cast<int>(threadIdx.x) / kQuads;
+    const auto* const own = reinterpret_cast<const float4*>(parts + t * Tile::kPartPitch + column);
+    float sum[4] = {};
+#pragma unroll
+    for (int r = 0; r < Tile::kTeam; ++r) {
+      const float4 v = team_load<Tile::kTeam>(own, r);
+      sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
+    }
+    if (t0 + t >= g.rows) continue;
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const int64_t n = n0 + column + c, offset = (t0 + t) * g.out_row + n;
+      if (n >= g.n) break;
+      const float v = g.bias == nullptr ? sum[c] : sum[c] + g.bias[n];
+      if (g.out_bf16) {
+        static_cast<bf*>(g.out)[offset] = from_float<bf>(v);
+      } else {
+        static_cast<float*>(g.out)[offset] = v;
+      }
+    }
+  }
+}
+
+template <class Tile>
+__global__ void __launch_bounds__(kThreads) router_kernel(const Gemm g, const float* w) {
+  extern __shared__ uint4 memory[];
+  char* const ring = reinterpret_cast<char*>(memory);
+  let_next_start();
+  const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
+  const int rank = static_cast<int>(blockIdx.x) % Tile::kTeam;
+  const int64_t t0 = int64_t{blockIdx.x / Tile::kTeam} * Tile::kTokens, n0 = int64_t{blockIdx.y} * kWeightRows;
+  const int64_t row = n0 + warp * 16 + lane / 4;
+  const int all = static_cast<int>((g.k + kK - 1) / kK);
+  const int first = rank * all / Tile::kTeam, stages = (rank + 1) * all / Tile::kTeam - first;
+  const auto k_of = [&](int i) { return int64_t{first + i} * kK; };
+  RouterWeights weights;
+  load_weights(weights, g, w, row, k_of(0) + lane % 4 * 4);
+  wait_for_previous();  // weights are never written by a step, x is
+  for (int i = 0; i < kDepth - 1; ++i) {
+    if (i < stages) load_tokens<Tile>(ring + i * Tile::kStage, g, t0, k_of(i));
+    copy_commit();
+  }
+  float acc[Tile::kPieces][4] = {};
+  for (int i = 0; i < stages; ++i) {
+    RouterWeights next;
+    load_weights(next, g, w, row, i + 1 < stages ? k_of(i + 1) + lane % 4 * 4 : g.k);
+    copy_wait<kDepth - 2>();
+    __syncthreads();
+    const int ahead = i + kDepth - 1;
+    if (ahead < stages) load_tokens<Tile>(ring + ahead % kDepth * Tile::kStage, g, t0, k_of(ahead));
+    copy_commit();
+    multiply_stage<Tile>(acc, ring + i % kDepth * Tile::kStage + lane / 4 * Tile::kPitch + lane % 4 * 8, weights);
+    weights = next;
+  }
+  __syncthreads();
+  auto* const parts = reinterpret_cast<float*>(memory);
+#pragma unroll
+  for (int p = 0; p < Tile::kPieces; ++p) {
+#pragma unroll
+    for (int v = 0; v < 4; ++v) {
+      parts[(p * 8 + lane % 4 * 2 + v % 2) * Tile::kPartPitch + warp * 16 + lane / 4 + v / 2 * 8] = acc[p][v];
+    }
+  }
+  team_sync<Tile::kTeam>();
+  add_parts<Tile>(g, parts, rank, t0, n0);
+  team_sync<Tile::kTeam>();  // nobody leaves while others read
+}
+
+template <class Tile>
+Status launch_router(const Gemm& g, const float* w, device::Stream stream) {
+  const dim3 grid(static_cast<unsigned>(blocks_for(g.rows, Tile::kTokens) * Tile::kTeam),
+                  static_cast<unsigned>(blocks_for(g.n, kWeightRows)));
+  return launch(stream, "gemm_router", {grid, kThreads, Tile::kBytes, Tile::kTeam}, router_kernel<Tile>, g, w);
+}
+
+}  // namespace
+
+bool router_fits(const Gemm& g, device::Stream stream) {
+  const StreamState& s = state(stream);
+  return s.arch >= 90 && waits_compiled() && !s.deterministic && g.n >= kLeastColumns && g.x_row % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(g.x) % 16 == 0 && RouterTile<16, 4>::kBytes <= static_cast<size_t>(s.smem_limit);
+}
+
+Status gemm_router(const Gemm& g, const void* weight, device::Stream stream) {
+  const auto* w = static_cast<const float*>(weight);
+  // Small tiles as long as all of them run at once.
+  const int64_t small = blocks_for(g.rows, 64) * blocks_for(g.n, kWeightRows) * 8;
+  if (small <= state(stream).multiprocessors) return launch_router<RouterTile<8, 8>>(g, w, stream);
+  return launch_router<RouterTile<16, 4>>(g, w, stream);
+}
+
+}  // namespace tern::cuda
