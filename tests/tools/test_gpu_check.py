@@ -94,7 +94,7 @@ def test_stages_on_several_gpus(tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7,9")
     with pytest.raises(ValueError):
         spread.devices(4)
-    names = ["ops", "verify", "wide", "faults", "serve", *spread.ALONE]
+    names = ["ops", "verify", "faults", "serve", *spread.ALONE]
     table, log = results.Table(tmp_path, "c0ffee", "none"), tmp_path / "log"
     spread.Spread(names, spread.devices(2), tmp_path, table, lambda n: [sys.executable, "-c", STAGE, n, str(log)]).go()
     ran = {line[0]: line[1:] for line in map(json.loads, log.read_text().splitlines())}

@@ -7,9 +7,9 @@ import sys
 import threading
 
 # What needs a GPU for itself: it fills its memory, keeps it busy throughout, or its figures would not be its own.
-ALONE = ["sanitize", "memory-text", "memory-pictures", "bench-steps", "bench-serving"]
+ALONE = ["sanitize", "wide", "memory-text", "memory-pictures", "bench-steps", "bench-serving"]
 # The longest first; those behind take what is left.
-ORDER = ["wide", "ops", "verify", "determinism", "replays", "faults", "serve"]
+ORDER = ["ops", "verify", "determinism", "replays", "faults", "serve"]
 TOGETHER = 3  # stages on the GPU that is shared
 BESIDE = {"sanitize": "ops"}  # which waits at its end for what that one has seen
 

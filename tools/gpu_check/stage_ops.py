@@ -88,7 +88,8 @@ def one_tool(run, tool_path, tool, group, variant, part):
     seen = run.places.out / f"kernels-{file}.txt"
     seen.unlink(missing_ok=True)
     command = [tool_path, "--tool", tool, *SANITIZERS[tool], "--error-exitcode", "9", "--print-limit", "50",
-               *test_command(run, "--smallest", "--variant", variant, "--kernels", str(seen), "--only", group, "--part", part)]
+               *test_command(run, "--smallest", "--threads", "2", "--variant", variant, "--kernels", str(seen),
+                             "--only", group, "--part", part)]
     began = time.monotonic()
     status, text = execute(command, run.places.out / f"sanitize-{file}.txt", SECONDS)
     count, lines = faults_of(text)

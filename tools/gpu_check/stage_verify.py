@@ -1,5 +1,4 @@
 """Reference cases on the device: through the model code, and through HTTP."""
-import concurrent.futures
 import json
 import os
 import pathlib
@@ -134,22 +133,14 @@ def wide(run):
         with open(run.places.out / "make_golden.txt", "w") as out:
             maker = subprocess.Popen([sys.executable, "-u", str(run.places.maker()), str(folder), "--variant", "w", "--device",
                                       "cuda" if run.places.on_gpu else "cpu", *more], stdout=out, stderr=out)
-
-    def one(case):
-        verify_cases(run, [case], 300)
-        if maker is not None:  # a case is up to several GB
-            shutil.rmtree(case)
-            case.mkdir()
-
     cases = 0
     try:
-        with concurrent.futures.ThreadPoolExecutor(2) as pool:
-            asked = []
-            for case in finished(folder, maker):
-                asked.append(pool.submit(one, case))
-            for done in asked:
-                done.result()
-                cases += 1
+        for case in finished(folder, maker):  # one at a time: the largest fill the GPU beside what makes the next
+            verify_cases(run, [case], 200)
+            cases += 1
+            if maker is not None:  # a case is up to several GB
+                shutil.rmtree(case)
+                case.mkdir()
     finally:
         if maker is not None and maker.poll() is None:
             maker.kill()

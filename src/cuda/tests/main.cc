@@ -1,9 +1,9 @@
 // Every op of the CUDA side against the CPU back-end.
 //   cuda_ops_test [--library FOLDER] [--verbose] [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE]
-//                 [--rounds N] [--part I/N] [--emulated]
+//                 [--rounds N] [--part I/N] [--threads N] [--emulated]
 // --smallest: all groups of a variant, in small shapes that still reach every kernel (for compute-sanitizer).
 // --kernels: writes the names of all kernels that ran. --rounds: how often tests that draw their cases do.
-// --part: of the products and draws every Nth, from number I (0 .. N - 1) on.
+// --part: of the products and draws every Nth, from number I (0 .. N - 1) on. --threads: of the CPU, else all.
 // Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
 // deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
 #include <cstdio>
@@ -56,7 +56,7 @@ constexpr Variant kEmulated[] = {
 struct Options {
   std::vector<std::string> folders;
   bool verbose = false, emulated = false, smallest = false;
-  std::string only, variant, kernels, rounds, part;
+  std::string only, variant, kernels, rounds, part, threads;
 };
 
 bool write_kernels(const std::string& path, const std::set<std::string>& names) {
@@ -107,7 +107,7 @@ int run(const Options& o) {
     }
     c.device = std::move(made).value();
     c.gpu = c.device->stream();
-    c.pool = std::make_unique<device::ComputePool>(0, false);
+    c.pool = std::make_unique<device::ComputePool>(std::atoi(o.threads.c_str()), false);
     c.cpu = {device::DeviceKind::kCpu, c.pool.get(), nullptr};
     std::printf("%s: %s\n", v.label, c.device->info().name.c_str());
     for (const Group& g : kGroups) {
@@ -141,6 +141,7 @@ int main(int argc, char** argv) {
                          : arg == "--kernels" ? &o.kernels
                          : arg == "--rounds"  ? &o.rounds
                          : arg == "--part"    ? &o.part
+                         : arg == "--threads" ? &o.threads
                                               : nullptr;
     if (value != nullptr && i + 1 < argc) {
       *value = argv[++i];
@@ -155,7 +156,7 @@ int main(int argc, char** argv) {
     } else {
       std::fprintf(stderr,
                    "usage: %s [--library FOLDER]... [--only GROUP] [--variant LABEL] [--smallest] [--kernels FILE] "
-                   "[--rounds N] [--part I/N] [--verbose]\n",
+                   "[--rounds N] [--part I/N] [--threads N] [--verbose]\n",
                    argv[0]);
       return 2;
     }
