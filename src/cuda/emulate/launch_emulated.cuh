@@ -20,7 +20,8 @@ struct Shape {
 template <class... P, class... A>
 Status launch(device::Stream stream, const char* name, const Shape& shape, void (*kernel)(P...), A&&... args) {
   if (put_off(stream)) TERN_RETURN_IF_ERROR(play_tape(stream));
-  emu::launch(shape.grid, shape.block, shape.shared, [&] { kernel(P(args)...); }, static_cast<int>(shape.cluster));
+  emu::launch(
+      shape.grid, shape.block, shape.shared, [&] { kernel(P(args)...); }, static_cast<int>(shape.cluster));
   return launched(stream, name);
 }
 
