@@ -4,7 +4,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.."
 COUNTS=${COUNTS:-}
-BUILD=build/cuda MOST_SECONDS=720 MOST_FILE_SECONDS=90 MOST_MIB=150
+BUILD=build/cuda MOST_SECONDS=1320 MOST_FILE_SECONDS=90 MOST_MIB=150
 passed=0 failed=0
 step() {  # step NAME COMMAND...: one check, one line
   local name=$1 begin=$SECONDS; shift
