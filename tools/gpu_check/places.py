@@ -5,8 +5,10 @@ import shutil
 import site
 import subprocess
 import sys
+import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
+MAKING = threading.Lock()  # stages ask for the cases from several threads
 
 
 class Places:
@@ -89,10 +91,13 @@ class Places:
     def make_golden(self):
         """A pack carries no cases: they are made once (needs PyTorch and transformers)."""
         folder = self.out / "cases"
-        if not folder.is_dir():
-            part = self.fresh("cases")
-            subprocess.run([sys.executable, str(self.maker()), str(part)], check=True, stdout=subprocess.DEVNULL, timeout=400)
-            part.rename(folder)
+        with MAKING:
+            if not folder.is_dir():
+                print("making the reference cases", flush=True)
+                part = self.fresh("cases")
+                subprocess.run([sys.executable, str(self.maker()), str(part)], check=True, stdout=subprocess.DEVNULL,
+                               timeout=400)
+                part.rename(folder)
         return sorted(p.parent for p in folder.glob("*/golden.json"))
 
     def model(self):

@@ -6,10 +6,12 @@ import subprocess
 import sys
 import threading
 
-# What needs a GPU for itself: it fills its memory, keeps it busy throughout, or its figures would not be its own.
-ALONE = ["sanitize", "wide", "memory-text", "memory-pictures", "bench-steps", "bench-serving"]
+# What needs a GPU for itself: it fills its memory, keeps it busy throughout, or its figures would not be its own. The
+# longest first.
+ALONE = ["memory-pictures", "memory-text", "wide", "sanitize", "bench-steps", "bench-serving"]
 # The longest first; those behind take what is left.
 ORDER = ["ops", "verify", "determinism", "replays", "faults", "serve"]
+CASES = {"verify", "determinism", "replays"}  # read the reference cases, which a pack may have to make
 TOGETHER = 3  # stages on the GPU that is shared
 BESIDE = {"sanitize": "ops"}  # which waits at its end for what that one has seen
 
@@ -94,6 +96,8 @@ class Spread:
 
 
 def run(names, args, places, table):
+    if CASES & set(names) and "TERN_CHECK_CASES" not in os.environ:  # once, not in every stage
+        os.environ["TERN_CHECK_CASES"] = str(places.golden()[0].parent)
     more = ["--memory-seconds", args.memory_seconds, "--hold-gb", args.hold_gb]
     more += (["--only", args.only] if args.only else []) + (["--quick"] if args.quick else [])
     here = str(pathlib.Path(__file__).resolve().parent)
