@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "app/bench.h"
@@ -13,7 +14,7 @@ namespace tern::app {
 namespace {
 
 struct LabOptions {
-  std::string device = "auto", only, match;
+  std::string device = "auto", only, match, shape;
   int cpu_threads = 0;
   double ceiling_gib = 4, cold_mib = 256, milliseconds = 4;
   bool json = false, list = false, peers = true;
@@ -51,6 +52,10 @@ json::Object to_json(const LabResult& r) {
   return o;
 }
 
+bool wants(const LabOptions& o, const LabItem& item) {
+  return wants(o.only, item.group) && wants(o.match, item.shape) && (o.shape.empty() || item.shape == o.shape);
+}
+
 void print_head(const std::string& group) {
   fmt::print("\n{:<62} {:>10} {:>9} {:>8} {:>10} {:>6} {:>10}  {}\n", group, "us", "GB/s", "TFLOP/s", "ideal us",
              "ratio", "peer us", "kernel");
@@ -70,6 +75,10 @@ void print_ceilings(const LabCeilings& c, const std::string& device) {
 }
 
 int run(const LabOptions& o) {
+  const std::vector<LabItem> items = all_items();
+  if (std::none_of(items.begin(), items.end(), [&](const LabItem& item) { return wants(o, item); })) {
+    return report(make_error(ErrorCode::kInvalidArgument, "no op fits --only, --match and --shape; --list prints all"));
+  }
   device::CpuOptions cpu;
   cpu.threads = o.cpu_threads;
   const auto environment = Environment::from(Environment::of_process());
@@ -86,8 +95,8 @@ int run(const LabOptions& o) {
   json::Array rows;
   std::string group;
   int failures = 0;
-  for (const LabItem& item : all_items()) {
-    if (!wants(o.only, item.group) || !wants(o.match, item.shape)) continue;
+  for (const LabItem& item : items) {
+    if (!wants(o, item)) continue;
     if (!o.json && item.group != group) print_head(item.group);
     group = item.group;
     const auto result = run_lab_item(lab, item, *ceilings, o.peers ? open->cuda : nullptr);
@@ -107,7 +116,7 @@ int run(const LabOptions& o) {
                                               {"launch_us", ceilings->launch * 1e6},
                                               {"rows", std::move(rows)}}));
   }
-  return failures == 0 && !group.empty() ? 0 : kFailureExit;
+  return failures == 0 ? 0 : kFailureExit;
 }
 
 }  // namespace
@@ -118,6 +127,7 @@ int run_bench_kernels(const std::vector<std::string>& args) {
   parser.add_option("--device", o.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
   parser.add_option("--only", o.only, "Groups whose name contains one of these: products,attention,norm,experts,...");
   parser.add_option("--match", o.match, "Shapes whose name contains one of these, separated by commas");
+  parser.add_option("--shape", o.shape, "The one shape of this name, as --list prints it behind the colon");
   parser.add_option("--cpu-threads", o.cpu_threads, "Threads that compute on a CPU; 0: physical cores")
       ->capture_default_str();
   parser.add_option("--ceiling-gib", o.ceiling_gib, "GiB read to find the memory's bandwidth")->capture_default_str();

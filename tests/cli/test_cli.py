@@ -115,6 +115,15 @@ def test_mistakes_are_one_clear_line(args, status, words, tmp_path):
         assert word in line
 
 
+def test_the_laboratory_runs_the_one_shape_that_is_named():
+    said = one_line(tern("bench", "kernels", "--device", "cpu", "--shape", "silu"), 2)
+    assert "--shape" in said and "--list" in said
+    done = tern("bench", "kernels", "--device", "cpu", "--ceiling-gib", "0.05", "--milliseconds", "0.1", "--shape",
+                "silu, 1 x 3072", "--json")
+    assert done.returncode == 0, done.stderr
+    assert [row["shape"] for row in json.loads(done.stdout)["rows"]] == ["silu, 1 x 3072"]
+
+
 def test_unknown_architecture_names_the_known_ones(tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"architectures": ["NobodyForCausalLM"], "hidden_size": 64}))
     for extra in ([], ["--dry-run"]):

@@ -17,6 +17,7 @@ import spread  # noqa: E402
 import stage_determinism  # noqa: E402
 import stage_memory  # noqa: E402
 import stage_ops  # noqa: E402
+import stage_profile  # noqa: E402
 import stage_verify  # noqa: E402
 
 
@@ -166,3 +167,22 @@ def test_pressure_sees_failures_and_lost_memory():
     stage_memory.Pressure(run, Fake(), Fake(), [("bad", fails)]).go(0.3, 2)
     names = {c["name"] for c in run.stage.record()["failures"]}
     assert names == {"no request fails", "bad served", "the driver's free memory stays within 64 MB", "no allocation after ready"}
+
+
+def test_a_profile_is_read():
+    name = "void tern::cuda::(anonymous namespace)::hopper_kernel<tern::cuda::HopperTile<(int)8, (int)3>>(CUtensorMap, int)"
+    rows = [("0", name, stage_profile.METRICS["us"], "nsecond", "2,000"), ("0", name, stage_profile.METRICS["memory %"], "%", "80"),
+            ("1", name, stage_profile.METRICS["us"], "usecond", "4"), ("1", name, "not asked for", "%", "7"),
+            ("2", "held_kernel<128>", stage_profile.METRICS["us"], "usecond", "9"), ("2", "held_kernel<128>",
+                                                                                  stage_profile.METRICS["L2 hits %"], "%", "n/a")]
+    head = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
+    text = "\n".join(["==PROF== Connected", head, *(",".join(f'"{cell}"' for cell in row) for row in rows)])
+    assert stage_profile.table(text) == [
+        {"kernel": "held_kernel<128>", "times": 1, "us": 9.0},
+        {"kernel": "hopper_kernel<HopperTile<8, 3>>", "times": 2, "us": 3.0, "memory %": 80.0}]
+    assert stage_profile.table("==ERROR== no counters") == []
+
+
+def test_a_profile_without_the_tool_fails(tmp_path):
+    done = check(tmp_path, "profile")
+    assert done.returncode == 1 and "ended early" in done.stdout

@@ -14,6 +14,7 @@ import stage_determinism
 import stage_faults
 import stage_memory
 import stage_ops
+import stage_profile
 import stage_serve
 import stage_verify
 from places import Places
@@ -32,8 +33,9 @@ STAGES = {
     "memory-pictures": (stage_memory.pictures, "the largest pictures under the same pressure"),
     "bench-steps": (stage_bench.alone, "steps and kernels beside their ceilings; TERN_CHECK_BENCH picks parts"),
     "bench-serving": (stage_bench.served, "prompts, serving over HTTP, cold start, Hugging Face transformers; likewise"),
+    "profile": (stage_profile.profile, "counters of kernels that miss their target (ncu); never part of `all`"),
 }
-GROUPS = {"memory": ["memory-text", "memory-pictures"], "bench": ["bench-steps", "bench-serving"], "all": list(STAGES)}
+GROUPS = {"memory": ["memory-text", "memory-pictures"], "bench": ["bench-steps", "bench-serving"], "all": [name for name in STAGES if name != "profile"]}
 
 
 class Run:
@@ -68,7 +70,7 @@ def main():
     parser.add_argument("stages", nargs="*", default=["all"])
     parser.add_argument("--memory-seconds", type=float, default=290, help="of each memory stage (default %(default)s)")
     parser.add_argument("--hold-gb", type=float, default=20, help="held by another process (default %(default)s)")
-    parser.add_argument("--only", default="", help="ops, sanitize: this group of kernels; verify: this case")
+    parser.add_argument("--only", default="", help="ops, sanitize, profile: this group of kernels; verify: this case")
     parser.add_argument("--gpus", type=int, default=1, help="stages at a time on so many GPUs (default %(default)s)")
     parser.add_argument("--quick", action="store_true", help="fewer rounds of determinism and serve")
     args = parser.parse_args()
