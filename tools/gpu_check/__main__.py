@@ -35,7 +35,8 @@ STAGES = {
     "bench-serving": (stage_bench.served, "prompts, serving over HTTP, cold start, Hugging Face transformers; likewise"),
     "profile": (stage_profile.profile, "counters of kernels that miss their target (ncu); never part of `all`"),
 }
-GROUPS = {"memory": ["memory-text", "memory-pictures"], "bench": ["bench-steps", "bench-serving"], "all": [name for name in STAGES if name != "profile"]}
+GROUPS = {"memory": ["memory-text", "memory-pictures"], "bench": ["bench-steps", "bench-serving"],
+          "all": [name for name in STAGES if name != "profile"]}
 
 
 class Run:
