@@ -1,4 +1,5 @@
 // Which shape of attention_few_hopper.cuh a head size takes.
+#include <algorithm>
 #include <atomic>
 #include <string_view>
 
@@ -101,11 +102,18 @@ int teams_at_once(int bits, device::Stream stream) {
   return n;
 }
 
+// Blocks of a launch, of which a multiprocessor has room for `each`. In a lane: one, and the rest is for the others.
+constexpr int kMostBlocks = 32;
+int most_blocks(int each, device::Stream stream) {
+  return (state(stream).lane ? 1 : each) * state(stream).multiprocessors;
+}
+
 // The largest teams of which there are as many as units, or none.
 void choose_teams(AttentionArgs& a, int64_t units, device::Stream stream) {
   for (int bits = 3; bits > 0; --bits) {
     a.few_team = 1 << bits;
     a.few_ranges = with_team_shape(a, [&]<class S>() { return teams_at_once<S, false>(bits, stream); });
+    a.few_ranges = std::min(a.few_ranges, most_blocks(kMostBlocks, stream) >> bits);
     if (units <= a.few_ranges) return;
   }
   a.few_team = 0;
@@ -148,7 +156,7 @@ AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream st
   }
   if (a.few_team > 0) return a;
   with_shape(a, [&]<class S>() {
-    const int blocks = S::kBlocks * state(stream).multiprocessors;
+    const int blocks = most_blocks(S::kBlocks, stream);
     a.few_ranges = blocks < kFewRanges ? blocks : kFewRanges;
     a.few_capacity = static_cast<int>(kSplitBytes / (int64_t{sizeof(float)} * S::kNode) / a.few_ranges) - 3;
   });

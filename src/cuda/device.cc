@@ -2,6 +2,7 @@
 // start.
 #include "cuda/device.h"
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 
@@ -67,6 +68,8 @@ class CudaDevice final : public device::Device {
   const device::DeviceInfo& info() const override { return info_; }
   Stream stream() override { return as_stream(0); }
   Stream side_stream(device::StreamRole role) override { return as_stream(1 + static_cast<size_t>(role)); }
+  int lanes() const override { return lanes_; }
+  Stream lane(int i) override { return as_stream(kFirstLane + static_cast<size_t>(i)); }
   Status bind_thread() override { return check("choosing the device", cudaSetDevice(ordinal_)); }
   Expected<Buffer> allocate(size_t bytes) override;
   Expected<Buffer> allocate_host(size_t bytes) override;
@@ -126,11 +129,12 @@ class CudaDevice final : public device::Device {
   Status make_scratch();
 
   static constexpr size_t kCompute = 0, kVision = 1 + static_cast<size_t>(device::StreamRole::kVision);
-  int ordinal_ = 0;
+  static constexpr size_t kFirstLane = kVision + 1, kLanes = 4;
+  int ordinal_ = 0, lanes_ = 1;
   device::DeviceInfo info_;
   std::unique_ptr<BlasLt> blas_;  // of the compute stream; the vision stream has its own
   std::unique_ptr<BlasLt> vision_blas_;
-  std::array<StreamState, 5> streams_;
+  std::array<StreamState, kFirstLane + kLanes> streams_;
   cudaError_t fault_ = cudaSuccess;
   std::atomic<uint64_t> allocations_{0};
 };
@@ -147,6 +151,7 @@ void CudaDevice::fill_state(const cudaDeviceProp& p, const device::CudaOptions& 
     s.deterministic = options.deterministic;
     s.pdl = options.pdl && s.arch >= 90 && waits_compiled();
   }
+  for (size_t i = kFirstLane; i < streams_.size(); ++i) streams_[i].lane = true;
   streams_[kCompute].blas = blas_.get();
   streams_[kVision].blas = vision_blas_.get();
 }
@@ -164,6 +169,10 @@ Status CudaDevice::make_scratch() {
     if (e == cudaSuccess && !s.deterministic) e = cudaMalloc(&s.squares, kJointBytes);
     if (e != cudaSuccess) return cuda_error("memory for products", e);
   }
+  for (size_t i = kFirstLane; lanes_ > 1 && i < streams_.size(); ++i) {
+    const cudaError_t e = cudaMalloc(&streams_[i].squares, kJointBytes);
+    if (e != cudaSuccess) return cuda_error("memory for norms", e);
+  }
   return {};
 }
 
@@ -180,10 +189,12 @@ Status CudaDevice::open(const device::CudaOptions& options) {
   }
   int least = 0, greatest = 0;
   (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
-  for (size_t i = 0; i < streams_.size(); ++i) {
+  // Parts of a step have other company, and so other bits.
+  lanes_ = options.deterministic || options.lanes < 2 ? 1 : std::min(options.lanes, static_cast<int>(kLanes));
+  for (size_t i = 0; i < (lanes_ == 1 ? kFirstLane : streams_.size()); ++i) {
     // Steps go first; what runs beside them gives way.
-    const cudaError_t e =
-        cudaStreamCreateWithPriority(&streams_[i].stream, cudaStreamNonBlocking, i == 0 ? greatest : least);
+    const cudaError_t e = cudaStreamCreateWithPriority(&streams_[i].stream, cudaStreamNonBlocking,
+                                                       i == kCompute || i >= kFirstLane ? greatest : least);
     if (e != cudaSuccess) return cuda_error("a stream", e);
   }
   if (options.cublaslt && !options.deterministic) {

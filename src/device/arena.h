@@ -32,6 +32,7 @@ class Arena {
   size_t mark() const { return used_; }
   void release(size_t mark) { used_ = mark; }
   size_t peak() const { return peak_; }
+  size_t left() const { return bytes_ - used_; }
   bool measuring() const { return base_ == nullptr; }
 
  private:

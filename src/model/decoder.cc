@@ -34,6 +34,9 @@ Expected<std::unique_ptr<Decoder>> Decoder::make(DecoderSpec spec, const RopeTab
   d->info_ = std::move(info);
   d->shard_ = shard;
   d->device_kind_ = device.info().kind;
+  if (d->small_layers()) {
+    TERN_ASSIGN_OR_RETURN(d->lanes_, Lanes::make(device));
+  }
   return d;
 }
 
@@ -202,7 +205,8 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
   const TensorView residual = step.exact(t, h), x = step.act(t, h), delta = step.exact(t, h);
   step.cos = step.arena.tensor(DType::kF32, t, half);
   step.sin = step.arena.tensor(DType::kF32, t, half);
-  TERN_RETURN_IF_ERROR(plan_attention(step, cache));
+  const int parts = lanes_of(step, logit_rows);
+  if (parts == 1) TERN_RETURN_IF_ERROR(plan_attention(step, cache));
   const bool runs = !step.measuring();
   const auto show = [&](int i, TensorView value) -> Status {
     if (!runs || step.probe == nullptr) return {};
@@ -221,6 +225,10 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
   if (runs && spec_.layers > 0) {
     TERN_RETURN_IF_ERROR(ops::rms_norm(
         {.x = residual, .weight = weights_->layers[0].input_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
+  }
+  if (parts > 1) {
+    TERN_RETURN_IF_ERROR(run_lanes(step, *cache, parts, x, residual, delta));
+    return head(step, x, logit_rows, logits);
   }
   const bool trimmed = trims(step, logit_rows);
   for (int i = 0; i < spec_.layers; ++i) {

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "model/decoder_spec.h"
+#include "model/lanes.h"
 #include "model/loader.h"
 #include "model/model.h"
 #include "model/weights/decoder_weights.h"
@@ -41,12 +42,21 @@ class Decoder final : public Model {
   bool trims(const Step& step, int logit_rows) const;
   Status last_layer(Step& step, KvLayerView cache, int logit_rows, TensorView x, TensorView residual,
                     TensorView logits) const;
+  // decoder_lanes.cc. Whether layers are such that parts of a step run side by side, into how many parts one is cut,
+  // the bytes of workspace of a part, its layers, and all parts from the first layer to the last norm.
+  bool small_layers() const;
+  int lanes_of(const Step& step, int logit_rows) const;
+  size_t lane_bytes(const Step& step, int rows) const;
+  Status lane(Step& step, const KvCache* cache, TensorView x, TensorView residual, TensorView delta) const;
+  Status run_lanes(Step& step, const KvCache& cache, int parts, TensorView x, TensorView residual,
+                   TensorView delta) const;
   Status head(Step& step, TensorView normed, int logit_rows, TensorView logits) const;
   Status product_of_head(Step& step, TensorView rows, TensorView logits) const;
 
   DecoderSpec spec_;
   std::unique_ptr<DecoderWeights> weights_;
   ModelInfo info_;
+  std::unique_ptr<Lanes> lanes_;  // null: steps are not cut
   Shard shard_;
   device::DeviceKind device_kind_ = device::DeviceKind::kCpu;
   device::Buffer rope_memory_;

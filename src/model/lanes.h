@@ -1,0 +1,34 @@
+// Streams of one device on which parts of one step run side by side. In a small model a layer is a chain of short
+// kernels, each of which waits for the one before it; a second chain, of other sequences, has use for that time.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "device/device.h"
+
+namespace tern::model {
+
+class Lanes {
+ public:
+  // Null when the device has but one.
+  static Expected<std::unique_ptr<Lanes>> make(device::Device& device);
+
+  int count() const { return static_cast<int>(lanes_.size()); }
+  device::Stream stream(int lane) const { return lanes_[static_cast<size_t>(lane)].stream; }
+  // What the first `count` lanes are given from here on waits for what `main` was given before.
+  Status fork(device::Stream main, int count) const;
+  // And the other way round.
+  Status join(device::Stream main, int count) const;
+
+ private:
+  struct Lane {
+    device::Stream stream;
+    std::unique_ptr<device::Event> end;
+  };
+  std::vector<Lane> lanes_;
+  std::unique_ptr<device::Event> begin_;
+};
+
+}  // namespace tern::model

@@ -1,0 +1,133 @@
+// Decode steps cut into parts (model/lanes.h), on a device whose lanes take turns: the same logits as in one piece.
+#include "model/lanes.h"
+
+#include <gtest/gtest.h>
+
+#include "json/json.h"
+#include "model/run/sequence_runner.h"
+#include "model/tests/support.h"
+
+namespace tern::model {
+namespace {
+
+using testing::TempFolder;
+
+// A CPU that says it has lanes, and counts what waits for what.
+class LanedDevice final : public device::Device {
+ public:
+  explicit LanedDevice(int lanes) : lanes_(lanes), inner_(*device::make_cpu_device({.threads = 2, .pin = false})) {}
+  const device::DeviceInfo& info() const override { return inner_->info(); }
+  device::Stream stream() override { return inner_->stream(); }
+  Expected<device::Buffer> allocate(size_t bytes) override { return inner_->allocate(bytes); }
+  Expected<device::Buffer> allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
+  void copy_to_device(void* dst, const void* src, size_t bytes, device::Stream s) override {
+    inner_->copy_to_device(dst, src, bytes, s);
+  }
+  void copy_to_host(void* dst, const void* src, size_t bytes, device::Stream s) override {
+    inner_->copy_to_host(dst, src, bytes, s);
+  }
+  Status synchronize(device::Stream s) override { return inner_->synchronize(s); }
+  size_t memory_available() const override { return inner_->memory_available(); }
+  int lanes() const override { return lanes_; }
+  device::Stream lane(int) override { return stream(); }
+  Expected<std::unique_ptr<device::Event>> make_event() override {
+    return std::unique_ptr<device::Event>(std::make_unique<Counted>(*this));
+  }
+
+  int records = 0, waits = 0;
+  bool fails = false;  // the next wait
+
+ private:
+  class Counted final : public device::Event {
+   public:
+    explicit Counted(LanedDevice& d) : device_(d) {}
+    Status record(device::Stream) override { return ++device_.records, Status(); }
+    Status wait_on(device::Stream) override {
+      ++device_.waits;
+      return device_.fails ? Status(make_error(ErrorCode::kInternal, "no event")) : Status();
+    }
+    Status synchronize() override { return {}; }
+    bool done() override { return true; }
+
+   private:
+    LanedDevice& device_;
+  };
+  int lanes_;
+  std::unique_ptr<device::Device> inner_;
+};
+
+LoadOptions dummy(const TempFolder& folder, const json::Object& config, DType type) {
+  testing::write_file(folder.file("config.json"), json::dump(config));
+  LoadOptions o;
+  o.path = folder.path();
+  o.dummy = true;
+  o.activation = type;
+  return o;
+}
+
+// Logits of `steps` decode steps behind prompts of unlike lengths, `rows` sequences in each.
+std::vector<std::vector<float>> decode(const Model& model, device::Device& device, int rows, int steps) {
+  auto runner = SequenceRunner::make(model, device, {.max_tokens = 2048, .max_rows = rows, .max_length = 128});
+  if (!runner.ok()) return ADD_FAILURE() << runner.error().message, std::vector<std::vector<float>>{};
+  const auto ids = testing::some_ids(rows + steps + 8, model.info().vocab_size);
+  std::vector<SequenceRunner::Row> prompts;
+  for (int r = 0; r < rows; ++r) {
+    prompts.push_back({r, {ids.data() + r % 5, static_cast<size_t>(1 + r % 8)}});
+  }
+  std::vector<std::vector<float>> logits;
+  for (int step = 0; step <= steps; ++step) {
+    std::vector<SequenceRunner::Row> next;
+    for (int r = 0; r < rows; ++r) next.push_back({r, {ids.data() + r + step, 1}});
+    const auto out = (*runner)->step(step == 0 ? prompts : next);
+    if (!out.ok()) return ADD_FAILURE() << out.error().message, std::vector<std::vector<float>>{};
+    logits.emplace_back(out->begin(), out->end());
+  }
+  return logits;
+}
+
+bool has_experts(const json::Object& config) {
+  const std::string text = json::dump(config);
+  return text.find("expert") != std::string::npos || text.find("kv_lora") != std::string::npos;
+}
+
+TEST(Lanes, PartsOfAStepGiveTheLogitsOfTheWhole) {
+  for (const auto& [name, config] : testing::small_configs(4, 2)) {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      const TempFolder folder;
+      const LoadOptions options = dummy(folder, config, type);
+      LanedDevice laned(3), whole(1);
+      const auto a = load_model(options, laned), b = load_model(options, whole);
+      ASSERT_TRUE(a.ok() && b.ok()) << name;
+      for (const auto& [rows, parts] : {std::pair{15, 1}, std::pair{16, 2}, std::pair{23, 2}, std::pair{150, 3}}) {
+        laned.records = laned.waits = 0;
+        const auto got = decode(**a, laned, rows, 2), want = decode(**b, whole, rows, 2);
+        EXPECT_EQ(got, want) << name << ", " << rows << " rows";
+        const int cut = has_experts(config) || parts == 1 ? 0 : parts;
+        EXPECT_EQ(laned.waits, 2 * 2 * cut) << name << ", " << rows << " rows";  // two steps, out and back
+        EXPECT_EQ(laned.records, cut == 0 ? 0 : 2 * (1 + cut)) << name;
+      }
+      EXPECT_EQ(whole.records + whole.waits, 0);
+    }
+  }
+}
+
+TEST(Lanes, AFailureIsReportedAndTheNextStepRuns) {
+  const TempFolder folder;
+  LanedDevice laned(2);
+  const auto model = load_model(dummy(folder, testing::small_configs(4, 2)[0].second, DType::kF32), laned);
+  ASSERT_TRUE(model.ok());
+  auto runner = SequenceRunner::make(**model, laned, {.max_tokens = 512, .max_rows = 20, .max_length = 64});
+  ASSERT_TRUE(runner.ok());
+  const std::vector<int32_t> ids = testing::some_ids(1, 30);
+  std::vector<SequenceRunner::Row> rows;
+  for (int r = 0; r < 20; ++r) rows.push_back({r, ids});
+  laned.fails = true;
+  const auto failed = (*runner)->step(rows);
+  ASSERT_FALSE(failed.ok());
+  EXPECT_EQ(failed.error().message, "no event");
+  laned.fails = false;
+  EXPECT_TRUE((*runner)->step(rows).ok());
+}
+
+}  // namespace
+}  // namespace tern::model
