@@ -26,6 +26,8 @@ struct StreamState {
   float4* parts = nullptr;      // of products whose k is cut (gemm_walk.cuh); null: this stream has none
   uint32_t* tickets = nullptr;  // one per tile of such a product, zero between launches
   bool lane = false;            // other chains of kernels of the same step run beside this one (Device::lane)
+  bool lanes = false;           // the device has such streams
+  bool joins = false;           // the next kernel stands behind other streams too: no dependent launch
   bool waits = false;           // blocks of a kernel may wait for each other: two such kernels at once might never end
   BlasLt* blas = nullptr;       // null: own kernels only
   const char* last_kernel = "none";  // the kernel that the last op chose

@@ -27,7 +27,10 @@ class CudaEvent final : public device::Event {
   explicit CudaEvent(cudaEvent_t event) : event_(event) {}
   ~CudaEvent() override { (void)cudaEventDestroy(event_); }
   Status record(Stream s) override { return check(cudaEventRecord(event_, raw(s))); }
-  Status wait_on(Stream s) override { return check(cudaStreamWaitEvent(raw(s), event_, 0)); }
+  Status wait_on(Stream s) override {
+    state(s).joins = state(s).lanes;
+    return check(cudaStreamWaitEvent(raw(s), event_, 0));
+  }
   Status synchronize() override { return check(cudaEventSynchronize(event_)); }
   bool done() override { return cudaEventQuery(event_) != cudaErrorNotReady; }
 
@@ -148,7 +151,7 @@ void CudaDevice::fill_state(const cudaDeviceProp& p, const device::CudaOptions& 
     s.smem_limit = static_cast<int>(p.sharedMemPerBlockOptin);
     const int limit = options.shared_memory_limit * 1024;
     if (limit > 0 && limit < s.smem_limit) s.smem_limit = limit;
-    s.deterministic = options.deterministic;
+    s.deterministic = options.deterministic, s.lanes = lanes_ > 1;
     s.pdl = options.pdl && s.arch >= 90 && waits_compiled();
   }
   for (size_t i = kFirstLane; i < streams_.size(); ++i) streams_[i].lane = true;

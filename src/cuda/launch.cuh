@@ -60,7 +60,7 @@ Status launch(device::Stream stream, const char* name, const Shape& shape, void 
   config.gridDim = shape.grid, config.blockDim = shape.block;
   config.dynamicSmemBytes = shape.shared, config.stream = raw(stream);
   config.attrs = attributes;
-  if (state(stream).pdl) {
+  if (state(stream).pdl && !state(stream).joins) {
     attributes[config.numAttrs].id = cudaLaunchAttributeProgrammaticStreamSerialization;
     attributes[config.numAttrs++].val.programmaticStreamSerializationAllowed = 1;
   }
@@ -68,6 +68,7 @@ Status launch(device::Stream stream, const char* name, const Shape& shape, void 
     attributes[config.numAttrs].id = cudaLaunchAttributeClusterDimension;
     attributes[config.numAttrs++].val.clusterDim = {shape.cluster, 1, 1};
   }
+  state(stream).joins = false;
   (void)cudaLaunchKernelEx(&config, kernel, P(std::forward<A>(args))...);
   return launched(stream, name);
 }
