@@ -178,6 +178,15 @@ Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView
   return step.measuring() ? Status() : ops::rms_norm(next, step.stream);
 }
 
+Status Decoder::whole_layer(Step& step, const KvCache* cache, int index, TensorView x, TensorView residual,
+                            TensorView delta) const {
+  const KvLayerView view = step.measuring() ? KvLayerView{} : cache->layer(0, index);
+  TERN_RETURN_IF_ERROR(layer(step, index, view, x, delta));
+  const size_t next = static_cast<size_t>(index) + 1;
+  return behind_attention(step, index, x, residual, delta,
+                          next < weights_->layers.size() ? weights_->layers[next].input_norm : weights_->final_norm);
+}
+
 Status Decoder::product_of_head(Step& step, TensorView rows, TensorView logits) const {
   return ops::linear({rows, &weights_->lm_head.weight, {}, logits.first(rows.dim[0])}, step.stream);
 }
@@ -205,8 +214,8 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
   const TensorView residual = step.exact(t, h), x = step.act(t, h), delta = step.exact(t, h);
   step.cos = step.arena.tensor(DType::kF32, t, half);
   step.sin = step.arena.tensor(DType::kF32, t, half);
-  const int parts = lanes_of(step, logit_rows);
-  if (parts == 1) TERN_RETURN_IF_ERROR(plan_attention(step, cache));
+  const Cut cut = cut_of(step, logit_rows);
+  if (cut.parts == 1) TERN_RETURN_IF_ERROR(plan_attention(step, cache));
   const bool runs = !step.measuring();
   const auto show = [&](int i, TensorView value) -> Status {
     if (!runs || step.probe == nullptr) return {};
@@ -226,19 +235,15 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
     TERN_RETURN_IF_ERROR(ops::rms_norm(
         {.x = residual, .weight = weights_->layers[0].input_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
   }
-  if (parts > 1) {
-    TERN_RETURN_IF_ERROR(run_lanes(step, *cache, parts, x, residual, delta));
+  if (cut.parts > 1) {
+    TERN_RETURN_IF_ERROR(run_lanes(step, *cache, cut, x, residual, delta));
     return head(step, x, logit_rows, logits);
   }
   const bool trimmed = trims(step, logit_rows);
   for (int i = 0; i < spec_.layers; ++i) {
     const bool last = i + 1 == spec_.layers;
-    const KvLayerView view = runs ? cache->layer(0, i) : KvLayerView{};
-    if (last && trimmed && runs) return last_layer(step, view, logit_rows, x, residual, logits);
-    TERN_RETURN_IF_ERROR(layer(step, i, view, x, delta));
-    TERN_RETURN_IF_ERROR(
-        behind_attention(step, i, x, residual, delta,
-                         last ? weights_->final_norm : weights_->layers[static_cast<size_t>(i) + 1].input_norm));
+    if (last && trimmed && runs) return last_layer(step, cache->layer(0, i), logit_rows, x, residual, logits);
+    TERN_RETURN_IF_ERROR(whole_layer(step, cache, i, x, residual, delta));
     if (!last) TERN_RETURN_IF_ERROR(show(i + 1, residual));
   }
   TERN_RETURN_IF_ERROR(show(spec_.layers, x));

@@ -42,13 +42,20 @@ class Decoder final : public Model {
   bool trims(const Step& step, int logit_rows) const;
   Status last_layer(Step& step, KvLayerView cache, int logit_rows, TensorView x, TensorView residual,
                     TensorView logits) const;
-  // decoder_lanes.cc. Whether layers are such that parts of a step run side by side, into how many parts one is cut,
-  // the bytes of workspace of a part, its layers, and all parts from the first layer to the last norm.
+  // One layer and the norm behind it.
+  Status whole_layer(Step& step, const KvCache* cache, int index, TensorView x, TensorView residual,
+                     TensorView delta) const;
+  // decoder_lanes.cc. Whether layers are such that parts of a step run side by side, the bytes of workspace of a part
+  // of so many rows, how a step is cut, a part's layers, and all parts from the first layer to the last norm.
+  struct Cut {
+    int parts = 1;
+    size_t bytes = 0;  // of workspace, each
+  };
   bool small_layers() const;
-  int lanes_of(const Step& step, int logit_rows) const;
   size_t lane_bytes(const Step& step, int rows) const;
+  Cut cut_of(const Step& step, int logit_rows) const;
   Status lane(Step& step, const KvCache* cache, TensorView x, TensorView residual, TensorView delta) const;
-  Status run_lanes(Step& step, const KvCache& cache, int parts, TensorView x, TensorView residual,
+  Status run_lanes(Step& step, const KvCache& cache, const Cut& cut, TensorView x, TensorView residual,
                    TensorView delta) const;
   Status head(Step& step, TensorView normed, int logit_rows, TensorView logits) const;
   Status product_of_head(Step& step, TensorView rows, TensorView logits) const;

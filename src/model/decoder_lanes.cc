@@ -15,20 +15,31 @@ constexpr size_t kSmallLayer = size_t{48} << 20;
 constexpr int kLeastRows = 16, kRowsOfLane = 64;
 
 TensorView part_of(TensorView v, int64_t begin, int64_t n) {
-  if (v.data != nullptr) v.data = v.row_bytes(begin);
+  v.data = v.row_bytes(begin);
   v.dim[0] = n;
   return v;
 }
 
-// Sequences [begin, begin + n) of a step in which each has one token.
+// Sequences [begin, begin + n) of a step in which each has one token, as far as layers read it.
 Batch part_of(const Batch& whole, int begin, int n) {
   Batch b = whole;
   b.tokens = b.rows = b.logit_rows = n;
-  for (TensorView* v : {&b.token_ids, &b.token_source, &b.slot_mapping, &b.context_len, &b.block_table}) {
+  for (TensorView* v : {&b.token_ids, &b.slot_mapping, &b.context_len, &b.block_table}) {
     *v = part_of(*v, begin, n);
   }
   b.row_start = whole.row_start.first(n + 1);  // counts from the part's first token, and every row has one
   return b;
+}
+
+// The same of a step, which then lacks what is read of the whole's rows.
+Step part_of(const Step& whole, int rows, device::Arena& arena, device::Stream stream) {
+  return {.tokens = rows,
+          .rows = rows,
+          .max_query_len = 1,
+          .max_context_len = whole.max_context_len,
+          .type = whole.type,
+          .arena = arena,
+          .stream = stream};
 }
 
 }  // namespace
@@ -48,45 +59,32 @@ bool Decoder::small_layers() const {
 Status Decoder::lane(Step& step, const KvCache* cache, TensorView x, TensorView residual, TensorView delta) const {
   TERN_RETURN_IF_ERROR(plan_attention(step, cache));
   const int layers = step.measuring() ? 1 : spec_.layers;
-  for (int i = 0; i < layers; ++i) {
-    TERN_RETURN_IF_ERROR(layer(step, i, step.measuring() ? KvLayerView{} : cache->layer(0, i), x, delta));
-    const bool last = i + 1 == spec_.layers;
-    TERN_RETURN_IF_ERROR(
-        behind_attention(step, i, x, residual, delta,
-                         last ? weights_->final_norm : weights_->layers[static_cast<size_t>(i) + 1].input_norm));
-  }
+  for (int i = 0; i < layers; ++i) TERN_RETURN_IF_ERROR(whole_layer(step, cache, i, x, residual, delta));
   return {};
 }
 
 size_t Decoder::lane_bytes(const Step& step, int rows) const {
   device::Arena arena;  // measures
-  Step part{.tokens = rows,
-            .rows = rows,
-            .max_query_len = 1,
-            .max_context_len = step.max_context_len,
-            .type = step.type,
-            .arena = arena,
-            .stream = lanes_->stream(0)};
+  Step part = part_of(step, rows, arena, lanes_->stream(0));
   const TensorView none = tensor2(nullptr, step.type, rows, spec_.hidden_size);
   (void)lane(part, nullptr, none, none, none);
   return round_up<size_t>(arena.peak(), 64);
 }
 
-int Decoder::lanes_of(const Step& step, int logit_rows) const {
+Decoder::Cut Decoder::cut_of(const Step& step, int logit_rows) const {
   const bool decodes = step.tokens == step.rows && step.max_query_len == 1 && step.tokens >= kLeastRows;
-  if (lanes_ == nullptr || step.measuring() || !decodes || step.probe != nullptr || trims(step, logit_rows)) return 1;
-  int parts = std::clamp(ceil_div(step.tokens, kRowsOfLane), 2, lanes_->count());
-  const auto room = [&] {
-    return static_cast<size_t>(parts) * lane_bytes(step, ceil_div(step.tokens, parts)) <= step.arena.left();
-  };
-  while (parts > 1 && !room()) --parts;
-  return parts;
+  if (lanes_ == nullptr || step.measuring() || !decodes || step.probe != nullptr || trims(step, logit_rows)) return {};
+  for (int parts = std::clamp(ceil_div(step.tokens, kRowsOfLane), 2, lanes_->count()); parts > 1; --parts) {
+    const size_t bytes = lane_bytes(step, ceil_div(step.tokens, parts));
+    if (static_cast<size_t>(parts) * bytes <= step.arena.left()) return {parts, bytes};
+  }
+  return {};
 }
 
-Status Decoder::run_lanes(Step& step, const KvCache& cache, int parts, TensorView x, TensorView residual,
+Status Decoder::run_lanes(Step& step, const KvCache& cache, const Cut& cut, TensorView x, TensorView residual,
                           TensorView delta) const {
   const Scratch scratch(step.arena);
-  const size_t bytes = lane_bytes(step, ceil_div(step.tokens, parts));
+  const int parts = cut.parts;
   TERN_RETURN_IF_ERROR(ops::close_tape(step.stream));
   TERN_RETURN_IF_ERROR(lanes_->fork(step.stream, parts));
   Status status;
@@ -94,17 +92,9 @@ Status Decoder::run_lanes(Step& step, const KvCache& cache, int parts, TensorVie
     const int begin = step.rows * i / parts, n = step.rows * (i + 1) / parts - begin;
     const Batch batch = part_of(*step.batch, begin, n);
     const auto rows = [&](TensorView v) { return part_of(v, begin, n); };
-    device::Arena arena(step.arena.take(bytes), bytes);
-    Step part{.tokens = n,
-              .rows = n,
-              .max_query_len = 1,
-              .max_context_len = step.max_context_len,
-              .type = step.type,
-              .arena = arena,
-              .stream = lanes_->stream(i),
-              .cos = rows(step.cos),
-              .sin = rows(step.sin),
-              .batch = &batch};
+    device::Arena arena(step.arena.take(cut.bytes), cut.bytes);
+    Step part = part_of(step, n, arena, lanes_->stream(i));
+    part.cos = rows(step.cos), part.sin = rows(step.sin), part.batch = &batch;
     if (step.type == DType::kBF16) part.product = ops::product_type(part.stream, n);
     ops::open_tape(part.stream, n);
     Status done = lane(part, &cache, rows(x), rows(residual), rows(delta));

@@ -3,8 +3,8 @@
 namespace tern::model {
 
 Expected<std::unique_ptr<Lanes>> Lanes::make(device::Device& device) {
-  auto made = std::make_unique<Lanes>();
   if (device.lanes() < 2) return std::unique_ptr<Lanes>();
+  auto made = std::make_unique<Lanes>();
   TERN_ASSIGN_OR_RETURN(made->begin_, device.make_event());
   for (int i = 0; i < device.lanes(); ++i) {
     TERN_ASSIGN_OR_RETURN(auto end, device.make_event());
