@@ -31,12 +31,13 @@ TAIL = re.compile(r"(\d+) passed, (\d+) failed\s*$")
 LINE = re.compile(r"^  (\S+) +(\d+) passed +(\d+) failed", re.M)
 
 
-def sanitizer():
-    for path in ["compute-sanitizer", "/usr/local/cuda/bin/compute-sanitizer",
-                 *sorted(map(str, pathlib.Path("/usr/local").glob("cuda-*/bin/compute-sanitizer")), reverse=True)]:
+def cuda_tool(name):
+    """Where a tool of the CUDA toolkit lies."""
+    for path in [name, f"/usr/local/cuda/bin/{name}",
+                 *sorted(map(str, pathlib.Path("/usr/local").glob(f"cuda-*/bin/{name}")), reverse=True)]:
         if found := shutil.which(path):
             return found
-    raise FileNotFoundError("compute-sanitizer is not installed")
+    raise FileNotFoundError(f"{name} is not installed")
 
 
 def test_command(run, *more):
@@ -126,7 +127,7 @@ def parts_of(tool, group):
 
 
 def sanitize(run):
-    tool_path = sanitizer()
+    tool_path = cuda_tool("compute-sanitizer")
     # TERN_CHECK_KERNELS: what stage `ops` writes, which may still run beside this one.
     listing = pathlib.Path(os.environ.get("TERN_CHECK_KERNELS", run.places.out / "kernels.txt"))
     beside = "TERN_CHECK_KERNELS" in os.environ

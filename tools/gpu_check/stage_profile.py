@@ -1,11 +1,9 @@
 """Counters of kernels (Nsight Compute) for the rows of the laboratory that miss their target: where their time goes."""
 import csv
 import io
-import os
-import pathlib
 import re
-import shutil
-import subprocess
+
+from stage_ops import cuda_tool, execute
 
 # What it is a profile of: (group, shape) as `tern bench kernels --list` names them.
 ROWS = [("products", "reference 14336x4096 rows 1"), ("products", "reference 14336x4096 rows 16"),
@@ -32,14 +30,6 @@ METRICS = {
 }
 SCALES = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "msecond": 1e3, "ms": 1e3,
           "byte/block": 1 / 1024, "Kbyte/block": 1000 / 1024, "byte": 1 / 1024, "Kbyte": 1000 / 1024}
-
-
-def profiler():
-    for path in ["ncu", "/usr/local/cuda/bin/ncu", *sorted(map(str, pathlib.Path("/usr/local").glob("cuda-*/bin/ncu")),
-                                                           reverse=True)]:
-        if found := shutil.which(path):
-            return found
-    raise FileNotFoundError("ncu (Nsight Compute) is not installed")
 
 
 def short(name):
@@ -73,19 +63,17 @@ def table(text):
 
 
 def profile(run):
-    tool = profiler()
+    tool = cuda_tool("ncu")
     for group, shape in ROWS:
         if run.args.only not in ("", group):
             continue
         log = run.places.out / ("profile-" + re.sub(r"\W+", "-", f"{group} {shape}") + ".csv")
         lab = [run.places.tern, "bench", "kernels", "--device", run.places.device, "--only", group, "--shape", shape,
                "--milliseconds", "0.05", "--ceiling-gib", "0.25", "--no-peers"]
-        done = subprocess.run([tool, "--clock-control", "none", "--kernel-name-base", "demangled", "--kernel-name", KERNELS,
-                               "--launch-skip", str(SKIP), "--launch-count", str(COUNT), "--csv", "--log-file", str(log),
-                               "--metrics", ",".join(METRICS.values()), *lab],
-                              capture_output=True, text=True, timeout=120, env=os.environ)
+        status, said = execute([tool, "--clock-control", "none", "--kernel-name-base", "demangled", "--kernel-name", KERNELS,
+                                "--launch-skip", str(SKIP), "--launch-count", str(COUNT), "--csv", "--log-file", str(log),
+                                "--metrics", ",".join(METRICS.values()), *lab], log.with_suffix(".txt"), 120)
         rows = table(log.read_text(errors="replace")) if log.exists() else []
-        run.check(done.returncode == 0 and rows, f"{group}: {shape}",
-                  f"status {done.returncode}, {len(rows)} kernels: {(done.stdout + done.stderr)[-300:]}")
+        run.check(status == 0 and rows, f"{group}: {shape}", f"status {status}, {len(rows)} kernels: {said[-300:]}")
         for r in rows[:8]:
             run.figure(f"{shape}: {r['kernel']}", ", ".join(f"{label} {r[label]:.3g}" for label in METRICS if label in r))
