@@ -103,7 +103,6 @@ int teams_at_once(int bits, device::Stream stream) {
 }
 
 // Blocks of a launch, of which a multiprocessor has room for `each`. In a lane: one, and the rest is for the others.
-constexpr int kMostBlocks = 32;
 int most_blocks(int each, device::Stream stream) {
   return (state(stream).lane ? 1 : each) * state(stream).multiprocessors;
 }
@@ -112,8 +111,9 @@ int most_blocks(int each, device::Stream stream) {
 void choose_teams(AttentionArgs& a, int64_t units, device::Stream stream) {
   for (int bits = 3; bits > 0; --bits) {
     a.few_team = 1 << bits;
-    a.few_ranges = with_team_shape(a, [&]<class S>() { return teams_at_once<S, false>(bits, stream); });
-    a.few_ranges = std::min(a.few_ranges, most_blocks(kMostBlocks, stream) >> bits);
+    a.few_ranges = with_team_shape(a, [&]<class S>() {
+      return std::min(teams_at_once<S, false>(bits, stream), most_blocks(S::kBlocks, stream) >> bits);
+    });
     if (units <= a.few_ranges) return;
   }
   a.few_team = 0;
