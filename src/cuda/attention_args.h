@@ -13,6 +13,19 @@ namespace tern::cuda {
 inline constexpr int kSegment = 1024;  // tokens
 inline constexpr int64_t kSplitBytes = int64_t{96} << 20;
 
+// The pass between the QKV projection and attention, where attention does it (attention_few_prepare.cuh): as
+// ops::QkvPrepareParams, one token per row.
+struct PrepareArgs {
+  const float* qkv = nullptr;  // null: it was done before
+  int64_t row = 0;             // elements
+  const void *q_norm = nullptr, *k_norm = nullptr;
+  bool norm_bf16 = false, interleaved = false;
+  float eps = 0.0f;
+  const float *cos = nullptr, *sin = nullptr;
+  int64_t cos_row = 0, sin_row = 0;
+  const int64_t* slots = nullptr;
+};
+
 struct AttentionArgs {
   const void* q = nullptr;
   int64_t q_token = 0, q_head = 0;  // elements
@@ -75,6 +88,7 @@ struct AttentionArgs {
   // has waited and its plan is written, so whatever starts behind it finds both, however many kernels are still under
   // way; and behind attention_plan() a step writes only its own places of the cache.
   bool few_early = false;
+  PrepareArgs prepare;
 };
 
 inline constexpr int kFewCounters = 16384;

@@ -129,7 +129,7 @@ __device__ __forceinline__ void decode_range(const AttentionArgs& a, const Decod
   FewPiece p;
   DecodePlace<S> at;
   if (threadIdx.x >= 128) {
-    bool waited = !a.few_early;
+    bool waited = decode_waited(a);
     while (walk.next(p)) decode_feed<S>(a, maps, p, sh, at, waited);
     return;
   }

@@ -80,7 +80,7 @@ __device__ __forceinline__ void free_feed(const AttentionArgs& a, const DecodeMa
                                           const FreeShared<S>& free, FewWalk& walk) {
   DecodePlace<S> at;
   FewPiece p{};
-  bool waited = !a.few_early;
+  bool waited = decode_waited(a);
   int i = 0;
   for (; walk.next(p); ++i) {
     free.tell(i, p);

@@ -7,16 +7,13 @@
 // plan); what it makes of a range, or of a part of a unit, is in attention_few_fixed.cuh and attention_few_free.cuh.
 #pragma once
 
-#include "cuda/attention_few_state.cuh"
+#include "cuda/attention_few_prepare.cuh"
 #include "cuda/launch.cuh"
 
 namespace tern::cuda {
 namespace {
 
 using namespace hopper;
-
-// The four warps that compute.
-__device__ __forceinline__ void computing_sync() { group_sync(1, 128); }
 
 // Pages of the cache as the copy engine sees them: whole tiles, and kFewBox keys of the last one.
 struct DecodeMaps {
@@ -58,6 +55,12 @@ __device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const Dec
                kEvictFirst);
     }
   }
+}
+
+// Whether the warp that feeds need not wait for what the kernel before writes: this one has waited already, or writes
+// the step's own keys and values itself.
+__device__ __forceinline__ bool decode_waited(const AttentionArgs& a) {
+  return !a.few_early || a.prepare.qkv != nullptr;
 }
 
 // Keys, then values of every tile of a piece, by the warp that feeds the ring. `waited`: what the kernel before writes
@@ -216,13 +219,29 @@ __device__ __forceinline__ void decode_values(const char* values, const uint32_t
   }
 }
 
+// Queries of a piece, and its newest key where this kernel makes it. Room of the last tile but one takes them, and the
+// tile to come has the other: a warp may be behind by the products of one tile.
+template <class S>
+__device__ __forceinline__ void decode_start(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh,
+                                             int& turn, uint32_t (&q)[S::kN][S::kSteps][2], Newest<S>& newest) {
+  if constexpr (S::kD <= 128) {
+    if (a.prepare.qkv != nullptr) {
+      prepare_piece<S>(a, p, sh.scores + turn * S::kScores, q, newest);
+      turn ^= 1;
+      return;
+    }
+  }
+  decode_queries<S>(a, p.u, q);
+}
+
 // The tiles of a piece, by the warps that compute; fold(t, tile) is handed what was found in each.
 template <class S, class Fold>
 __device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh,
                                              DecodePlace<S>& at, int& turn, const Fold& fold) {
   const int lane = threadIdx.x & 31;
   uint32_t q[S::kN][S::kSteps][2];
-  decode_queries<S>(a, p.u, q);
+  Newest<S> newest;
+  decode_start<S>(a, p, sh, turn, q, newest);
   int visible[2 * S::kN];
 #pragma unroll
   for (int i = 0; i < 2 * S::kN; ++i) visible[i] = p.u.visible(i / 2 * 8 + lane % 4 * 2 + i % 2);
@@ -235,8 +254,13 @@ __device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPi
   for (int t = p.from; t < p.to; ++t, turn ^= 1) {
     float* scores = sh.scores + turn * S::kScores;
     barrier_wait(&sh.full[at.stage], at.phase);
+    if (newest.mine(t, false)) newest.put(a.prepare.interleaved, sh.ring + at.stage * S::kStageBytes);
     decode_scores<S>(sh.ring + at.stage * S::kStageBytes, q, a.scale_log2, t * kFewTile, visible, scores);
     done();
+    if (newest.mine(t, true)) {
+      barrier_wait(&sh.full[at.stage], at.phase);
+      newest.put(a.prepare.interleaved, sh.ring + at.stage * S::kStageBytes);
+    }
     computing_sync();
     uint32_t w[S::kN][4][2];
     DecodeState<S> tile;

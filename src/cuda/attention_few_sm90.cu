@@ -165,8 +165,9 @@ AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream st
 
 Status attention_decode(const AttentionArgs& args, device::Stream stream) {
   AttentionArgs a = args;
-  a.few_early =
-      a.planned && state(stream).pdl && std::string_view(state(stream).last_kernel).starts_with("qkv_prepare");
+  const bool behind =
+      a.prepare.qkv != nullptr || std::string_view(state(stream).last_kernel).starts_with("qkv_prepare");
+  a.few_early = a.planned && state(stream).pdl && behind;
   DecodeMaps maps;
   const int64_t rows = int64_t{2} * a.kv_heads * a.block_size;
   TERN_RETURN_IF_ERROR(tensor_map_pages(a.cache, a.dk, rows, a.block_stride, kFewTile, &maps.whole));

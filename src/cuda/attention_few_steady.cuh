@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   p.from = cut.begin(rank), p.to = cut.begin(rank + 1), p.known = x.context - x.queries;
   if (threadIdx.x >= 128) {
     DecodePlace<S> at;
-    bool waited = !a.few_early;
+    bool waited = decode_waited(a);
     decode_feed<S>(a, maps, p, sh, at, waited);
     __syncwarp();
     team_arrive_relaxed();

@@ -172,7 +172,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   const FewPiece p = team_piece(a, item, rank);
   DecodePlace<S> at;
   if (threadIdx.x >= 128) {
-    bool waited = !a.few_early;
+    bool waited = decode_waited(a);
     decode_feed<S>(a, maps, p, sh, at, waited);
     __syncwarp();
     team_wait();

@@ -43,7 +43,9 @@ inline StreamState& state(device::Stream s) { return *static_cast<StreamState*>(
 inline cudaStream_t raw(device::Stream s) { return state(s).stream; }
 
 // Whether ops wait on the tape.
-inline bool put_off(device::Stream s) { return state(s).tape.count > 0 || state(s).joint.product; }
+inline bool put_off(device::Stream s) {
+  return state(s).tape.count > 0 || state(s).joint.product || state(s).joint.prepare;
+}
 
 inline Error cuda_error(const char* what, cudaError_t code) {
   return make_error(ErrorCode::kInternal, std::string("CUDA: ") + what + ": " + cudaGetErrorString(code));

@@ -1,6 +1,7 @@
 // What is put off around a norm, and what becomes of it.
 #include "cuda/joint.h"
 
+#include "cuda/attention_args.h"
 #include "cuda/cuda_ops.h"
 #include "cuda/gemm.h"
 
@@ -68,8 +69,50 @@ Status joint_product(Gemm& g, device::Stream stream) {
   return product(first, j.weight, stream);
 }
 
+bool joint_hold(const ops::QkvPrepareParams& p, device::Stream stream) {
+  StreamState& s = state(stream);
+  const bool whole = p.cos.data == nullptr || 2 * p.cos.dim[1] == p.head_dim;
+  if (!s.joint.prepares || p.q.data == nullptr || p.qkv.dtype != DType::kF32 || !whole ||
+      p.cache.spec.dtype != DType::kBF16 || (p.head_dim != 64 && p.head_dim != 128)) {
+    return false;
+  }
+  s.joint.prepare = true, s.joint.qkv = p;
+  s.settled = nullptr;
+  return true;
+}
+
+Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device::Stream stream) {
+  Joint& j = state(stream).joint;
+  const ops::QkvPrepareParams& p = j.qkv;
+  const bool mine = j.prepare && a.planned && a.few_all && a.few_ranges > 0 && max_query_len == 1 && a.rows == tokens &&
+                    p.qkv.dim[0] == tokens && p.q.data == a.q && p.q.stride[0] == a.q_token && a.q_head == p.head_dim &&
+                    p.heads == a.heads && p.kv_heads == a.kv_heads && p.head_dim == a.dk && p.cache.base == a.cache &&
+                    static_cast<int64_t>(p.cache.block_stride) == a.block_stride;
+  if (!mine || overlap(p.qkv.data, tokens * p.qkv.stride[0] * 4, a.out, tokens * a.out_token * (a.out_f32 ? 4 : 2)))
+    return play_tape(stream);
+  const TensorView& norm = p.q_norm.data != nullptr ? p.q_norm : p.k_norm;
+  a.prepare = {.qkv = p.qkv.as<const float>(),
+               .row = p.qkv.stride[0],
+               .q_norm = p.q_norm.data,
+               .k_norm = p.k_norm.data,
+               .norm_bf16 = norm.dtype == DType::kBF16,
+               .interleaved = p.style == ops::RopeStyle::kInterleaved,
+               .eps = p.eps,
+               .cos = p.cos.as<const float>(),
+               .sin = p.sin.as<const float>(),
+               .cos_row = p.cos.stride[0],
+               .sin_row = p.sin.stride[0],
+               .slots = p.slot_mapping.as<const int64_t>()};
+  j.prepare = false;
+  return {};
+}
+
 Status play_joint(device::Stream stream) {
   Joint& j = state(stream).joint;
+  if (j.prepare) {
+    j.prepare = false;
+    return launch_prepare(ops::QkvPrepareParams(j.qkv), stream);
+  }
   if (!j.product) return {};
   const bool norm = j.norm;
   j.product = j.norm = false;

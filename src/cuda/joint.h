@@ -1,18 +1,22 @@
 // A norm joined with its neighbours: on an open tape (ops/tape.h) a product of few rows is put off until it is known
 // what follows. If that is a norm that adds it to a residual, and behind the norm a product of its rows alone, neither
 // is launched as it is: the first product adds to the residual and leaves rows that lack their scale, the second one
-// scales its sums (gemm_norm.cuh). In every other case what was put off runs as it came.
+// scales its sums (gemm_norm.cuh). The pass between the QKV projection and attention is put off, too: the attention of
+// decoding rows does it for itself (attention_few_prepare.cuh). In every other case what was put off runs as it came.
 #pragma once
 
 #include "base/error.h"
 #include "cuda/gemm_args.h"
 #include "device/device.h"
 #include "ops/norm.h"
+#include "ops/rope.h"
 
 namespace tern::cuda {
 
 inline constexpr int64_t kJointRows = 64, kJointParts = 1024;  // tokens; sums of squares of each
 inline constexpr int kJointTurns = 2;  // a product may read the sums before a norm and leave those behind the next one
+
+struct AttentionArgs;
 
 struct Joint {
   bool open = false;
@@ -21,6 +25,9 @@ struct Joint {
   Gemm g;
   const void* weight = nullptr;
   ops::RmsNormParams params;
+  bool prepares = false;  // whether a pass before attention may be put off
+  bool prepare = false;   // one is, and nothing else
+  ops::QkvPrepareParams qkv;
 };
 
 inline constexpr size_t kJointBytes = kJointTurns * kJointRows * kJointParts * sizeof(float);
@@ -31,6 +38,12 @@ void joint_hold(const Gemm& g, const void* weight, device::Stream stream);
 bool joint_hold(const ops::RmsNormParams& p, device::Stream stream);
 // Before a product whose kernel can do the second part of a norm. Launches what was put off, joined if it may be.
 Status joint_product(Gemm& g, device::Stream stream);
+// Whether the pass before attention is put off.
+bool joint_hold(const ops::QkvPrepareParams& p, device::Stream stream);
+// Gives the pass that was put off to decode attention of `tokens` rows of q, if it is that of these rows and can be
+// done there; else launches it.
+Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device::Stream stream);
+Status launch_prepare(const ops::QkvPrepareParams& p, device::Stream stream);  // rope.cu
 // Launches what was put off as it came.
 Status play_joint(device::Stream stream);
 

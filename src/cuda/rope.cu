@@ -2,6 +2,7 @@
 #include "cuda/cuda_ops.h"
 #include "cuda/launch.cuh"
 #include "cuda/qkv_args.cuh"
+#include "cuda/qkv_head.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -132,56 +133,32 @@ __global__ void __launch_bounds__(32 * kHeadWarps) qkv_heads_kernel(const T* qkv
   for (int i = lane; i < a.dim; i += 32) to[i] = from_float<C>(v[i]);
 }
 
-// Heads of 64 or 128 values, rotated whole: everything stays in registers. Lane l has kEach neighbouring pairs: values
-// of both halves, or next to each other.
+// Heads of 64 or 128 values, rotated whole: everything stays in registers.
 template <class T, class C, int kEach, bool kInterleaved>
 __global__ void __launch_bounds__(32 * kHeadWarps) qkv_fast_kernel(const T* qkv, const QkvArgs a) {
-  const auto place = [&](int which, int j) {
-    const int pair = static_cast<int>(threadIdx.x & 31) * kEach + j;
-    return kInterleaved ? 2 * pair + which : pair + which * 32 * kEach;
-  };
   const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x & 31;
   const int64_t at = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32, t = at / all;
   const auto h = static_cast<int>(at % all);
   const void* norm = h < a.heads ? a.q_norm : h < a.heads + a.kv_heads ? a.k_norm : nullptr;
   let_next_start();
-  float w[2][kEach];
-  if (norm != nullptr) {
-#pragma unroll
-    for (int j = 0; j < 2 * kEach; ++j) {
-      w[j / kEach][j % kEach] = norm_weight(a, norm, place(j / kEach, j % kEach));
-    }
-  }
+  QkvHead<kEach> head;
+  typename QkvHead<kEach>::Values weight;
+  if (norm != nullptr) head.read(norm, a.norm_bf16, kInterleaved, weight);
   wait_for_previous();
   if (t >= a.tokens) return;
-  const T* head = qkv + t * a.row + h * a.dim;
-  float v[2][kEach], c[kEach], s[kEach];
+  head.read(qkv + t * a.row + h * a.dim, kInterleaved, head.v);
   const bool turns = h < a.heads + a.kv_heads && a.cos != nullptr;
+  float c[kEach], s[kEach];
 #pragma unroll
   for (int j = 0; j < kEach; ++j) {
-    v[0][j] = as_float(head[place(0, j)]), v[1][j] = as_float(head[place(1, j)]);
     c[j] = turns ? a.cos[t * a.cos_row + lane * kEach + j] : 1.0f;
     s[j] = turns ? a.sin[t * a.sin_row + lane * kEach + j] : 0.0f;
   }
   C* to = a.place<C>(t, h);
   if (to == nullptr) return;
-  if (norm != nullptr) {
-    float sum = 0.0f;
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) sum += v[0][j] * v[0][j] + v[1][j] * v[1][j];
-    const float r = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(a.dim) + a.eps);
-#pragma unroll
-    for (int j = 0; j < kEach; ++j) {
-      v[0][j] = rounded<T>(rounded<T>(v[0][j] * r) * w[0][j]);
-      v[1][j] = rounded<T>(rounded<T>(v[1][j] * r) * w[1][j]);
-    }
-  }
-#pragma unroll
-  for (int j = 0; j < kEach; ++j) {
-    const float x = v[0][j], y = v[1][j];
-    to[place(0, j)] = from_float<C>(turns ? x * c[j] - y * s[j] : x);
-    to[place(1, j)] = from_float<C>(turns ? y * c[j] + x * s[j] : y);
-  }
+  if (norm != nullptr) head.template normalise<T>(weight, a.eps);
+  if (turns) head.turn(c, s);
+  head.write(to, kInterleaved);
 }
 
 template <class T>
@@ -306,6 +283,11 @@ Status qkv_prepare(const ops::QkvPrepareParams& p, device::Stream stream) {
   const char* wrong = check_qkv(p);
   TERN_OP_CHECK("qkv_prepare", wrong == nullptr, wrong);
   if (p.qkv.dim[0] == 0) return {};
+  TERN_RETURN_IF_ERROR(play_tape(stream));
+  return joint_hold(p, stream) ? Status() : launch_prepare(p, stream);
+}
+
+Status launch_prepare(const ops::QkvPrepareParams& p, device::Stream stream) {
   const TensorView& norm = p.q_norm.data != nullptr ? p.q_norm : p.k_norm;
   const QkvArgs a{p.heads,
                   p.kv_heads,
