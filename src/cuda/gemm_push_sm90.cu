@@ -50,12 +50,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
   PushNorm<Tile> norm;
   norm.load(g, grid, work, rank);
+  const bool scaled = g.before.squares != nullptr;
+  if (scaled) norm.own.end(g, 0, scales);  // what it waits for comes with the first tokens
   typename Tile::Sums acc;
   multiply_push(ring, work, acc);
-  if (g.before.squares != nullptr) {
-    norm.own.end(g, 0, scales);
-    hopper::group_sync(1, Tile::kWorkers);
-  }
+  if (scaled) hopper::group_sync(1, Tile::kWorkers);
   push_wait();
   if (grid.split == 2) {
     exchange<Tile, 2>(g, ring, work, rank, acc, norm, scales);
