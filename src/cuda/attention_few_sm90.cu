@@ -24,18 +24,20 @@ auto with_shape(const AttentionArgs& a, F&& f) {
 }
 
 // The same for a team of a.few_team blocks, which needs room for what is sent. Of the largest teams three blocks of a
-// multiprocessor run at once, so that there are more of them.
+// multiprocessor run at once, so that there are more of them. Beside two blocks of a team of four one of the product
+// behind them finds room, which has its weights when they end: their share of a context is short.
 template <class F>
 auto with_team_shape(const AttentionArgs& a, F&& f) {
-  const bool three = a.few_team == kMostTeam;
+  const bool three = a.few_team == kMostTeam, four = a.few_team == 4;
   if (a.dk == 64 && a.few_wide) return f.template operator()<DecodeShape<64, 2, 10, 2>>();
   if (a.dk == 64)
     return three ? f.template operator()<DecodeShape<64, 1, 8, 3>>()
                  : f.template operator()<DecodeShape<64, 1, 12, 2>>();
   if (a.dk == 128 && a.few_wide) return f.template operator()<DecodeShape<128, 2, 5, 2>>();
   if (a.dk == 128)
-    return three ? f.template operator()<DecodeShape<128, 1, 4, 3>>()
-                 : f.template operator()<DecodeShape<128, 1, 6, 2>>();
+    return three  ? f.template operator()<DecodeShape<128, 1, 4, 3>>()
+           : four ? f.template operator()<DecodeShape<128, 1, 4, 2>>()
+                  : f.template operator()<DecodeShape<128, 1, 6, 2>>();
   return a.few_wide ? f.template operator()<DecodeShape<256, 2, 6, 1>>()
                     : f.template operator()<DecodeShape<256, 1, 6, 1>>();
 }
