@@ -38,7 +38,8 @@ bool walk_fits(const Gemm& g, device::Stream stream);
 Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream);
 inline constexpr int64_t kHeldRows = 8, kWalkRows = 64, kWalkTiles = 4096;
 inline constexpr int64_t kLargeWeight = int64_t{16} << 20;  // values
-bool held_normed(const Gemm& g, device::Stream stream);     // whether gemm_held can do a part of a norm (joint.h)
+bool held_normed(const Gemm& g, device::Stream stream);     // whether gemm_held can do the first part of a norm
+bool held_scaled(const Gemm& g, device::Stream stream);     // and the second one (joint.h)
 // Bytes of StreamState::parts: two parts of a tile per block.
 inline size_t walk_bytes(int multiprocessors) {
   return size_t{2} * static_cast<size_t>(multiprocessors) * kWalkRows * 128 * sizeof(float);

@@ -3,6 +3,8 @@
 // rows and deal k out among them; their sums meet in shared memory. Many small blocks, which take turns as they end:
 // the memory stays busy and no tile is cut between blocks. Where warps have more than one run of k, the second one is
 // kept in shared memory meanwhile.
+#include <type_traits>
+
 #include "cuda/gemm.h"
 #include "cuda/gemm_norm.cuh"
 #include "cuda/launch.cuh"
@@ -111,6 +113,7 @@ __device__ __forceinline__ int64_t held_column(const Gemm& g) {
 // of squares are on their way while the warp multiplies.
 struct HeldScale {
   float2 first;
+  __device__ __forceinline__ explicit HeldScale(float4*) {}
   __device__ __forceinline__ void begin(const NormBefore& b) {
     const int at = 2 * static_cast<int>(threadIdx.x & 31);
     first = make_float2(0, 0);
@@ -125,6 +128,25 @@ struct HeldScale {
       sum = warp_sum(sum);
       if (lane == 0) scales[row] = norm_scale(g.before, sum, g.k);
     }
+  }
+};
+
+// The same where no register is left: up to kKeptSquares sums of each row, a warp's row number `warp`, wait in shared
+// memory, where a thread puts what it will read itself.
+constexpr int kKeptSquares = 128;
+struct KeptScale {
+  float4* own;
+  __device__ __forceinline__ explicit KeptScale(float4* memory) : own(memory + threadIdx.x) {}
+  __device__ __forceinline__ void begin(const NormBefore& b) const {
+    const int at = 4 * static_cast<int>(threadIdx.x & 31);
+    const bool there = at < b.parts;
+    copy_async(own, there ? b.squares + threadIdx.x / 32 * b.parts + at : b.squares, there ? 16 : 0);
+    copy_commit();
+  }
+  __device__ __forceinline__ void end(const Gemm& g, float* scales) const {
+    const float4 v = *own;
+    const float sum = warp_sum((v.x + v.y) + (v.z + v.w));
+    if ((threadIdx.x & 31) == 0) scales[threadIdx.x / 32] = norm_scale(g.before, sum, g.k);
   }
 };
 
@@ -173,8 +195,13 @@ __device__ __forceinline__ void add_runs(float (&acc)[kGroups][4], HeldWeight<kR
   }
 }
 
+// Whether a kernel does a part of a norm: that before the product, or also that behind it.
+enum class Norms { kNone, kBefore, kBoth };
+template <Norms kNorms>
+using ScaleOf = std::conditional_t<kNorms == Norms::kBefore, KeptScale, HeldScale>;
+
 // The sums of a warp's group, whose parts are in shared memory.
-template <int kGroups, bool kNorm>
+template <int kGroups, Norms kNorms>
 __device__ __forceinline__ void finish_held(const Gemm& g, const float4* parts, const float* scales,
                                             const NormQuad& norm, const float2& weights) {
   const int warps = blockDim.x / 32;
@@ -185,19 +212,18 @@ __device__ __forceinline__ void finish_held(const Gemm& g, const float4* parts, 
     sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
   }
   const int64_t n = g.gated ? g.n / 2 : g.n, col = held_column<kGroups>(g), at = threadIdx.x % 4 * 2;
-  if (kNorm && g.before.squares != nullptr) {
+  if (kNorms != Norms::kNone && g.before.squares != nullptr) {
     if (at < g.rows) sum.x *= scales[at], sum.z *= scales[at];
     if (at + 1 < g.rows) sum.y *= scales[at + 1], sum.w *= scales[at + 1];
   }
-  if (kNorm && g.after.residual != nullptr) return norm.leave(g, at, col, weights, sum);
+  if (kNorms == Norms::kBoth && g.after.residual != nullptr) return norm.leave(g, at, col, weights, sum);
   store_held(g, n, at, col, sum.x, sum.z), store_held(g, n, at + 1, col, sum.y, sum.w);
   if (g.gated) return;
   store_held(g, n, at, col + 8, sum.z, 0), store_held(g, n, at + 1, col + 8, sum.w, 0);
 }
 
-// kKept: weights of the second run wait in shared memory as those of the first do in registers. kNorm: with a
-// norm before or behind it.
-template <int kRun, int kGroups, bool kKept, bool kNorm, int kThreads>
+// kKept: weights of the second run wait in shared memory as those of the first do in registers.
+template <int kRun, int kGroups, bool kKept, Norms kNorms, int kThreads>
 __global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
                                             : kGroups == 1 ? 3
                                                            : 2)
@@ -213,12 +239,12 @@ __global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
   held.load(g, weight, begin + lane % 4 * 8);
   NormQuad norm;
   float2 norm_weights{};
-  [[maybe_unused]] HeldScale scale;
-  const bool leaves = kNorm && g.after.residual != nullptr && warp < kGroups;
-  const bool scales_row = kNorm && g.before.squares != nullptr && warp < g.rows;
+  [[maybe_unused]] ScaleOf<kNorms> scale(parts + warps * kGroups * 32);
+  const bool leaves = kNorms == Norms::kBoth && g.after.residual != nullptr && warp < kGroups;
+  const auto scales_row = [&] { return kNorms != Norms::kNone && g.before.squares != nullptr && warp < g.rows; };
   if (leaves) bring_norm_weight(g.after, held_column<kGroups>(g));
   const auto begin_norm = [&] {
-    if (scales_row) scale.begin(g.before);
+    if (scales_row()) scale.begin(g.before);
     if (!leaves) return;
     const int64_t col = held_column<kGroups>(g);
     norm_weights = make_float2(norm_weight(g.after, col), norm_weight(g.after, col + 8));
@@ -226,7 +252,9 @@ __global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
   };
   if constexpr (kKept) {
     const int own = lane % 4 * 8;
-    const KeptWeight<kRun, kGroups> kept{reinterpret_cast<uint4*>(parts + warps * kGroups * 32) + threadIdx.x};
+    constexpr int kScales = kNorms == Norms::kBefore ? 32 : 0;  // KeptScale's of a warp
+    const KeptWeight<kRun, kGroups> kept{reinterpret_cast<uint4*>(parts + warps * (kGroups * 32 + kScales)) +
+                                         threadIdx.x};
     kept.load(g, weight, begin + step + own);
     if (warp == 0 && !g.gated) bring_later<16 * kGroups>(g, weight, together);
     wait_for_previous();
@@ -252,9 +280,9 @@ __global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
   for (int r = 0; r < kGroups; ++r) {
     parts[(warp * kGroups + r) * 32 + lane] = make_float4(acc[r][0], acc[r][1], acc[r][2], acc[r][3]);
   }
-  if (scales_row) scale.end(g, scales);
+  if (scales_row()) scale.end(g, scales);
   __syncthreads();
-  if (warp < kGroups) finish_held<kGroups, kNorm>(g, parts, scales, norm, norm_weights);
+  if (warp < kGroups) finish_held<kGroups, kNorms>(g, parts, scales, norm, norm_weights);
 }
 
 // Values of k per warp and run.
@@ -266,14 +294,15 @@ bool many_blocks(const Gemm& g, device::Stream stream) {
   return blocks_for(g.n, 16) > int64_t{kTogether} * state(stream).multiprocessors;
 }
 
-template <int kGroups, bool kKept, int kThreads, bool kNorms = true>
+template <int kGroups, bool kKept, int kThreads, Norms kNorms = Norms::kBoth>
 Status launch_held(const Gemm& g, const void* weight, unsigned warps, device::Stream stream) {
   const auto blocks = static_cast<unsigned>(blocks_for(g.gated ? g.n / 2 : g.n, kGroups * (g.gated ? 8 : 16)));
   size_t bytes = size_t{warps} * kGroups * 32 * sizeof(float4);
   if (kKept) bytes += KeptWeight<kHeldRun, kGroups>::bytes(warps * 32);
   const bool norm = g.after.residual != nullptr || g.before.squares != nullptr;
+  if (norm && kNorms == Norms::kBefore) bytes += size_t{warps} * 32 * sizeof(float4);
   const auto kernel = norm ? held_kernel<kHeldRun, kGroups, kKept, kNorms, kThreads>
-                           : held_kernel<kHeldRun, kGroups, kKept, false, kThreads>;
+                           : held_kernel<kHeldRun, kGroups, kKept, Norms::kNone, kThreads>;
   constexpr KernelNames kNames =
       kKept ? KernelNames{"gemm_held_kept", "gemm_held_kept_normed"} : KernelNames{"gemm_held", "gemm_held_normed"};
   return launch(stream, kNames.of(g), {dim3(blocks), dim3(warps * 32), bytes}, kernel, g,
@@ -284,9 +313,14 @@ Status launch_held(const Gemm& g, const void* weight, unsigned warps, device::St
 
 bool held_fits(const Gemm& g) { return mma_fits(g) && g.rows <= kHeldRows && g.n * g.k <= kLargeWeight; }
 
-// Where many blocks are to share a multiprocessor with weights of two runs no register is left for norms.
+// Where many blocks are to share a multiprocessor with weights of two runs no register is left for norms behind them.
 bool held_normed(const Gemm& g, device::Stream stream) {
   return blocks_for(g.k, kHeldRun) <= 8 || !many_blocks(g, stream);
+}
+
+// The norm's sums are of 16 columns and more.
+bool held_scaled(const Gemm& g, device::Stream stream) {
+  return held_normed(g, stream) || (g.k <= 16 * kKeptSquares && g.rows <= 8);
 }
 
 // A warp per run, where the blocks are few or k is short, but as many as there are groups, which write; wide blocks
@@ -296,7 +330,7 @@ Status gemm_held(const Gemm& g, const void* weight, device::Stream stream) {
   const bool many = many_blocks(g, stream);
   if (many && runs > 1 && runs <= 8) return launch_held<2, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
   if (runs <= 8) return launch_held<1, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
-  if (many) return launch_held<1, true, 256, false>(g, weight, 8, stream);
+  if (many) return launch_held<1, true, 256, Norms::kBefore>(g, weight, 8, stream);
   if (runs <= 24) return launch_held<1, false, 768>(g, weight, static_cast<unsigned>(runs), stream);
   if (blocks_for(g.n, 16) <= state(stream).multiprocessors) return launch_held<1, true, 512>(g, weight, 16, stream);
   return launch_held<1, false, 768>(g, weight, 16, stream);

@@ -334,7 +334,7 @@ int norm_width(const Gemm& g, device::Stream stream) {
 }
 
 bool norm_scaled(const Gemm& g, device::Stream stream) {
-  if (held_fits(g)) return held_normed(g, stream);
+  if (held_fits(g)) return held_scaled(g, stream);
   return !walk_fits(g, stream);
 }
 

@@ -216,7 +216,10 @@ void test_joint(Context& c) {
     layers(c, {5, 512, 256, 128, 64, nullptr, nullptr}, false);
     chain(c, 2, 256, false), chain(c, 2, 256, true);
     left_alone(c, 2, false), left_alone(c, 2, true);
-    if (emulated) return;
+    if (emulated) {
+      for (const int64_t rows : {1, 3, 8}) pair(c, rows, 256, 1088, 256, kKept), pair(c, rows, 256, 2048, 272, kKept);
+      return;
+    }
     layers(c, {12, 256, 512, 512, 64, "gemm_push_16_normed", "gemm_push_16_normed"}, true);
     layers(c, {20, 512, 512, 256, 64, "gemm_push_wide_normed", "gemm_push_32_normed"}, true);
     layers(c, {40, 256, 512, 512, 64, "gemm_hopper_64_normed", "gemm_push_64_normed"}, true);
@@ -232,6 +235,7 @@ void test_joint(Context& c) {
     layers(c, {rows, 512, 4096, 256, 512, kKept, kKept}, true);
     chain(c, rows, 1024, false), chain(c, rows, 1024, true);
     left_alone(c, rows, false), left_alone(c, rows, true);
+    pair(c, rows, 512, 2048, 5120, kKept);  // of more blocks than find room at once
   }
   wider(c);
   for (const int64_t rows : {4, 30}) layers(c, {rows, 2048, 1024, 3072, 2560, nullptr, nullptr}, false);
