@@ -62,6 +62,12 @@ struct KernelNames {
 };
 // Any product with one weight, by the kernel that is best for it (linear.cc).
 Status product(const Gemm& g, const void* weight, device::Stream stream);
+// Likewise with one weight per expert.
+Status grouped_product(const Gemm& g, const void* const* weights, device::Stream stream);
+// The products of few rows of experts, weighed and added up, with the first part of a norm behind them (joint.h): not
+// for deterministic mode. g.rows: of all experts, for the latter tokens.
+bool grouped_sum_fits(const Gemm& g, device::Stream stream);
+Status gemm_grouped_sum(const Gemm& g, const ExpertPicks& picks, const void* const* weights, device::Stream stream);
 
 // Hopper (gemm_sm90.cu, gemm_grouped_sm90.cu): in deterministic mode sums do not depend on how many rows there are.
 // Need mma_fits().

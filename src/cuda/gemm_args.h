@@ -24,6 +24,17 @@ struct NormBefore {
   float eps = 0;
 };
 
+// What becomes of the results of experts: token t has row row_of[t, j] of them for its rank j, which counts
+// weights[t, j].
+struct ExpertPicks {
+  const int32_t* row_of = nullptr;
+  int64_t row_of_row = 0;  // elements
+  const float* weights = nullptr;
+  int64_t weights_row = 0;
+  int top_k = 0, pairs = 0;  // ranks of a token, of all tokens
+  bool settled = false;      // these and the offsets were there before the kernel before this one began to write
+};
+
 // out[t, n] = sum_k x[t, k] w[n, k] (+ bias[n]).
 struct Gemm {
   const void* x = nullptr;

@@ -1,6 +1,8 @@
 // What is put off around a norm, and what becomes of it.
 #include "cuda/joint.h"
 
+#include <algorithm>
+
 #include "cuda/attention_args.h"
 #include "cuda/cuda_ops.h"
 #include "cuda/gemm.h"
@@ -21,7 +23,13 @@ bool overlap(const void* a, int64_t a_bytes, const void* b, int64_t b_bytes) {
 
 // Blocks of the product may still read its rows while others leave those of the norm.
 bool apart(const Gemm& g, const ops::RmsNormParams& p) {
-  return !overlap(g.x, g.rows * g.x_row * 2, p.out.data, g.rows * p.out.stride[0] * 2);
+  return !overlap(g.x, g.rows * g.x_row * 2, p.out.data, p.out.dim[0] * p.out.stride[0] * 2);
+}
+
+// Whether the norm can be left to the products around it.
+bool norm_fits(const Gemm& g, const ops::RmsNormParams& p) {
+  return p.once && p.x.rank == 2 && p.residual.data != nullptr && p.out.dtype == DType::kBF16 && at16(p.out) &&
+         at16(p.residual) && apart(g, p) && reinterpret_cast<uintptr_t>(p.weight.data) % 16 == 0;
 }
 
 bool reads_norm(const Gemm& g, const Joint& j) {
@@ -39,12 +47,30 @@ void joint_hold(const Gemm& g, const void* weight, device::Stream stream) {
 
 bool joint_hold(const ops::RmsNormParams& p, device::Stream stream) {
   Joint& j = state(stream).joint;
-  if (!j.product || j.norm || !p.once || p.x.rank != 2 || p.residual.data == nullptr) return false;
+  if (!j.product || j.norm || j.g.offsets != nullptr || !norm_fits(j.g, p)) return false;
   const bool reads = p.x.data == j.g.out && p.x.dtype == DType::kF32 && p.x.stride[0] == j.g.out_row &&
                      p.x.dim[0] == j.g.rows && p.x.dim[1] == j.g.n;
-  if (!reads || p.out.dtype != DType::kBF16 || !at16(p.out) || !at16(p.residual) || !apart(j.g, p)) return false;
-  if (reinterpret_cast<uintptr_t>(p.weight.data) % 16 != 0) return false;
+  if (!reads) return false;
   j.norm = true, j.params = p;
+  return true;
+}
+
+// What is settled stays so: nothing is launched in between.
+void joint_hold_experts(const Gemm& g, const void* const* weights, device::Stream stream) {
+  Joint& j = state(stream).joint;
+  j.product = true, j.g = g;
+  std::copy_n(weights, g.groups, j.experts);
+}
+
+bool joint_hold(const ops::MoeCombineNormParams& p, device::Stream stream) {
+  Joint& j = state(stream).joint;
+  const ops::MoeCombineParams& c = p.combine;
+  if (!j.product || j.norm || j.g.offsets == nullptr || !norm_fits(j.g, p.norm)) return false;
+  const bool reads = c.y.data == j.g.out && (c.y.dtype == DType::kBF16) == j.g.out_bf16 &&
+                     c.y.stride[0] == j.g.out_row && c.y.dim[0] == j.g.rows && c.y.dim[1] == j.g.n &&
+                     c.row_of.dim[0] * c.row_of.dim[1] == j.g.rows && c.out.dim[0] <= kHeldRows;
+  if (!reads || c.shared.data != nullptr) return false;
+  j.norm = true, j.combine = c, j.params = p.norm;
   return true;
 }
 
@@ -55,7 +81,8 @@ Status joint_product(Gemm& g, device::Stream stream) {
   const ops::RmsNormParams& p = j.params;
   Gemm first = j.g;
   float* const squares = s.squares + j.turn * kJointRows * kJointParts;
-  const int parts = static_cast<int>(first.n / norm_width(first, stream));
+  const bool experts = first.offsets != nullptr;
+  const int parts = static_cast<int>(first.n / (experts ? 16 : norm_width(first, stream)));
   first.after = {.residual = p.residual.as<float>(),
                  .residual_row = p.residual.stride[0],
                  .weight = p.weight.data,
@@ -66,7 +93,16 @@ Status joint_product(Gemm& g, device::Stream stream) {
                  .parts = parts};
   g.before = {.squares = squares, .parts = parts, .eps = p.eps};
   j.product = j.norm = false, j.turn ^= 1;
-  return product(first, j.weight, stream);
+  if (!experts) return product(first, j.weight, stream);
+  const ExpertPicks picks{.row_of = j.combine.row_of.as<const int32_t>(),
+                          .row_of_row = j.combine.row_of.stride[0],
+                          .weights = j.combine.weights.as<const float>(),
+                          .weights_row = j.combine.weights.stride[0],
+                          .top_k = static_cast<int>(j.combine.row_of.dim[1]),
+                          .pairs = static_cast<int>(first.rows),
+                          .settled = s.settled == first.offsets};
+  first.rows = p.out.dim[0];
+  return gemm_grouped_sum(first, picks, j.experts, stream);
 }
 
 bool joint_hold(const ops::QkvPrepareParams& p, device::Stream stream) {
@@ -116,6 +152,10 @@ Status play_joint(device::Stream stream) {
   if (!j.product) return {};
   const bool norm = j.norm;
   j.product = j.norm = false;
+  if (j.g.offsets != nullptr) {
+    TERN_RETURN_IF_ERROR(grouped_product(j.g, j.experts, stream));
+    return norm ? cuda::moe_combine_norm({j.combine, j.params}, stream) : Status();
+  }
   TERN_RETURN_IF_ERROR(product(j.g, j.weight, stream));
   return norm ? cuda::rms_norm(j.params, stream) : Status();
 }

@@ -1,19 +1,22 @@
 // A norm joined with its neighbours: on an open tape (ops/tape.h) a product of few rows is put off until it is known
 // what follows. If that is a norm that adds it to a residual, and behind the norm a product of its rows alone, neither
 // is launched as it is: the first product adds to the residual and leaves rows that lack their scale, the second one
-// scales its sums (gemm_norm.cuh). The pass between the QKV projection and attention is put off, too: the attention of
-// decoding rows does it for itself (attention_few_prepare.cuh). In every other case what was put off runs as it came.
+// scales its sums (gemm_norm.cuh). Likewise the last products of experts, their weighed sum and the norm behind it
+// (moe_combine_norm). The pass between the QKV projection and attention is put off, too: the attention of decoding rows
+// does it for itself (attention_few_prepare.cuh). In every other case what was put off runs as it came.
 #pragma once
 
 #include "base/error.h"
 #include "cuda/gemm_args.h"
 #include "device/device.h"
+#include "ops/moe.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
 
 namespace tern::cuda {
 
 inline constexpr int64_t kJointRows = 64, kJointParts = 1024;  // tokens; sums of squares of each
+inline constexpr int kJointExperts = 256;
 inline constexpr int kJointTurns = 2;  // a product may read the sums before a norm and leave those behind the next one
 
 struct AttentionArgs;
@@ -22,8 +25,10 @@ struct Joint {
   bool open = false;
   bool product = false, norm = false;  // what is put off; a norm only behind a product
   int turn = 0;
-  Gemm g;
+  Gemm g;  // with offsets: of experts
   const void* weight = nullptr;
+  const void* experts[kJointExperts] = {};
+  ops::MoeCombineParams combine;  // between experts and the norm
   ops::RmsNormParams params;
   bool prepares = false;  // whether a pass before attention may be put off
   bool prepare = false;   // one is, and nothing else
@@ -36,6 +41,9 @@ inline constexpr size_t kJointBytes = kJointTurns * kJointRows * kJointParts * s
 void joint_hold(const Gemm& g, const void* weight, device::Stream stream);
 // Whether the norm is put off, too.
 bool joint_hold(const ops::RmsNormParams& p, device::Stream stream);
+// The same of experts, for grouped_sum_fits(), and of what stands behind them.
+void joint_hold_experts(const Gemm& g, const void* const* weights, device::Stream stream);
+bool joint_hold(const ops::MoeCombineNormParams& p, device::Stream stream);
 // Before a product whose kernel can do the second part of a norm. Launches what was put off, joined if it may be.
 Status joint_product(Gemm& g, device::Stream stream);
 // Whether the pass before attention is put off.

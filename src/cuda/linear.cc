@@ -215,8 +215,9 @@ Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream strea
   if (g.rows == 0) return {};
   TERN_RETURN_IF_ERROR(play_tape(stream));
   TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
-  if (hopper(stream) && hopper_grouped_fits(g, weights)) return gemm_hopper_grouped(g, weights, stream);
-  return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
+  if (!p.once || !grouped_sum_fits(g, stream)) return grouped_product(g, weights, stream);
+  joint_hold_experts(g, weights, stream);
+  return {};
 }
 
 Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, device::Stream stream) const {
@@ -350,6 +351,11 @@ Status product(const Gemm& g, const void* weight, device::Stream stream) {
   if (blas_first(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
   if (!hopper(stream)) return gemm_mma(g, &weight, stream);
   return on_hopper(g, weight, stream);
+}
+
+Status grouped_product(const Gemm& g, const void* const* weights, device::Stream stream) {
+  if (hopper(stream) && hopper_grouped_fits(g, weights)) return gemm_hopper_grouped(g, weights, stream);
+  return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
 }
 
 DType product_type(device::Stream stream, int64_t rows) {

@@ -106,5 +106,6 @@ void test_graph(Context&);
 void test_chain(Context&);
 void test_tape(Context&);
 void test_joint(Context&);
+void test_experts(Context&);
 
 }  // namespace tern::cuda_test

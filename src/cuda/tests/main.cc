@@ -30,7 +30,7 @@ constexpr Group kGroups[] = {
     {"segments", test_segments}, {"latent", test_latent},       {"moe", test_moe},
     {"logits", test_logits},     {"sample", test_sample},       {"logprobs", test_logprobs},
     {"graph", test_graph},       {"chain", test_chain},         {"ranges", test_attention_ranges},
-    {"tape", test_tape},         {"joint", test_joint}};
+    {"tape", test_tape},         {"joint", test_joint},         {"experts", test_experts}};
 
 struct Variant {
   const char* label;
@@ -51,7 +51,7 @@ constexpr Variant kVariants[] = {
 constexpr Variant kEmulated[] = {
     {"no-cublaslt", "norms rows rope linear grouped attention bits segments latent moe logits sample logprobs", false,
      false, 0},
-    {"hopper", "joint", false, false, 0, 0, 1}};
+    {"hopper", "joint experts", false, false, 0, 0, 1}};
 
 struct Options {
   std::vector<std::string> folders;

@@ -65,7 +65,9 @@ Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView of
     const TensorView wide = gate_up.columns(0, n), narrow = hidden.columns(0, k);
     TERN_RETURN_IF_ERROR(
         ops::grouped_gated_linear({sorted, rows, {&w.gate_up[begin], count}, wide, x, token_of}, narrow, step.stream));
-    TERN_RETURN_IF_ERROR(ops::grouped_linear({narrow, rows, {&w.down[begin], count}, results}, step.stream));
+    ops::GroupedLinearParams down{narrow, rows, {&w.down[begin], count}, results};
+    down.once = count == w.down.size();
+    TERN_RETURN_IF_ERROR(ops::grouped_linear(down, step.stream));
   }
   return {};
 }

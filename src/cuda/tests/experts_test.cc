@@ -1,0 +1,161 @@
+// Experts of few tokens as a model runs them, up to the product behind the norm that follows: their last products, the
+// sum and the norm are put off (cuda/joint.h) and done together.
+#include "cuda/tests/harness.h"
+#include "cuda/tests/products.h"
+#include "ops/moe.h"
+#include "ops/norm.h"
+#include "ops/tape.h"
+
+namespace tern::cuda_test {
+namespace {
+
+struct Experts {
+  int64_t tokens, hidden, inner, next;  // widths
+  int experts, top_k;
+  bool joined;  // whether the device may join what it puts off
+  bool once = true, shared = false;
+  int64_t experts_apart = 1;  // neighbours in rank; 0: a token names one expert again and again
+};
+
+struct Bench {
+  Bench(Context& c, const Experts& e)
+      : x(c, DType::kBF16, {e.tokens, e.hidden}, 8),
+        ids(c, DType::kI32, {e.tokens, e.top_k}),
+        weights(c, DType::kF32, {e.tokens, e.top_k}),
+        offsets(c, DType::kI32, {e.experts + 1}),
+        row_of(c, DType::kI32, {e.tokens, e.top_k}),
+        sorted(c, DType::kBF16, {e.tokens * e.top_k, e.hidden}),
+        between(c, DType::kF32, {e.tokens * e.top_k, 2 * e.inner}),
+        inner(c, DType::kBF16, {e.tokens * e.top_k, e.inner}, 8),
+        results(c, DType::kF32, {e.tokens * e.top_k, e.hidden}),
+        shared(c, DType::kF32, {e.tokens, e.hidden}),
+        delta(c, DType::kF32, {e.tokens, e.hidden}),
+        residual(c, DType::kF32, {e.tokens, e.hidden}, 4),
+        norm(c, DType::kBF16, {e.hidden}),
+        out(c, DType::kF32, {e.tokens, e.next}, 8),
+        gate_up(pack(c, "bf16", DType::kBF16, e.experts, 2 * e.inner, e.hidden, 11)),
+        down(pack(c, "bf16", DType::kBF16, e.experts, e.hidden, e.inner, 111)),
+        last(pack(c, "bf16", DType::kBF16, 1, e.next, e.hidden, 211)) {
+    weights.random(2), shared.random(3), norm.random(4);
+    std::vector<int32_t> choice;
+    for (int64_t t = 0; t < e.tokens; ++t) {
+      for (int64_t j = 0; j < e.top_k; ++j) {
+        choice.push_back(static_cast<int32_t>((t * 3 + j * e.experts_apart) % e.experts));
+      }
+    }
+    ids.fill(choice);
+  }
+  bool ready() const { return gate_up.gpu.size() == down.gpu.size() && last.gpu.size() == 1; }
+  void fresh() { x.random(1), residual.random(5); }
+  Mirror x, ids, weights, offsets, row_of, sorted, between, inner, results, shared, delta, residual, norm, out;
+  Weights gate_up, down, last;
+};
+
+// `joined`: the kernel that the last product brought with it.
+Status run(Context& c, const Experts& e, Bench& b, bool on_gpu, std::string* joined = nullptr) {
+  const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
+  const auto of = [&](const Weights& w) -> const std::vector<ops::PackedWeight>& { return on_gpu ? w.gpu : w.cpu; };
+  const device::Stream stream = on_gpu ? c.gpu : c.cpu;
+  TERN_RETURN_IF_ERROR(
+      ops::moe_permute({view(b.x), view(b.ids), e.experts, view(b.offsets), view(b.row_of), view(b.sorted)}, stream));
+  TERN_RETURN_IF_ERROR(ops::grouped_gated_linear({view(b.sorted), view(b.offsets), of(b.gate_up), view(b.between)},
+                                                 view(b.inner), stream));
+  ops::GroupedLinearParams down{view(b.inner), view(b.offsets), of(b.down), view(b.results)};
+  down.once = e.once;
+  TERN_RETURN_IF_ERROR(ops::grouped_linear(down, stream));
+  const TensorView shared = e.shared ? view(b.shared) : TensorView{};
+  TERN_RETURN_IF_ERROR(
+      ops::moe_combine_norm({{view(b.results), view(b.row_of), view(b.weights), shared, {}, view(b.delta)},
+                             {view(b.delta), view(b.residual), view(b.norm), view(b.x), 1e-5f, true}},
+                            stream));
+  TERN_RETURN_IF_ERROR(ops::linear({view(b.x), of(b.last).data(), {}, view(b.out)}, stream));
+  if (joined != nullptr) *joined = c.cuda->last_kernel(stream);
+  return {};
+}
+
+Status on_tape(Context& c, const Experts& e, Bench& b, std::string* joined = nullptr) {
+  ops::open_tape(c.gpu, e.tokens);
+  const Status s = run(c, e, b, true, joined);
+  const Status closed = ops::close_tape(c.gpu);
+  return s.ok() ? closed : s;
+}
+
+// Against the CPU, and again: the same bits.
+void experts(Context& c, const Experts& e) {
+  Bench b(c, e);
+  if (!b.ready()) return;
+  const std::string name =
+      title("experts and a norm", DType::kBF16, {e.tokens, e.hidden, e.inner, e.next, e.experts, e.top_k});
+  b.fresh();
+  std::string joined;
+  if (!c.both(name, run(c, e, b, false), on_tape(c, e, b, &joined))) return;
+  if (c.hopper() && !c.fixed()) {
+    c.report((joined == "gemm_grouped_sum") == e.joined, name, "the last product came with " + joined);
+    if (e.joined) c.kernels.insert(joined);
+  }
+  compare(c, name + " sum", b.residual, b.residual.host(), 1.0 / 100);
+  compare(c, name + " out", b.out, b.out.host(), 2.0 / 100);
+  const std::vector<char> sum = b.residual.pull(), out = b.out.pull();
+  b.fresh();
+  if (!c.both(name, {}, on_tape(c, e, b))) return;
+  c.report(sum == b.residual.pull() && out == b.out.pull(), name, "the same bits");
+}
+
+// Nothing behind the norm, and nothing behind the products.
+void left_alone(Context& c, const Experts& e) {
+  Bench b(c, e);
+  if (!b.ready()) return;
+  b.fresh();
+  const std::string name = title("experts put off", DType::kBF16, {e.tokens, e.hidden, e.inner});
+  const auto products = [&](bool on_gpu, bool norm) -> Status {
+    const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
+    const device::Stream stream = on_gpu ? c.gpu : c.cpu;
+    ops::open_tape(stream, e.tokens);
+    TERN_RETURN_IF_ERROR(
+        ops::moe_permute({view(b.x), view(b.ids), e.experts, view(b.offsets), view(b.row_of), view(b.sorted)}, stream));
+    ops::GroupedLinearParams down{view(b.inner), view(b.offsets), on_gpu ? b.down.gpu : b.down.cpu, view(b.results)};
+    down.once = true;
+    TERN_RETURN_IF_ERROR(ops::grouped_linear(down, stream));
+    if (norm) {
+      TERN_RETURN_IF_ERROR(
+          ops::moe_combine_norm({{view(b.results), view(b.row_of), view(b.weights), {}, {}, view(b.delta)},
+                                 {view(b.delta), view(b.residual), view(b.norm), view(b.x), 1e-5f, true}},
+                                stream));
+    }
+    return ops::close_tape(stream);
+  };
+  b.inner.random(6);
+  if (!c.both(name, products(false, false), products(true, false))) return;
+  compare(c, name, b.results, b.results.host(), 1.0 / 100);
+  if (!c.both(name, products(false, true), products(true, true))) return;
+  compare(c, name + " sum", b.residual, b.residual.host(), 1.0 / 100);
+  compare(c, name + " normed", b.x, b.x.host(), 2.0 / 100);
+}
+
+}  // namespace
+
+void test_experts(Context& c) {
+  // By the size of the GPU: blocks of 16 columns, one, two and three on a multiprocessor.
+  const bool emulated = c.label == "hopper";
+  const int64_t one = emulated ? 64 : 2048, two = emulated ? 192 : 4096, three = emulated ? 256 : 6144;
+  for (const int64_t tokens : c.pick<int64_t>({1, 2, 3, 4}, 2)) {
+    experts(c, {tokens, one, tokens == 1 ? 768 : 192, 128, 12, 8, true});
+    experts(c, {tokens, two, 192, 64, 20, 5, true});
+    experts(c, {tokens, three, 64, 192, 7, 7, true});
+  }
+  experts(c, {8, one, 128, 64, 6, 4, true});
+  experts(c, {7, one, 320, 64, 30, 1, true});
+  experts(c, {1, one, 64, 64, 256, 32, true, true, false, 7});
+  experts(c, {3, one, 128, 64, 5, 4, true, true, false, 0});
+  // What keeps them apart.
+  if (!emulated) experts(c, {9, one, 128, 64, 6, 2, false});
+  experts(c, {5, one, 128, 64, 12, 8, false});
+  experts(c, {2, one, 96, 64, 12, 8, false});
+  experts(c, {2, 48, 128, 64, 12, 8, false});
+  experts(c, {2, one, 128, 64, 12, 8, false, false});
+  experts(c, {2, one, 128, 64, 12, 8, false, true, true});
+  left_alone(c, {1, one, 128, 64, 12, 8, true});
+  left_alone(c, {4, one, 192, 64, 12, 8, true});
+}
+
+}  // namespace tern::cuda_test
