@@ -29,6 +29,8 @@ __device__ __forceinline__ float load_part(const float* at, int p) {
         : "memory");
     return v;
   }
+#elif defined(TERN_EMULATED)
+  if constexpr (kBlocks > 1) return *static_cast<float*>(emu::of_block(at, p / (kParts / kBlocks)));
 #endif
   return *at;
 }
@@ -38,6 +40,11 @@ __device__ __forceinline__ void team_sync() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if constexpr (kBlocks > 1) {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+    return;
+  }
+#elif defined(TERN_EMULATED)
+  if constexpr (kBlocks > 1) {
+    emu::arrive_cluster(), emu::wait_cluster();
     return;
   }
 #endif
