@@ -151,6 +151,11 @@ Status launch_dispatch(const RouteArgs& a, const SortArgs& s, int64_t tokens, de
 
 Status moe_dispatch(const ops::MoeDispatchParams& p, device::Stream stream) {
   const ops::MoePermuteParams& q = p.permute;
+  if (p.router.weight != nullptr) {
+    if (dispatch_fits_router(p, stream)) return moe_dispatch_router(p, stream);
+    if (p.norm.x.data != nullptr) TERN_RETURN_IF_ERROR(cuda::rms_norm(p.norm, stream));
+    TERN_RETURN_IF_ERROR(p.router.weight->format->run(p.router, stream));
+  }
   const int64_t n = q.x.dim[0], pairs = n * p.route.top_k, width = q.x.dim[1];
   const bool few = n > 0 && pairs <= kMostPairs && route_fits_lanes(p.route) && can_vector(q.x, width) &&
                    can_vector(q.out, width) && q.experts == p.route.logits.dim[1] && q.ids.data == p.route.ids.data;

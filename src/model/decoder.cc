@@ -169,11 +169,9 @@ Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView
     return ops::RmsNormParams{
         .x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps, .once = once};
   };
-  if (!step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(norm(l.post_norm, dense), step.stream));
-  const ops::RmsNormParams next = norm(next_norm, one_product);
-  if (!dense) {
-    return moe_mlp(step, spec_.moe, index, l.moe, x, next);
-  }
+  const ops::RmsNormParams before = norm(l.post_norm, dense), next = norm(next_norm, one_product);
+  if (!dense) return moe_mlp(step, spec_.moe, index, l.moe, before, next);
+  if (!step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(before, step.stream));
   TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));
   return step.measuring() ? Status() : ops::rms_norm(next, step.stream);
 }

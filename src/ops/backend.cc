@@ -74,6 +74,8 @@ size_t segment_attention_workspace(device::Stream stream, int64_t max_rows, int6
 Status moe_dispatch(const MoeDispatchParams& p, device::Stream stream) {
   const Backend* b = lookup(stream.kind);
   if (b != nullptr && b->moe_dispatch != nullptr) return b->moe_dispatch(p, stream);
+  if (p.norm.x.data != nullptr) TERN_RETURN_IF_ERROR(rms_norm(p.norm, stream));
+  if (p.router.weight != nullptr) TERN_RETURN_IF_ERROR(linear(p.router, stream));
   TERN_RETURN_IF_ERROR(moe_route(p.route, stream));
   return moe_permute(p.permute, stream);
 }

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/tensor.h"
+#include "ops/linear.h"
 #include "ops/norm.h"
 
 namespace tern::ops {
@@ -66,10 +67,13 @@ struct MoePermuteParams {
 };
 Status moe_permute(const MoePermuteParams& params, device::Stream stream);
 
-// moe_route(), then moe_permute() of what it chose; a back-end may do both at once.
+// moe_route(), then moe_permute() of what it chose; before both, where they are given, rms_norm() and linear(). A
+// back-end may do all at once.
 struct MoeDispatchParams {
   MoeRouteParams route;
   MoePermuteParams permute;  // ids: those of `route`
+  LinearParams router{};     // from permute.x to route.logits; no weight: these are there
+  RmsNormParams norm{};      // to permute.x; no x: that is there. With a router only
 };
 Status moe_dispatch(const MoeDispatchParams& params, device::Stream stream);
 

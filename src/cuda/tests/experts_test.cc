@@ -1,5 +1,6 @@
-// Experts of few tokens as a model runs them, up to the product behind the norm that follows: their last products, the
-// sum and the norm are put off (cuda/joint.h) and done together.
+// Experts of few tokens as a model runs them. Up to the product behind the norm that follows: their last products, the
+// sum and the norm are put off (cuda/joint.h) and done together. And what stands before them: the norm, the router, the
+// choice and the sort.
 #include "cuda/tests/harness.h"
 #include "cuda/tests/products.h"
 #include "ops/moe.h"
@@ -132,9 +133,69 @@ void left_alone(Context& c, const Experts& e) {
   compare(c, name + " normed", b.x, b.x.host(), 2.0 / 100);
 }
 
+struct Entrance {
+  int64_t tokens, width;
+  int experts, top_k;
+  const char* kernel;  // null: any
+  bool norm = true;
+  DType norm_type = DType::kBF16;
+  ops::MoeScoring scoring = ops::MoeScoring::kSoftmax;
+};
+
+void entrance(Context& c, const Entrance& e) {
+  Weights w = pack(c, "f32", DType::kBF16, 1, e.experts, e.width, 301);
+  if (w.gpu.empty()) return;
+  const int64_t pairs = e.tokens * e.top_k;
+  Mirror delta(c, DType::kF32, {e.tokens, e.width}, 8), residual(c, DType::kF32, {e.tokens, e.width}, 4),
+      norm(c, e.norm_type, {e.width}), x(c, DType::kBF16, {e.tokens, e.width}, 8),
+      logits(c, DType::kF32, {e.tokens, e.experts}, 3), bias(c, DType::kF32, {e.experts}),
+      ids(c, DType::kI32, {e.tokens, e.top_k}), weights(c, DType::kF32, {e.tokens, e.top_k}),
+      offsets(c, DType::kI32, {e.experts + 1}), row_of(c, DType::kI32, {e.tokens, e.top_k}),
+      sorted(c, DType::kBF16, {pairs, e.width}, 16);
+  delta.random(302), residual.random(303), norm.random(304), bias.random(305, 0.01f), x.random(306);
+  const std::string name = title("moe_dispatch with a router", e.norm_type, {e.tokens, e.width, e.experts, e.top_k});
+  const auto params = [&](bool on_gpu) {
+    const auto v = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
+    ops::MoeDispatchParams p;
+    p.route.logits = v(logits), p.route.bias = v(bias), p.route.scoring = e.scoring, p.route.top_k = e.top_k;
+    p.route.ids = v(ids), p.route.weights = v(weights);
+    p.permute = {v(x), v(ids), e.experts, v(offsets), v(row_of), v(sorted)};
+    p.router = {v(x), on_gpu ? w.gpu.data() : w.cpu.data(), {}, v(logits)};
+    if (e.norm) p.norm = {v(delta), v(residual), v(norm), v(x), 1e-5f};
+    return p;
+  };
+  if (!c.both(name, ops::moe_dispatch(params(false), c.cpu), ops::moe_dispatch(params(true), c.gpu))) return;
+  if (e.kernel != nullptr && c.hopper() && !c.fixed()) c.expect_kernel(name, e.kernel);
+  compare(c, name + " sum", residual, residual.host(), 1e-6);
+  compare(c, name + " x", x, x.host(), 1.0 / 100);
+  compare(c, name + " logits", logits, logits.host(), 1.0 / 100);
+  compare(c, name + " ids", ids, ids.host(), 0);
+  compare(c, name + " weights", weights, weights.host(), 1.0 / 100);
+  compare(c, name + " offsets", offsets, offsets.host(), 0);
+  compare(c, name + " row_of", row_of, row_of.host(), 0);
+  compare(c, name + " rows", sorted, sorted.host(), 1.0 / 100);
+}
+
+void entrances(Context& c) {
+  constexpr const char *kNorm = "moe_dispatch_norm", *kRouter = "moe_dispatch_router";
+  for (const int64_t tokens : c.pick<int64_t>({1, 2, 3, 4}, 3)) {
+    entrance(c, {tokens, 2048, 128, 8, kNorm});
+    entrance(c, {tokens, 520, 100, 8, kNorm, true, DType::kBF16, ops::MoeScoring::kSigmoid});
+    entrance(c, {tokens, 8, 17, 1, kNorm});
+    entrance(c, {tokens, 1032, 128, 8, kRouter, false});
+    entrance(c, {tokens, 264, 64, 6, kRouter, true, DType::kF32});
+  }
+  entrance(c, {1, 1024, 128, 32, kNorm});
+  entrance(c, {5, 512, 128, 4, "moe_dispatch"});
+  entrance(c, {4, 512, 128, 9, "moe_dispatch"});
+  entrance(c, {2, 2056, 128, 8, "moe_dispatch"});
+  entrance(c, {2, 512, 130, 8, "moe_dispatch"});
+}
+
 }  // namespace
 
 void test_experts(Context& c) {
+  entrances(c);
   // By the size of the GPU: blocks of 16 columns, one, two and three on a multiprocessor.
   const bool emulated = c.label == "hopper";
   const int64_t one = emulated ? 64 : 2048, two = emulated ? 192 : 4096, three = emulated ? 256 : 6144;

@@ -17,10 +17,11 @@ Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out
 
 namespace {
 
-// Chooses experts for every token and sorts the tokens by them; a probe may replace the choice.
-Status dispatch(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x, TensorView logits,
-                TensorView weights, const ops::MoePermuteParams& permute) {
-  TERN_RETURN_IF_ERROR(ops::linear({x, &w.router, {}, logits}, step.stream));
+// Chooses experts for every token and sorts the tokens by them; a probe may replace the choice. `norm`: to be done
+// before, unless it has no x.
+Status dispatch(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, const ops::RmsNormParams& norm,
+                TensorView logits, TensorView weights, const ops::MoePermuteParams& permute) {
+  const ops::LinearParams router{permute.x, &w.router, {}, logits};
   ops::MoeRouteParams p{.logits = logits,
                         .bias = w.correction_bias,
                         .scoring = spec.scoring,
@@ -36,7 +37,9 @@ Status dispatch(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w,
                         .second = spec.second_tokens,
                         .ids = permute.ids,
                         .weights = weights};
-  if (step.probe == nullptr) return ops::moe_dispatch({p, permute}, step.stream);
+  if (step.probe == nullptr) return ops::moe_dispatch({p, permute, router, norm}, step.stream);
+  if (norm.x.data != nullptr) TERN_RETURN_IF_ERROR(ops::rms_norm(norm, step.stream));
+  TERN_RETURN_IF_ERROR(ops::linear(router, step.stream));
   step.probe->router(layer, logits);
   TERN_RETURN_IF_ERROR(ops::moe_route(p, step.stream));
   if (step.probe->routing(layer, permute.ids)) {
@@ -74,9 +77,10 @@ Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView of
 
 }  // namespace
 
-Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, TensorView x,
+Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, const ops::RmsNormParams& before,
                const ops::RmsNormParams& next) {
   const Scratch scratch(step.arena);
+  const TensorView x = before.out;
   const int64_t t = step.tokens, k = spec.top_k, h = x.dim[1];
   const bool shared = w.shared.down.weight.valid(), gated = w.shared_gate.valid();
   const auto places = static_cast<int64_t>(w.gate_up.size());
@@ -94,10 +98,11 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   const TensorView results = step.between(t * k, h);
   const TensorView shared_out = shared ? step.exact(t, h) : TensorView{};
   const TensorView shared_gate = gated ? step.arena.tensor(DType::kF32, t, 1) : TensorView{};
+  if (shared && !step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(before, step.stream));
   if (shared) TERN_RETURN_IF_ERROR(dense_mlp(step, w.shared, x, shared_out));
   if (step.measuring()) return {};
 
-  TERN_RETURN_IF_ERROR(dispatch(step, spec, layer, w, x, logits, weights,
+  TERN_RETURN_IF_ERROR(dispatch(step, spec, layer, w, shared ? ops::RmsNormParams{} : before, logits, weights,
                                 {x, ids, static_cast<int>(places), offsets, row_of, sorted, token_of}));
   TERN_RETURN_IF_ERROR(experts(step, w, sorted, offsets, gate_up, hidden, results, x, token_of));
   if (gated) TERN_RETURN_IF_ERROR(ops::linear({x, &w.shared_gate, {}, shared_gate}, step.stream));
