@@ -21,9 +21,10 @@ constexpr int kWeightBytes = kColumns * kPiece * 2, kTokenBytes = kPiece * 2;  /
 constexpr int kSlots = 6;           // pieces of a warp that are on their way; fewer where blocks share a multiprocessor
 constexpr int kMostTogether = 3;    // blocks of a multiprocessor
 constexpr int64_t kMostPairs = 32;  // of a token and an expert
-// More rows than gemm_grouped_few takes: blocks of the launch before leave multiprocessors one by one, and a second
-// block of this one shall find no room where a first one is.
-constexpr int64_t kFewRows = 8;
+// Of fewer rows gemm_grouped_few is ahead, which fills the ring of this product while the one before it runs.
+constexpr int64_t kLeastPairs = 9;
+// Blocks of the launch before leave multiprocessors one by one, and a second block of this one shall find no room where
+// a first one is.
 constexpr size_t kAlone = 115 << 10;
 
 struct SumShared {
@@ -244,7 +245,7 @@ Status launch_sum(const Gemm& g, const ExpertPicks& picks, const void* const* we
   WeightTable<kJointExperts> table{};
   std::copy_n(weights, g.groups, table.w);
   size_t bytes = static_cast<size_t>(kWarps * kDepth) * (kWeightBytes + static_cast<size_t>(g.rows) * kTokenBytes);
-  if (kDepth == kSlots && picks.pairs > kFewRows) bytes = std::max(bytes, kAlone);
+  if (kDepth == kSlots) bytes = std::max(bytes, kAlone);
   return launch(stream, "gemm_grouped_sum", {static_cast<unsigned>(g.n / kColumns), kThreads, bytes},
                 sum_kernel<kDepth>, g, picks, table);
 }
@@ -259,9 +260,9 @@ int64_t together(const Gemm& g, device::Stream stream) {
 bool grouped_sum_fits(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   const int64_t blocks = together(g, stream);
-  return s.joint.open && mma_fits(g) && g.offsets != nullptr && !g.gated && g.bias == nullptr && g.rows > 0 &&
-         g.rows <= kMostPairs && g.groups <= kJointExperts && g.k % kPiece == 0 && g.n % (4 * kColumns) == 0 &&
-         g.n / kColumns <= kJointParts && blocks <= kMostTogether &&
+  return s.joint.open && mma_fits(g) && g.offsets != nullptr && !g.gated && g.bias == nullptr &&
+         g.rows >= kLeastPairs && g.rows <= kMostPairs && g.groups <= kJointExperts && g.k % kPiece == 0 &&
+         g.n % (4 * kColumns) == 0 && g.n / kColumns <= kJointParts && blocks <= kMostTogether &&
          3 * g.n >= 2 * kColumns * blocks * s.multiprocessors;
 }
 
