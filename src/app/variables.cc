@@ -224,10 +224,12 @@ constexpr VariableSpec kVariables[] = {
     {.name = "TERN_CUDA_LANES",
      .group = VariableGroup::kTern,
      .type = kInt,
-     .fallback = "1",
-     .min = 1,
+     .fallback = "0",
+     .min = 0,
      .max = 4,
-     .meaning = "Parts into which a decode step of a small dense model is cut, to run side by side. For trials."},
+     .meaning =
+         "Parts of up to 64 rows into which a decode step of a small dense model may be cut, to run side by side; "
+         "0: two on Hopper, 1: none."},
     {.name = "TERN_CUDA_CUBLASLT",
      .group = VariableGroup::kTern,
      .type = kBool,

@@ -128,6 +128,7 @@ class CudaDevice final : public device::Device {
     if (fault_ == cudaSuccess) fault_ = e;
   }
   Stream as_stream(size_t i) { return {device::DeviceKind::kCuda, nullptr, &streams_[i]}; }
+  static int lanes_of(const cudaDeviceProp& p, const device::CudaOptions& options);
   void fill_state(const cudaDeviceProp& p, const device::CudaOptions& options);
   Status make_scratch();
 
@@ -179,6 +180,13 @@ Status CudaDevice::make_scratch() {
   return {};
 }
 
+// Two where kernels for Hopper leave each other room. Parts of a step have other company, and so other bits.
+int CudaDevice::lanes_of(const cudaDeviceProp& p, const device::CudaOptions& options) {
+  const bool hopper = p.major == 9 && (options.arch_limit == 0 || options.arch_limit >= 90);
+  const int wanted = options.lanes > 0 ? options.lanes : hopper ? 2 : 1;
+  return options.deterministic ? 1 : std::min(wanted, static_cast<int>(kLanes));
+}
+
 Status CudaDevice::open(const device::CudaOptions& options) {
   ordinal_ = options.ordinal;
   if (Status s = bind_thread(); !s.ok()) return s;
@@ -192,8 +200,7 @@ Status CudaDevice::open(const device::CudaOptions& options) {
   }
   int least = 0, greatest = 0;
   (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
-  // Parts of a step have other company, and so other bits.
-  lanes_ = options.deterministic || options.lanes < 2 ? 1 : std::min(options.lanes, static_cast<int>(kLanes));
+  lanes_ = lanes_of(p, options);
   for (size_t i = 0; i < (lanes_ == 1 ? kFirstLane : streams_.size()); ++i) {
     // Steps go first; what runs beside them gives way.
     const cudaError_t e = cudaStreamCreateWithPriority(&streams_[i].stream, cudaStreamNonBlocking,

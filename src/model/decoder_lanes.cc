@@ -12,7 +12,9 @@ namespace {
 
 // Layers whose weights the last cache of a GPU holds while all parts of a step pass: they are read from memory once.
 constexpr size_t kSmallLayer = size_t{48} << 20;
-constexpr int kLeastRows = 16, kRowsOfLane = 64;
+// Fewer rows are no faster in parts, and products of more need all of the GPU: ERNIE-4.5-0.3B on an H200 takes 7 % less
+// for a step of 100 rows in two parts, 7 % more for one of 32, 12 % more for one of 256.
+constexpr int kRowsOfLane = 64;
 
 TensorView part_of(TensorView v, int64_t begin, int64_t n) {
   v.data = v.row_bytes(begin);
@@ -72,13 +74,12 @@ size_t Decoder::lane_bytes(const Step& step, int rows) const {
 }
 
 Decoder::Cut Decoder::cut_of(const Step& step, int logit_rows) const {
-  const bool decodes = step.tokens == step.rows && step.max_query_len == 1 && step.tokens >= kLeastRows;
+  const bool decodes = step.tokens == step.rows && step.max_query_len == 1;
   if (lanes_ == nullptr || step.measuring() || !decodes || step.probe != nullptr || trims(step, logit_rows)) return {};
-  for (int parts = std::clamp(ceil_div(step.tokens, kRowsOfLane), 2, lanes_->count()); parts > 1; --parts) {
-    const size_t bytes = lane_bytes(step, ceil_div(step.tokens, parts));
-    if (static_cast<size_t>(parts) * bytes <= step.arena.left()) return {parts, bytes};
-  }
-  return {};
+  const int parts = ceil_div(step.tokens, kRowsOfLane);
+  if (parts < 2 || parts > lanes_->count()) return {};
+  const size_t bytes = lane_bytes(step, ceil_div(step.tokens, parts));
+  return static_cast<size_t>(parts) * bytes <= step.arena.left() ? Cut{parts, bytes} : Cut{};
 }
 
 Status Decoder::run_lanes(Step& step, const KvCache& cache, const Cut& cut, TensorView x, TensorView residual,

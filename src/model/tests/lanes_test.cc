@@ -98,7 +98,7 @@ TEST(Lanes, PartsOfAStepGiveTheLogitsOfTheWhole) {
       LanedDevice laned(3), whole(1);
       const auto a = load_model(options, laned), b = load_model(options, whole);
       ASSERT_TRUE(a.ok() && b.ok()) << name;
-      for (const auto& [rows, parts] : {std::pair{15, 1}, std::pair{16, 2}, std::pair{23, 2}, std::pair{150, 3}}) {
+      for (const auto& [rows, parts] : {std::pair{64, 1}, std::pair{65, 2}, std::pair{150, 3}, std::pair{193, 1}}) {
         laned.records = laned.waits = 0;
         const auto got = decode(**a, laned, rows, 2), want = decode(**b, whole, rows, 2);
         EXPECT_EQ(got, want) << name << ", " << rows << " rows";
@@ -116,11 +116,11 @@ TEST(Lanes, AFailureIsReportedAndTheNextStepRuns) {
   LanedDevice laned(2);
   const auto model = load_model(dummy(folder, testing::small_configs(4, 2)[0].second, DType::kF32), laned);
   ASSERT_TRUE(model.ok());
-  auto runner = SequenceRunner::make(**model, laned, {.max_tokens = 512, .max_rows = 20, .max_length = 64});
+  auto runner = SequenceRunner::make(**model, laned, {.max_tokens = 512, .max_rows = 70, .max_length = 64});
   ASSERT_TRUE(runner.ok());
   const std::vector<int32_t> ids = testing::some_ids(1, 30);
   std::vector<SequenceRunner::Row> rows;
-  for (int r = 0; r < 20; ++r) rows.push_back({r, ids});
+  for (int r = 0; r < 70; ++r) rows.push_back({r, ids});
   laned.fails = true;
   const auto failed = (*runner)->step(rows);
   ASSERT_FALSE(failed.ok());
