@@ -16,7 +16,7 @@ SANITIZERS = {
 }
 # As cuda_ops_test names them; each is a process, so many at a time.
 GROUPS = ["linear", "large", "sample", "grouped", "attention", "segments", "latent", "bits", "moe", "logprobs", "logits",
-          "norms", "rows", "rope", "device", "graph", "chain", "tape", "joint"]
+          "norms", "rows", "rope", "device", "graph", "chain", "tape", "joint", "experts"]
 # Where racecheck and synccheck take long: as so many processes, each with a share of the group's products or draws.
 PARTS = {"linear": 6, "grouped": 4, "sample": 4}
 PARALLEL = max(8, (os.cpu_count() or 8) * 5 // 8)
