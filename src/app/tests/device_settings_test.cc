@@ -91,7 +91,7 @@ TEST(DeviceSettings, ReadsTheEnvironment) {
   const DeviceSettings plain = settings_of("cuda");
   EXPECT_EQ(plain.cuda.arch_limit, 0);
   EXPECT_EQ(plain.cuda.shared_memory_limit, 0);
-  EXPECT_EQ(plain.cuda.lanes, 1);
+  EXPECT_EQ(plain.cuda.lanes, 0);
   EXPECT_TRUE(plain.cuda.cublaslt);
   EXPECT_TRUE(plain.cuda.pdl);
   EXPECT_FALSE(plain.cuda.deterministic);
