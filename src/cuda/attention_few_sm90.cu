@@ -80,7 +80,13 @@ Status run_fixed(const AttentionArgs& a, const DecodeMaps& maps, const char* nam
 // How many teams of 1 << bits blocks run at once; asked for once per GPU.
 template <class S, bool kFixed>
 int teams_at_once(int bits, device::Stream stream) {
-  constexpr auto kKernel = kFixed ? decode_fixed_kernel<S> : decode_team_kernel<S>;
+  constexpr auto kKernel = [] {  // no kernel is compiled that nothing launches
+    if constexpr (kFixed) {
+      return decode_fixed_kernel<S>;
+    } else {
+      return decode_team_kernel<S>;
+    }
+  }();
   constexpr size_t kBytes = kFixed ? FixedShape<S>::kBytes : TeamShape<S>::kBytes;
   constexpr int kGpus = 16;
   static std::atomic<int> known[kGpus][4];
