@@ -8,6 +8,8 @@
 
 #include "app/lab.h"
 #include "ops/attention.h"
+#include "ops/rope.h"
+#include "ops/tape.h"
 #include "ops/vision.h"
 
 namespace tern::app {
@@ -22,6 +24,7 @@ struct PagedShape {
   std::vector<std::pair<int, int>> rows;  // query tokens, context
   bool in_order = false;                  // blocks lie one behind the other
   int latent_rank = 0;                    // > 0: latent attention, `dim` is the row's width
+  bool pass = false;                      // with what stands between the QKV product and attention
 };
 
 struct Work {
@@ -46,6 +49,7 @@ Work work_of(const PagedShape& s) {
 
 struct Paged {
   TensorView block_table, row_start, context_len;
+  TensorView slots;  // of each row's last token
 };
 
 // Blocks are dealt in random order, as after hours of serving; block 0 is nobody's.
@@ -57,6 +61,7 @@ Expected<Paged> deal_blocks(Lab& lab, const PagedShape& s, const Work& w) {
   const int columns = (w.longest_context + kBlock - 1) / kBlock;
   const auto rows = static_cast<int64_t>(s.rows.size());
   std::vector<int32_t> table(s.rows.size() * static_cast<size_t>(columns)), start = {0}, length;
+  std::vector<int64_t> slots;
   size_t next = 0;
   for (size_t r = 0; r < s.rows.size(); ++r) {
     const auto [query, context] = s.rows[r];
@@ -64,12 +69,15 @@ Expected<Paged> deal_blocks(Lab& lab, const PagedShape& s, const Work& w) {
       table[r * static_cast<size_t>(columns) + static_cast<size_t>(b)] = free[next++];
     start.push_back(start.back() + query);
     length.push_back(context);
+    slots.push_back(int64_t{free[next - 1]} * kBlock + (context - 1) % kBlock);
   }
   Paged p;
   TERN_ASSIGN_OR_RETURN(int32_t * data, lab.values(table));
   p.block_table = tensor2(data, DType::kI32, rows, columns);
   TERN_ASSIGN_OR_RETURN(p.row_start, lab.ints(start));
   TERN_ASSIGN_OR_RETURN(p.context_len, lab.ints(length));
+  TERN_ASSIGN_OR_RETURN(int64_t * last, lab.values(slots));
+  p.slots = tensor1(last, DType::kI64, rows);
   return p;
 }
 
@@ -112,6 +120,30 @@ Status run_latent(const Buffers& b, const KvLayerView& cache, const Paged& paged
                             stream);
 }
 
+// Norms of heads, rotation and the cache write of one token per row, on a tape as in a model.
+Expected<ops::QkvPrepareParams> make_pass(Lab& lab, const PagedShape& s, const Paged& paged, TensorView q) {
+  const auto rows = static_cast<int64_t>(s.rows.size());
+  ops::QkvPrepareParams p;
+  p.heads = s.heads, p.kv_heads = s.kv_heads, p.head_dim = s.dim;
+  TERN_ASSIGN_OR_RETURN(p.qkv, lab.random(DType::kF32, rows, int64_t{s.heads + 2 * s.kv_heads} * s.dim));
+  TERN_ASSIGN_OR_RETURN(const TensorView norms, lab.random(DType::kBF16, 2, s.dim));
+  p.q_norm = tensor1(norms.data, DType::kBF16, s.dim), p.k_norm = tensor1(norms.row_bytes(1), DType::kBF16, s.dim);
+  TERN_ASSIGN_OR_RETURN(p.cos, lab.random(DType::kF32, rows, s.dim / 2));
+  TERN_ASSIGN_OR_RETURN(p.sin, lab.random(DType::kF32, rows, s.dim / 2));
+  p.slot_mapping = paged.slots, p.q = q;
+  return p;
+}
+
+Status run_pass(ops::QkvPrepareParams p, const Buffers& b, const KvLayerView& cache, const Paged& paged, const Work& w,
+                device::Stream stream) {
+  p.cache = cache;
+  ops::open_tape(stream, w.tokens);
+  Status done = ops::qkv_prepare(p, stream);
+  if (done.ok()) done = run_heads(b, cache, paged, w, stream);
+  const Status closed = ops::close_tape(stream);
+  return done.ok() ? closed : done;
+}
+
 Expected<LabCase> make_paged(Lab& lab, const PagedShape& s) {
   const Work w = work_of(s);
   const bool latent = s.latent_rank > 0, packed = lab.device().info().kind == device::DeviceKind::kCpu;
@@ -145,6 +177,12 @@ Expected<LabCase> make_paged(Lab& lab, const PagedShape& s) {
                                             .max_query_len = w.longest_query,
                                             .plan = &b.plan},
                                            stream));
+  if (s.pass) {
+    TERN_ASSIGN_OR_RETURN(const ops::QkvPrepareParams pass, make_pass(lab, s, paged, q));
+    c.bytes += 4.0 * w.tokens * (s.heads + 2 * s.kv_heads) * s.dim;
+    c.run = [=](int turn) { return run_pass(pass, b, layer(turn), paged, w, stream); };
+    return c;
+  }
   c.run = [=, rank = s.latent_rank](int turn) {
     return rank > 0 ? run_latent(b, layer(turn), paged, w, rank, stream) : run_heads(b, layer(turn), paged, w, stream);
   };
@@ -235,6 +273,12 @@ std::vector<LabItem> lab_attention() {
   std::vector<LabItem> items;
   for (const PagedShape& s : decode_shapes()) {
     items.push_back({"decode attention", s.what, [s](Lab& lab) { return make_paged(lab, s); }});
+  }
+  for (PagedShape s : decode_shapes()) {
+    s.pass = s.latent_rank == 0 && s.what.ends_with("x 1k");
+    if (!s.pass) continue;
+    items.push_back(
+        {"decode attention", s.what + " and the pass before it", [s](Lab& lab) { return make_paged(lab, s); }});
   }
   for (const PagedShape& s : prefill_shapes()) {
     items.push_back({"prefill attention", s.what, [s](Lab& lab) { return make_paged(lab, s); }});

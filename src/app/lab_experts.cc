@@ -53,10 +53,21 @@ struct Layer {
   Status combine() const {
     return ops::moe_combine({.y = results, .row_of = row_of, .weights = weights, .out = out}, stream);
   }
-  // The router's product is made and its result is not used: which experts are chosen is the experiment's decision.
+  // Of one token any choice has as many experts: the router makes it, in one op with the sort as in a model.
+  Status dispatch_by_router() const {
+    ops::MoeRouteParams p = routing();
+    p.logits = logits;
+    return ops::moe_dispatch({p, sorting(), {x, router, {}, logits}}, stream);
+  }
+  // Of more the router's product is made and its result is not used: which experts are chosen is the experiment's
+  // decision.
   Status whole(int turn) const {
-    TERN_RETURN_IF_ERROR(multiply_router());
-    TERN_RETURN_IF_ERROR(dispatch());
+    if (x.dim[0] == 1) {
+      TERN_RETURN_IF_ERROR(dispatch_by_router());
+    } else {
+      TERN_RETURN_IF_ERROR(multiply_router());
+      TERN_RETURN_IF_ERROR(dispatch());
+    }
     TERN_RETURN_IF_ERROR(enter_gated(turn));
     TERN_RETURN_IF_ERROR(leave(turn));
     return combine();

@@ -41,6 +41,7 @@ TEST(Lab, EveryKindOfOpRuns) {
   for (const Wanted& w :
        {Wanted{lab_products(), "ernie-0.3b qkv 2560x1024 rows 1"},
         Wanted{lab_attention(), "ernie-0.3b 16/2 heads 1 x 1k"},
+        Wanted{lab_attention(), "ernie-0.3b 16/2 heads 8 x 1k and the pass before it"},
         Wanted{lab_attention(), "qwen2.5-vl 16 heads of 80, 64 x 64"}, Wanted{lab_rows(), "residual + rms, 32 x 1024"},
         Wanted{lab_rows(), "silu, 1 x 3072"}, Wanted{lab_rows(), "cache write, 16/2 heads, 32 rows"},
         Wanted{lab_sampling(), "penalties and top-p 0.8, 1 x 103424"}}) {
