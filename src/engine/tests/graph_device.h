@@ -8,20 +8,18 @@
 #include <utility>
 #include <vector>
 
-#include "device/device.h"
+#include "device/tests/wrapped_device.h"
 #include "engine/tests/fake_model.h"
 #include "ops/backend.h"
 #include "ops/sample_backend.h"
 
 namespace tern::engine {
 
-class GraphDevice final : public device::Device {
+class GraphDevice final : public device::WrappedDevice {
  public:
   using Work = std::function<Status()>;
 
-  GraphDevice() {
-    cpu_ = std::move(device::make_cpu_device({1, false})).value();
-    info_ = cpu_->info();
+  GraphDevice() : WrappedDevice(1), info_(WrappedDevice::info()) {
     info_.kind = device::DeviceKind::kCuda;
     register_ops();
   }
@@ -29,9 +27,6 @@ class GraphDevice final : public device::Device {
 
   const device::DeviceInfo& info() const override { return info_; }
   device::Stream stream() override { return {device::DeviceKind::kCuda, nullptr, this}; }
-  device::Stream cpu() { return cpu_->stream(); }
-  Expected<device::Buffer> allocate(size_t bytes) override { return cpu_->allocate(bytes); }
-  Expected<device::Buffer> allocate_host(size_t bytes) override { return cpu_->allocate_host(bytes); }
   void copy_to_device(void* dst, const void* src, size_t bytes, device::Stream) override {
     (void)give([=] {
       std::memcpy(dst, src, bytes);
@@ -45,7 +40,6 @@ class GraphDevice final : public device::Device {
     if (capturing_) return make_error(ErrorCode::kInternal, "a wait inside a capture");
     return {};
   }
-  size_t memory_available() const override { return cpu_->memory_available(); }
   bool own_memory() const override { return true; }
   bool has_graphs() const override { return graphs; }
   Status copy_in_turn(const std::array<std::span<const device::CopySpan>, 2>& sets, const device::HostTurn& turn,
@@ -151,7 +145,6 @@ class GraphDevice final : public device::Device {
     ops::register_sample_backend(device::DeviceKind::kCuda, &sampling);
   }
 
-  std::unique_ptr<device::Device> cpu_;
   device::DeviceInfo info_;
   bool capturing_ = false;
   std::vector<Work> kept_;

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "device/tests/wrapped_device.h"
 #include "json/json.h"
 #include "model/run/sequence_runner.h"
 #include "model/tests/support.h"
@@ -13,21 +14,9 @@ namespace {
 using testing::TempFolder;
 
 // A CPU that says it has lanes, and counts what waits for what.
-class LanedDevice final : public device::Device {
+class LanedDevice final : public device::WrappedDevice {
  public:
-  explicit LanedDevice(int lanes) : lanes_(lanes), inner_(*device::make_cpu_device({.threads = 2, .pin = false})) {}
-  const device::DeviceInfo& info() const override { return inner_->info(); }
-  device::Stream stream() override { return inner_->stream(); }
-  Expected<device::Buffer> allocate(size_t bytes) override { return inner_->allocate(bytes); }
-  Expected<device::Buffer> allocate_host(size_t bytes) override { return inner_->allocate_host(bytes); }
-  void copy_to_device(void* dst, const void* src, size_t bytes, device::Stream s) override {
-    inner_->copy_to_device(dst, src, bytes, s);
-  }
-  void copy_to_host(void* dst, const void* src, size_t bytes, device::Stream s) override {
-    inner_->copy_to_host(dst, src, bytes, s);
-  }
-  Status synchronize(device::Stream s) override { return inner_->synchronize(s); }
-  size_t memory_available() const override { return inner_->memory_available(); }
+  explicit LanedDevice(int lanes) : WrappedDevice(2), lanes_(lanes) {}
   int lanes() const override { return lanes_; }
   device::Stream lane(int) override { return stream(); }
   Expected<std::unique_ptr<device::Event>> make_event() override {
@@ -53,7 +42,6 @@ class LanedDevice final : public device::Device {
     LanedDevice& device_;
   };
   int lanes_;
-  std::unique_ptr<device::Device> inner_;
 };
 
 LoadOptions dummy(const TempFolder& folder, const json::Object& config, DType type) {
