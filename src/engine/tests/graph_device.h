@@ -27,6 +27,7 @@ class GraphDevice final : public device::WrappedDevice {
 
   const device::DeviceInfo& info() const override { return info_; }
   device::Stream stream() override { return {device::DeviceKind::kCuda, nullptr, this}; }
+  device::Stream cpu() { return inner().stream(); }
   void copy_to_device(void* dst, const void* src, size_t bytes, device::Stream) override {
     (void)give([=] {
       std::memcpy(dst, src, bytes);

@@ -10,26 +10,18 @@
 
 namespace tern::engine {
 
-class LateDevice final : public device::Device {
+class LateDevice final : public device::WrappedDevice {
  public:
-  LateDevice() { inner_.graphs = false; }
+  LateDevice() : WrappedDevice(without_graphs()) {}
 
-  const device::DeviceInfo& info() const override { return inner_.info(); }
-  device::Stream stream() override { return inner_.stream(); }
   Expected<device::Buffer> allocate(size_t bytes) override {
     ++made;
     taken += bytes;
-    return inner_.allocate(bytes);
+    return WrappedDevice::allocate(bytes);
   }
-  Expected<device::Buffer> allocate_host(size_t bytes) override { return inner_.allocate_host(bytes); }
-  void copy_to_device(void* dst, const void* src, size_t bytes, device::Stream s) override {
-    inner_.copy_to_device(dst, src, bytes, s);
+  size_t memory_available() const override {
+    return total > 0 ? total - others - taken : WrappedDevice::memory_available();
   }
-  void copy_to_host(void* dst, const void* src, size_t bytes, device::Stream s) override {
-    inner_.copy_to_host(dst, src, bytes, s);
-  }
-  Status synchronize(device::Stream s) override { return inner_.synchronize(s); }
-  size_t memory_available() const override { return total > 0 ? total - others - taken : inner_.memory_available(); }
   bool own_memory() const override { return true; }
   Expected<std::unique_ptr<device::AddressRange>> reserve(size_t bytes) override {
     auto range = device::Device::reserve(bytes);
@@ -54,6 +46,11 @@ class LateDevice final : public device::Device {
   size_t total = 0, others = 0, taken = 0;  // total > 0: memory as this device tells it
 
  private:
+  static std::unique_ptr<device::Device> without_graphs() {
+    auto device = std::make_unique<GraphDevice>();
+    device->graphs = false;
+    return device;
+  }
   class FullRange final : public device::AddressRange {
    public:
     FullRange(std::unique_ptr<device::AddressRange> range, size_t most) : range_(std::move(range)), most_(most) {}
@@ -89,8 +86,6 @@ class LateDevice final : public device::Device {
     device::Fault fault_ = device::Fault::kNone;
     bool recorded_ = false;
   };
-
-  GraphDevice inner_;
 };
 
 }  // namespace tern::engine
