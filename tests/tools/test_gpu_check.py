@@ -24,7 +24,9 @@ import stage_verify  # noqa: E402
 class FakeRun:
     def __init__(self):
         self.stage = results.Stage("x")
-        self.check = self.stage.check
+
+    def check(self, ok, name, detail=""):
+        return self.stage.check(ok, name, detail)
 
 
 def check(tmp_path, *args, data=ROOT):
@@ -118,6 +120,24 @@ def test_stages_on_several_gpus(tmp_path, monkeypatch):
     ("12 passed, 0 failed\n", None)])
 def test_reports_of_sanitizers(text, count):
     assert stage_ops.faults_of(text)[0] == count
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_ops_beside_the_sanitizers_are_one_check(right, monkeypatch, tmp_path):
+    def ops_of(run, variant):
+        run.check(True, "op")
+        run.check(right, "op", variant)
+        return {"a kernel"}
+
+    class Place:
+        out = tmp_path
+
+    run = FakeRun()
+    run.places = Place
+    monkeypatch.setattr(stage_ops, "ops_of", ops_of)
+    stage_ops.list_kernels_apart(run)
+    assert [c["ok"] for c in run.stage.checks] == [right]
+    assert (tmp_path / "kernels.txt").read_text() == "a kernel\n"
 
 
 def test_greedy_ids_may_part_only_where_the_reference_wavers():

@@ -1,5 +1,6 @@
 """Kernels: cuda_ops_test as it is, and under compute-sanitizer."""
 import concurrent.futures
+import copy
 import os
 import pathlib
 import re
@@ -7,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import time
+
+from results import Stage
 
 SANITIZERS = {
     "racecheck": [],
@@ -88,6 +91,15 @@ def list_kernels(run):
     return kernels
 
 
+def list_kernels_apart(run):
+    """The same for a stage that counts other checks: one for all of it."""
+    apart = copy.copy(run)
+    apart.stage = Stage("ops")
+    list_kernels(apart)
+    failed = [f"{c['name']}: {c['detail']}" for c in apart.stage.checks if not c["ok"]]
+    run.check(not failed, "every op is right where kernels are listed", "; ".join(failed[:3]))
+
+
 def ops(run):
     run.figure("kernels", len(list_kernels(run)))
 
@@ -138,7 +150,7 @@ def sanitize(run):
              if variant != "deterministic" or group in FIXED for part in parts_of(tool, group)]
     with concurrent.futures.ThreadPoolExecutor(PARALLEL + 1) as pool:
         if not run.args.only and not listing.exists() and not beside:  # beside the tools: it takes as long as they do
-            pool.submit(list_kernels, run)
+            pool.submit(list_kernels_apart, run)
         results = list(pool.map(lambda p: one_tool(run, tool_path, *p), pairs))
     while beside and not listing.exists() and time.monotonic() < began + 460:
         time.sleep(1)
