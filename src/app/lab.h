@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "device/tensor.h"
 #include "ops/linear.h"
+#include "ops/rope.h"
 
 namespace tern::app {
 
@@ -87,6 +88,9 @@ struct LabItem {
   std::string group, shape;
   std::function<Expected<LabCase>(Lab&)> make;
 };
+
+// What stands between the QKV product and attention, but for the cache and where q goes.
+Expected<ops::QkvPrepareParams> lab_pass(Lab& lab, int64_t rows, int heads, int kv_heads, int dim);
 
 // The shapes of docs/performance.md. Add a line where a kernel's shape is missing.
 std::vector<LabItem> lab_products();

@@ -8,7 +8,6 @@
 
 #include "app/lab.h"
 #include "ops/attention.h"
-#include "ops/rope.h"
 #include "ops/tape.h"
 #include "ops/vision.h"
 
@@ -120,20 +119,7 @@ Status run_latent(const Buffers& b, const KvLayerView& cache, const Paged& paged
                             stream);
 }
 
-// Norms of heads, rotation and the cache write of one token per row, on a tape as in a model.
-Expected<ops::QkvPrepareParams> make_pass(Lab& lab, const PagedShape& s, const Paged& paged, TensorView q) {
-  const auto rows = static_cast<int64_t>(s.rows.size());
-  ops::QkvPrepareParams p;
-  p.heads = s.heads, p.kv_heads = s.kv_heads, p.head_dim = s.dim;
-  TERN_ASSIGN_OR_RETURN(p.qkv, lab.random(DType::kF32, rows, int64_t{s.heads + 2 * s.kv_heads} * s.dim));
-  TERN_ASSIGN_OR_RETURN(const TensorView norms, lab.random(DType::kBF16, 2, s.dim));
-  p.q_norm = tensor1(norms.data, DType::kBF16, s.dim), p.k_norm = tensor1(norms.row_bytes(1), DType::kBF16, s.dim);
-  TERN_ASSIGN_OR_RETURN(p.cos, lab.random(DType::kF32, rows, s.dim / 2));
-  TERN_ASSIGN_OR_RETURN(p.sin, lab.random(DType::kF32, rows, s.dim / 2));
-  p.slot_mapping = paged.slots, p.q = q;
-  return p;
-}
-
+// With the pass before it, on a tape as in a model.
 Status run_pass(ops::QkvPrepareParams p, const Buffers& b, const KvLayerView& cache, const Paged& paged, const Work& w,
                 device::Stream stream) {
   p.cache = cache;
@@ -178,7 +164,8 @@ Expected<LabCase> make_paged(Lab& lab, const PagedShape& s) {
                                             .plan = &b.plan},
                                            stream));
   if (s.pass) {
-    TERN_ASSIGN_OR_RETURN(const ops::QkvPrepareParams pass, make_pass(lab, s, paged, q));
+    TERN_ASSIGN_OR_RETURN(ops::QkvPrepareParams pass, lab_pass(lab, w.tokens, s.heads, s.kv_heads, s.dim));
+    pass.slot_mapping = paged.slots, pass.q = q;
     c.bytes += 4.0 * w.tokens * (s.heads + 2 * s.kv_heads) * s.dim;
     c.run = [=](int turn) { return run_pass(pass, b, layer(turn), paged, w, stream); };
     return c;

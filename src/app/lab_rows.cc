@@ -7,7 +7,6 @@
 #include "ops/activation.h"
 #include "ops/embedding.h"
 #include "ops/norm.h"
-#include "ops/rope.h"
 #include "ops/vision.h"
 
 namespace tern::app {
@@ -65,13 +64,7 @@ Expected<LabCase> make_activation(Lab& lab, int64_t rows, int64_t width) {
 
 Expected<LabCase> make_qkv(Lab& lab, int rows, int heads, int kv_heads) {
   constexpr int kDim = 128, kBlock = 64;
-  ops::QkvPrepareParams p;
-  p.heads = heads, p.kv_heads = kv_heads, p.head_dim = kDim;
-  TERN_ASSIGN_OR_RETURN(p.qkv, lab.random(DType::kF32, rows, int64_t{heads + 2 * kv_heads} * kDim));
-  TERN_ASSIGN_OR_RETURN(const TensorView norms, lab.random(DType::kBF16, 2, kDim));
-  p.q_norm = tensor1(norms.data, DType::kBF16, kDim), p.k_norm = tensor1(norms.row_bytes(1), DType::kBF16, kDim);
-  TERN_ASSIGN_OR_RETURN(p.cos, lab.random(DType::kF32, rows, kDim / 2));
-  TERN_ASSIGN_OR_RETURN(p.sin, lab.random(DType::kF32, rows, kDim / 2));
+  TERN_ASSIGN_OR_RETURN(ops::QkvPrepareParams p, lab_pass(lab, rows, heads, kv_heads, kDim));
   KvSpec spec;
   spec.arrangement =
       lab.device().info().kind == device::DeviceKind::kCpu ? KvArrangement::kCpuPacked : KvArrangement::kHeadsKV;
@@ -104,6 +97,17 @@ Expected<LabCase> make_embedding(Lab& lab, int rows, int64_t vocab, int64_t widt
 }
 
 }  // namespace
+
+Expected<ops::QkvPrepareParams> lab_pass(Lab& lab, int64_t rows, int heads, int kv_heads, int dim) {
+  ops::QkvPrepareParams p;
+  p.heads = heads, p.kv_heads = kv_heads, p.head_dim = dim;
+  TERN_ASSIGN_OR_RETURN(p.qkv, lab.random(DType::kF32, rows, int64_t{heads + 2 * kv_heads} * dim));
+  TERN_ASSIGN_OR_RETURN(const TensorView norms, lab.random(DType::kBF16, 2, dim));
+  p.q_norm = tensor1(norms.data, DType::kBF16, dim), p.k_norm = tensor1(norms.row_bytes(1), DType::kBF16, dim);
+  TERN_ASSIGN_OR_RETURN(p.cos, lab.random(DType::kF32, rows, dim / 2));
+  TERN_ASSIGN_OR_RETURN(p.sin, lab.random(DType::kF32, rows, dim / 2));
+  return p;
+}
 
 std::vector<LabItem> lab_rows() {
   std::vector<LabItem> items;
