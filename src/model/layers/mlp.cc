@@ -69,7 +69,7 @@ Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView of
     TERN_RETURN_IF_ERROR(
         ops::grouped_gated_linear({sorted, rows, {&w.gate_up[begin], count}, wide, x, token_of}, narrow, step.stream));
     ops::GroupedLinearParams down{narrow, rows, {&w.down[begin], count}, results};
-    down.once = count == w.down.size();
+    down.once = count == w.down.size() && !w.shared.down.weight.valid();  // else more comes before the sum
     TERN_RETURN_IF_ERROR(ops::grouped_linear(down, step.stream));
   }
   return {};
