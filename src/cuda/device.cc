@@ -128,6 +128,8 @@ class CudaDevice final : public device::Device {
     if (fault_ == cudaSuccess) fault_ = e;
   }
   Stream as_stream(size_t i) { return {device::DeviceKind::kCuda, nullptr, &streams_[i]}; }
+  // Of the streams those that this device has.
+  size_t stream_count() const { return kFirstLane + (lanes_ == 1 ? 0 : static_cast<size_t>(lanes_)); }
   static int lanes_of(const cudaDeviceProp& p, const device::CudaOptions& options);
   void fill_state(const cudaDeviceProp& p, const device::CudaOptions& options);
   Status make_scratch();
@@ -173,7 +175,7 @@ Status CudaDevice::make_scratch() {
     if (e == cudaSuccess && !s.deterministic) e = cudaMalloc(&s.squares, kJointBytes);
     if (e != cudaSuccess) return cuda_error("memory for products", e);
   }
-  for (size_t i = kFirstLane; lanes_ > 1 && i < streams_.size(); ++i) {
+  for (size_t i = kFirstLane; i < stream_count(); ++i) {
     const cudaError_t e = cudaMalloc(&streams_[i].squares, kJointBytes);
     if (e != cudaSuccess) return cuda_error("memory for norms", e);
   }
@@ -201,7 +203,7 @@ Status CudaDevice::open(const device::CudaOptions& options) {
   int least = 0, greatest = 0;
   (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
   lanes_ = lanes_of(p, options);
-  for (size_t i = 0; i < (lanes_ == 1 ? kFirstLane : streams_.size()); ++i) {
+  for (size_t i = 0; i < stream_count(); ++i) {
     // Steps go first; what runs beside them gives way.
     const cudaError_t e = cudaStreamCreateWithPriority(&streams_[i].stream, cudaStreamNonBlocking,
                                                        i == kCompute || i >= kFirstLane ? greatest : least);

@@ -147,7 +147,7 @@ Status play_joint(device::Stream stream) {
   Joint& j = state(stream).joint;
   if (j.prepare) {
     j.prepare = false;
-    return launch_prepare(ops::QkvPrepareParams(j.qkv), stream);
+    return launch_prepare(j.qkv, stream);
   }
   if (!j.product) return {};
   const bool norm = j.norm;
