@@ -91,10 +91,6 @@ __device__ void multiply(const Ring<Tile>& ring, const HopperWork& work, float* 
   }
 }
 
-__device__ __forceinline__ float4 add_four(float4 a, float4 b) {
-  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-}
-
 __device__ __forceinline__ float4 add_bias(const Gemm& g, int64_t col, float4 v) {
   if (g.bias == nullptr || col >= g.n) return v;
   const float* b = g.bias + col;

@@ -20,9 +20,7 @@ __device__ __forceinline__ float norm_weight(const NormAfter& a, int64_t col) {
 
 __device__ __forceinline__ float4 norm_weight_four(const NormAfter& a, int64_t col) {
   if (!a.weight_bf16) return *reinterpret_cast<const float4*>(static_cast<const float*>(a.weight) + col);
-  const uint2 u = *reinterpret_cast<const uint2*>(static_cast<const bf*>(a.weight) + col);
-  return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xffff0000u), __uint_as_float(u.y << 16),
-                     __uint_as_float(u.y & 0xffff0000u));
+  return unpack_four(*reinterpret_cast<const uint2*>(static_cast<const bf*>(a.weight) + col));
 }
 
 // Leaves value [token][col], whose sum is v; gives its square.

@@ -82,16 +82,7 @@ __device__ __forceinline__ void copy_weights(const EnterArgs& a, const EnterMemo
   copy_commit();
 }
 
-__device__ __forceinline__ float4 add_four(float4 a, float4 b) {
-  return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w);
-}
 __device__ __forceinline__ float dot_four(float4 a, float4 b) { return a.x * b.x + a.y * b.y + a.z * b.z + a.w * b.w; }
-
-// Four values of bfloat16, and back.
-__device__ __forceinline__ float4 unpack_four(uint2 u) {
-  return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xffff0000u), __uint_as_float(u.y << 16),
-                     __uint_as_float(u.y & 0xffff0000u));
-}
 
 // A thread's part of the norm's weight.
 struct NormWeight {

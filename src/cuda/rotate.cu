@@ -24,10 +24,6 @@ struct Apart {
   }
 };
 
-__device__ __forceinline__ float4 widen4(uint2 u) {
-  return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xffff0000u), __uint_as_float(u.y << 16),
-                     __uint_as_float(u.y & 0xffff0000u));
-}
 __device__ __forceinline__ uint2 narrow4(float a, float b, float c, float d) {
   return make_uint2(pack2(a, b), pack2(c, d));
 }
@@ -63,7 +59,7 @@ __global__ void __launch_bounds__(kMostThreads) rotate_kernel(const Heads x, con
   for (int i = 0; i < kTokens; ++i) {
     if (first + i >= tokens) break;
     if (turns) {
-      const float4 a = widen4(low[i]), b = widen4(high[i]), c = cos[i], s = sin[i];
+      const float4 a = unpack_four(low[i]), b = unpack_four(high[i]), c = cos[i], s = sin[i];
       low[i] = narrow4(a.x * c.x - b.x * s.x, a.y * c.y - b.y * s.y, a.z * c.z - b.z * s.z, a.w * c.w - b.w * s.w);
       high[i] = narrow4(b.x * c.x + a.x * s.x, b.y * c.y + a.y * s.y, b.z * c.z + a.z * s.z, b.w * c.w + a.w * s.w);
     }

@@ -80,11 +80,7 @@ __global__ void interpolate_kernel(Rows<const T> table, int64_t count, const int
 }
 
 __device__ __forceinline__ float4 four(const float* p) { return *reinterpret_cast<const float4*>(p); }
-__device__ __forceinline__ float4 four(const bf* p) {
-  const uint2 u = *reinterpret_cast<const uint2*>(p);
-  return make_float4(__uint_as_float(u.x << 16), __uint_as_float(u.x & 0xffff0000u), __uint_as_float(u.y << 16),
-                     __uint_as_float(u.y & 0xffff0000u));
-}
+__device__ __forceinline__ float4 four(const bf* p) { return unpack_four(*reinterpret_cast<const uint2*>(p)); }
 
 // The same, four values a thread.
 template <class T>
