@@ -55,6 +55,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
     __syncwarp();
   } else {
     if constexpr (Tile::kMoves) hopper::registers_up<Tile::kUp>();
+    if (threadIdx.x < 32) bring_parameters(g, grid);
     const int step = static_cast<int>(gridDim.x) / Tile::kTeam;
     int i = 0;
     for (int index = static_cast<int>(blockIdx.x) / Tile::kTeam; index < grid.jobs; index += step) {

@@ -226,6 +226,7 @@ __global__ void __launch_bounds__(kThreads, Steps::kSteps* Steps::kRuns <= 8 ? 2
     hopper::barrier_init_done();
   }
   if (threadIdx.x == kWorkers) hopper::prefetch_map(&map);
+  if (threadIdx.x < 32 || threadIdx.x >= kWorkers) bring_parameters(g, table, grid);
   // Which weights there are to read is a result of a launch before.
   if (!grid.settled) wait_for_previous();
   if (threadIdx.x >= kWorkers) find_share(sh, g, grid);

@@ -86,6 +86,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   extern __shared__ __align__(16) char memory[];
   __shared__ uint64_t barriers[2 * Tile::kDepth];
   const Ring<Tile> ring = make_ring<Tile>(memory, barriers);
+  if (threadIdx.x < 32) bring_parameters(g, grid);
   // Which weights there are to read is a result of a launch before.
   if (!grid.settled) wait_for_previous();
   const RowTile tile = find_row_tile(g.offsets, g.groups, static_cast<int>(blockIdx.y), Tile::kTokens);

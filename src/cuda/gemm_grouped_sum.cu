@@ -210,6 +210,7 @@ __global__ void __launch_bounds__(kThreads, kDepth == kSlots ? 2 : 3)
   // Eight lanes in turn have rows of a piece that fall into different banks.
   const int row = lane / 8 + lane / 4 % 2 * 4;
   const int64_t col = int64_t{blockIdx.x} * kColumns + row;
+  if (warp == 0) bring_parameters(g, picks, table);
   if (!picks.settled) wait_for_previous();
   const int experts = find_experts(sh, g, picks);
   const SumWalk walk(sh, g, table.w, experts);

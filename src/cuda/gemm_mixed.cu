@@ -104,6 +104,7 @@ __global__ void __launch_bounds__(32 * kParts / kBlocks) mixed_kernel(const Gemm
 #pragma unroll
       for (int i = 0; i < 2; ++i) w4[s][i] = weight(row + i * 8, k0 + s * kParts * 16);
     }
+    if (k0 < kParts * 16) bring_parameters(g);
     wait_for_previous();  // weights are never written by a step, x is
 #pragma unroll
     for (int s0 = 0; s0 < kSteps; s0 += kTogether) {

@@ -125,6 +125,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     }
     __syncwarp();
   } else {
+    if (threadIdx.x < 32) bring_parameters(g, grid);
     if constexpr (Tile::kTokens <= kJointRows) begin_norm<Tile>(g, work, grid.split, rank, scales);
     multiply<Tile::kTokens>(ring, work, part);
   }

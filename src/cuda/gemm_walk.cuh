@@ -199,6 +199,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     const WalkLoads<Tile> loads{ring, &weight_map, &x_map, w.stage_bytes};
     if (threadIdx.x == Tile::kWorkers) fill_walk(loads, w);
   } else {
+    if (threadIdx.x < 32) bring_parameters(g, w);
     if (g.after.residual != nullptr) wait_for_previous();
     walk(ring, g, w, last);
   }

@@ -3,8 +3,8 @@
 // - Every kernel started by launch() calls wait_for_previous() in all its threads before it reads or writes anything
 //   that another kernel of the step reads or writes. Weights are never written during a step and may be read before.
 // - As every kernel waits for the whole of the one before it, everything earlier is done too.
-// - let_next_start() may come at any point, also first: the next kernel still waits for the end of this one.
-// Without the attribute both calls do nothing.
+// - A block without work may end without the wait where another one of its kernel waits. let_next_start() may come at
+//   any point, also first: the next kernel waits for the end of this one. Without the attribute both do nothing.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -31,6 +31,27 @@ __device__ __forceinline__ void wait_for_previous() {
 __device__ __forceinline__ void let_next_start() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+
+// Brings parameters of a kernel into the multiprocessor's cache of constants, which knows none of them when the kernel
+// starts: what is first asked for behind wait_for_previous() would be waited for there. Called before that, behind what
+// is to be under way early; one warp of a block is enough.
+template <class... P>
+__device__ __forceinline__ void bring_parameters(const P&... parameters) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  constexpr unsigned kLine = 64;  // bytes
+  uint32_t all = 0;
+  const auto read = [&](const auto& p) {
+    const auto* words = reinterpret_cast<const uint32_t*>(&p);
+    constexpr unsigned kWords = sizeof(p) / sizeof(uint32_t);
+#pragma unroll
+    for (unsigned i = 0; i < kWords; i += kLine / sizeof(uint32_t)) all ^= words[i];
+    all ^= words[kWords - 1];
+  };
+  (read(parameters), ...);
+  // Something has to become of what was read.
+  asm volatile("{.reg .pred p;\nsetp.eq.u32 p, %0, 0x9e3779b9;\n@p nanosleep.u32 1;\n}" ::"r"(all));
 #endif
 }
 

@@ -160,6 +160,7 @@ __global__ void __launch_bounds__(kCombineThreads, sizeof(Y) == 2 ? 5 : 4)
     combine_eight_kernel(const CombineArgs<Y, float> a, bool early) {
   const int64_t t = blockIdx.x, i = 8 * (int64_t{blockIdx.y} * blockDim.x + threadIdx.x);
   let_next_start();
+  bring_parameters(a);
   if (!early) wait_for_previous();
   Picks<8> picks;
   picks.load(a, t, 0);
@@ -177,6 +178,7 @@ __global__ void __launch_bounds__(kTogether == 8 ? 512 : 1024)
   Vec8 weight{}, v{}, r{};
   Picks<kTogether> picks;
   if (here) weight = load8(norm.weight + i);
+  bring_parameters(a, norm);
   if (gridDim.x <= 32) let_next_start();  // else its blocks would crowd together on what is free
   if (!norm.early) wait_for_previous();
   picks.load(a, t, 0);

@@ -85,6 +85,7 @@ __global__ void __launch_bounds__(32 * kMostWarps) dispatch_kernel(const RouteAr
   const int count = max(0, min(each, tokens - t0));
   const LaneBias<kEach> bias(a);
   for (int i = threadIdx.x; i < words * kMostExperts / 4; i += threads) zeros[i] = make_uint4(0, 0, 0, 0);
+  bring_parameters(a, s);
   team_sync<kBlocks>();
   wait_for_previous();
   // The rows that this block copies do not wait for the choice, only where they go does.

@@ -264,6 +264,7 @@ __global__ void __launch_bounds__(kThreads) enter_kernel(const RouteArgs route, 
   const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
   const int rank = static_cast<int>(blockIdx.x);
   copy_weights(a, m, route.experts, rank);
+  bring_parameters(a, route);
   const LaneBias<kMostExperts / 32> bias(route);
   if constexpr (kNorm) {
     const NormWeight weight(a);

@@ -142,6 +142,7 @@ template <int kEach>
 __global__ void __launch_bounds__(32 * kMostWarps) route_few_kernel(const RouteArgs a, int tokens) {
   const LaneBias<kEach> bias(a);
   if (gridDim.x <= 32) let_next_start();
+  bring_parameters(a);
   wait_for_previous();
   const int lane = threadIdx.x & 31, t = static_cast<int>((blockIdx.x * blockDim.x + threadIdx.x) / 32);
   if (t >= tokens) return;

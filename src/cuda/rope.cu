@@ -144,6 +144,7 @@ __global__ void __launch_bounds__(32 * kHeadWarps) qkv_fast_kernel(const T* qkv,
   QkvHead<kEach> head;
   typename QkvHead<kEach>::Values weight;
   if (norm != nullptr) head.read(norm, a.norm_bf16, kInterleaved, weight);
+  bring_parameters(a);
   wait_for_previous();
   if (t >= a.tokens) return;
   head.read(qkv + t * a.row + h * a.dim, kInterleaved, head.v);

@@ -211,6 +211,7 @@ __global__ void __launch_bounds__(kRowThreads) sample_kernel(const DrawArgs a) {
   const auto row = static_cast<int>(blockIdx.x / kTeam), rank = static_cast<int>(blockIdx.x % kTeam);
   if (gridDim.x <= 32) let_next_start();  // else its blocks would crowd together on what is free
   team_arrive<kTeam>();
+  bring_parameters(a);
   clear_masses(sh);
   sh.chunks[threadIdx.x] = 0;
   if (threadIdx.x == 0) sh.listed = 0;
