@@ -81,6 +81,8 @@ struct AttentionArgs {
   bool few_wide = false, few_fixed = true;
   // A cluster of so many blocks has an item each (attention_few_team.cuh), few_ranges of them at once; 0: ranges.
   int few_team = 0;
+  // So few teams that each of their blocks has a multiprocessor, and room for all that it has to load.
+  bool few_deep = false;
   // Such a team keeps to the order of ranges (attention_few_steady.cuh, deterministic mode): each of its blocks leaves
   // so many states at most; few_ranges counts blocks, few[1] says whether the step has ranges after all.
   int few_nodes = 0;

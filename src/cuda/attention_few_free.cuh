@@ -145,12 +145,16 @@ __global__ void __launch_bounds__(FreeShared<S>::kThreads, S::kBlocks)
   decode_begin<S>(sh, maps);
   if (!a.few_early) wait_for_previous();
   const int used = a.few[0];
-  if (static_cast<int>(blockIdx.x) >= used) return wait_for_previous();
+  if (static_cast<int>(blockIdx.x) >= used) {
+    if (blockIdx.x == 0) wait_for_previous();  // somebody has to; others make room
+    return;
+  }
   if (threadIdx.x >= 128 && threadIdx.x < 160) {
     FewWalk walk(a, blockIdx.x);
     free_feed<S>(a, maps, sh, free, walk);
     return;
   }
+  bring_parameters(a);
   if (a.few_early) wait_for_previous();
   if (threadIdx.x < 128) {
     free_compute<S>(a, sh, free);

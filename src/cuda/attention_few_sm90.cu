@@ -24,11 +24,11 @@ auto with_shape(const AttentionArgs& a, F&& f) {
 }
 
 // The same for a team of a.few_team blocks, which needs room for what is sent. Of the largest teams three blocks of a
-// multiprocessor run at once, so that there are more of them. Beside two blocks of a team of four one of the product
-// behind them finds room, which has its weights when they end: their share of a context is short.
+// multiprocessor run at once, so that there are more of them, unless there are few. Beside two blocks of a team of four
+// one of the product behind them finds room, which has its weights when they end: their share of a context is short.
 template <class F>
 auto with_team_shape(const AttentionArgs& a, F&& f) {
-  const bool three = a.few_team == kMostTeam, four = a.few_team == 4;
+  const bool three = a.few_team == kMostTeam && !a.few_deep, four = a.few_team == 4;
   if (a.dk == 64 && a.few_wide) return f.template operator()<DecodeShape<64, 2, 10, 2>>();
   if (a.dk == 64)
     return three ? f.template operator()<DecodeShape<64, 1, 8, 3>>()
@@ -118,7 +118,7 @@ int most_blocks(int each, device::Stream stream) {
 // The largest teams of which there are as many as units, or none.
 void choose_teams(AttentionArgs& a, int64_t units, device::Stream stream) {
   for (int bits = 3; bits > 0; --bits) {
-    a.few_team = 1 << bits;
+    a.few_team = 1 << bits, a.few_deep = a.few_team == kMostTeam && units << bits <= state(stream).multiprocessors;
     a.few_ranges = with_team_shape(a, [&]<class S>() {
       return std::min(teams_at_once<S, false>(bits, stream), most_blocks(S::kBlocks, stream) >> bits);
     });

@@ -147,8 +147,9 @@ __device__ __forceinline__ FewPiece team_piece(const AttentionArgs& a, int item,
   const FewItem x = few_item_at(a, item);
   FewPiece p;
   p.u = few_unit_of(a, x.row, x.unit, x.context, x.start, x.queries);
-  const int to = min(x.to, few_tiles(p.u.most())), tiles = max(0, to - x.from);
-  p.from = x.from + tiles * rank / a.few_team, p.to = x.from + tiles * (rank + 1) / a.few_team;
+  const int to = min(x.to, few_tiles(p.u.most())), tiles = max(0, to - x.from), up = a.few_team - 1;
+  // What does not come out even goes to the first: the last one may have the newest key to make.
+  p.from = x.from + (tiles * rank + up) / a.few_team, p.to = x.from + (tiles * (rank + 1) + up) / a.few_team;
   p.known = x.context - x.queries;
   p.range = item, p.head = item - x.part, p.parts = x.parts;
   return p;
@@ -167,7 +168,8 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   const int item = static_cast<int>(blockIdx.x) / a.few_team, rank = cluster_rank();
   if (item >= a.few[0]) {
     team_wait();
-    return wait_for_previous();
+    if (item == 0) wait_for_previous();  // somebody has to; others make room
+    return;
   }
   const FewPiece p = team_piece(a, item, rank);
   DecodePlace<S> at;
@@ -179,6 +181,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     team_arrive_relaxed();
     return team_wait();
   }
+  bring_parameters(a);
   if (a.few_early) wait_for_previous();
   DecodeState<S> total;
   total.clear();

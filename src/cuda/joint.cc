@@ -108,6 +108,7 @@ Status joint_product(Gemm& g, device::Stream stream) {
 bool joint_hold(const ops::QkvPrepareParams& p, device::Stream stream) {
   StreamState& s = state(stream);
   const bool whole = p.cos.data == nullptr || 2 * p.cos.dim[1] == p.head_dim;
+  if (p.qkv.dim[0] == 1 && p.heads > kPassHeads) return false;
   if (!s.joint.prepares || p.q.data == nullptr || p.qkv.dtype != DType::kF32 || !whole ||
       p.cache.spec.dtype != DType::kBF16 || (p.head_dim != 64 && p.head_dim != 128)) {
     return false;

@@ -17,6 +17,7 @@ namespace tern::cuda {
 
 inline constexpr int64_t kJointRows = 64, kJointParts = 1024;  // tokens; sums of squares of each
 inline constexpr int kJointExperts = 256;
+inline constexpr int kPassHeads = 16;  // of one row: of more, what every block of a team repeats shows
 inline constexpr int kJointTurns = 2;  // a product may read the sums before a norm and leave those behind the next one
 
 struct AttentionArgs;

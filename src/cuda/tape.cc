@@ -68,8 +68,7 @@ void open_tape(device::Stream stream, int64_t rows, bool always) {
   s.tape.open = hopper && !s.deterministic && s.parts != nullptr && rows == 1;
   s.tape.least = always ? 0 : kTapeWeight;
   s.joint.open = hopper && !s.deterministic && s.squares != nullptr && rows <= kJointRows;
-  // Of one row attention begins so early that what its blocks repeat for themselves shows.
-  s.joint.prepares = hopper && rows > 1;
+  s.joint.prepares = hopper;
 }
 
 Status close_tape(device::Stream stream) {
