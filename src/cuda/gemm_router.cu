@@ -1,6 +1,8 @@
 // Products of many bfloat16 rows with a float32 weight of a router's size, on tensor cores. Tiles of 128 weight rows
 // take so many tokens that little is read twice, and clusters share the k of a tile, so that all multiprocessors have
 // work. A weight that was bfloat16 costs one product of three: the rest of its values is zero.
+#include <type_traits>
+
 #include "cuda/gemm_mixed.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
@@ -12,6 +14,7 @@ namespace {
 constexpr int kWeightRows = 128, kWarps = kWeightRows / 16, kThreads = 32 * kWarps;
 constexpr int kK = 64, kSteps = kK / 16;  // of a stage
 constexpr int kDepth = 3;                 // stages of tokens
+constexpr int kHeld = 4;                  // stages of which a block may have everything under way at once
 constexpr int kLeastColumns = 33;         // fewer leave most warps without weights
 
 template <int kPieces_, int kTeam_>
@@ -21,7 +24,9 @@ struct RouterTile {
   static constexpr int kStage = kTokens * kPitch;
   static constexpr int kPartPitch = kWeightRows + 4;  // floats
   static constexpr size_t kPart = sizeof(float) * kTokens * kPartPitch;
-  static constexpr size_t kBytes = kPart > size_t{kDepth} * kStage ? kPart : size_t{kDepth} * kStage;
+  static constexpr size_t bytes(int stages) {
+    return kPart > static_cast<size_t>(stages * kStage) ? kPart : static_cast<size_t>(stages * kStage);
+  }
 };
 
 // A lane's weights of a stage: four neighbours of k of two rows per step.
@@ -126,36 +131,88 @@ __device__ __forceinline__ void add_parts(const Gemm& g, const float* parts, int
   }
 }
 
+// A block's stages of k.
+struct RouterWork {
+  int64_t t0, n0, row;  // first token and row of the weight; a lane's row
+  int first, stages;
+  template <class Tile>
+  static __device__ RouterWork of(const Gemm& g) {
+    RouterWork a;
+    const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
+    const int rank = static_cast<int>(blockIdx.x) % Tile::kTeam, all = static_cast<int>((g.k + kK - 1) / kK);
+    a.t0 = int64_t{blockIdx.x / Tile::kTeam} * Tile::kTokens, a.n0 = int64_t{blockIdx.y} * kWeightRows;
+    a.row = a.n0 + warp * 16 + lane / 4;
+    a.first = rank * all / Tile::kTeam, a.stages = (rank + 1) * all / Tile::kTeam - a.first;
+    return a;
+  }
+  __device__ __forceinline__ int64_t k(int i) const { return int64_t{first + i} * kK; }
+  // Nothing behind the last stage.
+  __device__ __forceinline__ void weights(RouterWeights& to, const Gemm& g, const float* w, int i) const {
+    load_weights(to, g, w, row, i < stages ? k(i) + threadIdx.x % 4 * 4 : g.k);
+  }
+};
+
+// With weights of one stage under way while those of another are in use.
 template <class Tile>
+__device__ __forceinline__ void multiply_in_turn(float (&acc)[Tile::kPieces][4], const Gemm& g, const float* w,
+                                                 const RouterWork& work, char* ring, int own) {
+  RouterWeights weights;
+  work.weights(weights, g, w, 0);
+  wait_for_previous();  // weights are never written by a step, x is
+  for (int i = 0; i < kDepth - 1; ++i) {
+    if (i < work.stages) load_tokens<Tile>(ring + i * Tile::kStage, g, work.t0, work.k(i));
+    copy_commit();
+  }
+  for (int i = 0; i < work.stages; ++i) {
+    RouterWeights next;
+    work.weights(next, g, w, i + 1);
+    copy_wait<kDepth - 2>();
+    __syncthreads();
+    const int ahead = i + kDepth - 1;
+    if (ahead < work.stages) load_tokens<Tile>(ring + ahead % kDepth * Tile::kStage, g, work.t0, work.k(ahead));
+    copy_commit();
+    multiply_stage<Tile>(acc, ring + i % kDepth * Tile::kStage + own, weights);
+    weights = next;
+  }
+}
+
+// With all of them under way before the wait: of up to kHeld stages.
+template <class Tile>
+__device__ __forceinline__ void multiply_held(float (&acc)[Tile::kPieces][4], const Gemm& g, const float* w,
+                                              const RouterWork& work, char* ring, int own) {
+  RouterWeights weights[kHeld];
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) work.weights(weights[i], g, w, i);
+  bring_parameters(g);
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < kHeld; ++i) {
+    if (i < work.stages) load_tokens<Tile>(ring + i * Tile::kStage, g, work.t0, work.k(i));
+    copy_commit();
+  }
+  const auto stage = [&](auto left, int i) {
+    copy_wait<decltype(left)::value>();
+    __syncthreads();
+    if (i < work.stages) multiply_stage<Tile>(acc, ring + i * Tile::kStage + own, weights[i]);
+  };
+  static_assert(kHeld == 4);
+  stage(std::integral_constant<int, 3>(), 0), stage(std::integral_constant<int, 2>(), 1);
+  stage(std::integral_constant<int, 1>(), 2), stage(std::integral_constant<int, 0>(), 3);
+}
+
+template <class Tile, bool kAll>
 __global__ void __launch_bounds__(kThreads) router_kernel(const Gemm g, const float* w) {
   extern __shared__ uint4 memory[];
   char* const ring = reinterpret_cast<char*>(memory);
   let_next_start();
   const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
-  const int rank = static_cast<int>(blockIdx.x) % Tile::kTeam;
-  const int64_t t0 = int64_t{blockIdx.x / Tile::kTeam} * Tile::kTokens, n0 = int64_t{blockIdx.y} * kWeightRows;
-  const int64_t row = n0 + warp * 16 + lane / 4;
-  const int all = static_cast<int>((g.k + kK - 1) / kK);
-  const int first = rank * all / Tile::kTeam, stages = (rank + 1) * all / Tile::kTeam - first;
-  const auto k_of = [&](int i) { return int64_t{first + i} * kK; };
-  RouterWeights weights;
-  load_weights(weights, g, w, row, k_of(0) + lane % 4 * 4);
-  wait_for_previous();  // weights are never written by a step, x is
-  for (int i = 0; i < kDepth - 1; ++i) {
-    if (i < stages) load_tokens<Tile>(ring + i * Tile::kStage, g, t0, k_of(i));
-    copy_commit();
-  }
+  const int rank = static_cast<int>(blockIdx.x) % Tile::kTeam, own = lane / 4 * Tile::kPitch + lane % 4 * 8;
+  const RouterWork work = RouterWork::of<Tile>(g);
   float acc[Tile::kPieces][4] = {};
-  for (int i = 0; i < stages; ++i) {
-    RouterWeights next;
-    load_weights(next, g, w, row, i + 1 < stages ? k_of(i + 1) + lane % 4 * 4 : g.k);
-    copy_wait<kDepth - 2>();
-    __syncthreads();
-    const int ahead = i + kDepth - 1;
-    if (ahead < stages) load_tokens<Tile>(ring + ahead % kDepth * Tile::kStage, g, t0, k_of(ahead));
-    copy_commit();
-    multiply_stage<Tile>(acc, ring + i % kDepth * Tile::kStage + lane / 4 * Tile::kPitch + lane % 4 * 8, weights);
-    weights = next;
+  if constexpr (kAll) {
+    multiply_held<Tile>(acc, g, w, work, ring, own);
+  } else {
+    multiply_in_turn<Tile>(acc, g, w, work, ring, own);
   }
   __syncthreads();
   auto* const parts = reinterpret_cast<float*>(memory);
@@ -167,15 +224,16 @@ __global__ void __launch_bounds__(kThreads) router_kernel(const Gemm g, const fl
     }
   }
   team_sync<Tile::kTeam>();
-  add_parts<Tile>(g, parts, rank, t0, n0);
+  add_parts<Tile>(g, parts, rank, work.t0, work.n0);
   team_sync<Tile::kTeam>();  // nobody leaves while others read
 }
 
-template <class Tile>
+template <class Tile, bool kAll>
 Status launch_router(const Gemm& g, const float* w, device::Stream stream) {
   const dim3 grid(static_cast<unsigned>(blocks_for(g.rows, Tile::kTokens) * Tile::kTeam),
                   static_cast<unsigned>(blocks_for(g.n, kWeightRows)));
-  return launch(stream, "gemm_router", {grid, kThreads, Tile::kBytes, Tile::kTeam}, router_kernel<Tile>, g, w);
+  return launch(stream, "gemm_router", {grid, kThreads, Tile::bytes(kAll ? kHeld : kDepth), Tile::kTeam},
+                router_kernel<Tile, kAll>, g, w);
 }
 
 }  // namespace
@@ -183,15 +241,17 @@ Status launch_router(const Gemm& g, const float* w, device::Stream stream) {
 bool router_fits(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   return s.arch >= 90 && waits_compiled() && !s.deterministic && g.n >= kLeastColumns && g.x_row % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(g.x) % 16 == 0 && RouterTile<16, 4>::kBytes <= static_cast<size_t>(s.smem_limit);
+         reinterpret_cast<uintptr_t>(g.x) % 16 == 0 &&
+         RouterTile<16, 4>::bytes(kDepth) <= static_cast<size_t>(s.smem_limit);
 }
 
 Status gemm_router(const Gemm& g, const void* weight, device::Stream stream) {
   const auto* w = static_cast<const float*>(weight);
   // Small tiles as long as all of them run at once.
   const int64_t small = blocks_for(g.rows, 64) * blocks_for(g.n, kWeightRows) * 8;
-  if (small <= state(stream).multiprocessors) return launch_router<RouterTile<8, 8>>(g, w, stream);
-  return launch_router<RouterTile<16, 4>>(g, w, stream);
+  if (small > state(stream).multiprocessors) return launch_router<RouterTile<16, 4>, false>(g, w, stream);
+  if (g.k > int64_t{8} * kHeld * kK) return launch_router<RouterTile<8, 8>, false>(g, w, stream);
+  return launch_router<RouterTile<8, 8>, true>(g, w, stream);
 }
 
 }  // namespace tern::cuda
