@@ -34,6 +34,9 @@ bool gemv_fits(const Gemm& g);
 // stream's own memory.
 bool held_fits(const Gemm& g);
 Status gemm_held(const Gemm& g, const void* weight, device::Stream stream);
+// The same on Hopper where the whole weight finds room on the GPU at once (gemm_box_sm90.cu); gemm_held() knows.
+bool box_fits(const Gemm& g, device::Stream stream);
+Status gemm_box(const Gemm& g, const void* weight, device::Stream stream);
 bool walk_fits(const Gemm& g, device::Stream stream);
 Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream);
 inline constexpr int64_t kHeldRows = 8, kWalkRows = 64, kWalkTiles = 4096;

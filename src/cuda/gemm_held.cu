@@ -89,19 +89,6 @@ __device__ __forceinline__ void bring_later(const Gemm& g, const bf* weight, int
 #endif
 }
 
-// Values [token][col] of out; `up` is read with a gate.
-__device__ __forceinline__ void store_held(const Gemm& g, int64_t n, int64_t token, int64_t col, float v, float up) {
-  if (token >= g.rows || col >= n) return;
-  if (g.bias != nullptr) v += g.bias[col];
-  if (g.gated) v = silu(v) * (g.bias == nullptr ? up : up + g.bias[n + col]);
-  const int64_t offset = token * g.out_row + col;
-  if (g.out_bf16) {
-    static_cast<bf*>(g.out)[offset] = from_float<bf>(v);
-  } else {
-    static_cast<float*>(g.out)[offset] = v;
-  }
-}
-
 // The first column of a lane in a group that its warp writes. Its tokens are lane % 4 * 2 and the next.
 template <int kGroups>
 __device__ __forceinline__ int64_t held_column(const Gemm& g) {
@@ -257,6 +244,7 @@ __global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
                                          threadIdx.x};
     kept.load(g, weight, begin + step + own);
     if (warp == 0 && !g.gated) bring_later<16 * kGroups>(g, weight, together);
+    bring_parameters(g);
     wait_for_previous();
     begin_norm();
     HeldTokens<kRun> x, second;
@@ -272,6 +260,7 @@ __global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
       multiply_held(acc, x, [&](int r, int h, int i) { return held.w[r][h][i]; });
     }
   } else {
+    bring_parameters(g);
     wait_for_previous();
     begin_norm();
     add_runs(acc, held, g, weight, tokens, begin, step);
@@ -315,6 +304,7 @@ bool held_fits(const Gemm& g) { return mma_fits(g) && g.rows <= kHeldRows && g.n
 
 // Where many blocks are to share a multiprocessor with weights of two runs no register is left for norms behind them.
 bool held_normed(const Gemm& g, device::Stream stream) {
+  if (box_fits(g, stream)) return true;
   return blocks_for(g.k, kHeldRun) <= 8 || !many_blocks(g, stream);
 }
 
@@ -326,6 +316,7 @@ bool held_scaled(const Gemm& g, device::Stream stream) {
 // A warp per run, where the blocks are few or k is short, but as many as there are groups, which write; wide blocks
 // would leave a multiprocessor room for one, and keep a second run only where that is no loss.
 Status gemm_held(const Gemm& g, const void* weight, device::Stream stream) {
+  if (box_fits(g, stream)) return gemm_box(g, weight, stream);
   const int64_t runs = blocks_for(g.k, kHeldRun);
   const bool many = many_blocks(g, stream);
   if (many && runs > 1 && runs <= 8) return launch_held<2, false, 256>(g, weight, static_cast<unsigned>(runs), stream);

@@ -23,6 +23,24 @@ __device__ __forceinline__ float4 norm_weight_four(const NormAfter& a, int64_t c
   return unpack_four(*reinterpret_cast<const uint2*>(static_cast<const bf*>(a.weight) + col));
 }
 
+// Value [token][col] of out.
+__device__ __forceinline__ void store_one(const Gemm& g, int64_t token, int64_t col, float v) {
+  const int64_t offset = token * g.out_row + col;
+  if (g.out_bf16) {
+    static_cast<bf*>(g.out)[offset] = from_float<bf>(v);
+  } else {
+    static_cast<float*>(g.out)[offset] = v;
+  }
+}
+
+// The same with bias and gate, if it is there: out has n columns; `up` is read with a gate.
+__device__ __forceinline__ void store_held(const Gemm& g, int64_t n, int64_t token, int64_t col, float v, float up) {
+  if (token >= g.rows || col >= n) return;
+  if (g.bias != nullptr) v += g.bias[col];
+  if (g.gated) v = silu(v) * (g.bias == nullptr ? up : up + g.bias[n + col]);
+  store_one(g, token, col, v);
+}
+
 // Leaves value [token][col], whose sum is v; gives its square.
 __device__ __forceinline__ float leave_normed(const NormAfter& a, int64_t token, int64_t col, float v, float residual,
                                               float weight) {

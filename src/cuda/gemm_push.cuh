@@ -4,6 +4,7 @@
 // engine do. The one barrier of the cluster, that a block's landing zone may be written, is hidden behind the loads.
 //
 // The zone is the first stage of the ring, and stages are taken in such an order that it is the first one done with.
+// A block takes no more room than its steps need: blocks of the next kernel have their weights while this one runs.
 // With a gate a tile's rows are 8 of gate and the 8 of up that belong to them, by turns: a thread holds both.
 #pragma once
 
@@ -22,9 +23,9 @@ constexpr int push_depth(int stage, int blocks) {
   return fits < 12 ? fits : 12;
 }
 
-template <int kTokens_, int kRows_>
+template <int kTokens_>
 struct PushTile {
-  static constexpr int kTokens = kTokens_, kRows = kRows_, kBlocks = 3, kK = 64;
+  static constexpr int kTokens = kTokens_, kRows = 64, kBlocks = 3, kK = 64;
   static constexpr int kWorkers = 2 * kRows, kThreads = kWorkers + 32;
   static constexpr int kWeight = kRows * kK * 2, kX = kTokens * kK * 2, kStage = kWeight + kX;  // bytes
   static constexpr int kLanding = kTokens * kRows * 4;                                          // bytes of the zone
@@ -32,7 +33,7 @@ struct PushTile {
   static constexpr int kMostDepth = push_depth(kStage, 2);
   static_assert(kLanding <= kStage && push_depth(kStage, kBlocks) >= 2);
   static constexpr size_t bytes(int stages) { return 1024 + size_t{kStage} * static_cast<size_t>(stages); }
-  static constexpr bool kNorms = kRows == 64 && kTokens > 8;  // may leave what a norm behind it asks for
+  static constexpr bool kNorms = kTokens > 8;  // may leave what a norm behind it asks for
   using Sums = float[kTokens / 2];
 };
 
@@ -127,18 +128,18 @@ __device__ void fill_push(const PushRing<Tile>& ring, const PushWork& work, int 
   }
 }
 
-// A warpgroup's 64 rows of the weight times all tokens. Arrives at the cluster's barrier once the zone is done with.
+// The 64 rows of the weight times all tokens. Arrives at the cluster's barrier once the zone is done with.
 template <class Tile>
 __device__ __forceinline__ void multiply_push(const PushRing<Tile>& ring, const PushWork& work,
                                               typename Tile::Sums& acc) {
-  const int lane = threadIdx.x & 31, half = threadIdx.x / 128 * 64;
+  const int lane = threadIdx.x & 31;
   const int steps = work.last - work.first, last_use = ring.last_use(steps);
   if (last_use < 0) push_arrive();
   uint32_t parity = 0;
   int before = 0;
   for (int i = 0, s = ring.begin, lap = 0; i < steps; ++i) {
     hopper::barrier_wait(ring.full + s, parity);
-    const uint64_t a = hopper::tile_descriptor(hopper::shared_address(ring.weight(s)) + half * Tile::kK * 2);
+    const uint64_t a = hopper::tile_descriptor(hopper::shared_address(ring.weight(s)));
     const uint64_t b = hopper::tile_descriptor(hopper::shared_address(ring.x(s)));
     hopper::wgmma_fence();
 #pragma unroll

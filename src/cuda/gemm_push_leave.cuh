@@ -21,16 +21,6 @@ __device__ __forceinline__ void send_part(const PushRing<Tile>& ring, int rank, 
   }
 }
 
-// Written once, by the thread that has added it up.
-__device__ __forceinline__ void store_one(const Gemm& g, int64_t token, int64_t col, float v) {
-  const int64_t offset = token * g.out_row + col;
-  if (g.out_bf16) {
-    static_cast<bf*>(g.out)[offset] = from_float<bf>(v);
-  } else {
-    static_cast<float*>(g.out)[offset] = v;
-  }
-}
-
 // A quad: two rows of the weight, 8 apart, and two tokens.
 template <class Tile>
 __device__ __forceinline__ void store_quad(const Gemm& g, const PushWork& work, int quad, int thread, float4 v) {

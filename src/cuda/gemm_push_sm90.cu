@@ -48,6 +48,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     push_wait();
     return;
   }
+  if (threadIdx.x < 32) bring_parameters(g, grid);
   PushNorm<Tile> norm;
   norm.load(g, grid, work, rank);
   const bool scaled = g.before.squares != nullptr;
@@ -66,13 +67,13 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 }
 
 // Stages of a ring: what is there for as many blocks on a multiprocessor as there will be, but for two at least, so
-// that the next kernel's blocks can begin; no more than a block's steps and the zone.
+// that the next kernel's blocks can begin; no more than a block's steps.
 template <class Tile>
 int ring_depth(const Gemm& g, const PushGrid& grid, device::Stream stream) {
   const int64_t all = blocks_for(g.n, Tile::kRows) * grid.split;
   const int64_t blocks = std::clamp<int64_t>(blocks_for(all, state(stream).multiprocessors), 2, Tile::kBlocks);
   const int steps = static_cast<int>(blocks_for(grid.k_tiles, grid.split));
-  return std::min(push_depth(Tile::kStage, static_cast<int>(blocks)), steps + 1);
+  return std::max(2, std::min(push_depth(Tile::kStage, static_cast<int>(blocks)), steps));
 }
 
 template <class Tile>
@@ -91,29 +92,24 @@ Status push(const Gemm& g, const void* weight, PushGrid grid, const KernelNames&
                 x_map, g, grid);
 }
 
-// Rows of a tile; 0: gemm_sm90.cu is ahead. Small tiles spread what a block waits for over more of them, until there
-// are so many that their copies of x count: with a gate, whose weights are larger, from 17 rows on.
-int push_rows(const Gemm& g) {
+// Whether gemm_sm90.cu is not ahead: its blocks copy x less often, which counts with a gate, whose weights are larger.
+bool push_ahead(const Gemm& g) {
   constexpr int64_t kPlain = int64_t{5} << 20, kGated = int64_t{6} << 20;  // values of the weight
-  if (g.rows > 64) return 0;
-  if (!g.gated) return g.n * g.k <= kPlain ? 64 : 0;
-  if (g.n * g.k > kGated || g.n % 16 != 0 || g.k % 64 != 0) return 0;
-  return g.rows <= 16 ? 64 : g.rows <= 32 ? 128 : 0;
+  if (!g.gated) return g.rows <= 64 && g.n * g.k <= kPlain;
+  return g.rows <= 32 && g.n * g.k <= kGated && g.n % 16 == 0 && g.k % 64 == 0;
 }
 
 }  // namespace
 
-bool push_fits(const Gemm& g, int split) { return split > 1 && push_rows(g) > 0; }
+bool push_fits(const Gemm& g, int split) { return split > 1 && push_ahead(g); }
 
 Status gemm_push(const Gemm& g, const void* weight, int split, device::Stream stream) {
   PushGrid grid{};
   grid.k_tiles = static_cast<int>(blocks_for(g.k, 64)), grid.split = split;
-  if (push_rows(g) == 128)
-    return push<PushTile<32, 128>>(g, weight, grid, {"gemm_push_wide", "gemm_push_wide_normed"}, stream);
-  if (g.rows <= 8) return push<PushTile<8, 64>>(g, weight, grid, {"gemm_push_8", "gemm_push_8_normed"}, stream);
-  if (g.rows <= 16) return push<PushTile<16, 64>>(g, weight, grid, {"gemm_push_16", "gemm_push_16_normed"}, stream);
-  if (g.rows <= 32) return push<PushTile<32, 64>>(g, weight, grid, {"gemm_push_32", "gemm_push_32_normed"}, stream);
-  return push<PushTile<64, 64>>(g, weight, grid, {"gemm_push_64", "gemm_push_64_normed"}, stream);
+  if (g.rows <= 8) return push<PushTile<8>>(g, weight, grid, {"gemm_push_8", "gemm_push_8_normed"}, stream);
+  if (g.rows <= 16) return push<PushTile<16>>(g, weight, grid, {"gemm_push_16", "gemm_push_16_normed"}, stream);
+  if (g.rows <= 32) return push<PushTile<32>>(g, weight, grid, {"gemm_push_32", "gemm_push_32_normed"}, stream);
+  return push<PushTile<64>>(g, weight, grid, {"gemm_push_64", "gemm_push_64_normed"}, stream);
 }
 
 }  // namespace tern::cuda

@@ -36,11 +36,10 @@ Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, i
 }
 
 Status tensor_map_units(const void* base, int64_t n, int64_t row_stride, bool gated, int box_units, int box_planes,
-                        CUtensorMap* out) {
-  constexpr cuuint64_t kPlanes = cuuint64_t{1} << 31;
+                        CUtensorMap* out, int64_t planes) {
   const auto row = static_cast<cuuint64_t>(row_stride) * 2;
   const int64_t second = gated ? n / 2 : 8, next = gated ? 8 : 16;
-  const cuuint64_t dims[5] = {64, 8, 2, static_cast<cuuint64_t>(n / 16), kPlanes};
+  const cuuint64_t dims[5] = {64, 8, 2, static_cast<cuuint64_t>(n / 16), static_cast<cuuint64_t>(planes)};
   const cuuint64_t strides[4] = {row, static_cast<cuuint64_t>(second) * row, static_cast<cuuint64_t>(next) * row, 128};
   const cuuint32_t box[5] = {64, 8, 2, static_cast<cuuint32_t>(box_units), static_cast<cuuint32_t>(box_planes)};
   return encode(base, 5, dims, strides, box, out);

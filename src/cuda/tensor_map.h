@@ -22,9 +22,10 @@ constexpr int token_box(int64_t rows, int tile) { return rows < tile ? static_ca
 Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, int box_rows, CUtensorMap* out);
 
 // The same matrices in units of 16 rows: 8 rows and the 8 behind them, or, `gated`, 8 of the upper half and the 8 that
-// belong to them in the lower one. n is a multiple of 16. Coordinates: 0, 0, 0, unit, plane.
+// belong to them in the lower one. n is a multiple of 16. Coordinates: 0, 0, 0, unit, plane; from `planes` on all is
+// zero.
 Status tensor_map_units(const void* base, int64_t n, int64_t row_stride, bool gated, int box_units, int box_planes,
-                        CUtensorMap* out);
+                        CUtensorMap* out, int64_t planes = int64_t{1} << 31);
 
 // bf16 rows [n, k] in boxes of 256 values of 16 rows, not swizzled: 8 rows and the 8 behind them, or, `gated`, 8 of the
 // upper half and the 8 that belong to them in the lower one; values behind k read as zero. n is a multiple of 16.

@@ -18,6 +18,8 @@ bool fixed_takes(const Gemm&, device::Stream) { return false; }
 Status gemm_gate(const Gemm&, const void*, device::Stream) { return absent(); }
 Status launch_tape(const Tape&, device::Stream) { return absent(); }
 Status gemm_hopper_grouped(const Gemm&, const void* const*, device::Stream) { return absent(); }
+bool box_fits(const Gemm&, device::Stream) { return false; }
+Status gemm_box(const Gemm&, const void*, device::Stream) { return absent(); }
 bool walk_fits(const Gemm&, device::Stream) { return false; }
 Status gemm_walk(const Gemm&, const void*, device::Stream) { return absent(); }
 int hopper_norm_width(const Gemm&) { return 0; }

@@ -86,11 +86,11 @@ void gathered(Context& c, int experts, int64_t tokens, int64_t half, int64_t k, 
 
 void gates(Context& c) {
   const bool hopper = c.hopper(), fused = hopper && c.fixed();
-  gated(c, 1, 200, 512, true, fused ? "gemm_push_8" : hopper ? "gemm_held" : "silu_mul_vector");
+  gated(c, 1, 200, 512, true, fused ? "gemm_push_8" : hopper ? "gemm_box" : "silu_mul_vector");
   gated(c, 8, 1029, 1032, false, fused ? "gemm_hopper_8" : hopper ? "gemm_held" : nullptr);
   gated(c, 17, 330, 1096, false, hopper ? "gemm_hopper_32" : nullptr);
   gated(c, 15, 328, 1088, true, hopper ? "gemm_push_16" : nullptr);
-  gated(c, 30, 328, 1088, true, hopper ? "gemm_push_wide" : nullptr);
+  gated(c, 30, 328, 1088, true, hopper ? "gemm_push_32" : nullptr);
   gated(c, 60, 512, 2048, true, hopper ? "gemm_hopper_64" : "silu_mul_vector");
   gated(c, 100, 200, 512, false, fused ? "gemm_hopper_128" : nullptr);
   gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
@@ -101,7 +101,7 @@ void gates(Context& c) {
     if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
   }
-  if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_held");
+  if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_box");
   for (const int64_t k : {72, 136}) {  // one run of k, and two
     if (hopper) gated(c, 7, 3072, k, true, fused ? nullptr : "gemm_held");
   }

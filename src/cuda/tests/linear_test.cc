@@ -110,6 +110,11 @@ void test_linear(Context& c) {
     plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_push_8" : "gemm_held"));
     plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, own_or("gemm_push_8", "gemm_held"));
     plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_push_8" : "gemm_held_kept"));
+    // Weights that the copy engine brings: warps with less k than others, or none; up to 16 of them.
+    plain(c, "bf16", b, out, 1, 1024, 1024, true, 0, own_or(nullptr, "gemm_box"));
+    plain(c, "bf16", b, out, 8, 272, 64, false, 8, own_or(nullptr, "gemm_box"));
+    plain(c, "bf16", b, out, 3, 48, 1344, true, 8, own_or(nullptr, "gemm_box"));
+    if (!c.smallest) plain(c, "bf16", b, out, 5, 2048, 4096, false, 0, own_or(nullptr, "gemm_box"));
     plain(c, "bf16", b, out, 17, 520, 1096, false, 0, hopper ? "gemm_push_32" : blas ? "cublaslt" : "gemm_mma_16");
     plain(c, "bf16", b, out, 50, 72, 136, true, 0, hopper ? "gemm_hopper_64" : nullptr);
     plain(c, "bf16", b, out, 16, 72, 136, true, 0, hopper ? "gemm_hopper_16" : nullptr);
