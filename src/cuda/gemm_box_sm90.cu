@@ -152,6 +152,30 @@ __device__ __forceinline__ float4 multiply_run(const BoxRun& run, const uint4 (&
   return make_float4(acc[0][0] + acc[1][0], acc[0][1] + acc[1][1], acc[0][2] + acc[1][2], acc[0][3] + acc[1][3]);
 }
 
+// The part of a warp that multiplies. With a norm behind the product the first one begins that, too.
+__device__ __forceinline__ float4 box_part(const CUtensorMap& map, const Gemm& g, const BoxRun& run, bool leaves,
+                                           BoxLeave& leave, int64_t token, int64_t col) {
+  const int lane = threadIdx.x & 31;
+  if (lane == 0) {
+    for (int p = 0; p < run.count; ++p) hopper::barrier_init(run.full + p, 1);
+    hopper::barrier_init_done();
+    run.bring(map, 0, kPace);
+  }
+  bring_parameters(g);
+  if (leaves) leave.begin(g, token, col);
+  uint4 x[kPlanes][2] = {};
+  const bf* from = static_cast<const bf*>(g.x) + lane / 4 * g.x_row + run.first * 64 + lane % 4 * 8;
+  settle(from);
+  const int own = lane / 4 < g.rows ? run.count : 0;
+  if (lane == 0) run.bring(map, kPace, kPlanes);
+  __syncwarp();
+  wait_for_previous();
+#pragma unroll
+  for (int i = 0; i < 2 * kPlanes; ++i) load_if(x[i / 2][i % 2], from + 32 * i, i / 2 < own);
+  if (leaves) leave.load(g);
+  return multiply_run(run, x);
+}
+
 // A block has 16 rows of the weight, with a gate 8 and the 8 that belong to them; `workers` warps deal k out among
 // them. With a norm before the product there is one warp more.
 template <bool kNormed>
@@ -164,35 +188,17 @@ __global__ void __maxnreg__(80) box_kernel(const __grid_constant__ CUtensorMap m
   const uint32_t misplaced = hopper::shared_address(memory) % 1024;
   char* const all = memory + (misplaced == 0 ? 0 : 1024 - misplaced);
   auto* const parts = reinterpret_cast<float4*>(all + workers * kPlanes * kPlaneBytes);  // [workers][32]
+  const int64_t col = int64_t{blockIdx.x} * (g.gated ? 8 : 16) + lane / 4, token = lane % 4 * 2;
+  const bool leaves = kNormed && g.after.residual != nullptr && warp == 0;
+  BoxLeave leave;
   if (kNormed && warp == workers) {
     bring_parameters(g);
     wait_for_previous();
     box_scales(g, scales);
-    __syncthreads();
-    return;
+  } else {
+    const BoxRun run(g, all, barriers);
+    parts[warp * 32 + lane] = box_part(map, g, run, leaves, leave, token, col);
   }
-  const BoxRun run(g, all, barriers);
-  if (lane == 0) {
-    for (int p = 0; p < run.count; ++p) hopper::barrier_init(run.full + p, 1);
-    hopper::barrier_init_done();
-    run.bring(map, 0, kPace);
-  }
-  bring_parameters(g);
-  const int64_t col = int64_t{blockIdx.x} * (g.gated ? 8 : 16) + lane / 4, at = lane % 4 * 2;
-  const bool leaves = kNormed && g.after.residual != nullptr && warp == 0;
-  BoxLeave leave;
-  if (leaves) leave.begin(g, at, col);
-  uint4 x[kPlanes][2] = {};
-  const bf* token = static_cast<const bf*>(g.x) + lane / 4 * g.x_row + run.first * 64 + lane % 4 * 8;
-  settle(token);
-  const int own = lane / 4 < g.rows ? run.count : 0;
-  if (lane == 0) run.bring(map, kPace, kPlanes);
-  __syncwarp();
-  wait_for_previous();
-#pragma unroll
-  for (int i = 0; i < 2 * kPlanes; ++i) load_if(x[i / 2][i % 2], token + 32 * i, i / 2 < own);
-  if (leaves) leave.load(g);
-  parts[warp * 32 + lane] = multiply_run(run, x);
   __syncthreads();
   if (warp != 0) return;
   float4 sum = parts[lane];
@@ -202,14 +208,14 @@ __global__ void __maxnreg__(80) box_kernel(const __grid_constant__ CUtensorMap m
     sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
   }
   if (kNormed && g.before.squares != nullptr) {
-    const float2 by = *reinterpret_cast<const float2*>(scales + at);
+    const float2 by = *reinterpret_cast<const float2*>(scales + token);
     sum.x *= by.x, sum.z *= by.x, sum.y *= by.y, sum.w *= by.y;
   }
   if (leaves) return leave.end(g, sum);
   const int64_t n = g.gated ? g.n / 2 : g.n;
-  store_held(g, n, at, col, sum.x, sum.z), store_held(g, n, at + 1, col, sum.y, sum.w);
+  store_held(g, n, token, col, sum.x, sum.z), store_held(g, n, token + 1, col, sum.y, sum.w);
   if (g.gated) return;
-  store_held(g, n, at, col + 8, sum.z, 0), store_held(g, n, at + 1, col + 8, sum.w, 0);
+  store_held(g, n, token, col + 8, sum.z, 0), store_held(g, n, token + 1, col + 8, sum.w, 0);
 }
 
 int box_warps(const Gemm& g) {

@@ -10,6 +10,8 @@ namespace tern::cuda {
 
 inline void wait_for_previous() {}
 inline void let_next_start() {}
+template <class... P>
+inline void bring_parameters(const P&...) {}
 
 struct Shape {
   dim3 grid, block;
