@@ -99,6 +99,35 @@ TEST(Lanes, PartsOfAStepGiveTheLogitsOfTheWhole) {
   }
 }
 
+// Logits of a step of 66 rows with a token each, where the workspace is made for no more than that.
+std::vector<float> narrow(const Model& model, device::Device& device) {
+  constexpr int kRows = 66;
+  const auto runner = SequenceRunner::make(model, device, {.max_tokens = kRows, .max_rows = kRows, .max_length = 16});
+  if (!runner.ok()) return ADD_FAILURE() << runner.error().message, std::vector<float>{};
+  const auto ids = testing::some_ids(kRows, model.info().vocab_size);
+  std::vector<SequenceRunner::Row> rows;
+  for (int r = 0; r < kRows; ++r) rows.push_back({r, {ids.data() + r, 1}});
+  const auto out = (*runner)->step(rows);
+  if (!out.ok()) return ADD_FAILURE() << out.error().message, std::vector<float>{};
+  return {out->begin(), out->end()};
+}
+
+TEST(Lanes, AStepStaysWholeWhereItsPartsHaveNoRoom) {
+  int whole_steps = 0;
+  for (const auto& [name, config] : testing::small_configs(4, 2)) {
+    if (has_experts(config)) continue;
+    const TempFolder folder;
+    const LoadOptions options = dummy(folder, config, DType::kF32);
+    LanedDevice laned(2), whole(1);
+    const auto a = load_model(options, laned), b = load_model(options, whole);
+    ASSERT_TRUE(a.ok() && b.ok()) << name;
+    EXPECT_EQ(narrow(**a, laned), narrow(**b, whole)) << name;
+    EXPECT_TRUE(laned.waits == 0 || laned.waits == 4) << name;
+    whole_steps += laned.waits == 0 ? 1 : 0;
+  }
+  EXPECT_GT(whole_steps, 0);
+}
+
 TEST(Lanes, AFailureIsReportedAndTheNextStepRuns) {
   const TempFolder folder;
   LanedDevice laned(2);
