@@ -97,10 +97,6 @@ struct BoxLeave {
   }
 };
 
-__device__ __forceinline__ uint4 choose(bool first, const uint4& a, const uint4& b) {
-  return make_uint4(first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w);
-}
-
 // A warp's run of the weight, which it brings and reads by itself.
 struct BoxRun {
   char* planes;    // [plane][rows and those behind them][8][128 bytes], swizzled

@@ -94,6 +94,10 @@ inline bool can_vector(const TensorView& v, int64_t n) {
          (v.stride[0] * static_cast<int64_t>(dtype_bytes(v.dtype))) % 16 == 0;
 }
 
+__device__ __forceinline__ uint4 choose(bool first, const uint4& a, const uint4& b) {
+  return make_uint4(first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w);
+}
+
 __device__ __forceinline__ float warp_sum(float v) {
 #pragma unroll
   for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);

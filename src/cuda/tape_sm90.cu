@@ -29,10 +29,6 @@ struct TapeX {
   }
 };
 
-__device__ __forceinline__ uint4 choose(bool first, const uint4& a, const uint4& b) {
-  return make_uint4(first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w);
-}
-
 // A warp's piece of a slot: eight rows of the unit and the eight others. Rows lie 512 bytes apart: odd ones read the
 // halves of k the other way round, so that no two lanes meet in a bank.
 struct TapeW {
