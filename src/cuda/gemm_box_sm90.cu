@@ -12,6 +12,9 @@
 namespace tern::cuda {
 namespace {
 
+// Of two rows at most blocks find room earlier with fewer registers; of more, weights that come earlier hold up the
+// rows (ERNIE-4.5-0.3B at 1 / 2 / 8: 425 / 451 / 506 us with the many, 412 / 428 / 534 with the few).
+constexpr int kManyRegisters = 80, kFewRegisters = 72, kFewestRows = 2;
 constexpr int kPlanes = 4;             // of 64 values of k: a warp's run
 constexpr int kPlaneBytes = 16 * 128;  // of 16 rows
 constexpr int kMostWarps = 16, kLeastWarps = 4;
@@ -55,17 +58,14 @@ __device__ __forceinline__ void load_if(uint4& v, const bf* p, bool there) {
 
 // The norm behind the product: a lane's quad of sums, two tokens and two columns, 8 apart (NormQuad).
 struct BoxLeave {
-  float *residual, *squares;  // of the first token
-  bf* x;
+  float* residual;  // of the first token
   float weight[2], old[2][2];
   int count;  // of the tokens
   __device__ __forceinline__ void begin(const Gemm& g, int64_t token, int64_t col) {
     weight[0] = norm_weight(g.after, col), weight[1] = norm_weight(g.after, col + 8);
     count = static_cast<int>(g.rows - token);
     residual = g.after.residual + token * g.after.residual_row + col;
-    x = static_cast<bf*>(g.after.x) + token * g.after.x_row + col;
-    squares = g.after.squares + token * g.after.parts + col / 16;
-    settle(residual), settle(x), settle(squares);
+    settle(residual);
   }
   __device__ __forceinline__ void load(const Gemm& g) {
 #pragma unroll
@@ -74,8 +74,10 @@ struct BoxLeave {
       old[t][0] = t < count ? from[0] : 0.0f, old[t][1] = t < count ? from[8] : 0.0f;
     }
   }
-  __device__ __forceinline__ void end(const Gemm& g, const float4& sum) const {
+  __device__ __forceinline__ void end(const Gemm& g, int64_t token, int64_t col, const float4& sum) const {
     const float v[2][2] = {{sum.x + old[0][0], sum.z + old[0][1]}, {sum.y + old[1][0], sum.w + old[1][1]}};
+    bf* const x = static_cast<bf*>(g.after.x) + token * g.after.x_row + col;
+    float* const squares = g.after.squares + token * g.after.parts + col / 16;
     float square[2] = {};
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
@@ -174,8 +176,9 @@ __device__ __forceinline__ float4 box_part(const CUtensorMap& map, const Gemm& g
 
 // A block has 16 rows of the weight, with a gate 8 and the 8 that belong to them; `workers` warps deal k out among
 // them. With a norm before the product there is one warp more.
-template <bool kNormed>
-__global__ void __maxnreg__(80) box_kernel(const __grid_constant__ CUtensorMap map, const Gemm g, const int workers) {
+template <bool kNormed, int kRegisters>
+__global__ void __maxnreg__(kRegisters)
+    box_kernel(const __grid_constant__ CUtensorMap map, const Gemm g, const int workers) {
   extern __shared__ __align__(16) char memory[];
   __shared__ uint64_t barriers[kMostWarps * kPlanes];
   __shared__ float scales[kHeldRows];
@@ -207,7 +210,7 @@ __global__ void __maxnreg__(80) box_kernel(const __grid_constant__ CUtensorMap m
     const float2 by = *reinterpret_cast<const float2*>(scales + token);
     sum.x *= by.x, sum.z *= by.x, sum.y *= by.y, sum.w *= by.y;
   }
-  if (leaves) return leave.end(g, sum);
+  if (leaves) return leave.end(g, token, col, sum);
   const int64_t n = g.gated ? g.n / 2 : g.n;
   store_held(g, n, token, col, sum.x, sum.z), store_held(g, n, token + 1, col, sum.y, sum.w);
   if (g.gated) return;
@@ -242,7 +245,9 @@ Status gemm_box(const Gemm& g, const void* weight, device::Stream stream) {
   constexpr KernelNames kNames{"gemm_box", "gemm_box_normed"};
   const Shape shape{static_cast<unsigned>(g.n / 16), static_cast<unsigned>(warps + (scaled ? 1 : 0)) * 32,
                     box_bytes(warps)};
-  return launch(stream, kNames.of(g), shape, normed ? box_kernel<true> : box_kernel<false>, map, g, warps);
+  const auto few = normed ? box_kernel<true, kFewRegisters> : box_kernel<false, kFewRegisters>;
+  const auto many = normed ? box_kernel<true, kManyRegisters> : box_kernel<false, kManyRegisters>;
+  return launch(stream, kNames.of(g), shape, g.rows <= kFewestRows ? few : many, map, g, warps);
 }
 
 }  // namespace tern::cuda
