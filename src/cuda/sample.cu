@@ -214,9 +214,10 @@ __global__ void __launch_bounds__(kRowThreads) sample_kernel(const DrawArgs a) {
   bring_parameters(a);
   clear_masses(sh);
   sh.chunks[threadIdx.x] = 0;
-  if (threadIdx.x == 0) sh.listed = 0;
+  if (threadIdx.x == 0) sh.listed = 0, sh.row.word = 0;
   wait_for_previous();
   team_wait<kTeam>();
+  if (kTeam == 1) __syncthreads();
   const SampleRow r = a.rows[row];
   if (r.logit_row < 0 || r.logit_row >= a.logit_rows || r.slot < 0 || r.slot >= a.slots.slots) return;
   const SlotParams& s = a.slots.params[r.slot];
@@ -225,8 +226,10 @@ __global__ void __launch_bounds__(kRowThreads) sample_kernel(const DrawArgs a) {
   const bool penalised = a.penalise && s.penalised != 0;
   if (penalised) {
     if (threadIdx.x == 0 && a.aligned && p.end > p.begin) prefetch(p);  // ids of penalties are all over it
-    penalise(x, 4 * p.begin, min(a.n, 4 * p.end), s, a.slots.seen + r.slot * ops::seen_words(a.slots.vocab),
-             a.slots.counts + r.slot * a.slots.vocab, threadIdx.x, kRowThreads);
+    penalise_queued<kRowThreads>(x, 4 * p.begin, min(a.n, 4 * p.end), s,
+                                 a.slots.seen + r.slot * ops::seen_words(a.slots.vocab),
+                                 a.slots.counts + r.slot * a.slots.vocab, reinterpret_cast<uint32_t*>(sh.row.bins),
+                                 sizeof(sh.row.bins) / sizeof(uint32_t), &sh.row.word);
   }
   __syncthreads();
   const auto write = [&](const Draw& d) { finish_row(r, s, a.slots, d, a.out); };

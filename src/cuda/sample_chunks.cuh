@@ -90,18 +90,24 @@ struct Nucleus {
 __device__ inline Nucleus nucleus_end(const unsigned long long* entries, int count, uint32_t first, uint32_t last,
                                       unsigned long long before, unsigned long long limit, RowShared& sh,
                                       Crossing& found) {
+  constexpr int kDepth = 10;
+  static_assert(kRowThreads == 1 << kDepth);
+  // Sums of the lower halves of weights, and of the upper ones: shared memory adds words at once, longer ones in turns.
+  auto* const low = reinterpret_cast<uint32_t*>(sh.bins);
+  uint32_t* const high = low + kRowThreads;
   for (;;) {
-    int shift = 0;
-    while (((last - first) >> shift) >= kRowThreads) ++shift;
-    sh.bins[threadIdx.x] = 0;
+    const int shift = max(32 - kDepth - __clz(static_cast<int>(last - first)), 0);
+    low[threadIdx.x] = 0, high[threadIdx.x] = 0;
     __syncthreads();
     for (int i = threadIdx.x; i < count; i += kRowThreads) {
-      const auto o = static_cast<uint32_t>(entries[i] >> 32);
-      if (o >= first && o <= last) atomicAdd(&sh.bins[(o - first) >> shift], entries[i] & 0xffffffffu);
+      const auto o = static_cast<uint32_t>(entries[i] >> 32), w = static_cast<uint32_t>(entries[i]);
+      if (o < first || o > last) continue;
+      atomicAdd(low + ((o - first) >> shift), w & 0xffffu), atomicAdd(high + ((o - first) >> shift), w >> 16);
     }
     __syncthreads();
     const Crossing c = find_crossing(
-        sh, found, [&](int i) { return sh.bins[i]; }, [&](unsigned long long) { return limit - before; });
+        sh, found, [&](int i) { return low[i] + (static_cast<unsigned long long>(high[i]) << 16); },
+        [&](unsigned long long) { return limit - before; });
     before += c.before;
     first += static_cast<uint32_t>(c.at) << shift;
     if (shift == 0) return {first, before + c.mass};

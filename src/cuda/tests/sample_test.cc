@@ -110,15 +110,16 @@ void shape_row(float* x, int64_t n, int kind, std::mt19937& random) {
     for (int64_t i = 0; i < n; ++i) x[i] = std::ldexp(x[i], -static_cast<int>(random() % 140));
 }
 
-// Tokens that the slots' sequences have, a twentieth of all, and how often.
+// Tokens that the slots' sequences have, a twentieth of all or every one, and how often.
 void mark_seen(Slots& slots, std::mt19937& random) {
   const int64_t words = ops::seen_words(slots.words);
   for (int slot = 0; slot < slots.count; ++slot) {
     ops::SlotParams& s = slots.at(slot);
     s.repetition = slot % 2 == 0 ? 1.3f : 0.8f;
     if (slot % 3 != 0) s.frequency = 0.2f, s.presence = 0.4f;
-    for (int64_t i = 0; i < slots.words / 20 + 1; ++i) {
-      const int64_t id = static_cast<int64_t>(random() % static_cast<uint64_t>(slots.words));
+    const bool every = slot % 5 == 1;
+    for (int64_t i = 0; i < (every ? slots.words : slots.words / 20 + 1); ++i) {
+      const int64_t id = every ? i : static_cast<int64_t>(random() % static_cast<uint64_t>(slots.words));
       reinterpret_cast<uint64_t*>(slots.seen.host())[slot * words + id / 64] |= uint64_t{1} << (id % 64);
       reinterpret_cast<int32_t*>(slots.counts.host())[slot * slots.words + id] += static_cast<int32_t>(i % 3);
     }
