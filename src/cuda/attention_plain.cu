@@ -6,7 +6,7 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kPlanThreads = 256, kPartSizes = 9;
+constexpr int kPlanThreads = 512, kPartSizes = 9;
 constexpr int kCutTiles = 12, kTeamTiles = 8;  // see plan_ranges and item_size
 
 __device__ int queries_of(const AttentionArgs& a, int r) { return a.row_start[r + 1] - a.row_start[r]; }
@@ -115,11 +115,17 @@ __device__ void plan_few(const AttentionArgs& a, int* sums, int* scratch) {
   for (int i = threadIdx.x; rounds != 0 && i < items; i += kPlanThreads) a.few_counters[i] = 0;
 }
 
+// v / by, neither negative: a division of 64 bits takes a hundred instructions.
+__device__ __forceinline__ int divided(int64_t v, int by) {
+  return v <= 0xffffffff ? static_cast<int>(static_cast<uint32_t>(v) / static_cast<uint32_t>(by))
+                         : static_cast<int>(v / by);
+}
+
 // Where range i of `ranges` begins, each `total` / `ranges` long: in a row, a unit of it, a place inside.
 struct RangeBegin {
   int row, unit, inside, length, at;
   __device__ RangeBegin(const AttentionArgs& a, int i, int ranges, int total)
-      : at(static_cast<int>(int64_t{i} * total / ranges)) {
+      : at(divided(int64_t{i} * total, ranges)) {
     row = row_of(a.few, a.rows, at);
     length = few_length(a, row), inside = (at - a.few[2 + row]) % length, unit = (at - a.few[2 + row]) / length;
   }
@@ -136,9 +142,9 @@ __device__ FewRange range_of(const AttentionArgs& a, int i, int ranges, int tota
   // Long parts are cut between rounds where that leaves fewer nodes.
   const int step = a.few_fixed && total / ranges >= 8 * kFewRound ? kFewRound : 1;
   // The last range that begins at or before place x: (x + 1) * ranges - 1 over `total`.
-  const int64_t begin = x.at - x.inside;
-  const auto head = static_cast<int>(((begin + kFewExtra + step) * ranges - 1) / total);
-  const auto last = static_cast<int>(((begin + x.length) * ranges - 1) / total);
+  const int begin = x.at - x.inside;
+  const int head = divided(int64_t{begin + kFewExtra + step} * ranges - 1, total);
+  const int last = divided(int64_t{begin + x.length} * ranges - 1, total);
   return {x.row, x.unit, max(0, x.inside - kFewExtra) / step * step, head, last - head + 1, context, start, queries};
 }
 
@@ -291,6 +297,7 @@ __device__ void make_plan(const AttentionArgs& a, NearRows& near, int* sums, int
 __global__ void plan_kernel(const AttentionArgs a) {
   __shared__ int scratch[kPlanThreads / 32], sums[kPartSizes + 1];
   __shared__ NearRows near;
+  if (threadIdx.x < 32) bring_parameters(a);
   wait_for_previous();
   make_plan(a, near, sums, scratch);
   __threadfence();
