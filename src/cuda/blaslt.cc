@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kWorkspace = size_t{32} << 20;
 
-// rows, n, k, x_row, out_row, out is bf16 (1) with a bias (2) and gelu (4)
+// rows, n, k, x_row, out_row, out is bf16 (1) with a bias (2) and gelu (4), or k is half of the product's (8)
 using Key = std::array<int64_t, 6>;
 
 // Algorithms are chosen for these many rows and serve the fewer ones down to the one before: multiples of 16, from 256
@@ -195,6 +195,21 @@ struct BlasLt::Impl {
                CUBLAS_STATUS_SUCCESS;
   }
 
+  // Makes two products of one that is described with half of its k.
+  bool describe_halves(const Gemm& half, int64_t rows, const Plan& p) const {
+    const int32_t count = 2;
+    const int64_t apart[3] = {half.k, half.k, rows * half.n};
+    const cublasLtMatrixLayout_t layouts[3] = {p.w, p.x, p.out};
+    for (int i = 0; i < 3; ++i) {
+      if (f.layout_set(layouts[i], CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count) != CUBLAS_STATUS_SUCCESS ||
+          f.layout_set(layouts[i], CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &apart[i], sizeof apart[i]) !=
+              CUBLAS_STATUS_SUCCESS) {
+        return false;
+      }
+    }
+    return true;
+  }
+
   // Algorithms that cut k would not give the bits of the others.
   bool one_chain(const cublasLtMatmulAlgo_t& a) const {
     uint32_t parts = 0;
@@ -219,8 +234,8 @@ struct BlasLt::Impl {
     }
   }
 
-  void choose(const Gemm& g, const Key& key, const void* weight, const Trial* trial, device::Stream stream,
-              Plan& p) const {
+  void choose(const Gemm& g, const Key& key, const void* weight, const Trial* trial, device::Stream stream, Plan& p,
+              size_t room = kWorkspace) const {
     if (const auto it = known.find(key); it != known.end()) {
       p.algorithm = it->second;
       p.usable = true;
@@ -228,7 +243,7 @@ struct BlasLt::Impl {
     }
     cublasLtMatmulPreference_t preference = nullptr;
     if (f.preference_create(&preference) != CUBLAS_STATUS_SUCCESS) return;
-    f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &kWorkspace, sizeof kWorkspace);
+    f.preference_set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &room, sizeof room);
     // The library would take 256 bytes for granted; temporaries lie at multiples of 64, rows at multiples of 16, but
     // those of x at what their stride allows.
     const uint32_t alignment = 16, of_x = g.x_row % 8 == 0 ? 16 : 8;
@@ -277,7 +292,20 @@ struct BlasLt::Impl {
     return plan(g, rows, weight, nullptr, stream);
   }
 
-  bool multiply(const Gemm& g, const void* weight, Plan& p, device::Stream stream) const {
+  // `half` of k, with the sums where algorithms that need no memory leave some.
+  Plan& plan_halves(const Gemm& half, const void* weight, device::Stream stream) {
+    const int64_t rows = served_by(half.rows);
+    Key key = key_of(half, rows);
+    key.back() += 8;
+    const auto [it, made] = plans.try_emplace(key);
+    Plan& p = it->second;
+    if (!made) return p;
+    p.rows = rows;
+    if (describe(half, rows, p) && describe_halves(half, rows, p)) choose(half, key, weight, nullptr, stream, p, 0);
+    return p;
+  }
+
+  bool multiply(const Gemm& g, const void* weight, Plan& p, device::Stream stream, size_t room = kWorkspace) const {
     if (!p.usable) return false;
     if (p.rows != g.rows) {
       const auto rows = static_cast<uint64_t>(g.rows);
@@ -290,7 +318,7 @@ struct BlasLt::Impl {
     }
     const float one = 1.0f, zero = 0.0f;
     return f.matmul(handle, p.desc, &one, weight, p.w, g.x, p.x, &zero, g.out, p.out, g.out, p.out, &p.algorithm,
-                    workspace, kWorkspace, raw(stream)) == CUBLAS_STATUS_SUCCESS;
+                    workspace, room, raw(stream)) == CUBLAS_STATUS_SUCCESS;
   }
 
   // One line of title, then "rows n k x_row out_row flags algorithm". Another title, or a line that does not parse:
@@ -336,6 +364,23 @@ bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
   // An algorithm out of a stale file may be refused: own kernels then, for these shapes from now on.
   p.usable = false;
   return false;
+}
+
+bool BlasLt::halves_fit(const Gemm& g) {
+  return 2 * static_cast<size_t>(g.rows * g.n) * sizeof(float) <= kWorkspace && g.k % 16 == 0 && g.n % 4 == 0;
+}
+
+const float* BlasLt::run_halves(const Gemm& g, const void* weight, device::Stream stream) {
+  Impl& m = *impl_;
+  Gemm half = g;
+  half.k = g.k / 2, half.out = m.workspace, half.out_row = g.n, half.out_bf16 = false;
+  Plan& p = m.plan_halves(half, weight, stream);
+  const bool moved = p.rows != g.rows;
+  if (p.usable && (!moved || m.describe_halves(half, g.rows, p)) && m.multiply(half, weight, p, stream, 0)) {
+    return static_cast<const float*>(m.workspace);
+  }
+  p.usable = false;
+  return nullptr;
 }
 
 void BlasLt::meet(const Gemm& g, const void* weight, device::Stream stream) {

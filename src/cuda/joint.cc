@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cuda/attention_args.h"
+#include "cuda/blaslt.h"
 #include "cuda/cuda_ops.h"
 #include "cuda/gemm.h"
 
@@ -156,6 +157,12 @@ Status play_joint(device::Stream stream) {
   if (j.g.offsets != nullptr) {
     TERN_RETURN_IF_ERROR(grouped_product(j.g, j.experts, stream));
     return norm ? cuda::moe_combine_norm({j.combine, j.params}, stream) : Status();
+  }
+  if (norm && cut_by_library(j.g, stream)) {
+    if (const float* halves = state(stream).blas->run_halves(j.g, j.weight, stream); halves != nullptr) {
+      TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
+      return rms_norm_halves(j.params, halves, stream);
+    }
   }
   TERN_RETURN_IF_ERROR(product(j.g, j.weight, stream));
   return norm ? cuda::rms_norm(j.params, stream) : Status();

@@ -31,6 +31,7 @@ struct Joint {
   const void* experts[kJointExperts] = {};
   ops::MoeCombineParams combine;  // between experts and the norm
   ops::RmsNormParams params;
+  bool halves = false;    // whether products whose k cuBLASLt would cut may be
   bool prepares = false;  // whether a pass before attention may be put off
   bool prepare = false;   // one is, and nothing else
   ops::QkvPrepareParams qkv;
@@ -53,6 +54,11 @@ bool joint_hold(const ops::QkvPrepareParams& p, device::Stream stream);
 // done there; else launches it.
 Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device::Stream stream);
 Status launch_prepare(const ops::QkvPrepareParams& p, device::Stream stream);  // rope.cu
+// Whether cuBLASLt would cut the product's k, and a norm behind it can add up as well as a kernel between them
+// (linear.cc).
+bool cut_by_library(const Gemm& g, device::Stream stream);
+// The norm of the sum of x[0] and x[1], each [rows, p.x.dim[1]] float32 without gaps, in place of p.x (norm.cu).
+Status rms_norm_halves(const ops::RmsNormParams& p, const float* x, device::Stream stream);
 // Launches what was put off as it came.
 Status play_joint(device::Stream stream);
 

@@ -69,11 +69,13 @@ void open_tape(device::Stream stream, int64_t rows, bool always) {
   s.tape.least = always ? 0 : kTapeWeight;
   s.joint.open = hopper && !s.deterministic && s.squares != nullptr && rows <= kJointRows;
   s.joint.prepares = hopper;
+  s.joint.halves = hopper && !s.deterministic && s.blas != nullptr;
 }
 
 Status close_tape(device::Stream stream) {
   const Status played = play_tape(stream);
   state(stream).tape.open = state(stream).joint.open = state(stream).joint.prepares = false;
+  state(stream).joint.halves = false;
   return played;
 }
 

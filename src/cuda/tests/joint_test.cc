@@ -175,6 +175,35 @@ void left_alone(Context& c, int64_t rows, bool with_norm) {
   if (with_norm) compare(c, name + " normed", b.x, b.x.host(), 2.0 / 100);
 }
 
+// A product of many rows in two halves of k, which the norm behind it adds up; `halves`: whether it may be.
+void halved(Context& c, int64_t rows, int64_t k, int64_t n, bool halves, bool once = true) {
+  Mirror x(c, DType::kBF16, {rows, k}), normed(c, DType::kBF16, {rows, n}, 8), sum(c, DType::kF32, {rows, n}, 4),
+      delta(c, DType::kF32, {rows, n}), norm(c, DType::kBF16, {n});
+  const Weights w = pack(c, "bf16", DType::kBF16, 1, n, k, 51);
+  if (w.gpu.empty()) return;
+  const std::string name = title("halves and a norm", DType::kBF16, {rows, k, n, once});
+  std::vector<char> first;
+  for (int i = 0; i < 2; ++i) {
+    x.random(1), sum.random(2), norm.random(3);
+    const auto run = [&](bool on_gpu) -> Status {
+      const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
+      const device::Stream stream = on_gpu ? c.gpu : c.cpu;
+      ops::open_tape(stream, rows);
+      TERN_RETURN_IF_ERROR(ops::linear({view(x), on_gpu ? &w.gpu[0] : &w.cpu[0], {}, view(delta)}, stream));
+      TERN_RETURN_IF_ERROR(ops::rms_norm({view(delta), view(sum), view(norm), view(normed), 1e-5f, once}, stream));
+      return ops::close_tape(stream);
+    };
+    if (!c.both(name, run(false), run(true))) return;
+    if (c.hopper()) c.expect_kernel(name, halves && once && !c.fixed() ? "rms_norm_halves" : "rms_norm_vector");
+    compare(c, name + " sum", sum, sum.host(), 1.0 / 100);
+    compare(c, name + " normed", normed, normed.host(), 2.0 / 100);
+    const std::vector<char> bits = sum.pull();
+    if (i == 0) first = bits;
+    c.report(bits == first, name, "the same bits");
+  }
+  if (!once) compare(c, name + " delta", delta, delta.host(), 1.0 / 100);
+}
+
 constexpr const char *kHeld = "gemm_held_normed", *kKept = "gemm_held_kept_normed", *kBox = "gemm_box_normed";
 
 // Nine rows and more, and large weights.
@@ -243,6 +272,10 @@ void test_joint(Context& c) {
     pair(c, rows, 512, 2048, 8192, kKept), pair(c, rows, 512, 1024, 16384, kHeld);
   }
   wider(c);
+  // Rows of which the library has an algorithm, and others in turn.
+  for (const int64_t rows : {256, 129, 200, 256}) halved(c, rows, 2048, 1024, true), halved(c, rows, 12288, 4096, true);
+  halved(c, 512, 3072, 1024, true), halved(c, 512, 4096, 4096, false), halved(c, 256, 3072, 1024, true, false);
+  halved(c, 256, 2040, 1024, false), halved(c, 128, 2048, 1024, false);
   for (const int64_t rows : {4, 30}) layers(c, {rows, 2048, 1024, 3072, 2560, nullptr, nullptr}, false);
   for (const int64_t rows : {8, 16, 31, 64}) again(c, {rows, 2048, 1024, 3072, 2560, nullptr, nullptr}, 100);
   for (const int64_t rows : {6, 16, 64}) again(c, {rows, 2048, 2048, 8448, 4096, nullptr, nullptr}, 50);
