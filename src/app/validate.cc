@@ -9,7 +9,6 @@
 namespace tern::app {
 namespace {
 
-constexpr int64_t kMaxSequences = 256;
 constexpr int64_t kLeastModelLen = 16;
 constexpr int64_t kMaxCards = 8;
 
@@ -19,8 +18,9 @@ Status wrong(std::string_view flag, const std::string& message) {
 
 Status check_capacity(const FlagSet& flags, const Environment& environment) {
   const int64_t sequences = flags.integer("max-num-seqs"), length = flags.integer("max-model-len");
-  if (sequences < 1 || sequences > kMaxSequences) {
-    return wrong("max-num-seqs", fmt::format("{} is not between 1 and {}", sequences, kMaxSequences));
+  if (const int64_t most = environment.integer("TERN_MAX_SEQUENCES"); sequences < 1 || sequences > most) {
+    return wrong("max-num-seqs",
+                 fmt::format("{} is not between 1 and {} (TERN_MAX_SEQUENCES sets that limit)", sequences, most));
   }
   if (length < kLeastModelLen) return wrong("max-model-len", fmt::format("{} is below {}", length, kLeastModelLen));
   // A derived budget obeys the rules already.

@@ -204,6 +204,13 @@ constexpr VariableSpec kVariables[] = {
      .choices = "scalar|avx2|avx512|avx512bf16",
      .meaning = "Uses the kernels of one instruction set instead of the best."},
 
+    {.name = "TERN_MAX_SEQUENCES",
+     .group = VariableGroup::kTern,
+     .type = kInt,
+     .fallback = "256",
+     .min = 1,
+     .max = 1024,
+     .meaning = "The largest --max-num-seqs. 256 is FastDeploy's; more pay for small models with many requests."},
     {.name = "TERN_CUDA_LIBRARY",
      .group = VariableGroup::kTern,
      .meaning = "Folders, separated by colons, in which libtern_cuda.so, cuBLASLt and NCCL are looked for first."},

@@ -19,7 +19,7 @@ DECODE = [("ernie-4.5-0.3b", (1, 32, 100, 256), 520), ("qwen3-8b", (1, 8, 32, 10
           ("qwen3-30b-a3b", (1, 8, 32, 100), 260)]
 PREFILL = [("qwen3-8b", 8192, 0), ("qwen3-8b", 8192, 2048), ("ernie-4.5-0.3b", 1024, 0)]
 # shape, prompt tokens, answer tokens, requests, at a time
-LOADS = [("ernie-4.5-0.3b", 1024, 500, 512, 256), ("qwen3-8b", 1024, 1024, 256, 256)]
+LOADS = [("ernie-4.5-0.3b", 1024, 500, 512, 512), ("qwen3-8b", 1024, 1024, 256, 256)]
 IDLE = ("ernie-4.5-0.3b", 1024, 40)
 
 
@@ -94,7 +94,7 @@ def load(run, server, prompt, answer, requests, together, seed):
 def serving(run):
     for name, prompt, answer, requests, together in LOADS:
         with Server(run, shape(run, name), "--load-choices", "dummy", "--max-num-seqs", together, "--max-model-len", 4096,
-                    name=name) as server:
+                    env={"TERN_MAX_SEQUENCES": "512"}, name=name) as server:
             server.ready(180)
             load(run, server, prompt, 8, 2 * together, together, 1)
             f = load(run, server, prompt, answer, requests, together, 2)

@@ -159,8 +159,19 @@ struct Rule {
 
 // Spec fastdeploy.md 1.10, rule by rule.
 const Rule kRules[] = {
-    {"sequences low", {"--max-num-seqs", "0"}, {}, "--max-num-seqs 0 is not between 1 and 256"},
-    {"sequences high", {"--max-num-seqs", "257"}, {}, "--max-num-seqs 257 is not between 1 and 256"},
+    {"sequences low",
+     {"--max-num-seqs", "0"},
+     {},
+     "--max-num-seqs 0 is not between 1 and 256 (TERN_MAX_SEQUENCES sets that limit)"},
+    {"sequences high",
+     {"--max-num-seqs", "257"},
+     {},
+     "--max-num-seqs 257 is not between 1 and 256 (TERN_MAX_SEQUENCES sets that limit)"},
+    {"sequences, the limit raised",
+     {"--max-num-seqs", "513"},
+     {{"TERN_MAX_SEQUENCES", "512"}},
+     "--max-num-seqs 513 is not between 1 and 512 (TERN_MAX_SEQUENCES sets that limit)"},
+    {"sequences, the limit itself", {}, {{"TERN_MAX_SEQUENCES", "1025"}}, "TERN_MAX_SEQUENCES: 1025 is above 1024"},
     {"length", {"--max-model-len", "15"}, {}, "--max-model-len 15 is below 16"},
     {"budget and sequences",
      {"--max-num-batched-tokens", "100", "--max-num-seqs", "101"},
@@ -256,7 +267,9 @@ TEST(Validation, EveryRuleNamesTheFlag) {
   // Nothing is derived from a number that would overflow.
   EXPECT_EQ(failure({"--max-num-seqs", "9223372036854775807"}),
             "--max-num-seqs: 9223372036854775807 is above 1073741824");
-  EXPECT_EQ(failure({"--max-num-seqs", "-1073741824"}), "--max-num-seqs -1073741824 is not between 1 and 256");
+  EXPECT_EQ(failure({"--max-num-seqs", "-1073741824"}),
+            "--max-num-seqs -1073741824 is not between 1 and 256 (TERN_MAX_SEQUENCES sets that limit)");
+  EXPECT_EQ(settled({"--max-num-seqs", "512"}, {{"TERN_MAX_SEQUENCES", "512"}}).engine.scheduler.max_num_seqs, 512);
   EXPECT_NE(failure({"--quantization", "wint5"}).find("--quantization \"wint5\" is none of wint8"), std::string::npos);
 }
 
