@@ -10,6 +10,7 @@
 #include <optional>
 #include <sstream>
 
+#include "cuda/blaslt_trial.h"
 #include "cuda/libraries.h"
 
 namespace tern::cuda {
@@ -29,7 +30,7 @@ int64_t served_by(int64_t rows) {
 }
 // From here on it is worth the time at start to time what the library offers.
 constexpr int64_t kTimedRows = 257;
-constexpr int kOffered = 8, kTrials = 2;
+constexpr int kOffered = 8;
 // Up to here a weight's algorithms are all chosen when it is first met, which is at start: no step waits for it.
 constexpr int64_t kChosenAtOnce = 8192;
 
@@ -79,50 +80,6 @@ struct Plan {
   cublasLtMatmulAlgo_t algorithm{};
   int64_t rows = 0;  // that x and out are described with
   bool usable = false;
-};
-
-// Operands of products that are only timed, of any content; without memory nothing is timed.
-class Trial {
- public:
-  Trial(const Gemm& g, int64_t rows, device::Stream stream) : stream_(raw(stream)) {
-    const auto bytes = [&](int64_t row, bool narrow) { return static_cast<size_t>(rows * row) * (narrow ? 2 : 4); };
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    if (cudaStreamIsCapturing(stream_, &capture) != cudaSuccess || capture != cudaStreamCaptureStatusNone) return;
-    ready_ = cudaEventCreateWithFlags(&begin_, cudaEventDefault) == cudaSuccess &&
-             cudaEventCreateWithFlags(&end_, cudaEventDefault) == cudaSuccess &&
-             cudaMalloc(&x_, bytes(g.x_row, true)) == cudaSuccess &&
-             cudaMalloc(&out_, bytes(g.out_row, g.out_bf16)) == cudaSuccess &&
-             cudaMemsetAsync(x_, 0x3c, bytes(g.x_row, true), stream_) == cudaSuccess;
-    (void)cudaGetLastError();  // no memory is no error
-  }
-  ~Trial() {
-    for (cudaEvent_t e : {begin_, end_}) {
-      if (e != nullptr) (void)cudaEventDestroy(e);
-    }
-    (void)cudaFree(x_), (void)cudaFree(out_);
-  }
-  Trial(const Trial&) = delete;
-  Trial& operator=(const Trial&) = delete;
-
-  bool ready() const { return ready_; }
-  const void* x() const { return x_; }
-  void* out() const { return out_; }
-  // Milliseconds of kTrials calls after a first one; very many when one fails.
-  template <class F>
-  float time(F&& call) const {
-    float ms = 1e30f;
-    bool good = call() && cudaEventRecord(begin_, stream_) == cudaSuccess;
-    for (int i = 0; i < kTrials; ++i) good = good && call();
-    good = good && cudaEventRecord(end_, stream_) == cudaSuccess && cudaEventSynchronize(end_) == cudaSuccess &&
-           cudaEventElapsedTime(&ms, begin_, end_) == cudaSuccess;
-    return good ? ms : 1e30f;
-  }
-
- private:
-  cudaStream_t stream_;
-  cudaEvent_t begin_ = nullptr, end_ = nullptr;
-  void *x_ = nullptr, *out_ = nullptr;
-  bool ready_ = false;
 };
 
 constexpr char kHex[] = "0123456789abcdef";
@@ -220,8 +177,8 @@ struct BlasLt::Impl {
   }
 
   // The fastest of those that sum k in one chain, so that which one is taken should change no bit (not measured).
-  void time_offered(const cublasLtMatmulHeuristicResult_t* offered, int count, const void* weight, const Trial& trial,
-                    device::Stream stream, Plan& p) const {
+  void time_offered(const cublasLtMatmulHeuristicResult_t* offered, int count, const void* weight,
+                    const BlasTrial& trial, device::Stream stream, Plan& p) const {
     const float one = 1.0f, zero = 0.0f;
     float best = 1e30f;
     for (int i = 0; i < count; ++i) {
@@ -234,7 +191,7 @@ struct BlasLt::Impl {
     }
   }
 
-  void choose(const Gemm& g, const Key& key, const void* weight, const Trial* trial, device::Stream stream, Plan& p,
+  void choose(const Gemm& g, const Key& key, const void* weight, const BlasTrial* trial, device::Stream stream, Plan& p,
               size_t room = kWorkspace) const {
     if (const auto it = known.find(key); it != known.end()) {
       p.algorithm = it->second;
@@ -268,7 +225,7 @@ struct BlasLt::Impl {
             g.x_row, g.out_row, (g.out_bf16 ? 1 : 0) + (bias_of(g) != nullptr ? 2 : 0) + (g.gelu ? 4 : 0)};
   }
 
-  Plan& plan(const Gemm& g, int64_t rows, const void* weight, const Trial* trial, device::Stream stream) {
+  Plan& plan(const Gemm& g, int64_t rows, const void* weight, const BlasTrial* trial, device::Stream stream) {
     const auto [it, made] = plans.try_emplace(key_of(g, rows));
     Plan& p = it->second;
     if (!made) return p;
@@ -284,10 +241,10 @@ struct BlasLt::Impl {
     const int64_t rows = served_by(g.rows);
     if (const auto it = plans.find(key_of(g, rows)); it != plans.end()) return it->second;
     // Timing is worth it where the next start will find it.
-    std::optional<Trial> trial;
+    std::optional<BlasTrial> trial;
     if (timing && !file.empty() && g.out_bf16 && !knows(g) && !plans.contains(key_of(g, kChosenAtOnce)))
       trial.emplace(g, kChosenAtOnce, stream);
-    const Trial* t = trial.has_value() ? &*trial : nullptr;
+    const BlasTrial* t = trial.has_value() ? &*trial : nullptr;
     for (int64_t r = served_by(1); r <= kChosenAtOnce; r = served_by(r + 1)) (void)plan(g, r, weight, t, stream);
     return plan(g, rows, weight, nullptr, stream);
   }
