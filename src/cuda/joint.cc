@@ -110,7 +110,7 @@ bool joint_hold(const ops::QkvPrepareParams& p, device::Stream stream) {
   StreamState& s = state(stream);
   const bool whole = p.cos.data == nullptr || 2 * p.cos.dim[1] == p.head_dim;
   if (p.qkv.dim[0] == 1 && p.heads > kPassHeads) return false;
-  if (!s.joint.prepares || p.q.data == nullptr || p.qkv.dtype != DType::kF32 || !whole ||
+  if (!s.joint.any || p.q.data == nullptr || p.qkv.dtype != DType::kF32 || !whole ||
       p.cache.spec.dtype != DType::kBF16 || (p.head_dim != 64 && p.head_dim != 128)) {
     return false;
   }
@@ -158,7 +158,7 @@ Status play_joint(device::Stream stream) {
     TERN_RETURN_IF_ERROR(grouped_product(j.g, j.experts, stream));
     return norm ? cuda::moe_combine_norm({j.combine, j.params}, stream) : Status();
   }
-  if (norm && cut_by_library(j.g, stream)) {
+  if (norm && j.g.rows > kJointRows) {  // put off for its halves (halves_pay)
     if (const float* halves = state(stream).blas->run_halves(j.g, j.weight, stream); halves != nullptr) {
       TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
       return rms_norm_halves(j.params, halves, stream);

@@ -2,8 +2,9 @@
 // what follows. If that is a norm that adds it to a residual, and behind the norm a product of its rows alone, neither
 // is launched as it is: the first product adds to the residual and leaves rows that lack their scale, the second one
 // scales its sums (gemm_norm.cuh). Likewise the last products of experts, their weighed sum and the norm behind it
-// (moe_combine_norm). The pass between the QKV projection and attention is put off, too: the attention of decoding rows
-// does it for itself (attention_few_prepare.cuh). In every other case what was put off runs as it came.
+// (moe_combine_norm). A product of more rows may leave two halves of k, which the norm behind it adds up. The pass
+// between the QKV projection and attention is put off, too: the attention of decoding rows does it for itself
+// (attention_few_prepare.cuh). In every other case what was put off runs as it came.
 #pragma once
 
 #include "base/error.h"
@@ -23,7 +24,7 @@ inline constexpr int kJointTurns = 2;  // a product may read the sums before a n
 struct AttentionArgs;
 
 struct Joint {
-  bool open = false;
+  bool open = false;                   // for products of few rows
   bool product = false, norm = false;  // what is put off; a norm only behind a product
   int turn = 0;
   Gemm g;  // with offsets: of experts
@@ -31,9 +32,8 @@ struct Joint {
   const void* experts[kJointExperts] = {};
   ops::MoeCombineParams combine;  // between experts and the norm
   ops::RmsNormParams params;
-  bool halves = false;    // whether products whose k cuBLASLt would cut may be
-  bool prepares = false;  // whether a pass before attention may be put off
-  bool prepare = false;   // one is, and nothing else
+  bool any = false;      // a tape is open on Hopper: what does not need few rows may be put off
+  bool prepare = false;  // one is, and nothing else
   ops::QkvPrepareParams qkv;
 };
 
@@ -54,9 +54,8 @@ bool joint_hold(const ops::QkvPrepareParams& p, device::Stream stream);
 // done there; else launches it.
 Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device::Stream stream);
 Status launch_prepare(const ops::QkvPrepareParams& p, device::Stream stream);  // rope.cu
-// Whether cuBLASLt would cut the product's k, and a norm behind it can add up as well as a kernel between them
-// (linear.cc).
-bool cut_by_library(const Gemm& g, device::Stream stream);
+// Whether a product of cuBLASLt's is better in two halves of k, if a norm behind it adds them up (linear.cc).
+bool halves_pay(const Gemm& g, device::Stream stream);
 // The norm of the sum of x[0] and x[1], each [rows, p.x.dim[1]] float32 without gaps, in place of p.x (norm.cu).
 Status rms_norm_halves(const ops::RmsNormParams& p, const float* x, device::Stream stream);
 // Launches what was put off as it came.

@@ -68,14 +68,12 @@ void open_tape(device::Stream stream, int64_t rows, bool always) {
   s.tape.open = hopper && !s.deterministic && s.parts != nullptr && rows == 1;
   s.tape.least = always ? 0 : kTapeWeight;
   s.joint.open = hopper && !s.deterministic && s.squares != nullptr && rows <= kJointRows;
-  s.joint.prepares = hopper;
-  s.joint.halves = hopper && !s.deterministic && s.blas != nullptr;
+  s.joint.any = hopper;
 }
 
 Status close_tape(device::Stream stream) {
   const Status played = play_tape(stream);
-  state(stream).tape.open = state(stream).joint.open = state(stream).joint.prepares = false;
-  state(stream).joint.halves = false;
+  state(stream).tape.open = state(stream).joint.open = state(stream).joint.any = false;
   return played;
 }
 
