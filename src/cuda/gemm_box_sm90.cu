@@ -12,8 +12,8 @@
 namespace tern::cuda {
 namespace {
 
-// Of two rows at most blocks find room earlier with fewer registers; of more, weights that come earlier hold up the
-// rows (ERNIE-4.5-0.3B at 1 / 2 / 8: 425 / 451 / 506 us with the many, 412 / 428 / 534 with the few).
+// With fewer registers more blocks of neighbouring kernels find room beside each other. That pays for one and two rows
+// (docs/performance.md); why not for more is not known.
 constexpr int kManyRegisters = 80, kFewRegisters = 72, kFewestRows = 2;
 constexpr int kPlanes = 4;             // of 64 values of k: a warp's run
 constexpr int kPlaneBytes = 16 * 128;  // of 16 rows

@@ -11,6 +11,15 @@ __device__ __forceinline__ float penalised_logit(float v, const ops::SlotParams&
   return v;
 }
 
+// The 32 bits of ids from `begin` on, of which only those in [first, last) may be set.
+template <class Id>
+__device__ __forceinline__ uint32_t seen_word(const uint32_t* words, Id begin, Id first, Id last) {
+  uint32_t bits = begin < last ? words[begin / 32] : 0;
+  if (begin < first) bits &= ~0u << (first % 32);
+  if (last - begin < 32 && begin < last) bits &= ~(~0u << (last % 32));
+  return bits;
+}
+
 // Entries [first, last) of row x, in place; `threads` threads, of which this is number `thread`. Most bits of seen are
 // 0, and only seen ids are read. A thread has kWords words of 32 ids at a time and looks at one id of each at once, so
 // that it waits for memory as seldom as it can. seen, counts: of the row's slot.
@@ -24,10 +33,7 @@ __device__ inline void penalise(float* x, int64_t first, int64_t last, const ops
     uint32_t left[kWords];
 #pragma unroll
     for (int k = 0; k < kWords; ++k) {
-      const int64_t begin = 32 * (word + k * threads);
-      left[k] = begin < last ? words[begin / 32] : 0;
-      if (begin < first) left[k] &= ~0u << (first % 32);
-      if (last - begin < 32 && begin < last) left[k] &= ~(~0u << (last % 32));
+      left[k] = seen_word(words, 32 * (word + k * threads), first, last);
     }
     while ((left[0] | left[1] | left[2] | left[3]) != 0) {
       float v[kWords];
@@ -62,10 +68,7 @@ __device__ inline void penalise_queued(float* x, int first, int last, const ops:
     int own = 0;
 #pragma unroll
     for (int k = 0; k < kWords; ++k) {
-      const int begin = 32 * (word + lane + k * kThreads);
-      left[k] = begin < last ? words[begin / 32] : 0;
-      if (begin < first) left[k] &= ~0u << (first % 32);
-      if (last - begin < 32 && begin < last) left[k] &= ~(~0u << (last % 32));
+      left[k] = seen_word(words, 32 * (word + lane + k * kThreads), first, last);
       own += __popc(left[k]);
     }
     int upto = own;
