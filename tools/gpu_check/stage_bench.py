@@ -94,7 +94,7 @@ def load(run, server, prompt, answer, requests, together, seed):
 def serving(run):
     for name, prompt, answer, requests, together in LOADS:
         with Server(run, shape(run, name), "--load-choices", "dummy", "--max-num-seqs", together, "--max-model-len", 4096,
-                    env={"TERN_MAX_SEQUENCES": "512"}, name=name) as server:
+                    env={"TERN_MAX_SEQUENCES": str(together)}, name=name) as server:
             server.ready(180)
             load(run, server, prompt, 8, 2 * together, together, 1)
             f = load(run, server, prompt, answer, requests, together, 2)
