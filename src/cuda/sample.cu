@@ -183,7 +183,8 @@ __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const 
     if (listed) {
       for (int i = threadIdx.x; i < static_cast<int>(sh.listed); i += kRowThreads) {
         const unsigned long long e = sh.list.entry[i];
-        if (static_cast<uint32_t>(e >> 32) <= f.nucleus.last) atomicAdd(&sh.chunks[sh.list.place[i]], e & 0xffffffffu);
+        if (static_cast<uint32_t>(e >> 32) <= f.nucleus.last)
+          atomicAdd(&sh.chunks[sh.list.place[i] / (128 * kQuads)], e & 0xffffffffu);
       }
       __syncthreads();
     }

@@ -5,6 +5,24 @@
 
 namespace tern::cuda {
 
+// Adds the weights of a lane's values from `high` on to `sum`; says which these are, the first in the highest bit.
+template <int kQuads>
+__device__ __forceinline__ unsigned add_all(const float4 (&v)[kQuads], float scale, float top, float high,
+                                            unsigned long long& sum) {
+  constexpr int kTogether = 3;  // weights whose sum is below 2^32
+  unsigned above = 0;
+  uint32_t some = 0;
+#pragma unroll
+  for (int i = 0; i < 4 * kQuads; ++i) {
+    const float4& q = v[i / 4];
+    const float x = i % 4 == 0 ? q.x : i % 4 == 1 ? q.y : i % 4 == 2 ? q.z : q.w;
+    const uint32_t w = weight_at(fmaxf(__fsub_rn(__fmul_rn(x, scale), top), -kDeep));
+    if (x >= high) some += w, above |= 0x80000000u >> i;
+    if (i % kTogether == kTogether - 1 || i == 4 * kQuads - 1) sum += some, some = 0;
+  }
+  return above;
+}
+
 // The third pass: chunk masses of the entries from `high` on, the list of those from `low` on below it. kQuads per
 // lane and chunk.
 template <int kQuads, int kTeam>
@@ -12,13 +30,14 @@ __device__ void sum_chunks(const Piece& p, float scale, float top, float low, fl
                            DrawShared<kTeam>& sh) {
   // Signs of differences tell what is below: of both zeros to -0 they have none, -0 minus +0 has one.
   low = low == 0.0f ? -0.0f : low, high = high == 0.0f ? -0.0f : high;
-  constexpr int kDense = 2 * kQuads;  // entries of a lane from which on it does not look for them one by one
+  constexpr int kValues = 4 * kQuads, kDense = kValues / 2;  // from so many on a lane does not look for them one by one
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   // Bins are not in use.
   constexpr int kQueue = sizeof(sh.row.bins) / sizeof(uint16_t) / kRowWarps;
   static_assert(32 * kDense <= kQueue);
   uint16_t* queue = reinterpret_cast<uint16_t*>(sh.row.bins) + warp * kQueue;
   const unsigned below_lane = (1u << lane) - 1;
+  const bool weightless = low < high && weight_of(low, scale, top) == 0;  // what has no weight is not listed
 #pragma unroll 1
   for (int c = warp; p.begin + c * 32 * kQuads < p.end; c += kRowWarps) {
     const int quad = p.begin + c * 32 * kQuads + lane;
@@ -29,18 +48,18 @@ __device__ void sum_chunks(const Piece& p, float scale, float top, float low, fl
     const auto mark = [&](float x) { left = left << 1 | __float_as_uint(__fsub_rn(x, low)) >> 31; };
 #pragma unroll
     for (int u = 0; u < kQuads; ++u) mark(v[u].x), mark(v[u].y), mark(v[u].z), mark(v[u].w);
-    left = ~left << (32 - 4 * kQuads);
+    left = ~left << (32 - kValues);
     unsigned long long sum = 0;
-    if (__ballot_sync(0xffffffffu, __popc(left) > kDense) != 0) {
-      unsigned above = 0;
-      const auto add = [&](float x) {
-        const uint32_t w = weight_of(x, scale, top), below = __float_as_uint(__fsub_rn(x, high)) >> 31;
-        sum += w & (below - 1);
-        above = above << 1 | (below ^ 1);
-      };
-#pragma unroll
-      for (int u = 0; u < kQuads; ++u) add(v[u].x), add(v[u].y), add(v[u].z), add(v[u].w);
-      left &= ~(above << (32 - 4 * kQuads));
+    const int first = c * 32 * kValues + 4 * lane;  // of the lane's values, in the piece
+    const auto place = [&](unsigned i) { return static_cast<uint32_t>(first) + (i & 12u) * 32u + (i & 3u); };
+    if (!weightless && __ballot_sync(0xffffffffu, __popc(left) > kDense) != 0) {
+      left &= ~add_all(v, scale, top, high, sum);
+      uint32_t at = left != 0 ? atomicAdd(&sh.listed, static_cast<uint32_t>(__popc(left))) : 0;
+      for (; left != 0; ++at) {
+        const auto i = static_cast<unsigned>(__clz(static_cast<int>(left)));
+        sh.list.place[at] = place(i);
+        left ^= 0x80000000u >> i;
+      }
     }
     // The places of what is left go to a queue of the warp, so that all its lanes have one to look at.
     const float* source = reinterpret_cast<const float*>(p.from(quad - lane));
@@ -66,9 +85,7 @@ __device__ void sum_chunks(const Piece& p, float scale, float top, float low, fl
         if (x >= high) {
           sum += w;
         } else if (w != 0) {
-          const uint32_t at = atomicAdd(&sh.listed, 1u);
-          sh.list.entry[at] = static_cast<unsigned long long>(base - ordered_bits(x)) << 32 | w;
-          sh.list.place[at] = static_cast<uint32_t>(c);
+          sh.list.place[atomicAdd(&sh.listed, 1u)] = static_cast<uint32_t>(c * 32 * kValues) + queue[k];
         }
       }
       __syncwarp();
@@ -77,6 +94,12 @@ __device__ void sum_chunks(const Piece& p, float scale, float top, float low, fl
     const auto a = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum & 0xffffffu)));
     const auto b = static_cast<uint32_t>(__reduce_add_sync(0xffffffffu, static_cast<int>(sum >> 24)));
     if (lane == 0) sh.chunks[c] = (static_cast<unsigned long long>(b) << 24) + a;
+  }
+  __syncthreads();
+  const float* values = reinterpret_cast<const float*>(p.x) + 4 * p.begin;
+  for (int i = threadIdx.x; i < static_cast<int>(sh.listed); i += kRowThreads) {
+    const float x = values[sh.list.place[i]];
+    sh.list.entry[i] = static_cast<unsigned long long>(base - ordered_bits(x)) << 32 | weight_of(x, scale, top);
   }
 }
 

@@ -28,7 +28,7 @@ struct alignas(16) DrawShared {
     uint32_t low[kSlots * 32];  // of a slot's masses, a copy per lane; carries of all lanes are in `high`
     struct {
       unsigned long long entry[kListed];  // offset from the top above, weight below
-      uint32_t place[kListed];            // chunk
+      uint32_t place[kListed];            // from the piece's first value on
     } list;
   };
   uint32_t high[kSlots];

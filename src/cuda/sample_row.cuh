@@ -22,15 +22,14 @@ __device__ __forceinline__ float from_ordered(uint32_t bits) {
   return __uint_as_float((bits & 0x80000000u) != 0 ? bits & 0x7fffffffu : ~bits);
 }
 
-// exp(r) for |r| <= log(2) / 2; this and exp_of() are exp_of in kernels/cpu/sample_ref.cc.
-__device__ __forceinline__ float exp_near(float r) {
-  float p = 1.9875691500e-4f;
-  p = __fmaf_rn(p, r, 1.3981999507e-3f);
-  p = __fmaf_rn(p, r, 8.3334519073e-3f);
-  p = __fmaf_rn(p, r, 4.1665795894e-2f);
-  p = __fmaf_rn(p, r, 1.6666665459e-1f);
-  p = __fmaf_rn(p, r, 5.0000001201e-1f);
-  return __fadd_rn(__fmaf_rn(p, __fmul_rn(r, r), r), 1.0f);
+// 2^r for |r| <= 1/2; this and exp_of() are exp_of in kernels/cpu/sample_ref.cc.
+__device__ __forceinline__ float power_near(float r) {
+  float p = 1.3264726908e-3f;
+  p = __fmaf_rn(p, r, 9.6715126604e-3f);
+  p = __fmaf_rn(p, r, 5.5507337442e-2f);
+  p = __fmaf_rn(p, r, 2.4022242085e-1f);
+  p = __fmaf_rn(p, r, 6.9314697760e-1f);
+  return __fmaf_rn(p, r, 1.0f);
 }
 
 // exp(d) for d <= 0.
@@ -39,7 +38,7 @@ __device__ __forceinline__ float exp_of(float d) {
   d = fmaxf(d, -80.0f);
   const float shifted = __fmaf_rn(d, kLog2e, kMagic);
   const float n = __fsub_rn(shifted, kMagic);
-  const float p = exp_near(__fmaf_rn(n, 2.12194440e-4f, __fmaf_rn(n, -0.693359375f, d)));
+  const float p = power_near(__fmaf_rn(d, kLog2e, -n));
   return __uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23));
 }
 
@@ -57,7 +56,7 @@ __device__ __forceinline__ uint32_t weight_at(float d) {
   constexpr float kLog2e = 1.44269504f, kMagic = 12582912.0f + 30.0f;
   const float shifted = __fmaf_rn(d, kLog2e, kMagic);
   const float n = __fsub_rn(shifted, kMagic);
-  const float p = exp_near(__fmaf_rn(n, 2.12194440e-4f, __fmaf_rn(n, -0.693359375f, d)));
+  const float p = power_near(__fmaf_rn(d, kLog2e, -n));
   return __float2uint_rn(__uint_as_float(__float_as_uint(p) + (__float_as_uint(shifted) << 23)));
 }
 

@@ -7,19 +7,17 @@ namespace {
 
 // As exp_of in sample_ref.cc, operation by operation; fused where it says so.
 inline __m256 exp_of(__m256 d) {
-  const __m256 magic = _mm256_set1_ps(12582912.0f);
+  const __m256 magic = _mm256_set1_ps(12582912.0f), log2e = _mm256_set1_ps(1.44269504f);
   d = _mm256_max_ps(d, _mm256_set1_ps(-80.0f));
-  const __m256 shifted = _mm256_fmadd_ps(d, _mm256_set1_ps(1.44269504f), magic);
+  const __m256 shifted = _mm256_fmadd_ps(d, log2e, magic);
   const __m256 n = _mm256_sub_ps(shifted, magic);
-  __m256 r = _mm256_fmadd_ps(n, _mm256_set1_ps(-0.693359375f), d);
-  r = _mm256_fmadd_ps(n, _mm256_set1_ps(2.12194440e-4f), r);
-  __m256 p = _mm256_set1_ps(1.9875691500e-4f);
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.3981999507e-3f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(8.3334519073e-3f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(4.1665795894e-2f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.6666665459e-1f));
-  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.0000001201e-1f));
-  p = _mm256_add_ps(_mm256_fmadd_ps(p, _mm256_mul_ps(r, r), r), _mm256_set1_ps(1.0f));
+  const __m256 r = _mm256_fmsub_ps(d, log2e, n);
+  __m256 p = _mm256_set1_ps(1.3264726908e-3f);
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(9.6715126604e-3f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(5.5507337442e-2f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(2.4022242085e-1f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(6.9314697760e-1f));
+  p = _mm256_fmadd_ps(p, r, _mm256_set1_ps(1.0f));
   const __m256i exponent = _mm256_slli_epi32(_mm256_castps_si256(shifted), 23);
   return _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(p), exponent));
 }

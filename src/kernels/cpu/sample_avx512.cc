@@ -16,19 +16,17 @@ inline __mmask16 tail_mask(int64_t left) {
 
 // As exp_of in sample_ref.cc, operation by operation; fused where it says so.
 inline __m512 exp_of(__m512 d) {
-  const __m512 magic = _mm512_set1_ps(12582912.0f);
+  const __m512 magic = _mm512_set1_ps(12582912.0f), log2e = _mm512_set1_ps(1.44269504f);
   d = _mm512_max_ps(d, _mm512_set1_ps(-80.0f));
-  const __m512 shifted = _mm512_fmadd_ps(d, _mm512_set1_ps(1.44269504f), magic);
+  const __m512 shifted = _mm512_fmadd_ps(d, log2e, magic);
   const __m512 n = _mm512_sub_ps(shifted, magic);
-  __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), d);
-  r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
-  __m512 p = _mm512_set1_ps(1.9875691500e-4f);
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.3981999507e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.3334519073e-3f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.1665795894e-2f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.6666665459e-1f));
-  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.0000001201e-1f));
-  p = _mm512_add_ps(_mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r), _mm512_set1_ps(1.0f));
+  const __m512 r = _mm512_fmsub_ps(d, log2e, n);
+  __m512 p = _mm512_set1_ps(1.3264726908e-3f);
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(9.6715126604e-3f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(5.5507337442e-2f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(2.4022242085e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(6.9314697760e-1f));
+  p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.0f));
   const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
   return _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(p), exponent));
 }

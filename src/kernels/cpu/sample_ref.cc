@@ -9,7 +9,8 @@
 namespace tern::kernels {
 namespace {
 
-// exp(d) for d <= 0: Cody and Waite's reduction and the degree-7 polynomial of Cephes' expf (Moshier), about 1 ulp.
+// exp(d) for d <= 0, as a power of two: the whole part goes to the exponent, 2^r for |r| <= 1/2 is a polynomial of
+// degree 5 that is exact at 0 (fitted for the least relative error, 9.2e-8). In all 2.5e-7 down to -5, 4.6e-7 to -22.
 // Where it says fma one rounding is meant, elsewhere every operation rounds: other devices repeat it bit by bit.
 float fma(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
 
@@ -18,14 +19,13 @@ float exp_of(float d) {
   if (!(d > -80.0f)) d = -80.0f;
   const float shifted = fma(d, kLog2e, kMagic);
   const float n = shifted - kMagic;
-  const float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, d));
-  float p = 1.9875691500e-4f;
-  p = fma(p, r, 1.3981999507e-3f);
-  p = fma(p, r, 8.3334519073e-3f);
-  p = fma(p, r, 4.1665795894e-2f);
-  p = fma(p, r, 1.6666665459e-1f);
-  p = fma(p, r, 5.0000001201e-1f);
-  p = fma(p, r * r, r) + 1.0f;
+  const float r = fma(d, kLog2e, -n);
+  float p = 1.3264726908e-3f;
+  p = fma(p, r, 9.6715126604e-3f);
+  p = fma(p, r, 5.5507337442e-2f);
+  p = fma(p, r, 2.4022242085e-1f);
+  p = fma(p, r, 6.9314697760e-1f);
+  p = fma(p, r, 1.0f);
   const auto exponent = std::bit_cast<uint32_t>(shifted) << 23;  // the magic's low bits vanish
   return std::bit_cast<float>(std::bit_cast<uint32_t>(p) + exponent);
 }

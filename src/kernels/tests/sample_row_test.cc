@@ -95,9 +95,9 @@ TEST(SampleKernels, WeightsFollowTheExponential) {
     double sums[kSumLanes];
     sample_kernels_scalar().exp_sum(&d, 1, 1.0f, 0.0f, sums);
     worst = std::max(worst, std::abs(sums[0] / exact - 1));
-    EXPECT_NEAR(scalar_weight(d, 1.0f, 0.0f), exact * (1 << 30), 0.51 + exact * 150);
+    EXPECT_NEAR(scalar_weight(d, 1.0f, 0.0f), exact * (1 << 30), 0.51 + exact * 500);
   }
-  EXPECT_LT(worst, 1.5e-7);
+  EXPECT_LT(worst, 4.6e-7);
   EXPECT_EQ(scalar_weight(3.25f, 2.0f, 6.5f), 1u << 30);
   EXPECT_EQ(scalar_weight(-kInf, 1.0f, 0.0f), 0u);
   EXPECT_EQ(scalar_weight(-1e10f, 1.0f, 5.0f), 0u);
