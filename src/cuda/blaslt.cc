@@ -262,7 +262,9 @@ struct BlasLt::Impl {
     return p;
   }
 
-  bool multiply(const Gemm& g, const void* weight, Plan& p, device::Stream stream, size_t room = kWorkspace) const {
+  // `kept`: the factor of what is in g.out already.
+  bool multiply(const Gemm& g, const void* weight, Plan& p, device::Stream stream, float kept = 0.0f,
+                size_t room = kWorkspace) const {
     if (!p.usable) return false;
     if (p.rows != g.rows) {
       const auto rows = static_cast<uint64_t>(g.rows);
@@ -273,8 +275,8 @@ struct BlasLt::Impl {
     if (const void* bias = bias_of(g); bias != nullptr) {
       f.desc_set(p.desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
     }
-    const float one = 1.0f, zero = 0.0f;
-    return f.matmul(handle, p.desc, &one, weight, p.w, g.x, p.x, &zero, g.out, p.out, g.out, p.out, &p.algorithm,
+    const float one = 1.0f;
+    return f.matmul(handle, p.desc, &one, weight, p.w, g.x, p.x, &kept, g.out, p.out, g.out, p.out, &p.algorithm,
                     workspace, room, raw(stream)) == CUBLAS_STATUS_SUCCESS;
   }
 
@@ -313,11 +315,11 @@ std::unique_ptr<BlasLt> BlasLt::open(const LibraryPlaces& places, const std::str
   return std::unique_ptr<BlasLt>(new BlasLt(std::move(impl)));
 }
 
-bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream) {
+bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream, bool onto) {
   Impl& m = *impl_;
   if (reinterpret_cast<uintptr_t>(g.out) % 16 != 0 || g.out_row * (g.out_bf16 ? 2 : 4) % 16 != 0) return false;
   Plan& p = m.plan_for(g, weight, stream);
-  if (m.multiply(g, weight, p, stream)) return true;
+  if (m.multiply(g, weight, p, stream, onto ? 1.0f : 0.0f)) return true;
   // An algorithm out of a stale file may be refused: own kernels then, for these shapes from now on.
   p.usable = false;
   return false;
@@ -333,7 +335,7 @@ const float* BlasLt::run_halves(const Gemm& g, const void* weight, device::Strea
   half.k = g.k / 2, half.out = m.workspace, half.out_row = g.n, half.out_bf16 = false;
   Plan& p = m.plan_halves(half, weight, stream);
   const bool moved = p.rows != g.rows;
-  if (p.usable && (!moved || m.describe_halves(half, g.rows, p)) && m.multiply(half, weight, p, stream, 0)) {
+  if (p.usable && (!moved || m.describe_halves(half, g.rows, p)) && m.multiply(half, weight, p, stream, 0.0f, 0)) {
     return static_cast<const float*>(m.workspace);
   }
   p.usable = false;

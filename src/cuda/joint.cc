@@ -145,6 +145,32 @@ Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device
   return {};
 }
 
+namespace {
+
+// A product of many rows and the norm behind it; not done: the library has nothing for it.
+Status play_many(const Joint& j, bool* done, device::Stream stream) {
+  BlasLt& blas = *state(stream).blas;
+  *done = true;
+  if (halves_pay(j.g, stream)) {
+    if (const float* halves = blas.run_halves(j.g, j.weight, stream); halves != nullptr) {
+      TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
+      return rms_norm_halves(j.params, halves, stream);
+    }
+  }
+  Gemm onto = j.g;
+  onto.out = j.params.residual.data, onto.out_row = j.params.residual.stride[0];
+  if (onto_pays(j.g, stream) && blas.run(onto, j.weight, stream, true)) {
+    TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
+    ops::RmsNormParams norm = j.params;
+    norm.x = norm.residual, norm.residual = {};
+    return cuda::rms_norm(norm, stream);
+  }
+  *done = false;
+  return {};
+}
+
+}  // namespace
+
 Status play_joint(device::Stream stream) {
   Joint& j = state(stream).joint;
   if (j.prepare) {
@@ -158,11 +184,10 @@ Status play_joint(device::Stream stream) {
     TERN_RETURN_IF_ERROR(grouped_product(j.g, j.experts, stream));
     return norm ? cuda::moe_combine_norm({j.combine, j.params}, stream) : Status();
   }
-  if (norm && j.g.rows > kJointRows) {  // put off for its halves (halves_pay)
-    if (const float* halves = state(stream).blas->run_halves(j.g, j.weight, stream); halves != nullptr) {
-      TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
-      return rms_norm_halves(j.params, halves, stream);
-    }
+  if (norm && j.g.rows > kJointRows) {
+    bool done = false;
+    TERN_RETURN_IF_ERROR(play_many(j, &done, stream));
+    if (done) return {};
   }
   TERN_RETURN_IF_ERROR(product(j.g, j.weight, stream));
   return norm ? cuda::rms_norm(j.params, stream) : Status();

@@ -2,9 +2,9 @@
 // what follows. If that is a norm that adds it to a residual, and behind the norm a product of its rows alone, neither
 // is launched as it is: the first product adds to the residual and leaves rows that lack their scale, the second one
 // scales its sums (gemm_norm.cuh). Likewise the last products of experts, their weighed sum and the norm behind it
-// (moe_combine_norm). A product of more rows may leave two halves of k, which the norm behind it adds up. The pass
-// between the QKV projection and attention is put off, too: the attention of decoding rows does it for itself
-// (attention_few_prepare.cuh). In every other case what was put off runs as it came.
+// (moe_combine_norm). A product of more rows may leave two halves of k, which the norm behind it adds up, or add to the
+// residual itself. The pass between the QKV projection and attention is put off, too: the attention of decoding rows
+// does it for itself (attention_few_prepare.cuh). In every other case what was put off runs as it came.
 #pragma once
 
 #include "base/error.h"
@@ -56,6 +56,8 @@ Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device
 Status launch_prepare(const ops::QkvPrepareParams& p, device::Stream stream);  // rope.cu
 // Whether a product of cuBLASLt's is better in two halves of k, if a norm behind it adds them up (linear.cc).
 bool halves_pay(const Gemm& g, device::Stream stream);
+// Whether one does best to add to the residual by itself (linear.cc).
+bool onto_pays(const Gemm& g, device::Stream stream);
 // The norm of the sum of x[0] and x[1], each [rows, p.x.dim[1]] float32 without gaps, in place of p.x (norm.cu).
 Status rms_norm_halves(const ops::RmsNormParams& p, const float* x, device::Stream stream);
 // Launches what was put off as it came.
