@@ -1,10 +1,10 @@
 // Which shape of attention_few_hopper.cuh a head size takes.
 #include <algorithm>
-#include <atomic>
 #include <string_view>
 
 #include "cuda/attention_few_free.cuh"
 #include "cuda/attention_few_steady.cuh"
+#include "cuda/cluster_count.cuh"
 #include "cuda/tensor_map.h"
 
 namespace tern::cuda {
@@ -88,26 +88,8 @@ int teams_at_once(int bits, device::Stream stream) {
     }
   }();
   constexpr size_t kBytes = kFixed ? FixedShape<S>::kBytes : TeamShape<S>::kBytes;
-  constexpr int kGpus = 16;
-  static std::atomic<int> known[kGpus][4];
-  const StreamState& s = state(stream);
-  std::atomic<int>& mine = known[s.ordinal % kGpus][bits];
-  if (const int n = mine.load(); n != 0) return n - 1;
-  const int size = 1 << bits;
-  int n = 0;
-  if (allow_shared("attention_plan", kKernel, kBytes).ok()) {
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension, cluster.val.clusterDim = {static_cast<unsigned>(size), 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(S::kBlocks * s.multiprocessors / size * size));
-    config.blockDim = dim3(S::kThreads), config.dynamicSmemBytes = kBytes;
-    config.attrs = &cluster, config.numAttrs = 1;
-    if (cudaOccupancyMaxActiveClusters(&n, kKernel, &config) != cudaSuccess) n = 0;
-    (void)cudaGetLastError();
-  }
-  if (n > S::kBlocks * s.multiprocessors / size) n = S::kBlocks * s.multiprocessors / size;
-  mine.store(n + 1);
-  return n;
+  static ClusterCount counts[4];
+  return counts[bits].of("attention_plan", kKernel, {dim3(1), S::kThreads, kBytes, 1u << bits}, S::kBlocks, stream);
 }
 
 // Blocks of a launch, of which a multiprocessor has room for `each`. In a lane: one, and the rest is for the others.

@@ -1,9 +1,8 @@
 // The kernel of gemm_fixed.cuh and how it is launched.
 #pragma once
 
-#include <atomic>
-
 #include "base/checked.h"
+#include "cuda/cluster_count.cuh"
 #include "cuda/gemm_fixed_leave.cuh"
 #include "cuda/tensor_map.h"
 
@@ -76,26 +75,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
 // How many teams run at once. Two blocks find places everywhere; for more it is asked once per GPU.
 template <class Tile>
 int teams_at_once(device::Stream stream) {
-  const StreamState& s = state(stream);
-  if constexpr (Tile::kTeam <= 2) return s.multiprocessors / Tile::kTeam;
-  constexpr int kGpus = 16;
-  static std::atomic<int> known[kGpus];
-  std::atomic<int>& mine = known[s.ordinal % kGpus];
-  if (const int n = mine.load(); n != 0) return n - 1;
-  int n = 0;
-  if (allow_shared("gemm_fixed", fixed_kernel<Tile>, Tile::kBytes).ok()) {
-    cudaLaunchAttribute cluster{};
-    cluster.id = cudaLaunchAttributeClusterDimension, cluster.val.clusterDim = {Tile::kTeam, 1, 1};
-    cudaLaunchConfig_t config{};
-    config.gridDim = dim3(static_cast<unsigned>(s.multiprocessors / Tile::kTeam * Tile::kTeam));
-    config.blockDim = dim3(Tile::kThreads), config.dynamicSmemBytes = Tile::kBytes;
-    config.attrs = &cluster, config.numAttrs = 1;
-    if (cudaOccupancyMaxActiveClusters(&n, fixed_kernel<Tile>, &config) != cudaSuccess) n = 0;
-    (void)cudaGetLastError();
-  }
-  n = n < s.multiprocessors / Tile::kTeam ? n : s.multiprocessors / Tile::kTeam;
-  mine.store(n + 1);
-  return n;
+  if constexpr (Tile::kTeam <= 2) return state(stream).multiprocessors / Tile::kTeam;
+  static ClusterCount count;
+  return count.of("gemm_fixed", fixed_kernel<Tile>, {dim3(1), Tile::kThreads, Tile::kBytes, Tile::kTeam}, 1, stream);
 }
 
 template <class Tile>

@@ -81,7 +81,9 @@ __global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<T, W, 
     const int64_t i = threadIdx.x + int64_t{p} * blockDim.x;
     if (i < count) weight[p] = load8(a.weight + 8 * i);
   }
-  if (gridDim.x <= 32) let_next_start();  // else its blocks would crowd together on what is free
+  // Of these rows the next kernel's blocks would crowd together on what is free; of more they have a multiprocessor
+  // each.
+  if (gridDim.x <= 32 || gridDim.x > 128) let_next_start();
   wait_for_previous();
   float sum = 0.0f;
 #pragma unroll

@@ -27,6 +27,14 @@ Status tensor_map(const void* base, int64_t rows, int64_t k, int64_t row_stride,
   return encode(base, 2, dims, strides, box, out);
 }
 
+Status tensor_map_plain(const void* base, int64_t rows, int64_t columns, int64_t row_stride, int box_columns,
+                        int box_rows, CUtensorMap* out) {
+  const cuuint64_t dims[2] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
+  const cuuint64_t strides[1] = {static_cast<cuuint64_t>(row_stride) * 2};
+  const cuuint32_t box[2] = {static_cast<cuuint32_t>(box_columns), static_cast<cuuint32_t>(box_rows)};
+  return encode(base, 2, dims, strides, box, out, CU_TENSOR_MAP_SWIZZLE_NONE);
+}
+
 Status tensor_map_anywhere(const void* base, int64_t rows, int64_t row_stride, int box_rows, CUtensorMap* out) {
   constexpr cuuint64_t kPlanes = cuuint64_t{1} << 31;  // 256 GiB of addresses
   const cuuint64_t dims[3] = {64, static_cast<cuuint64_t>(rows), kPlanes};

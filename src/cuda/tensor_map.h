@@ -13,6 +13,10 @@ namespace tern::cuda {
 // zero. `base` and `row_stride` (elements) are multiples of 16 bytes.
 Status tensor_map(const void* base, int64_t rows, int64_t k, int64_t row_stride, int box_rows, CUtensorMap* out);
 
+// Results in boxes of `box_columns` (a multiple of 8, at most 256) by `box_rows`, not swizzled.
+Status tensor_map_plain(const void* base, int64_t rows, int64_t columns, int64_t row_stride, int box_columns,
+                        int box_rows, CUtensorMap* out);
+
 // Rows of a box of x for tiles of `tile` tokens: no more than there are, in groups of eight. What a product finds
 // behind them in shared memory becomes columns that nobody stores.
 constexpr int token_box(int64_t rows, int tile) { return rows < tile ? static_cast<int>((rows + 7) / 8 * 8) : tile; }

@@ -100,6 +100,10 @@ void gates(Context& c) {
     const char* large = fused ? "gemm_hopper_256" : "gemm_gate";
     if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
+    // Of fewer rows a cluster of four, which fills an H200 once: tiles of 56 and of 104 columns.
+    for (const int64_t rows : {200, 256, 390, 512}) {
+      if (!c.smallest && !fused) gated(c, rows, 3072, rows == 256 ? 1032 : 328, false, "gemm_gate_four");
+    }
   }
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_box");
   for (const int64_t k : {72, 136}) {  // one run of k, and two
