@@ -48,8 +48,8 @@ inline size_t walk_bytes(int multiprocessors) {
   return size_t{2} * static_cast<size_t>(multiprocessors) * kWalkRows * 128 * sizeof(float);
 }
 
-// Many rows and their gate in one (gemm_gate_sm90.cu), where that fills the GPU; not in deterministic mode, where their bits
-// would not be those of few rows.
+// Many rows and their gate in one (gemm_gate_sm90.cu), where that fills the GPU; not in deterministic mode, where their
+// bits would not be those of few rows.
 inline constexpr int64_t kGateRows = 192;
 bool gate_fits(const Gemm& g, device::Stream stream);
 Status gemm_gate(const Gemm& g, const void* weight, device::Stream stream);
