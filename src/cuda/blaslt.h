@@ -18,7 +18,7 @@ class BlasLt {
                                       const std::string& cache_file);
   ~BlasLt();
   // False when the library has no algorithm for this shape; nothing was launched then. One weight. Beside bf16 results
-  // only short_bias is looked at. `onto`: adds to what is in g.out, of the same bits as a sum behind the product.
+  // only short_bias is looked at. `onto`: adds to what is in g.out, rounded once.
   bool run(const Gemm& g, const void* weight, device::Stream stream, bool onto = false);
   // The sums over either half of k, side by side: [2][rows][n] float32, which stay until the next product here. Null
   // when the library has no algorithm for it. No bias.

@@ -147,26 +147,24 @@ Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device
 
 namespace {
 
-// A product of many rows and the norm behind it; not done: the library has nothing for it.
-Status play_many(const Joint& j, bool* done, device::Stream stream) {
+// A product of many rows and the norm behind it. False: the library has nothing for it.
+Expected<bool> play_many(const Joint& j, device::Stream stream) {
   BlasLt& blas = *state(stream).blas;
-  *done = true;
   if (halves_pay(j.g, stream)) {
     if (const float* halves = blas.run_halves(j.g, j.weight, stream); halves != nullptr) {
       TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
-      return rms_norm_halves(j.params, halves, stream);
+      TERN_RETURN_IF_ERROR(rms_norm_halves(j.params, halves, stream));
+      return true;
     }
   }
+  ops::RmsNormParams norm = j.params;
   Gemm onto = j.g;
-  onto.out = j.params.residual.data, onto.out_row = j.params.residual.stride[0];
-  if (onto_pays(j.g, stream) && blas.run(onto, j.weight, stream, true)) {
-    TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
-    ops::RmsNormParams norm = j.params;
-    norm.x = norm.residual, norm.residual = {};
-    return cuda::rms_norm(norm, stream);
-  }
-  *done = false;
-  return {};
+  onto.out = norm.residual.data, onto.out_row = norm.residual.stride[0];
+  if (!blas.run(onto, j.weight, stream, true)) return false;
+  TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
+  norm.x = norm.residual, norm.residual = {};
+  TERN_RETURN_IF_ERROR(cuda::rms_norm(norm, stream));
+  return true;
 }
 
 }  // namespace
@@ -185,8 +183,7 @@ Status play_joint(device::Stream stream) {
     return norm ? cuda::moe_combine_norm({j.combine, j.params}, stream) : Status();
   }
   if (norm && j.g.rows > kJointRows) {
-    bool done = false;
-    TERN_RETURN_IF_ERROR(play_many(j, &done, stream));
+    TERN_ASSIGN_OR_RETURN(const bool done, play_many(j, stream));
     if (done) return {};
   }
   TERN_RETURN_IF_ERROR(product(j.g, j.weight, stream));

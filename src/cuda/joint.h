@@ -54,10 +54,10 @@ bool joint_hold(const ops::QkvPrepareParams& p, device::Stream stream);
 // done there; else launches it.
 Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device::Stream stream);
 Status launch_prepare(const ops::QkvPrepareParams& p, device::Stream stream);  // rope.cu
-// Whether a product of cuBLASLt's is better in two halves of k, if a norm behind it adds them up (linear.cc).
-bool halves_pay(const Gemm& g, device::Stream stream);
-// Whether one does best to add to the residual by itself (linear.cc).
+// Whether a product of cuBLASLt's adds to the residual by itself if a norm behind it reads that (linear.cc).
 bool onto_pays(const Gemm& g, device::Stream stream);
+// Whether one of these is better in two halves of k, which the norm adds up.
+bool halves_pay(const Gemm& g, device::Stream stream);
 // The norm of the sum of x[0] and x[1], each [rows, p.x.dim[1]] float32 without gaps, in place of p.x (norm.cu).
 Status rms_norm_halves(const ops::RmsNormParams& p, const float* x, device::Stream stream);
 // Launches what was put off as it came.

@@ -169,7 +169,7 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   const void* weight = w.data.data();
   if (tape_fits(g, stream)) return tape_product(g, weight, stream);
   TERN_RETURN_IF_ERROR(behind_norm(g, stream) ? joint_product(g, stream) : play_tape(stream));
-  const bool many = state(stream).joint.any && (halves_pay(g, stream) || onto_pays(g, stream));
+  const bool many = state(stream).joint.any && onto_pays(g, stream);
   if (!many && !before_norm(g, stream)) return product(g, weight, stream);
   joint_hold(g, weight, stream);
   return {};
@@ -359,22 +359,20 @@ Status grouped_product(const Gemm& g, const void* const* weights, device::Stream
   return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
 }
 
+// The norm then reads what it would have written.
+bool onto_pays(const Gemm& g, device::Stream stream) {
+  constexpr int64_t kLeastRows = 129;
+  static_assert(kLeastRows > kJointRows);  // play_joint() tells these by the rows
+  return mma_fits(g) && g.rows >= kLeastRows && !g.gated && !g.gelu && g.bias == nullptr && !g.out_bf16 &&
+         blas_first(g, stream);
+}
+
 // Where tiles of 128 rows and 128 tokens leave half of the GPU idle. Whole, the library takes smaller ones, or cuts k
 // itself and adds up in a kernel of its own.
 bool halves_pay(const Gemm& g, device::Stream stream) {
   constexpr int64_t kTile = 128, kLeastWidth = 1024, kMostWidth = 16384;  // kMostWidth: of a norm
-  static_assert(kTile >= kJointRows);  // play_joint() tells the two apart by the rows
-  return mma_fits(g) && g.rows > kTile && !g.gated && !g.gelu && g.bias == nullptr && !g.out_bf16 &&
-         g.n >= kLeastWidth && g.n <= kMostWidth && g.n % 8 == 0 && blas_first(g, stream) && BlasLt::halves_fit(g) &&
+  return g.n >= kLeastWidth && g.n <= kMostWidth && g.n % 8 == 0 && BlasLt::halves_fit(g) &&
          2 * blocks_for(g.rows, kTile) * blocks_for(g.n, kTile) <= state(stream).multiprocessors;
-}
-
-// The norm then reads what it would have written.
-bool onto_pays(const Gemm& g, device::Stream stream) {
-  constexpr int64_t kLeastRows = 129;
-  static_assert(kLeastRows > kJointRows);
-  return mma_fits(g) && g.rows >= kLeastRows && !g.gated && !g.gelu && g.bias == nullptr && !g.out_bf16 &&
-         blas_first(g, stream);
 }
 
 DType product_type(device::Stream stream, int64_t rows) {
