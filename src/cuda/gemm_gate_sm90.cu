@@ -25,7 +25,8 @@ struct GateTile {
   static constexpr int kWorkers = 256, kThreads = kWorkers + 128;
   // Threads by which registers are dealt out, and what those who multiply get. Of the smallest tiles blocks leave room
   // for those of the norm before.
-  static constexpr int kBound = kHalf > 56 ? kThreads : 640, kMost = kHalf > 56 ? 232 : 120;
+  static constexpr bool kSmall = kHalf <= 56;
+  static constexpr int kBound = kSmall ? 640 : kThreads, kMost = kSmall ? 120 : 232;
   static constexpr int kX = kGateTokens * kK * 2, kWeight = kHalf * kK * 2;  // bytes
   static constexpr int kStage = kX + 2 * kWeight, kOut = 64 * kHalf * 2;     // kOut: of a warpgroup
   static constexpr int kDepth = 200 * 1024 / kStage;
@@ -100,7 +101,7 @@ __device__ void fill_gate(const GateRing<Tile>& ring, const CUtensorMap& weight_
   }
 }
 
-// Says so to all that write into this block's places.
+// The warp has read stage i: says so to all blocks that write there.
 template <class Tile>
 __device__ __forceinline__ void release(const GateRing<Tile>& ring, int rank, int i) {
   const int lane = static_cast<int>(threadIdx.x & 31);  // lanes 0 to 2: itself, its pair, the one with its tokens

@@ -104,6 +104,7 @@ void gates(Context& c) {
     for (const int64_t rows : {200, 256, 390, 512}) {
       if (!c.smallest && !fused) gated(c, rows, 3072, rows == 256 ? 1032 : 328, false, "gemm_gate_four");
     }
+    if (!c.smallest && !fused) gated(c, 1000, 3072, 328, false, "gemm_gate_four");  // two tiles a cluster
   }
   if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_box");
   for (const int64_t k : {72, 136}) {  // one run of k, and two
