@@ -150,9 +150,9 @@ __device__ __forceinline__ void multiply_fixed(const FixedRing<Tile>& ring, cons
   const uint32_t half = threadIdx.x / 128 * 64 * Tile::kK * 2;
   for (int k = j.first; k < j.last; ++k, ++i) {
     const int s = i % Tile::kDepth;
-    hopper::barrier_wait(ring.full + s, static_cast<uint32_t>(i / Tile::kDepth) & 1);
     const uint64_t a = hopper::tile_descriptor(hopper::shared_address(ring.weight(s)) + half);
     const uint64_t b = hopper::tile_descriptor(hopper::shared_address(ring.x(s)));
+    hopper::barrier_wait(ring.full + s, static_cast<uint32_t>(i / Tile::kDepth) & 1);
     hopper::wgmma_fence();
 #pragma unroll
     for (int n = 0; n < Tile::kK / 16; ++n) {

@@ -147,9 +147,9 @@ __device__ void multiply_gate(const GateRing<Tile>& ring, const CUtensorMap& out
        index += static_cast<int>(gridDim.x) / Tile::kCluster) {
     for (int k = 0; k < grid.k_tiles; ++k, ++i) {
       const int s = i % Tile::kDepth;
-      hopper::barrier_wait(ring.full + s, static_cast<uint32_t>(i / Tile::kDepth) & 1);
       const uint64_t a = hopper::tile_descriptor(hopper::shared_address(ring.x(s)) + group * 64 * Tile::kK * 2);
       const uint64_t b = hopper::tile_descriptor(hopper::shared_address(ring.weight(s, 0)));
+      hopper::barrier_wait(ring.full + s, static_cast<uint32_t>(i / Tile::kDepth) & 1);
       hopper::wgmma_fence();
 #pragma unroll
       for (int step = 0; step < Tile::kK / 16; ++step) {

@@ -35,11 +35,11 @@ __device__ __forceinline__ void multiply_wide(WideShared<Tile>& sh, const Gemm& 
   float acc[2][kN / 2] = {};
   int before = 0;
   for (int k = 0; k < steps; ++k) {
-    hopper::barrier_wait(sh.full + at.s, at.phase);
-    if constexpr (kGathered) hopper::shared_to_engine();
     const uint32_t stage = hopper::shared_address(ring) + at.s * Tile::kStage;
     const uint64_t a = hopper::tile_descriptor(stage + half * (128 * kRow));
     const uint64_t b = hopper::tile_descriptor(stage + Tile::kWeight);
+    hopper::barrier_wait(sh.full + at.s, at.phase);
+    if constexpr (kGathered) hopper::shared_to_engine();
     hopper::wgmma_fence();
 #pragma unroll
     for (int i = 0; i < kK / 16; ++i) {

@@ -63,9 +63,9 @@ __device__ void multiply(const Ring<Tile>& ring, const HopperWork& work, float* 
   const int steps = work.last - work.first;
   for (int i = 0; i < steps; ++i) {
     const int s = i % Tile::kDepth;
-    hopper::barrier_wait(ring.full + s, static_cast<uint32_t>(i / Tile::kDepth) & 1);
     const uint64_t a = hopper::tile_descriptor(hopper::shared_address(ring.weight(s)) + half * Tile::kK * 2);
     const uint64_t b = hopper::tile_descriptor(hopper::shared_address(ring.x(s)));
+    hopper::barrier_wait(ring.full + s, static_cast<uint32_t>(i / Tile::kDepth) & 1);
     hopper::wgmma_fence();
 #pragma unroll
     for (int k = 0; k < 4; ++k) {

@@ -99,11 +99,13 @@ __device__ void hand_in(const Gemm& g, const Walk& w, const int* tiles, int cut,
   }
 }
 
-// One stage of the ring: acc (+)= 64 rows of the weight times the tokens.
+// One stage of the ring, once it is there: acc (+)= 64 rows of the weight times the tokens.
 template <class Tile>
-__device__ __forceinline__ void multiply_stage(const Ring<Tile>& ring, int s, bool add, typename Tile::Sums& acc) {
+__device__ __forceinline__ void multiply_stage(const Ring<Tile>& ring, int s, uint32_t parity, bool add,
+                                               typename Tile::Sums& acc) {
   const uint64_t a = hopper::tile_descriptor(hopper::shared_address(ring.weight(s)) + threadIdx.x / 128 * 8192);
   const uint64_t b = hopper::tile_descriptor(hopper::shared_address(ring.x(s)));
+  hopper::barrier_wait(ring.full + s, parity);
   hopper::wgmma_fence();
 #pragma unroll
   for (int k = 0; k < 4 * Tile::kChunks; ++k) {
@@ -125,8 +127,7 @@ __device__ void walk(const Ring<Tile>& ring, const Gemm& g, const Walk& w, bool*
     if (g.after.residual != nullptr) bring_norm_weight(g.after, WalkNorm<Tile>::column(tile));
     for (int j = step; j < stop; ++j, ++i) {
       const int s = i % Tile::kDepth;
-      hopper::barrier_wait(ring.full + s, static_cast<uint32_t>(i / Tile::kDepth) & 1);
-      multiply_stage(ring, s, j > step, acc);
+      multiply_stage(ring, s, static_cast<uint32_t>(i / Tile::kDepth) & 1, j > step, acc);
       hopper::wgmma_wait<1>();
       if (j > step && lane == 0) hopper::barrier_arrive(ring.empty + (i - 1) % Tile::kDepth);
     }

@@ -9,15 +9,24 @@
 
 namespace tern::cuda::hopper {
 
+// A descriptor in registers that a warp shares: all lanes have the same one, which the compiler does not see. Else it
+// moves all of its words there before every product, and products of few columns wait for that.
+__device__ __forceinline__ uint64_t warp_descriptor(uint64_t d) {
+  const uint32_t low = __shfl_sync(0xffffffffu, static_cast<uint32_t>(d), 0);
+  return (d & 0xffffffff00000000) | low;
+}
+
 // Rows of 64 bf16 values, groups of eight rows 1024 bytes apart; the tile begins at a multiple of 1024 bytes. Advancing
 // by 16 values of k adds 2.
 __device__ __forceinline__ uint64_t tile_descriptor(uint32_t shared) {
-  return (uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t{1} << 16) | ((shared & 0x3ffff) >> 4);
+  return warp_descriptor((uint64_t{1} << 62) | (uint64_t{1024 >> 4} << 32) | (uint64_t{1} << 16) |
+                         ((shared & 0x3ffff) >> 4));
 }
 
 // Rows of 16 bf16 values in the 32-byte swizzle; the tile begins at a multiple of 256 bytes.
 __device__ __forceinline__ uint64_t narrow_descriptor(uint32_t shared) {
-  return (uint64_t{3} << 62) | (uint64_t{256 >> 4} << 32) | (uint64_t{1} << 16) | ((shared & 0x3ffff) >> 4);
+  return warp_descriptor((uint64_t{3} << 62) | (uint64_t{256 >> 4} << 32) | (uint64_t{1} << 16) |
+                         ((shared & 0x3ffff) >> 4));
 }
 
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;\n" ::: "memory"); }
