@@ -85,7 +85,8 @@ __device__ __forceinline__ float norm_scale(const NormBefore& b, float squares, 
 }
 
 // Scales of a block's tokens: `own` of them, a power of two, of which number u is token row0 + token(u) and goes to
-// scales[token(u)]; zero where there is no such token. By `threads` threads, a multiple of 32 and no fewer than `own`.
+// scales[token(u)]; zero where there is no such token. By `threads` threads, a power of two, at least 32 and no fewer
+// than `own`.
 // Up to 4 * kAhead sums of squares of a thread are on their way between begin() and end(), behind which a barrier must
 // follow.
 template <int kAhead>
@@ -96,8 +97,9 @@ struct NormScales {
   bool there, own;
   template <class Token>
   __device__ __forceinline__ void begin(const Gemm& g, int64_t row0, int count, int threads, Token&& token) {
-    lanes = min(32, threads / count);
-    const int u = static_cast<int>(threadIdx.x) / lanes;
+    const int shift = min(5, __clz(count) - __clz(threads));  // a division would be waited for
+    lanes = 1 << shift;
+    const int u = static_cast<int>(threadIdx.x) >> shift;
     own = u < count, at = token(own ? u : 0), there = own && row0 + at < g.rows;
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -121,7 +123,7 @@ struct NormScales {
   }
 
  private:
-  __device__ __forceinline__ int lane() const { return static_cast<int>(threadIdx.x) % lanes; }
+  __device__ __forceinline__ int lane() const { return static_cast<int>(threadIdx.x) & (lanes - 1); }
   __device__ __forceinline__ const float4* from(const Gemm& g, int64_t row0) const {
     return reinterpret_cast<const float4*>(g.before.squares + (row0 + at) * g.before.parts);
   }
