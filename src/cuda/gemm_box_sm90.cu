@@ -40,12 +40,6 @@ __device__ __forceinline__ void box_scales(const Gemm& g, float* scales) {
   if (own == 0 && row < g.rows) scales[row] = norm_scale(g.before, sum, g.k);
 }
 
-// Keeps an address in a register, where the compiler would work it out behind the wait.
-template <class T>
-__device__ __forceinline__ void settle(T*& p) {
-  asm volatile("" : "+l"(p));
-}
-
 // Eight values of a row, or what `v` was.
 __device__ __forceinline__ void load_if(uint4& v, const bf* p, bool there) {
   asm volatile(

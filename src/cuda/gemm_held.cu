@@ -7,6 +7,7 @@
 
 #include "cuda/gemm.h"
 #include "cuda/gemm_norm.cuh"
+#include "cuda/gemm_push.h"
 #include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
 
@@ -300,7 +301,9 @@ Status launch_held(const Gemm& g, const void* weight, unsigned warps, device::St
 
 }  // namespace
 
-bool held_fits(const Gemm& g) { return mma_fits(g) && g.rows <= kHeldRows && g.n * g.k <= kLargeWeight; }
+bool held_fits(const Gemm& g) {
+  return mma_fits(g) && g.rows <= kHeldRows && g.n * g.k <= kLargeWeight && !push_few(g);
+}
 
 // Where many blocks are to share a multiprocessor with weights of two runs no register is left for norms behind them.
 bool held_normed(const Gemm& g, device::Stream stream) {

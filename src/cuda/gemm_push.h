@@ -6,6 +6,8 @@
 namespace tern::cuda {
 
 bool push_fits(const Gemm& g, int split);
+// Whether it is ahead of gemm_held and gemm_box, too, which have up to eight rows.
+bool push_few(const Gemm& g);
 Status gemm_push(const Gemm& g, const void* weight, int split, device::Stream stream);
 
 }  // namespace tern::cuda

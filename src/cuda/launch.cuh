@@ -55,6 +55,16 @@ __device__ __forceinline__ void bring_parameters(const P&... parameters) {
 #endif
 }
 
+// Keeps a value in its register, where the compiler would work it out behind the wait; of pointers to global memory it
+// stays known that they are such.
+template <class T>
+__device__ __forceinline__ void settle(T*& p) {
+  size_t at = __cvta_generic_to_global(p);
+  asm volatile("" : "+l"(at));
+  p = static_cast<T*>(__cvta_global_to_generic(at));
+}
+__device__ __forceinline__ void settle(int& v) { asm volatile("" : "+r"(v)); }
+
 struct Shape {
   dim3 grid, block;
   size_t shared = 0;     // bytes of dynamic shared memory

@@ -1,6 +1,7 @@
 // What the files for Hopper define: the emulated GPU is an older one, so nothing here is ever chosen.
 #include "cuda/attention_prefill.h"
 #include "cuda/gemm.h"
+#include "cuda/gemm_push.h"
 #include "cuda/measure.h"
 
 namespace tern::cuda {
@@ -23,6 +24,7 @@ Status gemm_box(const Gemm&, const void*, device::Stream) { return absent(); }
 bool walk_fits(const Gemm&, device::Stream) { return false; }
 Status gemm_walk(const Gemm&, const void*, device::Stream) { return absent(); }
 int hopper_norm_width(const Gemm&) { return 0; }
+bool push_few(const Gemm&) { return false; }
 int hopper_split(int64_t, int64_t) { return 1; }
 bool hopper_gathers(const Gemm&, const void* const*, device::Stream) { return false; }
 bool hopper_grouped_fits(const Gemm&, const void* const*) { return false; }

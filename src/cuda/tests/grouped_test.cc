@@ -86,12 +86,12 @@ void gathered(Context& c, int experts, int64_t tokens, int64_t half, int64_t k, 
 
 void gates(Context& c) {
   const bool hopper = c.hopper(), fused = hopper && c.fixed();
-  gated(c, 1, 200, 512, true, fused ? "gemm_push_8" : hopper ? "gemm_box" : "silu_mul_vector");
+  gated(c, 1, 200, 512, true, fused ? "gemm_push_16" : hopper ? "gemm_box" : "silu_mul_vector");
   gated(c, 8, 1029, 1032, false, fused ? "gemm_hopper_8" : hopper ? "gemm_held" : nullptr);
   gated(c, 17, 330, 1096, false, hopper ? "gemm_hopper_32" : nullptr);
   gated(c, 15, 328, 1088, true, hopper ? "gemm_push_16" : nullptr);
   gated(c, 30, 328, 1088, true, hopper ? "gemm_push_32" : nullptr);
-  gated(c, 60, 512, 2048, true, hopper ? "gemm_hopper_64" : "silu_mul_vector");
+  gated(c, 60, 512, 2048, true, hopper ? "gemm_push_64" : "silu_mul_vector");
   gated(c, 100, 200, 512, false, fused ? "gemm_hopper_128" : nullptr);
   gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
   gated(c, 300, 256, 264, true, "silu_mul_vector", DType::kBF16);
@@ -106,7 +106,10 @@ void gates(Context& c) {
     }
     if (!c.smallest && !fused) gated(c, 1000, 3072, 328, false, "gemm_gate_four");  // two tiles a cluster
   }
-  if (hopper && !c.smallest) gated(c, 7, 3072, 1024, true, fused ? "gemm_push_8" : "gemm_box");
+  if (hopper && !c.smallest) {
+    gated(c, 2, 3072, 1024, true, fused ? "gemm_push_16" : "gemm_box");
+    gated(c, 7, 3072, 1024, true, "gemm_push_16");
+  }
   for (const int64_t k : {72, 136}) {  // one run of k, and two
     if (hopper) gated(c, 7, 3072, k, true, fused ? nullptr : "gemm_held");
   }

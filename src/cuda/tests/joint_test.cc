@@ -219,7 +219,7 @@ void wider(Context& c) {
     layers(c, {rows, 2048, 1024, 3072, 2560, "gemm_push_32_normed", "gemm_push_32_normed"}, true);
   }
   for (const int64_t rows : {33, 61, 64}) {
-    layers(c, {rows, 2048, 1024, 3072, 2560, "gemm_hopper_64_normed", "gemm_push_64_normed", true}, true);
+    layers(c, {rows, 2048, 1024, 3072, 2560, "gemm_push_64_normed", "gemm_push_64_normed", true}, true);
     chain(c, rows, 1024, false), chain(c, rows, 1024, true);
   }
   for (const int64_t rows : {3, 8, 13, 27, 32, 50, 64}) {
@@ -256,18 +256,21 @@ void test_joint(Context& c) {
     }
     layers(c, {12, 256, 512, 512, 64, "gemm_push_16_normed", "gemm_push_16_normed"}, true);
     layers(c, {20, 512, 512, 256, 64, "gemm_push_32_normed", "gemm_push_32_normed"}, true);
-    layers(c, {40, 256, 512, 512, 64, "gemm_hopper_64_normed", "gemm_push_64_normed"}, true);
+    layers(c, {40, 256, 512, 512, 64, "gemm_push_64_normed", "gemm_push_64_normed"}, true);
     pair(c, 12, 32832, 512, 64, "gemm_push_16_normed");  // gemm_walk leaves
     pair(c, 12, 512, 256, 64, "gemm_hopper_16_normed"), pair(c, 20, 512, 256, 64, "gemm_hopper_32_normed");
     pair(c, 3, 256, 512, 32832, "gemm_hopper_8_normed");
     return;
   }
   for (const int64_t rows : {1, 2, 5, 8}) {
-    layers(c, {rows, 2048, 1024, 3072, 2560, kBox, kBox}, true);
+    // Of three rows and more the weights that gemm_push takes go there.
+    const auto few = [&](const char* kernel) { return rows < 3 ? kernel : "gemm_push_16_normed"; };
+    layers(c, {rows, 2048, 1024, 3072, 2560, few(kBox), few(kBox)}, true);
     layers(c, {rows, 896, 896, 4864, 1152, kBox, kBox, true}, true);
     layers(c, {rows, 4096, 2048, 256, 512, kBox, kBox, true, DType::kF32}, true);
-    layers(c, {rows, 512, 4096, 256, 512, kBox, kBox}, true);
-    layers(c, {rows, 512, 4160, 256, 512, kKept, kKept}, true);
+    layers(c, {rows, 512, 4096, 256, 512, few(kBox), few(kBox)}, true);
+    layers(c, {rows, 512, 4160, 256, 512, few(kKept), few(kKept)}, true);
+    layers(c, {rows, 512, 4160, 128, 256, kKept, kKept}, true);
     chain(c, rows, 1024, false), chain(c, rows, 1024, true);
     left_alone(c, rows, false), left_alone(c, rows, true);
     pair(c, rows, 512, 2048, 5120, kBox);

@@ -107,9 +107,10 @@ void test_linear(Context& c) {
   const DType b = DType::kBF16, f = DType::kF32;
   for (const DType out : {b, f}) {
     plain(c, "bf16", b, out, 0, 256, 512, false, 0, nullptr);
-    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_push_8" : "gemm_held"));
-    plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, own_or("gemm_push_8", "gemm_held"));
-    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_push_8" : "gemm_held_kept"));
+    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_push_16" : "gemm_held"));
+    plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, own_or("gemm_push_16", "gemm_push_16"));
+    plain(c, "bf16", b, out, 7, 1000, 1544, false, 8, own_or("gemm_push_16", "gemm_held"));
+    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_push_16" : "gemm_held_kept"));
     // Weights that the copy engine brings: warps with less k than others, or none; up to 16 of them.
     plain(c, "bf16", b, out, 1, 1024, 1024, true, 0, own_or(nullptr, "gemm_box"));
     plain(c, "bf16", b, out, 8, 272, 64, false, 8, own_or(nullptr, "gemm_box"));
@@ -129,7 +130,7 @@ void test_linear(Context& c) {
     }
     if (hopper && !c.smallest) {  // more blocks than multiprocessors; weights of three turns
       plain(c, "bf16", b, out, 8, 2200, 3208, false, 8, own_or(nullptr, "gemm_held"));
-      plain(c, "bf16", b, out, 8, 520, 6152, true, 0, own_or(nullptr, "gemm_held_kept"));
+      plain(c, "bf16", b, out, 8, 856, 6152, true, 0, own_or(nullptr, "gemm_held_kept"));
     }
     if (c.smallest) plain(c, "bf16", b, out, 130, 520, 264, true, 0, nullptr);  // the tile of 128
     if (!c.smallest) {
