@@ -10,23 +10,27 @@ namespace tern::cuda {
 namespace {
 
 inline constexpr int kFreeSlots = 4;  // pieces that are known ahead
+// Tiles that are asked for before the first queries are there. What a block asks of the memory is served in turn: with
+// a whole ring on its way from every block, queries would be there when the ring has long been full.
+inline constexpr int kFreeEarly = 2;
 
 // Behind DecodeShared: pieces on their way from the warp that feeds to the others. `known`: a piece is there; `done`:
 // the warps that compute are through with it; `open`: its place may be taken.
 template <class S>
 struct FreeShared {
   static constexpr int kThreads = S::kThreads + 32;
-  static constexpr size_t kBytes = S::kBytes + kFreeSlots * (sizeof(FewPiece) + 3 * sizeof(uint64_t)) + 16;
-  uint64_t *known, *done, *open;
+  static constexpr size_t kBytes = S::kBytes + kFreeSlots * (sizeof(FewPiece) + 3 * sizeof(uint64_t)) + 24;
+  uint64_t *known, *done, *open, *begun;  // begun: the first queries are there
   FewPiece* pieces;
   __device__ explicit FreeShared(const DecodeShared<S>& sh) {
     known = reinterpret_cast<uint64_t*>(sh.last + 2), done = known + kFreeSlots, open = done + kFreeSlots;
-    pieces = reinterpret_cast<FewPiece*>(open + kFreeSlots);
+    begun = open + kFreeSlots, pieces = reinterpret_cast<FewPiece*>(begun + 1);
   }
   __device__ __forceinline__ void begin() const {  // before decode_begin()
     if (threadIdx.x != 0) return;
     for (int i = 0; i < kFreeSlots; ++i)
       barrier_init(&known[i], 1), barrier_init(&done[i], 4), barrier_init(&open[i], 1);
+    barrier_init(begun, 4);
   }
   // Piece number i; false: there are no more. All lanes of a warp.
   __device__ __forceinline__ bool take(int i, FewPiece& p) const {
@@ -81,10 +85,12 @@ __device__ __forceinline__ void free_feed(const AttentionArgs& a, const DecodeMa
   DecodePlace<S> at;
   FewPiece p{};
   bool waited = decode_waited(a);
-  int i = 0;
+  int i = 0, early = kFreeEarly;
   for (; walk.next(p); ++i) {
     free.tell(i, p);
-    decode_feed<S>(a, maps, p, sh, at, waited);
+    decode_feed<S>(a, maps, p, sh, at, waited, [&](int) {
+      if (early-- == 0) barrier_wait(free.begun, 0);
+    });
   }
   p.parts = 0;
   free.tell(i, p);
@@ -122,7 +128,12 @@ __device__ __forceinline__ void free_compute(const AttentionArgs& a, const Decod
   for (int i = 0; free.take(i, p); ++i) {
     DecodeState<S> total;
     total.clear();
-    decode_tiles<S>(a, p, sh, at, turn, [&](int, const DecodeState<S>& tile) { total.add(tile); });
+    const auto begun = [&] {
+      __syncwarp();
+      if (i == 0 && (threadIdx.x & 31) == 0) barrier_arrive(free.begun);
+    };
+    decode_tiles<S>(
+        a, p, sh, at, turn, [&](int, const DecodeState<S>& tile) { total.add(tile); }, begun);
     if (p.parts == 1) {
       decode_store<S>(a, p.u, total);
     } else {

@@ -64,10 +64,11 @@ __device__ __forceinline__ bool decode_waited(const AttentionArgs& a) {
 }
 
 // Keys, then values of every tile of a piece, by the warp that feeds the ring. `waited`: what the kernel before writes
-// is there; else it waits at the first tile with a place that this step writes.
-template <class S>
+// is there; else it waits at the first tile with a place that this step writes. before(t) comes before tile t.
+template <class S, class Before>
 __device__ __forceinline__ void decode_feed(const AttentionArgs& a, const DecodeMaps& maps, const FewPiece& p,
-                                            const DecodeShared<S>& sh, DecodePlace<S>& at, bool& waited) {
+                                            const DecodeShared<S>& sh, DecodePlace<S>& at, bool& waited,
+                                            const Before& before) {
   const int lane = threadIdx.x & 31, pages = a.block_size / kFewTile;  // tiles of a block
   const int end = p.u.most();
   int blocks = 0;
@@ -81,12 +82,19 @@ __device__ __forceinline__ void decode_feed(const AttentionArgs& a, const Decode
       wait_for_previous();
       waited = true;
     }
+    before(t);
     const int row = p.u.kv_head * a.block_size + (pages == 1 ? 0 : t % pages * kFewTile);
     if (lane == 0) decode_load<S>(sh, at, maps, row, block, end - t * kFewTile);
     at.next();
     if (lane == 0) decode_load<S>(sh, at, maps, row + a.kv_heads * a.block_size, block, end - t * kFewTile);
     at.next();
   }
+}
+
+template <class S>
+__device__ __forceinline__ void decode_feed(const AttentionArgs& a, const DecodeMaps& maps, const FewPiece& p,
+                                            const DecodeShared<S>& sh, DecodePlace<S>& at, bool& waited) {
+  decode_feed<S>(a, maps, p, sh, at, waited, [](int) {});
 }
 
 // Queries as the narrow side of the products.
@@ -234,14 +242,16 @@ __device__ __forceinline__ void decode_start(const AttentionArgs& a, const FewPi
   decode_queries<S>(a, p.u, q);
 }
 
-// The tiles of a piece, by the warps that compute; fold(t, tile) is handed what was found in each.
-template <class S, class Fold>
+// The tiles of a piece, by the warps that compute; fold(t, tile) is handed what was found in each. begun() comes when
+// the piece's queries are there.
+template <class S, class Fold, class Begun>
 __device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh,
-                                             DecodePlace<S>& at, int& turn, const Fold& fold) {
+                                             DecodePlace<S>& at, int& turn, const Fold& fold, const Begun& begun) {
   const int lane = threadIdx.x & 31;
   uint32_t q[S::kN][S::kSteps][2];
   Newest<S> newest;
   decode_start<S>(a, p, sh, turn, q, newest);
+  begun();
   int visible[2 * S::kN];
 #pragma unroll
   for (int i = 0; i < 2 * S::kN; ++i) visible[i] = p.u.visible(i / 2 * 8 + lane % 4 * 2 + i % 2);
@@ -270,6 +280,11 @@ __device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPi
     done();
     fold(t, tile);
   }
+}
+template <class S, class Fold>
+__device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh,
+                                             DecodePlace<S>& at, int& turn, const Fold& fold) {
+  decode_tiles<S>(a, p, sh, at, turn, fold, [] {});
 }
 
 }  // namespace
