@@ -88,7 +88,7 @@ __device__ __forceinline__ void free_feed(const AttentionArgs& a, const DecodeMa
   int i = 0, early = kFreeEarly;
   for (; walk.next(p); ++i) {
     free.tell(i, p);
-    decode_feed<S>(a, maps, p, sh, at, waited, [&](int) {
+    decode_feed<S>(a, maps, p, sh, at, waited, [&] {
       if (early-- == 0) barrier_wait(free.begun, 0);
     });
   }

@@ -64,7 +64,7 @@ __device__ __forceinline__ bool decode_waited(const AttentionArgs& a) {
 }
 
 // Keys, then values of every tile of a piece, by the warp that feeds the ring. `waited`: what the kernel before writes
-// is there; else it waits at the first tile with a place that this step writes. before(t) comes before tile t.
+// is there; else it waits at the first tile with a place that this step writes. before() comes before every tile.
 template <class S, class Before>
 __device__ __forceinline__ void decode_feed(const AttentionArgs& a, const DecodeMaps& maps, const FewPiece& p,
                                             const DecodeShared<S>& sh, DecodePlace<S>& at, bool& waited,
@@ -82,7 +82,7 @@ __device__ __forceinline__ void decode_feed(const AttentionArgs& a, const Decode
       wait_for_previous();
       waited = true;
     }
-    before(t);
+    before();
     const int row = p.u.kv_head * a.block_size + (pages == 1 ? 0 : t % pages * kFewTile);
     if (lane == 0) decode_load<S>(sh, at, maps, row, block, end - t * kFewTile);
     at.next();
@@ -94,7 +94,7 @@ __device__ __forceinline__ void decode_feed(const AttentionArgs& a, const Decode
 template <class S>
 __device__ __forceinline__ void decode_feed(const AttentionArgs& a, const DecodeMaps& maps, const FewPiece& p,
                                             const DecodeShared<S>& sh, DecodePlace<S>& at, bool& waited) {
-  decode_feed<S>(a, maps, p, sh, at, waited, [](int) {});
+  decode_feed<S>(a, maps, p, sh, at, waited, [] {});
 }
 
 // Queries as the narrow side of the products.

@@ -33,6 +33,9 @@ struct PushTile {
   static constexpr int kLeastDepth = kZone + 1, kMostDepth = 12;
   // Behind the last stage the products read as far as a whole tile's tokens.
   static constexpr int bytes(int stages, int x_bytes) { return 1024 + stages * (kWeight + x_bytes) + kX - x_bytes; }
+  // Of the 228 KiB of a multiprocessor a block takes one for the system, and one for barriers and scales.
+  static constexpr int room(int blocks) { return 228 * 1024 / blocks - 2048; }
+  static_assert(bytes(kLeastDepth, kX) <= room(kBlocks));
   using Sums = float[kTokens / 2];
 };
 

@@ -74,13 +74,12 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 }
 
 // Stages of a ring: what is there for as many blocks on a multiprocessor as there will be, but for two at least, so
-// that the next kernel's blocks can begin; no more than a block's steps. Of its 228 KiB a block takes one for the
-// system, and two for barriers and scales.
+// that the next kernel's blocks can begin; no more than a block's steps.
 template <class Tile>
 int ring_depth(const Gemm& g, const PushGrid& grid, int split, device::Stream stream) {
   const int64_t all = blocks_for(g.n, Tile::kRows) * split;
   const int64_t blocks = std::clamp<int64_t>(blocks_for(all, state(stream).multiprocessors), 2, Tile::kBlocks);
-  const int room = 228 * 1024 / static_cast<int>(blocks) - 3072 - Tile::bytes(0, grid.x_bytes) + 1024;
+  const int room = Tile::room(static_cast<int>(blocks)) - Tile::bytes(0, grid.x_bytes);
   const int most = std::min(
       {room / (Tile::kWeight + grid.x_bytes), static_cast<int>(blocks_for(grid.k_tiles, split)), Tile::kMostDepth});
   return std::max(Tile::kLeastDepth, most);

@@ -55,8 +55,8 @@ __device__ __forceinline__ void bring_parameters(const P&... parameters) {
 #endif
 }
 
-// Keeps a value in its register, where the compiler would work it out behind the wait; of pointers to global memory it
-// stays known that they are such.
+// Has a value in its register here, where the compiler would work it out behind the wait (the assembler may still move
+// some of that there); of pointers to global memory it stays known that they are such.
 template <class T>
 __device__ __forceinline__ void settle(T*& p) {
   size_t at = __cvta_generic_to_global(p);
