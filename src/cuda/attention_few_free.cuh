@@ -106,16 +106,8 @@ __device__ __forceinline__ void free_hand_in(const AttentionArgs& a, const FreeS
     __syncwarp();
     if (lane == 0) barrier_arrive(&free.open[i % kFreeSlots]);
     if (p.parts == 1) continue;
-    bool last = false;
-    if (lane == 0) {
-      int* counter = a.few_counters + p.head;
-      __threadfence();  // what the others wrote before they were done is also ahead of this
-      last = atomicAdd(counter, 1) == p.parts - 1;
-      __threadfence();
-      if (last) *counter = 0;  // for the next layer
-    }
-    __syncwarp();
-    if (__shfl_sync(0xffffffffu, last, 0)) free_join<S>(a, p);
+    auto* const ticket = reinterpret_cast<uint32_t*>(a.few_counters + p.head);
+    if (last_to_come(ticket, p.parts)) free_join<S>(a, p);
   }
 }
 
@@ -155,13 +147,13 @@ __global__ void __launch_bounds__(FreeShared<S>::kThreads, S::kBlocks)
   free.begin();
   decode_begin<S>(sh, maps);
   if (!a.few_early) wait_for_previous();
+  FewWalk walk(a, blockIdx.x);  // asked for together with the number of ranges
   const int used = a.few[0];
   if (static_cast<int>(blockIdx.x) >= used) {
     if (blockIdx.x == 0) wait_for_previous();  // somebody has to; others make room
     return;
   }
   if (threadIdx.x >= 128 && threadIdx.x < 160) {
-    FewWalk walk(a, blockIdx.x);
     free_feed<S>(a, maps, sh, free, walk);
     return;
   }

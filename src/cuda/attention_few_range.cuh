@@ -100,9 +100,9 @@ class FewWalk {
     if (last && at_.tile >= end_.tile) return false;
     p.range = range_, p.from = at_.tile, p.known = at_.context - at_.queries;
     p.to = last ? end_.tile : few_tiles(at_.context);
-    const FewRange& known = at_.tile > 0 ? at_ : end_;  // who knows into how many parts it is cut
-    p.head = at_.tile > 0 || last ? known.head : range_;
-    p.parts = at_.tile > 0 || last ? known.parts : 1;
+    const bool inside = at_.tile > 0;  // one of both knows into how many parts it is cut
+    p.head = inside ? at_.head : last ? end_.head : range_;
+    p.parts = inside ? at_.parts : last ? end_.parts : 1;
     p.u = few_unit_of(a_, at_.row, at_.unit, at_.context, at_.start, at_.queries);
     p.to = min(p.to, few_tiles(p.u.most()));
     ++at_.unit, at_.tile = 0;

@@ -135,7 +135,7 @@ struct RangeBegin {
 
 // `cut`: units may be in several ranges.
 __device__ FewRange range_of(const AttentionArgs& a, int i, int ranges, int total, bool cut) {
-  if (i == ranges) return {a.rows, 0, 0, 0, 0, 0, 0, 0};
+  if (i >= ranges) return {a.rows, 0, 0, 0, 0, 0, 0, 0};
   const RangeBegin x(a, i, ranges, total);
   const int context = context_of(a, x.row), start = a.row_start[x.row], queries = queries_of(a, x.row);
   if (!cut) return {x.row, x.unit + (x.inside > 0 ? 1 : 0), 0, 0, 1, context, start, queries};
@@ -167,7 +167,8 @@ __device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {
   const bool cut =
       most / kFewSegment + 2 * kFewRound <= a.few_capacity && total > 0 && sums[3] - total / ranges > kCutTiles;
   auto* to = reinterpret_cast<FewRange*>(a.few_counters + kFewCounterWords);
-  for (int i = threadIdx.x; i <= ranges; i += kPlanThreads) {
+  // Blocks read theirs before they know that there is none.
+  for (int i = threadIdx.x; i <= a.few_ranges; i += kPlanThreads) {
     to[i] = range_of(a, i, ranges, total, cut);
     a.few_counters[i] = 0;
   }

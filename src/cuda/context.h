@@ -24,7 +24,7 @@ struct StreamState {
   bool deterministic = false;   // one chain of operations per value, whatever else is in the batch
   bool pdl = false;             // kernels may start while the one before them ends (launch.cuh)
   float4* parts = nullptr;      // of products whose k is cut (gemm_walk.cuh); null: this stream has none
-  uint32_t* tickets = nullptr;  // one per tile of such a product, zero between launches
+  uint32_t* tickets = nullptr;  // kTickets, by warps of tiles of such a product, zero between launches
   bool lane = false;            // other chains of kernels of the same step run beside this one (Device::lane)
   bool lanes = false;           // the device has such streams
   bool joins = false;           // the next kernel stands behind other streams too: no dependent launch

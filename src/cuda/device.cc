@@ -168,10 +168,9 @@ Status CudaDevice::make_scratch() {
     StreamState& s = streams_[i];
     s.waits = i == kCompute;
     if (s.arch < 90 || (s.deterministic && !s.waits)) continue;
-    constexpr size_t kTickets = kWalkTiles * sizeof(uint32_t);
     cudaError_t e = cudaMalloc(&s.parts, s.waits ? parts_bytes(s.multiprocessors) : walk_bytes(s.multiprocessors));
-    if (e == cudaSuccess) e = cudaMalloc(&s.tickets, kTickets);
-    if (e == cudaSuccess) e = cudaMemsetAsync(s.tickets, 0, kTickets, s.stream);
+    if (e == cudaSuccess) e = cudaMalloc(&s.tickets, kTickets * sizeof(uint32_t));
+    if (e == cudaSuccess) e = cudaMemsetAsync(s.tickets, 0, kTickets * sizeof(uint32_t), s.stream);
     if (e == cudaSuccess && !s.deterministic) e = cudaMalloc(&s.squares, kJointBytes);
     if (e != cudaSuccess) return cuda_error("memory for products", e);
   }

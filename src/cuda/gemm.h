@@ -39,7 +39,7 @@ bool box_fits(const Gemm& g, device::Stream stream);
 Status gemm_box(const Gemm& g, const void* weight, device::Stream stream);
 bool walk_fits(const Gemm& g, device::Stream stream);
 Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream);
-inline constexpr int64_t kHeldRows = 8, kWalkRows = 64, kWalkTiles = 4096;
+inline constexpr int64_t kHeldRows = 8, kWalkRows = 64, kTickets = 4096;
 inline constexpr int64_t kLargeWeight = int64_t{16} << 20;  // values
 bool held_normed(const Gemm& g, device::Stream stream);     // whether gemm_held can do the first part of a norm
 bool held_scaled(const Gemm& g, device::Stream stream);     // and the second one (joint.h)
@@ -91,6 +91,8 @@ Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
 // Whether one of the former does, and is ahead outside that mode: of up to so many rows, with a gate of any number.
 bool fixed_takes(const Gemm& g, device::Stream stream);
 inline constexpr int64_t kFixedRows = 128;
+// How many parts of k it leaves where Gemm::apart says so; 1: it cannot.
+int parts_of(const Gemm& g, device::Stream stream);
 // Bytes of StreamState::parts where blocks may wait for each other: a part of the largest tile per block.
 inline size_t parts_bytes(int multiprocessors) {
   return static_cast<size_t>(multiprocessors) * 256 * 192 * sizeof(float);

@@ -58,6 +58,8 @@ struct Gemm {
   bool gated = false;
   // Grouped: row s is x[from[s]], for hopper_gathers(); null: x[s].
   const int32_t* from = nullptr;
+  // Parts of k are left to who reads them: [part][rows][n] without gaps. gemm_fixed() alone, see parts_of().
+  float* apart = nullptr;
   NormAfter after;
   NormBefore before;
 };

@@ -31,10 +31,14 @@ struct FixedTile {
   static constexpr int kTokens = kTokens_, kGroups = kGroups_, kDepth = kDepth_;
   static constexpr int kTeam = kTeam_;
   // With 256 tokens the sums need registers that other warpgroups have to spare.
-  static constexpr bool kGated = kGated_, kSums = kSums_, kMoves = 64 * kGroups * kTokens > 128 * 128;
+  static constexpr bool kGated = kGated_, kSums = kSums_;
+  // Tall tiles of 128 tokens leave registers for the blocks of the norm before, so that their weights come beside it.
+  static constexpr bool kLean = kGroups == 3 && kTokens == 128 && !kSums;
+  static constexpr bool kMoves = 64 * kGroups * kTokens > 128 * 128 && !kLean;
   static constexpr int kUp = kGroups == 3 ? 160 : 232, kDown = kGroups == 3 ? 32 : 40;
   static constexpr int kRows = 64 * kGroups, kK = 64, kWorkers = 128 * kGroups, kWarps = kWorkers / 32;
   static constexpr int kThreads = kWorkers + (kMoves ? 128 : 32);
+  static constexpr int kBound = kLean ? 640 : kThreads;  // threads by which registers are dealt out
   static constexpr int kWeight = kRows * kK * 2, kX = kTokens * kK * 2, kStage = kWeight + kX;  // bytes
   static constexpr int kQuads = kTokens / 8;                                                    // sums of a thread / 4
   static constexpr size_t kBytes = 1024 + kDepth * kStage;

@@ -13,11 +13,11 @@ struct FixedOut {
   int count;  // of tokens, from the thread's first one
   bool first, second;
   float bias[2];
-  __device__ FixedOut(const Gemm& g, const FixedJob& j) {
+  __device__ FixedOut(const Gemm& g, const FixedJob& j, float* out, int64_t out_row) {
     const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
     const int64_t col = int64_t{j.weight_tile} * Tile::kRows + warp * 16 + lane / 4;
     const int64_t token = int64_t{j.row_tile} * Tile::kTokens + lane % 4 * 2;
-    to = static_cast<float*>(g.out) + token * g.out_row + col, row = g.out_row;
+    to = out + token * out_row + col, row = out_row;
     count = static_cast<int>(min(int64_t{Tile::kTokens}, g.rows - token));
     first = col < g.n, second = col + 8 < g.n;
     // What is added to nothing must not change its sign.
@@ -43,7 +43,9 @@ __device__ __forceinline__ float4 quad_of(const typename Tile::Sums& acc, int q)
 
 template <class Tile>
 __device__ __forceinline__ void leave_whole(const Gemm& g, const FixedJob& j, const typename Tile::Sums& acc) {
-  const FixedOut<Tile> out(g, j);
+  const bool apart = g.apart != nullptr;
+  const FixedOut<Tile> out(g, j, apart ? g.apart + j.part * g.rows * g.n : static_cast<float*>(g.out),
+                           apart ? g.n : g.out_row);
 #pragma unroll
   for (int q = 0; q < Tile::kQuads; ++q) out.put(q, quad_of<Tile>(acc, q));
 }
@@ -52,11 +54,12 @@ __device__ __forceinline__ void leave_whole(const Gemm& g, const FixedJob& j, co
 template <int kSplit>
 __device__ __forceinline__ void meet_parts(uint32_t* ticket, bool reads) {
   constexpr uint32_t kAll = kSplit * 0x10001u;
-  __threadfence();
   __syncwarp();
   if ((threadIdx.x & 31) == 0) {
     const uint32_t add = reads ? 1u : 0x10001u;
-    if (atomicAdd(ticket, add) + add == kAll) *ticket = 0;
+    uint32_t before;
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], %2;\n" : "=r"(before) : "l"(ticket), "r"(add) : "memory");
+    if (before + add == kAll) *ticket = 0;
     uint32_t there = reads ? 0 : kAll;
     while ((there & 0xffff) < kSplit) {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(there) : "l"(ticket) : "memory");
@@ -99,7 +102,7 @@ __device__ __forceinline__ void join_parts(const Gemm& g, const FixedGrid& grid,
   const int first = j.part / kEach * kShare;
   const float4* const parts =
       grid.parts + int64_t{(index - j.part) * Tile::kTeam + rank} * kSize + first * Tile::kWorkers + threadIdx.x;
-  const FixedOut<Tile> out(g, j);
+  const FixedOut<Tile> out(g, j, static_cast<float*>(g.out), g.out_row);
 #pragma unroll
   for (int q0 = 0; q0 < kShare; q0 += kTogether) {
     float4 v[kTogether][kSplit - 1];  // of the other parts
@@ -155,7 +158,7 @@ __device__ __forceinline__ void leave_fixed(const Gemm& g, const FixedGrid& grid
                                             int rank, const typename Tile::Sums& acc) {
   if constexpr (Tile::kGated) {
     leave_gated<Tile>(g, j, acc);
-  } else if (Tile::kSums || grid.split == 1) {
+  } else if (Tile::kSums || grid.split == 1 || g.apart != nullptr) {
     leave_whole<Tile>(g, j, acc);
   } else if (grid.split == 2) {
     join_parts<Tile, 2>(g, grid, j, index, rank, acc);

@@ -26,7 +26,7 @@ __device__ __forceinline__ void multiply_chains(const FixedRing<Tile>& ring, con
 }
 
 template <class Tile>
-__global__ void __launch_bounds__(Tile::kThreads, 1)
+__global__ void __launch_bounds__(Tile::kBound, 1)
     fixed_kernel(const __grid_constant__ CUtensorMap weight_map, const __grid_constant__ CUtensorMap x_map,
                  const Gemm g, const FixedGrid grid) {
   extern __shared__ __align__(16) char memory[];

@@ -17,7 +17,8 @@ bool team_fits(const Gemm& g, device::Stream stream) {
   }
   const int64_t teams = blocks_for(g.n, int64_t{Team64::kRows} * Team64::kTeam);
   if (Team64::kTeam * teams * 5 < int64_t{s.multiprocessors} * 4) return false;
-  return teams <= (g.rows <= 64 ? teams_at_once<Team64>(stream) : teams_at_once<Team128>(stream));
+  const int64_t most = g.rows <= 64 ? teams_at_once<Team64>(stream) : teams_at_once<Team128>(stream);
+  return teams <= most || teams >= 8 * most;
 }
 
 // Fewer tokens than a tile has cost no more: nobody reads what is not there.

@@ -1,7 +1,9 @@
 // Products of few rows with a large weight whose k is long: a block per multiprocessor, which its ring fills, walks
 // over an equal share of the weight. The ring is not drained between tiles and every multiprocessor reads as much as
-// any other; clusters find places in pairs and leave others idle. A tile whose k was cut is finished by the block that
-// comes last, which adds the parts up in the order of k. Where the cuts are depends on the weight and the GPU alone.
+// any other; clusters find places in pairs and leave others idle. A tile whose k was cut is finished by warps: of those
+// that have the same 16 rows of it the one that comes last adds the parts up in the order of k. Nothing is waited for
+// but a warp's own ticket, and whose a tile is was worked out while the first weights came. Where the cuts are depends
+// on the weight and the GPU alone.
 #pragma once
 
 #include "cuda/gemm_hopper.cuh"
@@ -24,16 +26,22 @@ struct Walk {
   int tiles, per_tile, blocks;
   uint32_t stage_bytes;  // that arrive in a stage
   float4* parts;         // [2 * blocks][kTokens / 8][256]
-  uint32_t* tickets;     // [tiles], zero between launches
-  __device__ int begin(int b) const { return static_cast<int>(int64_t{tiles} * per_tile * b / blocks); }
+  uint32_t* tickets;     // [tiles][8], zero between launches
+  // What is divided has 32 bits (walk_fits): of 64 it takes a hundred instructions.
+  __device__ int begin(int b) const { return static_cast<int>(uint32_t(tiles * per_tile) * b / blocks); }
   // Who takes a step.
   __device__ int owner(int step) const {
-    return static_cast<int>(((int64_t{step} + 1) * blocks - 1) / (int64_t{tiles} * per_tile));
+    return static_cast<int>((uint32_t(step + 1) * blocks - 1) / uint32_t(tiles * per_tile));
   }
-  __device__ int first_owner(int tile) const { return owner(tile * per_tile); }
-  __device__ int last_owner(int tile) const { return owner((tile + 1) * per_tile - 1); }
   // Where block b leaves its part of a tile: the tile that it begins with, or the one that it ends with.
   __device__ int slot(int b, int first) const { return 2 * b + (b == first ? 1 : 0); }
+};
+
+// The blocks that have steps of a tile.
+struct WalkOwners {
+  int first, last;
+  __device__ WalkOwners(const Walk& w, int tile)
+      : first(w.owner(tile * w.per_tile)), last(w.owner((tile + 1) * w.per_tile - 1)) {}
 };
 
 template <class Tile>
@@ -48,25 +56,24 @@ __device__ void leave_part(const Walk& w, int slot, const typename Tile::Sums& a
 
 // All parts of a tile, the lower k first. Several are on their way at once.
 template <class Tile>
-__device__ void gather_parts(const Walk& w, int tile, typename Tile::Sums& acc) {
-  constexpr int kQuads = Tile::kTokens / 8, kBatch = kQuads >= 8 ? 1 : 8 / kQuads;
-  const int first = w.first_owner(tile), last = w.last_owner(tile);
-  for (int b0 = first; b0 <= last; b0 += kBatch) {
+__device__ __forceinline__ void gather_parts(const Walk& w, WalkOwners owners, typename Tile::Sums& acc) {
+  constexpr int kQuads = Tile::kTokens / 8, kBatch = kQuads <= 2 ? 8 : 12 / kQuads;
+  for (int b0 = owners.first; b0 <= owners.last; b0 += kBatch) {
     float4 v[kBatch][kQuads];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (b0 + i > last) break;
-      const float4* from = w.parts + int64_t{w.slot(b0 + i, first)} * kQuads * Tile::kWorkers + threadIdx.x;
+      if (b0 + i > owners.last) break;
+      const float4* from = w.parts + int64_t{w.slot(b0 + i, owners.first)} * kQuads * Tile::kWorkers + threadIdx.x;
 #pragma unroll
       for (int q = 0; q < kQuads; ++q) v[i][q] = __ldcg(from + q * Tile::kWorkers);
     }
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (b0 + i > last) break;
+      if (b0 + i > owners.last) break;
 #pragma unroll
       for (int q = 0; q < kQuads; ++q) {
         float* to = acc + 4 * q;
-        const bool start = b0 + i == first;
+        const bool start = b0 + i == owners.first;
         to[0] = start ? v[i][q].x : to[0] + v[i][q].x, to[1] = start ? v[i][q].y : to[1] + v[i][q].y;
         to[2] = start ? v[i][q].z : to[2] + v[i][q].z, to[3] = start ? v[i][q].w : to[3] + v[i][q].w;
       }
@@ -74,29 +81,16 @@ __device__ void gather_parts(const Walk& w, int tile, typename Tile::Sums& acc) 
   }
 }
 
-__device__ __forceinline__ void workers_sync() { asm volatile("bar.sync 1, 256;\n" ::: "memory"); }
-
-// After this block's parts were left: hands its cut tiles in and finishes those where it is the last. A block has up to
-// two of them.
+// Leaves this block's part of a tile; finishes the tile's rows of a warp that is the last.
 template <class Tile>
-__device__ void hand_in(const Gemm& g, const Walk& w, const int* tiles, int cut, bool* last, typename Tile::Sums& acc) {
-  __threadfence();
-  workers_sync();
-  if ((threadIdx.x & 31) == 0 && static_cast<int>(threadIdx.x) / 32 < cut) {
-    const int i = threadIdx.x / 32, tile = tiles[i];
-    const auto parts = static_cast<uint32_t>(w.last_owner(tile) - w.first_owner(tile) + 1);
-    last[i] = atomicAdd(w.tickets + tile, 1) == parts - 1;
-    if (last[i]) w.tickets[tile] = 0;
-  }
-  workers_sync();
-  for (int i = 0; i < cut; ++i) {
-    if (!last[i]) continue;
-    __threadfence();
-    WalkNorm<Tile> norm;
-    if (g.after.residual != nullptr) norm.load(g, tiles[i]);
-    gather_parts<Tile>(w, tiles[i], acc);
-    leave_sums<Tile>(g, tiles[i], acc, norm);
-  }
+__device__ __forceinline__ void hand_in(const Gemm& g, const Walk& w, int tile, WalkOwners owners,
+                                        typename Tile::Sums& acc) {
+  leave_part<Tile>(w, w.slot(blockIdx.x, owners.first), acc);
+  WalkNorm<Tile> norm;
+  norm.load(g, tile);
+  if (!hopper::last_to_come(w.tickets + 8 * tile + threadIdx.x / 32, owners.last - owners.first + 1)) return;
+  gather_parts<Tile>(w, owners, acc);
+  leave_sums<Tile>(g, tile, acc, norm);
 }
 
 // One stage of the ring, once it is there: acc (+)= 64 rows of the weight times the tokens.
@@ -115,13 +109,15 @@ __device__ __forceinline__ void multiply_stage(const Ring<Tile>& ring, int s, ui
   hopper::wgmma_commit();
 }
 
-// The steps of a block, multiplied by two warpgroups.
+// The steps of a block, multiplied by two warpgroups. Others have steps of its first tile and its last one at most.
 template <class Tile>
-__device__ void walk(const Ring<Tile>& ring, const Gemm& g, const Walk& w, bool* last) {
+__device__ void walk(const Ring<Tile>& ring, const Gemm& g, const Walk& w) {
   const int lane = threadIdx.x & 31, block = blockIdx.x;
   const int begin = w.begin(block), end = w.begin(block + 1);
+  const WalkOwners of_first(w, begin / w.per_tile), of_last(w, (end - 1) / w.per_tile);
+  if (g.after.residual != nullptr) wait_for_previous();
   typename Tile::Sums acc;
-  int cut_tiles[2] = {}, cut = 0, i = 0;
+  int i = 0;
   for (int step = begin; step < end;) {
     const int tile = step / w.per_tile, first = tile * w.per_tile, stop = min(end, first + w.per_tile);
     if (g.after.residual != nullptr) bring_norm_weight(g.after, WalkNorm<Tile>::column(tile));
@@ -135,15 +131,15 @@ __device__ void walk(const Ring<Tile>& ring, const Gemm& g, const Walk& w, bool*
     if (lane == 0) hopper::barrier_arrive(ring.empty + (i - 1) % Tile::kDepth);
     if (step == first && stop == first + w.per_tile) {
       WalkNorm<Tile> norm;
-      if (g.after.residual != nullptr) norm.load(g, tile);
+      norm.load(g, tile);
       leave_sums<Tile>(g, tile, acc, norm);
     } else {
-      leave_part<Tile>(w, w.slot(block, w.first_owner(tile)), acc);
-      cut_tiles[cut++] = tile;
+      WalkOwners owners = of_last;
+      if (step == begin) owners.first = of_first.first, owners.last = of_first.last;
+      hand_in<Tile>(g, w, tile, owners, acc);
     }
     step = stop;
   }
-  if (cut > 0) hand_in<Tile>(g, w, cut_tiles, cut, last, acc);
 }
 
 // What goes into stage s of the ring: the weight's part of step `step`, and x's.
@@ -193,7 +189,6 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
                 const Walk w) {
   extern __shared__ __align__(16) char memory[];
   __shared__ uint64_t barriers[2 * Tile::kDepth];
-  __shared__ bool last[2];
   let_next_start();
   const Ring<Tile> ring = make_ring<Tile>(memory, barriers);
   if (threadIdx.x >= Tile::kWorkers) {
@@ -201,8 +196,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (threadIdx.x == Tile::kWorkers) fill_walk(loads, w);
   } else {
     if (threadIdx.x < 32) bring_parameters(g, w);
-    if (g.after.residual != nullptr) wait_for_previous();
-    walk(ring, g, w, last);
+    walk(ring, g, w);
   }
 }
 

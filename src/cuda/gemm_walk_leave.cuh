@@ -30,22 +30,27 @@ __device__ void store_sums(const Gemm& g, int tile, const typename Tile::Sums& a
   }
 }
 
-// The same with a norm behind the product. Of the first tokens what it needs of the residual is on its way while parts
-// are; there are not enough registers for more.
+// The same with a norm behind the product. Of the first tokens what it needs of the residual is on its way while a warp
+// learns whether it is the last; there are not enough registers for more.
 template <class Tile>
 struct WalkNorm {
   static constexpr int kQuads = Tile::kTokens / 8, kAhead = kQuads < 4 ? kQuads : 4;
   NormQuad quads[kAhead];
+  float2 weights;
   static __device__ __forceinline__ int64_t column(int tile) {
     return int64_t{tile} * Tile::kRows + threadIdx.x / 32 * 16 + (threadIdx.x & 31) / 4;
   }
-  __device__ __forceinline__ void load(const Gemm& g, int tile, int first = 0) {
+  __device__ __forceinline__ void load(const Gemm& g, int tile) {
+    if (g.after.residual == nullptr) return;
+    weights = make_float2(norm_weight(g.after, column(tile)), norm_weight(g.after, column(tile) + 8));
+    load(g, tile, 0);
+  }
+  __device__ __forceinline__ void load(const Gemm& g, int tile, int first) {
 #pragma unroll
     for (int q = 0; q < kAhead; ++q) quads[q].load(g, (first + q) * 8 + threadIdx.x % 4 * 2, column(tile));
   }
   __device__ __forceinline__ void leave(const Gemm& g, int tile, const typename Tile::Sums& acc) {
     const int64_t col = column(tile);
-    const float2 weights = make_float2(norm_weight(g.after, col), norm_weight(g.after, col + 8));
 #pragma unroll
     for (int q = 0; q < kQuads; ++q) {
       if (q > 0 && q % kAhead == 0) load(g, tile, q);

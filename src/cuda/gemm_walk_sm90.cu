@@ -20,8 +20,10 @@ Status launch_walk(const Gemm& g, const void* weight, Walk w, const char* name, 
 }  // namespace
 
 bool walk_fits(const Gemm& g, device::Stream stream) {
+  const int64_t tiles = blocks_for(g.n, 128), most = int64_t{1} << 31;
   return mma_fits(g) && state(stream).parts != nullptr && !g.gated && g.rows <= kWalkRows && g.k >= 2 * g.n &&
-         g.n * g.k > kLargeWeight && blocks_for(g.n, 128) <= kWalkTiles;
+         g.n * g.k > kLargeWeight && 8 * tiles <= kTickets &&
+         tiles * blocks_for(g.k, 128) < most / (state(stream).multiprocessors + 1);
 }
 
 Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream) {

@@ -173,4 +173,18 @@ __device__ __forceinline__ float4 load_cluster(const float* p, int rank) {
   return v;
 }
 
+// Whether this warp is the last of `all` that come to a ticket, which is zero before and after; then what the others
+// wrote before is there. What this warp knows to be written counts as written by it. All lanes.
+__device__ __forceinline__ bool last_to_come(uint32_t* ticket, int all) {
+  uint32_t before = 0;
+  __syncwarp();
+  if ((threadIdx.x & 31) == 0) {
+    asm volatile("atom.add.acq_rel.gpu.global.u32 %0, [%1], 1;\n" : "=r"(before) : "l"(ticket) : "memory");
+    if (before == static_cast<uint32_t>(all - 1)) *ticket = 0;
+  }
+  before = __shfl_sync(0xffffffffu, before, 0);
+  __syncwarp();
+  return before == static_cast<uint32_t>(all - 1);
+}
+
 }  // namespace tern::cuda::hopper

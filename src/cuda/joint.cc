@@ -147,13 +147,21 @@ Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device
 
 namespace {
 
-// A product of many rows and the norm behind it. False: the library has nothing for it.
+// A product of many rows and the norm behind it. False: there is nothing for both.
 Expected<bool> play_many(const Joint& j, device::Stream stream) {
+  if (const int parts = parts_pay(j.g, stream); parts > 1) {
+    Gemm g = j.g;
+    g.apart = reinterpret_cast<float*>(state(stream).parts);
+    TERN_RETURN_IF_ERROR(gemm_fixed(g, j.weight, stream));
+    TERN_RETURN_IF_ERROR(rms_norm_parts(j.params, g.apart, parts, stream));
+    return true;
+  }
+  if (!onto_pays(j.g, stream)) return false;
   BlasLt& blas = *state(stream).blas;
   if (halves_pay(j.g, stream)) {
     if (const float* halves = blas.run_halves(j.g, j.weight, stream); halves != nullptr) {
       TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
-      TERN_RETURN_IF_ERROR(rms_norm_halves(j.params, halves, stream));
+      TERN_RETURN_IF_ERROR(rms_norm_parts(j.params, halves, 2, stream));
       return true;
     }
   }

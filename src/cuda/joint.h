@@ -58,8 +58,11 @@ Status launch_prepare(const ops::QkvPrepareParams& p, device::Stream stream);  /
 bool onto_pays(const Gemm& g, device::Stream stream);
 // Whether one of these is better in two halves of k, which the norm adds up.
 bool halves_pay(const Gemm& g, device::Stream stream);
-// The norm of the sum of x[0] and x[1], each [rows, p.x.dim[1]] float32 without gaps, in place of p.x (norm.cu).
-Status rms_norm_halves(const ops::RmsNormParams& p, const float* x, device::Stream stream);
+// Likewise, of up to 128 rows: how many parts one of our own is left in; 1: it is not.
+int parts_pay(const Gemm& g, device::Stream stream);
+// The norm of the sum of x[0] to x[parts - 1], each [rows, p.x.dim[1]] float32 without gaps, in place of p.x; 2, 4 or 8
+// parts (norm.cu).
+Status rms_norm_parts(const ops::RmsNormParams& p, const float* x, int parts, device::Stream stream);
 // Launches what was put off as it came.
 Status play_joint(device::Stream stream);
 

@@ -169,7 +169,7 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   const void* weight = w.data.data();
   if (tape_fits(g, stream)) return tape_product(g, weight, stream);
   TERN_RETURN_IF_ERROR(behind_norm(g, stream) ? joint_product(g, stream) : play_tape(stream));
-  const bool many = state(stream).joint.any && onto_pays(g, stream);
+  const bool many = state(stream).joint.any && (onto_pays(g, stream) || parts_pay(g, stream) > 1);
   if (!many && !before_norm(g, stream)) return product(g, weight, stream);
   joint_hold(g, weight, stream);
   return {};
@@ -365,6 +365,17 @@ bool onto_pays(const Gemm& g, device::Stream stream) {
   static_assert(kLeastRows > kJointRows);  // play_joint() tells these by the rows
   return mma_fits(g) && g.rows >= kLeastRows && !g.gated && !g.gelu && g.bias == nullptr && !g.out_bf16 &&
          blas_first(g, stream);
+}
+
+// A norm takes rows as they are, without gaps, of no more values than it has threads for.
+int parts_pay(const Gemm& g, device::Stream stream) {
+  constexpr int64_t kLeastWidth = 1024, kMostWidth = 16384;
+  if (state(stream).deterministic || g.rows <= kJointRows || g.rows > kFixedRows || g.gated || g.gelu ||
+      g.bias != nullptr || g.out_bf16 || g.n < kLeastWidth || g.n > kMostWidth || g.n % 8 != 0 ||
+      !fixed_first(g, stream)) {
+    return 1;
+  }
+  return parts_of(g, stream);
 }
 
 // Where tiles of 128 rows and 128 tokens leave half of the GPU idle. Whole, the library takes smaller ones, or cuts k

@@ -20,7 +20,7 @@ struct NormArgs {
   int64_t rows, inner, n;
   int64_t x_row, x_inner, r_row, out_row, out_inner;  // strides in elements
   float eps;
-  const T* second;  // added to x; null: nothing. Only where rows are taken eight values at a time
+  int64_t more;  // from x to the next part of it, all of which are added up; kMore of them
 };
 
 // Sums over the threads that share a row.
@@ -70,9 +70,10 @@ __global__ void norm_kernel(const NormArgs<T, W, O> a) {
   rms_row<G>(a, x, out, scratch);
 }
 
-// Eight values at a time, kPer times per thread; a block has just the threads that the row needs.
-template <int kPer, class T, class W, class O>
-__global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<T, W, O> a) {
+// Eight values at a time, kPer times per thread; a block has just the threads that the row needs. kMore: parts besides
+// the first, for which 512 threads of 48 registers leave as many as gemm_fixed.cuh wants.
+template <int kPer, int kMore, class T, class W, class O>
+__global__ void __launch_bounds__(kPer == 1 ? 512 : 1024) norm_vector_kernel(const NormArgs<T, W, O> a) {
   __shared__ float scratch[32];
   const int64_t t = blockIdx.x, count = a.n / 8;
   Vec8 v[kPer] = {}, weight[kPer];
@@ -83,18 +84,22 @@ __global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<T, W, 
   }
   // Of these rows the next kernel's blocks would crowd together on what is free; of more they have a multiprocessor
   // each.
-  if (gridDim.x <= 32 || gridDim.x > 128) let_next_start();
+  if (gridDim.x <= 32 || gridDim.x > 64) let_next_start();
   wait_for_previous();
   float sum = 0.0f;
 #pragma unroll
   for (int p = 0; p < kPer; ++p) {
     const int64_t i = threadIdx.x + int64_t{p} * blockDim.x;
     if (i >= count) continue;
-    v[p] = load8(a.x + t * a.x_row + 8 * i);
-    if (a.second != nullptr) {
-      const Vec8 other = load8(a.second + t * a.x_row + 8 * i);
+    const T* const from = a.x + t * a.x_row + 8 * i;
+    v[p] = load8(from);
+    Vec8 other[kMore + 1];
 #pragma unroll
-      for (int j = 0; j < 8; ++j) v[p].v[j] += other.v[j];
+    for (int m = 0; m < kMore; ++m) other[m] = load8(from + (m + 1) * a.more);
+#pragma unroll
+    for (int m = 0; m < kMore; ++m) {
+#pragma unroll
+      for (int j = 0; j < 8; ++j) v[p].v[j] += other[m].v[j];
     }
     if (a.residual != nullptr) {
       T* residual = a.residual + t * a.r_row + 8 * i;
@@ -118,6 +123,22 @@ __global__ void __launch_bounds__(1024) norm_vector_kernel(const NormArgs<T, W, 
   }
 }
 
+template <int kMore, class T, class W, class O>
+Status launch_vector(const NormArgs<T, W, O>& a, device::Stream stream) {
+  const bool twice = a.n > 4096;
+  const auto threads = static_cast<unsigned>(blocks_for(a.n / 8, twice ? 64 : 32) * 32);
+  const auto kernel = twice ? norm_vector_kernel<2, kMore, T, W, O> : norm_vector_kernel<1, kMore, T, W, O>;
+  return launch(stream, kMore > 0 ? "rms_norm_parts" : "rms_norm_vector", {static_cast<unsigned>(a.rows), threads},
+                kernel, a);
+}
+
+// Of a sum of so many parts.
+template <class W, class O>
+Status run_parts(const NormArgs<float, W, O>& a, int parts, device::Stream stream) {
+  if (parts == 2) return launch_vector<1>(a, stream);
+  return parts == 4 ? launch_vector<3>(a, stream) : launch_vector<7>(a, stream);
+}
+
 template <class T, class W, class O>
 Status run_norm(const NormArgs<T, W, O>& a, bool vector, device::Stream stream) {
   const int64_t rows = a.rows * a.inner;
@@ -129,16 +150,13 @@ Status run_norm(const NormArgs<T, W, O>& a, bool vector, device::Stream stream) 
   }
   if (!vector || a.n > 16384)
     return launch(stream, "rms_norm_block", {grid, kThreads}, norm_kernel<BlockGroup, T, W, O>, a);
-  const bool twice = a.n > 4096;
-  const auto threads = static_cast<unsigned>(blocks_for(a.n / 8, twice ? 64 : 32) * 32);
-  const auto kernel = twice ? norm_vector_kernel<2, T, W, O> : norm_vector_kernel<1, T, W, O>;
-  return launch(stream, a.second != nullptr ? "rms_norm_halves" : "rms_norm_vector", {grid, threads}, kernel, a);
+  return launch_vector<0>(a, stream);
 }
 
 bool aligned(const TensorView& v) { return reinterpret_cast<uintptr_t>(v.data) % 16 == 0; }
 
 Status dispatch_norm(const TensorView& x, const TensorView& residual, const TensorView& weight, const TensorView& out,
-                     float eps, device::Stream stream, const float* second = nullptr) {
+                     float eps, device::Stream stream, int parts = 1) {
   const bool deep = x.rank == 3;
   const int64_t length = x.dim[x.rank - 1];
   const bool vector = !deep && can_vector(x, length) && can_vector(out, length) && aligned(weight) &&
@@ -159,7 +177,10 @@ Status dispatch_norm(const TensorView& x, const TensorView& residual, const Tens
                                   out.stride[0],
                                   deep ? out.stride[1] : 0,
                                   eps,
-                                  reinterpret_cast<const T*>(second)};
+                                  x.dim[0] * length};
+        if constexpr (std::is_same_v<T, float>) {
+          if (parts > 1) return run_parts(a, parts, stream);
+        }
         return run_norm(a, vector, stream);
       });
     });
@@ -199,11 +220,10 @@ Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
   return dispatch_norm(x, p.residual, p.weight, out, p.eps, stream);
 }
 
-Status rms_norm_halves(const ops::RmsNormParams& p, const float* x, device::Stream stream) {
-  const int64_t rows = p.x.dim[0], n = p.x.dim[1];
+Status rms_norm_parts(const ops::RmsNormParams& p, const float* x, int parts, device::Stream stream) {
   TensorView first = p.x;
-  first.data = const_cast<float*>(x), first.stride[0] = n;
-  return dispatch_norm(first, p.residual, p.weight, p.out, p.eps, stream, x + rows * n);
+  first.data = const_cast<float*>(x), first.stride[0] = p.x.dim[1];
+  return dispatch_norm(first, p.residual, p.weight, p.out, p.eps, stream, parts);
 }
 
 Status add(const ops::AddParams& p, device::Stream stream) {
