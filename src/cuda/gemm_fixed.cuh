@@ -8,7 +8,7 @@
 // warps that have the same place in the parts of a tile wait for each other and add up, each for some tokens. All
 // blocks of such a product run at once (only the compute stream may have kernels that wait so). Products whose k is not
 // cut wait for nobody, nor do those of many tokens, where a block has all parts of a tile: they take one tile after the
-// other.
+// other. Where a norm follows it adds parts up itself, outside deterministic mode (Gemm::apart).
 //
 // What multiprocessors read of the second-level cache is the limit where many tiles of the weight read the same tokens:
 // two or four blocks of a cluster, a team, have neighbouring tiles and read every token once.

@@ -1,5 +1,6 @@
 // Tiles of gemm_fixed.cuh outside deterministic mode whose tokens four blocks share: where the tiles of a large weight
-// nearly fill the GPU once, what all of them read of the tokens is as much as the weight itself.
+// nearly fill the GPU once, what all of them read of the tokens is as much as the weight itself. Of a vocabulary teams
+// take one tile after the other, many of them, so that it does not matter how many the last turn has.
 #include "cuda/gemm_fixed_run.cuh"
 
 namespace tern::cuda {
@@ -15,10 +16,11 @@ bool team_fits(const Gemm& g, device::Stream stream) {
   if (s.deterministic || g.gated || g.out_bf16 || g.n * g.k < kLargeWeight || g.rows <= 16 || g.rows > 128) {
     return false;
   }
+  constexpr int64_t kTurns = 8;
   const int64_t teams = blocks_for(g.n, int64_t{Team64::kRows} * Team64::kTeam);
   if (Team64::kTeam * teams * 5 < int64_t{s.multiprocessors} * 4) return false;
   const int64_t most = g.rows <= 64 ? teams_at_once<Team64>(stream) : teams_at_once<Team128>(stream);
-  return teams <= most || teams >= 8 * most;
+  return teams <= most || teams >= kTurns * most;
 }
 
 // Fewer tokens than a tile has cost no more: nobody reads what is not there.

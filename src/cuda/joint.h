@@ -2,7 +2,7 @@
 // what follows. If that is a norm that adds it to a residual, and behind the norm a product of its rows alone, neither
 // is launched as it is: the first product adds to the residual and leaves rows that lack their scale, the second one
 // scales its sums (gemm_norm.cuh). Likewise the last products of experts, their weighed sum and the norm behind it
-// (moe_combine_norm). A product of more rows may leave two halves of k, which the norm behind it adds up, or add to the
+// (moe_combine_norm). A product of more rows may leave parts of k, which the norm behind it adds up, or add to the
 // residual itself. The pass between the QKV projection and attention is put off, too: the attention of decoding rows
 // does it for itself (attention_few_prepare.cuh). In every other case what was put off runs as it came.
 #pragma once

@@ -71,7 +71,7 @@ __global__ void norm_kernel(const NormArgs<T, W, O> a) {
 }
 
 // Eight values at a time, kPer times per thread; a block has just the threads that the row needs. kMore: parts besides
-// the first, for which 512 threads of 48 registers leave as many as gemm_fixed.cuh wants.
+// the first. Up to 512 threads have 40 registers at most, beside which a block of gemm_fixed.cuh finds room (kLean).
 template <int kPer, int kMore, class T, class W, class O>
 __global__ void __launch_bounds__(kPer == 1 ? 512 : 1024) norm_vector_kernel(const NormArgs<T, W, O> a) {
   __shared__ float scratch[32];
@@ -82,8 +82,8 @@ __global__ void __launch_bounds__(kPer == 1 ? 512 : 1024) norm_vector_kernel(con
     const int64_t i = threadIdx.x + int64_t{p} * blockDim.x;
     if (i < count) weight[p] = load8(a.weight + 8 * i);
   }
-  // Of these rows the next kernel's blocks would crowd together on what is free; of more they have a multiprocessor
-  // each.
+  // Of these rows the next kernel's blocks would crowd together on what is free; of more its blocks are such as have a
+  // multiprocessor each.
   if (gridDim.x <= 32 || gridDim.x > 64) let_next_start();
   wait_for_previous();
   float sum = 0.0f;
