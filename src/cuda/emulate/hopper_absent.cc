@@ -16,6 +16,7 @@ Status gemm_hopper(const Gemm&, const void*, int, device::Stream) { return absen
 Status gemm_fixed(const Gemm&, const void*, device::Stream) { return absent(); }
 bool gate_fits(const Gemm&, device::Stream) { return false; }
 bool fixed_takes(const Gemm&, device::Stream) { return false; }
+int parts_of(const Gemm&, device::Stream) { return 1; }
 Status gemm_gate(const Gemm&, const void*, device::Stream) { return absent(); }
 Status launch_tape(const Tape&, device::Stream) { return absent(); }
 Status gemm_hopper_grouped(const Gemm&, const void* const*, device::Stream) { return absent(); }
