@@ -91,7 +91,7 @@ Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
 // Whether one of the former does, and is ahead outside that mode: of up to so many rows, with a gate of any number.
 bool fixed_takes(const Gemm& g, device::Stream stream);
 inline constexpr int64_t kFixedRows = 128;
-// How many parts of k it leaves where Gemm::apart says so; 1: it cannot.
+// How many parts of k it leaves of a product without a bias where Gemm::apart says so; 1: it cannot.
 int parts_of(const Gemm& g, device::Stream stream);
 // Bytes of StreamState::parts where blocks may wait for each other: a part of the largest tile per block.
 inline size_t parts_bytes(int multiprocessors) {

@@ -73,8 +73,7 @@ bool fixed_takes(const Gemm& g, device::Stream stream) {
 int parts_of(const Gemm& g, device::Stream stream) {
   const int split = fixed_split(g, stream);
   const FixedKernel kernel = kernel_of(g, split, stream);
-  const bool cut = kernel == FixedKernel::kLow || kernel == FixedKernel::kTall;
-  return cut && g.bias == nullptr && fixed_takes(g, stream) ? split : 1;
+  return kernel == FixedKernel::kLow || kernel == FixedKernel::kTall ? split : 1;
 }
 
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream) {

@@ -367,22 +367,27 @@ bool onto_pays(const Gemm& g, device::Stream stream) {
          blas_first(g, stream);
 }
 
-// A norm takes rows as they are, without gaps, of no more values than it has threads for.
+namespace {
+
+// Whether a norm behind the product can add parts of it up.
+bool norm_adds(const Gemm& g) {
+  constexpr int64_t kLeastWidth = 1024, kMostWidth = 16384;  // of a norm
+  return g.n >= kLeastWidth && g.n <= kMostWidth && g.n % 8 == 0;
+}
+
+}  // namespace
+
 int parts_pay(const Gemm& g, device::Stream stream) {
-  constexpr int64_t kLeastWidth = 1024, kMostWidth = 16384;
-  if (state(stream).deterministic || g.rows <= kJointRows || g.rows > kFixedRows || g.gated || g.gelu ||
-      g.bias != nullptr || g.out_bf16 || g.n < kLeastWidth || g.n > kMostWidth || g.n % 8 != 0 ||
-      !fixed_first(g, stream)) {
-    return 1;
-  }
-  return parts_of(g, stream);
+  const bool fits = g.rows > kJointRows && g.rows <= kFixedRows && !g.gated && !g.gelu && g.bias == nullptr &&
+                    !g.out_bf16 && norm_adds(g);
+  return fits && !state(stream).deterministic && fixed_first(g, stream) ? parts_of(g, stream) : 1;
 }
 
 // Where tiles of 128 rows and 128 tokens leave half of the GPU idle. Whole, the library takes smaller ones, or cuts k
 // itself and adds up in a kernel of its own.
 bool halves_pay(const Gemm& g, device::Stream stream) {
-  constexpr int64_t kTile = 128, kLeastWidth = 1024, kMostWidth = 16384;  // kMostWidth: of a norm
-  return g.n >= kLeastWidth && g.n <= kMostWidth && g.n % 8 == 0 && BlasLt::halves_fit(g) &&
+  constexpr int64_t kTile = 128;
+  return norm_adds(g) && BlasLt::halves_fit(g) &&
          2 * blocks_for(g.rows, kTile) * blocks_for(g.n, kTile) <= state(stream).multiprocessors;
 }
 

@@ -282,6 +282,7 @@ void test_joint(Context& c) {
   // Rows of which the library has an algorithm, and others in turn.
   for (const int64_t rows : {256, 129, 200, 256}) parted(c, rows, 2048, 1024, true), parted(c, rows, 12288, 4096, true);
   for (const int64_t rows : {65, 100, 128}) parted(c, rows, 4096, 4096, true), parted(c, rows, 12288, 4096, true);
+  parted(c, 100, 4096, 8192, true), parted(c, 100, 8192, 2048, true);  // two parts, eight
   parted(c, 100, 4096, 4096, true, false), parted(c, 64, 12288, 4096, false), parted(c, 100, 5120, 3584, false);
   parted(c, 512, 3072, 1024, true), parted(c, 512, 4096, 4096, false), parted(c, 256, 3072, 1024, true, false);
   parted(c, 256, 2040, 1024, false), parted(c, 128, 2048, 1024, false);
