@@ -134,6 +134,20 @@ Expected<const ops::PackedWeight*> Lab::weight(int64_t n, int64_t k, const char*
   return one.data();
 }
 
+Expected<const ops::PackedWeight*> Lab::weight_of(const std::vector<bf16>& rows, int64_t n, int64_t k,
+                                                  const char* name) {
+  const ops::WeightFormat* format = ops::find_weight_format(stream().kind, name);
+  if (format == nullptr) return make_error(ErrorCode::kUnsupported, fmt::format("this device has no {} weights", name));
+  auto list = std::make_unique<std::vector<ops::PackedWeight>>(1);
+  ops::PackedWeight& w = list->front();
+  w.format = format, w.n = n, w.k = k;
+  TERN_ASSIGN_OR_RETURN(w.data, device().allocate(format->packed_bytes(n, k)));
+  TERN_RETURN_IF_ERROR(
+      format->pack(tensor2(const_cast<bf16*>(rows.data()), DType::kBF16, n, k), 0, n, k, w.data.data()));
+  weights_.push_back(std::move(list));
+  return weights_.back()->data();
+}
+
 void Lab::clear() {
   weights_.clear();
   memory_.clear();

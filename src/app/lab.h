@@ -61,6 +61,8 @@ class Lab {
   Expected<TensorView> ints(const std::vector<int32_t>& host);
   Expected<char*> take(size_t bytes);
   Expected<const ops::PackedWeight*> weight(int64_t n, int64_t k, const char* format = "bf16");
+  // One with these values, row by row.
+  Expected<const ops::PackedWeight*> weight_of(const std::vector<bf16>& rows, int64_t n, int64_t k, const char* format);
   // `count` weights in one place.
   Expected<std::span<const ops::PackedWeight>> weights(int64_t count, int64_t n, int64_t k,
                                                        const char* format = "bf16");

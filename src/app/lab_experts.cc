@@ -53,21 +53,14 @@ struct Layer {
   Status combine() const {
     return ops::moe_combine({.y = results, .row_of = row_of, .weights = weights, .out = out}, stream);
   }
-  // Of one token any choice has as many experts: the router makes it, in one op with the sort as in a model.
+  // The router's product, the choice and the sort in one op, as in a model.
   Status dispatch_by_router() const {
     ops::MoeRouteParams p = routing();
     p.logits = logits;
     return ops::moe_dispatch({p, sorting(), {x, router, {}, logits}}, stream);
   }
-  // Of more the router's product is made and its result is not used: which experts are chosen is the experiment's
-  // decision.
   Status whole(int turn) const {
-    if (x.dim[0] == 1) {
-      TERN_RETURN_IF_ERROR(dispatch_by_router());
-    } else {
-      TERN_RETURN_IF_ERROR(multiply_router());
-      TERN_RETURN_IF_ERROR(dispatch());
-    }
+    TERN_RETURN_IF_ERROR(dispatch_by_router());
     TERN_RETURN_IF_ERROR(enter_gated(turn));
     TERN_RETURN_IF_ERROR(leave(turn));
     return combine();
@@ -101,6 +94,33 @@ size_t chosen_experts(const MoeShape& s, int tokens, const std::vector<float>& l
   return used.size();
 }
 
+// Tokens and a router whose product is what the experiment has decided: of every token, values [0, E) are the wanted
+// scores, values [E, 2E) what bfloat16 has cut off of them, and the router adds up the two.
+struct Carried {
+  std::vector<bf16> x, router;
+};
+
+Carried carry(const MoeShape& s, int tokens, const std::vector<float>& logits) {
+  constexpr float kRest = 1.0f / 256;
+  const auto n = static_cast<size_t>(s.experts), width = static_cast<size_t>(s.hidden);
+  std::mt19937_64 random(12);
+  std::normal_distribution<float> normal;
+  std::vector<bf16> pattern(8192 + width);
+  for (bf16& v : pattern) v = to_bf16(normal(random));
+  Carried c{std::vector<bf16>(static_cast<size_t>(tokens) * width), std::vector<bf16>(n * width, to_bf16(0.0f))};
+  for (size_t t = 0; t < static_cast<size_t>(tokens); ++t) {
+    bf16* const row = c.x.data() + t * width;
+    std::copy_n(pattern.begin() + static_cast<std::ptrdiff_t>(t * 37 % 8192), width, row);
+    for (size_t e = 0; e < n; ++e) {
+      const float wanted = logits[t * n + e];
+      row[e] = to_bf16(wanted);
+      row[n + e] = to_bf16((wanted - to_float(row[e])) / kRest);
+    }
+  }
+  for (size_t e = 0; e < n; ++e) c.router[e * width + e] = to_bf16(1.0f), c.router[e * width + n + e] = to_bf16(kRest);
+  return c;
+}
+
 Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed, int* turns) {
   Layer l;
   l.shape = s, l.stream = lab.stream();
@@ -108,7 +128,9 @@ Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed,
   l.expert_bytes = static_cast<double>(chosen_experts(s, tokens, logits)) * static_cast<double>(s.hidden * s.width) * 6;
   *turns = std::min(lab.turns(l.expert_bytes), 4);
   const int64_t pairs = int64_t{tokens} * s.top_k;
-  TERN_ASSIGN_OR_RETURN(l.x, lab.random(DType::kBF16, tokens, s.hidden));
+  const Carried carried = carry(s, tokens, logits);
+  TERN_ASSIGN_OR_RETURN(bf16 * x, lab.values(carried.x));
+  l.x = tensor2(x, DType::kBF16, tokens, s.hidden);
   TERN_ASSIGN_OR_RETURN(l.logits, lab.zeros(DType::kF32, tokens, s.experts));
   TERN_ASSIGN_OR_RETURN(float* wanted, lab.values(logits));
   l.wanted = tensor2(wanted, DType::kF32, tokens, s.experts);
@@ -126,7 +148,7 @@ Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed,
   const DType type = ops::product_type(l.stream, tokens);
   TERN_ASSIGN_OR_RETURN(l.results, lab.zeros(type, pairs, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.out, lab.zeros(DType::kF32, tokens, s.hidden));
-  TERN_ASSIGN_OR_RETURN(l.router, lab.weight(s.experts, s.hidden, "f32"));
+  TERN_ASSIGN_OR_RETURN(l.router, lab.weight_of(carried.router, s.experts, s.hidden, "f32"));
   TERN_ASSIGN_OR_RETURN(l.gate_ups, lab.weights(int64_t{s.experts} * *turns, 2 * s.width, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.downs, lab.weights(int64_t{s.experts} * *turns, s.hidden, s.width));
   // Parts that run alone find what the parts before them leave.

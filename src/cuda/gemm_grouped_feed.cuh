@@ -100,13 +100,15 @@ __device__ __forceinline__ void fill_wide(WideShared<Tile>& sh, char* ring, cons
 }
 
 // The same of tokens that lie apart (Gemm::from): copied by all threads of the warpgroup, 16 bytes each, to where the
-// copy engine would have put them. A stage is full when the copies of each thread are there, too. Weights leave the
-// cache first: the tokens, all of which fit there, are read many times.
+// copy engine would have put them. A stage is full when the copies of each thread are there, too. Weights of pairs
+// leave the cache first: the tokens, all of which fit there, are read many times. By itself a block may not be the only
+// one to read a weight.
 template <class Tile>
 __device__ __forceinline__ void fill_gathered(WideShared<Tile>& sh, char* ring, const WideMaps& maps, const char* base,
                                               const Gemm& g, const WeightTable<kMostGroups>& table,
                                               const WideGrid& grid) {
   constexpr int kTogether = 128 / 8, kEach = Tile::kTokens / kTogether;  // rows of a pass, of a thread
+  constexpr uint64_t kPolicy = Tile::kCluster == 1 ? hopper::kEvictNormal : hopper::kEvictFirst;
   static_assert(Tile::kTokens % kTogether == 0);
   const int steps = static_cast<int>(g.k / kK), piece = static_cast<int>(threadIdx.x) % 8;
   const int first = static_cast<int>(threadIdx.x) / 8, pieces = static_cast<int>(g.x_row / 8);
@@ -125,7 +127,7 @@ __device__ __forceinline__ void fill_gathered(WideShared<Tile>& sh, char* ring, 
     }
     for (int k = 0; k < steps; ++k) {
       hopper::barrier_wait(sh.empty + at.s, at.phase ^ 1);
-      if (threadIdx.x == 0) load_wide_weight(sh, ring, maps, item, at.s, plane + k, 0, hopper::kEvictFirst);
+      if (threadIdx.x == 0) load_wide_weight(sh, ring, maps, item, at.s, plane + k, 0, kPolicy);
 #pragma unroll
       for (int i = 0; i < kEach; ++i) {
         if (row[i] >= 0) {

@@ -10,7 +10,6 @@ namespace {
 
 constexpr int kWeightRows = 16, kTokens = 32, kManyTokens = 64, kParts = 16;
 constexpr int kTeam = 8;         // blocks of a cluster that share the k of a tile
-constexpr int kTeamRows = 128;   // up to which that pays
 constexpr int kThinRows = 32;    // up to which a team has eight tokens: the more teams, the sooner they end
 constexpr int kManyRows = 2048;  // from which on tiles of kManyTokens fill the GPU
 
@@ -153,7 +152,7 @@ bool mixed_fits(const Gemm& g) {
 }
 
 Status gemm_mixed(const Gemm& g, const void* weight, device::Stream stream) {
-  if (g.rows > kTeamRows && router_fits(g, stream)) return gemm_router(g, weight, stream);
+  if (router_fits(g, stream)) return gemm_router(g, weight, stream);
   const auto tiles = static_cast<unsigned>(blocks_for(g.n, kWeightRows));
   const auto* w = static_cast<const float*>(weight);
   const auto rows = [&](int each) { return static_cast<unsigned>(blocks_for(g.rows, each)); };

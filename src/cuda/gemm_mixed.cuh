@@ -6,6 +6,8 @@
 
 namespace tern::cuda {
 
+struct RouteArgs;
+
 struct Split {
   uint32_t high, middle, low;  // two values each
 };
@@ -24,8 +26,13 @@ __device__ __forceinline__ Split split(float2 v) {
           upper_halves(rest_x - cut(rest_x), rest_y - cut(rest_y))};
 }
 
-// Many rows with more than a few rows of the weight: sums of their own, not for deterministic mode.
+inline constexpr int kTeamRows = 128;  // up to which blocks of gemm_mixed() that share the k of a tile pay
+
+// More rows with more than a few rows of the weight: sums of their own, not for deterministic mode.
 bool router_fits(const Gemm& g, device::Stream stream);
 Status gemm_router(const Gemm& g, const void* weight, device::Stream stream);
+// The same with the choice of experts by it, which route_fits_lanes() must be able to make; g.out gets the scores, too.
+bool router_chooses(const Gemm& g, device::Stream stream);
+Status gemm_router_choice(const Gemm& g, const void* weight, const RouteArgs& route, device::Stream stream);
 
 }  // namespace tern::cuda

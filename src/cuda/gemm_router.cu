@@ -1,11 +1,13 @@
 // Products of many bfloat16 rows with a float32 weight of a router's size, on tensor cores. Tiles of 128 weight rows
 // take so many tokens that little is read twice, and clusters share the k of a tile, so that all multiprocessors have
-// work. A weight that was bfloat16 costs one product of three: the rest of its values is zero.
+// work. A weight that was bfloat16 costs one product of three: the rest of its values is zero. Who adds up the scores
+// of a token may choose its experts at once.
 #include <type_traits>
 
 #include "cuda/gemm_mixed.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
+#include "cuda/moe_route.cuh"
 #include "cuda/sample_team.cuh"
 
 namespace tern::cuda {
@@ -24,9 +26,22 @@ struct RouterTile {
   static constexpr int kStage = kTokens * kPitch;
   static constexpr int kPartPitch = kWeightRows + 4;  // floats
   static constexpr size_t kPart = sizeof(float) * kTokens * kPartPitch;
+  static constexpr int kShare = kTokens / kTeam;  // tokens that a block adds up
+  static constexpr size_t kScores = sizeof(float) * kShare * kWeightRows;
   static constexpr size_t bytes(int stages) {
     return kPart > static_cast<size_t>(stages * kStage) ? kPart : static_cast<size_t>(stages * kStage);
   }
+};
+
+// What follows the scores: nothing, or the choice of experts by one warp per token, of up to 32 kEach experts.
+struct NoChoice {
+  static constexpr bool kMade = false;
+};
+template <int kEach_>
+struct RouterChoice {
+  static constexpr bool kMade = true;
+  static constexpr int kEach = kEach_;
+  RouteArgs route;
 };
 
 // A lane's weights of a stage: four neighbours of k of two rows per step.
@@ -101,20 +116,25 @@ __device__ __forceinline__ void multiply_stage(float (&acc)[Tile::kPieces][4], c
   }
 }
 
-// Every block adds up its share of the tokens, of parts that all blocks of the cluster have.
+// Every block adds up its share of the tokens, of parts that all blocks of the cluster have. `scores`: null, or where
+// they go besides, [kShare][kWeightRows].
 template <class Tile>
-__device__ __forceinline__ void add_parts(const Gemm& g, const float* parts, int rank, int64_t t0, int64_t n0) {
-  constexpr int kShare = Tile::kTokens / Tile::kTeam, kQuads = kWeightRows / 4;
+__device__ __forceinline__ void add_parts(const Gemm& g, const float* parts, int rank, int64_t t0, int64_t n0,
+                                          float* scores) {
+  constexpr int kQuads = kWeightRows / 4;
   const int column = static_cast<int>(threadIdx.x) % kQuads * 4;
 #pragma unroll
-  for (int i = 0; i < kShare / (kThreads / kQuads); ++i) {
-    const int t = rank * kShare + i * (kThreads / kQuads) + static_cast<int>(threadIdx.x) / kQuads;
+  for (int i = 0; i < Tile::kShare / (kThreads / kQuads); ++i) {
+    const int own_t = i * (kThreads / kQuads) + static_cast<int>(threadIdx.x) / kQuads, t = rank * Tile::kShare + own_t;
     const auto* const own = reinterpret_cast<const float4*>(parts + t * Tile::kPartPitch + column);
     float sum[4] = {};
 #pragma unroll
     for (int r = 0; r < Tile::kTeam; ++r) {
       const float4 v = team_load<Tile::kTeam>(own, r);
       sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
+    }
+    if (scores != nullptr) {
+      *reinterpret_cast<float4*>(scores + own_t * kWeightRows + column) = make_float4(sum[0], sum[1], sum[2], sum[3]);
     }
     if (t0 + t >= g.rows) continue;
 #pragma unroll
@@ -128,6 +148,18 @@ __device__ __forceinline__ void add_parts(const Gemm& g, const float* parts, int
         static_cast<float*>(g.out)[offset] = v;
       }
     }
+  }
+}
+
+// Chooses for this block's share of the tokens from `t0` on.
+template <class Tile, class Choice>
+__device__ __forceinline__ void choose_experts(const Choice& choice, const LaneBias<Choice::kEach>& bias,
+                                               const float* scores, int64_t t0, int64_t tokens) {
+  const int lane = threadIdx.x & 31;
+  for (int i = static_cast<int>(threadIdx.x) / 32; i < Tile::kShare && t0 + i < tokens; i += kWarps) {
+    const Ranked mine = route_row(choice.route, scores + i * kWeightRows, bias);
+    if (lane >= choice.route.top_k) continue;
+    choice.route.ids.row(t0 + i)[lane] = mine.expert, choice.route.weights.row(t0 + i)[lane] = mine.weight;
   }
 }
 
@@ -200,8 +232,8 @@ __device__ __forceinline__ void multiply_held(float (&acc)[Tile::kPieces][4], co
   stage(std::integral_constant<int, 1>(), 2), stage(std::integral_constant<int, 0>(), 3);
 }
 
-template <class Tile, bool kAll>
-__global__ void __launch_bounds__(kThreads) router_kernel(const Gemm g, const float* w) {
+template <class Tile, bool kAll, class Choice>
+__global__ void __launch_bounds__(kThreads) router_kernel(const Gemm g, const float* w, const Choice choice) {
   extern __shared__ uint4 memory[];
   char* const ring = reinterpret_cast<char*>(memory);
   let_next_start();
@@ -224,34 +256,59 @@ __global__ void __launch_bounds__(kThreads) router_kernel(const Gemm g, const fl
     }
   }
   team_sync<Tile::kTeam>();
-  add_parts<Tile>(g, parts, rank, work.t0, work.n0);
-  team_sync<Tile::kTeam>();  // nobody leaves while others read
+  if constexpr (Choice::kMade) {
+    auto* const scores = reinterpret_cast<float*>(ring + Tile::bytes(kAll ? kHeld : kDepth));
+    const LaneBias<Choice::kEach> bias(choice.route);
+    add_parts<Tile>(g, parts, rank, work.t0, work.n0, scores);
+    team_arrive<Tile::kTeam>();
+    __syncthreads();
+    choose_experts<Tile>(choice, bias, scores, work.t0 + rank * Tile::kShare, g.rows);
+  } else {
+    add_parts<Tile>(g, parts, rank, work.t0, work.n0, nullptr);
+    team_arrive<Tile::kTeam>();
+  }
+  team_wait<Tile::kTeam>();  // nobody leaves while others read
 }
 
-template <class Tile, bool kAll>
-Status launch_router(const Gemm& g, const float* w, device::Stream stream) {
+template <class Tile, bool kAll, class Choice>
+Status launch_router(const Gemm& g, const float* w, const Choice& choice, device::Stream stream) {
   const dim3 grid(static_cast<unsigned>(blocks_for(g.rows, Tile::kTokens) * Tile::kTeam),
                   static_cast<unsigned>(blocks_for(g.n, kWeightRows)));
-  return launch(stream, "gemm_router", {grid, kThreads, Tile::bytes(kAll ? kHeld : kDepth), Tile::kTeam},
-                router_kernel<Tile, kAll>, g, w);
+  return launch(stream, Choice::kMade ? "gemm_router_choice" : "gemm_router",
+                {grid, kThreads, Tile::bytes(kAll ? kHeld : kDepth) + (Choice::kMade ? Tile::kScores : 0), Tile::kTeam},
+                router_kernel<Tile, kAll, Choice>, g, w, choice);
+}
+
+template <class Choice>
+Status run_router(const Gemm& g, const void* weight, const Choice& choice, device::Stream stream) {
+  const auto* w = static_cast<const float*>(weight);
+  // Small tiles as long as all of them run at once.
+  const int64_t small = blocks_for(g.rows, 64) * blocks_for(g.n, kWeightRows) * 8;
+  if (small > state(stream).multiprocessors) return launch_router<RouterTile<16, 4>, false>(g, w, choice, stream);
+  if (g.k > int64_t{8} * kHeld * kK) return launch_router<RouterTile<8, 8>, false>(g, w, choice, stream);
+  return launch_router<RouterTile<8, 8>, true>(g, w, choice, stream);
 }
 
 }  // namespace
 
 bool router_fits(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
-  return s.arch >= 90 && waits_compiled() && !s.deterministic && g.n >= kLeastColumns && g.x_row % 8 == 0 &&
-         reinterpret_cast<uintptr_t>(g.x) % 16 == 0 &&
-         RouterTile<16, 4>::bytes(kDepth) <= static_cast<size_t>(s.smem_limit);
+  return s.arch >= 90 && waits_compiled() && !s.deterministic && g.rows > kTeamRows && g.n >= kLeastColumns &&
+         g.x_row % 8 == 0 && reinterpret_cast<uintptr_t>(g.x) % 16 == 0 &&
+         RouterTile<16, 4>::bytes(kDepth) + RouterTile<16, 4>::kScores <= static_cast<size_t>(s.smem_limit);
 }
 
 Status gemm_router(const Gemm& g, const void* weight, device::Stream stream) {
-  const auto* w = static_cast<const float*>(weight);
-  // Small tiles as long as all of them run at once.
-  const int64_t small = blocks_for(g.rows, 64) * blocks_for(g.n, kWeightRows) * 8;
-  if (small > state(stream).multiprocessors) return launch_router<RouterTile<16, 4>, false>(g, w, stream);
-  if (g.k > int64_t{8} * kHeld * kK) return launch_router<RouterTile<8, 8>, false>(g, w, stream);
-  return launch_router<RouterTile<8, 8>, true>(g, w, stream);
+  return run_router(g, weight, NoChoice(), stream);
+}
+
+bool router_chooses(const Gemm& g, device::Stream stream) {
+  return mixed_fits(g) && router_fits(g, stream) && g.n <= kWeightRows && g.bias == nullptr && !g.out_bf16;
+}
+
+Status gemm_router_choice(const Gemm& g, const void* weight, const RouteArgs& route, device::Stream stream) {
+  if (g.n <= 64) return run_router(g, weight, RouterChoice<2>{route}, stream);
+  return run_router(g, weight, RouterChoice<4>{route}, stream);
 }
 
 }  // namespace tern::cuda

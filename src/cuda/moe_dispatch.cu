@@ -1,11 +1,16 @@
-// The choice of experts and the sort by them in one kernel, for the few tokens of a decoding step.
+// The choice of experts and the sort by them in one kernel, for the few tokens of a decoding step. Of more tokens the
+// choice may be made by the router's product.
 #include <algorithm>
 
+#include "base/checked.h"
 #include "cuda/cuda_ops.h"
+#include "cuda/gemm_mixed.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/moe_route.cuh"
 #include "cuda/moe_sort.h"
 #include "cuda/sample_team.cuh"
+#include "cuda/tape.h"
+#include "ops/op_check.h"
 
 namespace tern::cuda {
 namespace {
@@ -148,20 +153,44 @@ Status launch_dispatch(const RouteArgs& a, const SortArgs& s, int64_t tokens, de
                 static_cast<int>(tokens));
 }
 
+// Does the router's product and the choice in one, or says that it cannot.
+Expected<bool> choose_by_router(const ops::MoeDispatchParams& p, device::Stream stream) {
+  const ops::LinearParams& r = p.router;
+  const TensorView &x = r.x, &logits = p.route.logits;
+  const ops::PackedWeight& w = *r.weight;
+  if (!route_fits_lanes(p.route) || w.format != find_weight_format("f32") || r.bias.data != nullptr ||
+      x.dtype != DType::kBF16 || !ops::is_matrix(x, x.dim[0], w.k) || logits.dtype != DType::kF32 ||
+      r.out.data != logits.data || !ops::is_matrix(logits, x.dim[0], w.n)) {
+    return false;
+  }
+  Gemm g;
+  g.x = x.data, g.x_row = x.stride[0];
+  g.w_bf16 = false, g.w_row = round_up<int64_t>(w.k, 8);
+  g.out = logits.data, g.out_bf16 = false, g.out_row = logits.stride[0];
+  g.rows = x.dim[0], g.n = w.n, g.k = w.k;
+  if (!router_chooses(g, stream)) return false;
+  TERN_ASSIGN_OR_RETURN(const RouteArgs route, route_args(p.route));
+  TERN_RETURN_IF_ERROR(play_tape(stream));
+  TERN_RETURN_IF_ERROR(gemm_router_choice(g, w.data.data(), route, stream));
+  return true;
+}
+
 }  // namespace
 
 Status moe_dispatch(const ops::MoeDispatchParams& p, device::Stream stream) {
   const ops::MoePermuteParams& q = p.permute;
-  if (p.router.weight != nullptr) {
-    if (dispatch_fits_router(p, stream)) return moe_dispatch_router(p, stream);
-    if (p.norm.x.data != nullptr) TERN_RETURN_IF_ERROR(cuda::rms_norm(p.norm, stream));
-    TERN_RETURN_IF_ERROR(p.router.weight->format->run(p.router, stream));
-  }
   const int64_t n = q.x.dim[0], pairs = n * p.route.top_k, width = q.x.dim[1];
   const bool few = n > 0 && pairs <= kMostPairs && route_fits_lanes(p.route) && can_vector(q.x, width) &&
                    can_vector(q.out, width) && q.experts == p.route.logits.dim[1] && q.ids.data == p.route.ids.data;
+  bool chosen = false;
+  if (p.router.weight != nullptr) {
+    if (dispatch_fits_router(p, stream)) return moe_dispatch_router(p, stream);
+    if (p.norm.x.data != nullptr) TERN_RETURN_IF_ERROR(cuda::rms_norm(p.norm, stream));
+    TERN_ASSIGN_OR_RETURN(chosen, !few ? choose_by_router(p, stream) : Expected<bool>(false));
+    if (!chosen) TERN_RETURN_IF_ERROR(p.router.weight->format->run(p.router, stream));
+  }
   if (!few) {
-    TERN_RETURN_IF_ERROR(cuda::moe_route(p.route, stream));
+    if (!chosen) TERN_RETURN_IF_ERROR(cuda::moe_route(p.route, stream));
     return cuda::moe_permute(q, stream);
   }
   TERN_ASSIGN_OR_RETURN(const RouteArgs a, route_args(p.route));

@@ -192,10 +192,20 @@ void entrances(Context& c) {
   entrance(c, {2, 512, 130, 8, "moe_dispatch"});
 }
 
+// Of many tokens the router's kernel chooses, the sort is one by itself.
+void many_entrances(Context& c) {
+  entrance(c, {129, 2048, 128, 8, nullptr});
+  entrance(c, {200, 520, 100, 6, nullptr, false, DType::kBF16, ops::MoeScoring::kSigmoid});
+  entrance(c, {300, 4104, 40, 4, nullptr, false});
+  entrance(c, {1100, 512, 64, 2, nullptr, false});
+  entrance(c, {1100, 264, 128, 1, nullptr, false});
+}
+
 }  // namespace
 
 void test_experts(Context& c) {
   entrances(c);
+  many_entrances(c);
   // By the size of the GPU: blocks of 16 columns, one, two and three on a multiprocessor.
   const bool emulated = c.label == "hopper";
   const int64_t one = emulated     ? 64
