@@ -151,16 +151,16 @@ __device__ __forceinline__ void add_parts(const Gemm& g, const float* parts, int
   }
 }
 
-// Chooses for this block's share of the tokens from `t0` on.
+// Chooses for this block's share of the tokens from `t0` on, one per warp.
 template <class Tile, class Choice>
 __device__ __forceinline__ void choose_experts(const Choice& choice, const LaneBias<Choice::kEach>& bias,
                                                const float* scores, int64_t t0, int64_t tokens) {
-  const int lane = threadIdx.x & 31;
-  for (int i = static_cast<int>(threadIdx.x) / 32; i < Tile::kShare && t0 + i < tokens; i += kWarps) {
-    const Ranked mine = route_row(choice.route, scores + i * kWeightRows, bias);
-    if (lane >= choice.route.top_k) continue;
-    choice.route.ids.row(t0 + i)[lane] = mine.expert, choice.route.weights.row(t0 + i)[lane] = mine.weight;
-  }
+  static_assert(Tile::kShare == kWarps);
+  const int lane = threadIdx.x & 31, i = static_cast<int>(threadIdx.x) / 32;
+  if (t0 + i >= tokens) return;
+  const Ranked mine = route_row(choice.route, scores + i * kWeightRows, bias);
+  if (lane >= choice.route.top_k) return;
+  choice.route.ids.row(t0 + i)[lane] = mine.expert, choice.route.weights.row(t0 + i)[lane] = mine.weight;
 }
 
 // A block's stages of k.
@@ -279,12 +279,17 @@ Status launch_router(const Gemm& g, const float* w, const Choice& choice, device
                 router_kernel<Tile, kAll, Choice>, g, w, choice);
 }
 
+// Small tiles as long as all of them run at once.
+bool small_tiles(const Gemm& g, device::Stream stream) {
+  return blocks_for(g.rows, 64) * blocks_for(g.n, kWeightRows) * 8 <= state(stream).multiprocessors;
+}
+
 template <class Choice>
 Status run_router(const Gemm& g, const void* weight, const Choice& choice, device::Stream stream) {
   const auto* w = static_cast<const float*>(weight);
-  // Small tiles as long as all of them run at once.
-  const int64_t small = blocks_for(g.rows, 64) * blocks_for(g.n, kWeightRows) * 8;
-  if (small > state(stream).multiprocessors) return launch_router<RouterTile<16, 4>, false>(g, w, choice, stream);
+  if constexpr (!Choice::kMade) {
+    if (!small_tiles(g, stream)) return launch_router<RouterTile<16, 4>, false>(g, w, choice, stream);
+  }
   if (g.k > int64_t{8} * kHeld * kK) return launch_router<RouterTile<8, 8>, false>(g, w, choice, stream);
   return launch_router<RouterTile<8, 8>, true>(g, w, choice, stream);
 }
@@ -295,7 +300,7 @@ bool router_fits(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   return s.arch >= 90 && waits_compiled() && !s.deterministic && g.rows > kTeamRows && g.n >= kLeastColumns &&
          g.x_row % 8 == 0 && reinterpret_cast<uintptr_t>(g.x) % 16 == 0 &&
-         RouterTile<16, 4>::bytes(kDepth) + RouterTile<16, 4>::kScores <= static_cast<size_t>(s.smem_limit);
+         RouterTile<16, 4>::bytes(kDepth) <= static_cast<size_t>(s.smem_limit);
 }
 
 Status gemm_router(const Gemm& g, const void* weight, device::Stream stream) {
@@ -303,7 +308,9 @@ Status gemm_router(const Gemm& g, const void* weight, device::Stream stream) {
 }
 
 bool router_chooses(const Gemm& g, device::Stream stream) {
-  return mixed_fits(g) && router_fits(g, stream) && g.n <= kWeightRows && g.bias == nullptr && !g.out_bf16;
+  // Of larger tiles a warp would have more tokens to choose for, one after the other.
+  return mixed_fits(g) && router_fits(g, stream) && small_tiles(g, stream) && g.n <= kWeightRows && g.bias == nullptr &&
+         !g.out_bf16;
 }
 
 Status gemm_router_choice(const Gemm& g, const void* weight, const RouteArgs& route, device::Stream stream) {

@@ -197,7 +197,7 @@ void many_entrances(Context& c) {
   entrance(c, {129, 2048, 128, 8, nullptr});
   entrance(c, {200, 520, 100, 6, nullptr, false, DType::kBF16, ops::MoeScoring::kSigmoid});
   entrance(c, {300, 4104, 40, 4, nullptr, false});
-  entrance(c, {1100, 512, 64, 2, nullptr, false});
+  entrance(c, {1000, 512, 64, 2, nullptr, false});
   entrance(c, {1100, 264, 128, 1, nullptr, false});
 }
 

@@ -28,8 +28,13 @@ struct Late {
   std::unique_ptr<Harness> harness;
 };
 
-TEST(LateDevice, AnswersAreThoseOfADeviceThatWorksAtOnce) {
-  Late late;
+EngineConfig awake() {
+  EngineConfig c = Harness::small();
+  c.stay_awake = true;
+  return c;
+}
+
+void answer_twenty(Late& late) {
   for (RequestId id = 1; id <= 20; ++id) {
     std::vector<int32_t> prompt(static_cast<size_t>(3 * id), static_cast<int32_t>(id));
     ASSERT_TRUE((*late)->submit(Harness::request(id, prompt, 12)).ok());
@@ -42,8 +47,17 @@ TEST(LateDevice, AnswersAreThoseOfADeviceThatWorksAtOnce) {
   EXPECT_TRUE((*late)->healthy());
 }
 
-TEST(LateDevice, TwoStepsAreGivenBeforeTheFirstIsDone) {
+TEST(LateDevice, AnswersAreThoseOfADeviceThatWorksAtOnce) {
   Late late;
+  answer_twenty(late);
+}
+
+TEST(LateDevice, AnswersAreTheSameWhereThreadsStayAwake) {
+  Late late(awake());
+  answer_twenty(late);
+}
+
+void hold_two_steps(Late& late) {
   Request r = Harness::request(1, {5, 6, 7}, 8);
   r.ignore_eos = true;
   const int before = late.device->recorded;
@@ -57,6 +71,12 @@ TEST(LateDevice, TwoStepsAreGivenBeforeTheFirstIsDone) {
   late.device->hold = false;
   late->read(1);
   EXPECT_EQ(late->answers[1].ids.size(), 8u);
+}
+
+TEST(LateDevice, TwoStepsAreGivenBeforeTheFirstIsDone) {
+  Late late, waking(awake());
+  hold_two_steps(late);
+  hold_two_steps(waking);
 }
 
 void expect_failed(Late& late, const char* why) {
@@ -77,8 +97,7 @@ void expect_failed(Late& late, const char* why) {
   late->close();  // returns although the device never does
 }
 
-void run_with_fault(device::Fault fault, const char* why) {
-  EngineConfig c = Harness::small();
+void run_with_fault(device::Fault fault, const char* why, EngineConfig c = Harness::small()) {
   c.fault = fault, c.fault_step = 4;
   c.watchdog_ns = 150'000'000;
   Late late(c);
@@ -92,7 +111,10 @@ void run_with_fault(device::Fault fault, const char* why) {
   expect_failed(late, why);
 }
 
-TEST(LateDevice, AStepThatNeverEndsIsSeen) { run_with_fault(device::Fault::kHang, "the device hangs"); }
+TEST(LateDevice, AStepThatNeverEndsIsSeen) {
+  run_with_fault(device::Fault::kHang, "the device hangs");
+  run_with_fault(device::Fault::kHang, "the device hangs", awake());
+}
 TEST(LateDevice, AFaultOfTheDeviceEndsEveryone) { run_with_fault(device::Fault::kTrap, "an illegal address"); }
 
 TEST(LateDevice, ALongStepWithinTheTimeIsNoHang) {
