@@ -171,12 +171,6 @@ LogSettings log_settings(const Environment& environment) {
 
 }  // namespace
 
-bool stays_awake(const Environment& environment, const device::CpuTopology& machine) {
-  constexpr int kCores = 8;
-  const std::string wanted = environment.text("TERN_STAY_AWAKE");
-  return wanted == "auto" ? machine.default_threads >= kCores : wanted == "1";
-}
-
 std::string inert_line(const FlagSet& flags, const Environment& environment) {
   std::vector<std::string> names;
   const FlagSet defaults;
@@ -213,7 +207,6 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   s.load = load_options(s.flags, model);
   s.engine = engine_config(s.flags, s.environment, model);
   TERN_ASSIGN_OR_RETURN(s.engine.graphs, graph_settings(s.flags));
-  s.engine.stay_awake = stays_awake(s.environment, device::read_cpu_topology());
   TERN_RETURN_IF_ERROR(fault_settings(s.flags, s.environment, s.engine));
   s.serve = serve_config(s.flags, s.environment, model);
   s.media = media_settings(s.flags, model);

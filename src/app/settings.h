@@ -11,7 +11,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "content/media/media_service.h"
-#include "device/topology.h"
 #include "engine/engine.h"
 #include "model/loader.h"
 #include "serve/config.h"
@@ -60,9 +59,6 @@ void derive(FlagSet& flags, const Environment& environment, const ModelFacts& mo
             std::vector<std::string>& warnings);
 // Every rule of spec fastdeploy.md 1.10 and of Tern's own flags. Part of resolve().
 Status validate(const FlagSet& flags, const Environment& environment);
-// Whether threads that feed a GPU wait for it awake (EngineConfig::stay_awake): TERN_STAY_AWAKE, else where cores can
-// be spared.
-bool stays_awake(const Environment& environment, const device::CpuTopology& machine);
 // Limits and sources of media, from flags; nothing of it is read by a model of text.
 MediaSettings media_settings(const FlagSet& flags, const ModelFacts& model);
 Status validate_media(const FlagSet& flags);

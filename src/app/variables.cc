@@ -237,14 +237,6 @@ constexpr VariableSpec kVariables[] = {
      .meaning =
          "Parts of up to 64 rows into which a decode step of a small dense model may be cut, to run side by side; "
          "0: two on Hopper, 1: none."},
-    {.name = "TERN_STAY_AWAKE",
-     .group = VariableGroup::kTern,
-     .type = kEnum,
-     .fallback = "auto",
-     .choices = "auto|0|1",
-     .meaning =
-         "1: the two threads that feed a GPU do not sleep while it computes, which takes a core each; auto: where "
-         "there are 8 cores or more."},
     {.name = "TERN_CUDA_CUBLASLT",
      .group = VariableGroup::kTern,
      .type = kBool,

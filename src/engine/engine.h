@@ -57,9 +57,6 @@ struct EngineConfig {
   // --watchdog-timeout: a step that takes longer on a device with work of its own has hung; the engine then fails. 0:
   // never. Devices whose work is done when it has been given have no watchdog: a step may take its time there.
   int64_t watchdog_ns = 30'000'000'000;
-  // While steps are open on a device that works beside the host, the threads of the engine and of the rank look for
-  // news without sleeping: a core that slept takes two to three times as long for what follows. Costs a core each.
-  bool stay_awake = false;
   // For tests of the program as a whole (TERN_FAULT, TERN_TEST_PLAN_DELAY_MS): the device meets `fault` in step number
   // `fault_step` (counted from 1), and planning a step takes `plan_delay_ns` longer.
   device::Fault fault = device::Fault::kNone;

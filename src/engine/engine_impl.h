@@ -2,7 +2,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <condition_variable>
 #include <memory>
 #include <mutex>
@@ -60,7 +59,6 @@ class EngineImpl final : public Engine {
   void run();
   void take_commands();
   void wait_for_event();
-  void wait_awake(int64_t until) const;  // 0: as long as it takes
   void event();
   void publish();
   void publish_stats();
@@ -117,8 +115,8 @@ class EngineImpl final : public Engine {
   std::vector<RequestId> aborts_;
   size_t open_ = 0;  // requests that have left the inbox and not ended, as of the last turn
   bool stopping_ = false, ending_ = false;
-  std::atomic<uint64_t> events_ = 0;  // grows with everything the engine thread should look at; read without it, too
-  uint64_t steps_done_ = 0;           // by the rank
+  uint64_t events_ = 0;      // grows with everything the engine thread should look at
+  uint64_t steps_done_ = 0;  // by the rank
   bool healthy_ = true;
   EngineStats stats_;
 
@@ -134,7 +132,6 @@ class EngineImpl final : public Engine {
   uint64_t seen_events_ = 0, seen_done_ = 0;
   bool seen_stopping_ = false, seen_ending_ = false, dead_ = false;
   bool hung_ = false;         // the device does not answer: open steps are never collected
-  bool stay_awake_ = false;   // as configured, on a device that works beside the host
   int64_t watchdog_ns_ = 0;   // 0: none
   int64_t oldest_since_ = 0;  // since when the oldest open step has been the oldest
   uint64_t allocations_ = 0;  // of the device when the engine was ready

@@ -5,7 +5,6 @@
 #include "base/checked.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "base/pause.h"
 #include "base/thread_pool.h"
 #include "engine/engine_impl.h"
 
@@ -25,9 +24,8 @@ EngineImpl::EngineImpl(Parts parts, StepRunner runner)
   outbox_.on_drained([](void* self) { static_cast<EngineImpl*>(self)->event(); }, this);
   // Work that is done when it has been given may take its time.
   if (parts_.device->own_memory()) watchdog_ns_ = std::max<int64_t>(parts_.config.watchdog_ns, 0);
-  stay_awake_ = parts_.config.stay_awake && parts_.device->own_memory();
   rank_ = std::make_unique<Rank>(
-      std::move(runner), Rank::Faults{parts_.config.fault, parts_.config.fault_step}, stay_awake_,
+      std::move(runner), Rank::Faults{parts_.config.fault, parts_.config.fault_step},
       [](void* self) {
         auto* engine = static_cast<EngineImpl*>(self);
         {
@@ -120,21 +118,10 @@ void EngineImpl::take_commands() {
   if (next_deadline_ != 0) expire(monotonic_ns());
 }
 
-void EngineImpl::wait_awake(int64_t until) const {
-  constexpr int kPauses = 64;  // between two looks at the clock
-  do {
-    for (int i = 0; i < kPauses; ++i) {
-      if (events_.load(std::memory_order_acquire) != seen_events_) return;
-      pause_briefly();
-    }
-  } while (until == 0 || monotonic_ns() < until);
-}
-
 void EngineImpl::wait_for_event() {
   const bool watching = watchdog_ns_ > 0 && !dead_ && launched_ > collected_;
   int64_t until = next_deadline_;  // 0: none
   if (watching && (until == 0 || oldest_since_ + watchdog_ns_ < until)) until = oldest_since_ + watchdog_ns_;
-  if (stay_awake_ && !dead_ && launched_ > collected_) return wait_awake(until);
   std::unique_lock lock(mutex_);
   const auto changed = [&] { return events_ != seen_events_; };
   if (until == 0) {

@@ -7,7 +7,6 @@
 
 #include "base/check.h"
 #include "base/log.h"
-#include "base/pause.h"
 #include "base/thread_pool.h"
 
 namespace tern::engine {
@@ -15,7 +14,6 @@ namespace {
 
 // Between two looks at the device. The step behind is in its queue by then, so that it does not wait for this.
 constexpr auto kLook = std::chrono::microseconds(20);
-constexpr int kPauses = 64;  // the same where the thread stays awake: some microseconds
 
 // What a profiler shows of this thread.
 class Range {
@@ -31,18 +29,13 @@ class Range {
 
 }  // namespace
 
-Rank::Rank(StepRunner runner, const Faults& faults, bool stay_awake, void (*done)(void*), void* context)
-    : runner_(std::move(runner)),
-      faults_(faults),
-      stay_awake_(stay_awake),
-      done_(done),
-      context_(context),
-      thread_([this] { run(); }) {}
+Rank::Rank(StepRunner runner, const Faults& faults, void (*done)(void*), void* context)
+    : runner_(std::move(runner)), faults_(faults), done_(done), context_(context), thread_([this] { run(); }) {}
 
 Rank::~Rank() {
   {
     std::lock_guard lock(mutex_);
-    stopping_ = true, ++calls_;
+    stopping_ = true;
   }
   submitted_.notify_one();
   thread_.join();
@@ -57,7 +50,6 @@ void Rank::submit(Submission submission) {
     std::lock_guard lock(mutex_);
     TERN_CHECK(count_ < kDepth);
     queue_[(head_ + count_++) % kDepth] = submission;
-    ++calls_;
   }
   submitted_.notify_one();
 }
@@ -65,7 +57,7 @@ void Rank::submit(Submission submission) {
 void Rank::abandon() {
   {
     std::lock_guard lock(mutex_);
-    abandoned_ = true, ++calls_;
+    abandoned_ = true;
   }
   submitted_.notify_one();
 }
@@ -102,20 +94,6 @@ Status Rank::prepare() {
   return {};
 }
 
-// Waits until it is time to look at the device again, or for what is `wanted`.
-template <class F>
-void Rank::look_again(std::unique_lock<std::mutex>& lock, const F& wanted) {
-  if (!stay_awake_) {
-    (void)submitted_.wait_for(lock, kLook, wanted);
-    return;
-  }
-  if (wanted()) return;
-  const uint32_t seen = calls_;
-  lock.unlock();
-  for (int i = 0; i < kPauses && calls_.load(std::memory_order_acquire) == seen; ++i) pause_briefly();
-  lock.lock();
-}
-
 // Takes the oldest submission; pictures that are not all launched stay at the head. `s.step` is null when it is time to
 // look at the device again. False: the thread ends.
 bool Rank::next(Submission& s) {
@@ -124,7 +102,7 @@ bool Rank::next(Submission& s) {
   const bool looking = opened_ > closed_ || unfinished_;
   const auto wanted = [&] { return (count_ > 0 && !unfinished_) || (stopping_ && !looking) || abandoned_; };
   if (looking) {
-    look_again(lock, wanted);
+    (void)submitted_.wait_for(lock, kLook, wanted);
   } else {
     submitted_.wait(lock, wanted);
   }

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <array>
-#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -23,9 +22,8 @@ class Rank {
     device::Fault fault = device::Fault::kNone;  // met by the step number `step`, counted from 1
     uint64_t step = 0;
   };
-  // `done` is called by the rank's thread after every finished step, without a lock held. `stay_awake`: as
-  // EngineConfig's.
-  Rank(StepRunner runner, const Faults& faults, bool stay_awake, void (*done)(void*), void* context);
+  // `done` is called by the rank's thread after every finished step, without a lock held.
+  Rank(StepRunner runner, const Faults& faults, void (*done)(void*), void* context);
   ~Rank();  // finishes what was submitted, unless it was abandoned
 
   // Encodes the step's pictures; before submit_forward of the same step, which waits for it.
@@ -58,8 +56,6 @@ class Rank {
   void run();
   Status prepare();
   bool next(Submission& s);
-  template <class F>
-  void look_again(std::unique_lock<std::mutex>& lock, const F& wanted);
   void give(const Submission& s);
   Status run(const Submission& s);
   Status forward(const Submission& s);
@@ -70,7 +66,6 @@ class Rank {
 
   StepRunner runner_;
   Faults faults_;
-  bool stay_awake_;
   void (*done_)(void*);
   void* context_;
   mutable std::mutex mutex_;
@@ -78,7 +73,6 @@ class Rank {
   Submission queue_[kDepth];
   size_t head_ = 0, count_ = 0;
   uint64_t finished_ = 0;
-  std::atomic<uint32_t> calls_ = 0;  // grows with everything that the thread may be waiting for; read without the mutex
   bool stopping_ = false, abandoned_ = false;
   // Of the thread alone.
   bool failed_ = false, unfinished_ = false;  // unfinished_: pictures at the head of the queue are not all launched

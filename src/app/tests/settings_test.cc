@@ -262,16 +262,6 @@ const Rule kRules[] = {
     {"variable range", {}, {{"FD_MAX_STOP_SEQS_NUM", "-1"}}, "FD_MAX_STOP_SEQS_NUM: -1 is below 0"},
 };
 
-TEST(Settings, ThreadsStayAwakeWhereCoresCanBeSpared) {
-  device::CpuTopology small, large;
-  small.default_threads = 7, large.default_threads = 8;
-  const auto awake = [](const char* wanted, const device::CpuTopology& machine) {
-    return stays_awake(settled({}, {{"TERN_STAY_AWAKE", wanted}}).environment, machine);
-  };
-  EXPECT_TRUE(!awake("auto", small) && awake("auto", large));
-  EXPECT_TRUE(awake("1", small) && !awake("0", large));
-}
-
 TEST(Validation, EveryRuleNamesTheFlag) {
   for (const Rule& rule : kRules) EXPECT_EQ(failure(rule.args, rule.pairs), rule.message) << rule.what;
   // Nothing is derived from a number that would overflow.

@@ -28,13 +28,8 @@ struct Late {
   std::unique_ptr<Harness> harness;
 };
 
-EngineConfig awake() {
-  EngineConfig c = Harness::small();
-  c.stay_awake = true;
-  return c;
-}
-
-void answer_twenty(Late& late) {
+TEST(LateDevice, AnswersAreThoseOfADeviceThatWorksAtOnce) {
+  Late late;
   for (RequestId id = 1; id <= 20; ++id) {
     std::vector<int32_t> prompt(static_cast<size_t>(3 * id), static_cast<int32_t>(id));
     ASSERT_TRUE((*late)->submit(Harness::request(id, prompt, 12)).ok());
@@ -47,17 +42,8 @@ void answer_twenty(Late& late) {
   EXPECT_TRUE((*late)->healthy());
 }
 
-TEST(LateDevice, AnswersAreThoseOfADeviceThatWorksAtOnce) {
+TEST(LateDevice, TwoStepsAreGivenBeforeTheFirstIsDone) {
   Late late;
-  answer_twenty(late);
-}
-
-TEST(LateDevice, AnswersAreTheSameWhereThreadsStayAwake) {
-  Late late(awake());
-  answer_twenty(late);
-}
-
-void hold_two_steps(Late& late) {
   Request r = Harness::request(1, {5, 6, 7}, 8);
   r.ignore_eos = true;
   const int before = late.device->recorded;
@@ -71,12 +57,6 @@ void hold_two_steps(Late& late) {
   late.device->hold = false;
   late->read(1);
   EXPECT_EQ(late->answers[1].ids.size(), 8u);
-}
-
-TEST(LateDevice, TwoStepsAreGivenBeforeTheFirstIsDone) {
-  Late late, waking(awake());
-  hold_two_steps(late);
-  hold_two_steps(waking);
 }
 
 void expect_failed(Late& late, const char* why) {
@@ -97,7 +77,8 @@ void expect_failed(Late& late, const char* why) {
   late->close();  // returns although the device never does
 }
 
-void run_with_fault(device::Fault fault, const char* why, EngineConfig c = Harness::small()) {
+void run_with_fault(device::Fault fault, const char* why) {
+  EngineConfig c = Harness::small();
   c.fault = fault, c.fault_step = 4;
   c.watchdog_ns = 150'000'000;
   Late late(c);
@@ -111,10 +92,7 @@ void run_with_fault(device::Fault fault, const char* why, EngineConfig c = Harne
   expect_failed(late, why);
 }
 
-TEST(LateDevice, AStepThatNeverEndsIsSeen) {
-  run_with_fault(device::Fault::kHang, "the device hangs");
-  run_with_fault(device::Fault::kHang, "the device hangs", awake());
-}
+TEST(LateDevice, AStepThatNeverEndsIsSeen) { run_with_fault(device::Fault::kHang, "the device hangs"); }
 TEST(LateDevice, AFaultOfTheDeviceEndsEveryone) { run_with_fault(device::Fault::kTrap, "an illegal address"); }
 
 TEST(LateDevice, ALongStepWithinTheTimeIsNoHang) {
