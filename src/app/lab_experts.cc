@@ -129,7 +129,7 @@ Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed,
   *turns = std::min(lab.turns(l.expert_bytes), 4);
   const int64_t pairs = int64_t{tokens} * s.top_k;
   const Carried carried = carry(s, tokens, logits);
-  TERN_ASSIGN_OR_RETURN(bf16 * x, lab.values(carried.x));
+  TERN_ASSIGN_OR_RETURN(auto* x, lab.values(carried.x));
   l.x = tensor2(x, DType::kBF16, tokens, s.hidden);
   TERN_ASSIGN_OR_RETURN(l.logits, lab.zeros(DType::kF32, tokens, s.experts));
   TERN_ASSIGN_OR_RETURN(float* wanted, lab.values(logits));

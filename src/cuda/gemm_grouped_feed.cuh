@@ -101,8 +101,8 @@ __device__ __forceinline__ void fill_wide(WideShared<Tile>& sh, char* ring, cons
 
 // The same of tokens that lie apart (Gemm::from): copied by all threads of the warpgroup, 16 bytes each, to where the
 // copy engine would have put them. A stage is full when the copies of each thread are there, too. Weights of pairs
-// leave the cache first: the tokens, all of which fit there, are read many times. By itself a block may not be the only
-// one to read a weight.
+// leave the cache first: the tokens, all of which fit there, are read many times. Of blocks by themselves several may
+// have tokens of one expert, and read its weight at about the same time.
 template <class Tile>
 __device__ __forceinline__ void fill_gathered(WideShared<Tile>& sh, char* ring, const WideMaps& maps, const char* base,
                                               const Gemm& g, const WeightTable<kMostGroups>& table,

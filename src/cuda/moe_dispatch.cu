@@ -186,7 +186,9 @@ Status moe_dispatch(const ops::MoeDispatchParams& p, device::Stream stream) {
   if (p.router.weight != nullptr) {
     if (dispatch_fits_router(p, stream)) return moe_dispatch_router(p, stream);
     if (p.norm.x.data != nullptr) TERN_RETURN_IF_ERROR(cuda::rms_norm(p.norm, stream));
-    TERN_ASSIGN_OR_RETURN(chosen, !few ? choose_by_router(p, stream) : Expected<bool>(false));
+    if (!few) {
+      TERN_ASSIGN_OR_RETURN(chosen, choose_by_router(p, stream));
+    }
     if (!chosen) TERN_RETURN_IF_ERROR(p.router.weight->format->run(p.router, stream));
   }
   if (!few) {
