@@ -110,19 +110,26 @@ Status Lab::fill(char* to, size_t size, DType type, float sigma) {
   return device().synchronize(stream());
 }
 
-Expected<std::span<const ops::PackedWeight>> Lab::weights(int64_t count, int64_t n, int64_t k, const char* name) {
-  const ops::WeightFormat* format = ops::find_weight_format(stream().kind, name);
-  if (format == nullptr) return make_error(ErrorCode::kUnsupported, fmt::format("this device has no {} weights", name));
+Expected<ops::PackedWeight> Lab::empty_weight(int64_t n, int64_t k, const char* format) {
+  ops::PackedWeight w;
+  w.format = ops::find_weight_format(stream().kind, format), w.n = n, w.k = k;
+  if (w.format == nullptr) {
+    return make_error(ErrorCode::kUnsupported, fmt::format("this device has no {} weights", format));
+  }
+  TERN_ASSIGN_OR_RETURN(w.data, device().allocate(w.format->packed_bytes(n, k)));
+  return w;
+}
+
+Expected<std::span<const ops::PackedWeight>> Lab::weights(int64_t count, int64_t n, int64_t k, const char* format) {
   const int64_t slice = std::clamp<int64_t>((int64_t{4} << 20) / k, 1, n);
   std::vector<bf16> rows(static_cast<size_t>(slice * k));
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = to_bf16(0.05f * normal_[i % kPattern]);
   auto list = std::make_unique<std::vector<ops::PackedWeight>>(static_cast<size_t>(count));
   for (ops::PackedWeight& w : *list) {
-    w.format = format, w.n = n, w.k = k;
-    TERN_ASSIGN_OR_RETURN(w.data, device().allocate(format->packed_bytes(n, k)));
+    TERN_ASSIGN_OR_RETURN(w, empty_weight(n, k, format));
     for (int64_t begin = 0; begin < n; begin += slice) {
       const TensorView source = tensor2(rows.data(), DType::kBF16, std::min(slice, n - begin), k);
-      TERN_RETURN_IF_ERROR(format->pack(source, begin, n, k, w.data.data()));
+      TERN_RETURN_IF_ERROR(w.format->pack(source, begin, n, k, w.data.data()));
     }
   }
   weights_.push_back(std::move(list));
@@ -135,16 +142,12 @@ Expected<const ops::PackedWeight*> Lab::weight(int64_t n, int64_t k, const char*
 }
 
 Expected<const ops::PackedWeight*> Lab::weight_of(const std::vector<bf16>& rows, int64_t n, int64_t k,
-                                                  const char* name) {
-  const ops::WeightFormat* format = ops::find_weight_format(stream().kind, name);
-  if (format == nullptr) return make_error(ErrorCode::kUnsupported, fmt::format("this device has no {} weights", name));
-  auto list = std::make_unique<std::vector<ops::PackedWeight>>(1);
-  ops::PackedWeight& w = list->front();
-  w.format = format, w.n = n, w.k = k;
-  TERN_ASSIGN_OR_RETURN(w.data, device().allocate(format->packed_bytes(n, k)));
-  TERN_RETURN_IF_ERROR(
-      format->pack(tensor2(const_cast<bf16*>(rows.data()), DType::kBF16, n, k), 0, n, k, w.data.data()));
-  weights_.push_back(std::move(list));
+                                                  const char* format) {
+  TERN_ASSIGN_OR_RETURN(ops::PackedWeight w, empty_weight(n, k, format));
+  const TensorView source = tensor2(const_cast<bf16*>(rows.data()), DType::kBF16, n, k);
+  TERN_RETURN_IF_ERROR(w.format->pack(source, 0, n, k, w.data.data()));
+  weights_.push_back(std::make_unique<std::vector<ops::PackedWeight>>());
+  weights_.back()->push_back(std::move(w));
   return weights_.back()->data();
 }
 

@@ -77,6 +77,7 @@ class Lab {
   Expected<char*> bytes(const void* host, size_t size);
   Status run_turns(const LabCase& c, int count);
   Status fill(char* to, size_t size, DType type, float sigma);
+  Expected<ops::PackedWeight> empty_weight(int64_t n, int64_t k, const char* format);
 
   OpenDevice& open_;
   size_t cold_bytes_;
