@@ -155,14 +155,9 @@ Status launch_dispatch(const RouteArgs& a, const SortArgs& s, int64_t tokens, de
 
 // Does the router's product and the choice in one, or says that it cannot.
 Expected<bool> choose_by_router(const ops::MoeDispatchParams& p, device::Stream stream) {
-  const ops::LinearParams& r = p.router;
-  const TensorView &x = r.x, &logits = p.route.logits;
-  const ops::PackedWeight& w = *r.weight;
-  if (!route_fits_lanes(p.route) || w.format != find_weight_format("f32") || r.bias.data != nullptr ||
-      x.dtype != DType::kBF16 || !ops::is_matrix(x, x.dim[0], w.k) || logits.dtype != DType::kF32 ||
-      r.out.data != logits.data || !ops::is_matrix(logits, x.dim[0], w.n)) {
-    return false;
-  }
+  if (!router_is_plain(p)) return false;
+  const TensorView &x = p.router.x, &logits = p.route.logits;
+  const ops::PackedWeight& w = *p.router.weight;
   Gemm g;
   g.x = x.data, g.x_row = x.stride[0];
   g.w_bf16 = false, g.w_row = round_up<int64_t>(w.k, 8);
@@ -176,6 +171,14 @@ Expected<bool> choose_by_router(const ops::MoeDispatchParams& p, device::Stream 
 }
 
 }  // namespace
+
+bool router_is_plain(const ops::MoeDispatchParams& p) {
+  const ops::LinearParams& r = p.router;
+  const TensorView &x = r.x, &logits = p.route.logits;
+  return route_fits_lanes(p.route) && r.weight->format == find_weight_format("f32") && r.bias.data == nullptr &&
+         x.dtype == DType::kBF16 && ops::is_matrix(x, x.dim[0], r.weight->k) && r.out.data == logits.data &&
+         logits.dtype == DType::kF32 && ops::is_matrix(logits, x.dim[0], r.weight->n);
+}
 
 Status moe_dispatch(const ops::MoeDispatchParams& p, device::Stream stream) {
   const ops::MoePermuteParams& q = p.permute;

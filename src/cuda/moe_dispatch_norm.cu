@@ -327,12 +327,10 @@ bool dispatch_fits_router(const ops::MoeDispatchParams& p, device::Stream stream
   const ops::LinearParams& r = p.router;
   const int64_t n = q.x.dim[0], width = q.x.dim[1];
   return s.arch >= 90 && waits_compiled() && !s.deterministic && n > 0 && n <= kMostTokens &&
-         n * p.route.top_k <= kMostPairs && route_fits_lanes(p.route) && q.experts <= kMostExperts &&
-         width <= kMostWidth && is_rows_of(q.x, DType::kBF16, n, width) &&
-         is_rows_of(q.out, DType::kBF16, n * p.route.top_k, width) && q.experts == p.route.logits.dim[1] &&
-         q.ids.data == p.route.ids.data && r.weight->format == find_weight_format("f32") && r.weight->n == q.experts &&
-         r.weight->k == width && r.bias.data == nullptr && r.x.data == q.x.data && r.x.stride[0] == q.x.stride[0] &&
-         r.out.data == p.route.logits.data &&
+         n * p.route.top_k <= kMostPairs && router_is_plain(p) && q.experts <= kMostExperts && width <= kMostWidth &&
+         is_rows_of(q.x, DType::kBF16, n, width) && is_rows_of(q.out, DType::kBF16, n * p.route.top_k, width) &&
+         q.experts == r.weight->n && width == r.weight->k && q.ids.data == p.route.ids.data && r.x.data == q.x.data &&
+         r.x.stride[0] == q.x.stride[0] &&
          EnterMemory::bytes(static_cast<int>(n), static_cast<int>(width)) <= static_cast<size_t>(s.smem_limit);
 }
 
