@@ -16,6 +16,27 @@ namespace {
 
 using namespace tern;
 
+// Puts what the host keeps out of its core's caches, as a long step does.
+class ColdCaches final : public engine::StepTrace {
+ public:
+  // `between`: also before planning, not only before a step's results are taken.
+  explicit ColdCaches(bool between) : between_(between), memory_(size_t{64} << 20, 1) {}
+  void add(const engine::StepSpan& s) override {
+    if (s.phase != engine::StepPhase::kPlan && s.phase != engine::StepPhase::kCollect) return;
+    const bool plan = s.phase == engine::StepPhase::kPlan;
+    (plan ? plan_ns : collect_ns) += s.end_ns - s.begin_ns;
+    if (!plan && !between_) return;
+    int sum = 0;
+    for (size_t i = 0; i < memory_.size(); i += 64) sum += memory_[i];
+    benchmark::DoNotOptimize(sum);
+  }
+  std::atomic<int64_t> plan_ns{0}, collect_ns{0};
+
+ private:
+  const bool between_;
+  std::vector<char> memory_;
+};
+
 // Sequences of 1,024 to 1,279 tokens decode; the vocabulary is small so that the model and the sampler stay out of the
 // way.
 void BM_EngineStep(benchmark::State& state) {
@@ -24,7 +45,9 @@ void BM_EngineStep(benchmark::State& state) {
   options.deep = false, options.full_logits = false;
   const engine::FakeModel model(options);
   auto device = device::make_cpu_device({1, false});
+  ColdCaches cold(state.range(1) == 2);
   engine::EngineConfig c;
+  if (state.range(1) > 0) c.trace = &cold;
   c.scheduler.max_num_seqs = running;
   c.scheduler.max_num_batched_tokens = 8192;
   c.scheduler.max_model_len = 8192;
@@ -47,6 +70,7 @@ void BM_EngineStep(benchmark::State& state) {
     (*engine)->poll(out, std::chrono::milliseconds(10));
   }
   const engine::EngineStats before = (*engine)->stats();
+  const int64_t plan_ns = cold.plan_ns, collect_ns = cold.collect_ns;
   for (auto _ : state) {
     const uint64_t target = (*engine)->stats().steps + 100;
     while ((*engine)->stats().steps < target) {
@@ -56,11 +80,17 @@ void BM_EngineStep(benchmark::State& state) {
   }
   const engine::EngineStats after = (*engine)->stats();
   const auto steps = static_cast<double>(after.steps - before.steps);
-  state.counters["plan_and_build_us"] = static_cast<double>(after.launch_ns - before.launch_ns) / steps / 1e3;
-  state.counters["collect_us"] = static_cast<double>(after.collect_ns - before.collect_ns) / steps / 1e3;
+  const bool walks = state.range(1) > 0;  // which is no part of the phase it follows
+  const auto us = [&](uint64_t ns, int64_t traced) {
+    return (walks ? static_cast<double>(traced) : static_cast<double>(ns)) / steps / 1e3;
+  };
+  state.counters["plan_and_build_us"] = us(after.launch_ns - before.launch_ns, cold.plan_ns - plan_ns);
+  state.counters["collect_us"] = us(after.collect_ns - before.collect_ns, cold.collect_ns - collect_ns);
   state.counters["running"] = after.running;
 }
-BENCHMARK(BM_EngineStep)->Arg(256)->Iterations(10)->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_EngineStep)->Args({256, 0})->Iterations(10)->Unit(benchmark::kMillisecond);
+// With cold caches before a step's results are taken, and before the next one is planned as well.
+BENCHMARK(BM_EngineStep)->Args({256, 1})->Args({256, 2})->Iterations(2)->Unit(benchmark::kMillisecond);
 
 struct Row {
   explicit Row(float sigma) : x(151936), memory(kernels::RowSpace::bytes(151936) + 64) {
