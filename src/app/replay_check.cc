@@ -163,7 +163,7 @@ void Rig::fill(engine::Step& step, const std::vector<Row>& rows) {
     row.logit_begin = static_cast<int>(i), row.logit_count = 1;
     const auto s = static_cast<size_t>(r.sequence);
     const int token = step.batch.tokens;
-    step.add_row(row, {tokens_[s], blocks_[s], 0, kBlock, longest_, {}, 0});
+    step.add_row(row, {tokens_[s], blocks_[s], kBlock, longest_, {}, 0});
     if (r.picture >= 0) step.take_pictures(token, std::array<int32_t, 1>{r.picture});
     step.plan.tokens += r.count, ++step.plan.logit_rows;
     ops::SampleRow sample;

@@ -28,11 +28,10 @@ void EngineImpl::collect() {
     if (i + sched::kAhead < step.rows.size()) fetch(*step.rows[i + sched::kAhead].generation, 3);
     if (i + sched::kAhead / 2 < step.rows.size()) sched::fetch_end(step.rows[i + sched::kAhead / 2].generation->output);
     Generation& g = *step.rows[i].generation;
-    --g.open_rows;
     if (!g.ended && step.rows[i].prompt_scored > 0) take_prompt_logprobs(step, i, g);
     if (step.plan.rows[i].samples) take_row(step, i, g, now);
     if (g.pictured) release_media(g, step.plan.rows[i].first + step.plan.rows[i].count);
-    if (g.ended && g.open_rows == 0) finished_.push_back(&g);
+    if (g.ended && !has_rows(g, collected_ + 1)) finished_.push_back(&g);
   }
   parts_.scheduler->collect(results_);
   ++collected_;

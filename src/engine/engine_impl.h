@@ -12,7 +12,6 @@
 #include "cache/encoder_cache.h"
 #include "engine/block_numbers.h"
 #include "engine/engine.h"
-#include "engine/generation.h"
 #include "engine/outbox.h"
 #include "engine/rank.h"
 #include "engine/step.h"
@@ -78,13 +77,14 @@ class EngineImpl final : public Engine {
   void forget(Generation& g);
   News::Event& event_of(const Generation& g);
   Generation* find(RequestId id);
+  bool has_rows(const Generation& g, uint64_t step) const;
   // engine_launch.cc: plan, fill, submit.
   bool launch();
   void admit(Step& step);
   void build_row(Step& step, size_t i);
   void score_prompt(Step& step, size_t i, const Generation& g);
   void ask_sampler(Step& step, size_t i, const Generation& g);
-  Generation* generation_of(const sched::PlanRow& row) const { return by_slot_[static_cast<size_t>(row.slot)]; }
+  const Seat& seat(const sched::PlanRow& row) const { return seats_[static_cast<size_t>(row.slot)]; }
   void fill_masks(Step& step);
   void trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns);
   // engine_vision.cc: requests with pictures.
@@ -122,7 +122,7 @@ class EngineImpl final : public Engine {
 
   // Of the engine thread alone.
   Generations generations_;
-  std::vector<Generation*> by_slot_;  // who was admitted to a slot last
+  std::vector<Seat> seats_;  // by slot: who was admitted to it last
   std::vector<Request> taken_requests_;
   std::vector<RequestId> taken_aborts_;
   std::vector<Generation*> finished_;  // in this collect, to be forgotten

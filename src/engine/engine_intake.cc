@@ -132,7 +132,16 @@ void EngineImpl::end_error(Generation& g, Error error) {
 }
 
 void EngineImpl::forget(Generation& g) {
-  if (g.ended && g.open_rows == 0) generations_.erase(g.request.id);
+  if (g.ended && !has_rows(g, collected_)) generations_.erase(g.request.id);
+}
+
+// Launched and not yet collected steps, from number `step` on, have a row of it: it must stay.
+bool EngineImpl::has_rows(const Generation& g, uint64_t step) const {
+  const auto named = [&g](const StepRow& row) { return row.generation == &g; };
+  for (; g.admitted && step < launched_; ++step) {
+    if (std::ranges::any_of(parts_.steps[step % 2]->rows, named)) return true;
+  }
+  return false;
 }
 
 void EngineImpl::abort_one(RequestId id) {
@@ -151,7 +160,7 @@ void EngineImpl::end_all(FinishReason reason, const Error& error) {
       end(g, reason);
       if (reason == FinishReason::kError) news_.extra().error = error;
     }
-    it = g.open_rows == 0 ? generations_.erase(it) : std::next(it);
+    it = has_rows(g, collected_) ? std::next(it) : generations_.erase(it);
   }
 }
 
@@ -167,7 +176,7 @@ void EngineImpl::expire(int64_t now) {
     } else if (!g.ended && deadline > 0) {
       next_deadline_ = next_deadline_ == 0 ? deadline : std::min(next_deadline_, deadline);
     }
-    it = g.ended && g.open_rows == 0 ? generations_.erase(it) : std::next(it);
+    it = g.ended && !has_rows(g, collected_) ? generations_.erase(it) : std::next(it);
   }
 }
 

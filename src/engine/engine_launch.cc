@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <chrono>
+#include <limits>
 #include <thread>
 
 #include "base/check.h"
@@ -7,6 +8,17 @@
 #include "engine/engine_impl.h"
 
 namespace tern::engine {
+
+Seat seat_of(Generation& g) {
+  constexpr int64_t kNever = std::numeric_limits<int32_t>::max();
+  Seat seat{.generation = &g, .id = g.id, .prompt = g.prompt, .rope_delta = g.rope_delta};
+  // The token behind `first` is the first that may end the answer.
+  const int64_t first = int64_t{g.prompt} + std::max(g.min_tokens, 1) - 1;
+  const bool asks_more = g.guided || g.request.sampling.logprobs >= 0;
+  seat.plain_from = static_cast<int32_t>(asks_more ? kNever : std::min(first, kNever));
+  seat.processors = g.processors & ~static_cast<uint32_t>(sample::kMinTokens);
+  return seat;
+}
 
 // Plans and submits one more step. False when two are open, nothing can run, or the reader is too far behind.
 bool EngineImpl::launch() {
@@ -24,10 +36,10 @@ bool EngineImpl::launch() {
   }
   step.begin();
   admit(step);
-  step.rows.resize(plan.rows.size());
-  for (size_t i = 0; i < plan.rows.size(); ++i) {
-    if (i + sched::kAhead < plan.rows.size()) fetch(*generation_of(plan.rows[i + sched::kAhead]), 1);
-    build_row(step, i);
+  for (size_t i = 0, count = plan.rows.size(); i < count; ++i) {
+    i = step.add_plain_rows(i, seats_, parts_.config.scheduler.block_size, *parts_.scheduler);
+    if (i + sched::kAhead < count) fetch(*seat(plan.rows[i + sched::kAhead]).generation, 1);
+    if (i < count) build_row(step, i);
   }
   step.finish();
   submit_media(step);
@@ -58,7 +70,7 @@ void EngineImpl::admit(Step& step) {
   for (const sched::Admission& a : step.plan.admitted) {
     Generation* g = find(a.seq);
     TERN_CHECK(g != nullptr && !g->ended);
-    by_slot_[static_cast<size_t>(a.slot)] = g;
+    seats_[static_cast<size_t>(a.slot)] = seat_of(*g);
     step.sampling.updates.add(a.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
     if (g->admitted) continue;
     g->admitted = true;
@@ -71,15 +83,14 @@ void EngineImpl::admit(Step& step) {
 
 void EngineImpl::build_row(Step& step, size_t i) {
   const sched::PlanRow& row = step.plan.rows[i];
-  Generation* g = generation_of(row);
+  Generation* g = seat(row).generation;
   TERN_CHECK(g->id == row.seq);
-  ++g->open_rows;
   step.rows[i] = StepRow{.generation = g};
   const int first_token = step.batch.tokens;
   const sched::Scheduler::RowView view = parts_.scheduler->row(i);
   const std::span<const int32_t> positions = g->positioned ? g->request.positions : std::span<const int32_t>{};
-  step.add_row(row, {view.tokens, view.blocks, view.table, parts_.config.scheduler.block_size, g->prompt, positions,
-                     g->rope_delta});
+  step.add_row(row,
+               {view.tokens, view.blocks, parts_.config.scheduler.block_size, g->prompt, positions, g->rope_delta});
   if (g->pictured) take_media(step, row, first_token, *g);
   ask_sampler(step, i, *g);
 }

@@ -15,7 +15,7 @@ EngineImpl::EngineImpl(Parts parts, StepRunner runner)
   const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
   results_.reserve(rows), result_tokens_.reserve(rows), finished_.reserve(rows);
   news_.reserve(std::max(2 * rows, outbox_.expected()));
-  by_slot_.resize(rows);
+  seats_.resize(rows);
   const sched::SchedulerConfig& s = parts_.config.scheduler;
   // Whoever runs holds at most its full length, and at most max_num_seqs hold anything.
   may_preempt_ = !s.v1 || parts_.blocks.total / s.max_num_seqs < ceil_div(s.max_model_len, s.block_size);

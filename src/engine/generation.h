@@ -14,7 +14,6 @@ struct alignas(64) Generation {
   // copied here by open().
   RequestId id = 0;
   int prompt = 0;
-  int open_rows = 0;        // rows in launched and not yet collected steps
   uint32_t processors = 0;  // bits wanted at any time (sample/processors.h)
   int32_t min_tokens = 0, max_tokens = 0;
   int32_t rope_delta = 0;

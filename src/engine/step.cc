@@ -27,15 +27,17 @@ Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLi
   TERN_RETURN_IF_ERROR(make(&Step::table_changes_, device.own_memory() ? 2 * (l.max_rows + kMoreChanges) : 0));
   TERN_ASSIGN_OR_RETURN(s.sampling, sample::SamplingBatch::create(sampling, device, twin ? &twin->sampling : nullptr));
   const auto rows = static_cast<size_t>(l.max_rows);
-  s.table_rows_.resize(rows);
-  if (device.own_memory()) s.sent_table_ = twin ? twin->sent_table_ : std::make_shared<std::vector<TableRow>>(rows);
-  s.rows.reserve(rows);
+  s.known_.resize(rows);
+  if (device.own_memory()) s.sent_table_ = twin ? twin->sent_table_ : std::make_shared<std::vector<SentRow>>(rows);
+  s.row_memory_.resize(rows);
   s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows), s.plan.moves.reserve(rows);
   return s;
 }
 
 void Step::begin() {
-  rows.clear();
+  straight_ = std::min({straight_, batch.rows, batch.tokens, batch.logit_rows});  // padding lies behind them
+  TERN_CHECK(plan.rows.size() <= row_memory_.size());
+  rows = std::span(row_memory_).first(plan.rows.size());
   sampling.clear();
   vision.clear();
   batch = {};
@@ -48,12 +50,11 @@ void Step::begin() {
 }
 
 void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
-  if (add_known_row(row, source)) return;
   const int r = batch.rows++, begin = batch.tokens, count = row.count, context = row.first + count;
-  const auto blocks = static_cast<int64_t>(source.blocks.size());
   const int used = (context + source.block_size - 1) / source.block_size;
   TERN_CHECK(r < limits_.max_rows && begin + count <= limits_.max_tokens);
-  TERN_CHECK(used <= blocks && used <= limits_.max_blocks_per_row);
+  straight_ = std::min(straight_, r);
+  known_[static_cast<size_t>(r)].plain_from = kNever;
   batch.tokens += count;
   row_start_[r + 1] = batch.tokens;
   context_len_[r] = context;
@@ -61,8 +62,8 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
   batch.max_context_len = std::max(batch.max_context_len, context);
   table_columns_ = std::max(table_columns_, used);
   const int32_t* table = block_table_.host() + static_cast<int64_t>(r) * limits_.max_blocks_per_row;
-  const int32_t last_block = copy_table(r, used, source);
-  if (sent_table_ != nullptr) change_table(r, used, source.table);
+  const int32_t last_block = copy_table(r, used, row.table, source.blocks);
+  if (sent_table_ != nullptr) change_table(r, used, row.table);
   const int last_begin = (used - 1) * source.block_size;
   const int64_t stride = limits_.max_tokens;
   const int given = source.positions.empty() ? 0 : source.prompt;
@@ -85,52 +86,102 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
   batch.logit_rows += row.logit_count;
 }
 
-// Almost every row of a busy step: one token behind the prompt, in a block that the host's table ends with. Reads
-// nothing of the sequence but a token that is not in flight.
-bool Step::add_known_row(const sched::PlanRow& row, const RowSource& source) {
-  const int r = batch.rows, t = batch.tokens, position = row.first;
-  TERN_CHECK(r < limits_.max_rows && t < limits_.max_tokens);
-  const TableRow& known = table_rows_[static_cast<size_t>(r)];
-  const int offset = position - (known.used - 1) * source.block_size;
-  if (row.count != 1 || source.table == 0 || known.table != source.table || offset < 0 || offset >= source.block_size ||
-      position < source.prompt || row.logit_count > 1) {
-    return false;
+size_t Step::add_plain_rows(size_t row, std::span<const Seat> seats, int block_size,
+                            const sched::Scheduler& scheduler) {
+  const auto begin = static_cast<int>(row);
+  if (batch.rows != begin || batch.tokens != begin || batch.logit_rows != begin || sampling.count() != begin)
+    return row;
+  const size_t end = std::min({plan.rows.size(), known_.size(), static_cast<size_t>(limits_.max_tokens)});
+  uint32_t processors = 0;
+  bool straight = true;
+  for (; row < end && know_plain(row, seats, block_size, scheduler); ++row) {
+    processors |= known_[row].processors;
+    straight &= plan.rows[row].previous_row == static_cast<int>(row);
   }
-  const bool in_flight = row.previous_row >= 0;
-  token_source_[t] = in_flight ? row.previous_row : -1;
-  token_ids_[t] = in_flight ? 0 : source.tokens[static_cast<size_t>(position)];
-  int32_t* const place = positions_.host() + t;
-  const int64_t stride = limits_.max_tokens;
-  place[0] = place[stride] = place[2 * stride] = position + source.rope_delta;
-  slot_mapping_[t] = int64_t{known.last} * source.block_size + offset;
-  if (!pictures_.empty()) picture_row_[t] = -1;
-  if (row.logit_count == 1) logit_index_[row.logit_begin] = t;
-  row_start_[r + 1] = t + 1;
-  context_len_[r] = position + 1;
-  batch.rows = r + 1, batch.tokens = t + 1, batch.logit_rows += row.logit_count;
-  batch.max_query_len = std::max(batch.max_query_len, 1);
-  batch.max_context_len = std::max(batch.max_context_len, position + 1);
-  table_columns_ = std::max(table_columns_, known.used);
-  if (sent_table_ != nullptr) change_table(r, known.used, source.table);
+  if (row == static_cast<size_t>(begin)) return row;
+  fill_plain(begin, static_cast<int>(row), block_size);
+  fill_straight(begin, static_cast<int>(row), straight);
+  const std::span<ops::SampleRow> samples = sampling.add_rows(static_cast<int>(row) - begin, processors);
+  for (int r = begin; r < static_cast<int>(row); ++r) {
+    const sched::PlanRow& planned = plan.rows[static_cast<size_t>(r)];
+    ops::SampleRow& sample = samples[static_cast<size_t>(r - begin)];
+    sample = {.logit_row = r, .slot = planned.slot, .position = planned.first + 1};
+    sample.generated = planned.first + 1 - known_[static_cast<size_t>(r)].prompt;
+  }
+  return row;
+}
+
+// Whether the row is plain; then what is known of it holds for the plan.
+bool Step::know_plain(size_t row, std::span<const Seat> seats, int block_size, const sched::Scheduler& scheduler) {
+  const sched::PlanRow& planned = plan.rows[row];
+  const int r = static_cast<int>(row), position = planned.first;
+  if (planned.count != 1 || planned.previous_row < 0 || planned.logit_count != 1) return false;
+  KnownRow& known = known_[row];
+  if (known.table != planned.table || position < known.plain_from) {
+    const Seat& seat = seats[static_cast<size_t>(planned.slot)];
+    TERN_CHECK(planned.seq == seat.id && planned.table != 0 && planned.samples);
+    if (position < seat.plain_from) return false;
+    known.prompt = seat.prompt, known.rope_delta = seat.rope_delta;
+    known.plain_from = seat.plain_from, known.processors = seat.processors;
+    rows[row] = {.generation = seat.generation, .sample_row = r};
+  }
+  const int ahead = position - (known.used - 1) * block_size;
+  if (known.table != planned.table || ahead < 0 || ahead >= block_size) {
+    copy_table(r, position / block_size + 1, planned.table, scheduler.row(row).blocks);
+  }
+  if (sent_table_ != nullptr) change_table(r, known.used, planned.table);
   return true;
 }
 
+void Step::fill_plain(int begin, int end, int block_size) {
+  int32_t *const t = positions_.host(), *const h = t + limits_.max_tokens, *const w = h + limits_.max_tokens;
+  int32_t* const context = context_len_.host();
+  int64_t* const slots = slot_mapping_.host();
+  int longest = batch.max_context_len, columns = table_columns_;
+  for (int r = begin; r < end; ++r) {
+    const KnownRow& known = known_[static_cast<size_t>(r)];
+    const int position = plan.rows[static_cast<size_t>(r)].first;
+    t[r] = h[r] = w[r] = position + known.rope_delta;
+    context[r] = position + 1;
+    slots[r] = (int64_t{known.last} - known.used + 1) * block_size + position;
+    longest = std::max(longest, position + 1), columns = std::max(columns, known.used);
+  }
+  batch.rows = batch.tokens = batch.logit_rows = end;
+  batch.max_query_len = std::max(batch.max_query_len, 1);
+  batch.max_context_len = longest, table_columns_ = columns;
+}
+
+// What plain rows have besides: mostly what lies there from the step before.
+void Step::fill_straight(int begin, int end, bool straight) {
+  for (int r = straight ? std::max(begin, straight_) : begin; r < end; ++r) {
+    token_source_[r] = plan.rows[static_cast<size_t>(r)].previous_row;
+    token_ids_[r] = 0, row_start_[r + 1] = r + 1, logit_index_[r] = r;
+    if (!pictures_.empty()) picture_row_[r] = -1;
+  }
+  if (!straight) {
+    straight_ = std::min(straight_, begin);
+  } else if (straight_ >= begin) {
+    straight_ = std::max(straight_, end);
+  }
+}
+
 // Brings a row of the block table up to `used` entries and returns the last.
-int32_t Step::copy_table(int row, int used, const RowSource& source) {
-  TableRow& known = table_rows_[static_cast<size_t>(row)];
-  int32_t* table = block_table_.host() + static_cast<int64_t>(row) * limits_.max_blocks_per_row;
-  const bool same = source.table != 0 && known.table == source.table;
+int32_t Step::copy_table(int row, int used, uint64_t table, std::span<const int32_t> blocks) {
+  TERN_CHECK(used <= static_cast<int64_t>(blocks.size()) && used <= limits_.max_blocks_per_row);
+  KnownRow& known = known_[static_cast<size_t>(row)];
+  int32_t* const entries = block_table_.host() + static_cast<int64_t>(row) * limits_.max_blocks_per_row;
+  const bool same = table != 0 && known.table == table;
   if (same && known.used == used) return known.last;
   const int from = same ? std::min(known.used, used) : 0;
-  std::copy(source.blocks.begin() + from, source.blocks.begin() + used, table + from);
-  known = {source.table, used, table[used - 1]};
+  std::copy(blocks.begin() + from, blocks.begin() + used, entries + from);
+  known.table = table, known.used = used, known.last = entries[used - 1];
   return known.last;
 }
 
 // Notes what the device's row of the block table lacks of `used` entries. More changes than there is room for are only
 // counted: the rows are then sent whole.
 void Step::change_table(int row, int used, uint64_t table) {
-  TableRow& sent = (*sent_table_)[static_cast<size_t>(row)];
+  SentRow& sent = (*sent_table_)[static_cast<size_t>(row)];
   const bool same = table != 0 && sent.table == table;
   if (same && sent.used >= used) return;
   const int begin = row * limits_.max_blocks_per_row, room = static_cast<int>(table_changes_.size() / 2);
@@ -146,7 +197,7 @@ void Step::change_table(int row, int used, uint64_t table) {
 void Step::take_pictures(int token, std::span<const int32_t> taken) {
   TERN_CHECK(!pictures_.empty() && token >= 0 && token + static_cast<int>(taken.size()) <= batch.tokens);
   std::copy(taken.begin(), taken.end(), picture_row_.host() + token);
-  batch.has_pictures = true;
+  batch.has_pictures = true, straight_ = std::min(straight_, token);
 }
 
 void Step::set_views(model::Batch& b) const {

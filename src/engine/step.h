@@ -2,21 +2,22 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
 #include "device/device.h"
 #include "engine/graph_shapes.h"
+#include "engine/seat.h"
 #include "engine/vision_step.h"
 #include "model/batch.h"
 #include "sample/sampler.h"
 #include "sample/staged.h"
-#include "sched/plan.h"
+#include "sched/scheduler.h"
 
 namespace tern::engine {
-
-struct Generation;
 
 // How a row of the plan maps to what was asked of the sampler.
 struct StepRow {
@@ -36,13 +37,16 @@ struct Step {
   struct RowSource {
     std::span<const int32_t> tokens;  // known ids of the sequence
     std::span<const int32_t> blocks;
-    uint64_t table = 0;  // of sched::Scheduler::RowView; 0: not known
     int block_size = 0;
     int prompt = 0;                      // tokens of it
     std::span<const int32_t> positions;  // [3, prompt], or empty: as counted
     int rope_delta = 0;                  // position of a token behind the prompt minus its index
   };
   void begin();
+  // Adds rows of the plan from `row` on, and what they sample, as long as they are plain ones, and returns the next:
+  // the same as add_row() and what asks the sampler, without a look at the sequences but where a block begins. None
+  // when rows before had other than one token and one logit row.
+  size_t add_plain_rows(size_t row, std::span<const Seat> seats, int block_size, const sched::Scheduler& scheduler);
   void add_row(const sched::PlanRow& row, const RowSource& source);
   // Tokens [token, token + taken.size()) of the batch take these rows of the pictures.
   void take_pictures(int token, std::span<const int32_t> taken);
@@ -66,7 +70,7 @@ struct Step {
   TensorView table_changes(const StepShape& shape) const;
 
   sched::Plan plan;
-  std::vector<StepRow> rows;  // as plan.rows
+  std::span<StepRow> rows;  // as plan.rows, from begin() on
   model::Batch batch;
   sample::SamplingBatch sampling;
   VisionStep vision;
@@ -80,22 +84,37 @@ struct Step {
  private:
   void set_views(model::Batch& b) const;
   void list_arrays(int tokens, int sequences, int logit_rows, sample::CopyList& list) const;
-  bool add_known_row(const sched::PlanRow& row, const RowSource& source);
-  int32_t copy_table(int row, int used, const RowSource& source);
+  bool know_plain(size_t row, std::span<const Seat> seats, int block_size, const sched::Scheduler& scheduler);
+  void fill_plain(int begin, int end, int block_size);
+  void fill_straight(int begin, int end, bool straight);
+  int32_t copy_table(int row, int used, uint64_t table, std::span<const int32_t> blocks);
   void change_table(int row, int used, uint64_t table);
   int changes_of(const StepShape& shape) const { return shape.rows + kMoreChanges; }
 
   model::BatchLimits limits_;
   int sent_tokens_ = 0, sent_rows_ = 0, sent_logit_rows_ = 0;  // padded
   int table_columns_ = 0;                                      // blocks of the longest row
-  // What lies in a row of the host's block table since the last step that had one: the next one adds what is new.
-  struct TableRow {
+  static constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
+  // What lies in a row of the host's block table since this step last had one: the next turn adds what is new. And,
+  // with `plain_from` below kNever, what a Seat has said of the plain row that it was; its StepRow still stands.
+  struct KnownRow {
     uint64_t table = 0;
     int32_t used = 0, last = 0;  // entries, and the last of them
+    int32_t prompt = 0, rope_delta = 0, plain_from = kNever;
+    uint32_t processors = 0;
   };
-  std::vector<TableRow> table_rows_;
-  // The same of the device's block table, behind the step that was filled last: both steps know it. Null: one memory.
-  std::shared_ptr<std::vector<TableRow>> sent_table_;
+  std::vector<KnownRow> known_;
+  std::vector<StepRow> row_memory_;
+  // What the device's block table holds behind the step that was filled last: both steps know it. Null: one memory.
+  struct SentRow {
+    uint64_t table = 0;
+    int32_t used = 0;
+  };
+  std::shared_ptr<std::vector<SentRow>> sent_table_;
+  // Leading places where token_ids_, token_source_, row_start_, logit_index_ and picture_row_ hold what they hold for
+  // plain rows that all come after plain rows, in this step and the one before. (In one memory with the device the ids
+  // are those of this step's last turn: whatever has a source is overwritten before it is read.)
+  int straight_ = 0;
   static constexpr int kMoreChanges = 32;      // than rows: blocks of prompts
   int changes_ = 0;                            // entries of the block table that the device lacks
   int first_changed_ = 0, last_changed_ = -1;  // rows of them

@@ -36,7 +36,7 @@ void WorstStep::add(int first, int count, int logits) {
   row.slot = step_.batch.rows;
   row.first = first, row.count = count;
   row.logit_begin = step_.batch.logit_rows, row.logit_count = logits;
-  step_.add_row(row, {tokens_, blocks_, 0, block_size_, 0, {}, 0});
+  step_.add_row(row, {tokens_, blocks_, block_size_, 0, {}, 0});
 }
 
 // Everything that a request can ask of the sampler.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 
@@ -60,6 +61,15 @@ int SamplingBatch::add(const ops::SampleRow& row, uint32_t processors) {
   logit_rows_ = std::max(logit_rows_, row.logit_row + 1);
   sent_ = count_ + 1;
   return count_++;
+}
+
+std::span<ops::SampleRow> SamplingBatch::add_rows(int count, uint32_t processors) {
+  const int logit_rows = count_ + count;
+  TERN_CHECK(logit_rows <= limits_.max_rows && logit_rows <= limits_.max_logit_rows && (processors & kMask) == 0);
+  processors_ |= processors;
+  logit_rows_ = std::max(logit_rows_, logit_rows);
+  sent_ = logit_rows;
+  return {rows_.host() + std::exchange(count_, logit_rows), static_cast<size_t>(count)};
 }
 
 void SamplingBatch::pad(int rows) {

@@ -105,7 +105,7 @@ int SchedulerCore::chunk_end(const Sequence& s, int computed, int budget) const 
 
 void SchedulerCore::emit(Plan& plan, Sequence& s, int count) {
   PlanRow row;
-  row.seq = s.id, row.slot = s.slot;
+  row.seq = s.id, row.table = s.table, row.slot = s.slot;
   row.first = s.computed, row.count = count;
   const int end = s.computed + count;
   row.samples = end == s.length();
@@ -115,7 +115,8 @@ void SchedulerCore::emit(Plan& plan, Sequence& s, int count) {
   plan.tokens += count;
   plan.logit_rows += row.logit_count;
   if (row.logit_count > 1) planned_scores_ += row.logit_count;
-  if (config_.max_range_tokens > 0) planned_ranges_ += touched_ranges(s, row.first, end);
+  // Ranges lie in the prompt; those of a sequence that decodes would be cold.
+  if (config_.max_range_tokens > 0 && s.in_flight == 0) planned_ranges_ += touched_ranges(s, row.first, end);
   plan.rows.push_back(row);
   newest().rows.push_back(OpenRow{&s, row.first, count, row.samples, false});
   ++s.open_rows;

@@ -15,7 +15,7 @@ void SchedulerCore::collect(std::span<const RowResult> results) {
   bool ended = false;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const OpenRow& row = plan.rows[i];
-    if (i + kAhead < plan.rows.size()) fetch(*plan.rows[i + kAhead].seq);
+    if (i + kAhead < plan.rows.size()) fetch(*plan.rows[i + kAhead].seq, 2);
     if (i + kAhead / 2 < plan.rows.size()) fetch_end(plan.rows[i + kAhead / 2].seq->tokens);
     const RowResult* result = nullptr;
     if (row.samples) {
@@ -150,7 +150,7 @@ std::span<const int32_t> SchedulerCore::tokens(SeqId id) const {
 
 Scheduler::RowView SchedulerCore::row(size_t row) const {
   const Sequence& s = *newest().rows[row].seq;
-  return {s.tokens, s.blocks, s.table};
+  return {s.tokens, s.blocks};
 }
 
 SchedulerStats SchedulerCore::stats() const {

@@ -17,6 +17,9 @@ inline void fetch_end(const std::vector<int32_t>& v) { __builtin_prefetch(v.data
 // One sequence's part of a step: tokens [first, first + count) of the sequence go through the model.
 struct PlanRow {
   SeqId seq = 0;
+  // Names the blocks that the sequence holds: the same number again means the same ones, with more behind them at most.
+  // 0: not known.
+  uint64_t table = 0;
   int slot = -1;          // index below max_num_seqs, the sequence's own while it runs
   int first = 0;          // absolute position of the first token of the row
   int count = 0;          // tokens; > 1 in prefill chunks

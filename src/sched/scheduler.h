@@ -112,12 +112,10 @@ class Scheduler {
   virtual std::span<const int32_t> blocks(SeqId id) const = 0;
   // Ids known of a sequence: prompt and confirmed output.
   virtual std::span<const int32_t> tokens(SeqId id) const = 0;
-  // What row `row` of the newest plan reads, without a look-up: tokens() and blocks() of its sequence. `table` names
-  // what `blocks` holds: the same number again means the same blocks, with more behind them at most; never 0. The spans
-  // are valid until the next call.
+  // What row `row` of the newest plan reads, without a look-up: tokens() and blocks() of its sequence. The spans are
+  // valid until the next call.
   struct RowView {
     std::span<const int32_t> tokens, blocks;
-    uint64_t table = 0;
   };
   virtual RowView row(size_t row) const = 0;
   virtual bool has_work() const = 0;  // something runs, waits or is open

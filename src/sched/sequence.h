@@ -16,16 +16,17 @@ enum class SeqState : uint8_t {
 };
 
 struct alignas(64) Sequence {
-  // What every step touches comes first.
+  // What planning a row that decodes touches lies in the first cache line, what its collection does in the second.
   SeqId id = 0;
+  uint64_t table = 0;  // PlanRow
   int slot = -1;
-  int computed = 0;     // tokens whose keys and values are written once every planned step has run
-  int prefill_end = 0;  // below it the sequence prefills: all tokens known at admission (and given later at once)
-  int known = 0;        // prompt and confirmed output; tokens.size()
-  int in_flight = 0;    // tokens that open plans sample: at most one per open plan
-  int limit = 0;        // prompt + max_new_tokens
-  int logit_row = -1;   // of the newest sampling row, in its plan
-  int open_rows = 0;    // rows in open plans
+  int computed = 0;      // tokens whose keys and values are written once every planned step has run
+  int prefill_end = 0;   // below it the sequence prefills: all tokens known at admission (and given later at once)
+  int known = 0;         // prompt and confirmed output; tokens.size()
+  int limit = 0;         // prompt + max_new_tokens
+  int logit_row = -1;    // of the newest sampling row, in its plan
+  int8_t in_flight = 0;  // tokens that open plans sample: at most one per open plan
+  int8_t open_rows = 0;  // rows in open plans
   SeqState state = SeqState::kWaiting;
   bool counted = false;  // was admitted before
   bool use_cache = true;
@@ -36,7 +37,6 @@ struct alignas(64) Sequence {
   int cached_blocks = 0;        // first blocks that the index has been offered
   int decode_share = 0;         // legacy: blocks taken from the decode share
   int prompt = 0;
-  uint64_t table = 0;  // Scheduler::RowView
   std::vector<int32_t> tokens;
   std::vector<Hash128> hashes;  // of full blocks, as far as needed so far
   std::vector<ExtraKey> extra_keys;
@@ -51,9 +51,9 @@ struct alignas(64) Sequence {
   bool preempted() const { return counted && state == SeqState::kWaiting; }
 };
 
-inline void fetch(const Sequence& s) {
-  __builtin_prefetch(&s, 1);
-  __builtin_prefetch(reinterpret_cast<const char*>(&s) + 64, 1);
+// Asks for the first lines of it.
+inline void fetch(const Sequence& s, int lines) {
+  for (int line = 0; line < lines; ++line) __builtin_prefetch(reinterpret_cast<const char*>(&s) + 64 * line, 1);
 }
 
 // First in, first out, with a front entrance for preempted sequences and removal from the middle. Owns nothing.
