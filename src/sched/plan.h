@@ -10,7 +10,7 @@ using SeqId = uint64_t;
 
 // What is kept of a sequence is cold after a long step: loops over the rows of a plan ask for what belongs to the row
 // that comes kAhead later.
-inline constexpr size_t kAhead = 6;
+inline constexpr size_t kAhead = 14;
 // Where the next value goes; the vector itself has been asked for before.
 inline void fetch_end(const std::vector<int32_t>& v) { __builtin_prefetch(v.data() + v.size(), 1); }
 
