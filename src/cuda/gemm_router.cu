@@ -1,9 +1,11 @@
 // Products of many bfloat16 rows with a float32 weight of a router's size, on tensor cores. Tiles of 128 weight rows
 // take so many tokens that little is read twice, and clusters share the k of a tile, so that all multiprocessors have
-// work. A weight that was bfloat16 costs one product of three: the rest of its values is zero. Who adds up the scores
-// of a token may choose its experts at once.
+// work. Clusters find room on fewer multiprocessors than there are: what they cannot do at once takes twice as long. A
+// weight that was bfloat16 costs one product of three: the rest of its values is zero. Who adds up the scores of a
+// token may choose its experts at once.
 #include <type_traits>
 
+#include "cuda/cluster_count.cuh"
 #include "cuda/gemm_mixed.cuh"
 #include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
@@ -30,6 +32,11 @@ struct RouterTile {
   static constexpr size_t kScores = sizeof(float) * kShare * kWeightRows;
   static constexpr size_t bytes(int stages) {
     return kPart > static_cast<size_t>(stages * kStage) ? kPart : static_cast<size_t>(stages * kStage);
+  }
+  // Of a multiprocessor; kAll: weights of all stages lie in registers.
+  template <bool kAll>
+  static constexpr int blocks() {
+    return !kAll && kPieces <= 8 ? 2 : 1;
   }
 };
 
@@ -68,8 +75,9 @@ __device__ __forceinline__ void load_tokens(char* stage, const Gemm& g, int64_t 
   const int64_t k = k0 + piece * 8;
   const bf* const x = static_cast<const bf*>(g.x);
 #pragma unroll
-  for (int i = 0; i < Tile::kTokens * 8 / kThreads; ++i) {
+  for (int i = 0; i < (Tile::kTokens * 8 + kThreads - 1) / kThreads; ++i) {
     const int t = first + i * (kThreads / 8);
+    if (t >= Tile::kTokens) break;
     const bool there = t0 + t < g.rows && k < g.k;
     copy_async(stage + t * Tile::kPitch + piece * 16, there ? x + (t0 + t) * g.x_row + k : x, there ? 16 : 0);
   }
@@ -121,11 +129,12 @@ __device__ __forceinline__ void multiply_stage(float (&acc)[Tile::kPieces][4], c
 template <class Tile>
 __device__ __forceinline__ void add_parts(const Gemm& g, const float* parts, int rank, int64_t t0, int64_t n0,
                                           float* scores) {
-  constexpr int kQuads = kWeightRows / 4;
+  constexpr int kQuads = kWeightRows / 4, kTogether = kThreads / kQuads;  // tokens
   const int column = static_cast<int>(threadIdx.x) % kQuads * 4;
 #pragma unroll
-  for (int i = 0; i < Tile::kShare / (kThreads / kQuads); ++i) {
-    const int own_t = i * (kThreads / kQuads) + static_cast<int>(threadIdx.x) / kQuads, t = rank * Tile::kShare + own_t;
+  for (int i = 0; i < (Tile::kShare + kTogether - 1) / kTogether; ++i) {
+    const int own_t = i * kTogether + static_cast<int>(threadIdx.x) / kQuads, t = rank * Tile::kShare + own_t;
+    if (own_t >= Tile::kShare) break;
     const auto* const own = reinterpret_cast<const float4*>(parts + t * Tile::kPartPitch + column);
     float sum[4] = {};
 #pragma unroll
@@ -151,16 +160,16 @@ __device__ __forceinline__ void add_parts(const Gemm& g, const float* parts, int
   }
 }
 
-// Chooses for this block's share of the tokens from `t0` on, one per warp.
+// Chooses for this block's share of the tokens from `t0` on.
 template <class Tile, class Choice>
 __device__ __forceinline__ void choose_experts(const Choice& choice, const LaneBias<Choice::kEach>& bias,
                                                const float* scores, int64_t t0, int64_t tokens) {
-  static_assert(Tile::kShare == kWarps);
-  const int lane = threadIdx.x & 31, i = static_cast<int>(threadIdx.x) / 32;
-  if (t0 + i >= tokens) return;
-  const Ranked mine = route_row(choice.route, scores + i * kWeightRows, bias);
-  if (lane >= choice.route.top_k) return;
-  choice.route.ids.row(t0 + i)[lane] = mine.expert, choice.route.weights.row(t0 + i)[lane] = mine.weight;
+  const int lane = threadIdx.x & 31;
+  for (int i = static_cast<int>(threadIdx.x) / 32; i < Tile::kShare && t0 + i < tokens; i += kWarps) {
+    const Ranked mine = route_row(choice.route, scores + i * kWeightRows, bias);
+    if (lane >= choice.route.top_k) continue;
+    choice.route.ids.row(t0 + i)[lane] = mine.expert, choice.route.weights.row(t0 + i)[lane] = mine.weight;
+  }
 }
 
 // A block's stages of k.
@@ -233,7 +242,8 @@ __device__ __forceinline__ void multiply_held(float (&acc)[Tile::kPieces][4], co
 }
 
 template <class Tile, bool kAll, class Choice>
-__global__ void __launch_bounds__(kThreads) router_kernel(const Gemm g, const float* w, const Choice choice) {
+__global__ void __launch_bounds__(kThreads, Tile::template blocks<kAll>())
+    router_kernel(const Gemm g, const float* w, const Choice choice) {
   extern __shared__ uint4 memory[];
   char* const ring = reinterpret_cast<char*>(memory);
   let_next_start();
@@ -271,27 +281,60 @@ __global__ void __launch_bounds__(kThreads) router_kernel(const Gemm g, const fl
 }
 
 template <class Tile, bool kAll, class Choice>
-Status launch_router(const Gemm& g, const float* w, const Choice& choice, device::Stream stream) {
+Shape router_shape(const Gemm& g) {
   const dim3 grid(static_cast<unsigned>(blocks_for(g.rows, Tile::kTokens) * Tile::kTeam),
                   static_cast<unsigned>(blocks_for(g.n, kWeightRows)));
-  return launch(stream, Choice::kMade ? "gemm_router_choice" : "gemm_router",
-                {grid, kThreads, Tile::bytes(kAll ? kHeld : kDepth) + (Choice::kMade ? Tile::kScores : 0), Tile::kTeam},
+  return {grid, kThreads, Tile::bytes(kAll ? kHeld : kDepth) + (Choice::kMade ? Tile::kScores : 0), Tile::kTeam};
+}
+
+template <class Tile, bool kAll, class Choice>
+Status launch_router(const Gemm& g, const float* w, const Choice& choice, device::Stream stream) {
+  return launch(stream, Choice::kMade ? "gemm_router_choice" : "gemm_router", router_shape<Tile, kAll, Choice>(g),
                 router_kernel<Tile, kAll, Choice>, g, w, choice);
 }
 
+// In how many turns all clusters run.
+template <class Tile, bool kAll, class Choice>
+int64_t router_turns(const Gemm& g, device::Stream stream) {
+  static ClusterCount count;
+  Shape one = router_shape<Tile, kAll, Choice>(g);
+  one.grid = dim3(1);
+  const int at_once =
+      count.of("gemm_router", router_kernel<Tile, kAll, Choice>, one, Tile::template blocks<kAll>(), stream);
+  return blocks_for(blocks_for(g.rows, Tile::kTokens) * blocks_for(g.n, kWeightRows), std::max(at_once, 1));
+}
+
+using SmallTile = RouterTile<8, 8>;
+using WiderTile = RouterTile<9, 8>;  // a warp has two tokens to choose for, but 1,024 tokens find room at once
+
 // Small tiles as long as all of them run at once.
+template <class Choice>
 bool small_tiles(const Gemm& g, device::Stream stream) {
-  return blocks_for(g.rows, 64) * blocks_for(g.n, kWeightRows) * 8 <= state(stream).multiprocessors;
+  return router_turns<SmallTile, false, Choice>(g, stream) == 1;
 }
 
 template <class Choice>
 Status run_router(const Gemm& g, const void* weight, const Choice& choice, device::Stream stream) {
   const auto* w = static_cast<const float*>(weight);
   if constexpr (!Choice::kMade) {
-    if (!small_tiles(g, stream)) return launch_router<RouterTile<16, 4>, false>(g, w, choice, stream);
+    using Large = RouterTile<16, 4>;
+    using Larger = RouterTile<20, 4>;
+    if (!small_tiles<Choice>(g, stream)) {
+      const int64_t large = Large::kPieces * router_turns<Large, false, Choice>(g, stream);
+      const int64_t larger = Larger::kPieces * router_turns<Larger, false, Choice>(g, stream);
+      if (larger < large) return launch_router<Larger, false>(g, w, choice, stream);
+      return launch_router<Large, false>(g, w, choice, stream);
+    }
   }
-  if (g.k > int64_t{8} * kHeld * kK) return launch_router<RouterTile<8, 8>, false>(g, w, choice, stream);
-  return launch_router<RouterTile<8, 8>, true>(g, w, choice, stream);
+  if (g.k <= int64_t{SmallTile::kTeam} * kHeld * kK) {
+    if (router_turns<SmallTile, true, Choice>(g, stream) == 1) {
+      return launch_router<SmallTile, true>(g, w, choice, stream);
+    }
+    if (router_turns<WiderTile, true, Choice>(g, stream) == 1) {
+      return launch_router<WiderTile, true>(g, w, choice, stream);
+    }
+  }
+  return launch_router<SmallTile, false>(g, w, choice, stream);
 }
 
 }  // namespace
@@ -300,7 +343,7 @@ bool router_fits(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   return s.arch >= 90 && waits_compiled() && !s.deterministic && g.rows > kTeamRows && g.n >= kLeastColumns &&
          g.x_row % 8 == 0 && reinterpret_cast<uintptr_t>(g.x) % 16 == 0 &&
-         RouterTile<16, 4>::bytes(kDepth) <= static_cast<size_t>(s.smem_limit);
+         RouterTile<20, 4>::bytes(kDepth) <= static_cast<size_t>(s.smem_limit);
 }
 
 Status gemm_router(const Gemm& g, const void* weight, device::Stream stream) {
@@ -309,8 +352,8 @@ Status gemm_router(const Gemm& g, const void* weight, device::Stream stream) {
 
 bool router_chooses(const Gemm& g, device::Stream stream) {
   // Of larger tiles a warp would have more tokens to choose for, one after the other.
-  return mixed_fits(g) && router_fits(g, stream) && small_tiles(g, stream) && g.n <= kWeightRows && g.bias == nullptr &&
-         !g.out_bf16;
+  return mixed_fits(g) && router_fits(g, stream) && small_tiles<NoChoice>(g, stream) && g.n <= kWeightRows &&
+         g.bias == nullptr && !g.out_bf16;
 }
 
 Status gemm_router_choice(const Gemm& g, const void* weight, const RouteArgs& route, device::Stream stream) {

@@ -208,7 +208,8 @@ void many_entrances(Context& c) {
   entrance(c, {200, 520, 100, 6, nullptr, false, DType::kBF16, kSigmoid, kChoice});
   entrance(c, {300, 4104, 40, 4, nullptr, false, DType::kBF16, kSoftmax, kChoice});
   entrance(c, {1000, 512, 64, 2, nullptr, false});  // by the size of the GPU
-  entrance(c, {1100, 264, 128, 1, nullptr, false, DType::kBF16, kSoftmax, kApart});
+  entrance(c, {1100, 264, 128, 3, nullptr, false});
+  entrance(c, {4100, 264, 128, 1, nullptr, false, DType::kBF16, kSoftmax, kApart});
 }
 
 }  // namespace
