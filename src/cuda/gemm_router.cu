@@ -40,7 +40,7 @@ struct RouterTile {
   }
 };
 
-// What follows the scores: nothing, or the choice of experts by one warp per token, of up to 32 kEach experts.
+// What follows the scores: nothing, or the choice of experts by a warp for each token, of up to 32 kEach experts.
 struct NoChoice {
   static constexpr bool kMade = false;
 };
@@ -308,9 +308,8 @@ using SmallTile = RouterTile<8, 8>;
 using WiderTile = RouterTile<9, 8>;  // a warp has two tokens to choose for, but 1,024 tokens find room at once
 
 // Small tiles as long as all of them run at once.
-template <class Choice>
 bool small_tiles(const Gemm& g, device::Stream stream) {
-  return router_turns<SmallTile, false, Choice>(g, stream) == 1;
+  return router_turns<SmallTile, false, NoChoice>(g, stream) == 1;
 }
 
 template <class Choice>
@@ -319,7 +318,7 @@ Status run_router(const Gemm& g, const void* weight, const Choice& choice, devic
   if constexpr (!Choice::kMade) {
     using Large = RouterTile<16, 4>;
     using Larger = RouterTile<20, 4>;
-    if (!small_tiles<Choice>(g, stream)) {
+    if (!small_tiles(g, stream)) {
       const int64_t large = Large::kPieces * router_turns<Large, false, Choice>(g, stream);
       const int64_t larger = Larger::kPieces * router_turns<Larger, false, Choice>(g, stream);
       if (larger < large) return launch_router<Larger, false>(g, w, choice, stream);
@@ -352,7 +351,7 @@ Status gemm_router(const Gemm& g, const void* weight, device::Stream stream) {
 
 bool router_chooses(const Gemm& g, device::Stream stream) {
   // Of larger tiles a warp would have more tokens to choose for, one after the other.
-  return mixed_fits(g) && router_fits(g, stream) && small_tiles<NoChoice>(g, stream) && g.n <= kWeightRows &&
+  return mixed_fits(g) && router_fits(g, stream) && small_tiles(g, stream) && g.n <= kWeightRows &&
          g.bias == nullptr && !g.out_bf16;
 }
 
