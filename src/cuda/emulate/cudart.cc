@@ -46,10 +46,6 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* a, const void*) {
   a->ptxVersion = 90;
   return cudaSuccess;
 }
-cudaError_t cudaOccupancyMaxActiveClusters(int* n, const void*, const cudaLaunchConfig_t* c) {
-  *n = static_cast<int>(c->gridDim.x / c->attrs[0].val.clusterDim.x);
-  return cudaSuccess;
-}
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t*, const void*, void**) { return cudaErrorNotSupported; }
 cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }

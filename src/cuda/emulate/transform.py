@@ -1,5 +1,5 @@
 # Turns CUDA sources into C++ for emulate.h: transform.py SOURCES OUT. Launches become calls of emu::launch, dynamic
-# shared memory a pointer, and mma.cuh its emulation.
+# shared memory a pointer; a few headers have twins here.
 import glob
 import os
 import re
@@ -58,7 +58,7 @@ def main():
         name = os.path.basename(path)
         if name.endswith("_sm90.cu"):
             text = ""  # chosen on Hopper only, and written in its instructions: hopper_absent.cc stands for it
-        elif name in ("mma.cuh", "launch.cuh"):
+        elif name in ("mma.cuh", "launch.cuh", "cluster_count.cuh"):
             twin = name.replace(".cuh", "_emulated.cuh")
             text = f'#pragma once\n#include "cuda/emulate/{twin}"\n'
         else:
