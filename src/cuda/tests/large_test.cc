@@ -58,6 +58,9 @@ void teams(Context& c) {
   constexpr DType kX = DType::kBF16, kOut = DType::kF32;
   plain(c, "bf16", kX, kOut, 17, 13700, 1232, true, 8, "gemm_fixed_team_64");
   plain(c, "bf16", kX, kOut, 66, 13700, 1232, false, 8, "gemm_fixed_team_128");
+  for (const int64_t rows : {66, 100, 128}) {  // of 64 rows of the weight
+    plain(c, "bf16", kX, kOut, rows, 6104, 2824, rows == 100, 8, "gemm_fixed_slim_128");
+  }
   if (c.smallest) return;
   plain(c, "bf16", kX, kOut, 64, 13824, 2048, false, 0, "gemm_fixed_team_64");
   plain(c, "bf16", kX, kOut, 128, 13824, 2048, true, 0, "gemm_fixed_team_128");
