@@ -86,6 +86,13 @@ bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
 // Whether gemm_hopper_grouped() can read rows by Gemm::from.
 bool hopper_gathers(const Gemm& g, const void* const* weights, device::Stream stream);
 
+// Few rows and a large weight whose tiles are shared out evenly (gemm_even_sm90.cu): not for deterministic mode. Needs
+// mma_fits().
+bool even_fits(const Gemm& g, device::Stream stream);
+Status gemm_even(const Gemm& g, const void* weight, device::Stream stream);
+inline constexpr int kEvenWidth = 32;                       // norm_width() where a norm may follow
+int even_norm_width(const Gemm& g, device::Stream stream);  // that, or 0
+
 // In deterministic mode: kernels for large weights (gemm_fixed.cuh), or gemm_hopper, which has the same sums.
 Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
 // Whether one of the former does, and is ahead outside that mode: of up to so many rows, with a gate of any number.

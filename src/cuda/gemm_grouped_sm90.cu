@@ -66,7 +66,7 @@ __device__ void fill(const Ring<Tile>& ring, const CUtensorMap& weight_map, cons
   fill_ring(
       ring, work, boxes * kBox,
       [&](char* to, uint64_t* barrier, int k) {
-        load_weight(g, work.col0, to, [&](char* at, int row) {
+        load_weight<Tile>(g, work.col0, to, [&](char* at, int row) {
           hopper::load_box(at, &weight_map, barrier, 0, row, plane + k, hopper::kEvictNormal);
         });
       },

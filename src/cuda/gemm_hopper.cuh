@@ -11,17 +11,22 @@
 
 namespace tern::cuda {
 
-template <int kTokens_, int kBoxRows_, int kDepth_, int kBlocks_>
+// kRows: of the weight, 64 for each warpgroup. Where the last one has fewer it multiplies rows of the one before again,
+// or what lies behind the tile in shared memory (kSpare), and leaves out what comes of them.
+template <int kTokens_, int kBoxRows_, int kDepth_, int kBlocks_, int kRows_ = 128>
 struct HopperTile {
   static constexpr int kTokens = kTokens_, kBoxRows = kBoxRows_, kDepth = kDepth_, kBlocks = kBlocks_;
-  static constexpr int kRows = 128, kK = 64, kThreads = 288, kWorkers = 256;
+  static constexpr int kRows = kRows_, kK = 64, kGroups = (kRows + 63) / 64, kWorkers = 128 * kGroups;
+  static constexpr int kThreads = kWorkers + 32, kBox = kRows % 64 == 0 ? 64 : kRows;  // kBox: rows of a copy
+  static constexpr bool kWhole = kRows != 128;                                         // k is not cut
   static constexpr int kWeight = kRows * kK * 2, kStage = kWeight + kTokens * kK * 2;  // bytes
   static constexpr int kPartRow = kRows + 4;  // floats: lanes of a store fall into different banks
   static constexpr int kRing = kStage * kDepth, kPart = kTokens * kPartRow * 4;
-  static constexpr size_t kBytes = 1024 + (kRing > kPart ? kRing : kPart);
+  static constexpr int kSpare = kRows < 64 ? (64 - kRows) * kK * 2 : 0;
+  static constexpr size_t kBytes = 1024 + kSpare + (kRing > kPart ? kRing : kPart);
 };
 
-// What a block computes: out[row0 .. row0 + count)[col0 .. col0 + 128), k tiles [first, last).
+// What a block computes: out[row0 .. row0 + count)[col0 .. col0 + kRows), k tiles [first, last).
 struct HopperWork {
   int64_t row0, col0;
   int count, first, last;
@@ -54,11 +59,12 @@ __device__ void fill_ring(const Ring<Tile>& ring, const HopperWork& work, int x_
   }
 }
 
-// A warpgroup's 64 rows of the weight times kN tokens; the sums go to part[token][row] in shared memory, over the ring.
+// A warpgroup's rows of the weight times kN tokens; the sums go to part[token][row] in shared memory, over the ring.
 template <int kN, class Tile>
 __device__ void multiply(const Ring<Tile>& ring, const HopperWork& work, float* part) {
   constexpr int kWide = kN < 128 ? kN : 128, kPieces = kN / kWide;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, half = warp / 4 * 64;
+  constexpr int kMost = Tile::kRows < 64 ? 0 : Tile::kRows - 64;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, half = min(warp / 4 * 64, kMost);
   float acc[kPieces][kWide / 2];
   const int steps = work.last - work.first;
   for (int i = 0; i < steps; ++i) {
@@ -80,7 +86,9 @@ __device__ void multiply(const Ring<Tile>& ring, const HopperWork& work, float* 
   }
   hopper::wgmma_wait<0>();
   asm volatile("bar.sync 1, %0;\n" ::"n"(Tile::kWorkers) : "memory");  // both warpgroups have read the ring
-  float* at = part + half + warp % 4 * 16 + lane / 4;
+  const int row = half + warp % 4 * 16;
+  if (Tile::kRows % 64 != 0 && (row < warp / 4 * 64 || row >= Tile::kRows)) return;
+  float* at = part + row + lane / 4;
 #pragma unroll
   for (int p = 0; p < kPieces; ++p) {
 #pragma unroll
@@ -197,16 +205,26 @@ __device__ void add_gated_parts(const Gemm& g, const HopperWork& work, const flo
 template <class Tile, int kSplit, bool kScaled = false>
 __device__ void finish(const Gemm& g, const HopperWork& work, const float* part, int rank, bool wide,
                        const float* scales = nullptr) {
-  if (g.gated) return add_gated_parts<Tile, kSplit, kScaled>(g, work, part, rank, wide, scales);
+  if constexpr (Tile::kRows % 64 == 0) {
+    if (g.gated) return add_gated_parts<Tile, kSplit, kScaled>(g, work, part, rank, wide, scales);
+  }
   add_parts<Tile, kSplit, kScaled>(g, work, part, rank, wide, scales);
 }
 
-// The weight's part of a stage: 128 rows from `col0`, or 64 of gate and 64 of up. Boxes of the map have 64 rows.
-// load(to, row) copies one box.
-template <class Load>
+// Rows of the weight in a box of its map.
+template <class Tile>
+int weight_box(const Gemm& g) {
+  return g.gated ? Tile::kRows / 2 : Tile::kBox;
+}
+
+// The weight's part of a stage: a tile's rows from `col0`, or half of them of gate and half of up. load(to, row) copies
+// one box.
+template <class Tile, class Load>
 __device__ void load_weight(const Gemm& g, int64_t col0, char* to, Load&& load) {
+  constexpr int kHalf = Tile::kRows / 2;
   load(to, static_cast<int>(col0));
-  load(to + 64 * 64 * 2, static_cast<int>(g.gated ? g.n / 2 + col0 : col0 + 64));
+  if (Tile::kBox < Tile::kRows || g.gated)
+    load(to + kHalf * Tile::kK * 2, static_cast<int>(col0 + (g.gated ? g.n / 2 : kHalf)));
 }
 
 // The ring of a block, its barriers ready. All threads.

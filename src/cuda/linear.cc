@@ -98,6 +98,7 @@ bool fixed_first(const Gemm& g, device::Stream stream) {
 // Which of Hopper's own products.
 Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
   if (state(stream).deterministic || fixed_first(g, stream)) return gemm_fixed(g, weight, stream);
+  if (even_fits(g, stream)) return gemm_even(g, weight, stream);
   if (held_fits(g)) return gemm_held(g, weight, stream);
   if (walk_fits(g, stream)) return gemm_walk(g, weight, stream);
   return gemm_hopper(g, weight, stream);
@@ -331,11 +332,13 @@ const RowFormat kF32Format("f32", DType::kF32);
 }  // namespace
 
 int norm_width(const Gemm& g, device::Stream stream) {
+  if (const int width = even_norm_width(g, stream); width > 0) return width;
   if (held_fits(g)) return held_normed(g, stream) ? 16 : 0;
   return walk_fits(g, stream) ? 16 : hopper_norm_width(g);
 }
 
 bool norm_scaled(const Gemm& g, device::Stream stream) {
+  if (even_fits(g, stream)) return true;
   if (held_fits(g)) return held_scaled(g, stream);
   return !walk_fits(g, stream);
 }

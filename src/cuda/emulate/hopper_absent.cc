@@ -23,6 +23,9 @@ Status gemm_hopper_grouped(const Gemm&, const void* const*, device::Stream) { re
 bool box_fits(const Gemm&, device::Stream) { return false; }
 Status gemm_box(const Gemm&, const void*, device::Stream) { return absent(); }
 bool walk_fits(const Gemm&, device::Stream) { return false; }
+bool even_fits(const Gemm&, device::Stream) { return false; }
+int even_norm_width(const Gemm&, device::Stream) { return 0; }
+Status gemm_even(const Gemm&, const void*, device::Stream) { return absent(); }
 Status gemm_walk(const Gemm&, const void*, device::Stream) { return absent(); }
 int hopper_norm_width(const Gemm&) { return 0; }
 bool push_few(const Gemm&) { return false; }

@@ -228,9 +228,13 @@ void wider(Context& c) {
     // Of more rows than 32 the down product may go to gemm_fixed, which leaves norms alone.
     const char* last = rows <= 8 ? kBox : rows <= 32 ? hopper.c_str() : nullptr;
     layers(c, {rows, 2048, 2048, 8448, 4096, hopper.c_str(), last}, true);
-    pair(c, rows, 4096, 4096, 6144, hopper.c_str());
-    pair(c, rows, 1024, 8192, 6144, hopper.c_str());  // k cut in two
-    pair(c, rows, 448, 4096, 6144, hopper.c_str());   // k not cut
+    // Products of up to 16 rows with these weights are shared out evenly.
+    const std::string even = "gemm_even_" + std::to_string(tile) + "_normed";
+    const char* const second = rows <= 16 ? even.c_str() : hopper.c_str();
+    pair(c, rows, 4096, 4096, 6144, second);
+    pair(c, rows, 1024, 8192, 6144, second), pair(c, rows, 1024, 8192, 6080, hopper.c_str());  // k cut in two
+    pair(c, rows, 448, 4096, 6144, second), pair(c, rows, 448, 4096, 6080, hopper.c_str());    // k not cut
+    if (rows <= 16) pair(c, rows, 448, 1536, 14336, second);
     chain(c, rows, 4096, false), left_alone(c, rows, true);
   }
 }

@@ -66,6 +66,20 @@ void teams(Context& c) {
   plain(c, "bf16", kX, kOut, 128, 13824, 2048, true, 0, "gemm_fixed_team_128");
 }
 
+// Outside deterministic mode: a tile for each of an H200's multiprocessors, or three with a gate.
+void even(Context& c) {
+  constexpr DType kX = DType::kBF16, kOut = DType::kF32;
+  for (const int64_t rows : {1, 5, 8, 13, 16, 30, 32}) {
+    if (c.smallest && rows != 5 && rows != 30) continue;
+    const std::string name = rows <= 8 ? "gemm_even_8" : rows <= 16 ? "gemm_even_16" : "gemm_even_32";
+    gated(c, rows, 12288, 704, rows % 2 == 0, name.c_str());
+    if (rows > 16) continue;
+    plain(c, "bf16", kX, kOut, rows, 14336, 1176, rows % 2 == 0, 8, name.c_str());
+    plain(c, "bf16", kX, rows == 8 ? kX : kOut, rows, 6144, 2824, rows % 3 == 0, 0, name.c_str());
+    if (rows <= 8) plain(c, "bf16", kX, kOut, rows, 4096, 4104, rows == 5, 8, name.c_str());
+  }
+}
+
 }  // namespace
 
 void test_large(Context& c) {
@@ -76,7 +90,7 @@ void test_large(Context& c) {
   if (c.fixed()) fixed_tiles(c);
   if (c.fixed() && !c.smallest) fixed_bits(c);
   if (!c.fixed() && !c.smallest) fixed_elsewhere(c);
-  if (!c.fixed()) teams(c);
+  if (!c.fixed()) teams(c), even(c);
 }
 
 }  // namespace tern::cuda_test
