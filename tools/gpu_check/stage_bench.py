@@ -14,9 +14,10 @@ import bench_peers
 from server import Server
 
 SAMPLING = ["--temperature", "0.8", "--top-p", "0.8", "--repetition-penalty", "1.05"]
-# shape, batches, new tokens
-DECODE = [("ernie-4.5-0.3b", (1, 32, 100, 256), 520), ("qwen3-8b", (1, 8, 32, 100, 256), 260),
-          ("qwen3-30b-a3b", (1, 8, 32, 100), 260)]
+# shape, batches; of so many steps, with CONTEXT tokens in the mean
+DECODE = [("ernie-4.5-0.3b", (1, 32, 100, 256)), ("qwen3-8b", (1, 8, 32, 100, 256)),
+          ("qwen3-30b-a3b", (1, 8, 32, 100))]
+STEPS, CONTEXT = 500, 1024
 PREFILL = [("qwen3-8b", 8192, 0), ("qwen3-8b", 8192, 2048), ("ernie-4.5-0.3b", 1024, 0)]
 # shape, prompt tokens, answer tokens, requests, at a time
 LOADS = [("ernie-4.5-0.3b", 1024, 500, 512, 512), ("qwen3-8b", 1024, 1024, 256, 256)]
@@ -41,13 +42,13 @@ def tern(run, *args, timeout=300, env=None):
 
 def decode(run, name, batch, tokens, *more, env=None, repeats=1):
     return tern(run, "decode", "--model", shape(run, name), "--load-choices", "dummy", "--device", run.places.device,
-                "--batch", batch, "--context", 1024, "--tokens", tokens, "--repeats", repeats, *SAMPLING, *more, env=env)
+                "--batch", batch, "--context", CONTEXT - tokens // 2, "--tokens", tokens, "--repeats", repeats, *SAMPLING, *more, env=env)
 
 
 def steps(run):
-    for name, batches, tokens in DECODE:
+    for name, batches in DECODE:
         for batch in batches:
-            f = decode(run, name, batch, tokens)
+            f = decode(run, name, batch, STEPS)
             if f is None:
                 continue
             run.figure(f"{name} step, batch {batch}",
