@@ -123,7 +123,8 @@ __device__ __forceinline__ void free_columns(uint64_t* free) {
   }
 }
 
-// A producer warp: side 0 loads queries and even tiles, side 1 odd ones.
+// A producer warp: side 0 loads queries and even tiles, side 1 odd ones. It finds its first item before the wait: plan
+// and tables are there before anything behind plan_kernel starts, as few_early has it. Queries and keys are not.
 template <int kTeam, int kSide>
 __device__ void latent_feed(const AttentionArgs& a, const LatentMaps& maps, const LatentShared& sh) {
   const bool first = (threadIdx.x & 31) == 0;
@@ -132,6 +133,12 @@ __device__ void latent_feed(const AttentionArgs& a, const LatentMaps& maps, cons
   for (int item = blockIdx.x; item < items; item += gridDim.x) {
     const LatentItem x = latent_item(a, item);
     if (x.part >= x.parts) continue;
+    const int tile0 = x.begin / kLatentKeys, tile1 = (x.end + kLatentKeys - 1) / kLatentKeys;
+    const auto block_of = [&](int t) {
+      return t < tile1 ? a.table[x.u.row * a.table_stride + t * kLatentKeys / a.block_size] : 0;
+    };
+    int blocks = block_of(tile0 + kSide + 2 * static_cast<int>(threadIdx.x & 31));
+    wait_for_previous();
     if (kSide == 0 && first) {
       barrier_wait(sh.q_free, q_phase ^ 1);
       *sh.item = x;
@@ -141,14 +148,9 @@ __device__ void latent_feed(const AttentionArgs& a, const LatentMaps& maps, cons
       }
     }
     q_phase ^= 1;
-    const int tile0 = x.begin / kLatentKeys, tile1 = (x.end + kLatentKeys - 1) / kLatentKeys;
-    int blocks = 0;
     for (int t = tile0 + kSide; t < tile1; t += 2) {
       const int turn = (t - tile0) / 2;
-      if (turn % 32 == 0) {
-        const int mine = min(t + 2 * static_cast<int>(threadIdx.x & 31), tile1 - 1);
-        blocks = a.table[x.u.row * a.table_stride + mine * kLatentKeys / a.block_size];
-      }
+      if (turn % 32 == 0 && turn > 0) blocks = block_of(t + 2 * static_cast<int>(threadIdx.x & 31));
       const int block = __shfl_sync(0xffffffffu, blocks, turn % 32), row = t * kLatentKeys % a.block_size;
       if (first) {
         for (int i = 0; i < kColumns; ++i) {

@@ -143,7 +143,6 @@ __global__ void __launch_bounds__(kLatentThreads, 1)
     __syncthreads();
   }
   let_next_start();
-  wait_for_previous();
   if (threadIdx.x < 128) {
     registers_down<24>();
     if (threadIdx.x < 32) {
@@ -153,6 +152,7 @@ __global__ void __launch_bounds__(kLatentThreads, 1)
     }
   } else {
     registers_up<240>();
+    wait_for_previous();
     if (threadIdx.x < 256) {
       latent_attend<kTeam, 0>(a, sh);
     } else {
@@ -232,8 +232,10 @@ __device__ void join_units(const AttentionArgs& a, float* weight) {
 __global__ void __launch_bounds__(256) latent_join_kernel(const AttentionArgs a) {
   __shared__ float weight[2 * kLatentQueries];
   let_next_start();
+  const bool whole = a.plan[0] == 0;    // read early, as latent_feed() does
+  if (whole && blockIdx.x > 0) return;  // the first block waits for all; others make room for the next kernel
   wait_for_previous();
-  if (a.plan[0] == 0) return;
+  if (whole) return;
   if (a.plan[plan_words(a.rows) + 1] * kQuadsOfUnit <= 2 * static_cast<int>(gridDim.x)) {
     join_units<1>(a, weight);
   } else {
