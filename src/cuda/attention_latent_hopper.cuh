@@ -212,6 +212,13 @@ __device__ __forceinline__ float latent_factor(float old, float top, float scale
   return top == old ? 1.0f : power2((old - top) * scale);
 }
 
+// A query's top rises only where a weight would pass 2^8: until then weights are taken below the old one, whose results
+// need not be scaled. Sums of weights have room for that, and bfloat16 is as exact there. Each query decides for
+// itself.
+__device__ __forceinline__ float latent_top(float old, float most, float scale) {
+  return (most - old) * scale <= 8.0f ? old : fmaxf(old, most);
+}
+
 // The tops of a tile's scores, beyond which nothing is visible to a query.
 __device__ __forceinline__ void latent_tops(float (&s)[32], const int (&visible)[2], int j0, bool masked,
                                             float (&top)[2]) {

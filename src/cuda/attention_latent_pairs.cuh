@@ -4,10 +4,13 @@
 //   scores of the even tile                     scores of the odd tile
 //   top of both so far            -> tops ->
 //   weights; mixes its columns                  top with the odd tile; weights
-//                                 <- odd <-     hands over the odd weights
-//   scales the even weights again               mixes its columns of the odd tile
-//   hands them over               -> even ->
+//   leaves the weights for the right            hands over the odd weights
+//                                 <- odd <-     mixes its columns of the odd tile
+//   leaves them again, scaled, where
+//   the odd tile raised a top     -> even ->
 //   mixes its columns of the odd tile           mixes its columns of the even tile
+//
+// Tops seldom rise (latent_top), and a warp whose tops did not has nothing left to do between odd and even.
 //
 // (*) Both groups wait at as many barriers: racecheck does not follow who came to which, it takes an access for later
 // than another where its thread has more waits behind it.
@@ -26,8 +29,8 @@ struct LatentWalk {
   uint32_t phase[2] = {0, 0};
 };
 
-// The left group: even tiles, columns [0, 256). Its tile's weights `s` are on their way into its results; `top` and
-// `by`: the tops with this tile, and what they scaled.
+// The left group: even tiles, columns [0, 256). Afterwards its tile's weights `s` (`p`: packed) are on their way into
+// its results and lie ready for the right group, below the tops in `st`.
 template <int kTeam>
 __device__ __forceinline__ void left_own(const AttentionArgs& a, const LatentShared& sh, LatentWalk& w, int j0,
                                          LatentState& st, float (&s)[32], uint32_t (&p)[16]) {
@@ -39,7 +42,7 @@ __device__ __forceinline__ void left_own(const AttentionArgs& a, const LatentSha
   latent_tops(s, w.visible, j0, j0 + kLatentKeys > w.open, top);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    top[r] = fmaxf(st.top[r], top[r]);
+    top[r] = latent_top(st.top[r], top[r], a.scale_log2);
     by[r] = latent_factor(st.top[r], top[r], a.scale_log2);
     st.top[r] = top[r];
     if (lane % 4 == 0) sh.top[row + 8 * r] = top[r];
@@ -52,6 +55,8 @@ __device__ __forceinline__ void left_own(const AttentionArgs& a, const LatentSha
   st.scale(by);
   if (j0 + kLatentKeys > w.x.end) latent_clear_tail<0>(sh.tile[0], w.x.end - j0);
   latent_mix_own<0>(st, p, sh.tile[0]);
+  group_sync(kGroupBarrier, 128);  // all of the group have scored with what the weights overwrite
+  latent_hand_over(p, sh.tile[0] + kRotary * kColumnBytes);
   w.phase[0] ^= 1;
 }
 
@@ -62,7 +67,6 @@ __device__ __forceinline__ void left_pair(const AttentionArgs& a, const LatentSh
   float s[32], by[2];
   uint32_t p[16], scaled[16];
   left_own<kTeam>(a, sh, w, j0, st, s, p);
-  group_sync(kGroupBarrier, 128);  // (*)
   group_sync(kOddBarrier, 256);
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
@@ -71,10 +75,12 @@ __device__ __forceinline__ void left_pair(const AttentionArgs& a, const LatentSh
     st.top[r] = top;
     st.sum[r] *= by[r];
   }
+  if (__any_sync(0xffffffffu, by[0] != 1.0f || by[1] != 1.0f)) {
 #pragma unroll
-  for (int i = 0; i < 32; ++i) s[i] *= by[i / 2 % 2];
-  latent_pack(s, scaled);
-  latent_hand_over(scaled, sh.tile[0] + kRotary * kColumnBytes);
+    for (int i = 0; i < 32; ++i) s[i] *= by[i / 2 % 2];
+    latent_pack(s, scaled);
+    latent_hand_over(scaled, sh.tile[0] + kRotary * kColumnBytes);
+  }
   group_arrive(kEvenBarrier, 256);
   latent_wait_half<0>(sh, 1, w.phase[1]);
   wgmma_wait<0>();
@@ -94,8 +100,6 @@ __device__ __forceinline__ void left_single(const AttentionArgs& a, const Latent
   float s[32];
   uint32_t p[16];
   left_own<kTeam>(a, sh, w, j0, st, s, p);
-  group_sync(kGroupBarrier, 128);  // all of the group have scored with what the weights overwrite
-  latent_hand_over(p, sh.tile[0] + kRotary * kColumnBytes);
   group_arrive(kEvenBarrier, 256);
   group_sync(kGroupBarrier, 128);  // (*)
   wgmma_wait<0>();
@@ -118,7 +122,7 @@ __device__ __forceinline__ void right_pair(const AttentionArgs& a, const LatentS
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
     const float even = sh.top[row + 8 * r];
-    top[r] = fmaxf(even, top[r]);
+    top[r] = latent_top(even, top[r], a.scale_log2);
     by[r] = latent_factor(st.top[r], even, a.scale_log2) * latent_factor(even, top[r], a.scale_log2);
     st.top[r] = top[r];
     if (lane % 4 == 0) sh.top[kLatentQueries + row + 8 * r] = top[r];
