@@ -19,8 +19,8 @@ DECODE = [("ernie-4.5-0.3b", (1, 32, 100, 256)), ("qwen3-8b", (1, 8, 32, 100, 25
           ("qwen3-30b-a3b", (1, 8, 32, 100))]
 STEPS, CONTEXT = 500, 1024
 PREFILL = [("qwen3-8b", 8192, 0), ("qwen3-8b", 8192, 2048), ("ernie-4.5-0.3b", 1024, 0)]
-# shape, prompt tokens, answer tokens, requests, at a time
-LOADS = [("ernie-4.5-0.3b", 1024, 500, 512, 512), ("qwen3-8b", 1024, 1024, 256, 256)]
+# shape, prompt tokens, answer tokens, requests, which are all sent at once as they were to vLLM, running at a time
+LOADS = [("ernie-4.5-0.3b", 1024, 500, 512, 512), ("qwen3-8b", 1024, 1024, 512, 256)]
 IDLE = ("ernie-4.5-0.3b", 1024, 40)
 
 
@@ -98,7 +98,7 @@ def serving(run):
                     env={"TERN_MAX_SEQUENCES": str(together)}, name=name) as server:
             server.ready(180)
             load(run, server, prompt, 8, 2 * together, together, 1)
-            f = load(run, server, prompt, answer, requests, together, 2)
+            f = load(run, server, prompt, answer, requests, requests, 2)
             if f is not None:
                 run.figure(f"{name}: {requests} requests, {prompt} in, {answer} out, {together} at a time",
                            f"{f['output_tokens_per_second']:.0f} tok/s, TPOT p50 {f['tpot_ms']['p50']:.2f} ms, "
