@@ -235,6 +235,7 @@ void wider(Context& c) {
     pair(c, rows, 1024, 8192, 6144, second), pair(c, rows, 1024, 8192, 6080, hopper.c_str());  // k cut in two
     pair(c, rows, 448, 4096, 6144, second), pair(c, rows, 448, 4096, 6080, hopper.c_str());    // k not cut
     if (rows <= 16) pair(c, rows, 448, 1536, 14336, second);
+    if (rows == 8 || rows == 27) layers(c, {rows, 4096, 4096, 12288, 6144, even.c_str(), second}, true);
     chain(c, rows, 4096, false), left_alone(c, rows, true);
   }
 }
