@@ -1,6 +1,5 @@
 // Products of few rows on Hopper in tiles of which every multiprocessor has the same number, with all of k: their
-// blocks need not meet. A multiprocessor takes in little more than its share of what the memory gives, so where some
-// have a tile more than others these are waited for.
+// blocks need not meet. Where some have a tile more than others these are waited for.
 #include "cuda/gemm_hopper_run.cuh"
 
 namespace tern::cuda {

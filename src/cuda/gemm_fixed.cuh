@@ -180,7 +180,7 @@ Status run_fixed_192(const Gemm& g, const void* weight, int split, device::Strea
 Status run_fixed_sums(const Gemm& g, const void* weight, int split, device::Stream stream);
 Status run_fixed_gated(const Gemm& g, const void* weight, device::Stream stream);
 
-// Outside deterministic mode, of 17 to 128 rows: tiles of 128 rows of the weight, k whole, teams of four.
+// Outside deterministic mode, of 17 to 128 rows: tiles of 128 rows of the weight or of 64, k whole, teams of four.
 bool team_fits(const Gemm& g, device::Stream stream);
 Status run_fixed_team(const Gemm& g, const void* weight, device::Stream stream);
 

@@ -1,7 +1,8 @@
 // Products on Hopper: rows of the weight are the tall side of wgmma, tokens its wide side, so that one row of x costs
-// as little as eight. A warp keeps a ring of tiles filled through the copy engine, two warpgroups multiply. The blocks
-// of a cluster share the k of one tile and add their parts up in order through shared memory: how k is cut depends on
-// the weight alone, never on the rows of x, and k advances in steps of 16 in one chain per part.
+// as little as eight. A warp keeps a ring of tiles filled through the copy engine, a warpgroup or two multiply. Tiles
+// have all of k (gemm_even_sm90.cu), or the blocks of a cluster share it and add their parts up in order through shared
+// memory: in deterministic mode how k is cut depends on the weight alone, never on the rows of x. k advances in steps
+// of 16 in one chain per part.
 #pragma once
 
 #include "cuda/gemm_mma.cuh"

@@ -62,8 +62,8 @@ __device__ void leave_parts(const Gemm& g, const HopperWork& work, const float* 
   const int lane = threadIdx.x % kLanes, first = (rank * Tile::kWorkers + static_cast<int>(threadIdx.x)) / kLanes;
   const int64_t col = work.col0 + 4 * lane;
   const float4 w = norm_weight_four(a, col);
-  // All lanes of a warp go as far as the first one.
-  for (int t = first; t - first % (32 / kLanes) < work.count; t += kStep * kBatch) {
+  const int behind = first % (32 / kLanes);  // the warp's first token: all of its lanes go as far
+  for (int t = first; t - behind < work.count; t += kStep * kBatch) {
     float4 v[kBatch][kSplit], r[kBatch];
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
@@ -79,7 +79,7 @@ __device__ void leave_parts(const Gemm& g, const HopperWork& work, const float* 
 #pragma unroll
     for (int b = 0; b < kBatch; ++b) {
       const int token = t + b * kStep;
-      if (token - first % (32 / kLanes) >= work.count) break;
+      if (token - behind >= work.count) break;
       float square = 0.0f;
       const int64_t row = work.row0 + token;
       if (token < work.count) {
@@ -103,7 +103,7 @@ __device__ void leave_parts(const Gemm& g, const HopperWork& work, const float* 
 template <class Tile, int kSplit>
 __device__ void finish_tile(const Gemm& g, const HopperWork& work, const float* part, int rank, bool wide,
                             const float* scales) {
-  if constexpr (Tile::kTokens <= kJointRows && 128 % Tile::kRows == 0 && Tile::kRows != 64) {
+  if constexpr (Tile::kTokens <= kJointRows && (Tile::kRows == 128 || Tile::kRows == kEvenWidth)) {
     if (g.after.residual != nullptr) return leave_parts<Tile, kSplit>(g, work, part, rank, scales);
   }
   finish<Tile, kSplit, Tile::kTokens <= kJointRows>(g, work, part, rank, wide, scales);

@@ -42,7 +42,8 @@ def tern(run, *args, timeout=300, env=None):
 
 def decode(run, name, batch, tokens, *more, env=None, repeats=1):
     return tern(run, "decode", "--model", shape(run, name), "--load-choices", "dummy", "--device", run.places.device,
-                "--batch", batch, "--context", CONTEXT - tokens // 2, "--tokens", tokens, "--repeats", repeats, *SAMPLING, *more, env=env)
+                "--batch", batch, "--context", CONTEXT - tokens // 2, "--tokens", tokens, "--repeats", repeats, *SAMPLING,
+                *more, env=env)
 
 
 def steps(run):
