@@ -1,4 +1,5 @@
 """Where the programs, the data and the results lie: in a checkout, or in an unpacked gpu-pack."""
+import fcntl
 import os
 import pathlib
 import shutil
@@ -91,7 +92,9 @@ class Places:
     def make_golden(self):
         """A pack carries no cases: they are made once (needs PyTorch and transformers)."""
         folder = self.out / "cases"
-        with MAKING:
+        self.out.mkdir(parents=True, exist_ok=True)
+        with MAKING, open(self.out / "cases.lock", "w") as lock:  # other stages are processes of their own
+            fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
                 print("making the reference cases", flush=True)
                 part = self.fresh("cases")
