@@ -1,20 +1,35 @@
 #include "cuda/tensor_map.h"
 
+#include <cuda_runtime.h>
+
 #include "cuda/driver.h"
 
 namespace tern::cuda {
 namespace {
 
+// How much of memory is brought where a box asks for 128 bytes. Boxes are 128 bytes wide, and the one beside is asked
+// for next: with slower memory it pays to bring 256 bytes at once (an H100: 3 % of decode attention and of products of
+// few rows), with faster one that costs 6 and 3 % (an H200). GPUs of one machine are taken to be alike.
+CUtensorMapL2promotion promotion() {
+  static const CUtensorMapL2promotion found = [] {
+    constexpr int64_t kFast = 4'000'000'000'000;  // bytes per second by clock and width; H100 3.4, H200 4.9 times 1e12
+    int device = 0, kilohertz = 0, bits = 0;
+    (void)cudaGetDevice(&device);
+    (void)cudaDeviceGetAttribute(&kilohertz, cudaDevAttrMemoryClockRate, device);
+    (void)cudaDeviceGetAttribute(&bits, cudaDevAttrGlobalMemoryBusWidth, device);
+    const bool fast = int64_t{2} * kilohertz * 1000 * (bits / 8) > kFast;
+    return fast ? CU_TENSOR_MAP_L2_PROMOTION_NONE : CU_TENSOR_MAP_L2_PROMOTION_L2_256B;
+  }();
+  return found;
+}
+
 Status encode(const void* base, uint32_t rank, const cuuint64_t* dims, const cuuint64_t* strides, const cuuint32_t* box,
               CUtensorMap* out, CUtensorMapSwizzle swizzle = CU_TENSOR_MAP_SWIZZLE_128B) {
   TERN_ASSIGN_OR_RETURN(const Driver* d, driver());
   const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
-  // No promotion: who asks for 128 bytes gets these, not the 256 around them. Boxes are 128 bytes wide, and the one
-  // beside, asked for next, then met a line that was on its way: decode attention 0.89 of the read bandwidth in place of
-  // 0.95 on an H200.
-  const CUresult r = d->encode_map(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<void*>(base), dims, strides,
-                                   box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle,
-                                   CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult r =
+      d->encode_map(out, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, const_cast<void*>(base), dims, strides, box, steps,
+                    CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, promotion(), CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (r != CUDA_SUCCESS) {
     return make_error(ErrorCode::kInternal, "CUDA driver: a tensor map was refused with code " + std::to_string(r));
   }
