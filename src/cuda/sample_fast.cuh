@@ -291,7 +291,7 @@ __device__ void narrow(const Piece& p, const Binning& bin, Cut& cut, DrawShared<
 template <int kTeam, class Limit, class Aside>
 __device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, DrawShared<kTeam>& sh, const Limit& limit,
                         const Aside& aside) {
-  for_quads(p, [&](int, const float4& v) { add_masses(sh, bin, v); });
+  for_quads_back(p, [&](int, const float4& v) { add_masses(sh, bin, v); });
   sum_masses(sh);
   const Crossing c = find_crossing(
       sh.row, sh.found, [&](int i) { return sh.row.bins[i]; }, limit);

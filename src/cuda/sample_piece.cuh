@@ -80,9 +80,26 @@ __device__ __forceinline__ void for_quads(const Piece& p, const F& f) {
     if (kAhead && j + kBatch < p.end) p.load<kLoads, kRowThreads>(j + kBatch, next);
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) f(j + k * kRowThreads, v[k]);
-    if (!kAhead) continue;
+    if constexpr (kAhead) {
 #pragma unroll
-    for (int k = 0; k < kLoads; ++k) v[k] = next[k];
+      for (int k = 0; k < kLoads; ++k) v[k] = next[k];
+    }
+  }
+}
+
+// The same in descending order of batches, behind a pass in ascending order: what that one read last is still near.
+template <class F>
+__device__ __forceinline__ void for_quads_back(const Piece& p, const F& f) {
+  constexpr int kLoads = kBatch / kRowThreads;
+  if (p.begin >= p.end) return;
+  float4 v[kLoads];
+#pragma unroll 1
+  for (int batch = p.begin + (p.end - 1 - p.begin) / kBatch * kBatch; batch >= p.begin; batch -= kBatch) {
+    const int j = batch + static_cast<int>(threadIdx.x);
+    if (j >= p.end) continue;
+    p.load<kLoads, kRowThreads>(j, v);
+#pragma unroll
+    for (int k = 0; k < kLoads; ++k) f(j + k * kRowThreads, v[k]);
   }
 }
 
