@@ -6,10 +6,8 @@ import shutil
 import site
 import subprocess
 import sys
-import threading
 
 HERE = pathlib.Path(__file__).resolve().parent
-MAKING = threading.Lock()  # stages ask for the cases from several threads
 
 
 class Places:
@@ -93,7 +91,7 @@ class Places:
         """A pack carries no cases: they are made once (needs PyTorch and transformers)."""
         folder = self.out / "cases"
         self.out.mkdir(parents=True, exist_ok=True)
-        with MAKING, open(self.out / "cases.lock", "w") as lock:  # other stages are processes of their own
+        with open(self.out / "cases.lock", "w") as lock:  # stages ask from several threads and processes
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not folder.is_dir():
                 print("making the reference cases", flush=True)
