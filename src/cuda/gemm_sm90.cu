@@ -25,40 +25,33 @@ Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream) {
   return gemm_hopper(g, weight, split, stream);
 }
 
+namespace {
+
+// `many`: blocks enough for three of a multiprocessor, whose rings have kThree stages, else kTwo.
+template <int kTokens, int kThree, int kTwo>
+Status run_few(const Gemm& g, const void* weight, const HopperGrid& grid, bool many, const KernelNames& names,
+               device::Stream stream) {
+  if (many) return launch_hopper<HopperTile<kTokens, kTokens, kThree, 3>>(g, weight, grid, names, stream);
+  return launch_hopper<HopperTile<kTokens, kTokens, kTwo, 2>>(g, weight, grid, names, stream);
+}
+
+constexpr KernelNames kHopper8{"gemm_hopper_8", "gemm_hopper_8_normed"},
+    kHopper16{"gemm_hopper_16", "gemm_hopper_16_normed"}, kHopper32{"gemm_hopper_32", "gemm_hopper_32_normed"},
+    kHopper64{"gemm_hopper_64", "gemm_hopper_64_normed"}, kHopper128{"gemm_hopper_128", nullptr},
+    kHopper256{"gemm_hopper_256", nullptr};
+
+}  // namespace
+
 Status gemm_hopper(const Gemm& g, const void* weight, int split, device::Stream stream) {
   if (push_fits(g, split)) return gemm_push(g, weight, split, stream);
   const HopperGrid grid(g, split);
-  // Three smaller blocks per multiprocessor where there are enough of them, else two with deeper rings.
   const bool many = blocks_for(g.n, 128) * split > 2 * int64_t{state(stream).multiprocessors};
-  if (g.rows <= 8) {
-    if (many)
-      return launch_hopper<HopperTile<8, 8, 4, 3>>(g, weight, grid, {"gemm_hopper_8", "gemm_hopper_8_normed"}, stream);
-    return launch_hopper<HopperTile<8, 8, 6, 2>>(g, weight, grid, {"gemm_hopper_8", "gemm_hopper_8_normed"}, stream);
-  }
-  if (g.rows <= 16) {
-    if (many)
-      return launch_hopper<HopperTile<16, 16, 4, 3>>(g, weight, grid, {"gemm_hopper_16", "gemm_hopper_16_normed"},
-                                                     stream);
-    return launch_hopper<HopperTile<16, 16, 6, 2>>(g, weight, grid, {"gemm_hopper_16", "gemm_hopper_16_normed"},
-                                                   stream);
-  }
-  if (g.rows <= 32) {
-    if (many)
-      return launch_hopper<HopperTile<32, 32, 3, 3>>(g, weight, grid, {"gemm_hopper_32", "gemm_hopper_32_normed"},
-                                                     stream);
-    return launch_hopper<HopperTile<32, 32, 5, 2>>(g, weight, grid, {"gemm_hopper_32", "gemm_hopper_32_normed"},
-                                                   stream);
-  }
-  if (g.rows <= 64) {
-    if (many)
-      return launch_hopper<HopperTile<64, 64, 3, 3>>(g, weight, grid, {"gemm_hopper_64", "gemm_hopper_64_normed"},
-                                                     stream);
-    return launch_hopper<HopperTile<64, 64, 4, 2>>(g, weight, grid, {"gemm_hopper_64", "gemm_hopper_64_normed"},
-                                                   stream);
-  }
-  if (g.rows <= 128)
-    return launch_hopper<HopperTile<128, 128, 3, 2>>(g, weight, grid, {"gemm_hopper_128", nullptr}, stream);
-  return launch_hopper<HopperTile<256, 256, 4, 1>>(g, weight, grid, {"gemm_hopper_256", nullptr}, stream);
+  if (g.rows <= 8) return run_few<8, 4, 6>(g, weight, grid, many, kHopper8, stream);
+  if (g.rows <= 16) return run_few<16, 4, 6>(g, weight, grid, many, kHopper16, stream);
+  if (g.rows <= 32) return run_few<32, 3, 5>(g, weight, grid, many, kHopper32, stream);
+  if (g.rows <= 64) return run_few<64, 3, 4>(g, weight, grid, many, kHopper64, stream);
+  if (g.rows <= 128) return launch_hopper<HopperTile<128, 128, 3, 2>>(g, weight, grid, kHopper128, stream);
+  return launch_hopper<HopperTile<256, 256, 4, 1>>(g, weight, grid, kHopper256, stream);
 }
 
 }  // namespace tern::cuda
