@@ -79,7 +79,7 @@ __device__ RowRange team_range(Piece& p, int room, int rank, DrawShared<kTeam>& 
   float most = -INFINITY, least = INFINITY;
   int quad = 0;
   const int kept = p.keep(room);
-  for_quads<true>(p, [&](int j, const float4& v) {
+  for_quads(p, [&](int j, const float4& v) {
     if (j >= p.end) return;
     if (j - p.begin < kept) p.kept[j - p.begin] = v;
     const float m = max_or_nan(max_or_nan(v.x, v.y), max_or_nan(v.z, v.w));
@@ -267,7 +267,7 @@ __device__ void narrow(const Piece& p, const Binning& bin, Cut& cut, DrawShared<
   team_sync<kTeam>();  // masses may still be read
   clear_masses(sh);
   __syncthreads();
-  for_quads(p, [&](int, const float4& v) {
+  for_quads_back(p, [&](int, const float4& v) {
     const auto add = [&](float x) {
       const uint32_t bits = ordered_bits(x);
       if (bits < cut.low || bits >= cut.high) return;

@@ -67,27 +67,24 @@ __device__ __forceinline__ void prefetch(const Piece& p) {
 }
 
 // f(quad, values) for all quads of the piece, and for a few of -inf behind it; each thread in ascending order, four
-// loads at a time. kAhead: with the next four under way, for a pass that does little with each.
-template <bool kAhead = false, class F>
+// loads at a time, the next four under way: for a pass that does little with each.
+template <class F>
 __device__ __forceinline__ void for_quads(const Piece& p, const F& f) {
   constexpr int kLoads = kBatch / kRowThreads;
   int j = p.begin + static_cast<int>(threadIdx.x);
   float4 v[kLoads], next[kLoads];
-  if (kAhead && j < p.end) p.load<kLoads, kRowThreads>(j, v);
+  if (j < p.end) p.load<kLoads, kRowThreads>(j, v);
 #pragma unroll 1
   for (; j < p.end; j += kBatch) {
-    if (!kAhead) p.load<kLoads, kRowThreads>(j, v);
-    if (kAhead && j + kBatch < p.end) p.load<kLoads, kRowThreads>(j + kBatch, next);
+    if (j + kBatch < p.end) p.load<kLoads, kRowThreads>(j + kBatch, next);
 #pragma unroll
     for (int k = 0; k < kLoads; ++k) f(j + k * kRowThreads, v[k]);
-    if constexpr (kAhead) {
 #pragma unroll
-      for (int k = 0; k < kLoads; ++k) v[k] = next[k];
-    }
+    for (int k = 0; k < kLoads; ++k) v[k] = next[k];
   }
 }
 
-// The same in descending order of batches, behind a pass in ascending order: what that one read last is still near.
+// The same by batches in descending order, none under way ahead: behind for_quads(), what that one read last is near.
 template <class F>
 __device__ __forceinline__ void for_quads_back(const Piece& p, const F& f) {
   constexpr int kLoads = kBatch / kRowThreads;
