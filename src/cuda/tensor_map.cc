@@ -8,8 +8,9 @@ namespace tern::cuda {
 namespace {
 
 // How much of memory is brought where a box asks for 128 bytes. Boxes are 128 bytes wide, and the one beside is asked
-// for next: with slower memory it pays to bring 256 bytes at once (an H100: 3 % of decode attention and of products of
-// few rows), with faster one that costs 6 and 3 % (an H200). GPUs of one machine are taken to be alike.
+// for next: with slower memory it pays to bring 256 bytes at once (an H100: 2 to 3 % of decode attention and of
+// products of few rows), with faster one that costs 6 % of the former and 1 to 3 % of the latter (an H200). GPUs of one
+// machine are taken to be alike.
 CUtensorMapL2promotion promotion() {
   static const CUtensorMapL2promotion found = [] {
     constexpr int64_t kFast = 4'000'000'000'000;  // bytes per second by clock and width; H100 3.4, H200 4.9 times 1e12
