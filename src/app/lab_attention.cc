@@ -146,9 +146,8 @@ Expected<LabCase> make_paged(Lab& lab, const PagedShape& s) {
   const int64_t value_dim = latent ? s.latent_rank : s.dim;
   TERN_ASSIGN_OR_RETURN(TensorView out, lab.zeros(DType::kBF16, w.tokens, s.heads * value_dim));
   TERN_ASSIGN_OR_RETURN(char* workspace, lab.take(ops::attention_workspace(lab.stream(), w.tokens, s.heads, s.dim)));
-  const auto layer = [cache, spec](int turn) {
-    return KvLayerView{cache.as<char>() + static_cast<size_t>(turn) * spec.layer_block_bytes(), spec.block_bytes(),
-                       spec};
+  const auto layer = [cache, spec, layer_bytes = static_cast<size_t>(w.blocks) * spec.layer_block_bytes()](int turn) {
+    return KvLayerView{cache.as<char>() + static_cast<size_t>(turn) * layer_bytes, spec.layer_block_bytes(), spec};
   };
   if (latent) out = out.split(s.heads, value_dim);
   Buffers b{q.split(s.heads, s.dim), out, workspace, 1.0f / std::sqrt(static_cast<float>(s.dim)), {}};

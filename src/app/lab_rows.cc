@@ -71,7 +71,7 @@ Expected<LabCase> make_qkv(Lab& lab, int rows, int heads, int kv_heads) {
   spec.layers = 1, spec.kv_heads = kv_heads, spec.head_dim_k = spec.head_dim_v = kDim, spec.block_size = kBlock;
   const int64_t blocks = (rows + kBlock - 1) / kBlock + 1;
   TERN_ASSIGN_OR_RETURN(char* cache, lab.take(spec.block_bytes() * static_cast<size_t>(blocks)));
-  p.cache = {cache, spec.block_bytes(), spec};
+  p.cache = {cache, spec.layer_block_bytes(), spec};
   TERN_ASSIGN_OR_RETURN(p.q, lab.zeros(DType::kBF16, rows, int64_t{heads} * kDim));
   std::vector<int64_t> slots(static_cast<size_t>(rows));
   std::iota(slots.begin(), slots.end(), int64_t{kBlock});

@@ -113,7 +113,7 @@ Status Rig::allocate() {
   limits_ = {kTokens, kRows, kRows, per};
   for (const KvSpec& spec : model_->kv_specs(kBlock)) {
     TERN_ASSIGN_OR_RETURN(device::Buffer b, d.allocate(static_cast<size_t>(blocks) * spec.block_bytes()));
-    cache_.groups.push_back({spec, b.data(), blocks});
+    cache_.groups.push_back(model::KvCache::Group::in(spec, b.data(), blocks));
     memory_.push_back(std::move(b));
   }
   std::mt19937 rng(3);

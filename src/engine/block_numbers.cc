@@ -25,13 +25,12 @@ int64_t usable_blocks(const BlockQuestion& q) {
 double budget_of(const BlockQuestion& q) {
   const auto bytes = [](size_t n) { return static_cast<double>(n); };
   if (!q.measured) return bytes(q.memory_available) * q.utilization - bytes(q.memory_reserved + q.memory_pictures);
-  return bytes(q.memory_total) * q.utilization - bytes(q.memory_total - std::min(q.memory_left, q.memory_total)) +
-         bytes(q.memory_mapped);
+  return bytes(q.memory_total) * q.utilization - bytes(q.memory_total - std::min(q.memory_left, q.memory_total));
 }
 
 int64_t profile(const BlockQuestion& q) {
   const double budget = budget_of(q);
-  const size_t taken = q.memory_available - std::min(q.memory_available, q.memory_left + q.memory_mapped);
+  const size_t taken = q.memory_available - std::min(q.memory_available, q.memory_left);
   const size_t reserved = q.measured ? taken : q.memory_reserved + q.memory_pictures;
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
            "Before running the profile, the memory usage info is as follows:\nDevice Total memory: {:.3f} GiB\n"
@@ -91,28 +90,27 @@ Expected<std::unique_ptr<CacheMemory>> CacheMemory::reserve(const std::vector<Kv
                                                             device::Device& device) {
   auto memory = std::make_unique<CacheMemory>();
   for (const KvSpec& spec : specs) {
-    const auto bytes = checked_mul<size_t>(static_cast<size_t>(blocks) + 1, spec.block_bytes());
+    const auto bytes = checked_mul<size_t>(static_cast<size_t>(blocks) + 1, spec.layer_block_bytes());
     if (!bytes) return make_error(ErrorCode::kResourceExhausted, "the cache is larger than the address space");
-    TERN_ASSIGN_OR_RETURN(auto range, device.reserve(*bytes));
-    memory->cache_.groups.push_back({spec, range->base(), 0});
-    memory->ranges_.push_back(std::move(range));
+    model::KvCache::Group group{spec, {}, 0};
+    for (int l = 0; l < spec.layers; ++l) {
+      TERN_ASSIGN_OR_RETURN(auto range, device.reserve(*bytes));
+      group.layers.push_back(range->base());
+      memory->ranges_.push_back(std::move(range));
+    }
+    memory->cache_.groups.push_back(std::move(group));
   }
   return memory;
 }
 
 Status CacheMemory::grow(int64_t blocks) {
-  for (size_t i = 0; i < ranges_.size(); ++i) {
-    model::KvCache::Group& g = cache_.groups[i];
-    TERN_RETURN_IF_ERROR(ranges_[i]->grow(static_cast<size_t>(blocks + 1) * g.spec.block_bytes()));
+  size_t range = 0;
+  for (model::KvCache::Group& g : cache_.groups) {
+    const size_t bytes = static_cast<size_t>(blocks + 1) * g.spec.layer_block_bytes();
+    for (size_t l = 0; l < g.layers.size(); ++l) TERN_RETURN_IF_ERROR(ranges_[range++]->grow(bytes));
     g.blocks = blocks + 1;
   }
   return {};
-}
-
-size_t CacheMemory::mapped() const {
-  size_t bytes = 0;
-  for (const auto& r : ranges_) bytes += r->mapped();
-  return bytes;
 }
 
 }  // namespace tern::engine

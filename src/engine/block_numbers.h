@@ -23,8 +23,9 @@ struct BlockQuestion {
   // A device with memory of its own, after the worst step has run and graphs are captured: what it says then counts,
   // and with it what other processes take. The reserved bytes above are then part of it.
   bool measured = false;
-  size_t memory_left = 0;    // bytes it has free now
-  size_t memory_mapped = 0;  // bytes of blocks that have memory already
+  // Bytes it has free now. The null block has its pages by then, a page or more per layer: they stay uncounted, for
+  // what rounding to whole pages of every layer adds to the blocks that are counted.
+  size_t memory_left = 0;
   double profile_seconds = 0;
 };
 
@@ -35,7 +36,7 @@ Expected<BlockNumbers> count_blocks(const BlockQuestion& question);
 // The most blocks that count_blocks() can say, whatever else is on the device.
 int64_t most_blocks(const BlockQuestion& question);
 
-// The memory of all blocks and the null block, one range of addresses per layer group.
+// The memory of all blocks and the null block, a range of addresses per layer.
 class CacheMemory {
  public:
   // Addresses for `blocks` blocks and the null block; memory comes with grow().
@@ -44,11 +45,10 @@ class CacheMemory {
   // Memory for the first `blocks` blocks and the null block, at the addresses they have already.
   Status grow(int64_t blocks);
   const model::KvCache& cache() const { return cache_; }
-  size_t mapped() const;  // bytes
 
  private:
   model::KvCache cache_;
-  std::vector<std::unique_ptr<device::AddressRange>> ranges_;
+  std::vector<std::unique_ptr<device::AddressRange>> ranges_;  // group by group, layer by layer
 };
 
 }  // namespace tern::engine

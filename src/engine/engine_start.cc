@@ -184,7 +184,6 @@ Status Starter::measure(StepRunner& runner) {
   BlockQuestion q = question();
   q.measured = true;
   q.memory_left = device_.memory_available();
-  q.memory_mapped = p_.cache->mapped();
   q.profile_seconds = static_cast<double>(monotonic_ns() - begin) * 1e-9;
   TERN_ASSIGN_OR_RETURN(p_.blocks, count_blocks(q));
   return grow(p_.blocks.total);

@@ -9,7 +9,9 @@ namespace tern::engine {
 Status StepRunner::move_blocks(const Step& step, device::Stream stream) {
   for (const sched::BlockMove& move : step.plan.moves) {
     for (const model::KvCache::Group& g : parts_.cache->groups) {
-      TERN_RETURN_IF_ERROR(ops::copy_block({g.base, g.spec.block_bytes(), move.from, move.to}, stream));
+      for (char* layer : g.layers) {
+        TERN_RETURN_IF_ERROR(ops::copy_block({layer, g.spec.layer_block_bytes(), move.from, move.to}, stream));
+      }
     }
   }
   return {};

@@ -26,19 +26,26 @@ struct ModelInfo {
   DType activation = DType::kBF16;
 };
 
-// The memory behind block numbers, one entry per KvSpec of the model (layer groups), each [blocks][layers of the
-// group].
+// The memory behind block numbers, one entry per KvSpec of the model (layer groups). Blocks of one layer lie beside
+// each other: a layer that reads all sequences touches few pages of memory, and a GPU looks few addresses up.
 struct KvCache {
   struct Group {
     KvSpec spec;
-    char* base = nullptr;  // block b of the group's layer l: base + (b * layers + l) * spec.layer_block_bytes()
+    std::vector<char*> layers;  // block b of the group's layer l: layers[l] + b * spec.layer_block_bytes()
     int64_t blocks = 0;
+
+    // All layers in one memory of blocks * spec.block_bytes().
+    static Group in(const KvSpec& spec, char* memory, int64_t blocks) {
+      Group g{spec, {}, blocks};
+      const size_t bytes = spec.layer_block_bytes() * static_cast<size_t>(blocks);
+      for (int l = 0; l < spec.layers; ++l) g.layers.push_back(memory + static_cast<size_t>(l) * bytes);
+      return g;
+    }
   };
   std::vector<Group> groups;
   KvLayerView layer(size_t group, int layer_in_group) const {
     const Group& g = groups[group];
-    const size_t bytes = g.spec.layer_block_bytes();
-    return {g.base + static_cast<size_t>(layer_in_group) * bytes, bytes * static_cast<size_t>(g.spec.layers), g.spec};
+    return {g.layers[static_cast<size_t>(layer_in_group)], g.spec.layer_block_bytes(), g.spec};
   }
 };
 

@@ -7,8 +7,7 @@
 
 namespace tern::ops {
 
-// Copies block `from` to block `to` of every layer of a group (copy on write). `base` and `block_bytes` as of the
-// group: block b starts at base + b * block_bytes.
+// Copies block `from` to block `to` of one layer (copy on write): block b starts at base + b * block_bytes.
 struct CopyBlockParams {
   char* base = nullptr;
   size_t block_bytes = 0;

@@ -106,7 +106,7 @@ class FakeModel final : public model::Model {
   static Error fault(const char* what) { return make_error(ErrorCode::kInternal, fmt::format("fake model: {}", what)); }
 
   Cell& at(const model::ForwardContext& c, int64_t slot) const {
-    return reinterpret_cast<Cell*>(c.cache.groups[0].base)[slot];
+    return reinterpret_cast<Cell*>(c.cache.groups[0].layers[0])[slot];
   }
   int64_t slot_of(const model::ForwardContext& c, int r, int position) const {
     const int size = c.cache.groups[0].spec.block_size;

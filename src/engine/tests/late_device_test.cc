@@ -1,6 +1,8 @@
 // Steps on a device that works beside the host: they run ahead, are told in order, and may hang or fail.
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "engine/block_numbers.h"
 #include "engine/tests/late_device.h"
 #include "engine/tests/picture_request.h"
@@ -217,11 +219,11 @@ TEST(LateDevice, BlocksTakeWhatTheDeviceHasLeft) {
   BlockQuestion q{c.scheduler};
   q.bytes_per_block = block, q.utilization = 0.5, q.prefix_cache_allowance = 1e6;
   q.memory_total = 1000 * block, q.memory_available = 900 * block;
-  q.measured = true, q.memory_left = 850 * block, q.memory_mapped = 2 * block;
+  q.measured = true, q.memory_left = 850 * block;
   c.scheduler.max_model_len = 64;
   auto n = count_blocks(q);
   ASSERT_TRUE(n.ok());
-  EXPECT_EQ(n->total, 500 - 150 + 2 - 1);
+  EXPECT_EQ(n->total, 500 - 150 - 1);
   q.memory_left = 400 * block;  // others hold more than the share left to this process
   n = count_blocks(q);
   ASSERT_FALSE(n.ok());
@@ -235,12 +237,36 @@ TEST(LateDevice, MemoryComesToTheSameAddresses) {
   auto memory = CacheMemory::reserve(model.kv_specs(8), 40, device);
   ASSERT_TRUE(memory.ok());
   ASSERT_TRUE((*memory)->grow(0).ok());
-  const char* base = (*memory)->cache().groups[0].base;
+  const std::vector<char*> layers = (*memory)->cache().groups[0].layers;
   EXPECT_EQ((*memory)->cache().groups[0].blocks, 1);
   ASSERT_TRUE((*memory)->grow(40).ok());
-  EXPECT_EQ((*memory)->cache().groups[0].base, base);
+  EXPECT_EQ((*memory)->cache().groups[0].layers, layers);
   EXPECT_EQ((*memory)->cache().groups[0].blocks, 41);
   EXPECT_FALSE((*memory)->grow(41).ok());
+}
+
+TEST(LateDevice, BlocksOfALayerLieTogether) {
+  LateDevice device;
+  KvSpec spec;
+  spec.layers = 3, spec.kv_heads = 2, spec.head_dim_k = spec.head_dim_v = 8, spec.block_size = 16;
+  auto memory = CacheMemory::reserve({spec, spec}, 20, device);
+  ASSERT_TRUE(memory.ok());
+  ASSERT_TRUE((*memory)->grow(20).ok());
+  const model::KvCache& cache = (*memory)->cache();
+  const size_t block = spec.layer_block_bytes();
+  std::vector<const char*> begins;
+  for (size_t g = 0; g < 2; ++g) {
+    ASSERT_EQ(cache.groups[g].layers.size(), 3u);
+    for (int l = 0; l < 3; ++l) {
+      const KvLayerView view = cache.layer(g, l);
+      EXPECT_EQ(view.block_stride, block);
+      std::memset(view.base, static_cast<int>(begins.size()), 21 * block);
+      begins.push_back(view.base);
+    }
+  }
+  for (size_t i = 0; i < begins.size(); ++i) {
+    for (size_t at = 0; at < 21 * block; ++at) ASSERT_EQ(begins[i][at], static_cast<char>(i)) << "layer " << i;
+  }
 }
 
 TEST(LateDevice, BlocksThatGetNoMemoryEndTheStart) {

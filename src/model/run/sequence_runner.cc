@@ -27,7 +27,7 @@ Status SequenceRunner::allocate() {
   const int64_t blocks = static_cast<int64_t>(blocks_per_row_) * rows + 1;  // and the null block
   for (const KvSpec& spec : model_.kv_specs(options_.block_size)) {
     TERN_ASSIGN_OR_RETURN(device::Buffer memory, device_.allocate(spec.block_bytes() * static_cast<size_t>(blocks)));
-    cache_.groups.push_back({spec, memory.data(), blocks});
+    cache_.groups.push_back(KvCache::Group::in(spec, memory.data(), blocks));
     cache_memory_.push_back(std::move(memory));
   }
   // A fixed shuffle: neighbours in a sequence are no neighbours in memory.

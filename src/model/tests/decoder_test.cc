@@ -42,7 +42,7 @@ struct Harness {
     stream = device.stream();
     for (const KvSpec& spec : model.kv_specs(64)) {
       memory.push_back(*device.allocate(spec.block_bytes() * 9));
-      cache.groups.push_back({spec, memory.back().data(), 9});
+      cache.groups.push_back(KvCache::Group::in(spec, memory.back().data(), 9));
     }
     workspace_size = model.workspace_bytes(limits, stream);
     memory.push_back(*device.allocate(workspace_size + 64));
