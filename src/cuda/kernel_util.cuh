@@ -64,8 +64,7 @@ __device__ __forceinline__ Vec8 load8(const float* p) {
   const float4 a = reinterpret_cast<const float4*>(p)[0], b = reinterpret_cast<const float4*>(p)[1];
   return {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
 }
-__device__ __forceinline__ Vec8 load8(const bf* p) {
-  const uint4 u = *reinterpret_cast<const uint4*>(p);
+__device__ __forceinline__ Vec8 widen8(const uint4& u) {
   const uint32_t w[4] = {u.x, u.y, u.z, u.w};
   Vec8 r;
 #pragma unroll
@@ -75,6 +74,7 @@ __device__ __forceinline__ Vec8 load8(const bf* p) {
   }
   return r;
 }
+__device__ __forceinline__ Vec8 load8(const bf* p) { return widen8(*reinterpret_cast<const uint4*>(p)); }
 __device__ __forceinline__ uint32_t pack2(float a, float b) {
   const __nv_bfloat162 p = __floats2bfloat162_rn(a, b);
   return *reinterpret_cast<const uint32_t*>(&p);

@@ -24,14 +24,22 @@ struct QkvArgs {
   void* q = nullptr;  // of the cache's type; null: in place
   int64_t q_row = 0, tokens = 0;
 
-  // Where the values of head h of token t go; null: nowhere (padding).
+  // Where the values of token t's first KV head go in the cache; null: nowhere (padding).
   template <class C>
-  __device__ C* place(int64_t t, int h) const {
-    if (h < heads) return static_cast<C*>(q) + t * q_row + h * dim;
+  __device__ C* cached(int64_t t) const {
     const int64_t slot = slots[t];
     if (slot < block_size) return nullptr;  // the null block
-    char* block = cache + slot / block_size * block_stride;
-    return reinterpret_cast<C*>(block) + (int64_t{h - heads} * block_size + slot % block_size) * dim;
+    return reinterpret_cast<C*>(cache + slot / block_size * block_stride) + slot % block_size * dim;
+  }
+  // Where the values of head h of token t go, `first_kv` being cached(t); null: nowhere.
+  template <class C>
+  __device__ C* place(int64_t t, int h, C* first_kv) const {
+    if (h < heads) return static_cast<C*>(q) + t * q_row + h * dim;
+    return first_kv == nullptr ? nullptr : first_kv + int64_t{h - heads} * block_size * dim;
+  }
+  template <class C>
+  __device__ C* place(int64_t t, int h) const {
+    return place<C>(t, h, h < heads ? nullptr : cached<C>(t));
   }
 };
 

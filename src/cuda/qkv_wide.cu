@@ -25,10 +25,10 @@ __device__ __forceinline__ void turn(Vec8 (&v)[2], const Vec8& c, const Vec8& s)
 constexpr int kWideThreads = 256, kWideHeads = 4;
 
 // A thread has eight values of each half of a head (or sixteen neighbours), kDim / 16 threads a head, and kWideHeads
-// heads of one token, whose loads are all on their way together. A group's heads lie `groups` apart, so that
-// neighbouring groups read neighbouring heads.
+// heads of one token, whose loads are all on their way together and stay as they came until it is their turn. A group's
+// heads lie `groups` apart, so that neighbouring groups read neighbouring heads.
 template <int kDim, bool kInterleaved>
-__global__ void __launch_bounds__(kWideThreads) qkv_wide_kernel(const bf* qkv, const QkvArgs a, int groups) {
+__global__ void __launch_bounds__(kWideThreads, 2) qkv_wide_kernel(const bf* qkv, const QkvArgs a, int groups) {
   constexpr int kThreadsEach = kDim / 16, kSecond = kInterleaved ? 8 : kDim / 2;
   const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x % kThreadsEach;
   const unsigned at = blockIdx.x * (kWideThreads / kThreadsEach) + threadIdx.x / kThreadsEach;
@@ -37,41 +37,44 @@ __global__ void __launch_bounds__(kWideThreads) qkv_wide_kernel(const bf* qkv, c
   let_next_start();
   wait_for_previous();
   const bool there = t < a.tokens;
-  Vec8 v[kWideHeads][2] = {};
+  uint4 loaded[kWideHeads][2] = {};
 #pragma unroll
   for (int i = 0; i < kWideHeads; ++i) {
     const int h = first + i * groups;
     if (!there || h >= all) continue;
     const bf* head = qkv + t * a.row + h * kDim + from;
-    v[i][0] = load8(head), v[i][1] = load8(head + kSecond);
+    loaded[i][0] = *reinterpret_cast<const uint4*>(head);
+    loaded[i][1] = *reinterpret_cast<const uint4*>(head + kSecond);
   }
   Vec8 c = {}, s = {};
   if (there && a.cos != nullptr)
     c = load8(a.cos + t * a.cos_row + lane * 8), s = load8(a.sin + t * a.sin_row + lane * 8);
+  bf* first_kv = there ? a.cached<bf>(t) : nullptr;  // the division once for all heads
 #pragma unroll
   for (int i = 0; i < kWideHeads; ++i) {
     const int h = first + i * groups;
     const bool mine = there && h < all;
     const void* norm = !mine ? nullptr : h < a.heads ? a.q_norm : h < a.heads + a.kv_heads ? a.k_norm : nullptr;
+    Vec8 v[2] = {widen8(loaded[i][0]), widen8(loaded[i][1])};
     float sum = 0.0f;
 #pragma unroll
-    for (int j = 0; j < 16; ++j) sum += v[i][j / 8].v[j % 8] * v[i][j / 8].v[j % 8];
+    for (int j = 0; j < 16; ++j) sum += v[j / 8].v[j % 8] * v[j / 8].v[j % 8];
 #pragma unroll
     for (int d = kThreadsEach / 2; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
-    bf* to = mine ? a.place<bf>(t, h) : nullptr;
+    bf* to = mine ? a.place<bf>(t, h, first_kv) : nullptr;
     if (to == nullptr) continue;
     if (norm != nullptr) {
       const float r = 1.0f / sqrtf(sum / static_cast<float>(kDim) + a.eps);
       const Vec8 w[2] = {norm_weights(a, norm, from), norm_weights(a, norm, from + kSecond)};
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
-        float& x = v[i][j / 8].v[j % 8];
+        float& x = v[j / 8].v[j % 8];
         x = rounded<bf>(rounded<bf>(x * r) * w[j / 8].v[j % 8]);
       }
     }
-    if (h < a.heads + a.kv_heads && a.cos != nullptr) turn<kInterleaved>(v[i], c, s);
-    store8(to + from, v[i][0]);
-    store8(to + from + kSecond, v[i][1]);
+    if (h < a.heads + a.kv_heads && a.cos != nullptr) turn<kInterleaved>(v, c, s);
+    store8(to + from, v[0]);
+    store8(to + from + kSecond, v[1]);
   }
 }
 
