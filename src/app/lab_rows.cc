@@ -6,6 +6,7 @@
 #include "app/lab.h"
 #include "ops/activation.h"
 #include "ops/embedding.h"
+#include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/vision.h"
 
@@ -78,7 +79,7 @@ Expected<LabCase> make_qkv(Lab& lab, int rows, int heads, int kv_heads) {
   TERN_ASSIGN_OR_RETURN(int64_t * mapping, lab.values(slots));
   p.slot_mapping = tensor1(mapping, DType::kI64, rows);
   LabCase c;
-  c.bytes = size(p.qkv) * 1.5;  // read once as float32, written once as bfloat16
+  c.bytes = size(p.qkv) + 2.0 * static_cast<double>(p.qkv.dim[0] * p.qkv.dim[1]);  // read once, written as bfloat16
   c.run = [p, stream = lab.stream()](int) { return ops::qkv_prepare(p, stream); };
   return c;
 }
@@ -101,7 +102,8 @@ Expected<LabCase> make_embedding(Lab& lab, int rows, int64_t vocab, int64_t widt
 Expected<ops::QkvPrepareParams> lab_pass(Lab& lab, int64_t rows, int heads, int kv_heads, int dim) {
   ops::QkvPrepareParams p;
   p.heads = heads, p.kv_heads = kv_heads, p.head_dim = dim;
-  TERN_ASSIGN_OR_RETURN(p.qkv, lab.random(DType::kF32, rows, int64_t{heads + 2 * kv_heads} * dim));
+  TERN_ASSIGN_OR_RETURN(p.qkv,
+                        lab.random(ops::product_type(lab.stream(), rows), rows, int64_t{heads + 2 * kv_heads} * dim));
   TERN_ASSIGN_OR_RETURN(const TensorView norms, lab.random(DType::kBF16, 2, dim));
   p.q_norm = tensor1(norms.data, DType::kBF16, dim), p.k_norm = tensor1(norms.row_bytes(1), DType::kBF16, dim);
   TERN_ASSIGN_OR_RETURN(p.cos, lab.random(DType::kF32, rows, dim / 2));

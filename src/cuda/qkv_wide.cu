@@ -22,13 +22,19 @@ __device__ __forceinline__ void turn(Vec8 (&v)[2], const Vec8& c, const Vec8& s)
   }
 }
 
-constexpr int kWideThreads = 256, kWideHeads = 4;
+// To bfloat16 and back: two at a time need one conversion.
+__device__ __forceinline__ void round_pair(float& a, float& b) {
+  const uint32_t two = pack2(a, b);
+  a = __uint_as_float(two << 16), b = __uint_as_float(two & 0xffff0000u);
+}
+
+constexpr int kWideThreads = 256, kWideHeads = 2;
 
 // A thread has eight values of each half of a head (or sixteen neighbours), kDim / 16 threads a head, and kWideHeads
 // heads of one token, whose loads are all on their way together and stay as they came until it is their turn. A group's
 // heads lie `groups` apart, so that neighbouring groups read neighbouring heads.
 template <int kDim, bool kInterleaved>
-__global__ void __launch_bounds__(kWideThreads, 2) qkv_wide_kernel(const bf* qkv, const QkvArgs a, int groups) {
+__global__ void __launch_bounds__(kWideThreads, 3) qkv_wide_kernel(const bf* qkv, const QkvArgs a, int groups) {
   constexpr int kThreadsEach = kDim / 16, kSecond = kInterleaved ? 8 : kDim / 2;
   const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x % kThreadsEach;
   const unsigned at = blockIdx.x * (kWideThreads / kThreadsEach) + threadIdx.x / kThreadsEach;
@@ -67,9 +73,12 @@ __global__ void __launch_bounds__(kWideThreads, 2) qkv_wide_kernel(const bf* qkv
       const float r = 1.0f / sqrtf(sum / static_cast<float>(kDim) + a.eps);
       const Vec8 w[2] = {norm_weights(a, norm, from), norm_weights(a, norm, from + kSecond)};
 #pragma unroll
-      for (int j = 0; j < 16; ++j) {
-        float& x = v[j / 8].v[j % 8];
-        x = rounded<bf>(rounded<bf>(x * r) * w[j / 8].v[j % 8]);
+      for (int j = 0; j < 16; j += 2) {
+        float &x = v[j / 8].v[j % 8], &y = v[j / 8].v[j % 8 + 1];
+        x *= r, y *= r;
+        round_pair(x, y);
+        x *= w[j / 8].v[j % 8], y *= w[j / 8].v[j % 8 + 1];
+        round_pair(x, y);
       }
     }
     if (h < a.heads + a.kv_heads && a.cos != nullptr) turn<kInterleaved>(v, c, s);
