@@ -27,7 +27,8 @@ struct ModelInfo {
 };
 
 // The memory behind block numbers, one entry per KvSpec of the model (layer groups). Blocks of one layer lie beside
-// each other: a layer that reads all sequences touches few pages of memory, and a GPU looks few addresses up.
+// each other, so that a layer that reads all sequences touches few pages of memory (docs/performance.md: what it
+// gives).
 struct KvCache {
   struct Group {
     KvSpec spec;
