@@ -110,7 +110,10 @@ class DecodePiece {
     if (p_.from == 0 && segment > 0) emit(total_);
     if (segment >= p_.from && round > segment) emit(segment_);
     if (round >= p_.from && p_.to > round) emit(round_);
-    if (decode_last(a_, p_, sh)) decode_join<S>(a_, p_, parts_);
+    if (!decode_last(a_, p_, sh)) return;
+    // What a function that is not inline reads lies in memory: a copy, or all of the loop would read it there.
+    const FewPiece copy = p_;
+    decode_join<S>(a_, copy, parts_);
   }
   const AttentionArgs& a_;
   const FewPiece& p_;

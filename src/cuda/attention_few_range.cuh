@@ -126,7 +126,7 @@ class FewWalk {
 // asks for the same.
 class FewParts {
  public:
-  __device__ FewParts(const AttentionArgs& a, const FewPiece& p) : a_(a), p_(p) { read(0); }
+  __device__ FewParts(const AttentionArgs& a, const FewPiece& p) : a_(a), head_(p.head), parts_(p.parts) { read(0); }
   __device__ __forceinline__ int begin(int part) {
     if (part >= first_ + 32) read(part);
     return __shfl_sync(0xffffffffu, mine_, part - first_);
@@ -136,10 +136,10 @@ class FewParts {
   __device__ __forceinline__ void read(int first) {
     first_ = first;
     const int part = first + static_cast<int>(threadIdx.x & 31);
-    mine_ = part > 0 && part < p_.parts ? few_range(a_, p_.head + part).tile : 0;
+    mine_ = part > 0 && part < parts_ ? few_range(a_, head_ + part).tile : 0;
   }
   const AttentionArgs& a_;
-  const FewPiece& p_;
+  int head_, parts_;
   int first_ = 0, mine_ = 0;
 };
 
