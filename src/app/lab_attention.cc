@@ -238,6 +238,7 @@ std::vector<PagedShape> prefill_shapes() {
   return {
       {"32/8 heads 4 x 4k", 32, 8, 128, same(4, 4096, 4096)},
       {"32/8 heads 4 x 4k, blocks in order", 32, 8, 128, same(4, 4096, 4096), true},
+      {"32/8 heads 1 x 8k", 32, 8, 128, same(1, 8192, 8192)},
       {"32/8 heads 1 x 16k", 32, 8, 128, same(1, 16384, 16384)},
       {"32/8 heads 2k behind 14k", 32, 8, 128, same(1, 2048, 16384)},
       {"32/8 heads 64 behind 16k", 32, 8, 128, same(1, 64, 16448)},
