@@ -58,6 +58,7 @@ class EngineImpl final : public Engine {
   void run();
   void take_commands();
   void wait_for_event();
+  void fetch_ahead() const;
   void event();
   void publish();
   void publish_stats();

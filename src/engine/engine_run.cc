@@ -9,6 +9,13 @@
 #include "engine/engine_impl.h"
 
 namespace tern::engine {
+namespace {
+
+// How often a wait for a step asks for what comes after it: caches lose that within a long step, to other programs too,
+// and planning would wait for memory.
+constexpr int64_t kFetchNs = 500'000;
+
+}  // namespace
 
 EngineImpl::EngineImpl(Parts parts, StepRunner runner)
     : parts_(std::move(parts)), outbox_(parts_.config.outbox_capacity) {
@@ -122,13 +129,25 @@ void EngineImpl::wait_for_event() {
   const bool watching = watchdog_ns_ > 0 && !dead_ && launched_ > collected_;
   int64_t until = next_deadline_;  // 0: none
   if (watching && (until == 0 || oldest_since_ + watchdog_ns_ < until)) until = oldest_since_ + watchdog_ns_;
+  const bool fetching = parts_.device->own_memory() && !dead_ && launched_ > collected_;
   std::unique_lock lock(mutex_);
   const auto changed = [&] { return events_ != seen_events_; };
-  if (until == 0) {
-    wake_.wait(lock, changed);
-  } else if (const int64_t left = until - monotonic_ns(); left > 0) {
-    wake_.wait_for(lock, std::chrono::nanoseconds(left), changed);
+  while (!changed()) {
+    const int64_t left = until == 0 ? kFetchNs : until - monotonic_ns();
+    if (left <= 0) return;
+    if (until == 0 && !fetching) return wake_.wait(lock, changed);
+    const int64_t most = fetching ? std::min(left, kFetchNs) : left;
+    if (wake_.wait_for(lock, std::chrono::nanoseconds(most), changed) || !fetching) continue;
+    lock.unlock();
+    fetch_ahead();
+    lock.lock();
   }
+}
+
+// What collecting the oldest step and planning the next one read and write.
+void EngineImpl::fetch_ahead() const {
+  parts_.steps[launched_ % 2]->fetch();
+  for (const StepRow& row : parts_.steps[collected_ % 2]->rows) engine::fetch(*row.generation, 3);
 }
 
 // The device's state is unknown from here on: no further step, and an error for everyone.

@@ -72,6 +72,12 @@ std::span<ops::SampleRow> SamplingBatch::add_rows(int count, uint32_t processors
   return {rows_.host() + std::exchange(count_, logit_rows), static_cast<size_t>(count)};
 }
 
+void SamplingBatch::fetch(int rows) const {
+  const auto* from = reinterpret_cast<const char*>(rows_.host());
+  const size_t bytes = static_cast<size_t>(std::min(rows, limits_.max_rows)) * sizeof(ops::SampleRow);
+  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 1);
+}
+
 void SamplingBatch::pad(int rows) {
   TERN_CHECK(rows >= count_ && rows <= limits_.max_rows);
   std::fill(rows_.host() + count_, rows_.host() + rows, no_row());

@@ -38,6 +38,8 @@ class SamplingBatch {
   int add(const ops::SampleRow& row, uint32_t processors);
   // `count` more of them, to be filled by the caller: each of the logit row behind the one before, without a mask.
   std::span<ops::SampleRow> add_rows(int count, uint32_t processors);
+  // Brings the memory of that many rows into the cache.
+  void fetch(int rows) const;
   // Asks for the log-probs of the token sampled by `row` (the last one added), with `count` alternatives.
   void add_logprobs(const ops::SampleRow& row, const SamplingParams& params, uint32_t processors);
   // Asks for the log-probs of prompt token `target` under logit row `logit_row` (spec 3.9: raw, no processors).
