@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/fetch.h"
 #include "base/hash.h"
 #include "engine/request.h"
 
@@ -37,8 +38,6 @@ struct alignas(64) Generation {
 };
 
 // Asks for the first lines of it: cold after a long step.
-inline void fetch(const Generation& g, int lines) {
-  for (int line = 0; line < lines; ++line) __builtin_prefetch(reinterpret_cast<const char*>(&g) + 64 * line, 1);
-}
+inline void fetch(const Generation& g, size_t lines) { fetch_memory(&g, 64 * lines); }
 
 }  // namespace tern::engine

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/fetch.h"
 
 namespace tern::engine {
 
@@ -35,17 +36,14 @@ Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLi
 }
 
 void Step::fetch() const {
-  const auto ask = [](const void* from, size_t bytes) {
-    for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(static_cast<const char*>(from) + i, 1);
-  };
   const size_t n = rows.size(), ints = n * sizeof(int32_t);
-  ask(plan.rows.data(), n * sizeof(sched::PlanRow));
-  ask(known_.data(), n * sizeof(KnownRow));
-  ask(row_memory_.data(), n * sizeof(StepRow));
-  if (sent_table_ != nullptr) ask(sent_table_->data(), n * sizeof(SentRow));
-  for (int axis = 0; axis < 3; ++axis) ask(positions_.host() + int64_t{axis} * limits_.max_tokens, ints);
-  ask(context_len_.host(), ints);
-  ask(slot_mapping_.host(), 2 * ints);
+  fetch_memory(plan.rows.data(), n * sizeof(sched::PlanRow));
+  fetch_memory(known_.data(), n * sizeof(KnownRow));
+  fetch_memory(row_memory_.data(), n * sizeof(StepRow));
+  if (sent_table_ != nullptr) fetch_memory(sent_table_->data(), n * sizeof(SentRow));
+  for (int axis = 0; axis < 3; ++axis) fetch_memory(positions_.host() + int64_t{axis} * limits_.max_tokens, ints);
+  fetch_memory(context_len_.host(), ints);
+  fetch_memory(slot_mapping_.host(), 2 * ints);
   sampling.fetch(static_cast<int>(n));
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/fetch.h"
 
 namespace tern::sample {
 namespace {
@@ -73,9 +74,7 @@ std::span<ops::SampleRow> SamplingBatch::add_rows(int count, uint32_t processors
 }
 
 void SamplingBatch::fetch(int rows) const {
-  const auto* from = reinterpret_cast<const char*>(rows_.host());
-  const size_t bytes = static_cast<size_t>(std::min(rows, limits_.max_rows)) * sizeof(ops::SampleRow);
-  for (size_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 1);
+  fetch_memory(rows_.host(), static_cast<size_t>(std::min(rows, limits_.max_rows)) * sizeof(ops::SampleRow));
 }
 
 void SamplingBatch::pad(int rows) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/fetch.h"
 #include "base/hash.h"
 #include "sched/scheduler.h"
 
@@ -52,9 +53,7 @@ struct alignas(64) Sequence {
 };
 
 // Asks for the first lines of it.
-inline void fetch(const Sequence& s, int lines) {
-  for (int line = 0; line < lines; ++line) __builtin_prefetch(reinterpret_cast<const char*>(&s) + 64 * line, 1);
-}
+inline void fetch(const Sequence& s, size_t lines) { fetch_memory(&s, 64 * lines); }
 
 // First in, first out, with a front entrance for preempted sequences and removal from the middle. Owns nothing.
 class WaitingQueue {
