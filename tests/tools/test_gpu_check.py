@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 TERN = pathlib.Path(os.environ.get("TERN", str(ROOT / "build" / "release" / "tern")))
 sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
 
+import bench_attention  # noqa: E402
 import results  # noqa: E402
 import spread  # noqa: E402
 import stage_determinism  # noqa: E402
@@ -206,3 +207,31 @@ def test_a_profile_is_read():
 def test_a_profile_without_a_gpu_fails(tmp_path):
     done = check(tmp_path, "profile", "--only", "experts")
     assert done.returncode == 1 and "profile" in done.stdout
+
+
+def beside_its_peer(rows, microseconds):
+    stage = results.Stage("bench")
+    theirs = dict(seconds=[us / 1e6 for us in microseconds], repeated=False, versions="none")
+    bench_attention.compare(stage, rows, theirs)
+    return stage, [c["name"] for c in stage.checks if not c["ok"]]
+
+
+def test_attention_beside_its_peer():
+    rows = [{"shape": name, "us": 100.0} for name in bench_attention.SHAPES]
+    stage, failures = beside_its_peer(rows, [92.5, 93, 200])
+    assert not failures and len(stage.figures) == 3
+    assert "(2.00" in stage.figures["prefill attention 32/8 heads 2k behind 14k: Tern over pages / cuDNN"]
+    assert beside_its_peer(rows, [91, 93, 200])[1] == ["prefill attention 32/8 heads 4 x 4k: of cuDNN"]
+    assert beside_its_peer(rows[1:], [92.5, 93, 200])[1] == ["prefill attention 32/8 heads 4 x 4k"]
+
+
+def test_flops_of_attention_count_pairs():
+    pairs = lambda rows, queries, keys: bench_attention.flops(rows, queries, keys) / (4 * 32 * 128)
+    assert pairs(1, 3, 3) == 6 and pairs(2, 3, 3) == 12 and pairs(1, 2, 5) == 9
+
+
+def test_the_peer_of_attention_runs():
+    pytest.importorskip("torch")
+    found, error = bench_attention.peer("cpu", [(2, 32, 32), (1, 16, 64)])
+    assert found is not None, error
+    assert len(found["seconds"]) == 2 and min(found["seconds"]) > 0 and not found["repeated"]

@@ -10,6 +10,7 @@ import random
 import subprocess
 import time
 
+import bench_attention
 import bench_peers
 from server import Server
 
@@ -187,6 +188,7 @@ def some(run, parts):
 
 def alone(run):
     some(run, dict(steps=steps, delay=delay, kernels=laboratory,
+                   attention=lambda run: bench_attention.attention(run, tern),
                    deterministic=lambda run: bench_peers.deterministic(run, decode)))
 
 

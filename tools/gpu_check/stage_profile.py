@@ -11,7 +11,8 @@ ROWS = [("products", "reference 14336x4096 rows 1"), ("products", "reference 143
         ("layers", "ernie-0.3b without attention, rows 100"), ("layers", "qwen3-8b without attention, rows 8"),
         ("layers", "qwen3-8b without attention, rows 32"), ("layers", "qwen3-8b without attention, rows 100"),
         ("decode attention", "ernie-0.3b 16/2 heads 32 x 1k"), ("decode attention", "ernie-0.3b 16/2 heads 256 x 1k"),
-        ("experts", "layer 2048/768, 128 top-8, 1 tokens"), ("experts", "layer 2048/768, 128 top-8, 1024 tokens")]
+        ("experts", "layer 2048/768, 128 top-8, 1 tokens"), ("experts", "layer 2048/768, 128 top-8, 8 tokens"),
+        ("experts", "layer 2048/768, 128 top-8, 100 tokens"), ("experts", "layer 2048/768, 128 top-8, 1024 tokens")]
 # Of ours, as functions are called: neither those that find the ceilings nor the vendor's.
 KERNELS = ("regex:(hopper|walk|push|held|fixed|tape|decode|grouped|few|wide|gate|norm|silu_mul|qkv|router|mixed|route|"
            "dispatch|sort|combine)")
