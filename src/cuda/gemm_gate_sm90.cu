@@ -225,7 +225,7 @@ Status launch_gate(const Gemm& g, const void* weight, device::Stream stream) {
   grid.k_tiles = static_cast<int>(blocks_for(g.k, Tile::kK));
   // A band reads all of the weight: of few pairs each it is read from memory that often, and what that takes of the
   // card's power its clock lacks.
-  grid.band = g.rows > 4096 ? 8 : 4;
+  grid.band = 8;
   CUtensorMap weight_map, x_map, out_map;
   TERN_RETURN_IF_ERROR(tensor_map(weight, g.n, g.k, g.w_row, Tile::kHalf, &weight_map));
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, kGateTokens / Tile::kAcross, &x_map));

@@ -132,19 +132,20 @@ void EngineImpl::wait_for_event() {
   const bool fetching = parts_.device->own_memory() && !dead_ && launched_ > collected_;
   std::unique_lock lock(mutex_);
   const auto changed = [&] { return events_ != seen_events_; };
-  while (!changed()) {
-    const int64_t left = until == 0 ? kFetchNs : until - monotonic_ns();
-    if (left <= 0) return;
-    if (until == 0 && !fetching) return wake_.wait(lock, changed);
-    const int64_t most = fetching ? std::min(left, kFetchNs) : left;
-    if (wake_.wait_for(lock, std::chrono::nanoseconds(most), changed) || !fetching) continue;
+  while (fetching && (until == 0 || monotonic_ns() + kFetchNs < until)) {
+    if (wake_.wait_for(lock, std::chrono::nanoseconds(kFetchNs), changed)) return;
     lock.unlock();
     fetch_ahead();
     lock.lock();
   }
+  if (until == 0) {
+    wake_.wait(lock, changed);
+  } else if (const int64_t left = until - monotonic_ns(); left > 0) {
+    wake_.wait_for(lock, std::chrono::nanoseconds(left), changed);
+  }
 }
 
-// What collecting the oldest step and planning the next one read and write.
+// Most of what collecting the oldest step and planning the next one touch; sequences are not among it.
 void EngineImpl::fetch_ahead() const {
   parts_.steps[launched_ % 2]->fetch();
   for (const StepRow& row : parts_.steps[collected_ % 2]->rows) engine::fetch(*row.generation, 3);

@@ -39,7 +39,6 @@ void Step::fetch() const {
   const size_t n = rows.size(), ints = n * sizeof(int32_t);
   fetch_memory(plan.rows.data(), n * sizeof(sched::PlanRow));
   fetch_memory(known_.data(), n * sizeof(KnownRow));
-  fetch_memory(row_memory_.data(), n * sizeof(StepRow));
   if (sent_table_ != nullptr) fetch_memory(sent_table_->data(), n * sizeof(SentRow));
   for (int axis = 0; axis < 3; ++axis) fetch_memory(positions_.host() + int64_t{axis} * limits_.max_tokens, ints);
   fetch_memory(context_len_.host(), ints);

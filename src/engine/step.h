@@ -43,7 +43,7 @@ struct Step {
     int rope_delta = 0;                  // position of a token behind the prompt minus its index
   };
   void begin();
-  // Brings what begin() and plain rows are filled with into the cache, for as many rows as there were last.
+  // Brings the memory that plain rows are written to into the cache, for as many rows as there were last.
   void fetch() const;
   // Adds rows of the plan from `row` on, and what they sample, as long as they are plain ones, and returns the next:
   // the same as add_row() and what asks the sampler, without a look at the sequences but where a block begins. None

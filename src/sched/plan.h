@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/fetch.h"
+
 namespace tern::sched {
 
 using SeqId = uint64_t;
@@ -12,7 +14,7 @@ using SeqId = uint64_t;
 // that comes kAhead later.
 inline constexpr size_t kAhead = 14;
 // Where the next value goes; the vector itself has been asked for before.
-inline void fetch_end(const std::vector<int32_t>& v) { __builtin_prefetch(v.data() + v.size(), 1); }
+inline void fetch_end(const std::vector<int32_t>& v) { fetch_memory(v.data() + v.size(), sizeof(int32_t)); }
 
 // One sequence's part of a step: tokens [first, first + count) of the sequence go through the model.
 struct PlanRow {

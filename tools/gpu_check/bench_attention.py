@@ -11,7 +11,7 @@ SHAPES = {"32/8 heads 4 x 4k": (4, 4096, 4096), "32/8 heads 1 x 16k": (1, 16384,
 
 # Prints {"seconds": [best of each shape], "repeated": whether heads of keys had to be, "versions"}. What lies before the
 # queries is seen by all of them: PyTorch masks from the first key on, so that it is a call of its own, and its joining
-# with the rest costs nothing here.
+# with the rest costs nothing here. On a CPU only so that it can be tried there.
 PEER = r"""
 import json, sys, time, torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -57,11 +57,6 @@ print(json.dumps(dict(seconds=seconds, repeated=repeated, versions=versions)))
 """
 
 
-def flops(rows, queries, keys):
-    """Of both products for every pair of a query and a key that it sees."""
-    return 4 * rows * (queries * (keys - queries) + queries * (queries + 1) / 2) * HEADS * WIDTH
-
-
 def peer(device, shapes, timeout=120):
     """(what PEER prints, or None; what went wrong)."""
     done = subprocess.run([sys.executable, "-c", PEER, device, json.dumps([HEADS, KV_HEADS, WIDTH, shapes])],
@@ -73,14 +68,14 @@ def peer(device, shapes, timeout=120):
 
 def compare(run, rows, theirs):
     """`rows`: of the laboratory; `theirs`: what PEER printed of SHAPES."""
-    own = {r["shape"]: r["us"] for r in rows}
-    for (name, shape), seconds in zip(SHAPES.items(), theirs["seconds"]):
+    own = {r["shape"]: r for r in rows}
+    repeated = ", heads repeated" if theirs["repeated"] else ""
+    for name, seconds in zip(SHAPES, theirs["seconds"]):
         if not run.check(name in own, f"prefill attention {name}", "the laboratory has no such row"):
             continue
-        ratio = seconds / (own[name] / 1e6)
-        run.figure(f"prefill attention {name}: Tern over pages / cuDNN" + (", heads repeated" if theirs["repeated"] else ""),
-                   f"{flops(*shape) / own[name] / 1e6:.0f} / {flops(*shape) / seconds / 1e12:.0f} TFLOP/s ({ratio:.2f}; "
-                   f"{theirs['versions']})")
+        ratio, tflops = seconds * 1e6 / own[name]["us"], own[name]["tflops"]
+        run.figure(f"prefill attention {name}: Tern over pages / cuDNN{repeated}",
+                   f"{tflops:.0f} / {tflops / ratio:.0f} TFLOP/s ({ratio:.2f}; {theirs['versions']})")
         run.check(ratio >= LEAST, f"prefill attention {name}: of cuDNN", f"{ratio:.3f}")
 
 
