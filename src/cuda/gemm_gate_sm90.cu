@@ -36,13 +36,15 @@ struct GateTile {
 
 struct GateGrid {
   int pairs, weight_groups, k_tiles, half;  // groups: tiles of a cluster; half: columns of out
-  int band;                                 // pairs of token tiles side by side: what a wave reads stays in the cache
+  // Pairs of token tiles side by side. A band reads all of the weight: of few pairs each it is read from memory that
+  // often, and what that takes of the card's power its clock lacks.
+  static constexpr int kBand = 8;
 };
 
 // The pair of token tiles and the group of weight tiles number `index`.
 __device__ __forceinline__ int2 gate_tile(const GateGrid& grid, int index) {
-  const int band = grid.band * grid.weight_groups, first = index / band * grid.band;
-  const int across = min(grid.band, grid.pairs - first);
+  const int band = GateGrid::kBand * grid.weight_groups, first = index / band * GateGrid::kBand;
+  const int across = min(GateGrid::kBand, grid.pairs - first);
   return make_int2(first + index % band % across, index % band / across);
 }
 
@@ -223,9 +225,6 @@ Status launch_gate(const Gemm& g, const void* weight, device::Stream stream) {
   grid.pairs = static_cast<int>(blocks_for(g.rows, kGatePair * kGateTokens));
   grid.weight_groups = static_cast<int>(blocks_for(grid.half, Tile::kAcross * Tile::kHalf));
   grid.k_tiles = static_cast<int>(blocks_for(g.k, Tile::kK));
-  // A band reads all of the weight: of few pairs each it is read from memory that often, and what that takes of the
-  // card's power its clock lacks.
-  grid.band = 8;
   CUtensorMap weight_map, x_map, out_map;
   TERN_RETURN_IF_ERROR(tensor_map(weight, g.n, g.k, g.w_row, Tile::kHalf, &weight_map));
   TERN_RETURN_IF_ERROR(tensor_map(g.x, g.rows, g.k, g.x_row, kGateTokens / Tile::kAcross, &x_map));
