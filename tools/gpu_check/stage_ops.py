@@ -20,8 +20,8 @@ SANITIZERS = {
 # As cuda_ops_test names them; each is a process, so many at a time.
 GROUPS = ["linear", "large", "sample", "grouped", "attention", "segments", "latent", "bits", "moe", "logprobs", "logits",
           "norms", "rows", "rope", "device", "graph", "chain", "tape", "joint", "experts"]
-# Where racecheck and synccheck take long: as so many processes, each with a share of the group's products or draws.
-PARTS = {"linear": 6, "grouped": 4, "sample": 4}
+# Where racecheck and synccheck take long: as so many processes, each with a share of the group's cases.
+PARTS = {"linear": 6, "grouped": 4, "sample": 4, "joint": 3, "bits": 3}
 PARALLEL = max(8, (os.cpu_count() or 8) * 5 // 8)
 # Own products only: the kernels of cuBLASLt are not ours to check. Those of this GPU, in deterministic mode where it has
 # kernels of its own, and the portable ones.

@@ -101,8 +101,8 @@ void gates(Context& c) {
     if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
     // Of fewer rows a cluster of four, which fills an H200 once: tiles of 56 and of 104 columns.
-    for (const int64_t rows : {200, 256, 390, 512}) {
-      if (!c.smallest && !fused) gated(c, rows, 3072, rows == 256 ? 1032 : 328, false, "gemm_gate_four");
+    for (const int64_t rows : c.pick<int64_t>({200, 390, 256, 512}, 2)) {
+      if (!fused) gated(c, rows, 3072, c.smallest ? 72 : rows == 256 ? 1032 : 328, false, "gemm_gate_four");
     }
     if (!c.smallest && !fused) gated(c, 1000, 3072, 328, false, "gemm_gate_four");  // two tiles a cluster
   }

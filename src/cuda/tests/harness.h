@@ -26,7 +26,7 @@ struct Context {
   bool verbose = false;
   bool smallest = false;          // under compute-sanitizer: every kernel, no more rows than it takes
   int rounds = 1;                 // of tests that draw their cases
-  int part = 0, parts = 1;        // which of the products and draws this process has
+  int part = 0, parts = 1;        // which of the products, draws and widths this process has
   int turns = 0;                  // those met so far
   std::set<std::string> kernels;  // all that ops said they launched
 
@@ -36,7 +36,7 @@ struct Context {
     if (smallest && all.size() > few) all.erase(all.begin() + static_cast<std::ptrdiff_t>(few), all.end());
     return all;
   }
-  // Whether the next product or draw is this process's.
+  // Whether the next product, draw or width is this process's.
   bool own_turn() { return turns++ % parts == part; }
   // Whether the options ask for bits that do not depend on the company, and whether Hopper's own kernels are chosen.
   bool fixed() const { return label.ends_with("deterministic"); }

@@ -64,6 +64,7 @@ Status joined(Context& c, const Layer& l, Bench& b, bool once, std::string* read
 }
 
 void layers(Context& c, const Layer& l, bool once) {
+  if (!c.own_turn()) return;
   Bench b(c, l);
   if (!b.ready()) return;
   const std::string name = title(once ? "joined" : "not joined", l.norm_type, {l.rows, l.mixed, l.hidden, l.inner});
@@ -103,6 +104,7 @@ void again(Context& c, const Layer& l, int times) {
 // Products with norms between them, one after another: with both sides of a product a norm, or where a norm leaves its
 // rows in the place that the product before it reads.
 void chain(Context& c, int64_t rows, int64_t width, bool in_place) {
+  if (!c.own_turn()) return;
   Mirror a(c, DType::kBF16, {rows, width}), b(c, DType::kBF16, {rows, width}), sum(c, DType::kF32, {rows, width}),
       delta(c, DType::kF32, {rows, width}), out(c, DType::kF32, {rows, width}), norm(c, DType::kBF16, {width});
   Weights w = pack(c, "bf16", DType::kBF16, 3, width, width, 31);
@@ -130,6 +132,7 @@ void chain(Context& c, int64_t rows, int64_t width, bool in_place) {
 
 // Two products with a norm between them, the first one [n, k].
 void pair(Context& c, int64_t rows, int64_t k, int64_t n, int64_t next, const char* kernel) {
+  if (!c.own_turn()) return;
   Mirror x(c, DType::kBF16, {rows, k}), between(c, DType::kBF16, {rows, n}), sum(c, DType::kF32, {rows, n}),
       delta(c, DType::kF32, {rows, n}), out(c, DType::kF32, {rows, next}), norm(c, DType::kBF16, {n});
   Weights first = pack(c, "bf16", DType::kBF16, 1, n, k, 41), second = pack(c, "bf16", DType::kBF16, 1, next, n, 42);
@@ -178,6 +181,7 @@ void left_alone(Context& c, int64_t rows, bool with_norm) {
 // A product of many rows in parts of k, which the norm behind it adds up (`parts`: whether it may be), or one that adds
 // to the residual by itself.
 void parted(Context& c, int64_t rows, int64_t k, int64_t n, bool parts, bool once = true) {
+  if (!c.own_turn()) return;
   Mirror x(c, DType::kBF16, {rows, k}), normed(c, DType::kBF16, {rows, n}, 8), sum(c, DType::kF32, {rows, n}, 4),
       delta(c, DType::kF32, {rows, n}), norm(c, DType::kBF16, {n});
   const Weights w = pack(c, "bf16", DType::kBF16, 1, n, k, 51);
@@ -240,6 +244,14 @@ void wider(Context& c) {
   }
 }
 
+// The smallest weights that these kernels take.
+void least_large(Context& c) {
+  pair(c, 8, 64, 1536, 14336, "gemm_even_8_normed"), pair(c, 13, 64, 1536, 14336, "gemm_even_16_normed");
+  layers(c, {27, 512, 704, 12288, 64, "gemm_even_32_normed", nullptr}, true);
+  layers(c, {2, 128, 4160, 128, 256, kKept, kKept}, true), pair(c, 2, 64, 1024, 16384, kHeld);
+  parted(c, 65, 4096, 4096, true);
+}
+
 }  // namespace
 
 void test_joint(Context& c) {
@@ -264,7 +276,8 @@ void test_joint(Context& c) {
     layers(c, {40, 256, 512, 512, 64, "gemm_push_64_normed", "gemm_push_64_normed"}, true);
     pair(c, 12, 32832, 512, 64, "gemm_push_16_normed");  // gemm_walk leaves
     pair(c, 12, 512, 256, 64, "gemm_hopper_16_normed"), pair(c, 20, 512, 256, 64, "gemm_hopper_32_normed");
-    pair(c, 3, 256, 512, 32832, "gemm_hopper_8_normed");
+    pair(c, 3, 256, 512, 32832, "gemm_hopper_8_normed"), pair(c, 40, 512, 256, 64, "gemm_hopper_64_normed");
+    if (c.hopper() && !c.fixed()) least_large(c);
     return;
   }
   for (const int64_t rows : {1, 2, 5, 8}) {

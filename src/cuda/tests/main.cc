@@ -3,7 +3,7 @@
 //                 [--rounds N] [--part I/N] [--threads N] [--emulated]
 // --smallest: all groups of a variant, in small shapes that still reach every kernel (for compute-sanitizer).
 // --kernels: writes the names of all kernels that ran. --rounds: how often tests that draw their cases do.
-// --part: of the products and draws every Nth, from number I (0 .. N - 1) on. --threads: of the CPU, else all.
+// --part: of products, draws and widths every Nth, from number I (0 .. N - 1) on. --threads: of the CPU, else all.
 // Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
 // deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
 #include <cstdio>
