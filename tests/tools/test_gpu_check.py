@@ -5,6 +5,7 @@ import pathlib
 import shutil
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -28,6 +29,9 @@ class FakeRun:
 
     def check(self, ok, name, detail=""):
         return self.stage.check(ok, name, detail)
+
+    def say(self, text):
+        print(text)
 
 
 def check(tmp_path, *args, data=ROOT):
@@ -53,6 +57,19 @@ def test_a_wrong_reference_fails(tmp_path):
     done = check(tmp_path / "out", "verify", "--only", "qwen3", data=tmp_path / "data")
     assert done.returncode == 1
     assert "HTTP qwen3 float32 long alone" in done.stdout
+
+
+def test_a_case_without_room_fails_only_where_it_is_alone(tmp_path):
+    tern, case = tmp_path / "tern", tmp_path / "case"
+    tern.write_text("#!/bin/sh\necho cannot allocate 8 bytes on the GPU: out of memory NO\necho 0 passed, 1 failed\nexit 1\n")
+    tern.chmod(0o755)
+    run = FakeRun()
+    run.places = types.SimpleNamespace(tern=str(tern), on_gpu=False, out=tmp_path)
+    crowded = []
+    stage_verify.verify_cases(run, [case], 10, crowded=crowded)
+    assert [dtype for _, _, dtype in crowded] == ["float32", "bfloat16"] and not run.stage.checks
+    stage_verify.verify_cases(run, [case], 10, crowded[:1])
+    assert run.stage.record()["failed"] == 3 and "out of memory" in run.stage.record()["failures"][0]["detail"]
 
 
 def test_stages_that_cannot_run_fail(tmp_path):

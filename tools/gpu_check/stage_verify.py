@@ -12,6 +12,7 @@ import models
 from server import Server, together
 
 PATHS = {"as it is": {}, "portable": {"TERN_CUDA_ARCH": "80", "TERN_CUDA_SMEM_LIMIT": "99"}}
+NO_ROOM = re.compile(r"out of memory|GB of memory are available")
 TAIL = re.compile(r"^(\d+) passed, (\d+) failed", re.M)
 REPLAYED = ["qwen3", "qwen3_moe", "deepseek_v3", "ernie4_5_vl_moe"]
 # A greedy id may differ where the two best logits are closer than this. In bfloat16 a token may choose another expert
@@ -25,15 +26,19 @@ def command_line(run, cases, dtype):
     return [run.places.tern, "verify", *device, "--dtype", dtype, *map(str, cases)]
 
 
-def verify_cases(run, cases, seconds):
-    """tern verify of all cases in each precision on each path; every line that says NO is a failed check."""
-    ways = [(label, env, dtype) for label, env in (PATHS if run.places.on_gpu else {"as it is": {}}).items()
-            for dtype in ("float32", "bfloat16")]
+def verify_cases(run, cases, seconds, ways=None, crowded=None):
+    """tern verify of all cases in each precision on each path, all ways at once; every line that says NO is a failed
+    check. `crowded`: where others may fill the GPU, takes the ways that found no room there instead."""
+    ways = ways or [(label, env, dtype) for label, env in (PATHS if run.places.on_gpu else {"as it is": {}}).items()
+                    for dtype in ("float32", "bfloat16")]
     one = lambda way: subprocess.run(command_line(run, cases, way[2]), capture_output=True, text=True, timeout=seconds,
                                      env={**os.environ, **way[1]})
-    for (label, _, dtype), done in zip(ways, together(one, ways, len(ways) if run.places.on_gpu else 1)):
+    for way, done in zip(ways, together(one, ways, len(ways) if run.places.on_gpu else 1)):
+        label, _, dtype = way
         if isinstance(done, Exception):
             run.check(False, f"{dtype} {label}", f"{type(done).__name__}: {done}"[:600])
+        elif crowded is not None and NO_ROOM.search(done.stdout + done.stderr):
+            crowded.append(way)
         else:
             judge(run, cases, label, dtype, done)
 
@@ -133,12 +138,14 @@ def wide(run):
         with open(run.places.out / "make_golden.txt", "w") as out:
             maker = subprocess.Popen([sys.executable, "-u", str(run.places.maker()), str(folder), "--variant", "w", "--device",
                                       "cuda" if run.places.on_gpu else "cpu", *more], stdout=out, stderr=out)
-    cases = 0
+    cases, again = 0, []
     try:
         for case in finished(folder, maker):  # one at a time: the largest fill the GPU beside what makes the next
-            verify_cases(run, [case], 200)
+            crowded = []
+            verify_cases(run, [case], 200, crowded=crowded)
             cases += 1
-            if maker is not None:  # a case is up to several GB
+            again += [(case, way) for way in crowded]
+            if maker is not None and not crowded:  # a case is up to several GB
                 shutil.rmtree(case)
                 case.mkdir()
     finally:
@@ -146,6 +153,8 @@ def wide(run):
             maker.kill()
     if maker is not None:
         run.check(maker.wait() == 0, "make_golden.py", (run.places.out / "make_golden.txt").read_text()[-600:])
+    for case, way in again:  # nothing else is on the GPU now
+        verify_cases(run, [case], 200, [way])
     run.check(cases >= (1 if run.args.only else 9), "cases made", f"{cases}")
 
 
