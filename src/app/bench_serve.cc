@@ -17,7 +17,7 @@ struct ServeBench {
   std::string model = "default", dataset;
   int input_len = 128, output_len = 128, vocab = 1000, prefix_len = 0;
   double range_ratio = 0;
-  double temperature = -1;
+  double temperature = -1, top_p = -1, repetition_penalty = -1;  // below 0: as the server has it
   bool json = false, ignore_eos = true, token_ids = false;
 };
 
@@ -45,6 +45,8 @@ Expected<std::vector<json::Value>> read_dataset(const std::string& path, int cou
 json::Object common_body(const ServeBench& o) {
   json::Object body{{"model", o.model}, {"stream", true}, {"stream_options", {{"include_usage", true}}}};
   if (o.temperature >= 0) body["temperature"] = o.temperature;
+  if (o.top_p >= 0) body["top_p"] = o.top_p;
+  if (o.repetition_penalty >= 0) body["repetition_penalty"] = o.repetition_penalty;
   if (o.ignore_eos) body["ignore_eos"] = true;
   if (o.token_ids) body["return_token_ids"] = true;
   body["max_tokens"] = o.output_len;
@@ -103,6 +105,8 @@ int run_bench_serve(const std::vector<std::string>& args) {
       ->capture_default_str()
       ->check(CLI::Range(6, 1 << 30));
   parser.add_option("--temperature", o.temperature, "Temperature of sampling");
+  parser.add_option("--top-p", o.top_p, "Of sampling");
+  parser.add_option("--repetition-penalty", o.repetition_penalty, "Of sampling");
   parser.add_option("--dataset-path", o.dataset, "JSON lines with messages, sent as chats instead of random prompts");
   parser.add_option("--seed", plan.seed, "Of prompts and spacing")->capture_default_str();
   parser.add_flag("!--no-ignore-eos", o.ignore_eos, "Lets answers end early");

@@ -140,6 +140,16 @@ def test_bench_serve(start):
     assert 0 < out["ttft_ms"]["p50"] <= out["e2el_ms"]["p50"]
 
 
+def test_bench_serve_sends_the_sampling_it_is_told(start):
+    s = start().ready()
+    for more, failed, said in ((("--top-p", "0.8", "--repetition-penalty", "1.05"), 0, ""), (("--top-p", "7"), 2, "top_p"),
+                               (("--repetition-penalty", "0"), 2, "repetition_penalty")):
+        result = subprocess.run([TERN, "bench", "serve", "--url", s.url, "--requests", "2", "--input-len", "4", "--output-len", "4",
+                                 "--vocab", "300", "--json", *more], capture_output=True, text=True, timeout=60)
+        out = json.loads(result.stdout)
+        assert out["failed"] == failed and said in (out["first_error"] or ""), (more, out)
+
+
 def test_forced_instruction_sets_answer_alike(start):
     answers = []
     for isa in ("scalar", "avx2"):
