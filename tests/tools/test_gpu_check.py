@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
 import bench_attention  # noqa: E402
 import results  # noqa: E402
 import spread  # noqa: E402
+import stage_bench  # noqa: E402
 import stage_determinism  # noqa: E402
 import stage_memory  # noqa: E402
 import stage_ops  # noqa: E402
@@ -224,6 +225,15 @@ def test_a_profile_is_read():
 def test_a_profile_without_a_gpu_fails(tmp_path):
     done = check(tmp_path, "profile", "--only", "experts")
     assert done.returncode == 1 and "profile" in done.stdout
+
+
+def test_a_token_over_http_beside_its_step():
+    run = FakeRun()
+    run.places, run.figure = types.SimpleNamespace(on_gpu=True), run.stage.figure
+    for token, failed in ((1049, 0), (1051, 1)):
+        stage_bench.beside_its_step(run, f"{token} us", token, 1000)
+        assert run.stage.record()["failed"] == failed
+    assert run.stage.figures["1051 us: a token over HTTP / a step"] == "1051 / 1000 us (1.051)"
 
 
 def beside_its_peer(rows, microseconds):

@@ -23,6 +23,9 @@ PREFILL = [("qwen3-8b", 8192, 0), ("qwen3-8b", 8192, 2048), ("ernie-4.5-0.3b", 1
 # shape, prompt tokens, answer tokens, requests, which are all sent at once as they were to vLLM, running at a time
 LOADS = [("ernie-4.5-0.3b", 1024, 500, 512, 512), ("qwen3-8b", 1024, 1024, 512, 256)]
 IDLE = ("ernie-4.5-0.3b", 1024, 40)
+# shape, requests at a time, of STEPS tokens each, and how much longer than a step a client may wait for a token. The
+# prompts of these fit into one step: those of more are read one step after another, for which the first ones wait.
+TPOT, TPOT_MOST = [("ernie-4.5-0.3b", (1, 8)), ("qwen3-8b", (1, 8))], 1.05
 
 
 def shape(run, name):
@@ -85,10 +88,10 @@ def prompts(run):
                        f"{f['milliseconds']:.2f} ms ({f.get('ratio_with_attention', 0):.2f} of products' peak)")
 
 
-def load(run, server, prompt, answer, requests, together, seed):
+def load(run, server, prompt, answer, requests, together, seed, *more):
     """A seed of its own per load: prompts of an earlier one would be found in the prefix cache."""
     f = tern(run, "serve", "--url", f"http://127.0.0.1:{server.port}", "--requests", requests, "--concurrency", together,
-             "--input-len", prompt, "--output-len", answer, "--vocab", 100000, "--temperature", 0.8, "--seed", seed)
+             "--input-len", prompt, "--output-len", answer, "--vocab", 100000, "--seed", seed, *(more or SAMPLING[:2]))
     if f is not None:
         run.check(f["failed"] == 0, "requests", f["first_error"])
     return f
@@ -110,6 +113,25 @@ def serving(run):
                 if f is not None:
                     run.figure(f"{name}: first token, idle, {prompt} in",
                                f"p50 {f['ttft_ms']['p50']:.2f} ms, p99 {f['ttft_ms']['p99']:.2f} ms")
+
+
+def tpot(run):
+    """What a client waits for a token, beside the step of the engine alone: the same tokens, context and sampling."""
+    for name, batches in TPOT:
+        steps_of = {batch: decode(run, name, batch, STEPS) for batch in batches}
+        with Server(run, shape(run, name), "--load-choices", "dummy", "--max-num-seqs", max(batches), "--max-model-len", 4096,
+                    name=f"{name}-tpot") as server:
+            server.ready(180)
+            for batch, step in steps_of.items():
+                for seed in (1, 2):  # the first load is there to warm up
+                    f = load(run, server, CONTEXT - STEPS // 2, STEPS, batch, batch, seed, *SAMPLING)
+                if f is not None and step is not None:
+                    beside_its_step(run, f"{name}, {batch} at a time", 1e3 * f["tpot_ms"]["p50"], step["step_us_mean"])
+
+
+def beside_its_step(run, what, token, step):
+    run.figure(f"{what}: a token over HTTP / a step", f"{token:.0f} / {step:.0f} us ({token / step:.3f})")
+    run.check(not run.places.on_gpu or token <= TPOT_MOST * step, f"{what}: TPOT over HTTP", f"{token / step:.3f} of a step")
 
 
 def page(number):
@@ -193,6 +215,6 @@ def alone(run):
 
 
 def served(run):
-    some(run, dict(prompts=prompts, serving=serving, pictures=pictures,
+    some(run, dict(prompts=prompts, serving=serving, tpot=tpot, pictures=pictures,
                    start=lambda run: bench_peers.cold_start(run, pathlib.Path(shape(run, "qwen3-8b"))),
                    transformers=lambda run: bench_peers.transformers(run, shape, decode)))
