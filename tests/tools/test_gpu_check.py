@@ -231,9 +231,9 @@ def test_a_token_over_http_beside_its_step():
     run = FakeRun()
     run.places, run.figure = types.SimpleNamespace(on_gpu=True), run.stage.figure
     for token, failed in ((1049, 0), (1051, 1)):
-        stage_bench.beside_its_step(run, f"{token} us", token, 1000)
+        stage_bench.beside_its_step(run, f"{token} us", "TPOT", token, 1000)
         assert run.stage.record()["failed"] == failed
-    assert run.stage.figures["1051 us: a token over HTTP / a step"] == "1051 / 1000 us (1.051)"
+    assert run.stage.figures["1051 us: TPOT p50 over HTTP / a step"] == "1051 / 1000 us (1.051)"
 
 
 def beside_its_peer(rows, microseconds):
