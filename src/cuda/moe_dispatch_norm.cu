@@ -1,6 +1,6 @@
-// What stands before the experts of very few tokens, in one cluster: the norm, the router's product, the choice and the
-// sort. Every block has the weights of its experts in shared memory before the launch before has ended, norms all rows
-// for itself and sends its experts' scores to the others; then all of them choose, and each copies its columns.
+// What stands before the experts of one or two tokens, in one cluster: the norm, the router's product, the choice and
+// the sort. Every block has the weights of its experts in shared memory before the launch before has ended, norms all
+// rows for itself and sends its experts' scores to the others; then all of them choose, and each copies its columns.
 #include "base/checked.h"
 #include "cuda/cuda_ops.h"
 #include "cuda/launch.cuh"
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kTeam = 8, kThreads = 128, kWarps = kThreads / 32;
 constexpr int kRows = 16, kMostExperts = kRows * kTeam;  // experts of a block, of all
-constexpr int kMostTokens = kWarps, kMostPairs = 32;
+constexpr int kMostTokens = 2, kMostPairs = 32;
 constexpr int kQuads = 4, kMostWidth = 4 * kQuads * kThreads;  // four values of a row at a time, of a thread
 
 struct EnterArgs {
@@ -302,8 +302,7 @@ Status launch_enter(const RouteArgs& route, const EnterArgs& a, device::Stream s
   const Shape shape{kTeam, kThreads, EnterMemory::bytes(a.tokens, a.width), kTeam};
   const char* name = kNorm ? "moe_dispatch_norm" : "moe_dispatch_router";
   if (a.tokens == 1) return launch(stream, name, shape, enter_kernel<1, kNorm>, route, a);
-  if (a.tokens == 2) return launch(stream, name, shape, enter_kernel<2, kNorm>, route, a);
-  return launch(stream, name, shape, enter_kernel<4, kNorm>, route, a);
+  return launch(stream, name, shape, enter_kernel<2, kNorm>, route, a);
 }
 
 bool is_rows_of(const TensorView& v, DType type, int64_t rows, int64_t width) {
