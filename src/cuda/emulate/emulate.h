@@ -3,7 +3,8 @@
 // tensor-core steps follow the fragment layouts of the PTX manual (mma_emulated.cuh). It finds wrong indices, missing
 // barriers that deadlock, misaligned copies and wrong arithmetic. Warps run in a drawn order, some far ahead of others,
 // so a missing barrier shows where the order happens to tell and only as a wrong result; TERN_EMULATE_SEED draws
-// another order. It says nothing about the real hardware.
+// another order. Blocks of a cluster have their own dynamic shared memory, but one copy of what a kernel declares by
+// size. It says nothing about the real hardware.
 #pragma once
 #define TERN_EMULATED 1
 #include <cuda_runtime.h>
