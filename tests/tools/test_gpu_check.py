@@ -14,6 +14,7 @@ TERN = pathlib.Path(os.environ.get("TERN", str(ROOT / "build" / "release" / "ter
 sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
 
 import bench_attention  # noqa: E402
+import bench_peers  # noqa: E402
 import results  # noqa: E402
 import spread  # noqa: E402
 import stage_bench  # noqa: E402
@@ -225,6 +226,15 @@ def test_a_profile_is_read():
 def test_a_profile_without_a_gpu_fails(tmp_path):
     done = check(tmp_path, "profile", "--only", "experts")
     assert done.returncode == 1 and "profile" in done.stdout
+
+
+def test_a_copy_beside_the_probe_of_reading():
+    run = FakeRun()
+    run.figure = run.stage.figure
+    for copied, failed in ((4200.0, 0), (4700.0, 1)):
+        bench_peers.beside_the_probe(run, copied, 4600.0)
+        assert run.stage.record()["failed"] == failed
+    assert run.stage.figures["a PyTorch copy, read and written / the probe of reading"] == "4700 / 4600 GB/s (1.02)"
 
 
 def test_a_token_over_http_beside_its_step():

@@ -1,4 +1,4 @@
-"""Parts of the bench stages: what deterministic mode costs, a cold start, Hugging Face transformers."""
+"""Parts of the bench stages: a PyTorch copy, what deterministic mode costs, a cold start, Hugging Face transformers."""
 import json
 import os
 import subprocess
@@ -25,6 +25,34 @@ seconds(4)
 print(json.dumps(dict(ms=(seconds(40) - seconds(8)) / 32 * 1e3, version=transformers.__version__)))
 """
 PEERS = [("ernie-4.5-0.3b", 32), ("qwen3-8b", 32)]
+
+# GB/s that a copy of 2 GiB reads and writes together, the best of five times ten.
+COPY = r"""
+import torch
+a, b = (torch.empty(1 << 29, dtype=torch.int32, device="cuda").fill_(i) for i in (1, 2))
+def seconds():
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    begin.record()
+    for _ in range(10): b.copy_(a)
+    end.record(); torch.cuda.synchronize(); return begin.elapsed_time(end) / 1e3
+seconds()
+print(10 * 2 * a.nbytes / min(seconds() for _ in range(5)) / 1e9)
+"""
+
+
+def copy(run, read):
+    """`read`: GB/s of the laboratory's probe, which is no ceiling where a copy moves more."""
+    if not run.places.on_gpu:
+        return run.say("a PyTorch copy: needs a GPU")
+    done = subprocess.run([sys.executable, "-c", COPY], capture_output=True, text=True, timeout=120)
+    if run.check(done.returncode == 0, "a PyTorch copy", done.stderr[-400:]):
+        beside_the_probe(run, float(done.stdout), read)
+
+
+def beside_the_probe(run, copied, read):
+    run.figure("a PyTorch copy, read and written / the probe of reading",
+               f"{copied:.0f} / {read:.0f} GB/s ({copied / read:.2f})")
+    run.check(copied <= read, "the probe of reading is a ceiling", f"{read:.0f} GB/s, a copy moves {copied:.0f}")
 
 
 def deterministic(run, decode):
