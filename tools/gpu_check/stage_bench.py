@@ -63,7 +63,7 @@ def steps(run):
             if not run.places.on_gpu:
                 continue
             run.check(f["graph_share"] >= 0.95, f"{name}, batch {batch}: steps replayed", f["graph_share"])
-            run.check(f["idle_us_p50"] <= 20, f"{name}, batch {batch}: idle between steps", f"{f['idle_us_p50']:.1f} us")
+            run.check(f["idle_us_p50"] <= 10, f"{name}, batch {batch}: idle between steps", f"{f['idle_us_p50']:.1f} us")
             if name == "qwen3-8b" and batch == 1:
                 run.check(f["ratio_with_cache"] >= 0.6, "8B, batch 1: share of read bandwidth", f["ratio_with_cache"])
             if batch == 256:
