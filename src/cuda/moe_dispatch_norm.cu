@@ -15,6 +15,7 @@ namespace {
 
 constexpr int kTeam = 8, kThreads = 128, kWarps = kThreads / 32;
 constexpr int kRows = 16, kMostExperts = kRows * kTeam;  // experts of a block, of all
+// Of more tokens launches of their own are faster: every block norms all rows (docs/performance.md).
 constexpr int kMostTokens = 2, kMostPairs = 32;
 constexpr int kQuads = 4, kMostWidth = 4 * kQuads * kThreads;  // four values of a row at a time, of a thread
 
@@ -96,54 +97,49 @@ struct NormWeight {
   }
 };
 
-// Fills in m.x and m.sums, kTogether rows on their way together: the arithmetic of rms_norm.
+// Fills in m.x and m.sums, all rows on their way together: the arithmetic of rms_norm.
 template <int kTokens>
 __device__ __forceinline__ void norm_rows(const EnterArgs& a, const EnterMemory& m, const NormWeight& weight,
                                           int rank) {
-  constexpr int kTogether = kTokens < 2 ? 1 : 2;
   const int quads = a.width / 4, lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
   const Share share(rank, quads);
+  float4 v[kTokens][kQuads];
 #pragma unroll
-  for (int t0 = 0; t0 < kTokens; t0 += kTogether) {
-    float4 v[kTogether][kQuads];
+  for (int b = 0; b < kTokens; ++b) {
+    const int t = min(b, a.tokens - 1);
 #pragma unroll
-    for (int b = 0; b < kTogether; ++b) {
-      const int t = min(t0 + b, a.tokens - 1);
-#pragma unroll
-      for (int q = 0; q < kQuads; ++q) {
-        const int i = static_cast<int>(threadIdx.x) + q * kThreads;
-        v[b][q] = make_float4(0, 0, 0, 0);
-        if (i >= quads) continue;
-        v[b][q] = add_four(reinterpret_cast<const float4*>(a.delta.row(t))[i],
-                           reinterpret_cast<const float4*>(a.residual.row(t))[i]);
-      }
+    for (int q = 0; q < kQuads; ++q) {
+      const int i = static_cast<int>(threadIdx.x) + q * kThreads;
+      v[b][q] = make_float4(0, 0, 0, 0);
+      if (i >= quads) continue;
+      v[b][q] = add_four(reinterpret_cast<const float4*>(a.delta.row(t))[i],
+                         reinterpret_cast<const float4*>(a.residual.row(t))[i]);
     }
+  }
 #pragma unroll
-    for (int b = 0; b < kTogether; ++b) {
-      float square = 0.0f;
+  for (int t = 0; t < kTokens; ++t) {
+    float square = 0.0f;
 #pragma unroll
-      for (int q = 0; q < kQuads; ++q) square += dot_four(v[b][q], v[b][q]);
-      square = warp_sum(square);
-      if (lane == 0) m.sh.squares[t0 + b][warp] = square;
-    }
-    __syncthreads();
+    for (int q = 0; q < kQuads; ++q) square += dot_four(v[t][q], v[t][q]);
+    square = warp_sum(square);
+    if (lane == 0) m.sh.squares[t][warp] = square;
+  }
+  __syncthreads();
 #pragma unroll
-    for (int b = 0; b < kTogether; ++b) {
-      const int t = t0 + b;
-      if (t >= a.tokens) break;
-      float square = 0.0f;
+  for (int t = 0; t < kTokens; ++t) {
+    if (t >= a.tokens) break;
+    float square = 0.0f;
 #pragma unroll
-      for (int w = 0; w < kWarps; ++w) square += m.sh.squares[t][w];
-      const float scale = 1.0f / sqrtf(square / static_cast<float>(a.width) + a.eps);
+    for (int w = 0; w < kWarps; ++w) square += m.sh.squares[t][w];
+    const float scale = 1.0f / sqrtf(square / static_cast<float>(a.width) + a.eps);
 #pragma unroll
-      for (int q = 0; q < kQuads; ++q) {
-        const int i = static_cast<int>(threadIdx.x) + q * kThreads;
-        if (i >= quads) continue;
-        const float4 w = unpack_four(weight.v[q]), f = v[b][q];
-        reinterpret_cast<uint2*>(m.x)[t * quads + i] =
-            make_uint2(pack2(f.x * scale * w.x, f.y * scale * w.y), pack2(f.z * scale * w.z, f.w * scale * w.w));
-        if (i >= share.begin && i < share.end) m.sums[t * m.sum_row + i - share.begin] = f;
-      }
+    for (int q = 0; q < kQuads; ++q) {
+      const int i = static_cast<int>(threadIdx.x) + q * kThreads;
+      if (i >= quads) continue;
+      const float4 w = unpack_four(weight.v[q]), f = v[t][q];
+      reinterpret_cast<uint2*>(m.x)[t * quads + i] =
+          make_uint2(pack2(f.x * scale * w.x, f.y * scale * w.y), pack2(f.z * scale * w.z, f.w * scale * w.w));
+      if (i >= share.begin && i < share.end) m.sums[t * m.sum_row + i - share.begin] = f;
     }
   }
 }
@@ -178,11 +174,11 @@ __device__ __forceinline__ void multiply(float (&acc)[kTokens * kRows], const En
   }
 }
 
-// Sums of all lanes, each lane left with a part of them: `to` gets all.
+// Sums of all lanes, each lane left with one of them: `to` gets all.
 template <int kCount>
 __device__ __forceinline__ void add_lanes(float (&v)[kCount], float* to) {
+  static_assert(kCount <= 32);
   const int lane = threadIdx.x & 31;
-  constexpr int kLeft = kCount > 32 ? kCount / 32 : 1;
 #pragma unroll
   for (int d = 16, half = kCount / 2; d > 0; d /= 2, half /= 2) {
     if (half == 0) {
@@ -197,9 +193,7 @@ __device__ __forceinline__ void add_lanes(float (&v)[kCount], float* to) {
       v[i] = keep + __shfl_xor_sync(0xffffffffu, send, d);
     }
   }
-  const int at = kCount >= 32 ? lane * kLeft : lane / (32 / kCount);
-#pragma unroll
-  for (int i = 0; i < kLeft; ++i) to[at + i] = v[i];
+  to[lane / (32 / kCount)] = v[0];
 }
 
 // The scores of this block's experts, to all blocks.
