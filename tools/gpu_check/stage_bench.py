@@ -23,10 +23,11 @@ PREFILL = [("qwen3-8b", 8192, 0), ("qwen3-8b", 8192, 2048), ("ernie-4.5-0.3b", 1
 # shape, prompt tokens, answer tokens, requests, which are all sent at once as they were to vLLM, running at a time
 LOADS = [("ernie-4.5-0.3b", 1024, 500, 512, 512), ("qwen3-8b", 1024, 1024, 512, 256)]
 IDLE = ("ernie-4.5-0.3b", 1024, 40)
-# shape, requests at a time, of STEPS tokens each; how much longer than a step a client may wait for a token; and of how
-# many requests the prompts fit into one step. Of more they are read one step after another, for which the first ones
-# wait: TPOT has that in it, the median of all gaps between tokens (ITL) has not.
-TPOT, TPOT_MOST, TPOT_TOGETHER = [("ernie-4.5-0.3b", (1, 8, 32, 100)), ("qwen3-8b", (1, 8, 32, 100))], 1.05, 8
+# Shapes, requests at a time, of STEPS tokens each, and how much longer than a step a client may wait for a token.
+TPOT, TPOT_BATCHES, TPOT_MOST = ("ernie-4.5-0.3b", "qwen3-8b"), (1, 8, 32, 100), 1.05
+# Of so many requests the prompts fit into one step. Of more they are read one step after another, for which the first
+# ones wait: TPOT has that in it, the median of all gaps between tokens (ITL) has not.
+TPOT_TOGETHER = 8
 
 
 def shape(run, name):
@@ -89,10 +90,10 @@ def prompts(run):
                        f"{f['milliseconds']:.2f} ms ({f.get('ratio_with_attention', 0):.2f} of products' peak)")
 
 
-def load(run, server, prompt, answer, requests, together, seed, *more):
+def load(run, server, prompt, answer, requests, together, seed, sampling=tuple(SAMPLING[:2])):
     """A seed of its own per load: prompts of an earlier one would be found in the prefix cache."""
     f = tern(run, "serve", "--url", f"http://127.0.0.1:{server.port}", "--requests", requests, "--concurrency", together,
-             "--input-len", prompt, "--output-len", answer, "--vocab", 100000, "--seed", seed, *(more or SAMPLING[:2]))
+             "--input-len", prompt, "--output-len", answer, "--vocab", 100000, "--seed", seed, *sampling)
     if f is not None:
         run.check(f["failed"] == 0, "requests", f["first_error"])
     return f
@@ -118,14 +119,14 @@ def serving(run):
 
 def tpot(run):
     """What a client waits for a token, beside the step of the engine alone: the same tokens, context and sampling."""
-    for name, batches in TPOT:
-        steps_of = {batch: decode(run, name, batch, STEPS) for batch in batches}
-        with Server(run, shape(run, name), "--load-choices", "dummy", "--max-num-seqs", max(batches), "--max-model-len",
-                    4096, name=f"{name}-tpot") as server:
+    for name in TPOT:
+        steps_of = {batch: decode(run, name, batch, STEPS) for batch in TPOT_BATCHES}
+        with Server(run, shape(run, name), "--load-choices", "dummy", "--max-num-seqs", max(TPOT_BATCHES),
+                    "--max-model-len", 4096, name=f"{name}-tpot") as server:
             server.ready(180)
             for batch, step in steps_of.items():
                 for seed in (1, 2):  # the first load is there to warm up
-                    f = load(run, server, CONTEXT - STEPS // 2, STEPS, batch, batch, seed, *SAMPLING)
+                    f = load(run, server, CONTEXT - STEPS // 2, STEPS, batch, batch, seed, SAMPLING)
                 if f is not None and step is not None:
                     of = "TPOT" if batch <= TPOT_TOGETHER else "ITL"
                     beside_its_step(run, f"{name}, {batch} at a time", of, 1e3 * f[f"{of.lower()}_ms"]["p50"],
