@@ -106,7 +106,7 @@ def main():
             if program.is_file() and os.access(program, os.X_OK):
                 suites.append((program.name, lambda p=program: replay(p, args.timeout)))
         if not args.no_python:
-            for folder in ("tests/tools", "tests/cli", "tests/e2e"):
+            for folder in ("tests/tools", "tests/cli", "tests/e2e", "tests/fastdeploy", "tests/security"):
                 if any((ROOT / folder).glob("test_*.py")):
                     suites.append((folder, lambda f=folder: python_tests(f, build, args.timeout)))
 
