@@ -1,5 +1,5 @@
 // The table of command-line flags: the only list of them. The parser, --help, docs/flags.md and the start-up warnings
-// are made from it (spec fastdeploy.md 1.2 to 1.9, and Tern's own flags).
+// are made from it (fastdeploy.md 1.2 to 1.9, and Tern's own flags).
 #pragma once
 
 #include <cstdint>

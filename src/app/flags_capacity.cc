@@ -1,6 +1,6 @@
 #include "app/flags.h"
 
-// Spec fastdeploy.md 1.4 to 1.7.
+// fastdeploy.md 1.4 to 1.7.
 namespace tern::app {
 namespace {
 using enum ValueType;

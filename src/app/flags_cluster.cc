@@ -1,6 +1,6 @@
 #include "app/flags.h"
 
-// Spec fastdeploy.md 1.8 and 1.9.
+// fastdeploy.md 1.8 and 1.9.
 namespace tern::app {
 namespace {
 using enum ValueType;

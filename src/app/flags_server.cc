@@ -1,6 +1,6 @@
 #include "app/flags.h"
 
-// Spec fastdeploy.md 1.2.
+// fastdeploy.md 1.2.
 namespace tern::app {
 namespace {
 using enum ValueType;

@@ -1,4 +1,4 @@
-// --graph-optimization-config and --use-cudagraph (spec fastdeploy.md 8.1).
+// --graph-optimization-config and --use-cudagraph (fastdeploy.md 8.1).
 #pragma once
 
 #include "app/flag_set.h"

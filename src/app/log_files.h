@@ -1,4 +1,4 @@
-// Log files as FastDeploy names them (spec fastdeploy.md 10.3): one file a day and channel, `<name>.log.YYYY-MM-DD`,
+// Log files as FastDeploy names them (fastdeploy.md 10.3): one file a day and channel, `<name>.log.YYYY-MM-DD`,
 // with a link `<name>.log`. Lines are handed to a thread; a full disk or queue drops lines and never stops the caller.
 #pragma once
 

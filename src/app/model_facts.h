@@ -25,7 +25,7 @@ struct ModelFacts {
 };
 
 // The folder that --model (or --tokenizer) means: the path itself, or a hub name below FD_MODEL_CACHE with the hub's
-// spelling of baidu/ and PaddlePaddle/ (spec 12.3). "" when there is none.
+// spelling of baidu/ and PaddlePaddle/ (fastdeploy.md 12.3). "" when there is none.
 std::string find_folder(const std::string& name, const Environment& environment);
 
 // Errors: a folder without its config file, or files that do not parse or hold values out of range.

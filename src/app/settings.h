@@ -57,7 +57,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
 // Sets derived values so that they are valid together with what was given. Part of resolve().
 void derive(FlagSet& flags, const Environment& environment, const ModelFacts& model,
             std::vector<std::string>& warnings);
-// Every rule of spec fastdeploy.md 1.10 and of Tern's own flags. Part of resolve().
+// Every rule of fastdeploy.md 1.10 and of Tern's own flags. Part of resolve().
 Status validate(const FlagSet& flags, const Environment& environment);
 // Limits and sources of media, from flags; nothing of it is read by a model of text.
 MediaSettings media_settings(const FlagSet& flags, const ModelFacts& model);

@@ -1,6 +1,6 @@
 #include "app/environment.h"
 
-// Variables that act, and those of the same groups that do not (spec fastdeploy.md 1.12).
+// Variables that act, and those of the same groups that do not (fastdeploy.md 1.12).
 namespace tern::app {
 namespace {
 using enum ValueType;

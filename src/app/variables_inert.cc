@@ -1,6 +1,6 @@
 #include "app/environment.h"
 
-// Variables that are accepted without effect (spec fastdeploy.md 1.12).
+// Variables that are accepted without effect (fastdeploy.md 1.12).
 namespace tern::app {
 namespace {
 using enum VariableGroup;

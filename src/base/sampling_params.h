@@ -1,4 +1,4 @@
-// What a request asks of sampling (spec fastdeploy.md 3.1, 5). A value: no handles, no pointers.
+// What a request asks of sampling (fastdeploy.md 3.1, 5). A value: no handles, no pointers.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct SamplingParams {
   std::vector<int32_t> bad_words;                     // single token ids never sampled
   int32_t logprobs = -1;                              // alternatives per token; -1: none asked
   int32_t prompt_logprobs = -1;                       // alternatives per prompt token; -1: none asked
-  bool temp_scaled_logprobs = false;                  // spec 5.5
-  bool top_p_normalized_logprobs = false;             // spec 5.5
+  bool temp_scaled_logprobs = false;                  // fastdeploy.md 5.5
+  bool top_p_normalized_logprobs = false;             // fastdeploy.md 5.5
 
   bool greedy() const { return temperature < 1e-5f; }
 };

@@ -1,4 +1,4 @@
-// Which rows of a fixed buffer hold which encoded picture (spec fastdeploy.md 4.8, --max-encoder-cache): a repeated
+// Which rows of a fixed buffer hold which encoded picture (fastdeploy.md 4.8, --max-encoder-cache): a repeated
 // picture is encoded once. Rows are dealt one by one, so the buffer cannot fragment. Pure: it knows numbers, not
 // memory.
 #pragma once

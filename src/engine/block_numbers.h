@@ -1,4 +1,4 @@
-// How many blocks the cache has, and their memory (spec fastdeploy.md 6.1).
+// How many blocks the cache has, and their memory (fastdeploy.md 6.1).
 #pragma once
 
 #include <memory>

@@ -36,12 +36,12 @@ struct EngineConfig {
   std::vector<int32_t> eos_token_ids;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
   int max_logprobs = 20;
-  // Number of blocks (spec 6.1).
+  // Number of blocks (fastdeploy.md 6.1).
   int num_blocks_override = 0;      // --num-gpu-blocks-override; 0: by memory
   double memory_utilization = 0.9;  // --gpu-memory-utilization: share of available memory on a CPU
   double prefix_cache_allowance =
       1.0;  // further blocks for the prefix cache, as a multiple of what all sequences can use
-  // Repetition early stop (spec 5.6)
+  // Repetition early stop (fastdeploy.md 5.6)
   bool early_stop = false;
   int early_stop_window = 3000;
   double early_stop_threshold = 0.99;

@@ -8,7 +8,7 @@
 
 namespace tern::engine {
 
-// --graph-optimization-config (spec fastdeploy.md 8.1).
+// --graph-optimization-config (fastdeploy.md 8.1).
 struct GraphConfig {
   bool use = true;                 // use_cudagraph
   bool only_prefill = false;       // cudagraph_only_prefill: none for steps that only decode
@@ -24,7 +24,7 @@ struct StepShape {
   bool decode = false;
 };
 
-// The automatic list of spec 8.1, cropped to `most` sequences; `most` itself ends it.
+// The automatic list of fastdeploy.md 8.1, cropped to `most` sequences; `most` itself ends it.
 std::vector<int> automatic_sizes(int most);
 
 class GraphShapes {

@@ -42,7 +42,7 @@ struct Request {
   std::vector<int32_t> prompt;  // token ids, each in [0, vocabulary)
   SamplingParams sampling;
   int32_t max_tokens = 0;         // > 0; already clamped to max_model_len - prompt
-  bool max_tokens_given = false;  // the client named a limit (finish reason, spec 3.7)
+  bool max_tokens_given = false;  // the client named a limit (finish reason, fastdeploy.md 3.7)
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;
   std::vector<std::vector<int32_t>> stop_sequences;  // matched on ids against the end of the output

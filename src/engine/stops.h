@@ -1,4 +1,4 @@
-// When an answer ends by what it says (spec fastdeploy.md 5.6, 3.7).
+// When an answer ends by what it says (fastdeploy.md 5.6, 3.7).
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // Logits processors: ops over rows of float32 logits, each row belonging to a slot whose wishes lie in device arrays
-// (spec fastdeploy.md 5.1, steps 1 and 3 to 8). Every op changes logits in place and skips rows that did not ask.
+// (fastdeploy.md 5.1, steps 1 and 3 to 8). Every op changes logits in place and skips rows that did not ask.
 #pragma once
 
 #include <cstdint>

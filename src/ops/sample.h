@@ -1,4 +1,4 @@
-// From processed logits to tokens and their log-probabilities (spec fastdeploy.md 5.1, steps 10 to 13).
+// From processed logits to tokens and their log-probabilities (fastdeploy.md 5.1, steps 10 to 13).
 #pragma once
 
 #include <cstdint>

@@ -17,13 +17,13 @@ struct SlotCapacity {
   int bad_words = 1024;
 };
 
-// Numbers that are not numbers or out of range (spec fastdeploy.md 3.1), ids outside the vocabulary, lists longer than
+// Numbers that are not numbers or out of range (fastdeploy.md 3.1), ids outside the vocabulary, lists longer than
 // a slot holds, more log-probs than allowed (max_logprobs < 0: as many as the vocabulary). `stop_ids`: end of text and
 // stop ids together.
 Status validate(const SamplingParams& params, size_t stop_ids, int64_t vocab, int max_logprobs,
                 const SlotCapacity& capacity);
 
-// Greedy sampling becomes temperature 1 (spec 3.3).
+// Greedy sampling becomes temperature 1 (fastdeploy.md 3.3).
 ops::SlotParams slot_params(const SamplingParams& params, int stop_ids);
 
 // Processors a sequence needs, as bits (sample/processors.h); min-tokens only while the output is shorter.

@@ -1,4 +1,4 @@
-// The logits processors, in the order of spec fastdeploy.md 5.1. A new one is a bit, an op over slots and a line in
+// The logits processors, in the order of fastdeploy.md 5.1. A new one is a bit, an op over slots and a line in
 // processors.cc.
 #pragma once
 

@@ -142,7 +142,7 @@ void SamplingBatch::add_logprobs(const ops::SampleRow& row, const SamplingParams
     if (p.temp_scaled_logprobs) r.scale = scale;
     if (p.top_p_normalized_logprobs) r.top_p = p.top_p;
   }
-  // The mask comes before the capture (spec 5.1 steps 1 and 2): alone it changes nothing.
+  // The mask comes before the capture (fastdeploy.md 5.1 steps 1 and 2): alone it changes nothing.
   const bool changed = (processors & ~static_cast<uint32_t>(kMask)) != 0;
   if (changed) {
     capture_rows_[captures_] = row.logit_row;

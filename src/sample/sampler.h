@@ -42,7 +42,8 @@ class SamplingBatch {
   void fetch(int rows) const;
   // Asks for the log-probs of the token sampled by `row` (the last one added), with `count` alternatives.
   void add_logprobs(const ops::SampleRow& row, const SamplingParams& params, uint32_t processors);
-  // Asks for the log-probs of prompt token `target` under logit row `logit_row` (spec 3.9: raw, no processors).
+  // Asks for the log-probs of prompt token `target` under logit row `logit_row` (fastdeploy.md 3.9: raw, no
+  // processors).
   void add_prompt_logprobs(int32_t logit_row, int32_t target, int32_t count);
   // How many log-prob requests there are: the number the next one gets.
   int requests() const { return static_cast<int>(requests_.size()); }

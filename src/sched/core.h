@@ -51,7 +51,8 @@ class SchedulerCore : public Scheduler {
   bool make_free(int count);
   // Gives the sequence `count` blocks; they must be free.
   void grow(Sequence& s, int count);
-  // Chunk of a prefilling sequence within `budget` tokens (spec 6.3, 6.4): whole ranges, so it may exceed the budget.
+  // Chunk of a prefilling sequence within `budget` tokens (fastdeploy.md 6.3, 6.4): whole ranges, so it may exceed the
+  // budget.
   int chunk_size(const Sequence& s, int computed, int budget) const;
   // Prompt positions [computed, ...) of this sequence still yield logit rows.
   bool scores(const Sequence& s) const { return s.score_prompt && s.known == s.prompt; }

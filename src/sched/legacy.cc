@@ -1,4 +1,4 @@
-// The legacy scheduler (spec fastdeploy.md 6.2, ENABLE_V1_KVCACHE_SCHEDULER=0): a prompt's blocks and a few decode
+// The legacy scheduler (fastdeploy.md 6.2, ENABLE_V1_KVCACHE_SCHEDULER=0): a prompt's blocks and a few decode
 // blocks are taken at admission out of the prefill share, decode grows block by block out of the rest, and when that is
 // gone the sequence that took most of it is dropped and prefilled again.
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Which sequences run next, on which blocks (spec fastdeploy.md 6.2, 6.3). Pure: no clock, no thread, no device; the
+// Which sequences run next, on which blocks (fastdeploy.md 6.2, 6.3). Pure: no clock, no thread, no device; the
 // same calls give the same plans. Steps run ahead: plan() may be called before the tokens of the plan before are known.
 #pragma once
 
@@ -26,14 +26,14 @@ struct SchedulerConfig {
   // Chunks of sequences with prompt_logit_rows are cut so that the plan's logit_rows never exceed it.
   int max_logit_rows = 0;
   bool v1 = true;  // ENABLE_V1_KVCACHE_SCHEDULER
-  // V1 (spec 6.3)
+  // V1 (fastdeploy.md 6.3)
   int prealloc_dec_block_slot_num_threshold = 12;
   int enc_dec_block_num = 2;          // FD_ENC_DEC_BLOCK_NUM; legacy: --static-decode-blocks
   double reserve_output_blocks = 16;  // FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL
   double reserve_decay = 0.025;
   double reserve_min = 0;
   bool save_output_cache_for_preempted = true;
-  // Legacy (spec 6.2)
+  // Legacy (fastdeploy.md 6.2)
   double kv_cache_ratio = 0.75;
   int max_num_partial_prefills = 1;
   int max_long_partial_prefills = 1;

@@ -73,7 +73,8 @@ class WaitingQueue {
 // Extends s.hashes to its first `blocks` full blocks.
 void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks);
 
-// The end of a chunk that would end at `end`: rounded up to the end of an unsplittable range it would cut (spec 6.4).
+// The end of a chunk that would end at `end`: rounded up to the end of an unsplittable range it would cut
+// (fastdeploy.md 6.4).
 int round_chunk_end(const Sequence& s, int end);
 // Tokens of all ranges that [begin, end) touches, whole ones.
 int touched_ranges(const Sequence& s, int begin, int end);
@@ -83,7 +84,7 @@ int bound_ranges(const Sequence& s, int begin, int end, int room);
 int begin_of_range(const Sequence& s, int end);
 
 // Tokens of a match of `matched` tokens that may be used when ranges are kept whole: up to the block boundary before a
-// range that the match would cut (spec 6.4, --disable-chunked-mm-input).
+// range that the match would cut (fastdeploy.md 6.4, --disable-chunked-mm-input).
 int roll_back_match(const Sequence& s, int matched, int block_size);
 
 // Why the sequence can never run, or nothing.

@@ -1,4 +1,4 @@
-// The V1 scheduler (spec fastdeploy.md 6.3): one loop over the running sequences, decode charged first, prefill in
+// The V1 scheduler (fastdeploy.md 6.3): one loop over the running sequences, decode charged first, prefill in
 // chunks, blocks as they are needed, preemption of the last admitted.
 #include <algorithm>
 

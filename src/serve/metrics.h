@@ -1,5 +1,5 @@
-// Prometheus metrics (FastDeploy 10.1), written as the Python client writes them. Each I/O thread counts in a shard of
-// its own; a scrape adds the shards up.
+// Prometheus metrics (fastdeploy.md 10.1), written as the Python client writes them. Each I/O thread counts in a shard
+// of its own; a scrape adds the shards up.
 #pragma once
 
 #include <atomic>

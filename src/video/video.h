@@ -20,7 +20,7 @@ struct VideoFacts {
 };
 
 enum class FrameChoice : uint8_t { kLeading, kMiddle, kRandom };
-struct SamplingRule {  // spec fastdeploy.md 4.4, 4.6
+struct SamplingRule {  // fastdeploy.md 4.4, 4.6
   double fps = 2;
   int min_frames = 16, max_frames = 180, target_frames = -1;
   FrameChoice choice = FrameChoice::kLeading;

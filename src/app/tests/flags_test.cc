@@ -46,7 +46,7 @@ TEST(FlagTable, NamesAreUniqueAndEveryRowIsComplete) {
   EXPECT_GT(names.size(), 120u);
 }
 
-// Spec fastdeploy.md 1.2 to 1.9: no flag may be unknown.
+// fastdeploy.md 1.2 to 1.9: no flag may be unknown.
 TEST(FlagTable, HoldsEveryFastDeployFlag) {
   const std::string all =
       "host port workers metrics-port controller-port max-waiting-time max-concurrency timeout "

@@ -157,7 +157,7 @@ struct Rule {
   const char* message;
 };
 
-// Spec fastdeploy.md 1.10, rule by rule.
+// fastdeploy.md 1.10, rule by rule.
 const Rule kRules[] = {
     {"sequences low",
      {"--max-num-seqs", "0"},

@@ -19,7 +19,7 @@ namespace tern::content {
 
 enum class MediaKind : uint8_t { kImage, kVideo };
 
-// One image_url or video_url part as the client sent it (spec fastdeploy.md 4.1), in the order of the prompt.
+// One image_url or video_url part as the client sent it (fastdeploy.md 4.1), in the order of the prompt.
 struct MediaPart {
   MediaKind kind = MediaKind::kImage;
   std::string url;      // data:, http(s)://, file://; empty: by uuid from the processor cache

@@ -1,4 +1,4 @@
-// --mm-processor-kwargs (spec fastdeploy.md 4.4).
+// --mm-processor-kwargs (fastdeploy.md 4.4).
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -55,7 +55,7 @@ struct DrawResult {
 };
 
 // Order: min-p, top-k (ties by lowest id), top-p over what top-k left; a token stays iff the mass strictly above it is
-// below top_p (spec fastdeploy.md 5.4). The draw walks the kept tokens by id.
+// below top_p (fastdeploy.md 5.4). The draw walks the kept tokens by id.
 DrawResult draw(const SampleKernels& kernels, const DrawArgs& args, const RowSpace& space);
 
 struct Candidate {

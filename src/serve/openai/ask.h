@@ -1,5 +1,5 @@
-// One request of the OpenAI protocol, validated: what the client asked, before any text became ids (FastDeploy 3.1 to
-// 3.3). Nothing here depends on the tokenizer.
+// One request of the OpenAI protocol, validated: what the client asked, before any text became ids (fastdeploy.md 3.1
+// to 3.3). Nothing here depends on the tokenizer.
 #pragma once
 
 #include <cstdint>
@@ -71,7 +71,7 @@ struct Ask {
 Expected<Ask> parse_chat(json::Value body, const ServeConfig& config);
 Expected<Ask> parse_completion(json::Value body, const ServeConfig& config);
 
-// Messages of a chat request (FastDeploy 4.1, 4.3): roles, contents, limits and numbers of media checked, tool-call
+// Messages of a chat request (fastdeploy.md 4.1, 4.3): roles, contents, limits and numbers of media checked, tool-call
 // arguments given as JSON text turned into objects. Fills ask.messages and ask.media; `messages` is used up, so that
 // the bytes of data: URLs are never held twice. `shared`: kwargs that hold for every medium whose part does not set
 // them.

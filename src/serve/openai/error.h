@@ -1,4 +1,4 @@
-// Error bodies and status codes (FastDeploy 2.7).
+// Error bodies and status codes (fastdeploy.md 2.7).
 #pragma once
 
 #include <string>

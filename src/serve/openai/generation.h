@@ -1,4 +1,4 @@
-// One request while it is answered: its samples, their text so far, and the bytes the client gets (FastDeploy 3.4 to
+// One request while it is answered: its samples, their text so far, and the bytes the client gets (fastdeploy.md 3.4 to
 // 3.9). Belongs to one I/O thread from the moment it starts.
 #pragma once
 

@@ -1,4 +1,4 @@
-// Stream chunks (FastDeploy 3.5, 3.6): bytes around the text are made once per request, a token only appends.
+// Stream chunks (fastdeploy.md 3.5, 3.6): bytes around the text are made once per request, a token only appends.
 #include "json/json.h"
 #include "serve/openai/error.h"
 #include "serve/openai/generation.h"

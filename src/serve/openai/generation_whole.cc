@@ -1,4 +1,4 @@
-// Whole answers (FastDeploy 3.4, 3.6): nulls are present, not left out.
+// Whole answers (fastdeploy.md 3.4, 3.6): nulls are present, not left out.
 #include "json/json.h"
 #include "serve/openai/generation.h"
 

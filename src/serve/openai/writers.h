@@ -21,7 +21,7 @@ struct UsageCounts {
   int64_t prompt = 0, completion = 0, cached = 0;
   int64_t image = 0, video = 0;  // of the prompt: placeholders of pictures and videos
 };
-void append_usage(std::string& out, const UsageCounts& usage);  // the object of FastDeploy 3.8
+void append_usage(std::string& out, const UsageCounts& usage);  // the object of fastdeploy.md 3.8
 
 // How tokens of log-prob lists are named: text (or "bytes:\xNN..."), or the id's digits.
 struct TokenNames {
