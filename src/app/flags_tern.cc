@@ -23,6 +23,12 @@ constexpr FlagSpec kFlags[] = {
      .type = kBool,
      .fallback = "false",
      .meaning = "Resolves and checks everything, prints it as JSON and ends without reading weights."},
+    {.name = "allow-inert-flags",
+     .group = kTern,
+     .type = kBool,
+     .fallback = "false",
+     .meaning = "Flags, variables and fields of requests that have no effect in this build pass with a warning instead "
+                "of an error."},
     {.name = "device",
      .group = kTern,
      .fallback = "auto",

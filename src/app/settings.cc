@@ -133,6 +133,7 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.logit_bias_processor =
       std::find(processors.begin(), processors.end(), "LogitBiasLogitsProcessor") != processors.end();
   c.allow_client_chat_template = flags.boolean("allow-request-chat-template");
+  c.allow_inert = flags.boolean("allow-inert-flags");
   c.mm_output = flags.boolean("enable-mm-output");
   if (const json::Object* limits = flags.get("limit-mm-per-prompt").if_object()) {  // validate() has checked its types
     if (const auto images = json::get_int(*limits, "image"); images.ok() && *images)
