@@ -19,8 +19,8 @@ std::string scheduler_line(const engine::EngineStats& before, const engine::Engi
   const uint64_t prompt = now.prompt_tokens - before.prompt_tokens,
                  generated = now.generated_tokens - before.generated_tokens;
   if (prompt == 0 && generated == 0 && now.running == 0 && now.waiting == 0) return {};
-  const double blocks = now.usable_blocks > 0 ? now.usable_blocks : now.total_blocks;
-  const double usage = blocks > 0 ? 1.0 - now.free_blocks / blocks : 0.0;
+  const double blocks = now.total_blocks;
+  const double usage = blocks > 0 ? 1.0 - now.usable_blocks / blocks : 0.0;  // as gpu_cache_usage_perc
   const double hits = static_cast<double>(now.prefix_hit_tokens - before.prefix_hit_tokens);
   const double per = seconds > 0 ? 1.0 / seconds : 0.0;
   const uint64_t steps = now.steps - before.steps, replayed = now.graph_steps - before.graph_steps;

@@ -10,8 +10,8 @@
 namespace tern::serve {
 namespace {
 
-// 1-2-5 steps up to the longest prompt of the original's table.
-constexpr double kTokenBounds[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 33792};
+// 1-2-5 steps below 33792, the longest prompt of the original: the limit itself is no bound.
+constexpr double kTokenBounds[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000};
 constexpr double kRatioBounds[] = {0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100};
 constexpr double kFirstBounds[] = {.001, .005, .01, .02, .04, .06, .08, .1, .25, .5, .75, 1};
 constexpr double kPerTokenBounds[] = {.01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1};
@@ -199,19 +199,21 @@ void Metrics::append_http(std::string& out) const {
 
 void Metrics::append_gauges(std::string& out, const engine::EngineStats& s, int queued) const {
   const auto ratio = [](double a, double b) { return b > 0 ? a / b : 0.0; };
-  const double usable = s.usable_blocks > 0 ? s.usable_blocks : s.total_blocks, free = s.free_blocks;
+  // A block that only the prefix cache holds can be taken by the next request: it is available, not used.
+  const double blocks = s.total_blocks, available = s.usable_blocks;
   append_gauge(out, "fastdeploy:num_requests_running", "Number of requests currently running", s.running);
   append_gauge(out, "fastdeploy:num_requests_waiting", "Number of requests currently waiting", s.waiting);
   append_gauge(out, "fastdeploy:num_requests_enqueued", "Number of requests waiting in front of the engine", queued);
   append_gauge(out, "fastdeploy:num_requests_preempted", "Number of requests preempted now", s.preempted_waiting);
   append_gauge(out, "fastdeploy:gpu_cache_usage_perc", "KV cache usage. 1 means 100 percent usage",
-               ratio(usable - free, usable));
-  append_gauge(out, "fastdeploy:available_gpu_block_num", "Number of available cache blocks", free);
-  append_gauge(out, "fastdeploy:free_gpu_block_num", "Number of free cache blocks", free);
+               ratio(blocks - available, blocks));
+  append_gauge(out, "fastdeploy:available_gpu_block_num",
+               "Number of cache blocks a request can take, with those that only the prefix cache holds", available);
+  append_gauge(out, "fastdeploy:free_gpu_block_num", "Number of cache blocks that hold nothing", s.free_blocks);
   append_gauge(out, "fastdeploy:max_gpu_block_num", "Number of cache blocks", s.total_blocks);
   append_gauge(out, "fastdeploy:max_cpu_block_num", "Number of cache blocks in host memory", 0);
   append_gauge(out, "fastdeploy:available_gpu_resource", "Available cache blocks over all cache blocks",
-               ratio(free, usable));
+               ratio(available, blocks));
   append_gauge(out, "fastdeploy:batch_size", "Number of sequences in the batch", s.running);
   append_gauge(out, "fastdeploy:max_batch_size", "Largest number of sequences in a batch", s.max_num_seqs);
   append_gauge(out, "fastdeploy:available_batch_size", "Free places in the batch",

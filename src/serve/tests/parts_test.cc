@@ -103,8 +103,9 @@ TEST(Metrics, ExpositionText) {
   metrics.shard(1).http("GET", "/health", 200, 0.002);
   engine::EngineStats stats;
   stats.running = 2;
-  stats.total_blocks = stats.usable_blocks = 100;
-  stats.free_blocks = 75;
+  stats.total_blocks = 100;
+  stats.usable_blocks = 75;  // 30 hold nothing, 45 only cached tokens
+  stats.free_blocks = 30;
   stats.preemptions = 9;
   stats.steps = 40, stats.graph_steps = 39, stats.late_allocations = 3;
   const std::string text = metrics.text(stats, 5);
@@ -114,6 +115,10 @@ TEST(Metrics, ExpositionText) {
         "fastdeploy:num_requests_running 2.0\n",
         "fastdeploy:num_requests_enqueued 5.0\n",
         "fastdeploy:gpu_cache_usage_perc 0.25\n",
+        "fastdeploy:available_gpu_block_num 75.0\n",
+        "fastdeploy:available_gpu_resource 0.75\n",
+        "fastdeploy:free_gpu_block_num 30.0\n",
+        "fastdeploy:max_gpu_block_num 100.0\n",
         "fastdeploy:request_preempted_total 9.0\n",
         "tern:steps_total 40.0\n",
         "tern:graph_steps_total 39.0\n",
@@ -125,7 +130,8 @@ TEST(Metrics, ExpositionText) {
         "fastdeploy:time_to_first_token_seconds_bucket{le=\"+Inf\"} 3.0\n",
         "fastdeploy:time_to_first_token_seconds_count 3.0\n",
         "fastdeploy:time_to_first_token_seconds_sum 5.0322265625\n",
-        "fastdeploy:request_prompt_tokens_bucket{le=\"33792.0\"} 0.0\n",
+        "fastdeploy:request_prompt_tokens_bucket{le=\"20000.0\"} 0.0\n"
+        "fastdeploy:request_prompt_tokens_bucket{le=\"+Inf\"} 0.0\n",
         "fastdeploy:cache_config_info{block_size=\"64\",path=\"a\\\"b\\\\c\"} 1.0\n",
         "http_requests_total{method=\"GET\",path=\"/health\",status_code=\"200\"} 1.0\n",
         "http_request_duration_seconds_bucket{method=\"GET\",path=\"/health\",le=\"0.01\"} 1.0\n",
@@ -152,8 +158,9 @@ TEST(Console, Lines) {
   now.prompt_tokens = 100;
   now.generated_tokens = 50;
   now.running = 3;
-  now.usable_blocks = 10;
-  now.free_blocks = 5;
+  now.total_blocks = 10;
+  now.usable_blocks = 5;  // two of them hold cached tokens
+  now.free_blocks = 3;
   EXPECT_EQ(scheduler_line(before, now, 5),
             "Scheduler: running 3, waiting 0, preempted 0, prefill 20.0 tokens/s (0 cached), decode 10.0 tokens/s, "
             "token usage 0.50");
