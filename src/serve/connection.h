@@ -43,6 +43,7 @@ struct Connection {
   size_t sent = 0;
   int64_t deadline_ns = 0;       // of the phase; 0: none
   int64_t body_deadline_ns = 0;  // of the whole body
+  int64_t probe_ns = 0;          // after input_ended: when to look again whether somebody reads
   int64_t stalled_since_ns = 0;  // since when the client takes no bytes; 0: nothing waits
 
   // The current request.

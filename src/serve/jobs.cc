@@ -31,7 +31,9 @@ bool is_json(std::string_view type) {
 Expected<json::Value> parse_body(const Shared& shared, const Job& job) {
   // Other types are what a foreign web page can send without asking first.
   if (!is_json(job.content_type)) return openai::invalid_value("Content-Type must be application/json", "body");
-  auto value = json::parse(job.body, {shared.config.http.body_bytes, shared.config.http.json_depth});
+  std::string_view text = job.body;
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, which editors and shells put there
+  auto value = json::parse(text, {shared.config.http.body_bytes, shared.config.http.json_depth});
   if (!value.ok()) return openai::invalid_value("JSON decode error: " + value.error().message, "body");
   return value;
 }
@@ -106,6 +108,7 @@ void start_preparation(Shared& shared, Job& job, openai::Draft draft) {
   Preparation preparation;
   preparation.to = job.to;
   preparation.route = job.route;
+  preparation.key_index = job.key_index;
   if (job.route != RouteId::kTokenize) {
     Error taken;
     preparation.id = take_id(shared, draft.id, taken);
@@ -155,29 +158,42 @@ void run_tokenize(Shared& shared, Job& job, json::Value body) {
   shared.post(job.to.worker, Answer{job.to, tokenize(body, input), {}});
 }
 
+// /v1/abort_requests: the requests of the key that asks.
 void run_abort(Shared& shared, Job& job, const json::Value& body) {
   auto sweep = std::make_unique<AbortSweep>();
   sweep->reply = job.to;
+  sweep->key_index = job.key_index;
   const auto refuse = [&](std::string text, std::string param) {
     shared.post(job.to.worker,
                 Answer{job.to, openai::error_response(openai::invalid_value(std::move(text), std::move(param))), {}});
   };
   if (!body.is_object()) return refuse("Input should be a valid dictionary", "body");
   openai::Fields f(body.get_object());
-  bool reallocate = false;
-  if (job.route == RouteId::kScheduler) {
-    f.boolean("reset", sweep->all);
-    f.boolean("reallocate_shard", reallocate);
-    if (reallocate || f.find("load_shards_num") != nullptr)
-      f.fail("this server has no shared scheduler", "load_shards_num");
-  } else {
-    f.boolean("abort_all", sweep->all);
-    f.strings("req_ids", sweep->ids, 4096);
-  }
+  f.boolean("abort_all", sweep->all);
+  f.strings("req_ids", sweep->ids, 4096);
   if (!f.ok()) return refuse(f.error()->message, f.error()->param);
-  sweep->controller = job.route == RouteId::kScheduler;
-  if (!sweep->controller && !sweep->all && sweep->ids.empty())
-    return refuse("abort_all or req_ids is needed", "req_ids");
+  if (!sweep->all && sweep->ids.empty()) return refuse("abort_all or req_ids is needed", "req_ids");
+  for (const auto& id : sweep->ids) sweep->wanted.emplace(id, false);
+  shared.post(job.to.worker, std::move(sweep));
+}
+
+// /controller/scheduler (FastDeploy 2.2): a reset ends every request.
+void run_control(Shared& shared, Job& job, const json::Value& body) {
+  auto sweep = std::make_unique<AbortSweep>();
+  sweep->reply = job.to;
+  sweep->answered = AbortSweep::Form::kScheduler;
+  const auto refuse = [&](const Error& error) {
+    shared.post(job.to.worker, Answer{job.to, openai::error_response(error), {}});
+  };
+  if (!body.is_object()) return refuse(openai::invalid_value("Input should be a valid dictionary", "body"));
+  openai::Fields f(body.get_object());
+  std::optional<int64_t> shards;
+  bool reallocate = false;
+  f.boolean("reset", sweep->all);
+  f.integer("load_shards_num", shards, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  f.boolean("reallocate_shard", reallocate);
+  if (!f.ok()) return refuse(*f.error());
+  sweep->unsupported = reallocate || shards.value_or(0) != 0;  // the original resets first, and then says so
   shared.post(job.to.worker, std::move(sweep));
 }
 
@@ -201,7 +217,8 @@ void run_job(Shared& shared, Job job) {
   if (job.route == RouteId::kResetScheduler) {
     auto sweep = std::make_unique<AbortSweep>();
     sweep->reply = job.to;
-    sweep->all = sweep->controller = true;
+    sweep->all = true;
+    sweep->answered = AbortSweep::Form::kReset;
     return shared.post(job.to.worker, std::move(sweep));
   }
   auto body = parse_body(shared, job);
@@ -216,6 +233,8 @@ void run_job(Shared& shared, Job job) {
       return run_tokenize(shared, job, *std::move(body));
     case RouteId::kDetokenize:
       return shared.post(job.to.worker, Answer{job.to, detokenize(*body, prepare_input(shared, job)), {}});
+    case RouteId::kScheduler:
+      return run_control(shared, job, *body);
     default:
       return run_abort(shared, job, *body);
   }

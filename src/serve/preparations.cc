@@ -84,11 +84,10 @@ void Preparations::abort_matching(AbortSweep& sweep) {
   std::lock_guard lock(mutex_);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
     const std::string& id = it->second.draft.id;
-    bool match = sweep.all;
-    for (const auto& wanted : sweep.ids) {
-      if (wanted != id && !(wanted.starts_with(id) && wanted.substr(id.size()).starts_with('_'))) continue;
-      match = true;
-      sweep.found.push_back(wanted);
+    bool match = false;
+    if (sweep.takes_key(it->second.key_index)) {
+      match = sweep.names(id) || sweep.all;
+      for (int32_t i = 0; i < it->second.draft.ask.n; ++i) match |= sweep.names(id + "_" + std::to_string(i));
     }
     if (!match || it->second.route == RouteId::kTokenize) {
       ++it;

@@ -51,6 +51,11 @@ const Route* find_route(std::string_view path, PortKind port, bool metrics_on_ma
   return nullptr;
 }
 
+const Route* find_redirect(std::string_view path, PortKind port, bool metrics_on_main) {
+  if (path.size() < 2 || !path.ends_with('/')) return nullptr;
+  return find_route(path.substr(0, path.size() - 1), port, metrics_on_main);
+}
+
 bool method_allowed(const Route& route, http::Method method) {
   switch (method) {
     case http::Method::kGet:

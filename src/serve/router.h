@@ -57,6 +57,8 @@ struct Route {
 std::span<const Route> routes();
 // The route of a checked path on a port, or null. `metrics_on_main`: /metrics and /config-info live on the main port.
 const Route* find_route(std::string_view path, PortKind port, bool metrics_on_main);
+// The route that a path with a slash at its end means, or null.
+const Route* find_redirect(std::string_view path, PortKind port, bool metrics_on_main);
 bool method_allowed(const Route& route, http::Method method);
 std::string allow_header(const Route& route);  // "allow: GET, HEAD, OPTIONS\r\n"
 std::string load_json();                       // body of /load: the /v1 routes

@@ -117,21 +117,21 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
   if (config.vocab_size <= 0)
     return make_error(ErrorCode::kInvalidArgument, "the vocabulary's size is unknown", "vocab_size");
   std::vector<Listening> listeners;
-  TERN_ASSIGN_OR_RETURN(auto main, net::listen_on(config.host, config.port));
+  const auto listen = [&listeners](const std::string& host, int port, PortKind kind) -> Expected<int> {
+    TERN_ASSIGN_OR_RETURN(auto opened, net::listen_on(host, port));
+    const int bound = opened[0].port;
+    for (auto& listener : opened) listeners.push_back({std::move(listener), kind});
+    return bound;
+  };
   std::unique_ptr<Server> server(new Server());
   Impl& impl = *server->impl_;
-  impl.port = main.port;
-  listeners.push_back({std::move(main), PortKind::kMain});
+  TERN_ASSIGN_OR_RETURN(impl.port, listen(config.host, config.port, PortKind::kMain));
   const bool own_metrics = config.metrics_port && *config.metrics_port != config.port;
   if (own_metrics) {
-    TERN_ASSIGN_OR_RETURN(auto metrics, net::listen_on(config.host, *config.metrics_port));
-    impl.metrics_port = metrics.port;
-    listeners.push_back({std::move(metrics), PortKind::kMetrics});
+    TERN_ASSIGN_OR_RETURN(impl.metrics_port, listen(config.host, *config.metrics_port, PortKind::kMetrics));
   }
   if (config.controller_port >= 0) {
-    TERN_ASSIGN_OR_RETURN(auto controller, net::listen_on("127.0.0.1", config.controller_port));
-    impl.controller_port = controller.port;
-    listeners.push_back({std::move(controller), PortKind::kController});
+    TERN_ASSIGN_OR_RETURN(impl.controller_port, listen("127.0.0.1", config.controller_port, PortKind::kController));
   }
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int workers = std::clamp(config.io_threads > 0 ? config.io_threads : default_workers(cores), 1, kMaxWorkers);

@@ -4,7 +4,10 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -34,12 +37,21 @@ struct ReplyTo {
 
 // Goes from worker to worker and back to the first with what it found.
 struct AbortSweep {
+  enum class Form : uint8_t { kAbort, kReset, kScheduler };  // which route waits for the answer
+
   ReplyTo reply;
-  bool all = false, answer = true, controller = false;
-  std::vector<std::string> ids;
+  bool all = false;
+  std::optional<int> key_index;  // only requests of this API key; nothing: everybody's
+  Form answered = Form::kAbort;
+  bool unsupported = false;                              // kScheduler: also asked for what this server does not have
+  std::vector<std::string> ids;                          // as they were named, for the answer's order
+  std::unordered_map<std::string, bool> wanted;          // of `ids`: found
   std::vector<std::pair<std::string, int64_t>> aborted;  // child id, tokens it had
-  std::vector<std::string> found;                        // of `ids`
   int hops = 0;
+
+  // Whether a request of that key, or a sample of it, is one to end. Notes that its name was found.
+  bool takes_key(int index) const { return !key_index || *key_index == index; }
+  bool names(const std::string& id);
 };
 
 struct NewConnection {

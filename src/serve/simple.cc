@@ -1,8 +1,6 @@
 // Answers that need no work beyond reading a few values.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/clock.h"
 #include "json/json.h"
 #include "serve/openai/error.h"
@@ -45,6 +43,47 @@ std::string envelope(Shared& shared, std::string_view status, std::string_view m
   return out + "}";
 }
 
+// {"error":{...}} with the code as text, for success too: the form of the original's newest sources.
+http::Response scheduler_answer(int status, std::string_view message, std::string_view code) {
+  std::string body = "{\"error\":{\"message\":";
+  json::append_quoted(body, message);
+  return http::json_response(status, fmt::format("{},\"type\":null,\"param\":null,\"code\":\"{}\"}}}}", body, code));
+}
+
+std::string abort_result(const AbortSweep& sweep) {
+  std::string result = "{\"aborted\":[";
+  for (size_t i = 0; i < sweep.aborted.size(); ++i) {
+    result += i > 0 ? ",{\"request_id\":" : "{\"request_id\":";
+    json::append_quoted(result, sweep.aborted[i].first);
+    result += ",\"output_token_count\":";
+    openai::append_int(result, sweep.aborted[i].second);
+    result += '}';
+  }
+  result += "],\"not_found\":[";
+  bool first = true;
+  for (const auto& id : sweep.ids) {
+    if (sweep.wanted.at(id)) continue;
+    if (!first) result += ',';
+    json::append_quoted(result, id);
+    first = false;
+  }
+  return result + "]}";
+}
+
+http::Response sweep_answer(Shared& shared, const AbortSweep& sweep) {
+  switch (sweep.answered) {
+    case AbortSweep::Form::kReset:
+      return {200, "", "Scheduler Reset Successfully", {}, false};  // the original sends no content type
+    case AbortSweep::Form::kScheduler:
+      if (sweep.unsupported)
+        return scheduler_answer(400, "This scheduler doesn't support the `update_config()` method.", "400");
+      return scheduler_answer(200, "Scheduler updated successfully", "0");
+    case AbortSweep::Form::kAbort:
+      break;
+  }
+  return http::json_response(200, envelope(shared, "success", {}, abort_result(sweep)));
+}
+
 }  // namespace
 
 std::string Shared::random_hex() {
@@ -59,29 +98,7 @@ void Shared::post_control(int worker, Message message) {
 }
 
 void Worker::finish_sweep(AbortSweep& sweep) {
-  std::string body;
-  if (sweep.controller) {
-    body = "{\"code\":0,\"msg\":\"Scheduler Reset Successfully\"}";
-  } else {
-    std::string result = "{\"aborted\":[";
-    for (size_t i = 0; i < sweep.aborted.size(); ++i) {
-      result += i > 0 ? ",{\"request_id\":" : "{\"request_id\":";
-      json::append_quoted(result, sweep.aborted[i].first);
-      result += ",\"output_token_count\":";
-      openai::append_int(result, sweep.aborted[i].second);
-      result += '}';
-    }
-    result += "],\"not_found\":[";
-    bool first = true;
-    for (const auto& id : sweep.ids) {
-      if (std::find(sweep.found.begin(), sweep.found.end(), id) != sweep.found.end()) continue;
-      if (!first) result += ',';
-      json::append_quoted(result, id);
-      first = false;
-    }
-    body = envelope(shared_, "success", {}, result + "]}");
-  }
-  shared_.post_control(sweep.reply.worker, Answer{sweep.reply, http::json_response(200, std::move(body)), {}});
+  shared_.post_control(sweep.reply.worker, Answer{sweep.reply, sweep_answer(shared_, sweep), {}});
 }
 
 http::Response answer_simple(Shared& shared, RouteId route) {

@@ -37,6 +37,7 @@ class Worker {
   // A request that waits for an engine slot or whose rows run in the engine.
   struct Active {
     uint64_t key = 0, connection = 0;
+    int key_index = 0;  // of the API key that asked
     std::unique_ptr<openai::Generation> generation;
     std::vector<engine::Request> requests;  // until submitted
     Ticket ticket;
@@ -71,6 +72,8 @@ class Worker {
   void add_connection(net::Fd fd, PortKind port);
   bool evict_idle();
   void read_from(Connection& c);
+  void end_input(Connection& c);
+  void probe_reader(Connection& c);
   void process(Connection& c);
   void flush(Connection& c);
   void flush_touched();

@@ -28,6 +28,7 @@ void Worker::on(Ready&& m) {
   Active& a = *active;
   a.key = next_key_++;
   a.connection = c->id;
+  a.key_index = c->key_index;
   a.generation = std::move(m.generation);
   a.requests = std::move(m.requests);
   a.ticket = std::move(m.ticket);
@@ -273,22 +274,26 @@ void Worker::sweep_waiting(int64_t now_ns) {
   }
 }
 
+bool AbortSweep::names(const std::string& id) {
+  const auto it = wanted.find(id);
+  if (it == wanted.end()) return false;
+  it->second = true;
+  return true;
+}
+
+// Linear in the open samples of this worker, whatever the number of ids.
 void Worker::abort_matching(AbortSweep& sweep) {
   std::vector<uint64_t> unsent;
   for (auto& [key, a] : active_) {
+    if (!sweep.takes_key(a->key_index)) continue;
+    const bool whole = sweep.names(a->generation->id()) || sweep.all;
     for (auto& child : a->generation->children()) {
-      const std::string name = a->generation->id() + "_" + std::to_string(child.index);
-      bool match = sweep.all;
-      for (const auto& id : sweep.ids) {
-        if (id != a->generation->id() && id != name) continue;
-        match = true;
-        sweep.found.push_back(id);
-      }
-      if (!match || child.finished) continue;
-      sweep.aborted.emplace_back(name, child.completion_tokens);
+      std::string name = a->generation->id() + "_" + std::to_string(child.index);
+      if (!(sweep.names(name) || whole) || child.finished) continue;
+      sweep.aborted.emplace_back(std::move(name), child.completion_tokens);
       if (a->has_slot)
         shared_.engine.abort(child.request_id);
-      else if (std::find(unsent.begin(), unsent.end(), key) == unsent.end())
+      else if (unsent.empty() || unsent.back() != key)
         unsent.push_back(key);
     }
   }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "json/json.h"
+#include "serve/http/target.h"
 #include "serve/openai/error.h"
 #include "serve/worker.h"
 
@@ -31,6 +32,15 @@ http::Response detail(int status, std::string_view text) {
   std::string body = "{\"detail\":";
   json::append_quoted(body, text);
   return http::json_response(status, body + "}");
+}
+
+// As Starlette does for a path that lacks or has one slash too many at its end: 307 keeps the method and the body.
+http::Response redirect(const http::Head& head, std::string_view path) {
+  std::string location = "location: ";
+  if (http::is_authority(head.host)) location += (head.forwarded_https ? "https://" : "http://") + head.host;
+  location += path;
+  if (!head.query.empty()) location += '?' + head.query;
+  return {307, "", "", location + "\r\n", false};
 }
 
 }  // namespace
@@ -72,7 +82,10 @@ bool Worker::on_head(Connection& c) {
     c.key_index = *key;
   }
   c.parser.head().authorization.clear();
-  if (!known) return refuse_now(detail(404, "Not Found"));
+  if (!known) {
+    const Route* other = find_redirect(head.path, c.port, shared_.metrics_on_main);
+    return refuse_now(other != nullptr ? redirect(head, other->path) : detail(404, "Not Found"));
+  }
   if (head.method == http::Method::kOptions) {
     http::Response response{204, "", "", allow_header(*c.route), false};
     return refuse_now(std::move(response));
@@ -149,7 +162,7 @@ void Worker::finish_exchange(Connection& c, int status) {
   c.served_before = true;
   c.route = nullptr;
   set_idle(c, false);
-  if (!c.keep_alive) {
+  if (!c.keep_alive || (c.input_ended && c.input().empty())) {
     c.phase = Connection::Phase::kClosing;
     return;
   }

@@ -18,6 +18,7 @@ constexpr size_t kReadBuffer = 64u << 10;
 constexpr size_t kReadTurn = 1u << 20;    // bytes of one connection before others get their turn
 constexpr size_t kPipelined = 64u << 10;  // unread requests behind the one being answered
 constexpr int64_t kLingerNs = 2'000'000'000;
+constexpr int64_t kProbeNs = 2'000'000'000;  // between two looks whether a client that sends no more still reads
 
 int64_t ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
@@ -136,15 +137,37 @@ void Worker::read_from(Connection& c) {
     }
     if (c.gone) return;
   }
-  if (ended) {
-    // A client that closes its side has left: uvicorn reads it so too. What is already in `out` still goes out.
-    if (c.phase == Connection::Phase::kReading && c.unsent() > 0) c.phase = Connection::Phase::kClosing;
-    if (c.phase != Connection::Phase::kClosing) return drop(c);
-    c.unread_input = false;
-    c.input_ended = true;
-    touch(c);
+  if (ended) end_input(c);
+  if (!c.gone) watch(c, (c.events & EPOLLOUT) != 0);
+}
+
+// The client sends no more: it has left, or it has only shut its sending half and still reads. What was asked whole is
+// answered; half a request is not.
+void Worker::end_input(Connection& c) {
+  c.unread_input = false;
+  c.input_ended = true;
+  if (c.phase == Connection::Phase::kLinger) return drop(c);
+  if (c.phase == Connection::Phase::kReading) {
+    if (c.unsent() == 0) return drop(c);
+    c.phase = Connection::Phase::kClosing;
   }
-  watch(c, (c.events & EPOLLOUT) != 0);
+  if (c.phase == Connection::Phase::kWorking) {
+    if (c.input().empty()) c.keep_alive = false;
+    const int on = 1;
+    setsockopt(c.fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    probe_reader(c);
+  }
+  touch(c);
+}
+
+// Whether somebody still reads shows only when bytes are sent: a closed socket answers with a reset. An interim
+// response is what a client of HTTP/1.1 skips (RFC 9110, 15.2); 100 is the one that all of them know. A stream needs no
+// probe.
+void Worker::probe_reader(Connection& c) {
+  c.probe_ns = monotonic_ns() + kProbeNs;
+  if (c.minor_version == 0 || c.streaming || c.unsent() > 0) return;
+  c.out += "HTTP/1.1 100 Continue\r\n\r\n";
+  touch(c);
 }
 
 // Takes requests out of the input until one has to wait for its answer or more bytes are needed.
@@ -155,6 +178,10 @@ void Worker::process(Connection& c) {
     c.drop_input(used);
     switch (progress) {
       case http::RequestParser::Progress::kMore:
+        if (c.input_ended) {  // the rest of this request will not come
+          c.phase = Connection::Phase::kClosing;
+          touch(c);
+        }
         return;
       case http::RequestParser::Progress::kError:
         c.keep_alive = false;
@@ -186,8 +213,8 @@ bool Worker::paused(const Connection& c) const {
 
 void Worker::watch(Connection& c, bool writable) {
   uint32_t events = 0;
-  if (!c.input_ended) events |= EPOLLRDHUP;
-  if (!c.input_ended && !paused(c)) events |= EPOLLIN;
+  if (!c.input_ended && !paused(c))
+    events |= EPOLLIN | EPOLLRDHUP;  // a paused one would report its end again and again
   if (writable) events |= EPOLLOUT;
   if (events == c.events) return;
   c.events = events;
@@ -226,7 +253,7 @@ void Worker::flush(Connection& c) {
     c.out.clear();
     c.sent = 0;
     if (c.out.capacity() > (1u << 20)) c.out.shrink_to_fit();
-    if (c.phase == Connection::Phase::kClosing) return c.unread_input ? begin_linger(c) : drop(c);
+    if (c.phase == Connection::Phase::kClosing) return c.unread_input && !c.input_ended ? begin_linger(c) : drop(c);
   } else {
     if (c.stalled_since_ns == 0) c.stalled_since_ns = monotonic_ns();
     if (c.sent > (1u << 20) && c.sent > c.unsent()) {  // at most one copy per byte
@@ -283,6 +310,7 @@ void Worker::sweep_connection(Connection& c, int64_t now_ns) {
   const int64_t stall = ns(shared_.config.http.write_stall_timeout);
   if (c.stalled_since_ns != 0 && now_ns - c.stalled_since_ns > stall) return drop(c);
   if (c.phase == Connection::Phase::kLinger && now_ns > c.deadline_ns) return drop(c);
+  if (c.phase == Connection::Phase::kWorking && c.input_ended && now_ns > c.probe_ns) probe_reader(c);
   if (c.phase != Connection::Phase::kReading) return;
   const bool body_late = c.parser.in_body() && now_ns > c.body_deadline_ns;
   if (now_ns <= c.deadline_ns && !body_late) return;

@@ -2,34 +2,13 @@
 
 #include <algorithm>
 
+#include "serve/http/chars.h"
+#include "serve/http/target.h"
+
 namespace tern::serve::http {
 namespace {
 
 constexpr size_t kMaxChunkLine = 256;
-
-bool is_token_char(unsigned char c) {
-  if ((c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')) return true;
-  return c != 0 && std::string_view("!#$%&'*+-.^_`|~").find(static_cast<char>(c)) != std::string_view::npos;
-}
-
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
-
-bool equals_lower(std::string_view text, std::string_view lower_case) {
-  return text.size() == lower_case.size() &&
-         std::equal(text.begin(), text.end(), lower_case.begin(), [](char a, char b) { return lower(a) == b; });
-}
-
-std::string_view trim(std::string_view s) {
-  while (!s.empty() && (s.front() == ' ' || s.front() == '\t')) s.remove_prefix(1);
-  while (!s.empty() && (s.back() == ' ' || s.back() == '\t')) s.remove_suffix(1);
-  return s;
-}
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  c = lower(c);
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
 
 Method method_of(std::string_view name) {
   if (name == "GET") return Method::kGet;
@@ -40,24 +19,6 @@ Method method_of(std::string_view name) {
   if (name == "PATCH") return Method::kPatch;
   if (name == "OPTIONS") return Method::kOptions;
   return Method::kOther;
-}
-
-bool decode_path(std::string_view raw, std::string& path) {
-  path.clear();
-  for (size_t i = 0; i < raw.size(); ++i) {
-    char c = raw[i];
-    if (c == '%') {
-      if (i + 2 >= raw.size()) return false;
-      const int high = hex_digit(raw[i + 1]), low = hex_digit(raw[i + 2]);
-      if (high < 0 || low < 0) return false;
-      c = static_cast<char>(high * 16 + low);
-      i += 2;
-      if (c == '/' || c == '.' || c == '%') return false;
-    }
-    if (c <= 0x20 || c == 0x7f || c == '\\') return false;  // char is signed: bytes above 0x7f fall here too
-    path.push_back(c);
-  }
-  return true;
 }
 
 }  // namespace
@@ -84,29 +45,12 @@ std::string_view method_name(Method method) {
   return "OTHER";
 }
 
-bool parse_target(std::string_view target, std::string& path, std::string& query) {
-  path.clear();
-  query.clear();
-  if (target.empty() || target[0] != '/' || target.find('#') != std::string_view::npos) return false;
-  const size_t mark = target.find('?');
-  if (mark != std::string_view::npos) query = target.substr(mark + 1);
-  if (!decode_path(target.substr(0, mark), path)) return path.clear(), false;
-  for (size_t begin = 1; begin <= path.size();) {  // segments between slashes
-    const size_t end = std::min(path.find('/', begin), path.size());
-    const std::string_view segment = std::string_view(path).substr(begin, end - begin);
-    const bool last = end == path.size();
-    if (segment == "." || segment == ".." || (segment.empty() && !last)) return path.clear(), false;
-    begin = end + 1;
-  }
-  return true;
-}
-
 void RequestParser::reset() {
   stage_ = Stage::kHead;
   scanned_ = line_bytes_ = 0;
   left_ = 0;
   hosts_ = lengths_ = encodings_ = keys_ = 0;
-  close_ = keep_ = false;
+  close_ = keep_ = blank_ = false;
   head_ = Head{};
   body_.clear();
 }
@@ -145,9 +89,13 @@ RequestParser::Progress RequestParser::advance(std::string_view input, size_t& u
 }
 
 RequestParser::Progress RequestParser::read_head(std::string_view input, size_t& used) {
-  if (scanned_ == 0 && input.substr(0, 2) == "\r\n") {  // one empty line between requests is common
-    used = 2;
-    input.remove_prefix(2);
+  if (scanned_ == 0 && !blank_ && input.starts_with('\r')) {  // one empty line between requests is common
+    if (input.size() == 1) return Progress::kMore;            // its LF may come later
+    if (input[1] == '\n') {
+      used = 2;
+      input.remove_prefix(2);
+      blank_ = true;
+    }
   }
   const size_t from = scanned_ > 3 ? scanned_ - 3 : 0;
   const size_t end = input.find("\r\n\r\n", from);
@@ -181,7 +129,7 @@ bool RequestParser::parse_request_line(std::string_view line) {
   if (second == std::string_view::npos) return fail(400, "malformed request line"), false;
   const std::string_view method = line.substr(0, first), target = line.substr(first + 1, second - first - 1);
   const std::string_view version = line.substr(second + 1);
-  if (method.empty() || method.size() > 32 || !std::all_of(method.begin(), method.end(), is_token_char)) {
+  if (method.size() > 32 || !is_token(method)) {
     return fail(400, "malformed method"), false;
   }
   const auto visible = [](char c) { return c > 0x20 && c < 0x7f; };
@@ -192,14 +140,22 @@ bool RequestParser::parse_request_line(std::string_view line) {
   if (version != "HTTP/1.1" && version != "HTTP/1.0") return fail(505, "HTTP version is not supported"), false;
   head_.minor_version = version[7] - '0';
   head_.method = method_of(method);
-  parse_target(target, head_.path, head_.query);
+  take_target(target);
   return true;
+}
+
+// A target that is refused leaves the path empty: nothing is found there.
+void RequestParser::take_target(std::string_view target) {
+  std::string origin;
+  if (split_absolute(target, origin, head_.host)) target = origin;
+  parse_target(target, head_.path, head_.query);
+  head_.raw_path = target.substr(0, target.find('?'));
 }
 
 bool RequestParser::parse_header(std::string_view line) {
   const size_t colon = line.find(':');
   const std::string_view name = line.substr(0, colon);
-  if (colon == std::string_view::npos || name.empty() || !std::all_of(name.begin(), name.end(), is_token_char)) {
+  if (colon == std::string_view::npos || !is_token(name)) {
     return fail(400, "malformed header name"), false;  // also a space before the colon, and folded lines
   }
   const std::string_view value = trim(line.substr(colon + 1));
@@ -207,11 +163,14 @@ bool RequestParser::parse_header(std::string_view line) {
   if (std::any_of(value.begin(), value.end(), bad)) return fail(400, "control character in a header"), false;
   if (equals_lower(name, "host")) {
     ++hosts_;
+    if (head_.host.empty()) head_.host = value;  // the absolute form's own host goes first (RFC 9112, 3.2.2)
   } else if (equals_lower(name, "authorization")) {
     ++keys_;
     head_.authorization = value;
   } else if (equals_lower(name, "content-type")) {
     head_.content_type = value;
+  } else if (equals_lower(name, "x-forwarded-proto")) {
+    head_.forwarded_https = equals_lower(value, "https");
   } else if (equals_lower(name, "expect")) {
     if (!equals_lower(value, "100-continue")) return fail(417, "expectation is not supported"), false;
     head_.expect_continue = true;

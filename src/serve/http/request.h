@@ -17,6 +17,9 @@ struct Head {
   int minor_version = 1;  // HTTP/1.x
   std::string path;       // decoded and checked once: router and key check both read this; "" for a refused target
   std::string query;      // raw, without '?'
+  std::string raw_path;   // as it came, of the origin form
+  std::string host;       // of the target's absolute form, else of the Host header
+  bool forwarded_https = false;  // a proxy in front speaks TLS with the client
   std::string authorization;
   std::string content_type;
   bool keep_alive = true;
@@ -25,10 +28,6 @@ struct Head {
   std::optional<uint64_t> content_length;
   bool has_body() const { return chunked || content_length.value_or(0) > 0; }
 };
-
-// The path of an origin-form target: percent escapes resolved once. False for anything that could name one resource in
-// two ways: empty or dot segments, escapes that hide '/', '\\', '.', '%' or control characters, absolute form, '#'.
-bool parse_target(std::string_view target, std::string& path, std::string& query);
 
 struct ParserLimits {
   size_t header_bytes = 32u << 10;
@@ -74,6 +73,7 @@ class RequestParser {
   Progress read_head(std::string_view input, size_t& used);
   bool parse_head(std::string_view head);
   bool parse_request_line(std::string_view line);
+  void take_target(std::string_view target);
   bool parse_header(std::string_view line);
   bool parse_transfer(std::string_view name, std::string_view value);
   bool check_framing();
@@ -87,6 +87,7 @@ class RequestParser {
   uint64_t left_ = 0;      // of the body or chunk
   int hosts_ = 0, lengths_ = 0, encodings_ = 0, keys_ = 0;
   bool close_ = false, keep_ = false;
+  bool blank_ = false;  // the empty line in front of this request has been seen
   int error_status_ = 0;
   const char* error_text_ = "";
   Head head_;

@@ -35,6 +35,8 @@ std::string_view reason_phrase(int status) {
       return "No Content";
     case 304:
       return "Not Modified";
+    case 307:
+      return "Temporary Redirect";
     case 400:
       return "Bad Request";
     case 401:

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -34,8 +35,10 @@ struct Listener {
   int port = 0;  // the one bound, also when 0 was asked for
 };
 
-// A non-blocking TCP listener. Errors (kIo) name host and port; a taken port says so.
-Expected<Listener> listen_on(const std::string& host, int port);
+// Non-blocking TCP listeners on every address that `host` stands for ("localhost": 127.0.0.1 and ::1), at most four,
+// all on one port. Addresses this machine does not have are left out, as long as one is left. Errors (kIo) name host
+// and port; a taken port says so.
+Expected<std::vector<Listener>> listen_on(const std::string& host, int port);
 
 // How many connections may be open at once under the process's file limit: a reserve stays for files and the engine.
 size_t connections_allowed();

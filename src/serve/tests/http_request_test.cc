@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "serve/http/target.h"
+
 namespace tern::serve::http {
 namespace {
 
@@ -58,7 +60,12 @@ TEST(HttpRequest, TakesPlainRequests) {
   EXPECT_FALSE(old.head.keep_alive);
   EXPECT_TRUE(parse("GET / HTTP/1.0\r\nConnection: Keep-Alive\r\n\r\n").head.keep_alive);
   EXPECT_FALSE(parse("GET / HTTP/1.1\r\nHost: a\r\nConnection: x, Close\r\n\r\n").head.keep_alive);
-  EXPECT_EQ(parse("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n").status, 200);
+  for (const size_t step : {size_t{1}, size_t{2}, size_t{3}, SIZE_MAX}) {
+    EXPECT_EQ(parse("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", step).status, 200) << step;
+    EXPECT_EQ(parse("\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", step).status, 400) << "one empty line only";
+    EXPECT_EQ(parse("\rGET / HTTP/1.1\r\nHost: a\r\n\r\n", step).status, 400) << "a CR alone";
+    EXPECT_EQ(parse("\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", step).status, 400) << "an LF alone";
+  }
 }
 
 TEST(HttpRequest, TakesChunkedBodies) {
@@ -142,6 +149,37 @@ TEST(HttpRequest, BordersOfReadsDoNotMatter) {
     ASSERT_EQ(r.head.path, "/v1/chat") << step;
     ASSERT_TRUE(r.head.expect_continue);
   }
+}
+
+TEST(HttpRequest, TakesTheAbsoluteForm) {
+  const auto line = [](std::string_view target) {
+    return parse("GET " + std::string(target) + " HTTP/1.1\r\nHost: a\r\n\r\n");
+  };
+  const auto plain = line("http://t:8000/v1/%6dodels?x=1");
+  EXPECT_EQ(plain.status, 200);
+  EXPECT_EQ(plain.head.path, "/v1/models");
+  EXPECT_EQ(plain.head.query, "x=1");
+  EXPECT_EQ(plain.head.host, "t:8000") << "the target's host, not the header's";
+  EXPECT_EQ(line("/v1/models").head.host, "a");
+  EXPECT_EQ(line("HTTPS://t/health").head.path, "/health");
+  EXPECT_EQ(line("http://[::1]:80/health").head.path, "/health");
+  EXPECT_EQ(line("http://t").head.path, "/");
+  EXPECT_EQ(line("http://t?x").head.path, "/");
+  EXPECT_EQ(line("http://t?x").head.query, "x");
+  for (const char* odd : {"http://", "http:///v1/models", "http://a@b/v1/models", "http://a%2fb/v1/models",
+                          "http:/v1/models", "ftp://t/v1/models", "http://t/v1/../v1/models", "http://t//v1/models",
+                          "http://t#/v1/models", "http://:80/v1/models", "http://t/http://t/v1//models", "t:80", "*"}) {
+    EXPECT_EQ(line(odd).head.path, "") << odd;
+  }
+  EXPECT_EQ(parse("GET http://t/ HTTP/1.1\r\n\r\n").status, 400) << "a Host is needed all the same";
+  EXPECT_EQ(parse("GET http://t/ HTTP/1.1\r\nHost: a\r\nHost: t\r\n\r\n").status, 400);
+}
+
+TEST(HttpTarget, NamesAreDecodedOnce) {
+  std::string name;
+  EXPECT_TRUE(decode_name("org%2Fname%20x/%2e%2e%252f%c3%a9", name));
+  EXPECT_EQ(name, "org/name x/..%2f\xc3\xa9");
+  for (const char* odd : {"%", "%4", "%zz", "a%00", "a%0d%0a", "%7f"}) EXPECT_FALSE(decode_name(odd, name)) << odd;
 }
 
 TEST(HttpTarget, OnePathForRouterAndKeyCheck) {
