@@ -90,7 +90,7 @@ struct Shared {
   ServeConfig config;
   engine::EngineClient& engine;
   Content content;
-  openai::TemplateForm chat_form, tool_form;  // of the content's templates, for models that see
+  openai::TemplateForm chat_form, tool_form;  // of the content's templates
   Auth auth;
   ActiveIds ids;
   EngineSlots slots;

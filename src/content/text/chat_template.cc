@@ -121,7 +121,6 @@ Expected<std::string> render_variables(const RenderInput& input, const SpecialTe
     return make_error(ErrorCode::kInvalidArgument, "messages must be a list", "messages");
   }
   json::Object root;
-  root["messages"] = *input.messages;
   root["tools"] = input.tools ? *input.tools : json::Value(nullptr);
   root["documents"] = input.documents ? *input.documents : json::Value(nullptr);
   root["add_generation_prompt"] = input.add_generation_prompt;
@@ -137,7 +136,9 @@ Expected<std::string> render_variables(const RenderInput& input, const SpecialTe
       root[name] = value;
     }
   }
-  return json::dump(json::Value(std::move(root)));
+  const std::string rest = json::dump(json::Value(std::move(root)));
+  // The messages may be most of a request's body: they are written without a copy of the tree.
+  return "{\"messages\":" + json::dump(*input.messages) + "," + rest.substr(1);
 }
 
 int64_t local_unix_seconds() {

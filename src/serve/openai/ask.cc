@@ -234,6 +234,8 @@ void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& 
     f.fail("Input should be a valid list", "messages");
   } else if (json::Array& list = messages->get_array(); !list.empty() && list[0].is_number()) {
     f.ids("messages", ids, config.vocab_size, max_prompt_ids(config));
+  } else if (list.empty() && !ids.empty()) {
+    // The ids are the whole prompt.
   } else if (Status taken = take_messages(list, media_kwargs, config, ask); !taken.ok()) {
     f.fail(taken.error().message, taken.error().param);
   }

@@ -71,8 +71,8 @@ struct Ask {
 Expected<Ask> parse_chat(json::Value body, const ServeConfig& config);
 Expected<Ask> parse_completion(json::Value body, const ServeConfig& config);
 
-// Messages of a chat request (fastdeploy.md 4.1, 4.3): roles, contents, limits and numbers of media checked, tool-call
-// arguments given as JSON text turned into objects. Fills ask.messages and ask.media; `messages` is used up, so that
+// Messages of a chat request (fastdeploy.md 4.1, 4.3): roles, contents, limits and numbers of media checked, keys
+// that hold null or no tool call dropped. Fills ask.messages and ask.media; `messages` is used up, so that
 // the bytes of data: URLs are never held twice. `shared`: kwargs that hold for every medium whose part does not set
 // them.
 Status take_messages(json::Array& messages, const json::Object* shared, const ServeConfig& config, Ask& ask);

@@ -148,20 +148,24 @@ class Contents {
   size_t images_ = 0, videos_ = 0;
 };
 
-// Arguments given as JSON text become objects: templates print them with their own quoting.
-void open_arguments(json::Object& message, size_t max_depth) {
+void drop_nulls(json::Object& object, std::string_view kept) {
+  for (auto it = object.begin(); it != object.end();) {
+    it = it->value().is_null() && it->key() != kept ? object.stable_erase(it) : it + 1;
+  }
+}
+
+// Client libraries write every field of an answer that they send back, and null for none; templates ask whether a key
+// is there. What an absent content is differs from template to template (shape_messages).
+void drop_absent(json::Object& message) {
+  drop_nulls(message, "content");
   json::Value* calls = message.if_contains("tool_calls");
   if (calls == nullptr || !calls->is_array()) return;
+  if (calls->get_array().empty()) {
+    message.stable_erase(message.find("tool_calls"));
+    return;
+  }
   for (auto& call : calls->get_array()) {
-    if (!call.is_object()) continue;
-    json::Value* function = call.get_object().if_contains("function");
-    if (function == nullptr || !function->is_object()) continue;
-    json::Value* arguments = function->get_object().if_contains("arguments");
-    if (arguments == nullptr || !arguments->is_string()) continue;
-    json::Limits limits;
-    limits.max_depth = max_depth;
-    auto parsed = json::parse(std::string_view(arguments->get_string()), limits);
-    if (parsed.ok() && parsed->is_object()) *arguments = *std::move(parsed);
+    if (call.is_object()) drop_nulls(call.get_object(), {});
   }
 }
 
@@ -186,7 +190,7 @@ Status take_messages(json::Array& messages, const json::Object* shared, const Se
     } else if (content != nullptr && !content->is_string() && !content->is_null()) {
       return invalid_value("Input should be a valid string", "content");
     }
-    open_arguments(message, config.http.json_depth);
+    drop_absent(message);
   }
   TERN_RETURN_IF_ERROR(contents.check_counts());
   ask.messages = std::move(messages);

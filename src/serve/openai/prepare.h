@@ -20,7 +20,7 @@ namespace tern::serve::openai {
 struct PrepareInput {
   const ServeConfig* config = nullptr;
   Content content;
-  // Of the content's templates; only for models that see.
+  // Of the content's templates; null: found out for each request.
   const TemplateForm* chat_form = nullptr;
   const TemplateForm* tool_form = nullptr;
   int64_t arrival_ns = 0;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/clock.h"
 #include "content/media/prompt_layout.h"
 #include "serve/openai/error.h"
 
@@ -170,7 +169,6 @@ Expected<std::vector<PromptFacts>> encode_prompts(Draft& draft, std::span<const 
 }
 
 Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input) {
-  const bool sees = input.content.vision != nullptr;
   if (ask.disable_chat_template) return raw_prompt(ask.messages);
   std::unique_ptr<content::ChatTemplate> own;
   const content::ChatTemplate* chosen = input.content.chat_template;
@@ -192,21 +190,16 @@ Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input) {
   json::Object kwargs = ask.chat_template_kwargs;
   if (ask.enable_thinking && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = *ask.enable_thinking;
   content::RenderInput render;
-  render.messages = &ask.messages;
-  json::Value shaped;
-  if (sees) {
-    const TemplateForm* form = form_of(input, !ask.tools.is_null());
-    const bool known = form != nullptr && own == nullptr;
-    shaped = shape_messages(ask.messages.get_array(),
-                            known ? *form : probe_template(*chosen, special, *input.content.vision));
-    render.messages = &shaped;
-  }
+  const TemplateForm* known = own == nullptr ? form_of(input, !ask.tools.is_null()) : nullptr;
+  const json::Value shaped =
+      shape_messages(ask.messages.get_array(), known ? *known : probe_template(*chosen, special, input.content.vision));
+  render.messages = &shaped;
   render.tools = ask.tools.is_null() ? nullptr : &ask.tools;
   render.add_generation_prompt = ask.add_generation_prompt;
   render.kwargs = &kwargs;
   auto variables = content::render_variables(render, special);
   if (!variables.ok()) return invalid_value(variables.error().message, "chat_template_kwargs");
-  auto text = chosen->render(*variables, static_cast<int64_t>(wall_seconds()));
+  auto text = chosen->render(*variables, content::local_unix_seconds());
   if (!text.ok()) return invalid_value(text.error().message, "messages");
   return text;
 }

@@ -1,38 +1,38 @@
 #include "serve/openai/template_form.h"
 
+#include <algorithm>
 #include <optional>
+#include <vector>
 
 namespace tern::serve::openai {
 namespace {
 
 constexpr std::string_view kMark = "tern-probe";
+// One call's arguments, written as Python's json.dumps does.
+constexpr std::string_view kArguments = R"({"tern-key": "tern-value"})";
+constexpr std::string_view kBroken = R"({"tern-key": "tern)";
 
 json::Object text_part(std::string_view text) { return {{"type", "text"}, {"text", text}}; }
-
-// A part of a type, with the key that some templates look for instead. It says nothing of where the picture comes from.
-json::Object media_part(std::string_view type) {
-  json::Object part{{"type", type}};
-  if (type.ends_with("_url"))
-    part[type] = json::Object{{"url", ""}};
-  else
-    part[type] = "";
-  return part;
-}
 
 json::Object message(std::string_view role, json::Value content) {
   return {{"role", role}, {"content", std::move(content)}};
 }
 
-std::optional<std::string> render(const content::ChatTemplate& chat_template, const content::SpecialText& special,
-                                  json::Array messages) {
-  const json::Value list(std::move(messages));
-  content::RenderInput input;
-  input.messages = &list;
-  auto variables = content::render_variables(input, special);
-  if (!variables.ok()) return std::nullopt;
-  auto text = chat_template.render(*variables, 0);
-  if (!text.ok()) return std::nullopt;
-  return *std::move(text);
+// The call's id has nine letters and digits: some templates take no other.
+json::Object calling(std::string_view arguments, json::Value content = nullptr) {
+  json::Object out = message("assistant", std::move(content));
+  out["tool_calls"] = json::Array{
+      json::Object{{"id", "ternprob1"},
+                   {"type", "function"},
+                   {"function", json::Object{{"name", kMark}, {"arguments", arguments}}}}};
+  return out;
+}
+
+json::Object tool_result(json::Value content) {
+  json::Object out = message("tool", std::move(content));
+  out["tool_call_id"] = "ternprob1";
+  out["name"] = kMark;
+  return out;
 }
 
 size_t count(std::string_view text, std::string_view what) {
@@ -41,17 +41,86 @@ size_t count(std::string_view text, std::string_view what) {
   return n;
 }
 
-// A list that was printed instead of read shows its keys.
-bool reads_list(const std::optional<std::string>& text) {
-  return text && count(*text, kMark) == 1 && count(*text, "\"type\"") == 0 && count(*text, "'type'") == 0;
+bool has(const std::optional<std::string>& text, std::string_view what) {
+  return text && text->find(what) != std::string::npos;
 }
 
-std::string find_type(const content::ChatTemplate& chat_template, const content::SpecialText& special,
-                      const content::Placeholder& placeholder, std::initializer_list<std::string_view> types) {
+class Probe {
+ public:
+  Probe(const content::ChatTemplate& chat_template, const content::SpecialText& special)
+      : chat_template_(chat_template), special_(special) {}
+
+  void read_lists(bool sees);
+  void read_media(const content::VisionProfile& profile);
+  void read_no_content();
+  void read_arguments();
+
+  TemplateForm form;
+
+ private:
+  std::optional<std::string> try_render(const json::Array& messages, const json::Value* tools) const {
+    const json::Value list(messages);
+    content::RenderInput input;
+    input.messages = &list;
+    input.tools = tools;
+    auto variables = content::render_variables(input, special_);
+    if (!variables.ok()) return std::nullopt;
+    auto text = chat_template_.render(*variables, 0);
+    if (!text.ok()) return std::nullopt;
+    return *std::move(text);
+  }
+
+  // A template for tools may render nothing without them.
+  std::optional<std::string> render(const json::Array& messages) const {
+    if (auto text = try_render(messages, nullptr)) return text;
+    static const json::Value kTools = json::Array{json::Object{
+        {"type", "function"},
+        {"function", json::Object{{"name", "f"},
+                                  {"description", "d"},
+                                  {"parameters", json::Object{{"type", "object"}, {"properties", json::Object{}}}}}}}};
+    return try_render(messages, &kTools);
+  }
+
+  std::optional<std::string> render_shaped(json::Array messages, const TemplateForm& as) const {
+    return render(shape_messages(std::move(messages), as));
+  }
+
+  // A list that was printed instead of read shows its keys.
+  bool reads_list(const json::Array& messages) const {
+    const auto text = render(messages);
+    return text && count(*text, kMark) == 1 && count(*text, "\"type\"") == 0 && count(*text, "'type'") == 0;
+  }
+
+  std::string find_type(const content::Placeholder& placeholder, std::initializer_list<std::string_view> types) const;
+  NoContent find_no_content(NoContent TemplateForm::* which, const json::Array& messages) const;
+
+  const content::ChatTemplate& chat_template_;
+  const content::SpecialText& special_;
+};
+
+// A model of text gets lists only where the template does not read a text.
+void Probe::read_lists(bool sees) {
+  const json::Array list{text_part(kMark)};
+  const auto wants = [&](auto with) {
+    return reads_list(with(json::Value(list))) && (sees || !has(render(with(json::Value(kMark))), kMark));
+  };
+  form.user_lists = wants([](json::Value v) { return json::Array{message("user", std::move(v))}; });
+  const json::Value question = form.user_lists ? json::Value(json::Array{text_part("x")}) : json::Value("x");
+  const json::Object user = message("user", question);
+  form.system_lists = wants([&](json::Value v) { return json::Array{message("system", std::move(v)), user}; });
+  form.assistant_lists =
+      wants([&](json::Value v) { return json::Array{user, message("assistant", std::move(v)), user}; });
+}
+
+std::string Probe::find_type(const content::Placeholder& placeholder,
+                             std::initializer_list<std::string_view> types) const {
   for (const auto type : types) {
-    json::Array parts{media_part(type), text_part(kMark)};
-    const auto text = render(chat_template, special, {message("user", std::move(parts))});
-    if (!reads_list(text)) continue;
+    TemplateForm as = form;
+    as.image_type = as.video_type = std::string(type);
+    const json::Array parts{json::Object{{"type", "image"}}, text_part(kMark)};
+    const json::Array messages = shape_messages({message("user", parts)}, as);
+    if (!reads_list(messages)) continue;
+    const auto text = render(messages);
     for (const auto& spelling : placeholder.texts) {
       if (count(*text, spelling) == 1) return std::string(type);
     }
@@ -59,65 +128,79 @@ std::string find_type(const content::ChatTemplate& chat_template, const content:
   return {};
 }
 
+void Probe::read_media(const content::VisionProfile& profile) {
+  form.image_type = find_type(profile.image, {"image", "image_url"});
+  if (profile.takes_video) form.video_type = find_type(profile.video, {"video", "video_url"});
+}
+
+// The first way that renders, writes the call if any way does, and does not write the word None where another does not.
+NoContent Probe::find_no_content(NoContent TemplateForm::* which, const json::Array& messages) const {
+  constexpr NoContent kWays[] = {NoContent::kNull, NoContent::kEmpty, NoContent::kAbsent};
+  std::optional<NoContent> best;
+  bool best_call = false;
+  size_t best_none = 0;
+  for (const NoContent way : kWays) {
+    TemplateForm as = form;
+    as.*which = way;
+    for (const auto arguments : {ArgumentsForm::kText, ArgumentsForm::kObject}) {
+      as.arguments = arguments;
+      const auto text = render_shaped(messages, as);
+      if (!text) continue;
+      const bool call = has(text, kMark);
+      const size_t none = count(*text, "None");
+      if (best && (call < best_call || (call == best_call && none >= best_none))) continue;
+      best = way;
+      best_call = call;
+      best_none = none;
+    }
+  }
+  return best.value_or(NoContent::kEmpty);
+}
+
+void Probe::read_no_content() {
+  const json::Object user = message("user", "x");
+  form.user = find_no_content(&TemplateForm::user, {message("user", nullptr)});
+  form.system = find_no_content(&TemplateForm::system, {message("system", nullptr), user});
+  form.assistant = find_no_content(&TemplateForm::assistant, {user, message("assistant", nullptr), user});
+  form.calling = find_no_content(&TemplateForm::calling, {user, calling(kArguments), tool_result("x")});
+  form.tool = find_no_content(&TemplateForm::tool, {user, calling(kArguments), tool_result(nullptr)});
+}
+
+void Probe::read_arguments() {
+  const json::Array with_text{message("user", "x"), calling(kArguments), tool_result("x")};
+  const auto as = [&](ArgumentsForm arguments) {
+    TemplateForm out = form;
+    out.arguments = arguments;
+    return out;
+  };
+  const TemplateForm as_text = as(ArgumentsForm::kText), as_object = as(ArgumentsForm::kObject);
+  const auto text = render_shaped(with_text, as_text), object = render_shaped(with_text, as_object);
+  // Python's spelling of a mapping, or one that was escaped for HTML, is not what the model was trained on.
+  const bool text_fits = has(text, kArguments);
+  const bool object_fits = has(object, "tern-key") && has(object, "tern-value") && !has(object, "'tern-key'") &&
+                           !has(object, "&#34;");
+  if (text_fits != object_fits) {
+    form.arguments = text_fits ? ArgumentsForm::kText : ArgumentsForm::kObject;
+  } else if (text.has_value() != object.has_value()) {
+    form.arguments = text ? ArgumentsForm::kText : ArgumentsForm::kObject;
+  }
+  form.takes_any_text = render_shaped({message("user", "x"), calling(kBroken), tool_result("x")}, form).has_value();
+  const json::Array with_content{message("user", "x"), calling(kArguments, ""), tool_result("x")};
+  const json::Array without{message("user", "x"), calling(kArguments), tool_result("x")};
+  form.calls_need_null = form.calling == NoContent::kNull && has(render_shaped(without, form), kMark) &&
+                         !has(render_shaped(with_content, form), kMark);
+}
+
 }  // namespace
 
-std::string joined_text(const json::Array& parts) {
-  std::string text;
-  bool first = true;
-  for (const auto& part : parts) {
-    const json::Value* piece = json::find(part.get_object(), "text");
-    if (piece == nullptr) continue;
-    if (!first) text += '\n';
-    text += std::string_view(piece->get_string());
-    first = false;
-  }
-  return text;
-}
-
 TemplateForm probe_template(const content::ChatTemplate& chat_template, const content::SpecialText& special,
-                            const content::VisionProfile& profile) {
-  const json::Array list{text_part(kMark)};
-  const auto reads = [&](json::Array messages) {
-    return reads_list(render(chat_template, special, std::move(messages)));
-  };
-  TemplateForm form;
-  form.user_lists = reads({message("user", list)});
-  const json::Value question = form.user_lists ? json::Value(json::Array{text_part("x")}) : json::Value("x");
-  form.system_lists = reads({message("system", list), message("user", question)});
-  form.assistant_lists = reads({message("user", question), message("assistant", list), message("user", question)});
-  form.image_type = find_type(chat_template, special, profile.image, {"image", "image_url"});
-  if (profile.takes_video) {
-    form.video_type = find_type(chat_template, special, profile.video, {"video", "video_url"});
-  }
-  return form;
-}
-
-json::Value shape_messages(const json::Array& messages, const TemplateForm& form) {
-  json::Array out = messages;
-  for (auto& item : out) {
-    json::Object& message = item.get_object();
-    json::Value* content = message.if_contains("content");
-    if (content == nullptr || content->is_null()) continue;
-    const std::string_view role = message.at("role").get_string();
-    const bool lists = role == "user"        ? form.user_lists
-                       : role == "system"    ? form.system_lists
-                       : role == "assistant" ? form.assistant_lists
-                                             : false;
-    if (content->is_string()) {
-      if (lists) *content = json::Array{text_part(content->get_string())};
-      continue;
-    }
-    bool has_media = false;
-    for (auto& part : content->get_array()) {
-      const std::string type(part.get_object().at("type").get_string());
-      if (type == "text") continue;
-      has_media = true;
-      const std::string& spelling = type == "image" ? form.image_type : form.video_type;
-      part = media_part(spelling.empty() ? type : spelling);
-    }
-    if (!lists && !has_media) *content = joined_text(content->get_array());
-  }
-  return out;
+                            const content::VisionProfile* profile) {
+  Probe probe(chat_template, special);
+  probe.read_lists(profile != nullptr);
+  if (profile != nullptr) probe.read_media(*profile);
+  probe.read_no_content();
+  probe.read_arguments();
+  return probe.form;
 }
 
 }  // namespace tern::serve::openai
