@@ -2,7 +2,7 @@
 """Writes tests/data/templates/histories.json: conversations as clients send them back, and their prompts as transformers
 renders them. Needs transformers (5.24) and Jinja2 (3.1.6), which the repository's tests do not.
 
-    python3 tools/make_histories.py [FOLDER OF THIRD-PARTY TEMPLATES]
+    python3 tools/make_histories.py [FOLDER OF THIRD-PARTY TEMPLATES, .../data/chat/templates]
 
 Prompts of the repository's own templates stand in the file as text, those of others as a hash of the text (128 bits of
 SHA-256). What a template wants is written down below by hand, template by template; the server finds it out by itself.
@@ -34,6 +34,8 @@ FORMS = {
     "either_arguments": ((N, N, N, N, N), "sent", False, True),
     "parameters": ((N, N, N, N, N), "object", False, False),
     "alternating": ((E, E, E, N, E), "object", False, True),
+    "tern-demo-ocr": (([], [], [], [], E), "sent", False, True),
+    "minicpm": ((E, E, E, E, E), "sent", False, True),
     "NousResearch-Hermes-3-Llama-3.1-8B-tool_use": ((E, E, E, N, E), "sent", False, True),
     "PaddlePaddle-PaddleOCR-VL-1.6": (([], [], [], [], N), "sent", False, True),
     "PaddlePaddle-PaddleOCR-VL": (([], [], [], [], N), "sent", False, True),
@@ -202,16 +204,20 @@ def main():
 
     for path in sorted(OWN.glob("*.jinja")):
         take(path.stem, path.read_text(), OWN_TOKENS, False)
+    demo = json.loads((ROOT / "models/tern-demo-ocr/tokenizer_config.json").read_text())
+    take("tern-demo-ocr", demo["chat_template"], OWN_TOKENS, False)
     if len(sys.argv) > 1:
         folder = pathlib.Path(sys.argv[1])
         tokens = json.loads((folder.parent / "rendered.json").read_text())["special_tokens"]
         for path in sorted(folder.glob("*.jinja")):
             take(path.stem, path.read_text(), tokens[path.name], True)
+        other = json.loads((folder.parent.parent / "tokenizers/minicpm/tokenizer_config.json").read_text())
+        take("minicpm", other["chat_template"], OWN_TOKENS, True)
     lines = [f'{{"reference": "transformers 5.24.0, Jinja2 3.1.6", "tools": {json.dumps(TOOLS)},\n"conversations": {{']
     dump = lambda x: json.dumps(x, ensure_ascii=False)
     lines.append(",\n".join(f"{dump(k)}: {dump(v)}" for k, v in cases.items()) + "},\n\"own\": {")
     for hashed in (False, True):
-        names = [n for n in results if (OWN / (n + ".jinja")).exists() != hashed]
+        names = [n for n in results if (n == "tern-demo-ocr" or (OWN / (n + ".jinja")).exists()) != hashed]
         body = ",\n".join(f"{dump(n)}: {{" + ",\n ".join(f"{dump(c)}: {dump(t)}" for c, t in results[n].items()) + "}" for n in names)
         lines.append(body + ("}}" if hashed else "},\n\"others\": {"))
     OUT.write_text("\n".join(lines) + "\n")

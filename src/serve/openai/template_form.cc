@@ -21,10 +21,9 @@ json::Object message(std::string_view role, json::Value content) {
 // The call's id has nine letters and digits: some templates take no other.
 json::Object calling(std::string_view arguments, json::Value content = nullptr) {
   json::Object out = message("assistant", std::move(content));
-  out["tool_calls"] = json::Array{
-      json::Object{{"id", "ternprob1"},
-                   {"type", "function"},
-                   {"function", json::Object{{"name", kMark}, {"arguments", arguments}}}}};
+  out["tool_calls"] = json::Array{json::Object{{"id", "ternprob1"},
+                                               {"type", "function"},
+                                               {"function", json::Object{{"name", kMark}, {"arguments", arguments}}}}};
   return out;
 }
 
@@ -92,7 +91,7 @@ class Probe {
   }
 
   std::string find_type(const content::Placeholder& placeholder, std::initializer_list<std::string_view> types) const;
-  NoContent find_no_content(NoContent TemplateForm::* which, const json::Array& messages) const;
+  NoContent find_no_content(NoContent TemplateForm::*which, const json::Array& messages) const;
 
   const content::ChatTemplate& chat_template_;
   const content::SpecialText& special_;
@@ -108,8 +107,9 @@ void Probe::read_lists(bool sees) {
   const json::Value question = form.user_lists ? json::Value(json::Array{text_part("x")}) : json::Value("x");
   const json::Object user = message("user", question);
   form.system_lists = wants([&](json::Value v) { return json::Array{message("system", std::move(v)), user}; });
-  form.assistant_lists =
-      wants([&](json::Value v) { return json::Array{user, message("assistant", std::move(v)), user}; });
+  form.assistant_lists = wants([&](json::Value v) {
+    return json::Array{user, message("assistant", std::move(v)), user};
+  });
 }
 
 std::string Probe::find_type(const content::Placeholder& placeholder,
@@ -134,7 +134,7 @@ void Probe::read_media(const content::VisionProfile& profile) {
 }
 
 // The first way that renders, writes the call if any way does, and does not write the word None where another does not.
-NoContent Probe::find_no_content(NoContent TemplateForm::* which, const json::Array& messages) const {
+NoContent Probe::find_no_content(NoContent TemplateForm::*which, const json::Array& messages) const {
   constexpr NoContent kWays[] = {NoContent::kNull, NoContent::kEmpty, NoContent::kAbsent};
   std::optional<NoContent> best;
   bool best_call = false;
@@ -177,8 +177,8 @@ void Probe::read_arguments() {
   const auto text = render_shaped(with_text, as_text), object = render_shaped(with_text, as_object);
   // Python's spelling of a mapping, or one that was escaped for HTML, is not what the model was trained on.
   const bool text_fits = has(text, kArguments);
-  const bool object_fits = has(object, "tern-key") && has(object, "tern-value") && !has(object, "'tern-key'") &&
-                           !has(object, "&#34;");
+  const bool object_fits =
+      has(object, "tern-key") && has(object, "tern-value") && !has(object, "'tern-key'") && !has(object, "&#34;");
   if (text_fits != object_fits) {
     form.arguments = text_fits ? ArgumentsForm::kText : ArgumentsForm::kObject;
   } else if (text.has_value() != object.has_value()) {

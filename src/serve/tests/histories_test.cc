@@ -1,11 +1,11 @@
-// Conversations as clients send them back, against the prompts of Python's renderer (tests/data/templates/histories.json).
+// Conversations as clients send them back, against the prompts of Python's renderer
+// (tests/data/templates/histories.json).
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <filesystem>
 
-#include "content/text/files.h"
 #include "serve/admission.h"
 #include "serve/openai/prepare.h"
 #include "serve/tests/support.h"
@@ -35,8 +35,11 @@ json::Value file() {
 }
 
 struct Chat {
-  explicit Chat(const std::string& path, json::Object variables = {}, bool sees = false) : kwargs(std::move(variables)) {
-    auto source = content::read_file(path, 1u << 20);
+  // `path`: a template, or a model folder.
+  explicit Chat(const std::string& path, json::Object variables = {}, bool sees = false)
+      : kwargs(std::move(variables)) {
+    auto found = content::find_templates(path);
+    auto source = path.ends_with(".jinja") ? content::read_template(path) : found->default_template;
     EXPECT_TRUE(source.ok()) << path;
     auto made = content::ChatTemplate::compile(*source);
     EXPECT_TRUE(made.ok()) << path << ": " << (made.ok() ? "" : made.error().message);
@@ -63,6 +66,8 @@ struct Chat {
   openai::TemplateForm form;
 };
 
+json::Object tokens() { return {{"bos_token", "<s>"}, {"eos_token", "</s>"}}; }
+
 // The tools a case was recorded with (tools/make_histories.py).
 bool with_tools(std::string_view name, std::string_view conversation) {
   if (name == "llama-cpp-deepseek-r1") return false;
@@ -79,8 +84,8 @@ void check(const json::Value& all, std::string_view name, const Chat& chat, cons
     const std::string shown = got.ok() ? *got : got.error().message;
     EXPECT_EQ(got.ok(), want.is_string()) << name << ", " << conversation << ": " << shown;
     if (!got.ok() || !want.is_string()) continue;
-    EXPECT_EQ(hashed ? hash(*got) : *got, std::string(want.get_string()))
-        << name << ", " << conversation << ":\n" << shown;
+    EXPECT_EQ(hashed ? hash(*got) : *got, std::string(want.get_string())) << name << ", " << conversation << ":\n"
+                                                                          << shown;
   }
 }
 
@@ -88,7 +93,10 @@ TEST(Histories, RenderAsInPython) {
   const json::Value all = file();
   ASSERT_GE(all.at("own").as_object().size(), 8u);
   for (const auto& [name, expected] : all.at("own").as_object()) {
-    const Chat chat(data("own/" + std::string(name) + ".jinja"), {{"bos_token", "<s>"}, {"eos_token", "</s>"}});
+    const bool demo = name == "tern-demo-ocr";
+    const Chat chat(
+        demo ? std::string(TERN_SOURCE_DIR) + "/models/tern-demo-ocr" : data("own/" + std::string(name) + ".jinja"),
+        tokens(), demo || name == "parts");
     check(all, name, chat, expected.as_object(), false);
   }
 }
@@ -101,6 +109,10 @@ TEST(Histories, RealTemplatesRenderAsInPython) {
   ASSERT_TRUE(recorded.ok());
   for (const auto& [name, expected] : all.at("others").as_object()) {
     const std::string jinja = std::string(name) + ".jinja";
+    if (name == "minicpm") {
+      check(all, name, Chat(folder + "/../tokenizers/minicpm", tokens()), expected.as_object(), true);
+      continue;
+    }
     const Chat chat(folder + "/templates/" + jinja, recorded->at("special_tokens").at(jinja).as_object(),
                     name.find("PaddleOCR") != std::string_view::npos);
     check(all, name, chat, expected.as_object(), true);
@@ -129,8 +141,8 @@ TEST(Histories, ArgumentsOfManyDepths) {
 
 TEST(Histories, NoMessagesBesideIds) {
   const ServeConfig config = testing::test_config();
-  const auto ask = openai::parse_chat(json::Object{{"messages", json::Array{}}, {"prompt_token_ids", json::Array{1, 2}}},
-                                      config);
+  const auto ask =
+      openai::parse_chat(json::Object{{"messages", json::Array{}}, {"prompt_token_ids", json::Array{1, 2}}}, config);
   ASSERT_TRUE(ask.ok()) << ask.error().message;
   ASSERT_EQ(ask->prompts.size(), 1u);
   EXPECT_EQ(ask->prompts[0].ids, (std::vector<int32_t>{1, 2}));
