@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "app/inert.h"
 #include "app/settings.h"
 
 namespace tern::app {
@@ -65,6 +66,11 @@ void derive(FlagSet& flags, const Environment& environment, const ModelFacts& mo
   if (v1) fill(flags, "kv-cache-ratio", 1.0);
   if (flags.integer("long-prefill-token-threshold") == 0) {
     fill(flags, "long-prefill-token-threshold", static_cast<int64_t>(flags.number("max-model-len") * 0.04));
+  }
+  if (flags.has("logits-processors")) {
+    json::Array names;
+    for (const std::string& name : flags.texts("logits-processors")) names.emplace_back(processor_name(name));
+    flags.set("logits-processors", std::move(names), flags.source("logits-processors"));
   }
   const bool sees = model.pictures && flags.text("deploy-modality") != "text";
   fill(flags, "max-body-bytes", sees ? kPictureBodyBytes : kTextBodyBytes);

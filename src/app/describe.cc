@@ -32,14 +32,6 @@ json::Object describe_model(const Settings& s) {
   return o;
 }
 
-json::Object describe_scheduler(const sched::SchedulerConfig& c) {
-  return {{"version", c.v1 ? "v1" : "legacy"},       {"block_size", c.block_size},
-          {"max_num_seqs", c.max_num_seqs},          {"max_num_batched_tokens", c.max_num_batched_tokens},
-          {"max_model_len", c.max_model_len},        {"chunked_prefill", c.chunked_prefill},
-          {"prefix_caching", c.prefix_caching},      {"output_caching", c.output_caching},
-          {"enc_dec_block_num", c.enc_dec_block_num}};
-}
-
 }  // namespace
 
 json::Object describe(const Settings& s) {
@@ -60,7 +52,8 @@ json::Object describe(const Settings& s) {
   o["sources"] = std::move(given);
   o["environment"] = std::move(variables);
   o["model"] = describe_model(s);
-  o["scheduler"] = describe_scheduler(s.engine.scheduler);
+  describe_parts(s, o);
+  o["inert"] = json::Array(s.inert.begin(), s.inert.end());
   o["warnings"] = json::Array(s.warnings.begin(), s.warnings.end());
   return o;
 }

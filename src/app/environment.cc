@@ -44,7 +44,7 @@ std::string_view group_title(VariableGroup group) {
 const std::vector<VariableSpec>& variable_table() {
   static const std::vector<VariableSpec> table = [] {
     std::vector<VariableSpec> all;
-    for (const auto part : {common_variables(), inert_variables()}) all.insert(all.end(), part.begin(), part.end());
+    for (const auto part : {acting_variables(), idle_variables()}) all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.group < b.group; });
     return all;
   }();
@@ -52,15 +52,14 @@ const std::vector<VariableSpec>& variable_table() {
 }
 
 Environment::Environment() {
-  for (const VariableSpec& spec : variable_table()) {
-    json::Value value;
-    if (!spec.fallback.empty()) {
-      auto parsed = parse_value(spec.name, rules_of(spec), {std::string(spec.fallback)});
-      TERN_CHECK_MSG(parsed.ok(), std::string(spec.name));
-      value = std::move(parsed).value();
-    }
-    values_.emplace(std::string(spec.name), std::move(value));
-  }
+  for (const VariableSpec& spec : variable_table()) values_.emplace(std::string(spec.name), fallback(spec));
+}
+
+json::Value Environment::fallback(const VariableSpec& spec) {
+  if (spec.fallback.empty()) return {};
+  auto parsed = parse_value(spec.name, rules_of(spec), {std::string(spec.fallback)});
+  TERN_CHECK_MSG(parsed.ok(), std::string(spec.name));
+  return std::move(parsed).value();
 }
 
 Environment::Pairs Environment::of_process() {
@@ -87,13 +86,13 @@ Expected<Environment> Environment::from(const Pairs& pairs) {
     if (spec->support == Support::kRefused) {
       return make_error(ErrorCode::kUnsupported, fmt::format("{} is not available: {}", name, spec->reason), name);
     }
-    // An inert variable holds whatever it held for the program it was meant for.
-    if (spec->support == Support::kActs) {
-      TERN_ASSIGN_OR_RETURN(json::Value value, parse_value(name, rules_of(*spec), {text}));
-      result.values_[name] = std::move(value);
-    } else {
-      result.values_[name] = json::Value(text);
+    TERN_ASSIGN_OR_RETURN(json::Value value, parse_value(name, rules_of(*spec), {text}));
+    const auto bad = split(spec->refused, '|');
+    if (std::find(bad.begin(), bad.end(), value.is_bool() ? (value.as_bool() ? "true" : "false") : text) != bad.end()) {
+      return make_error(ErrorCode::kUnsupported, fmt::format("{}={} is not available: {}", name, text, spec->reason),
+                        name);
     }
+    result.values_[name] = std::move(value);
     result.given_.emplace(name, &*spec);
     result.order_.push_back(name);
   }
@@ -117,15 +116,6 @@ std::vector<std::string> Environment::texts(std::string_view name) const {
   std::vector<std::string> result;
   if (const json::Array* items = get(name).if_array()) {
     for (const json::Value& item : *items) result.emplace_back(item.as_string());
-  }
-  return result;
-}
-
-std::vector<std::string> Environment::inert_given() const {
-  std::vector<std::string> result;
-  for (const std::string& name : order_) {
-    const VariableSpec& spec = *given_.at(name);
-    if (spec.support == Support::kInert && text(name) != spec.fallback) result.push_back(name);
   }
   return result;
 }

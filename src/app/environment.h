@@ -31,12 +31,14 @@ struct VariableSpec {
   double max = std::numeric_limits<double>::infinity();
   Support support = Support::kActs;
   std::string_view meaning = {};
-  std::string_view reason = {};
+  std::string_view reason = {};   // as of a flag
+  std::string_view neutral = {};  // the same
+  std::string_view refused = {};  // the same
 };
 
 const std::vector<VariableSpec>& variable_table();
-std::span<const VariableSpec> common_variables();
-std::span<const VariableSpec> inert_variables();
+std::span<const VariableSpec> acting_variables();
+std::span<const VariableSpec> idle_variables();
 
 class Environment {
  public:
@@ -51,15 +53,18 @@ class Environment {
   // `name` must be in the table.
   const json::Value& get(std::string_view name) const;
   bool given(std::string_view name) const { return given_.contains(std::string(name)); }
+  // The row of a variable that was given.
+  const VariableSpec& spec(std::string_view name) const { return *given_.at(std::string(name)); }
+  // What a variable of this row is when it is not given; null when it has no default.
+  static json::Value fallback(const VariableSpec& spec);
   bool boolean(std::string_view name) const { return get(name).as_bool(); }
   int64_t integer(std::string_view name) const { return get(name).as_int64(); }
   double number(std::string_view name) const { return get(name).as_double(); }
   std::string text(std::string_view name) const;
   std::vector<std::string> texts(std::string_view name) const;
 
-  // Names given, sorted; those that are inert and not at their default; FD_ names that nobody knows.
+  // Names given, sorted; FD_ names that nobody knows.
   const std::vector<std::string>& given_names() const { return order_; }
-  std::vector<std::string> inert_given() const;
   const std::vector<std::string>& unknown() const { return unknown_; }
 
  private:

@@ -64,6 +64,13 @@ const FlagSet::Entry& FlagSet::entry(std::string_view name) const {
 
 Status FlagSet::set_texts(const FlagSpec& flag, const std::vector<std::string>& texts, Source source) {
   if (flag.support == Support::kRefused) return refused(flag, "");
+  const bool words = flag.type != ValueType::kInt && flag.type != ValueType::kFloat && flag.type != ValueType::kBool;
+  if (flag.support == Support::kInert && words && texts.size() == 1 &&
+      is_neutral(flag.neutral, json::Value(texts[0]))) {
+    // A word for nothing, such as the "none" of a choice or of an object: the default, since nothing reads it.
+    set(flag.name, FlagSet().get(flag.name), source);
+    return {};
+  }
   TERN_ASSIGN_OR_RETURN(json::Value value, parse_value(fmt::format("--{}", flag.name), rules_of(flag), texts));
   const std::string text = plain_text(value);
   const auto bad = split(flag.refused, '|');

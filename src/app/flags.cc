@@ -38,6 +38,8 @@ std::string_view support_name(Support support) {
   switch (support) {
     case Support::kActs:
       return "acts";
+    case Support::kHarmless:
+      return "harmless";
     case Support::kInert:
       return "inert";
     case Support::kRefused:

@@ -44,9 +44,13 @@ enum class ValueType : uint8_t {
   kRepeated
 };
 
-// kActs: does what it says. kInert: accepted, and one line at the start names it. kRefused: the start ends with the
-// reason.
-enum class Support : uint8_t { kActs, kInert, kRefused };
+// kActs: does what it says.
+// kHarmless: has no effect and none is missed: kernels that change no answer, transports between FastDeploy's
+// processes,
+//   details of a feature whose own flag is inert. One line at the start names it.
+// kInert: promises what this build does not do. The start ends and says so; --allow-inert-flags starts with a warning.
+// kRefused: the start ends with the reason.
+enum class Support : uint8_t { kActs, kHarmless, kInert, kRefused };
 std::string_view support_name(Support support);
 
 struct FlagSpec {
@@ -60,9 +64,14 @@ struct FlagSpec {
   double max = std::numeric_limits<double>::infinity();
   Support support = Support::kActs;
   std::string_view meaning = {};
-  std::string_view reason = {};   // why it is inert, or why it or some of its values are refused
+  std::string_view reason = {};   // why it has no effect, or why some of its values have none or are refused
   std::string_view refused = {};  // values that are refused although the flag itself is not: "a|b"
   std::string_view aliases = {};  // other spellings: "a|b"
+  // kInert: values that ask for nothing, beside the default, an empty value and "none": "a|b".
+  std::string_view neutral = {};
+  std::string_view neutral_key =
+      {};  // kInert: a JSON object without this key, or with a neutral value, asks for nothing
+  std::string_view inert_values = {};  // kActs: values that are inert although the flag itself is not: "a|b"
 };
 
 // Every flag, by group in the order of kFlagGroups.

@@ -63,6 +63,22 @@ std::string wrap(const std::string& text, size_t indent) {
   return out;
 }
 
+struct Status {
+  Support support = Support::kActs;
+  std::string_view inert, refused, reason;
+};
+Status status_of(const FlagSpec& flag) { return {flag.support, flag.inert_values, flag.refused, flag.reason}; }
+Status status_of(const VariableSpec& variable) { return {variable.support, "", variable.refused, variable.reason}; }
+
+// "acts", "inert: why", "harmless: why; refused: a|b". `mark` stands around values.
+std::string status_text(const Status& status, std::string_view mark = "") {
+  std::string out(support_name(status.support));
+  if (!status.inert.empty()) out += fmt::format("; inert: {0}{1}{0}", mark, status.inert);
+  if (!status.refused.empty()) out += fmt::format("; refused: {0}{1}{0}", mark, status.refused);
+  if (!status.reason.empty()) out += fmt::format(": {}", status.reason);
+  return out;
+}
+
 std::string flag_entry(const FlagSpec& flag) {
   constexpr size_t kIndent = 6;
   std::string head = fmt::format("  --{}", flag.name);
@@ -72,11 +88,7 @@ std::string flag_entry(const FlagSpec& flag) {
     head += fmt::format(", {}{}", alias.size() <= 2 ? "-" : "--", alias);
   }
   std::string body = fmt::format("{} Default: {}.", flag.meaning, default_text(flag.fallback, flag.derived));
-  if (flag.support != Support::kActs) {
-    body += fmt::format(" [{}: {}]", support_name(flag.support), flag.reason);
-  } else if (!flag.refused.empty()) {
-    body += fmt::format(" [refused: {}; {}]", flag.refused, flag.reason);
-  }
+  if (const std::string status = status_text(status_of(flag)); status != "acts") body += fmt::format(" [{}]", status);
   return fmt::format("{}\n{}{}\n", head, std::string(kIndent, ' '), wrap(body, kIndent));
 }
 
@@ -91,12 +103,6 @@ std::string escaped(std::string_view text) {
     out += c;
   }
   return out;
-}
-
-std::string status_cell(Support support, std::string_view refused, std::string_view reason) {
-  if (support != Support::kActs) return fmt::format("{}: {}", support_name(support), escaped(reason));
-  if (refused.empty()) return "acts";
-  return fmt::format("acts; refused: `{}`: {}", escaped(refused), escaped(reason));
 }
 
 std::string value_cell(ValueType type, std::string_view choices) {
@@ -116,7 +122,7 @@ void append_flags(std::string& out) {
       }
       out += fmt::format("| {} | {} | {} | {} | {} |\n", names, value_cell(flag.type, flag.choices),
                          escaped(default_text(flag.fallback, flag.derived)), escaped(flag.meaning),
-                         status_cell(flag.support, flag.refused, flag.reason));
+                         escaped(status_text(status_of(flag), "`")));
     }
   }
 }
@@ -127,11 +133,11 @@ void append_variables(std::string& out) {
                        group_title(group));
     for (const VariableSpec& variable : variable_table()) {
       if (variable.group != group) continue;
-      const bool typed = variable.support == Support::kActs;
+      const bool typed = variable.support == Support::kActs || variable.type != ValueType::kString;
       out += fmt::format("| `{}` | {} | {} | {} | {} |\n", variable.name,
                          typed ? value_cell(variable.type, variable.choices) : "any",
                          escaped(default_text(variable.fallback, "")), escaped(variable.meaning),
-                         status_cell(variable.support, "", variable.reason));
+                         escaped(status_text(status_of(variable), "`")));
     }
   }
 }
@@ -163,7 +169,8 @@ std::string flag_help(std::string_view topic) {
       "Usage: tern serve --model DIR [flags]\n\n"
       "In names _ and - are the same. --config FILE reads flags from a YAML file; the command line wins. Variables "
       "and\n"
-      "the whole table stand in docs/flags.md.\n";
+      "the whole table stand in docs/flags.md. [harmless: no effect, none missed] [inert: the start ends, unless\n"
+      "--allow-inert-flags is given] [refused: the start ends]\n";
   const std::string wanted = lower(topic);
   if (wanted == "listgroup") {
     out = "Groups:\n";
@@ -191,9 +198,14 @@ std::string flags_markdown() {
   std::string out =
       "# Flags and environment variables\n\n"
       "Made from the tables in `src/app` by `tern flags-markdown`; a test holds this page and the tables together.\n\n"
-      "*acts*: does what it says. *inert*: accepted, and one warning line at the start names it. *refused*: the start "
-      "ends with the reason. In names `_` and `-` are the same; switches take `--x`, `--no-x` or a value; JSON values "
-      "are objects. A flag on the command line wins over the file of `--config` (a flat YAML mapping of names to "
+      "*acts*: does what it says. *harmless*: has no effect, and none is missed (a kernel that changes no answer, a "
+      "transport between FastDeploy's processes, a detail of a feature whose own flag is inert); one line at the start "
+      "names it. *inert*: promises what this build does not do; the start ends with a line that says so, and with "
+      "`--allow-inert-flags` it goes on with a warning. Values that ask for nothing (the default, an empty one, "
+      "`none`, `{}`) pass. *refused*: the start ends with the reason. `--dry-run` and `/config-info` show what every "
+      "setting came to, and under `inert` what was let pass.\n\n"
+      "In names `_` and `-` are the same; switches take `--x`, `--no-x` or a value; JSON values are objects. A flag on "
+      "the command line wins over the file of `--config` (a flat YAML mapping of names to "
       "values), that over the default. Defaults that depend on other values are lowered or raised until they are "
       "valid; "
       "only what you give can be wrong, and then the start ends with one line and exit status 2. Other failures to "

@@ -6,6 +6,7 @@
 
 #include "app/fault_settings.h"
 #include "app/graph_settings.h"
+#include "app/inert.h"
 #include "app/json_text.h"
 
 namespace tern::app {
@@ -130,8 +131,7 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.enable_logprob = flags.boolean("enable-logprob");
   c.max_logprobs = flags.integer32("max-logprobs");
   const auto processors = flags.texts("logits-processors");
-  c.logit_bias_processor =
-      std::find(processors.begin(), processors.end(), "LogitBiasLogitsProcessor") != processors.end();
+  c.logit_bias_processor = std::find(processors.begin(), processors.end(), kLogitBias) != processors.end();
   c.allow_client_chat_template = flags.boolean("allow-request-chat-template");
   c.allow_inert = flags.boolean("allow-inert-flags");
   c.mm_output = flags.boolean("enable-mm-output");
@@ -170,29 +170,33 @@ LogSettings log_settings(const Environment& environment) {
   return s;
 }
 
+// Last of all checks: mistakes are named before what is right but has no effect.
+Status settle_inert(Settings& s, std::vector<std::string>& warnings) {
+  const std::vector<Idle> inert = idle_given(s.flags, s.environment, Support::kInert);
+  if (inert.empty()) return {};
+  if (!s.flags.boolean("allow-inert-flags")) return inert_error(inert);
+  for (const Idle& idle : inert) {
+    s.inert.push_back(idle.name);
+    warnings.push_back(fmt::format("{} has no effect: {}", idle.name, idle.reason));
+  }
+  return {};
+}
+
 }  // namespace
 
-std::string inert_line(const FlagSet& flags, const Environment& environment) {
+std::string harmless_line(const FlagSet& flags, const Environment& environment) {
   std::vector<std::string> names;
-  const FlagSet defaults;
-  for (const FlagSpec& flag : flag_table()) {
-    const bool given = flags.given(flag.name) && flags.get(flag.name) != defaults.get(flag.name);
-    if (flag.support == Support::kInert && given) names.push_back(fmt::format("--{} ({})", flag.name, flag.reason));
+  for (const Idle& idle : idle_given(flags, environment, Support::kHarmless)) {
+    names.push_back(fmt::format("{} ({})", idle.name, idle.reason));
   }
-  const auto processors = flags.texts("logits-processors");
-  if (std::find(processors.begin(), processors.end(), "ThinkingBudgetLogitsProcessor") != processors.end()) {
-    names.push_back("--logits-processors ThinkingBudgetLogitsProcessor (this build does not limit thoughts)");
-  }
-  for (const std::string& name : environment.inert_given()) names.push_back(name);
-  if (names.empty()) return "";
-  return fmt::format("accepted without effect: {}", fmt::join(names, "; "));
+  return names.empty() ? "" : fmt::format("accepted without effect: {}", fmt::join(names, "; "));
 }
 
 Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model) {
   std::vector<std::string> warnings;
   derive(flags, environment, model, warnings);
   TERN_RETURN_IF_ERROR(validate(flags, environment));
-  if (const std::string line = inert_line(flags, environment); !line.empty()) warnings.push_back(line);
+  if (const std::string line = harmless_line(flags, environment); !line.empty()) warnings.push_back(line);
   if (const std::string line = idle_media_line(flags, model); !line.empty()) warnings.push_back(line);
   for (const std::string& name : environment.unknown()) warnings.push_back(name + " is no variable that Tern knows");
 
@@ -211,6 +215,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   TERN_RETURN_IF_ERROR(fault_settings(s.flags, s.environment, s.engine));
   s.serve = serve_config(s.flags, s.environment, model);
   s.media = media_settings(s.flags, model);
+  TERN_RETURN_IF_ERROR(settle_inert(s, warnings));
   s.log = log_settings(s.environment);
   s.trace = s.flags.text("trace");
   s.drain_seconds = s.flags.number("timeout-graceful-shutdown");

@@ -47,6 +47,7 @@ struct Settings {
   LogSettings log;
   std::string trace;  // --trace; "": none
   double drain_seconds = 0;
+  std::vector<std::string> inert;     // flags and variables that --allow-inert-flags lets pass
   std::vector<std::string> warnings;  // one line each
 };
 
@@ -64,11 +65,13 @@ MediaSettings media_settings(const FlagSet& flags, const ModelFacts& model);
 Status validate_media(const FlagSet& flags);
 // The line that names media flags given for a model that has no use for them; "" when there are none.
 std::string idle_media_line(const FlagSet& flags, const ModelFacts& model);
-// The line that names what has no effect; "" when nothing such was given.
-std::string inert_line(const FlagSet& flags, const Environment& environment);
+// The line that names what has no effect and is not missed; "" when nothing such was given.
+std::string harmless_line(const FlagSet& flags, const Environment& environment);
 
-// The resolved configuration: {"version", "flags", "sources", "environment", "model", "scheduler", "warnings"}; keys
-// and passwords are replaced by "***".
+// The resolved configuration: {"version", "flags", "sources", "environment", "model", "inert", "warnings"} and what
+// describe_parts() adds; keys and passwords are replaced by "***".
 json::Object describe(const Settings& settings);
+// "scheduler", "engine", "weights", "device", "media", "server", "limits", "log": what the parts of the program take.
+void describe_parts(const Settings& settings, json::Object& out);
 
 }  // namespace tern::app

@@ -4,6 +4,7 @@
 #include <array>
 
 #include "app/graph_settings.h"
+#include "app/inert.h"
 #include "app/settings.h"
 
 namespace tern::app {
@@ -124,10 +125,9 @@ Status check_early_stop(const FlagSet& flags) {
 
 Status check_processors(const FlagSet& flags) {
   for (const std::string& name : flags.texts("logits-processors")) {
-    if (name == "LogitBiasLogitsProcessor" || name == "ThinkingBudgetLogitsProcessor") continue;
-    return wrong(
-        "logits-processors",
-        fmt::format("{} is not built in; LogitBiasLogitsProcessor is, and no Python code runs in this server", name));
+    if (name == kLogitBias || name == kThinkingBudget) continue;
+    return wrong("logits-processors",
+                 fmt::format("{} is not built in; {} is, and no Python code runs in this server", name, kLogitBias));
   }
   return {};
 }
@@ -163,11 +163,6 @@ Status validate(const FlagSet& flags, const Environment& environment) {
   TERN_RETURN_IF_ERROR(graph_settings(flags));
   TERN_RETURN_IF_ERROR(check_ports(flags));
   TERN_RETURN_IF_ERROR(validate_media(flags));
-  if (environment.boolean("FD_ENABLE_INTERNAL_ADAPTER")) {
-    return make_error(ErrorCode::kUnsupported,
-                      "FD_ENABLE_INTERNAL_ADAPTER=1 is not available: this build speaks HTTP only",
-                      "FD_ENABLE_INTERNAL_ADAPTER");
-  }
   return {};
 }
 

@@ -87,6 +87,23 @@ Expected<json::Value> parse_list(std::string_view label, const ValueRules& rules
 
 }  // namespace
 
+bool is_neutral(std::string_view neutral, const json::Value& value) {
+  if (value.is_null()) return true;
+  if (value.is_array()) return value.get_array().empty();
+  if (value.is_object()) return value.get_object().empty();
+  const auto words = split(neutral, '|');
+  if (value.is_number()) {
+    return std::any_of(words.begin(), words.end(), [&](std::string_view word) {
+      auto number = parse_float("", {}, word);
+      return number.ok() && number->as_double() == value.to_number<double>();
+    });
+  }
+  if (!value.is_string()) return false;
+  const std::string_view text(value.as_string());
+  if (text.empty() || text == "none" || text == "None") return true;
+  return std::find(words.begin(), words.end(), text) != words.end();
+}
+
 std::optional<bool> parse_bool(std::string_view text) {
   std::string lower(text);
   std::transform(lower.begin(), lower.end(), lower.begin(), [](unsigned char c) { return std::tolower(c); });

@@ -23,6 +23,9 @@ struct ValueRules {
 Expected<json::Value> parse_value(std::string_view label, const ValueRules& rules,
                                   const std::vector<std::string>& texts);
 
+// The value asks for nothing: it is null, empty, "none", or one of `neutral` ("a|b"; numbers compare as numbers).
+bool is_neutral(std::string_view neutral, const json::Value& value);
+
 // true/false, 1/0, yes/no, on/off in any case; nothing otherwise.
 std::optional<bool> parse_bool(std::string_view text);
 

@@ -1,12 +1,10 @@
 #include "app/environment.h"
 
-// Variables that act, and those of the same groups that do not (fastdeploy.md 1.12).
+// Variables that act (fastdeploy.md 1.12).
 namespace tern::app {
 namespace {
 using enum ValueType;
 using enum VariableGroup;
-constexpr std::string_view kNoTrace = "this build writes no traces";
-constexpr std::string_view kNoReport = "Tern reports no usage to anybody";
 
 constexpr VariableSpec kVariables[] = {
     {.name = "FD_LOG_DIR", .group = kLogging, .fallback = "log", .meaning = "Folder of the log files."},
@@ -51,25 +49,7 @@ constexpr VariableSpec kVariables[] = {
      .min = 0.1,
      .max = 86400,
      .meaning = "Seconds between those lines."},
-    {.name = "FD_TRACE",
-     .group = kLogging,
-     .fallback = "off",
-     .support = Support::kInert,
-     .meaning = "Traces.",
-     .reason = kNoTrace},
-    {.name = "DO_NOT_TRACK",
-     .group = kLogging,
-     .fallback = "0",
-     .support = Support::kInert,
-     .meaning = "No usage reports.",
-     .reason = kNoReport},
 
-    {.name = "FD_MODEL_SOURCE",
-     .group = kSource,
-     .type = kEnum,
-     .fallback = "AISTUDIO",
-     .choices = "AISTUDIO|MODELSCOPE|HUGGINGFACE",
-     .meaning = "How hub names are spelled in folders below FD_MODEL_CACHE."},
     {.name = "FD_MODEL_CACHE", .group = kSource, .meaning = "Folder in which hub names are looked up; default: HOME."},
     {.name = "HOME",
      .group = kSource,
@@ -105,24 +85,6 @@ constexpr VariableSpec kVariables[] = {
      .type = kBool,
      .fallback = "1",
      .meaning = "Ends requests whose client has gone."},
-    {.name = "FD_LIMIT_THINKING_CONTENT_TRUNCATE_STR",
-     .group = kRequests,
-     .fallback = "</think>",
-     .support = Support::kInert,
-     .meaning = "Text forced at reasoning_max_tokens.",
-     .reason = "this build does not limit thoughts"},
-    {.name = "FD_WORKER_ALIVE_TIMEOUT",
-     .group = kRequests,
-     .fallback = "30",
-     .support = Support::kInert,
-     .meaning = "Age of a worker's heartbeat.",
-     .reason = "the engine is in this process and its state is known"},
-    {.name = "FD_TOKEN_PROCESSOR_HEALTH_TIMEOUT",
-     .group = kRequests,
-     .fallback = "120",
-     .support = Support::kInert,
-     .meaning = "Age of the last token.",
-     .reason = "the engine is in this process and its state is known"},
 
     {.name = "ENABLE_V1_KVCACHE_SCHEDULER",
      .group = kScheduling,
@@ -175,12 +137,6 @@ constexpr VariableSpec kVariables[] = {
      .fallback = "1",
      .meaning = "Blocks of preempted requests stay in the prefix cache."},
 
-    {.name = "FD_SAMPLING_CLASS",
-     .group = kKernels,
-     .type = kEnum,
-     .fallback = "base",
-     .choices = "base|base_non_truncated|air|rejection",
-     .meaning = "Every value samples the same truncated distribution."},
     {.name = "FD_USE_GET_SAVE_OUTPUT_V1",
      .group = kKernels,
      .type = kBool,
@@ -259,30 +215,8 @@ constexpr VariableSpec kVariables[] = {
      .group = VariableGroup::kTern,
      .meaning = "Where Python packages with cuBLASLt and NCCL are looked for, beside the system's."},
     {.name = "CONDA_PREFIX", .group = VariableGroup::kTern, .meaning = "Likewise."},
-
-    {.name = "TRACES_ENABLE",
-     .group = kLogging,
-     .fallback = "false",
-     .support = Support::kInert,
-     .meaning = "Traces.",
-     .reason = kNoTrace},
-    {.name = "FD_USAGE_STATS_SERVER",
-     .group = kLogging,
-     .support = Support::kInert,
-     .meaning = "Usage reports.",
-     .reason = kNoReport},
-    {.name = "FD_USAGE_SOURCE",
-     .group = kLogging,
-     .support = Support::kInert,
-     .meaning = "Usage reports.",
-     .reason = kNoReport},
-    {.name = "FD_CONFIG_ROOT",
-     .group = kLogging,
-     .support = Support::kInert,
-     .meaning = "Usage reports.",
-     .reason = kNoReport},
 };
 }  // namespace
 
-std::span<const VariableSpec> common_variables() { return kVariables; }
+std::span<const VariableSpec> acting_variables() { return kVariables; }
 }  // namespace tern::app

@@ -40,12 +40,27 @@ def seed_lines():
             yield pytest.param(env, words[len(env):], id=words[len(env) + 1] + "-" + str(len(words)))
 
 
+INERT = ["reasoning-parser", "quantization", "tensor-parallel-size"]  # in the order of the table
+
+
+def ask(name, flags):
+    """The line gives the flag a value that asks for something."""
+    return f"--{name}" in flags and flags[flags.index(f"--{name}") + 1] != "1"
+
+
 @pytest.mark.parametrize("env, flags", list(seed_lines()))
 @pytest.mark.parametrize("command", [[], ["serve"], ["api_server"]], ids=["plain", "serve", "api_server"])
 def test_published_launch_lines_pass_the_dry_run(env, flags, command, tmp_path):
-    result = tern(*command, *flags, "--dry-run", env=env, cwd=tmp_path)
+    result = tern(*command, *flags, "--dry-run", "--allow-inert-flags", env=env, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     out = json.loads(result.stdout)
+    alone = tern(*command, *flags, "--dry-run", env=env, cwd=tmp_path)
+    if out["inert"]:
+        line = one_line(alone, 2)
+        assert "--allow-inert-flags" in line and all(name + " (" in line for name in out["inert"])
+    else:
+        assert alone.returncode == 0, alone.stderr
+    assert out["inert"] == [f"--{name}" for name in INERT if ask(name, flags)]
     assert out["model"]["found"] is False
     assert out["flags"]["model"] == flags[flags.index("--model") + 1]
     assert out["scheduler"]["version"] == "v1"
@@ -57,7 +72,7 @@ def test_published_vision_lines_suit_a_model_folder(env, flags, tmp_path):
     model = make_vision_model(tmp_path / "model")
     at = flags.index("--model") + 1
     flags = [*flags[:at], str(model), *flags[at + 1:]]
-    result = tern(*flags, "--dry-run", env=env, cwd=tmp_path)
+    result = tern(*flags, "--dry-run", "--allow-inert-flags", env=env, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     out = json.loads(result.stdout)
     assert out["model"]["found"] and out["model"]["vision"]["max_image_tokens"] == 128
@@ -100,7 +115,10 @@ def test_config_file_and_environment(tmp_path):
 @pytest.mark.parametrize("args, status, words", [
     (["--max-num-seq", "4"], 2, ["unknown flag --max-num-seq", "--max-num-seqs"]),
     (["--max-num-seqs", "257"], 2, ["--max-num-seqs 257 is not between 1 and 256"]),
-    (["--splitwise-role", "decode"], 2, ["--splitwise-role decode is not available"]),
+    (["--splitwise-role", "decode"], 2, ["--splitwise-role (this build runs prefill and decode in one place)",
+                                         "no effect in this build", "--allow-inert-flags"]),
+    (["--plas-attention-config", "{}", "--allow-inert-flags"], 2, ["--plas-attention-config is not available"]),
+    (["--reasoning-parser", "qwen4"], 2, ["\"qwen4\" is none of ernie-45-vl"]),
     (["--model", "/nowhere/at/all"], 1, ["there is no model folder /nowhere/at/all", "downloads nothing"]),
     (["--model", "baidu/ERNIE-4.5-0.3B-Paddle"], 1, ["there is no model folder", "FD_MODEL_CACHE"]),
     (["--config", "/nowhere.yaml"], 1, ["/nowhere.yaml cannot be read"]),

@@ -45,6 +45,10 @@ class Server:
             time.sleep(0.02)
         raise AssertionError("not ready: " + self.text())
 
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=60) as answer:
+            return json.loads(answer.read())
+
     def post(self, path, **body):
         request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=60) as r:
@@ -67,8 +71,9 @@ def start(tmp_path):
 
 
 def test_log_files(start):
-    s = start("--enable-mm", "--quantization", "wint8", env={"FD_DEBUG": "0"}).ready()
+    s = start("--enable-mm", "--quantization", "wint8", "--allow-inert-flags", env={"FD_DEBUG": "0"}).ready()
     s.post("/v1/completions", prompt=[5, 6, 7], max_tokens=2)
+    assert s.get("/config-info")["inert"] == ["--quantization"]
     s.process.send_signal(signal.SIGTERM)
     assert s.process.wait(20) == 0
     today = datetime.date.today().isoformat()
@@ -80,7 +85,9 @@ def test_log_files(start):
     assert lines and all(shape.match(line) for line in lines)
     assert any("Reset block num, the total_block_num:" in line for line in lines)
     effects = [line for line in s.text().splitlines() if "accepted without effect" in line]
-    assert len(effects) == 1 and "--enable-mm" in effects[0] and "--quantization" in effects[0]
+    assert len(effects) == 1 and "--enable-mm" in effects[0] and "--quantization" not in effects[0]
+    allowed = [line for line in s.text().splitlines() if "--quantization has no effect: " in line]
+    assert len(allowed) == 1 and allowed[0].startswith("tern: ")
     assert "Uvicorn running on" in (s.logs / "console.log").read_text()
 
 

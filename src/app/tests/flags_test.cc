@@ -39,8 +39,10 @@ TEST(FlagTable, NamesAreUniqueAndEveryRowIsComplete) {
     for (const auto alias : split(flag.aliases, '|'))
       EXPECT_TRUE(names.insert(with_underscores(alias)).second) << alias;
     EXPECT_FALSE(flag.meaning.empty()) << flag.name;
-    const bool needs_reason = flag.support != Support::kActs || !flag.refused.empty();
+    const bool needs_reason = flag.support != Support::kActs || !flag.refused.empty() || !flag.inert_values.empty();
     EXPECT_TRUE(!needs_reason || !flag.reason.empty()) << flag.name;
+    EXPECT_TRUE(flag.support == Support::kInert || (flag.neutral.empty() && flag.neutral_key.empty())) << flag.name;
+    EXPECT_TRUE(flag.support == Support::kActs || flag.inert_values.empty()) << flag.name;
     EXPECT_EQ(flag.type == ValueType::kEnum, !flag.choices.empty()) << flag.name;
   }
   EXPECT_GT(names.size(), 120u);
@@ -130,8 +132,9 @@ TEST(Arguments, MistakesAreOneClearLine) {
 TEST(Arguments, RefusedFlagsAndValuesSayWhy) {
   EXPECT_NE(failure({"--ips", "10.0.0.1"}).find("--ips is not available: this build runs on one node"),
             std::string::npos);
-  EXPECT_NE(failure({"--splitwise-role", "prefill"}).find("--splitwise-role prefill is not available"),
-            std::string::npos);
+  EXPECT_NE(failure({"--runner", "pooling"}).find("--runner pooling is not available"), std::string::npos);
+  EXPECT_EQ(failure({"--moba-attention-config", "{}"}),
+            "--plas-attention-config is not available: attention is exact in this build");
   EXPECT_NE(failure({"--dynamic-load-weight"}).find("--dynamic-load-weight is not available"), std::string::npos);
   EXPECT_EQ(parsed({"--splitwise-role", "mixed", "--no-dynamic-load-weight"}).text("splitwise-role"), "mixed");
 }
