@@ -146,7 +146,7 @@ void run_generate(Shared& shared, Job& job, json::Value body) {
 void run_tokenize(Shared& shared, Job& job, json::Value body) {
   const auto input = prepare_input(shared, job);
   if (shared.config.media.images && body.is_object() && json::find(body.get_object(), "messages") != nullptr) {
-    auto ask = openai::parse_chat(std::move(body), shared.config);
+    auto ask = openai::parse_chat(std::move(body), shared.config, openai::Purpose::kTokens);
     if (!ask.ok()) return refuse(shared, job.to, {}, ask.error(), false);
     auto draft = openai::begin(*std::move(ask), input);
     if (!draft.ok()) return refuse(shared, job.to, {}, draft.error(), false);

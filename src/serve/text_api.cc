@@ -12,7 +12,8 @@ Expected<std::string> text_of(const json::Object& body, openai::Fields& f, bool&
   if (!f.ok()) return f.take_error();
   if (f.find("messages") != nullptr) {
     if (f.find("add_special_tokens") == nullptr) special = false;
-    TERN_ASSIGN_OR_RETURN(const auto ask, openai::parse_chat(json::Value(body), *input.config));
+    TERN_ASSIGN_OR_RETURN(const auto ask,
+                          openai::parse_chat(json::Value(body), *input.config, openai::Purpose::kTokens));
     if (!ask.prompts.empty()) return openai::invalid_value("Input should be a list of messages", "messages");
     return openai::render_chat(ask, input);
   }

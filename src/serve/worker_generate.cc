@@ -74,6 +74,7 @@ bool Worker::submit_rows(Active& a, Error& error) {
     // Workers count for themselves and mark their numbers, so that a delta names its worker.
     const engine::RequestId id = (next_row_++ << 8) | static_cast<uint64_t>(number_);
     children[i].request_id = id;
+    children[i].submitted_ns = monotonic_ns();
     a.requests[i].id = id;
     rows_[id] = Row{&a, i};
     const auto prompt_tokens = a.requests[i].prompt.size();

@@ -260,6 +260,17 @@ def stream_cases():
     case("chat_stream", "three tokens per chunk",
          body={"messages": ASK, "stream": True, "max_tokens": 4, "max_streaming_response_tokens": 3},
          events=[chunk([first()]), chunk([middle(""), middle("h"), middle("i")]), chunk([middle(" t", finish="length")]), "[DONE]"])
+    points = ["arrival_time", "preprocess_start_time", "preprocess_end_time", "scheduler_recv_req_time", "engine_get_req_time",
+              "add_req_to_resource_manager_time", "inference_start_time", "engine_recv_latest_token_time",
+              "engine_recv_first_token_time", "request_start_time", "llm_engine_recv_req_timestamp",
+              "llm_engine_send_req_to_engine_timestamp", "llm_engine_recv_latest_token_timestamp"]
+    spans = ["first_token_time", "time_in_queue", "preprocess_cost_time", "model_forward_time", "model_execute_time"]
+    apart = ["ask_decode_resource_start_time", "ask_decode_resource_finish_time", "wait_for_sending_cache_time",
+             "send_request_output_to_decode_time", "decode_recv_req_time", "decode_preallocate_req_time",
+             "decode_recv_first_token_time", "decode_inference_start_time", "decode_recv_second_token_time"]
+    metrics = {k: "$number" for k in points} | {k: "$seconds" for k in spans} | {k: None for k in apart}
+    case("chat_stream", "collect_metrics", body={"messages": ASK, "stream": True, "max_tokens": 1, "collect_metrics": True},
+         events=[chunk([first()], metrics=metrics), chunk([middle("", finish="length")], metrics=metrics), "[DONE]"])
     case("chat_stream", "stop string: held text never shows", body={"messages": ASK, "stream": True, "stop": ["there"]},
          events=[chunk([first()]), *body(["", "h", "i", " ", "", ""]), "[DONE]"])
     case("chat_stream", "text that might have been a stop string comes later", body={"messages": ASK, "stream": True, "stop": ["thx"]},
@@ -302,8 +313,8 @@ def completion_cases():
          json=completion([text_choice("h", "length")], usage(5, 1)))
     case("completions", "echo", path, {"prompt": "hi there", "echo": True, "max_tokens": 3},
          json=completion([text_choice("hi therehi", "length")], usage(6, 3)))
-    case("completions", "suffix carries extra fields; best_of has no effect", path,
-         {"prompt": HI, "suffix": {"max_tokens": 2}, "best_of": 2}, json=completion([text_choice("hi", "length")], usage(5, 2)))
+    case("completions", "suffix carries extra fields; best_of of n changes nothing", path,
+         {"prompt": HI, "suffix": {"max_tokens": 2}, "best_of": 1}, json=completion([text_choice("hi", "length")], usage(5, 2)))
     case("completions", "logprobs", path, {"prompt": HI, "max_tokens": 3, "logprobs": 2}, server={"enable_logprob": True},
          json=completion([text_choice("hi t", "length", logprobs=completion_logprobs(HI[:3], 2))], usage(5, 3)))
     case("completions", "logprobs of bytes that form no character", path,
@@ -346,22 +357,25 @@ def error_cases():
     def bad(name, body, message, param, server=None, where=chat_path, status=400, code="invalid_value", **kw):
         case("errors", name, where, body, status, server, json=error(message, param, code, **kw))
     bad("messages missing", {}, "Field required", "messages", code="missing_required_parameter")
-    bad("messages of a wrong type", {"messages": "x"}, "Input should be a valid list", "messages")
+    bad("messages of a wrong type", {"messages": "x"}, "Input should be a valid list", "list[any]")
     bad("no message", {"messages": []}, "List should have at least 1 item", "messages")
     bad("message without a role", {"messages": [{"content": "x"}]}, "Field required", "role")
     bad("prompt missing", {}, "Field required", "prompt", where=path)
     bad("body is a list", [1], "Input should be a valid dictionary", "body")
     low = lambda x: f"Input should be greater than or equal to {x}"
     high = lambda x: f"Input should be less than or equal to {x}"
+    no_integer = "Input should be a valid integer, unable to parse string as an integer"
+    unclear = "Input should be a valid boolean, unable to interpret input"
     for field, value, message in [
-            ("temperature", -0.1, low(0)), ("temperature", "hot", "Input should be a valid number"), ("top_p", 1.5, high(1)),
-            ("top_p", -1, low(0)), ("top_k", -2, low(-1)), ("top_k", 1.5, "Input should be a valid integer"), ("min_p", 2, high(1)),
+            ("temperature", -0.1, low(0)), ("temperature", "hot", "Input should be a valid number, unable to parse string as a number"), ("temperature", [1], "Input should be a valid number"), ("top_p", 1.5, high(1)),
+            ("top_p", -1, low(0)), ("top_k", -2, low(-1)), ("top_k", 1.5, "Input should be a valid integer, got a number with a fractional part"), ("min_p", 2, high(1)),
             ("frequency_penalty", 2.5, high(2)), ("presence_penalty", -2.5, low(-2)), ("repetition_penalty", 0, "Input should be greater than 0"),
             ("repetition_penalty", -1, "Input should be greater than 0"), ("n", 0, low(1)), ("n", 1000000000, high(128)), ("n", -1, low(1)),
             ("seed", -1, low(0)), ("seed", 922337203685477581, high(922337203685477580)), ("seed", 2**63, high(922337203685477580)),
-            ("seed", 2**64, "Input should be a valid integer"), ("max_tokens", 0, low(1)), ("max_tokens", -5, low(1)),
-            ("max_tokens", "5", "Input should be a valid integer"), ("max_completion_tokens", 0, low(1)), ("min_tokens", -1, low(0)),
-            ("stream", "yes", "Input should be a valid boolean"), ("stop", 5, "Input should be a valid string or list of strings"),
+            ("seed", 2**64, "Input should be a valid integer"), ("max_tokens", 0, "max_tokens can be defined [1, 512), but now it's 0."),
+            ("max_tokens", -5, "max_tokens can be defined [1, 512), but now it's -5."),
+            ("max_completion_tokens", -1, "max_completion_tokens can be defined [1, 512), but now it's -1."), ("min_tokens", -1, low(0)),
+            ("stop", 5, "Input should be a valid string or list of strings"),
             ("stop", [5], "Input should be a valid string"), ("stop_token_ids", [906], "Token id 906 is out of range: the vocabulary has 906 tokens"),
             ("stop_token_ids", [-1], "Token id -1 is out of range: the vocabulary has 906 tokens"),
             ("stop_token_ids", "x", "Input should be a valid list"), ("bad_words", {"a": 1}, "Input should be a valid string or list of strings"),
@@ -371,9 +385,11 @@ def error_cases():
             ("user", "a\nb", "user may not hold control characters"), ("stream_options", {}, "Stream options can only be defined when `stream=True`."),
             ("chat_template", "{{ 1 }}", "chat_template of a request is not accepted by this server"), ("tools", {}, "Input should be a valid list"),
             ("chat_template_kwargs", [], "Input should be a valid dictionary"), ("metadata", "x", "Input should be a valid dictionary"),
-            ("return_token_ids", 1, "Input should be a valid boolean"), ("reasoning_max_tokens", 0, low(1)), ("logit_bias", {"x": 1}, 'logit_bias: "x" is no token id below 906'),
+            ("return_token_ids", 2, unclear), ("return_token_ids", [], "Input should be a valid boolean"),
+            ("reasoning_max_tokens", 0, "reasoning_max_tokens must be greater than 0"), ("reasoning_max_tokens", -1, "reasoning_max_tokens must be greater than 0"),
+            ("response_max_tokens", -1, "response_max_tokens must be greater than 0"), ("response_max_tokens", "x", no_integer), ("logit_bias", {"x": 1}, 'logit_bias: "x" is no token id below 906'),
             ("logit_bias", {"906": 1}, 'logit_bias: "906" is no token id below 906'), ("logit_bias", {"1": "x"}, "logit_bias: a bias must be a number within +-1e6"),
-            ("max_streaming_response_tokens", "x", "Input should be a valid integer")]:
+            ("max_streaming_response_tokens", "x", no_integer)]:
         bad(f"{field} = {json.dumps(value)}", {"messages": ASK, field: value}, message, field)
     bad("raw_request in metadata", {"messages": ASK, "metadata": {"raw_request": True}},
         "The parameter `raw_request` is not supported now, please use completion api instead.", "raw_request")
@@ -381,9 +397,11 @@ def error_cases():
     bad("min_tokens above max_tokens", {"messages": ASK, "max_tokens": 2, "min_tokens": 3},
         "min_tokens must be less than or equal to max_tokens=2, got 3.", "min_tokens")
     bad("six stop strings", {"messages": ASK, "stop": list("abcdef")},
-        "length of stop (6) is greater than FD_MAX_STOP_SEQS_NUM (5)", "stop")
+        "Length of stop (6) exceeds the limit max_stop_seqs_num(5). Please reduce the number of stop or set a larger "
+        "max_stop_seqs_num by `FD_MAX_STOP_SEQS_NUM`", "stop")
     bad("a stop string of many tokens", {"messages": ASK, "stop": ["hi there hi there"]},
-        "length of stop_seqs (11) is greater than FD_STOP_SEQS_MAX_LEN (8)", "stop")
+        "Length of stop_seqs(11) exceeds the limit stop_seqs_max_len(8). Please reduce the length of stop sequences or set a "
+        "larger stop_seqs_max_len by `FD_STOP_SEQS_MAX_LEN`", "stop")
     bad("logprobs disabled", {"messages": ASK, "logprobs": True},
         "Logprobs is disabled, please enable it in startup config.", "logprobs")
     bad("completions logprobs disabled", {"prompt": "x", "logprobs": 1}, "Logprobs is disabled, please enable it in startup config.",
@@ -417,11 +435,6 @@ def error_cases():
     bad("prompts x n", {"prompt": ["a"] * 200, "n": 128}, "prompts x n may be at most 1024", "n", where=path)
     bad("too many prompts", {"prompt": ["a"] * 257}, "List should have at most 256 items, not 257", "prompt", where=path)
     bad("suffix as a string", {"prompt": "x", "suffix": "abc"}, "Input should be a valid dictionary", "suffix", where=path)
-    off = "needs guided decoding, which is not available (--guided-decoding-backend is off)"
-    for key in ("guided_json", "guided_regex", "guided_choice", "guided_grammar", "structural_tag"):
-        bad(key, {"messages": ASK, key: "x"}, f"{key} {off}", key)
-    bad("response_format json_object", {"messages": ASK, "response_format": {"type": "json_object"}},
-        f"response_format of type json_object {off}", "response_format")
     bad("a picture", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
         "this model takes text only: a content part of type image_url cannot be used", "content")
     bad("unknown part", {"messages": [{"role": "user", "content": [{"type": "smell"}]}]}, "Unknown content part type: smell", "content")
@@ -436,6 +449,148 @@ def error_cases():
                             "raw": '{"prompt": "x", "temperature": 1e999}', "status": 400, "json": error("$string", "$string")})
     CASES["errors"].append({"name": "invalid UTF-8", "server": {}, "method": "POST", "path": path, "raw_hex": '{"prompt": "'.encode().hex() + "ff" + '"}'.encode().hex(),
                             "status": 400, "json": error("$string", "body")})
+
+
+GUIDED = "needs guided decoding, which this server does not have yet"
+FORCED = "cannot be kept: this server does not force tool calls yet"
+TRANSFER = "needs prefill and decode in separate servers, which this server does not have yet"
+BEAMS = "needs beam search, which this server does not have"
+# Field, a value that asks for something, one that asks for nothing, why it is refused.
+INERT = [
+    ("structured_outputs", {"json": {}}, None, GUIDED), ("guided_json", {"type": "object"}, None, GUIDED), ("guided_json", "{}", None, GUIDED),
+    ("guided_regex", "a+", None, GUIDED), ("guided_choice", ["a", "b"], None, GUIDED), ("guided_grammar", "root ::= a", None, GUIDED),
+    ("guided_json_object", True, False, GUIDED), ("structural_tag", "{}", None, GUIDED), ("json_schema", {}, None, GUIDED),
+    ("grammar", "root ::= a", None, GUIDED), ("regex", "a", None, GUIDED), ("ebnf", "root ::= a", None, GUIDED),
+    ("response_format", {"type": "json_object"}, {"type": "text"}, GUIDED),
+    ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}, None, GUIDED),
+    ("response_format", {"type": "structural_tag", "structures": [], "triggers": []}, None, GUIDED),
+    ("tool_choice", "required", "auto", FORCED), ("tool_choice", {"type": "function", "function": {"name": "f"}}, "none", FORCED),
+    ("functions", [{"name": "f"}], [], "is the obsolete form of `tools`, which acts"), ("function_call", {"name": "f"}, "auto", FORCED),
+    ("parallel_tool_calls", False, True, "cannot be kept: this server does not limit tool calls"),
+    ("reasoning_max_tokens", 20, None, "needs a limit on reasoning, which this server does not have yet"),
+    ("thinking_token_budget", 20, None, "needs a limit on reasoning, which this server does not have yet"),
+    ("response_max_tokens", 20, None, "acts only where thinking is off (chat_template_kwargs.enable_thinking: false)"),
+    ("include_reasoning", False, True, "cannot be kept: this server does not part reasoning from answers yet"),
+    ("logits_processors_args", {"thinking_budget": 3}, {}, "holds a key that no logits processor of this server reads"),
+    ("logits_processors", ["a.B"], [], "names processors; a request cannot bring any"),
+    ("echo", True, False, "has no effect in chat requests"), ("use_beam_search", True, False, BEAMS), ("length_penalty", 0.8, 1.0, BEAMS),
+    ("early_stopping", True, False, BEAMS), ("allowed_token_ids", [1], None, "is not available in this server"),
+    ("truncate_prompt_tokens", 5, None, "is not available in this server: prompts are never cut"),
+    ("return_tokens_as_token_ids", True, False, "is not available in this server (return_token_ids is)"),
+    ("include_draft_logprobs", True, False, "needs speculative decoding, which this server does not have yet"),
+    ("priority", 1, 0, "needs scheduling by priority, which this server does not have"), ("disaggregate_info", {}, None, TRANSFER),
+    ("kv_transfer_params", {}, None, TRANSFER), ("ec_transfer_params", {}, None, TRANSFER),
+    ("vllm_xargs", {"a": 1}, {}, "is not available in this server"),
+    ("media_io_kwargs", {"video": {}}, {}, "is not available in this server (mm_processor_kwargs is)"),
+    ("audio", {"voice": "x"}, None, "needs spoken answers, which this server does not have"),
+    ("modalities", ["text", "audio"], ["text"], "needs spoken answers, which this server does not have"),
+    ("web_search_options", {}, None, "needs a web search, which this server does not have"),
+    ("verbosity", "low", "medium", "is not available in this server"), ("store", True, False, "cannot be kept: this server stores no answers"),
+]
+INERT_COMPLETIONS = [
+    ("best_of", 2, 1, "above n has no effect: n answers are made and given"), ("guided_regex", "a", None, GUIDED),
+    ("prompt_embeds", "x", None, "is not available in this server"), ("response_format", {"type": "json_object"}, {"type": "text"}, GUIDED),
+]
+
+
+def inert_cases():
+    """Fields without effect: refused, let pass with allow_inert, and no fault with a value that asks for nothing."""
+    allowed = {"allow_inert": True, "enable_logprob": True}
+    n = len(CHAT_HI)
+    hint = "; leave it out, or start the server with --allow-inert-flags to have it ignored"
+    for field, asks, neutral, why in INERT:
+        name = f"{field} = {json.dumps(asks)}"
+        body = {"messages": ASK, "max_tokens": 2}
+        good = chat([chat_choice("h", "length")], usage(n, 2))
+        case("inert", name, body=body | {field: asks}, status=400, json=error(f"{field} {why}{hint}", field))
+        case("inert", f"{name} with allow_inert", body=body | {field: asks}, server=allowed, json=good)
+        case("inert", f"{field} = {json.dumps(neutral)}", body=body | {field: neutral}, json=good)
+    path = "/v1/completions"
+    body = {"prompt": HI, "max_tokens": 2}
+    good = completion([text_choice("hi", "length")], usage(5, 2))
+    for field, asks, neutral, why in INERT_COMPLETIONS:
+        name = f"completions: {field} = {json.dumps(asks)}"
+        case("inert", name, path, body | {field: asks}, 400, json=error(f"{field} {why}{hint}", field))
+        case("inert", f"{name} with allow_inert", path, body | {field: asks}, server=allowed, json=good)
+        case("inert", f"completions: {field} = {json.dumps(neutral)}", path, body | {field: neutral}, json=good)
+    both = {"prompt": "hi there", "max_tokens": 1, "echo": True, "logprobs": 1}
+    case("inert", "echo together with logprobs", path, both, 400, {"enable_logprob": True}, json=error(
+        "echo together with logprobs has no effect on logprobs: those of the prompt would be missing (prompt_logprobs has them)" + hint, "echo"))
+    case("inert", "echo together with logprobs and allow_inert", path, both, server=allowed, json="$any")
+    def bad(name, body, message, param, where="/v1/chat/completions", server=None):
+        case("inert", name, where, body, 400, server, json=error(message, param))
+    # Types and ranges come first, also with allow_inert.
+    for server in ({}, allowed):
+        bad("a range before a field without effect", {"messages": ASK, "guided_regex": "a", "top_p": 7},
+            "Input should be less than or equal to 1", "top_p", server=server)
+        bad("two kinds of guided decoding", {"messages": ASK, "guided_regex": "a", "guided_grammar": "b"},
+            "You can only use one kind of guided decoding ('guided_json', 'guided_regex', 'guided_choice', 'guided_grammar', "
+            "'structural_tag').", "guided_json", server=server)
+        for field, value, message in [
+                ("guided_choice", "x", "Input should be a valid list"), ("guided_choice", [1], "Input should be a valid string"),
+                ("guided_regex", 1, "Input should be a valid string"), ("guided_json", 1, "Input should be a valid string or dictionary"),
+                ("response_format", {"a": 1}, "Input should have a type"), ("response_format", "json", "Input should be a valid dictionary"),
+                ("response_format", {"type": "xml"}, "response_format: type should be 'text', 'json_object', 'json_schema' or 'structural_tag'"),
+                ("response_format", {"type": "json_schema"}, "response_format of type json_schema needs json_schema"),
+                ("tool_choice", "always", "Input should be 'none', 'auto', 'required' or a named tool"),
+                ("parallel_tool_calls", "perhaps", "Input should be a valid boolean, unable to interpret input"),
+                ("priority", "high", "Input should be a valid number, unable to parse string as a number"),
+                ("reasoning_max_tokens", -1, "reasoning_max_tokens must be greater than 0")]:
+            bad(f"{field} = {json.dumps(value)}: type", {"messages": ASK, field: value}, message, field, server=server)
+    # What acts where the field itself does not need anything.
+    for name, off in [("chat_template_kwargs.enable_thinking", {"chat_template_kwargs": {"enable_thinking": False}}),
+                      ("chat_template_kwargs.thinking", {"chat_template_kwargs": {"thinking": False}}),
+                      ("options.thinking_mode", {"chat_template_kwargs": {"options": {"thinking_mode": "close"}}}),
+                      ("enable_thinking", {"enable_thinking": False}), ("metadata.enable_thinking", {"metadata": {"enable_thinking": False}})]:
+        case("inert", f"response_max_tokens acts: {name} is off", body={"messages": ASK, "max_tokens": 9, "response_max_tokens": 2} | off,
+             json=chat([chat_choice("h", "length")], usage(n, 2)))
+    case("inert", "the template's switch comes before the top-level field", status=400,
+         body={"messages": ASK, "response_max_tokens": 2, "enable_thinking": False, "chat_template_kwargs": {"enable_thinking": True}},
+         json=error("response_max_tokens acts only where thinking is off (chat_template_kwargs.enable_thinking: false)" + hint,
+                    "response_max_tokens"))
+    case("inert", "/tokenize does not mind", "/tokenize", {"messages": ASK, "guided_regex": "a"},
+         json={"count": n, "max_model_len": 512, "tokens": CHAT_HI, "token_strs": None})
+
+
+def lenient_cases():
+    """Scalars as pydantic reads them."""
+    n = len(CHAT_HI)
+    two = chat([chat_choice("h", "length")], usage(n, 2))
+    for value in ("2", " 2 ", "2.0", "+2", 2.0):
+        case("lenient", f"max_tokens = {json.dumps(value)}", body={"messages": ASK, "max_tokens": value}, json=two)
+    case("lenient", "max_tokens = true", body={"messages": ASK, "max_tokens": True}, json=chat([chat_choice("", "length")], usage(n, 1)))
+    case("lenient", "numbers as strings", body={"messages": ASK, "max_tokens": "2", "temperature": "0.5", "top_p": "1e-1", "seed": "7", "n": "1"},
+         json=two)
+    for value in (False, 0, 0.0, "false", "No", "off", "F", "n", "0"):
+        case("lenient", f"stream = {json.dumps(value)}", body={"messages": ASK, "max_tokens": 2, "stream": value}, json=two)
+    for value in (True, 1, 1.0, "true", "YES", "on", "T", "y", "1"):
+        case("lenient", f"ignore_eos = {json.dumps(value)}", body={"messages": ASK, "max_tokens": 14, "ignore_eos": value},
+             json=chat([chat_choice(text_of((CHAT_HI * 2)[:14]), "length")], usage(n, 14)))
+    path, on = "/v1/completions", {"enable_logprob": True}
+    case("lenient", "completions logprobs = true is 1", path, {"prompt": HI, "max_tokens": 3, "logprobs": True}, server=on,
+         json=completion([text_choice("hi t", "length", logprobs=completion_logprobs(HI[:3], 1))], usage(5, 3)))
+    case("lenient", "completions logprobs = false is none", path, {"prompt": HI, "max_tokens": 2, "logprobs": False},
+         json=completion([text_choice("hi", "length")], usage(5, 2)))
+    case("lenient", "max_completion_tokens = 0 is as if not sent", body={"messages": ASK, "max_completion_tokens": 0, "max_tokens": 2}, json=two)
+    case("lenient", "the request's own field comes before metadata's", body={"messages": ASK, "max_tokens": 2, "metadata": {"max_tokens": 5}}, json=two)
+    case("lenient", "tool_choice none keeps the tools from the template",
+         body={"messages": ASK, "max_tokens": 2, "tools": [{"type": "function", "function": {"name": "f"}}], "tool_choice": "none"}, json=two)
+    def bad(field, value, message, body=None, where="/v1/chat/completions", param=None):
+        case("lenient", f"{field} = {json.dumps(value)}", where, (body or {"messages": ASK}) | {field: value}, 400, on, json=error(message, param or field))
+    no_integer = "Input should be a valid integer, unable to parse string as an integer"
+    for value in ("", "x", "2.5", "2.", "1 2", "0x10", "++2", "9" * 30):
+        bad("max_tokens", value, no_integer)
+    bad("max_tokens", [2], "Input should be a valid integer")
+    bad("max_tokens", 10.5, "Input should be a valid integer, got a number with a fractional part")
+    bad("temperature", "", "Input should be a valid number, unable to parse string as a number")
+    bad("temperature", "nan", "Input should be a finite number")
+    bad("stream", "perhaps", "Input should be a valid boolean, unable to interpret input")
+    bad("stream", 2, "Input should be a valid boolean, unable to interpret input")
+    bad("stream", {}, "Input should be a valid boolean")
+    bad("top_logprobs", "2", "Input should be a valid integer", {"messages": ASK, "logprobs": True})
+    bad("logprobs", "2", "Input should be a valid integer", {"prompt": HI}, path)
+    bad("stop_token_ids", ["2"], "Input should be a valid integer")
+    bad("model", 7, "Input should be a valid string")
 
 
 def other_cases():
@@ -482,7 +637,7 @@ def other_cases():
 
 
 def main():
-    for make in (chat_cases, stream_cases, completion_cases, error_cases, other_cases):
+    for make in (chat_cases, stream_cases, completion_cases, error_cases, inert_cases, lenient_cases, other_cases):
         make()
     for name, cases in CASES.items():
         lines = ",\n".join(json.dumps(c, ensure_ascii=False, separators=(",", ":")) for c in cases)

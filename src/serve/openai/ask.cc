@@ -3,25 +3,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 
+#include "serve/openai/ask_parts.h"
 #include "serve/openai/error.h"
 #include "serve/openai/fields.h"
+#include "serve/openai/inert.h"
 
 namespace tern::serve::openai {
 namespace {
 
 constexpr int64_t kMaxSeed = 922337203685477580;
+constexpr int64_t kMinInt = std::numeric_limits<int64_t>::min();
 constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
 constexpr double kMaxFloat = std::numeric_limits<float>::max();
 constexpr size_t kAnyLength = std::numeric_limits<size_t>::max();
 
-// Fields that need what is not built: a clear refusal is better than an answer that ignores them.
-constexpr std::string_view kGuided[] = {"guided_json",    "guided_regex",   "guided_choice",
-                                        "guided_grammar", "structural_tag", "guided_json_object"};
-
-// Keys of `metadata` and `suffix` stand for top-level fields (the obsolete way to send extras).
+// Keys of `metadata` and `suffix` stand for top-level fields that are not there (the obsolete way to send extras).
 Status merge_extras(json::Object& body, std::string_view key) {
   const json::Value* extras = json::find(body, key);
   if (extras == nullptr) return {};
@@ -34,7 +31,8 @@ Status merge_extras(json::Object& body, std::string_view key) {
   constexpr std::string_view kFixed[] = {"messages",       "prompt", "model",    "stream",
                                          "stream_options", "n",      "metadata", "suffix"};
   for (const auto& [name, value] : copy) {
-    if (std::find(std::begin(kFixed), std::end(kFixed), name) == std::end(kFixed)) body[name] = value;
+    if (std::find(std::begin(kFixed), std::end(kFixed), name) != std::end(kFixed)) continue;
+    if (json::find(body, name) == nullptr) body[name] = value;
   }
   return {};
 }
@@ -72,6 +70,18 @@ void read_stream(Fields& f, Ask& ask, const ServeConfig& config) {
   f.boolean("collect_metrics", ask.collect_metrics);
 }
 
+// A limit on tokens below 1 has a sentence of its own in the original.
+void read_max_tokens(Fields& f, std::string_view key, Ask& ask, const ServeConfig& config) {
+  std::optional<int64_t> tokens;
+  f.integer(key, tokens, kMinInt, kMaxInt);
+  if (!tokens) return;
+  if (*tokens == 0 && key == "max_completion_tokens") return;  // the same as not sent
+  if (*tokens < 1) {
+    f.fail(fmt::format("{} can be defined [1, {}), but now it's {}.", key, config.max_model_len, *tokens), key);
+  }
+  ask.max_tokens = tokens;
+}
+
 void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
   const RequestLimits& limits = config.limits;
   f.number("frequency_penalty", ask.frequency_penalty, -2, 2);
@@ -83,8 +93,8 @@ void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
   f.integer("top_k", ask.top_k, -1, std::numeric_limits<int32_t>::max());
   f.number("min_p", ask.min_p, 0, 1);
   f.positive("repetition_penalty", ask.repetition_penalty);
-  f.integer("max_tokens", ask.max_tokens, 1, kMaxInt);
-  if (ask.chat) f.integer("max_completion_tokens", ask.max_tokens, 1, kMaxInt);  // wins over max_tokens
+  read_max_tokens(f, "max_tokens", ask, config);
+  if (ask.chat) read_max_tokens(f, "max_completion_tokens", ask, config);  // wins over max_tokens
   f.integer("min_tokens", ask.min_tokens, 0, kMaxInt);
   if (ask.max_tokens && ask.min_tokens && *ask.min_tokens > *ask.max_tokens) {
     f.fail(fmt::format("min_tokens must be less than or equal to max_tokens={}, got {}.", *ask.max_tokens,
@@ -93,8 +103,9 @@ void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
   }
   f.strings("stop", ask.stop, kAnyLength);
   if (ask.stop.size() > static_cast<size_t>(limits.stop_strings)) {
-    f.fail(fmt::format("length of stop ({}) is greater than FD_MAX_STOP_SEQS_NUM ({})", ask.stop.size(),
-                       limits.stop_strings),
+    f.fail(fmt::format("Length of stop ({}) exceeds the limit max_stop_seqs_num({}). Please reduce the number of stop "
+                       "or set a larger max_stop_seqs_num by `FD_MAX_STOP_SEQS_NUM`",
+                       ask.stop.size(), limits.stop_strings),
            "stop");
   }
   std::erase(ask.stop, "");
@@ -105,123 +116,71 @@ void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
   f.boolean("ignore_eos", ask.ignore_eos);
 }
 
-void read_bias_map(Fields& f, const json::Object& map, Ask& ask, const ServeConfig& config) {
-  if (map.size() > static_cast<size_t>(config.limits.logit_bias)) {
-    return f.fail(fmt::format("logit_bias may have at most {} entries", config.limits.logit_bias), "logit_bias");
-  }
-  for (const auto& [key, value] : map) {
-    const std::string_view text(key.data(), key.size());
-    int32_t id = 0;
-    const auto end = std::from_chars(text.data(), text.data() + text.size(), id);
-    if (end.ec != std::errc() || end.ptr != text.data() + text.size() || id < 0 || id >= config.vocab_size) {
-      return f.fail(fmt::format("logit_bias: \"{}\" is no token id below {}", text.substr(0, 32), config.vocab_size),
-                    "logit_bias");
-    }
-    const double bias = value.is_double()  ? value.get_double()
-                        : value.is_int64() ? static_cast<double>(value.get_int64())
-                                           : std::numeric_limits<double>::quiet_NaN();
-    if (!(std::fabs(bias) <= 1e6)) return f.fail("logit_bias: a bias must be a number within +-1e6", "logit_bias");
-    ask.logit_bias.emplace_back(id, static_cast<float>(bias));
-  }
-}
-
-void read_bias(Fields& f, Ask& ask, const ServeConfig& config) {
-  if (const json::Object* map = f.object("logit_bias")) read_bias_map(f, *map, ask, config);
-  const json::Object* args = f.object("logits_processors_args");
-  if (args == nullptr || args->empty()) return;
-  if (json::find(*args, "thinking_budget") != nullptr || json::find(*args, "think_stop_sentence") != nullptr) {
-    f.fail("ThinkingBudgetLogitsProcessor is not available in this server", "logits_processors_args");
-  }
-  const json::Value* bias = json::find(*args, "logit_bias");
-  if (bias == nullptr) return;
-  if (!config.logit_bias_processor) {
-    return f.fail("logit_bias needs a server started with --logits-processors LogitBiasLogitsProcessor",
-                  "logits_processors_args");
-  }
-  if (!bias->is_object()) return f.fail("Input should be a valid dictionary", "logit_bias");
-  ask.logit_bias.clear();
-  read_bias_map(f, bias->get_object(), ask, config);
-}
-
-// Shared by `top_logprobs`, the completions' `logprobs` and `prompt_logprobs`: -1 asks for the whole vocabulary.
-std::optional<int32_t> alternatives(Fields& f, std::string_view key, const ServeConfig& config) {
-  std::optional<int32_t> count;
-  f.integer(key, count, -1, std::numeric_limits<int32_t>::max());
-  if (!count) return count;
-  const int32_t limit = config.max_logprobs < 0 ? config.vocab_size : config.max_logprobs;
-  const int32_t wanted = *count < 0 ? config.vocab_size : *count;
-  if (wanted > limit) {
-    f.fail(fmt::format("Number of {} requested ({}) exceeds maximum allowed value ({}).", key, *count, limit), key);
-  }
-  return std::min(wanted, config.vocab_size);
-}
-
-void read_logprobs(Fields& f, Ask& ask, const ServeConfig& config) {
-  constexpr const char* kDisabled = "Logprobs is disabled, please enable it in startup config.";
-  std::string_view asked;
-  if (ask.chat) {
-    f.boolean("logprobs", ask.logprobs);
-    const auto top = alternatives(f, "top_logprobs", config);
-    if (top && !ask.logprobs && *top > 0) {
-      f.fail("when using `top_logprobs`, `logprobs` must be set to true.", "top_logprobs");
-    }
-    ask.top_logprobs = top.value_or(0);
-    if (ask.logprobs) asked = "logprobs";
-  } else if (const auto top = alternatives(f, "logprobs", config)) {
-    ask.logprobs = true;
-    ask.top_logprobs = *top;
-    asked = "logprobs";
-  }
-  ask.prompt_logprobs = alternatives(f, "prompt_logprobs", config);
-  if (ask.prompt_logprobs) {
-    asked = "prompt_logprobs";
-    if (ask.stream) f.fail("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs");
-    if (config.enable_logprob && !config.prompt_logprobs_allowed) {
-      f.fail("prompt_logprobs needs a server started with --no-enable-prefix-caching", "prompt_logprobs");
-    }
-  }
-  if (!asked.empty() && !config.enable_logprob) f.fail(kDisabled, asked);
-  f.boolean("include_logprobs_decode_token", ask.decode_logprob_tokens);
-  f.boolean("temp_scaled_logprobs", ask.temp_scaled_logprobs);
-  f.boolean("top_p_normalized_logprobs", ask.top_p_normalized_logprobs);
-}
-
-void refuse_unbuilt(Fields& f) {
-  for (const auto key : kGuided) {
-    const json::Value* v = f.find(key);
-    if (v == nullptr || (v->is_bool() && !v->get_bool())) continue;
-    f.fail(fmt::format("{} needs guided decoding, which is not available (--guided-decoding-backend is off)", key),
-           key);
-  }
-  if (const json::Object* format = f.object("response_format")) {
-    const json::Value* type = json::find(*format, "type");
-    if (type == nullptr || !type->is_string()) return f.fail("Input should have a type", "response_format");
-    if (type->get_string() != "text") {
-      f.fail(fmt::format("response_format of type {} needs guided decoding, which is not available "
-                         "(--guided-decoding-backend is off)",
-                         std::string_view(type->get_string()).substr(0, 32)),
-             "response_format");
-    }
-  }
-  bool draft = false;
-  f.boolean("include_draft_logprobs", draft);
-  if (draft)
-    f.fail("include_draft_logprobs needs speculative decoding, which is not available", "include_draft_logprobs");
-}
-
 void read_common(Fields& f, Ask& ask, const ServeConfig& config) {
   read_identity(f, ask, config);
   read_stream(f, ask, config);
   read_sampling(f, ask, config);
   read_bias(f, ask, config);
   read_logprobs(f, ask, config);
-  refuse_unbuilt(f);
   f.boolean("return_token_ids", ask.return_token_ids);
+  f.boolean("add_special_tokens", ask.add_special_tokens);
+  f.string("cache_salt", ask.cache_salt, config.http.body_bytes);  // only hashed
   f.ids("completion_token_ids", ask.completion_token_ids, config.vocab_size, static_cast<size_t>(config.max_model_len));
 }
 
 // A little above the context, so that an over-long prompt still meets the error that says so.
 size_t max_prompt_ids(const ServeConfig& config) { return config.http.body_bytes / 2; }
+
+// "none" keeps the tools from the model; what forces a call is for check_inert().
+void read_tools(Fields& f, Ask& ask, const ServeConfig& config) {
+  if (const json::Value* tools = f.find("tools")) {
+    if (!tools->is_array())
+      f.fail("Input should be a valid list", "tools");
+    else if (tools->get_array().size() > static_cast<size_t>(config.limits.tools))
+      f.fail("too many tools", "tools");
+    else if (!tools->get_array().empty())
+      ask.tools = *tools;
+  }
+  const json::Value* choice = f.find("tool_choice");
+  if (choice != nullptr && choice->is_string() && choice->get_string() == "none") ask.tools = nullptr;
+}
+
+bool says_off(const json::Object& object, std::string_view key) {
+  const json::Value* value = json::find(object, key);
+  return value != nullptr && value->is_bool() && !value->get_bool();
+}
+
+// The template's own switches come before the top-level field.
+bool thinking_is_off(const Ask& ask) {
+  const json::Object& kwargs = ask.chat_template_kwargs;
+  if (json::find(kwargs, "enable_thinking") != nullptr) return says_off(kwargs, "enable_thinking");
+  if (json::find(kwargs, "thinking") != nullptr) return says_off(kwargs, "thinking");
+  const json::Value* options = json::find(kwargs, "options");
+  if (options != nullptr && options->is_object()) {
+    const json::Value* mode = json::find(options->get_object(), "thinking_mode");
+    if (mode != nullptr && mode->is_string()) return mode->get_string() == "close";
+  }
+  return ask.enable_thinking && !*ask.enable_thinking;
+}
+
+// What the template reads. `reasoning_effort` and `documents` are variables of it, as in other servers.
+void read_template_fields(Fields& f, Ask& ask) {
+  if (const json::Object* kwargs = f.object("chat_template_kwargs")) ask.chat_template_kwargs = *kwargs;
+  f.string("chat_template", ask.chat_template, 1u << 20);
+  f.boolean("enable_thinking", ask.enable_thinking);
+  std::string effort;
+  f.string("reasoning_effort", effort, 64);
+  if (!effort.empty()) ask.chat_template_kwargs.emplace("reasoning_effort", effort);
+  const json::Value* documents = f.find("documents");
+  if (documents != nullptr && !documents->is_array()) f.fail("Input should be a valid list", "documents");
+  if (documents != nullptr) ask.documents = *documents;
+  ask.thinking_off = thinking_is_off(ask);
+}
+
+void read_budget(Fields& f, std::string_view key, std::optional<int64_t>& tokens) {
+  f.integer(key, tokens, kMinInt, kMaxInt);
+  if (tokens && *tokens < 1) f.fail(fmt::format("{} must be greater than 0", key), key);
+}
 
 void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& config) {
   json::Value* messages = body.if_contains("messages");
@@ -231,7 +190,7 @@ void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& 
   if (messages == nullptr || messages->is_null()) {
     f.fail("Field required", "messages");
   } else if (!messages->is_array()) {
-    f.fail("Input should be a valid list", "messages");
+    f.fail("Input should be a valid list", "list[any]");  // the place as the original names it
   } else if (json::Array& list = messages->get_array(); !list.empty() && list[0].is_number()) {
     f.ids("messages", ids, config.vocab_size, max_prompt_ids(config));
   } else if (list.empty() && !ids.empty()) {
@@ -240,25 +199,16 @@ void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& 
     f.fail(taken.error().message, taken.error().param);
   }
   if (!ids.empty()) ask.prompts.push_back({false, {}, std::move(ids)});
-  if (const json::Value* tools = f.find("tools")) {
-    if (!tools->is_array())
-      f.fail("Input should be a valid list", "tools");
-    else if (tools->get_array().size() > static_cast<size_t>(config.limits.tools))
-      f.fail("too many tools", "tools");
-    else if (!tools->get_array().empty())
-      ask.tools = *tools;
-  }
-  if (const json::Object* kwargs = f.object("chat_template_kwargs")) ask.chat_template_kwargs = *kwargs;
-  f.string("chat_template", ask.chat_template, 1u << 20);
+  read_tools(f, ask, config);
+  read_template_fields(f, ask);
   if (!ask.chat_template.empty() && !config.allow_client_chat_template) {
     f.fail("chat_template of a request is not accepted by this server", "chat_template");
   }
-  f.boolean("enable_thinking", ask.enable_thinking);
   f.boolean("add_generation_prompt", ask.add_generation_prompt);
   f.boolean("disable_chat_template", ask.disable_chat_template);
   std::optional<int64_t> reasoning;
-  f.integer("reasoning_max_tokens", reasoning, 1, kMaxInt);
-  f.integer("response_max_tokens", ask.response_max_tokens, 1, kMaxInt);
+  read_budget(f, "reasoning_max_tokens", reasoning);
+  read_budget(f, "response_max_tokens", ask.response_max_tokens);
 }
 
 // One prompt or a list of prompts, as text or ids: str, [str], [int], [[int]].
@@ -306,14 +256,14 @@ void read_completion_only(Fields& f, Ask& ask, const ServeConfig& config) {
   if (!prompts.ok()) return f.fail(prompts.error().message, key);
   ask.prompts = *std::move(prompts);
   std::optional<int32_t> best_of;
-  f.integer("best_of", best_of, 1, config.limits.n);  // accepted, no effect
+  f.integer("best_of", best_of, 1, config.limits.n);
   f.boolean("echo", ask.echo);
   if (static_cast<int64_t>(ask.prompts.size()) * ask.n > config.limits.children) {
     f.fail(fmt::format("prompts x n may be at most {}", config.limits.children), "n");
   }
 }
 
-Expected<Ask> parse(json::Value body, const ServeConfig& config, bool chat) {
+Expected<Ask> parse(json::Value body, const ServeConfig& config, bool chat, Purpose purpose) {
   if (!body.is_object()) return invalid_value("Input should be a valid dictionary", "body");
   TERN_RETURN_IF_ERROR(merge_extras(body.get_object(), "metadata"));
   if (!chat) TERN_RETURN_IF_ERROR(merge_extras(body.get_object(), "suffix"));
@@ -326,15 +276,18 @@ Expected<Ask> parse(json::Value body, const ServeConfig& config, bool chat) {
     read_chat_only(f, body.get_object(), ask, config);
   else
     read_completion_only(f, ask, config);
+  if (purpose == Purpose::kAnswer) check_inert(f, ask, config);
   if (!f.ok()) return f.take_error();
   return ask;
 }
 
 }  // namespace
 
-Expected<Ask> parse_chat(json::Value body, const ServeConfig& config) { return parse(std::move(body), config, true); }
+Expected<Ask> parse_chat(json::Value body, const ServeConfig& config, Purpose purpose) {
+  return parse(std::move(body), config, true, purpose);
+}
 Expected<Ask> parse_completion(json::Value body, const ServeConfig& config) {
-  return parse(std::move(body), config, false);
+  return parse(std::move(body), config, false, Purpose::kAnswer);
 }
 
 }  // namespace tern::serve::openai

@@ -51,7 +51,10 @@ struct Ask {
 
   bool return_token_ids = false;
   bool echo = false;
-  std::optional<bool> enable_thinking;
+  std::optional<bool> enable_thinking;     // the top-level field
+  bool thinking_off = false;               // by any of the fields that say so
+  std::optional<bool> add_special_tokens;  // of the tokenizer, around the prompt; default: completions only
+  std::string cache_salt;                  // prefix cache entries are shared among requests with the same one only
 
   std::vector<PromptInput> prompts;  // completions; chat: filled only when the client sent ids
   std::vector<int32_t> completion_token_ids;
@@ -61,14 +64,18 @@ struct Ask {
   json::Value messages;
   std::vector<content::MediaPart> media;  // in the order of the messages
   json::Value tools;                      // array or null
+  json::Value documents;                  // array or null
   json::Object chat_template_kwargs;
   std::string chat_template;
   bool add_generation_prompt = true;
   bool disable_chat_template = false;
 };
 
+// What the request is for: fields that steer the answer do not matter where only tokens are counted.
+enum class Purpose { kAnswer, kTokens };
+
 // Validates a body. The error's `param` is the field at fault.
-Expected<Ask> parse_chat(json::Value body, const ServeConfig& config);
+Expected<Ask> parse_chat(json::Value body, const ServeConfig& config, Purpose purpose = Purpose::kAnswer);
 Expected<Ask> parse_completion(json::Value body, const ServeConfig& config);
 
 // Messages of a chat request (fastdeploy.md 4.1, 4.3): roles, contents, limits and numbers of media checked, keys

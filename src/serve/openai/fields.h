@@ -17,7 +17,9 @@ class Fields {
  public:
   explicit Fields(const json::Object& object) : object_(object) {}
 
-  // Each leaves `out` alone when the field is absent or null. Numbers must be finite and inside [low, high].
+  // Each leaves `out` alone when the field is absent or null. Numbers must be finite and inside [low, high]. Scalars
+  // are read as leniently as FastDeploy's validation (pydantic) reads them: "5", 5.0 and true are integers, 0, 1 and
+  // "yes" are booleans. Lists of ids are not.
   void integer(std::string_view key, std::optional<int64_t>& out, int64_t low, int64_t high);
   void integer(std::string_view key, std::optional<int32_t>& out, int32_t low, int32_t high);
   void integer(std::string_view key, int32_t& out, int32_t low, int32_t high);

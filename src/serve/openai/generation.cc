@@ -29,6 +29,8 @@ Generation::Generation(Ask ask, std::string id, std::string model, std::vector<P
       id_(std::move(id)),
       model_(std::move(model)),
       created_(static_cast<int64_t>(wall_seconds())),
+      prepared_ns_(monotonic_ns()),
+      wall_offset_ns_(static_cast<int64_t>(wall_seconds() * 1e9) - prepared_ns_),
       prompts_(std::move(prompts)),
       prototype_(std::move(prototype)),
       tokenizer_(tokenizer),
@@ -102,6 +104,7 @@ Generation::Outcome Generation::consume(Child& child, engine::Delta&& delta, int
   Outcome outcome;
   if (child.finished) return outcome;
   child.times = delta.times;
+  child.received_ns = now_ns;
   if (delta.cached_tokens > child.cached_tokens) child.cached_tokens = delta.cached_tokens;
   if (!delta.prompt_logprobs.empty()) child.prompt_logprobs = std::move(delta.prompt_logprobs);
   if (delta.finish == engine::FinishReason::kError) {

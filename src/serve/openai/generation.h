@@ -42,6 +42,7 @@ struct Child {
   engine::FinishReason reason = engine::FinishReason::kNone;
   int64_t completion_tokens = 0, cached_tokens = 0, characters = 0;
   int64_t last_token_ns = 0;
+  int64_t submitted_ns = 0, received_ns = 0;  // handed to the engine; its newest delta came
   engine::RequestTimes times;
 
   // Whole answers only.
@@ -115,6 +116,8 @@ class Generation {
   Ask ask_;
   std::string id_, model_;
   int64_t created_;
+  int64_t prepared_ns_;     // when the prompt was ready
+  int64_t wall_offset_ns_;  // from the monotonic clock to the time since 1970
   std::vector<PromptFacts> prompts_;
   engine::Request prototype_;
   const content::Tokenizer* tokenizer_;

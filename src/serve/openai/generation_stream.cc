@@ -27,20 +27,6 @@ void Generation::append_content(std::string_view text, std::string& out) const {
   }
 }
 
-void Generation::append_metrics(const Child& child, std::string& out) const {
-  const auto& t = child.times;
-  const auto span = [&](const char* key, int64_t from, int64_t to) {
-    out += key;
-    append_seconds(out, from > 0 && to > 0 ? to - from : 0);
-  };
-  span(",\"metrics\":{\"time_in_queue\":", t.arrival, t.scheduled);
-  span(",\"time_to_first_token\":", t.arrival, t.first_token);
-  span(",\"model_execute_time\":", t.scheduled, t.finished);
-  span(",\"model_forward_time\":", t.first_token, t.finished);
-  span(",\"request_time\":", t.arrival, t.finished);
-  out += '}';
-}
-
 void Generation::append_chunk_end(const Child& child, std::string& out) const {
   out += ']';
   if (ask_.continuous_usage) {

@@ -48,9 +48,11 @@ Status encode_stops(const Ask& ask, const PrepareInput& input, engine::Request& 
   for (const auto& stop : ask.stop) {
     TERN_ASSIGN_OR_RETURN(auto ids, encode_text(input, stop, false, "stop"));
     if (ids.size() > static_cast<size_t>(input.config->limits.stop_tokens)) {
-      return invalid_value(fmt::format("length of stop_seqs ({}) is greater than FD_STOP_SEQS_MAX_LEN ({})", ids.size(),
-                                       input.config->limits.stop_tokens),
-                           "stop");
+      return invalid_value(
+          fmt::format("Length of stop_seqs({}) exceeds the limit stop_seqs_max_len({}). Please reduce the length of "
+                      "stop sequences or set a larger stop_seqs_max_len by `FD_STOP_SEQS_MAX_LEN`",
+                      ids.size(), input.config->limits.stop_tokens),
+          "stop");
     }
     if (!ids.empty()) request.stop_sequences.push_back(std::move(ids));
   }
@@ -101,6 +103,15 @@ void fill_sampling(const Ask& ask, const PrepareInput& input, SamplingParams& s)
   s.top_p_normalized_logprobs = ask.top_p_normalized_logprobs;
 }
 
+// The client's salt goes on top of its API key's.
+void add_cache_salt(const Ask& ask, PrepareInput& input) {
+  if (ask.cache_salt.empty()) return;
+  const Hash128 salt = siphash128({input.salt[0], input.salt[1]}, ask.cache_salt.data(), ask.cache_salt.size());
+  input.salted = true;
+  input.salt[0] = salt.lo;
+  input.salt[1] = salt.hi;
+}
+
 Status encode_words(Draft& draft) {
   TERN_RETURN_IF_ERROR(encode_stops(draft.ask, draft.input, draft.prototype));
   return encode_bad_words(draft.ask, draft.input, draft.prototype.sampling);
@@ -129,7 +140,8 @@ Expected<Draft> begin(Ask ask, const PrepareInput& input) {
   prototype.ignore_eos = known.ignore_eos;
   prototype.stop_token_ids = known.stop_token_ids;
   prototype.arrival_ns = input.arrival_ns;
-  if (input.salted) prototype.extra_keys.push_back({0, 0, {input.salt[0], input.salt[1]}});
+  add_cache_salt(known, draft.input);
+  if (draft.input.salted) prototype.extra_keys.push_back({0, 0, {draft.input.salt[0], draft.input.salt[1]}});
   fill_sampling(known, input, prototype.sampling);
   if (known.chat && known.prompts.empty()) {
     TERN_ASSIGN_OR_RETURN(draft.rendered, render_chat(known, input));
@@ -138,6 +150,7 @@ Expected<Draft> begin(Ask ask, const PrepareInput& input) {
   if (!known.media.empty()) TERN_RETURN_IF_ERROR(encode_words(draft));
   draft.ask.messages = nullptr;
   draft.ask.tools = nullptr;
+  draft.ask.documents = nullptr;
   draft.ask.chat_template_kwargs.clear();
   return draft;
 }
@@ -147,7 +160,7 @@ Expected<std::unique_ptr<Generation>> finish(Draft draft, std::span<const conten
   Ask& ask = draft.ask;
   TERN_ASSIGN_OR_RETURN(auto prompts, encode_prompts(draft, media));
   TERN_RETURN_IF_ERROR(check_lengths(prompts, ask, config));
-  if (ask.response_max_tokens && ask.enable_thinking && !*ask.enable_thinking) {
+  if (ask.response_max_tokens && ask.thinking_off) {
     ask.max_tokens = std::min(ask.max_tokens.value_or(*ask.response_max_tokens), *ask.response_max_tokens);
   }
   if (media.empty()) TERN_RETURN_IF_ERROR(encode_words(draft));

@@ -139,7 +139,8 @@ Expected<std::vector<PromptFacts>> encode_prompts(Draft& draft, std::span<const 
     if (!media.empty()) {
       TERN_RETURN_IF_ERROR(lay_out(draft, {}, media, facts));
     } else {
-      TERN_ASSIGN_OR_RETURN(facts.ids, encode_text(input, draft.rendered, false, "messages"));
+      TERN_ASSIGN_OR_RETURN(facts.ids,
+                            encode_text(input, draft.rendered, ask.add_special_tokens.value_or(false), "messages"));
       TERN_RETURN_IF_ERROR(check_no_placeholders(facts.ids, input, "messages"));
     }
     if (ask.return_token_ids) facts.text = std::move(draft.rendered);
@@ -149,7 +150,7 @@ Expected<std::vector<PromptFacts>> encode_prompts(Draft& draft, std::span<const 
     PromptFacts facts;
     const char* param = prompt.is_text ? "prompt" : ask.chat ? "prompt_token_ids" : "prompt";
     if (prompt.is_text) {
-      TERN_ASSIGN_OR_RETURN(facts.ids, encode_text(input, prompt.text, true, param));
+      TERN_ASSIGN_OR_RETURN(facts.ids, encode_text(input, prompt.text, ask.add_special_tokens.value_or(true), param));
     } else if (!media.empty()) {
       TERN_RETURN_IF_ERROR(lay_out(draft, prompt.ids, media, facts));
     } else {
@@ -195,6 +196,7 @@ Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input) {
       shape_messages(ask.messages.get_array(), known ? *known : probe_template(*chosen, special, input.content.vision));
   render.messages = &shaped;
   render.tools = ask.tools.is_null() ? nullptr : &ask.tools;
+  render.documents = ask.documents.is_null() ? nullptr : &ask.documents;
   render.add_generation_prompt = ask.add_generation_prompt;
   render.kwargs = &kwargs;
   auto variables = content::render_variables(render, special);

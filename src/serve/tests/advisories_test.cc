@@ -75,7 +75,7 @@ std::vector<Row> rows() {
       {"CVE-2026-116176 ids are opaque", text, R"({"prompt":[5],"request_id":"a\r\nb"})", 400},
       {"CVE-2026-116176 long ids", text, "{\"prompt\":[5],\"request_id\":\"" + std::string(300, 'a') + "\"}", 400},
       {"CVE-2025-66455 a peer from the client", text,
-       R"({"prompt":[5],"max_tokens":1,"disaggregate_info":{"prefill_ip":"10.0.0.1"}})", 200},
+       R"({"prompt":[5],"max_tokens":1,"disaggregate_info":{"prefill_ip":"10.0.0.1"}})", 400},
       {"CVE-2026-105758 media arguments", chat,
        "{" + kUser + R"(,"max_tokens":1,"mm_processor_kwargs":{"fps":1e9},"mm_hashes":["x"]})", 200},
       {"CVE-2026-22778 decoder errors tell no addresses", chat,

@@ -57,6 +57,8 @@ ServeConfig config_of(const json::Object& overrides) {
   for (const auto& [key, value] : overrides) {
     if (key == "enable_logprob")
       config.enable_logprob = value.get_bool();
+    else if (key == "allow_inert")
+      config.allow_inert = value.get_bool();
     else if (key == "prompt_logprobs_allowed")
       config.prompt_logprobs_allowed = value.get_bool();
     else if (key == "original_error_status")
@@ -139,7 +141,7 @@ TEST_P(Golden, Transcripts) {
 
 INSTANTIATE_TEST_SUITE_P(Protocol, Golden,
                          ::testing::Values("chat", "chat_stream", "completions", "completions_stream", "errors",
-                                           "endpoints"),
+                                           "inert", "lenient", "endpoints"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -1,0 +1,14 @@
+// Parts of the validation of a request, for ask.cc. Faults are kept by `f`.
+#pragma once
+
+#include "serve/openai/ask.h"
+#include "serve/openai/fields.h"
+
+namespace tern::serve::openai {
+
+// logit_bias and logits_processors_args.
+void read_bias(Fields& f, Ask& ask, const ServeConfig& config);
+// logprobs, top_logprobs, prompt_logprobs and how they are shown.
+void read_logprobs(Fields& f, Ask& ask, const ServeConfig& config);
+
+}  // namespace tern::serve::openai

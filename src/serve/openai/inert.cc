@@ -1,0 +1,264 @@
+#include "serve/openai/inert.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <iterator>
+#include <limits>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+
+namespace tern::serve::openai {
+namespace {
+
+// Which values of a field ask for something. Absent and null never do.
+enum class Asks {
+  kAnything,
+  kTrue,
+  kFalse,
+  kOtherThanZero,
+  kOtherThanOne,
+  kSomeItems,  // of a list or an object
+  kOtherThanMedium,
+  kAudio,            // among a list
+  kFormat,           // a response_format other than text
+  kForcedCall,       // tool_choice, function_call: required, or a name
+  kMoreThanN,        // best_of
+  kWithLogprobs,     // echo of a completion
+  kWhileThinking,    // response_max_tokens, where nothing says that thinking is off
+  kProcessors,       // arguments that no logits processor of this server reads
+  kSpecialAndMedia,  // add_special_tokens, where pictures lay the prompt out
+};
+
+constexpr uint8_t kChat = 1, kCompletions = 2, kBoth = 3;
+
+struct Row {
+  std::string_view name;
+  uint8_t api;
+  Asks asks;
+  std::string_view needs;
+};
+
+constexpr std::string_view kGuided = "needs guided decoding, which this server does not have yet";
+constexpr std::string_view kThinking = "needs a limit on reasoning, which this server does not have yet";
+constexpr std::string_view kForced = "cannot be kept: this server does not force tool calls yet";
+constexpr std::string_view kBeams = "needs beam search, which this server does not have";
+constexpr std::string_view kTransfer =
+    "needs prefill and decode in separate servers, which this server does not have yet";
+
+constexpr Row kRows[] = {
+    {"response_format", kBoth, Asks::kFormat, kGuided},
+    {"structured_outputs", kBoth, Asks::kAnything, kGuided},
+    {"guided_json", kBoth, Asks::kAnything, kGuided},
+    {"guided_regex", kBoth, Asks::kAnything, kGuided},
+    {"guided_choice", kBoth, Asks::kAnything, kGuided},
+    {"guided_grammar", kBoth, Asks::kAnything, kGuided},
+    {"guided_json_object", kBoth, Asks::kTrue, kGuided},
+    {"structural_tag", kBoth, Asks::kAnything, kGuided},
+    {"json_schema", kBoth, Asks::kAnything, kGuided},
+    {"grammar", kBoth, Asks::kAnything, kGuided},
+    {"regex", kBoth, Asks::kAnything, kGuided},
+    {"ebnf", kBoth, Asks::kAnything, kGuided},
+    {"tool_choice", kChat, Asks::kForcedCall, kForced},
+    {"functions", kChat, Asks::kSomeItems, "is the obsolete form of `tools`, which acts"},
+    {"function_call", kChat, Asks::kForcedCall, kForced},
+    {"parallel_tool_calls", kChat, Asks::kFalse, "cannot be kept: this server does not limit tool calls"},
+    {"reasoning_max_tokens", kChat, Asks::kAnything, kThinking},
+    {"thinking_token_budget", kChat, Asks::kAnything, kThinking},
+    {"response_max_tokens", kChat, Asks::kWhileThinking,
+     "acts only where thinking is off (chat_template_kwargs.enable_thinking: false)"},
+    {"include_reasoning", kChat, Asks::kFalse, "cannot be kept: this server does not part reasoning from answers yet"},
+    {"logits_processors_args", kBoth, Asks::kProcessors, "holds a key that no logits processor of this server reads"},
+    {"logits_processors", kBoth, Asks::kSomeItems, "names processors; a request cannot bring any"},
+    {"best_of", kCompletions, Asks::kMoreThanN, "above n has no effect: n answers are made and given"},
+    {"echo", kCompletions, Asks::kWithLogprobs,
+     "together with logprobs has no effect on logprobs: those of the prompt would be missing (prompt_logprobs has "
+     "them)"},
+    {"echo", kChat, Asks::kTrue, "has no effect in chat requests"},
+    {"use_beam_search", kBoth, Asks::kTrue, kBeams},
+    {"length_penalty", kBoth, Asks::kOtherThanOne, kBeams},
+    {"early_stopping", kBoth, Asks::kTrue, kBeams},
+    {"allowed_token_ids", kBoth, Asks::kAnything, "is not available in this server"},
+    {"truncate_prompt_tokens", kBoth, Asks::kAnything, "is not available in this server: prompts are never cut"},
+    {"prompt_embeds", kCompletions, Asks::kAnything, "is not available in this server"},
+    {"return_tokens_as_token_ids", kBoth, Asks::kTrue, "is not available in this server (return_token_ids is)"},
+    {"include_draft_logprobs", kBoth, Asks::kTrue, "needs speculative decoding, which this server does not have yet"},
+    {"priority", kBoth, Asks::kOtherThanZero, "needs scheduling by priority, which this server does not have"},
+    {"disaggregate_info", kBoth, Asks::kAnything, kTransfer},
+    {"kv_transfer_params", kBoth, Asks::kAnything, kTransfer},
+    {"ec_transfer_params", kBoth, Asks::kAnything, kTransfer},
+    {"vllm_xargs", kBoth, Asks::kSomeItems, "is not available in this server"},
+    {"media_io_kwargs", kChat, Asks::kSomeItems, "is not available in this server (mm_processor_kwargs is)"},
+    {"add_special_tokens", kChat, Asks::kSpecialAndMedia, "has no effect beside pictures"},
+    {"audio", kChat, Asks::kAnything, "needs spoken answers, which this server does not have"},
+    {"modalities", kChat, Asks::kAudio, "needs spoken answers, which this server does not have"},
+    {"web_search_options", kChat, Asks::kAnything, "needs a web search, which this server does not have"},
+    {"verbosity", kChat, Asks::kOtherThanMedium, "is not available in this server"},
+    {"store", kChat, Asks::kTrue, "cannot be kept: this server stores no answers"},
+};
+
+bool number_other_than(Fields& f, std::string_view key, double neutral) {
+  std::optional<double> number;
+  f.number(key, number, std::numeric_limits<double>::lowest(), std::numeric_limits<double>::max());
+  return number && *number != neutral;
+}
+
+bool flag_is(Fields& f, std::string_view key, bool wanted) {
+  std::optional<bool> flag;
+  f.boolean(key, flag);
+  return flag == wanted;
+}
+
+bool some_items(const json::Value& value) {
+  if (value.is_array()) return !value.get_array().empty();
+  if (value.is_object()) return !value.get_object().empty();
+  return true;
+}
+
+bool is_text(const json::Value& value, std::initializer_list<std::string_view> texts) {
+  return value.is_string() &&
+         std::find(texts.begin(), texts.end(), std::string_view(value.get_string())) != texts.end();
+}
+
+bool holds_audio(const json::Value& value) {
+  if (!value.is_array()) return true;
+  const json::Array& list = value.get_array();
+  return !std::all_of(list.begin(), list.end(), [](const json::Value& v) { return is_text(v, {"text"}); });
+}
+
+// With the bias alone nothing is lost. Anything else is for processors that are not here.
+bool unread_arguments(const json::Value& value) {
+  if (!value.is_object()) return true;
+  return std::any_of(value.get_object().begin(), value.get_object().end(),
+                     [](const auto& entry) { return entry.key() != "logit_bias" && !entry.value().is_null(); });
+}
+
+bool asks_for(const Row& row, const json::Value& value, const Ask& ask, Fields& f) {
+  switch (row.asks) {
+    case Asks::kAnything:
+      return true;
+    case Asks::kTrue:
+      return flag_is(f, row.name, true);
+    case Asks::kFalse:
+      return flag_is(f, row.name, false);
+    case Asks::kOtherThanZero:
+      return number_other_than(f, row.name, 0);
+    case Asks::kOtherThanOne:
+      return number_other_than(f, row.name, 1);
+    case Asks::kSomeItems:
+      return some_items(value);
+    case Asks::kOtherThanMedium:
+      return !is_text(value, {"medium"});
+    case Asks::kAudio:
+      return holds_audio(value);
+    case Asks::kFormat:
+      return !is_text(*json::find(value.get_object(), "type"), {"text"});
+    case Asks::kForcedCall:
+      return !is_text(value, {"auto", "none"});
+    case Asks::kMoreThanN:
+      return number_other_than(f, row.name, ask.n) && number_other_than(f, row.name, 1);
+    case Asks::kWithLogprobs:
+      return ask.echo && ask.logprobs;
+    case Asks::kWhileThinking:
+      return !ask.thinking_off;
+    case Asks::kProcessors:
+      return unread_arguments(value);
+    case Asks::kSpecialAndMedia:
+      return ask.add_special_tokens.value_or(false) && !ask.media.empty();
+  }
+  return true;
+}
+
+void check_format(Fields& f) {
+  const json::Object* format = f.object("response_format");
+  if (format == nullptr) return;
+  const json::Value* type = json::find(*format, "type");
+  if (type == nullptr || !type->is_string()) return f.fail("Input should have a type", "response_format");
+  if (!is_text(*type, {"text", "json_object", "json_schema", "structural_tag"})) {
+    return f.fail("response_format: type should be 'text', 'json_object', 'json_schema' or 'structural_tag'",
+                  "response_format");
+  }
+  if (type->get_string() != "json_schema") return;
+  const json::Value* schema = json::find(*format, "json_schema");
+  if (schema == nullptr || !schema->is_object()) {
+    f.fail("response_format of type json_schema needs json_schema", "response_format");
+  }
+}
+
+void check_guided_types(Fields& f) {
+  for (const std::string_view key : {"guided_regex", "guided_grammar", "structural_tag"}) {
+    std::string text;
+    f.string(key, text, std::numeric_limits<size_t>::max());
+  }
+  const json::Value* schema = f.find("guided_json");
+  if (schema != nullptr && !schema->is_string() && !schema->is_object()) {
+    f.fail("Input should be a valid string or dictionary", "guided_json");
+  }
+  const json::Value* choice = f.find("guided_choice");
+  if (choice == nullptr) return;
+  if (!choice->is_array()) return f.fail("Input should be a valid list", "guided_choice");
+  std::vector<std::string> choices;
+  f.strings("guided_choice", choices, std::numeric_limits<size_t>::max());
+}
+
+void check_types(Fields& f) {
+  check_format(f);
+  check_guided_types(f);
+  const auto given = [&](std::string_view key) { return f.find(key) != nullptr; };
+  constexpr std::string_view kKinds[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
+                                         "structural_tag"};
+  if (std::count_if(std::begin(kKinds), std::end(kKinds), given) > 1) {
+    f.fail(
+        "You can only use one kind of guided decoding ('guided_json', 'guided_regex', 'guided_choice', "
+        "'guided_grammar', 'structural_tag').",
+        "guided_json");
+  }
+  const json::Value* choice = f.find("tool_choice");
+  if (choice != nullptr && !choice->is_object() && !is_text(*choice, {"none", "auto", "required"})) {
+    f.fail("Input should be 'none', 'auto', 'required' or a named tool", "tool_choice");
+  }
+  for (const Row& row : kRows) {
+    if (row.asks == Asks::kTrue || row.asks == Asks::kFalse) flag_is(f, row.name, true);
+    if (row.asks == Asks::kOtherThanZero || row.asks == Asks::kOtherThanOne) number_other_than(f, row.name, 0);
+  }
+}
+
+// One line per field and process: requests must not fill the log.
+void warn_once(size_t row) {
+  static std::array<std::atomic<bool>, std::size(kRows)> warned{};
+  if (warned[row].exchange(true, std::memory_order_relaxed)) return;
+  TERN_WARN("a field of a request is ignored (--allow-inert-flags): {} {}; further ones are not logged",
+            kRows[row].name, kRows[row].needs);
+}
+
+}  // namespace
+
+void check_inert(Fields& f, const Ask& ask, const ServeConfig& config) {
+  check_types(f);
+  if (!f.ok()) return;
+  for (size_t i = 0; i < std::size(kRows); ++i) {
+    const Row& row = kRows[i];
+    if ((row.api & (ask.chat ? kChat : kCompletions)) == 0) continue;
+    const json::Value* value = f.find(row.name);
+    if (value == nullptr || !asks_for(row, *value, ask, f)) continue;
+    if (config.allow_inert) {
+      warn_once(i);
+      continue;
+    }
+    return f.fail(fmt::format("{} {}; leave it out, or start the server with --allow-inert-flags to have it ignored",
+                              row.name, row.needs),
+                  row.name);
+  }
+}
+
+std::vector<std::string_view> inert_field_names() {
+  std::vector<std::string_view> names;
+  for (const Row& row : kRows) names.push_back(row.name);
+  return names;
+}
+
+}  // namespace tern::serve::openai
