@@ -191,8 +191,8 @@ void check_format(Fields& f) {
 
 void check_guided_types(Fields& f) {
   for (const std::string_view key : {"guided_regex", "guided_grammar", "structural_tag"}) {
-    std::string text;
-    f.string(key, text, std::numeric_limits<size_t>::max());
+    const json::Value* text = f.find(key);
+    if (text != nullptr && !text->is_string()) f.fail("Input should be a valid string", key);
   }
   const json::Value* schema = f.find("guided_json");
   if (schema != nullptr && !schema->is_string() && !schema->is_object()) {
@@ -201,8 +201,10 @@ void check_guided_types(Fields& f) {
   const json::Value* choice = f.find("guided_choice");
   if (choice == nullptr) return;
   if (!choice->is_array()) return f.fail("Input should be a valid list", "guided_choice");
-  std::vector<std::string> choices;
-  f.strings("guided_choice", choices, std::numeric_limits<size_t>::max());
+  const json::Array& list = choice->get_array();
+  if (!std::all_of(list.begin(), list.end(), [](const json::Value& v) { return v.is_string(); })) {
+    f.fail("Input should be a valid string", "guided_choice");
+  }
 }
 
 void check_types(Fields& f) {
