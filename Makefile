@@ -5,7 +5,7 @@ ONCE ?=
 PORT ?= 8180
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: run build test check bench bench-accuracy fuzz dist format setup clean cuda cuda-emulate gpu-pack
+.PHONY: run build test check bench bench-accuracy fuzz dist format setup clean cuda cuda-emulate gpu-pack from-nothing
 
 run: build
 	@ONCE="$(ONCE)" PORT="$(PORT)" bash tools/run.sh
@@ -23,33 +23,42 @@ test: setup
 check: setup
 	@bash tools/check.sh
 
+# SECTION names one part of the benchmarks.
+SECTION ?=
 bench: setup
-	@bash tools/bench.sh
+	@bash tools/bench.sh $(SECTION)
 
 bench-accuracy: build
 	@bash tools/bench_accuracy.sh
 
-fuzz: setup
+fuzz:
+	@bash tools/setup.sh fuzz
 	@bash tools/fuzz.sh
 
 dist: build
+	@bash tools/setup.sh dist
 	@bash tools/dist.sh
 
 # The CUDA side, build/cuda/libtern_cuda.so and its tests; needs no GPU. The program of `make build` finds it there.
 # ARCH names the GPU that a pack is for.
 ARCH ?= 90
-cuda:
+cuda: setup
 	@cmake -S src/cuda -B build/cuda -G Ninja -DTERN_CUDA_HOME=$$(tools/cuda_toolchain.sh) > /dev/null
 	@cmake --build build/cuda
 
 # The kernel tests on a CPU, emulated: slow, and no word about a real GPU. ONLY names one group.
-cuda-emulate:
+cuda-emulate: setup
 	@cmake -S src/cuda -B build/cuda -G Ninja -DTERN_CUDA_HOME=$$(tools/cuda_toolchain.sh) > /dev/null
 	@cmake --build build/cuda --target cuda_emulated_test
 	@build/cuda/cuda_ops_test --library build/cuda/emulated --emulated $(if $(ONLY),--only $(ONLY))
 
 gpu-pack: build
+	@bash tools/setup.sh gpu-pack
 	@tools/gpu_pack.sh $(ARCH)
+
+# Each of TARGETS (the scripts' own default: all) in an empty Debian 12; CCACHE names a ccache folder to share.
+from-nothing:
+	@bash tools/from_nothing.sh $(if $(CCACHE),--ccache $(CCACHE)) $(TARGETS)
 
 format:
 	@git ls-files '*.h' '*.cc' | xargs clang-format -i

@@ -28,6 +28,6 @@ for _ in $(seq 1200); do
   kill -0 "$server" 2>/dev/null || { cat "$out" >&2; exit 1; }
   sleep 0.05
 done
-url=$(sed -n 's/.*running on \(http:[^ ]*\).*/\1/p' "$out" | head -1)
+url=$(sed -n '/running on http:/ {s/.*running on \(http:[^ ]*\).*/\1/p; q}' "$out")
 "$PYTHON" models/train/score_ocr.py "$url" --pictures "$pictures" --text models/heldout_sample.jsonl \
   --out build/bench_accuracy.json "$@"

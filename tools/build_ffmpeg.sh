@@ -15,8 +15,8 @@ for tool in dpkg-source nasm make gcc; do command -v "$tool" >/dev/null || fail 
 work=$PWD/build/ffmpeg-source
 rm -rf "$work" "$prefix" && mkdir -p "$work/apt/lists/partial" "$work/apt/parts"
 # A list of sources of its own, so that nothing of the system's changes.
-cat /etc/apt/sources.list.d/*.sources 2>/dev/null | sed 's/^Types:.*/Types: deb-src/' > "$work/apt/parts/source.sources"
-sed -n 's/^deb /deb-src /p' /etc/apt/sources.list > "$work/apt/parts/source.list" 2>/dev/null || true
+sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/*.sources 2>/dev/null > "$work/apt/parts/source.sources" || true
+sed -n 's/^deb /deb-src /p' /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null > "$work/apt/parts/source.list" || true
 apt=(apt-get -qq -o "Dir::Etc::sourcelist=/dev/null" -o "Dir::Etc::sourceparts=$work/apt/parts"
      -o "Dir::State::lists=$work/apt/lists" -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o "APT::Sandbox::User=")
 "${apt[@]}" update >&2 || fail "the list of sources cannot be had"

@@ -32,7 +32,7 @@ loads() {
 # The program finds the library of its build tree, and says why it cannot serve from a GPU.
 program_says_why() {
   local tern=build/release/tern said status=0 model
-  model=$(find tests/data/golden -mindepth 1 -maxdepth 1 -type d | sort | head -1)
+  model=$(find tests/data/golden -mindepth 1 -maxdepth 1 -type d | sort | sed -n 1p)
   said=$("$tern" verify "$model" --device cuda 2>&1) || status=$?
   [ "$status" = 0 ] && return 0  # there is a GPU
   echo "$said"

@@ -50,6 +50,6 @@ if [ ${#missing[@]} -gt 0 ] || ! ls "$target"/nvidia/*/bin/nvcc > /dev/null 2>&1
   "$python" -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$target" \
     "${wanted[@]}" >&2
 fi
-home=$(find "$PWD/$target/nvidia" -maxdepth 3 -path '*/bin/nvcc' | head -1)
+home=$(find "$PWD/$target/nvidia" -maxdepth 3 -path '*/bin/nvcc' -print -quit)
 [ -n "$home" ] || { echo "tools/cuda_toolchain.sh: nvcc is not among the installed packages" >&2; exit 1; }
 dirname "$(dirname "$home")"

@@ -2,6 +2,7 @@
 # Packs dist/tern-VERSION-linux-x86_64.tar.gz: a folder that runs on any x86-64 Linux with glibc 2.36 or newer. Libraries
 # other than glibc's own lie in lib/ beside the programs, which find them through $ORIGIN; so do the decoder of videos
 # (with an LGPL build of FFmpeg, docs/dependencies.md), the font of its time stamps and, when it is built, the CUDA side.
+# What the folder lacks is said at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 binary=build/release/tern
@@ -9,6 +10,7 @@ version=$("$binary" version | awk '{print $2}')
 name=tern-$version-linux-x86_64
 out=dist/$name
 rm -rf "$out" && mkdir -p "$out/lib" "$out/licences"
+lacks=()
 
 # Copies the libraries that a program or library needs, but glibc's own.
 copy_libraries() {
@@ -26,16 +28,20 @@ copy_libraries "$binary"
 # The CUDA side, when make cuda has built it from the same source: found beside the program.
 if [ -f build/cuda/libtern_cuda.so ]; then
   cp build/cuda/libtern_cuda.so "$out/"
-  if "$out/tern" verify --device cuda /nowhere 2>&1 | grep -q "another build"; then
-    echo "tools/dist.sh: build/cuda is older than the program (make cuda): left out" >&2
+  said=$("$out/tern" verify --device cuda /nowhere 2>&1) || true
+  if [[ $said == *"another build"* ]]; then
+    lacks+=("the CUDA side: build/cuda is of another build than the program (make cuda, then make dist)")
     rm "$out/libtern_cuda.so"
   else
     strip --strip-unneeded "$out/libtern_cuda.so"
   fi
+else
+  lacks+=("the CUDA side: it is not built (make cuda, then make dist)")
 fi
 
 # Loaded when the first URL is fetched, so ldd does not name it.
-curl=$(ldconfig -p | awk '/libcurl\.so\.4 .*x86-64/ {print $NF; exit}')
+curl=$(ldconfig -p | awk '/libcurl\.so\.4 .*x86-64/ && path == "" {path = $NF} END {print path}')
+[ -n "$curl" ] || { echo "tools/dist.sh: libcurl.so.4 is not installed" >&2; exit 1; }
 cp -L "$curl" "$out/lib/libcurl.so.4"
 copy_libraries "$curl"
 
@@ -48,7 +54,7 @@ if ffmpeg=$(tools/build_ffmpeg.sh 2> build/ffmpeg-lgpl.log); then
   echo "Debian source package ffmpeg $(cat "$ffmpeg/version"), built by tools/build_ffmpeg.sh of Tern's source." \
     > "$out/licences/FFmpeg-source.txt"
 else
-  echo "no LGPL FFmpeg ($(tail -1 build/ffmpeg-lgpl.log)): the folder uses the system's, or refuses videos"
+  lacks+=("FFmpeg, so that videos need the target system's: $(tail -1 build/ffmpeg-lgpl.log)")
   cp build/release/tern-video-decoder "$out/"
   ldd "$out/tern-video-decoder" | awk '/libseccomp/ {print $3}' | xargs -I{} cp -L {} "$out/lib/"
 fi
@@ -64,3 +70,4 @@ cp LICENSE README.md "$out/"
 tar -C dist --sort=name --owner=0 --group=0 --numeric-owner -czf "dist/$name.tar.gz" "$name"
 rm -rf "$out"
 ls -l "dist/$name.tar.gz" | awk '{printf "%s  %.1f MB\n", $NF, $5 / 1e6}'
+for lack in "${lacks[@]}"; do echo "lacks $lack"; done

@@ -32,7 +32,8 @@ find "$folder" -type f -exec strip --strip-unneeded {} + 2> /dev/null || true
 patchelf --set-rpath '$ORIGIN/lib' "$folder/tern"
 for lib in "$folder"/lib/*; do patchelf --set-rpath '$ORIGIN' "$lib"; done
 # Both sides must come from one source: a program that refuses its library is not packed.
-if "$folder/tern" verify --device cuda /nowhere 2>&1 | grep -q "another build"; then
+said=$("$folder/tern" verify --device cuda /nowhere 2>&1) || true
+if [[ $said == *"another build"* ]]; then
   echo "tools/gpu_pack.sh: $tern and the CUDA side are of different builds; make build, then again" >&2
   exit 1
 fi

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what building and testing need and is not there yet. Safe to run twice; does nothing when all is there.
 # Debian and Ubuntu packages are installed; on another distribution the missing ones are named and the script stops.
+#   tools/setup.sh [dist|fuzz|gpu-pack...]   also what that target of the Makefile needs
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -8,12 +9,13 @@ PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-d
           libcurl4-openssl-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
           fonts-roboto-unhinted libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format python3-venv patchelf
           ca-certificates curl)
+declare -A MORE=([dist]="nasm dpkg-dev" [fuzz]="clang libclang-rt-14-dev" [gpu-pack]="xz-utils")
 RUST_MINIMUM=1.80
-STAMP=build/.setup-$(sha256sum tools/setup.sh tests/requirements.txt | sha256sum | cut -c1-16)
+VERSION=$(sha256sum tools/setup.sh tests/requirements.txt | sha256sum | cut -c1-16)
 
 say() { printf 'setup: %s\n' "$*"; }
 
-have_package() { dpkg-query -W -f='${Status}' "$1" 2>/dev/null | grep -q 'install ok installed'; }
+have_package() { [ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" = 'install ok installed' ]; }
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
@@ -34,8 +36,8 @@ system_packages() {
     fi
     return
   fi
-  local missing=()
-  for package in "${PACKAGES[@]}"; do have_package "$package" || missing+=("$package"); done
+  local missing=() package
+  for package in "$@"; do have_package "$package" || missing+=("$package"); done
   if [ ${#missing[@]} -gt 0 ]; then
     say "installing ${missing[*]}"
     as_root apt-get update -qq
@@ -43,7 +45,20 @@ system_packages() {
   fi
 }
 
-version_at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -1)" = "$2" ]; }
+# version_at_least VERSION MINIMUM
+version_at_least() { printf '%s\n%s\n' "$2" "$1" | sort -V -C; }
+
+# What https://sh.rustup.rs would fetch and run, from the place that rustup's own variable names.
+install_rustup() {
+  local from=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup}/dist/$(uname -m)-unknown-linux-gnu folder wanted status=0
+  say "installing Rust (rustup, minimal profile) into $HOME/.cargo"
+  folder=$(mktemp -d)
+  wanted=$(curl -sSf "$from/rustup-init.sha256") && curl -sSf "$from/rustup-init" -o "$folder/rustup-init" &&
+    printf '%s  %s\n' "${wanted%% *}" "$folder/rustup-init" | sha256sum --check --quiet && chmod +x "$folder/rustup-init" &&
+    "$folder/rustup-init" -q -y --profile minimal --default-toolchain stable --no-modify-path || status=1
+  rm -rf "$folder"
+  return $status
+}
 
 rust() {
   export PATH="$PATH:$HOME/.cargo/bin"
@@ -51,9 +66,7 @@ rust() {
   if command -v rustup >/dev/null; then
     say "installing a Rust toolchain"; rustup toolchain install stable --profile minimal; rustup default stable
   else
-    say "installing Rust (rustup, minimal profile) into $HOME/.cargo"
-    curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh -s -- -y --profile minimal --no-modify-path || {
-      say "could not install Rust; install cargo $RUST_MINIMUM or newer and try again"; exit 1; }
+    install_rustup || { say "could not install Rust; install cargo $RUST_MINIMUM or newer and try again"; exit 1; }
   fi
 }
 
@@ -62,11 +75,22 @@ python_environment() {
   .venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 }
 
-if [ -f "$STAMP" ] && [ -x .venv/bin/python ] && command -v cmake >/dev/null && command -v ninja >/dev/null; then exit 0; fi
-system_packages
-rust
-python_environment
-mkdir -p build
-rm -f build/.setup-*
-touch "$STAMP"
-say "all there"
+for group in "$@"; do
+  [ -n "${MORE[$group]:-}" ] || { say "no target of the Makefile needs more by the name of $group"; exit 1; }
+done
+base=build/.setup-$VERSION
+if ! { [ -f "$base" ] && [ -x .venv/bin/python ] && command -v cmake >/dev/null && command -v ninja >/dev/null; }; then
+  system_packages "${PACKAGES[@]}"
+  rust
+  python_environment
+  mkdir -p build
+  rm -f build/.setup-*
+  touch "$base"
+  say "all there"
+fi
+for group in "$@"; do
+  [ ! -f "$base-$group" ] || continue
+  read -ra packages <<< "${MORE[$group]}"
+  system_packages "${packages[@]}"
+  touch "$base-$group"
+done
