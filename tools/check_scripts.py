@@ -17,7 +17,7 @@ PIPEFAIL = re.compile(r"^\s*set\s+-[a-z]*o\s+pipefail\b", re.M)
 READERS = (
     ("head", re.compile(r"head\b")),
     ("grep that stops at the first match", re.compile(r"[ef]?grep\b(?=[^|]*\s(?:-[a-zA-Z]*[qml]|--quiet|--silent|--max-count|--files-with-matches))")),
-    ("sed that quits", re.compile(r"sed\b[^|]*(?:[\s;{'\"/$\d])[qQ]\d*\s*[;}'\"]")),
+    ("sed that quits", re.compile(r"sed\b(?:\s+-[a-zA-Z-]+)*\s+(?:\d*[qQ]\b|(['\"])(?:(?!\1).)*?(?:^|[;{}/$\d\s]|(?<=['\"]))[qQ]\d*\s*(?:[;}]|\1))")),
     ("read", re.compile(r"read\b")),
     ("true", re.compile(r"(?:true|:)(?=\s|;|\)|$)")),
 )
