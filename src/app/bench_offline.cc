@@ -24,8 +24,7 @@ double number(const json::Object& config, std::initializer_list<const char*> nam
 }
 
 StepCost cost_of(const model::ModelSummary& summary, int64_t hidden, const json::Object& config, int bytes) {
-  const auto tied = json::get_bool(config, "tie_word_embeddings");
-  StepCost cost = step_cost(summary, hidden, tied.ok() && tied->value_or(false), bytes);
+  StepCost cost = step_cost(summary, hidden, summary.tied, bytes);
   const double experts = number(config, {"num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"});
   const double chosen = number(config, {"num_experts_per_tok", "moe_k"});
   if (experts > chosen && chosen > 0) {

@@ -85,6 +85,8 @@ void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, c
                tower.info.merge);
   fmt::print("layers           {}\nvocabulary       {}\ncontext          {} tokens\n", s.layers, s.vocab_size,
              s.max_position_embeddings);
+  fmt::print("output layer     {}\n", s.tied ? "the embedding" : "its own weights");
+  for (const std::string& note : s.notes) fmt::print("note             {}\n", note);
   for (const auto& [name, bytes] : s.weight_bytes)
     fmt::print("weights          {} in {}\n", human(static_cast<double>(bytes)), name);
   fmt::print("cache            {} per token in bfloat16, {} in float32\n",
@@ -113,6 +115,8 @@ void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, c
       {"layers", s.layers},
       {"vocab_size", s.vocab_size},
       {"max_position_embeddings", s.max_position_embeddings},
+      {"tied_embeddings", s.tied},
+      {"notes", json::Array(s.notes.begin(), s.notes.end())},
       {"weight_bytes", weights},
       {"cache_bytes_per_token", json::Object{{"bfloat16", s.kv_bytes_per_token}, {"float32", wide.kv_bytes_per_token}}},
       {"memory_bytes", static_cast<int64_t>(memory)},

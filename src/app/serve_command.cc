@@ -48,6 +48,8 @@ int dry_run(const Settings& settings) {
     o["layers"] = summary->layers;
     o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
     o["bos_token_id"] = summary->bos_token_id;
+    o["tied_embeddings"] = summary->tied;
+    for (const std::string& note : summary->notes) out["warnings"].as_array().emplace_back(note);
     auto profile = read_profile(settings, nullptr);
     if (!profile.ok()) return report(profile.error());
     if (*profile) o["vision"] = describe_profile(**profile);

@@ -48,7 +48,10 @@ Expected<std::unique_ptr<model::Model>> load_with_progress(const Settings& setti
   Progress progress(::isatty(STDERR_FILENO) == 1);
   model::LoadOptions options = settings.load;
   options.progress = [&](size_t done, size_t all) { progress.update(done, all); };
-  return model::load_model(options, device);
+  auto loaded = model::load_model(options, device);
+  if (loaded.ok())
+    for (const std::string& note : (*loaded)->info().notes) TERN_WARN("{}", note);
+  return loaded;
 }
 
 }  // namespace tern::app

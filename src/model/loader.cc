@@ -64,6 +64,7 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   TERN_RETURN_IF_ERROR(fill(options, spec, plan, checkpoint, pack, device, *weights));
   const RopeTable table = make_rope_table(spec.rope, options.max_model_len);
   ModelInfo info = info_of(spec, count, weights->bytes, options.activation);
+  if (!presences.output.note.empty()) info.notes.push_back(presences.output.note);
   TERN_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::make(std::move(spec), table, std::move(weights),
                                                                         std::move(info), options.shard, device));
   return std::unique_ptr<Model>(std::move(decoder));
@@ -80,6 +81,8 @@ Expected<ModelSummary> summarize_model(const LoadOptions& options) {
   TERN_ASSIGN_OR_RETURN(const WeightPlan plan, plan_weights(spec, presences, options.shard, places));
   TERN_ASSIGN_OR_RETURN(const ParameterCount count, count_parameters(spec, plan));
   ModelSummary s;
+  if (!presences.output.note.empty()) s.notes.push_back(presences.output.note);
+  s.tied = presences.output.tied;
   s.architecture = spec.architecture;
   s.parameters = count.all;
   s.active_parameters = count.active;

@@ -41,7 +41,7 @@ struct LoadOptions {
 // the weights.
 Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::Device& device);
 
-// What `tern inspect` and --dry-run say without reading weights.
+// What `tern inspect` and --dry-run say without loading weights.
 struct ModelSummary {
   std::string architecture;
   int64_t parameters = 0, active_parameters = 0;
@@ -50,6 +50,8 @@ struct ModelSummary {
   int32_t bos_token_id = -1;
   std::vector<KvSpec> kv;                                    // for block_size 64, one rank
   size_t kv_bytes_per_token = 0;                             // one rank
+  bool tied = false;                                         // the output layer is the embedding
+  std::vector<std::string> notes;                            // as in ModelInfo
   std::vector<std::pair<std::string, size_t>> weight_bytes;  // by precision: ("bfloat16", n), ("float32", n), ...
 };
 Expected<ModelSummary> summarize_model(const LoadOptions& options);

@@ -7,32 +7,17 @@
 #include <set>
 
 #include "model/weights/nearest_name.h"
+#include "model/weights/output_layer.h"
 #include "model/weights/weight_source.h"
 
 namespace tern::model {
 namespace {
 
 constexpr std::string_view kCanonicalRoot = "model.";
-constexpr std::string_view kEmbed = "embed_tokens.weight";
 constexpr size_t kShown = 16;  // lines per kind of complaint
 
 bool ends_with(std::string_view s, std::string_view tail) {
   return s.size() >= tail.size() && s.substr(s.size() - tail.size()) == tail;
-}
-
-// What the file writes instead of "model.": "ernie.", "model.language_model.", nothing. The shortest prefix of an
-// embedding table that is not a draft layer's.
-std::string find_root(const Checkpoint& checkpoint) {
-  std::string best;
-  bool found = false;
-  for (const auto& [name, tensor] : checkpoint.tensors()) {
-    if (!ends_with(name, kEmbed) || name.find("layers.") != std::string::npos) continue;
-    const std::string prefix = name.substr(0, name.size() - kEmbed.size());
-    if (!prefix.empty() && prefix.back() != '.') continue;
-    if (!found || prefix.size() < best.size()) best = prefix;
-    found = true;
-  }
-  return found ? best : std::string(kCanonicalRoot);
 }
 
 class Resolver {
@@ -208,7 +193,7 @@ class Resolver {
          {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", ".mtp_emb_norm.",
           ".mtp_hidden_norm.", ".mtp_linear_proj.", ".mtp_block.", "packing_position_embedding", "vision_model.head."})
       if (name.find(part) != std::string::npos) return true;
-    if (ends_with(name, "lm_head.weight")) return true;  // tied: the embedding is meant
+    if (ends_with(name, "lm_head.weight")) return true;  // find_output_layer() has said whether it is used
     const auto holds = [&](const std::string& part) { return name.find(part) != std::string::npos; };
     if (std::any_of(options_.foreign.begin(), options_.foreign.end(), holds)) return true;
     if (!options_.own.empty() && std::none_of(options_.own.begin(), options_.own.end(), holds)) return true;
@@ -261,13 +246,14 @@ Expected<std::vector<Stored>> resolve_parameters(const std::vector<Parameter>& p
 }
 
 Presences default_presences(const DecoderSpec& spec) {
-  return {spec.tied.value_or(spec.tied_by_default),
-          spec.moe.experts > 0 && spec.moe.correction_bias == Presence::kRequired};
+  OutputLayer output;
+  output.tied = spec.tied.value_or(spec.tied_by_default);
+  return {std::move(output), spec.moe.experts > 0 && spec.moe.correction_bias == Presence::kRequired};
 }
 
 Presences detect_presences(const DecoderSpec& spec, const Checkpoint& checkpoint) {
   Presences p = default_presences(spec);
-  if (!spec.tied.has_value()) p.tied = checkpoint.find("lm_head.weight") == nullptr;
+  p.output = find_output_layer(spec, checkpoint);
   if (spec.moe.correction_bias == Presence::kOptional)
     for (const auto& [name, tensor] : checkpoint.tensors())
       p.correction_bias = p.correction_bias || ends_with(name, "e_score_correction_bias");

@@ -96,13 +96,13 @@ class Planner {
                                -1,
                                false,
                                {}});
-    if (presences_.tied) {
+    if (presences_.output.tied) {
       matrix(w_.lm_head.weight, {embed}, MatrixRole::kPlain);
     } else {
       array(w_.embedding, {embed}, true, true);
-      matrix(w_.lm_head.weight,
-             {linear("lm_head.weight", s_.vocab_size, s_.hidden_size, ShardRule::kVocabulary, s_.vocab_size)},
-             MatrixRole::kPlain);
+      const int head = linear("lm_head.weight", s_.vocab_size, s_.hidden_size, ShardRule::kVocabulary, s_.vocab_size,
+                              {{presences_.output.name, 0, 0, 0, 0}});
+      matrix(w_.lm_head.weight, {head}, MatrixRole::kPlain);
     }
     norm(w_.final_norm, "model.norm.weight", s_.hidden_size);
   }

@@ -8,6 +8,7 @@
 
 #include "model/decoder_spec.h"
 #include "model/weights/decoder_weights.h"
+#include "model/weights/output_layer.h"
 #include "model/weights/parameter.h"
 
 namespace tern::model {
@@ -51,7 +52,7 @@ struct WeightPlan {
 
 // What the files decide and the config does not.
 struct Presences {
-  bool tied = false;
+  OutputLayer output;
   bool correction_bias = false;
 };
 
