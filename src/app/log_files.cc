@@ -75,14 +75,12 @@ std::string_view log_file_name(LogChannel channel) {
       return "console.log";
     case LogChannel::kApiServer:
       return "api_server.log";
-    case LogChannel::kDataProcessor:
-      return "data_processor.log";
+    case LogChannel::kRequest:
+      return "request.log";
     case LogChannel::kWorker:
       return "workerlog.0";
     case LogChannel::kScheduler:
       return "scheduler.log";
-    case LogChannel::kPrefixCache:
-      return "prefix_cache_manager.log";
     case LogChannel::kCount:
       break;
   }

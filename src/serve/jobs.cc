@@ -11,6 +11,7 @@
 #include "serve/openai/prepare.h"
 #include "serve/openai/prompts.h"
 #include "serve/preparations.h"
+#include "serve/request_log.h"
 #include "serve/shared.h"
 #include "serve/text_api.h"
 #include "serve/worker.h"
@@ -38,33 +39,6 @@ Expected<json::Value> parse_body(const Shared& shared, const Job& job) {
   return value;
 }
 
-// What a log line may show of a body.
-std::string logged_part(const Shared& shared, const Job& job) {
-  if (!shared.config.log_requests || shared.config.log_requests_level < 2) return {};
-  return job.body.substr(0, shared.config.log_max_len);
-}
-
-void log_received(const Shared& shared, std::string_view logged, const openai::Generation& generation) {
-  if (!shared.config.log_requests) return;
-  const auto& ask = generation.ask();
-  int64_t prompt = 0, items = 0;
-  for (const auto& p : generation.prompts()) {
-    prompt += static_cast<int64_t>(p.ids.size());
-    items += static_cast<int64_t>(p.media.size());
-  }
-  const std::string media = items > 0 ? fmt::format(", media {}", items) : std::string();
-  if (shared.config.log_requests_level < 2) {
-    TERN_LOG(LogChannel::kApiServer, LogLevel::kInfo,
-             "Receive request {}: prompt tokens {}{}, n {}, stream {}, max_tokens {}", generation.id(), prompt, media,
-             ask.n, ask.stream, ask.max_tokens.value_or(-1));
-    return;
-  }
-  std::string body;  // quoted: a body cannot forge further lines
-  json::append_quoted(body, logged);
-  TERN_LOG(LogChannel::kApiServer, LogLevel::kInfo, "Receive request {}: prompt tokens {}{}, body {}", generation.id(),
-           prompt, media, body);
-}
-
 openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
   openai::PrepareInput input;
   input.config = &shared.config;
@@ -85,6 +59,7 @@ openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
 }
 
 void refuse(Shared& shared, ReplyTo to, Ticket ticket, const Error& error, bool after_validation) {
+  log_refused(shared.config, error);
   const bool original = after_validation && shared.config.original_error_status;
   shared.post(to.worker, Answer{to, openai::error_response(error, original), std::move(ticket)});
 }
@@ -116,7 +91,7 @@ void start_preparation(Shared& shared, Job& job, openai::Draft draft) {
   }
   preparation.draft = std::move(draft);
   preparation.ticket = std::move(job.ticket);
-  preparation.logged = logged_part(shared, job);
+  preparation.logged = std::string(shown_part(shared.config, job.body));
   preparation.cancelled = job.cancelled;
   preparation.deadline_ns = job.arrival_ns + static_cast<int64_t>(shared.config.media.timeout * 1e9);
   std::string().swap(job.body);  // the urls have been copied out of it
@@ -137,7 +112,7 @@ void run_generate(Shared& shared, Job& job, json::Value body) {
   Error taken;
   IdLease lease = take_id(shared, id, taken);
   if (!lease) return refuse(shared, job.to, std::move(job.ticket), taken, true);
-  log_received(shared, logged_part(shared, job), **generation);
+  log_received(shared.config, **generation, shown_part(shared.config, job.body));
   lease.keep();  // the worker's from here on
   post_ready(shared, job.to, std::move(job.ticket), *std::move(generation));
 }
@@ -206,9 +181,12 @@ void finish_preparation(Shared& shared, Preparation preparation, std::vector<con
     if (!prompts.ok()) return refuse(shared, to, {}, prompts.error(), false);
     return shared.post(to.worker, Answer{to, tokens_response((*prompts)[0].ids, shared.config), {}});
   }
+  const int64_t arrival_ns = preparation.draft.input.arrival_ns;
   auto generation = openai::finish(std::move(preparation.draft), media);
   if (!generation.ok()) return refuse(shared, to, std::move(preparation.ticket), generation.error(), true);
-  log_received(shared, preparation.logged, **generation);
+  log_received(shared.config, **generation, preparation.logged);
+  log_stage(shared.config, (*generation)->id(),
+            fmt::format("prepared its media within {:.3f} s", static_cast<double>(monotonic_ns() - arrival_ns) * 1e-9));
   preparation.id.keep();
   post_ready(shared, to, std::move(preparation.ticket), *std::move(generation));
 }
@@ -248,12 +226,15 @@ void write_body(Shared& shared, ReplyTo to, std::unique_ptr<openai::Generation> 
   auto* raw = new Work{std::move(generation), std::move(ticket)};  // owned by the task below
   const bool taken = shared.pool->try_submit([&shared, to, raw] {
     const std::unique_ptr<Work> work(raw);
-    shared.post(to.worker, Answer{to, http::json_response(200, work->generation->body()), std::move(work->ticket)});
+    std::string body = work->generation->body();
+    log_answer(shared.config, work->generation->id(), body);
+    shared.post(to.worker, Answer{to, http::json_response(200, std::move(body)), std::move(work->ticket)});
   });
   if (taken) return;
   const std::unique_ptr<Work> work(raw);  // the pool is full: this thread does it
-  shared.post_control(to.worker,
-                      Answer{to, http::json_response(200, work->generation->body()), std::move(work->ticket)});
+  std::string body = work->generation->body();
+  log_answer(shared.config, work->generation->id(), body);
+  shared.post_control(to.worker, Answer{to, http::json_response(200, std::move(body)), std::move(work->ticket)});
 }
 
 }  // namespace tern::serve

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "serve/openai/error.h"
+#include "serve/request_log.h"
 
 namespace tern::serve {
 namespace {
@@ -20,6 +21,7 @@ Error media_error(Error error) {
 }  // namespace
 
 void Preparations::answer(Preparation& preparation, const Error& error) {
+  if (preparation.route != RouteId::kTokenize) log_failed(shared_.config, preparation.draft.id, error);
   shared_.post_control(preparation.to.worker,
                        Answer{preparation.to, openai::error_response(error, shared_.config.original_error_status),
                               std::move(preparation.ticket)});

@@ -42,6 +42,7 @@ class Worker {
     std::vector<engine::Request> requests;  // until submitted
     Ticket ticket;
     bool has_slot = false;
+    bool told = false;  // the log knows of its first chunk
     int64_t wait_deadline_ns = 0;
     std::vector<std::pair<size_t, engine::Delta>> held;  // child, delta: the client reads too slowly
     size_t held_tokens = 0;

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "serve/openai/error.h"
 #include "serve/preparations.h"
+#include "serve/request_log.h"
 #include "serve/worker.h"
 
 namespace tern::serve {
@@ -36,8 +37,11 @@ void Worker::on(Ready&& m) {
   active_.emplace(a.key, std::move(active));
   if (shared_.slots.acquire({number_, a.key})) {
     a.has_slot = true;
-    start_generation(a);
-  } else if (shared_.config.max_waiting_time >= 0) {
+    log_stage(shared_.config, a.generation->id(), "has a place in the engine");
+    return start_generation(a);
+  }
+  log_stage(shared_.config, a.generation->id(), "waits for a place in the engine");
+  if (shared_.config.max_waiting_time >= 0) {
     a.wait_deadline_ns = monotonic_ns() + static_cast<int64_t>(shared_.config.max_waiting_time * 1e9);
   }
 }
@@ -46,6 +50,7 @@ void Worker::on(SlotGranted&& m) {
   const auto it = active_.find(m.key);
   if (it != active_.end() && !it->second->has_slot) {
     it->second->has_slot = true;
+    log_stage(shared_.config, it->second->generation->id(), "has a place in the engine");
     start_generation(*it->second);
   } else if (const auto next = shared_.slots.release()) {
     shared_.post_control(next->worker, SlotGranted{next->key});
@@ -79,6 +84,8 @@ bool Worker::submit_rows(Active& a, Error& error) {
     rows_[id] = Row{&a, i};
     const auto prompt_tokens = a.requests[i].prompt.size();
     const auto max_tokens = a.requests[i].max_tokens;
+    if (logs(shared_.config, RequestLogLevel::kContent))
+      log_submitted(shared_.config, a.generation->child_id(children[i]), a.requests[i]);
     Status status = shared_.engine.submit(std::move(a.requests[i]));
     if (!status.ok()) {
       rows_.erase(id);
@@ -110,7 +117,7 @@ void Worker::on(DeltaBatch&& m) {
     a.held_tokens += delta.tokens.size();
     a.held.emplace_back(child, std::move(delta));
     if (a.held_tokens > shared_.config.http.held_tokens && it != connections_.end()) {
-      TERN_LOG(LogChannel::kApiServer, LogLevel::kWarning, "request {} ended: its client does not read",
+      TERN_LOG(LogChannel::kRequest, LogLevel::kWarning, "request {} ended: its client does not read",
                a.generation->id());
       drop(*it->second);
     }
@@ -144,7 +151,14 @@ void Worker::take_delta(Active& a, size_t child, engine::Delta&& delta, int64_t 
   std::string& out = c != nullptr && c->streaming ? c->stream_out() : discard_;
   openai::Child& row = a.generation->children()[child];
   const bool first = row.completion_tokens == 0;
+  const size_t before = out.size();
   const auto outcome = a.generation->consume(row, std::move(delta), now_ns, out);
+  if (first && outcome.tokens > 0 && logs(shared_.config, RequestLogLevel::kStages))
+    log_stage(shared_.config, a.generation->child_id(row), "has its first token");
+  if (c != nullptr && c->streaming && out.size() > before) {
+    log_chunk(shared_.config, a.generation->id(), std::string_view(out).substr(before), !a.told, false);
+    a.told = true;
+  }
   discard_.clear();
   if (c != nullptr && c->streaming) touch(*c);
   if (outcome.tokens > 0) measure(row, outcome.tokens, now_ns, first);
@@ -173,7 +187,10 @@ void Worker::complete(Active& a) {
   const ReplyTo to{number_, c.id, c.exchange};
   const openai::Ask& ask = a.generation->ask();
   if (c.streaming) {
-    a.generation->append_stream_end(c.stream_out());
+    std::string& out = c.stream_out();
+    const size_t before = out.size();
+    a.generation->append_stream_end(out);
+    log_chunk(shared_.config, a.generation->id(), std::string_view(out).substr(before), false, true);
     c.end_stream();
     release(a);
     finish_exchange(c, 200);
@@ -191,6 +208,7 @@ void Worker::complete(Active& a) {
     return write_body(shared_, to, std::move(generation), std::move(ticket));
   }
   http::Response response = http::json_response(200, a.generation->body());
+  log_answer(shared_.config, a.generation->id(), response.body);
   release(a);
   respond(c, std::move(response));
   process(c);
@@ -198,6 +216,7 @@ void Worker::complete(Active& a) {
 
 void Worker::fail(Active& a, const Error& error) {
   const Error shown = error;  // `error` may lie inside the generation
+  log_failed(shared_.config, a.generation->id(), shown);
   const auto it = connections_.find(a.connection);
   Connection* c = it != connections_.end() ? it->second.get() : nullptr;
   const bool in_stream = c != nullptr && c->streaming;
@@ -246,6 +265,7 @@ void Worker::measure(const openai::Child& child, int32_t tokens, int64_t now_ns,
 }
 
 void Worker::measure_finished(const openai::Generation& g, const openai::Child& child) {
+  log_finished(shared_.config, g, child);
   if (child.reason != engine::FinishReason::kAbort) metrics_.add(Count::kSuccess);
   const auto& t = child.times;
   const int64_t end = t.finished > 0 ? t.finished : monotonic_ns();

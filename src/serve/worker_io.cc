@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "serve/openai/error.h"
+#include "serve/request_log.h"
 #include "serve/worker.h"
 
 namespace tern::serve {
@@ -284,7 +285,10 @@ void Worker::drop(Connection& c) {
     const auto it = active_.find(c.active);
     if (it != active_.end()) {
       it->second->connection = 0;
-      if (shared_.config.abort_on_disconnect || !it->second->held.empty()) abandon(*it->second);
+      if (shared_.config.abort_on_disconnect || !it->second->held.empty()) {
+        log_left(shared_.config, it->second->generation->id());
+        abandon(*it->second);
+      }
     }
   }
   poller_.remove(c.fd.get());

@@ -71,13 +71,14 @@ def start(tmp_path):
 
 
 def test_log_files(start):
-    s = start("--enable-mm", "--quantization", "wint8", "--allow-inert-flags", env={"FD_DEBUG": "0"}).ready()
+    s = start("--enable-mm", "--quantization", "wint8", "--allow-inert-flags",
+              env={"FD_DEBUG": "0", "FD_LOG_REQUESTS_LEVEL": "2", "FD_LOG_MAX_LEN": "24"}).ready()
     s.post("/v1/completions", prompt=[5, 6, 7], max_tokens=2)
     assert s.get("/config-info")["inert"] == ["--quantization"]
     s.process.send_signal(signal.SIGTERM)
     assert s.process.wait(20) == 0
     today = datetime.date.today().isoformat()
-    for name in ("fastdeploy.log", "console.log", "api_server.log"):
+    for name in ("fastdeploy.log", "console.log", "api_server.log", "request.log", "workerlog.0"):
         assert os.readlink(s.logs / name).startswith(f"{name}.20"), name
     assert (s.logs / f"fastdeploy.log.{today}").exists()
     shape = re.compile(r"^(DEBUG|INFO|WARNING|ERROR) +\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} \d+ +[\w.]+\[line:\d+\] ")
@@ -88,6 +89,13 @@ def test_log_files(start):
     assert len(effects) == 1 and "--enable-mm" in effects[0] and "--quantization" not in effects[0]
     allowed = [line for line in s.text().splitlines() if "--quantization has no effect: " in line]
     assert len(allowed) == 1 and allowed[0].startswith("tern: ")
+    requests = (s.logs / "request.log").read_text().splitlines()
+    assert all(shape.match(line) for line in requests)
+    assert len([line for line in requests if "Receive request " in line]) == 1
+    body = json.dumps(json.dumps({"prompt": [5, 6, 7], "max_tokens": 2})[:24])
+    assert any(line.endswith(": body " + body) for line in requests), requests
+    names = {p.name for p in s.logs.iterdir() if p.is_symlink()}
+    assert names <= {"fastdeploy.log", "console.log", "api_server.log", "request.log", "workerlog.0", "scheduler.log"}
     assert "Uvicorn running on" in (s.logs / "console.log").read_text()
 
 

@@ -61,6 +61,7 @@ class Generation {
 
   const Ask& ask() const { return ask_; }
   const std::string& id() const { return id_; }
+  std::string child_id(const Child& child) const { return id_ + "_" + std::to_string(child.index); }
   const std::vector<PromptFacts>& prompts() const { return prompts_; }
   std::vector<Child>& children() { return children_; }
   // The engine's request of a child; `request_id` must be set.
