@@ -30,21 +30,22 @@ def wait_open(server, name, count):
 def test_thousands_of_ids_against_a_thousand_samples_do_not_stop_the_server(start):
     s = start("--max-num-seqs", 16, "--max-model-len", 1024)
     s.wait_ready()
-    clients = [send(s.port, "/v1/completions", {**RUNS, "n": 128, "request_id": f"r{i}"}) for i in range(8)]
+    client = send(s.port, "/v1/completions", {**RUNS, "prompt": [[5, 6, 7]] * 8, "n": 128, "request_id": "r"})
     wait_open(s, "fastdeploy:num_requests_waiting", 8 * 128 - 16)
-    ids = [f"cmpl-nobody-{i}" for i in range(4095)] + ["cmpl-r3_100"]
+    # Half of the names are found 1024 times each, the other half nowhere: comparing name by name held the I/O thread for
+    # 14 s, a lookup takes milliseconds.
+    ids = ["cmpl-r"] * 2048 + [f"cmpl-nobody-{i}" for i in range(2048)]
     begin = time.monotonic()
     abort = send(s.port, "/v1/abort_requests", {"req_ids": ids})
+    time.sleep(0.05)  # the sweep has begun where it is slow; nothing below depends on it
     assert s.get("/health") == ""
     reply = json.loads(abort.getresponse().read())["result"]
-    # Comparing each id with each sample held the I/O thread for 14 s; a lookup takes milliseconds.
-    assert time.monotonic() - begin < 7
-    assert [a["request_id"] for a in reply["aborted"]] == ["cmpl-r3_100"]
-    assert len(reply["not_found"]) == 4095
-    status, reply = ask(s.port, "/v1/abort_requests", {"abort_all": True})
-    assert status == 200 and len(reply["result"]["aborted"]) >= 8 * 128 - 1 - 16
-    for c in clients:
-        assert c.getresponse().status == 200
+    assert time.monotonic() - begin < 5
+    aborted = [a["request_id"] for a in reply["aborted"]]
+    assert len(aborted) == len(set(aborted)) >= 1024 - 16 and "cmpl-r_1023" in aborted
+    assert reply["not_found"] == ids[2048:]
+    answer = json.loads(client.getresponse().read())
+    assert {choice["finish_reason"] for choice in answer["choices"]} <= {"abort", "length"}
     assert s.stop() == 0
 
 
