@@ -125,6 +125,7 @@ json::Object describe_server(const Settings& s) {
                     {"served_model_name", c.served_model_name},
                     {"api_keys", c.api_keys.size()},
                     {"metrics_open", c.metrics_open},
+                    {"allow_credentials", c.cors.credentials},
                     {"max_concurrency", c.max_concurrency},
                     {"max_connections_to_engine", c.max_connections_to_engine},
                     {"max_waiting_time", c.max_waiting_time},
@@ -137,6 +138,9 @@ json::Object describe_server(const Settings& s) {
                     {"allow_inert", c.allow_inert},
                     {"mm_output", c.mm_output},
                     {"drain_seconds", s.drain_seconds}};
+  o["allowed_origins"] = list(c.cors.origins);
+  o["allowed_methods"] = list(c.cors.methods);
+  o["allowed_headers"] = list(c.cors.headers);
   if (c.metrics_port) o["metrics_port"] = *c.metrics_port;
   return o;
 }

@@ -30,7 +30,8 @@ inline constexpr FlagGroup kFlagGroups[] = {FlagGroup::kServer,         FlagGrou
                                             FlagGroup::kMedia,          FlagGroup::kLimits};
 std::string_view group_title(FlagGroup group);
 
-// kList: values separated by commas or given one after the other. kRepeated: one value each time the flag is given.
+// kList: values separated by commas or given one after the other, or a JSON list of texts. kRepeated: one value each
+// time the flag is given.
 enum class ValueType : uint8_t {
   kString,
   kInt,

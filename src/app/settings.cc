@@ -1,4 +1,5 @@
 #include "app/settings.h"
+#include "app/cors_settings.h"
 
 #include <fmt/format.h>
 
@@ -123,6 +124,7 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.defaults = model.generation;
   c.api_keys = flags.texts("api-key");
   c.metrics_open = flags.boolean("metrics-open");
+  c.cors = *cors_settings(flags);  // validate() has checked it
   c.max_concurrency = flags.integer32("max-concurrency");
   c.max_connections_to_engine = static_cast<int>(environment.integer("FD_SUPPORT_MAX_CONNECTIONS"));
   c.max_waiting_time = flags.number("max-waiting-time");

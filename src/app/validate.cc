@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "app/cors_settings.h"
 #include "app/graph_settings.h"
 #include "app/inert.h"
 #include "app/settings.h"
@@ -161,6 +162,7 @@ Status validate(const FlagSet& flags, const Environment& environment) {
   TERN_RETURN_IF_ERROR(check_early_stop(flags));
   TERN_RETURN_IF_ERROR(check_processors(flags));
   TERN_RETURN_IF_ERROR(graph_settings(flags));
+  TERN_RETURN_IF_ERROR(cors_settings(flags));
   TERN_RETURN_IF_ERROR(check_ports(flags));
   TERN_RETURN_IF_ERROR(validate_media(flags));
   return {};

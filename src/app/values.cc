@@ -61,6 +61,19 @@ Expected<json::Value> parse_choice(std::string_view label, const ValueRules& rul
   return wrong(label, fmt::format("{} is none of {}", shown(text), fmt::join(choices, ", ")));
 }
 
+// ["a", "b"]: the form of vLLM. A list of host names may start with '[' too, of an IPv6 address.
+bool is_json_list(std::string_view text) { return text == "[]" || text.starts_with("[\""); }
+
+Status add_json_list(std::string_view label, std::string_view text, json::Array& items) {
+  auto value = json::parse(text, kJsonLimits);
+  if (!value.ok()) return wrong(label, "is not JSON: " + value.error().message);
+  for (auto& item : value->as_array()) {
+    if (!item.is_string()) return wrong(label, fmt::format("{} holds something that is no text", shown(text)));
+    items.push_back(std::move(item));
+  }
+  return {};
+}
+
 Expected<json::Value> parse_list(std::string_view label, const ValueRules& rules,
                                  const std::vector<std::string>& texts) {
   json::Array items;
@@ -68,6 +81,10 @@ Expected<json::Value> parse_list(std::string_view label, const ValueRules& rules
     if (rules.type == ValueType::kRepeated) {
       if (text.empty()) return wrong(label, "is empty");
       items.emplace_back(text);
+      continue;
+    }
+    if (rules.type == ValueType::kList && is_json_list(text)) {
+      TERN_RETURN_IF_ERROR(add_json_list(label, text, items));
       continue;
     }
     for (std::string_view part : split(text, ',')) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/sampling_params.h"
+#include "serve/http/cors.h"
 
 namespace tern::serve {
 
@@ -74,6 +75,7 @@ struct ServeConfig {
 
   std::vector<std::string> api_keys;     // empty: open
   bool metrics_open = false;             // /metrics without a key
+  http::CorsRules cors;                  // of the main port
   int max_concurrency = 2048;            // open requests; more: 429
   int max_connections_to_engine = 1024;  // FD_SUPPORT_MAX_CONNECTIONS, requests inside the engine
   double max_waiting_time = -1;          // seconds for an engine slot; below 0: for ever

@@ -49,6 +49,8 @@ struct Connection {
   // The current request.
   uint64_t exchange = 0;
   const Route* route = nullptr;
+  std::string rest;            // of the path, for a route that takes one
+  std::string answer_headers;  // lines that go with every answer: the request's id, CORS
   http::Method method = http::Method::kOther;
   int minor_version = 1;
   bool keep_alive = true, served_before = false;

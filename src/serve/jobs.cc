@@ -79,11 +79,12 @@ void post_ready(Shared& shared, ReplyTo to, Ticket ticket, std::unique_ptr<opena
 }
 
 // Goes on in finish_preparation(), when the pictures are there.
-void start_preparation(Shared& shared, Job& job, openai::Draft draft) {
+void start_preparation(Shared& shared, Job& job, openai::Draft draft, bool token_strs = false) {
   Preparation preparation;
   preparation.to = job.to;
   preparation.route = job.route;
   preparation.key_index = job.key_index;
+  preparation.token_strs = token_strs;
   if (job.route != RouteId::kTokenize) {
     Error taken;
     preparation.id = take_id(shared, draft.id, taken);
@@ -120,15 +121,17 @@ void run_generate(Shared& shared, Job& job, json::Value body) {
 // Texts are counted at once; pictures first become as many tokens as they have.
 void run_tokenize(Shared& shared, Job& job, json::Value body) {
   const auto input = prepare_input(shared, job);
+  const auto strs = wants_token_strs(body);
+  if (!strs.ok()) return refuse(shared, job.to, {}, strs.error(), false);
   if (shared.config.media.images && body.is_object() && json::find(body.get_object(), "messages") != nullptr) {
     auto ask = openai::parse_chat(std::move(body), shared.config, openai::Purpose::kTokens);
     if (!ask.ok()) return refuse(shared, job.to, {}, ask.error(), false);
     auto draft = openai::begin(*std::move(ask), input);
     if (!draft.ok()) return refuse(shared, job.to, {}, draft.error(), false);
-    if (!draft->ask.media.empty()) return start_preparation(shared, job, *std::move(draft));
+    if (!draft->ask.media.empty()) return start_preparation(shared, job, *std::move(draft), *strs);
     auto prompts = openai::encode_prompts(*draft, {});
     if (!prompts.ok()) return refuse(shared, job.to, {}, prompts.error(), false);
-    return shared.post(job.to.worker, Answer{job.to, tokens_response((*prompts)[0].ids, shared.config), {}});
+    return shared.post(job.to.worker, Answer{job.to, tokens_response((*prompts)[0].ids, *strs, input), {}});
   }
   shared.post(job.to.worker, Answer{job.to, tokenize(body, input), {}});
 }
@@ -179,7 +182,8 @@ void finish_preparation(Shared& shared, Preparation preparation, std::vector<con
   if (preparation.route == RouteId::kTokenize) {
     auto prompts = openai::encode_prompts(preparation.draft, media);
     if (!prompts.ok()) return refuse(shared, to, {}, prompts.error(), false);
-    return shared.post(to.worker, Answer{to, tokens_response((*prompts)[0].ids, shared.config), {}});
+    return shared.post(
+        to.worker, Answer{to, tokens_response((*prompts)[0].ids, preparation.token_strs, preparation.draft.input), {}});
   }
   const int64_t arrival_ns = preparation.draft.input.arrival_ns;
   auto generation = openai::finish(std::move(preparation.draft), media);

@@ -20,6 +20,7 @@ namespace tern::serve {
 struct Preparation {
   ReplyTo to;
   RouteId route = RouteId::kChat;  // kTokenize: only counts
+  bool token_strs = false;         // kTokenize: with each token's text
   int key_index = 0;               // of the API key that asked
   openai::Draft draft;
   Ticket ticket;

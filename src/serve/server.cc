@@ -74,6 +74,7 @@ Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& tex
       engine(e),
       content(text),
       auth(c.api_keys),
+      cors(c.cors),
       slots(c.max_connections_to_engine),
       metrics(worker_count, c.cache_config),
       key(random_hash_key()) {
@@ -115,6 +116,7 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
                                                 const Content& content) {
   if (config.vocab_size <= 0)
     return make_error(ErrorCode::kInvalidArgument, "the vocabulary's size is unknown", "vocab_size");
+  TERN_RETURN_IF_ERROR(http::check(config.cors));
   std::vector<Listening> listeners;
   const auto listen = [&listeners](const std::string& host, int port, PortKind kind) -> Expected<int> {
     TERN_ASSIGN_OR_RETURN(auto opened, net::listen_on(host, port));

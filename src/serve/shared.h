@@ -92,6 +92,7 @@ struct Shared {
   Content content;
   openai::TemplateForm chat_form, tool_form;  // of the content's templates
   Auth auth;
+  http::Cors cors;
   ActiveIds ids;
   EngineSlots slots;
   Metrics metrics;
@@ -127,6 +128,7 @@ void run_job(Shared& shared, Job job);
 void write_body(Shared& shared, ReplyTo to, std::unique_ptr<openai::Generation> generation, Ticket ticket);
 
 // Answers that need no work: health, models, metrics, version and the refusals of what is not built.
-http::Response answer_simple(Shared& shared, RouteId route);
+// `rest`: of the path, for a route that takes one.
+http::Response answer_simple(Shared& shared, RouteId route, std::string_view rest);
 
 }  // namespace tern::serve

@@ -15,20 +15,31 @@ http::Response health(const Shared& shared) {
   return shared.healthy() ? http::text_response(200, "") : http::text_response(404, "Worker Service Not Healthy");
 }
 
-http::Response models(Shared& shared) {
+std::string_view model_id(const ServeConfig& config) {
+  return config.served_model_name.empty() ? config.model_path : config.served_model_name;
+}
+
+std::string model_json(Shared& shared) {
   const ServeConfig& config = shared.config;
   const auto now = static_cast<int64_t>(wall_seconds());
-  std::string out = "{\"object\":\"list\",\"data\":[{\"id\":";
-  json::append_quoted(out, config.served_model_name.empty() ? config.model_path : config.served_model_name);
+  std::string out = "{\"id\":";
+  json::append_quoted(out, model_id(config));
   out += fmt::format(",\"object\":\"model\",\"created\":{},\"owned_by\":\"FastDeploy\",\"root\":", now);
   json::append_quoted(out, config.model_path);
-  out += fmt::format(
-      ",\"parent\":null,\"max_model_len\":{},\"permission\":[{{\"id\":\"modelperm-{}\",\"object\":\"model_permission\","
-      "\"created\":{},\"allow_create_engine\":false,\"allow_sampling\":true,\"allow_logprobs\":true,"
-      "\"allow_search_indices\":false,\"allow_view\":true,\"allow_fine_tuning\":false,\"organization\":\"*\","
-      "\"group\":null,\"is_blocking\":false}}]}}]}}",
-      config.max_model_len, shared.random_hex(), now);
-  return http::json_response(200, std::move(out));
+  return out + fmt::format(
+                   ",\"parent\":null,\"max_model_len\":{},\"permission\":[{{\"id\":\"modelperm-{}\",\"object\":"
+                   "\"model_permission\",\"created\":{},\"allow_create_engine\":false,\"allow_sampling\":true,"
+                   "\"allow_logprobs\":true,\"allow_search_indices\":false,\"allow_view\":true,"
+                   "\"allow_fine_tuning\":false,\"organization\":\"*\",\"group\":null,\"is_blocking\":false}}]}}",
+                   config.max_model_len, shared.random_hex(), now);
+}
+
+http::Response one_model(Shared& shared, std::string_view id) {
+  if (id == model_id(shared.config)) return http::json_response(200, model_json(shared));
+  std::string body = "{\"error\":{\"message\":";
+  json::append_quoted(body, fmt::format("The model `{}` does not exist.", id));
+  return http::json_response(
+      404, body + ",\"type\":\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}");
 }
 
 std::string envelope(Shared& shared, std::string_view status, std::string_view message, std::string_view result) {
@@ -101,7 +112,7 @@ void Worker::finish_sweep(AbortSweep& sweep) {
   shared_.post_control(sweep.reply.worker, Answer{sweep.reply, sweep_answer(shared_, sweep), {}});
 }
 
-http::Response answer_simple(Shared& shared, RouteId route) {
+http::Response answer_simple(Shared& shared, RouteId route, std::string_view rest) {
   switch (route) {
     case RouteId::kHealth:
     case RouteId::kPing:
@@ -109,7 +120,13 @@ http::Response answer_simple(Shared& shared, RouteId route) {
     case RouteId::kLoad:
       return http::json_response(200, load_json());
     case RouteId::kModels:
-      return shared.healthy() ? models(shared) : http::Response{304, "", "", "", false};
+    case RouteId::kModel:
+      if (!shared.healthy()) return {304, "", "", "", false};
+      if (route == RouteId::kModel) return one_model(shared, rest);
+      return http::json_response(200, "{\"object\":\"list\",\"data\":[" + model_json(shared) + "]}");
+    case RouteId::kOpenApi:
+      return http::json_response(200,
+                                 openapi_json(shared.config.version, shared.auth.required(), shared.metrics_on_main));
     case RouteId::kVersion: {
       std::string body = "{\"version\":";
       json::append_quoted(body, shared.config.version);

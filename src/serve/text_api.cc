@@ -23,14 +23,21 @@ Expected<std::string> text_of(const json::Object& body, openai::Fields& f, bool&
   return std::string(prompt->get_string());
 }
 
-std::string tokens_body(const std::vector<int32_t>& ids, const ServeConfig& config) {
+std::string tokens_body(const std::vector<int32_t>& ids, bool strs, const openai::PrepareInput& input) {
   std::string out = "{\"count\":";
   openai::append_int(out, static_cast<int64_t>(ids.size()));
   out += ",\"max_model_len\":";
-  openai::append_int(out, config.max_model_len);
+  openai::append_int(out, input.config->max_model_len);
   out += ",\"tokens\":";
   openai::append_ids(out, ids);
-  return out + ",\"token_strs\":null}";
+  out += ",\"token_strs\":";
+  if (!strs || input.content.tokenizer == nullptr) return out + "null}";
+  out += '[';
+  for (const int32_t id : ids) {
+    if (out.back() != '[') out += ',';
+    json::append_quoted(out, input.content.tokenizer->id_to_token(id));
+  }
+  return out + "]}";
 }
 
 Expected<std::string> tokenize_body(const json::Value& body, const openai::PrepareInput& input) {
@@ -38,10 +45,11 @@ Expected<std::string> tokenize_body(const json::Value& body, const openai::Prepa
   if (input.content.tokenizer == nullptr) return openai::invalid_value("this model has no tokenizer", "prompt");
   openai::Fields f(body.get_object());
   bool special = true;
+  TERN_ASSIGN_OR_RETURN(const bool strs, wants_token_strs(body));
   TERN_ASSIGN_OR_RETURN(const auto text, text_of(body.get_object(), f, special, input));
   auto ids = input.content.tokenizer->encode(text, special);
   if (!ids.ok()) return openai::invalid_value(ids.error().message, "prompt");
-  return tokens_body(*ids, *input.config);
+  return tokens_body(*ids, strs, input);
 }
 
 Expected<std::string> detokenize_body(const json::Value& body, const openai::PrepareInput& input) {
@@ -69,8 +77,16 @@ http::Response reply(Expected<std::string> body) {
 http::Response tokenize(const json::Value& body, const openai::PrepareInput& input) {
   return reply(tokenize_body(body, input));
 }
-http::Response tokens_response(const std::vector<int32_t>& ids, const ServeConfig& config) {
-  return http::json_response(200, tokens_body(ids, config));
+Expected<bool> wants_token_strs(const json::Value& body) {
+  if (!body.is_object()) return openai::invalid_value("Input should be a valid dictionary", "body");
+  openai::Fields f(body.get_object());
+  bool strs = false;
+  f.boolean("return_token_strs", strs);
+  if (!f.ok()) return f.take_error();
+  return strs;
+}
+http::Response tokens_response(const std::vector<int32_t>& ids, bool strs, const openai::PrepareInput& input) {
+  return http::json_response(200, tokens_body(ids, strs, input));
 }
 http::Response detokenize(const json::Value& body, const openai::PrepareInput& input) {
   return reply(detokenize_body(body, input));

@@ -7,10 +7,13 @@
 
 namespace tern::serve {
 
-// {"prompt": str} or chat fields, "add_special_tokens" -> {"count","max_model_len","tokens"}.
+// {"prompt": str} or chat fields, "add_special_tokens", "return_token_strs" ->
+// {"count","max_model_len","tokens","token_strs"}.
 http::Response tokenize(const json::Value& body, const openai::PrepareInput& input);
-// The answer of the above for known ids.
-http::Response tokens_response(const std::vector<int32_t>& ids, const ServeConfig& config);
+// Its field "return_token_strs".
+Expected<bool> wants_token_strs(const json::Value& body);
+// The answer of the above for known ids; `strs`: with the vocabulary's own spelling of each.
+http::Response tokens_response(const std::vector<int32_t>& ids, bool strs, const openai::PrepareInput& input);
 // {"tokens": [ids]} -> {"prompt": str}.
 http::Response detokenize(const json::Value& body, const openai::PrepareInput& input);
 

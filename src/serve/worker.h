@@ -93,6 +93,7 @@ class Worker {
   bool on_head(Connection& c);  // false: answered without its body
   void on_request(Connection& c);
   void submit_job(Connection& c);
+  std::string request_id_line(std::string_view given);  // "" given: one is made
   void respond(Connection& c, http::Response response);
   void finish_exchange(Connection& c, int status);
   Connection* find(const ReplyTo& to);

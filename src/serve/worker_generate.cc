@@ -67,7 +67,7 @@ void Worker::start_generation(Active& a) {
   if (c.minor_version == 0) c.keep_alive = false;  // without chunks only the end of the connection ends the body
   http::Response head;
   head.content_type = "text/event-stream; charset=utf-8";
-  head.extra_headers = "cache-control: no-cache\r\n";
+  head.extra_headers = "cache-control: no-cache\r\n" + c.answer_headers;
   http::append_head(c.out, head, std::nullopt, c.minor_version == 1, c.keep_alive, c.minor_version);
   c.streaming = true;
   touch(c);

@@ -60,7 +60,8 @@ bool Worker::on_head(Connection& c) {
   c.begin_ns = monotonic_ns();
   c.body_deadline_ns = c.begin_ns + static_cast<int64_t>(shared_.config.http.body_total_timeout * 1e9);
   c.key_index = 0;
-  c.route = head.path.empty() ? nullptr : find_route(head.path, c.port, shared_.metrics_on_main);
+  c.route = match_route(head, c.port, shared_.metrics_on_main, c.rest);
+  c.answer_headers = request_id_line(head.request_id);
   const auto refuse_now = [&](http::Response response) {
     if (head.has_body()) {  // its body will not be read
       c.keep_alive = false;
@@ -69,6 +70,10 @@ bool Worker::on_head(Connection& c) {
     respond(c, std::move(response));
     return false;
   };
+  if (c.port == PortKind::kMain) {
+    if (shared_.cors.is_preflight(head)) return refuse_now(shared_.cors.preflight(head));  // it carries no key
+    c.answer_headers += shared_.cors.answer_headers(head);
+  }
   const bool known = c.route != nullptr;
   const bool open = known && (c.route->is_public || (c.route->id == RouteId::kMetrics && shared_.config.metrics_open) ||
                               head.method == http::Method::kOptions);
@@ -110,7 +115,7 @@ void Worker::on_request(Connection& c) {
   if (needs_job(c.route->id))
     submit_job(c);
   else
-    respond(c, answer_simple(shared_, c.route->id));
+    respond(c, answer_simple(shared_, c.route->id, c.rest));
 }
 
 void Worker::submit_job(Connection& c) {
@@ -144,7 +149,13 @@ void Worker::submit_job(Connection& c) {
   respond(c, openai::error_response({ErrorCode::kResourceExhausted, "the server is overloaded", {}}));
 }
 
+std::string Worker::request_id_line(std::string_view given) {
+  return fmt::format("x-request-id: {}\r\n", given.empty() ? shared_.random_hex() : given);
+}
+
 void Worker::respond(Connection& c, http::Response response) {
+  if (c.answer_headers.empty()) c.answer_headers = request_id_line({});  // a head that could not be read
+  response.extra_headers += c.answer_headers;
   if (shared_.draining.load(std::memory_order_relaxed) || response.close) c.keep_alive = false;
   http::append_response(c.out, response, c.method == http::Method::kHead, c.keep_alive, c.minor_version);
   finish_exchange(c, response.status);
@@ -155,7 +166,9 @@ void Worker::finish_exchange(Connection& c, int status) {
   const std::string_view path = c.route != nullptr ? c.route->path : "other";
   const double seconds = static_cast<double>(monotonic_ns() - c.begin_ns) * 1e-9;
   metrics_.http(http::method_name(c.method), path, status, seconds);
-  TERN_LOG(LogChannel::kApiServer, LogLevel::kDebug, "{} {} -> {}", http::method_name(c.method), path, status);
+  TERN_LOG(LogChannel::kApiServer, LogLevel::kDebug, "{} {} -> {} {}", http::method_name(c.method), path, status,
+           std::string_view(c.answer_headers).substr(0, c.answer_headers.find('\r')));
+  c.answer_headers.clear();
   touch(c);
   c.active = 0;
   c.cancelled.reset();

@@ -9,6 +9,15 @@ namespace tern::serve::http {
 namespace {
 
 constexpr size_t kMaxChunkLine = 256;
+constexpr size_t kMaxRequestId = 128;
+
+// It is sent back and logged: what could end a line, a header's part or a quoted text is not taken.
+bool is_request_id(std::string_view text) {
+  const auto fits = [](char c) {
+    return is_alnum(c) || std::string_view("-_.:;/+=@~|#").find(c) != std::string_view::npos;
+  };
+  return !text.empty() && text.size() <= kMaxRequestId && std::all_of(text.begin(), text.end(), fits);
+}
 
 Method method_of(std::string_view name) {
   if (name == "GET") return Method::kGet;
@@ -49,7 +58,7 @@ void RequestParser::reset() {
   stage_ = Stage::kHead;
   scanned_ = line_bytes_ = 0;
   left_ = 0;
-  hosts_ = lengths_ = encodings_ = keys_ = 0;
+  hosts_ = lengths_ = encodings_ = keys_ = origins_ = ids_ = 0;
   close_ = keep_ = blank_ = false;
   head_ = Head{};
   body_.clear();
@@ -169,13 +178,29 @@ bool RequestParser::parse_header(std::string_view line) {
     head_.authorization = value;
   } else if (equals_lower(name, "content-type")) {
     head_.content_type = value;
-  } else if (equals_lower(name, "x-forwarded-proto")) {
-    head_.forwarded_https = equals_lower(value, "https");
   } else if (equals_lower(name, "expect")) {
     if (!equals_lower(value, "100-continue")) return fail(417, "expectation is not supported"), false;
     head_.expect_continue = true;
-  } else {
+  } else if (!parse_about_client(name, value)) {
     return parse_transfer(name, value);
+  }
+  return true;
+}
+
+// Headers that say who asks, and change nothing of what is asked. A second one of a kind makes neither count.
+bool RequestParser::parse_about_client(std::string_view name, std::string_view value) {
+  if (equals_lower(name, "x-request-id")) {
+    head_.request_id = ++ids_ == 1 && is_request_id(value) ? value : std::string_view();
+  } else if (equals_lower(name, "x-forwarded-proto")) {
+    head_.forwarded_https = equals_lower(value, "https");
+  } else if (equals_lower(name, "origin")) {
+    head_.origin = ++origins_ == 1 ? value : std::string_view();
+  } else if (equals_lower(name, "access-control-request-method")) {
+    head_.cors_method = value;
+  } else if (equals_lower(name, "access-control-request-headers")) {
+    head_.cors_headers = value;
+  } else {
+    return false;
   }
   return true;
 }

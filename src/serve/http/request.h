@@ -19,7 +19,9 @@ struct Head {
   std::string query;      // raw, without '?'
   std::string raw_path;   // as it came, of the origin form
   std::string host;       // of the target's absolute form, else of the Host header
-  bool forwarded_https = false;  // a proxy in front speaks TLS with the client
+  bool forwarded_https = false;                   // a proxy in front speaks TLS with the client
+  std::string request_id;                         // X-Request-Id, where it is well-formed
+  std::string origin, cors_method, cors_headers;  // of a web page: Origin, Access-Control-Request-*
   std::string authorization;
   std::string content_type;
   bool keep_alive = true;
@@ -75,6 +77,7 @@ class RequestParser {
   bool parse_request_line(std::string_view line);
   void take_target(std::string_view target);
   bool parse_header(std::string_view line);
+  bool parse_about_client(std::string_view name, std::string_view value);
   bool parse_transfer(std::string_view name, std::string_view value);
   bool check_framing();
   Progress read_body(std::string_view input, size_t& used);
@@ -85,7 +88,7 @@ class RequestParser {
   size_t scanned_ = 0;     // bytes of the head already searched for its end
   size_t line_bytes_ = 0;  // of chunk extensions and trailers, against header_bytes
   uint64_t left_ = 0;      // of the body or chunk
-  int hosts_ = 0, lengths_ = 0, encodings_ = 0, keys_ = 0;
+  int hosts_ = 0, lengths_ = 0, encodings_ = 0, keys_ = 0, origins_ = 0, ids_ = 0;
   bool close_ = false, keep_ = false;
   bool blank_ = false;  // the empty line in front of this request has been seen
   int error_status_ = 0;

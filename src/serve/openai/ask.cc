@@ -182,6 +182,16 @@ void read_budget(Fields& f, std::string_view key, std::optional<int64_t>& tokens
   if (tokens && *tokens < 1) f.fail(fmt::format("{} must be greater than 0", key), key);
 }
 
+void read_continuation(Fields& f, Ask& ask) {
+  constexpr std::string_view kKey = "continue_final_message";
+  f.boolean(kKey, ask.continue_final_message);
+  if (!ask.continue_final_message) return;
+  if (ask.add_generation_prompt)
+    f.fail("Cannot set both `continue_final_message` and `add_generation_prompt` to True.", kKey);
+  if (ask.disable_chat_template || !ask.prompts.empty())
+    f.fail("continue_final_message needs messages and the chat template", kKey);
+}
+
 void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& config) {
   json::Value* messages = body.if_contains("messages");
   std::vector<int32_t> ids;
@@ -206,6 +216,7 @@ void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& 
   }
   f.boolean("add_generation_prompt", ask.add_generation_prompt);
   f.boolean("disable_chat_template", ask.disable_chat_template);
+  read_continuation(f, ask);
   std::optional<int64_t> reasoning;
   read_budget(f, "reasoning_max_tokens", reasoning);
   read_budget(f, "response_max_tokens", ask.response_max_tokens);

@@ -68,6 +68,7 @@ struct Ask {
   json::Object chat_template_kwargs;
   std::string chat_template;
   bool add_generation_prompt = true;
+  bool continue_final_message = false;  // the prompt ends inside the last message
   bool disable_chat_template = false;
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "content/media/prompt_layout.h"
+#include "serve/openai/continue_message.h"
 #include "serve/openai/error.h"
 
 namespace tern::serve::openai {
@@ -192,8 +193,9 @@ Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input) {
   if (ask.enable_thinking && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = *ask.enable_thinking;
   content::RenderInput render;
   const TemplateForm* known = own == nullptr ? form_of(input, !ask.tools.is_null()) : nullptr;
-  const json::Value shaped =
+  json::Value shaped =
       shape_messages(ask.messages.get_array(), known ? *known : probe_template(*chosen, special, input.content.vision));
+  if (ask.continue_final_message) TERN_RETURN_IF_ERROR(mark_final_message(shaped));
   render.messages = &shaped;
   render.tools = ask.tools.is_null() ? nullptr : &ask.tools;
   render.documents = ask.documents.is_null() ? nullptr : &ask.documents;
@@ -203,7 +205,7 @@ Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input) {
   if (!variables.ok()) return invalid_value(variables.error().message, "chat_template_kwargs");
   auto text = chosen->render(*variables, content::local_unix_seconds());
   if (!text.ok()) return invalid_value(text.error().message, "messages");
-  return text;
+  return ask.continue_final_message ? cut_at_mark(*std::move(text)) : std::move(text);
 }
 
 }  // namespace tern::serve::openai

@@ -169,12 +169,17 @@ TEST(Console, Lines) {
 }
 
 TEST(Router, EveryRouteIsFoundWhereItBelongs) {
+  const auto found = [](const Route& route, PortKind port, bool metrics_on_main) {
+    http::Head head;
+    head.path = head.raw_path = route.path;
+    std::string rest;
+    return match_route(head, port, metrics_on_main, rest) == &route;
+  };
   for (const Route& route : routes()) {
-    EXPECT_EQ(find_route(route.path, PortKind::kMain, true) != nullptr, route.on_main || route.on_metrics)
-        << route.path;
-    EXPECT_EQ(find_route(route.path, PortKind::kMain, false) != nullptr, route.on_main) << route.path;
-    EXPECT_EQ(find_route(route.path, PortKind::kMetrics, false) != nullptr, route.on_metrics) << route.path;
-    EXPECT_EQ(find_route(route.path, PortKind::kController, false) != nullptr, route.on_controller) << route.path;
+    EXPECT_EQ(found(route, PortKind::kMain, true), route.on_main || route.on_metrics) << route.path;
+    EXPECT_EQ(found(route, PortKind::kMain, false), route.on_main) << route.path;
+    EXPECT_EQ(found(route, PortKind::kMetrics, false), route.on_metrics) << route.path;
+    EXPECT_EQ(found(route, PortKind::kController, false), route.on_controller) << route.path;
     EXPECT_EQ(route.is_public, route.path == "/health" || route.path == "/ping") << route.path;
   }
   EXPECT_NE(load_json().find("{\"path\":\"/v1/chat/completions\",\"methods\":[\"POST\"],\"tags\":[]}"),
