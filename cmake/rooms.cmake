@@ -82,7 +82,7 @@ endfunction()
 
 # Third-party libraries by room.
 find_package(Boost 1.81 REQUIRED)
-set(TERN_LIBS_media jpeg png webp webpdemux gif)
+set(TERN_LIBS_media jpeg png webp webpdemux gif tiff)
 find_package(CURL REQUIRED)  # headers only: src/fetch loads it when it is needed
 find_package(Freetype REQUIRED)
 set(TERN_LIBS_fetch ${CMAKE_DL_LIBS})

@@ -24,6 +24,9 @@ copy_libraries() {
 
 cp "$binary" "$out/tern"
 copy_libraries "$binary"
+# libtiff names libjbig, which is under the GPL, for a compression that is refused before libtiff sees a file.
+gcc -O2 -shared -fPIC -Wl,-soname,libjbig.so.0 -o build/libjbig.so.0 tools/no_jbig.c
+cp -f build/libjbig.so.0 "$out/lib/libjbig.so.0"
 
 # The CUDA side, when make cuda has built it from the same source: found beside the program.
 if [ -f build/cuda/libtern_cuda.so ]; then

@@ -14,7 +14,7 @@ import sys
 import PIL
 from PIL import ImageOps
 
-from media_cases import hostile, pictures, reference
+from media_cases import hostile, pictures, reference, tiffs, upright
 
 PILLOW = "12.3.0"
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "media"
@@ -64,7 +64,7 @@ def hostile_rows(folder):
 
 
 def own_rows():
-    made = pictures.all_pictures()
+    made = {**pictures.all_pictures(), **tiffs.all_tiffs(), **upright.all_upright()}
     for name, data in made.items():
         (OUT / name).write_bytes(data)
         sizes = [(kind, w, h) for kind in reference.FILTERS for w, h in SIZES] if name in RESIZED else []

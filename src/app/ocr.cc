@@ -34,6 +34,8 @@ std::string_view mime_of(std::string_view file) {
       return "image/webp";
     case media::Format::kBmp:
       return "image/bmp";
+    case media::Format::kTiff:
+      return "image/tiff";
     case media::Format::kUnknown:
       break;
   }

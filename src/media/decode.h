@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string_view>
 
 #include "base/error.h"
 #include "media/image.h"
@@ -21,11 +22,13 @@ struct DecodeLimits {
   uint64_t scan_pixels = uint64_t{1} << 30;
 };
 
-enum class Format : uint8_t { kUnknown, kJpeg, kPng, kGif, kWebp, kBmp };
+enum class Format : uint8_t { kUnknown, kJpeg, kPng, kGif, kWebp, kBmp, kTiff };
 
 const char* format_name(Format format);  // "JPEG", ..., "unknown"
 // By content; names and declared types are never looked at.
 Format sniff_format(std::span<const uint8_t> file);
+// "an AVIF file", for files of kinds that are known and not decoded; empty: of none.
+std::string_view unsupported_kind(std::span<const uint8_t> file);
 
 // Told of a picture while it is decoded.
 class RowWatch {

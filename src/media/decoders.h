@@ -12,16 +12,17 @@ Expected<Image> decode_png(Bytes file, const DecodeLimits& limits);
 Expected<Image> decode_gif(Bytes file, const DecodeLimits& limits);
 Expected<Image> decode_webp(Bytes file, const DecodeLimits& limits);
 Expected<Image> decode_bmp(Bytes file, const DecodeLimits& limits);
+Expected<Image> decode_tiff(Bytes file, const DecodeLimits& limits);
 
-Error error_format();      // kUnsupported: none of those that are decoded
-Error error_truncated();   // kCorrupt
-Error error_damaged();     // kCorrupt
-Error error_variant();     // kUnsupported
-Error error_memory();      // kResourceExhausted
-Error error_file_bytes();  // kTooLarge
-Error error_pixels();      // kTooLarge
-Error error_frames();      // kTooLarge
-Error error_scans();       // kTooLarge
+Error error_format(Bytes file);  // kUnsupported: none of those that are decoded; says which it is, where that is known
+Error error_truncated();         // kCorrupt
+Error error_damaged();           // kCorrupt
+Error error_variant();           // kUnsupported
+Error error_memory();            // kResourceExhausted
+Error error_file_bytes();        // kTooLarge
+Error error_pixels();            // kTooLarge
+Error error_frames();            // kTooLarge
+Error error_scans();             // kTooLarge
 
 // kCorrupt for an empty side, kTooLarge above the limits. For sizes read from headers, before allocation.
 Status check_size(uint64_t width, uint64_t height, const DecodeLimits& limits);

@@ -1,79 +1,117 @@
 #include <cstring>
-#include <utility>
+#include <string_view>
 
 #include "media/decoders.h"
+#include "media/tiff_directory.h"
 
 namespace tern::media {
 namespace {
 
-// The orientation in a TIFF structure's first directory (tag 0x112, one SHORT), or 1.
-int tiff_orientation(Bytes tiff) {
-  if (tiff.size() < 8) return 1;
-  const bool little = tiff[0] == 'I' && tiff[1] == 'I';
-  if (!little && !(tiff[0] == 'M' && tiff[1] == 'M')) return 1;
-  const auto u16 = [&](size_t at) { return little ? read_le16(&tiff[at]) : read_be16(&tiff[at]); };
-  const auto u32 = [&](size_t at) { return little ? read_le32(&tiff[at]) : read_be32(&tiff[at]); };
-  if (u16(2) != 42) return 1;
-  const size_t directory = u32(4);
-  if (directory > tiff.size() - 2) return 1;
-  const size_t count = u16(directory);
-  for (size_t i = 0; i < count; ++i) {
-    const size_t at = directory + 2 + 12 * i;
-    if (at + 12 > tiff.size()) return 1;
-    if (u16(at) != 0x112) continue;
-    const uint32_t value = u16(at + 8);
-    return u16(at + 2) == 3 && value >= 1 && value <= 8 ? static_cast<int>(value) : 1;
+constexpr uint16_t kOrientationTag = 0x112, kXmpTag = 700;
+
+// Where a file keeps its orientation.
+struct Notes {
+  Bytes exif, xmp;
+};
+
+// XMP is XML; the original looks for the first tiff:Orientation="N" or tiff:Orientation>N in its text.
+int xmp_orientation(Bytes text) {
+  constexpr std::string_view kName = "tiff:Orientation";
+  const std::string_view all(reinterpret_cast<const char*>(text.data()), text.size());
+  for (size_t at = all.find(kName); at != std::string_view::npos; at = all.find(kName, at + 1)) {
+    std::string_view rest = all.substr(at + kName.size());
+    if (rest.starts_with("=\"")) {
+      rest.remove_prefix(2);
+    } else if (rest.starts_with(">")) {
+      rest.remove_prefix(1);
+    } else {
+      continue;
+    }
+    if (rest.empty() || rest[0] < '0' || rest[0] > '9') continue;
+    return rest[0] - '0';
   }
   return 1;
 }
 
-Bytes strip_exif_name(Bytes block) {
-  return block.size() >= 6 && std::memcmp(block.data(), "Exif\0\0", 6) == 0 ? block.subspan(6) : block;
+int orientation_of(const Notes& notes) {
+  const auto directory = TiffDirectory::read(notes.exif);
+  const auto tag = directory ? directory->value(kOrientationTag) : std::nullopt;
+  const uint64_t found = tag ? *tag : static_cast<uint64_t>(xmp_orientation(notes.xmp));
+  return found >= 1 && found <= 8 ? static_cast<int>(found) : 1;
 }
 
-int jpeg_orientation(Bytes file) {
+bool starts_with(Bytes block, std::string_view text) {
+  return block.size() >= text.size() && std::memcmp(block.data(), text.data(), text.size()) == 0;
+}
+
+Bytes strip_exif_name(Bytes block) {
+  return starts_with(block, std::string_view("Exif\0\0", 6)) ? block.subspan(6) : block;
+}
+
+Notes jpeg_notes(Bytes file) {
+  constexpr std::string_view kXmpName("http://ns.adobe.com/xap/1.0/", 29);  // with its zero
+  Notes notes;
   for (size_t at = 2; at + 4 <= file.size() && file[at] == 0xff;) {
     const uint8_t marker = file[at + 1];
     if (marker == 0xff) {  // fill byte
       ++at;
       continue;
     }
-    if (marker == 0xda || marker == 0xd9) return 1;
+    if (marker == 0xda || marker == 0xd9) break;
     if (marker == 0x01 || (marker >= 0xd0 && marker <= 0xd8)) {  // markers without a length
       at += 2;
       continue;
     }
     const size_t length = read_be16(&file[at + 2]);
-    if (length < 2 || length > file.size() - at - 2) return 1;
+    if (length < 2 || length > file.size() - at - 2) break;
     const Bytes block = file.subspan(at + 4, length - 2);
-    if (marker == 0xe1 && block.size() > 6 && std::memcmp(block.data(), "Exif\0\0", 6) == 0) {
-      return tiff_orientation(block.subspan(6));
+    if (marker == 0xe1 && starts_with(block, std::string_view("Exif\0\0", 6))) {
+      if (notes.exif.empty()) notes.exif = block.subspan(6);
+    } else if (marker == 0xe1 && starts_with(block, kXmpName)) {
+      notes.xmp = block.subspan(kXmpName.size());
     }
     at += 2 + length;
   }
-  return 1;
+  return notes;
 }
 
-int png_orientation(Bytes file) {
+// XMP stands in an iTXt chunk; one that is compressed is not read.
+Notes png_notes(Bytes file) {
+  constexpr std::string_view kXmpName("XML:com.adobe.xmp\0\0\0", 20);  // keyword, not compressed, method 0
+  Notes notes;
   for (size_t at = 8; at + 12 <= file.size();) {
     const size_t length = read_be32(&file[at]);
-    if (length > file.size() - at - 12) return 1;
-    if (std::memcmp(&file[at + 4], "eXIf", 4) == 0) return tiff_orientation(file.subspan(at + 8, length));
+    if (length > file.size() - at - 12) break;
+    const Bytes block = file.subspan(at + 8, length);
+    if (std::memcmp(&file[at + 4], "eXIf", 4) == 0) {
+      notes.exif = strip_exif_name(block);
+    } else if (std::memcmp(&file[at + 4], "iTXt", 4) == 0 && starts_with(block, kXmpName)) {
+      notes.xmp = block.subspan(kXmpName.size());
+    }
     at += 12 + length;
   }
-  return 1;
+  return notes;
 }
 
-int webp_orientation(Bytes file) {
+Notes webp_notes(Bytes file) {
+  Notes notes;
   for (size_t at = 12; at + 8 <= file.size();) {
     const size_t length = read_le32(&file[at + 4]);
-    if (length > file.size() - at - 8) return 1;
+    if (length > file.size() - at - 8) break;
+    const Bytes block = file.subspan(at + 8, length);
     if (std::memcmp(&file[at], "EXIF", 4) == 0) {
-      return tiff_orientation(strip_exif_name(file.subspan(at + 8, length)));
+      notes.exif = strip_exif_name(block);
+    } else if (std::memcmp(&file[at], "XMP ", 4) == 0) {
+      notes.xmp = block;
     }
     at += 8 + length + length % 2;
   }
-  return 1;
+  return notes;
+}
+
+Notes tiff_notes(Bytes file) {
+  const auto directory = TiffDirectory::read(file);
+  return {file, directory ? directory->bytes(kXmpTag) : Bytes()};
 }
 
 }  // namespace
@@ -82,35 +120,16 @@ int exif_orientation(const uint8_t* data, size_t size) {
   const Bytes file(data, size);
   switch (sniff_format(file)) {
     case Format::kJpeg:
-      return jpeg_orientation(file);
+      return orientation_of(jpeg_notes(file));
     case Format::kPng:
-      return png_orientation(file);
+      return orientation_of(png_notes(file));
     case Format::kWebp:
-      return webp_orientation(file);
+      return orientation_of(webp_notes(file));
+    case Format::kTiff:
+      return orientation_of(tiff_notes(file));
     default:
       return 1;
   }
-}
-
-Expected<Image> apply_orientation(Image image, int orientation) {
-  if (orientation < 2 || orientation > 8) return image;
-  const int w = image.width(), h = image.height(), bytes = bytes_per_pixel(image.mode());
-  const bool swapped = orientation >= 5;
-  TERN_ASSIGN_OR_RETURN(Image turned, Image::make(image.mode(), swapped ? h : w, swapped ? w : h));
-  turned.palette = image.palette;
-  // Bits of the wanted pixel's source: mirrored in x, mirrored in y.
-  static constexpr bool kFlipX[] = {false, false, true, true, false, false, false, true, true};
-  static constexpr bool kFlipY[] = {false, false, false, true, true, false, true, true, false};
-  for (int y = 0; y < turned.height(); ++y) {
-    uint8_t* out = turned.row(y);
-    for (int x = 0; x < turned.width(); ++x, out += bytes) {
-      int from_x = swapped ? y : x, from_y = swapped ? x : y;
-      if (kFlipX[orientation]) from_x = w - 1 - from_x;
-      if (kFlipY[orientation]) from_y = h - 1 - from_y;
-      std::memcpy(out, image.row(from_y) + static_cast<size_t>(from_x) * bytes, bytes);
-    }
-  }
-  return turned;
 }
 
 }  // namespace tern::media

@@ -65,7 +65,8 @@ class Image {
 // Pillow's convert("RGB") (the rule of each mode stands in README.md). An RGB picture is passed through.
 Expected<Image> convert_rgb(Image image);
 
-// The number of an Exif orientation tag, 1 to 8, of a JPEG, PNG or WebP file; 1 when there is none or it is damaged.
+// The orientation, 1 to 8, of a JPEG, PNG, WebP or TIFF file: its Exif data's tag, or, where they have none, that of
+// its XMP text; 1 when there is none or it is damaged.
 int exif_orientation(const uint8_t* data, size_t size);
 // Turns or mirrors the picture so that it stands upright (Pillow's ImageOps.exif_transpose). 1 passes it through.
 Expected<Image> apply_orientation(Image image, int orientation);

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "media/decoders.h"
+#include "media/tiff_plan.h"
 
 namespace tern::media {
 namespace {
@@ -13,6 +13,8 @@ namespace {
 struct Header {
   uint64_t width = 0, height = 0;
   uint64_t bytes_per_pixel = 0;  // at the peak of decoding, the RGB copy included
+  uint64_t beside = 0;           // bytes that do not grow with the pixels
+  bool alpha = false;
 };
 
 // Walks the segments to the first frame header (SOF0 to SOF15 without DHT, JPG and DAC).
@@ -45,7 +47,8 @@ Expected<Header> probe_jpeg(Bytes file) {
 
 Expected<Header> probe_png(Bytes file) {
   if (file.size() < 33) return error_truncated();
-  return Header{read_be32(&file[16]), read_be32(&file[20]), 4 + 3};
+  const bool alpha = (file[25] & 4) != 0;  // of the colour type
+  return Header{read_be32(&file[16]), read_be32(&file[20]), 4 + 3, 0, alpha};
 }
 
 // The screen, and the first frame's place on it.
@@ -73,7 +76,7 @@ Expected<Header> probe_webp(Bytes file) {
   if (status != VP8_STATUS_OK) return error_damaged();
   // Lossless pictures are held as 32-bit pixels beside the result; animations have two canvases.
   return Header{static_cast<uint64_t>(features.width), static_cast<uint64_t>(features.height),
-                uint64_t{4 + 3} + (features.has_animation ? 8 : 4)};
+                uint64_t{4 + 3} + (features.has_animation ? 8 : 4), 0, features.has_alpha != 0};
 }
 
 Expected<Header> probe_bmp(Bytes file) {
@@ -81,10 +84,20 @@ Expected<Header> probe_bmp(Bytes file) {
   const uint8_t* p = &file[14];
   if (read_le32(p) == 12) return Header{read_le16(p + 4), read_le16(p + 6), 4 + 3};
   const uint32_t height = read_le32(p + 8);
-  return Header{read_le32(p + 4), p[11] == 0xff ? (uint64_t{1} << 32) - height : height, 4 + 3};
+  const bool alpha = file.size() >= 30 && read_le16(p + 14) == 32;
+  return Header{read_le32(p + 4), p[11] == 0xff ? (uint64_t{1} << 32) - height : height, 4 + 3, 0, alpha};
 }
 
-Expected<Header> probe(Format format, Bytes file) {
+// Rows or a tile are held beside the result.
+Expected<Header> probe_tiff(Bytes file, const DecodeLimits& limits) {
+  TERN_ASSIGN_OR_RETURN(const TiffPlan plan, plan_tiff(file, limits));
+  Header header{plan.width, plan.height, static_cast<uint64_t>(bytes_per_pixel(plan.mode)) + 3};
+  header.beside = 8 * plan.chunk_bytes;
+  header.alpha = plan.mode == Mode::kRGBA || plan.mode == Mode::kLA;
+  return header;
+}
+
+Expected<Header> probe(Format format, Bytes file, const DecodeLimits& limits) {
   switch (format) {
     case Format::kJpeg:
       return probe_jpeg(file);
@@ -96,10 +109,12 @@ Expected<Header> probe(Format format, Bytes file) {
       return probe_webp(file);
     case Format::kBmp:
       return probe_bmp(file);
+    case Format::kTiff:
+      return probe_tiff(file, limits);
     case Format::kUnknown:
       break;
   }
-  return error_format();
+  return error_format(file);
 }
 
 }  // namespace
@@ -107,13 +122,14 @@ Expected<Header> probe(Format format, Bytes file) {
 Expected<PictureFacts> probe_image(Bytes file, const DecodeLimits& limits) {
   if (file.size() > limits.bytes) return error_file_bytes();
   const Format format = sniff_format(file);
-  TERN_ASSIGN_OR_RETURN(const Header header, probe(format, file));
+  TERN_ASSIGN_OR_RETURN(const Header header, probe(format, file, limits));
   TERN_RETURN_IF_ERROR(check_size(header.width, header.height, limits));
   PictureFacts facts;
   facts.format = format;
   facts.width = static_cast<int>(header.width);
   facts.height = static_cast<int>(header.height);
-  facts.working_bytes = header.width * header.height * header.bytes_per_pixel + (size_t{1} << 20);
+  facts.working_bytes = header.width * header.height * header.bytes_per_pixel + header.beside + (size_t{1} << 20);
+  facts.alpha = header.alpha;
   return facts;
 }
 

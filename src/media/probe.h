@@ -15,6 +15,7 @@ struct PictureFacts {
   int width = 0, height = 0;
   // Memory that decode_image and convert_rgb take together at their peak, as an upper estimate.
   size_t working_bytes = 0;
+  bool alpha = false;  // decode_image may give a picture with an alpha channel
 };
 
 // Reads the header only; the decoder may still refuse the file, or (a damaged file) find another size in it, which the

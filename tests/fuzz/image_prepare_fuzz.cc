@@ -4,6 +4,7 @@
 #include "media/patches.h"
 #include "media/probe.h"
 #include "media/smart_resize.h"
+#include "media/upright.h"
 
 #include <algorithm>
 #include <vector>
@@ -17,7 +18,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (facts.ok() && (facts->width < 1 || facts->height < 1)) std::abort();
   auto image = decode_image({data + 4, size - 4}, fuzz_limits());
   if (!image.ok()) return 0;
-  auto upright = apply_orientation(std::move(*image), turn);
+  auto upright = compose_upright(std::move(*image), sniff_format({data + 4, size - 4}), turn);
   if (!upright.ok()) return 0;
   const auto rgb = convert_rgb(std::move(*upright));
   if (!rgb.ok()) return 0;

@@ -6,7 +6,8 @@ import zlib
 import numpy as np
 
 from .formats import bmp, bmp_rows, chunk, gif_frame, gif_screen, lzw_literal, png, sub_blocks
-from .pictures import noise, saved, scene
+from .pictures import noise, saved, scene, seeded
+from .tiffs import plain, tiff
 
 
 def segments(jpeg):
@@ -179,11 +180,62 @@ def other_cases():
     yield "vector.svg", b'<svg xmlns="http://www.w3.org/2000/svg"><script>1</script></svg>', "unsupported"
     yield "page.pdf", b"%PDF-1.7\n" + saved(scene(8, 8), "JPEG"), "unsupported"
     yield "riff_wave.webp", b"RIFF\x24\0\0\0WAVEfmt " + b"\0" * 40, "unsupported"
-    yield "tiff.tif", saved(scene(8, 8), "TIFF"), "unsupported"
+    yield "tiff.tif", saved(scene(8, 8), "TIFF"), "ok"
     yield "png_named_jpg.jpg", png(noise((1, 1, 3)), 8, 2), "ok"
     yield "one_pixel.gif", gif_screen((1, 1), noise(768).tobytes()) + gif_frame(noise((1, 1))) + b";", "ok"
+
+
+def without(data, tag):
+    """The TIFF with one tag renamed to one that nobody knows."""
+    at = 10
+    for i in range(struct.unpack("<H", data[8:10])[0]):
+        if struct.unpack("<H", data[at + 12 * i : at + 12 * i + 2])[0] == tag:
+            return put(data, at + 12 * i, struct.pack("<H", 65000))
+    raise ValueError(tag)
+
+
+def tiff_cases():
+    page = noise((37, 45, 3))
+    base = plain(page, 2, rows=8)
+    yield "tiff_header_only.tif", base[:8], "corrupt"
+    yield "tiff_cut_in_directory.tif", base[:60], "corrupt"
+    yield "tiff_cut_in_pixels.tif", base[:-200], "corrupt"
+    yield "tiff_directory_outside.tif", put(base, 4, struct.pack("<I", 0x7FFFFFF0)), "corrupt"
+    yield "tiff_no_width.tif", without(base, 256), "corrupt"
+    yield "tiff_no_places.tif", without(base, 273), "corrupt"
+    yield "tiff_60000x60000.tif", plain(page, 2, tags={256: ("I", [60000]), 257: ("I", [60000])}), "too_large"
+    yield "tiff_0xN.tif", plain(page, 2, tags={256: ("I", [0])}), "corrupt"
+    yield "tiff_4294967295.tif", plain(page, 2, tags={256: ("I", [4294967295])}), "too_large"
+    yield "tiff_no_rows_per_strip.tif", plain(page, 2, tags={278: ("I", [0])}), "corrupt"
+    yield "tiff_offset_outside.tif", plain(page, 2, rows=37, tags={}).replace(page.tobytes(), page.tobytes()[:300]), "corrupt"
+    yield "tiff_200_bits.tif", plain(page, 2, tags={258: ("H", [200] * 3)}), "unsupported"
+    yield "tiff_mixed_bits.tif", plain(page, 2, tags={258: ("H", [8, 16, 8])}), "unsupported"
+    yield "tiff_60000_samples.tif", plain(page, 2, tags={277: ("H", [60000])}), "unsupported"
+    yield "tiff_palette_missing.tif", plain(noise((9, 9)), 3), "corrupt"
+    yield "tiff_lab.tif", plain(page, 8), "unsupported"
+    yield "tiff_float.tif", plain(noise((9, 9)), 1, tags={339: ("H", [3])}), "unsupported"
+    yield "tiff_webp_inside.tif", plain(page, 2, tags={259: ("H", [50001])}), "unsupported"
+    yield "tiff_old_jpeg.tif", plain(page, 6, tags={259: ("H", [6])}), "unsupported"
+    yield "tiff_lzw_of_noise.tif", plain(page, 2, tags={259: ("H", [5])}), "corrupt"
+    yield "tiff_deflate_of_noise.tif", plain(page, 2, tags={259: ("H", [8])}), "corrupt"
+    yield "tiff_jpeg_of_noise.tif", plain(page, 2, tags={259: ("H", [7])}), "corrupt"
+    bomb = zlib.compress(bytes(9 * 9), 9)
+    one = {256: ("I", [9]), 257: ("I", [9]), 258: ("H", [8]), 259: ("H", [8]), 262: ("H", [1]), 277: ("H", [1])}
+    yield "tiff_deflate_too_short.tif", tiff({**one, 278: ("I", [9])}, [zlib.compress(bytes(40), 9)]), "corrupt"
+    yield "tiff_deflate_bomb.tif", tiff({**one, 278: ("I", [9])}, [zlib.compress(bytes(1 << 20), 9)]), "ok"
+    tile = {322: ("I", [65535]), 323: ("I", [65535])}
+    yield "tiff_tile_65535.tif", tiff({**one, **tile}, [bomb], tiles=True), "too_large"
+    yield "tiff_tile_0.tif", tiff({**one, 322: ("I", [0]), 323: ("I", [16])}, [bomb], tiles=True), "corrupt"
+    many = {256: ("I", [3000]), 257: ("I", [3000]), 322: ("I", [1]), 323: ("I", [1])}
+    yield "tiff_9_million_tiles.tif", tiff({**one, **many}, [bomb], tiles=True), "unsupported"
+    yield "jpeg2000.jp2", b"\0\0\0\x0cjP  \r\n\x87\n" + b"\0" * 40, "unsupported"
+    yield "avif.avif", b"\0\0\0\x20ftypavif" + b"\0" * 40, "unsupported"
+    yield "icon.ico", b"\0\0\1\0\1\0\x10\x10" + b"\0" * 40, "unsupported"
+    yield "plain.ppm", b"P6\n2 2\n255\n" + b"abcdefghijkl", "unsupported"
 
 
 def all_cases():
     for group in (jpeg_cases, png_cases, gif_cases, webp_cases, bmp_cases, other_cases):
         yield from group()
+    with seeded(20261128):
+        yield from tiff_cases()

@@ -1,4 +1,5 @@
 """The well-formed pictures, from a seed."""
+import contextlib
 import io
 import struct
 
@@ -8,6 +9,15 @@ from PIL import Image, ImageDraw
 from .formats import bmp, bmp_rows, chunk, gif_frame, gif_screen, png
 
 RNG = np.random.default_rng(20261121)
+
+
+@contextlib.contextmanager
+def seeded(seed):
+    """Draws of another stream, so that pictures made later stay what they are."""
+    global RNG
+    before, RNG = RNG, np.random.default_rng(seed)
+    yield
+    RNG = before
 
 
 def scene(w, h):

@@ -4,7 +4,7 @@ import io
 import math
 
 import numpy as np
-from PIL import Image
+from PIL import Image, ImageOps
 
 FILTERS = {"lanczos": Image.Resampling.LANCZOS, "bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
@@ -26,6 +26,16 @@ def opened(data):
     im = Image.open(io.BytesIO(data))
     im.load()
     return im
+
+
+def composed(data):
+    """What FastDeploy hands to its processors: transparent pictures on white, all upright, as RGB."""
+    im = opened(data)
+    if im.mode in ("RGBA", "LA") and im.convert("RGBA").getchannel("A").getextrema()[0] < 255:
+        ground = Image.new("RGB", im.size, (255, 255, 255))
+        ground.paste(im, (0, 0), im)  # without the Exif data of `im`
+        im = ground
+    return ImageOps.exif_transpose(im).convert("RGB")
 
 
 def smart_resize(rule, w, h, low, high, factor=28, keep=False):
@@ -88,11 +98,22 @@ def resized(rgb, w, h, name):
     return rgb.resize((w, h), FILTERS[name])
 
 
+def turned_by_pillow(data):
+    """Its decoder of TIFF applies the orientation itself."""
+    im = Image.open(io.BytesIO(data))  # not loaded: that takes the tag away
+    return im.format == "TIFF" and im.tag_v2.get(0x112, 1) != 1
+
+
 def rows_of(name, data, sizes=(), models=()):
     """Lines of the table for one picture: decode, resize and patches."""
     im = opened(data)
     rgb = im.convert("RGB")
-    yield ("decode", name, im.mode, *im.size, sha(im.tobytes()) if im.mode not in ("1", "P") else "-", sha(rgb.tobytes()))
+    if not turned_by_pillow(data):
+        mode = {"PA": "P", "I;16B": "I;16"}.get(im.mode, im.mode)  # what our decoder makes of them
+        same = im.mode == mode and mode not in ("1", "P")
+        yield ("decode", name, mode, *im.size, sha(im.tobytes()) if same else "-", sha(rgb.tobytes()))
+    whole = composed(data)
+    yield ("composed", name, *whole.size, sha(whole.tobytes()))
     for kind, w, h in sizes:
         yield ("resize", name, kind, w, h, sha(resized(rgb, w, h, kind).tobytes()))
     for model, low, high in models:

@@ -221,14 +221,15 @@ TEST(Decode, ErrorsSayNothingOfTheFile) {
     if (!image.ok()) ++texts[image.error().message];
   }
   EXPECT_GE(texts.size(), 5u);
-  EXPECT_LE(texts.size(), 9u) << "more texts than there are fixed ones";
+  EXPECT_LE(texts.size(), 9u + 6) << "more texts than there are fixed ones, six of kinds that are named";
   for (const auto& [text, count] : texts) EXPECT_EQ(text.rfind("the picture", 0), 0u) << text;
 }
 
 // A file that is cut anywhere ends in an error or, where only what follows the pixels is missing, in the same picture.
 TEST(Decode, AnyCutIsAnErrorOrTheWholePicture) {
   for (const char* name : {"odd_420.jpg", "progressive_420.jpg", "palette4_i.png", "rgba16.png", "interlaced.gif",
-                           "lossy_alpha.webp", "lossless_palette.webp", "animated.webp", "rgb24.bmp", "rle4.bmp"}) {
+                           "lossy_alpha.webp", "lossless_palette.webp", "animated.webp", "rgb24.bmp", "rle4.bmp",
+                           "rgb_lzw.tif", "ink_g4.tif", "rgb_jpeg.tif", "tiles.tif", "bigtiff.tif"}) {
     SCOPED_TRACE(name);
     const auto file = read_file(data_dir() / name);
     const auto whole = decode_image(file, {});

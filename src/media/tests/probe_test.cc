@@ -18,6 +18,7 @@ void expect_agreement(std::span<const uint8_t> file, const std::string& name) {
   EXPECT_EQ(facts->width, image->width()) << name;
   EXPECT_EQ(facts->height, image->height()) << name;
   EXPECT_EQ(facts->format, sniff_format(file));
+  EXPECT_TRUE(facts->alpha || (image->mode() != Mode::kRGBA && image->mode() != Mode::kLA)) << name;
   EXPECT_GE(facts->working_bytes, image->size_bytes() + size_t{3} * image->width() * image->height()) << name;
 }
 
@@ -32,7 +33,8 @@ TEST(Probe, AgreesWithTheDecoders) {
 }
 
 TEST(Probe, AgreesOnEveryCut) {
-  for (const char* name : {"scene_420.jpg", "palette8.png", "offset.gif", "lossless.webp", "rle8.bmp"}) {
+  for (const char* name :
+       {"scene_420.jpg", "palette8.png", "offset.gif", "lossless.webp", "rle8.bmp", "palette4.tif", "tiles.tif"}) {
     const auto file = read_file(data_dir() / name);
     for (size_t n = 0; n < file.size(); n += n < 200 ? 1 : 97) {
       expect_agreement({file.data(), n}, std::string(name) + " cut at " + std::to_string(n));
