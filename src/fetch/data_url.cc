@@ -10,6 +10,17 @@ namespace tern::fetch {
 namespace {
 
 Error malformed() { return make_error(ErrorCode::kInvalidArgument, "The data URL is malformed.", "url"); }
+// Python's decoder, which the original uses, refuses a text without its padding, too.
+Error bad_base64(std::string_view data) {
+  const auto is_space = [](char c) { return c == ' ' || (c >= '\t' && c <= '\r'); };
+  const auto letters =
+      static_cast<size_t>(std::count_if(data.begin(), data.end(), [&](char c) { return !is_space(c); }));
+  const bool padding = letters % 4 == 2 || letters % 4 == 3;
+  return make_error(ErrorCode::kInvalidArgument,
+                    padding ? "The data URL's base64 text lacks its padding (one or two = at its end), or letters."
+                            : "The data URL's base64 text is damaged.",
+                    "url");
+}
 Error too_large() { return make_error(ErrorCode::kTooLarge, "The data of the URL is larger than allowed.", "url"); }
 
 bool equals_ignoring_case(std::string_view a, std::string_view b) {
@@ -32,7 +43,7 @@ Expected<std::vector<std::byte>> from_base64(std::string_view data, size_t max_b
     if (letters * 3 / 4 > max_bytes) return too_large();
   }
   auto out = decode_base64(data);
-  if (!out) return malformed();
+  if (!out) return bad_base64(data);
   if (out->size() > max_bytes) return too_large();
   return *std::move(out);
 }
@@ -43,7 +54,9 @@ Expected<std::vector<std::byte>> decode_data_url(std::string_view url, size_t ma
   if (url.size() < 5 || !equals_ignoring_case(url.substr(0, 5), "data:")) return malformed();
   url.remove_prefix(5);
   const size_t comma = url.find(',');
-  if (comma == std::string_view::npos) return malformed();
+  if (comma == std::string_view::npos) {
+    return make_error(ErrorCode::kInvalidArgument, "The data URL has no comma before its data.", "url");
+  }
   const std::string_view head = url.substr(0, comma), data = url.substr(comma + 1);
   const size_t last = head.rfind(';');
   const bool base64 = last != std::string_view::npos && equals_ignoring_case(trimmed(head.substr(last + 1)), "base64");

@@ -29,7 +29,12 @@ struct FetchPolicy {
   // Asked about once a second and between tries, from the fetching thread; true ends the fetch (kCancelled). Empty:
   // never.
   std::function<bool()> cancelled;
+  // Told of bytes before they are kept, and (a negative number) when those of a try that failed are gone; not of data:
+  // URLs. False ends the fetch with no_room(). Empty: nobody counts.
+  std::function<bool(int64_t bytes)> count;
 };
+
+Error no_room();  // kResourceExhausted
 
 // Errors: kInvalidArgument (a bad URL, a refused host, address, scheme or path: fixed texts without the address found),
 // kTooLarge, kUnavailable (not reachable, timed out, HTTP status), kCancelled.

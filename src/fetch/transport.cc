@@ -24,7 +24,9 @@ struct Exchange {
   std::vector<Address> allowed;
   std::vector<std::byte> body;
   size_t header_bytes = 0;
+  const std::function<bool(int64_t)>* count = nullptr;
   bool too_large = false;
+  bool no_room = false;  // `count` said so
   bool refused = false;  // a connection elsewhere than to `allowed` was attempted
 };
 
@@ -52,6 +54,10 @@ size_t on_body(char* data, size_t, size_t size, void* user) {
   auto& exchange = *static_cast<Exchange*>(user);
   if (size > exchange.max_bytes - exchange.body.size()) {
     exchange.too_large = true;
+    return 0;
+  }
+  if (*exchange.count && !(*exchange.count)(static_cast<int64_t>(size))) {
+    exchange.no_room = true;
     return 0;
   }
   const auto* bytes = reinterpret_cast<const std::byte*>(data);
@@ -136,6 +142,7 @@ bool set_options(const CurlLibrary& curl, CURL* easy, const Target& target, cons
 
 Outcome judge_failure(CURLcode code, const Exchange& exchange) {
   if (exchange.too_large || code == CURLE_FILESIZE_EXCEEDED) return {{}, too_large(), false};
+  if (exchange.no_room) return {{}, no_room(), false};
   if (exchange.refused) return {{}, refused_host(), false};
   switch (code) {
     case CURLE_ABORTED_BY_CALLBACK:
@@ -194,6 +201,7 @@ Outcome exchange_once(const Target& target, const FetchPolicy& policy, const Sea
                       std::vector<std::byte>& body) {
   Exchange exchange;
   exchange.max_bytes = policy.max_bytes;
+  exchange.count = &policy.count;
   auto addresses = addresses_of(target, policy, seams, deadline);
   if (!addresses.ok()) {
     const bool again = addresses.error().code == ErrorCode::kUnavailable;
@@ -216,7 +224,11 @@ Outcome exchange_once(const Target& target, const FetchPolicy& policy, const Sea
   }
   const CURLcode code = curl.easy_perform(easy.get());
   Outcome outcome = code == CURLE_OK ? judge_status(curl, easy.get()) : judge_failure(code, exchange);
-  if (!outcome.error && !outcome.redirect) body = std::move(exchange.body);
+  if (!outcome.error && !outcome.redirect) {
+    body = std::move(exchange.body);
+  } else if (policy.count && !exchange.body.empty()) {
+    policy.count(-static_cast<int64_t>(exchange.body.size()));
+  }
   return outcome;
 }
 

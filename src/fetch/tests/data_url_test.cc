@@ -25,6 +25,26 @@ std::string encoded(const std::string& bytes) {
   return out;
 }
 
+// What is wrong is said: of texts that are no data: URL, and of those that are damaged.
+TEST(Fetch, SaysWhatIsWrongWithAUrl) {
+  const auto text = [](const std::string& url) {
+    const auto got = fetch(url, {});
+    return got.ok() ? std::string("fine") : got.error().message;
+  };
+  const std::string letters = encoded(std::string(100, 'x') + "\xff\xfe");
+  EXPECT_NE(text(letters).find("bare base64"), std::string::npos);
+  EXPECT_NE(text(" data:image/png;base64," + letters).find("begins with white space"), std::string::npos);
+  EXPECT_NE(text("\ndata:,x").find("begins with white space"), std::string::npos);
+  EXPECT_NE(text("pictures/one.png").find("no scheme"), std::string::npos);
+  EXPECT_NE(text("").find("no scheme"), std::string::npos);
+  EXPECT_NE(text("data:image/png;base64").find("no comma"), std::string::npos);
+  EXPECT_NE(text("data:image/png;base64,QUI").find("lacks its padding"), std::string::npos);
+  EXPECT_NE(text("data:image/png;base64,QQ").find("lacks its padding"), std::string::npos);
+  EXPECT_NE(text("data:image/png;base64,QUI*").find("damaged"), std::string::npos);
+  EXPECT_EQ(text("data:image/png;base64,QUI="), "fine");
+  EXPECT_NE(text("gopher://x").find("scheme is not supported"), std::string::npos);
+}
+
 TEST(Base64, Table) {
   const struct {
     const char* text;

@@ -271,6 +271,37 @@ TEST(Http, CancelledWhileReadingAndBetweenTries) {
   EXPECT_EQ(broken.connections(), 1);
 }
 
+// Bytes are told of before they are kept; those of a try that failed are taken back, and a no ends the fetch.
+TEST(Http, BytesAreCounted) {
+  int answers = 0;
+  Loopback server([&](int fd, const std::string&) {
+    Loopback::send_body(fd, ++answers == 1 ? "503 Busy" : "200 OK", std::string(5000, 'x'));
+  });
+  World world{{{"pictures.test", {{"127.0.0.1"}}}}};
+  auto policy = listing("pictures.test", server);
+  policy.total_timeout = 30;
+  int64_t sum = 0, most = 0;
+  policy.count = [&](int64_t bytes) {
+    sum += bytes;
+    most = std::max(most, sum);
+    return true;
+  };
+  auto got = fetch_http(at("pictures.test", server), policy, world.seams());
+  ASSERT_TRUE(got.ok()) << got.error().message;
+  EXPECT_EQ(sum, 5000);
+  EXPECT_EQ(most, 5000) << "the first try's bytes went before the second's came";
+  sum = 0;
+  policy.count = [&](int64_t bytes) {
+    if (sum + bytes > 3000) return false;
+    sum += bytes;
+    return true;
+  };
+  got = fetch_http(at("pictures.test", server), policy, world.seams());
+  ASSERT_FALSE(got.ok());
+  EXPECT_EQ(got.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_EQ(sum, 0) << "what was kept of it is taken back";
+}
+
 TEST(Http, ThreeTries) {
   std::vector<std::string> statuses;
   Loopback server([&](int fd, const std::string&) {
