@@ -50,7 +50,7 @@ TEST(MediaSettings, DefaultsAreTheRoomsOwn) {
   EXPECT_EQ(o.request_file_bytes, d.request_file_bytes);
   EXPECT_EQ(o.total_file_bytes, d.total_file_bytes);
   EXPECT_EQ(o.max_waiting, d.max_waiting);
-  EXPECT_FALSE(o.apply_exif);
+  EXPECT_TRUE(o.apply_exif);
   EXPECT_EQ(o.max_request_tokens, settings->serve.max_model_len);
   EXPECT_EQ(settings->serve.media.max_images, 1);
   EXPECT_EQ(settings->serve.media.max_videos, 1);
@@ -74,7 +74,7 @@ TEST(MediaSettings, EveryFlagArrives) {
                                     "a.org,.b.org",
                                     "--allow-private-media-addresses",
                                     "--no-allow-plain-http-media",
-                                    "--apply-exif-orientation",
+                                    "--no-apply-exif-orientation",
                                     "--max-media-bytes",
                                     "1000",
                                     "--max-video-bytes",
@@ -99,7 +99,7 @@ TEST(MediaSettings, EveryFlagArrives) {
   EXPECT_TRUE(settings->engine.scheduler.disable_chunked_mm_input);
   EXPECT_EQ(m.options.fetch.local_root, "/tmp");
   EXPECT_EQ(m.options.fetch.allowed_domains, (std::vector<std::string>{"a.org", ".b.org"}));
-  EXPECT_TRUE(m.options.fetch.allow_private && !m.options.fetch.allow_http && m.options.apply_exif);
+  EXPECT_TRUE(m.options.fetch.allow_private && !m.options.fetch.allow_http && !m.options.apply_exif);
   EXPECT_EQ(m.options.decode.bytes, 1000u);
   EXPECT_EQ(m.options.video.max_bytes, 2000u);
   EXPECT_EQ(m.options.fetch.max_bytes, 2000u) << "the larger of both: the kind is checked afterwards";

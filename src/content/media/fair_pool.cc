@@ -10,7 +10,8 @@
 #include "base/thread_pool.h"
 
 namespace tern::content {
-FairPool::FairPool(const std::string& name, int threads, bool background) {
+FairPool::FairPool(const std::string& name, int threads, bool background, int most_per_group)
+    : most_per_group_(most_per_group) {
   TERN_CHECK(threads > 0);
   threads_.reserve(threads);
   for (int i = 0; i < threads; i++) {
@@ -27,12 +28,13 @@ FairPool::~FairPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void FairPool::submit(uint64_t lane, std::function<void()> task) {
+void FairPool::submit(uint64_t lane, uint64_t group, std::function<void()> task) {
   // Woken under the lock: once the task can be taken, it may end the pool's owner before this call returns.
   const std::lock_guard lock(mutex_);
-  auto& queue = lanes_[lane];
-  if (queue.empty()) turns_.push_back(lane);
-  queue.push_back(std::move(task));
+  Lane& to = lanes_[lane];
+  if (to.tasks.empty()) turns_.push_back(lane);
+  to.group = group;
+  to.tasks.push_back(std::move(task));
   ++queued_;
   wake_.notify_one();
 }
@@ -47,23 +49,35 @@ void FairPool::spread(uint64_t lane, int count, const std::function<void(int)>& 
   for (int i = 0; i < count; ++i) shared.offer(i);
 }
 
-bool FairPool::take(std::function<void()>* task) {
+bool FairPool::may_run(uint64_t lane) const {
+  if (most_per_group_ == 0) return true;
+  const auto of_group = running_of_.find(lanes_.at(lane).group);
+  return of_group == running_of_.end() || of_group->second < most_per_group_;
+}
+
+bool FairPool::take(std::function<void()>* task, uint64_t* group) {
   std::unique_lock lock(mutex_);
+  auto turn = turns_.end();
   // A task that still runs may submit more.
-  wake_.wait(lock, [&] { return !turns_.empty() || (stopping_ && running_ == 0); });
-  if (turns_.empty()) return false;
-  const uint64_t lane = turns_.front();
-  turns_.pop_front();
-  auto found = lanes_.find(lane);
-  *task = std::move(found->second.front());
-  found->second.pop_front();
+  wake_.wait(lock, [&] {
+    turn = std::find_if(turns_.begin(), turns_.end(), [&](uint64_t lane) { return may_run(lane); });
+    return turn != turns_.end() || (stopping_ && running_ == 0);
+  });
+  if (turn == turns_.end()) return false;
+  const uint64_t lane = *turn;
+  turns_.erase(turn);
+  const auto found = lanes_.find(lane);
+  *task = std::move(found->second.tasks.front());
+  *group = found->second.group;
+  found->second.tasks.pop_front();
   --queued_;
-  if (found->second.empty()) {
+  if (found->second.tasks.empty()) {
     lanes_.erase(found);
   } else {
     turns_.push_back(lane);
   }
   running_++;
+  if (most_per_group_ > 0) running_of_[*group]++;
   return true;
 }
 
@@ -71,15 +85,21 @@ void FairPool::run(const std::string& name, bool background) {
   set_thread_name(name);
   if (background) setpriority(PRIO_PROCESS, 0, 10);  // of this thread alone, on Linux
   std::function<void()> task;
-  while (take(&task)) {
+  uint64_t group = 0;
+  while (take(&task, &group)) {
     task();
     task = nullptr;
-    bool last;
+    bool others;  // may go on, or end
     {
       const std::lock_guard lock(mutex_);
-      last = --running_ == 0 && stopping_;
+      others = --running_ == 0 && stopping_;
+      if (most_per_group_ > 0) {
+        others = others || !turns_.empty();
+        const auto of_group = running_of_.find(group);
+        if (--of_group->second == 0) running_of_.erase(of_group);
+      }
     }
-    if (last) wake_.notify_all();
+    if (others) wake_.notify_all();
   }
 }
 

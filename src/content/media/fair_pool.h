@@ -11,20 +11,24 @@
 #include <string>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace tern::content {
 
 class FairPool {
  public:
-  // background: the threads yield to others (nice 10).
-  FairPool(const std::string& name, int threads, bool background);
+  // background: the threads yield to others (nice 10). most_per_group: threads that one group of lanes may have at a
+  // time, so that tasks which only wait leave some to others; 0: all.
+  FairPool(const std::string& name, int threads, bool background, int most_per_group = 0);
   ~FairPool();  // runs what is queued, then joins
   FairPool(const FairPool&) = delete;
   FairPool& operator=(const FairPool&) = delete;
 
   // Tasks of a lane begin in their order. Tasks may submit others, until the destructor has returned.
-  void submit(uint64_t lane, std::function<void()> task);
+  void submit(uint64_t lane, std::function<void()> task) { submit(lane, lane, std::move(task)); }
+  // group: that of the lane, which stays the same while it has tasks.
+  void submit(uint64_t lane, uint64_t group, std::function<void()> task);
   // work(0) to work(count - 1), each once, by the caller and by threads of the pool that have nothing to do; returns
   // when all have ended. For tasks of the pool: it never waits for work that nobody has begun.
   void spread(uint64_t lane, int count, const std::function<void(int)>& work);
@@ -33,15 +37,23 @@ class FairPool {
 
  private:
   void run(const std::string& name, bool background);
-  bool take(std::function<void()>* task);
+  bool take(std::function<void()>* task, uint64_t* group);
+  bool may_run(uint64_t lane) const;
+
+  struct Lane {
+    uint64_t group = 0;
+    std::deque<std::function<void()>> tasks;
+  };
 
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stopping_ = false;
   int running_ = 0;
+  const int most_per_group_;
+  std::unordered_map<uint64_t, int> running_of_;  // groups; none is 0; empty without a limit
   size_t queued_ = 0;
-  std::unordered_map<uint64_t, std::deque<std::function<void()>>> lanes_;  // none is empty
-  std::deque<uint64_t> turns_;                                             // each lane once
+  std::unordered_map<uint64_t, Lane> lanes_;  // none is empty
+  std::deque<uint64_t> turns_;                // each lane once
   std::vector<std::thread> threads_;
 };
 

@@ -30,7 +30,7 @@ struct JobPart {
 };
 
 struct Job {
-  uint64_t lane = 0;
+  uint64_t lane = 0, owner = 0;
   std::vector<JobPart> parts;
   MediaService::Done done;
   MediaService::Cancelled cancelled;
@@ -39,11 +39,13 @@ struct Job {
   std::mutex mutex;  // of the error
   Error error;
   size_t error_part = SIZE_MAX;
-  size_t file_reserved = 0, work_reserved = 0;
-  std::atomic<size_t> file_bytes{0};
-  std::atomic<size_t> taken{0};         // of work_reserved: by patches, which give it back themselves
-  std::atomic<int64_t> video_bytes{0};  // of work_reserved: left for patches of videos
-  std::atomic<int64_t> tokens{0};       // of all parts so far
+  size_t file_reserved = 0, work_reserved = 0;  // file_reserved: for data: URLs
+  std::atomic<size_t> file_bytes{0};            // that have come
+  std::atomic<size_t> url_bytes{0};             // of those: not from data: URLs
+  std::atomic<bool> too_many_bytes{false};      // more than one request may have
+  std::atomic<size_t> taken{0};                 // of work_reserved: by patches, which give it back themselves
+  std::atomic<int64_t> video_bytes{0};          // of work_reserved: left for patches of videos
+  std::atomic<int64_t> tokens{0};               // of all parts so far
 };
 using JobPtr = std::shared_ptr<Job>;
 

@@ -18,6 +18,9 @@ Error refused(std::string message, const MediaPart& part) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message), part.where);
 }
 
+// What one key may have of what all share. Requests without a key are nobody's, and have no share.
+size_t share_of(size_t all) { return all - all / 4; }
+
 int thread_count(int wanted) {
   return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
@@ -48,9 +51,10 @@ ServiceCore::ServiceCore(MediaOptions options, size_t cache_bytes)
                    accounts->work.poke();
                  });
                }),
-      files_(options_.total_file_bytes),
+      files_(options_.total_file_bytes, share_of(options_.total_file_bytes)),
+      fetched_(options_.total_file_bytes, share_of(options_.total_file_bytes)),
       cpu_("media", thread_count(options_.threads), options_.background),
-      net_("media-fetch", options_.fetch_threads, options_.background),
+      net_("media-fetch", options_.fetch_threads, options_.background, std::max(1, options_.fetch_threads / 2)),
       video_("media-video", options_.video_threads, options_.background) {
   accounts_->work.set_reclaim([this](size_t bytes) { cache_.evict_unused(bytes); });
   accounts_->pool = &cpu_;
@@ -114,13 +118,12 @@ size_t ServiceCore::file_limit(MediaKind kind) const {
   return std::min(limit, options_.request_file_bytes);
 }
 
-// A data: URL says how large its file is; others may be as large as allowed.
+// A data: URL says how large its file is. What is fetched is counted as it comes.
 size_t ServiceCore::files_wanted(const Job& job) const {
   size_t sum = 0;
   for (const JobPart& part : job.parts) {
-    if (part.result != nullptr) continue;
     const std::string& url = part.part.url;
-    sum += is_data_url(url) ? url.size() / 4 * 3 + 3 : file_limit(part.part.kind);
+    if (part.result == nullptr && is_data_url(url)) sum += url.size() / 4 * 3 + 3;
   }
   return std::min(sum, options_.request_file_bytes);
 }
@@ -128,20 +131,14 @@ size_t ServiceCore::files_wanted(const Job& job) const {
 Status ServiceCore::prepare(std::vector<MediaPart> parts, uint64_t owner, Done done, Cancelled cancelled) {
   auto job = std::make_shared<Job>();
   job->lane = next_lane_++;
+  job->owner = owner;
   job->done = std::move(done);
   job->cancelled = std::move(cancelled);
   TERN_RETURN_IF_ERROR(accept(std::move(parts), owner, job.get()));
-  {
-    const std::lock_guard lock(jobs_mutex_);
-    if (stopping_) return make_error(ErrorCode::kUnavailable, "shutting down");
-    if (jobs_ >= options_.max_waiting) {
-      return make_error(ErrorCode::kResourceExhausted, "too many requests with media are waiting; try again later");
-    }
-    jobs_++;
-  }
+  TERN_RETURN_IF_ERROR(count_job(*job));
   job->file_reserved = files_wanted(*job);
   files_.acquire(
-      job->file_reserved, [this, job] { return abandoned(*job); },
+      job->file_reserved, owner, [this, job] { return abandoned(*job); },
       [this, job](bool taken) {
         if (!taken) job->file_reserved = 0;
         cpu_.submit(job->lane, [this, job] { start(job); });
@@ -149,8 +146,23 @@ Status ServiceCore::prepare(std::vector<MediaPart> parts, uint64_t owner, Done d
   return {};
 }
 
-void ServiceCore::end_job() {
+Status ServiceCore::count_job(const Job& job) {
   const std::lock_guard lock(jobs_mutex_);
+  if (stopping_) return make_error(ErrorCode::kUnavailable, "shutting down");
+  const auto own = jobs_of_.find(job.owner);
+  const bool beyond_share = own != jobs_of_.end() && own->second >= share_of(options_.max_waiting);
+  if (jobs_ >= options_.max_waiting || beyond_share) {
+    return make_error(ErrorCode::kResourceExhausted, "too many requests with media are waiting; try again later");
+  }
+  jobs_++;
+  if (job.owner != 0) jobs_of_[job.owner]++;
+  return {};
+}
+
+void ServiceCore::end_job(const Job& job) {
+  const std::lock_guard lock(jobs_mutex_);
+  const auto own = jobs_of_.find(job.owner);
+  if (own != jobs_of_.end() && --own->second == 0) jobs_of_.erase(own);
   if (--jobs_ == 0) jobs_gone_.notify_all();
 }
 
@@ -164,7 +176,7 @@ MediaStats ServiceCore::stats() const {
   stats.fetch_ns = fetch_ns_;
   stats.decode_ns = decode_ns_;
   stats.prepare_ns = prepare_ns_;
-  stats.bytes_in_use = accounts_->work.in_use() + files_.in_use();
+  stats.bytes_in_use = accounts_->work.in_use() + files_.in_use() + fetched_.in_use();
   stats.waiting = accounts_->work.waiting() + files_.waiting();
   stats.cache_bytes = cache_.bytes();
   stats.cache_items = cache_.items();

@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "base/hash.h"
@@ -62,7 +63,11 @@ class ServiceCore : public MediaService {
   void media_part(const JobPtr& job, size_t i, ReadPart read);
   void finish_part(const JobPtr& job, void (ServiceCore::*next)(const JobPtr&));
   void finish(const JobPtr& job);
-  void end_job();
+  void end_job(const Job& job);
+  Status count_job(const Job& job);
+  Expected<std::vector<std::byte>> fetch_file(Job* job, const MediaPart& part);
+  // Bytes of a file come, or (negative) go. False when the request, its key or all have too many.
+  bool count_url_bytes(Job* job, int64_t bytes);
 
   Status examine(JobPart* part);
   Expected<PreparedMediaPtr> decode_picture(Job* job, JobPart* part);
@@ -80,12 +85,14 @@ class ServiceCore : public MediaService {
   const std::shared_ptr<Accounts> accounts_;
   ProcessorCache cache_;
   PatchBuffers buffers_;
-  ByteBudget files_;
+  ByteBudget files_;     // of data: URLs, whose size is known
+  ByteCounter fetched_;  // as it comes
   std::atomic<bool> stopping_{false};
   std::atomic<uint64_t> next_lane_{1};
   mutable std::mutex jobs_mutex_;
   std::condition_variable jobs_gone_;
   size_t jobs_ = 0;
+  std::unordered_map<uint64_t, size_t> jobs_of_;  // owners; none is 0
   std::atomic<uint64_t> images_{0}, videos_{0}, failed_{0}, lookups_{0}, hits_{0};
   std::atomic<uint64_t> fetch_ns_{0}, decode_ns_{0}, prepare_ns_{0};
   // Last: their threads use all of the above. Each may submit to those before it.

@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "content/media/picture_work.h"
 #include "content/media/service_core.h"
+#include "media/upright.h"
 
 namespace tern::content {
 namespace {
@@ -38,6 +41,10 @@ class Stopwatch {
 
 Error too_much() {
   return make_error(ErrorCode::kInvalidArgument, "The media of this request take more memory than the limit");
+}
+
+Error too_many_bytes() {
+  return make_error(ErrorCode::kTooLarge, "the files of this request have more bytes than the limit");
 }
 
 }  // namespace
@@ -76,31 +83,66 @@ void ServiceCore::start(const JobPtr& job) {
   if (wanted.empty()) return reserve(job);
   job->remaining = wanted.size();
   for (const size_t i : wanted) {
-    FairPool& pool = is_data_url(job->parts[i].part.url) ? cpu_ : net_;
-    pool.submit(job->lane, [this, job, i] { fetch_part(job, i); });
+    const bool data = is_data_url(job->parts[i].part.url);
+    // The threads of fetches wait on foreign hosts: half of them for a key, or for a request where there are no keys.
+    const uint64_t group = data || job->owner == 0 ? job->lane : job->owner;
+    (data ? cpu_ : net_).submit(job->lane, group, [this, job, i] { fetch_part(job, i); });
   }
+}
+
+bool ServiceCore::count_url_bytes(Job* job, int64_t bytes) {
+  const auto size = static_cast<size_t>(std::abs(bytes));
+  if (bytes < 0) {
+    fetched_.give(size, job->owner);
+    job->url_bytes -= size;
+    job->file_bytes -= size;
+    return true;
+  }
+  if (job->file_bytes.fetch_add(size) + size > options_.request_file_bytes) job->too_many_bytes = true;
+  if (job->too_many_bytes || !fetched_.take(size, job->owner)) {
+    job->file_bytes -= size;
+    return false;
+  }
+  job->url_bytes += size;
+  return true;
+}
+
+Expected<std::vector<std::byte>> ServiceCore::fetch_file(Job* job, const MediaPart& part) {
+  const Stopwatch time(&fetch_ns_);
+  fetch::FetchPolicy policy = options_.fetch;
+  policy.max_bytes = file_limit(part.kind);
+  policy.cancelled = [this, job] { return skip(*job); };
+  if (is_data_url(part.url)) {
+    auto file = options_.fetcher(part.url, policy);
+    if (file.ok() && job->file_bytes.fetch_add(file->size()) + file->size() > options_.request_file_bytes) {
+      return too_many_bytes();
+    }
+    return file;
+  }
+  int64_t counted = 0;
+  policy.count = [&](int64_t bytes) {
+    if (!count_url_bytes(job, bytes)) return false;
+    counted += bytes;
+    return true;
+  };
+  auto file = options_.fetcher(part.url, policy);
+  const int64_t rest = file.ok() ? static_cast<int64_t>(file->size()) - counted : 0;
+  const bool room = rest <= 0 || policy.count(rest);
+  if (job->too_many_bytes && (!room || !file.ok())) return too_many_bytes();
+  if (!room) return fetch::no_room();
+  return file;
 }
 
 void ServiceCore::fetch_part(const JobPtr& job, size_t i) {
   JobPart& part = job->parts[i];
   if (skip(*job)) return finish_part(job, &ServiceCore::reserve);
   const bool data = is_data_url(part.part.url);
-  {
-    const Stopwatch time(&fetch_ns_);
-    fetch::FetchPolicy policy = options_.fetch;
-    policy.max_bytes = file_limit(part.part.kind);
-    policy.cancelled = [this, &job] { return abandoned(*job); };
-    auto file = options_.fetcher(part.part.url, policy);
-    std::string().swap(part.part.url);
-    if (!file.ok()) {
-      fail(job.get(), i, std::move(file).error());
-    } else {
-      part.file = std::move(*file);
-      if (job->file_bytes.fetch_add(part.file.size()) + part.file.size() > options_.request_file_bytes) {
-        fail(job.get(), i,
-             make_error(ErrorCode::kTooLarge, "the files of this request have more bytes than the limit"));
-      }
-    }
+  auto file = fetch_file(job.get(), part.part);
+  std::string().swap(part.part.url);
+  if (file.ok()) {
+    part.file = std::move(*file);
+  } else {
+    fail(job.get(), i, std::move(file).error());
   }
   if (data) return examine_part(job, i);
   cpu_.submit(job->lane, [this, job, i] { examine_part(job, i); });
@@ -133,13 +175,22 @@ Status ServiceCore::examine(JobPart* part) {
   }
   if (part->part.kind == MediaKind::kVideo) return {};
   TERN_ASSIGN_OR_RETURN(part->facts, media::probe_image(as_uint8(part->file), options_.decode));
-  int width = part->facts.width, height = part->facts.height;
-  if (options_.apply_exif) {
-    const auto bytes = as_uint8(part->file);
-    part->orientation = media::exif_orientation(bytes.data(), bytes.size());
-    if (part->orientation >= 5) std::swap(width, height);
-  }
+  const int width = part->facts.width, height = part->facts.height;
   TERN_ASSIGN_OR_RETURN(part->plan, plan_picture(options_.profile, part->rules.limits, width, height));
+  if (!options_.apply_exif) return {};
+  const auto bytes = as_uint8(part->file);
+  part->orientation = media::exif_orientation(bytes.data(), bytes.size());
+  if (part->orientation == 1) return {};
+  // The picture and the one that is turned are held at once: four bytes a pixel at most, three of them counted.
+  part->facts.working_bytes += static_cast<size_t>(width) * static_cast<size_t>(height) * 4;
+  if (part->orientation < 5) return {};
+  // Whether a picture with an alpha channel is turned, its pixels decide: room for either.
+  TERN_ASSIGN_OR_RETURN(PicturePlan turned, plan_picture(options_.profile, part->rules.limits, height, width));
+  if (part->facts.alpha) {
+    turned.tokens = std::max(turned.tokens, part->plan.tokens);
+    turned.patch_bytes = std::max(turned.patch_bytes, part->plan.patch_bytes);
+  }
+  part->plan = turned;
   return {};
 }
 
@@ -247,20 +298,30 @@ PrepareContext ServiceCore::context(Job* job) {
 
 Expected<PreparedMediaPtr> ServiceCore::decode_picture(Job* job, JobPart* part) {
   media::Image image;
-  PictureWork work(context(job), part->plan, part->facts.width, part->facts.height);
+  const media::PictureFacts& facts = part->facts;
+  std::optional<PictureWork> as_it_lies;  // begun while the picture is decoded
+  if (part->orientation == 1) as_it_lies.emplace(context(job), part->plan, facts.width, facts.height);
   {
     const Stopwatch time(&decode_ns_);
-    media::RowWatch* watch = part->orientation == 1 ? &work : nullptr;
+    media::RowWatch* watch = as_it_lies ? &*as_it_lies : nullptr;
     TERN_RETURN_IF_ERROR(media::decode_image(as_uint8(part->file), options_.decode, &image, watch));
   }
   free_file(part);
   const Stopwatch time(&prepare_ns_);
-  if (image.width() != part->facts.width || image.height() != part->facts.height) {
+  if (image.width() != facts.width || image.height() != facts.height) {
     return make_error(ErrorCode::kCorrupt, "the picture's header does not fit its content");
   }
-  if (part->orientation != 1) {
-    TERN_ASSIGN_OR_RETURN(image, media::apply_orientation(std::move(image), part->orientation));
+  // Others may be reading a picture whose rows were told: opaque, and as it lies.
+  if (part->orientation != 1 || media::is_transparent(image)) {
+    TERN_ASSIGN_OR_RETURN(image, media::compose_upright(std::move(image), facts.format, part->orientation));
   }
+  std::optional<PictureWork> upright;
+  if (!as_it_lies) {
+    TERN_ASSIGN_OR_RETURN(const PicturePlan plan,
+                          plan_picture(options_.profile, part->rules.limits, image.width(), image.height()));
+    upright.emplace(context(job), plan, image.width(), image.height());
+  }
+  PictureWork& work = as_it_lies ? *as_it_lies : *upright;
   const Hash128 fingerprint = work.fingerprint(image);  // from here on nobody else reads the picture
   const Hash128 pixels = joined_key(key_, kPixelsTag, fingerprint, part->rules_key);
   if (cache_.enabled()) {
@@ -318,7 +379,8 @@ void ServiceCore::finish(const JobPtr& job) {
   for (JobPart& part : job->parts) free_file(&part);
   TERN_CHECK(job->taken <= job->work_reserved);
   accounts_->work.release(job->work_reserved - job->taken);
-  files_.release(job->file_reserved);
+  files_.release(job->file_reserved, job->owner);
+  fetched_.give(job->url_bytes, job->owner);
   const bool gone = abandoned(*job);
   if (gone) {
     job->done(make_error(ErrorCode::kCancelled, "the request was given up while its media were prepared"));
@@ -334,7 +396,7 @@ void ServiceCore::finish(const JobPtr& job) {
     job->done(std::move(results));
   }
   job->done = nullptr;
-  end_job();
+  end_job(*job);
 }
 
 }  // namespace tern::content

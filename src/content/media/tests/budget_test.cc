@@ -50,6 +50,38 @@ TEST_F(ByteBudgetTest, SmallOnesPassALargeOneButNotForEver) {
   EXPECT_EQ(calls_[1 + passed], 2);  // the large one is next
 }
 
+TEST_F(ByteBudgetTest, AnOwnerBeyondItsShareIsPassedWithoutEnd) {
+  ByteBudget budget(1000, 750);
+  const auto own = [&](int name, uint64_t owner, size_t bytes) {
+    budget.acquire(bytes, owner, nullptr, [this, name](bool) { calls_.push_back(name); });
+  };
+  own(1, 7, 700);
+  own(2, 7, 100);  // waits for its own
+  for (int i = 0; i < 200; i++) {
+    own(100 + i, 8, 200);
+    EXPECT_EQ(calls_.back(), 100 + i);
+    budget.release(200, 8);
+  }
+  EXPECT_EQ(budget.waiting(), 1u);
+  budget.release(700, 7);
+  EXPECT_EQ(calls_.back(), 2);
+  budget.release(100, 7);
+  own(3, 7, 1000);  // who holds nothing may have all
+  EXPECT_EQ(calls_.back(), 3);
+  EXPECT_EQ(budget.in_use(), 1000u);
+}
+
+TEST(ByteCounter, CountsForAllAndForEach) {
+  ByteCounter counter(100, 75);
+  EXPECT_TRUE(counter.take(75, 1));
+  EXPECT_FALSE(counter.take(1, 1));
+  EXPECT_TRUE(counter.take(25, 2));
+  EXPECT_FALSE(counter.take(1, 0));
+  counter.give(75, 1);
+  EXPECT_TRUE(counter.take(75, 0)) << "nobody's bytes have no share";
+  EXPECT_EQ(counter.in_use(), 100u);
+}
+
 TEST_F(ByteBudgetTest, WhoHasGivenUpLeavesWithoutBytes) {
   ByteBudget budget(10);
   bool given_up = false;

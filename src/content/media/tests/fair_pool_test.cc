@@ -33,6 +33,33 @@ TEST(FairPool, LanesTakeTurns) {
   EXPECT_THAT(order, testing::ElementsAre(10, 20, 11, 21, 12, 13));
 }
 
+// A group whose tasks wait has its share of the threads; the others' tasks go on, and nothing is lost in the end.
+TEST(FairPool, AGroupHasItsShareOfTheThreads) {
+  std::promise<void> open, other_ran;
+  const auto gate = open.get_future().share();
+  std::atomic<int> waiting{0}, most{0}, ended{0};
+  {
+    FairPool pool("test", 4, false, 2);
+    for (uint64_t lane = 1; lane <= 20; lane++) {
+      pool.submit(lane, 1000, [&] {
+        const int now = ++waiting;
+        int before = most;
+        while (before < now && !most.compare_exchange_weak(before, now)) {
+        }
+        gate.wait();
+        --waiting;
+        ++ended;
+      });
+    }
+    pool.submit(30, 2000, [&] { other_ran.set_value(); });
+    other_ran.get_future().wait();
+    EXPECT_EQ(ended, 0);
+    open.set_value();
+  }
+  EXPECT_EQ(ended, 20);
+  EXPECT_LE(most, 2);
+}
+
 TEST(FairPool, RunsEverythingBeforeItEnds) {
   std::atomic<int> runs{0};
   {

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <future>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -111,6 +112,12 @@ class MediaServiceTest : public testing::Test {
     return begin(service, std::move(parts), owner).get();
   }
 
+  const VisionProfile& service_profile() {
+    if (!profile_) profile_ = options().profile;
+    return *profile_;
+  }
+
+  std::optional<VisionProfile> profile_;
   const std::shared_ptr<FakeHosts> hosts_ = std::make_shared<FakeHosts>();
 };
 

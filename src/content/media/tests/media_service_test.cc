@@ -1,6 +1,10 @@
+#include "base/sha256.h"
 #include "content/media/tests/media_service_support.h"
 #include "media/decode.h"
 #include "media/patches.h"
+#include "media/resize.h"
+#include "media/smart_resize.h"
+#include "media/upright.h"
 
 namespace tern::content {
 namespace {
@@ -24,7 +28,8 @@ TEST_F(MediaServiceTest, PatchesAreThoseOfTheMediaRoomInTheOrderOfTheParts) {
     const auto bytes = file_bytes(names[i]);
     auto picture = media::decode_image({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, {});
     ASSERT_TRUE(picture.ok());
-    auto rgb = media::convert_rgb(std::move(*picture));
+    auto whole = media::compose_upright(std::move(*picture), media::Format::kUnknown, 1);
+    auto rgb = media::convert_rgb(std::move(*whole));
     const auto size = media::smart_resize(profile.resize_rule, rgb->width(), rgb->height(), profile.image_limits);
     const int w = static_cast<int>(size->width), h = static_cast<int>(size->height);
     ASSERT_EQ(got.units.size(), 1u);
@@ -221,6 +226,83 @@ TEST_F(MediaServiceTest, ASlowHostHoldsUpNobodyElse) {
   for (auto& s : slow) EXPECT_TRUE(s.get().ok());
 }
 
+// Slow hosts, in numbers beyond all threads and all bytes that their files might have: data: URLs do not notice, and
+// another key's URLs find threads.
+TEST_F(MediaServiceTest, SlowUrlsOfOneKeyHoldUpNobodyElse) {
+  MediaOptions own = options();
+  own.fetcher = [hosts = hosts_](std::string_view url, const fetch::FetchPolicy& policy) {
+    return url.starts_with("data:") ? fetch::fetch(url, policy) : hosts->fetch(url, policy);
+  };
+  own.decode.bytes = own.request_file_bytes = own.total_file_bytes = size_t{1} << 20;
+  const auto service = make(std::move(own));
+  std::vector<std::future<Results>> slow;
+  for (int i = 0; i < 40; i++) slow.push_back(begin(*service, {image("gate:scene.png")}, 1));
+  hosts_->wait_for(2);
+  const std::string data = "data:image/png;base64," + base64(file_bytes("scene.png"));
+  for (const uint64_t owner : {0, 1, 2}) EXPECT_TRUE(get(*service, {image(data)}, owner).ok()) << owner;
+  for (int i = 0; i < 5; i++) EXPECT_TRUE(get(*service, {image("scene_420.jpg")}, 2).ok());
+  hosts_->open();
+  for (auto& s : slow) EXPECT_TRUE(s.get().ok());
+  EXPECT_EQ(service->stats().bytes_in_use, 0u);
+}
+
+// Bytes count as they come: for the request (its own fault, 400) and for all (429), and are given back.
+TEST_F(MediaServiceTest, FetchedBytesAreCountedAsTheyCome) {
+  MediaOptions own = options();
+  own.request_file_bytes = 100000;
+  own.total_file_bytes = 150000;
+  std::promise<void> open, held;
+  const auto gate = open.get_future().share();
+  own.fetcher = [&](std::string_view url, const fetch::FetchPolicy& policy) -> Expected<std::vector<std::byte>> {
+    const auto count = static_cast<int64_t>(std::stoll(std::string(url.substr(5))));
+    for (int64_t done = 0; done < count; done += 1000) {
+      if (!policy.count(1000)) {
+        if (done > 0) policy.count(-done);
+        return fetch::no_room();
+      }
+    }
+    if (url.starts_with("hold:")) {
+      held.set_value();
+      gate.wait();
+    }
+    auto file = file_bytes("scene.png");
+    file.resize(static_cast<size_t>(count));
+    return file;
+  };
+  const auto service = make(std::move(own));
+  auto first = begin(*service, {image("hold:80000")});
+  held.get_future().wait();
+  EXPECT_EQ(service->stats().bytes_in_use, 80000u);
+  const Results all = get(*service, {image("pass:90000")});
+  ASSERT_FALSE(all.ok());
+  EXPECT_EQ(all.error().code, ErrorCode::kResourceExhausted);
+  const Results alone = get(*service, {image("pass:110000")});
+  ASSERT_FALSE(alone.ok());
+  EXPECT_TRUE(get(*service, {image("pass:60000")}).ok());
+  open.set_value();
+  EXPECT_TRUE(first.get().ok());
+  const Results request = get(*service, {image("pass:60000", "a"), image("pass:60000", "b")});
+  ASSERT_FALSE(request.ok());
+  EXPECT_EQ(request.error().code, ErrorCode::kInvalidArgument);
+  EXPECT_THAT(request.error().message, HasSubstr("more bytes than the limit"));
+  EXPECT_TRUE(get(*service, {image("pass:90000")}).ok());
+  EXPECT_EQ(service->stats().bytes_in_use, 0u);
+}
+
+TEST_F(MediaServiceTest, AKeyHasThreeQuartersOfTheWaitingPlaces) {
+  MediaOptions limited = options();
+  limited.max_waiting = 8;
+  const auto service = make(std::move(limited));
+  std::vector<std::future<Results>> waiting;
+  for (int i = 0; i < 6; i++) waiting.push_back(begin(*service, {image("gate:scene.png")}, 1));
+  const Results refused = get(*service, {image("scene.png")}, 1);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  EXPECT_TRUE(get(*service, {image("scene.png")}, 2).ok());
+  hosts_->open();
+  for (auto& w : waiting) EXPECT_TRUE(w.get().ok());
+}
+
 TEST_F(MediaServiceTest, AHundredPicturesDoNotHoldUpASingleOne) {
   MediaOptions single = options();
   single.threads = 1;
@@ -290,11 +372,35 @@ TEST_F(MediaServiceTest, KeysAreNotPredictable) {
   EXPECT_NE((*a)[0]->units[0].key[0], (*b)[0]->units[0].key[0]);  // another process, another key
 }
 
+// Every picture of the table of Pillow's results, as the service prepares it by default: at a size that its rule leaves
+// alone, the resized picture's hash is that of a resize of Pillow's.
+TEST_F(MediaServiceTest, PicturesLieOnWhiteAndStandUpright) {
+  MediaOptions own = options();
+  own.want_sha256 = true;
+  const auto service = make(std::move(own));
+  for (const char* name : {"turn6.jpg", "turn6_xmp.jpg", "turn5_clear.png", "turn5_opaque.png", "turn6_la.png",
+                           "ink_clear.png", "turn7_clear.webp", "turn8.tif", "turn6_alpha.tif", "gray_alpha.tif"}) {
+    SCOPED_TRACE(name);
+    const auto bytes = file_bytes(name);
+    const std::span<const uint8_t> file(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+    auto whole = media::compose_upright(std::move(*media::decode_image(file, {})), media::sniff_format(file),
+                                        media::exif_orientation(file.data(), file.size()));
+    const auto rgb = media::convert_rgb(std::move(*whole));
+    const VisionProfile& p = service_profile();
+    const auto size = media::smart_resize(p.resize_rule, rgb->width(), rgb->height(), p.image_limits);
+    const auto resized =
+        media::resize_rgb(*rgb, static_cast<int>(size->width), static_cast<int>(size->height), p.filter);
+    const Results got = get(*service, {image(name)});
+    ASSERT_TRUE(got.ok()) << got.error().message;
+    EXPECT_EQ((*got)[0]->resized_sha256, sha256_hex(resized->data(), resized->size_bytes()));
+  }
+}
+
 TEST_F(MediaServiceTest, ExifTurningIsAChoice) {
   MediaOptions turned = options();
-  turned.apply_exif = true;
   turned.want_sha256 = true;
   MediaOptions plain = options();
+  plain.apply_exif = false;
   plain.want_sha256 = true;
   const auto with = make(std::move(turned)), without = make(std::move(plain));
   const Results a = get(*with, {image("turn6.jpg")}), b = get(*without, {image("turn6.jpg")});

@@ -17,7 +17,6 @@ TEST_F(MediaServiceTest, StripsOfAPictureMakeTheWhole) {
     SCOPED_TRACE(threads);
     MediaOptions own = options();
     own.threads = threads;
-    own.apply_exif = true;
     own.profile.image_limits = limits;
     const auto service = make(own);
     for (size_t i = 0; i < names.size(); i++) {
@@ -48,6 +47,7 @@ TEST_F(MediaServiceTest, APictureToldRowByRowHasTheKeyOfTheWhole) {
   MediaOptions own = options();
   own.processor_cache_gib = 1;
   own.profile.image_limits.min_pixels = 1500000;
+  own.apply_exif = false;
   const auto service = make(own);
   const Results one = get(*service, {image("turn1.jpg")});
   const Results other = get(*service, {image("turn6.jpg")});  // equal pixels, another header
