@@ -29,7 +29,7 @@ namespace {
 struct Wanted {
   std::string model, out_dir, kwargs = "{}", dtype = "float32";
   std::vector<std::string> files;
-  bool exif = false, hugging_face = false;
+  bool exif = true, hugging_face = false;
   int threads = 0;
 };
 
@@ -49,12 +49,17 @@ Expected<std::vector<std::byte>> read_local(std::string_view path, const fetch::
   return bytes;
 }
 
-// By content: MP4 and relatives, Matroska and WebM.
+// By content: MP4 and its relatives (but for pictures in that container), Matroska and WebM, AVI. The server is told
+// the kind by the request.
 bool looks_like_video(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   char head[12] = {};
   in.read(head, sizeof(head));
-  return std::string_view(head + 4, 4) == "ftyp" || std::string_view(head, 4) == "\x1a\x45\xdf\xa3";
+  const std::string_view start(head, 4), second(head + 4, 4), third(head + 8, 4);
+  if (second == "ftyp") return third.substr(0, 3) != "avi" && third.substr(0, 3) != "hei" && third != "mif1";
+  // QuickTime files of old begin with one of their atoms.
+  if (second == "moov" || second == "mdat" || second == "wide") return true;
+  return start == "\x1a\x45\xdf\xa3" || (start == "RIFF" && third == "AVI ");
 }
 
 Expected<content::VisionProfile> profile_of(const Wanted& wanted) {
@@ -223,7 +228,8 @@ int run_preprocess(const std::vector<std::string>& args) {
   options.add_option("--dtype", wanted.dtype, "Of the patches: float32, or bfloat16 (its bits as uint16)")
       ->check(CLI::IsMember({"float32", "bfloat16"}));
   options.add_option("--mm-processor-kwargs", wanted.kwargs, "JSON, as for serve");
-  options.add_flag("--exif", wanted.exif, "Turn pictures as their Exif orientation says");
+  options.add_flag("--exif,!--no-exif", wanted.exif,
+                   "Turn pictures as their Exif orientation says, as the server does");
   options.add_flag("--hugging-face", wanted.hugging_face, "The rules of transformers where they differ");
   options.add_option("--threads", wanted.threads, "0: one per core")->check(CLI::Range(0, 1024));
   if (const auto status = parse_options(options, args)) return *status;

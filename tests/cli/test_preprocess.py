@@ -8,6 +8,7 @@ import struct
 import test_cli
 
 MEDIA = test_cli.ROOT / "tests" / "data" / "media"
+VIDEOS = test_cli.ROOT / "tests" / "data" / "video"
 
 
 def model(folder, preprocessor=None):
@@ -87,3 +88,27 @@ def test_mistakes_are_one_line(tmp_path):
     assert "takes no pictures" in test_cli.one_line(test_cli.tern("preprocess", "--model", text_model, "x.png"), 1)
     bad = model(tmp_path / "bad", {"min_pixels": "many"})
     assert "min_pixels must be an integer" in test_cli.one_line(test_cli.tern("preprocess", "--model", bad, "x.png"), 2)
+
+
+def test_phones_and_transparent_pictures_as_the_server_reads_them(tmp_path):
+    files = [MEDIA / name for name in ("turn1.jpg", "turn6.jpg", "ink_clear.png", "rgb_lzw.tif")]
+    folder = model(tmp_path / "m")
+    upright = test_cli.tern("preprocess", "--model", folder, *files)
+    lying = test_cli.tern("preprocess", "--model", folder, "--no-exif", *files)
+    assert upright.returncode == lying.returncode == 0, upright.stderr + lying.stderr
+    upright, lying = ([json.loads(line) for line in out.stdout.splitlines()] for out in (upright, lying))
+    assert [a == b for a, b in zip(upright, lying)] == [True, False, True, True]
+    assert upright[1]["size"] == upright[0]["size"][::-1]
+
+
+def test_videos_are_known_by_their_content(tmp_path):
+    folder = tmp_path / "qwen"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({
+        "architectures": ["Qwen2_5_VLForConditionalGeneration"], "image_token_id": 5, "video_token_id": 6,
+        "vision_start_token_id": 7, "vision_end_token_id": 8, "vision_config": {"patch_size": 14}}))
+    names = ["h264.avi", "h264.mp4", "vp8.webm", "vfr.mkv"]
+    result = test_cli.tern("preprocess", "--model", folder, *[VIDEOS / name for name in names], MEDIA / "hostile" / "avif.avif")
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line.get("kind") for line in lines[:-1]] == ["video"] * len(names), result.stdout + result.stderr
+    assert "AVIF" in lines[-1]["error"]
