@@ -174,6 +174,64 @@ TEST(ChatTemplate, LimitsHaveTheirCode) {
   EXPECT_EQ(render("{% for i in range(1000) %}{% endfor %}", "{}", limits).error().code, ErrorCode::kTooLarge);
 }
 
+// Steps count the real work: one operation over a long text or list is as dear as the loop that would do the same.
+TEST(ChatTemplate, StepsCountWork) {
+  TemplateLimits limits;
+  limits.max_steps = 10'000;
+  const std::string text = "{% set x = 'a' * 200000 %}", wide = "{% set x = '\u00e9' * 100000 %}",
+                    marks = "{% set x = '<\n ,' * 50000 %}", list = "{% set x = [2, 1] * 5000 %}";
+  for (const std::string& made : {text, wide, marks, list}) EXPECT_TRUE(render(made, "{}", limits).ok()) << made;
+  for (const std::string& source : {wide + "{{ x | upper | length }}",
+                                    wide + "{{ x.swapcase() | length }}",
+                                    text + "{{ x | title | length }}",
+                                    text + "{{ x | capitalize | length }}",
+                                    text + "{{ x | reverse | length }}",
+                                    text + "{{ x[::-1] | length }}",
+                                    text + "{{ x | wordcount }}",
+                                    text + "{{ x | urlencode | length }}",
+                                    text + "{{ x is lower }}",
+                                    text + "{{ x.isalpha() }}",
+                                    text + "{{ x.count('aa') }}",
+                                    text + "{{ x.find('ab') }}",
+                                    text + "{{ 'ab' in x }}",
+                                    text + "{{ x.replace('a', 'b') | length }}",
+                                    text + "{{ x | list | length }}",
+                                    text + "{{ x.strip('abcdefghijklmnop') }}",
+                                    text + "{{ x | trim(x) }}",
+                                    text + "{{ x | tojson | length }}",
+                                    text + "{{ x | pprint | length }}",
+                                    text + "{{ (x % 1) | length }}",
+                                    text + "{{ x.format(1) | length }}",
+                                    marks + "{{ x | e | length }}",
+                                    marks + "{{ x.split(',') | length }}",
+                                    marks + "{{ x.split() | length }}",
+                                    marks + "{{ x.splitlines() | length }}",
+                                    marks + "{{ x | indent | length }}",
+                                    list + "{{ x | sort | first }}",
+                                    list + "{{ x | sum }}",
+                                    list + "{{ x | unique | list | length }}",
+                                    list + "{{ x | batch(2) | length }}",
+                                    list + "{{ x | map('string') | join }}",
+                                    list + "{{ x == x + [] }}",
+                                    list + "{{ 3 in x }}",
+                                    std::string("{{ range(20000) | list | length }}"),
+                                    std::string("{{ '%.9999f' % 1.0 }}{{ '%.9999f' % 1.0 }}")}) {
+    const auto got = render(source, "{}", limits);
+    ASSERT_FALSE(got.ok()) << source;
+    EXPECT_EQ(got.error().code, ErrorCode::kTooLarge) << source;
+    EXPECT_NE(got.error().message.find("10000 steps"), std::string::npos) << source << ": " << got.error().message;
+  }
+  // Names are compared one by one: many of them cost more.
+  std::string many;
+  for (int i = 0; i < 3000; ++i) many += "{% set name" + std::to_string(i) + " = 1 %}";
+  limits.max_steps = 100'000;
+  EXPECT_FALSE(render(many, "{}", limits).ok());
+  // Longer conversations may take more steps.
+  limits.max_steps = 10'000;
+  const std::string variables = "{\"x\":\"" + repeat("a", 200'000) + "\"}";
+  EXPECT_TRUE(render("{{ x | upper | length }}", variables, limits).ok());
+}
+
 // An ordinary long conversation stays far from the limits.
 TEST(ChatTemplate, LongConversationFits) {
   json::Array messages;

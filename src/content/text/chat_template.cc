@@ -37,7 +37,7 @@ Expected<std::string> ChatTemplate::render(std::string_view variables, int64_t u
                       "the messages are longer than " + std::to_string(limits.max_variables_bytes) + " bytes");
   }
   tk_template_limits raw_limits{};
-  raw_limits.steps = limits.max_steps;
+  raw_limits.steps = limits.max_steps + variables.size() / limits.variable_bytes_per_step;
   raw_limits.depth = limits.max_depth;
   raw_limits.output_bytes = limits.max_output_bytes;
   raw_limits.memory_bytes = limits.max_memory_bytes;

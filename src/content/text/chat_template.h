@@ -16,7 +16,10 @@ namespace tern::content {
 
 // A render that passes a limit ends with kTooLarge; nothing a template or its variables do can hang or exhaust memory.
 struct TemplateLimits {
-  uint64_t max_steps = 20'000'000;         // evaluated nodes
+  // Work, in steps of about 50 ns: evaluated nodes, and bytes and items that operators and filters touch
+  // (rust/textkit/src/jinja/limits.rs says what costs how much). Long conversations may take more.
+  uint64_t max_steps = 4'000'000;
+  size_t variable_bytes_per_step = 4;      // a further step for so many bytes of variables
   uint32_t max_depth = 100;                // nested macro calls, blocks and expressions
   size_t max_output_bytes = 32u << 20;     // the prompt
   size_t max_memory_bytes = 128u << 20;    // all strings and lists made on the way

@@ -14,6 +14,7 @@ impl Eval {
         if args.len() > decl.args.len() {
             return bad(format!("macro '{}' takes not more than {} argument(s)", m.name, decl.args.len()));
         }
+        self.names_step(kwargs.len().saturating_mul(decl.args.len()))?;
         let env = m.env.clone();
         let (text, _) = nested!(
             self,

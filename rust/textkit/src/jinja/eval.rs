@@ -5,15 +5,8 @@ use std::rc::Rc;
 
 use minijinja::machinery::ast::{self, Expr, Stmt};
 
+use super::limits::*;
 use super::value::*;
-
-#[derive(Clone, Copy)]
-pub struct Limits {
-    pub steps: u64,
-    pub depth: u32,
-    pub output: usize,
-    pub memory: usize,
-}
 
 /// A scope: names bound here, then the enclosing one.
 pub struct Env {
@@ -26,21 +19,30 @@ impl Env {
         Rc::new(Env { vars: RefCell::new(Vec::new()), parent })
     }
 
-    pub fn set(&self, name: &str, value: V) {
+    /// Says how many names were compared.
+    pub fn set(&self, name: &str, value: V) -> usize {
         let mut vars = self.vars.borrow_mut();
         match vars.iter_mut().find(|v| v.0 == name) {
             Some(v) => v.1 = value,
             None => vars.push((name.to_string(), value)),
         }
+        vars.len()
     }
 
-    fn get(&self, name: &str) -> Option<V> {
+    /// The value, and how many names and scopes were looked at.
+    fn get(&self, name: &str) -> (Option<V>, usize) {
         let mut env = self;
+        let mut seen = 0;
         loop {
-            if let Some(v) = env.vars.borrow().iter().find(|v| v.0 == name) {
-                return Some(v.1.clone());
+            let vars = env.vars.borrow();
+            seen += vars.len() + 1;
+            if let Some(v) = vars.iter().find(|v| v.0 == name) {
+                return (Some(v.1.clone()), seen);
             }
-            env = env.parent.as_deref()?;
+            match env.parent.as_deref() {
+                Some(parent) => env = parent,
+                None => return (None, seen),
+            }
         }
     }
 }
@@ -63,17 +65,15 @@ pub enum Flow {
 
 pub struct Eval {
     pub limits: Limits,
-    steps: u64,
+    pub(super) steps: u64,
     pub(super) depth: u32,
     pub env: Rc<Env>,
     pub out: String,
-    buffered: usize,
+    pub(super) buffered: usize,
     pub unix_seconds: i64,
     /// Scopes that macros hold on to; emptied at the end, because a scope that holds a macro that holds it is a cycle.
     captured: Vec<Rc<Env>>,
 }
-
-const MAX_MACRO_SCOPES: usize = 2000;
 
 /// Restores the nesting depth on every way out.
 macro_rules! nested {
@@ -113,34 +113,6 @@ impl Eval {
         }
     }
 
-    /// Counts work; the unit is about one evaluated node.
-    pub fn step(&mut self, n: u64) -> Res<()> {
-        self.steps = self.steps.saturating_add(n);
-        if self.steps > self.limits.steps {
-            return Err(Fault::Limit(format!("the template takes more than {} steps", self.limits.steps)));
-        }
-        Ok(())
-    }
-
-    pub fn bytes_step(&mut self, bytes: usize) -> Res<()> {
-        self.step(bytes as u64 / 64 + 1)
-    }
-
-    /// Checks that `bytes` more may be held.
-    pub fn fits(&self, bytes: usize) -> Res<()> {
-        let held = (live_bytes() as usize).saturating_add(self.buffered).saturating_add(bytes);
-        if held > self.limits.memory {
-            return Err(Fault::Limit(format!("the template needs more than {} bytes of memory", self.limits.memory)));
-        }
-        Ok(())
-    }
-
-    /// To be called before `bytes` are made.
-    pub fn reserve(&mut self, bytes: usize) -> Res<()> {
-        self.fits(bytes)?;
-        self.bytes_step(bytes)
-    }
-
     pub fn join_text(&mut self, parts: &[&str]) -> Res<V> {
         let total = parts.iter().fold(0usize, |n, p| n.saturating_add(p.len()));
         self.reserve(total)?;
@@ -164,17 +136,16 @@ impl Eval {
         Ok(())
     }
 
-    pub fn lookup(&self, name: &str) -> V {
-        if let Some(v) = self.env.get(name) {
-            return v;
-        }
-        super::functions::global(name).unwrap_or_else(|| V::undefined(name))
+    pub fn lookup(&mut self, name: &str) -> Res<V> {
+        let (found, seen) = self.env.get(name);
+        self.names_step(seen)?;
+        Ok(found.or_else(|| super::functions::global(name)).unwrap_or_else(|| V::undefined(name)))
     }
 
     pub fn set_var(&mut self, name: &str, value: V) -> Res<()> {
         self.fits(0)?;
-        self.env.set(name, value);
-        Ok(())
+        let seen = self.env.set(name, value);
+        self.names_step(seen)
     }
 
     /// Runs `f` in a scope of its own under `parent`.
@@ -303,6 +274,7 @@ impl Eval {
                 }
                 self.fits(0)?;
                 let mut attrs = ns.attrs.borrow_mut();
+                self.names_step(attrs.len())?;
                 match attrs.iter_mut().find(|x| x.0 == a.name) {
                     Some(x) => x.1 = value,
                     None => attrs.push((a.name.to_string(), value)),
@@ -336,7 +308,7 @@ impl Eval {
                 Ok(m.entries.iter().map(|e| e.0.clone()).collect())
             }
             V::Str(t) => {
-                self.reserve(t.s.len() * 64)?;
+                self.reserve_values(t.s.chars().count(), 0)?;
                 Ok(t.s.chars().map(|c| V::str(c.to_string())).collect())
             }
             V::Range(a, b, s) => {
@@ -372,6 +344,7 @@ impl Eval {
             Rc::new(LoopState { items, index0: Cell::new(0), depth0, changed: RefCell::new(None), body: s, env: outer.clone() });
         for i in 0..state.items.len() {
             state.index0.set(i);
+            self.step(1)?;
             self.step(1)?;
             let flow = self.scoped(outer.clone(), |e| {
                 e.env.set("loop", V::Loop(state.clone()));

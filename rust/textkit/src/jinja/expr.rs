@@ -10,7 +10,7 @@ use super::value::*;
 
 pub fn evaluate(e: &mut Eval, expr: &Expr<'static>) -> Res<V> {
     match expr {
-        Expr::Var(v) => Ok(e.lookup(v.id)),
+        Expr::Var(v) => e.lookup(v.id),
         Expr::Const(c) => constant(e, &c.value),
         Expr::List(l) => {
             let items = all(e, &l.items)?;
@@ -191,6 +191,7 @@ fn loop_attr(l: &super::eval::LoopState, name: &str) -> Res<V> {
 pub fn get_item(e: &mut Eval, v: &V, key: &V) -> Res<V> {
     match v {
         V::Map(m) => {
+            m.charge(e, key)?;
             if let Some(found) = m.get_value(key) {
                 return Ok(found.clone());
             }
@@ -204,18 +205,20 @@ pub fn get_item(e: &mut Eval, v: &V, key: &V) -> Res<V> {
         }
         V::Str(t) => {
             if let Some(i) = key.as_int() {
-                e.bytes_step(t.s.len())?;
+                e.scan_step(t.s.len())?;
                 let n = if i < 0 { t.s.chars().count() as i128 } else { 0 };
                 let found = usize::try_from(i + n).ok().and_then(|at| t.s.chars().nth(at));
                 return Ok(found.map_or_else(|| V::undefined("string item"), |c| V::str(c.to_string())));
             }
         }
-        V::Range(..) => {
+        V::Range(start, stop, step) => {
             if let Some(i) = key.as_int() {
-                let all = e.iterate(v)?;
-                let at = if i < 0 { i + all.len() as i128 } else { i };
-                let found = usize::try_from(at).ok().and_then(|at| all.get(at).cloned());
-                return Ok(found.unwrap_or_else(|| V::undefined("range item")));
+                let n = range_len(*start, *stop, *step) as i128;
+                let at = if i < 0 { i.saturating_add(n) } else { i };
+                if at < 0 || at >= n {
+                    return Ok(V::undefined("range item"));
+                }
+                return Ok(V::Int(*start as i128 + at * *step as i128));
             }
         }
         V::Undefined(name) => return bad(format!("'{name}' is undefined")),

@@ -1,6 +1,9 @@
 //! Filters of Jinja2 that chat templates use.
 
+use std::fmt::Write;
+
 use super::eval::Eval;
+use super::limits::MAX_JSON_INDENT;
 use super::methods::{self, kwarg};
 use super::ops;
 use super::pytext::{self, str_of, JsonStyle};
@@ -112,9 +115,7 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
         "trim" => {
             let s = str_of(e, &v)?;
             let set = c.get(0, "chars");
-            let set = set.as_ref().and_then(V::as_str);
-            e.step((s.len() as u64 / 64 + 1) * set.map_or(1, |x| x.len() as u64 / 8 + 1))?;
-            e.text(methods::strip(&s, set, true, true))
+            pytext::stripped(e, &s, set.as_ref().and_then(V::as_str), true, true)
         }
         "default" | "d" => {
             let use_default = v.is_undefined() || (c.flag(1, "boolean") && !v.truthy());
@@ -136,20 +137,24 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
         "join" => join(e, &v, &c),
         "first" | "last" => ends(e, &v, name == "first"),
         "lower" => {
-            let s = str_of(e, &v)?.to_lowercase();
-            e.text(s)
+            let s = str_of(e, &v)?;
+            e.chars_step(s.len())?;
+            e.text(s.to_lowercase())
         }
         "upper" => {
-            let s = str_of(e, &v)?.to_uppercase();
-            e.text(s)
+            let s = str_of(e, &v)?;
+            e.chars_step(s.len())?;
+            e.text(s.to_uppercase())
         }
         "title" => {
-            let s = methods::title(&str_of(e, &v)?);
-            e.text(s)
+            let s = str_of(e, &v)?;
+            e.chars_step(s.len())?;
+            e.text(pytext::title(&s))
         }
         "capitalize" => {
-            let s = methods::capitalize(&str_of(e, &v)?);
-            e.text(s)
+            let s = str_of(e, &v)?;
+            e.chars_step(s.len())?;
+            e.text(pytext::capitalize(&s))
         }
         "center" => {
             let s = str_of(e, &v)?;
@@ -179,15 +184,13 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
         }
         "urlencode" => {
             let s = str_of(e, &v)?;
-            e.reserve(s.len() * 3)?;
-            let keep = |b: u8| b.is_ascii_alphanumeric() || b"_.-~/".contains(&b);
-            let out: String = s.bytes().map(|b| if keep(b) { (b as char).to_string() } else { format!("%{b:02X}") }).collect();
+            let out = quoted(e, &s)?;
             e.text(out)
         }
         "truncate" => truncate(e, &v, &c),
         "wordcount" => {
             let s = str_of(e, &v)?;
-            e.bytes_step(s.len())?;
+            e.chars_step(s.len())?;
             Ok(V::Int(s.split(|ch: char| !ch.is_alphanumeric() && ch != '_').filter(|w| !w.is_empty()).count() as i128))
         }
         "pprint" => {
@@ -207,6 +210,7 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
         "round" => round(e, &v, &c),
         "reverse" => match &v {
             V::Str(t) => {
+                e.chars_step(t.s.len())?;
                 let s: String = t.s.chars().rev().collect();
                 e.text(s)
             }
@@ -240,7 +244,7 @@ pub fn to_int(v: &V) -> Option<i128> {
 fn length(e: &mut Eval, v: &V) -> Res<V> {
     Ok(V::Int(match v {
         V::Str(t) => {
-            e.bytes_step(t.s.len() / 8)?;
+            e.bytes_step(t.s.len())?;
             t.s.chars().count() as i128
         }
         V::List(l) => l.items.len() as i128,
@@ -265,10 +269,10 @@ fn tojson(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
         Some(V::Str(t)) => Some(t.s.to_string()),
         Some(n) => {
             let n = n.as_int().ok_or_else(|| Fault::Bad("indent must be an integer or a string".into()))?;
-            Some(" ".repeat(n.clamp(0, 64) as usize))
+            Some(" ".repeat(n.clamp(0, MAX_JSON_INDENT as i128) as usize))
         }
     };
-    if indent.as_ref().is_some_and(|i| i.len() > 64) {
+    if indent.as_ref().is_some_and(|i| i.len() > MAX_JSON_INDENT) {
         return bad("indent is too long");
     }
     let (mut item_separator, mut key_separator) = ((if indent.is_some() { "," } else { ", " }).to_string(), ": ".to_string());
@@ -316,10 +320,11 @@ fn indent(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
         None => "    ".to_string(),
     };
     let (first, blank) = (c.flag(1, "first"), c.flag(2, "blank"));
-    let lines: Vec<&str> = s.split('\n').collect();
-    e.reserve(s.len().saturating_add(lines.len().saturating_mul(prefix.len() + 1)))?;
+    e.scan_step(s.len())?;
+    let lines = s.matches('\n').count() + 1;
+    e.reserve(s.len().saturating_add(lines.saturating_mul(prefix.len() + 1)))?;
     let mut out = String::with_capacity(s.len());
-    for (i, line) in lines.iter().enumerate() {
+    for (i, line) in s.split('\n').enumerate() {
         if i > 0 {
             out.push('\n');
         }
@@ -331,12 +336,28 @@ fn indent(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
     e.text(out)
 }
 
+/// urllib.parse.quote with "/" kept.
+fn quoted(e: &mut Eval, s: &str) -> Res<String> {
+    e.chars_step(s.len())?;
+    let changed = |b: &u8| !(b.is_ascii_alphanumeric() || b"_.-~/".contains(b));
+    e.reserve(s.len().saturating_add(s.bytes().filter(changed).count() * 2))?;
+    let mut out = String::new();
+    for b in s.bytes() {
+        if changed(&b) {
+            let _ = write!(out, "%{b:02X}");
+        } else {
+            out.push(b as char);
+        }
+    }
+    Ok(out)
+}
+
 fn truncate(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
     let s = str_of(e, v)?;
     let length = c.int(0, "length", 255)?.max(0) as usize;
     let end = c.text(e, 2, "end", "...")?;
     let leeway = c.int(3, "leeway", 5)?.max(0) as usize;
-    e.bytes_step(s.len())?;
+    e.scan_step(s.len())?;
     let n = s.chars().count();
     if n <= length.saturating_add(leeway) {
         return e.text(&*s);

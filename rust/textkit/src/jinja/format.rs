@@ -1,6 +1,7 @@
 //! Python's two string formatters: `%` and str.format().
 
 use super::eval::Eval;
+use super::limits::MAX_FORMAT_WIDTH;
 use super::pytext::{repr, str_of};
 use super::value::*;
 
@@ -16,8 +17,6 @@ struct Spec {
     kind: Option<char>,
 }
 
-const MAX_WIDTH: usize = 10_000;
-
 fn group(digits: &str) -> String {
     let (whole, rest) = digits.split_at(digits.find('.').unwrap_or(digits.len()));
     let (sign, whole) = whole.strip_prefix('-').map_or(("", whole), |w| ("-", w));
@@ -32,9 +31,12 @@ fn group(digits: &str) -> String {
 }
 
 fn apply_spec(e: &mut Eval, spec: &Spec, v: &V) -> Res<String> {
-    if spec.width > MAX_WIDTH || spec.precision.unwrap_or(0) > MAX_WIDTH {
-        return bad("format width is too large");
+    let precision = spec.precision.unwrap_or(0);
+    if spec.width > MAX_FORMAT_WIDTH || precision > MAX_FORMAT_WIDTH {
+        return Err(Fault::Limit(format!("a format is wider than {MAX_FORMAT_WIDTH} characters")));
     }
+    // Digits of a float cost far more than other text: up to 50 ns each.
+    e.step((spec.width / 4 + precision + 4) as u64)?;
     let int = |v: &V| v.as_int().or(v.as_float().map(|f| f.trunc() as i128));
     let need = || Fault::Bad("a number is required by the format".into());
     let mut numeric = true;
@@ -102,6 +104,7 @@ fn number(chars: &mut std::iter::Peekable<std::str::Chars>) -> Option<usize> {
 pub fn percent_format(e: &mut Eval, text: &str, args: &[V], whole: &V) -> Res<V> {
     let mut out = String::new();
     let mut next = 0;
+    e.chars_step(text.len())?;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         e.fits(out.len())?;
@@ -191,6 +194,7 @@ fn parse_spec(text: &str) -> Spec {
 pub fn brace_format(e: &mut Eval, text: &str, args: &[V], kwargs: &[(String, V)]) -> Res<V> {
     let mut out = String::new();
     let mut auto = 0;
+    e.scan_step(text.len())?;
     let mut manual = false;
     let mut rest = text;
     while let Some(at) = rest.find(['{', '}']) {

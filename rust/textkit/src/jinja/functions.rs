@@ -43,7 +43,7 @@ pub fn call(e: &mut Eval, name: &str, args: Vec<V>, kwargs: Vec<(String, V)>) ->
         }
         "strftime_now" => {
             let format = args.first().and_then(|v| v.as_str()).ok_or_else(|| Fault::Bad("strftime_now needs a format".into()))?;
-            e.bytes_step(format.len())?;
+            e.step(format.len() as u64)?;
             e.text(strftime(format, e.unix_seconds))
         }
         _ => bad(format!("no function named '{name}'")),

@@ -2,7 +2,7 @@
 
 use super::eval::Eval;
 use super::ops;
-use super::pytext;
+use super::pytext::{self, capitalize, is_space, stripped, title};
 use super::value::*;
 
 const STR: &[&str] = &[
@@ -63,7 +63,12 @@ pub fn find(v: &V, name: &str) -> Option<&'static str> {
 pub fn call(e: &mut Eval, v: &V, name: &str, args: Vec<V>, kwargs: Vec<(String, V)>) -> Res<V> {
     match v {
         V::Str(t) => {
-            e.bytes_step(t.s.len())?;
+            match name {
+                "startswith" | "endswith" | "removeprefix" | "removesuffix" | "join" => e.bytes_step(t.s.len())?,
+                "strip" | "lstrip" | "rstrip" => {}
+                "upper" | "lower" | "casefold" | "title" | "capitalize" | "swapcase" => e.chars_step(t.s.len())?,
+                _ => e.scan_step(t.s.len())?,
+            }
             if !t.safe {
                 return text_method(e, &t.s, name, args, kwargs);
             }
@@ -84,6 +89,7 @@ pub fn call(e: &mut Eval, v: &V, name: &str, args: Vec<V>, kwargs: Vec<(String, 
             "copy" => Ok(v.clone()),
             "get" => {
                 let key = args.first().ok_or_else(|| Fault::Bad("get expected at least 1 argument".into()))?;
+                m.charge(e, key)?;
                 let default = args.get(1).cloned().or_else(|| kwarg(&kwargs, "default")).unwrap_or(V::None);
                 Ok(m.get_value(key).cloned().unwrap_or(default))
             }
@@ -157,16 +163,17 @@ fn need<'a>(args: &'a [V], i: usize, method: &str) -> Res<&'a str> {
 }
 
 fn texts(e: &mut Eval, parts: Vec<&str>) -> Res<V> {
-    let bytes: usize = parts.iter().map(|p| p.len() + 80).sum();
-    e.reserve(bytes)?;
+    let bytes: usize = parts.iter().map(|p| p.len()).sum();
+    e.reserve_values(parts.len(), bytes)?;
     V::list(parts.into_iter().map(V::str).collect())
 }
 
 pub fn replace(e: &mut Eval, s: &str, old: &str, new: &str, count: Option<i128>) -> Res<V> {
-    e.bytes_step(s.len())?;
+    e.scan_step(s.len())?;
     let limit = count.filter(|c| *c >= 0).map_or(usize::MAX, |c| c as usize);
     let hits = if old.is_empty() { s.chars().count() + 1 } else { s.matches(old).count() }.min(limit);
     e.reserve(s.len().saturating_add(hits.saturating_mul(new.len())))?;
+    e.chars_step(hits)?;
     Ok(V::str(s.replacen(old, new, hits)))
 }
 
@@ -211,45 +218,6 @@ pub fn split<'a>(s: &'a str, sep: Option<&str>, max: i128, from_right: bool) -> 
     })
 }
 
-/// str.isspace: Unicode white space and the four separators 0x1c to 0x1f.
-pub fn is_space(c: char) -> bool {
-    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
-}
-
-pub fn strip<'a>(s: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
-    let hit = |c: char| chars.map_or_else(|| is_space(c), |set| set.contains(c));
-    let s = if left { s.trim_start_matches(hit) } else { s };
-    if right {
-        s.trim_end_matches(hit)
-    } else {
-        s
-    }
-}
-
-pub fn title(s: &str) -> String {
-    let mut out = String::with_capacity(s.len());
-    let mut inside = false;
-    for c in s.chars() {
-        if inside {
-            out.extend(c.to_lowercase());
-        } else {
-            out.extend(c.to_uppercase());
-        }
-        inside = c.is_alphabetic();
-    }
-    out
-}
-
-pub fn capitalize(s: &str) -> String {
-    let mut chars = s.chars();
-    let mut out = String::with_capacity(s.len());
-    if let Some(c) = chars.next() {
-        out.extend(c.to_uppercase());
-        out.push_str(&chars.as_str().to_lowercase());
-    }
-    out
-}
-
 fn pad(e: &mut Eval, s: &str, args: &[V], left: impl Fn(usize) -> usize) -> Res<V> {
     let width = args.first().and_then(V::as_int).ok_or_else(|| Fault::Bad("a width is needed".into()))?;
     let fill = args.get(1).and_then(V::as_str).and_then(|f| f.chars().next()).unwrap_or(' ');
@@ -276,17 +244,25 @@ fn text_method(e: &mut Eval, s: &str, name: &str, args: Vec<V>, kwargs: Vec<(Str
         "strip" | "lstrip" | "rstrip" => {
             let set = optional(0, "chars")?;
             let set = set.as_ref().map(|t| &*t.s);
-            e.step((s.len() as u64 / 64 + 1) * set.map_or(1, |c| c.len() as u64 / 8 + 1))?;
-            e.text(strip(s, set, name != "rstrip", name != "lstrip"))
+            stripped(e, s, set, name != "rstrip", name != "lstrip")
         }
         "split" | "rsplit" => {
             let sep = optional(0, "sep")?;
             let max = args.get(1).cloned().or_else(|| kwarg(&kwargs, "maxsplit")).and_then(|v| v.as_int()).unwrap_or(-1);
-            e.reserve(s.len())?;
+            let cuts = match &sep {
+                Some(sep) => s.matches(&*sep.s).count(),
+                None => s.bytes().filter(|b| *b <= b' ' || *b >= 0x80).count(),
+            };
+            e.fits(cuts.saturating_mul(16))?;
             let parts = split(s, sep.as_ref().map(|t| &*t.s), max, name == "rsplit")?;
             texts(e, parts)
         }
-        "splitlines" => texts(e, s.lines().collect()),
+        "splitlines" => {
+            let ends = s.bytes().filter(|b| *b < b' ' || *b >= 0x80).count();
+            e.fits(ends.saturating_mul(16))?;
+            let keep = args.first().cloned().or_else(|| kwarg(&kwargs, "keepends")).is_some_and(|v| v.truthy());
+            texts(e, pytext::lines(s, keep))
+        }
         "startswith" | "endswith" => {
             let test = |p: &str| if name == "startswith" { s.starts_with(p) } else { s.ends_with(p) };
             match args.first() {

@@ -6,6 +6,7 @@ mod expr;
 mod filters;
 mod format;
 mod functions;
+mod limits;
 mod methods;
 mod ops;
 mod pytext;
@@ -16,12 +17,11 @@ mod value;
 use minijinja::machinery::{self, ast::Stmt};
 use minijinja::syntax::SyntaxConfig;
 
-pub use eval::Limits;
+pub use limits::Limits;
+use limits::{MAX_TAG_TOKENS, MAX_TREE_DEPTH};
 pub use value::Fault;
 use value::Res;
 
-/// Tokens of one `{{ }}` or `{% %}`. A longer one is no template but an attack on the parser's stack.
-const MAX_TAG_TOKENS: usize = 20_000;
 /// Stack of the thread that parses: the parser recurses once per `elif` and per operator.
 const PARSE_STACK: usize = 512 << 20;
 
@@ -110,8 +110,8 @@ impl Template {
                 let tree = machinery::parse(text, "chat template", syntax()?).map_err(|e| Fault::Bad(describe(&e)))?;
                 let Stmt::Template(root) = &tree else { return value::bad("no template") };
                 // A tree that is too deep would overflow the stack of whoever drops or walks it: it ends here.
-                if depth::of(&root.children) > depth::MAX {
-                    return Err(Fault::Limit(format!("the template nests more than {} levels deep", depth::MAX)));
+                if depth::of(&root.children) > MAX_TREE_DEPTH {
+                    return Err(Fault::Limit(format!("the template nests more than {} levels deep", MAX_TREE_DEPTH)));
                 }
                 Ok(vec![tree])
             })
@@ -127,7 +127,8 @@ impl Template {
             serde_json::from_str(variables).map_err(|e| Fault::Bad(format!("the variables are not valid JSON: {e}")))?;
         let serde_json::Value::Object(object) = json else { return value::bad("the variables must be one JSON object") };
         value::reset_live();
-        let root = object.into_iter().map(|(k, v)| Ok((value::V::str(k), value::from_json(v)?))).collect::<Res<Vec<_>>>()?;
+        let held = |v| value::from_json(v, limits.memory);
+        let root = object.into_iter().map(|(k, v)| Ok((value::V::str(k), held(v)?))).collect::<Res<Vec<_>>>()?;
         let mut eval = eval::Eval::new(limits, root, unix_seconds);
         eval.run(self.tree.as_deref().unwrap_or_default())
     }
@@ -135,9 +136,8 @@ impl Template {
 
 mod depth {
     //! How deep a syntax tree is, looking no deeper than MAX.
+    use super::limits::MAX_TREE_DEPTH as MAX;
     use minijinja::machinery::ast::{CallArg, Expr, Stmt};
-
-    pub const MAX: usize = 1500;
 
     pub fn of(stmts: &[Stmt]) -> usize {
         body(stmts, 0)

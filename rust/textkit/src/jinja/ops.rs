@@ -99,7 +99,7 @@ pub fn contains(e: &mut Eval, hay: &V, needle: &V) -> Res<bool> {
     match hay {
         V::Str(h) => match needle {
             V::Str(n) => {
-                e.bytes_step(h.s.len())?;
+                e.scan_step(h.s.len())?;
                 Ok(h.s.contains(&*n.s))
             }
             other => bad(format!("'in <string>' requires string as left operand, not {}", other.type_name())),
@@ -108,6 +108,7 @@ pub fn contains(e: &mut Eval, hay: &V, needle: &V) -> Res<bool> {
             V::List(_) | V::Map(_) => bad(format!("unhashable type: '{}'", needle.type_name())),
             _ => {
                 e.step(1)?;
+                m.charge(e, needle)?;
                 Ok(m.get_value(needle).is_some())
             }
         },
@@ -162,7 +163,10 @@ pub fn escaped(e: &mut Eval, v: &V) -> Res<String> {
     if v.is_safe() {
         return Ok(s.to_string());
     }
-    e.reserve(s.len().saturating_mul(5))?;
+    let longer = s.bytes().filter(|b| b"&<>'\"".contains(b)).count();
+    e.scan_step(s.len())?;
+    e.chars_step(longer)?;
+    e.reserve(s.len().saturating_add(longer.saturating_mul(4)))?;
     Ok(s.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('\'', "&#39;").replace('"', "&#34;"))
 }
 
@@ -339,8 +343,8 @@ pub fn slice(e: &mut Eval, v: &V, start: &V, stop: &V, step: &V) -> Res<V> {
     let step = step.clamp(-(1 << 62), 1 << 62);
     match v {
         V::Str(t) => {
-            e.bytes_step(t.s.len())?;
-            e.reserve(t.s.len() * 4)?;
+            e.chars_step(t.s.len())?;
+            e.reserve(t.s.len().saturating_mul(4))?;
             let chars: Vec<char> = t.s.chars().collect();
             let at = slice_positions(chars.len() as i128, start, stop, step);
             let text: String = at.iter().map(|&i| chars[i]).collect();

@@ -36,6 +36,72 @@ pub fn str_of(e: &mut Eval, v: &V) -> Res<Shown> {
     })
 }
 
+/// str.isspace: Unicode white space and the four separators 0x1c to 0x1f.
+pub fn is_space(c: char) -> bool {
+    c.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&c)
+}
+
+pub fn strip<'a>(s: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
+    let hit = |c: char| chars.map_or_else(|| is_space(c), |set| set.contains(c));
+    let s = if left { s.trim_start_matches(hit) } else { s };
+    if right {
+        s.trim_end_matches(hit)
+    } else {
+        s
+    }
+}
+
+/// Only what goes is looked at, by each of the characters that go.
+pub fn stripped(e: &mut Eval, s: &str, set: Option<&str>, left: bool, right: bool) -> Res<V> {
+    if let Some(set) = set {
+        e.step((s.len() as u64 / 16 + 1).saturating_mul(set.len() as u64 / 8 + 1))?;
+    }
+    let kept = strip(s, set, left, right);
+    e.scan_step(s.len() - kept.len())?;
+    e.text(kept)
+}
+
+pub fn title(s: &str) -> String {
+    let mut out = String::with_capacity(s.len());
+    let mut inside = false;
+    for c in s.chars() {
+        if inside {
+            out.extend(c.to_lowercase());
+        } else {
+            out.extend(c.to_uppercase());
+        }
+        inside = c.is_alphabetic();
+    }
+    out
+}
+
+pub fn capitalize(s: &str) -> String {
+    let mut chars = s.chars();
+    let mut out = String::with_capacity(s.len());
+    if let Some(c) = chars.next() {
+        out.extend(c.to_uppercase());
+        out.push_str(&chars.as_str().to_lowercase());
+    }
+    out
+}
+
+/// str.splitlines: also at the separators that are no line feed.
+pub fn lines(s: &str, keep_ends: bool) -> Vec<&str> {
+    let mut out = Vec::new();
+    let mut rest = s;
+    let ends = |c: char| matches!(c, '\n'..='\r' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    while let Some(at) = rest.find(ends) {
+        let end = rest[at..].chars().next().map_or(1, char::len_utf8);
+        let end = at + if rest[at..].starts_with("\r\n") { 2 } else { end };
+        out.push(&rest[..if keep_ends { end } else { at }]);
+        rest = &rest[end..];
+    }
+    if !rest.is_empty() {
+        out.push(rest);
+    }
+    out
+}
+
 /// float.__repr__
 pub fn float_repr(f: f64) -> String {
     if f.is_nan() {
@@ -92,7 +158,7 @@ pub fn repr(e: &mut Eval, v: &V, out: &mut String) -> Res<()> {
         }
         V::Float(f) => out.push_str(&float_repr(*f)),
         V::Str(t) => {
-            e.bytes_step(t.s.len())?;
+            e.scan_step(t.s.len())?;
             str_repr(&t.s, out)
         }
         V::List(l) => {
@@ -194,7 +260,7 @@ pub fn json_dumps(e: &mut Eval, v: &V, style: &JsonStyle, level: usize, out: &mu
         V::Float(f) if f.is_infinite() => out.push_str(if *f > 0.0 { "Infinity" } else { "-Infinity" }),
         V::Int(_) | V::Float(_) => repr(e, v, out)?,
         V::Str(t) => {
-            e.bytes_step(t.s.len())?;
+            e.scan_step(t.s.len())?;
             json_str(&t.s, style.ensure_ascii, out)
         }
         V::List(l) if l.items.is_empty() => out.push_str("[]"),

@@ -1,6 +1,7 @@
 //! Filters over sequences.
 
 use super::eval::Eval;
+use super::limits::MAX_CHUNKS;
 use super::methods::kwarg;
 use super::ops;
 use super::value::*;
@@ -38,10 +39,13 @@ fn sort_by(e: &mut Eval, items: &mut Vec<(V, V)>, cmp: &dyn Fn(&mut Eval, &V, &V
     failure.map_or(Ok(()), Err)
 }
 
-fn fold_case(v: &V, case_sensitive: bool) -> V {
+fn fold_case(e: &mut Eval, v: &V, case_sensitive: bool) -> Res<V> {
     match v {
-        V::Str(t) if !case_sensitive => V::str(t.s.to_lowercase()),
-        _ => v.clone(),
+        V::Str(t) if !case_sensitive => {
+            e.chars_step(t.s.len())?;
+            e.text(t.s.to_lowercase())
+        }
+        _ => Ok(v.clone()),
     }
 }
 
@@ -55,7 +59,7 @@ fn keyed(e: &mut Eval, v: &V, path: Option<V>, case_sensitive: bool) -> Res<Vec<
             Some(p) => attribute(e, &item, p)?,
             None => item.clone(),
         };
-        out.push((fold_case(&key, case_sensitive), item));
+        out.push((fold_case(e, &key, case_sensitive)?, item));
     }
     Ok(out)
 }
@@ -80,7 +84,7 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
             e.reserve(m.entries.len() * 128)?;
             let mut items = Vec::with_capacity(m.entries.len());
             for (k, x) in &m.entries {
-                let key = fold_case(if by_value { x } else { k }, sensitive);
+                let key = fold_case(e, if by_value { x } else { k }, sensitive)?;
                 items.push((key, V::tuple(vec![k.clone(), x.clone()])?));
             }
             sort_by(e, &mut items, &|e, a, b| ops::compare(e, a, b).map(|o| if reverse { o.reverse() } else { o }))?;
@@ -129,7 +133,7 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
             let n = get(0, if name == "batch" { "linecount" } else { "slices" }).and_then(|n| n.as_int()).unwrap_or(0);
             let n = usize::try_from(n)
                 .ok()
-                .filter(|n| (1..=1_000_000).contains(n))
+                .filter(|n| (1..=MAX_CHUNKS as usize).contains(n))
                 .ok_or_else(|| Fault::Bad(format!("{name} needs a count")))?;
             chunks(e, &v, name == "batch", n, get(1, "fill_with"))
         }
@@ -204,7 +208,7 @@ fn groupby(e: &mut Eval, v: &V, args: &[V], kwargs: &[(String, V)]) -> Res<V> {
 
 fn chunks(e: &mut Eval, v: &V, batch: bool, n: usize, fill: Option<V>) -> Res<V> {
     let items = e.iterate(v)?;
-    e.reserve(items.len().saturating_add(n).saturating_mul(96))?;
+    e.reserve_values(items.len().saturating_add(n), 0)?;
     let mut out = Vec::new();
     if batch {
         for chunk in items.chunks(n) {

@@ -6,6 +6,7 @@ use super::value::*;
 
 pub fn check(e: &mut Eval, name: &str, v: &V, args: &[V]) -> Res<bool> {
     use std::cmp::Ordering::*;
+    e.scan_step(v.as_str().map_or(0, str::len))?;
     let arg = |i: usize| args.get(i).ok_or_else(|| Fault::Bad(format!("the test '{name}' needs an argument")));
     let int = |v: &V| v.as_int().ok_or_else(|| Fault::Bad(format!("the test '{name}' needs integers")));
     Ok(match name {

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use super::eval::{Env, LoopState};
+use super::limits::MAX_VALUE_DEPTH;
 use minijinja::machinery::ast;
 
 /// Why a template or a render failed.
@@ -51,9 +52,6 @@ impl Drop for Text {
         sub_live(self.s.len() as u64 + 48);
     }
 }
-
-/// Nesting of containers is bounded, so that walking or dropping a value never recurses deeply.
-pub const MAX_VALUE_DEPTH: u32 = 200;
 
 pub struct List {
     pub items: Vec<V>,
@@ -287,6 +285,14 @@ fn shape<'a>(items: impl Iterator<Item = &'a V>) -> Res<(u32, bool)> {
 }
 
 impl Map {
+    /// Keys that are no text are found by comparing them all.
+    pub fn charge(&self, e: &mut super::eval::Eval, key: &V) -> Res<()> {
+        if key.as_str().is_some() {
+            return Ok(());
+        }
+        e.names_step(self.entries.len())
+    }
+
     pub fn get(&self, key: &str) -> Option<&V> {
         self.index.get(key).map(|&at| &self.entries[at].1)
     }
@@ -305,9 +311,12 @@ pub fn range_len(start: i64, stop: i64, step: i64) -> i64 {
     n.clamp(0, i64::MAX as i128) as i64
 }
 
-/// The value of a JSON text. Depth is limited by the parser (128), size by the caller.
-pub fn from_json(v: serde_json::Value) -> Res<V> {
+/// The value of a JSON text. Depth is limited by the parser (128).
+pub fn from_json(v: serde_json::Value, memory: usize) -> Res<V> {
     use serde_json::Value as J;
+    if live_bytes() > memory as u64 {
+        return Err(Fault::Limit(format!("the variables need more than {memory} bytes of memory")));
+    }
     Ok(match v {
         J::Null => V::None,
         J::Bool(b) => V::Bool(b),
@@ -321,8 +330,8 @@ pub fn from_json(v: serde_json::Value) -> Res<V> {
             }
         }
         J::String(s) => V::str(s),
-        J::Array(a) => V::list(a.into_iter().map(from_json).collect::<Res<Vec<_>>>()?)?,
-        J::Object(o) => V::map(o.into_iter().map(|(k, v)| Ok((V::str(k), from_json(v)?))).collect::<Res<Vec<_>>>()?)?,
+        J::Array(a) => V::list(a.into_iter().map(|v| from_json(v, memory)).collect::<Res<Vec<_>>>()?)?,
+        J::Object(o) => V::map(o.into_iter().map(|(k, v)| Ok((V::str(k), from_json(v, memory)?))).collect::<Res<Vec<_>>>()?)?,
     })
 }
 
