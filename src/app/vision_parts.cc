@@ -46,11 +46,13 @@ Expected<VisionParts> load_vision(const Settings& settings, device::Device& devi
 
 engine::VisionConfig vision_config(const Settings& settings, const content::VisionProfile& profile, int merge) {
   engine::VisionConfig config;
+  content::VisionProfile most = profile;  // what requests may ask for
+  most.image_limits.max_pixels = std::max(profile.image_limits.max_pixels, profile.most_image_pixels);
   // A larger item could not stand in a prompt: serve refuses it before it is decoded.
   const int64_t context = settings.serve.max_model_len;
   const int64_t tokens =
-      std::min(std::max(content::max_image_tokens(profile), content::max_video_unit_tokens(profile)), context);
-  const int64_t patches = std::max(content::max_image_patches(profile), content::max_video_unit_patches(profile));
+      std::min(std::max(content::max_image_tokens(most), content::max_video_unit_tokens(profile)), context);
+  const int64_t patches = std::max(content::max_image_patches(most), content::max_video_unit_patches(profile));
   const int64_t frames = profile.takes_video ? std::max(profile.frames_per_unit, 1) : 1;
   config.max_item_tokens = static_cast<int>(tokens);
   config.max_item_patches = std::min(patches, context * merge * merge * frames);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <type_traits>
@@ -32,8 +33,8 @@ Status read_int(const json::Object& kwargs, const char* key, int64_t low, int64_
   return {};
 }
 
-Status read_limits(const json::Object& kwargs, media::ResizeLimits* limits) {
-  const int64_t ceiling = limits->max_pixels, cell = limits->factor * limits->factor;
+Status read_limits(const json::Object& kwargs, int64_t most_pixels, media::ResizeLimits* limits) {
+  const int64_t ceiling = std::max(limits->max_pixels, most_pixels), cell = limits->factor * limits->factor;
   const bool named = json::find(kwargs, "min_pixels") != nullptr;
   TERN_RETURN_IF_ERROR(read_int(kwargs, "min_pixels", 1, ceiling, &limits->min_pixels));
   TERN_RETURN_IF_ERROR(read_int(kwargs, "max_pixels", cell, ceiling, &limits->max_pixels));
@@ -89,7 +90,8 @@ Expected<ItemRules> item_rules(const VisionProfile& profile, MediaKind kind, con
   rules.sampling = profile.sampling;
   if (rules.sampling.max_frames > most_frames) rules.sampling.max_frames = most_frames;
   if (rules.sampling.min_frames > most_frames) rules.sampling.min_frames = most_frames;
-  TERN_RETURN_IF_ERROR(read_limits(kwargs, &rules.limits));
+  const int64_t most_pixels = kind == MediaKind::kImage ? profile.most_image_pixels : 0;
+  TERN_RETURN_IF_ERROR(read_limits(kwargs, most_pixels, &rules.limits));
   if (kind == MediaKind::kVideo) TERN_RETURN_IF_ERROR(read_sampling(kwargs, most_frames, &rules.sampling));
   return rules;
 }

@@ -134,6 +134,7 @@ Status apply_processor_kwargs(const json::Object& kwargs, VisionProfile* profile
   }
   for (const char* key : {"max_pixels", "image_max_pixels"}) {
     TERN_RETURN_IF_ERROR(apply_number(kwargs, key, 1, kMostPixels, &image.max_pixels));
+    if (kwargs.contains(key)) profile->most_image_pixels = 0;  // the operator's word
   }
   TERN_RETURN_IF_ERROR(apply_number(kwargs, "video_min_pixels", 1, kMostPixels, &profile->video_limits.min_pixels));
   TERN_RETURN_IF_ERROR(apply_number(kwargs, "video_max_pixels", 1, kMostPixels, &profile->video_limits.max_pixels));

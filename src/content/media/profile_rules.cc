@@ -54,6 +54,7 @@ ArchitectureRules paddleocr_vl_rules() {
   VisionProfile& p = rules.defaults;
   p.image_limits = {.factor = 28, .min_pixels = 130 * 28 * 28, .max_pixels = 1280 * 28 * 28};
   p.video_limits = p.image_limits;
+  p.most_image_pixels = 2048 * 28 * 28;  // what PaddleX asks for when it spots text, whatever the release's file says
   p.takes_video = false;
   p.frames_per_unit = 1;
   p.image.texts = {"<|IMAGE_PLACEHOLDER|>", "<|image@placeholder|>"};

@@ -30,6 +30,8 @@ struct VisionProfile {
   std::string architecture;
   media::ResizeRule resize_rule = media::ResizeRule::kErnieVl;
   media::ResizeLimits image_limits, video_limits;
+  // What a request may ask for of a picture, where that is more than image_limits.max_pixels.
+  int64_t most_image_pixels = 0;
   media::Filter filter = media::Filter::kBicubic;
   media::NormaliseRule normalise = media::NormaliseRule::kFloat;
   double rescale = 1.0 / 255.0;

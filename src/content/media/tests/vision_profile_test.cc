@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/log.h"
+#include "content/media/item_rules.h"
 #include "content/media/tests/media_support.h"
 
 namespace tern::content {
@@ -231,6 +232,22 @@ TEST(ProcessorKwargs, ImpossibleValuesStopTheStart) {
     const auto p = read_profile(kErnieConfig, "{}", wrong);
     EXPECT_FALSE(p.ok()) << wrong;
   }
+}
+
+// A request may ask PaddleOCR-VL for what text spotting wants where the file says less; not where the operator has
+// spoken.
+TEST(VisionProfile, RequestsMayAskForSpottingsPixels) {
+  const std::string file = R"({"min_pixels": 112896, "max_pixels": 1003520})";
+  const VisionProfile plain = must_read_profile(kPaddleConfig, file);
+  const json::Object spotting = json::parse(R"({"min_pixels": 112896, "max_pixels": 1605632})")->as_object();
+  const json::Object more = json::parse(R"({"max_pixels": 1605633})")->as_object();
+  EXPECT_EQ(max_image_tokens(plain), 1280);
+  EXPECT_EQ(item_rules(plain, MediaKind::kImage, {}, 1)->limits.max_pixels, 1003520);
+  EXPECT_EQ(item_rules(plain, MediaKind::kImage, spotting, 1)->limits.max_pixels, 1605632);
+  EXPECT_FALSE(item_rules(plain, MediaKind::kImage, more, 1).ok());
+  const VisionProfile told = must_read_profile(kPaddleConfig, file, R"({"max_pixels": 1003520})");
+  EXPECT_EQ(max_image_tokens(told), 1280);
+  EXPECT_FALSE(item_rules(told, MediaKind::kImage, spotting, 1).ok());
 }
 
 }  // namespace
