@@ -155,7 +155,7 @@ void run_abort(Shared& shared, Job& job, const json::Value& body) {
   shared.post(job.to.worker, std::move(sweep));
 }
 
-// /controller/scheduler (FastDeploy 2.2): a reset ends every request.
+// /controller/scheduler (fastdeploy.md 2.2): a reset ends every request.
 void run_control(Shared& shared, Job& job, const json::Value& body) {
   auto sweep = std::make_unique<AbortSweep>();
   sweep->reply = job.to;
