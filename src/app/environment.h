@@ -31,9 +31,10 @@ struct VariableSpec {
   double max = std::numeric_limits<double>::infinity();
   Support support = Support::kActs;
   std::string_view meaning = {};
-  std::string_view reason = {};   // as of a flag
-  std::string_view neutral = {};  // the same
-  std::string_view refused = {};  // the same
+  std::string_view reason = {};     // as of a flag
+  std::string_view neutral = {};    // the same
+  std::string_view refused = {};    // the same
+  std::string_view scheduler = {};  // the same
 };
 
 const std::vector<VariableSpec>& variable_table();

@@ -71,7 +71,8 @@ struct FlagSpec {
   // kInert: values that ask for nothing, beside the default, an empty value and "none": "a|b".
   std::string_view neutral = {};
   std::string_view neutral_key =
-      {};  // kInert: a JSON object without this key, or with a neutral value, asks for nothing
+      {};                           // kInert: a JSON object without this key, or with a neutral value, asks for nothing
+  std::string_view scheduler = {};  // kActs: "v1" or "legacy" when it acts with that scheduler alone
   std::string_view inert_values = {};  // kActs: values that are inert although the flag itself is not: "a|b"
 };
 

@@ -51,6 +51,21 @@ std::vector<Idle> idle_given(const FlagSet& flags, const Environment& environmen
   return out;
 }
 
+std::vector<std::string> of_other_scheduler(const FlagSet& flags, const Environment& environment) {
+  const std::string_view other = environment.boolean("ENABLE_V1_KVCACHE_SCHEDULER") ? "legacy" : "v1";
+  std::vector<std::string> out;
+  const FlagSet defaults;
+  for (const FlagSpec& flag : flag_table()) {
+    if (flag.scheduler == other && asks_for_something(flag, flags, defaults))
+      out.push_back(fmt::format("--{}", flag.name));
+  }
+  for (const std::string& name : environment.given_names()) {
+    const VariableSpec& variable = environment.spec(name);
+    if (variable.scheduler == other && environment.get(name) != Environment::fallback(variable)) out.push_back(name);
+  }
+  return out;
+}
+
 Error inert_error(const std::vector<Idle>& inert) {
   std::vector<std::string> parts;
   std::transform(inert.begin(), inert.end(), std::back_inserter(parts),

@@ -20,6 +20,10 @@ struct Idle {
 // variables by name. With kInert also inert values of flags that act.
 std::vector<Idle> idle_given(const FlagSet& flags, const Environment& environment, Support support);
 
+// Names, in the order of idle_given(), that act with the scheduler that does not run and were given another value than
+// the default.
+std::vector<std::string> of_other_scheduler(const FlagSet& flags, const Environment& environment);
+
 // The line that ends a start because of them: what, why, and the flag that starts anyway. `inert` is not empty.
 Error inert_error(const std::vector<Idle>& inert);
 

@@ -200,6 +200,11 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   TERN_RETURN_IF_ERROR(validate(flags, environment));
   if (const std::string line = harmless_line(flags, environment); !line.empty()) warnings.push_back(line);
   if (const std::string line = idle_media_line(flags, model); !line.empty()) warnings.push_back(line);
+  if (const auto names = of_other_scheduler(flags, environment); !names.empty()) {
+    const bool v1 = environment.boolean("ENABLE_V1_KVCACHE_SCHEDULER");
+    warnings.push_back(
+        fmt::format("without effect, since ENABLE_V1_KVCACHE_SCHEDULER is {}: {}", v1 ? 1 : 0, fmt::join(names, ", ")));
+  }
   for (const std::string& name : environment.unknown()) warnings.push_back(name + " is no variable that Tern knows");
 
   Settings s;

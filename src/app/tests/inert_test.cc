@@ -154,6 +154,18 @@ TEST(Inert, MistakesAreNamedFirst) {
   EXPECT_EQ(failure({"--allow-inert-flags", "--tensor-parallel-size", "0"}), "--tensor-parallel-size: 0 is below 1");
 }
 
+TEST(Schedulers, WhatConcernsTheOtherOneIsNamed) {
+  const Pairs legacy = {{"ENABLE_V1_KVCACHE_SCHEDULER", "0"}};
+  EXPECT_EQ(settled({"--kv-cache-ratio", "0.5", "--static-decode-blocks", "4"}, {{"MAX_PREFILL_NUM", "2"}}).warnings,
+            std::vector<std::string>{"without effect, since ENABLE_V1_KVCACHE_SCHEDULER is 1: --kv-cache-ratio, "
+                                     "--static-decode-blocks, MAX_PREFILL_NUM"});
+  EXPECT_TRUE(settled({"--kv-cache-ratio", "0.75"}).warnings.empty());
+  EXPECT_TRUE(settled({"--kv-cache-ratio", "0.5"}, legacy).warnings.empty());
+  EXPECT_EQ(settled({"--prealloc-dec-block-slot-num-threshold", "3"}, legacy).warnings,
+            std::vector<std::string>{"without effect, since ENABLE_V1_KVCACHE_SCHEDULER is 0: "
+                                     "--prealloc-dec-block-slot-num-threshold"});
+}
+
 TEST(Processors, TheBuiltInOneMayBeSpelledAsFastDeploySpellsIt) {
   for (const char* name :
        {"LogitBiasLogitsProcessor", "fastdeploy.model_executor.logits_processor:LogitBiasLogitsProcessor",
