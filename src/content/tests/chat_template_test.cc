@@ -34,6 +34,31 @@ TEST(ChatTemplate, EqualsPythonJinja) {
   }
 }
 
+// Every filter and test on none, undefined, empty and wrong types (tools/make_filter_matrix.py).
+TEST(ChatTemplate, FiltersEqualPythonJinja) {
+  const json::Value file = load_json(own_data("templates/filters.json"));
+  const json::Array& values = file.at("values").as_array();
+  size_t cases = 0;
+  for (const json::Value& row : file.at("rows").as_array()) {
+    const std::string expression(row.at(0).as_string());
+    for (size_t i = 0; i < values.size(); ++i) {
+      std::string source = "{{ " + expression + " }}";
+      std::string value = "(";
+      value.append(values[i].as_string()).append(")");
+      source.replace(source.find('V'), 1, value);
+      const json::Value& want = row.at(1).at(i);
+      const auto got = render(source);
+      const std::string shown = got.ok() ? *got : got.error().message;
+      EXPECT_EQ(got.ok(), want.is_string()) << source << ": " << shown;
+      if (got.ok() && want.is_string()) {
+        EXPECT_EQ(shown, std::string(want.get_string())) << source;
+      }
+      ++cases;
+    }
+  }
+  EXPECT_GE(cases, 3000u);
+}
+
 TEST(ChatTemplate, RaisedMessageReachesTheCaller) {
   const auto got = render("{{ raise_exception('roles must alternate') }}");
   ASSERT_FALSE(got.ok());

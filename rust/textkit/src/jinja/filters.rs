@@ -1,12 +1,11 @@
 //! Filters of Jinja2 that chat templates use.
 
-use std::fmt::Write;
-
 use super::eval::Eval;
 use super::limits::MAX_JSON_INDENT;
 use super::methods::{self, kwarg};
 use super::ops;
 use super::pytext::{self, str_of, JsonStyle};
+use super::textfilters;
 use super::value::*;
 
 const NAMES: &[&str] = &[
@@ -64,25 +63,25 @@ pub fn known(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-struct Call {
-    args: Vec<V>,
-    kwargs: Vec<(String, V)>,
+pub(super) struct Call {
+    pub(super) args: Vec<V>,
+    pub(super) kwargs: Vec<(String, V)>,
 }
 
 impl Call {
-    fn get(&self, i: usize, name: &str) -> Option<V> {
+    pub(super) fn get(&self, i: usize, name: &str) -> Option<V> {
         self.args.get(i).cloned().or_else(|| kwarg(&self.kwargs, name))
     }
-    fn flag(&self, i: usize, name: &str) -> bool {
+    pub(super) fn flag(&self, i: usize, name: &str) -> bool {
         self.get(i, name).is_some_and(|v| v.truthy())
     }
-    fn int(&self, i: usize, name: &str, default: i128) -> Res<i128> {
+    pub(super) fn int(&self, i: usize, name: &str, default: i128) -> Res<i128> {
         match self.get(i, name) {
             None => Ok(default),
             Some(v) => v.as_int().ok_or_else(|| Fault::Bad(format!("'{name}' must be an integer"))),
         }
     }
-    fn text(&self, e: &mut Eval, i: usize, name: &str, default: &str) -> Res<String> {
+    pub(super) fn text(&self, e: &mut Eval, i: usize, name: &str, default: &str) -> Res<String> {
         match self.get(i, name) {
             None => Ok(default.to_string()),
             Some(v) => Ok(str_of(e, &v)?.to_string()),
@@ -149,7 +148,7 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
         "title" => {
             let s = str_of(e, &v)?;
             e.chars_step(s.len())?;
-            e.text(pytext::title(&s))
+            e.text(pytext::title_words(&s))
         }
         "capitalize" => {
             let s = str_of(e, &v)?;
@@ -167,7 +166,7 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
             let count = c.get(2, "count").and_then(|n| n.as_int());
             methods::replace(e, &s, &old, &new, count)
         }
-        "indent" => indent(e, &v, &c),
+        "indent" => textfilters::indent(e, &v, &c),
         "format" => {
             let s = str_of(e, &v)?;
             let whole = if c.kwargs.is_empty() {
@@ -183,11 +182,10 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
             Ok(V::markup(ops::escaped(e, &plain)?))
         }
         "urlencode" => {
-            let s = str_of(e, &v)?;
-            let out = quoted(e, &s)?;
+            let out = textfilters::urlencode(e, &v)?;
             e.text(out)
         }
-        "truncate" => truncate(e, &v, &c),
+        "truncate" => textfilters::truncate(e, &v, &c),
         "wordcount" => {
             let s = str_of(e, &v)?;
             e.chars_step(s.len())?;
@@ -195,13 +193,15 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
         }
         "pprint" => {
             let mut s = String::new();
-            pytext::repr(e, &v, &mut s)?;
+            let sorted = textfilters::sorted_keys(e, &v)?;
+            pytext::repr(e, &sorted, &mut s)?;
             e.text(s)
         }
         "abs" => match &v {
             V::Float(f) => Ok(V::Float(f.abs())),
             _ => v.as_int().and_then(i128::checked_abs).map(V::Int).ok_or_else(|| Fault::Bad("abs needs a number".into())),
         },
+        "int" | "float" if v.is_undefined() => ops::undefined_error(&v).map(|()| v),
         "int" => Ok(to_int(&v).map_or_else(|| c.get(0, "default").unwrap_or(V::Int(0)), V::Int)),
         "float" => {
             let parsed = v.as_float().or_else(|| v.as_str().and_then(|s| s.trim().replace('_', "").parse().ok()));
@@ -241,7 +241,7 @@ pub fn to_int(v: &V) -> Option<i128> {
     }
 }
 
-fn length(e: &mut Eval, v: &V) -> Res<V> {
+pub(super) fn length(e: &mut Eval, v: &V) -> Res<V> {
     Ok(V::Int(match v {
         V::Str(t) => {
             e.bytes_step(t.s.len())?;
@@ -312,66 +312,14 @@ fn ends(e: &mut Eval, v: &V, first: bool) -> Res<V> {
     Ok(found.unwrap_or_else(|| V::undefined("the item of an empty sequence")))
 }
 
-fn indent(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
-    let s = str_of(e, v)?;
-    let prefix = match c.get(0, "width") {
-        Some(V::Str(t)) => t.s.to_string(),
-        Some(n) => " ".repeat(n.as_int().unwrap_or(4).clamp(0, 1000) as usize),
-        None => "    ".to_string(),
-    };
-    let (first, blank) = (c.flag(1, "first"), c.flag(2, "blank"));
-    e.scan_step(s.len())?;
-    let lines = s.matches('\n').count() + 1;
-    e.reserve(s.len().saturating_add(lines.saturating_mul(prefix.len() + 1)))?;
-    let mut out = String::with_capacity(s.len());
-    for (i, line) in s.split('\n').enumerate() {
-        if i > 0 {
-            out.push('\n');
-        }
-        if (i > 0 && (blank || !line.is_empty())) || (i == 0 && first) {
-            out.push_str(&prefix);
-        }
-        out.push_str(line);
-    }
-    e.text(out)
-}
-
-/// urllib.parse.quote with "/" kept.
-fn quoted(e: &mut Eval, s: &str) -> Res<String> {
-    e.chars_step(s.len())?;
-    let changed = |b: &u8| !(b.is_ascii_alphanumeric() || b"_.-~/".contains(b));
-    e.reserve(s.len().saturating_add(s.bytes().filter(changed).count() * 2))?;
-    let mut out = String::new();
-    for b in s.bytes() {
-        if changed(&b) {
-            let _ = write!(out, "%{b:02X}");
-        } else {
-            out.push(b as char);
-        }
-    }
-    Ok(out)
-}
-
-fn truncate(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
-    let s = str_of(e, v)?;
-    let length = c.int(0, "length", 255)?.max(0) as usize;
-    let end = c.text(e, 2, "end", "...")?;
-    let leeway = c.int(3, "leeway", 5)?.max(0) as usize;
-    e.scan_step(s.len())?;
-    let n = s.chars().count();
-    if n <= length.saturating_add(leeway) {
-        return e.text(&*s);
-    }
-    let keep: String = s.chars().take(length.saturating_sub(end.chars().count())).collect();
-    let kept = if c.flag(1, "killwords") { &keep[..] } else { keep.rsplit_once(' ').map_or(&keep[..], |x| x.0) };
-    e.join_text(&[kept, &end])
-}
-
 fn round(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
     let Some(x) = v.as_float() else { return bad("round needs a number") };
     let digits = c.int(0, "precision", 0)?.clamp(-300, 300) as i32;
     let method = c.text(e, 1, "method", "common")?;
     let scale = 10f64.powi(digits);
+    if let (Some(i), "common", true) = (v.as_int(), method.as_str(), digits >= 0) {
+        return Ok(V::Int(i));
+    }
     Ok(V::Float(match method.as_str() {
         "ceil" => (x * scale).ceil() / scale,
         "floor" => (x * scale).floor() / scale,

@@ -230,7 +230,8 @@ fn pad(e: &mut Eval, s: &str, args: &[V], left: impl Fn(usize) -> usize) -> Res<
 }
 
 pub fn center(e: &mut Eval, s: &str, args: &[V]) -> Res<V> {
-    pad(e, s, args, |gap| gap / 2)
+    let width = args.first().and_then(V::as_int).unwrap_or(0);
+    pad(e, s, args, |gap| gap / 2 + (gap & (width & 1) as usize & 1))
 }
 
 fn text_method(e: &mut Eval, s: &str, name: &str, args: Vec<V>, kwargs: Vec<(String, V)>) -> Res<V> {

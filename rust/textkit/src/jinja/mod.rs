@@ -12,6 +12,7 @@ mod ops;
 mod pytext;
 mod seqfilters;
 mod tests;
+mod textfilters;
 mod value;
 
 use minijinja::machinery::{self, ast::Stmt};

@@ -127,6 +127,16 @@ pub fn contains(e: &mut Eval, hay: &V, needle: &V) -> Res<bool> {
     }
 }
 
+/// What may be a key, or an item of a set.
+pub fn hashable(v: &V) -> Res<()> {
+    match v {
+        V::Map(_) => bad("unhashable type: 'dict'"),
+        V::List(l) if !l.tuple => bad("unhashable type: 'list'"),
+        V::List(l) => l.items.iter().try_for_each(hashable),
+        _ => Ok(()),
+    }
+}
+
 fn type_error<T>(op: &str, a: &V, b: &V) -> Res<T> {
     undefined_error(a)?;
     undefined_error(b)?;
@@ -360,10 +370,17 @@ pub fn slice(e: &mut Eval, v: &V, start: &V, stop: &V, step: &V) -> Res<V> {
                 V::list(items)
             }
         }
-        V::Range(..) => {
-            let all = e.iterate(v)?;
-            let at = slice_positions(all.len() as i128, start, stop, step);
-            V::list(at.iter().map(|&i| all[i].clone()).collect())
+        V::Range(from, to, by) => {
+            let n = range_len(*from, *to, *by) as i128;
+            let clamp = |v: i128, low: i128, high: i128| if v < 0 { v.saturating_add(n).max(low) } else { v.min(high) };
+            let (low, high) = if step > 0 { (0, n) } else { (-1, n - 1) };
+            let first = start.map_or(if step > 0 { 0 } else { n - 1 }, |v| clamp(v, low, high));
+            let last = stop.map_or(if step > 0 { n } else { -1 }, |v| clamp(v, low, high));
+            let at = |i: i128| i64::try_from(*from as i128 + i * *by as i128);
+            match (at(first), at(last), i64::try_from(step.saturating_mul(*by as i128))) {
+                (Ok(a), Ok(b), Ok(c)) => Ok(V::Range(a, b, c)),
+                _ => bad("range() is too large"),
+            }
         }
         _ => Ok(V::undefined("slice")),
     }

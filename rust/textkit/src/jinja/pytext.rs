@@ -61,6 +61,21 @@ pub fn stripped(e: &mut Eval, s: &str, set: Option<&str>, left: bool, right: boo
     e.text(kept)
 }
 
+/// Jinja's title: words begin behind a hyphen, white space or an opening bracket.
+pub fn title_words(s: &str) -> String {
+    let mut out = String::with_capacity(s.len());
+    let mut inside = false;
+    for c in s.chars() {
+        if inside {
+            out.extend(c.to_lowercase());
+        } else {
+            out.extend(c.to_uppercase());
+        }
+        inside = !(is_space(c) || "-({[<".contains(c));
+    }
+    out
+}
+
 pub fn title(s: &str) -> String {
     let mut out = String::with_capacity(s.len());
     let mut inside = false;

@@ -74,7 +74,18 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
             let path = get(2, "attribute").filter(|p| !matches!(p, V::None));
             let mut items = keyed(e, &v, path, flag(1, "case_sensitive"))?;
             let reverse = flag(0, "reverse");
-            sort_by(e, &mut items, &|e, a, b| ops::compare(e, a, b).map(|o| if reverse { o.reverse() } else { o }))?;
+            // Python compares lists of keys, which asks for equality before order.
+            let order = |e: &mut Eval, a: &V, b: &V| match ops::compare(e, a, b) {
+                Err(Fault::Bad(m)) => {
+                    if ops::equal(e, a, b)? {
+                        Ok(Ordering::Equal)
+                    } else {
+                        bad(m)
+                    }
+                }
+                other => other,
+            };
+            sort_by(e, &mut items, &|e, a, b| order(e, a, b).map(|o| if reverse { o.reverse() } else { o }))?;
             V::list(items.into_iter().map(|p| p.1).collect())
         }
         "dictsort" => {
@@ -108,6 +119,7 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
             let items = keyed(e, &v, get(1, "attribute"), flag(0, "case_sensitive"))?;
             let mut kept: Vec<(V, V)> = Vec::new();
             'items: for item in items {
+                ops::hashable(&item.0)?;
                 for k in &kept {
                     if ops::equal(e, &k.0, &item.0)? {
                         continue 'items;
@@ -135,13 +147,17 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
                 .ok()
                 .filter(|n| (1..=MAX_CHUNKS as usize).contains(n))
                 .ok_or_else(|| Fault::Bad(format!("{name} needs a count")))?;
-            chunks(e, &v, name == "batch", n, get(1, "fill_with"))
+            chunks(e, &v, name == "batch", n, get(1, "fill_with").filter(|f| !matches!(f, V::None)))
         }
         _ => bad(format!("no filter named '{name}'")),
     }
 }
 
 fn map(e: &mut Eval, v: &V, args: &[V], kwargs: &[(String, V)]) -> Res<V> {
+    // Jinja asks for truth first, so that none and 0 are empty here.
+    if !v.truthy() {
+        return V::list(Vec::new());
+    }
     let items = e.iterate(v)?;
     let mut out = Vec::with_capacity(items.len());
     let path = kwarg(kwargs, "attribute");
@@ -165,6 +181,9 @@ fn map(e: &mut Eval, v: &V, args: &[V], kwargs: &[(String, V)]) -> Res<V> {
 }
 
 fn choose(e: &mut Eval, name: &str, v: &V, args: &[V]) -> Res<V> {
+    if !v.truthy() {
+        return V::list(Vec::new());
+    }
     let by_attribute = name.ends_with("attr");
     let wanted = name.starts_with("select");
     let (path, rest) = match (by_attribute, args) {
@@ -225,7 +244,7 @@ fn chunks(e: &mut Eval, v: &V, batch: bool, n: usize, fill: Option<V>) -> Res<V>
             let take = each + usize::from(i < extra);
             let mut chunk = items[at..at + take].to_vec();
             at += take;
-            if let (Some(f), true) = (&fill, i >= extra && extra > 0) {
+            if let (Some(f), true) = (&fill, i >= extra) {
                 chunk.push(f.clone());
             }
             out.push(V::list(chunk)?);

@@ -23,12 +23,18 @@ pub fn check(e: &mut Eval, name: &str, v: &V, args: &[V]) -> Res<bool> {
         "mapping" => matches!(v, V::Map(_)),
         "sequence" => matches!(v, V::List(_) | V::Str(_) | V::Map(_) | V::Range(..) | V::Undefined(_)),
         "iterable" => matches!(v, V::List(_) | V::Str(_) | V::Map(_) | V::Range(..) | V::Undefined(_)),
-        "callable" => matches!(v, V::Function(_) | V::Method(_) | V::Macro(_)),
-        "odd" => int(v)?.rem_euclid(2) == 1,
-        "even" => int(v)?.rem_euclid(2) == 0,
-        "divisibleby" => match int(arg(0)?)? {
-            0 => return bad("division by zero"),
-            d => int(v)? % d == 0,
+        "callable" => matches!(v, V::Undefined(_) | V::Function(_) | V::Method(_) | V::Macro(_)),
+        "odd" | "even" => {
+            let rest = match v {
+                V::Float(f) => f.rem_euclid(2.0),
+                _ => int(v)?.rem_euclid(2) as f64,
+            };
+            rest == if name == "odd" { 1.0 } else { 0.0 }
+        }
+        "divisibleby" => match (v.as_float(), int(arg(0)?)?) {
+            (_, 0) => return bad("division by zero"),
+            (Some(x), d) if matches!(v, V::Float(_)) => x % d as f64 == 0.0,
+            (_, d) => int(v)?.checked_rem(d) == Some(0),
         },
         "eq" | "equalto" | "==" => ops::equal(e, v, arg(0)?)?,
         "ne" | "!=" => !ops::equal(e, v, arg(0)?)?,
@@ -42,15 +48,59 @@ pub fn check(e: &mut Eval, name: &str, v: &V, args: &[V]) -> Res<bool> {
             (V::Map(a), V::Map(b)) => std::rc::Rc::ptr_eq(a, b),
             (a, b) => a.type_name() == b.type_name() && ops::equal(e, a, b)?,
         },
-        "upper" => text(v, |s| s.chars().any(char::is_alphabetic) && !s.chars().any(char::is_lowercase)),
-        "lower" => text(v, |s| s.chars().any(char::is_alphabetic) && !s.chars().any(char::is_uppercase)),
+        "upper" => text(e, v, |s| s.chars().any(char::is_alphabetic) && !s.chars().any(char::is_lowercase))?,
+        "lower" => text(e, v, |s| s.chars().any(char::is_alphabetic) && !s.chars().any(char::is_uppercase))?,
         "escaped" => v.is_safe(),
-        "filter" => v.as_str().is_some_and(|s| super::filters::known(s)),
-        "test" => false,
+        "filter" | "test" => {
+            ops::hashable(v)?;
+            v.as_str().is_some_and(|s| if name == "test" { NAMES.contains(&s) } else { super::filters::known(s) })
+        }
         _ => return bad(format!("no test named '{name}'")),
     })
 }
 
-fn text(v: &V, f: impl Fn(&str) -> bool) -> bool {
-    v.as_str().is_some_and(f)
+fn text(e: &mut Eval, v: &V, f: impl Fn(&str) -> bool) -> Res<bool> {
+    Ok(f(&super::pytext::str_of(e, v)?))
 }
+
+const NAMES: &[&str] = &[
+    "!=",
+    "<",
+    "<=",
+    "==",
+    ">",
+    ">=",
+    "boolean",
+    "callable",
+    "defined",
+    "divisibleby",
+    "eq",
+    "equalto",
+    "escaped",
+    "even",
+    "false",
+    "filter",
+    "float",
+    "ge",
+    "greaterthan",
+    "gt",
+    "in",
+    "integer",
+    "iterable",
+    "le",
+    "lessthan",
+    "lower",
+    "lt",
+    "mapping",
+    "ne",
+    "none",
+    "number",
+    "odd",
+    "sameas",
+    "sequence",
+    "string",
+    "test",
+    "true",
+    "undefined",
+    "upper",
+];
