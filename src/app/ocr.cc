@@ -79,7 +79,7 @@ std::string ocr_body(std::string_view file, const std::string& prompt, const std
   body += encode_base64(file);
   body += "\"}},{\"type\":\"text\",\"text\":";
   json::append_quoted(body, prompt);
-  body += "}]}]";
+  body += "}]}],\"skip_special_tokens\":true";
   if (max_tokens > 0) body += fmt::format(",\"max_tokens\":{}", max_tokens);
   return body + "}";
 }

@@ -51,7 +51,8 @@ engine::EngineConfig engine_config(const FlagSet& flags, const Environment& envi
   c.scheduler = scheduler_config(flags, environment);
   c.eos_token_ids = model.eos_token_ids;
   c.logprobs_mode = logprobs_mode(flags.text("logprobs-mode"));
-  c.max_logprobs = flags.integer32("max-logprobs");
+  // Answers may leave out tokens of equal text, and ask for twice as many.
+  c.max_logprobs = 2 * std::min(flags.integer32("max-logprobs"), 1 << 29);
   c.num_blocks_override = flags.has("num-gpu-blocks-override") ? flags.integer32("num-gpu-blocks-override") : 0;
   c.memory_utilization = flags.number("gpu-memory-utilization");
   c.prefix_cache_allowance = flags.number("prefix-cache-allowance");
@@ -129,6 +130,7 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.max_connections_to_engine = static_cast<int>(environment.integer("FD_SUPPORT_MAX_CONNECTIONS"));
   c.max_waiting_time = flags.number("max-waiting-time");
   c.abort_on_disconnect = environment.boolean("FD_ENABLE_REQUEST_DISCONNECT_STOP_INFERENCE");
+  c.skip_special_tokens = environment.boolean("FD_USE_HF_TOKENIZER");
   c.original_error_status = flags.boolean("original-error-status");
   c.enable_logprob = flags.boolean("enable-logprob");
   c.max_logprobs = flags.integer32("max-logprobs");

@@ -81,7 +81,6 @@ constexpr VariableSpec kVariables[] = {
      .reason = "nothing is downloaded; below FD_MODEL_CACHE the spelling of every hub is looked for"},
     harmless("AISTUDIO_ENDPOINT", kSource, "", "Address of the hub.", kNoDownload),
     harmless("DOWNLOAD_SOURCE", kSource, "", "Another hub.", kNoDownload),
-    harmless("FD_USE_HF_TOKENIZER", kSource, "0", "Which tokenizer library.", "there is one implementation"),
     harmless("FD_FOR_TORCH_MODEL_FORMAT", kSource, "0", "Forces the torch layout.",
              "the layout is told from the tensors"),
     harmless("FD_ENABLE_MODEL_LOAD_CACHE", kSource, "0", "Keeps quantized weights on disk.", kNoQuantization),

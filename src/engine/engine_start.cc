@@ -26,7 +26,7 @@ sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab, bool 
   l.slots = l.max_rows = c.scheduler.max_num_seqs;
   l.max_logit_rows = c.scheduler.max_logit_rows;
   l.vocab = vocab;
-  l.max_logprobs = c.max_logprobs < 0 ? static_cast<int>(vocab) : c.max_logprobs;
+  l.max_logprobs = static_cast<int>(c.max_logprobs < 0 ? vocab : std::min<int64_t>(c.max_logprobs, vocab));
   l.masks = masks;
   l.probs = c.early_stop;
   l.mode = c.logprobs_mode;

@@ -18,6 +18,7 @@ NAMES = {v: k for k, v in VOCAB.items()} | {t["id"]: t["content"] for t in TOK["
 BEGIN, USER, ASSISTANT, END = 900, 901, 902, 903
 SPECIAL = {BEGIN, USER, ASSISTANT, END}
 VOCAB_SIZE = 906
+U = NAMES[USER]  # what the echoed chat prompt begins with; special tokens stay in the text
 
 
 def byte_alphabet():
@@ -41,7 +42,7 @@ def token_bytes(i):
     return bytes(BYTES_OF[c] for c in NAMES[i])
 
 
-def text_of(ids, skip_special=True):
+def text_of(ids, skip_special=False):
     return b"".join(b"" if i in SPECIAL and skip_special else token_bytes(i) for i in ids).decode("utf-8", "replace")
 
 
@@ -74,14 +75,16 @@ def alternatives(token, k):
     return [one(0)] + [one(i) for i in range(k)]
 
 
-def entry(pair, decode=True):
+def entry(pair):
     i, lp = pair
-    return {"token": token_name(i) if decode else str(i), "logprob": lp, "bytes": list(token_bytes(i)) if decode else []}
+    return {"token": token_name(i), "logprob": lp, "bytes": list(token_bytes(i))}
 
 
-def chat_logprob(token, k, decode=True):
+def chat_logprob(token, k, whole=True):
+    """Whole answers name the field that an alternative does not have."""
     a = alternatives(token, k)
-    return {**entry(a[0], decode), "top_logprobs": [entry(x, decode) for x in a[1:]]}
+    more = {"top_logprobs": None} if whole else {}
+    return {**entry(a[0]), "top_logprobs": [entry(x) | more for x in a[1:]]}
 
 
 def chat_choice(text, finish, index=0, logprobs=None, prompt_logprobs=None, ids=None, prompt=None):
@@ -150,7 +153,7 @@ def pieces(ids):
     """Text of each token; the parts of a character come with its last token."""
     out, held = [], b""
     for i in ids:
-        held += b"" if i in SPECIAL else token_bytes(i)
+        held += b"" if i == END else token_bytes(i)  # the end token ends the answer and is not shown
         try:
             out.append(held.decode())
             held = b""
@@ -179,25 +182,25 @@ def chat_cases():
     case("chat", "whole answer, every null present", body={"messages": ASK},
          json=chat([chat_choice(text, "stop")], usage(n, n + 1)))
     case("chat", "max_tokens ends with length", body={"messages": ASK, "max_tokens": 3},
-         json=chat([chat_choice("hi", "length")], usage(n, 3)))
+         json=chat([chat_choice(U + "hi", "length")], usage(n, 3)))
     case("chat", "max_completion_tokens wins", body={"messages": ASK, "max_tokens": 2, "max_completion_tokens": 4},
-         json=chat([chat_choice("hi t", "length")], usage(n, 4)))
+         json=chat([chat_choice(U + "hi t", "length")], usage(n, 4)))
     case("chat", "ignore_eos runs on", body={"messages": ASK, "max_tokens": 14, "ignore_eos": True},
          json=chat([chat_choice(text_of((CHAT_HI * 2)[:14]), "length")], usage(n, 14)))
     case("chat", "n samples, prompt counted once", body={"messages": ASK, "max_tokens": 2, "n": 3},
-         json=chat([chat_choice("h", "length", index=i) for i in range(3)], usage(n, 6)))
+         json=chat([chat_choice(U + "h", "length", index=i) for i in range(3)], usage(n, 6)))
     case("chat", "logprobs: sampled first, then the asked number", server={"enable_logprob": True},
          body={"messages": ASK, "max_tokens": 3, "logprobs": True, "top_logprobs": 2},
-         json=chat([chat_choice("hi", "length", logprobs={"content": [chat_logprob(t, 2) for t in CHAT_HI[:3]], "refusal": None})],
+         json=chat([chat_choice(U + "hi", "length", logprobs={"content": [chat_logprob(t, 2) for t in CHAT_HI[:3]], "refusal": None})],
                    usage(n, 3)))
     case("chat", "logprobs without alternatives", server={"enable_logprob": True},
          body={"messages": ASK, "max_tokens": 2, "logprobs": True},
-         json=chat([chat_choice("h", "length", logprobs={"content": [chat_logprob(t, 0) for t in CHAT_HI[:2]], "refusal": None})],
+         json=chat([chat_choice(U + "h", "length", logprobs={"content": [chat_logprob(t, 0) for t in CHAT_HI[:2]], "refusal": None})],
                    usage(n, 2)))
-    case("chat", "log-prob tokens as ids", server={"enable_logprob": True},
+    case("chat", "include_logprobs_decode_token concerns the prompt's only", server={"enable_logprob": True},
          body={"messages": ASK, "max_tokens": 2, "logprobs": True, "top_logprobs": 1, "include_logprobs_decode_token": False},
          json=chat([chat_choice("h", "length",
-                                logprobs={"content": [chat_logprob(t, 1, False) for t in CHAT_HI[:2]], "refusal": None})],
+                                logprobs={"content": [chat_logprob(t, 1) for t in CHAT_HI[:2]], "refusal": None})],
                    usage(n, 2)))
     case("chat", "return_token_ids", body={"messages": ASK, "return_token_ids": True},
          json=chat([chat_choice(text, "stop", ids=answer, prompt=CHAT_HI)], usage(n, n + 1)))
@@ -214,25 +217,25 @@ def chat_cases():
     case("chat", "text parts are joined", body={"messages": [{"role": "user", "content": [{"type": "text", "text": "hi there"}]}]},
          json=chat([chat_choice(text, "stop")], usage(n, n + 1)))
     case("chat", "metadata stands for top-level fields", body={"messages": ASK, "metadata": {"max_tokens": 2}},
-         json=chat([chat_choice("h", "length")], usage(n, 2)))
+         json=chat([chat_choice(U + "h", "length")], usage(n, 2)))
     case("chat", "unknown fields are ignored", body={"messages": ASK, "max_tokens": 2, "no_such_field": {"a": 1}, "tool_choice": "auto"},
-         json=chat([chat_choice("h", "length")], usage(n, 2)))
+         json=chat([chat_choice(U + "h", "length")], usage(n, 2)))
     case("chat", "stop string cuts the text and what follows is not counted", body={"messages": ASK, "stop": "there"},
-         json=chat([chat_choice("hi ", "stop")], usage(n, 6)))
+         json=chat([chat_choice(U + "hi ", "stop")], usage(n, 6)))
     case("chat", "stop string kept on demand", body={"messages": ASK, "stop": ["there"], "include_stop_str_in_output": True},
-         json=chat([chat_choice("hi there", "stop")], usage(n, 6)))
+         json=chat([chat_choice(U + "hi there", "stop")], usage(n, 6)))
     case("chat", "stop string inside a token", body={"messages": ASK, "stop": ["er"]},
-         json=chat([chat_choice("hi th", "stop")], usage(n, 6)))
+         json=chat([chat_choice(U + "hi th", "stop")], usage(n, 6)))
     case("chat", "stop_token_ids", body={"messages": ASK, "stop_token_ids": [v("Ġt")]},
-         json=chat([chat_choice("hi", "stop")], usage(n, 4)))
+         json=chat([chat_choice(U + "hi", "stop")], usage(n, 4)))
     case("chat", "served name is checked and echoed", server={"served_model_name": "tiny"},
-         body={"messages": ASK, "model": "tiny", "max_tokens": 2}, json=chat([chat_choice("h", "length")], usage(n, 2), model="tiny"))
+         body={"messages": ASK, "model": "tiny", "max_tokens": 2}, json=chat([chat_choice(U + "h", "length")], usage(n, 2), model="tiny"))
     case("chat", "default stands for the served name", server={"served_model_name": "tiny"},
-         body={"messages": ASK, "model": "default", "max_tokens": 2}, json=chat([chat_choice("h", "length")], usage(n, 2), model="tiny"))
+         body={"messages": ASK, "model": "default", "max_tokens": 2}, json=chat([chat_choice(U + "h", "length")], usage(n, 2), model="tiny"))
     case("chat", "request id gets its prefix", body={"messages": ASK, "request_id": "abc", "max_tokens": 1},
-         json=chat([chat_choice("", "length")], usage(n, 1)) | {"id": "chatcmpl-abc"})
+         json=chat([chat_choice(U, "length")], usage(n, 1)) | {"id": "chatcmpl-abc"})
     case("chat", "user becomes part of the id", body={"messages": ASK, "user": "u1", "max_tokens": 1},
-         json=chat([chat_choice("", "length")], usage(n, 1)) | {"id": "$id:chatcmpl-u1-"})
+         json=chat([chat_choice(U, "length")], usage(n, 1)) | {"id": "$id:chatcmpl-u1-"})
 
 
 def stream_cases():
@@ -243,23 +246,23 @@ def stream_cases():
     case("chat_stream", "first, middle, last, done; no usage without stream_options", body={"messages": ASK, "stream": True},
          events=[chunk([first()]), *body(parts), "[DONE]"])
     case("chat_stream", "stream_options means a usage chunk", body={"messages": ASK, "stream": True, "max_tokens": 2, "stream_options": {}},
-         events=[chunk([first()]), *body(["", "h"], "length"), chunk([], usage=usage(n, 2)), "[DONE]"])
+         events=[chunk([first()]), *body([U, "h"], "length"), chunk([], usage=usage(n, 2)), "[DONE]"])
     case("chat_stream", "continuous usage without a usage chunk",
          body={"messages": ASK, "stream": True, "max_tokens": 2,
                "stream_options": {"include_usage": False, "continuous_usage_stats": True}},
-         events=[chunk([first()], usage=usage(n, 0)), chunk([middle("")], usage=usage(n, 1)),
+         events=[chunk([first()], usage=usage(n, 0)), chunk([middle(U)], usage=usage(n, 1)),
                  chunk([middle("h", finish="length")], usage=usage(n, 2)), "[DONE]"])
     case("chat_stream", "return_token_ids", body={"messages": ASK, "stream": True, "max_tokens": 2, "return_token_ids": True},
-         events=[chunk([first(prompt=CHAT_HI)]), chunk([middle("", ids=[USER])]),
+         events=[chunk([first(prompt=CHAT_HI)]), chunk([middle(U, ids=[USER])]),
                  chunk([middle("h", ids=[v("h")], finish="length")]), "[DONE]"])
     case("chat_stream", "logprobs", server={"enable_logprob": True},
          body={"messages": ASK, "stream": True, "max_tokens": 2, "logprobs": True, "top_logprobs": 1},
          events=[chunk([first()])] +
-                [chunk([middle(t, finish=f, logprobs={"content": [chat_logprob(i, 1)], "refusal": None})])
-                 for t, f, i in (("", None, USER), ("h", "length", v("h")))] + ["[DONE]"])
+                [chunk([middle(t, finish=f, logprobs={"content": [chat_logprob(i, 1, False)], "refusal": None})])
+                 for t, f, i in ((U, None, USER), ("h", "length", v("h")))] + ["[DONE]"])
     case("chat_stream", "three tokens per chunk",
          body={"messages": ASK, "stream": True, "max_tokens": 4, "max_streaming_response_tokens": 3},
-         events=[chunk([first()]), chunk([middle(""), middle("h"), middle("i")]), chunk([middle(" t", finish="length")]), "[DONE]"])
+         events=[chunk([first()]), chunk([middle(U), middle("h"), middle("i")]), chunk([middle(" t", finish="length")]), "[DONE]"])
     points = ["arrival_time", "preprocess_start_time", "preprocess_end_time", "scheduler_recv_req_time", "engine_get_req_time",
               "add_req_to_resource_manager_time", "inference_start_time", "engine_recv_latest_token_time",
               "engine_recv_first_token_time", "request_start_time", "llm_engine_recv_req_timestamp",
@@ -270,11 +273,11 @@ def stream_cases():
              "decode_recv_first_token_time", "decode_inference_start_time", "decode_recv_second_token_time"]
     metrics = {k: "$number" for k in points} | {k: "$seconds" for k in spans} | {k: None for k in apart}
     case("chat_stream", "collect_metrics", body={"messages": ASK, "stream": True, "max_tokens": 1, "collect_metrics": True},
-         events=[chunk([first()], metrics=metrics), chunk([middle("", finish="length")], metrics=metrics), "[DONE]"])
+         events=[chunk([first()], metrics=metrics), chunk([middle(U, finish="length")], metrics=metrics), "[DONE]"])
     case("chat_stream", "stop string: held text never shows", body={"messages": ASK, "stream": True, "stop": ["there"]},
-         events=[chunk([first()]), *body(["", "h", "i", " ", "", ""]), "[DONE]"])
+         events=[chunk([first()]), *body([U, "h", "i", " ", "", ""]), "[DONE]"])
     case("chat_stream", "text that might have been a stop string comes later", body={"messages": ASK, "stream": True, "stop": ["thx"]},
-         events=[chunk([first()]), *body(["", "h", "i", " ", "", "there", "", "\n", "", ""]), "[DONE]"])
+         events=[chunk([first()]), *body([U, "h", "i", " ", "", "there", NAMES[END], "\n", NAMES[ASSISTANT], ""]), "[DONE]"])
     broken = [v("h")] + list_character()
     case("chat_stream", "a character comes whole, with its last token", body={"messages": broken, "stream": True},
          events=[chunk([first()]), *body(pieces(broken + [END])), "[DONE]"])
@@ -286,14 +289,14 @@ def list_character():
     return [v(back[b]) for b in "中".encode()]
 
 
-def completion_logprobs(ids, k, start=0, decode=True):
+def completion_logprobs(ids, k, start=0):
     out = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     at = start
     for i, piece in zip(ids, pieces(ids)):
         a = alternatives(i, k)
-        out["tokens"].append(token_name(i) if decode else str(i))
+        out["tokens"].append(token_name(i))
         out["token_logprobs"].append(a[0][1])
-        out["top_logprobs"].append({token_name(t) if decode else str(t): lp for t, lp in a})
+        out["top_logprobs"].append({token_name(t): lp for t, lp in a[1:]})
         out["text_offset"].append(at)
         at += len(piece)
     return out
@@ -321,15 +324,52 @@ def completion_cases():
          {"prompt": list_character(), "max_tokens": 2, "logprobs": 0}, server={"enable_logprob": True},
          json=completion([text_choice("�", "length", logprobs={
              "tokens": ["bytes:\\xe4", "bytes:\\xb8"], "token_logprobs": [-0.25, -0.25],
-             "top_logprobs": [{"bytes:\\xe4": -0.25}, {"bytes:\\xb8": -0.25}], "text_offset": [0, 0]})], usage(3, 2)))
-    def rows(k):
+             "top_logprobs": [{}, {}], "text_offset": [0, 0]})], usage(3, 2)))
+    def rows(k, decode=True):
         out = [None]
         for t in HI[1:3]:
-            out.append({str(i): {"logprob": lp, "rank": r, "decoded_token": token_name(i)}
+            out.append({str(i): {"logprob": lp, "rank": r, "decoded_token": token_name(i) if decode else None}
                         for r, (i, lp) in enumerate(alternatives(t, k)[1:], 1)})
         return out
     case("completions", "prompt_logprobs", path, {"prompt": HI[:3], "max_tokens": 1, "prompt_logprobs": 2},
          server={"enable_logprob": True}, json=completion([text_choice("h", "length", prompt_logprobs=rows(2))], usage(3, 1)))
+    case("completions", "prompt_logprobs without their texts", path,
+         {"prompt": HI[:3], "max_tokens": 1, "prompt_logprobs": 2, "include_logprobs_decode_token": False},
+         server={"enable_logprob": True},
+         json=completion([text_choice("h", "length", prompt_logprobs=rows(2, False))], usage(3, 1)))
+    case("completions_stream", "prompt_logprobs in the first chunk", path,
+         {"prompt": HI[:3], "max_tokens": 2, "prompt_logprobs": 2, "stream": True}, server={"enable_logprob": True},
+         events=[chunk([text_chunk("h") | {"prompt_logprobs": rows(2)}], False),
+                 chunk([text_chunk("i", finish="length")], False), "[DONE]"])
+    case("chat_stream", "prompt_logprobs in the first chunk",
+         body={"messages": HI[:3], "max_tokens": 1, "prompt_logprobs": 2, "stream": True}, server={"enable_logprob": True},
+         events=[chunk([first() | {"prompt_logprobs": rows(2)}]), chunk([middle("h", finish="length")]), "[DONE]"])
+    shown = [v("h"), END, v("i")]
+    case("completions", "special tokens stay in the text", path, {"prompt": shown, "max_tokens": 3, "ignore_eos": True},
+         json=completion([text_choice("h" + NAMES[END] + "i", "length")], usage(3, 3)))
+    case("completions", "special tokens left out on demand; offsets know", path,
+         {"prompt": shown, "max_tokens": 3, "ignore_eos": True, "skip_special_tokens": True, "logprobs": 1},
+         server={"enable_logprob": True},
+         json=completion([text_choice("hi", "length", logprobs=completion_logprobs(shown, 1) | {"text_offset": [0, 1, 1]})],
+                         usage(3, 3)))
+    case("completions", "special tokens left out for all", path,
+         {"prompt": shown, "max_tokens": 3, "ignore_eos": True, "skip_special_tokens": False},
+         server={"skip_special_tokens": True}, json=completion([text_choice("hi", "length")], usage(3, 3)))
+    case("completions", "include_stop_str_in_output shows the end token", path,
+         {"prompt": HI[:1], "include_stop_str_in_output": True}, json=completion([text_choice("h" + NAMES[END], "stop")], usage(1, 2)))
+    case("completions_stream", "include_stop_str_in_output shows the end token", path,
+         {"prompt": HI[:1], "include_stop_str_in_output": True, "stream": True},
+         events=[chunk([text_chunk("h")], False), chunk([text_chunk(NAMES[END], finish="stop")], False), "[DONE]"])
+    case("completions", "offsets: behind the echoed prompt, of tokens and not of held text", path,
+         {"prompt": HI, "echo": False, "logprobs": 0, "stop": ["hex"]}, server={"enable_logprob": True},
+         json=completion([text_choice("hi there", "stop", logprobs=completion_logprobs(HI, 0) | {
+             "tokens": [token_name(i) for i in HI + [END]], "token_logprobs": [-0.25] * 6, "top_logprobs": [{}] * 6,
+             "text_offset": [0, 1, 2, 4, 5, 8]})], usage(5, 6)))
+    cut = list_character()[:2] + [v("h")]  # the first two bytes of a character, then a letter
+    case("completions", "offsets: a character that is never finished belongs to its own tokens", path,
+         {"prompt": cut, "max_tokens": 3, "logprobs": 0}, server={"enable_logprob": True},
+         json=completion([text_choice("\ufffdh", "length", logprobs=completion_logprobs(cut, 0) | {"text_offset": [0, 0, 1]})],
+                         usage(3, 3)))
     case("completions", "return_token_ids", path, {"prompt": "hi there", "max_tokens": 2, "return_token_ids": True},
          json=completion([text_choice("h", "length", ids=[BEGIN, v("h")], prompt=prompt, prompt_text="hi there")], usage(6, 2)))
     case("completions_stream", "chunks, usage once per finished choice", path,
@@ -414,8 +454,6 @@ def error_cases():
     bad("whole vocabulary needs its flag", {"messages": ASK, "logprobs": True, "top_logprobs": -1},
         "Number of top_logprobs requested (-1) exceeds maximum allowed value (20).", "top_logprobs", server=on)
     bad("top_logprobs below -1", {"messages": ASK, "logprobs": True, "top_logprobs": -2}, low(-1), "top_logprobs", server=on)
-    bad("prompt_logprobs in a stream", {"messages": ASK, "stream": True, "prompt_logprobs": 1},
-        "`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs", server=on)
     bad("prompt_logprobs beside a prefix cache", {"messages": ASK, "prompt_logprobs": 1},
         "prompt_logprobs needs a server started with --no-enable-prefix-caching", "prompt_logprobs",
         server=on | {"prompt_logprobs_allowed": False})
@@ -543,7 +581,7 @@ def inert_cases():
                       ("options.thinking_mode", {"chat_template_kwargs": {"options": {"thinking_mode": "close"}}}),
                       ("enable_thinking", {"enable_thinking": False}), ("metadata.enable_thinking", {"metadata": {"enable_thinking": False}})]:
         case("inert", f"response_max_tokens acts: {name} is off", body={"messages": ASK, "max_tokens": 9, "response_max_tokens": 2} | off,
-             json=chat([chat_choice("h", "length")], usage(n, 2)))
+             json=chat([chat_choice(U + "h", "length")], usage(n, 2)))
     case("inert", "the template's switch comes before the top-level field", status=400,
          body={"messages": ASK, "response_max_tokens": 2, "enable_thinking": False, "chat_template_kwargs": {"enable_thinking": True}},
          json=error("response_max_tokens acts only where thinking is off (chat_template_kwargs.enable_thinking: false)" + hint,
@@ -555,10 +593,10 @@ def inert_cases():
 def lenient_cases():
     """Scalars as pydantic reads them."""
     n = len(CHAT_HI)
-    two = chat([chat_choice("h", "length")], usage(n, 2))
+    two = chat([chat_choice(U + "h", "length")], usage(n, 2))
     for value in ("2", " 2 ", "2.0", "+2", 2.0):
         case("lenient", f"max_tokens = {json.dumps(value)}", body={"messages": ASK, "max_tokens": value}, json=two)
-    case("lenient", "max_tokens = true", body={"messages": ASK, "max_tokens": True}, json=chat([chat_choice("", "length")], usage(n, 1)))
+    case("lenient", "max_tokens = true", body={"messages": ASK, "max_tokens": True}, json=chat([chat_choice(U, "length")], usage(n, 1)))
     case("lenient", "numbers as strings", body={"messages": ASK, "max_tokens": "2", "temperature": "0.5", "top_p": "1e-1", "seed": "7", "n": "1"},
          json=two)
     for value in (False, 0, 0.0, "false", "No", "off", "F", "n", "0"):

@@ -16,6 +16,12 @@ namespace tern::content {
 class StreamDetokenizer {
  public:
   explicit StreamDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens = true);
+  // Goes on behind a text of `before`: what push() and finish() give, put behind Tokenizer::decode of `before`, is the
+  // text of all ids. So a first word keeps its space, and a character that `before` begins is finished. Call it first.
+  void continue_after(std::span<const int32_t> before);
+  // What `before` of continue_after() holds of a character that its ids do not finish: decode() shows it as U+FFFD,
+  // after which the stream would show it again. Characters at the end of that decode to leave out.
+  int unfinished() const { return unfinished_; }
 
   // Text that became certain with these ids; may be empty.
   std::string push(std::span<const int32_t> ids);
@@ -24,11 +30,16 @@ class StreamDetokenizer {
   std::string finish();
   // Bytes waiting for the rest of their character.
   bool pending() const { return joiner_.pending(); }
+  // Nothing was written yet and the first space, if there is one, will be dropped.
+  bool drops_space() const { return table_->rules().strip_first_space && joiner_.at_start(); }
+  // Characters that the last push(id) gave for the tokens before that one (their unfinished character as U+FFFD).
+  int earlier() const { return joiner_.earlier(); }
 
  private:
   const TokenTable* table_;
   TokenJoiner joiner_;
   bool skip_special_tokens_;
+  int unfinished_ = 0;
 };
 
 }  // namespace tern::content

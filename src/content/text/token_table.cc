@@ -47,16 +47,18 @@ std::string_view TokenTable::bytes(int32_t id) const {
 
 void TokenJoiner::append(const TokenTable& table, int32_t id, bool skip_special, std::string& out) {
   const uint8_t flags = table.flags(id);
+  earlier_ = 0;
   if (!(flags & kTokenPresent) || ((flags & kTokenSpecial) && skip_special)) return;
   std::string_view bytes = table.bytes(id);
   if (table.rules().join == Join::kByteLevel) {
     append_bytes(bytes, false, out);
+    at_start_ = false;
     return;
   }
   if (flags & kTokenByte) {
     append_bytes(bytes, true, out);
   } else {
-    flush(true, out);
+    earlier_ = flush(true, out);
     const bool strip = at_start_ && table.rules().strip_first_space && !(flags & kTokenAdded);
     if (strip && !bytes.empty() && bytes[0] == ' ') bytes.remove_prefix(1);
     append_bytes(bytes, true, out);
@@ -83,7 +85,8 @@ void TokenJoiner::append_bytes(std::string_view bytes, bool one_per_byte, std::s
         }
         continue;
       }
-      flush(one_per_byte, out);
+      const int marks = flush(one_per_byte, out);
+      if (i == 0) earlier_ = marks;
     }
     switch (lead_length(b)) {
       case 0:
@@ -99,10 +102,11 @@ void TokenJoiner::append_bytes(std::string_view bytes, bool one_per_byte, std::s
   }
 }
 
-void TokenJoiner::flush(bool one_per_byte, std::string& out) {
+int TokenJoiner::flush(bool one_per_byte, std::string& out) {
   const int marks = one_per_byte ? pending_size_ : (pending_size_ > 0 ? 1 : 0);
   for (int i = 0; i < marks; ++i) out.append(kReplacement);
   pending_size_ = 0;
+  return marks;
 }
 
 }  // namespace tern::content

@@ -53,15 +53,20 @@ class TokenJoiner {
   void append(const TokenTable& table, int32_t id, bool skip_special, std::string& out);
   void finish(std::string& out);
   bool pending() const { return pending_size_ > 0; }
+  // No token wrote anything yet, so that a first space would be dropped (DecodeRules::strip_first_space).
+  bool at_start() const { return at_start_; }
+  // Characters that the last append() wrote for the tokens before it: U+FFFD where their character was never finished.
+  int earlier() const { return earlier_; }
 
  private:
   void append_bytes(std::string_view bytes, bool one_per_byte, std::string& out);
-  void flush(bool one_per_byte, std::string& out);
+  int flush(bool one_per_byte, std::string& out);  // characters written
 
   char pending_[4] = {};  // the start of a character that is not complete yet
   uint8_t pending_size_ = 0;
   bool one_per_byte_ = false;  // broken bytes give one U+FFFD each (SentencePiece), else one per cut character
   bool at_start_ = true;       // nothing was written yet
+  int earlier_ = 0;
 };
 
 }  // namespace tern::content

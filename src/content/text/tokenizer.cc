@@ -1,6 +1,7 @@
 #include "content/text/tokenizer.h"
 
 #include <cstdio>
+#include <unordered_set>
 #include <utility>
 
 #include "content/text/textkit_handle.h"
@@ -20,6 +21,7 @@ class TokenizerImpl {
   std::optional<int32_t> eos;
   std::optional<int32_t> pad;
   bool adds_bos = false;
+  bool equal_tokens = false;
 };
 
 namespace {
@@ -33,6 +35,15 @@ TokenTable copy_table(const tk_tokenizer* tokenizer) {
   return TokenTable(std::string(reinterpret_cast<const char*>(raw.blob), raw.blob_size),
                     std::vector<uint32_t>(raw.offsets, raw.offsets + raw.ids + 1),
                     std::vector<uint8_t>(raw.flags, raw.flags + raw.ids), rules);
+}
+
+bool any_equal(const TokenTable& table) {
+  std::unordered_set<std::string_view> seen;
+  seen.reserve(static_cast<size_t>(table.size()));
+  for (int32_t id = 0; id < table.size(); ++id) {
+    if (table.present(id) && !seen.insert(table.bytes(id)).second) return true;
+  }
+  return false;
 }
 
 bool is_utf8(std::string_view text) {
@@ -63,6 +74,7 @@ Expected<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir, con
   if (!special.bos_token.empty()) t.bos = made->token_to_id(special.bos_token);
   if (!special.eos_token.empty()) t.eos = made->token_to_id(special.eos_token);
   if (!special.pad_token.empty()) t.pad = made->token_to_id(special.pad_token);
+  t.equal_tokens = any_equal(t.table);
   if (t.bos) {
     TERN_ASSIGN_OR_RETURN(const auto ids, made->encode("a", true));
     t.adds_bos = !ids.empty() && ids.front() == *t.bos;
@@ -120,6 +132,7 @@ bool Tokenizer::is_special(int32_t id) const { return impl_->table.special(id); 
 std::optional<int32_t> Tokenizer::bos_id() const { return impl_->bos; }
 std::optional<int32_t> Tokenizer::eos_id() const { return impl_->eos; }
 std::optional<int32_t> Tokenizer::pad_id() const { return impl_->pad; }
+bool Tokenizer::has_equal_tokens() const { return impl_->equal_tokens; }
 bool Tokenizer::adds_bos() const { return impl_->adds_bos; }
 const SpecialText& Tokenizer::special_text() const { return impl_->config.special; }
 std::optional<int64_t> Tokenizer::model_max_length() const { return impl_->config.model_max_length; }

@@ -60,6 +60,9 @@ class Tokenizer {
   // Text of one token as log-prob lists show it: its bytes when valid UTF-8, else "bytes:\\xE4\\xBD".
   std::string token_text(int32_t id) const;
 
+  // Some ids stand for the same bytes (a byte token and the letter), so that token_text cannot tell them apart.
+  bool has_equal_tokens() const;
+
   int32_t vocab_size() const;     // highest id + 1, added tokens included
   bool has_id(int32_t id) const;  // some ids below vocab_size may be unused
   bool is_special(int32_t id) const;

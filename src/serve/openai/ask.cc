@@ -111,6 +111,7 @@ void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
   std::erase(ask.stop, "");
   f.ids("stop_token_ids", ask.stop_token_ids, config.vocab_size, static_cast<size_t>(limits.stop_token_ids));
   f.boolean("include_stop_str_in_output", ask.include_stop_str_in_output);
+  f.boolean("skip_special_tokens", ask.skip_special_tokens);
   f.strings("bad_words", ask.bad_words, static_cast<size_t>(limits.bad_words));
   f.ids("bad_words_token_ids", ask.bad_words_token_ids, config.vocab_size, static_cast<size_t>(limits.bad_words));
   f.boolean("ignore_eos", ask.ignore_eos);

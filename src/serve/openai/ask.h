@@ -41,12 +41,13 @@ struct Ask {
   std::vector<int32_t> stop_token_ids, bad_words_token_ids;
   std::vector<std::pair<int32_t, float>> logit_bias;
   bool include_stop_str_in_output = false;
+  bool skip_special_tokens = false;  // leaves them out of the text
   bool ignore_eos = false;
 
   bool logprobs = false;
   int32_t top_logprobs = 0;  // alternatives besides the sampled token; the vocabulary's size for "all"
   std::optional<int32_t> prompt_logprobs;
-  bool decode_logprob_tokens = true;
+  bool decode_logprob_tokens = true;  // prompt_logprobs say decoded_token
   bool temp_scaled_logprobs = false, top_p_normalized_logprobs = false;
 
   bool return_token_ids = false;

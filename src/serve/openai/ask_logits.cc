@@ -85,7 +85,6 @@ void read_logprobs(Fields& f, Ask& ask, const ServeConfig& config) {
   ask.prompt_logprobs = alternatives(f, "prompt_logprobs", config);
   if (ask.prompt_logprobs) {
     asked = "prompt_logprobs";
-    if (ask.stream) f.fail("`prompt_logprobs` are not available when `stream=True`.", "prompt_logprobs");
     if (config.enable_logprob && !config.prompt_logprobs_allowed) {
       f.fail("prompt_logprobs needs a server started with --no-enable-prefix-caching", "prompt_logprobs");
     }

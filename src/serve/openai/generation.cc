@@ -34,7 +34,8 @@ Generation::Generation(Ask ask, std::string id, std::string model, std::vector<P
       prompts_(std::move(prompts)),
       prototype_(std::move(prototype)),
       tokenizer_(tokenizer),
-      mm_output_(config.mm_output && ask_.chat) {
+      mm_output_(config.mm_output && ask_.chat),
+      skip_special_(config.skip_special_tokens) {
   const size_t n = static_cast<size_t>(ask_.n);
   children_.resize(prompts_.size() * n);
   for (size_t i = 0; i < children_.size(); ++i) {
@@ -42,14 +43,33 @@ Generation::Generation(Ask ask, std::string id, std::string model, std::vector<P
     child.index = static_cast<int32_t>(i);
     child.prompt = static_cast<int32_t>(i / n);
     child.seed = prototype_.sampling.seed + i % n;  // samples of one prompt differ; prompts of a list do not
-    if (tokenizer_ != nullptr) child.detokenizer.emplace(*tokenizer_, true);
+    start_text(child);
     if (!ask_.stop.empty()) {
       child.stop = std::make_unique<content::StopMatcher>(ask_.stop, ask_.include_stop_str_in_output);
     }
-    if (ask_.echo) child.characters = count_characters(prompt_text(child));
+    if (ask_.echo) child.characters = count_characters(echoed_text(child));
   }
   open_children_ = static_cast<int>(children_.size());
   build_templates();
+}
+
+// The text of a completion goes on where its prompt ends, so that both can be joined; an answer in a chat is a text of
+// its own (it loses the first space of SentencePiece vocabularies, as in FastDeploy), unless it continues one.
+void Generation::start_text(Child& child) const {
+  if (tokenizer_ == nullptr) return;
+  child.detokenizer.emplace(*tokenizer_, skips_special());
+  if (ask_.chat && ask_.completion_token_ids.empty() && !ask_.continue_final_message) return;
+  child.detokenizer->continue_after(prompts_[static_cast<size_t>(child.prompt)].ids);
+}
+
+// A prompt of ids may end inside a character: its first bytes are then shown with the token that finishes it.
+std::string_view Generation::echoed_text(const Child& child) const {
+  std::string_view text = prompt_text(child);
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+  for (int i = child.detokenizer ? child.detokenizer->unfinished() : 0; i > 0 && text.ends_with(kReplacement); --i) {
+    text.remove_suffix(kReplacement.size());
+  }
+  return text;
 }
 
 engine::Request Generation::engine_request(const Child& child) const {
@@ -86,9 +106,16 @@ void Generation::take_text(Child& child, const engine::Delta& delta, bool last_t
   const bool ends_here =
       last_token && delta.finish == engine::FinishReason::kStop && delta.stop_token == piece.token->id;
   const bool shown = !ends_here || ask_.include_stop_str_in_output;
+  piece.offset = child.characters;
   if (child.detokenizer) {
-    if (shown) piece.raw = child.detokenizer->push(piece.token->id);
+    if (shown) {
+      const bool drops = child.detokenizer->drops_space();
+      piece.raw = child.detokenizer->push(piece.token->id);
+      piece.spaceless = drops && !child.detokenizer->drops_space();
+      piece.offset += child.detokenizer->earlier();
+    }
     if (piece.last) piece.raw += child.detokenizer->finish();
+    if (!shown) piece.offset += count_characters(piece.raw);  // all of it belongs to the tokens before
   }
   if (!child.stop) {
     piece.text = piece.raw;
@@ -164,13 +191,14 @@ void Generation::show(Child& child, Piece& piece, std::string& out) {
     if (piece.token != nullptr) {
       if (ask_.return_token_ids) child.ids.push_back(piece.token->id);
       if (ask_.logprobs) {
+        if (piece.spaceless) child.spaceless = child.tokens.size();
         child.tokens.push_back(*piece.token);
-        child.offsets.push_back(child.characters);
+        child.offsets.push_back(piece.offset);
       }
     }
     if (ask_.return_token_ids) child.raw_text += piece.raw;
   }
-  if (ask_.logprobs) child.characters += count_characters(piece.text);
+  if (ask_.logprobs) child.characters += count_characters(piece.raw);
 }
 
 UsageCounts Generation::usage() const {

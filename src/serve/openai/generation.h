@@ -37,10 +37,12 @@ struct Child {
   std::unique_ptr<content::StopMatcher> stop;  // only with stop strings
 
   bool started = false;   // its first chunk is written
+  bool scored = false;    // its prompt's log-probs went out
   bool echoed = false;    // the prompt's text went out in front of the first text
   bool finished = false;  // nothing more will be shown
   engine::FinishReason reason = engine::FinishReason::kNone;
-  int64_t completion_tokens = 0, cached_tokens = 0, characters = 0;
+  int64_t completion_tokens = 0, cached_tokens = 0;
+  int64_t characters = 0;  // of the text so far, stop strings included: where the next token's text begins
   int64_t last_token_ns = 0;
   int64_t submitted_ns = 0, received_ns = 0;  // handed to the engine; its newest delta came
   engine::RequestTimes times;
@@ -50,6 +52,7 @@ struct Child {
   std::vector<int32_t> ids;
   std::vector<engine::TokenOutput> tokens;  // with their log-probs
   std::vector<int64_t> offsets;             // characters before each token
+  size_t spaceless = SIZE_MAX;              // index in `tokens` of the one whose first space was dropped
   std::vector<std::vector<engine::TokenLogprob>> prompt_logprobs;
 };
 
@@ -96,13 +99,19 @@ class Generation {
     std::string raw;   // before stop strings cut it
     const engine::TokenOutput* token = nullptr;
     bool last = false;
+    bool spaceless = false;  // the text's first space, which the token begins with, is not shown
+    int64_t offset = 0;      // of the token in the text, in characters
     int64_t arrival_ns = 0;
   };
 
+  void start_text(Child& child) const;
+  TokenNames names(bool spaceless = false) const { return {tokenizer_, spaceless}; }
+  bool skips_special() const { return skip_special_ || ask_.skip_special_tokens; }
   void build_templates();
   void take_text(Child& child, const engine::Delta& delta, bool last_token, Piece& piece, bool& stopped);
   void show(Child& child, Piece& piece, std::string& out);
-  void append_first_chunk(const Child& child, std::string& out);
+  void append_first_chunk(Child& child, std::string& out);
+  void append_stream_prompt_logprobs(Child& child, std::string& out) const;
   void append_entry(Child& child, const Piece& piece, std::string& out);
   void append_chat_entry(Child& child, const Piece& piece, std::string& out);
   void append_completion_entry(Child& child, const Piece& piece, std::string& out);
@@ -113,6 +122,7 @@ class Generation {
   void append_content(std::string_view text, std::string& out) const;
   void append_token_ids(const engine::TokenOutput* token, std::string& out) const;
   std::string_view prompt_text(const Child& child) const { return prompts_[static_cast<size_t>(child.prompt)].text; }
+  std::string_view echoed_text(const Child& child) const;
 
   Ask ask_;
   std::string id_, model_;
@@ -122,7 +132,7 @@ class Generation {
   std::vector<PromptFacts> prompts_;
   engine::Request prototype_;
   const content::Tokenizer* tokenizer_;
-  bool mm_output_;
+  bool mm_output_, skip_special_;
   std::vector<Child> children_;
   int open_children_;
   Error error_;

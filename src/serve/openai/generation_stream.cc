@@ -37,7 +37,16 @@ void Generation::append_chunk_end(const Child& child, std::string& out) const {
   out += "}\n\n";
 }
 
-void Generation::append_first_chunk(const Child& child, std::string& out) {
+// Prompts' log-probs, in the first entry of a choice only.
+void Generation::append_stream_prompt_logprobs(Child& child, std::string& out) const {
+  if (!ask_.prompt_logprobs || child.scored) return;
+  child.scored = true;
+  out += ",\"prompt_logprobs\":";
+  append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, child.prompt_logprobs);
+  child.prompt_logprobs = {};
+}
+
+void Generation::append_first_chunk(Child& child, std::string& out) {
   if (!ask_.chat && !ask_.return_token_ids) return;
   out += chunk_head_;
   out += "{\"index\":";
@@ -60,7 +69,9 @@ void Generation::append_first_chunk(const Child& child, std::string& out) {
   } else {
     out += ",\"prompt_token_ids\":null,\"completion_token_ids\":null";
   }
-  out += ask_.chat ? "}}" : "}";
+  if (ask_.chat) out += '}';
+  append_stream_prompt_logprobs(child, out);
+  out += '}';
   append_chunk_end(child, out);
 }
 
@@ -115,7 +126,7 @@ void Generation::append_chat_entry(Child& child, const Piece& piece, std::string
   }
   if (ask_.logprobs && piece.token != nullptr) {
     out += "},\"logprobs\":{\"content\":[";
-    append_chat_logprob(out, {tokenizer_, ask_.decode_logprob_tokens}, *piece.token, ask_.top_logprobs);
+    append_chat_logprob(out, names(piece.spaceless), *piece.token, {.top = ask_.top_logprobs, .nulls = false});
     out += "],\"refusal\":null}";
   } else {
     out += "},\"logprobs\":null";
@@ -136,7 +147,7 @@ void Generation::append_completion_entry(Child& child, const Piece& piece, std::
   out += ",\"text\":";
   if (ask_.echo && !child.echoed) {
     child.echoed = true;
-    std::string text(prompt_text(child));
+    std::string text(echoed_text(child));
     json::append_quoted(out, text += piece.text);
   } else {
     json::append_quoted(out, piece.text);
@@ -153,10 +164,11 @@ void Generation::append_completion_entry(Child& child, const Piece& piece, std::
   append_seconds(out, piece.arrival_ns);
   if (ask_.logprobs && piece.token != nullptr) {
     out += ",\"logprobs\":";
-    append_completion_logprobs(out, {tokenizer_, ask_.decode_logprob_tokens}, {piece.token, 1}, {&child.characters, 1});
+    append_completion_logprobs(out, names(), {piece.token, 1}, {&piece.offset, 1}, ask_.top_logprobs);
   } else {
     out += ",\"logprobs\":null";
   }
+  append_stream_prompt_logprobs(child, out);
   if (piece.last) {
     out += ",\"finish_reason\":\"";
     out += finish_name(child.reason);

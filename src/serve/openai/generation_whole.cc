@@ -37,7 +37,7 @@ void Generation::append_chat_choice(const Child& child, std::string& out) const 
     out += "{\"content\":[";
     for (size_t i = 0; i < child.tokens.size(); ++i) {
       if (i > 0) out += ',';
-      append_chat_logprob(out, {tokenizer_, ask_.decode_logprob_tokens}, child.tokens[i], ask_.top_logprobs);
+      append_chat_logprob(out, names(i == child.spaceless), child.tokens[i], {.top = ask_.top_logprobs, .nulls = true});
     }
     out += "],\"refusal\":null}";
   } else {
@@ -45,7 +45,7 @@ void Generation::append_chat_choice(const Child& child, std::string& out) const 
   }
   out += ",\"draft_logprobs\":null,\"prompt_logprobs\":";
   if (ask_.prompt_logprobs)
-    append_prompt_logprobs(out, {tokenizer_, ask_.decode_logprob_tokens}, child.prompt_logprobs);
+    append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, child.prompt_logprobs);
   else
     out += "null";
   out += ",\"finish_reason\":\"";
@@ -58,7 +58,7 @@ void Generation::append_completion_choice(const Child& child, std::string& out) 
   append_int(out, child.index);
   out += ",\"text\":";
   if (ask_.echo) {
-    std::string text(prompt_text(child));
+    std::string text(echoed_text(child));
     json::append_quoted(out, text += child.text);
   } else {
     json::append_quoted(out, child.text);
@@ -80,14 +80,13 @@ void Generation::append_completion_choice(const Child& child, std::string& out) 
     out += ",\"prompt_token_ids\":null,\"completion_token_ids\":null,\"prompt_tokens\":null,\"completion_tokens\":null";
   }
   out += ",\"arrival_time\":null,\"logprobs\":";
-  const TokenNames names{tokenizer_, ask_.decode_logprob_tokens};
   if (ask_.logprobs)
-    append_completion_logprobs(out, names, child.tokens, child.offsets);
+    append_completion_logprobs(out, names(), child.tokens, child.offsets, ask_.top_logprobs);
   else
     out += "null";
   out += ",\"draft_logprobs\":null,\"prompt_logprobs\":";
   if (ask_.prompt_logprobs)
-    append_prompt_logprobs(out, names, child.prompt_logprobs);
+    append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, child.prompt_logprobs);
   else
     out += "null";
   out += ",\"reasoning_content\":null,\"finish_reason\":\"";

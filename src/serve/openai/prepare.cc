@@ -98,6 +98,11 @@ void fill_sampling(const Ask& ask, const PrepareInput& input, SamplingParams& s)
   s.min_tokens = static_cast<int32_t>(ask.min_tokens.value_or(1));  // checked against the context
   s.logit_bias = ask.logit_bias;
   s.logprobs = ask.logprobs ? ask.top_logprobs : -1;
+  // Completions list names, and two tokens may share one.
+  const content::Tokenizer* tokenizer = input.content.tokenizer;
+  if (ask.logprobs && !ask.chat && tokenizer != nullptr && tokenizer->has_equal_tokens()) {
+    s.logprobs = std::min(2 * s.logprobs, input.config->vocab_size);
+  }
   s.prompt_logprobs = ask.prompt_logprobs.value_or(-1);
   s.temp_scaled_logprobs = ask.temp_scaled_logprobs;
   s.top_p_normalized_logprobs = ask.top_p_normalized_logprobs;

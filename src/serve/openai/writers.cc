@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <unordered_set>
 
+#include "content/text/token_table.h"
 #include "json/json.h"
 
 namespace tern::serve::openai {
@@ -22,6 +24,22 @@ void append_entry(std::string& out, const TokenNames& names, const engine::Token
   append_logprob(out, entry.logprob);
   out += ",\"bytes\":";
   names.append_bytes(out, entry.id);
+}
+
+// Different ids may have one text (a byte token and the letter): the likelier one has the key.
+void append_top_logprobs(std::string& out, const TokenNames& names, std::span<const engine::TokenLogprob> list,
+                         size_t top) {
+  std::unordered_set<std::string> seen;
+  out += '{';
+  for (size_t i = 1; i < list.size() && seen.size() < top; ++i) {  // the first is the sampled token
+    const auto [name, added] = seen.insert(names.name(list[i].id));
+    if (!added) continue;
+    if (seen.size() > 1) out += ',';
+    json::append_quoted(out, *name);
+    out += ':';
+    append_logprob(out, list[i].logprob);
+  }
+  out += '}';
 }
 
 }  // namespace
@@ -65,18 +83,25 @@ void append_usage(std::string& out, const UsageCounts& usage) {
 }
 
 std::string TokenNames::name(int32_t id) const {
-  if (tokenizer == nullptr || !decode) return std::to_string(id);
-  return tokenizer->token_text(id);
+  if (tokenizer == nullptr) return std::to_string(id);
+  std::string text = tokenizer->token_text(id);
+  if (drops_space(id)) text.erase(0, 1);
+  return text;
+}
+
+bool TokenNames::drops_space(int32_t id) const {
+  return spaceless && tokenizer->id_to_bytes(id).starts_with(' ') &&
+         !(tokenizer->table().flags(id) & (content::kTokenAdded | content::kTokenByte));
 }
 
 void TokenNames::append_bytes(std::string& out, int32_t id) const {
-  if (tokenizer == nullptr || !decode) {
+  if (tokenizer == nullptr) {
     out += "[]";
     return;
   }
   out += '[';
   bool first = true;
-  for (const char c : tokenizer->id_to_bytes(id)) {
+  for (const char c : tokenizer->id_to_bytes(id).substr(drops_space(id) ? 1 : 0)) {
     if (!first) out += ',';
     append_int(out, static_cast<unsigned char>(c));
     first = false;
@@ -84,22 +109,23 @@ void TokenNames::append_bytes(std::string& out, int32_t id) const {
   out += ']';
 }
 
-void append_chat_logprob(std::string& out, const TokenNames& names, const engine::TokenOutput& token, int32_t top) {
+void append_chat_logprob(std::string& out, const TokenNames& names, const engine::TokenOutput& token,
+                         ChatLogprobForm form) {
   const engine::TokenLogprob sampled =
       token.logprobs.empty() ? engine::TokenLogprob{token.id, 0, 0} : token.logprobs[0];
   append_entry(out, names, sampled);
   out += ",\"top_logprobs\":[";
-  const size_t end = std::min(token.logprobs.size(), static_cast<size_t>(top) + 1);
+  const size_t end = std::min(token.logprobs.size(), static_cast<size_t>(form.top) + 1);
   for (size_t i = 1; i < end; ++i) {
     if (i > 1) out += ',';
     append_entry(out, names, token.logprobs[i]);
-    out += '}';
+    out += form.nulls ? ",\"top_logprobs\":null}" : "}";
   }
   out += "]}";
 }
 
 void append_completion_logprobs(std::string& out, const TokenNames& names, std::span<const engine::TokenOutput> tokens,
-                                std::span<const int64_t> offsets) {
+                                std::span<const int64_t> offsets, int32_t top) {
   out += "{\"tokens\":[";
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (i > 0) out += ',';
@@ -112,16 +138,8 @@ void append_completion_logprobs(std::string& out, const TokenNames& names, std::
   }
   out += "],\"top_logprobs\":[";
   for (size_t i = 0; i < tokens.size(); ++i) {
-    out += i > 0 ? ",{" : "{";
-    const auto& list = tokens[i].logprobs;
-    for (size_t j = 0; j < list.size(); ++j) {
-      if (j > 0 && list[j].id == list[0].id) continue;  // the sampled token stands first already
-      if (j > 0) out += ',';
-      json::append_quoted(out, names.name(list[j].id));
-      out += ':';
-      append_logprob(out, list[j].logprob);
-    }
-    out += '}';
+    if (i > 0) out += ',';
+    append_top_logprobs(out, names, tokens[i].logprobs, static_cast<size_t>(top));
   }
   out += "],\"text_offset\":[";
   for (size_t i = 0; i < offsets.size(); ++i) {
@@ -131,7 +149,7 @@ void append_completion_logprobs(std::string& out, const TokenNames& names, std::
   out += "]}";
 }
 
-void append_prompt_logprobs(std::string& out, const TokenNames& names,
+void append_prompt_logprobs(std::string& out, const TokenNames& names, bool decode,
                             const std::vector<std::vector<engine::TokenLogprob>>& positions) {
   out += "[null";
   for (const auto& position : positions) {
@@ -146,7 +164,10 @@ void append_prompt_logprobs(std::string& out, const TokenNames& names,
       out += ",\"rank\":";
       append_int(out, entry.rank);
       out += ",\"decoded_token\":";
-      json::append_quoted(out, names.name(entry.id));
+      if (decode)
+        json::append_quoted(out, names.name(entry.id));
+      else
+        out += "null";
       out += '}';
     }
     out += '}';

@@ -23,21 +23,30 @@ struct UsageCounts {
 };
 void append_usage(std::string& out, const UsageCounts& usage);  // the object of fastdeploy.md 3.8
 
-// How tokens of log-prob lists are named: text (or "bytes:\xNN..."), or the id's digits.
+// How tokens of log-prob lists are named: text (or "bytes:\xNN...").
 struct TokenNames {
-  const content::Tokenizer* tokenizer = nullptr;  // null: digits
-  bool decode = true;
+  const content::Tokenizer* tokenizer = nullptr;  // null: the id's digits
+  bool spaceless = false;                         // at the start of a text that drops its first space
   std::string name(int32_t id) const;
   void append_bytes(std::string& out, int32_t id) const;  // [226,130] of the token's own bytes
+
+ private:
+  bool drops_space(int32_t id) const;
 };
 
-// One element of chat logprobs.content: the sampled token, then `top` alternatives.
-void append_chat_logprob(std::string& out, const TokenNames& names, const engine::TokenOutput& token, int32_t top);
-// The completions' object: tokens, token_logprobs, top_logprobs, text_offset.
+struct ChatLogprobForm {
+  int32_t top = 0;     // alternatives
+  bool nulls = false;  // whole answers name the fields that an alternative does not have
+};
+// One element of chat logprobs.content: the sampled token, then the alternatives.
+void append_chat_logprob(std::string& out, const TokenNames& names, const engine::TokenOutput& token,
+                         ChatLogprobForm form);
+// The completions' object: tokens, token_logprobs, top_logprobs (of each the `top` likeliest that have different names),
+// text_offset.
 void append_completion_logprobs(std::string& out, const TokenNames& names, std::span<const engine::TokenOutput> tokens,
-                                std::span<const int64_t> offsets);
-// [null,{"id":{"logprob","rank","decoded_token"}},...] for every prompt position.
-void append_prompt_logprobs(std::string& out, const TokenNames& names,
+                                std::span<const int64_t> offsets, int32_t top);
+// [null,{"id":{"logprob","rank","decoded_token"}},...] for every prompt position; without `decode` the last is null.
+void append_prompt_logprobs(std::string& out, const TokenNames& names, bool decode,
                             const std::vector<std::vector<engine::TokenLogprob>>& positions);
 
 // Unicode characters in valid UTF-8.

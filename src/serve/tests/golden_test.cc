@@ -55,7 +55,9 @@ std::string difference(const json::Value& want, const json::Value& got, const st
 ServeConfig config_of(const json::Object& overrides) {
   ServeConfig config = test_config();
   for (const auto& [key, value] : overrides) {
-    if (key == "enable_logprob")
+    if (key == "skip_special_tokens")
+      config.skip_special_tokens = value.get_bool();
+    else if (key == "enable_logprob")
       config.enable_logprob = value.get_bool();
     else if (key == "allow_inert")
       config.allow_inert = value.get_bool();
