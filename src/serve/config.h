@@ -87,7 +87,7 @@ struct ServeConfig {
   bool prompt_logprobs_allowed = true;  // off while prefix caching is on, as FastDeploy
   bool logit_bias_processor = false;    // LogitBiasLogitsProcessor is among --logits-processors
   bool allow_client_chat_template = false;
-  bool allow_inert = false;  // --allow-inert-flags: fields without effect are no error
+  bool allow_inert = false;          // --allow-inert-flags: fields without effect are no error
   bool mm_output = false;            // --enable-mm-output
   bool skip_special_tokens = false;  // FD_USE_HF_TOKENIZER: answers never show them
 

@@ -18,7 +18,7 @@ NAMES = {v: k for k, v in VOCAB.items()} | {t["id"]: t["content"] for t in TOK["
 BEGIN, USER, ASSISTANT, END = 900, 901, 902, 903
 SPECIAL = {BEGIN, USER, ASSISTANT, END}
 VOCAB_SIZE = 906
-U = NAMES[USER]  # what the echoed chat prompt begins with; special tokens stay in the text
+U, B = NAMES[USER], NAMES[BEGIN]  # what echoed prompts begin with; special tokens stay in the text
 
 
 def byte_alphabet():
@@ -152,8 +152,8 @@ def text_chunk(text, index=0, finish=None, logprobs=None, ids=None, raw=None):
 def pieces(ids):
     """Text of each token; the parts of a character come with its last token."""
     out, held = [], b""
-    for i in ids:
-        held += b"" if i == END else token_bytes(i)  # the end token ends the answer and is not shown
+    for at, i in enumerate(ids):
+        held += b"" if i == END and at + 1 == len(ids) else token_bytes(i)  # the end token ends the answer and is not shown
         try:
             out.append(held.decode())
             held = b""
@@ -199,7 +199,7 @@ def chat_cases():
                    usage(n, 2)))
     case("chat", "include_logprobs_decode_token concerns the prompt's only", server={"enable_logprob": True},
          body={"messages": ASK, "max_tokens": 2, "logprobs": True, "top_logprobs": 1, "include_logprobs_decode_token": False},
-         json=chat([chat_choice("h", "length",
+         json=chat([chat_choice(U + "h", "length",
                                 logprobs={"content": [chat_logprob(t, 1) for t in CHAT_HI[:2]], "refusal": None})],
                    usage(n, 2)))
     case("chat", "return_token_ids", body={"messages": ASK, "return_token_ids": True},
@@ -224,8 +224,8 @@ def chat_cases():
          json=chat([chat_choice(U + "hi ", "stop")], usage(n, 6)))
     case("chat", "stop string kept on demand", body={"messages": ASK, "stop": ["there"], "include_stop_str_in_output": True},
          json=chat([chat_choice(U + "hi there", "stop")], usage(n, 6)))
-    case("chat", "stop string inside a token", body={"messages": ASK, "stop": ["er"]},
-         json=chat([chat_choice(U + "hi th", "stop")], usage(n, 6)))
+    case("chat", "stop string inside a token", body={"messages": ASK, "stop": ["re"]},
+         json=chat([chat_choice(U + "hi the", "stop")], usage(n, 6)))
     case("chat", "stop_token_ids", body={"messages": ASK, "stop_token_ids": [v("Ġt")]},
          json=chat([chat_choice(U + "hi", "stop")], usage(n, 4)))
     case("chat", "served name is checked and echoed", server={"served_model_name": "tiny"},
@@ -306,16 +306,16 @@ def completion_cases():
     path = "/v1/completions"
     prompt = [BEGIN] + HI
     case("completions", "text prompt, special tokens added", path, {"prompt": "hi there"},
-         json=completion([text_choice("hi there", "stop")], usage(6, 7)))
+         json=completion([text_choice(B + "hi there", "stop")], usage(6, 7)))
     case("completions", "ids", path, {"prompt": HI, "max_tokens": 2}, json=completion([text_choice("hi", "length")], usage(5, 2)))
     case("completions", "lists of texts: index is prompt x n + sample", path, {"prompt": ["h", "i"], "n": 2, "max_tokens": 2},
-         json=completion([text_choice(t, "length", index=i) for i, t in enumerate(["h", "h", "i", "i"])], usage(4, 8)))
+         json=completion([text_choice(t, "length", index=i) for i, t in enumerate([B + "h", B + "h", B + "i", B + "i"])], usage(4, 8)))
     case("completions", "lists of ids", path, {"prompt": [HI, HI[:2]], "max_tokens": 1},
          json=completion([text_choice("h", "length", index=0), text_choice("h", "length", index=1)], usage(7, 2)))
     case("completions", "prompt_token_ids", path, {"prompt_token_ids": HI, "max_tokens": 1},
          json=completion([text_choice("h", "length")], usage(5, 1)))
     case("completions", "echo", path, {"prompt": "hi there", "echo": True, "max_tokens": 3},
-         json=completion([text_choice("hi therehi", "length")], usage(6, 3)))
+         json=completion([text_choice("hi there" + B + "hi", "length")], usage(6, 3)))
     case("completions", "suffix carries extra fields; best_of of n changes nothing", path,
          {"prompt": HI, "suffix": {"max_tokens": 2}, "best_of": 1}, json=completion([text_choice("hi", "length")], usage(5, 2)))
     case("completions", "logprobs", path, {"prompt": HI, "max_tokens": 3, "logprobs": 2}, server={"enable_logprob": True},
@@ -371,13 +371,13 @@ def completion_cases():
          json=completion([text_choice("\ufffdh", "length", logprobs=completion_logprobs(cut, 0) | {"text_offset": [0, 0, 1]})],
                          usage(3, 3)))
     case("completions", "return_token_ids", path, {"prompt": "hi there", "max_tokens": 2, "return_token_ids": True},
-         json=completion([text_choice("h", "length", ids=[BEGIN, v("h")], prompt=prompt, prompt_text="hi there")], usage(6, 2)))
+         json=completion([text_choice(B + "h", "length", ids=[BEGIN, v("h")], prompt=prompt, prompt_text="hi there")], usage(6, 2)))
     case("completions_stream", "chunks, usage once per finished choice", path,
          {"prompt": [HI[:1], HI[1:2]], "max_tokens": 1, "stream": True, "stream_options": {"include_usage": True}}, unordered=True,
          events=[chunk([text_chunk("h", 0, "length")], False), chunk([], False, usage=usage(1, 1)),
                  chunk([text_chunk("i", 1, "length")], False), chunk([], False, usage=usage(1, 1)), "[DONE]"])
     case("completions_stream", "echo in the first chunk", path, {"prompt": "hi there", "max_tokens": 3, "stream": True, "echo": True},
-         events=[chunk([text_chunk("hi there")], False), chunk([text_chunk("h")], False),
+         events=[chunk([text_chunk("hi there" + B)], False), chunk([text_chunk("h")], False),
                  chunk([text_chunk("i", finish="length")], False), "[DONE]"])
     case("completions_stream", "return_token_ids: the prompt's ids come first", path,
          {"prompt": HI, "max_tokens": 2, "stream": True, "return_token_ids": True},
@@ -539,7 +539,7 @@ def inert_cases():
     for field, asks, neutral, why in INERT:
         name = f"{field} = {json.dumps(asks)}"
         body = {"messages": ASK, "max_tokens": 2}
-        good = chat([chat_choice("h", "length")], usage(n, 2))
+        good = chat([chat_choice(U + "h", "length")], usage(n, 2))
         case("inert", name, body=body | {field: asks}, status=400, json=error(f"{field} {why}{hint}", field))
         case("inert", f"{name} with allow_inert", body=body | {field: asks}, server=allowed, json=good)
         case("inert", f"{field} = {json.dumps(neutral)}", body=body | {field: neutral}, json=good)

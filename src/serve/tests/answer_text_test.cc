@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "content/text/tokenizer.h"
 #include "serve/openai/generation.h"
 #include "serve/tests/support.h"
@@ -57,7 +58,7 @@ Answer answer(openai::Ask ask, std::vector<int32_t> prompt, const std::vector<in
   return out;
 }
 
-class AnswerText : public testing::TestWithParam<bool> {
+class AnswerText : public ::testing::TestWithParam<bool> {
  protected:
   openai::Ask ask(bool chat) const {
     openai::Ask ask;
@@ -66,7 +67,7 @@ class AnswerText : public testing::TestWithParam<bool> {
     return ask;
   }
 };
-INSTANTIATE_TEST_SUITE_P(WholeAndStreamed, AnswerText, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(WholeAndStreamed, AnswerText, ::testing::Bool());
 
 TEST_P(AnswerText, ACompletionJoinsItsPrompt) {
   const std::string before = "a girl named", whole = "a girl named Lily went";
