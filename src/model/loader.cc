@@ -38,7 +38,8 @@ Status fill(const LoadOptions& options, const DecoderSpec& spec, const WeightPla
   const bool cut = flatten_text_config(options.overrides).contains("num_hidden_layers");
   const ResolveOptions resolve{spec.layers, spec.mtp_layers, cut, spec.tower_names, {}};
   TERN_ASSIGN_OR_RETURN(std::vector<Stored> stored, resolve_parameters(plan.parameters, checkpoint, resolve));
-  return pack_weights(plan, CheckpointSource(plan.parameters, std::move(stored)), pack, device, weights);
+  TERN_RETURN_IF_ERROR(pack_weights(plan, CheckpointSource(plan.parameters, std::move(stored)), pack, device, weights));
+  return checkpoint.check();
 }
 
 }  // namespace
@@ -57,6 +58,7 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   if (!options.dummy) {
     TERN_ASSIGN_OR_RETURN(checkpoint, Checkpoint::open(options.path));
     presences = detect_presences(spec, checkpoint);
+    TERN_RETURN_IF_ERROR(checkpoint.check());
   }
   auto weights = std::make_unique<DecoderWeights>();
   TERN_ASSIGN_OR_RETURN(const WeightPlan plan, plan_weights(spec, presences, options.shard, *weights));
@@ -76,6 +78,7 @@ Expected<ModelSummary> summarize_model(const LoadOptions& options) {
   if (!options.dummy && has_weights(options.path)) {
     TERN_ASSIGN_OR_RETURN(const Checkpoint checkpoint, Checkpoint::open(options.path));
     presences = detect_presences(spec, checkpoint);
+    TERN_RETURN_IF_ERROR(checkpoint.check());
   }
   DecoderWeights places;
   TERN_ASSIGN_OR_RETURN(const WeightPlan plan, plan_weights(spec, presences, options.shard, places));

@@ -54,8 +54,9 @@ Status fill(const model::LoadOptions& options, const TowerDraft& draft, const mo
   resolve.own = draft.own;
   TERN_ASSIGN_OR_RETURN(std::vector<model::Stored> stored,
                         model::resolve_parameters(plan.parameters, checkpoint, resolve));
-  return model::pack_plan(plan, model::CheckpointSource(plan.parameters, std::move(stored)), pack, device,
-                          tower.memory_, tower.info_.weight_bytes);
+  TERN_RETURN_IF_ERROR(model::pack_plan(plan, model::CheckpointSource(plan.parameters, std::move(stored)), pack, device,
+                                        tower.memory_, tower.info_.weight_bytes));
+  return checkpoint.check();
 }
 
 }  // namespace

@@ -65,10 +65,16 @@ const StoredTensor* Checkpoint::find(std::string_view name) const {
   return it == tensors_.end() ? nullptr : &it->second;
 }
 
+Status Checkpoint::check() const {
+  for (const auto& file : files_) TERN_RETURN_IF_ERROR(file->check());
+  return {};
+}
+
 Status Checkpoint::add_file(const std::string& path, const WeightMap* weight_map, const std::string& file_name) {
   TERN_ASSIGN_OR_RETURN(MappedFile mapped, MappedFile::open(path));
   auto file = std::make_unique<MappedFile>(std::move(mapped));
   auto header = parse_safetensors({file->data(), file->size()}, file->size());
+  TERN_RETURN_IF_ERROR(file->check());
   if (!header.ok()) return make_error(header.error().code, fmt::format("{}: {}", path, header.error().message), path);
   for (auto& [name, entry] : header->tensors) {
     if (weight_map != nullptr) {

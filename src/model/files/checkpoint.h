@@ -30,6 +30,7 @@ class Checkpoint {
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;
   size_t bytes() const { return bytes_; }
+  Status check() const;  // of all files, see MappedFile::check
 
  private:
   Status add_file(const std::string& path, const std::map<std::string, std::string, std::less<>>* weight_map,

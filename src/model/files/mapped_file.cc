@@ -18,11 +18,15 @@ MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); 
 MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(device_, other.device_);
+  std::swap(inode_, other.inode_);
+  std::swap(guard_, other.guard_);
   std::swap(path_, other.path_);
   return *this;
 }
 
 MappedFile::~MappedFile() {
+  guard_.reset();
   if (data_ != nullptr) ::munmap(data_, size_);
 }
 
@@ -40,6 +44,7 @@ Expected<MappedFile> MappedFile::open(const std::string& path) {
   MappedFile file;
   file.path_ = path;
   file.size_ = static_cast<size_t>(st.st_size);
+  file.device_ = st.st_dev, file.inode_ = st.st_ino;
   if (file.size_ > 0) {
     void* p = ::mmap(nullptr, file.size_, PROT_READ, MAP_PRIVATE, fd, 0);
     if (p == MAP_FAILED) {
@@ -48,9 +53,24 @@ Expected<MappedFile> MappedFile::open(const std::string& path) {
       return make_error(ErrorCode::kIo, fmt::format("cannot map {}: {}", path, std::strerror(e)));
     }
     file.data_ = static_cast<char*>(p);
+    file.guard_ = std::make_unique<FaultGuard>(p, file.size_);
   }
   ::close(fd);
   return file;
+}
+
+Status MappedFile::check() const {
+  struct stat st {};
+  // A file of that name that took its place changes nothing about the one that is mapped.
+  const bool same = ::stat(path_.c_str(), &st) == 0 && st.st_dev == device_ && st.st_ino == inode_;
+  if (same && static_cast<size_t>(st.st_size) != size_)
+    return make_error(ErrorCode::kIo,
+                      fmt::format("{} was changed while it was read: it had {} bytes and has {} now; put it back whole "
+                                  "and start again",
+                                  path_, size_, st.st_size));
+  if (lost())
+    return make_error(ErrorCode::kIo, fmt::format("{} cannot be read: the file was cut, or its disk failed", path_));
+  return {};
 }
 
 void MappedFile::advise(const char* begin, size_t bytes, int advice, bool inner) const {

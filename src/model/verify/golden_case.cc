@@ -110,6 +110,7 @@ Expected<GoldenCase> read_golden_case(const std::string& folder) {
     std::memcpy(t.values.data(), file.data() + entry.begin, entry.end - entry.begin);
     c.tensors.emplace(name, std::move(t));
   }
+  TERN_RETURN_IF_ERROR(file.check());
   return c;
 }
 

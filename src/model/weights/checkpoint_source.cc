@@ -116,6 +116,11 @@ void CheckpointSource::expect(const Piece& piece) const {
   s.tensor->file->expect_whole(begin, static_cast<size_t>(std::min(end, stop) - begin));
 }
 
+Status CheckpointSource::check(const Piece& piece) const {
+  const MappedFile& file = *stored_[static_cast<size_t>(piece.parameter)].tensor->file;
+  return file.lost() ? file.check() : Status();
+}
+
 void CheckpointSource::release(const Piece& piece) const {
   const Stored& s = stored_[static_cast<size_t>(piece.parameter)];
   const auto bytes = static_cast<int64_t>(file_type_bytes(s.tensor->dtype));

@@ -174,7 +174,10 @@ class Packer {
   void finish(Group& g) {
     if (g.left.fetch_sub(1) != 1) return;
     const Target& t = targets_[g.target];
-    for_pieces(*t.pieces, g.begin, g.end, [&](const Piece& p, int64_t) { source_.release(p); });
+    for_pieces(*t.pieces, g.begin, g.end, [&](const Piece& p, int64_t) {
+      source_.release(p);
+      keep(source_.check(p));
+    });
     const std::lock_guard lock(mutex_);
     done_ += static_cast<size_t>((g.end - g.begin) * t.row_bytes);
     if (options_.progress && !failed_.load()) options_.progress(done_, total_);

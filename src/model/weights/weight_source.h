@@ -28,6 +28,8 @@ class WeightSource {
   virtual void expect(const Piece&) const {}
   // The block will not be read again soon.
   virtual void release(const Piece& piece) const = 0;
+  // Whether what was read of the block was really there.
+  virtual Status check(const Piece&) const { return {}; }
 };
 
 // Seeded random values: matrices of variance 1 / in, norms 1, biases small. An element depends on (seed, name, row,
@@ -65,6 +67,7 @@ class CheckpointSource final : public WeightSource {
   }
   void expect(const Piece& piece) const override;
   void release(const Piece& piece) const override;
+  Status check(const Piece& piece) const override;
 
  private:
   const std::vector<Parameter>& parameters_;

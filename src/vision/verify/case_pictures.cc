@@ -25,6 +25,7 @@ Expected<media::Image> read_picture(const std::string& path) {
   TERN_ASSIGN_OR_RETURN(const model::MappedFile file, model::MappedFile::open(path));
   TERN_ASSIGN_OR_RETURN(media::Image image,
                         media::decode_image({reinterpret_cast<const uint8_t*>(file.data()), file.size()}, {}));
+  TERN_RETURN_IF_ERROR(file.check());
   return media::convert_rgb(std::move(image));
 }
 
