@@ -8,6 +8,7 @@
 #include "app/commands.h"
 #include "app/help.h"
 #include "app/nearest.h"
+#include "app/process_limits.h"
 
 namespace tern::app {
 namespace {
@@ -60,6 +61,7 @@ int unknown_command(const std::string& name) {
 }  // namespace
 
 int run(int argc, char** argv) {
+  if (const Status ready = prepare_process(); !ready.ok()) return report(ready.error());
   std::vector<std::string> args(argv + (argc > 0 ? 1 : 0), argv + argc);
   if (args.empty() || args[0] == "--help" || args[0] == "-h") return run_help(args);
   if (args[0] == "--version") return run_version(args);

@@ -45,7 +45,7 @@ constexpr FlagSpec kFlags[] = {
      .type = kInt,
      .derived = "physical cores",
      .min = 1,
-     .max = 1024,
+     .max = 512,
      .meaning = "Threads that compute."},
     {.name = "cpu-pin", .group = kTern, .type = kBool, .fallback = "true", .meaning = "Pins each of them to a core."},
     {.name = "io-threads",

@@ -14,6 +14,7 @@
 #include <filesystem>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -165,7 +166,7 @@ struct LogFiles::Impl {
   std::condition_variable filled, emptied;
   std::vector<Line> lines;
   size_t bytes = 0;
-  bool stopping = false, writing = false;
+  bool stopping = false, writing = false, reopening = false;
   std::atomic<size_t> dropped{0};
   std::thread thread;
 
@@ -208,7 +209,10 @@ struct LogFiles::Impl {
       batch.swap(lines);
       bytes = 0;
       writing = true;
+      const bool reopen = std::exchange(reopening, false);
       lock.unlock();
+      if (reopen)
+        for (const auto& file : files) file->reopen();
       for (const Line& line : batch) files[static_cast<size_t>(line.channel)]->write(line.text, line.time);
       batch.clear();
       lock.lock();
@@ -254,6 +258,11 @@ void LogFiles::flush() {
   if (!impl_->to_files) return;
   std::unique_lock lock(impl_->mutex);
   impl_->emptied.wait(lock, [&] { return impl_->lines.empty() && !impl_->writing; });
+}
+
+void LogFiles::reopen() {
+  const std::lock_guard lock(impl_->mutex);
+  impl_->reopening = true;
 }
 
 size_t LogFiles::dropped() const {

@@ -29,6 +29,7 @@ class DailyFile {
   DailyFile(const DailyFile&) = delete;
   DailyFile& operator=(const DailyFile&) = delete;
   void write(std::string_view text, std::time_t now);
+  void reopen() { day_ = -1; }  // at the next write: somebody has moved the file away
   size_t failed() const { return failed_; }
 
  private:
@@ -52,6 +53,8 @@ class LogFiles {
   LogFiles& operator=(const LogFiles&) = delete;
   // Waits until every line handed over so far was written.
   void flush();
+  // Lines that come after this call go to files of the usual names, whatever happened to the files so far.
+  void reopen();
   size_t dropped() const;
 
  private:

@@ -5,6 +5,7 @@
 #include "app/json_text.h"
 #include "app/service.h"
 #include "app/settings.h"
+#include "app/signals.h"
 #include "app/vision_parts.h"
 #include "model/loader.h"
 
@@ -61,6 +62,7 @@ int dry_run(const Settings& settings) {
 }  // namespace
 
 int run_serve(const std::vector<std::string>& args) {
+  hold_hangup();
   auto arguments = parse_arguments(args);
   if (!arguments.ok()) return report(arguments.error());
   if (arguments->help) {

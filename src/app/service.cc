@@ -13,6 +13,7 @@
 #include "app/commands.h"
 #include "app/loaded_server.h"
 #include "app/log_files.h"
+#include "app/process_limits.h"
 #include "app/signals.h"
 #include "base/clock.h"
 #include "base/thread_pool.h"
@@ -183,6 +184,11 @@ int run_service(const Settings& settings) {
   // First, so that every thread inherits the blocked signals.
   Signals signals;
   LogFiles log(settings.log);
+  signals.on_hangup([&log] {
+    log.reopen();
+    TERN_INFO("SIGHUP: the log files were opened anew; flags and variables are read at the start only");
+  });
+  if (const Status files = enough_files(); !files.ok()) return report(files.error());
   for (const std::string& warning : settings.warnings) TERN_WARN("{}", warning);
   const std::string configuration = settings.serve.config_info;
   TERN_INFO("configuration: {}", configuration);

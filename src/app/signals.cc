@@ -14,11 +14,18 @@ constexpr int kStop = SIGUSR2;  // from the destructor
 sigset_t waited() {
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGTERM, SIGINT, kStop}) sigaddset(&set, number);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, kStop}) sigaddset(&set, number);
   return set;
 }
 
 }  // namespace
+
+void hold_hangup() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGHUP);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
 
 Signals::Signals() {
   signal(SIGPIPE, SIG_IGN);
@@ -33,6 +40,7 @@ Signals::~Signals() {
     std::lock_guard lock(mutex_);
     stopping_ = true;
     action_ = nullptr;
+    hangup_ = nullptr;
   }
   pthread_kill(thread_.native_handle(), kStop);
   thread_.join();
@@ -41,6 +49,11 @@ Signals::~Signals() {
 void Signals::on_signal(std::function<void(int)> action) {
   std::lock_guard lock(mutex_);
   action_ = std::move(action);
+}
+
+void Signals::on_hangup(std::function<void()> action) {
+  std::lock_guard lock(mutex_);
+  hangup_ = std::move(action);
 }
 
 void Signals::run() {
@@ -52,6 +65,10 @@ void Signals::run() {
     std::lock_guard lock(mutex_);
     if (stopping_) return;
     if (number == kStop) continue;
+    if (number == SIGHUP) {
+      if (hangup_) hangup_();
+      continue;
+    }
     if (!action_) _exit(128 + number);
     action_(++count_);
   }

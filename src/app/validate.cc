@@ -7,6 +7,7 @@
 #include "app/graph_settings.h"
 #include "app/inert.h"
 #include "app/settings.h"
+#include "device/kv_layout.h"
 
 namespace tern::app {
 namespace {
@@ -24,7 +25,23 @@ Status check_capacity(const FlagSet& flags, const Environment& environment) {
     return wrong("max-num-seqs",
                  fmt::format("{} is not between 1 and {} (TERN_MAX_SEQUENCES sets that limit)", sequences, most));
   }
+  if (const int64_t block = flags.integer("block-size"); block % kBlockSizeStep != 0) {
+    return wrong("block-size", fmt::format("{} is not a multiple of {}: 16, 32, 48, ... 1024", block, kBlockSizeStep));
+  }
   if (length < kLeastModelLen) return wrong("max-model-len", fmt::format("{} is below {}", length, kLeastModelLen));
+  if (flags.has("num-gpu-blocks-override")) {
+    // As engine/block_numbers.cc counts when it knows the memory.
+    const bool v1 = environment.boolean("ENABLE_V1_KVCACHE_SCHEDULER");
+    const int64_t blocks = flags.integer("num-gpu-blocks-override");
+    const double share = v1 ? 1.0 : flags.number("kv-cache-ratio");
+    const int64_t output = v1 ? environment.integer("FD_ENC_DEC_BLOCK_NUM") : flags.integer("static-decode-blocks");
+    const int64_t needed = length / flags.integer("block-size") + output;
+    if (static_cast<int64_t>(static_cast<double>(blocks) * share) < needed) {
+      return wrong("num-gpu-blocks-override",
+                   fmt::format("{} is too small: one sequence of --max-model-len {} needs {} blocks{}", blocks, length,
+                               needed, v1 ? "" : " within the share of --kv-cache-ratio"));
+    }
+  }
   // A derived budget obeys the rules already.
   if (!flags.given("max-num-batched-tokens")) return {};
   const int64_t tokens = flags.integer("max-num-batched-tokens");

@@ -10,6 +10,9 @@
 namespace tern {
 
 inline constexpr uint32_t kKvLayoutVersion = 1;
+// Block sizes are multiples of this: kernels of CPUs read keys in tiles of so many tokens, and those of GPUs have fast
+// paths for whole tiles.
+inline constexpr int kBlockSizeStep = 16;
 
 enum class KvArrangement : uint8_t {
   // One layer of a block: [K heads][V heads], each head [token][d] (the exchange form; GPUs).
@@ -18,7 +21,7 @@ enum class KvArrangement : uint8_t {
   //   bf16: a K head is [d/2][token][2] (pairs of d side by side), a V head is [token/2][d][2] (pairs of tokens side by
   //         side): both are the panels that a bf16 dot product with two products per lane reads.
   //   f32:  a K head is [d][token], a V head is [token][d].
-  // block_size is a multiple of 16, head dimensions are multiples of 8. See kernels/kv_transfer.h.
+  // block_size is a multiple of kBlockSizeStep, head dimensions are multiples of 8. See kernels/kv_transfer.h.
   kCpuPacked,
   kMlaRows,  // [token][width]: latent then rotated rope part
 };
@@ -39,6 +42,10 @@ struct KvSpec {
     return static_cast<size_t>(block_size) *
            (static_cast<size_t>(kv_heads) * static_cast<size_t>(head_dim_k + head_dim_v) * dtype_bytes(dtype) +
             static_cast<size_t>(scale_bytes_per_token));
+  }
+  // Whether attention can read blocks of this size.
+  bool block_size_fits() const {
+    return block_size > 0 && (arrangement != KvArrangement::kCpuPacked || block_size % kBlockSizeStep == 0);
   }
   size_t block_bytes() const { return layer_block_bytes() * static_cast<size_t>(layers); }
 };

@@ -52,6 +52,14 @@ int64_t profile(const BlockQuestion& q) {
 
 Expected<BlockNumbers> count_blocks(const BlockQuestion& q) {
   const sched::SchedulerConfig& s = q.scheduler;
+  const auto most = static_cast<int64_t>(q.memory_total / std::max<size_t>(q.bytes_per_block, 1));
+  if (q.override_blocks > most) {
+    return make_error(ErrorCode::kResourceExhausted,
+                      fmt::format("--num-gpu-blocks-override {} blocks of {} bytes are more than all the memory there "
+                                  "is ({:.3f} GiB: {} blocks)",
+                                  q.override_blocks, q.bytes_per_block, gib(q.memory_total), most),
+                      "num-gpu-blocks-override");
+  }
   const int64_t total = q.override_blocks > 0 ? q.override_blocks : profile(q);
   const int64_t prefill = s.v1 ? total : static_cast<int64_t>(static_cast<double>(total) * s.kv_cache_ratio);
   const int64_t needed = s.max_model_len / s.block_size + s.enc_dec_block_num;

@@ -93,6 +93,12 @@ class Starter {
 
 Status Starter::plan() {
   sched::SchedulerConfig& s = scheduler();
+  for (const KvSpec& kv : model_.kv_specs(s.block_size)) {
+    if (kv.block_size_fits()) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("--block-size {} is not a multiple of {}", s.block_size, kBlockSizeStep),
+                      "block-size");
+  }
   const device::Stream stream = device_.stream();
   available_ = device_.memory_available();
   if (tower_ != nullptr) {

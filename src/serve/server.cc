@@ -18,6 +18,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kMaxWorkers = 256;  // the low byte of a row's id names its worker
+// The longest wait for aborted requests. Steps take less; an engine that does not answer must not hold the end up.
+constexpr double kAbortSeconds = 5.0;
 
 // Deltas go to the worker whose number is in their id, one message per worker and poll.
 void dispatch(Shared& shared, const std::atomic<bool>& stop) {
@@ -161,16 +163,16 @@ void Server::stop(double drain_seconds) {
   Shared& shared = *impl.shared;
   shared.draining.store(true);
   shared.post(0, CloseListeners{});
-  const auto wait_open = [&](double seconds) {
+  const auto wait_open = [&](double seconds, const auto& enough) {
     const int64_t deadline = monotonic_ns() + static_cast<int64_t>(seconds * 1e9);
-    while (shared.open_requests.load() > 0 && monotonic_ns() < deadline && !impl.stop_now.load() &&
-           !shared.engine_gone.load()) {
+    while (shared.open_requests.load() > 0 && monotonic_ns() < deadline && !enough() && !shared.engine_gone.load()) {
       std::this_thread::sleep_for(5ms);
     }
   };
-  wait_open(drain_seconds);
+  wait_open(drain_seconds, [&] { return impl.stop_now.load(); });
   for (size_t i = 0; i < shared.workers.size(); ++i) shared.post(static_cast<int>(i), AbortAll{});
-  wait_open(1.0);
+  // Even when it must be quick, clients get the end of their streams: what was aborted ends with the running step.
+  wait_open(kAbortSeconds, [] { return false; });
   shared.pool->stop();
   for (size_t i = 0; i < shared.workers.size(); ++i) shared.post(static_cast<int>(i), Quit{});
   for (auto& worker : shared.workers) worker->join();

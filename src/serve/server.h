@@ -43,7 +43,7 @@ class Server {
   // Takes no new connections and no new requests, waits up to `drain_seconds` for the open ones, aborts the rest and
   // joins every thread. Does not end the engine. Idempotent; callable from any thread but the server's own.
   void stop(double drain_seconds);
-  // Makes a stop() that is draining end at once. Async-signal-safe.
+  // Makes a stop() drain no longer: what is open is aborted, and its streams get their end. Async-signal-safe.
   void stop_now();
   // Waits until stop() has finished or the engine has ended on its own.
   void wait();

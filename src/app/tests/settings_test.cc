@@ -153,6 +153,17 @@ const Rule kRules[] = {
      {"--max-num-batched-tokens", "257", "--max-num-seqs", "2", "--max-model-len", "128"},
      {},
      "--max-num-batched-tokens 257 is above --max-model-len times --max-num-seqs (128 x 2 = 256)"},
+    {"block", {"--block-size", "24"}, {}, "--block-size 24 is not a multiple of 16: 16, 32, 48, ... 1024"},
+    {"blocks",
+     {"--num-gpu-blocks-override", "33"},
+     {},
+     "--num-gpu-blocks-override 33 is too small: one sequence of --max-model-len 2048 needs 34 blocks"},
+    {"blocks of the legacy scheduler",
+     {"--num-gpu-blocks-override", "45"},
+     kLegacy,
+     "--num-gpu-blocks-override 45 is too small: one sequence of --max-model-len 2048 needs 34 blocks within the share "
+     "of "
+     "--kv-cache-ratio"},
     {"chunk and block",
      {"--max-num-batched-tokens", "63"},
      {},

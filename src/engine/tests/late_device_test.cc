@@ -229,6 +229,12 @@ TEST(LateDevice, BlocksTakeWhatTheDeviceHasLeft) {
   ASSERT_FALSE(n.ok());
   EXPECT_NE(n.error().message.find("gpu-memory-utilization"), std::string::npos);
   EXPECT_EQ(most_blocks(q), 1000);
+  q.override_blocks = 1001;
+  n = count_blocks(q);
+  ASSERT_FALSE(n.ok());
+  EXPECT_NE(n.error().message.find("more than all the memory there is"), std::string::npos) << n.error().message;
+  q.override_blocks = 1000;
+  EXPECT_TRUE(count_blocks(q).ok());
 }
 
 TEST(LateDevice, MemoryComesToTheSameAddresses) {
