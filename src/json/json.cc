@@ -10,28 +10,6 @@
 
 namespace tern::json {
 
-Expected<Value> parse(std::string_view text, const Limits& limits) {
-  if (text.size() > limits.max_bytes) {
-    return make_error(ErrorCode::kTooLarge,
-                      fmt::format("JSON of {} bytes exceeds the limit of {}", text.size(), limits.max_bytes));
-  }
-  boost::json::parse_options options;
-  options.max_depth = limits.max_depth;
-  boost::json::error_code code;
-  try {
-    boost::json::stream_parser parser({}, options);
-    parser.write(text.data(), text.size(), code);
-    if (!code) parser.finish(code);
-    if (!code) return parser.release();
-  } catch (const std::exception& e) {
-    return make_error(ErrorCode::kCorrupt, fmt::format("invalid JSON: {}", e.what()));
-  }
-  if (code == boost::json::error::too_deep) {
-    return make_error(ErrorCode::kTooLarge, fmt::format("JSON is nested deeper than {} levels", limits.max_depth));
-  }
-  return make_error(ErrorCode::kCorrupt, fmt::format("invalid JSON: {}", code.message()));
-}
-
 Expected<Value> parse_file(const std::string& path, const Limits& limits) {
   std::ifstream in(path, std::ios::binary);
   if (!in) return make_error(ErrorCode::kNotFound, fmt::format("cannot open {}", path));

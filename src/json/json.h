@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "base/error.h"
 
@@ -19,10 +21,27 @@ using Array = boost::json::array;
 struct Limits {
   size_t max_bytes = 64u << 20;
   size_t max_depth = 64;
+  size_t max_nodes = 64u << 20;  // values: elements, members and the whole
+  // Bytes the values may take: so many times those of the text, or `free_memory` when that is more. 0: no bound.
+  size_t max_memory_ratio = 0;
+  size_t free_memory = 16u << 20;
 };
 
-// Strict JSON: one value, valid UTF-8, nothing after it. Depth and size are checked while parsing.
+// What the values of a text will take, found without making one of them.
+struct Extent {
+  size_t nodes = 0;
+  size_t memory = 0;  // bytes, an upper bound
+  // (number of the container in the text's order, its members), for those that are worth reserving.
+  std::vector<std::pair<uint32_t, uint32_t>> large;
+};
+// One pass over the text, which need not be valid. Errors: a limit is exceeded (kTooLarge).
+Expected<Extent> measure(std::string_view text, const Limits& limits);
+
+// Strict JSON: one value, valid UTF-8, nothing after it. Size and nodes are checked before anything is made, depth
+// while parsing. Memory besides the text: the values, each made once in its place. Throws std::bad_alloc.
 Expected<Value> parse(std::string_view text, const Limits& limits = {});
+// The same with what measure() has found.
+Expected<Value> parse(std::string_view text, const Limits& limits, const Extent& extent);
 Expected<Value> parse_file(const std::string& path, const Limits& limits = {});
 std::string dump(const Value& value);
 
