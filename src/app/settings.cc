@@ -87,7 +87,12 @@ void fill_limits(const FlagSet& flags, const Environment& environment, serve::Se
   c.http = {.header_bytes = bytes("max-header-bytes"),
             .body_bytes = bytes("max-body-bytes"),
             .json_depth = bytes("max-json-depth"),
+            .json_nodes = bytes("max-json-values"),
+            .json_free_memory = bytes("json-values-bytes"),
+            .memory_bytes = bytes("max-request-memory"),
             .connections = bytes("max-connections"),
+            .connections_per_address = bytes("max-connections-per-address"),
+            .trusted = {},
             .header_timeout = flags.number("header-timeout"),
             .idle_timeout = flags.number("idle-timeout"),
             .body_timeout = flags.number("body-timeout"),
@@ -96,6 +101,9 @@ void fill_limits(const FlagSet& flags, const Environment& environment, serve::Se
             .write_buffer_bytes = bytes("write-buffer-bytes"),
             .held_tokens = bytes("max-held-tokens"),
             .socket_send_buffer = flags.integer32("socket-send-buffer")};
+  for (const std::string& text : flags.texts("trusted-proxies")) {
+    if (auto network = serve::net::parse_network(text); network.ok()) c.http.trusted.push_back(*network);  // validated
+  }
   c.limits = {.prompts = flags.integer32("max-prompts"),
               .messages = flags.integer32("max-messages"),
               .n = flags.integer32("max-n"),

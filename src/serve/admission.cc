@@ -43,6 +43,23 @@ void Ticket::release() {
   count_ = nullptr;
 }
 
+AddressCounts::Lease AddressCounts::enter(uint64_t owner, size_t limit) {
+  Lease lease;
+  std::lock_guard lock(mutex_);
+  size_t& count = counts_[owner];
+  if (count >= limit) return lease;
+  ++count;
+  lease.counts_ = this;
+  lease.owner_ = owner;
+  return lease;
+}
+
+void AddressCounts::leave(uint64_t owner) {
+  std::lock_guard lock(mutex_);
+  const auto it = counts_.find(owner);
+  if (--it->second == 0) counts_.erase(it);
+}
+
 bool ActiveIds::insert(const std::string& id) {
   std::lock_guard lock(mutex_);
   return ids_.insert(id).second;

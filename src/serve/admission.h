@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -47,6 +48,38 @@ class Ticket {
 
  private:
   std::atomic<int>* count_ = nullptr;
+};
+
+// Open connections by address.
+class AddressCounts {
+ public:
+  class Lease {
+   public:
+    Lease() = default;
+    ~Lease() {
+      if (counts_ != nullptr) counts_->leave(owner_);
+    }
+    Lease(Lease&& other) noexcept : counts_(std::exchange(other.counts_, nullptr)), owner_(other.owner_) {}
+    Lease& operator=(Lease&& other) noexcept {
+      std::swap(counts_, other.counts_);
+      std::swap(owner_, other.owner_);
+      return *this;
+    }
+    explicit operator bool() const { return counts_ != nullptr; }
+
+   private:
+    friend class AddressCounts;
+    AddressCounts* counts_ = nullptr;
+    uint64_t owner_ = 0;
+  };
+  // Empty when `limit` connections of the owner are open.
+  Lease enter(uint64_t owner, size_t limit);
+
+ private:
+  void leave(uint64_t owner);
+
+  std::mutex mutex_;
+  std::unordered_map<uint64_t, size_t> counts_;
 };
 
 // Request ids that are being answered: one id, one request.

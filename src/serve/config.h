@@ -11,6 +11,7 @@
 
 #include "base/sampling_params.h"
 #include "serve/http/cors.h"
+#include "serve/net/peer.h"
 
 namespace tern::serve {
 
@@ -19,7 +20,12 @@ struct HttpLimits {
   size_t header_bytes = 32u << 10;         // request line and headers; more: 431
   size_t body_bytes = 64u << 20;           // more: 413
   size_t json_depth = 64;                  // nested arrays and objects of a body
+  size_t json_nodes = 4u << 20;            // values of a body
+  size_t json_free_memory = 16u << 20;     // that its values may always take; larger bodies: three times their length
+  size_t memory_bytes = 256u << 20;        // of all requests in flight: bodies, values, waiting prompts; more: 503
   size_t connections = 0;                  // open at once; 0: as many as the file limit allows, less a reserve
+  size_t connections_per_address = 0;      // 0: any number
+  std::vector<net::Network> trusted;       // addresses of proxies, which such limits spare
   double header_timeout = 10;              // from the first wait for a request's head to its end
   double idle_timeout = 75;                // a kept-alive connection between two requests
   double body_timeout = 30;                // without one byte of an announced body

@@ -10,11 +10,16 @@ void Connection::drop_input(size_t n) {
   if (in_begin == in.size()) {
     in.clear();
     in_begin = 0;
-    if (in.capacity() > (256u << 10)) in.shrink_to_fit();
   } else if (in_begin > (64u << 10)) {
     in.erase(0, in_begin);
     in_begin = 0;
   }
+}
+
+void Connection::trim(size_t keep) {
+  if (in.empty() && in.capacity() > keep) std::string().swap(in);
+  if (out.empty() && out.capacity() > keep) std::string().swap(out);
+  parser.trim_body(keep);
 }
 
 std::string& Connection::stream_out() {

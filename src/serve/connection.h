@@ -8,9 +8,12 @@
 #include <string>
 #include <string_view>
 
+#include "serve/admission.h"
 #include "serve/http/request.h"
 #include "serve/http/response.h"
+#include "serve/memory_budget.h"
 #include "serve/net/fd.h"
+#include "serve/net/peer.h"
 #include "serve/router.h"
 
 namespace tern::serve {
@@ -23,12 +26,14 @@ struct Connection {
     kLinger    // our side is shut; the client's last bytes are read and dropped
   };
 
-  Connection(uint64_t number, net::Fd socket, PortKind kind, const http::ParserLimits& limits)
-      : id(number), fd(std::move(socket)), port(kind), parser(limits) {}
+  Connection(uint64_t number, net::Fd socket, PortKind kind, net::Peer from, const http::ParserLimits& limits)
+      : id(number), fd(std::move(socket)), port(kind), peer(from), parser(limits) {}
 
   const uint64_t id;
   net::Fd fd;
   const PortKind port;
+  const net::Peer peer;
+  AddressCounts::Lease place;
   http::RequestParser parser;
   Phase phase = Phase::kReading;
   uint32_t events = 0;        // what epoll watches
@@ -55,6 +60,8 @@ struct Connection {
   int minor_version = 1;
   bool keep_alive = true, served_before = false;
   int key_index = 0;
+  uint64_t owner = 0;          // of the request: its key where there are several, else its address
+  MemoryBudget::Lease memory;  // of its body
   int64_t begin_ns = 0;
   uint64_t active = 0;                           // key of its generation
   std::shared_ptr<std::atomic<bool>> cancelled;  // tells who prepares its media that nobody waits any more
@@ -69,6 +76,8 @@ struct Connection {
   size_t unsent() const { return out.size() - sent; }
   std::string_view input() const { return std::string_view(in).substr(in_begin); }
   void drop_input(size_t n);
+  // Gives the memory of empty buffers back, where they have more than `keep` bytes each.
+  void trim(size_t keep);
 
   // Event bytes of a stream are appended to this; one HTTP chunk holds all of them until close_chunk().
   std::string& stream_out();

@@ -2,6 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <new>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -19,6 +22,9 @@
 namespace tern::serve {
 namespace {
 
+constexpr size_t kValuesPerByte = 3;  // bytes of values for one of their text, beyond what is free
+constexpr size_t kBytesPerToken = 8;  // of a prompt, for each sample: the request's copy and the scheduler's
+
 bool is_json(std::string_view type) {
   if (type.empty()) return true;
   type = type.substr(0, type.find(';'));
@@ -29,13 +35,28 @@ bool is_json(std::string_view type) {
   return lower == "application/json" || (lower.starts_with("application/") && lower.ends_with("+json"));
 }
 
-Expected<json::Value> parse_body(const Shared& shared, const Job& job) {
+// Values of the body, which is given back. Its memory is counted before it is spent.
+Expected<json::Value> parse_body(const Shared& shared, Job& job) {
   // Other types are what a foreign web page can send without asking first.
   if (!is_json(job.content_type)) return openai::invalid_value("Content-Type must be application/json", "body");
   std::string_view text = job.body;
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, which editors and shells put there
-  auto value = json::parse(text, {shared.config.http.body_bytes, shared.config.http.json_depth});
-  if (!value.ok()) return openai::invalid_value("JSON decode error: " + value.error().message, "body");
+  const HttpLimits& http = shared.config.http;
+  const json::Limits limits{.max_bytes = http.body_bytes,
+                            .max_depth = http.json_depth,
+                            .max_nodes = http.json_nodes,
+                            .max_memory_ratio = kValuesPerByte,
+                            .free_memory = http.json_free_memory};
+  const auto refused = [](const Error& error) {
+    return openai::invalid_value("JSON decode error: " + error.message, "body");
+  };
+  auto extent = json::measure(text, limits);
+  if (!extent.ok()) return refused(extent.error());
+  if (!job.memory.resize(job.body.size() + extent->memory)) throw std::bad_alloc();
+  auto value = json::parse(text, limits, *extent);
+  job.logged = std::string(shown_part(shared.config, job.body));
+  std::string().swap(job.body);
+  if (!value.ok()) return refused(value.error());
   return value;
 }
 
@@ -70,8 +91,12 @@ IdLease take_id(Shared& shared, const std::string& id, Error& error) {
   return lease;
 }
 
-void post_ready(Shared& shared, ReplyTo to, Ticket ticket, std::unique_ptr<openai::Generation> generation) {
-  Ready ready{to, std::move(generation), {}, std::move(ticket)};
+void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease memory,
+                std::unique_ptr<openai::Generation> generation) {
+  size_t tokens = 0;
+  for (const auto& child : generation->children()) tokens += static_cast<size_t>(generation->prompt_tokens(child));
+  if (!memory.resize(tokens * kBytesPerToken)) throw std::bad_alloc();
+  Ready ready{to, std::move(generation), {}, std::move(ticket), std::move(memory)};
   for (const auto& child : ready.generation->children())
     ready.requests.push_back(ready.generation->engine_request(child));
   ready.generation->release_media();
@@ -92,10 +117,10 @@ void start_preparation(Shared& shared, Job& job, openai::Draft draft, bool token
   }
   preparation.draft = std::move(draft);
   preparation.ticket = std::move(job.ticket);
-  preparation.logged = std::string(shown_part(shared.config, job.body));
+  preparation.logged = std::move(job.logged);
+  preparation.memory = std::move(job.memory);
   preparation.cancelled = job.cancelled;
   preparation.deadline_ns = job.arrival_ns + static_cast<int64_t>(shared.config.media.timeout * 1e9);
-  std::string().swap(job.body);  // the urls have been copied out of it
   shared.preparations->start(std::move(preparation));
 }
 
@@ -113,9 +138,9 @@ void run_generate(Shared& shared, Job& job, json::Value body) {
   Error taken;
   IdLease lease = take_id(shared, id, taken);
   if (!lease) return refuse(shared, job.to, std::move(job.ticket), taken, true);
-  log_received(shared.config, **generation, shown_part(shared.config, job.body));
-  lease.keep();  // the worker's from here on
-  post_ready(shared, job.to, std::move(job.ticket), *std::move(generation));
+  log_received(shared.config, **generation, job.logged);
+  post_ready(shared, job.to, std::move(job.ticket), std::move(job.memory), *std::move(generation));
+  lease.keep();  // the worker's
 }
 
 // Texts are counted at once; pictures first become as many tokens as they have.
@@ -191,8 +216,23 @@ void finish_preparation(Shared& shared, Preparation preparation, std::vector<con
   log_received(shared.config, **generation, preparation.logged);
   log_stage(shared.config, (*generation)->id(),
             fmt::format("prepared its media within {:.3f} s", static_cast<double>(monotonic_ns() - arrival_ns) * 1e-9));
+  post_ready(shared, to, std::move(preparation.ticket), std::move(preparation.memory), *std::move(generation));
   preparation.id.keep();
-  post_ready(shared, to, std::move(preparation.ticket), *std::move(generation));
+}
+
+void run_guarded(Shared& shared, ReplyTo to, const std::function<void()>& part) {
+  try {
+    return part();
+  } catch (const std::bad_alloc&) {  // what the part held is free again
+  }
+  for (;;) {
+    try {
+      return shared.post_control(
+          to.worker, Answer{to, openai::busy_response("there is no memory for this request now; send it again"), {}});
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
 }
 
 void run_job(Shared& shared, Job job) {
@@ -227,18 +267,15 @@ void write_body(Shared& shared, ReplyTo to, std::unique_ptr<openai::Generation> 
     std::unique_ptr<openai::Generation> generation;
     Ticket ticket;
   };
-  auto* raw = new Work{std::move(generation), std::move(ticket)};  // owned by the task below
-  const bool taken = shared.pool->try_submit([&shared, to, raw] {
-    const std::unique_ptr<Work> work(raw);
-    std::string body = work->generation->body();
-    log_answer(shared.config, work->generation->id(), body);
-    shared.post(to.worker, Answer{to, http::json_response(200, std::move(body)), std::move(work->ticket)});
-  });
-  if (taken) return;
-  const std::unique_ptr<Work> work(raw);  // the pool is full: this thread does it
-  std::string body = work->generation->body();
-  log_answer(shared.config, work->generation->id(), body);
-  shared.post_control(to.worker, Answer{to, http::json_response(200, std::move(body)), std::move(work->ticket)});
+  const auto work = std::make_shared<Work>(Work{std::move(generation), std::move(ticket)});
+  const auto write = [&shared, to, work] {
+    run_guarded(shared, to, [&] {
+      std::string body = work->generation->body();
+      log_answer(shared.config, work->generation->id(), body);
+      shared.post_control(to.worker, Answer{to, http::json_response(200, std::move(body)), std::move(work->ticket)});
+    });
+  };
+  if (!shared.pool->try_submit(write)) write();  // the pool is full: this thread does it
 }
 
 }  // namespace tern::serve

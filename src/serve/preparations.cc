@@ -64,8 +64,10 @@ void Preparations::on_done(uint64_t key, Expected<Media> media) {
   if (work->preparation.cancelled && work->preparation.cancelled->load()) return;  // nobody waits for it
   if (!media.ok()) return answer(work->preparation, media_error(media.error()));
   work->media = *std::move(media);
-  const bool queued = shared_.pool->try_submit(
-      [&shared = shared_, work] { finish_preparation(shared, std::move(work->preparation), std::move(work->media)); });
+  const bool queued = shared_.pool->try_submit([&shared = shared_, work] {
+    run_guarded(shared, work->preparation.to,
+                [&] { finish_preparation(shared, std::move(work->preparation), std::move(work->media)); });
+  });
   if (!queued) answer(work->preparation, {ErrorCode::kResourceExhausted, "the server is overloaded", {}});
 }
 

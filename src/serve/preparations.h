@@ -25,6 +25,7 @@ struct Preparation {
   openai::Draft draft;
   Ticket ticket;
   IdLease id;
+  MemoryBudget::Lease memory;
   std::string logged;                            // beginning of the body, where requests are logged whole
   std::shared_ptr<std::atomic<bool>> cancelled;  // set by the connection when its client leaves
   int64_t deadline_ns = 0;

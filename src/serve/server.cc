@@ -78,6 +78,7 @@ Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& tex
       auth(c.api_keys),
       cors(c.cors),
       slots(c.max_connections_to_engine),
+      memory(c.http.memory_bytes),
       metrics(worker_count, c.cache_config),
       key(random_hash_key()) {
   config.api_keys.clear();  // only digests stay

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,6 +18,7 @@
 #include "serve/admission.h"
 #include "serve/config.h"
 #include "serve/http/response.h"
+#include "serve/memory_budget.h"
 #include "serve/metrics.h"
 #include "serve/net/fd.h"
 #include "serve/openai/generation.h"
@@ -57,6 +59,8 @@ struct AbortSweep {
 struct NewConnection {
   net::Fd fd;
   PortKind port = PortKind::kMain;
+  net::Peer peer;
+  AddressCounts::Lease place;
 };
 struct DeltaBatch {
   std::vector<engine::Delta> items;
@@ -71,6 +75,7 @@ struct Ready {
   std::unique_ptr<openai::Generation> generation;
   std::vector<engine::Request> requests;  // of its children, without ids
   Ticket ticket;
+  MemoryBudget::Lease memory;  // of its prompts
 };
 struct SlotGranted {
   uint64_t key = 0;
@@ -95,6 +100,8 @@ struct Shared {
   http::Cors cors;
   ActiveIds ids;
   EngineSlots slots;
+  MemoryBudget memory;
+  AddressCounts addresses;
   Metrics metrics;
   HashKey key;  // of ids, seeds and cache salts of this process
   std::atomic<uint64_t> serial{0};
@@ -117,13 +124,18 @@ struct Job {
   ReplyTo to;
   RouteId route = RouteId::kUnknown;
   std::string body, content_type;
+  std::string logged;  // beginning of the body, where requests are logged whole
   int key_index = 0;
+  uint64_t owner = 0;          // whose turn it takes
+  MemoryBudget::Lease memory;  // of body and values
   int64_t arrival_ns = 0;
   Ticket ticket;
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client leaves; null where no media are prepared
 };
 // Parses, validates and prepares; posts an Answer, a Ready or an AbortSweep to the worker.
 void run_job(Shared& shared, Job job);
+// Runs a part of a request; where memory cannot be had the answer is 503, for that request alone.
+void run_guarded(Shared& shared, ReplyTo to, const std::function<void()>& part);
 // Writes a finished whole answer on the pool.
 void write_body(Shared& shared, ReplyTo to, std::unique_ptr<openai::Generation> generation, Ticket ticket);
 

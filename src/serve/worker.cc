@@ -97,11 +97,15 @@ void Worker::handle(const epoll_event& event) {
   if (it == connections_.end() || it->second->gone) return;
   Connection& c = *it->second;
   if ((event.events & (EPOLLERR | EPOLLHUP)) != 0) return drop(c);
-  if ((event.events & EPOLLOUT) != 0) flush(c);
-  if (!c.gone && (event.events & (EPOLLIN | EPOLLRDHUP)) != 0) read_from(c);
+  try {
+    if ((event.events & EPOLLOUT) != 0) flush(c);
+    if (!c.gone && (event.events & (EPOLLIN | EPOLLRDHUP)) != 0) read_from(c);
+  } catch (const std::bad_alloc&) {
+    run_out_of_memory(c);
+  }
 }
 
-void Worker::on(NewConnection&& m) { add_connection(std::move(m.fd), m.port); }
+void Worker::on(NewConnection&& m) { add_connection(std::move(m)); }
 
 void Worker::on(CloseListeners&&) {
   for (auto& listening : listeners_) {

@@ -41,6 +41,7 @@ class Worker {
     std::unique_ptr<openai::Generation> generation;
     std::vector<engine::Request> requests;  // until submitted
     Ticket ticket;
+    MemoryBudget::Lease memory;  // of its prompts
     bool has_slot = false;
     bool told = false;  // the log knows of its first chunk
     int64_t wait_deadline_ns = 0;
@@ -70,12 +71,14 @@ class Worker {
   // Connections (worker_io.cc).
   void accept_from(Listening& listening);
   void refuse(int fd);
-  void add_connection(net::Fd fd, PortKind port);
+  void add_connection(NewConnection&& m);
   bool evict_idle();
   void read_from(Connection& c);
   void end_input(Connection& c);
   void probe_reader(Connection& c);
   void process(Connection& c);
+  bool hold_body(Connection& c);  // false: answered, there is no memory for it
+  void run_out_of_memory(Connection& c) noexcept;
   void flush(Connection& c);
   void flush_touched();
   void touch(Connection& c);

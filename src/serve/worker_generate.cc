@@ -33,6 +33,7 @@ void Worker::on(Ready&& m) {
   a.generation = std::move(m.generation);
   a.requests = std::move(m.requests);
   a.ticket = std::move(m.ticket);
+  a.memory = std::move(m.memory);
   c->active = a.key;
   active_.emplace(a.key, std::move(active));
   if (shared_.slots.acquire({number_, a.key})) {

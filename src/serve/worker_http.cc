@@ -1,6 +1,8 @@
 // Requests of a worker: who may ask what, and where the answer comes from.
 #include <fmt/format.h>
 
+#include <new>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "json/json.h"
@@ -86,6 +88,7 @@ bool Worker::on_head(Connection& c) {
     }
     c.key_index = *key;
   }
+  c.owner = shared_.auth.several() && !open ? static_cast<uint64_t>(c.key_index) + 1 : c.peer.owner;
   c.parser.head().authorization.clear();
   if (!known) {
     const Route* other = find_redirect(head.path, c.port, shared_.metrics_on_main);
@@ -100,6 +103,17 @@ bool Worker::on_head(Connection& c) {
     response.extra_headers = allow_header(*c.route);
     return refuse_now(std::move(response));
   }
+  // A key has a share of the memory; an address where there are no keys, unless many clients may stand behind it.
+  const bool shares = (shared_.auth.several() && !open) || c.peer.limited;
+  c.memory = MemoryBudget::Lease(shared_.memory, shares ? c.owner : 0);
+  const uint64_t length = head.content_length.value_or(0);
+  try {
+    c.parser.reserve_body();
+    if (length <= MemoryBudget::kSmall && !c.memory.cover(static_cast<size_t>(length))) throw std::bad_alloc();
+  } catch (const std::bad_alloc&) {
+    return refuse_now(openai::busy_response("there is no memory for the body of the request now; send it again"));
+  }
+  set_idle(c, false);  // a client that sends its body is not pushed out by newcomers
   if (head.expect_continue && head.has_body() && c.minor_version == 1 && c.input().empty()) {
     c.out += "HTTP/1.1 100 Continue\r\n\r\n";
     touch(c);
@@ -111,6 +125,7 @@ void Worker::on_request(Connection& c) {
   c.phase = Connection::Phase::kWorking;
   c.deadline_ns = 0;
   set_idle(c, false);
+  c.trim(0);  // of `in` and `out` what is empty; the answer may take long
   ++c.exchange;
   if (needs_job(c.route->id))
     submit_job(c);
@@ -137,15 +152,15 @@ void Worker::submit_job(Connection& c) {
   job.body = std::move(c.parser.body());
   job.content_type = std::move(c.parser.head().content_type);
   job.key_index = c.key_index;
+  job.owner = c.owner;
+  job.memory = std::move(c.memory);
   job.arrival_ns = c.begin_ns;
   if (shared_.preparations) job.cancelled = c.cancelled = std::make_shared<std::atomic<bool>>(false);
-  auto* raw = new Job(std::move(job));  // the pool's tasks are copyable functions; the task below owns it
-  const bool taken = shared_.pool->try_submit([shared = &shared_, raw] {
-    const std::unique_ptr<Job> owned(raw);
-    run_job(*shared, std::move(*owned));
-  });
+  // The pool's tasks are copyable functions.
+  auto owned = std::make_shared<Job>(std::move(job));
+  const bool taken = shared_.pool->try_submit(
+      [shared = &shared_, owned] { run_guarded(*shared, owned->to, [&] { run_job(*shared, std::move(*owned)); }); });
   if (taken) return;
-  delete raw;
   respond(c, openai::error_response({ErrorCode::kResourceExhausted, "the server is overloaded", {}}));
 }
 
@@ -172,6 +187,7 @@ void Worker::finish_exchange(Connection& c, int status) {
   touch(c);
   c.active = 0;
   c.cancelled.reset();
+  c.memory.release();
   c.served_before = true;
   c.route = nullptr;
   set_idle(c, false);

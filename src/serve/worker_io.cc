@@ -5,7 +5,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <new>
 
 #include "base/clock.h"
 #include "serve/openai/error.h"
@@ -16,8 +18,9 @@ namespace tern::serve {
 namespace {
 
 constexpr size_t kReadBuffer = 64u << 10;
-constexpr size_t kReadTurn = 1u << 20;    // bytes of one connection before others get their turn
-constexpr size_t kPipelined = 64u << 10;  // unread requests behind the one being answered
+constexpr size_t kReadTurn = 1u << 20;     // bytes of one connection before others get their turn
+constexpr size_t kPipelined = 64u << 10;   // unread requests behind the one being answered
+constexpr size_t kKeptBuffer = 16u << 10;  // that a connection keeps from one request to the next, for a moment
 constexpr int64_t kLingerNs = 2'000'000'000;
 constexpr int64_t kProbeNs = 2'000'000'000;  // between two looks whether a client that sends no more still reads
 
@@ -27,11 +30,20 @@ constexpr char kBusy[] =
     "HTTP/1.1 503 Service Unavailable\r\nserver: tern\r\ncontent-type: application/json\r\ncontent-length: 33\r\n"
     "connection: close\r\n\r\n{\"detail\":\"Too many connections\"}";
 
+void turn_away(int fd) {
+  char waste[4096];
+  [[maybe_unused]] const auto n = ::recv(fd, waste, sizeof waste, MSG_DONTWAIT);  // unread bytes would reset
+  [[maybe_unused]] const auto m = ::send(fd, kBusy, sizeof kBusy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 }  // namespace
 
 void Worker::accept_from(Listening& listening) {
   for (int i = 0; i < 64; ++i) {
-    const int fd = ::accept4(listening.listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    const int fd = ::accept4(listening.listener.fd.get(), reinterpret_cast<sockaddr*>(&address), &size,
+                             SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       if ((errno == EMFILE || errno == ENFILE) && reserve_) {
@@ -44,11 +56,21 @@ void Worker::accept_from(Listening& listening) {
       }
       return;
     }
+    NewConnection fresh{
+        net::Fd(fd), listening.port, net::peer_of(address, shared_.config.http.trusted, shared_.key), {}};
+    const size_t most = shared_.config.http.connections_per_address;
+    if (most > 0 && fresh.peer.limited) {
+      fresh.place = shared_.addresses.enter(fresh.peer.owner, most);
+      if (!fresh.place) {
+        turn_away(fresh.fd.get());
+        continue;
+      }
+    }
     const int worker = next_worker_++ % static_cast<int>(shared_.workers.size());
     if (worker == number_)
-      add_connection(net::Fd(fd), listening.port);
+      add_connection(std::move(fresh));
     else
-      shared_.post_control(worker, NewConnection{net::Fd(fd), listening.port});
+      shared_.post_control(worker, std::move(fresh));
   }
 }
 
@@ -57,24 +79,22 @@ void Worker::refuse(int fd) {
   ::close(fd);
 }
 
-void Worker::add_connection(net::Fd fd, PortKind port) {
+void Worker::add_connection(NewConnection&& m) {
   const auto open = static_cast<size_t>(shared_.connections.fetch_add(1, std::memory_order_relaxed)) + 1;
   if (open > shared_.max_connections && !evict_idle()) {
     shared_.connections.fetch_sub(1, std::memory_order_relaxed);
-    char waste[4096];
-    [[maybe_unused]] const auto n = ::recv(fd.get(), waste, sizeof waste, MSG_DONTWAIT);  // unread bytes would reset
-    [[maybe_unused]] const auto m = ::send(fd.get(), kBusy, sizeof kBusy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-    return;
+    return turn_away(m.fd.get());
   }
   const int on = 1;
-  setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  setsockopt(m.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   if (const int size = shared_.config.http.socket_send_buffer; size > 0) {
-    setsockopt(fd.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
+    setsockopt(m.fd.get(), SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
   }
   const uint64_t id = next_connection_++;
   const http::ParserLimits limits{shared_.config.http.header_bytes, shared_.config.http.body_bytes};
-  auto connection = std::make_unique<Connection>(id, std::move(fd), port, limits);
+  auto connection = std::make_unique<Connection>(id, std::move(m.fd), m.port, m.peer, limits);
   Connection& c = *connection;
+  c.place = std::move(m.place);
   c.events = EPOLLIN | EPOLLRDHUP;
   if (!poller_.add(c.fd.get(), c.events, id)) {
     shared_.connections.fetch_sub(1, std::memory_order_relaxed);
@@ -85,7 +105,8 @@ void Worker::add_connection(net::Fd fd, PortKind port) {
   set_read_deadline(c);
 }
 
-// Ends the connection that has waited longest for a request. False when every one is being answered.
+// Ends the connection that has waited longest for the head of a request. False when every one sends its body or is
+// being answered.
 bool Worker::evict_idle() {
   for (const uint64_t id : idle_) {
     Connection& c = *connections_.at(id);
@@ -133,6 +154,7 @@ void Worker::read_from(Connection& c) {
     const bool first_bytes = c.phase == Connection::Phase::kReading && c.parser.fresh() && c.input().empty();
     c.in.append(buffer, static_cast<size_t>(n));
     if (c.phase == Connection::Phase::kReading) {
+      if (first_bytes) set_idle(c, true);                           // of those that wait the last to be pushed out
       if (first_bytes || c.parser.in_body()) set_read_deadline(c);  // the head's deadline does not move
       process(c);
     }
@@ -177,6 +199,7 @@ void Worker::process(Connection& c) {
     size_t used = 0;
     const auto progress = c.parser.advance(c.input(), used);
     c.drop_input(used);
+    if (progress != http::RequestParser::Progress::kError && !hold_body(c)) return;
     switch (progress) {
       case http::RequestParser::Progress::kMore:
         if (c.input_ended) {  // the rest of this request will not come
@@ -202,6 +225,41 @@ void Worker::process(Connection& c) {
         on_request(c);
         break;
     }
+  }
+}
+
+// Bytes of a body count as they arrive, so that announcing one takes nothing from others; small ones at once.
+bool Worker::hold_body(Connection& c) {
+  constexpr size_t kStep = MemoryBudget::kSmall;
+  const size_t have = c.parser.body().size();
+  if (have <= c.memory.bytes()) return true;
+  const size_t most = c.parser.head().content_length.value_or(shared_.config.http.body_bytes);
+  const size_t step = c.parser.head().chunked ? (have + kStep / 16 - 1) / (kStep / 16) * (kStep / 16)
+                                              : (have + kStep - 1) / kStep * kStep;
+  if (c.memory.resize(std::max(have, std::min(step, most)))) return true;
+  c.parser.drop_body();
+  c.memory.release();
+  c.keep_alive = false;
+  c.unread_input = true;
+  respond(c, openai::busy_response("the bodies of all requests in flight take the memory there is for them "
+                                   "(--max-request-memory); send the request again"));
+  return false;
+}
+
+// Memory for this connection cannot be had: what it holds is given back, and its client learns why.
+void Worker::run_out_of_memory(Connection& c) noexcept {
+  const bool reading = c.phase == Connection::Phase::kReading && c.unsent() == 0 && !c.parser.fresh();
+  std::string().swap(c.in);
+  c.in_begin = 0;
+  c.parser.drop_body();
+  c.memory.release();
+  try {
+    if (!reading || c.gone) return drop(c);
+    c.keep_alive = false;
+    c.unread_input = true;
+    respond(c, openai::busy_response("the server has no memory for this request now; send it again"));
+  } catch (const std::bad_alloc&) {
+    drop(c);
   }
 }
 
@@ -253,7 +311,6 @@ void Worker::flush(Connection& c) {
   if (c.unsent() == 0) {
     c.out.clear();
     c.sent = 0;
-    if (c.out.capacity() > (1u << 20)) c.out.shrink_to_fit();
     if (c.phase == Connection::Phase::kClosing) return c.unread_input && !c.input_ended ? begin_linger(c) : drop(c);
   } else {
     if (c.stalled_since_ns == 0) c.stalled_since_ns = monotonic_ns();
@@ -262,6 +319,7 @@ void Worker::flush(Connection& c) {
       c.sent = 0;
     }
   }
+  if (c.phase == Connection::Phase::kReading && c.parser.fresh()) c.trim(kKeptBuffer);
   watch(c, c.unsent() > 0);
   if (c.unsent() >= shared_.config.http.write_buffer_bytes / 2) return;
   if (c.active != 0) resume_held(c);
@@ -280,6 +338,7 @@ void Worker::drop(Connection& c) {
   if (c.gone) return;
   c.gone = true;
   set_idle(c, false);
+  c.place = {};
   if (c.cancelled) c.cancelled->store(true, std::memory_order_relaxed);
   if (c.active != 0) {
     const auto it = active_.find(c.active);
@@ -303,6 +362,7 @@ void Worker::sweep(int64_t now_ns) {
     if (connection->gone) continue;
     const bool untouched = connection->phase == Connection::Phase::kReading && connection->parser.fresh() &&
                            connection->input().empty() && connection->unsent() == 0;
+    if (untouched) connection->trim(0);
     if (draining && untouched)
       drop(*connection);
     else

@@ -49,6 +49,14 @@ class RequestParser {
   // Ready for the next request of the connection.
   void reset();
 
+  // Room for a body of known length, so that it is not moved while it grows. Throws std::bad_alloc.
+  void reserve_body() { body_.reserve(static_cast<size_t>(head_.content_length.value_or(0))); }
+  void drop_body() { std::string().swap(body_); }
+  // Gives the memory of an empty body back, when it is more than `keep` bytes.
+  void trim_body(size_t keep) {
+    if (body_.empty() && body_.capacity() > keep) std::string().swap(body_);
+  }
+
   Head& head() { return head_; }
   std::string& body() { return body_; }
   int error_status() const { return error_status_; }  // after kError: 400, 413, 431, 501, 505

@@ -48,6 +48,12 @@ std::string error_json(const Error& error) {
   return out;
 }
 
+http::Response busy_response(std::string message) {
+  http::Response response = error_response({ErrorCode::kUnavailable, std::move(message), {}});
+  response.extra_headers = "retry-after: 1\r\n";
+  return response;
+}
+
 http::Response error_response(const Error& error, bool original_status) {
   const int status = face_of(error).status;
   return http::json_response(original_status && status != 503 ? 500 : status, error_json(error));

@@ -20,6 +20,8 @@ ErrorFace face_of(const Error& error);
 
 // {"error":{"message","type","param","code"}}
 std::string error_json(const Error& error);
+// Status 503 with Retry-After: what is asked cannot be had now, and may be had in a moment.
+http::Response busy_response(std::string message);
 // `original_status`: 500 for what was found after validation, as FastDeploy answers.
 http::Response error_response(const Error& error, bool original_status = false);
 
