@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/line_writer.h"
 #include "base/thread_pool.h"
 
 namespace tern::app {
@@ -24,6 +25,7 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr size_t kMaxQueuedBytes = 8u << 20;
+constexpr size_t kMaxConsoleBytes = 1u << 20;
 constexpr size_t kChannels = static_cast<size_t>(LogChannel::kCount);
 
 std::string_view level_name(LogLevel level) {
@@ -52,18 +54,6 @@ bool is_date(std::string_view text) {
     if (kShape[i] == 'd' ? !digit : text[i] != '-') return false;
   }
   return true;
-}
-
-void write_all(int fd, std::string_view text, size_t& failed) {
-  while (!text.empty()) {
-    const ssize_t n = ::write(fd, text.data(), text.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) {
-      ++failed;
-      return;
-    }
-    text.remove_prefix(static_cast<size_t>(n));
-  }
 }
 
 }  // namespace
@@ -115,11 +105,29 @@ void DailyFile::write(std::string_view text, std::time_t now) {
   localtime_r(&now, &day);
   const int key = day.tm_year * 400 + day.tm_yday;
   if (key != day_) open_day(key, day);
-  if (fd_ < 0) {
-    ++failed_;
-    return;
+  if (fd_ >= 0 && lost_ > 0 && append(fmt::format("{} lines are missing here: they could not be written\n", lost_)))
+    lost_ = 0;
+  if (fd_ >= 0 && lost_ == 0 && append(text)) return;
+  ++lost_;
+  ++failed_;
+}
+
+// All of it or nothing, so that lines stay whole.
+bool DailyFile::append(std::string_view text) const {
+  const off_t begin = ::lseek(fd_, 0, SEEK_END);
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t n = ::write(fd_, text.data() + done, text.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) break;
+    done += static_cast<size_t>(n);
   }
-  write_all(fd_, text, failed_);
+  if (done == text.size()) return true;
+  // Not when another process has written behind it.
+  if (done > 0 && ::lseek(fd_, 0, SEEK_END) == begin + static_cast<off_t>(done)) {
+    [[maybe_unused]] const int cut = ::ftruncate(fd_, begin);
+  }
+  return false;
 }
 
 void DailyFile::open_day(int key, const std::tm& day) {
@@ -161,11 +169,13 @@ struct LogFiles::Impl {
 
   size_t max_message = 0;
   bool to_files = true;
+  LineWriter output{STDOUT_FILENO, kMaxConsoleBytes, "log-stdout"},
+      errors{STDERR_FILENO, kMaxConsoleBytes, "log-stderr"};
   std::array<std::unique_ptr<DailyFile>, kChannels> files;
   std::mutex mutex;
   std::condition_variable filled, emptied;
   std::vector<Line> lines;
-  size_t bytes = 0;
+  size_t bytes = 0, unreported = 0;
   bool stopping = false, writing = false, reopening = false;
   std::atomic<size_t> dropped{0};
   std::thread thread;
@@ -173,15 +183,20 @@ struct LogFiles::Impl {
   static std::atomic<Impl*> current;
 
   static void sink(LogChannel channel, LogLevel level, const char* file, int line, std::string_view message) {
-    if (Impl* self = current.load(std::memory_order_acquire)) self->take(channel, level, file, line, message);
+    Impl* self = current.load(std::memory_order_acquire);
+    if (self == nullptr) return;
+    try {
+      self->take(channel, level, file, line, message);
+    } catch (...) {  // no memory for the line
+      ++self->dropped;
+    }
   }
 
   void take(LogChannel channel, LogLevel level, const char* file, int line, std::string_view message) {
     if (channel == LogChannel::kConsole) {
-      std::fprintf(stdout, "%.*s\n", static_cast<int>(message.size()), message.data());
-      std::fflush(stdout);
+      output.write(fmt::format("{}\n", message));
     } else if (level >= LogLevel::kWarning) {
-      std::fprintf(stderr, "tern: %.*s\n", static_cast<int>(message.size()), message.data());
+      errors.write(fmt::format("tern: {}\n", message));
     }
     if (!to_files) return;
     std::timespec now{};
@@ -191,6 +206,7 @@ struct LogFiles::Impl {
       std::lock_guard lock(mutex);
       if (stopping || bytes + text.size() > kMaxQueuedBytes) {
         ++dropped;
+        ++unreported;
         return;
       }
       bytes += text.size();
@@ -208,12 +224,18 @@ struct LogFiles::Impl {
       if (lines.empty()) return;
       batch.swap(lines);
       bytes = 0;
+      const size_t lost = std::exchange(unreported, 0);
       writing = true;
       const bool reopen = std::exchange(reopening, false);
       lock.unlock();
       if (reopen)
         for (const auto& file : files) file->reopen();
       for (const Line& line : batch) files[static_cast<size_t>(line.channel)]->write(line.text, line.time);
+      if (lost > 0) {
+        files[static_cast<size_t>(LogChannel::kFastdeploy)]->write(
+            fmt::format("{} log lines were dropped: they came faster than they could be written\n", lost),
+            std::time(nullptr));
+      }
       batch.clear();
       lock.lock();
       writing = false;
@@ -255,6 +277,8 @@ LogFiles::~LogFiles() {
 }
 
 void LogFiles::flush() {
+  impl_->output.flush(1);
+  impl_->errors.flush(1);
   if (!impl_->to_files) return;
   std::unique_lock lock(impl_->mutex);
   impl_->emptied.wait(lock, [&] { return impl_->lines.empty() && !impl_->writing; });
@@ -266,7 +290,7 @@ void LogFiles::reopen() {
 }
 
 size_t LogFiles::dropped() const {
-  size_t total = impl_->dropped;
+  size_t total = impl_->dropped + impl_->output.dropped() + impl_->errors.dropped();
   std::lock_guard lock(impl_->mutex);
   for (const auto& file : impl_->files) total += file->failed();
   return total;

@@ -1,5 +1,6 @@
 // Log files as FastDeploy names them (fastdeploy.md 10.3): one file a day and channel, `<name>.log.YYYY-MM-DD`,
-// with a link `<name>.log`. Lines are handed to a thread; a full disk or queue drops lines and never stops the caller.
+// with a link `<name>.log`. Lines are handed to threads, one for the files and one each for stdout and stderr; a full
+// disk or queue and a reader that sleeps drop lines, whole ones, and never stop the caller.
 #pragma once
 
 #include <ctime>
@@ -33,6 +34,7 @@ class DailyFile {
   size_t failed() const { return failed_; }
 
  private:
+  bool append(std::string_view text) const;
   void open_day(int year_day_key, const std::tm& day);
   void remove_old(const std::tm& day) const;
   std::string folder_, name_;
@@ -40,6 +42,7 @@ class DailyFile {
   int day_ = -1;
   int fd_ = -1;
   size_t failed_ = 0;
+  size_t lost_ = 0;  // of them since the last line that was written
 };
 
 // Owns the sink while it lives: install before threads start, destroy after they ended. Console lines also go to

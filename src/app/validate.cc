@@ -8,6 +8,7 @@
 #include "app/inert.h"
 #include "app/settings.h"
 #include "device/kv_layout.h"
+#include "serve/net/peer.h"
 
 namespace tern::app {
 namespace {
@@ -159,6 +160,20 @@ Status check_ports(const FlagSet& flags) {
   return {};
 }
 
+// A body that no budget can hold would never be answered.
+Status check_memory(const FlagSet& flags) {
+  const int64_t memory = flags.integer("max-request-memory"), body = flags.integer("max-body-bytes");
+  if (memory / 2 < body) {
+    return wrong("max-request-memory", fmt::format("{} is less than twice --max-body-bytes ({})", memory, body));
+  }
+  for (const std::string& text : flags.texts("trusted-proxies")) {
+    if (auto network = serve::net::parse_network(text); !network.ok()) {
+      return wrong("trusted-proxies", network.error().message);
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status validate(const FlagSet& flags, const Environment& environment) {
@@ -181,6 +196,7 @@ Status validate(const FlagSet& flags, const Environment& environment) {
   TERN_RETURN_IF_ERROR(graph_settings(flags));
   TERN_RETURN_IF_ERROR(cors_settings(flags));
   TERN_RETURN_IF_ERROR(check_ports(flags));
+  TERN_RETURN_IF_ERROR(check_memory(flags));
   TERN_RETURN_IF_ERROR(validate_media(flags));
   return {};
 }

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -68,6 +69,7 @@ Status EngineImpl::open(Generation& g) {
   }
   sched::NewSequence s;
   s.id = r.id;
+  s.owner = r.owner;
   s.prompt = r.prompt;
   s.max_new_tokens = r.max_tokens;
   s.use_prefix_cache = r.sampling.prompt_logprobs < 0;
@@ -94,7 +96,14 @@ void EngineImpl::enter(Request request) {
   Generation& g = *owner;
   g.request = std::move(request);
   g.times.arrival = g.request.arrival_ns;
-  if (Status ok = open(g); !ok.ok()) {
+  const auto try_open = [&]() -> Status {
+    try {
+      return open(g);
+    } catch (const std::bad_alloc&) {  // prompts are long; nothing of it has entered the scheduler
+      return make_error(ErrorCode::kUnavailable, "there is no memory for this request now; send it again");
+    }
+  };
+  if (Status ok = try_open(); !ok.ok()) {
     if (g.guided) parts_.masks->close(g.request.id);
     return refuse(g.request, std::move(ok).error());
   }

@@ -38,6 +38,7 @@ struct MediaItem {
 
 struct Request {
   RequestId id = 0;             // given by serve, unique while the process lives
+  uint64_t owner = 0;           // opaque: requests that wait are taken fairly over owners
   std::string external_id;      // "chatcmpl-...", for logs
   std::vector<int32_t> prompt;  // token ids, each in [0, vocabulary)
   SamplingParams sampling;

@@ -39,8 +39,14 @@ Status SchedulerCore::add(NewSequence sequence) {
     if (key.begin == 0 && key.end >= s.prompt) key.end = std::numeric_limits<int>::max();  // a salt: output too
   }
   if (s.use_cache) extend_hashes(s, index_.key(), config_.block_size, s.prompt / config_.block_size);
+  const auto place = sequences_.emplace(s.id, std::move(owner)).first;
+  try {
+    waiting_.enter(&s, sequence.owner);
+  } catch (...) {  // no memory
+    sequences_.erase(place);
+    throw;
+  }
   waiting_.push_back(&s);
-  sequences_.emplace(s.id, std::move(owner));
   return {};
 }
 
@@ -142,8 +148,9 @@ void SchedulerCore::preempt(Plan& plan, Sequence& s) {
 }
 
 Sequence* SchedulerCore::candidate() const {
+  if (slots_.free_count() == 0) return nullptr;
   Sequence* s = waiting_.front();
-  return s && s->open_rows == 0 && slots_.free_count() > 0 ? s : nullptr;
+  return s && s->open_rows == 0 ? s : nullptr;
 }
 
 int SchedulerCore::match_prefix(Sequence& s) {
@@ -169,6 +176,7 @@ void SchedulerCore::admit(Plan& plan, Sequence& s, int count) {
   running_.push_back(&s);
   s.state = SeqState::kRunning;
   s.slot = slots_.take();
+  waiting_.take_slot(&s);
   s.prefill_end = s.known;
   s.computed = s.confirmed = matched_blocks() * config_.block_size;
   s.cached_blocks = matched_blocks();

@@ -125,6 +125,7 @@ void SchedulerCore::give_back(Sequence& s) {
   // Children before parents, so that the prefix index ages them in the order it evicts them.
   for (; !s.blocks.empty(); s.blocks.pop_back()) pool_.release(s.blocks.back());
   slots_.release(s.slot);
+  waiting_.give_slot(&s);
   s.slot = -1;
 }
 
@@ -135,6 +136,7 @@ void SchedulerCore::erase_if_done(Sequence& s) {
     give_back(s);
     --ending_holders_;
   }
+  waiting_.leave(&s);
   sequences_.erase(s.id);
 }
 

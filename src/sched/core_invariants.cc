@@ -1,4 +1,6 @@
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -9,11 +11,14 @@ namespace tern::sched {
 void SchedulerCore::check_invariants() const {
   std::vector<int> holders(static_cast<size_t>(pool_.size()), 0);
   std::vector<bool> slot_taken(static_cast<size_t>(config_.max_num_seqs), false);
+  std::unordered_map<const Owner*, std::pair<int, int>> owners;
   int waiting = 0, preempted = 0, running = 0, ending_holders = 0, slots = 0;
   for (const auto& [id, owner] : sequences_) {
     const Sequence& s = *owner;
     const std::string who = "sequence " + std::to_string(id);
     TERN_CHECK_MSG(s.known == static_cast<int>(s.tokens.size()) && s.known <= s.limit, who);
+    ++owners[s.owner].first;
+    owners[s.owner].second += s.slot >= 0 ? 1 : 0;
     if (s.state == SeqState::kWaiting) ++waiting, preempted += s.counted ? 1 : 0;
     if (s.state == SeqState::kRunning) ++running;
     if (s.slot < 0) {
@@ -39,6 +44,7 @@ void SchedulerCore::check_invariants() const {
       TERN_CHECK_MSG(!writable || pool_.refs(block) == 1, who + " may write shared block " + std::to_string(block));
     }
   }
+  for (const auto& [owner, has] : owners) TERN_CHECK(has == std::pair(owner->sequences, owner->slots));
   TERN_CHECK(waiting == waiting_.size() && preempted == preempted_waiting_);
   TERN_CHECK(running == static_cast<int>(running_.size()) && ending_holders == ending_holders_);
   TERN_CHECK(slots + slots_.free_count() == config_.max_num_seqs);

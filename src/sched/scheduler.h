@@ -56,6 +56,7 @@ struct ExtraKey {
 // What the scheduler is told of a request. Values only.
 struct NewSequence {
   SeqId id = 0;
+  uint64_t owner = 0;  // opaque: waiting sequences are taken fairly over owners, first in first out within one
   std::vector<int32_t> prompt;
   int max_new_tokens = 0;                         // at least 1; prompt + max_new_tokens <= max_model_len
   bool use_prefix_cache = true;                   // false with prompt log-probs

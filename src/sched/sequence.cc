@@ -3,30 +3,71 @@
 #include <algorithm>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "base/checked.h"
 
 namespace tern::sched {
 
+void WaitingQueue::enter(Sequence* s, uint64_t owner) {
+  s->owner = &owners_[owner];
+  s->owner->key = owner;
+  ++s->owner->sequences;
+  s->arrival = arrivals_++;
+}
+
+void WaitingQueue::leave(Sequence* s) {
+  if (--s->owner->sequences > 0) return;
+  next_ = nullptr;
+  owners_.erase(s->owner->key);
+}
+
+Sequence* WaitingQueue::front() const {
+  if (preempted_.front != nullptr) return preempted_.front;
+  if (next_ != nullptr) return next_->waiting.front;
+  for (const auto& [key, owner] : owners_) {
+    if (owner.waiting.front == nullptr) continue;
+    if (next_ == nullptr ||
+        std::pair(owner.slots, owner.waiting.front->arrival) < std::pair(next_->slots, next_->waiting.front->arrival)) {
+      next_ = &owner;
+    }
+  }
+  return next_ != nullptr ? next_->waiting.front : nullptr;
+}
+
 void WaitingQueue::push_back(Sequence* s) {
-  s->before = back_, s->after = nullptr;
-  (back_ ? back_->after : front_) = s;
-  back_ = s;
+  SequenceList& list = s->owner->waiting;
+  s->before = list.back, s->after = nullptr;
+  (list.back ? list.back->after : list.front) = s;
+  list.back = s;
   ++size_;
+  next_ = nullptr;
 }
 
 void WaitingQueue::push_front(Sequence* s) {
-  s->before = nullptr, s->after = front_;
-  (front_ ? front_->before : back_) = s;
-  front_ = s;
+  s->before = nullptr, s->after = preempted_.front;
+  (preempted_.front ? preempted_.front->before : preempted_.back) = s;
+  preempted_.front = s;
   ++size_;
 }
 
 void WaitingQueue::remove(Sequence* s) {
-  (s->before ? s->before->after : front_) = s->after;
-  (s->after ? s->after->before : back_) = s->before;
+  SequenceList& list = list_of(s);
+  (s->before ? s->before->after : list.front) = s->after;
+  (s->after ? s->after->before : list.back) = s->before;
   s->before = s->after = nullptr;
   --size_;
+  next_ = nullptr;
+}
+
+void WaitingQueue::take_slot(Sequence* s) {
+  ++s->owner->slots;
+  next_ = nullptr;
+}
+
+void WaitingQueue::give_slot(Sequence* s) {
+  --s->owner->slots;
+  next_ = nullptr;
 }
 
 void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <unordered_map>
 #include <vector>
 
 #include "base/fetch.h"
@@ -15,6 +16,8 @@ enum class SeqState : uint8_t {
   kRunning,
   kEnding,  // finished or aborted; what it holds returns with its last open row
 };
+
+struct Owner;
 
 struct alignas(64) Sequence {
   // What planning a row that decodes touches lies in the first cache line, what its collection does in the second.
@@ -44,6 +47,8 @@ struct alignas(64) Sequence {
   std::vector<std::pair<int, int>> unsplittable;
   Sequence* before = nullptr;  // neighbours in the waiting queue
   Sequence* after = nullptr;
+  Owner* owner = nullptr;
+  uint64_t arrival = 0;  // its number in the order of arrival
 
   int length() const { return known + in_flight; }
   bool prefilling() const { return computed < prefill_end; }
@@ -55,19 +60,42 @@ struct alignas(64) Sequence {
 // Asks for the first lines of it.
 inline void fetch(const Sequence& s, size_t lines) { fetch_memory(&s, 64 * lines); }
 
-// First in, first out, with a front entrance for preempted sequences and removal from the middle. Owns nothing.
+struct SequenceList {
+  Sequence* front = nullptr;
+  Sequence* back = nullptr;
+};
+
+// All sequences of one NewSequence::owner.
+struct Owner {
+  uint64_t key = 0;
+  int sequences = 0;     // known
+  int slots = 0;         // that they hold
+  SequenceList waiting;  // in order of arrival
+};
+
+// Preempted sequences first. Of the others the oldest of the owner whose sequences hold the fewest slots; of equal
+// owners the one whose oldest has waited longest. So one owner alone is served first in, first out, and many sequences
+// of one never keep out those of another. Sequences may leave from the middle; they are not owned.
 class WaitingQueue {
  public:
-  Sequence* front() const { return front_; }
+  void enter(Sequence* s, uint64_t owner);  // known from now on
+  void leave(Sequence* s);                  // forgotten; it does not wait
+  Sequence* front() const;
   int size() const { return size_; }
   void push_back(Sequence* s);
-  void push_front(Sequence* s);
-  void remove(Sequence* s);
+  void push_front(Sequence* s);  // a preempted one
+  void remove(Sequence* s);      // waits no more
+  void take_slot(Sequence* s);
+  void give_slot(Sequence* s);
 
  private:
-  Sequence* front_ = nullptr;
-  Sequence* back_ = nullptr;
+  SequenceList& list_of(Sequence* s) { return s->counted ? preempted_ : s->owner->waiting; }
+
+  SequenceList preempted_;
+  std::unordered_map<uint64_t, Owner> owners_;
   int size_ = 0;
+  uint64_t arrivals_ = 0;
+  mutable const Owner* next_ = nullptr;  // who is next; null: to be found
 };
 
 // Extends s.hashes to its first `blocks` full blocks.

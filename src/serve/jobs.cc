@@ -67,6 +67,7 @@ openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
   input.chat_form = &shared.chat_form;
   input.tool_form = &shared.tool_form;
   input.arrival_ns = job.arrival_ns;
+  input.owner = job.owner;
   input.id_hex = shared.random_hex();
   input.random = siphash128(shared.key, input.id_hex.data(), input.id_hex.size()).lo;
   if (shared.auth.several()) {  // one key's prompts must not show in the timing of another's

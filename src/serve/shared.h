@@ -78,7 +78,7 @@ struct Ready {
   MemoryBudget::Lease memory;  // of its prompts
 };
 struct SlotGranted {
-  uint64_t key = 0;
+  EngineSlots::Waiter place;
 };
 struct CloseListeners {};
 struct AbortAll {};    // clients get their last chunk with "abort"

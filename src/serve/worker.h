@@ -44,6 +44,7 @@ class Worker {
     MemoryBudget::Lease memory;  // of its prompts
     bool has_slot = false;
     bool told = false;  // the log knows of its first chunk
+    EngineSlots::Waiter place;
     int64_t wait_deadline_ns = 0;
     std::vector<std::pair<size_t, engine::Delta>> held;  // child, delta: the client reads too slowly
     size_t held_tokens = 0;
@@ -79,6 +80,7 @@ class Worker {
   void process(Connection& c);
   bool hold_body(Connection& c);  // false: answered, there is no memory for it
   void run_out_of_memory(Connection& c) noexcept;
+  void lose(uint64_t connection) noexcept;  // there is no memory to go on with it
   void flush(Connection& c);
   void flush_touched();
   void touch(Connection& c);
@@ -104,6 +106,7 @@ class Worker {
   // Generations (worker_generate.cc).
   void start_generation(Active& a);
   bool submit_rows(Active& a, Error& error);
+  void take_or_hold(Active& a, size_t child, engine::Delta&& delta, int64_t now);
   void take_delta(Active& a, size_t child, engine::Delta&& delta, int64_t now_ns);
   void settle(Active& a, const openai::Generation::Outcome& outcome, size_t child);
   void complete(Active& a);

@@ -1,5 +1,6 @@
 // Generations of a worker: into the engine, and deltas back to the client.
 #include <algorithm>
+#include <new>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -36,7 +37,8 @@ void Worker::on(Ready&& m) {
   a.memory = std::move(m.memory);
   c->active = a.key;
   active_.emplace(a.key, std::move(active));
-  if (shared_.slots.acquire({number_, a.key})) {
+  a.place = {number_, a.key, c->owner, static_cast<int64_t>(a.generation->children().size())};
+  if (shared_.slots.acquire(a.place)) {
     a.has_slot = true;
     log_stage(shared_.config, a.generation->id(), "has a place in the engine");
     return start_generation(a);
@@ -48,13 +50,13 @@ void Worker::on(Ready&& m) {
 }
 
 void Worker::on(SlotGranted&& m) {
-  const auto it = active_.find(m.key);
+  const auto it = active_.find(m.place.key);
   if (it != active_.end() && !it->second->has_slot) {
     it->second->has_slot = true;
     log_stage(shared_.config, it->second->generation->id(), "has a place in the engine");
     start_generation(*it->second);
-  } else if (const auto next = shared_.slots.release()) {
-    shared_.post_control(next->worker, SlotGranted{next->key});
+  } else if (const auto next = shared_.slots.release(m.place)) {
+    shared_.post_control(next->worker, SlotGranted{*next});
   }
 }
 
@@ -107,21 +109,28 @@ void Worker::on(DeltaBatch&& m) {
   for (engine::Delta& delta : m.items) {
     const auto row = rows_.find(delta.id);
     if (row == rows_.end()) continue;  // aborted here already
-    Active& a = *row->second.active;
-    const size_t child = row->second.child;
-    const auto it = connections_.find(a.connection);
-    const bool slow = it != connections_.end() && it->second->streaming && congested(*it->second);
-    if (!slow && a.held.empty()) {
-      take_delta(a, child, std::move(delta), now);
-      continue;
+    const uint64_t key = row->second.active->key, connection = row->second.active->connection;
+    try {
+      take_or_hold(*row->second.active, row->second.child, std::move(delta), now);
+    } catch (const std::bad_alloc&) {
+      lose(connection);
+      if (const auto left = active_.find(key); left != active_.end()) abandon(*left->second);
     }
-    a.held_tokens += delta.tokens.size();
-    a.held.emplace_back(child, std::move(delta));
-    if (a.held_tokens > shared_.config.http.held_tokens && it != connections_.end()) {
-      TERN_LOG(LogChannel::kRequest, LogLevel::kWarning, "request {} ended: its client does not read",
-               a.generation->id());
-      drop(*it->second);
-    }
+  }
+}
+
+void Worker::take_or_hold(Active& a, size_t child, engine::Delta&& delta, int64_t now) {
+  const auto it = connections_.find(a.connection);
+  const bool slow = it != connections_.end() && it->second->streaming && congested(*it->second);
+  if (!slow && a.held.empty()) {
+    return take_delta(a, child, std::move(delta), now);
+  }
+  a.held_tokens += delta.tokens.size();
+  a.held.emplace_back(child, std::move(delta));
+  if (a.held_tokens > shared_.config.http.held_tokens && it != connections_.end()) {
+    TERN_LOG(LogChannel::kRequest, LogLevel::kWarning, "request {} ended: its client does not read",
+             a.generation->id());
+    drop(*it->second);
   }
 }
 
@@ -246,10 +255,10 @@ void Worker::abandon(Active& a) {
 void Worker::release(Active& a) {
   if (a.generation) shared_.ids.erase(a.generation->id());
   if (a.has_slot) {
-    if (const auto next = shared_.slots.release()) shared_.post_control(next->worker, SlotGranted{next->key});
+    if (const auto next = shared_.slots.release(a.place)) shared_.post_control(next->worker, SlotGranted{*next});
   } else {
     // False when the place is on its way here: on(SlotGranted) will find nobody and pass it on.
-    [[maybe_unused]] const bool left_queue = shared_.slots.cancel({number_, a.key});
+    [[maybe_unused]] const bool left_queue = shared_.slots.cancel(a.place);
   }
   active_.erase(a.key);
 }

@@ -263,6 +263,14 @@ void Worker::run_out_of_memory(Connection& c) noexcept {
   }
 }
 
+void Worker::lose(uint64_t connection) noexcept {
+  const auto it = connections_.find(connection);
+  if (it == connections_.end()) return;
+  const uint64_t active = it->second->active;
+  drop(*it->second);
+  if (const auto left = active_.find(active); left != active_.end()) abandon(*left->second);
+}
+
 bool Worker::congested(const Connection& c) const { return c.unsent() > shared_.config.http.write_buffer_bytes; }
 
 // A client that does not read its answers, or sends requests ahead without end, is not read any further.

@@ -62,6 +62,7 @@ Status encode_stops(const Ask& ask, const PrepareInput& input, engine::Request& 
 // Words are taken with and without a leading space, and only where that is exactly one token.
 Status encode_bad_words(const Ask& ask, const PrepareInput& input, SamplingParams& sampling) {
   sampling.bad_words = ask.bad_words_token_ids;
+  size_t skipped = 0;
   for (const auto& word : ask.bad_words) {
     size_t kept = 0;
     for (const std::string& form : {word, " " + word}) {
@@ -72,8 +73,10 @@ Status encode_bad_words(const Ask& ask, const PrepareInput& input, SamplingParam
         sampling.bad_words.push_back(ids[0]);
       }
     }
-    if (kept == 0) TERN_WARN("a bad word is skipped: it is not a single token");
+    if (kept == 0) ++skipped;
   }
+  if (skipped > 0)
+    TERN_WARN("{} of {} bad words are skipped: they are no single tokens", skipped, ask.bad_words.size());
   return {};
 }
 
@@ -145,6 +148,7 @@ Expected<Draft> begin(Ask ask, const PrepareInput& input) {
   prototype.ignore_eos = known.ignore_eos;
   prototype.stop_token_ids = known.stop_token_ids;
   prototype.arrival_ns = input.arrival_ns;
+  prototype.owner = input.owner;
   add_cache_salt(known, draft.input);
   if (draft.input.salted) prototype.extra_keys.push_back({0, 0, {draft.input.salt[0], draft.input.salt[1]}});
   fill_sampling(known, input, prototype.sampling);

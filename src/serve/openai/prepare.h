@@ -24,6 +24,7 @@ struct PrepareInput {
   const TemplateForm* chat_form = nullptr;
   const TemplateForm* tool_form = nullptr;
   int64_t arrival_ns = 0;
+  uint64_t owner = 0;   // engine::Request::owner
   uint64_t random = 0;  // the seed of a request that brings none; also part of the id
   std::string id_hex;   // 32 hexadecimal digits: the id of a request that brings none
   bool salted = false;  // prefix cache entries are shared within `salt` only

@@ -8,6 +8,7 @@
 
 #include <thread>
 
+#include "serve/connection.h"
 #include "serve/tests/support.h"
 
 namespace tern::serve::testing {
@@ -308,6 +309,19 @@ TEST(Connection, OutOfFileDescriptors) {
   waitpid(child, &status, 0);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
+}
+
+TEST(Connection, IdleOnesGiveTheirBuffersBack) {
+  serve::Connection c(1, net::Fd(), PortKind::kMain, net::Peer{}, http::ParserLimits{});
+  c.in.assign(200'000, 'x');
+  c.out.assign(200'000, 'x');
+  c.drop_input(c.in.size());
+  c.trim(0);
+  EXPECT_LT(c.in.capacity(), 64u);
+  EXPECT_GE(c.out.capacity(), 200'000u) << "not sent yet";
+  c.out.clear();
+  c.trim(16 << 10);
+  EXPECT_LT(c.out.capacity(), 64u);
 }
 
 TEST(Connection, DisconnectStormLeavesNothing) {

@@ -1,10 +1,13 @@
 // Keys, tickets, places, metrics and console lines by themselves.
+#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 
 #include <cmath>
 
 #include "serve/admission.h"
+#include "serve/memory_budget.h"
 #include "serve/metrics.h"
 #include "serve/router.h"
 #include "serve/server.h"
@@ -53,17 +56,18 @@ TEST(Admission, TicketsAndPlaces) {
   EXPECT_EQ(count, 0);
 
   EngineSlots slots(1);
-  EXPECT_TRUE(slots.acquire({0, 1}));
+  const EngineSlots::Waiter first{0, 1};
+  EXPECT_TRUE(slots.acquire(first));
   EXPECT_FALSE(slots.acquire({0, 2}));
   EXPECT_FALSE(slots.acquire({1, 3}));
   EXPECT_EQ(slots.waiting(), 2);
   EXPECT_TRUE(slots.cancel({0, 2}));
   EXPECT_FALSE(slots.cancel({0, 2}));
-  const auto next = slots.release();
+  const auto next = slots.release(first);
   ASSERT_TRUE(next.has_value());
   EXPECT_EQ(next->key, 3u);
   EXPECT_FALSE(slots.cancel({1, 3})) << "handed over already";
-  EXPECT_FALSE(slots.release().has_value());
+  EXPECT_FALSE(slots.release(*next).has_value());
   EXPECT_TRUE(slots.acquire({0, 4}));
 
   ActiveIds ids;
@@ -71,6 +75,100 @@ TEST(Admission, TicketsAndPlaces) {
   EXPECT_FALSE(ids.insert("a"));
   ids.erase("a");
   EXPECT_TRUE(ids.insert("a"));
+}
+
+// Many samples of one owner do not keep out another, wherever they wait.
+TEST(EngineSlots, AreGivenFairly) {
+  EngineSlots slots(2);
+  const EngineSlots::Waiter many{0, 1, 7, 128}, other{0, 2, 7, 128};
+  EXPECT_TRUE(slots.acquire(many));
+  EXPECT_TRUE(slots.acquire(other));
+  for (uint64_t key = 10; key < 40; ++key) EXPECT_FALSE(slots.acquire({0, key, 7, 128}));
+  EXPECT_FALSE(slots.acquire({1, 50, 8, 1}));
+  EXPECT_FALSE(slots.acquire({1, 51, 8, 1}));
+  EXPECT_FALSE(slots.acquire({1, 52, 9, 1}));
+  auto next = slots.release(many);
+  EXPECT_EQ(next->key, 50u) << "its owner has nothing inside, the first has 128";
+  next = slots.release(*next);
+  EXPECT_EQ(next->key, 51u) << "of equal owners the oldest";
+  next = slots.release(*next);
+  EXPECT_EQ(next->key, 52u);
+  next = slots.release(*next);
+  EXPECT_EQ(next->key, 10u) << "the first owner goes on where it was";
+}
+
+TEST(MemoryBudget, IsCountedBeforeItIsSpent) {
+  constexpr size_t kMb = 1u << 20;
+  MemoryBudget budget(16 * kMb);
+  MemoryBudget::Lease a(budget, 0), b(budget, 0), c(budget, 0), small(budget, 0);
+  EXPECT_TRUE(a.cover(10 * kMb));
+  EXPECT_FALSE(b.cover(5 * kMb)) << "the last eighth is for small ones";
+  EXPECT_EQ(b.bytes(), 0u);
+  EXPECT_TRUE(b.cover(4 * kMb));
+  EXPECT_FALSE(c.cover(2 * kMb));
+  EXPECT_TRUE(small.cover(kMb));
+  EXPECT_TRUE(small.cover(kMb / 2));
+  EXPECT_EQ(budget.used(), 15 * kMb);
+  a.release();
+  EXPECT_TRUE(c.cover(2 * kMb));
+  EXPECT_TRUE(c.resize(kMb));
+  { MemoryBudget::Lease moved = std::move(c); }
+  b.release(), small.release();
+  EXPECT_EQ(budget.used(), 0u);
+}
+
+TEST(MemoryBudget, AnOwnerHasHalf) {
+  constexpr size_t kMb = 1u << 20;
+  MemoryBudget budget(16 * kMb);
+  MemoryBudget::Lease one(budget, 5), two(budget, 5), other(budget, 6);
+  EXPECT_TRUE(one.cover(6 * kMb));
+  EXPECT_FALSE(two.cover(3 * kMb));
+  EXPECT_TRUE(two.cover(2 * kMb));
+  EXPECT_TRUE(other.cover(3 * kMb));
+  one.release(), two.release(), other.release();
+  EXPECT_EQ(budget.used(), 0u);
+}
+
+net::Peer peer(const char* text, const std::vector<net::Network>& trusted = {}) {
+  sockaddr_storage address{};
+  auto& v4 = reinterpret_cast<sockaddr_in&>(address);
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(address);
+  if (inet_pton(AF_INET, text, &v4.sin_addr) == 1)
+    address.ss_family = AF_INET;
+  else if (inet_pton(AF_INET6, text, &v6.sin6_addr) == 1)
+    address.ss_family = AF_INET6;
+  return net::peer_of(address, trusted, HashKey{1, 2});
+}
+
+TEST(Peers, LimitsSpareLoopbackUnixSocketsAndProxies) {
+  const std::vector<net::Network> trusted = {*net::parse_network("10.1.0.0/16"), *net::parse_network("192.0.2.7"),
+                                             *net::parse_network("2001:db8:1::/48")};
+  for (const char* free : {"127.0.0.1", "127.9.9.9", "::1", "::ffff:127.0.0.1", "10.1.2.3", "::ffff:10.1.2.3",
+                           "192.0.2.7", "2001:db8:1:2::3"}) {
+    EXPECT_FALSE(peer(free, trusted).limited) << free;
+  }
+  for (const char* limited : {"128.0.0.1", "10.2.0.1", "192.0.2.8", "2001:db8:2::1", "::2"}) {
+    EXPECT_TRUE(peer(limited, trusted).limited) << limited;
+  }
+  sockaddr_storage local{};
+  local.ss_family = AF_UNIX;
+  EXPECT_FALSE(net::peer_of(local, {}, HashKey{1, 2}).limited);
+  EXPECT_EQ(peer("192.0.2.1").owner, peer("::ffff:192.0.2.1").owner);
+  EXPECT_NE(peer("192.0.2.1").owner, peer("192.0.2.2").owner);
+  EXPECT_EQ(peer("2001:db8::1").owner, peer("2001:db8::ffff:2").owner) << "one /64";
+  EXPECT_NE(peer("2001:db8::1").owner, peer("2001:db8:0:1::1").owner);
+  for (const char* wrong : {"", "x", "10.0.0.0/33", "10.0.0.0/", "10.0.0.0/-1", "::/129", "10.0.0.0/8x"}) {
+    EXPECT_FALSE(net::parse_network(wrong).ok()) << wrong;
+  }
+}
+
+TEST(AddressCounts, LimitOneAddress) {
+  AddressCounts counts;
+  auto a = counts.enter(1, 2), b = counts.enter(1, 2), c = counts.enter(1, 2), d = counts.enter(2, 2);
+  EXPECT_TRUE(a && b && d);
+  EXPECT_FALSE(c);
+  a = {};
+  EXPECT_TRUE(counts.enter(1, 2));
 }
 
 TEST(Metrics, NumbersAsPythonsClientPrintsThem) {
