@@ -2,10 +2,15 @@
 
 #include <ctime>
 
+#include "base/memory_ahead.h"
 #include "content/text/files.h"
 #include "content/text/textkit_handle.h"
 
 namespace tern::content {
+
+namespace {
+constexpr size_t kBytesPerByte = 8;  // memory that rendering takes for one byte of variables, more or less
+}
 
 struct ChatTemplate::Handle {
   tk_template* raw = nullptr;
@@ -36,6 +41,7 @@ Expected<std::string> ChatTemplate::render(std::string_view variables, int64_t u
     return make_error(ErrorCode::kTooLarge,
                       "the messages are longer than " + std::to_string(limits.max_variables_bytes) + " bytes");
   }
+  const MemoryAhead ahead(variables.size() * kBytesPerByte);
   tk_template_limits raw_limits{};
   raw_limits.steps = limits.max_steps + variables.size() / limits.variable_bytes_per_step;
   raw_limits.depth = limits.max_depth;

@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "base/memory_ahead.h"
 #include "content/text/textkit_handle.h"
 #include "content/text/token_table.h"
 #include "content/text/tokenizer_config.h"
@@ -25,6 +26,8 @@ class TokenizerImpl {
 };
 
 namespace {
+
+constexpr size_t kBytesPerByte = 16;  // memory that encoding takes for one byte of text, at most
 
 TokenTable copy_table(const tk_tokenizer* tokenizer) {
   tk_table raw{};
@@ -83,6 +86,7 @@ Expected<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir, con
 }
 
 Expected<std::vector<int32_t>> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  const MemoryAhead ahead(text.size() * kBytesPerByte);
   TkIds ids;
   TkBytes error;
   const tk_code code = tk_tokenizer_encode(impl_->handle.get(), text.data(), text.size(), add_special_tokens ? 1 : 0,
