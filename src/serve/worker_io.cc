@@ -111,6 +111,8 @@ bool Worker::evict_idle() {
   for (const uint64_t id : idle_) {
     Connection& c = *connections_.at(id);
     if (c.unsent() > 0) continue;  // its answer is still on the way
+    char next = 0;
+    if (::recv(c.fd.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) > 0) continue;  // not silent: only not read yet
     drop(c);
     return true;
   }
