@@ -8,5 +8,6 @@ _module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_module)
 
 Server = _module.Server
+MODEL, TERN, free_port = _module.MODEL, _module.TERN, _module.free_port
 start = _module.start
 server = _module.server
