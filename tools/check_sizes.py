@@ -1,0 +1,106 @@
+#!/usr/bin/env python3
+"""Checks the sizes that the house holds itself to: sources of at most 400 lines, headers of 150, functions of 60, folders of
+25 files of their own. Exit 1 and a line per breach; also for an exception that is no longer needed.
+
+  check_sizes.py [ROOT]
+
+A C++ function is what an unindented line that ends in `{` opens and a `}` in column 0 closes: clang-format lays out every
+function outside classes so. A Rust or Python function ends where its indentation does.
+"""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SOURCE, HEADER, FUNCTION, FOLDER = 400, 150, 60, 25
+SUFFIXES = {".h", ".cc", ".rs", ".py", ".sh"}
+FOLDERS = ("src", "rust", "tools", "bench", "tests", "models")
+# Path, or path:function, or folder/: why it may be larger. src/cuda is not held to these sizes yet.
+EXCEPTIONS = {}
+EXCEPTED = ("src/cuda/", "tests/data/", "tests/fuzz/corpus/")
+NO_FUNCTION = re.compile(r"^(namespace|class|struct|enum|union|extern|template <[^>]*>$|#|//|constexpr|const |static const|inline constexpr)")
+
+
+def cpp_functions(lines):
+    """(name, lines) of the functions outside classes."""
+    start, inside = None, False
+    for n, line in enumerate(lines):
+        if start is None and not inside:
+            if line and not line[0].isspace() and line.rstrip().endswith("{"):
+                inside = bool(NO_FUNCTION.match(line)) and not line.startswith("namespace")
+                start = None if NO_FUNCTION.match(line) else n
+        elif line.startswith("}"):
+            if start is not None:
+                yield lines[start].split("(")[0].split()[-1], n - start + 1
+            start, inside = None, False
+
+
+def indented_functions(lines, head):
+    """(name, lines) of functions whose body is indented deeper than their first line."""
+    for n, line in enumerate(lines):
+        match = re.match(head, line)
+        if not match:
+            continue
+        end = n + 1
+        while end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > len(match.group(1))
+                                    or lines[end].lstrip()[:1] in ")}"):
+            if lines[end].rstrip() == match.group(1) + "}":
+                end += 1
+                break
+            end += 1
+        while end > n and not lines[end - 1].strip():
+            end -= 1
+        yield match.group(2), end - n
+
+
+def functions(path, lines):
+    if path.suffix in {".h", ".cc"}:
+        return cpp_functions(lines)
+    if path.suffix == ".rs":
+        return indented_functions(lines, r"^(\s*)(?:pub(?:\(\w+\))? )?(?:unsafe )?(?:extern \"C\" )?fn (\w+)")
+    if path.suffix == ".py":
+        return indented_functions(lines, r"^(\s*)(?:async )?def (\w+)")
+    return ()
+
+
+def breaches(root):
+    found, files, used = [], 0, set()
+
+    def over(key, size, most, what):
+        if size <= most:
+            return
+        if key in EXCEPTIONS:
+            used.add(key)
+        else:
+            found.append(f"{key}: {size} {what}, at most {most}")
+
+    counts = {}
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*")):
+            rel = path.relative_to(root).as_posix()
+            if path.suffix not in SUFFIXES or rel.startswith(EXCEPTED) or not path.is_file():
+                continue
+            files += 1
+            if "/tests/" not in rel and rel.startswith("src/"):
+                counts[path.parent] = counts.get(path.parent, 0) + 1
+            lines = path.read_text(errors="replace").splitlines()
+            over(rel, len(lines), HEADER if path.suffix == ".h" else SOURCE, "lines")
+            for name, size in functions(path, lines):
+                over(f"{rel}:{name}", size, FUNCTION, "lines in a function")
+    for folder, count in counts.items():
+        over(folder.relative_to(root).as_posix() + "/", count, FOLDER, "files in a folder")
+    if root == ROOT:
+        found += [f"{key}: the exception is not needed any more" for key in EXCEPTIONS if key not in used]
+    return found, files
+
+
+def main():
+    found, files = breaches(pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
+    for line in found:
+        print(line)
+    print(f"sizes: {files} files, {len(found)} breaches")
+    return 1 if found or files == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
