@@ -10,7 +10,7 @@
 #include "engine/engine.h"
 #include "engine/tests/fake_model.h"
 #include "kernels/cpu/isa.h"
-#include "kernels/cpu/sample_row.h"
+#include "kernels/cpu/sample/sample_row.h"
 
 namespace {
 

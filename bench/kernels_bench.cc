@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "device/compute_pool.h"
 #include "device/device.h"
-#include "kernels/cpu/ceilings.h"
+#include "kernels/cpu/ceilings/ceilings.h"
 #include "kernels/cpu/isa.h"
 #include "ops/backend.h"
 

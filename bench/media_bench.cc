@@ -23,12 +23,12 @@
 #include <vector>
 
 #include "base/check.h"
-#include "content/media/media_service.h"
-#include "media/decode.h"
-#include "media/patches.h"
-#include "media/smart_resize.h"
+#include "content/media/service/media_service.h"
+#include "image/codecs/decode.h"
+#include "image/patches.h"
+#include "image/smart_resize.h"
 
-namespace tern::media {
+namespace tern::image {
 namespace {
 
 constexpr int kWidth = 1240, kHeight = 1754;
@@ -309,12 +309,12 @@ int write_page(const char* path) {
 }
 
 }  // namespace
-}  // namespace tern::media
+}  // namespace tern::image
 
 int main(int argc, char** argv) {
   constexpr const char* kWrite = "--write-page=";
   if (argc == 2 && std::strncmp(argv[1], kWrite, std::strlen(kWrite)) == 0) {
-    return tern::media::write_page(argv[1] + std::strlen(kWrite));
+    return tern::image::write_page(argv[1] + std::strlen(kWrite));
   }
   benchmark::Initialize(&argc, argv);
   if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;

@@ -73,6 +73,7 @@ function(tern_rooms_from_table path)
       set(name ${CMAKE_MATCH_1})
       string(STRIP "${CMAKE_MATCH_2}" deps)
       separate_arguments(deps)
+      list(FILTER deps EXCLUDE REGEX "/")  # inner rooms are compiled into their room
       if(NOT EXISTS ${CMAKE_SOURCE_DIR}/src/${name}/CMakeLists.txt)
         tern_room(${name} ${deps})
       endif()
@@ -82,7 +83,7 @@ endfunction()
 
 # Third-party libraries by room.
 find_package(Boost 1.81 REQUIRED)
-set(TERN_LIBS_media jpeg png webp webpdemux gif tiff)
+set(TERN_LIBS_image jpeg png webp webpdemux gif tiff)
 find_package(CURL REQUIRED)  # headers only: src/fetch loads it when it is needed
 find_package(Freetype REQUIRED)
 set(TERN_LIBS_fetch ${CMAKE_DL_LIBS})
@@ -90,6 +91,7 @@ set(TERN_LIBS_video Freetype::Freetype)
 set(TERN_LIBS_json Boost::boost)
 set(TERN_LIBS_serve Boost::boost)
 set(TERN_LIBS_app Boost::boost yaml-cpp)
+set(TERN_LIBS_client Boost::boost)
 set(TERN_LIBS_content textkit)
 # What a room's tests take from the tests of a room below.
 set(TERN_TEST_SOURCES_vision ${CMAKE_SOURCE_DIR}/src/model/tests/weight_files.cc)

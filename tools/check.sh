@@ -24,9 +24,10 @@ export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=pri
 
 step "format" formatted
 step "include directions" python3 tools/check_includes.py
+step "files in folders" python3 tools/check_sizes.py --folders
 step "citations" python3 tools/check_citations.py
 step "readers of pipes" python3 tools/check_scripts.py
-step "address and undefined sanitizers" sanitized asan base,json,device,kernels,ops,cache,model,sample,sched,media,fetch,video,vision,content,engine,serve,app
+step "address and undefined sanitizers" sanitized asan base,json,device,kernels,ops,cache,model,sample,sched,image,fetch,video,vision,content,engine,serve,app,client,bench,cli
 step "thread sanitizer" sanitized tsan base,content,engine,serve
 [ -n "$COUNTS" ] && printf '{"passed": %d, "failed": %d, "skipped": 0}' "$passed" "$failed" > "$COUNTS"
 printf '%d passed, %d failed\n' "$passed" "$failed"

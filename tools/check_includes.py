@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Checks that every #include between rooms follows cmake/rooms.txt (docs/architecture.md). Exit 1 and a line per breach."""
+"""Checks that every #include between rooms, and between the inner rooms of one room, follows cmake/rooms.txt
+(docs/architecture.md). Exit 1 and a line per breach."""
 import pathlib
 import re
 import sys
@@ -18,13 +19,28 @@ def read_table(path):
     return table
 
 
+def room_of(folder, table):
+    """The longest room of the table that `folder` lies in: engine/step for engine/step/x, engine for engine/other."""
+    parts = folder.split("/")
+    while len(parts) > 1 and "/".join(parts) not in table:
+        parts.pop()
+    return "/".join(parts)
+
+
 def breaches(root):
     table = read_table(root / "cmake" / "rooms.txt")
     found, files = [], 0
     # The table itself must point downward: a room only names rooms that stand above it in the file.
     seen = set()
     for room, allowed in table.items():
-        found += [f"cmake/rooms.txt: {room} names {other}, which is not below it" for other in allowed - seen]
+        found += [f"cmake/rooms.txt: {room} names {other}, which is not below it" for other in sorted(allowed - seen)]
+        outer = room.split("/")[0]
+        found += [f"cmake/rooms.txt: the inner room {room} names {other}, which is not of {outer}"
+                  for other in sorted(allowed) if "/" in room and other.split("/")[0] != outer]
+        found += [f"cmake/rooms.txt: {room} names {other}, an inner room of another room"
+                  for other in sorted(allowed) if "/" not in room and "/" in other and other.split("/")[0] != room]
+        if not (root / "src" / room).is_dir() and root == ROOT:
+            found.append(f"cmake/rooms.txt: there is no folder src/{room}")
         seen.add(room)
     for path in sorted((root / "src").rglob("*")):
         if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
@@ -32,6 +48,7 @@ def breaches(root):
         files += 1
         rel = path.relative_to(root / "src")
         room = rel.parts[0]
+        inner = room if "tests" in rel.parts else room_of(rel.parent.as_posix(), table)
         if room not in table:
             found.append(f"src/{rel}: room '{room}' is not in cmake/rooms.txt")
             continue
@@ -39,7 +56,11 @@ def breaches(root):
             target = name.split("/")[0]
             if "/" not in name:
                 found.append(f"src/{rel}: include \"{name}\" must name its room (room/file.h)")
-            elif target in table and target != room and target not in table[room]:
+            elif target == room:
+                to = room_of(name.rpartition("/")[0], table)
+                if "tests" not in rel.parts and to != inner and to not in table[inner]:
+                    found.append(f"src/{rel}: {inner} may not include {to} ({name})")
+            elif target in table and target not in table[room]:
                 found.append(f"src/{rel}: {room} may not include {target} ({name})")
             elif target not in table and (root / "src" / target).is_dir():
                 found.append(f"src/{rel}: include of unknown room {target}")

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "app/commands.h"
+#include "app/report.h"
 
 namespace tern::app {
 

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "app/commands.h"
+#include "app/report.h"
 
 namespace tern::app {
 

@@ -1,5 +1,5 @@
-// One row of logits in the hands of one block. The arithmetic is that of kernels/cpu/sample_ref.cc and sample_row.cc,
-// rounding by rounding, and masses are integers: the same logits give the same token as on a CPU. Nothing is sorted and
+// One row of logits in the hands of one block. The arithmetic is that of kernels/cpu/sample/sample_ref.cc and
+// sample_row.cc, rounding by rounding, and masses are integers: the same logits give the same token as on a CPU. Nothing is sorted and
 // nothing stored: weights are computed again in each pass, and what truncation leaves is three thresholds.
 #pragma once
 
@@ -22,7 +22,7 @@ __device__ __forceinline__ float from_ordered(uint32_t bits) {
   return __uint_as_float((bits & 0x80000000u) != 0 ? bits & 0x7fffffffu : ~bits);
 }
 
-// 2^r for |r| <= 1/2; this and exp_of() are exp_of in kernels/cpu/sample_ref.cc.
+// 2^r for |r| <= 1/2; this and exp_of() are exp_of in kernels/cpu/sample/sample_ref.cc.
 __device__ __forceinline__ float power_near(float r) {
   float p = 1.3264726908e-3f;
   p = __fmaf_rn(p, r, 9.6715126604e-3f);

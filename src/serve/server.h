@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "content/media/media.h"
-#include "content/media/vision_profile.h"
+#include "content/media/profile/vision_profile.h"
 #include "content/text/chat_template.h"
 #include "content/text/tokenizer.h"
 #include "engine/client.h"

@@ -54,7 +54,7 @@ Expected<VideoFacts> judge(const Facts& facts, const VideoLimits& limits) {
 
 struct Entry {
   int64_t index = -1;  // decoded for it
-  media::Image image;
+  image::Image image;
 };
 
 // One entry for each wanted index; entries without a picture could not be decoded, nor a neighbour.
@@ -75,16 +75,16 @@ Expected<std::vector<Entry>> receive_frames(Child& child, const Facts& facts, co
     seen[frame.entry] = true;
     if (frame.index == -1 && frame.bytes == 0) continue;
     if (frame.index < 0 || frame.index >= facts.frames || frame.bytes != bytes) return damaged();
-    TERN_ASSIGN_OR_RETURN(auto image, media::Image::make(media::Mode::kRGB, facts.width, facts.height));
+    TERN_ASSIGN_OR_RETURN(auto image, image::Image::make(image::Mode::kRGB, facts.width, facts.height));
     TERN_RETURN_IF_ERROR(child.receive(image.data(), image.size_bytes()));
-    TERN_ASSIGN_OR_RETURN(image, media::apply_orientation(std::move(image), orientation_of(facts.rotation)));
+    TERN_ASSIGN_OR_RETURN(image, image::apply_orientation(std::move(image), orientation_of(facts.rotation)));
     entries[frame.entry] = {frame.index, std::move(image)};
   }
   return entries;
 }
 
-Expected<media::Image> copy_of(const media::Image& image) {
-  TERN_ASSIGN_OR_RETURN(auto out, media::Image::make(image.mode(), image.width(), image.height()));
+Expected<image::Image> copy_of(const image::Image& image) {
+  TERN_ASSIGN_OR_RETURN(auto out, image::Image::make(image.mode(), image.width(), image.height()));
   std::memcpy(out.data(), image.data(), image.size_bytes());
   return out;
 }
@@ -105,7 +105,7 @@ Status assemble(const std::vector<ChosenFrame>& chosen, const std::vector<int64_
     Entry& entry = entries[place(frame.index)];
     if (entry.index < 0) return damaged();
     const bool last_use = --uses[place(frame.index)] == 0;
-    media::Image image;
+    image::Image image;
     if (last_use) {
       image = std::move(entry.image);
     } else {

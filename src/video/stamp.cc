@@ -169,7 +169,7 @@ bool draw_letter(FT_Face face, char c, FT_Stroker stroker, Drawn& out) {
   return copy_bitmap(face->glyph->bitmap, face->glyph->bitmap_left, face->glyph->bitmap_top, out.plain);
 }
 
-void fill(media::Image& image, const Mask& mask, uint8_t ink) {
+void fill(image::Image& image, const Mask& mask, uint8_t ink) {
   for (int64_t y = std::max<int64_t>(0, -mask.top); y < mask.height && mask.top + y < image.height(); ++y) {
     uint8_t* row = image.row(static_cast<int>(mask.top + y));
     const uint8_t* alpha = mask.alpha.data() + y * mask.width;
@@ -237,8 +237,8 @@ Expected<Stamper> Stamper::open(const std::string& font_file) {
   return Stamper(std::move(font));
 }
 
-Status Stamper::stamp(media::Image& image, const std::string& text) {
-  TERN_CHECK(image.mode() == media::Mode::kRGB);
+Status Stamper::stamp(image::Image& image, const std::string& text) {
+  TERN_CHECK(image.mode() == image::Mode::kRGB);
   const int size = static_cast<int>(0.1 * std::min(image.width(), image.height()));
   if (size < 1) return {};
   FT_Face face = font_->face;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "media/image.h"
+#include "image/image.h"
 
 namespace tern::video {
 
@@ -23,7 +23,7 @@ class Stamper {
   // Draws `text` at (0, 0): black, white stroke of trunc(size / 10), size trunc(0.1 * min(width, height)) pixels. What
   // does not fit is cut; a size below 1 draws nothing. The picture must be RGB. Equal to Pillow 12.3 with
   // ImageDraw.text and basic layout (README.md says how far).
-  Status stamp(media::Image& image, const std::string& text);
+  Status stamp(image::Image& image, const std::string& text);
 
  private:
   struct Font;

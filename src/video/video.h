@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "media/image.h"
+#include "image/image.h"
 
 namespace tern::video {
 
@@ -53,7 +53,7 @@ struct VideoOptions {
 };
 struct Video {
   VideoFacts facts;
-  std::vector<media::Image> frames;  // RGB at native size, stamped; an even number when options.pair
+  std::vector<image::Image> frames;  // RGB at native size, stamped; an even number when options.pair
   std::vector<double> seconds;
 };
 // Blocks for as long as the child works, at most limits.wall_seconds; call it on a pool's thread. A broken frame is

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <cstdlib>
 
-#include "media/decoders.h"
+#include "image/codecs/decoders.h"
 
-namespace tern::media {
+namespace tern::image {
 
 inline DecodeLimits fuzz_limits() {
   DecodeLimits limits;
@@ -29,4 +29,4 @@ inline void look_at(Expected<Image> image) {
   if (sum > rgb->size_bytes() * 255) std::abort();
 }
 
-}  // namespace tern::media
+}  // namespace tern::image

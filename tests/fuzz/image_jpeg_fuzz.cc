@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-namespace tern::media {
+namespace tern::image {
 namespace {
 
 // The lower rows come first, from whoever asks for a second thread.
@@ -19,10 +19,10 @@ class Both : public RowWatch {
 };
 
 }  // namespace
-}  // namespace tern::media
+}  // namespace tern::image
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern::media;
+  using namespace tern::image;
   Image one, two;
   Both both;
   const auto plain = decode_jpeg({data, size}, fuzz_limits(), &one, nullptr);

@@ -1,16 +1,16 @@
 // The way of a request's picture: sniff, decode, turn, resize by a model's rule, patches; sizes and rule from the
 // bytes.
+#include "image/codecs/probe.h"
+#include "image/codecs/upright.h"
+#include "image/patches.h"
+#include "image/smart_resize.h"
 #include "image_fuzz.h"
-#include "media/patches.h"
-#include "media/probe.h"
-#include "media/smart_resize.h"
-#include "media/upright.h"
 
 #include <algorithm>
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern::media;
+  using namespace tern::image;
   if (size < 8) return 0;
   const int turn = exif_orientation(data + 4, size - 4);
   if (turn < 1 || turn > 8) std::abort();

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "base/log.h"
-#include "content/media/item_rules.h"
-#include "content/media/prepare.h"
-#include "content/media/profile_rules.h"
+#include "content/media/profile/item_rules.h"
+#include "content/media/profile/profile_rules.h"
+#include "content/media/service/prepare.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tern::content;

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "content/media/prompt_layout.h"
+#include "content/media/profile/prompt_layout.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tern::content;

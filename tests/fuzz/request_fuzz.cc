@@ -3,7 +3,7 @@
 #include <string_view>
 
 #include "json/json.h"
-#include "serve/openai/error.h"
+#include "serve/openai/json/error.h"
 #include "serve/openai/prepare.h"
 
 namespace {

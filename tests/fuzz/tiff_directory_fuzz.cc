@@ -1,12 +1,12 @@
 // TIFF directories of pictures and of Exif data: every tag that is looked at, and what exif_orientation makes of them.
-#include "media/image.h"
-#include "media/tiff_directory.h"
+#include "image/codecs/tiff_directory.h"
+#include "image/image.h"
 
 #include <cstdlib>
 #include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  using namespace tern::media;
+  using namespace tern::image;
   const auto directory = TiffDirectory::read({data, size});
   if (directory) {
     for (const uint16_t tag : {256, 257, 258, 273, 274, 277, 320, 338, 700}) {

@@ -32,6 +32,58 @@ def test_upward_and_sideways_includes_are_found(tmp_path, room, line):
     assert done.returncode == 1 and f"src/{room}/a.h" in done.stdout
 
 
+# An inner room may include its room's root and other inner rooms only where its own line says so; tests may, always.
+@pytest.mark.parametrize("folder,included,fits", [
+    ("engine/step", "engine/engine.h", True), ("engine/loop", "engine/step/step.h", True),
+    ("engine/step", "engine/loop/engine_impl.h", False), ("engine/verify", "engine/loop/engine_impl.h", False),
+    ("engine/loop", "engine/verify/replay_check.h", False), ("engine", "engine/step/step.h", False),
+    ("engine/step", "ops/linear.h", True), ("engine/step", "serve/server.h", False),
+    ("kernels/cpu/gemm", "kernels/cpu/rows/x.h", False), ("kernels/cpu/gemm", "kernels/cpu/isa.h", True),
+    ("serve", "serve/http/request.h", True), ("serve/http", "serve/config.h", False),
+    ("content/media/profile", "content/media/service/prepare.h", False), ("model/layers", "model/weights/pack.h", True),
+    ("engine/tests", "engine/loop/engine_impl.h", True), ("engine/tests", "serve/server.h", False)])
+def test_arrows_of_inner_rooms(tmp_path, folder, included, fits):
+    shutil.copytree(ROOT / "cmake", tmp_path / "cmake")
+    (tmp_path / "src" / folder).mkdir(parents=True)
+    (tmp_path / "src" / folder / "a.h").write_text(f'#include "{included}"\n')
+    done = check_includes(tmp_path)
+    assert (done.returncode == 0) == fits, done.stdout
+    assert fits or f"src/{folder}/a.h" in done.stdout
+
+
+@pytest.mark.parametrize("line", ["engine/step: serve/http", "engine/step: base", "base: engine/step", "model: engine"])
+def test_the_table_itself_points_downward(tmp_path, line):
+    shutil.copytree(ROOT / "cmake", tmp_path / "cmake")
+    (tmp_path / "src" / "base").mkdir(parents=True)
+    (tmp_path / "src" / "base" / "a.h").write_text("")
+    table = tmp_path / "cmake" / "rooms.txt"
+    rows = table.read_text().splitlines()
+    table.write_text("\n".join(line if row.split(":")[0] == line.split(":")[0] else row for row in rows) + "\n")
+    done = check_includes(tmp_path)
+    assert done.returncode == 1 and "cmake/rooms.txt" in done.stdout
+
+
+def check_folders(root):
+    return subprocess.run([sys.executable, ROOT / "tools" / "check_sizes.py", "--folders", root], capture_output=True, text=True)
+
+
+def test_no_folder_has_too_many_files():
+    done = check_folders(ROOT)
+    assert done.returncode == 0, done.stdout
+
+
+def test_a_crowded_folder_is_found(tmp_path):
+    folder = tmp_path / "src" / "base"
+    (folder / "tests").mkdir(parents=True)
+    for i in range(25):
+        (folder / f"f{i}.h").write_text("")
+        (folder / "tests" / f"f{i}_test.cc").write_text("")
+    assert check_folders(tmp_path).returncode == 0
+    (folder / "one_more.cc").write_text("")
+    done = check_folders(tmp_path)
+    assert done.returncode == 1 and "src/base/: 26 files" in done.stdout
+
+
 def unity_groups(tmp_path, sources):
     for name, text in sources.items():
         (tmp_path / name).write_text(text)

@@ -1,5 +1,5 @@
 // --device without a GPU: what is chosen, what is said, and which errors end the start.
-#include "app/device_settings.h"
+#include "app/config/device_settings.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -1,4 +1,4 @@
-#include "app/flags.h"
+#include "app/flags/flags.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
@@ -9,11 +9,10 @@
 #include <set>
 #include <sstream>
 
-#include "app/environment.h"
-#include "app/flag_set.h"
-#include "app/help.h"
-#include "app/nearest.h"
-#include "app/values.h"
+#include "app/flags/environment.h"
+#include "app/flags/flag_set.h"
+#include "app/flags/nearest.h"
+#include "app/flags/values.h"
 
 namespace tern::app {
 namespace {
@@ -197,27 +196,6 @@ TEST(Nearest, FindsWhatIsSpelledAlike) {
   EXPECT_EQ(nearest_flag("tensor_parallel"), "tensor-parallel-size");
   EXPECT_EQ(nearest_flag("max-tokens-batched"), nearest_flag("max_tokens_batched"));
   EXPECT_EQ(nearest_flag(std::string(1000, 'x')), "");
-}
-
-TEST(Help, IsGroupedAndSaysEveryDefault) {
-  const std::string help = flag_help("");
-  for (const FlagSpec& flag : flag_table())
-    EXPECT_NE(help.find(fmt::format("  --{}", flag.name)), std::string::npos) << flag.name;
-  size_t defaults = 0;
-  for (size_t at = help.find("Default:"); at != std::string::npos; at = help.find("Default:", at + 1)) ++defaults;
-  EXPECT_GE(defaults, flag_table().size());
-  for (const FlagGroup group : kFlagGroups)
-    EXPECT_NE(help.find(fmt::format("\n{}:\n", group_title(group))), std::string::npos);
-  EXPECT_NE(flag_help("prefix").find("--enable-prefix-caching"), std::string::npos);
-  EXPECT_EQ(flag_help("prefix").find("--scheduler-ttl"), std::string::npos);
-  EXPECT_NE(flag_help("listgroup").find("Scheduler"), std::string::npos);
-}
-
-TEST(Help, FlagsPageIsInStepWithTheTables) {
-  std::ifstream file(std::string(TERN_SOURCE_DIR) + "/docs/flags.md");
-  std::stringstream page;
-  page << file.rdbuf();
-  EXPECT_EQ(page.str(), flags_markdown()) << "run: tern flags-markdown > docs/flags.md";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "app/inert.h"
+#include "app/config/inert.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "app/log_files.h"
+#include "app/start/log_files.h"
 
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-#include "app/progress.h"
+#include "app/start/progress.h"
 
 namespace tern::app {
 namespace {

@@ -1,7 +1,7 @@
 // Flags of pictures and videos, resolved.
 #include <gtest/gtest.h>
 
-#include "app/settings.h"
+#include "app/config/settings.h"
 
 namespace tern::app {
 namespace {

@@ -1,11 +1,11 @@
-#include "app/model_facts.h"
+#include "app/config/model_facts.h"
 
 #include <gtest/gtest.h>
 
 #include <filesystem>
 #include <fstream>
 
-#include "app/environment.h"
+#include "app/flags/environment.h"
 #include "json/json.h"
 
 namespace tern::app {

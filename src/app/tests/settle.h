@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "app/settings.h"
+#include "app/config/settings.h"
 
 namespace tern::app {
 

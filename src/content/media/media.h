@@ -43,7 +43,7 @@ struct PreparedMedia {
   std::shared_ptr<const RawBytes> patches;
   int32_t tokens = 0;             // of all units
   int32_t t = 1, h = 0, w = 0;    // whole grid in merged cells: t * h * w == tokens
-  double t_step = 1.0;            // media::PositionSpan
+  double t_step = 1.0;            // image::PositionSpan
   std::string resized_sha256;     // only when asked for (tern preprocess)
   int32_t width = 0, height = 0;  // resized
   size_t bytes = 0;               // of the patches

@@ -3,8 +3,8 @@
 
 #include <random>
 
+#include "engine/step/vision_step.h"
 #include "engine/tests/picture_request.h"
-#include "engine/vision_step.h"
 
 namespace tern::engine {
 

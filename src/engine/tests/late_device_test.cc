@@ -4,9 +4,9 @@
 #include <cstring>
 
 #include "engine/block_numbers.h"
+#include "engine/step/vision_stage.h"
 #include "engine/tests/late_device.h"
 #include "engine/tests/picture_request.h"
-#include "engine/vision_stage.h"
 
 namespace tern::engine {
 namespace {

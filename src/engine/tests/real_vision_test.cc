@@ -76,7 +76,7 @@ Case load(const std::string& name, DType activation) {
     for (int32_t id : model::token_ids(reader, key)) placeholders.push_back(id);
   }
   vision::PositionRule rule;
-  if (c.golden.reference_options.contains("video_advance")) rule.advance = media::AdvanceRule::kMaxHw;
+  if (c.golden.reference_options.contains("video_advance")) rule.advance = image::AdvanceRule::kMaxHw;
   if (const json::Value* v = json::find(c.golden.reference_options, "video_t_step"))
     rule.t_step = v->to_number<double>();
   const vision::CaseProcessor processor = must(vision::read_processor(c.golden.processor));

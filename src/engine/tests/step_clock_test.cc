@@ -1,5 +1,5 @@
 // Device times on the host's clock, from events that only know differences.
-#include "engine/step_clock.h"
+#include "engine/step/step_clock.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 
 #include "base/clock.h"
 #include "device/device.h"
-#include "engine/step.h"
+#include "engine/step/step.h"
 
 namespace tern::engine {
 namespace {

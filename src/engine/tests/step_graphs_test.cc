@@ -1,5 +1,5 @@
 // Steps as graphs: which sizes there are, what padding holds, that answers are those of steps that run as they are.
-#include "engine/step_graphs.h"
+#include "engine/step/step_graphs.h"
 
 #include <gtest/gtest.h>
 

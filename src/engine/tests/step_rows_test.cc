@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "engine/step.h"
+#include "engine/step/step.h"
 #include "engine/tests/graph_device.h"
 
 namespace tern::engine {

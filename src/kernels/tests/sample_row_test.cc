@@ -1,4 +1,4 @@
-#include "kernels/cpu/sample_row.h"
+#include "kernels/cpu/sample/sample_row.h"
 
 #include <gtest/gtest.h>
 

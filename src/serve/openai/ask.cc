@@ -5,9 +5,9 @@
 #include <algorithm>
 
 #include "serve/openai/ask_parts.h"
-#include "serve/openai/error.h"
-#include "serve/openai/fields.h"
 #include "serve/openai/inert.h"
+#include "serve/openai/json/error.h"
+#include "serve/openai/json/fields.h"
 
 namespace tern::serve::openai {
 namespace {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "serve/openai/ask.h"
-#include "serve/openai/fields.h"
+#include "serve/openai/json/fields.h"
 
 namespace tern::serve::openai {
 

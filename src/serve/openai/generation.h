@@ -14,7 +14,7 @@
 #include "engine/request.h"
 #include "serve/config.h"
 #include "serve/openai/ask.h"
-#include "serve/openai/writers.h"
+#include "serve/openai/json/writers.h"
 
 namespace tern::serve::openai {
 

@@ -1,7 +1,7 @@
 // Stream chunks (fastdeploy.md 3.5, 3.6): bytes around the text are made once per request, a token only appends.
 #include "json/json.h"
-#include "serve/openai/error.h"
 #include "serve/openai/generation.h"
+#include "serve/openai/json/error.h"
 
 namespace tern::serve::openai {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "serve/openai/ask.h"
-#include "serve/openai/fields.h"
+#include "serve/openai/json/fields.h"
 
 namespace tern::serve::openai {
 

@@ -3,7 +3,7 @@
 #include <iterator>
 
 #include "serve/openai/ask.h"
-#include "serve/openai/error.h"
+#include "serve/openai/json/error.h"
 
 namespace tern::serve::openai {
 namespace {

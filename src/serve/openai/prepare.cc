@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/log.h"
-#include "serve/openai/error.h"
+#include "serve/openai/json/error.h"
 #include "serve/openai/prompts.h"
 
 namespace tern::serve::openai {

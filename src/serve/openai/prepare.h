@@ -12,7 +12,7 @@
 #include "base/hash.h"
 #include "serve/openai/ask.h"
 #include "serve/openai/generation.h"
-#include "serve/openai/template_form.h"
+#include "serve/openai/template/template_form.h"
 #include "serve/server.h"
 
 namespace tern::serve::openai {

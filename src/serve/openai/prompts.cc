@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "content/media/prompt_layout.h"
-#include "serve/openai/continue_message.h"
-#include "serve/openai/error.h"
+#include "content/media/profile/prompt_layout.h"
+#include "serve/openai/json/error.h"
+#include "serve/openai/template/continue_message.h"
 
 namespace tern::serve::openai {
 namespace {

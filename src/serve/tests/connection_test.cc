@@ -8,8 +8,8 @@
 
 #include <thread>
 
-#include "serve/connection.h"
 #include "serve/tests/support.h"
+#include "serve/worker/connection.h"
 
 namespace tern::serve::testing {
 namespace {

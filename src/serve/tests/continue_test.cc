@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "serve/openai/continue_message.h"
+#include "serve/openai/template/continue_message.h"
 #include "serve/tests/support.h"
 
 namespace tern::serve::testing {

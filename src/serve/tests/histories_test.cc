@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "serve/admission.h"
+#include "serve/limits/admission.h"
 #include "serve/openai/prepare.h"
 #include "serve/tests/support.h"
 

@@ -6,9 +6,9 @@
 
 #include <cmath>
 
-#include "serve/admission.h"
-#include "serve/memory_budget.h"
-#include "serve/metrics.h"
+#include "serve/limits/admission.h"
+#include "serve/limits/memory_budget.h"
+#include "serve/report/metrics.h"
 #include "serve/router.h"
 #include "serve/server.h"
 

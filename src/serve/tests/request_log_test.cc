@@ -1,5 +1,5 @@
 // What request.log has at each level of FD_LOG_REQUESTS_LEVEL.
-#include "serve/request_log.h"
+#include "serve/report/request_log.h"
 
 #include <gtest/gtest.h>
 

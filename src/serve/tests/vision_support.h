@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "content/media/media.h"
-#include "content/media/vision_profile.h"
+#include "content/media/profile/vision_profile.h"
 #include "serve/tests/support.h"
 
 namespace tern::serve::testing {

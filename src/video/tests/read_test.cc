@@ -4,14 +4,14 @@
 #include <cmath>
 #include <cstring>
 
-#include "media/decode.h"
+#include "image/codecs/decode.h"
 #include "video/tests/support.h"
 
 namespace tern::video {
 namespace {
 
 // Reads the number that tools/make_video_cases.py wrote into the frame's lower half.
-int number_in(const media::Image& image) {
+int number_in(const image::Image& image) {
   int number = 0;
   for (int bit = 0; bit < 8; ++bit) {
     const uint8_t* at = image.row(image.height() * 3 / 4) + (bit * 16 + 8) * 3;
@@ -127,7 +127,7 @@ TEST(ReadVideo, BrokenFramesGiveWayToNeighbours) {
   EXPECT_DOUBLE_EQ(video->seconds[10], 11 / 25.0);
 }
 
-double mean_difference(const media::Image& a, const media::Image& b) {
+double mean_difference(const image::Image& a, const image::Image& b) {
   double sum = 0;
   for (size_t i = 0; i < a.size_bytes(); ++i) sum += std::abs(int{a.data()[i]} - int{b.data()[i]});
   return sum / static_cast<double>(a.size_bytes());

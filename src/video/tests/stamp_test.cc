@@ -3,14 +3,14 @@
 #include <gtest/gtest.h>
 
 #include "base/sha256.h"
-#include "media/decode.h"
+#include "image/codecs/decode.h"
 #include "video/tests/support.h"
 
 namespace tern::video {
 namespace {
 
-media::Image gradient(int width, int height) {
-  auto image = media::Image::make(media::Mode::kRGB, width, height);
+image::Image gradient(int width, int height) {
+  auto image = image::Image::make(image::Mode::kRGB, width, height);
   for (int y = 0; y < height; ++y) {
     uint8_t* at = image->row(y);
     for (int x = 0; x < width; ++x, at += 3) {
@@ -39,7 +39,7 @@ TEST(Stamp, EqualsPillow) {
 }
 
 // The number of pixels that differ from a picture of the upper left corner.
-int differing(const media::Image& image, const media::Image& corner, int& worst) {
+int differing(const image::Image& image, const image::Image& corner, int& worst) {
   int count = 0;
   for (int y = 0; y < corner.height(); ++y) {
     for (int x = 0; x < corner.width(); ++x) {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "media/decode.h"
+#include "image/codecs/decode.h"
 #include "video/video.h"
 
 namespace tern::video {
@@ -28,11 +28,11 @@ inline std::vector<std::byte> read_file(const std::filesystem::path& path) {
   return {bytes, bytes + text.size()};
 }
 
-inline Expected<media::Image> read_picture(const std::filesystem::path& path) {
+inline Expected<image::Image> read_picture(const std::filesystem::path& path) {
   const auto file = read_file(path);
   TERN_ASSIGN_OR_RETURN(auto image,
-                        media::decode_image({reinterpret_cast<const uint8_t*>(file.data()), file.size()}, {}));
-  return media::convert_rgb(std::move(image));
+                        image::decode_image({reinterpret_cast<const uint8_t*>(file.data()), file.size()}, {}));
+  return image::convert_rgb(std::move(image));
 }
 
 using Row = std::vector<std::string>;

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "media/decode.h"
+#include "image/codecs/decode.h"
 #include "model/config/config_reader.h"
 #include "model/files/mapped_file.h"
 
@@ -21,28 +21,28 @@ bool read_triple(const json::Object& o, std::string_view key, std::array<float, 
   return true;
 }
 
-Expected<media::Image> read_picture(const std::string& path) {
+Expected<image::Image> read_picture(const std::string& path) {
   TERN_ASSIGN_OR_RETURN(const model::MappedFile file, model::MappedFile::open(path));
-  TERN_ASSIGN_OR_RETURN(media::Image image,
-                        media::decode_image({reinterpret_cast<const uint8_t*>(file.data()), file.size()}, {}));
+  TERN_ASSIGN_OR_RETURN(image::Image image,
+                        image::decode_image({reinterpret_cast<const uint8_t*>(file.data()), file.size()}, {}));
   TERN_RETURN_IF_ERROR(file.check());
-  return media::convert_rgb(std::move(image));
+  return image::convert_rgb(std::move(image));
 }
 
 // Appends the patches of one frame in both types. With a `slot` above 0 it joins the rows of the frame before.
-Status append_frame(const media::Image& image, const CaseProcessor& p, const media::Normaliser& normaliser, int slot,
-                    PromptPictures& out, media::Grid& grid) {
-  TERN_ASSIGN_OR_RETURN(const media::Size size, media::smart_resize(p.rule, image.width(), image.height(), p.limits));
+Status append_frame(const image::Image& image, const CaseProcessor& p, const image::Normaliser& normaliser, int slot,
+                    PromptPictures& out, image::Grid& grid) {
+  TERN_ASSIGN_OR_RETURN(const image::Size size, image::smart_resize(p.rule, image.width(), image.height(), p.limits));
   const int width = static_cast<int>(size.width), height = static_cast<int>(size.height);
-  TERN_ASSIGN_OR_RETURN(grid, media::patch_grid(p.layout, width, height));
-  const size_t n = static_cast<size_t>(grid.h) * grid.w * media::patch_values(p.layout);
+  TERN_ASSIGN_OR_RETURN(grid, image::patch_grid(p.layout, width, height));
+  const size_t n = static_cast<size_t>(grid.h) * grid.w * image::patch_values(p.layout);
   if (slot > 0 && out.patches.size() < n)
     return make_error(ErrorCode::kCorrupt, "the frames of a video differ in size");
   const size_t at = out.patches.size() - (slot > 0 ? n : 0);
   out.patches.resize(at + n), out.patches16.resize(at + n);
   TERN_RETURN_IF_ERROR(
-      media::make_patches(image, width, height, p.filter, p.layout, normaliser, slot, out.patches.data() + at, n));
-  return media::make_patches(image, width, height, p.filter, p.layout, normaliser, slot, out.patches16.data() + at, n);
+      image::make_patches(image, width, height, p.filter, p.layout, normaliser, slot, out.patches.data() + at, n));
+  return image::make_patches(image, width, height, p.filter, p.layout, normaliser, slot, out.patches16.data() + at, n);
 }
 
 }  // namespace
@@ -53,9 +53,9 @@ Expected<CaseProcessor> read_processor(const json::Object& o) {
   const std::string type = config.string_or("image_processor_type", "");
   const auto begins = [&](std::string_view head) { return type.compare(0, head.size(), head) == 0; };
   if (begins("PaddleOCRVL")) {
-    p.rule = media::ResizeRule::kPaddleOcrVl, p.layout.order = media::PatchOrder::kRaster;
+    p.rule = image::ResizeRule::kPaddleOcrVl, p.layout.order = image::PatchOrder::kRaster;
   } else if (begins("Ernie4_5_VL") || begins("Qwen2VL")) {
-    p.rule = media::ResizeRule::kQwenVl, p.layout.order = media::PatchOrder::kBlocks;
+    p.rule = image::ResizeRule::kQwenVl, p.layout.order = image::PatchOrder::kBlocks;
   } else {
     return make_error(ErrorCode::kUnsupported, fmt::format("image processor \"{}\" is not known", type));
   }
@@ -63,7 +63,7 @@ Expected<CaseProcessor> read_processor(const json::Object& o) {
   p.layout.merge = config.integer("merge_size", 1, 16);
   p.layout.temporal = config.integer_or("temporal_patch_size", 1, 1, 16);
   p.rescale = config.number_or("rescale_factor", p.rescale, 1e-9, 1e9);
-  p.filter = static_cast<media::Filter>(config.integer_or("resample", 3, 1, 3));
+  p.filter = static_cast<image::Filter>(config.integer_or("resample", 3, 1, 3));
   p.limits.factor = int64_t{p.layout.patch} * p.layout.merge;
   p.limits.keep_factor = true;
   if (const json::Value* size = json::find(o, "size"); size != nullptr && size->is_object()) {
@@ -80,20 +80,20 @@ Expected<CaseProcessor> read_processor(const json::Object& o) {
 
 Expected<PromptPictures> load_pictures(const std::string& folder, const model::GoldenPrompt& prompt,
                                        const CaseProcessor& p) {
-  const media::Normaliser normaliser(media::NormaliseRule::kDouble, p.rescale, p.mean, p.std);
+  const image::Normaliser normaliser(image::NormaliseRule::kDouble, p.rescale, p.mean, p.std);
   PromptPictures out;
-  media::Grid grid;
+  image::Grid grid;
   for (const std::string& name : prompt.images) {
-    TERN_ASSIGN_OR_RETURN(const media::Image image, read_picture(folder + "/" + name));
-    TERN_RETURN_IF_ERROR(append_frame(image, p, normaliser, media::kAllSlots, out, grid));
+    TERN_ASSIGN_OR_RETURN(const image::Image image, read_picture(folder + "/" + name));
+    TERN_RETURN_IF_ERROR(append_frame(image, p, normaliser, image::kAllSlots, out, grid));
     out.grids.push_back({1, grid.h, grid.w});
   }
   const auto together = static_cast<size_t>(p.layout.temporal);
   if (prompt.frames.size() % together != 0)
     return make_error(ErrorCode::kCorrupt, "the frames of a video do not fill their rows");
   for (size_t i = 0; i < prompt.frames.size(); ++i) {
-    TERN_ASSIGN_OR_RETURN(const media::Image image, read_picture(folder + "/" + prompt.frames[i]));
-    const media::Grid before = grid;
+    TERN_ASSIGN_OR_RETURN(const image::Image image, read_picture(folder + "/" + prompt.frames[i]));
+    const image::Grid before = grid;
     TERN_RETURN_IF_ERROR(append_frame(image, p, normaliser, static_cast<int>(i % together), out, grid));
     if (i == 0) {
       out.grids.push_back({1, grid.h, grid.w});
@@ -111,7 +111,7 @@ Expected<PromptLayout> lay_out(const std::vector<int32_t>& ids, const std::vecto
                                const PositionRule& rule) {
   PromptLayout out;
   out.picture_rows.assign(ids.size(), -1);
-  std::vector<media::PositionSpan> spans;
+  std::vector<image::PositionSpan> spans;
   size_t item = 0;
   int64_t in_item = 0;
   int32_t next = 0;
@@ -128,7 +128,7 @@ Expected<PromptLayout> lay_out(const std::vector<int32_t>& ids, const std::vecto
     if (++in_item == tokens[item]) ++item, in_item = 0;
   }
   if (item != grids.size()) return make_error(ErrorCode::kCorrupt, "there are fewer placeholders than picture rows");
-  out.positions = media::make_positions(static_cast<int32_t>(ids.size()), spans, rule.advance);
+  out.positions = image::make_positions(static_cast<int32_t>(ids.size()), spans, rule.advance);
   return out;
 }
 

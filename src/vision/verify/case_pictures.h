@@ -6,19 +6,19 @@
 
 #include "base/bf16.h"
 #include "base/error.h"
-#include "media/patches.h"
-#include "media/positions.h"
-#include "media/smart_resize.h"
+#include "image/patches.h"
+#include "image/positions.h"
+#include "image/smart_resize.h"
 #include "model/verify/golden_case.h"
 #include "vision/tower.h"
 
 namespace tern::vision {
 
 struct CaseProcessor {
-  media::ResizeRule rule = media::ResizeRule::kQwenVl;
-  media::ResizeLimits limits;
-  media::PatchLayout layout;
-  media::Filter filter = media::Filter::kBicubic;
+  image::ResizeRule rule = image::ResizeRule::kQwenVl;
+  image::ResizeLimits limits;
+  image::PatchLayout layout;
+  image::Filter filter = image::Filter::kBicubic;
   double rescale = 1.0 / 255.0;
   std::array<float, 3> mean{}, std{};
 };
@@ -35,14 +35,14 @@ Expected<PromptPictures> load_pictures(const std::string& folder, const model::G
                                        const CaseProcessor& processor);
 
 struct PositionRule {
-  media::AdvanceRule advance = media::AdvanceRule::kMaxAll;
-  double t_step = 1.0;  // as in media::PositionSpan
+  image::AdvanceRule advance = image::AdvanceRule::kMaxAll;
+  double t_step = 1.0;  // as in image::PositionSpan
 };
 
 // Where the pictures stand in a prompt, and the positions that follow.
 struct PromptLayout {
   std::vector<int32_t> picture_rows;  // [tokens]: -1, or counted from 0 over all items
-  media::Positions positions;
+  image::Positions positions;
 };
 // `tokens`: rows of each item. kCorrupt when there are fewer or more placeholders than rows.
 Expected<PromptLayout> lay_out(const std::vector<int32_t>& ids, const std::vector<int32_t>& placeholders,

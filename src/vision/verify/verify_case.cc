@@ -74,7 +74,7 @@ class VisionRun {
       const json::Value* v = json::find(golden_.reference_options, key);
       return v != nullptr && *v == value;
     };
-    if (says("video_advance", "max(h,w)")) positions_.advance = media::AdvanceRule::kMaxHw;
+    if (says("video_advance", "max(h,w)")) positions_.advance = image::AdvanceRule::kMaxHw;
     if (const json::Value* v = json::find(golden_.reference_options, "video_t_step"); v != nullptr && v->is_number())
       positions_.t_step = v->to_number<double>();
     if (const json::Value* v = json::find(golden_.reference_options, "expert_predicate"))

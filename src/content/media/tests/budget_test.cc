@@ -1,4 +1,4 @@
-#include "content/media/byte_budget.h"
+#include "content/media/service/byte_budget.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "content/media/fair_pool.h"
+#include "content/media/service/fair_pool.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

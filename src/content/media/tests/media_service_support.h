@@ -11,7 +11,7 @@
 #include <set>
 #include <thread>
 
-#include "content/media/media_service.h"
+#include "content/media/service/media_service.h"
 #include "content/media/tests/media_support.h"
 
 namespace tern::content {

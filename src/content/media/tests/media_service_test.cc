@@ -1,10 +1,10 @@
 #include "base/sha256.h"
 #include "content/media/tests/media_service_support.h"
-#include "media/decode.h"
-#include "media/patches.h"
-#include "media/resize.h"
-#include "media/smart_resize.h"
-#include "media/upright.h"
+#include "image/codecs/decode.h"
+#include "image/codecs/upright.h"
+#include "image/patches.h"
+#include "image/resize.h"
+#include "image/smart_resize.h"
 
 namespace tern::content {
 namespace {
@@ -21,16 +21,16 @@ TEST_F(MediaServiceTest, PatchesAreThoseOfTheMediaRoomInTheOrderOfTheParts) {
   ASSERT_TRUE(results.ok()) << results.error().message;
   ASSERT_EQ(results->size(), names.size());
   const VisionProfile profile = must_read_profile(kErnieConfig, "{}");
-  const media::Normaliser normaliser(profile.normalise, profile.rescale, profile.mean, profile.std);
+  const image::Normaliser normaliser(profile.normalise, profile.rescale, profile.mean, profile.std);
   std::set<uint64_t> keys;
   for (size_t i = 0; i < names.size(); i++) {
     const PreparedMedia& got = *(*results)[i];
     const auto bytes = file_bytes(names[i]);
-    auto picture = media::decode_image({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, {});
+    auto picture = image::decode_image({reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()}, {});
     ASSERT_TRUE(picture.ok());
-    auto whole = media::compose_upright(std::move(*picture), media::Format::kUnknown, 1);
-    auto rgb = media::convert_rgb(std::move(*whole));
-    const auto size = media::smart_resize(profile.resize_rule, rgb->width(), rgb->height(), profile.image_limits);
+    auto whole = image::compose_upright(std::move(*picture), image::Format::kUnknown, 1);
+    auto rgb = image::convert_rgb(std::move(*whole));
+    const auto size = image::smart_resize(profile.resize_rule, rgb->width(), rgb->height(), profile.image_limits);
     const int w = static_cast<int>(size->width), h = static_cast<int>(size->height);
     ASSERT_EQ(got.units.size(), 1u);
     EXPECT_EQ(got.units[0].h, h / 14);
@@ -38,7 +38,7 @@ TEST_F(MediaServiceTest, PatchesAreThoseOfTheMediaRoomInTheOrderOfTheParts) {
     EXPECT_EQ(got.tokens, h / 28 * (w / 28));
     EXPECT_EQ(got.t * got.h * got.w, got.tokens);
     std::vector<bf16> expected(size_t{588} * (h / 14) * (w / 14));
-    ASSERT_TRUE(media::make_patches(*rgb, w, h, profile.filter, profile.layout, normaliser, media::kAllSlots,
+    ASSERT_TRUE(image::make_patches(*rgb, w, h, profile.filter, profile.layout, normaliser, image::kAllSlots,
                                     expected.data(), expected.size())
                     .ok());
     ASSERT_EQ(got.patches->size(), expected.size() * 2);
@@ -383,13 +383,13 @@ TEST_F(MediaServiceTest, PicturesLieOnWhiteAndStandUpright) {
     SCOPED_TRACE(name);
     const auto bytes = file_bytes(name);
     const std::span<const uint8_t> file(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-    auto whole = media::compose_upright(std::move(*media::decode_image(file, {})), media::sniff_format(file),
-                                        media::exif_orientation(file.data(), file.size()));
-    const auto rgb = media::convert_rgb(std::move(*whole));
+    auto whole = image::compose_upright(std::move(*image::decode_image(file, {})), image::sniff_format(file),
+                                        image::exif_orientation(file.data(), file.size()));
+    const auto rgb = image::convert_rgb(std::move(*whole));
     const VisionProfile& p = service_profile();
-    const auto size = media::smart_resize(p.resize_rule, rgb->width(), rgb->height(), p.image_limits);
+    const auto size = image::smart_resize(p.resize_rule, rgb->width(), rgb->height(), p.image_limits);
     const auto resized =
-        media::resize_rgb(*rgb, static_cast<int>(size->width), static_cast<int>(size->height), p.filter);
+        image::resize_rgb(*rgb, static_cast<int>(size->width), static_cast<int>(size->height), p.filter);
     const Results got = get(*service, {image(name)});
     ASSERT_TRUE(got.ok()) << got.error().message;
     EXPECT_EQ((*got)[0]->resized_sha256, sha256_hex(resized->data(), resized->size_bytes()));

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "content/media/media.h"
-#include "content/media/vision_profile.h"
+#include "content/media/profile/vision_profile.h"
 #include "content/tests/test_data.h"
 
 namespace tern::content {

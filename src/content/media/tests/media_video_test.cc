@@ -17,7 +17,7 @@ class MediaServiceVideoTest : public MediaServiceTest {
       video::Video video;
       video.facts = {.frames = 10, .average_fps = 10, .duration = 1, .width = 64, .height = 48};
       for (int i = 0; i < frames_; i++) {
-        auto frame = media::Image::make(media::Mode::kRGB, 64, 48);
+        auto frame = image::Image::make(image::Mode::kRGB, 64, 48);
         std::memset(frame->data(), 10 * i, frame->size_bytes());
         video.frames.push_back(std::move(*frame));
         video.seconds.push_back(i * 0.1);

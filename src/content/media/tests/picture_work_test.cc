@@ -1,7 +1,7 @@
 // Pictures whose patches are made while they are decoded.
 #include "content/media/tests/media_service_support.h"
-#include "media/decode.h"
-#include "media/patches.h"
+#include "image/codecs/decode.h"
+#include "image/patches.h"
 
 namespace tern::content {
 namespace {
@@ -12,7 +12,7 @@ using testing::HasSubstr;
 // them from the whole picture, keys included, whatever the number of threads.
 TEST_F(MediaServiceTest, StripsOfAPictureMakeTheWhole) {
   const std::vector<std::string> names{"scene_420.jpg", "progressive_444.jpg", "turn6.jpg", "scene.png", "cmyk.jpg"};
-  const media::ResizeLimits limits{.min_pixels = 1500000, .max_pixels = 2500000};
+  const image::ResizeLimits limits{.min_pixels = 1500000, .max_pixels = 2500000};
   for (const int threads : {1, 2, 3, 8}) {
     SCOPED_TRACE(threads);
     MediaOptions own = options();
@@ -27,15 +27,15 @@ TEST_F(MediaServiceTest, StripsOfAPictureMakeTheWhole) {
       ASSERT_GT(got.units[0].h * got.units[0].w, 4096);
       const auto bytes = file_bytes(names[i]);
       const std::span<const uint8_t> file(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
-      auto picture = media::apply_orientation(std::move(*media::decode_image(file, {})),
-                                              media::exif_orientation(file.data(), file.size()));
-      const auto rgb = media::convert_rgb(std::move(*picture));
+      auto picture = image::apply_orientation(std::move(*image::decode_image(file, {})),
+                                              image::exif_orientation(file.data(), file.size()));
+      const auto rgb = image::convert_rgb(std::move(*picture));
       const VisionProfile& p = own.profile;
-      const auto size = media::smart_resize(p.resize_rule, rgb->width(), rgb->height(), limits);
-      const media::Normaliser normaliser(p.normalise, p.rescale, p.mean, p.std);
+      const auto size = image::smart_resize(p.resize_rule, rgb->width(), rgb->height(), limits);
+      const image::Normaliser normaliser(p.normalise, p.rescale, p.mean, p.std);
       std::vector<bf16> expected(got.patches->size() / 2);
-      ASSERT_TRUE(media::make_patches(*rgb, static_cast<int>(size->width), static_cast<int>(size->height), p.filter,
-                                      p.layout, normaliser, media::kAllSlots, expected.data(), expected.size())
+      ASSERT_TRUE(image::make_patches(*rgb, static_cast<int>(size->width), static_cast<int>(size->height), p.filter,
+                                      p.layout, normaliser, image::kAllSlots, expected.data(), expected.size())
                       .ok());
       EXPECT_EQ(std::memcmp(got.patches->data(), expected.data(), got.patches->size()), 0);
     }

@@ -1,4 +1,4 @@
-#include "content/media/processor_cache.h"
+#include "content/media/service/processor_cache.h"
 
 #include <gtest/gtest.h>
 

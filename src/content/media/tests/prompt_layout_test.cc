@@ -1,4 +1,4 @@
-#include "content/media/prompt_layout.h"
+#include "content/media/profile/prompt_layout.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -255,7 +255,7 @@ TEST_F(PromptLayoutTest, ReferenceCases) {
         const auto side = [&](int at) {
           return (static_cast<uint8_t>(png[at]) << 8) + static_cast<uint8_t>(png[at + 1]);
         };
-        auto size = media::smart_resize((*profile)->resize_rule, side(18), side(22), (*profile)->image_limits);
+        auto size = image::smart_resize((*profile)->resize_rule, side(18), side(22), (*profile)->image_limits);
         ASSERT_TRUE(size.ok());
         media.push_back(item(is_video ? MediaKind::kVideo : MediaKind::kImage,
                              is_video ? static_cast<int>(files.size()) / 2 : 1, static_cast<int>(size->height / 28),

@@ -1,10 +1,10 @@
-#include "content/media/vision_profile.h"
+#include "content/media/profile/vision_profile.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/log.h"
-#include "content/media/item_rules.h"
+#include "content/media/profile/item_rules.h"
 #include "content/media/tests/media_support.h"
 
 namespace tern::content {
@@ -24,16 +24,16 @@ TEST(VisionProfile, ArchitecturesWithoutPicturesHaveNone) {
 
 TEST(VisionProfile, ErnieFollowsFastDeploy) {
   const VisionProfile p = must_read_profile(kErnieConfig, R"({"min_pixels": 1000, "max_pixels": 2000000})");
-  EXPECT_EQ(p.resize_rule, media::ResizeRule::kErnieVl);
+  EXPECT_EQ(p.resize_rule, image::ResizeRule::kErnieVl);
   EXPECT_EQ(p.image_limits.min_pixels, 3136);
   EXPECT_EQ(p.image_limits.max_pixels, 4842768);  // FastDeploy's, whatever the file says
   EXPECT_EQ(p.video_limits.min_pixels, 234416);
   EXPECT_EQ(p.video_limits.max_pixels, 937664);
   EXPECT_EQ(p.image_limits.factor, 28);
-  EXPECT_EQ(p.normalise, media::NormaliseRule::kFloat);
-  EXPECT_EQ(p.mean, media::kClipMean);
-  EXPECT_EQ(p.layout.order, media::PatchOrder::kBlocks);
-  EXPECT_EQ(p.advance, media::AdvanceRule::kMaxAll);
+  EXPECT_EQ(p.normalise, image::NormaliseRule::kFloat);
+  EXPECT_EQ(p.mean, image::kClipMean);
+  EXPECT_EQ(p.layout.order, image::PatchOrder::kBlocks);
+  EXPECT_EQ(p.advance, image::AdvanceRule::kMaxAll);
   EXPECT_TRUE(p.takes_video);
   EXPECT_EQ(p.sampling.fps, 2);
   EXPECT_EQ(p.sampling.min_frames, 16);
@@ -54,12 +54,12 @@ TEST(VisionProfile, PaddleTakesItsNumbersFromTheFile) {
       must_read_profile(kPaddleConfig, R"({"min_pixels": 147384, "max_pixels": 2822400, "image_mean": [0.5, 0.5, 0.5],
         "image_std": [0.5, 0.5, 0.5], "resample": 3, "rescale_factor": 0.00392156862745098, "patch_size": 14,
         "merge_size": 2, "temporal_patch_size": 1, "do_resize": true, "image_processor_type": "x"})");
-  EXPECT_EQ(p.resize_rule, media::ResizeRule::kPaddleOcrVl);
+  EXPECT_EQ(p.resize_rule, image::ResizeRule::kPaddleOcrVl);
   EXPECT_EQ(p.image_limits.min_pixels, 147384);
   EXPECT_EQ(p.image_limits.max_pixels, 2822400);
   EXPECT_EQ(p.mean, (std::array<float, 3>{0.5, 0.5, 0.5}));
   EXPECT_EQ(p.std, (std::array<float, 3>{0.5, 0.5, 0.5}));
-  EXPECT_EQ(p.layout.order, media::PatchOrder::kRaster);
+  EXPECT_EQ(p.layout.order, image::PatchOrder::kRaster);
   EXPECT_FALSE(p.takes_video);
   EXPECT_EQ(p.image.start, 101305);
   EXPECT_EQ(p.image.end, 101306);
@@ -69,7 +69,7 @@ TEST(VisionProfile, PaddleTakesItsNumbersFromTheFile) {
   const VisionProfile bare = must_read_profile(kPaddleConfig, "");
   EXPECT_EQ(bare.image_limits.min_pixels, 101920);
   EXPECT_EQ(bare.image_limits.max_pixels, 1003520);
-  EXPECT_EQ(bare.mean, media::kClipMean);
+  EXPECT_EQ(bare.mean, image::kClipMean);
 }
 
 TEST(VisionProfile, QwenHasTwoFramesPerPatch) {
@@ -177,8 +177,8 @@ TEST(VisionProfile, HuggingFaceRulesAreAChoice) {
   const auto p = read_profile(R"({"model_type": "ernie4_5_vl_moe", "image_token_id": 5, "video_token_id": 6})",
                               R"({"size": {"shortest_edge": 3136, "longest_edge": 37632}})", "{}", nullptr, true);
   ASSERT_TRUE(p.ok());
-  EXPECT_EQ((*p)->resize_rule, media::ResizeRule::kQwenVl);
-  EXPECT_EQ((*p)->advance, media::AdvanceRule::kMaxHw);
+  EXPECT_EQ((*p)->resize_rule, image::ResizeRule::kQwenVl);
+  EXPECT_EQ((*p)->advance, image::AdvanceRule::kMaxHw);
   EXPECT_EQ((*p)->image_limits.max_pixels, 37632);
   EXPECT_EQ((*p)->video.id, 6);
 }

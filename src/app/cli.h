@@ -1,6 +1,0 @@
-// The command line: `tern SUBCOMMAND ...`; without one, FastDeploy's api_server flags.
-#pragma once
-
-namespace tern::app {
-int run(int argc, char** argv);
-}

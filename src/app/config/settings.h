@@ -1,0 +1,77 @@
+// Flags, environment and model folder resolved into the values the rooms below take.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "app/config/device_settings.h"
+#include "app/config/model_facts.h"
+#include "app/flags/environment.h"
+#include "app/flags/flag_set.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "content/media/service/media_service.h"
+#include "engine/engine.h"
+#include "model/loader.h"
+#include "serve/config.h"
+
+namespace tern::app {
+
+struct LogSettings {
+  std::string folder = "log";
+  LogLevel level = LogLevel::kInfo;
+  int backup_days = 7;
+  bool scheduler_line = true;
+  double scheduler_interval = 5;  // seconds
+};
+
+// Pictures and videos. Of use only for a model that has a tower and is deployed with it.
+struct MediaSettings {
+  bool wanted = false;            // the model has a tower, and --deploy-modality is not "text"
+  json::Object processor_kwargs;  // --mm-processor-kwargs
+  content::MediaOptions options;  // all but the profile
+  int64_t encoder_cache_tokens = 0;
+};
+
+struct Settings {
+  FlagSet flags;  // resolved
+  Environment environment;
+  ModelFacts model;
+  std::string tokenizer_folder;  // "" when there is none on this machine
+  std::string chat_template;     // --chat-template
+  DeviceSettings device;
+  model::LoadOptions load;
+  engine::EngineConfig engine;
+  serve::ServeConfig serve;
+  MediaSettings media;
+  LogSettings log;
+  std::string trace;  // --trace; "": none
+  double drain_seconds = 0;
+  std::vector<std::string> inert;     // flags and variables that --allow-inert-flags lets pass
+  std::vector<std::string> warnings;  // one line each
+};
+
+// Derives what the user left open, checks everything and fills the rooms' values. Only what the user gave can be wrong.
+// Errors: one sentence, with the flag or variable in `param`.
+Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model);
+
+// Sets derived values so that they are valid together with what was given. Part of resolve().
+void derive(FlagSet& flags, const Environment& environment, const ModelFacts& model,
+            std::vector<std::string>& warnings);
+// Every rule of fastdeploy.md 1.10 and of Tern's own flags. Part of resolve().
+Status validate(const FlagSet& flags, const Environment& environment);
+// Limits and sources of media, from flags; nothing of it is read by a model of text.
+MediaSettings media_settings(const FlagSet& flags, const ModelFacts& model);
+Status validate_media(const FlagSet& flags);
+// The line that names media flags given for a model that has no use for them; "" when there are none.
+std::string idle_media_line(const FlagSet& flags, const ModelFacts& model);
+// The line that names what has no effect and is not missed; "" when nothing such was given.
+std::string harmless_line(const FlagSet& flags, const Environment& environment);
+
+// The resolved configuration: {"version", "flags", "sources", "environment", "model", "inert", "warnings"} and what
+// describe_parts() adds; keys and passwords are replaced by "***".
+json::Object describe(const Settings& settings);
+// "scheduler", "engine", "weights", "device", "media", "server", "limits", "log": what the parts of the program take.
+void describe_parts(const Settings& settings, json::Object& out);
+
+}  // namespace tern::app

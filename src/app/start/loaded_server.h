@@ -1,0 +1,44 @@
+// A model with everything that serves it, in this process.
+#pragma once
+
+#include <memory>
+
+#include "app/start/service.h"
+#include "app/start/trace_file.h"
+#include "app/start/vision_parts.h"
+#include "serve/server.h"
+
+namespace tern::app {
+
+class LoadedServer {
+ public:
+  // Device, text, weights, tower and engine; nothing listens yet.
+  static Expected<std::unique_ptr<LoadedServer>> load(const Settings& settings);
+  ~LoadedServer();  // stops the server, then the engine
+  LoadedServer(const LoadedServer&) = delete;
+  LoadedServer& operator=(const LoadedServer&) = delete;
+
+  // Binds and serves. Once.
+  Status listen();
+  serve::Server& server() { return *server_; }
+  engine::Engine& engine() { return *engine_; }
+  const serve::ServeConfig& config() const { return config_; }
+  // The model reads pictures.
+  bool sees() const { return vision_.tower != nullptr; }
+
+ private:
+  LoadedServer() = default;
+  Status load_parts(const Settings& settings);
+
+  // In the order in which they need one another.
+  OpenDevice device_;
+  TextParts text_;
+  std::unique_ptr<model::Model> model_;
+  VisionParts vision_;
+  std::unique_ptr<TraceFile> trace_;
+  std::unique_ptr<engine::Engine> engine_;
+  serve::ServeConfig config_;
+  std::unique_ptr<serve::Server> server_;
+};
+
+}  // namespace tern::app

@@ -1,0 +1,90 @@
+// Linear layers: bfloat16 weights that no cache holds, float32 out as the decoder asks for it.
+#include <fmt/format.h>
+
+#include <tuple>
+
+#include "bench/kernels.h"
+
+namespace tern::bench {
+namespace {
+
+struct Shape {
+  const char* what;
+  int64_t n, k;
+  int64_t most_rows;  // output layers see only rows whose logits are wanted
+};
+
+constexpr Shape kShapes[] = {
+    {"reference", 14336, 4096, 8192},
+    {"qwen3-8b qkv", 6144, 4096, 8192},
+    {"qwen3-8b o", 4096, 4096, 8192},
+    {"qwen3-8b gate_up", 24576, 4096, 8192},
+    {"qwen3-8b down", 4096, 12288, 8192},
+    {"qwen3-8b lm_head", 151936, 4096, 256},
+    {"ernie-0.3b qkv", 2560, 1024, 8192},
+    {"ernie-0.3b o", 1024, 2048, 8192},
+    {"ernie-0.3b gate_up", 6144, 1024, 8192},
+    {"ernie-0.3b down", 1024, 3072, 8192},
+    {"ernie-0.3b lm_head", 103424, 1024, 256},
+    {"qwen3-30b-a3b qkv", 5120, 2048, 8192},
+    {"qwen3-30b-a3b o", 2048, 4096, 8192},
+    {"qwen3-30b-a3b router", 128, 2048, 8192},
+    {"paddleocr-vl tower qkv", 3456, 1152, 8192},
+    {"paddleocr-vl tower fc1", 4304, 1152, 8192},
+};
+constexpr int64_t kRows[] = {1, 8, 16, 32, 64, 100, 128, 256, 2048, 8192};
+
+Expected<LabCase> make(Lab& lab, int64_t rows, int64_t n, int64_t k) {
+  const double weight = static_cast<double>(n * k) * 2;
+  LabCase c;
+  c.turns = lab.turns(weight);
+  c.bytes = weight + static_cast<double>(rows * k) * 2 + static_cast<double>(rows * n) * 4;
+  c.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
+  if (n % 8 == 0 && k % 8 == 0) c.peer = {.kind = device::MeasureKind::kProduct, .rows = rows, .n = n, .k = k};
+  TERN_ASSIGN_OR_RETURN(const auto weights, lab.weights(c.turns, n, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView x, lab.random(DType::kBF16, rows, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView out, lab.zeros(DType::kF32, rows, n));
+  c.run = [weights, x, out, stream = lab.stream()](int turn) {
+    return ops::linear({x, &weights[static_cast<size_t>(turn)], {}, out}, stream);
+  };
+  return c;
+}
+
+// gate_up and what follows it; the float32 rows between them may never come to be.
+Expected<LabCase> make_gated(Lab& lab, int64_t rows, int64_t width, int64_t k) {
+  const double weight = static_cast<double>(2 * width * k) * 2;
+  LabCase c;
+  c.turns = lab.turns(weight);
+  c.bytes = weight + static_cast<double>(rows * k) * 2 + static_cast<double>(rows * width) * 2;
+  c.flops = 4.0 * static_cast<double>(rows) * static_cast<double>(width) * static_cast<double>(k);
+  TERN_ASSIGN_OR_RETURN(const auto weights, lab.weights(c.turns, 2 * width, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView x, lab.random(DType::kBF16, rows, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView room, lab.zeros(DType::kF32, rows, 2 * width));
+  TERN_ASSIGN_OR_RETURN(const TensorView gated, lab.zeros(DType::kBF16, rows, width));
+  c.run = [weights, x, room, gated, stream = lab.stream()](int turn) {
+    return ops::gated_linear({x, &weights[static_cast<size_t>(turn)], {}, room}, gated, stream);
+  };
+  return c;
+}
+
+}  // namespace
+
+std::vector<LabItem> lab_products() {
+  std::vector<LabItem> items;
+  for (const Shape& s : kShapes) {
+    for (const int64_t rows : kRows) {
+      if (rows > s.most_rows) continue;
+      items.push_back({"products", fmt::format("{} {}x{} rows {}", s.what, s.n, s.k, rows),
+                       [s, rows](Lab& lab) { return make(lab, rows, s.n, s.k); }});
+    }
+  }
+  for (const auto& [what, width, k] : {std::tuple("qwen3-8b", 12288, 4096), std::tuple("ernie-0.3b", 3072, 1024)}) {
+    for (const int64_t rows : kRows) {
+      items.push_back({"products", fmt::format("{} gate_up and silu {}x{} rows {}", what, 2 * width, k, rows),
+                       [=, w = width, depth = k](Lab& lab) { return make_gated(lab, rows, w, depth); }});
+    }
+  }
+  return items;
+}
+
+}  // namespace tern::bench

@@ -1,0 +1,79 @@
+#include "cli/cli.h"
+#include "app/report.h"
+
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "app/flags/nearest.h"
+#include "app/start/process_limits.h"
+#include "bench/bench.h"
+#include "cli/commands.h"
+#include "cli/help.h"
+
+namespace tern::cli {
+namespace {
+
+struct Command {
+  std::string_view name;
+  int (*run)(const std::vector<std::string>& args);
+};
+
+int run_version(const std::vector<std::string>&) {
+  fmt::print("tern {}\n", TERN_VERSION);
+  return 0;
+}
+
+int run_help(const std::vector<std::string>&) {
+  fmt::print("{}", command_help());
+  return 0;
+}
+
+int run_markdown(const std::vector<std::string>&) {
+  fmt::print("{}", flags_markdown());
+  return 0;
+}
+
+constexpr Command kCommands[] = {
+    {"serve", run_serve},
+    {"api_server", run_serve},
+    {"chat", run_chat},
+    {"bench", bench::run_bench},
+    {"tokenize", run_tokenize},
+    {"render", run_render},
+    {"verify", run_verify},
+    {"inspect", run_inspect},
+    {"version", run_version},
+    {"help", run_help},
+    {"ocr", run_ocr},
+    {"preprocess", run_preprocess},
+    {"flags-markdown", run_markdown},
+};
+
+int unknown_command(const std::string& name) {
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) names.push_back(command.name);
+  const std::string near = app::nearest(name, names);
+  fmt::print(stderr, "tern: unknown command \"{}\"{} (tern help lists them)\n", name,
+             near.empty() ? "" : fmt::format("; the nearest is {}", near));
+  return app::kUsageExit;
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  if (const Status ready = app::prepare_process(); !ready.ok()) return app::report(ready.error());
+  std::vector<std::string> args(argv + (argc > 0 ? 1 : 0), argv + argc);
+  if (args.empty() || args[0] == "--help" || args[0] == "-h") return run_help(args);
+  if (args[0] == "--version") return run_version(args);
+  if (args[0].starts_with("-")) return run_serve(args);
+  const std::string name = args[0];
+  args.erase(args.begin());
+  for (const Command& command : kCommands) {
+    if (command.name == name) return command.run(args);
+  }
+  return unknown_command(name);
+}
+
+}  // namespace tern::cli

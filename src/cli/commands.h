@@ -1,0 +1,18 @@
+// The commands of `tern`. Each takes what follows its name and gives the exit status.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace tern::cli {
+
+int run_serve(const std::vector<std::string>& args);
+int run_chat(const std::vector<std::string>& args);
+int run_tokenize(const std::vector<std::string>& args);
+int run_render(const std::vector<std::string>& args);
+int run_verify(const std::vector<std::string>& args);
+int run_ocr(const std::vector<std::string>& args);
+int run_preprocess(const std::vector<std::string>& args);
+int run_inspect(const std::vector<std::string>& args);
+
+}  // namespace tern::cli

@@ -1,0 +1,17 @@
+// Texts made from the tables: --help and docs/flags.md.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace tern::cli {
+
+// The commands of `tern`.
+std::string command_help();
+// Every flag by group with its default. A topic narrows it to the groups and flags that contain the word; "listgroup"
+// lists the groups.
+std::string flag_help(std::string_view topic);
+// docs/flags.md.
+std::string flags_markdown();
+
+}  // namespace tern::cli

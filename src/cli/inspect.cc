@@ -1,0 +1,178 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstdio>
+#include <optional>
+
+#include "app/config/model_facts.h"
+#include "app/flags/environment.h"
+#include "app/options.h"
+#include "app/report.h"
+#include "cli/commands.h"
+#include "device/device.h"
+#include "json/json.h"
+#include "model/loader.h"
+#include "vision/tower.h"
+
+namespace tern::cli {
+namespace {
+
+// "24GiB", "24G", "24000MB", "25769803776": bytes.
+std::optional<double> parse_size(const std::string& text) {
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || !std::isfinite(number) || number < 0) return std::nullopt;
+  std::string unit(end, text.data() + text.size());
+  unit.erase(std::remove(unit.begin(), unit.end(), ' '), unit.end());
+  for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  if (unit.empty() || unit == "b") return number;
+  const size_t power = std::string("kmgt").find(unit[0]);
+  if (power == std::string::npos) return std::nullopt;
+  const std::string rest = unit.substr(1);
+  if (rest.empty() || rest == "ib") return number * std::pow(1024.0, static_cast<double>(power) + 1);
+  return rest == "b" ? std::optional(number * std::pow(1000.0, static_cast<double>(power) + 1)) : std::nullopt;
+}
+
+std::string human(double bytes) {
+  if (bytes >= 1e9) return fmt::format("{:.2f} GB", bytes / 1e9);
+  if (bytes >= 1e6) return fmt::format("{:.1f} MB", bytes / 1e6);
+  return fmt::format("{:.1f} kB", bytes / 1e3);
+}
+
+std::string count(double n) {
+  if (n >= 1e9) return fmt::format("{:.2f} B", n / 1e9);
+  return n >= 1e6 ? fmt::format("{:.2f} M", n / 1e6) : fmt::format("{:.0f}", n);
+}
+
+// Activations, logits and the like: a rough tenth of the memory stays free for them.
+constexpr double kUsable = 0.9;
+
+struct Fit {
+  std::string precision;
+  double weights = 0.0, cache_tokens = 0.0;
+};
+
+std::vector<Fit> fits(const model::ModelSummary& s, const model::ModelSummary& wide, double memory) {
+  std::vector<Fit> out;
+  for (const auto& [name, bytes] : s.weight_bytes) {
+    const auto per_token = static_cast<double>(name == "float32" ? wide.kv_bytes_per_token : s.kv_bytes_per_token);
+    const double left = memory * kUsable - static_cast<double>(bytes);
+    out.push_back({name, static_cast<double>(bytes), left > 0 ? std::floor(left / per_token) : 0.0});
+  }
+  return out;
+}
+
+// Weights of both parts lie in memory together.
+void add_tower(model::ModelSummary& s, const vision::TowerSummary& tower) {
+  for (auto& [name, bytes] : s.weight_bytes)
+    for (const auto& [precision, more] : tower.weight_bytes)
+      if (name == precision) bytes += more;
+  s.parameters += tower.info.parameters;
+  s.active_parameters += tower.info.parameters;
+}
+
+void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, const vision::TowerSummary& tower,
+                double memory) {
+  fmt::print("architecture     {}\n", s.architecture);
+  fmt::print("parameters       {}{}\n", count(static_cast<double>(s.parameters)),
+             s.active_parameters == s.parameters
+                 ? ""
+                 : fmt::format(" ({} active per token)", count(static_cast<double>(s.active_parameters))));
+  if (tower.info.parameters > 0)
+    fmt::print("vision tower     {} of them, {} values a patch, {}x{} patches a token\n",
+               count(static_cast<double>(tower.info.parameters)), tower.info.patch_values, tower.info.merge,
+               tower.info.merge);
+  fmt::print("layers           {}\nvocabulary       {}\ncontext          {} tokens\n", s.layers, s.vocab_size,
+             s.max_position_embeddings);
+  fmt::print("output layer     {}\n", s.tied ? "the embedding" : "its own weights");
+  for (const std::string& note : s.notes) fmt::print("note             {}\n", note);
+  for (const auto& [name, bytes] : s.weight_bytes)
+    fmt::print("weights          {} in {}\n", human(static_cast<double>(bytes)), name);
+  fmt::print("cache            {} per token in bfloat16, {} in float32\n",
+             human(static_cast<double>(s.kv_bytes_per_token)), human(static_cast<double>(wide.kv_bytes_per_token)));
+  fmt::print("in {} of memory (a tenth kept for working space):\n", human(memory));
+  for (const Fit& f : fits(s, wide, memory)) {
+    if (f.cache_tokens < 1) {
+      fmt::print("  {:<10} does not fit: the weights take {}\n", f.precision, human(f.weights));
+    } else {
+      fmt::print("  {:<10} {:.0f} tokens of cache, {:.1f} sequences of {} tokens\n", f.precision, f.cache_tokens,
+                 f.cache_tokens / s.max_position_embeddings, s.max_position_embeddings);
+    }
+  }
+}
+
+void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, const vision::TowerSummary& tower,
+                double memory) {
+  json::Object weights, fit;
+  for (const auto& [name, bytes] : s.weight_bytes) weights[name] = bytes;
+  for (const Fit& f : fits(s, wide, memory)) fit[f.precision] = static_cast<int64_t>(f.cache_tokens);
+  const json::Object out{
+      {"architecture", s.architecture},
+      {"parameters", s.parameters},
+      {"active_parameters", s.active_parameters},
+      {"vision_parameters", tower.info.parameters},
+      {"layers", s.layers},
+      {"vocab_size", s.vocab_size},
+      {"max_position_embeddings", s.max_position_embeddings},
+      {"tied_embeddings", s.tied},
+      {"notes", json::Array(s.notes.begin(), s.notes.end())},
+      {"weight_bytes", weights},
+      {"cache_bytes_per_token", json::Object{{"bfloat16", s.kv_bytes_per_token}, {"float32", wide.kv_bytes_per_token}}},
+      {"memory_bytes", static_cast<int64_t>(memory)},
+      {"cache_tokens_that_fit", fit}};
+  fmt::print("{}\n", json::dump(out));
+}
+
+Expected<double> memory_of(const std::string& text) {
+  if (!text.empty()) {
+    const auto bytes = parse_size(text);
+    if (!bytes)
+      return make_error(ErrorCode::kInvalidArgument, fmt::format("--memory {} is not a size like 24GiB", text),
+                        "memory");
+    return *bytes;
+  }
+  TERN_ASSIGN_OR_RETURN(const auto device, device::make_cpu_device({.threads = 1, .pin = false}));
+  return static_cast<double>(device->info().memory_total);
+}
+
+Status inspect(const std::string& name, const std::string& overrides, const std::string& memory_text, bool as_json) {
+  TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
+  model::LoadOptions options;
+  options.path = app::find_folder(name, environment);
+  if (options.path.empty())
+    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", name), "model");
+  if (!overrides.empty()) {
+    TERN_ASSIGN_OR_RETURN(const json::Value value, json::parse(overrides));
+    if (!value.is_object())
+      return make_error(ErrorCode::kInvalidArgument, "--model-override must be a JSON object", "model-override");
+    options.overrides = value.get_object();
+  }
+  TERN_ASSIGN_OR_RETURN(const double memory, memory_of(memory_text));
+  TERN_ASSIGN_OR_RETURN(model::ModelSummary summary, model::summarize_model(options));
+  TERN_ASSIGN_OR_RETURN(const vision::TowerSummary tower, vision::summarize_tower(options));
+  add_tower(summary, tower);
+  options.activation = DType::kF32;
+  TERN_ASSIGN_OR_RETURN(const model::ModelSummary wide, model::summarize_model(options));
+  as_json ? print_json(summary, wide, tower, memory) : print_text(summary, wide, tower, memory);
+  return {};
+}
+
+}  // namespace
+
+int run_inspect(const std::vector<std::string>& args) {
+  CLI::App parser("Says what a model is and what it takes; config.json is enough", "tern inspect");
+  std::string name, overrides, memory;
+  bool as_json = false;
+  parser.add_option("model,--model,-m", name, "Folder of the model")->required();
+  parser.add_option("--model-override", overrides, "JSON that replaces values of config.json");
+  parser.add_option("--memory", memory, "What must suffice, like 24GiB; this machine's when left out");
+  parser.add_flag("--json", as_json, "Prints one JSON object");
+  if (const auto status = app::parse_options(parser, args)) return *status;
+  const Status status = inspect(name, overrides, memory, as_json);
+  std::fflush(stdout);
+  return status.ok() ? 0 : app::report(status.error());
+}
+
+}  // namespace tern::cli

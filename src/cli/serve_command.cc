@@ -1,0 +1,81 @@
+#include <fmt/format.h>
+
+#include "app/config/settings.h"
+#include "app/flags/json_text.h"
+#include "app/report.h"
+#include "app/start/service.h"
+#include "app/start/signals.h"
+#include "app/start/vision_parts.h"
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "model/loader.h"
+
+namespace tern::cli {
+namespace {
+
+Error missing_folder(const std::string& model) {
+  return make_error(
+      ErrorCode::kNotFound,
+      fmt::format("there is no model folder {}; --model names a local folder with config.json, safetensors and "
+                  "tokenizer files. Tern downloads nothing: fetch the model first, then give its path, or put it "
+                  "under FD_MODEL_CACHE",
+                  model),
+      "");
+}
+
+Expected<app::Settings> settle(app::FlagSet flags) {
+  TERN_ASSIGN_OR_RETURN(app::Environment environment, app::Environment::from(app::Environment::of_process()));
+  const json::Object* overrides = flags.get("model-override").if_object();
+  const std::string folder = app::find_folder(flags.text("model"), environment);
+  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, app::read_model_facts(folder, flags.text("model-config-name"),
+                                                                           overrides ? *overrides : json::Object()));
+  TERN_ASSIGN_OR_RETURN(app::Settings settings, app::resolve(std::move(flags), std::move(environment), facts));
+  if (!settings.model.folder.empty() && settings.tokenizer_folder.empty()) {
+    return make_error(ErrorCode::kNotFound,
+                      fmt::format("there is no tokenizer folder {}", settings.flags.text("tokenizer")));
+  }
+  return settings;
+}
+
+int dry_run(const app::Settings& settings) {
+  json::Object out = app::describe(settings);
+  if (settings.model.folder.empty()) {
+    out["note"] = "the model folder is not on this machine; its config.json was not read";
+  } else {
+    auto summary = model::summarize_model(settings.load);
+    if (!summary.ok()) return app::report(summary.error());
+    json::Object& o = out["model"].as_object();
+    o["parameters"] = summary->parameters;
+    o["active_parameters"] = summary->active_parameters;
+    o["layers"] = summary->layers;
+    o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
+    o["bos_token_id"] = summary->bos_token_id;
+    o["tied_embeddings"] = summary->tied;
+    for (const std::string& note : summary->notes) out["warnings"].as_array().emplace_back(note);
+    auto profile = app::read_profile(settings, nullptr);
+    if (!profile.ok()) return app::report(profile.error());
+    if (*profile) o["vision"] = app::describe_profile(**profile);
+  }
+  fmt::print("{}\n", app::json_page(out));
+  return 0;
+}
+
+}  // namespace
+
+int run_serve(const std::vector<std::string>& args) {
+  app::hold_hangup();
+  auto arguments = app::parse_arguments(args);
+  if (!arguments.ok()) return app::report(arguments.error());
+  if (arguments->help) {
+    fmt::print("{}", flag_help(arguments->help_topic));
+    return 0;
+  }
+  const bool dry = arguments->flags.boolean("dry-run");
+  auto settings = settle(std::move(arguments->flags));
+  if (!settings.ok()) return app::report(settings.error());
+  if (dry) return dry_run(*settings);
+  if (settings->model.folder.empty()) return app::report(missing_folder(settings->flags.text("model")));
+  return app::run_service(*settings);
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,262 @@
+#include "client/load_client.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <random>
+
+#include "base/clock.h"
+#include "client/http_client.h"
+
+namespace tern::client {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using asio::ip::tcp;
+using boost::system::error_code;
+
+double since(int64_t start) { return static_cast<double>(monotonic_ns() - start) / 1e9; }
+
+// Reads one event of a stream into the result.
+void take_event(std::string_view data, int64_t start, int64_t& last, LoadResult& result) {
+  if (data == "[DONE]") return;
+  const auto event = json::parse(data);
+  const json::Object* object = event.ok() ? event->if_object() : nullptr;
+  if (object == nullptr) {
+    result.error = "an event is no JSON object";
+    return;
+  }
+  if (const json::Value* error = json::find(*object, "error")) result.error = json::dump(*error);
+  if (const json::Value* usage = json::find(*object, "usage"); usage != nullptr && usage->is_object()) {
+    const json::Object& u = usage->get_object();
+    auto number = [](const json::Object& from, const char* key) {
+      const auto value = json::get_int(from, key);
+      return value.ok() ? static_cast<int>(value->value_or(0)) : 0;
+    };
+    result.prompt_tokens = number(u, "prompt_tokens");
+    result.completion_tokens = number(u, "completion_tokens");
+    const json::Value* details = json::find(u, "prompt_tokens_details");
+    if (details != nullptr && details->is_object())
+      result.cached_tokens = number(details->get_object(), "cached_tokens");
+  }
+  const json::Value* choices = json::find(*object, "choices");
+  if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return;
+  // The first chat chunk holds the role only and comes before any token.
+  const json::Object* choice = choices->get_array()[0].if_object();
+  const json::Value* delta = choice != nullptr ? json::find(*choice, "delta") : nullptr;
+  const bool role_only = delta != nullptr && delta->is_object() && delta->get_object().contains("role") &&
+                         result.chunks == 0 && (!delta->get_object().contains("content") || delta->at("content") == "");
+  if (role_only) return;
+  const int64_t now = monotonic_ns();
+  if (result.chunks++ == 0) {
+    result.first = static_cast<double>(now - start) / 1e9;
+  } else {
+    result.gaps.push_back(static_cast<float>(static_cast<double>(now - last) / 1e9));
+  }
+  last = now;
+}
+
+double cpu_seconds() {
+  timespec t{};
+  (void)::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
+}
+
+class Generator {
+ public:
+  Generator(const LoadPlan& plan, const Url& url) : plan_(plan), url_(url), random_(plan.seed) {
+    report_.results.resize(static_cast<size_t>(plan.requests));
+    double at = 0;
+    std::exponential_distribution<double> wait(plan.rate > 0 ? plan.rate : 1);
+    for (int i = 0; i < plan.requests && plan.rate > 0; ++i) starts_.push_back(at += wait(random_));
+  }
+
+  Expected<LoadReport> run() {
+    error_code error;
+    addresses_ = tcp::resolver(context_).resolve(url_.host, url_.port, error);
+    if (error) return make_error(ErrorCode::kUnavailable, fmt::format("{} is unknown: {}", url_.host, error.message()));
+    begin_ = monotonic_ns();
+    const int workers = std::min(plan_.concurrency, plan_.requests);
+    for (int i = 0; i < workers; ++i) asio::co_spawn(context_, work(), asio::detached);
+    const double cpu = cpu_seconds();
+    context_.run();
+    report_.seconds = since(begin_);
+    report_.cpu_seconds = cpu_seconds() - cpu;
+    return std::move(report_);
+  }
+
+ private:
+  // Takes requests one after the other over one kept connection.
+  asio::awaitable<void> work() {
+    tcp::socket socket(context_);
+    while (next_ < plan_.requests) {
+      const int index = next_++;
+      if (!starts_.empty()) {
+        asio::steady_timer timer(context_);
+        timer.expires_after(std::chrono::duration_cast<std::chrono::nanoseconds>(
+            std::chrono::duration<double>(starts_[static_cast<size_t>(index)] - since(begin_))));
+        error_code ignored;
+        co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      }
+      LoadResult& result = report_.results[static_cast<size_t>(index)];
+      co_await one(socket, index, result);
+      result.ok = result.error.empty() && result.status == 200 && result.chunks > 0;
+    }
+  }
+
+  asio::awaitable<void> one(tcp::socket& socket, int index, LoadResult& result) {
+    const HttpCall call{.path = plan_.endpoint, .body = plan_.body(index), .api_key = plan_.api_key};
+    const std::string request = request_text(url_, call, true);
+    const int64_t start = monotonic_ns();
+    int64_t last = start;
+    error_code error;
+    auto token = asio::redirect_error(asio::use_awaitable, error);
+    if (!socket.is_open()) {
+      co_await asio::async_connect(socket, addresses_, token);
+      if (!error) socket.set_option(tcp::no_delay(true), error);
+    }
+    if (!error) co_await asio::async_write(socket, asio::buffer(request), token);
+    beast::flat_buffer buffer;
+    http::response_parser<http::buffer_body> parser;
+    parser.body_limit(boost::none);
+    if (!error) co_await http::async_read_header(socket, buffer, parser, token);
+    result.status = error ? 0 : static_cast<int>(parser.get().result_int());
+    EventParser events;
+    std::string plain;
+    std::array<char, 16384> piece{};
+    while (!error && !parser.is_done()) {
+      parser.get().body() = {piece.data(), piece.size(), true};
+      co_await http::async_read_some(socket, buffer, parser, token);
+      if (error == http::error::need_buffer) error = {};
+      const std::string_view got(piece.data(), piece.size() - parser.get().body().size);
+      if (result.status != 200 && plain.size() < 400) plain += got;
+      const Status status = events.feed(got, [&](std::string_view data) { take_event(data, start, last, result); });
+      if (!status.ok()) result.error = status.error().message;
+    }
+    result.total = since(start);
+    if (error) result.error = error.message();
+    if (result.status != 200 && result.error.empty()) result.error = fmt::format("status {}: {}", result.status, plain);
+    if (error || !parser.keep_alive()) {
+      error_code ignored;
+      socket.close(ignored);
+    }
+  }
+
+  const LoadPlan& plan_;
+  const Url url_;
+  std::mt19937_64 random_;
+  std::vector<double> starts_;
+  asio::io_context context_{1};
+  tcp::resolver::results_type addresses_;
+  LoadReport report_;
+  int next_ = 0;
+  int64_t begin_ = 0;
+};
+
+json::Object figures(std::vector<double> seconds) {
+  json::Object o;
+  double sum = 0;
+  for (const double value : seconds) sum += value;
+  o["mean"] = seconds.empty() ? 0.0 : 1e3 * sum / static_cast<double>(seconds.size());
+  for (const auto& [name, share] : {std::pair{"p50", 0.5}, {"p80", 0.8}, {"p95", 0.95}, {"p99", 0.99}, {"max", 1.0}}) {
+    o[name] = 1e3 * quantile(seconds, share);
+  }
+  return o;
+}
+
+}  // namespace
+
+Expected<LoadReport> run_load(const LoadPlan& plan) {
+  TERN_ASSIGN_OR_RETURN(const Url url, parse_url(plan.url));
+  return Generator(plan, url).run();
+}
+
+double quantile(std::vector<double>& values, double share) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  const double at = share * static_cast<double>(values.size() - 1);
+  const size_t low = static_cast<size_t>(at), high = std::min(low + 1, values.size() - 1);
+  return values[low] + (values[high] - values[low]) * (at - static_cast<double>(low));
+}
+
+json::Object summarize(const LoadReport& report) {
+  std::vector<double> first, per_token, gaps, total;
+  int64_t ok = 0, prompt = 0, output = 0, cached = 0, chunks = 0;
+  json::Value error;
+  for (const LoadResult& r : report.results) {
+    if (!r.ok) {
+      if (error.is_null()) error = json::Value(r.error.empty() ? "no token came" : r.error);
+      continue;
+    }
+    ++ok;
+    prompt += r.prompt_tokens;
+    cached += r.cached_tokens;
+    const int tokens = r.completion_tokens > 0 ? r.completion_tokens : r.chunks;
+    output += tokens;
+    chunks += r.chunks;
+    first.push_back(r.first);
+    total.push_back(r.total);
+    if (tokens > 1) per_token.push_back((r.total - r.first) / (tokens - 1));
+    gaps.insert(gaps.end(), r.gaps.begin(), r.gaps.end());
+  }
+  const double seconds = report.seconds > 0 ? report.seconds : 1;
+  json::Object o;
+  o["requests"] = report.results.size();
+  o["failed"] = static_cast<int64_t>(report.results.size()) - ok;
+  o["first_error"] = error;
+  o["seconds"] = report.seconds;
+  o["client_cpu_seconds"] = report.cpu_seconds;
+  o["prompt_tokens"] = prompt;
+  o["cached_tokens"] = cached;
+  o["output_tokens"] = output;
+  o["chunks"] = chunks;
+  o["requests_per_second"] = static_cast<double>(ok) / seconds;
+  o["output_tokens_per_second"] = static_cast<double>(output) / seconds;
+  o["total_tokens_per_second"] = static_cast<double>(prompt + output) / seconds;
+  o["ttft_ms"] = figures(std::move(first));
+  o["tpot_ms"] = figures(std::move(per_token));
+  o["itl_ms"] = figures(std::move(gaps));
+  o["e2el_ms"] = figures(std::move(total));
+  return o;
+}
+
+std::string summary_text(const json::Object& s) {
+  auto number = [&](const char* key) { return s.at(key).to_number<double>(); };
+  std::string out = fmt::format("requests {:.0f}, failed {:.0f}, {:.2f} s\n", number("requests"), number("failed"),
+                                number("seconds"));
+  if (!s.at("first_error").is_null()) out += fmt::format("first error: {}\n", s.at("first_error").as_string().c_str());
+  out += fmt::format("prompt tokens {:.0f} (cached {:.0f}), output tokens {:.0f}\n", number("prompt_tokens"),
+                     number("cached_tokens"), number("output_tokens"));
+  out +=
+      fmt::format("{:.2f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s in all\n", number("requests_per_second"),
+                  number("output_tokens_per_second"), number("total_tokens_per_second"));
+  out += fmt::format("this client: {:.2f} s of CPU, {:.0f} % of a core\n", number("client_cpu_seconds"),
+                     100 * number("client_cpu_seconds") / std::max(number("seconds"), 1e-9));
+  out += fmt::format("{:<10}{:>10}{:>10}{:>10}{:>10}{:>10}{:>10}\n", "ms", "mean", "p50", "p80", "p95", "p99", "max");
+  for (const auto& [label, key] :
+       {std::pair{"TTFT", "ttft_ms"}, {"TPOT", "tpot_ms"}, {"ITL", "itl_ms"}, {"E2EL", "e2el_ms"}}) {
+    const json::Object& row = s.at(key).as_object();
+    out += fmt::format("{:<10}", label);
+    for (const char* column : {"mean", "p50", "p80", "p95", "p99", "max"})
+      out += fmt::format("{:>10.2f}", row.at(column).as_double());
+    out += "\n";
+  }
+  return out;
+}
+
+}  // namespace tern::client

@@ -1,0 +1,51 @@
+// A load generator: streamed requests over HTTP, many at a time, with the times a client sees.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "json/json.h"
+
+namespace tern::client {
+
+struct LoadPlan {
+  std::string url = "http://127.0.0.1:8000";
+  std::string endpoint = "/v1/completions";
+  std::string api_key;
+  int requests = 64;
+  int concurrency = 16;
+  double rate = 0;  // requests per second, spaced at random (Poisson); 0: as fast as concurrency allows
+  uint64_t seed = 1;
+  std::function<std::string(int index)> body;  // JSON with "stream": true
+};
+
+struct LoadResult {
+  bool ok = false;
+  int status = 0;
+  std::string error;
+  double first = 0;         // seconds from sending to the first token
+  double total = 0;         // seconds from sending to the end
+  std::vector<float> gaps;  // seconds between chunks
+  int chunks = 0;           // with text or ids
+  int prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+};
+
+struct LoadReport {
+  std::vector<LoadResult> results;
+  double seconds = 0;
+  double cpu_seconds = 0;  // of this process meanwhile: near `seconds`, the generator itself is what is measured
+};
+
+// Runs the plan. Errors: a bad URL. What goes wrong with single requests stands in their results.
+Expected<LoadReport> run_load(const LoadPlan& plan);
+
+// The `share` (0 to 1) quantile with linear interpolation; 0 of nothing. Sorts `values`.
+double quantile(std::vector<double>& values, double share);
+// Counts, rates, and mean, median and percentiles of TTFT, TPOT, gaps and whole times, in milliseconds.
+json::Object summarize(const LoadReport& report);
+std::string summary_text(const json::Object& summary);
+
+}  // namespace tern::client

@@ -1,0 +1,129 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/loop/engine_impl.h"
+
+namespace tern::engine {
+namespace {
+
+Error not_a_number() {
+  return make_error(ErrorCode::kInternal,
+                    "the model's output for this request is not a number (NaN); the request was ended, others go on");
+}
+
+}  // namespace
+
+// The oldest open step is done: confirms progress, says tokens, ends what is complete.
+void EngineImpl::collect() {
+  const int64_t now = monotonic_ns();  // of everything this step says
+  Step& step = *parts_.steps[collected_ % 2];
+  if (!step.status.ok() && !dead_) die(fmt::format("step {} failed: {}", step.plan.step, step.status.error().message));
+  collect_media(step);
+  results_.clear(), result_tokens_.clear(), finished_.clear();
+  for (size_t i = 0; i < step.rows.size(); ++i) {
+    if (i + sched::kAhead < step.rows.size()) fetch(*step.rows[i + sched::kAhead].generation, 3);
+    if (i + sched::kAhead / 2 < step.rows.size()) sched::fetch_end(step.rows[i + sched::kAhead / 2].generation->output);
+    Generation& g = *step.rows[i].generation;
+    if (!g.ended && step.rows[i].prompt_scored > 0) take_prompt_logprobs(step, i, g);
+    if (step.plan.rows[i].samples) take_row(step, i, g, now);
+    if (g.pictured) release_media(g, step.plan.rows[i].first + step.plan.rows[i].count);
+    if (g.ended && !has_rows(g, collected_ + 1)) finished_.push_back(&g);
+  }
+  parts_.scheduler->collect(results_);
+  ++collected_;
+  oldest_since_ = monotonic_ns();
+  replayed_ += step.replayed;
+  for (Generation* g : finished_) forget(*g);
+  trace(StepPhase::kCollect, step, collected_ - 1, now);
+  if (collected_ < launched_) {
+    Step& next = *parts_.steps[collected_ % 2];
+    if (next.waits_for_masks) fill_masks(next);
+  }
+}
+
+void EngineImpl::take_prompt_logprobs(const Step& step, size_t i, Generation& g) {
+  const StepRow& row = step.rows[i];
+  for (int j = 0; j < row.prompt_scored; ++j) {
+    auto& out = g.prompt_logprobs[static_cast<size_t>(step.plan.rows[i].first + j)];
+    out.clear();
+    for (const ops::TokenScore& s : step.sampling.scores(row.prompt_logprobs + j)) {
+      if (std::isnan(s.value)) {
+        parts_.scheduler->abort(g.request.id);
+        forget_media(g);
+        return end_error(g, not_a_number());
+      }
+      out.push_back({s.id, s.value, s.rank});
+    }
+  }
+}
+
+void EngineImpl::take_row(const Step& step, size_t i, Generation& g, int64_t now) {
+  const sched::PlanRow& row = step.plan.rows[i];
+  const int32_t logit_row = row.logit_begin + row.logit_count - 1;
+  // Within the reserved capacity: spans into it stay valid.
+  result_tokens_.push_back(step.status.ok() ? step.sampling.id(logit_row) : 0);
+  const std::span<const int32_t> token(&result_tokens_.back(), 1);
+  if (g.ended) {
+    results_.push_back({row.seq, token, true});
+    return;
+  }
+  const ops::SampleStatus status = step.sampling.status(logit_row);
+  if (status != ops::kSampleOk) {
+    if (status == ops::kSampleNan) forget_media(g);
+    end_error(g, status == ops::kSampleNan ? not_a_number()
+                                           : make_error(ErrorCode::kInvalidArgument,
+                                                        "no token is allowed to follow: masks exclude all of them"));
+    results_.push_back({row.seq, {}, true});
+    return;
+  }
+  take_token(step, i, g, token[0], now);
+  results_.push_back({row.seq, token, g.ended});
+}
+
+FinishReason EngineImpl::judge(Generation& g, float prob, StopHit& hit) {
+  const EngineConfig& c = parts_.config;
+  StopRules rules{g.stop_ids, {}, {}};
+  if (g.stops_by_words) rules.sequences = g.request.stop_sequences;
+  hit = find_stop(rules, g.output, g.min_tokens);
+  if (hit.found()) return FinishReason::kStop;
+  if (c.early_stop) {
+    g.sure_tokens = static_cast<double>(prob) > c.early_stop_threshold ? g.sure_tokens + 1 : 0;
+    if (g.sure_tokens >= c.early_stop_window) return FinishReason::kStop;
+  }
+  return static_cast<int32_t>(g.output.size()) >= g.max_tokens ? FinishReason::kLength : FinishReason::kNone;
+}
+
+void EngineImpl::take_token(const Step& step, size_t i, Generation& g, int32_t id, int64_t now) {
+  const StepRow& row = step.rows[i];
+  const sched::PlanRow& planned = step.plan.rows[i];
+  g.output.push_back(id);
+  ++generated_tokens_;
+  const bool first = g.output.size() == 1;
+  if (first) g.times.first_token = now;
+  StopHit hit;
+  const float prob =
+      parts_.config.early_stop ? step.sampling.prob(planned.logit_begin + planned.logit_count - 1) : 0.0f;
+  const FinishReason finish = judge(g, prob, hit);
+  if (finish != FinishReason::kNone) {
+    g.ended = true;
+    g.times.finished = now;
+    if (g.guided) parts_.masks->close(g.request.id);
+  }
+  News::Event& e = event_of(g);
+  e.head.finish = finish;
+  e.head.stop_sequence = hit.sequence;
+  e.head.stop_token = hit.token;
+  news_.token(id);
+  if (row.logprobs >= 0) add_scores(step.sampling, row.logprobs);
+  if (first && !g.prompt_logprobs.empty()) news_.extra().prompt_logprobs = std::move(g.prompt_logprobs);
+}
+
+void EngineImpl::add_scores(const sample::SamplingBatch& batch, int request) {
+  for (const ops::TokenScore& s : batch.scores(request)) news_.logprob({s.id, s.value, s.rank});
+}
+
+}  // namespace tern::engine

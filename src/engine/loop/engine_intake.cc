@@ -1,0 +1,192 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <new>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/loop/engine_impl.h"
+
+namespace tern::engine {
+namespace {
+
+Error invalid(std::string message, const char* param) {
+  return make_error(ErrorCode::kInvalidArgument, std::move(message), param);
+}
+
+}  // namespace
+
+Status EngineImpl::check(Request& r) const {
+  const int64_t vocab = parts_.model->info().vocab_size;
+  const auto longest = static_cast<size_t>(parts_.config.scheduler.max_model_len);
+  if (r.prompt.empty()) return invalid("the prompt is empty", "prompt");
+  if (r.prompt.size() >= longest) {
+    return make_error(
+        ErrorCode::kTooLarge,
+        fmt::format("the prompt has {} tokens, and at most {} leave room for an answer within the context of {}",
+                    r.prompt.size(), longest - 1, longest),
+        "prompt");
+  }
+  for (int32_t id : r.prompt) {
+    if (id < 0 || id >= vocab) {
+      return invalid(fmt::format("token id {} of the prompt is outside the vocabulary of {}", id, vocab), "prompt");
+    }
+    if (r.sampling.prompt_logprobs >= 0 && id >= parts_.sampled_vocab) {
+      return invalid(fmt::format("token id {} of the prompt has no log-probability", id), "prompt");
+    }
+  }
+  if (r.max_tokens <= 0) return invalid("max_tokens must be positive", "max_tokens");
+  r.max_tokens = std::min(r.max_tokens, static_cast<int32_t>(longest - r.prompt.size()));
+  for (const auto& s : r.stop_sequences) {
+    if (s.empty()) return invalid("a stop sequence is empty", "stop");
+  }
+  TERN_RETURN_IF_ERROR(check_media(r));
+  return check_positions(r);
+}
+
+Status EngineImpl::open(Generation& g) {
+  Request& r = g.request;
+  const auto keep = [&](const std::vector<int32_t>& ids) {
+    for (int32_t id : ids) {
+      // An id that is never sampled never stops anything.
+      if (id >= 0 && id < parts_.sampled_vocab) g.stop_ids.push_back(id);
+    }
+  };
+  if (!r.ignore_eos) keep(parts_.config.eos_token_ids);
+  keep(r.stop_token_ids);
+  TERN_RETURN_IF_ERROR(sample::validate(r.sampling, g.stop_ids.size(), parts_.sampled_vocab, parts_.config.max_logprobs,
+                                        parts_.config.slot_capacity));
+  g.id = r.id;
+  g.prompt = static_cast<int>(r.prompt.size());
+  g.min_tokens = r.sampling.min_tokens, g.max_tokens = r.max_tokens, g.rope_delta = r.rope_delta;
+  g.positioned = !r.positions.empty(), g.pictured = !r.media.empty();
+  g.scored = r.sampling.logprobs >= 0 || r.sampling.prompt_logprobs >= 0;
+  g.stops_by_words = !r.stop_sequences.empty();
+  g.processors = sample::wanted_processors(r.sampling);
+  if (parts_.masks != nullptr) {
+    TERN_ASSIGN_OR_RETURN(g.guided, parts_.masks->open(r));
+    if (g.guided) g.processors |= sample::kMask;
+  }
+  sched::NewSequence s;
+  s.id = r.id;
+  s.owner = r.owner;
+  s.prompt = r.prompt;
+  s.max_new_tokens = r.max_tokens;
+  s.use_prefix_cache = r.sampling.prompt_logprobs < 0;
+  s.prompt_logit_rows = r.sampling.prompt_logprobs >= 0 ? g.prompt - 1 : 0;
+  add_media(r, g, s);
+  if (r.sampling.prompt_logprobs >= 0) g.prompt_logprobs.resize(static_cast<size_t>(g.prompt - 1));
+  return parts_.scheduler->add(std::move(s));
+}
+
+void EngineImpl::refuse(const Request& request, Error error) {
+  News::Event& e = news_.event(request.id);
+  e.head.finish = FinishReason::kError;
+  e.head.prompt_tokens = static_cast<int32_t>(request.prompt.size());
+  e.head.times.arrival = request.arrival_ns;
+  e.head.times.finished = monotonic_ns();
+  news_.extra().error = std::move(error);
+}
+
+void EngineImpl::enter(Request request) {
+  if (dead_) return refuse(request, make_error(ErrorCode::kUnavailable, "the engine has failed"));
+  if (generations_.contains(request.id)) return refuse(request, invalid("duplicated request_id", "request_id"));
+  if (Status ok = check(request); !ok.ok()) return refuse(request, std::move(ok).error());
+  auto owner = std::make_unique<Generation>();
+  Generation& g = *owner;
+  g.request = std::move(request);
+  g.times.arrival = g.request.arrival_ns;
+  const auto try_open = [&]() -> Status {
+    try {
+      return open(g);
+    } catch (const std::bad_alloc&) {  // prompts are long; nothing of it has entered the scheduler
+      return make_error(ErrorCode::kUnavailable, "there is no memory for this request now; send it again");
+    }
+  };
+  if (Status ok = try_open(); !ok.ok()) {
+    if (g.guided) parts_.masks->close(g.request.id);
+    return refuse(g.request, std::move(ok).error());
+  }
+  if (const int64_t deadline = g.request.deadline_ns; deadline > 0) {
+    next_deadline_ = next_deadline_ == 0 ? deadline : std::min(next_deadline_, deadline);
+  }
+  generations_.emplace(g.request.id, std::move(owner));
+}
+
+Generation* EngineImpl::find(RequestId id) {
+  const auto it = generations_.find(id);
+  return it == generations_.end() ? nullptr : it->second.get();
+}
+
+News::Event& EngineImpl::event_of(const Generation& g) {
+  News::Event& e = news_.event(g.id);
+  e.head.prompt_tokens = g.prompt;
+  e.head.cached_tokens = g.cached_tokens;
+  e.head.preemptions = g.preemptions;
+  e.head.times = g.times;
+  return e;
+}
+
+void EngineImpl::end(Generation& g, FinishReason reason) {
+  g.ended = true;
+  g.times.finished = monotonic_ns();
+  if (g.guided) parts_.masks->close(g.request.id);
+  News::Event& e = event_of(g);
+  e.head.finish = reason;
+}
+
+void EngineImpl::end_error(Generation& g, Error error) {
+  end(g, FinishReason::kError);
+  news_.extra().error = std::move(error);
+}
+
+void EngineImpl::forget(Generation& g) {
+  if (g.ended && !has_rows(g, collected_)) generations_.erase(g.request.id);
+}
+
+// Launched and not yet collected steps, from number `step` on, have a row of it: it must stay.
+bool EngineImpl::has_rows(const Generation& g, uint64_t step) const {
+  const auto named = [&g](const StepRow& row) { return row.generation == &g; };
+  for (; g.admitted && step < launched_; ++step) {
+    if (std::ranges::any_of(parts_.steps[step % 2]->rows, named)) return true;
+  }
+  return false;
+}
+
+void EngineImpl::abort_one(RequestId id) {
+  Generation* g = find(id);
+  if (g == nullptr || g->ended) return;
+  parts_.scheduler->abort(id);
+  end(*g, FinishReason::kAbort);
+  forget(*g);
+}
+
+void EngineImpl::end_all(FinishReason reason, const Error& error) {
+  for (auto it = generations_.begin(); it != generations_.end();) {
+    Generation& g = *it->second;
+    if (!g.ended) {
+      parts_.scheduler->abort(g.request.id);
+      end(g, reason);
+      if (reason == FinishReason::kError) news_.extra().error = error;
+    }
+    it = has_rows(g, collected_) ? std::next(it) : generations_.erase(it);
+  }
+}
+
+void EngineImpl::expire(int64_t now) {
+  if (now < next_deadline_) return;
+  next_deadline_ = 0;
+  for (auto it = generations_.begin(); it != generations_.end();) {
+    Generation& g = *it->second;
+    const int64_t deadline = g.request.deadline_ns;
+    if (!g.ended && deadline > 0 && deadline <= now) {
+      parts_.scheduler->abort(g.request.id);
+      end_error(g, make_error(ErrorCode::kCancelled, "the request's deadline has passed"));
+    } else if (!g.ended && deadline > 0) {
+      next_deadline_ = next_deadline_ == 0 ? deadline : std::min(next_deadline_, deadline);
+    }
+    it = g.ended && !has_rows(g, collected_) ? generations_.erase(it) : std::next(it);
+  }
+}
+
+}  // namespace tern::engine

@@ -1,0 +1,229 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/checked.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "engine/loop/engine_impl.h"
+#include "engine/loop/worst_step.h"
+
+namespace tern::engine {
+namespace {
+
+// A chunk's end moves up to the end of a picture, so that a step can exceed the budget by one.
+model::BatchLimits batch_limits(const sched::SchedulerConfig& s, int largest_item) {
+  model::BatchLimits l;
+  l.max_tokens = s.max_num_batched_tokens + largest_item;
+  l.max_rows = s.max_num_seqs;
+  l.max_logit_rows = s.max_logit_rows;
+  l.max_blocks_per_row = ceil_div(s.max_model_len, s.block_size);
+  return l;
+}
+
+sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab, bool masks) {
+  sample::SamplerLimits l;
+  l.slots = l.max_rows = c.scheduler.max_num_seqs;
+  l.max_logit_rows = c.scheduler.max_logit_rows;
+  l.vocab = vocab;
+  l.max_logprobs = static_cast<int>(c.max_logprobs < 0 ? vocab : std::min<int64_t>(c.max_logprobs, vocab));
+  l.masks = masks;
+  l.probs = c.early_stop;
+  l.mode = c.logprobs_mode;
+  l.capacity = c.slot_capacity;
+  return l;
+}
+
+// Memory of a step beside the cache: workspace, logits, captured logits, token counts.
+size_t step_memory(const EngineConfig& c, int64_t vocab, size_t workspace) {
+  const auto rows = static_cast<size_t>(c.scheduler.max_logit_rows + 2 * c.scheduler.max_num_seqs);
+  return workspace + rows * static_cast<size_t>(vocab) * sizeof(float);
+}
+
+Status check_config(const EngineConfig& c) {
+  const sched::SchedulerConfig& s = c.scheduler;
+  const auto bad = [](const char* flag, const char* what) {
+    return make_error(ErrorCode::kInvalidArgument, fmt::format("--{} {}", flag, what), flag);
+  };
+  if (s.block_size < 1) return bad("block-size", "must be positive");
+  if (s.max_num_seqs < 1) return bad("max-num-seqs", "must be positive");
+  if (s.max_model_len < 2) return bad("max-model-len", "must be at least 2");
+  if (s.max_num_batched_tokens < s.max_num_seqs) {
+    return bad("max-num-batched-tokens", "must hold one token of each of --max-num-seqs sequences");
+  }
+  if (!(c.memory_utilization > 0 && c.memory_utilization <= 1)) {
+    return bad("gpu-memory-utilization", "must be above 0 and at most 1");
+  }
+  return {};
+}
+
+// Brings up the parts in the order that memory asks for.
+class Starter {
+ public:
+  Starter(const EngineConfig& config, const model::Model& model, device::Device& device, MaskProvider* masks,
+          const vision::Tower* tower)
+      : model_(model), device_(device), tower_(tower) {
+    p_.config = config;
+    p_.config.scheduler.max_logit_rows = config.scheduler.max_num_seqs + std::max(1, config.prompt_logit_rows);
+    p_.model = &model, p_.device = &device, p_.masks = masks;
+    vocab_ = model.info().vocab_size;
+    p_.sampled_vocab = config.sampled_vocab > 0 ? std::min<int64_t>(config.sampled_vocab, vocab_) : vocab_;
+  }
+  Expected<std::unique_ptr<Engine>> run();
+
+ private:
+  sched::SchedulerConfig& scheduler() { return p_.config.scheduler; }
+  Status plan();
+  BlockQuestion question();
+  Status make_parts();
+  Expected<StepRunner> make_runner();
+  Status measure(StepRunner& runner);
+  Status capture(StepRunner& runner);
+  Status grow(int64_t blocks);
+
+  const model::Model& model_;
+  device::Device& device_;
+  const vision::Tower* tower_;
+  EngineImpl::Parts p_;
+  int64_t vocab_ = 0;
+  VisionPlan pictures_;
+  model::BatchLimits limits_;
+  size_t workspace_ = 0, block_bytes_ = 0, available_ = 0;
+};
+
+Status Starter::plan() {
+  sched::SchedulerConfig& s = scheduler();
+  for (const KvSpec& kv : model_.kv_specs(s.block_size)) {
+    if (kv.block_size_fits()) continue;
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("--block-size {} is not a multiple of {}", s.block_size, kBlockSizeStep),
+                      "block-size");
+  }
+  const device::Stream stream = device_.stream();
+  available_ = device_.memory_available();
+  if (tower_ != nullptr) {
+    TERN_ASSIGN_OR_RETURN(
+        pictures_, plan_vision(p_.config.vision, *tower_, s.max_num_batched_tokens, model_.info().hidden_size, stream));
+    s.max_range_tokens = pictures_.max_step_tokens;
+    TERN_INFO("pictures: {} MiB for tower calls of up to {} patches and {} rows of encoded ones",
+              pictures_.total_bytes >> 20, pictures_.call.patches, pictures_.cache_rows);
+  }
+  limits_ = batch_limits(s, pictures_.max_item_tokens);
+  workspace_ = model_.workspace_bytes(limits_, stream);
+  for (const KvSpec& spec : model_.kv_specs(s.block_size)) block_bytes_ += spec.block_bytes();
+  return {};
+}
+
+BlockQuestion Starter::question() {
+  BlockQuestion q{scheduler()};
+  q.override_blocks = p_.config.num_blocks_override;
+  q.utilization = p_.config.memory_utilization;
+  q.prefix_cache_allowance = p_.config.prefix_cache_allowance;
+  q.bytes_per_block = std::max<size_t>(block_bytes_, 1);
+  q.memory_total = device_.info().memory_total;
+  q.memory_available = available_;
+  q.memory_reserved = step_memory(p_.config, vocab_, workspace_);
+  q.memory_pictures = pictures_.total_bytes;
+  return q;
+}
+
+Status Starter::make_parts() {
+  if (tower_ != nullptr) {
+    TERN_ASSIGN_OR_RETURN(p_.vision, VisionStage::create(pictures_, *tower_, device_));
+    p_.encoder = std::make_unique<cache::EncoderCache>(pictures_.cache_rows);
+  }
+  const sample::SamplerLimits sampling = sampler_limits(p_.config, p_.sampled_vocab, p_.masks != nullptr);
+  TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(sampling, device_));
+  p_.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
+  for (auto& slot : p_.steps) {
+    TERN_ASSIGN_OR_RETURN(Step step, Step::create(limits_, sampling, p_.vision ? p_.vision->pictures() : TensorView{},
+                                                  device_, p_.steps[0].get()));
+    slot = std::make_unique<Step>(std::move(step));
+  }
+  return {};
+}
+
+Expected<StepRunner> Starter::make_runner() {
+  StepRunner::Parts r;
+  r.model = &model_, r.device = &device_, r.cache = &p_.cache->cache();
+  r.sampler = p_.sampler.get(), r.vision = p_.vision.get(), r.trace = p_.config.trace;
+  TERN_ASSIGN_OR_RETURN(r.workspace, device_.allocate(std::max<size_t>(workspace_, 1)));
+  const int64_t rows = scheduler().max_logit_rows;
+  TERN_ASSIGN_OR_RETURN(p_.logits, device_.allocate(static_cast<size_t>(rows * vocab_) * sizeof(float)));
+  r.logits = tensor2(p_.logits.data(), DType::kF32, rows, vocab_);
+  return StepRunner(std::move(r));
+}
+
+Status Starter::grow(int64_t blocks) {
+  Status grown = p_.cache->grow(blocks);
+  if (grown.ok()) return grown;
+  const char* flag = p_.config.num_blocks_override > 0 ? "num-gpu-blocks-override" : "gpu-memory-utilization";
+  return make_error(ErrorCode::kResourceExhausted,
+                    fmt::format("{} blocks of {} bytes do not fit: {}; lower --{}", blocks, block_bytes_,
+                                grown.error().message, flag),
+                    flag);
+}
+
+Status Starter::capture(StepRunner& runner) {
+  const StepRunner::Parts& r = runner.parts();
+  TERN_ASSIGN_OR_RETURN(auto graphs,
+                        StepGraphs::capture(p_.config.graphs, {&model_,
+                                                               &device_,
+                                                               r.cache,
+                                                               p_.sampler.get(),
+                                                               {p_.steps[0].get(), p_.steps[1].get()},
+                                                               r.workspace.data(),
+                                                               r.workspace.bytes(),
+                                                               r.logits,
+                                                               limits_,
+                                                               limits_.max_blocks_per_row * scheduler().block_size}));
+  runner.use(std::move(graphs));
+  return {};
+}
+
+// Everything a step needs is taken before blocks are counted: code, what libraries want for the worst step, graphs.
+Status Starter::measure(StepRunner& runner) {
+  const int64_t begin = monotonic_ns();
+  TERN_RETURN_IF_ERROR(device_.load_kernels());
+  TERN_RETURN_IF_ERROR(WorstStep(runner, *p_.steps[0], limits_, scheduler()).run());
+  TERN_RETURN_IF_ERROR(capture(runner));
+  BlockQuestion q = question();
+  q.measured = true;
+  q.memory_left = device_.memory_available();
+  q.profile_seconds = static_cast<double>(monotonic_ns() - begin) * 1e-9;
+  TERN_ASSIGN_OR_RETURN(p_.blocks, count_blocks(q));
+  return grow(p_.blocks.total);
+}
+
+Expected<std::unique_ptr<Engine>> Starter::run() {
+  TERN_RETURN_IF_ERROR(plan());
+  const bool measured = device_.own_memory();
+  if (!measured) {
+    TERN_ASSIGN_OR_RETURN(p_.blocks, count_blocks(question()));
+  }
+  TERN_ASSIGN_OR_RETURN(p_.cache, CacheMemory::reserve(model_.kv_specs(scheduler().block_size),
+                                                       measured ? most_blocks(question()) : p_.blocks.total, device_));
+  TERN_RETURN_IF_ERROR(grow(measured ? 0 : p_.blocks.total));
+  TERN_RETURN_IF_ERROR(make_parts());
+  TERN_ASSIGN_OR_RETURN(StepRunner runner, make_runner());
+  if (measured) {
+    TERN_RETURN_IF_ERROR(measure(runner));
+  } else {
+    TERN_RETURN_IF_ERROR(capture(runner));
+  }
+  p_.pool = std::make_unique<cache::BlockPool>(p_.blocks.total + 1);
+  p_.index = std::make_unique<cache::PrefixIndex>(*p_.pool, random_hash_key());
+  p_.scheduler = sched::make_scheduler(scheduler(), *p_.pool, *p_.index);
+  return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(p_), std::move(runner)));
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, const model::Model& model,
+                                                device::Device& device, MaskProvider* masks,
+                                                const vision::Tower* tower) {
+  TERN_RETURN_IF_ERROR(check_config(config));
+  return Starter(config, model, device, masks, tower).run();
+}
+
+}  // namespace tern::engine

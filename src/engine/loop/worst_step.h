@@ -1,0 +1,38 @@
+// The largest steps there can be, run for real before blocks are counted: what the device and its libraries take for
+// them is taken then. They read and write the null block alone.
+#pragma once
+
+#include "base/raw_bytes.h"
+#include "engine/step/step_runner.h"
+#include "model/batch.h"
+#include "sched/scheduler.h"
+
+namespace tern::engine {
+
+class WorstStep {
+ public:
+  // `step`: either of the two; what it holds is lost. Sizes as the engine's.
+  WorstStep(StepRunner& runner, Step& step, const model::BatchLimits& limits, const sched::SchedulerConfig& config);
+
+  // Prefill of every power of two up to the most tokens (products choose their kernels by it), the most rows that
+  // decode, with every processor and log-probabilities, beside the tower's largest call. Waits until all has run;
+  // errors are the device's.
+  Status run();
+
+ private:
+  void prefill(int tokens);
+  void decode();
+  void add(int first, int count, int logits);
+  void ask(int row, int logit_row);
+  Status launch();
+  Status start_tower();
+
+  StepRunner& runner_;
+  Step& step_;
+  model::BatchLimits limits_;
+  int block_size_, longest_;
+  std::vector<int32_t> tokens_, blocks_, picture_rows_;
+  std::shared_ptr<RawBytes> patches_;
+};
+
+}  // namespace tern::engine

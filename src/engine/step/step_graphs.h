@@ -1,0 +1,80 @@
+// Steps captured once as graphs and replayed: forward for decode and small mixed steps, sampling by number of rows.
+#pragma once
+
+#include <array>
+#include <memory>
+#include <vector>
+
+#include "base/error.h"
+#include "device/device.h"
+#include "engine/graph_shapes.h"
+#include "engine/step/step.h"
+#include "model/model.h"
+#include "sample/sampler.h"
+
+namespace tern::engine {
+
+// Of the rank's thread. A graph reads fixed addresses, so both steps must share their device side (Step::create). It
+// copies the inputs of the step whose turn it is, and the results back, after which it is the other's turn: a word of
+// the device's memory says whose. Steps that take no graph leave that word, and the next graph finds it set. What a row
+// says does not depend on how far the step was padded where the model's bits do not depend on the number of rows
+// (deterministic mode); otherwise as far as another number of neighbours would change them.
+class StepGraphs {
+ public:
+  struct Parts {
+    const model::Model* model = nullptr;
+    device::Device* device = nullptr;
+    const model::KvCache* cache = nullptr;  // addresses are final; block 0 of every group has memory
+    sample::Sampler* sampler = nullptr;
+    std::array<Step*, 2> steps{};  // what the first one holds is lost
+    char* workspace = nullptr;
+    size_t workspace_bytes = 0;
+    TensorView logits;  // [max_logit_rows, vocabulary] f32
+    model::BatchLimits limits;
+    int max_context_len = 0;
+  };
+  // Runs every shape once, over the null block, and captures it; waits until the device is idle. Null when the
+  // configuration or the device has no graphs.
+  static Expected<std::unique_ptr<StepGraphs>> capture(const GraphConfig& config, const Parts& parts);
+
+  // Replays the step's graph: everything from its inputs to the logits. Block moves come before. False: no graph holds
+  // the step and nothing was queued; then upload and run it.
+  Expected<bool> forward(Step& step, device::Stream stream);
+  // Slot updates, masks, sampling, results to the host; nothing where the graph of the forward pass has done it, as it
+  // does for steps that only decode and ask for no more than penalties. False likewise; log-probabilities have no
+  // graph.
+  Expected<bool> sample(Step& step, device::Stream stream);
+
+  const GraphShapes& shapes() const { return shapes_; }
+
+ private:
+  using GraphList = std::vector<std::unique_ptr<device::Graph>>;
+  // Processors of a sampling graph. More than the rows ask for changes nothing.
+  struct Draws {
+    uint32_t processors = 0;
+    GraphList by_count;  // as GraphShapes::samples()
+  };
+  explicit StepGraphs(const Parts& parts) : p_(parts) {}
+  Status capture_forward();
+  Status capture_draws();
+  Status run_forward(const StepShape& shape, device::Stream stream);
+  Status run_draws(int count, uint32_t processors, device::Stream stream);
+  static bool draws_at_once(const Step& step);
+  // Rows to sample that a forward graph copies.
+  int samples_of(const StepShape& shape) const;
+  // Makes it the turn of that step unless it is, behind what the stream has been given.
+  Status give_turn(int set, device::Stream stream);
+  int set_of(const Step& step) const { return &step == p_.steps[1] ? 1 : 0; }
+  // Runs `work` once, then captures it.
+  template <class Work>
+  Expected<std::unique_ptr<device::Graph>> record(Work&& work);
+
+  Parts p_;
+  GraphShapes shapes_;
+  device::Buffer turn_memory_, sets_;  // the word; pinned: 0 and 1
+  int turn_ = 0;                       // what the word holds when the device has come this far
+  GraphList forward_;                  // as GraphShapes::shapes()
+  std::vector<Draws> draws_;
+};
+
+}  // namespace tern::engine

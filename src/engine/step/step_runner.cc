@@ -1,0 +1,48 @@
+#include "engine/step/step_runner.h"
+
+#include "device/arena.h"
+#include "ops/blocks.h"
+#include "ops/embedding.h"
+
+namespace tern::engine {
+
+Status StepRunner::move_blocks(const Step& step, device::Stream stream) {
+  for (const sched::BlockMove& move : step.plan.moves) {
+    for (const model::KvCache::Group& g : parts_.cache->groups) {
+      for (char* layer : g.layers) {
+        TERN_RETURN_IF_ERROR(ops::copy_block({layer, g.spec.layer_block_bytes(), move.from, move.to}, stream));
+      }
+    }
+  }
+  return {};
+}
+
+Status StepRunner::forward(Step& step, const Step* previous) {
+  const device::Stream stream = device().stream();
+  TERN_RETURN_IF_ERROR(move_blocks(step, stream));
+  // The tower runs beside the steps before; this one reads what it makes.
+  if (!step.vision.items.empty()) TERN_RETURN_IF_ERROR(parts_.vision->wait(stream));
+  if (parts_.graphs != nullptr) {
+    TERN_ASSIGN_OR_RETURN(const bool replayed, parts_.graphs->forward(step, stream));
+    if (replayed) return {};
+  }
+  TERN_RETURN_IF_ERROR(step.upload(device(), stream));
+  if (previous != nullptr) {
+    TERN_RETURN_IF_ERROR(
+        ops::resolve_ids({step.batch.token_ids, step.batch.token_source, previous->sampling.device_ids()}, stream));
+  }
+  device::Arena arena(parts_.workspace.data(), parts_.workspace.bytes());
+  const model::ForwardContext context{step.batch, *parts_.cache, stream, arena, nullptr};
+  return parts_.model->forward(context, parts_.logits.first(step.batch.logit_rows));
+}
+
+Status StepRunner::sample(Step& step) {
+  const device::Stream stream = device().stream();
+  if (parts_.graphs != nullptr) {
+    TERN_ASSIGN_OR_RETURN(const bool replayed, parts_.graphs->sample(step, stream));
+    if (replayed) return {};
+  }
+  return parts_.sampler->run(step.sampling, parts_.logits.first(step.batch.logit_rows), device(), stream);
+}
+
+}  // namespace tern::engine

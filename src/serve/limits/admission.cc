@@ -1,0 +1,130 @@
+#include "serve/limits/admission.h"
+
+#include <algorithm>
+
+namespace tern::serve {
+
+Auth::Auth(const std::vector<std::string>& keys) {
+  for (const auto& key : keys) {
+    if (!key.empty()) digests_.push_back(sha256(key));
+  }
+}
+
+std::optional<int> Auth::check(std::string_view authorization) const {
+  constexpr std::string_view kScheme = "bearer ";
+  if (authorization.size() <= kScheme.size()) return std::nullopt;
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    if ((authorization[i] | 0x20) != (kScheme[i] | 0x20)) return std::nullopt;
+  }
+  authorization.remove_prefix(kScheme.size());
+  while (!authorization.empty() && authorization.front() == ' ') authorization.remove_prefix(1);
+  const Digest given = sha256(authorization);
+  std::optional<int> found;
+  for (size_t i = 0; i < digests_.size(); ++i) {
+    if (equal_digests(given, digests_[i])) found = static_cast<int>(i);
+  }
+  return found;
+}
+
+Ticket Ticket::take(std::atomic<int>& count, int limit) {
+  Ticket ticket;
+  int now = count.load(std::memory_order_relaxed);
+  while (now < limit) {
+    if (count.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
+      ticket.count_ = &count;
+      break;
+    }
+  }
+  return ticket;
+}
+
+void Ticket::release() {
+  if (count_ != nullptr) count_->fetch_sub(1, std::memory_order_acq_rel);
+  count_ = nullptr;
+}
+
+AddressCounts::Lease AddressCounts::enter(uint64_t owner, size_t limit) {
+  Lease lease;
+  std::lock_guard lock(mutex_);
+  size_t& count = counts_[owner];
+  if (count >= limit) return lease;
+  ++count;
+  lease.counts_ = this;
+  lease.owner_ = owner;
+  return lease;
+}
+
+void AddressCounts::leave(uint64_t owner) {
+  std::lock_guard lock(mutex_);
+  const auto it = counts_.find(owner);
+  if (--it->second == 0) counts_.erase(it);
+}
+
+bool ActiveIds::insert(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  return ids_.insert(id).second;
+}
+
+void ActiveIds::erase(const std::string& id) {
+  std::lock_guard lock(mutex_);
+  ids_.erase(id);
+}
+
+bool EngineSlots::acquire(const Waiter& waiter) {
+  std::lock_guard lock(mutex_);
+  Owner& owner = owners_[waiter.owner];
+  if (taken_ < limit_) {
+    ++taken_;
+    owner.samples += waiter.weight;
+    return true;
+  }
+  owner.queue.push_back({waiter, arrivals_++});
+  ++waiting_;
+  return false;
+}
+
+std::optional<EngineSlots::Waiter> EngineSlots::release(const Waiter& who) {
+  std::lock_guard lock(mutex_);
+  const auto left = owners_.find(who.owner);
+  left->second.samples -= who.weight;
+  if (left->second.samples == 0 && left->second.queue.empty()) owners_.erase(left);
+  Owner* next = nullptr;
+  for (auto& [key, owner] : owners_) {
+    if (owner.queue.empty()) continue;
+    if (next == nullptr ||
+        std::pair(owner.samples, owner.queue.front().arrival) < std::pair(next->samples, next->queue.front().arrival)) {
+      next = &owner;
+    }
+  }
+  if (next == nullptr) {
+    --taken_;
+    return std::nullopt;
+  }
+  const Waiter waiter = next->queue.front().waiter;
+  next->queue.pop_front();
+  next->samples += waiter.weight;
+  --waiting_;
+  return waiter;
+}
+
+bool EngineSlots::cancel(const Waiter& waiter) {
+  std::lock_guard lock(mutex_);
+  const auto owner = owners_.find(waiter.owner);
+  if (owner == owners_.end()) return false;
+  auto& queue = owner->second.queue;
+  const auto it = std::find_if(queue.begin(), queue.end(), [&](const Entry& e) {
+    return e.waiter.worker == waiter.worker && e.waiter.key == waiter.key;
+  });
+  if (it == queue.end()) return false;
+  queue.erase(it);
+  --waiting_;
+  if (queue.empty() && owner->second.samples == 0) owners_.erase(owner);
+  return true;
+}
+
+int EngineSlots::waiting() const {
+  std::lock_guard lock(mutex_);
+  return waiting_;
+}
+
+}  // namespace tern::serve

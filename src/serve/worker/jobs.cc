@@ -1,0 +1,282 @@
+// Work of the CPU pool: bodies to requests, and long answers to bytes.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "json/json.h"
+#include "serve/openai/json/error.h"
+#include "serve/openai/json/fields.h"
+#include "serve/openai/prepare.h"
+#include "serve/openai/prompts.h"
+#include "serve/report/request_log.h"
+#include "serve/worker/preparations.h"
+#include "serve/worker/shared.h"
+#include "serve/worker/text_api.h"
+#include "serve/worker/worker.h"
+
+namespace tern::serve {
+namespace {
+
+constexpr size_t kValuesPerByte = 3;  // bytes of values for one of their text, beyond what is free
+constexpr size_t kBytesPerToken = 8;  // of a prompt, for each sample: the request's copy and the scheduler's
+
+bool is_json(std::string_view type) {
+  if (type.empty()) return true;
+  type = type.substr(0, type.find(';'));
+  while (!type.empty() && type.back() == ' ') type.remove_suffix(1);
+  std::string lower(type);
+  std::transform(lower.begin(), lower.end(), lower.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return lower == "application/json" || (lower.starts_with("application/") && lower.ends_with("+json"));
+}
+
+// Values of the body, which is given back. Its memory is counted before it is spent.
+Expected<json::Value> parse_body(const Shared& shared, Job& job) {
+  // Other types are what a foreign web page can send without asking first.
+  if (!is_json(job.content_type)) return openai::invalid_value("Content-Type must be application/json", "body");
+  std::string_view text = job.body;
+  if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, which editors and shells put there
+  const HttpLimits& http = shared.config.http;
+  const json::Limits limits{.max_bytes = http.body_bytes,
+                            .max_depth = http.json_depth,
+                            .max_nodes = http.json_nodes,
+                            .max_memory_ratio = kValuesPerByte,
+                            .free_memory = http.json_free_memory};
+  const auto refused = [](const Error& error) {
+    return openai::invalid_value("JSON decode error: " + error.message, "body");
+  };
+  auto extent = json::measure(text, limits);
+  if (!extent.ok()) return refused(extent.error());
+  if (!job.memory.resize(job.body.size() + extent->memory)) throw std::bad_alloc();
+  auto value = json::parse(text, limits, *extent);
+  job.logged = std::string(shown_part(shared.config, job.body));
+  std::string().swap(job.body);
+  if (!value.ok()) return refused(value.error());
+  return value;
+}
+
+openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
+  openai::PrepareInput input;
+  input.config = &shared.config;
+  input.content = shared.content;
+  input.chat_form = &shared.chat_form;
+  input.tool_form = &shared.tool_form;
+  input.arrival_ns = job.arrival_ns;
+  input.owner = job.owner;
+  input.id_hex = shared.random_hex();
+  input.random = siphash128(shared.key, input.id_hex.data(), input.id_hex.size()).lo;
+  if (shared.auth.several()) {  // one key's prompts must not show in the timing of another's
+    const std::string name = "cache salt " + std::to_string(job.key_index);
+    const Hash128 salt = siphash128(shared.key, name.data(), name.size());
+    input.salted = true;
+    input.salt[0] = salt.lo;
+    input.salt[1] = salt.hi;
+  }
+  return input;
+}
+
+void refuse(Shared& shared, ReplyTo to, Ticket ticket, const Error& error, bool after_validation) {
+  log_refused(shared.config, error);
+  const bool original = after_validation && shared.config.original_error_status;
+  shared.post(to.worker, Answer{to, openai::error_response(error, original), std::move(ticket)});
+}
+
+IdLease take_id(Shared& shared, const std::string& id, Error& error) {
+  IdLease lease = IdLease::take(shared.ids, id);
+  if (!lease) error = openai::invalid_value("duplicated request_id " + id, "request_id");
+  return lease;
+}
+
+void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease memory,
+                std::unique_ptr<openai::Generation> generation) {
+  size_t tokens = 0;
+  for (const auto& child : generation->children()) tokens += static_cast<size_t>(generation->prompt_tokens(child));
+  if (!memory.resize(tokens * kBytesPerToken)) throw std::bad_alloc();
+  Ready ready{to, std::move(generation), {}, std::move(ticket), std::move(memory)};
+  for (const auto& child : ready.generation->children())
+    ready.requests.push_back(ready.generation->engine_request(child));
+  ready.generation->release_media();
+  shared.post(to.worker, std::move(ready));
+}
+
+// Goes on in finish_preparation(), when the pictures are there.
+void start_preparation(Shared& shared, Job& job, openai::Draft draft, bool token_strs = false) {
+  Preparation preparation;
+  preparation.to = job.to;
+  preparation.route = job.route;
+  preparation.key_index = job.key_index;
+  preparation.token_strs = token_strs;
+  if (job.route != RouteId::kTokenize) {
+    Error taken;
+    preparation.id = take_id(shared, draft.id, taken);
+    if (!preparation.id) return refuse(shared, job.to, std::move(job.ticket), taken, true);
+  }
+  preparation.draft = std::move(draft);
+  preparation.ticket = std::move(job.ticket);
+  preparation.logged = std::move(job.logged);
+  preparation.memory = std::move(job.memory);
+  preparation.cancelled = job.cancelled;
+  preparation.deadline_ns = job.arrival_ns + static_cast<int64_t>(shared.config.media.timeout * 1e9);
+  shared.preparations->start(std::move(preparation));
+}
+
+void run_generate(Shared& shared, Job& job, json::Value body) {
+  const bool chat = job.route == RouteId::kChat;
+  auto ask = chat ? openai::parse_chat(std::move(body), shared.config)
+                  : openai::parse_completion(std::move(body), shared.config);
+  if (!ask.ok()) return refuse(shared, job.to, std::move(job.ticket), ask.error(), false);
+  auto draft = openai::begin(*std::move(ask), prepare_input(shared, job));
+  if (!draft.ok()) return refuse(shared, job.to, std::move(job.ticket), draft.error(), true);
+  if (!draft->ask.media.empty()) return start_preparation(shared, job, *std::move(draft));
+  const std::string id = draft->id;
+  auto generation = openai::finish(*std::move(draft), {});
+  if (!generation.ok()) return refuse(shared, job.to, std::move(job.ticket), generation.error(), true);
+  Error taken;
+  IdLease lease = take_id(shared, id, taken);
+  if (!lease) return refuse(shared, job.to, std::move(job.ticket), taken, true);
+  log_received(shared.config, **generation, job.logged);
+  post_ready(shared, job.to, std::move(job.ticket), std::move(job.memory), *std::move(generation));
+  lease.keep();  // the worker's
+}
+
+// Texts are counted at once; pictures first become as many tokens as they have.
+void run_tokenize(Shared& shared, Job& job, json::Value body) {
+  const auto input = prepare_input(shared, job);
+  const auto strs = wants_token_strs(body);
+  if (!strs.ok()) return refuse(shared, job.to, {}, strs.error(), false);
+  if (shared.config.media.images && body.is_object() && json::find(body.get_object(), "messages") != nullptr) {
+    auto ask = openai::parse_chat(std::move(body), shared.config, openai::Purpose::kTokens);
+    if (!ask.ok()) return refuse(shared, job.to, {}, ask.error(), false);
+    auto draft = openai::begin(*std::move(ask), input);
+    if (!draft.ok()) return refuse(shared, job.to, {}, draft.error(), false);
+    if (!draft->ask.media.empty()) return start_preparation(shared, job, *std::move(draft), *strs);
+    auto prompts = openai::encode_prompts(*draft, {});
+    if (!prompts.ok()) return refuse(shared, job.to, {}, prompts.error(), false);
+    return shared.post(job.to.worker, Answer{job.to, tokens_response((*prompts)[0].ids, *strs, input), {}});
+  }
+  shared.post(job.to.worker, Answer{job.to, tokenize(body, input), {}});
+}
+
+// /v1/abort_requests: the requests of the key that asks.
+void run_abort(Shared& shared, Job& job, const json::Value& body) {
+  auto sweep = std::make_unique<AbortSweep>();
+  sweep->reply = job.to;
+  sweep->key_index = job.key_index;
+  const auto refuse = [&](std::string text, std::string param) {
+    shared.post(job.to.worker,
+                Answer{job.to, openai::error_response(openai::invalid_value(std::move(text), std::move(param))), {}});
+  };
+  if (!body.is_object()) return refuse("Input should be a valid dictionary", "body");
+  openai::Fields f(body.get_object());
+  f.boolean("abort_all", sweep->all);
+  f.strings("req_ids", sweep->ids, 4096);
+  if (!f.ok()) return refuse(f.error()->message, f.error()->param);
+  if (!sweep->all && sweep->ids.empty()) return refuse("abort_all or req_ids is needed", "req_ids");
+  for (const auto& id : sweep->ids) sweep->wanted.emplace(id, false);
+  shared.post(job.to.worker, std::move(sweep));
+}
+
+// /controller/scheduler (fastdeploy.md 2.2): a reset ends every request.
+void run_control(Shared& shared, Job& job, const json::Value& body) {
+  auto sweep = std::make_unique<AbortSweep>();
+  sweep->reply = job.to;
+  sweep->answered = AbortSweep::Form::kScheduler;
+  const auto refuse = [&](const Error& error) {
+    shared.post(job.to.worker, Answer{job.to, openai::error_response(error), {}});
+  };
+  if (!body.is_object()) return refuse(openai::invalid_value("Input should be a valid dictionary", "body"));
+  openai::Fields f(body.get_object());
+  std::optional<int64_t> shards;
+  bool reallocate = false;
+  f.boolean("reset", sweep->all);
+  f.integer("load_shards_num", shards, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max());
+  f.boolean("reallocate_shard", reallocate);
+  if (!f.ok()) return refuse(*f.error());
+  sweep->unsupported = reallocate || shards.value_or(0) != 0;  // the original resets first, and then says so
+  shared.post(job.to.worker, std::move(sweep));
+}
+
+}  // namespace
+
+void finish_preparation(Shared& shared, Preparation preparation, std::vector<content::PreparedMediaPtr> media) {
+  const ReplyTo to = preparation.to;
+  if (preparation.route == RouteId::kTokenize) {
+    auto prompts = openai::encode_prompts(preparation.draft, media);
+    if (!prompts.ok()) return refuse(shared, to, {}, prompts.error(), false);
+    return shared.post(
+        to.worker, Answer{to, tokens_response((*prompts)[0].ids, preparation.token_strs, preparation.draft.input), {}});
+  }
+  const int64_t arrival_ns = preparation.draft.input.arrival_ns;
+  auto generation = openai::finish(std::move(preparation.draft), media);
+  if (!generation.ok()) return refuse(shared, to, std::move(preparation.ticket), generation.error(), true);
+  log_received(shared.config, **generation, preparation.logged);
+  log_stage(shared.config, (*generation)->id(),
+            fmt::format("prepared its media within {:.3f} s", static_cast<double>(monotonic_ns() - arrival_ns) * 1e-9));
+  post_ready(shared, to, std::move(preparation.ticket), std::move(preparation.memory), *std::move(generation));
+  preparation.id.keep();
+}
+
+void run_guarded(Shared& shared, ReplyTo to, const std::function<void()>& part) {
+  try {
+    return part();
+  } catch (const std::bad_alloc&) {  // what the part held is free again
+  }
+  for (;;) {
+    try {
+      return shared.post_control(
+          to.worker, Answer{to, openai::busy_response("there is no memory for this request now; send it again"), {}});
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
+void run_job(Shared& shared, Job job) {
+  if (job.route == RouteId::kResetScheduler) {
+    auto sweep = std::make_unique<AbortSweep>();
+    sweep->reply = job.to;
+    sweep->all = true;
+    sweep->answered = AbortSweep::Form::kReset;
+    return shared.post(job.to.worker, std::move(sweep));
+  }
+  auto body = parse_body(shared, job);
+  if (!body.ok()) {
+    return shared.post(job.to.worker, Answer{job.to, openai::error_response(body.error()), std::move(job.ticket)});
+  }
+  switch (job.route) {
+    case RouteId::kChat:
+    case RouteId::kCompletions:
+      return run_generate(shared, job, *std::move(body));
+    case RouteId::kTokenize:
+      return run_tokenize(shared, job, *std::move(body));
+    case RouteId::kDetokenize:
+      return shared.post(job.to.worker, Answer{job.to, detokenize(*body, prepare_input(shared, job)), {}});
+    case RouteId::kScheduler:
+      return run_control(shared, job, *body);
+    default:
+      return run_abort(shared, job, *body);
+  }
+}
+
+void write_body(Shared& shared, ReplyTo to, std::unique_ptr<openai::Generation> generation, Ticket ticket) {
+  struct Work {
+    std::unique_ptr<openai::Generation> generation;
+    Ticket ticket;
+  };
+  const auto work = std::make_shared<Work>(Work{std::move(generation), std::move(ticket)});
+  const auto write = [&shared, to, work] {
+    run_guarded(shared, to, [&] {
+      std::string body = work->generation->body();
+      log_answer(shared.config, work->generation->id(), body);
+      shared.post_control(to.worker, Answer{to, http::json_response(200, std::move(body)), std::move(work->ticket)});
+    });
+  };
+  if (!shared.pool->try_submit(write)) write();  // the pool is full: this thread does it
+}
+
+}  // namespace tern::serve

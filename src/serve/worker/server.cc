@@ -1,0 +1,190 @@
+#include "serve/server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "serve/worker/preparations.h"
+#include "serve/worker/worker.h"
+
+namespace tern::serve {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kMaxWorkers = 256;  // the low byte of a row's id names its worker
+// The longest wait for aborted requests. Steps take less; an engine that does not answer must not hold the end up.
+constexpr double kAbortSeconds = 5.0;
+
+// Deltas go to the worker whose number is in their id, one message per worker and poll.
+void dispatch(Shared& shared, const std::atomic<bool>& stop) {
+  set_thread_name("tern-dispatch");
+  const size_t workers = shared.workers.size();
+  std::vector<engine::Delta> news;
+  std::vector<DeltaBatch> batches(workers);
+  while (!stop.load(std::memory_order_acquire)) {
+    news.clear();
+    const bool alive = shared.engine.poll(news, 50ms);
+    if (workers == 1) {
+      if (!news.empty()) shared.post(0, DeltaBatch{std::move(news)});
+      news = {};
+    } else {
+      for (auto& delta : news) {
+        const size_t worker = delta.id & 0xff;
+        if (worker < workers) batches[worker].items.push_back(std::move(delta));
+      }
+      for (size_t i = 0; i < workers; ++i) {
+        if (batches[i].items.empty()) continue;
+        shared.post(static_cast<int>(i), std::move(batches[i]));
+        batches[i] = {};
+      }
+    }
+    if (alive) continue;
+    shared.engine_gone.store(true);
+    for (size_t i = 0; i < workers; ++i) shared.post(static_cast<int>(i), EngineGone{});
+    return;
+  }
+}
+
+int default_workers(int cores) { return std::clamp(cores / 4, 1, 8); }
+
+// How the templates want contents; a template that writes no placeholder for pictures cannot serve them.
+void probe_templates(Shared& shared) {
+  const Content& content = shared.content;
+  static const content::SpecialText kNone;
+  const auto& special = content.tokenizer != nullptr ? content.tokenizer->special_text() : kNone;
+  if (content.chat_template != nullptr) {
+    shared.chat_form = openai::probe_template(*content.chat_template, special, content.vision);
+    if (content.vision != nullptr && shared.chat_form.image_type.empty()) {
+      TERN_WARN("the chat template writes no placeholder for pictures; requests with pictures are answered with 400");
+    }
+  }
+  if (content.tool_template != nullptr) {
+    shared.tool_form = openai::probe_template(*content.tool_template, special, content.vision);
+  }
+}
+
+}  // namespace
+
+Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, size_t worker_count)
+    : config(c),
+      engine(e),
+      content(text),
+      auth(c.api_keys),
+      cors(c.cors),
+      slots(c.max_connections_to_engine),
+      memory(c.http.memory_bytes),
+      metrics(worker_count, c.cache_config),
+      key(random_hash_key()) {
+  config.api_keys.clear();  // only digests stay
+  if (content.vision == nullptr || content.media == nullptr) {
+    content.vision = nullptr;
+    content.media = nullptr;
+  } else {
+    preparations = std::make_shared<Preparations>(*this);
+  }
+  config.media.images = content.vision != nullptr;
+  config.media.videos = content.vision != nullptr && content.vision->takes_video;
+}
+
+Shared::~Shared() {
+  if (preparations) preparations->close();
+}
+
+struct Server::Impl {
+  std::unique_ptr<Shared> shared;
+  int port = 0, metrics_port = 0, controller_port = 0;
+  std::thread dispatcher;
+  std::atomic<bool> stop_dispatcher{false}, stop_now{false};
+  std::mutex stop_mutex;
+  bool stopped = false;
+  std::atomic<bool> done{false};
+};
+
+Server::Server() : impl_(std::make_unique<Impl>()) {}
+Server::~Server() { stop(0); }
+
+int Server::port() const { return impl_->port; }
+int Server::metrics_port() const { return impl_->metrics_port; }
+int Server::controller_port() const { return impl_->controller_port; }
+int Server::open_requests() const { return impl_->shared->open_requests.load(); }
+void Server::stop_now() { impl_->stop_now.store(true); }
+
+Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engine::EngineClient& engine,
+                                                const Content& content) {
+  if (config.vocab_size <= 0)
+    return make_error(ErrorCode::kInvalidArgument, "the vocabulary's size is unknown", "vocab_size");
+  TERN_RETURN_IF_ERROR(http::check(config.cors));
+  std::vector<Listening> listeners;
+  const auto listen = [&listeners](const std::string& host, int port, PortKind kind) -> Expected<int> {
+    TERN_ASSIGN_OR_RETURN(auto opened, net::listen_on(host, port));
+    const int bound = opened[0].port;
+    for (auto& listener : opened) listeners.push_back({std::move(listener), kind});
+    return bound;
+  };
+  std::unique_ptr<Server> server(new Server());
+  Impl& impl = *server->impl_;
+  TERN_ASSIGN_OR_RETURN(impl.port, listen(config.host, config.port, PortKind::kMain));
+  const bool own_metrics = config.metrics_port && *config.metrics_port != config.port;
+  if (own_metrics) {
+    TERN_ASSIGN_OR_RETURN(impl.metrics_port, listen(config.host, *config.metrics_port, PortKind::kMetrics));
+  }
+  if (config.controller_port >= 0) {
+    TERN_ASSIGN_OR_RETURN(impl.controller_port, listen("127.0.0.1", config.controller_port, PortKind::kController));
+  }
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int workers = std::clamp(config.io_threads > 0 ? config.io_threads : default_workers(cores), 1, kMaxWorkers);
+  const int cpu = config.cpu_threads > 0 ? config.cpu_threads : std::clamp(cores / 2, 2, 16);
+  impl.shared = std::make_unique<Shared>(config, engine, content, static_cast<size_t>(workers));
+  Shared& shared = *impl.shared;
+  probe_templates(shared);
+  shared.metrics_on_main = !own_metrics;
+  shared.max_connections = config.http.connections > 0 ? config.http.connections : net::connections_allowed();
+  shared.pool = std::make_unique<ThreadPool>("tern-cpu", static_cast<size_t>(cpu),
+                                             static_cast<size_t>(config.max_concurrency) + 1024);
+  for (int i = 0; i < workers; ++i) {
+    shared.workers.push_back(
+        std::make_unique<Worker>(shared, i, i == 0 ? std::move(listeners) : std::vector<Listening>{}));
+  }
+  for (auto& worker : shared.workers) worker->start();
+  impl.dispatcher = std::thread([&shared, &impl] { dispatch(shared, impl.stop_dispatcher); });
+  return server;
+}
+
+void Server::stop(double drain_seconds) {
+  Impl& impl = *impl_;
+  std::lock_guard lock(impl.stop_mutex);
+  if (impl.stopped || !impl.shared) return;
+  impl.stopped = true;
+  Shared& shared = *impl.shared;
+  shared.draining.store(true);
+  shared.post(0, CloseListeners{});
+  const auto wait_open = [&](double seconds, const auto& enough) {
+    const int64_t deadline = monotonic_ns() + static_cast<int64_t>(seconds * 1e9);
+    while (shared.open_requests.load() > 0 && monotonic_ns() < deadline && !enough() && !shared.engine_gone.load()) {
+      std::this_thread::sleep_for(5ms);
+    }
+  };
+  wait_open(drain_seconds, [&] { return impl.stop_now.load(); });
+  for (size_t i = 0; i < shared.workers.size(); ++i) shared.post(static_cast<int>(i), AbortAll{});
+  // Even when it must be quick, clients get the end of their streams: what was aborted ends with the running step.
+  wait_open(kAbortSeconds, [] { return false; });
+  shared.pool->stop();
+  for (size_t i = 0; i < shared.workers.size(); ++i) shared.post(static_cast<int>(i), Quit{});
+  for (auto& worker : shared.workers) worker->join();
+  if (shared.preparations) shared.preparations->close();
+  impl.stop_dispatcher.store(true);
+  if (impl.dispatcher.joinable()) impl.dispatcher.join();
+  impl.done.store(true);
+}
+
+void Server::wait() {
+  while (!impl_->done.load() && !impl_->shared->engine_gone.load()) std::this_thread::sleep_for(20ms);
+}
+
+}  // namespace tern::serve

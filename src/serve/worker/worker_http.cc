@@ -1,0 +1,212 @@
+// Requests of a worker: who may ask what, and where the answer comes from.
+#include <fmt/format.h>
+
+#include <new>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "json/json.h"
+#include "serve/http/target.h"
+#include "serve/openai/json/error.h"
+#include "serve/worker/worker.h"
+
+namespace tern::serve {
+namespace {
+
+bool needs_job(RouteId route) {
+  switch (route) {
+    case RouteId::kChat:
+    case RouteId::kCompletions:
+    case RouteId::kTokenize:
+    case RouteId::kDetokenize:
+    case RouteId::kAbortRequests:
+    case RouteId::kResetScheduler:
+    case RouteId::kScheduler:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool generates(RouteId route) { return route == RouteId::kChat || route == RouteId::kCompletions; }
+
+http::Response detail(int status, std::string_view text) {
+  std::string body = "{\"detail\":";
+  json::append_quoted(body, text);
+  return http::json_response(status, body + "}");
+}
+
+// As Starlette does for a path that lacks or has one slash too many at its end: 307 keeps the method and the body.
+http::Response redirect(const http::Head& head, std::string_view path) {
+  std::string location = "location: ";
+  if (http::is_authority(head.host)) location += (head.forwarded_https ? "https://" : "http://") + head.host;
+  location += path;
+  if (!head.query.empty()) location += '?' + head.query;
+  return {307, "", "", location + "\r\n", false};
+}
+
+}  // namespace
+
+Connection* Worker::find(const ReplyTo& to) {
+  const auto it = connections_.find(to.connection);
+  if (it == connections_.end() || it->second->gone || it->second->exchange != to.exchange) return nullptr;
+  return it->second->phase == Connection::Phase::kWorking ? it->second.get() : nullptr;
+}
+
+// Decides from the head alone whether this client may ask this; nobody's body is read for nothing.
+bool Worker::on_head(Connection& c) {
+  const http::Head& head = c.parser.head();
+  c.method = head.method;
+  c.minor_version = head.minor_version;
+  c.keep_alive = head.keep_alive;
+  c.begin_ns = monotonic_ns();
+  c.body_deadline_ns = c.begin_ns + static_cast<int64_t>(shared_.config.http.body_total_timeout * 1e9);
+  c.key_index = 0;
+  c.route = match_route(head, c.port, shared_.metrics_on_main, c.rest);
+  c.answer_headers = request_id_line(head.request_id);
+  const auto refuse_now = [&](http::Response response) {
+    if (head.has_body()) {  // its body will not be read
+      c.keep_alive = false;
+      c.unread_input = true;
+    }
+    respond(c, std::move(response));
+    return false;
+  };
+  if (c.port == PortKind::kMain) {
+    if (shared_.cors.is_preflight(head)) return refuse_now(shared_.cors.preflight(head));  // it carries no key
+    c.answer_headers += shared_.cors.answer_headers(head);
+  }
+  const bool known = c.route != nullptr;
+  const bool open = known && (c.route->is_public || (c.route->id == RouteId::kMetrics && shared_.config.metrics_open) ||
+                              head.method == http::Method::kOptions);
+  if (shared_.auth.required() && !open) {
+    const auto key = shared_.auth.check(head.authorization);
+    if (!key) {
+      http::Response response = http::json_response(401, "{\"error\":\"Unauthorized\"}");
+      response.extra_headers = "www-authenticate: Bearer\r\n";
+      return refuse_now(std::move(response));
+    }
+    c.key_index = *key;
+  }
+  c.owner = shared_.auth.several() && !open ? static_cast<uint64_t>(c.key_index) + 1 : c.peer.owner;
+  c.parser.head().authorization.clear();
+  if (!known) {
+    const Route* other = find_redirect(head.path, c.port, shared_.metrics_on_main);
+    return refuse_now(other != nullptr ? redirect(head, other->path) : detail(404, "Not Found"));
+  }
+  if (head.method == http::Method::kOptions) {
+    http::Response response{204, "", "", allow_header(*c.route), false};
+    return refuse_now(std::move(response));
+  }
+  if (!method_allowed(*c.route, head.method)) {
+    http::Response response = detail(405, "Method Not Allowed");
+    response.extra_headers = allow_header(*c.route);
+    return refuse_now(std::move(response));
+  }
+  // A key has a share of the memory; an address where there are no keys, unless many clients may stand behind it.
+  const bool shares = (shared_.auth.several() && !open) || c.peer.limited;
+  c.memory = MemoryBudget::Lease(shared_.memory, shares ? c.owner : 0);
+  const uint64_t length = head.content_length.value_or(0);
+  try {
+    c.parser.reserve_body();
+    if (length <= MemoryBudget::kSmall && !c.memory.cover(static_cast<size_t>(length))) throw std::bad_alloc();
+  } catch (const std::bad_alloc&) {
+    return refuse_now(openai::busy_response("there is no memory for the body of the request now; send it again"));
+  }
+  set_idle(c, false);  // a client that sends its body is not pushed out by newcomers
+  if (head.expect_continue && head.has_body() && c.minor_version == 1 && c.input().empty()) {
+    c.out += "HTTP/1.1 100 Continue\r\n\r\n";
+    touch(c);
+  }
+  return true;
+}
+
+void Worker::on_request(Connection& c) {
+  c.phase = Connection::Phase::kWorking;
+  c.deadline_ns = 0;
+  set_idle(c, false);
+  c.trim(0);  // of `in` and `out` what is empty; the answer may take long
+  ++c.exchange;
+  if (needs_job(c.route->id))
+    submit_job(c);
+  else
+    respond(c, answer_simple(shared_, c.route->id, c.rest));
+}
+
+void Worker::submit_job(Connection& c) {
+  Job job;
+  if (generates(c.route->id)) {
+    metrics_.add(Count::kRequests);
+    job.ticket = Ticket::take(shared_.open_requests, shared_.config.max_concurrency);
+    if (!job.ticket) {
+      return respond(c, detail(429, fmt::format("Too many requests,current max concurrency is {}",
+                                                shared_.config.max_concurrency)));
+    }
+    if (shared_.draining.load(std::memory_order_relaxed)) {
+      return respond(c, openai::error_response({ErrorCode::kUnavailable, "the server is shutting down", {}}));
+    }
+    if (!shared_.healthy()) return respond(c, http::Response{304, "", "", "", false});
+  }
+  job.to = {number_, c.id, c.exchange};
+  job.route = c.route->id;
+  job.body = std::move(c.parser.body());
+  job.content_type = std::move(c.parser.head().content_type);
+  job.key_index = c.key_index;
+  job.owner = c.owner;
+  job.memory = std::move(c.memory);
+  job.arrival_ns = c.begin_ns;
+  if (shared_.preparations) job.cancelled = c.cancelled = std::make_shared<std::atomic<bool>>(false);
+  // The pool's tasks are copyable functions.
+  auto owned = std::make_shared<Job>(std::move(job));
+  const bool taken = shared_.pool->try_submit(
+      [shared = &shared_, owned] { run_guarded(*shared, owned->to, [&] { run_job(*shared, std::move(*owned)); }); });
+  if (taken) return;
+  respond(c, openai::error_response({ErrorCode::kResourceExhausted, "the server is overloaded", {}}));
+}
+
+std::string Worker::request_id_line(std::string_view given) {
+  return fmt::format("x-request-id: {}\r\n", given.empty() ? shared_.random_hex() : given);
+}
+
+void Worker::respond(Connection& c, http::Response response) {
+  if (c.answer_headers.empty()) c.answer_headers = request_id_line({});  // a head that could not be read
+  response.extra_headers += c.answer_headers;
+  if (shared_.draining.load(std::memory_order_relaxed) || response.close) c.keep_alive = false;
+  http::append_response(c.out, response, c.method == http::Method::kHead, c.keep_alive, c.minor_version);
+  finish_exchange(c, response.status);
+}
+
+// The answer is in `out`: counts it and makes the connection ready for its next request.
+void Worker::finish_exchange(Connection& c, int status) {
+  const std::string_view path = c.route != nullptr ? c.route->path : "other";
+  const double seconds = static_cast<double>(monotonic_ns() - c.begin_ns) * 1e-9;
+  metrics_.http(http::method_name(c.method), path, status, seconds);
+  TERN_LOG(LogChannel::kApiServer, LogLevel::kDebug, "{} {} -> {} {}", http::method_name(c.method), path, status,
+           std::string_view(c.answer_headers).substr(0, c.answer_headers.find('\r')));
+  c.answer_headers.clear();
+  touch(c);
+  c.active = 0;
+  c.cancelled.reset();
+  c.memory.release();
+  c.served_before = true;
+  c.route = nullptr;
+  set_idle(c, false);
+  if (!c.keep_alive || (c.input_ended && c.input().empty())) {
+    c.phase = Connection::Phase::kClosing;
+    return;
+  }
+  c.phase = Connection::Phase::kReading;
+  c.parser.reset();
+  set_idle(c, true);
+  set_read_deadline(c);
+}
+
+void Worker::on(Answer&& m) {
+  Connection* c = find(m.to);
+  if (c == nullptr) return;
+  respond(*c, std::move(m.response));
+  m.ticket.release();
+  process(*c);  // a request may already wait behind
+}
+
+}  // namespace tern::serve
