@@ -45,12 +45,12 @@ std::optional<Listener> listen_at(sockaddr_storage address, socklen_t size, int 
   return Listener{std::move(fd), ntohs(port_of(address))};
 }
 
-struct Address {
+struct SocketAddress {
   sockaddr_storage bytes{};
   socklen_t size = 0;
 };
 
-Expected<std::vector<Address>> resolve(const std::string& host, const std::string& where) {
+Expected<std::vector<SocketAddress>> resolve(const std::string& host, const std::string& where) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
   hints.ai_socktype = SOCK_STREAM;
@@ -62,12 +62,12 @@ Expected<std::vector<Address>> resolve(const std::string& host, const std::strin
                       "host");
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> list(found, &freeaddrinfo);
-  std::vector<Address> all;
+  std::vector<SocketAddress> all;
   const auto add = [&all](const void* bytes, socklen_t size) {
-    Address address;
+    SocketAddress address;
     std::memcpy(&address.bytes, bytes, size);
     address.size = size;
-    const auto same = [&](const Address& a) { return a.size == size && std::memcmp(&a.bytes, bytes, size) == 0; };
+    const auto same = [&](const SocketAddress& a) { return a.size == size && std::memcmp(&a.bytes, bytes, size) == 0; };
     if (all.size() < kMaxAddresses && std::none_of(all.begin(), all.end(), same)) all.push_back(address);
   };
   for (const addrinfo* a = found; a != nullptr; a = a->ai_next) add(a->ai_addr, a->ai_addrlen);
@@ -93,7 +93,7 @@ Expected<std::vector<Listener>> listen_on(const std::string& host, int port) {
   for (int attempt = 0; attempt < kPortTries; ++attempt) {
     std::vector<Listener> listeners;
     bool taken = false;
-    for (const Address& address : addresses) {
+    for (const SocketAddress& address : addresses) {
       const int here = listeners.empty() ? port : listeners[0].port;
       auto listener = listen_at(address.bytes, address.size, here, addresses.size() > 1);
       if (listener) {
