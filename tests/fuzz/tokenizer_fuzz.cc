@@ -22,7 +22,7 @@ void use(const tk_tokenizer* tokenizer) {
                                         std::vector<uint8_t>(raw.flags, raw.flags + raw.ids), rules);
   const std::string_view text = "The 3 kettles \xE4\xBD\xA0\xE5\xA5\xBD <|end|>\n  x";
   tk_ids ids{};
-  if (tk_tokenizer_encode(tokenizer, text.data(), text.size(), 1, &ids, nullptr) != TK_OK) return;
+  if (tk_tokenizer_encode(tokenizer, text.data(), text.size(), 1, SIZE_MAX, nullptr, &ids, nullptr) != TK_OK) return;
   tern::content::TokenJoiner joiner;
   std::string out;
   for (size_t i = 0; i < ids.size; ++i) joiner.append(table, static_cast<int32_t>(ids.data[i]), false, out);

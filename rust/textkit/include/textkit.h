@@ -18,7 +18,9 @@ typedef enum tk_code {
   TK_TOO_LARGE = 2,   /* a limit was exceeded */
   TK_UNSUPPORTED = 3, /* well-formed, but not something this library does */
   TK_INVALID = 4,     /* the caller's text or template is at fault */
-  TK_INTERNAL = 5     /* a fault of this library */
+  TK_INTERNAL = 5,    /* a fault of this library */
+  TK_TOO_MANY = 6,    /* more token ids than the caller can use */
+  TK_CANCELLED = 7    /* the caller does not want it any more */
 } tk_code;
 
 typedef struct tk_bytes {
@@ -52,8 +54,10 @@ tk_code tk_tokenizer_new(tk_kind kind, const uint8_t* first, size_t first_size, 
                          tk_bytes* error);
 void tk_tokenizer_free(tk_tokenizer* tokenizer);
 
-tk_code tk_tokenizer_encode(const tk_tokenizer* tokenizer, const char* text, size_t size, int add_special, tk_ids* out,
-                            tk_bytes* error);
+/* At most `most` ids, else TK_TOO_MANY, which costs little more than `most` ids do where the tokenizer's kind allows.
+ * `cancelled` may be null; another thread may store a byte other than 0 there, atomically: TK_CANCELLED. */
+tk_code tk_tokenizer_encode(const tk_tokenizer* tokenizer, const char* text, size_t size, int add_special, size_t most,
+                            const uint8_t* cancelled, tk_ids* out, tk_bytes* error);
 /* The id of a token's text; -1 when there is none. */
 int64_t tk_tokenizer_id(const tk_tokenizer* tokenizer, const char* token, size_t size);
 /* The token as the vocabulary spells it; empty when there is no such id. */

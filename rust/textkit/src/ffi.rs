@@ -56,6 +56,8 @@ const TOO_LARGE: i32 = 2;
 const UNSUPPORTED: i32 = 3;
 const INVALID: i32 = 4;
 const INTERNAL: i32 = 5;
+const TOO_MANY: i32 = 6;
+const CANCELLED: i32 = 7;
 
 type Failure = (i32, String);
 
@@ -65,6 +67,8 @@ fn of_tok(e: tok::Error) -> Failure {
         tok::Error::TooLarge(m) => (TOO_LARGE, m),
         tok::Error::Unsupported(m) => (UNSUPPORTED, m),
         tok::Error::Text(m) => (INVALID, m),
+        tok::Error::TooMany => (TOO_MANY, "the text has more tokens than are of use".into()),
+        tok::Error::Cancelled => (CANCELLED, "cancelled".into()),
     }
 }
 
@@ -156,11 +160,13 @@ pub unsafe extern "C" fn tk_tokenizer_encode(
     data: *const u8,
     size: usize,
     add_special: i32,
+    most: usize,
+    cancelled: *const std::sync::atomic::AtomicBool,
     out: *mut Buffer<u32>,
     error: *mut Buffer<u8>,
 ) -> i32 {
     guard(error, || {
-        let ids = (*t).encode(text(data, size)?, add_special != 0).map_err(of_tok)?;
+        let ids = (*t).encode_within(text(data, size)?, add_special != 0, most, cancelled.as_ref()).map_err(of_tok)?;
         *out = Buffer::from_vec(ids);
         Ok(())
     })

@@ -1,6 +1,7 @@
 // The small tokenizers of tests/data/tokenizers (tools/make_tokenizers.py) against the ids of the reference libraries,
 // and the streaming detokenizer over every kind.
 #include <algorithm>
+#include <atomic>
 #include <random>
 #include <thread>
 
@@ -120,6 +121,59 @@ TEST_P(SmallTokenizers, StreamEqualsFullDecode) {
   if (std::string(GetParam().folder) != "sentencepiece_unigram") {
     EXPECT_GT(replaced, 100);  // broken characters did occur
   }
+}
+
+// Whatever the bound: the same ids when they fit, a refusal when they do not, and never a refusal of what fits.
+TEST_P(SmallTokenizers, ABoundChangesNoIds) {
+  auto tokenizer = load_small(GetParam().folder);
+  ASSERT_NE(tokenizer, nullptr);
+  std::mt19937 rng(7);
+  const std::vector<std::string> parts = {
+      "the ", "12345", "  ", "\n",      "Grüße ", "你好", "😀", "▁▁▁", "e\u0301", "\u212A", "\u1FBE\u0308\u0301",
+      "aaaa", "...",   "\t", "<|end|>", "</s>"};
+  std::vector<std::string> texts;
+  for (const std::string& part : parts) {
+    std::string run;
+    for (int i = 0; i < 200; ++i) run += part;
+    texts.push_back(run);
+  }
+  for (int round = 0; round < 100; ++round) {
+    std::string text;
+    for (size_t n = rng() % 60; n > 0; --n) text += parts[rng() % parts.size()];
+    texts.push_back(text);
+  }
+  for (const std::string& text : texts) {
+    for (const bool special : {false, true}) {
+      const auto whole = tokenizer->encode(text, special);
+      ASSERT_TRUE(whole.ok());
+      const size_t n = whole->size();
+      for (const size_t most : {n, n + 1, 2 * n + 7}) {
+        const auto same = tokenizer->encode(text, special, {most, nullptr});
+        ASSERT_TRUE(same.ok()) << text << ' ' << most;
+        ASSERT_EQ(*same, *whole);
+      }
+      if (n == 0) continue;
+      const auto refused = tokenizer->encode(text, special, {rng() % n, nullptr});
+      ASSERT_FALSE(refused.ok());
+      EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+    }
+  }
+}
+
+// What it costs is measured with the real program (tests/security).
+TEST_P(SmallTokenizers, ALongTextIsRefusedAndADroppedOneEnds) {
+  auto tokenizer = load_small(GetParam().folder);
+  ASSERT_NE(tokenizer, nullptr);
+  const auto refused = tokenizer->encode(std::string(8u << 20, '7'), false, {2048, nullptr});
+  const bool one_unknown = std::string(GetParam().folder) == "sentencepiece_unigram";  // the run is one unknown id
+  ASSERT_EQ(refused.ok(), one_unknown);
+  if (!one_unknown) {
+    EXPECT_EQ(refused.error().code, ErrorCode::kResourceExhausted);
+  }
+  const std::atomic<bool> gone{true};
+  const auto dropped = tokenizer->encode("one two three", false, {SIZE_MAX, &gone});
+  ASSERT_FALSE(dropped.ok());
+  EXPECT_EQ(dropped.error().code, ErrorCode::kCancelled);
 }
 
 TEST_P(SmallTokenizers, TextComesBackThroughTheStream) {

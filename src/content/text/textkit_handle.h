@@ -46,6 +46,10 @@ inline Error tk_error(tk_code code, const TkBytes& message, const std::string& w
         return ErrorCode::kUnsupported;
       case TK_INVALID:
         return ErrorCode::kInvalidArgument;
+      case TK_TOO_MANY:
+        return ErrorCode::kResourceExhausted;
+      case TK_CANCELLED:
+        return ErrorCode::kCancelled;
       default:
         return ErrorCode::kInternal;
     }

@@ -85,12 +85,15 @@ Expected<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir, con
   return made;
 }
 
-Expected<std::vector<int32_t>> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+Expected<std::vector<int32_t>> Tokenizer::encode(std::string_view text, bool add_special_tokens,
+                                                 const EncodeBounds& bounds) const {
+  static_assert(sizeof(std::atomic<bool>) == 1 && std::atomic<bool>::is_always_lock_free);
   const MemoryAhead ahead(text.size() * kBytesPerByte);
   TkIds ids;
   TkBytes error;
-  const tk_code code = tk_tokenizer_encode(impl_->handle.get(), text.data(), text.size(), add_special_tokens ? 1 : 0,
-                                           &ids.raw, &error.raw);
+  const tk_code code =
+      tk_tokenizer_encode(impl_->handle.get(), text.data(), text.size(), add_special_tokens ? 1 : 0, bounds.most,
+                          reinterpret_cast<const uint8_t*>(bounds.cancelled), &ids.raw, &error.raw);
   if (code != TK_OK) return tk_error(code, error, {});
   return std::vector<int32_t>(ids.raw.data, ids.raw.data + ids.raw.size);
 }

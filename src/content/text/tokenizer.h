@@ -1,6 +1,7 @@
 // Text to token ids and back. One immutable object per model folder; every const method may be called from any thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -35,6 +36,11 @@ struct SpecialText {
   std::vector<std::pair<std::string, std::string>> named;
 };
 
+struct EncodeBounds {
+  size_t most = SIZE_MAX;                        // ids that are of use; kResourceExhausted when there are more
+  const std::atomic<bool>* cancelled = nullptr;  // kCancelled soon after it is set
+};
+
 class Tokenizer {
  public:
   // Reads the tokenizer of a model folder: tokenizer.json; vocab.json + merges.txt; a tiktoken-form or SentencePiece
@@ -47,7 +53,8 @@ class Tokenizer {
 
   // Chat prompts (rendered templates) are encoded without special tokens, plain completion texts with them
   // (models-other 12.1). Added tokens inside the text are recognised either way. Invalid UTF-8 is kInvalidArgument.
-  Expected<std::vector<int32_t>> encode(std::string_view text, bool add_special_tokens) const;
+  Expected<std::vector<int32_t>> encode(std::string_view text, bool add_special_tokens,
+                                        const EncodeBounds& bounds = {}) const;
 
   // The whole text of `ids`; unknown ids give nothing. Always valid UTF-8: bytes that form no character become U+FFFD.
   std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const;

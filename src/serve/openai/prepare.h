@@ -3,6 +3,7 @@
 // is found before any work, and the layout of the prompt when its pictures are ready.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -24,10 +25,11 @@ struct PrepareInput {
   const TemplateForm* chat_form = nullptr;
   const TemplateForm* tool_form = nullptr;
   int64_t arrival_ns = 0;
-  uint64_t owner = 0;   // engine::Request::owner
-  uint64_t random = 0;  // the seed of a request that brings none; also part of the id
-  std::string id_hex;   // 32 hexadecimal digits: the id of a request that brings none
-  bool salted = false;  // prefix cache entries are shared within `salt` only
+  uint64_t owner = 0;                                  // engine::Request::owner
+  std::shared_ptr<const std::atomic<bool>> cancelled;  // set when the client leaves; may be null
+  uint64_t random = 0;                                 // the seed of a request that brings none; also part of the id
+  std::string id_hex;                                  // 32 hexadecimal digits: the id of a request that brings none
+  bool salted = false;                                 // prefix cache entries are shared within `salt` only
   uint64_t salt[2] = {0, 0};
 };
 

@@ -125,7 +125,15 @@ Expected<std::vector<int32_t>> encode_text(const PrepareInput& input, std::strin
   if (tokenizer == nullptr) {
     return invalid_value("this model has no tokenizer: send the prompt as token ids", param);
   }
-  auto ids = tokenizer->encode(text, special);
+  // A prompt of as many tokens as the context has is refused anyway (check_lengths); beyond it nobody counts.
+  const auto most = static_cast<size_t>(input.config->max_model_len);
+  auto ids = tokenizer->encode(text, special, {most, input.cancelled.get()});
+  if (!ids.ok() && ids.error().code == ErrorCode::kResourceExhausted) {
+    return make_error(ErrorCode::kTooLarge,
+                      fmt::format("Input text is too long, length of prompt token(more than {}) >= max_model_len({})",
+                                  most, input.config->max_model_len),
+                      param);
+  }
   if (!ids.ok()) return invalid_value(ids.error().message, param);
   TERN_RETURN_IF_ERROR(check_vocabulary(*ids, input.config->vocab_size, param));
   return ids;

@@ -68,6 +68,7 @@ openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
   input.tool_form = &shared.tool_form;
   input.arrival_ns = job.arrival_ns;
   input.owner = job.owner;
+  input.cancelled = job.cancelled;
   input.id_hex = shared.random_hex();
   input.random = siphash128(shared.key, input.id_hex.data(), input.id_hex.size()).lo;
   if (shared.auth.several()) {  // one key's prompts must not show in the timing of another's
@@ -163,6 +164,12 @@ void run_tokenize(Shared& shared, Job& job, json::Value body) {
 }
 
 // /v1/abort_requests: the requests of the key that asks.
+// Routes that do nothing but answer: without a client there is nothing to do.
+bool only_answers(RouteId route) {
+  return route == RouteId::kChat || route == RouteId::kCompletions || route == RouteId::kTokenize ||
+         route == RouteId::kDetokenize;
+}
+
 void run_abort(Shared& shared, Job& job, const json::Value& body) {
   auto sweep = std::make_unique<AbortSweep>();
   sweep->reply = job.to;
@@ -244,6 +251,7 @@ void run_job(Shared& shared, Job job) {
     sweep->answered = AbortSweep::Form::kReset;
     return shared.post(job.to.worker, std::move(sweep));
   }
+  if (only_answers(job.route) && job.cancelled && job.cancelled->load(std::memory_order_relaxed)) return;
   auto body = parse_body(shared, job);
   if (!body.ok()) {
     return shared.post(job.to.worker, Answer{job.to, openai::error_response(body.error()), std::move(job.ticket)});

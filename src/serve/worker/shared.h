@@ -130,7 +130,7 @@ struct Job {
   MemoryBudget::Lease memory;  // of body and values
   int64_t arrival_ns = 0;
   Ticket ticket;
-  std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client leaves; null where no media are prepared
+  std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client leaves
 };
 // Parses, validates and prepares; posts an Answer, a Ready or an AbortSweep to the worker.
 void run_job(Shared& shared, Job job);

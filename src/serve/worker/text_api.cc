@@ -6,6 +6,8 @@
 namespace tern::serve {
 namespace {
 
+constexpr size_t kContextsTokenized = 4;  // /tokenize counts texts of so many contexts
+
 Expected<std::string> text_of(const json::Object& body, openai::Fields& f, bool& special,
                               const openai::PrepareInput& input) {
   f.boolean("add_special_tokens", special);
@@ -47,7 +49,12 @@ Expected<std::string> tokenize_body(const json::Value& body, const openai::Prepa
   bool special = true;
   TERN_ASSIGN_OR_RETURN(const bool strs, wants_token_strs(body));
   TERN_ASSIGN_OR_RETURN(const auto text, text_of(body.get_object(), f, special, input));
-  auto ids = input.content.tokenizer->encode(text, special);
+  // Texts may be counted that do not fit the context, but not without end.
+  const size_t most = kContextsTokenized * static_cast<size_t>(input.config->max_model_len);
+  auto ids = input.content.tokenizer->encode(text, special, {most, input.cancelled.get()});
+  if (!ids.ok() && ids.error().code == ErrorCode::kResourceExhausted) {
+    return make_error(ErrorCode::kTooLarge, "the text has more than " + std::to_string(most) + " tokens", "prompt");
+  }
   if (!ids.ok()) return openai::invalid_value(ids.error().message, "prompt");
   return tokens_body(*ids, strs, input);
 }

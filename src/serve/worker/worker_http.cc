@@ -155,7 +155,7 @@ void Worker::submit_job(Connection& c) {
   job.owner = c.owner;
   job.memory = std::move(c.memory);
   job.arrival_ns = c.begin_ns;
-  if (shared_.preparations) job.cancelled = c.cancelled = std::make_shared<std::atomic<bool>>(false);
+  job.cancelled = c.cancelled = std::make_shared<std::atomic<bool>>(false);
   // The pool's tasks are copyable functions.
   auto owned = std::make_shared<Job>(std::move(job));
   const bool taken = shared_.pool->try_submit(

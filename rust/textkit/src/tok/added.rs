@@ -38,7 +38,7 @@ impl AddedTokens {
 
     /// Walks the text: runs between added tokens and the tokens, in order. Flags as in the Hugging Face library:
     /// `lstrip`/`rstrip` swallow white space beside the token, `single_word` wants no word character beside it.
-    pub fn split<'a>(&self, text: &'a str, mut f: impl FnMut(Piece<'a>)) {
+    pub fn split<'a>(&self, text: &'a str, mut f: impl FnMut(Piece<'a>) -> Res<()>) -> Res<()> {
         let mut done = 0;
         if let Some(finder) = &self.finder {
             for m in finder.find_iter(text) {
@@ -57,15 +57,16 @@ impl AddedTokens {
                     end = text.len() - text[end..].trim_start().len();
                 }
                 if start > done {
-                    f(Piece::Text(&text[done..start]));
+                    f(Piece::Text(&text[done..start]))?;
                 }
-                f(Piece::Token(token.id));
+                f(Piece::Token(token.id))?;
                 done = end;
             }
         }
         if done < text.len() {
-            f(Piece::Text(&text[done..]));
+            f(Piece::Text(&text[done..]))?;
         }
+        Ok(())
     }
 }
 

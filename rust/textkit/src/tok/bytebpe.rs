@@ -6,6 +6,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use unicode_normalization_alignments::UnicodeNormalization;
 
 use super::pretok::Pattern;
+use super::bounds::Bounds;
 use super::{corrupt, Res};
 
 /// A multiplicative hash: keys are pairs of ids and short byte strings from a file that is trusted as far as its size goes.
@@ -53,6 +54,8 @@ fn pair(a: u32, b: u32) -> u64 {
 }
 
 const NONE: u32 = u32::MAX;
+/// Canonical composition makes at most 7 bytes of a text 2 (U+1FBE, U+0308, U+0301: U+0390).
+pub const NFC_SHRINKS: usize = 4;
 
 /// One symbol of a word while it is merged: ids in a linked list.
 #[derive(Clone, Copy)]
@@ -114,13 +117,19 @@ impl ByteBpe {
         self.merges = merges;
     }
 
-    pub fn encode(&self, text: &str, ids: &mut Vec<u32>) {
+    pub fn encode(&self, text: &str, bounds: &Bounds, ids: &mut Vec<u32>) -> Res<()> {
         let mut scratch = Vec::new();
+        let mut word = |word: &str| {
+            bounds.check_run(word.len(), ids.len())?;
+            self.word(word.as_bytes(), &mut scratch, ids);
+            bounds.check(ids.len())
+        };
         if self.nfc && !text.is_ascii() {
+            bounds.check_run(text.len() / NFC_SHRINKS, 0)?;
             let normal: String = text.nfc().map(|(c, _)| c).collect();
-            self.pattern.split(&normal, |word| self.word(word.as_bytes(), &mut scratch, ids));
+            self.pattern.split(&normal, word)
         } else {
-            self.pattern.split(text, |word| self.word(word.as_bytes(), &mut scratch, ids));
+            self.pattern.split(text, &mut word)
         }
     }
 

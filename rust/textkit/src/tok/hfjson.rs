@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::added::AddedTokens;
 use super::bytebpe::{ByteBpe, FastMap};
+use super::covers::Covers;
 use super::pretok::Pattern;
 use super::{alphabet, corrupt, AddedToken, Engine, Error, Options, Res, Rules, Table, Tok, ADDED, BYTE, SPECIAL};
 
@@ -347,6 +348,7 @@ fn generic(json: &str, options: &Options) -> Res<Tok> {
             return Err(Error::TooLarge(format!("token id {id} is above the limit of {} ids", limits.vocab)));
         }
     }
+    let covers = Covers::of(&parsed, !decode.replace.is_empty(), options);
     let rewritten = unambiguous_merges(parsed)?;
     let json = rewritten.as_deref().unwrap_or(json);
     let mut tok: tokenizers::Tokenizer = json.parse().map_err(|e: tokenizers::Error| Error::Corrupt(e.to_string()))?;
@@ -381,7 +383,7 @@ fn generic(json: &str, options: &Options) -> Res<Tok> {
     }
     let table = Table::build(tokens, &limits)?;
     Ok(Tok {
-        engine: Engine::Crate(Box::new(tok)),
+        engine: Engine::Crate(Box::new(tok), covers),
         added: AddedTokens::default(),
         prefix: Vec::new(),
         suffix: Vec::new(),

@@ -2,7 +2,9 @@
 
 pub mod added;
 pub mod alphabet;
+pub mod bounds;
 pub mod bytebpe;
+pub mod covers;
 pub mod hfjson;
 pub mod options;
 pub mod pretok;
@@ -10,7 +12,10 @@ pub mod spm;
 pub mod spm_model;
 pub mod tiktoken;
 
+use std::sync::atomic::AtomicBool;
+
 use added::{AddedTokens, Piece};
+use bounds::Bounds;
 pub use options::{AddedToken, Options};
 
 pub const PRESENT: u8 = 1;
@@ -24,6 +29,8 @@ pub struct Table {
     pub blob: Vec<u8>,
     pub offsets: Vec<u32>,
     pub flags: Vec<u8>,
+    /// Bytes of the longest token.
+    pub longest: usize,
 }
 
 /// How a decoder joins tokens; see token_table.h.
@@ -35,7 +42,7 @@ pub struct Rules {
 
 pub enum Engine {
     /// Any tokenizer.json that has no faster form here.
-    Crate(Box<tokenizers::Tokenizer>),
+    Crate(Box<tokenizers::Tokenizer>, covers::Covers),
     ByteBpe(bytebpe::ByteBpe),
     Spm(spm::Spm),
 }
@@ -66,6 +73,9 @@ pub enum Error {
     TooLarge(String),
     Unsupported(String),
     Text(String),
+    /// More ids than the caller can use.
+    TooMany,
+    Cancelled,
 }
 
 pub fn corrupt<T>(message: impl Into<String>) -> Res<T> {
@@ -80,7 +90,7 @@ impl Table {
         if size > limits.vocab {
             return Err(Error::TooLarge(format!("token id {} is above the limit of {} ids", size - 1, limits.vocab)));
         }
-        let mut table = Table { blob: Vec::new(), offsets: Vec::with_capacity(size + 1), flags: vec![0; size] };
+        let mut table = Table { blob: Vec::new(), offsets: Vec::with_capacity(size + 1), flags: vec![0; size], longest: 0 };
         for (id, bytes, flags) in tokens {
             if bytes.len() > limits.token_bytes {
                 return Err(Error::TooLarge(format!("token {id} is longer than {} bytes", limits.token_bytes)));
@@ -90,6 +100,7 @@ impl Table {
             }
             let start = table.blob.len() as u32;
             table.offsets.resize(id as usize + 1, start);
+            table.longest = table.longest.max(bytes.len());
             table.blob.extend_from_slice(&bytes);
             if table.blob.len() > u32::MAX as usize {
                 return Err(Error::TooLarge("the texts of all tokens exceed 4 GiB".into()));
@@ -111,48 +122,54 @@ impl Table {
 
 impl Tok {
     pub fn encode(&self, text: &str, add_special: bool) -> Res<Vec<u32>> {
+        self.encode_within(text, add_special, usize::MAX, None)
+    }
+
+    /// The same ids when there are at most `most` of them, else TooMany, found out with little more work and memory than
+    /// `most` ids cost where the kind of the tokenizer allows. `cancelled` is looked at between pieces.
+    pub fn encode_within(
+        &self,
+        text: &str,
+        add_special: bool,
+        most: usize,
+        cancelled: Option<&AtomicBool>,
+    ) -> Res<Vec<u32>> {
+        let bounds = Bounds { ids: most, longest: self.table.longest, cancelled };
         if text.len() > self.limits.text_bytes {
             return Err(Error::TooLarge(format!("the text is longer than {} bytes", self.limits.text_bytes)));
         }
-        if let Engine::Crate(t) = &self.engine {
+        if let Engine::Crate(t, covers) = &self.engine {
+            bounds.check_run(covers.least_bytes(text), 0)?;
             let encoding = t.encode_fast(text, add_special).map_err(|e| Error::Text(format!("cannot tokenize: {e}")))?;
+            bounds.check(encoding.len())?;
             return Ok(encoding.get_ids().to_vec());
         }
-        let mut ids = Vec::with_capacity(text.len() / 3 + 8);
+        let mut ids = Vec::with_capacity((text.len() / 4 + 8).min(most));
         if add_special {
             ids.extend_from_slice(&self.prefix);
         }
         let mut first = true;
-        let mut failure = None;
-        self.added.split(text, |piece| match piece {
-            Piece::Token(id) => {
-                ids.push(id);
-                first = false;
+        self.added.split(text, |piece| {
+            match piece {
+                Piece::Token(id) => ids.push(id),
+                Piece::Text(segment) => match &self.engine {
+                    Engine::ByteBpe(b) => b.encode(segment, &bounds, &mut ids)?,
+                    Engine::Spm(s) => s.encode(segment, first, &bounds, &mut ids)?,
+                    Engine::Crate(..) => {}
+                },
             }
-            Piece::Text(segment) => {
-                let done = match &self.engine {
-                    Engine::ByteBpe(b) => {
-                        b.encode(segment, &mut ids);
-                        Ok(())
-                    }
-                    Engine::Spm(s) => s.encode(segment, first, &mut ids),
-                    Engine::Crate(_) => Ok(()),
-                };
-                failure = failure.take().or(done.err());
-                first = false;
-            }
-        });
-        if let Some(e) = failure {
-            return Err(e);
-        }
+            first = false;
+            bounds.check(ids.len())
+        })?;
         if add_special {
             ids.extend_from_slice(&self.suffix);
         }
+        bounds.check(ids.len())?;
         Ok(ids)
     }
 
     pub fn token_to_id(&self, token: &str) -> Option<u32> {
-        if let Engine::Crate(t) = &self.engine {
+        if let Engine::Crate(t, _) = &self.engine {
             return t.token_to_id(token);
         }
         if let Some(id) = self.added.id_of(token) {
@@ -161,12 +178,12 @@ impl Tok {
         match &self.engine {
             Engine::ByteBpe(b) => b.id_of(&alphabet::to_bytes(token)?),
             Engine::Spm(s) => s.model.id_of(token),
-            Engine::Crate(_) => None,
+            Engine::Crate(..) => None,
         }
     }
 
     pub fn id_to_token(&self, id: u32) -> Option<String> {
-        if let Engine::Crate(t) = &self.engine {
+        if let Engine::Crate(t, _) = &self.engine {
             return t.id_to_token(id);
         }
         let bytes = self.table.bytes(id)?;

@@ -2,6 +2,8 @@
 
 use std::sync::OnceLock;
 
+use super::Res;
+
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Pattern {
     /// `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
@@ -37,8 +39,8 @@ impl Pattern {
         }
     }
 
-    /// Calls `f` with every pre-token, in order; together they are the text.
-    pub fn split<'a>(self, text: &'a str, mut f: impl FnMut(&'a str)) {
+    /// Calls `f` with every pre-token, in order, until it fails; together they are the text.
+    pub fn split<'a>(self, text: &'a str, mut f: impl FnMut(&'a str) -> Res<()>) -> Res<()> {
         let classes = classes();
         let mut at = 0;
         while at < text.len() {
@@ -46,9 +48,10 @@ impl Pattern {
                 Pattern::Gpt2 => gpt2(text, at, classes),
                 Pattern::Cl100k { digits } => cl100k(text, at, digits, classes),
             };
-            f(&text[at..end]);
+            f(&text[at..end])?;
             at = end;
         }
+        Ok(())
     }
 }
 

@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::collections::{BinaryHeap, HashMap};
 
 use super::added::AddedTokens;
+use super::bounds::Bounds;
 use super::bytebpe::FastMap;
 use super::spm_model::{Kind, Model, SPACE_MARK};
 use super::{AddedToken, Engine, Options, Res, Rules, Table, Tok, ADDED, BYTE, SPECIAL};
@@ -143,7 +144,13 @@ impl Spm {
     }
 
     /// Appends the ids of one segment (a run of text between added tokens).
-    pub fn encode(&self, segment: &str, first: bool, ids: &mut Vec<u32>) -> Res<()> {
+    pub fn encode(&self, segment: &str, first: bool, bounds: &Bounds, ids: &mut Vec<u32>) -> Res<()> {
+        // White space may be dropped, and a table may map anything to nothing; else every byte is in a token. A mark of
+        // space counts as one byte there and may be written out in the text.
+        let every_byte = self.model.byte_ids.is_some();
+        if every_byte && self.model.keeps_bytes() {
+            bounds.check_run(segment.len() / SPACE_MARK.len_utf8(), ids.len())?;
+        }
         let text = self.model.normalize(segment, first || !self.prefix_once);
         if text.is_empty() {
             return Ok(());
@@ -151,20 +158,24 @@ impl Spm {
         if text.len() > i32::MAX as usize {
             return Err(super::Error::TooLarge("the text is too long".into()));
         }
+        if every_byte {
+            bounds.check_run(text.len() / SPACE_MARK.len_utf8(), ids.len())?;
+        }
         let mut out = Output { spm: self, ids, after_unknown: false };
         if self.model.unigram {
             self.unigram(&text, &mut out);
+            bounds.check(out.ids.len())
         } else {
-            self.bpe_words(&text, &mut out);
+            self.bpe_words(&text, bounds, &mut out)
         }
-        Ok(())
     }
 
     /// Word by word where no merge can cross a word's border: the same result from small heaps.
-    fn bpe_words(&self, text: &str, out: &mut Output) {
+    fn bpe_words(&self, text: &str, bounds: &Bounds, out: &mut Output) -> Res<()> {
         let mut work = Work::default();
         if !self.model.words_apart {
-            return self.bpe(text, &mut work, out);
+            self.bpe(text, &mut work, out);
+            return bounds.check(out.ids.len());
         }
         let mut start = 0;
         let mut last_was_mark = true;
@@ -172,11 +183,13 @@ impl Spm {
             let is_mark = c == SPACE_MARK;
             if is_mark && !last_was_mark {
                 self.bpe(&text[start..at], &mut work, out);
+                bounds.check(out.ids.len())?;
                 start = at;
             }
             last_was_mark = is_mark;
         }
         self.bpe(&text[start..], &mut work, out);
+        bounds.check(out.ids.len())
     }
 
     fn bpe(&self, text: &str, work: &mut Work, out: &mut Output) {

@@ -274,6 +274,11 @@ impl Model {
         self.reserved.get(text).or_else(|| self.by_text.get(text.as_bytes())).copied()
     }
 
+    /// Whether normalize() drops nothing and makes nothing shorter.
+    pub fn keeps_bytes(&self) -> bool {
+        self.charsmap.is_empty() && !self.remove_extra_whitespaces
+    }
+
     /// Length of the longest user-defined piece that starts the text, 0 when none does.
     pub fn user_defined_prefix(&self, text: &str) -> usize {
         let may_start = text.as_bytes().first().is_some_and(|&b| self.user_defined_start[b as usize]);
