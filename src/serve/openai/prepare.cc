@@ -153,7 +153,7 @@ Expected<Draft> begin(Ask ask, const PrepareInput& input) {
   if (draft.input.salted) prototype.extra_keys.push_back({0, 0, {draft.input.salt[0], draft.input.salt[1]}});
   fill_sampling(known, input, prototype.sampling);
   if (known.chat && known.prompts.empty()) {
-    TERN_ASSIGN_OR_RETURN(draft.rendered, render_chat(known, input));
+    TERN_ASSIGN_OR_RETURN(draft.rendered, render_chat(draft.ask, input));
   }
   // With media these come first: their mistakes should cost no picture. Without, an over-long prompt is named first.
   if (!known.media.empty()) TERN_RETURN_IF_ERROR(encode_words(draft));

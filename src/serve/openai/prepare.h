@@ -25,6 +25,7 @@ struct PrepareInput {
   const TemplateForm* chat_form = nullptr;
   const TemplateForm* tool_form = nullptr;
   int64_t arrival_ns = 0;
+  int64_t contexts = 1;                                // longer texts are refused unread; /tokenize counts some
   uint64_t owner = 0;                                  // engine::Request::owner
   std::shared_ptr<const std::atomic<bool>> cancelled;  // set when the client leaves; may be null
   uint64_t random = 0;                                 // the seed of a request that brings none; also part of the id
@@ -48,7 +49,8 @@ Expected<std::unique_ptr<Generation>> finish(Draft draft, std::span<const conten
 Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input);
 
 // The prompt of a chat request as text: template, or the first message as it is. Shared with /tokenize.
-Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input);
+// Uses up ask.messages.
+Expected<std::string> render_chat(Ask& ask, const PrepareInput& input);
 
 // chatcmpl-/cmpl- ids as FastDeploy makes them.
 std::string make_id(const Ask& ask, const std::string& hex);

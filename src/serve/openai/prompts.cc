@@ -71,6 +71,20 @@ Error with_param(Error error, const char* param) {
   return error;
 }
 
+// A prompt of as many tokens as the context has is refused anyway (check_lengths); beyond it nobody counts.
+content::EncodeBounds encode_bounds(const PrepareInput& input) {
+  return {static_cast<size_t>(input.contexts * input.config->max_model_len), input.cancelled.get()};
+}
+
+bool is_too_long(const Error& error) { return error.code == ErrorCode::kResourceExhausted; }
+
+Error too_long(const PrepareInput& input) {
+  const int64_t most = input.contexts * input.config->max_model_len;
+  return make_error(ErrorCode::kTooLarge,
+                    fmt::format("Input text is too long, length of prompt token(more than {}) >= max_model_len({})",
+                                most, input.config->max_model_len));
+}
+
 Status lay_out(const Draft& draft, std::span<const int32_t> ids, std::span<const content::PreparedMediaPtr> media,
                PromptFacts& facts) {
   const PrepareInput& input = draft.input;
@@ -79,9 +93,12 @@ Status lay_out(const Draft& draft, std::span<const int32_t> ids, std::span<const
   if (text && input.content.tokenizer == nullptr) {
     return invalid_value("this model has no tokenizer: send the prompt as token ids", param);
   }
-  auto layout = text ? content::layout_prompt(*input.content.vision, draft.rendered, *input.content.tokenizer, media)
+  auto layout = text ? content::layout_prompt(*input.content.vision, draft.rendered, *input.content.tokenizer, media,
+                                              encode_bounds(input))
                      : content::layout_ids(*input.content.vision, ids, media);
-  if (!layout.ok()) return with_param(std::move(layout).error(), param);
+  if (!layout.ok()) {
+    return with_param(is_too_long(layout.error()) ? too_long(input) : std::move(layout).error(), param);
+  }
   return take_layout(input, *std::move(layout), media, param, facts);
 }
 
@@ -125,15 +142,8 @@ Expected<std::vector<int32_t>> encode_text(const PrepareInput& input, std::strin
   if (tokenizer == nullptr) {
     return invalid_value("this model has no tokenizer: send the prompt as token ids", param);
   }
-  // A prompt of as many tokens as the context has is refused anyway (check_lengths); beyond it nobody counts.
-  const auto most = static_cast<size_t>(input.config->max_model_len);
-  auto ids = tokenizer->encode(text, special, {most, input.cancelled.get()});
-  if (!ids.ok() && ids.error().code == ErrorCode::kResourceExhausted) {
-    return make_error(ErrorCode::kTooLarge,
-                      fmt::format("Input text is too long, length of prompt token(more than {}) >= max_model_len({})",
-                                  most, input.config->max_model_len),
-                      param);
-  }
+  auto ids = tokenizer->encode(text, special, encode_bounds(input));
+  if (!ids.ok() && is_too_long(ids.error())) return with_param(too_long(input), param);
   if (!ids.ok()) return invalid_value(ids.error().message, param);
   TERN_RETURN_IF_ERROR(check_vocabulary(*ids, input.config->vocab_size, param));
   return ids;
@@ -178,7 +188,7 @@ Expected<std::vector<PromptFacts>> encode_prompts(Draft& draft, std::span<const 
   return prompts;
 }
 
-Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input) {
+Expected<std::string> render_chat(Ask& ask, const PrepareInput& input) {
   if (ask.disable_chat_template) return raw_prompt(ask.messages);
   std::unique_ptr<content::ChatTemplate> own;
   const content::ChatTemplate* chosen = input.content.chat_template;
@@ -211,6 +221,8 @@ Expected<std::string> render_chat(const Ask& ask, const PrepareInput& input) {
   render.kwargs = &kwargs;
   auto variables = content::render_variables(render, special);
   if (!variables.ok()) return invalid_value(variables.error().message, "chat_template_kwargs");
+  shaped = nullptr;  // most of what a request holds may be one message's text
+  ask.messages = nullptr;
   auto text = chosen->render(*variables, content::local_unix_seconds());
   if (!text.ok()) return invalid_value(text.error().message, "messages");
   return ask.continue_final_message ? cut_at_mark(*std::move(text)) : std::move(text);

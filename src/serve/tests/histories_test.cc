@@ -53,7 +53,7 @@ struct Chat {
   Expected<std::string> prompt(json::Value messages, json::Value tools = nullptr) const {
     json::Object body{{"messages", std::move(messages)}, {"tools", std::move(tools)}, {"chat_template_kwargs", kwargs}};
     const ServeConfig config = testing::test_config();
-    TERN_ASSIGN_OR_RETURN(const auto ask, openai::parse_chat(json::Value(std::move(body)), config));
+    TERN_ASSIGN_OR_RETURN(auto ask, openai::parse_chat(json::Value(std::move(body)), config));
     openai::PrepareInput input;
     input.config = &config;
     input.content.chat_template = chat_template.get();

@@ -147,7 +147,8 @@ void run_generate(Shared& shared, Job& job, json::Value body) {
 
 // Texts are counted at once; pictures first become as many tokens as they have.
 void run_tokenize(Shared& shared, Job& job, json::Value body) {
-  const auto input = prepare_input(shared, job);
+  auto input = prepare_input(shared, job);
+  input.contexts = 4;  // texts may be counted that no request could send
   const auto strs = wants_token_strs(body);
   if (!strs.ok()) return refuse(shared, job.to, {}, strs.error(), false);
   if (shared.config.media.images && body.is_object() && json::find(body.get_object(), "messages") != nullptr) {
@@ -160,7 +161,7 @@ void run_tokenize(Shared& shared, Job& job, json::Value body) {
     if (!prompts.ok()) return refuse(shared, job.to, {}, prompts.error(), false);
     return shared.post(job.to.worker, Answer{job.to, tokens_response((*prompts)[0].ids, *strs, input), {}});
   }
-  shared.post(job.to.worker, Answer{job.to, tokenize(body, input), {}});
+  shared.post(job.to.worker, Answer{job.to, tokenize(std::move(body), input), {}});
 }
 
 // /v1/abort_requests: the requests of the key that asks.

@@ -6,16 +6,13 @@
 namespace tern::serve {
 namespace {
 
-constexpr size_t kContextsTokenized = 4;  // /tokenize counts texts of so many contexts
-
-Expected<std::string> text_of(const json::Object& body, openai::Fields& f, bool& special,
-                              const openai::PrepareInput& input) {
+// Uses up the body.
+Expected<std::string> text_of(json::Value& body, openai::Fields& f, bool& special, const openai::PrepareInput& input) {
   f.boolean("add_special_tokens", special);
   if (!f.ok()) return f.take_error();
   if (f.find("messages") != nullptr) {
     if (f.find("add_special_tokens") == nullptr) special = false;
-    TERN_ASSIGN_OR_RETURN(const auto ask,
-                          openai::parse_chat(json::Value(body), *input.config, openai::Purpose::kTokens));
+    TERN_ASSIGN_OR_RETURN(auto ask, openai::parse_chat(std::move(body), *input.config, openai::Purpose::kTokens));
     if (!ask.prompts.empty()) return openai::invalid_value("Input should be a list of messages", "messages");
     return openai::render_chat(ask, input);
   }
@@ -42,15 +39,15 @@ std::string tokens_body(const std::vector<int32_t>& ids, bool strs, const openai
   return out + "]}";
 }
 
-Expected<std::string> tokenize_body(const json::Value& body, const openai::PrepareInput& input) {
+Expected<std::string> tokenize_body(json::Value body, const openai::PrepareInput& input) {
   if (!body.is_object()) return openai::invalid_value("Input should be a valid dictionary", "body");
   if (input.content.tokenizer == nullptr) return openai::invalid_value("this model has no tokenizer", "prompt");
   openai::Fields f(body.get_object());
   bool special = true;
   TERN_ASSIGN_OR_RETURN(const bool strs, wants_token_strs(body));
-  TERN_ASSIGN_OR_RETURN(const auto text, text_of(body.get_object(), f, special, input));
+  TERN_ASSIGN_OR_RETURN(const auto text, text_of(body, f, special, input));
   // Texts may be counted that do not fit the context, but not without end.
-  const size_t most = kContextsTokenized * static_cast<size_t>(input.config->max_model_len);
+  const size_t most = static_cast<size_t>(input.contexts) * static_cast<size_t>(input.config->max_model_len);
   auto ids = input.content.tokenizer->encode(text, special, {most, input.cancelled.get()});
   if (!ids.ok() && ids.error().code == ErrorCode::kResourceExhausted) {
     return make_error(ErrorCode::kTooLarge, "the text has more than " + std::to_string(most) + " tokens", "prompt");
@@ -81,8 +78,8 @@ http::Response reply(Expected<std::string> body) {
 
 }  // namespace
 
-http::Response tokenize(const json::Value& body, const openai::PrepareInput& input) {
-  return reply(tokenize_body(body, input));
+http::Response tokenize(json::Value body, const openai::PrepareInput& input) {
+  return reply(tokenize_body(std::move(body), input));
 }
 Expected<bool> wants_token_strs(const json::Value& body) {
   if (!body.is_object()) return openai::invalid_value("Input should be a valid dictionary", "body");

@@ -9,7 +9,7 @@ namespace tern::serve {
 
 // {"prompt": str} or chat fields, "add_special_tokens", "return_token_strs" ->
 // {"count","max_model_len","tokens","token_strs"}.
-http::Response tokenize(const json::Value& body, const openai::PrepareInput& input);
+http::Response tokenize(json::Value body, const openai::PrepareInput& input);
 // Its field "return_token_strs".
 Expected<bool> wants_token_strs(const json::Value& body);
 // The answer of the above for known ids; `strs`: with the vocabulary's own spelling of each.

@@ -135,8 +135,8 @@ bool is_placeholder(const VisionProfile& profile, int32_t id) {
 
 // A text between placeholders. It must not turn into placeholders by itself.
 Expected<std::vector<int32_t>> encode_piece(const VisionProfile& profile, const Tokenizer& tokenizer,
-                                            std::string_view text) {
-  TERN_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.encode(text, false));
+                                            std::string_view text, const EncodeBounds& bounds) {
+  TERN_ASSIGN_OR_RETURN(std::vector<int32_t> ids, tokenizer.encode(text, false, bounds));
   if (std::any_of(ids.begin(), ids.end(), [&](int32_t id) { return is_placeholder(profile, id); })) {
     return bad("The texts of a request must not contain placeholders of pictures");
   }
@@ -155,7 +155,8 @@ bool run_is_expanded(std::span<const PreparedMediaPtr> media, const std::vector<
 }  // namespace
 
 Expected<PromptLayout> layout_prompt(const VisionProfile& profile, std::string_view rendered,
-                                     const Tokenizer& tokenizer, std::span<const PreparedMediaPtr> media) {
+                                     const Tokenizer& tokenizer, std::span<const PreparedMediaPtr> media,
+                                     const EncodeBounds& bounds) {
   MediaQueue queue(media);
   Builder builder(profile, media);
   PlaceholderScanner scanner(profile, rendered);
@@ -172,14 +173,15 @@ Expected<PromptLayout> layout_prompt(const VisionProfile& profile, std::string_v
   size_t at = 0;
   TERN_ASSIGN_OR_RETURN(
       std::vector<int32_t> piece,
-      encode_piece(profile, tokenizer, rendered.substr(0, places.empty() ? rendered.size() : places[0].first.at)));
+      encode_piece(profile, tokenizer, rendered.substr(0, places.empty() ? rendered.size() : places[0].first.at),
+                   bounds));
   builder.add_ids(piece);
   for (size_t i = 0; i < places.size(); i++) {
     const auto& [found, index] = places[i];
     const Placeholder& rule = placeholder_of(profile, found.kind);
     at = found.at + found.size;
     const size_t end = i + 1 < places.size() ? places[i + 1].first.at : rendered.size();
-    TERN_ASSIGN_OR_RETURN(piece, encode_piece(profile, tokenizer, rendered.substr(at, end - at)));
+    TERN_ASSIGN_OR_RETURN(piece, encode_piece(profile, tokenizer, rendered.substr(at, end - at), bounds));
     const bool marked =
         (!builder.ids().empty() && builder.ids().back() == rule.start) || (!piece.empty() && piece.front() == rule.end);
     if (!marked && rule.start >= 0) builder.add_id(rule.start);

@@ -31,8 +31,10 @@ struct PromptLayout {
 // and inserts markers and placeholder ids (models-ernie-paddleocr.md 5.8, 6.5). Linear in the length of the result.
 // kInvalidArgument when the numbers of placeholders and media differ. Placeholder ids that come from the client's own
 // text do not count as pictures: `media` is matched with what the template wrote for them, see the implementation.
+// `bounds` holds for each text between placeholders.
 Expected<PromptLayout> layout_prompt(const VisionProfile& profile, std::string_view rendered,
-                                     const Tokenizer& tokenizer, std::span<const PreparedMediaPtr> media);
+                                     const Tokenizer& tokenizer, std::span<const PreparedMediaPtr> media,
+                                     const EncodeBounds& bounds = {});
 // The same for a prompt that came as ids: runs of one placeholder id each are expanded.
 Expected<PromptLayout> layout_ids(const VisionProfile& profile, std::span<const int32_t> ids,
                                   std::span<const PreparedMediaPtr> media);
