@@ -2,19 +2,82 @@
 
 #include <fmt/format.h>
 
+#include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdint>
 
 #include "app/report.h"
 
 namespace tern::app {
 
-std::optional<int> parse_options(CLI::App& options, const std::vector<std::string>& args) {
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::capture_default_str() {
+  option_->capture_default_str();
+  return *this;
+}
+
+template <typename T>
+Option& Option::range(T least, T most) {
+  option_->check(CLI::Range(least, most));
+  return *this;
+}
+
+template Option& Option::range(int, int);
+template Option& Option::range(uint64_t, uint64_t);
+template Option& Option::range(double, double);
+
+Option& Option::non_negative() {
+  // Not CLI::NonNegativeNumber: its message spells out the largest double.
+  const auto check = [](const std::string& text) {
+    double value = 0;
+    if (!CLI::detail::lexical_cast(text, value)) return text + " is no number";
+    return value >= 0 ? std::string() : text + " is less than 0";
+  };
+  option_->check(check, "NONNEGATIVE");
+  return *this;
+}
+
+Option& Option::one_of(const std::vector<std::string>& values) {
+  option_->check(CLI::IsMember(values));
+  return *this;
+}
+
+Option& Option::excludes(const Option& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Options::Options(const std::string& description, const std::string& command)
+    : app_(std::make_unique<CLI::App>(description, command)) {}
+
+Options::~Options() = default;
+
+template <typename T>
+Option Options::add_option(const std::string& names, T& value, const std::string& description) {
+  return Option(app_->add_option(names, value, description));
+}
+
+template Option Options::add_option(const std::string&, std::string&, const std::string&);
+template Option Options::add_option(const std::string&, std::vector<std::string>&, const std::string&);
+template Option Options::add_option(const std::string&, int&, const std::string&);
+template Option Options::add_option(const std::string&, uint64_t&, const std::string&);
+template Option Options::add_option(const std::string&, double&, const std::string&);
+
+Option Options::add_flag(const std::string& names, bool& value, const std::string& description) {
+  return Option(app_->add_flag(names, value, description));
+}
+
+std::optional<int> parse_options(Options& options, const std::vector<std::string>& args) {
   // CLI11 takes the words from the back and reports by exceptions; they end here.
   std::vector<std::string> reversed(args.rbegin(), args.rend());
   try {
-    options.parse(reversed);
+    options.app_->parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", options.help());
+    fmt::print("{}", options.app_->help());
     return 0;
   } catch (const CLI::ParseError& error) {
     std::string line = error.what();

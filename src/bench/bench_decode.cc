@@ -87,21 +87,17 @@ Status bench_decode(const BenchOptions& o) {
 }  // namespace
 
 int run_bench_decode(const std::vector<std::string>& args) {
-  CLI::App parser("Decoding speed of the engine without a server", "tern bench decode");
+  app::Options parser("Decoding speed of the engine without a server", "tern bench decode");
   BenchOptions options;
   add_bench_options(parser, options);
-  parser.add_option("--batch", options.batch, "Sequences that decode together")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1024));
-  parser.add_option("--context", options.context, "Tokens of each prompt")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
+  parser.add_option("--batch", options.batch, "Sequences that decode together").capture_default_str().range(1, 1024);
+  parser.add_option("--context", options.context, "Tokens of each prompt").capture_default_str().range(1, 1 << 20);
   parser.add_option("--tokens", options.tokens, "New tokens per sequence and run")
-      ->capture_default_str()
-      ->check(CLI::Range(2, 1 << 20));
-  parser.add_option("--temperature", options.temperature, "Of sampling; 0: greedy")->capture_default_str();
-  parser.add_option("--top-p", options.top_p, "Of sampling")->capture_default_str();
-  parser.add_option("--repetition-penalty", options.repetition_penalty, "Of sampling")->capture_default_str();
+      .capture_default_str()
+      .range(2, 1 << 20);
+  parser.add_option("--temperature", options.temperature, "Of sampling; 0: greedy").capture_default_str();
+  parser.add_option("--top-p", options.top_p, "Of sampling").capture_default_str();
+  parser.add_option("--repetition-penalty", options.repetition_penalty, "Of sampling").capture_default_str();
   if (const auto status = app::parse_options(parser, args)) return *status;
   const Status status = bench_decode(options);
   return status.ok() ? 0 : app::report(status.error());

@@ -123,18 +123,19 @@ int run(const LabOptions& o) {
 }  // namespace
 
 int run_bench_kernels(const std::vector<std::string>& args) {
-  CLI::App parser("Ops by shape beside what the device can do at most, measured in the same run", "tern bench kernels");
+  app::Options parser("Ops by shape beside what the device can do at most, measured in the same run",
+                      "tern bench kernels");
   LabOptions o;
-  parser.add_option("--device", o.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  parser.add_option("--device", o.device, "auto, cpu, cuda or cuda:N").capture_default_str();
   parser.add_option("--only", o.only, "Groups whose name contains one of these: products,attention,norm,experts,...");
   parser.add_option("--match", o.match, "Shapes whose name contains one of these, separated by commas");
   parser.add_option("--shape", o.shape, "The one shape of this name, as --list prints it behind the colon");
   parser.add_option("--cpu-threads", o.cpu_threads, "Threads that compute on a CPU; 0: physical cores")
-      ->capture_default_str();
-  parser.add_option("--ceiling-gib", o.ceiling_gib, "GiB read to find the memory's bandwidth")->capture_default_str();
+      .capture_default_str();
+  parser.add_option("--ceiling-gib", o.ceiling_gib, "GiB read to find the memory's bandwidth").capture_default_str();
   parser.add_option("--cold-mib", o.cold_mib, "MiB of weights or cache that take turns, beyond the last cache")
-      ->capture_default_str();
-  parser.add_option("--milliseconds", o.milliseconds, "Of one timing; the best of five counts")->capture_default_str();
+      .capture_default_str();
+  parser.add_option("--milliseconds", o.milliseconds, "Of one timing; the best of five counts").capture_default_str();
   parser.add_flag("!--no-peers", o.peers, "Leaves the vendor's library out");
   parser.add_flag("--list", o.list, "Prints groups and shapes and ends");
   parser.add_flag("--json", o.json, "Prints one JSON object");

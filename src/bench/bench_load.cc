@@ -65,20 +65,20 @@ Status run(const LoadBench& o) {
 }  // namespace
 
 int run_bench_load(const std::vector<std::string>& args) {
-  CLI::App parser("Loads a model's weights, from files that the system's cache may hold, and says how fast",
-                  "tern bench load");
+  app::Options parser("Loads a model's weights, from files that the system's cache may hold, and says how fast",
+                      "tern bench load");
   LoadBench o;
-  parser.add_option("--model,-m", o.model, "Folder of the model")->required();
+  parser.add_option("--model,-m", o.model, "Folder of the model").required();
   parser.add_option("--load-choices", o.load_choices, "default_v1: from files, dummy: random weights")
-      ->capture_default_str();
-  parser.add_option("--dtype", o.dtype, "bfloat16 or float32")->capture_default_str();
+      .capture_default_str();
+  parser.add_option("--dtype", o.dtype, "bfloat16 or float32").capture_default_str();
   parser.add_option("--model-override", o.model_override, "JSON that replaces values of config.json");
-  parser.add_option("--device", o.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  parser.add_option("--device", o.device, "auto, cpu, cuda or cuda:N").capture_default_str();
   parser.add_option("--cpu-threads", o.cpu_threads, "Threads that read and convert; 0: physical cores")
-      ->capture_default_str();
+      .capture_default_str();
   parser.add_option("--repeats", o.repeats, "Runs; the best and the median are printed")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      .capture_default_str()
+      .range(1, 1000);
   parser.add_flag("--json", o.json, "Prints one JSON object");
   if (const auto status = app::parse_options(parser, args)) return *status;
   const Status status = run(o);

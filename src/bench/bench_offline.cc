@@ -83,24 +83,23 @@ StepCost step_cost(const model::ModelSummary& summary, int64_t hidden, bool tied
   return cost;
 }
 
-void add_bench_options(CLI::App& parser, BenchOptions& options) {
-  parser
-      .add_option("--model,-m", options.model, "Folder of the model; with --load-choices dummy config.json is enough")
-      ->required();
+void add_bench_options(app::Options& parser, BenchOptions& options) {
+  parser.add_option("--model,-m", options.model, "Folder of the model; with --load-choices dummy config.json is enough")
+      .required();
   parser.add_option("--load-choices", options.load_choices, "default_v1: from files, dummy: random weights")
-      ->capture_default_str();
-  parser.add_option("--dtype", options.dtype, "bfloat16 or float32")->capture_default_str();
+      .capture_default_str();
+  parser.add_option("--dtype", options.dtype, "bfloat16 or float32").capture_default_str();
   parser.add_option("--model-override", options.model_override, "JSON that replaces values of config.json");
-  parser.add_option("--device", options.device, "auto, cpu, cuda or cuda:N")->capture_default_str();
+  parser.add_option("--device", options.device, "auto, cpu, cuda or cuda:N").capture_default_str();
   parser.add_option("--cpu-threads", options.cpu_threads, "Threads that compute on a CPU; 0: physical cores")
-      ->capture_default_str();
+      .capture_default_str();
   parser
       .add_option("--ceiling-gib", options.ceiling_gib,
                   "GiB read to find the memory's bandwidth; 0: 1 on a CPU, else 4")
-      ->capture_default_str();
+      .capture_default_str();
   parser.add_option("--repeats", options.repeats, "Runs; the best and the median are printed")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1000));
+      .capture_default_str()
+      .range(1, 1000);
   parser.add_option("--trace", options.trace, "File for a Chrome trace of the steps");
   parser.add_option("--serve-flags", options.also, "Further flags of `tern serve` for the engine, as one text");
   parser.add_flag("--json", options.json, "Prints one JSON object");

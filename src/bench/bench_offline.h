@@ -23,7 +23,7 @@ struct BenchOptions {
   bool json = false;
 };
 
-void add_bench_options(CLI::App& parser, BenchOptions& options);
+void add_bench_options(app::Options& parser, BenchOptions& options);
 
 struct Bench {
   app::Settings settings;

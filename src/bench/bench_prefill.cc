@@ -46,14 +46,12 @@ Status bench_prefill(const BenchOptions& o) {
 }  // namespace
 
 int run_bench_prefill(const std::vector<std::string>& args) {
-  CLI::App parser("Prompt speed of the engine without a server", "tern bench prefill");
+  app::Options parser("Prompt speed of the engine without a server", "tern bench prefill");
   BenchOptions options;
   options.tokens = 1024;
   add_bench_options(parser, options);
-  parser.add_option("--tokens", options.tokens, "Tokens of the prompt")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 20));
-  parser.add_option("--chunk", options.chunk, "Tokens of one step; 0: the whole prompt")->capture_default_str();
+  parser.add_option("--tokens", options.tokens, "Tokens of the prompt").capture_default_str().range(1, 1 << 20);
+  parser.add_option("--chunk", options.chunk, "Tokens of one step; 0: the whole prompt").capture_default_str();
   if (const auto status = app::parse_options(parser, args)) return *status;
   const Status status = bench_prefill(options);
   return status.ok() ? 0 : app::report(status.error());

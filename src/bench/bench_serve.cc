@@ -74,41 +74,39 @@ std::string random_body(const ServeBench& o, int index) {
 }  // namespace
 
 int run_bench_serve(const std::vector<std::string>& args) {
-  CLI::App parser("Sends streamed requests to a server and prints the times a client sees", "tern bench serve");
+  app::Options parser("Sends streamed requests to a server and prints the times a client sees", "tern bench serve");
   ServeBench o;
   client::LoadPlan& plan = o.plan;
-  parser.add_option("--url,--base-url", plan.url, "Address of the server")->capture_default_str();
-  parser.add_option("--model", o.model, "Model to name in requests")->capture_default_str();
+  parser.add_option("--url,--base-url", plan.url, "Address of the server").capture_default_str();
+  parser.add_option("--model", o.model, "Model to name in requests").capture_default_str();
   parser.add_option("--api-key", plan.api_key, "Bearer key");
   parser.add_option("--requests,--num-prompts", plan.requests, "Requests in all")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 10'000'000));
+      .capture_default_str()
+      .range(1, 10'000'000);
   parser.add_option("--concurrency,--max-concurrency", plan.concurrency, "Open at a time")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 60'000));
+      .capture_default_str()
+      .range(1, 60'000);
   parser.add_option("--request-rate", plan.rate, "Requests per second, spaced at random; 0: no spacing")
-      ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      .capture_default_str()
+      .non_negative();
   parser.add_option("--input-len,--random-input-len", o.input_len, "Prompt tokens")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 22));
+      .capture_default_str()
+      .range(1, 1 << 22);
   parser.add_option("--output-len,--random-output-len", o.output_len, "Answer tokens")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 1 << 22));
+      .capture_default_str()
+      .range(1, 1 << 22);
   parser.add_option("--prefix-len", o.prefix_len, "Further prompt tokens that all requests share")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1 << 22));
+      .capture_default_str()
+      .range(0, 1 << 22);
   parser.add_option("--range-ratio,--random-range-ratio", o.range_ratio, "Lengths vary by this share")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 1.0));
-  parser.add_option("--vocab", o.vocab, "Random ids are below this")
-      ->capture_default_str()
-      ->check(CLI::Range(6, 1 << 30));
+      .capture_default_str()
+      .range(0.0, 1.0);
+  parser.add_option("--vocab", o.vocab, "Random ids are below this").capture_default_str().range(6, 1 << 30);
   parser.add_option("--temperature", o.temperature, "Temperature of sampling");
   parser.add_option("--top-p", o.top_p, "Of sampling");
   parser.add_option("--repetition-penalty", o.repetition_penalty, "Of sampling");
   parser.add_option("--dataset-path", o.dataset, "JSON lines with messages, sent as chats instead of random prompts");
-  parser.add_option("--seed", plan.seed, "Of prompts and spacing")->capture_default_str();
+  parser.add_option("--seed", plan.seed, "Of prompts and spacing").capture_default_str();
   parser.add_flag("!--no-ignore-eos", o.ignore_eos, "Lets answers end early");
   parser.add_flag("--token-ids", o.token_ids, "Asks for token ids, for models whose ids are no text");
   parser.add_flag("--json", o.json, "Prints one JSON object");

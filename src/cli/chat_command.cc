@@ -133,10 +133,10 @@ int talk(const client::Url& url, const ChatOptions& options, json::Array message
 }  // namespace
 
 int run_chat(const std::vector<std::string>& args) {
-  CLI::App parser("Talks to a server; -q asks one question", "tern chat");
+  app::Options parser("Talks to a server; -q asks one question", "tern chat");
   ChatOptions options;
-  parser.add_option("--url", options.url, "Address of the server, with /v1")->capture_default_str();
-  parser.add_option("--model,--model-name", options.model, "Model to name in requests")->capture_default_str();
+  parser.add_option("--url", options.url, "Address of the server, with /v1").capture_default_str();
+  parser.add_option("--model,--model-name", options.model, "Model to name in requests").capture_default_str();
   parser.add_option("--api-key", options.api_key, "Bearer key");
   parser.add_option("--system-prompt", options.system_prompt, "First message, of the role system");
   parser.add_option("-q,--quick", options.quick, "Ask this, print the answer and end");

@@ -162,10 +162,10 @@ Status inspect(const std::string& name, const std::string& overrides, const std:
 }  // namespace
 
 int run_inspect(const std::vector<std::string>& args) {
-  CLI::App parser("Says what a model is and what it takes; config.json is enough", "tern inspect");
+  app::Options parser("Says what a model is and what it takes; config.json is enough", "tern inspect");
   std::string name, overrides, memory;
   bool as_json = false;
-  parser.add_option("model,--model,-m", name, "Folder of the model")->required();
+  parser.add_option("model,--model,-m", name, "Folder of the model").required();
   parser.add_option("--model-override", overrides, "JSON that replaces values of config.json");
   parser.add_option("--memory", memory, "What must suffice, like 24GiB; this machine's when left out");
   parser.add_flag("--json", as_json, "Prints one JSON object");

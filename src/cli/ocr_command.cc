@@ -153,19 +153,18 @@ int read_in_process(OcrOptions options) {
 }  // namespace
 
 int run_ocr(const std::vector<std::string>& args) {
-  CLI::App parser("Reads the text of pictures", "tern ocr");
+  app::Options parser("Reads the text of pictures", "tern ocr");
   OcrOptions options;
-  parser.add_option("FILE", options.files, "Pictures (JPEG, PNG, WebP, GIF, BMP)")->required();
-  auto* model = parser.add_option("--model,-m", options.model, "Folder of the model; without it the one that ships");
-  auto* server = parser.add_option("--server", options.server, "Address of a running server, instead of a model");
-  model->excludes(server);
+  parser.add_option("FILE", options.files, "Pictures (JPEG, PNG, WebP, GIF, BMP)").required();
+  app::Option model =
+      parser.add_option("--model,-m", options.model, "Folder of the model; without it the one that ships");
+  app::Option server = parser.add_option("--server", options.server, "Address of a running server, instead of a model");
+  model.excludes(server);
   parser.add_option("--device", options.device, "auto, cpu, cuda or cuda:N: where the model runs")
-      ->capture_default_str();
-  parser.add_option("--prompt", options.prompt, "Task for the model")->capture_default_str();
+      .capture_default_str();
+  parser.add_option("--prompt", options.prompt, "Task for the model").capture_default_str();
   parser.add_option("--max-tokens", options.max_tokens, "Most tokens of an answer");
-  parser.add_option("--parallel", options.parallel, "Pictures read at a time")
-      ->check(CLI::Range(1, 256))
-      ->capture_default_str();
+  parser.add_option("--parallel", options.parallel, "Pictures read at a time").range(1, 256).capture_default_str();
   parser.add_option("--model-name", options.model_name, "Model to name in requests to a server");
   parser.add_option("--api-key", options.api_key, "Bearer key of the server");
   parser.add_flag("--json", options.json, "One JSON object per file and line");

@@ -218,21 +218,21 @@ class Preprocessor {
 }  // namespace
 
 int run_preprocess(const std::vector<std::string>& args) {
-  CLI::App options(
+  app::Options options(
       "Prepares pictures and videos as the server does and prints, a JSON line per file, size and grid of "
       "the result, its tokens and the SHA-256 of the resized RGB bytes",
       "tern preprocess");
   Wanted wanted;
-  options.add_option("--model,-m", wanted.model, "Folder with config.json and preprocessor_config.json")->required();
-  options.add_option("files", wanted.files, "Pictures and videos")->required();
+  options.add_option("--model,-m", wanted.model, "Folder with config.json and preprocessor_config.json").required();
+  options.add_option("files", wanted.files, "Pictures and videos").required();
   options.add_option("--out", wanted.out_dir, "Folder for the patches, one .npy per file");
   options.add_option("--dtype", wanted.dtype, "Of the patches: float32, or bfloat16 (its bits as uint16)")
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
+      .one_of({"float32", "bfloat16"});
   options.add_option("--mm-processor-kwargs", wanted.kwargs, "JSON, as for serve");
   options.add_flag("--exif,!--no-exif", wanted.exif,
                    "Turn pictures as their Exif orientation says, as the server does");
   options.add_flag("--hugging-face", wanted.hugging_face, "The rules of transformers where they differ");
-  options.add_option("--threads", wanted.threads, "0: one per core")->check(CLI::Range(0, 1024));
+  options.add_option("--threads", wanted.threads, "0: one per core").range(0, 1024);
   if (const auto status = app::parse_options(options, args)) return *status;
   auto profile = profile_of(wanted);
   if (!profile.ok()) return app::report(profile.error());

@@ -29,10 +29,10 @@ int ended(const Status& status) {
 }  // namespace
 
 int run_tokenize(const std::vector<std::string>& args) {
-  CLI::App options("Reads lines and prints the token ids of each", "tern tokenize");
+  app::Options options("Reads lines and prints the token ids of each", "tern tokenize");
   std::string model;
   bool as_json = false;
-  options.add_option("--model,-m", model, "Folder with the tokenizer files")->required();
+  options.add_option("--model,-m", model, "Folder with the tokenizer files").required();
   options.add_flag("--json", as_json,
                    "Lines {\"text\": ...} give {\"ids\": [...]}, lines {\"ids\": [...]} give {\"text\": ...}");
   if (const auto status = app::parse_options(options, args)) return *status;
@@ -43,10 +43,10 @@ int run_tokenize(const std::vector<std::string>& args) {
 }
 
 int run_render(const std::vector<std::string>& args) {
-  CLI::App options("Reads lines {\"messages\": ..., \"tools\": ...} and prints {\"prompt\": ...} for each",
-                   "tern render");
+  app::Options options("Reads lines {\"messages\": ..., \"tools\": ...} and prints {\"prompt\": ...} for each",
+                       "tern render");
   std::string model, chat_template;
-  options.add_option("--model,-m", model, "Folder with the tokenizer files and the template")->required();
+  options.add_option("--model,-m", model, "Folder with the tokenizer files and the template").required();
   options.add_option("--chat-template", chat_template, "A template file, or the template itself");
   if (const auto status = app::parse_options(options, args)) return *status;
   const auto folder = folder_of(model);

@@ -79,24 +79,22 @@ int replay_cases(const std::vector<std::string>& folders, DType type, const std:
 }  // namespace
 
 int run_verify(const std::vector<std::string>& args) {
-  CLI::App parser("Runs reference cases through the model code and compares", "tern verify");
+  app::Options parser("Runs reference cases through the model code and compares", "tern verify");
   std::vector<std::string> folders;
   std::string dtype = "float32", device_name = "cpu";
   int threads = 0;
   uint64_t replays = 0;
   parser.add_option("case", folders, "Folders with config.json, weights, golden.json and golden.safetensors")
-      ->required();
-  parser.add_option("--dtype", dtype, "float32 or bfloat16")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"float32", "bfloat16"}));
+      .required();
+  parser.add_option("--dtype", dtype, "float32 or bfloat16").capture_default_str().one_of({"float32", "bfloat16"});
   parser.add_option("--cpu-threads", threads, "Threads that compute; 0: physical cores")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 4096));
-  parser.add_option("--device", device_name, "cpu, cuda, cuda:N or auto")->capture_default_str();
+      .capture_default_str()
+      .range(0, 4096);
+  parser.add_option("--device", device_name, "cpu, cuda, cuda:N or auto").capture_default_str();
   parser
       .add_option("--replays", replays,
                   "On a GPU, instead: so many steps as graphs against the same steps run as they are, bit by bit")
-      ->check(CLI::Range(uint64_t{1}, uint64_t{1} << 30));
+      .range(uint64_t{1}, uint64_t{1} << 30);
   if (const auto status = app::parse_options(parser, args)) return *status;
   if (replays > 0) return replay_cases(folders, dtype == "float32" ? DType::kF32 : DType::kBF16, device_name, replays);
 
