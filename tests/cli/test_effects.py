@@ -112,7 +112,7 @@ SAMPLES = {
     "--block-size": ("32",),
     "--num-gpu-blocks-override": ("500",),
     "--trusted-proxies": ("10.0.0.0/8",),
-    "--max-request-memory": ("1073741824",),
+    "--max-request-memory": ("2147483648",),
     "--allowed-local-media-path": (folder_named("pictures"),),
     "--allowed-media-domains": ("example.org",),
     "--media-ca-file": (written("ca.pem"),),
