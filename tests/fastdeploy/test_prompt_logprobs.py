@@ -57,7 +57,6 @@ def test_unstream_with_prompt_logprobs_n(api):
         check_rows(choice["prompt_logprobs"], 3)
 
 
-@pytest.mark.skip(reason="not built yet: prompt_logprobs in a stream")
 def test_stream_with_prompt_logprobs(api):
     chunks = api.chat_chunks(messages=CHAT, max_tokens=3, prompt_logprobs=3, return_token_ids=True)
     first, rest = chunks[0]["choices"][0], [c["choices"][0] for c in chunks[1:]]
@@ -96,7 +95,6 @@ def test_unstream_with_prompt_logprobs_n_completions(api):
         check_rows(choice["prompt_logprobs"], 3)
 
 
-@pytest.mark.skip(reason="not built yet: prompt_logprobs in a stream")
 def test_stream_with_prompt_logprobs_completions(api):
     chunks = api.completion_chunks(prompt=NEWTON, max_tokens=3, prompt_logprobs=3, return_token_ids=True)
     first, rest = chunks[0]["choices"][0], [c["choices"][0] for c in chunks[1:]]
@@ -112,13 +110,11 @@ def test_unstream_with_prompt_logprobs_list_completions(api):
         check_rows(choice["prompt_logprobs"], 3)
 
 
-@pytest.mark.skip(reason="not built yet: include_logprobs_decode_token false gives null")
 def test_unstream_with_prompt_logprobs_no_decode_completions(api):
     choice = api.completion_ok(prompt=[NEWTON], max_tokens=10, prompt_logprobs=1, include_logprobs_decode_token=False)["choices"][0]
     check_rows(choice["prompt_logprobs"], 1, decoded=False)
 
 
-@pytest.mark.skip(reason="not built yet: include_logprobs_decode_token false gives null")
 def test_unstream_with_prompt_logprobs_no_decode(api):
     choice = api.chat_ok(messages=CHAT, max_tokens=10, top_logprobs=3, prompt_logprobs=1,
                          include_logprobs_decode_token=False)["choices"][0]

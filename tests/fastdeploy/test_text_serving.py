@@ -90,7 +90,6 @@ def test_completions_streaming_with_n(client):
     assert seen == {0, 1}
 
 
-@pytest.mark.skip(reason="not built yet: include_stop_str_in_output shows the end token")
 @pytest.mark.parametrize("stream", [False, True], ids=["non_streaming", "streaming"])
 def test_with_stop_str(client, stream):
     """include_stop_str_in_output shows the end token; without it, it does not show."""
