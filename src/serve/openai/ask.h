@@ -47,7 +47,7 @@ struct Ask {
   bool logprobs = false;
   int32_t top_logprobs = 0;  // alternatives besides the sampled token; the vocabulary's size for "all"
   std::optional<int32_t> prompt_logprobs;
-  bool decode_logprob_tokens = true;  // prompt_logprobs say decoded_token
+  bool decode_logprob_tokens = true;  // log-probs name their tokens
   bool temp_scaled_logprobs = false, top_p_normalized_logprobs = false;
 
   bool return_token_ids = false;

@@ -126,7 +126,8 @@ void Generation::append_chat_entry(Child& child, const Piece& piece, std::string
   }
   if (ask_.logprobs && piece.token != nullptr) {
     out += "},\"logprobs\":{\"content\":[";
-    append_chat_logprob(out, names(piece.spaceless), *piece.token, {.top = ask_.top_logprobs, .nulls = false});
+    append_chat_logprob(out, names(piece.spaceless), *piece.token,
+                        {.top = ask_.top_logprobs, .nulls = false, .decode = ask_.decode_logprob_tokens});
     out += "],\"refusal\":null}";
   } else {
     out += "},\"logprobs\":null";

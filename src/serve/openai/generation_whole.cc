@@ -37,7 +37,8 @@ void Generation::append_chat_choice(const Child& child, std::string& out) const 
     out += "{\"content\":[";
     for (size_t i = 0; i < child.tokens.size(); ++i) {
       if (i > 0) out += ',';
-      append_chat_logprob(out, names(i == child.spaceless), child.tokens[i], {.top = ask_.top_logprobs, .nulls = true});
+      append_chat_logprob(out, names(i == child.spaceless), child.tokens[i],
+                          {.top = ask_.top_logprobs, .nulls = true, .decode = ask_.decode_logprob_tokens});
     }
     out += "],\"refusal\":null}";
   } else {

@@ -17,13 +17,19 @@ void append_logprob(std::string& out, float value) {
   json::append_double(out, std::isfinite(value) ? static_cast<double>(value) : -9999.0);
 }
 
-void append_entry(std::string& out, const TokenNames& names, const engine::TokenLogprob& entry) {
+void append_entry(std::string& out, const TokenNames& names, const engine::TokenLogprob& entry, bool decode) {
   out += "{\"token\":";
-  json::append_quoted(out, names.name(entry.id));
+  if (decode)
+    json::append_quoted(out, names.name(entry.id));
+  else
+    out += "null";
   out += ",\"logprob\":";
   append_logprob(out, entry.logprob);
   out += ",\"bytes\":";
-  names.append_bytes(out, entry.id);
+  if (decode)
+    names.append_bytes(out, entry.id);
+  else
+    out += "null";
 }
 
 // Different ids may have one text (a byte token and the letter): the likelier one has the key.
@@ -113,12 +119,12 @@ void append_chat_logprob(std::string& out, const TokenNames& names, const engine
                          ChatLogprobForm form) {
   const engine::TokenLogprob sampled =
       token.logprobs.empty() ? engine::TokenLogprob{token.id, 0, 0} : token.logprobs[0];
-  append_entry(out, names, sampled);
+  append_entry(out, names, sampled, form.decode);
   out += ",\"top_logprobs\":[";
   const size_t end = std::min(token.logprobs.size(), static_cast<size_t>(form.top) + 1);
   for (size_t i = 1; i < end; ++i) {
     if (i > 1) out += ',';
-    append_entry(out, names, token.logprobs[i]);
+    append_entry(out, names, token.logprobs[i], form.decode);
     out += form.nulls ? ",\"top_logprobs\":null}" : "}";
   }
   out += "]}";

@@ -37,6 +37,7 @@ struct TokenNames {
 struct ChatLogprobForm {
   int32_t top = 0;     // alternatives
   bool nulls = false;  // whole answers name the fields that an alternative does not have
+  bool decode = true;  // false: tokens and bytes are null (include_logprobs_decode_token)
 };
 // One element of chat logprobs.content: the sampled token, then the alternatives.
 void append_chat_logprob(std::string& out, const TokenNames& names, const engine::TokenOutput& token,
