@@ -80,11 +80,12 @@ def entry(pair):
     return {"token": token_name(i), "logprob": lp, "bytes": list(token_bytes(i))}
 
 
-def chat_logprob(token, k, whole=True):
-    """Whole answers name the field that an alternative does not have."""
+def chat_logprob(token, k, whole=True, decode=True):
+    """Whole answers name the field that an alternative does not have. Without `decode` no token has a name."""
     a = alternatives(token, k)
     more = {"top_logprobs": None} if whole else {}
-    return {**entry(a[0]), "top_logprobs": [entry(x) | more for x in a[1:]]}
+    nameless = {} if decode else {"token": None, "bytes": None}
+    return {**entry(a[0]), **nameless, "top_logprobs": [entry(x) | nameless | more for x in a[1:]]}
 
 
 def chat_choice(text, finish, index=0, logprobs=None, prompt_logprobs=None, ids=None, prompt=None):
@@ -197,10 +198,10 @@ def chat_cases():
          body={"messages": ASK, "max_tokens": 2, "logprobs": True},
          json=chat([chat_choice(U + "h", "length", logprobs={"content": [chat_logprob(t, 0) for t in CHAT_HI[:2]], "refusal": None})],
                    usage(n, 2)))
-    case("chat", "include_logprobs_decode_token concerns the prompt's only", server={"enable_logprob": True},
+    case("chat", "include_logprobs_decode_token false: no names", server={"enable_logprob": True},
          body={"messages": ASK, "max_tokens": 2, "logprobs": True, "top_logprobs": 1, "include_logprobs_decode_token": False},
          json=chat([chat_choice(U + "h", "length",
-                                logprobs={"content": [chat_logprob(t, 1) for t in CHAT_HI[:2]], "refusal": None})],
+                                logprobs={"content": [chat_logprob(t, 1, decode=False) for t in CHAT_HI[:2]], "refusal": None})],
                    usage(n, 2)))
     case("chat", "return_token_ids", body={"messages": ASK, "return_token_ids": True},
          json=chat([chat_choice(text, "stop", ids=answer, prompt=CHAT_HI)], usage(n, n + 1)))
