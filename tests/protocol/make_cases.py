@@ -524,6 +524,8 @@ INERT = [
     ("audio", {"voice": "x"}, None, "needs spoken answers, which this server does not have"),
     ("modalities", ["text", "audio"], ["text"], "needs spoken answers, which this server does not have"),
     ("web_search_options", {}, None, "needs a web search, which this server does not have"),
+    ("best_of", 2, 1, "above n has no effect: n answers are made and given"),
+    ("detokenize", False, True, "cannot be kept: answers are text (return_token_ids adds the ids)"),
     ("verbosity", "low", "medium", "is not available in this server"), ("store", True, False, "cannot be kept: this server stores no answers"),
 ]
 INERT_COMPLETIONS = [

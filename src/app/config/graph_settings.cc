@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -51,7 +52,24 @@ Expected<std::vector<int>> sizes(const json::Object& config, std::string_view ke
   return out;
 }
 
+Status check_keys(const json::Object& config) {
+  constexpr std::array<std::string_view, 13> kKeys = {"graph_opt_level",           "use_cudagraph",
+                                                      "cudagraph_capture_sizes",   "cudagraph_capture_sizes_prefill",
+                                                      "max_capture_shape_prefill", "cudagraph_only_prefill",
+                                                      "cudagraph_num_of_warmups",  "cudagraph_copy_inputs",
+                                                      "full_cuda_graph",           "use_unique_memory_pool",
+                                                      "draft_model_use_cudagraph", "cudagraph_splitting_ops",
+                                                      "sot_warmup_sizes"};
+  for (const auto& member : config) {
+    if (std::find(kKeys.begin(), kKeys.end(), std::string_view(member.key())) != kKeys.end()) continue;
+    return wrong(
+        fmt::format("has no key \"{}\"; its keys are {}", std::string_view(member.key()), fmt::join(kKeys, ", ")));
+  }
+  return {};
+}
+
 Status check_others(const json::Object& config) {
+  TERN_RETURN_IF_ERROR(check_keys(config));
   TERN_RETURN_IF_ERROR(number(config, "graph_opt_level", 0, 2));
   TERN_RETURN_IF_ERROR(number(config, "cudagraph_num_of_warmups", 2, 1000));
   for (const char* key :

@@ -127,6 +127,13 @@ Status check_quantization(const FlagSet& flags) {
 Status check_early_stop(const FlagSet& flags) {
   const json::Object* config = flags.get("early-stop-config").if_object();
   if (config == nullptr) return {};
+  for (const auto& member : *config) {
+    const std::string_view key = member.key();
+    if (key == "enable_early_stop" || key == "strategy" || key == "window_size" || key == "threshold") continue;
+    return wrong("early-stop-config", fmt::format("has no key \"{}\"; its keys are enable_early_stop, strategy, "
+                                                  "window_size and threshold",
+                                                  key));
+  }
   auto strategy = json::get_string(*config, "strategy");
   if (!strategy.ok()) return wrong("early-stop-config", strategy.error().message);
   if (strategy->value_or("repetition") != "repetition") {

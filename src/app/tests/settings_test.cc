@@ -213,6 +213,17 @@ const Rule kRules[] = {
      {"--early-stop-config", R"({"threshold":1.5})"},
      {},
      "--early-stop-config threshold 1.5 is not between 0 and 1"},
+    {"unknown key of early stop",
+     {"--early-stop-config", R"({"windw":1})"},
+     {},
+     "--early-stop-config has no key \"windw\"; its keys are enable_early_stop, strategy, window_size and threshold"},
+    {"unknown key of graphs",
+     {"--graph-optimization-config", R"({"use_cudagraphh":true})"},
+     {},
+     "--graph-optimization-config has no key \"use_cudagraphh\"; its keys are graph_opt_level, use_cudagraph, "
+     "cudagraph_capture_sizes, cudagraph_capture_sizes_prefill, max_capture_shape_prefill, cudagraph_only_prefill, "
+     "cudagraph_num_of_warmups, cudagraph_copy_inputs, full_cuda_graph, use_unique_memory_pool, "
+     "draft_model_use_cudagraph, cudagraph_splitting_ops, sot_warmup_sizes"},
     {"graph level",
      {"--graph-optimization-config", R"({"graph_opt_level":3})"},
      {},

@@ -87,6 +87,8 @@ void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
   f.number("frequency_penalty", ask.frequency_penalty, -2, 2);
   f.number("presence_penalty", ask.presence_penalty, -2, 2);
   f.integer("n", ask.n, 1, limits.n);
+  std::optional<int32_t> best_of;
+  f.integer("best_of", best_of, 1, limits.n);
   f.integer("seed", ask.seed, 0, kMaxSeed);
   f.number("temperature", ask.temperature, 0, kMaxFloat);
   f.number("top_p", ask.top_p, 0, 1);
@@ -267,8 +269,6 @@ void read_completion_only(Fields& f, Ask& ask, const ServeConfig& config) {
   auto prompts = read_prompts(*prompt, config, key);
   if (!prompts.ok()) return f.fail(prompts.error().message, key);
   ask.prompts = *std::move(prompts);
-  std::optional<int32_t> best_of;
-  f.integer("best_of", best_of, 1, config.limits.n);
   f.boolean("echo", ask.echo);
   if (static_cast<int64_t>(ask.prompts.size()) * ask.n > config.limits.children) {
     f.fail(fmt::format("prompts x n may be at most {}", config.limits.children), "n");

@@ -74,7 +74,7 @@ constexpr Row kRows[] = {
     {"include_reasoning", kChat, Asks::kFalse, "cannot be kept: this server does not part reasoning from answers yet"},
     {"logits_processors_args", kBoth, Asks::kProcessors, "holds a key that no logits processor of this server reads"},
     {"logits_processors", kBoth, Asks::kSomeItems, "names processors; a request cannot bring any"},
-    {"best_of", kCompletions, Asks::kMoreThanN, "above n has no effect: n answers are made and given"},
+    {"best_of", kBoth, Asks::kMoreThanN, "above n has no effect: n answers are made and given"},
     {"echo", kCompletions, Asks::kWithLogprobs,
      "together with logprobs has no effect on logprobs: those of the prompt would be missing (prompt_logprobs has "
      "them)"},
@@ -85,6 +85,7 @@ constexpr Row kRows[] = {
     {"allowed_token_ids", kBoth, Asks::kAnything, "is not available in this server"},
     {"truncate_prompt_tokens", kBoth, Asks::kAnything, "is not available in this server: prompts are never cut"},
     {"prompt_embeds", kCompletions, Asks::kAnything, "is not available in this server"},
+    {"detokenize", kBoth, Asks::kFalse, "cannot be kept: answers are text (return_token_ids adds the ids)"},
     {"return_tokens_as_token_ids", kBoth, Asks::kTrue, "is not available in this server (return_token_ids is)"},
     {"include_draft_logprobs", kBoth, Asks::kTrue, "needs speculative decoding, which this server does not have yet"},
     {"priority", kBoth, Asks::kOtherThanZero, "needs scheduling by priority, which this server does not have"},
