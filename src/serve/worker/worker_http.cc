@@ -13,6 +13,8 @@
 namespace tern::serve {
 namespace {
 
+constexpr size_t kKeptBuffer = 64u << 10;  // that a connection keeps while its request is answered; idle ones keep none
+
 bool needs_job(RouteId route) {
   switch (route) {
     case RouteId::kChat:
@@ -125,7 +127,7 @@ void Worker::on_request(Connection& c) {
   c.phase = Connection::Phase::kWorking;
   c.deadline_ns = 0;
   set_idle(c, false);
-  c.trim(0);  // of `in` and `out` what is empty; the answer may take long
+  c.trim(kKeptBuffer);  // the answer may take long
   ++c.exchange;
   if (needs_job(c.route->id))
     submit_job(c);

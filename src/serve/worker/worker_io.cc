@@ -20,7 +20,6 @@ namespace {
 constexpr size_t kReadBuffer = 64u << 10;
 constexpr size_t kReadTurn = 1u << 20;     // bytes of one connection before others get their turn
 constexpr size_t kPipelined = 64u << 10;   // unread requests behind the one being answered
-constexpr size_t kKeptBuffer = 16u << 10;  // that a connection keeps from one request to the next, for a moment
 constexpr int64_t kLingerNs = 2'000'000'000;
 constexpr int64_t kProbeNs = 2'000'000'000;  // between two looks whether a client that sends no more still reads
 
@@ -329,7 +328,6 @@ void Worker::flush(Connection& c) {
       c.sent = 0;
     }
   }
-  if (c.phase == Connection::Phase::kReading && c.parser.fresh()) c.trim(kKeptBuffer);
   watch(c, c.unsent() > 0);
   if (c.unsent() >= shared_.config.http.write_buffer_bytes / 2) return;
   if (c.active != 0) resume_held(c);
