@@ -18,8 +18,8 @@ namespace tern::serve {
 namespace {
 
 constexpr size_t kReadBuffer = 64u << 10;
-constexpr size_t kReadTurn = 1u << 20;     // bytes of one connection before others get their turn
-constexpr size_t kPipelined = 64u << 10;   // unread requests behind the one being answered
+constexpr size_t kReadTurn = 1u << 20;    // bytes of one connection before others get their turn
+constexpr size_t kPipelined = 64u << 10;  // unread requests behind the one being answered
 constexpr int64_t kLingerNs = 2'000'000'000;
 constexpr int64_t kProbeNs = 2'000'000'000;  // between two looks whether a client that sends no more still reads
 
