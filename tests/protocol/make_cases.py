@@ -520,6 +520,9 @@ INERT = [
     ("priority", 1, 0, "needs scheduling by priority, which this server does not have"), ("disaggregate_info", {}, None, TRANSFER),
     ("kv_transfer_params", {}, None, TRANSFER), ("ec_transfer_params", {}, None, TRANSFER),
     ("vllm_xargs", {"a": 1}, {}, "is not available in this server"),
+    ("mm_processor_kwargs", {"max_pixel": 9}, {"video_fps": 2, "min_pixels": 9},
+     "holds a key that has no effect; fps, min_frames, max_frames, target_frames, frames_sample, min_pixels and max_pixels have "
+     "(also with image_ or video_ in front)"),
     ("media_io_kwargs", {"video": {}}, {}, "is not available in this server (mm_processor_kwargs is)"),
     ("audio", {"voice": "x"}, None, "needs spoken answers, which this server does not have"),
     ("modalities", ["text", "audio"], ["text"], "needs spoken answers, which this server does not have"),

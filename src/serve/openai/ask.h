@@ -85,5 +85,7 @@ Expected<Ask> parse_completion(json::Value body, const ServeConfig& config);
 // the bytes of data: URLs are never held twice. `shared`: kwargs that hold for every medium whose part does not set
 // them.
 Status take_messages(json::Array& messages, const json::Object* shared, const ServeConfig& config, Ask& ask);
+// A key of the request's mm_processor_kwargs that a picture or a video reads: "fps", "video_fps".
+bool is_shared_media_kwarg(std::string_view key);
 
 }  // namespace tern::serve::openai

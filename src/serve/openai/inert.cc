@@ -32,6 +32,7 @@ enum class Asks {
   kWhileThinking,    // response_max_tokens, where nothing says that thinking is off
   kProcessors,       // arguments that no logits processor of this server reads
   kSpecialAndMedia,  // add_special_tokens, where pictures lay the prompt out
+  kMediaKeys,        // mm_processor_kwargs with a key that no picture or video reads
 };
 
 constexpr uint8_t kChat = 1, kCompletions = 2, kBoth = 3;
@@ -94,6 +95,9 @@ constexpr Row kRows[] = {
     {"ec_transfer_params", kBoth, Asks::kAnything, kTransfer},
     {"vllm_xargs", kBoth, Asks::kSomeItems, "is not available in this server"},
     {"media_io_kwargs", kChat, Asks::kSomeItems, "is not available in this server (mm_processor_kwargs is)"},
+    {"mm_processor_kwargs", kChat, Asks::kMediaKeys,
+     "holds a key that has no effect; fps, min_frames, max_frames, target_frames, frames_sample, min_pixels and "
+     "max_pixels have (also with image_ or video_ in front)"},
     {"add_special_tokens", kChat, Asks::kSpecialAndMedia, "has no effect beside pictures"},
     {"audio", kChat, Asks::kAnything, "needs spoken answers, which this server does not have"},
     {"modalities", kChat, Asks::kAudio, "needs spoken answers, which this server does not have"},
@@ -170,6 +174,9 @@ bool asks_for(const Row& row, const json::Value& value, const Ask& ask, Fields& 
       return unread_arguments(value);
     case Asks::kSpecialAndMedia:
       return ask.add_special_tokens.value_or(false) && !ask.media.empty();
+    case Asks::kMediaKeys:
+      return value.is_object() && std::any_of(value.get_object().begin(), value.get_object().end(),
+                                              [](const auto& m) { return !is_shared_media_kwarg(m.key()); });
   }
   return true;
 }

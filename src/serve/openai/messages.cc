@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
 #include "serve/openai/ask.h"
@@ -170,6 +171,17 @@ void drop_absent(json::Object& message) {
 }
 
 }  // namespace
+
+bool is_shared_media_kwarg(std::string_view key) {
+  for (const MediaKind kind : {MediaKind::kImage, MediaKind::kVideo}) {
+    const std::string_view name = kind_name(kind);
+    if (key.size() > name.size() && key.starts_with(name) && key[name.size()] == '_') {
+      key.remove_prefix(name.size() + 1);
+      break;
+    }
+  }
+  return std::find(std::begin(kMediaKwargs), std::end(kMediaKwargs), key) != std::end(kMediaKwargs);
+}
 
 Status take_messages(json::Array& messages, const json::Object* shared, const ServeConfig& config, Ask& ask) {
   if (messages.empty()) return invalid_value("List should have at least 1 item", "messages");

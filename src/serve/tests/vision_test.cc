@@ -107,7 +107,7 @@ TEST(VisionParts, EverythingOfAPartReachesTheService) {
 {"type":"text","text":"and"},
 {"type":"video_url","video_url":{"url":"http://h/v.mp4","fps":3}},
 {"type":"image_url","uuid":"u-2"}]}],
-"mm_processor_kwargs":{"video_fps":1,"video_max_frames":9,"min_pixels":100,"image_max_pixels":7000,"other":1},
+"mm_processor_kwargs":{"video_fps":1,"video_max_frames":9,"min_pixels":100,"image_max_pixels":7000},
 "mm_hashes":["ignored","too"]})");
   const auto& call = rig.media.wait_call(0);
   ASSERT_EQ(call.parts.size(), 3u);
