@@ -17,8 +17,9 @@ build: setup
 	@cmake --preset release -DTERN_BENCH=OFF --log-level=WARNING > /dev/null
 	@cmake --build --preset release -j $(JOBS) --target tern
 
+# ROOM=serve: one room's tests. ONLY=pattern: tests whose name holds the pattern.
 test: setup
-	@bash tools/test.sh
+	@ROOM="$(ROOM)" ONLY="$(ONLY)" bash tools/test.sh
 
 check: setup
 	@bash tools/check.sh

@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Runs GoogleTest programs, corpus replays and pytest suites; prints a line per suite and ends with `N passed, N failed`.
 
-  run_tests.py BUILD_DIR [--rooms a,b] [--no-python] [--counts FILE]
+  run_tests.py BUILD_DIR [--rooms a,b] [--only PATTERN] [--no-python] [--counts FILE]
+
+--only runs tests whose name holds PATTERN: of the GoogleTest programs (`*` and `?` as in their own filter) and of the pytest
+suites (as pytest's -k). A pattern that no test has fails.
 
 --counts writes {"passed": .., "failed": .., "skipped": ..} for a caller that adds up several runs.
 """
@@ -18,11 +21,17 @@ import xml.etree.ElementTree as ET
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 
 
-def gtest(program, timeout):
+def gtest(program, timeout, only=""):
+    chosen = []
+    if only:
+        chosen = [f"--gtest_filter=*{only.strip('*')}*"]
+        listed = subprocess.run([program, *chosen, "--gtest_list_tests"], cwd=ROOT, timeout=timeout, capture_output=True, text=True)
+        if not any(line.startswith("  ") for line in listed.stdout.splitlines()):
+            return 0, 0, 0, ""
     with tempfile.TemporaryDirectory() as tmp:
         report = pathlib.Path(tmp) / "report.json"
         try:
-            done = subprocess.run([program, f"--gtest_output=json:{report}", "--gtest_brief=1"], cwd=ROOT, timeout=timeout,
+            done = subprocess.run([program, *chosen, f"--gtest_output=json:{report}", "--gtest_brief=1"], cwd=ROOT, timeout=timeout,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
             output, code = done.stdout, done.returncode
         except subprocess.TimeoutExpired as e:
@@ -59,13 +68,14 @@ def replay(program, timeout):
     return (len(files) if ok else 0), (0 if ok else 1), 0, done.stdout
 
 
-def python_tests(folder, build, timeout):
+def python_tests(folder, build, timeout, only=""):
     python = ROOT / ".venv" / "bin" / "python"
     with tempfile.TemporaryDirectory() as tmp:
         report = pathlib.Path(tmp) / "report.xml"
         env = dict(os.environ, TERN=str(build / "tern"), FD_LOG_DIR=str(pathlib.Path(tmp) / "log"))
         try:
-            done = subprocess.run([python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--junitxml={report}", folder],
+            done = subprocess.run([python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--junitxml={report}",
+                                   *(["-k", only] if only else []), folder],
                                   cwd=ROOT, timeout=timeout, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                   text=True, errors="replace")
         except subprocess.TimeoutExpired as e:
@@ -89,6 +99,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("build", type=pathlib.Path)
     parser.add_argument("--rooms", default="", help="only these rooms' test programs, comma separated")
+    parser.add_argument("--only", default="", help="only tests whose name holds this pattern")
     parser.add_argument("--no-python", action="store_true")
     parser.add_argument("--counts", type=pathlib.Path)
     parser.add_argument("--timeout", type=int, default=600)
@@ -100,20 +111,22 @@ def main():
     for program in sorted(build.rglob("test_*")):
         if program.is_file() and os.access(program, os.X_OK) and program.suffix == "":
             if not rooms or program.name.removeprefix("test_") in rooms:
-                suites.append((program.name, lambda p=program: gtest(p, args.timeout)))
+                suites.append((program.name, lambda p=program: gtest(p, args.timeout, args.only)))
     if not rooms:
-        for program in sorted(build.rglob("replay_*")):
+        for program in sorted(build.rglob("replay_*")) if not args.only else ():
             if program.is_file() and os.access(program, os.X_OK):
                 suites.append((program.name, lambda p=program: replay(p, args.timeout)))
         if not args.no_python:
             for folder in ("tests/tools", "tests/cli", "tests/e2e", "tests/fastdeploy", "tests/security"):
                 if any((ROOT / folder).glob("test_*.py")):
-                    suites.append((folder, lambda f=folder: python_tests(f, build, args.timeout)))
+                    suites.append((folder, lambda f=folder: python_tests(f, build, args.timeout, args.only)))
 
     total = [0, 0, 0]
     for name, run in suites:
         begin = time.monotonic()
         passed, failed, skipped, output = run()
+        if args.only and passed + failed + skipped == 0:
+            continue
         total = [total[0] + passed, total[1] + failed, total[2] + skipped]
         print(f"{'FAIL' if failed else 'ok  '} {name:28} {passed:5} passed {failed:3} failed {skipped:3} skipped "
               f"{time.monotonic() - begin:7.1f} s", flush=True)
@@ -123,7 +136,10 @@ def main():
             for line in sorted({l.strip() for l in output.splitlines() if "skip" in l.lower() or "shared" in l}):
                 print(f"     | {line[:200]}")
     if not suites:
-        print("no test program found in", build)
+        print("no test program found in", build, *rooms)
+        total[1] += 1
+    elif args.only and sum(total) == 0:
+        print(f"no test has {args.only} in its name")
         total[1] += 1
     if args.counts:
         args.counts.write_text(json.dumps(dict(passed=total[0], failed=total[1], skipped=total[2])))
