@@ -7,6 +7,7 @@ would not know where to look.
 
   check_citations.py [ROOT]
 """
+
 import pathlib
 import re
 import sys
@@ -17,7 +18,9 @@ FOLDERS = ("src", "rust", "tools", "bench", "cmake", "models", "tests", "docs")
 NUMBER = r"\d+(?:\.\d+)?"
 # A comment may break in the middle of a citation.
 WRAP = re.compile(r"\n[ \t]*(?://|#|\*)?[ \t]*")
-NO_PAGE = re.compile(rf"\bspec ({NUMBER})\b|\bFastDeploy (?!2\.(?:[0-6]\b|x))(\d+\.\d+)\b", re.I)
+NO_PAGE = re.compile(
+    rf"\bspec ({NUMBER})\b|\bmodels-[a-z-]+ ({NUMBER})\b|\bFD (\d+\.\d+)\b|\bFastDeploy (?!2\.(?:[0-6]\b|x))(\d+\.\d+)\b", re.I
+)
 
 
 def sections(page):
@@ -48,7 +51,7 @@ def cited(text):
             found += between(found[-1], number)[1:]
         else:
             found.append(number)
-        text = text[rest.end():]
+        text = text[rest.end() :]
         rest = re.match(rf"(?:,| and| to) ({NUMBER})(?![\w/])", text)
     return found, []
 
@@ -60,17 +63,21 @@ def breaches(root):
     files = [path for folder in FOLDERS for path in sorted((root / folder).rglob("*")) if path.suffix in SUFFIXES]
     for path in files:
         rel = path.relative_to(root)
-        if rel.parts[:2] == ("docs", "spec") or rel.parts[:2] == ("tests", "data") or rel.name in (pathlib.Path(__file__).name, "test_citations.py"):
+        if (
+            rel.parts[:2] == ("docs", "spec")
+            or rel.parts[:2] == ("tests", "data")
+            or rel.name in (pathlib.Path(__file__).name, "test_citations.py")
+        ):
             continue
         text = WRAP.sub(" ", path.read_text(errors="replace"))
         for match in names.finditer(text) if pages else ():
-            numbers, traps = cited(text[match.end():match.end() + 80])
+            numbers, traps = cited(text[match.end() : match.end() + 80])
             citations += bool(numbers or traps)
             known, known_traps = pages[match.group(1)]
             found += [f"{rel}: {match.group(1)} has no section {n}" for n in numbers if n not in known]
             found += [f"{rel}: {match.group(1)} has no trap {n}" for n in traps if n not in known_traps]
         if path.suffix != ".md":
-            found += [f"{rel}: \"{m.group(0)}\" names no page of docs/spec" for m in NO_PAGE.finditer(text)]
+            found += [f'{rel}: "{m.group(0)}" names no page of docs/spec' for m in NO_PAGE.finditer(text)]
     return found, citations
 
 

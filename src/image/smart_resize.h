@@ -1,5 +1,6 @@
 // The size to which each model resizes a picture. Rounding is Python's: to nearest, ties to even; floors and square
-// roots are in double precision, in the order of the originals (FD 4.5, models-ernie 5.6 and 6.1, models-other 8.5).
+// roots are in double precision, in the order of the originals (fastdeploy.md 4.5, models-ernie-paddleocr.md 5.6, 6.1,
+// models-other.md 8.5).
 #pragma once
 
 #include <cstdint>

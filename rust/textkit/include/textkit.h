@@ -55,7 +55,7 @@ tk_code tk_tokenizer_new(tk_kind kind, const uint8_t* first, size_t first_size, 
 void tk_tokenizer_free(tk_tokenizer* tokenizer);
 
 /* At most `most` ids, else TK_TOO_MANY, which costs little more than `most` ids do where the tokenizer's kind allows.
- * `cancelled` may be null; another thread may store a byte other than 0 there, atomically: TK_CANCELLED. */
+ * `cancelled` may be null; another thread may store 1 there, atomically: TK_CANCELLED. */
 tk_code tk_tokenizer_encode(const tk_tokenizer* tokenizer, const char* text, size_t size, int add_special, size_t most,
                             const uint8_t* cancelled, tk_ids* out, tk_bytes* error);
 /* The id of a token's text; -1 when there is none. */

@@ -47,8 +47,7 @@ enum class ValueType : uint8_t {
 
 // kActs: does what it says.
 // kHarmless: has no effect and none is missed: kernels that change no answer, transports between FastDeploy's
-// processes,
-//   details of a feature whose own flag is inert. One line at the start names it.
+// processes, details of a feature whose own flag is inert. One line at the start names it.
 // kInert: promises what this build does not do. The start ends and says so; --allow-inert-flags starts with a warning.
 // kRefused: the start ends with the reason.
 enum class Support : uint8_t { kActs, kHarmless, kInert, kRefused };
@@ -70,9 +69,9 @@ struct FlagSpec {
   std::string_view aliases = {};  // other spellings: "a|b"
   // kInert: values that ask for nothing, beside the default, an empty value and "none": "a|b".
   std::string_view neutral = {};
-  std::string_view neutral_key =
-      {};                           // kInert: a JSON object without this key, or with a neutral value, asks for nothing
-  std::string_view scheduler = {};  // kActs: "v1" or "legacy" when it acts with that scheduler alone
+  // kInert: a JSON object without this key, or with a neutral value of it, asks for nothing.
+  std::string_view neutral_key = {};
+  std::string_view scheduler = {};     // kActs: "v1" or "legacy" when it acts with that scheduler alone
   std::string_view inert_values = {};  // kActs: values that are inert although the flag itself is not: "a|b"
 };
 

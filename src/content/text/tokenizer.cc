@@ -27,7 +27,8 @@ class TokenizerImpl {
 
 namespace {
 
-constexpr size_t kBytesPerByte = 16;  // memory that encoding takes for one byte of text, at most
+// Memory that encoding takes for one byte of text; a single word of megabytes takes up to 28.
+constexpr size_t kBytesPerByte = 16;
 
 TokenTable copy_table(const tk_tokenizer* tokenizer) {
   tk_table raw{};

@@ -52,7 +52,7 @@ class Tokenizer {
   Tokenizer& operator=(const Tokenizer&) = delete;
 
   // Chat prompts (rendered templates) are encoded without special tokens, plain completion texts with them
-  // (models-other 12.1). Added tokens inside the text are recognised either way. Invalid UTF-8 is kInvalidArgument.
+  // (models-other.md 12.1). Added tokens inside the text are recognised either way. Invalid UTF-8 is kInvalidArgument.
   Expected<std::vector<int32_t>> encode(std::string_view text, bool add_special_tokens,
                                         const EncodeBounds& bounds = {}) const;
 

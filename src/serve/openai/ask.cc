@@ -87,7 +87,7 @@ void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
   f.number("frequency_penalty", ask.frequency_penalty, -2, 2);
   f.number("presence_penalty", ask.presence_penalty, -2, 2);
   f.integer("n", ask.n, 1, limits.n);
-  std::optional<int32_t> best_of;
+  std::optional<int32_t> best_of;  // a right value above n is for check_inert()
   f.integer("best_of", best_of, 1, limits.n);
   f.integer("seed", ask.seed, 0, kMaxSeed);
   f.number("temperature", ask.temperature, 0, kMaxFloat);

@@ -164,13 +164,13 @@ void run_tokenize(Shared& shared, Job& job, json::Value body) {
   shared.post(job.to.worker, Answer{job.to, tokenize(std::move(body), input), {}});
 }
 
-// /v1/abort_requests: the requests of the key that asks.
 // Routes that do nothing but answer: without a client there is nothing to do.
 bool only_answers(RouteId route) {
   return route == RouteId::kChat || route == RouteId::kCompletions || route == RouteId::kTokenize ||
          route == RouteId::kDetokenize;
 }
 
+// /v1/abort_requests: the requests of the key that asks.
 void run_abort(Shared& shared, Job& job, const json::Value& body) {
   auto sweep = std::make_unique<AbortSweep>();
   sweep->reply = job.to;

@@ -71,7 +71,6 @@ class Worker {
 
   // Connections (worker_io.cc).
   void accept_from(Listening& listening);
-  void refuse(int fd);
   void add_connection(NewConnection&& m);
   bool evict_idle();
   void read_from(Connection& c);

@@ -126,7 +126,6 @@ bool Worker::on_head(Connection& c) {
 void Worker::on_request(Connection& c) {
   c.phase = Connection::Phase::kWorking;
   c.deadline_ns = 0;
-  set_idle(c, false);
   c.trim(kKeptBuffer);  // the answer may take long
   ++c.exchange;
   if (needs_job(c.route->id))

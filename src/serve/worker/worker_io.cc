@@ -48,8 +48,11 @@ void Worker::accept_from(Listening& listening) {
       if ((errno == EMFILE || errno == ENFILE) && reserve_) {
         // No descriptor left: use the reserved one to turn the client away instead of spinning on a full backlog.
         reserve_.reset();
-        const int refused = ::accept4(listening.listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC);
-        if (refused >= 0) refuse(refused);
+        if (const net::Fd refused(
+                ::accept4(listening.listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+            refused) {
+          turn_away(refused.get());
+        }
         reserve_ = net::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
         evict_idle();
       }
@@ -71,11 +74,6 @@ void Worker::accept_from(Listening& listening) {
     else
       shared_.post_control(worker, std::move(fresh));
   }
-}
-
-void Worker::refuse(int fd) {
-  [[maybe_unused]] const auto n = ::send(fd, kBusy, sizeof kBusy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-  ::close(fd);
 }
 
 void Worker::add_connection(NewConnection&& m) {

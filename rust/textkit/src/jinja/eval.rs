@@ -344,8 +344,7 @@ impl Eval {
             Rc::new(LoopState { items, index0: Cell::new(0), depth0, changed: RefCell::new(None), body: s, env: outer.clone() });
         for i in 0..state.items.len() {
             state.index0.set(i);
-            self.step(1)?;
-            self.step(1)?;
+            self.step(2)?; // the item and its scope
             let flow = self.scoped(outer.clone(), |e| {
                 e.env.set("loop", V::Loop(state.clone()));
                 e.assign(&s.target, state.items[i].clone())?;
