@@ -61,8 +61,8 @@ gpu-pack: build
 from-nothing:
 	@bash tools/from_nothing.sh $(if $(CCACHE),--ccache $(CCACHE)) $(TARGETS)
 
-format:
-	@git ls-files '*.h' '*.cc' | xargs clang-format -i
+format: setup
+	@bash tools/format.sh
 
 clean:
 	rm -rf build dist

@@ -5,6 +5,7 @@
 Needs Pillow and NumPy. Each of the two takes turns; the best time of each stage counts, of the process's CPU, so that a
 busy machine disturbs less. The patches' values are checked by tests, not here.
 """
+
 import io
 import json
 import math
@@ -23,8 +24,12 @@ from PIL import Image  # noqa: E402
 MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)
 STD = np.array([0.26862954, 0.26130258, 0.27577711], np.float32)
 # name: lowest and highest number of pixels, 2 x 2 blocks or raster order, frames per patch
-MODELS = {"ernie": (3136, 4842768, True, 1), "paddleocr": (147384, 2822400, False, 1),
-          "paddleocr-1m": (112896, 1003520, False, 1), "qwen2.5-vl": (3136, 12845056, True, 2)}
+MODELS = {
+    "ernie": (3136, 4842768, True, 1),
+    "paddleocr": (147384, 2822400, False, 1),
+    "paddleocr-1m": (112896, 1003520, False, 1),
+    "qwen2.5-vl": (3136, 12845056, True, 2),
+}
 
 
 def size_of(w, h, low, high, f=28):
@@ -69,8 +74,16 @@ def decode(data):
 
 
 def ours(bench):
-    out = subprocess.run([bench, "--benchmark_filter=(decode/tern|fingerprint|patches_f32/.*)$",
-                          "--benchmark_min_time=0.2", "--benchmark_format=json"], capture_output=True, check=True)
+    out = subprocess.run(
+        [
+            bench,
+            "--benchmark_filter=(decode/tern|fingerprint|patches_f32/.*)$",
+            "--benchmark_min_time=0.2",
+            "--benchmark_format=json",
+        ],
+        capture_output=True,
+        check=True,
+    )
     return {b["name"]: b["cpu_time"] for b in json.loads(out.stdout)["benchmarks"]}
 
 

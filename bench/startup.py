@@ -6,6 +6,7 @@
 The large folder has the Qwen3-0.6B shape and random weights; it is made once under build/bench/. Each run starts the server
 on a free port, retries a one-token request until it is answered, and stops it.
 """
+
 import argparse
 import http.client
 import json
@@ -34,9 +35,15 @@ def tensors(c):
         yield p + "post_attention_layernorm.weight", [h]
         yield p + "self_attn.q_norm.weight", [d]
         yield p + "self_attn.k_norm.weight", [d]
-        for name, shape in (("self_attn.q_proj", [q, h]), ("self_attn.k_proj", [kv, h]), ("self_attn.v_proj", [kv, h]),
-                            ("self_attn.o_proj", [h, q]), ("mlp.gate_proj", [i, h]), ("mlp.up_proj", [i, h]),
-                            ("mlp.down_proj", [h, i])):
+        for name, shape in (
+            ("self_attn.q_proj", [q, h]),
+            ("self_attn.k_proj", [kv, h]),
+            ("self_attn.v_proj", [kv, h]),
+            ("self_attn.o_proj", [h, q]),
+            ("mlp.gate_proj", [i, h]),
+            ("mlp.up_proj", [i, h]),
+            ("mlp.down_proj", [h, i]),
+        ):
             yield p + name + ".weight", shape
     yield "model.norm.weight", [h]
 
@@ -75,8 +82,12 @@ def first_token(tern, model, log):
         port = s.getsockname()[1]
     body = json.dumps(dict(prompt=[5, 6, 7, 8], max_tokens=1, temperature=0))
     begin = time.perf_counter()
-    process = subprocess.Popen([tern, "serve", "--model", model, "--host", "127.0.0.1", "--port", str(port)],
-                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=dict(os.environ, FD_LOG_DIR=log))
+    process = subprocess.Popen(
+        [tern, "serve", "--model", model, "--host", "127.0.0.1", "--port", str(port)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=dict(os.environ, FD_LOG_DIR=log),
+    )
     try:
         while True:
             try:
@@ -107,8 +118,11 @@ def main():
     with tempfile.TemporaryDirectory() as log:
         for name, model in (("shipped model", ROOT / "models" / "tern-demo-ocr"), ("1.2 GB bfloat16 folder", large)):
             times = [first_token(args.tern, str(model), log) for _ in range(args.runs)]
-            print(f"process start to first token, {name}: min {min(times):.3f} s, median {statistics.median(times):.3f} s, "
-                  f"max {max(times):.3f} s", flush=True)
+            print(
+                f"process start to first token, {name}: min {min(times):.3f} s, median {statistics.median(times):.3f} s, "
+                f"max {max(times):.3f} s",
+                flush=True,
+            )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Memory and time of the worst request of each kind, as a Markdown table.
 
-  worst_requests.py TERN [TERN ...]     one column pair per program, such as one before and one after a change
+worst_requests.py TERN [TERN ...]     one column pair per program, such as one before and one after a change
 """
+
 import argparse
 import contextlib
 import importlib.util
@@ -36,10 +37,14 @@ BODIES = {
     '24 MiB of `{"":0},` as messages': ("/v1/chat/completions", lambda: filled('{"messages":[', '{"":0}', "]}")),
     "8 MiB of digits as a chat": ("/v1/chat/completions", lambda: chat('"' + "7" * (SIZE // 3) + '"')),
     "24 MiB of words to /tokenize": ("/tokenize", lambda: b'{"prompt":"' + b"word " * (SIZE // 5) + b'"}'),
-    "24 MiB data: URL, no picture": ("/v1/chat/completions", lambda: chat(
-        '[{"type":"image_url","image_url":{"url":"data:image/png;base64,' + "A" * SIZE + '"}}]')),
-    "1,024 bad words": ("/v1/completions", lambda: b'{"prompt":[5],"max_tokens":1,"bad_words":'
-                        + filled("[", '"two words"', "]", 1023 * 12) + b"}"),
+    "24 MiB data: URL, no picture": (
+        "/v1/chat/completions",
+        lambda: chat('[{"type":"image_url","image_url":{"url":"data:image/png;base64,' + "A" * SIZE + '"}}]'),
+    ),
+    "1,024 bad words": (
+        "/v1/completions",
+        lambda: b'{"prompt":[5],"max_tokens":1,"bad_words":' + filled("[", '"two words"', "]", 1023 * 12) + b"}",
+    ),
     "2,000 tokens, n 128": ("/v1/completions", lambda: filled('{"n":128,"max_tokens":1,"prompt":[', "5", "]}", 4030)),
 }
 
@@ -81,8 +86,11 @@ def measure(program):
             before = reset_peak(s.process.pid)
             begin = time.monotonic()
             unfinished(s)
-            rows["sixteen unfinished bodies of 40 MiB"] = (f"{(peak(s.process.pid) - before) / MB:,.0f} MiB",
-                                                           f"{time.monotonic() - begin:.2f} s", "")
+            rows["sixteen unfinished bodies of 40 MiB"] = (
+                f"{(peak(s.process.pid) - before) / MB:,.0f} MiB",
+                f"{time.monotonic() - begin:.2f} s",
+                "",
+            )
         finally:
             s.process.kill()
             s.process.wait()

@@ -4,12 +4,15 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
-cmake --preset release --log-level=WARNING -DTERN_BENCH=ON > /dev/null
+cmake --preset release --log-level=WARNING -DTERN_BENCH=ON >/dev/null
 cmake --build --preset release -j "${JOBS:-$(nproc)}" --target tern bench_all
 export FD_LOG_DIR=${FD_LOG_DIR:-build/log}
 echo "machine: $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), $(nproc) cores; revision $(git rev-parse --short HEAD)"
 only=${1:-}
-section() { [ -z "$only" ] || [[ "$1" == *"$only"* ]] || return 1; printf '\n== %s\n' "$1"; }
+section() {
+  [ -z "$only" ] || [[ "$1" == *"$only"* ]] || return 1
+  printf '\n== %s\n' "$1"
+}
 for program in build/release/bench/bench_*; do
   [ -f "$program" ] && [ -x "$program" ] && section "${program##*/bench_}" && "$program"
 done

@@ -20,12 +20,15 @@ fi
 
 out=build/bench_accuracy.txt
 FD_LOG_DIR=${FD_LOG_DIR:-build/log} "$TERN" serve --model "$MODEL" --host 127.0.0.1 --port 0 --max-num-seqs 32 \
-  --max-model-len 4096 > "$out" 2>&1 &
+  --max-model-len 4096 >"$out" 2>&1 &
 server=$!
 trap 'kill -TERM $server 2>/dev/null || true; wait $server 2>/dev/null || true' EXIT
 for _ in $(seq 1200); do
   grep -q 'running on' "$out" && break
-  kill -0 "$server" 2>/dev/null || { cat "$out" >&2; exit 1; }
+  kill -0 "$server" 2>/dev/null || {
+    cat "$out" >&2
+    exit 1
+  }
   sleep 0.05
 done
 url=$(sed -n '/running on http:/ {s/.*running on \(http:[^ ]*\).*/\1/p; q}' "$out")

@@ -6,19 +6,25 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 prefix=$PWD/build/ffmpeg-lgpl
-fail() { echo "build_ffmpeg: $*" >&2; exit 1; }
+fail() {
+  echo "build_ffmpeg: $*" >&2
+  exit 1
+}
 version=$(dpkg-query -W -f='${Version}' libavcodec-dev 2>/dev/null) || fail "not a Debian system with libavcodec-dev"
-if [ "$(cat "$prefix/version" 2>/dev/null)" = "$version" ]; then echo "$prefix"; exit 0; fi
+if [ "$(cat "$prefix/version" 2>/dev/null)" = "$version" ]; then
+  echo "$prefix"
+  exit 0
+fi
 [ "${TERN_BUILD_FFMPEG:-1}" = 1 ] || fail "not built yet, and TERN_BUILD_FFMPEG=0 forbids it"
 for tool in dpkg-source nasm make gcc; do command -v "$tool" >/dev/null || fail "needs $tool"; done
 
 work=$PWD/build/ffmpeg-source
 rm -rf "$work" "$prefix" && mkdir -p "$work/apt/lists/partial" "$work/apt/parts"
 # A list of sources of its own, so that nothing of the system's changes.
-sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/*.sources 2>/dev/null > "$work/apt/parts/source.sources" || true
-sed -n 's/^deb /deb-src /p' /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null > "$work/apt/parts/source.list" || true
+sed 's/^Types:.*/Types: deb-src/' /etc/apt/sources.list.d/*.sources 2>/dev/null >"$work/apt/parts/source.sources" || true
+sed -n 's/^deb /deb-src /p' /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null >"$work/apt/parts/source.list" || true
 apt=(apt-get -qq -o "Dir::Etc::sourcelist=/dev/null" -o "Dir::Etc::sourceparts=$work/apt/parts"
-     -o "Dir::State::lists=$work/apt/lists" -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o "APT::Sandbox::User=")
+  -o "Dir::State::lists=$work/apt/lists" -o "Dir::Cache::pkgcache=" -o "Dir::Cache::srcpkgcache=" -o "APT::Sandbox::User=")
 "${apt[@]}" update >&2 || fail "the list of sources cannot be had"
 (cd "$work" && "${apt[@]}" source "ffmpeg=$version" >&2) || fail "no source of ffmpeg $version"
 
@@ -33,5 +39,5 @@ nice make -j "${JOBS:-$(nproc)}" >&2
 make install >&2
 cp COPYING.LGPLv2.1 "$prefix/"
 cd "$OLDPWD" && rm -rf "$work"
-echo "$version" > "$prefix/version"
+echo "$version" >"$prefix/version"
 echo "$prefix"

@@ -7,28 +7,34 @@ cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
 COUNTS=${COUNTS:-}
 passed=0 failed=0
-step() {  # step NAME COMMAND...: one check, one line
-  local name=$1 begin=$SECONDS; shift
-  if output=$("$@" 2>&1); then passed=$((passed + 1)); printf 'ok   %-40s %4d s\n' "$name" $((SECONDS - begin))
-  else failed=$((failed + 1)); printf 'FAIL %-40s\n%s\n' "$name" "$(tail -n 60 <<<"$output" | sed 's/^/     | /')"; fi
+step() { # step NAME COMMAND...: one check, one line
+  local name=$1 begin=$SECONDS
+  shift
+  if output=$("$@" 2>&1); then
+    passed=$((passed + 1))
+    printf 'ok   %-40s %4d s\n' "$name" $((SECONDS - begin))
+  else
+    failed=$((failed + 1))
+    printf 'FAIL %-40s\n%s\n' "$name" "$(tail -n 60 <<<"$output" | sed 's/^/     | /')"
+  fi
 }
-formatted() { git ls-files '*.h' '*.cc' | xargs clang-format --dry-run --Werror; }
-sanitized() {  # sanitized PRESET ROOMS
+sanitized() { # sanitized PRESET ROOMS
   local preset=$1 rooms=$2
-  cmake --preset "$preset" -DTERN_WERROR=OFF --log-level=WARNING > /dev/null || return 1
-  local targets=(); for room in ${rooms//,/ }; do targets+=("test_$room"); done
+  cmake --preset "$preset" -DTERN_WERROR=OFF --log-level=WARNING >/dev/null || return 1
+  local targets=()
+  for room in ${rooms//,/ }; do targets+=("test_$room"); done
   cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}" --target "${targets[@]}" || return 1
   .venv/bin/python tools/run_tests.py "build/$preset" --rooms "$rooms" --no-python
 }
 export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tools/tsan.supp"
 
-step "format" formatted
+step "format" bash tools/format.sh --check
 step "include directions" python3 tools/check_includes.py
 step "files in folders" python3 tools/check_sizes.py --folders
 step "citations" python3 tools/check_citations.py
 step "readers of pipes" python3 tools/check_scripts.py
 step "address and undefined sanitizers" sanitized asan base,json,device,kernels,ops,cache,model,sample,sched,image,fetch,video,vision,content,engine,serve,app,client,bench,cli
 step "thread sanitizer" sanitized tsan base,content,engine,serve
-[ -n "$COUNTS" ] && printf '{"passed": %d, "failed": %d, "skipped": 0}' "$passed" "$failed" > "$COUNTS"
+[ -n "$COUNTS" ] && printf '{"passed": %d, "failed": %d, "skipped": 0}' "$passed" "$failed" >"$COUNTS"
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" = 0 ]

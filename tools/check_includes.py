@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Checks that every #include between rooms, and between the inner rooms of one room, follows cmake/rooms.txt
 (docs/architecture.md). Exit 1 and a line per breach."""
+
 import pathlib
 import re
 import sys
@@ -35,10 +36,16 @@ def breaches(root):
     for room, allowed in table.items():
         found += [f"cmake/rooms.txt: {room} names {other}, which is not below it" for other in sorted(allowed - seen)]
         outer = room.split("/")[0]
-        found += [f"cmake/rooms.txt: the inner room {room} names {other}, which is not of {outer}"
-                  for other in sorted(allowed) if "/" in room and other.split("/")[0] != outer]
-        found += [f"cmake/rooms.txt: {room} names {other}, an inner room of another room"
-                  for other in sorted(allowed) if "/" not in room and "/" in other and other.split("/")[0] != room]
+        found += [
+            f"cmake/rooms.txt: the inner room {room} names {other}, which is not of {outer}"
+            for other in sorted(allowed)
+            if "/" in room and other.split("/")[0] != outer
+        ]
+        found += [
+            f"cmake/rooms.txt: {room} names {other}, an inner room of another room"
+            for other in sorted(allowed)
+            if "/" not in room and "/" in other and other.split("/")[0] != room
+        ]
         if not (root / "src" / room).is_dir() and root == ROOT:
             found.append(f"cmake/rooms.txt: there is no folder src/{room}")
         seen.add(room)
@@ -55,7 +62,7 @@ def breaches(root):
         for name in INCLUDE.findall(path.read_text(errors="replace")):
             target = name.split("/")[0]
             if "/" not in name:
-                found.append(f"src/{rel}: include \"{name}\" must name its room (room/file.h)")
+                found.append(f'src/{rel}: include "{name}" must name its room (room/file.h)')
             elif target == room:
                 to = room_of(name.rpartition("/")[0], table)
                 if "tests" not in rel.parts and to != inner and to not in table[inner]:

@@ -7,6 +7,7 @@ read, true. Readers that take all: `sed -n 1p`, `awk '... {x = $1} END {print x}
 
   check_scripts.py [ROOT]
 """
+
 import pathlib
 import re
 import sys
@@ -16,8 +17,16 @@ FOLDERS = ("tools", "bench", "models", "tests", "docs")
 PIPEFAIL = re.compile(r"^\s*set\s+-[a-z]*o\s+pipefail\b", re.M)
 READERS = (
     ("head", re.compile(r"head\b")),
-    ("grep that stops at the first match", re.compile(r"[ef]?grep\b(?=[^|]*\s(?:-[a-zA-Z]*[qml]|--quiet|--silent|--max-count|--files-with-matches))")),
-    ("sed that quits", re.compile(r"sed\b(?:\s+-[a-zA-Z-]+)*\s+(?:\d*[qQ]\b|(['\"])(?:(?!\1).)*?(?:^|[;{}/$\d\s]|(?<=['\"]))[qQ]\d*\s*(?:[;}]|\1))")),
+    (
+        "grep that stops at the first match",
+        re.compile(r"[ef]?grep\b(?=[^|]*\s(?:-[a-zA-Z]*[qml]|--quiet|--silent|--max-count|--files-with-matches))"),
+    ),
+    (
+        "sed that quits",
+        re.compile(
+            r"sed\b(?:\s+-[a-zA-Z-]+)*\s+(?:\d*[qQ]\b|(['\"])(?:(?!\1).)*?(?:^|[;{}/$\d\s]|(?<=['\"]))[qQ]\d*\s*(?:[;}]|\1))"
+        ),
+    ),
     ("read", re.compile(r"read\b")),
     ("true", re.compile(r"(?:true|:)(?=\s|;|\)|$)")),
 )
@@ -57,8 +66,10 @@ def breaches(root):
         text = without_heredocs_and_comments(text)
         for pipe in re.finditer(r"(?<!\|)\|&?(?!\|)\s*(?:\\\n\s*)?", text):
             # `|` inside [[ =~ ]], a case pattern or a quoted regular expression is followed by none of these words.
-            rest = re.sub(r"^(?:(?:env|command|nice|LC_ALL=\S+)\s+)*", "", text[pipe.end():])
-            kind = next((name for name, pattern in READERS if pattern.match(rest)), None) or ("awk that exits" if awk_exits(rest) else None)
+            rest = re.sub(r"^(?:(?:env|command|nice|LC_ALL=\S+)\s+)*", "", text[pipe.end() :])
+            kind = next((name for name, pattern in READERS if pattern.match(rest)), None) or (
+                "awk that exits" if awk_exits(rest) else None
+            )
             if kind:
                 line = text.count("\n", 0, pipe.start()) + 1
                 found.append(f"{path.relative_to(root)}:{line}: {kind} ends before its pipe does")

@@ -9,6 +9,7 @@
 A C++ function is what an unindented line that ends in `{` opens and a `}` in column 0 closes: clang-format lays out every
 function outside classes so. A Rust or Python function ends where its indentation does.
 """
+
 import pathlib
 import re
 import sys
@@ -20,7 +21,9 @@ FOLDERS = ("src", "rust", "tools", "bench", "tests", "models")
 # Path, or path:function, or folder/: why it may be larger. src/cuda is not held to these sizes yet.
 EXCEPTIONS = {}
 EXCEPTED = ("src/cuda/", "tests/data/", "tests/fuzz/corpus/")
-NO_FUNCTION = re.compile(r"^(namespace|class|struct|enum|union|extern|template <[^>]*>$|#|//|constexpr|const |static const|inline constexpr)")
+NO_FUNCTION = re.compile(
+    r"^(namespace|class|struct|enum|union|extern|template <[^>]*>$|#|//|constexpr|const |static const|inline constexpr)"
+)
 
 
 def cpp_functions(lines):
@@ -44,8 +47,11 @@ def indented_functions(lines, head):
         if not match:
             continue
         end = n + 1
-        while end < len(lines) and (not lines[end].strip() or len(lines[end]) - len(lines[end].lstrip()) > len(match.group(1))
-                                    or lines[end].lstrip()[:1] in ")}"):
+        while end < len(lines) and (
+            not lines[end].strip()
+            or len(lines[end]) - len(lines[end].lstrip()) > len(match.group(1))
+            or lines[end].lstrip()[:1] in ")}"
+        ):
             if lines[end].rstrip() == match.group(1) + "}":
                 end += 1
                 break

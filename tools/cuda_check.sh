@@ -7,19 +7,29 @@ cd "$(dirname "$0")/.."
 COUNTS=${COUNTS:-}
 BUILD=build/cuda MOST_SECONDS=1320 MOST_FILE_SECONDS=90 MOST_MIB=150
 passed=0 failed=0
-step() {  # step NAME COMMAND...: one check, one line
-  local name=$1 begin=$SECONDS; shift
-  if output=$("$@" 2>&1); then passed=$((passed + 1)); printf 'ok   %-40s %4d s\n' "$name" $((SECONDS - begin))
-  else failed=$((failed + 1)); printf 'FAIL %-40s\n%s\n' "$name" "$(tail -n 60 <<<"$output" | sed 's/^/     | /')"; fi
+step() { # step NAME COMMAND...: one check, one line
+  local name=$1 begin=$SECONDS
+  shift
+  if output=$("$@" 2>&1); then
+    passed=$((passed + 1))
+    printf 'ok   %-40s %4d s\n' "$name" $((SECONDS - begin))
+  else
+    failed=$((failed + 1))
+    printf 'FAIL %-40s\n%s\n' "$name" "$(tail -n 60 <<<"$output" | sed 's/^/     | /')"
+  fi
 }
-within_limits() {  # the log holds the last compilation of every file: also of those that were not compiled today
+within_limits() { # the log holds the last compilation of every file: also of those that were not compiled today
   awk -v most="$MOST_FILE_SECONDS" -v all="$MOST_SECONDS" '
     { sum += $1; if ($1 > most) { print $2 " takes " $1 " s"; bad = 1 } }
     END { if (NR == 0) { print "no file was compiled"; bad = 1 }
           if (sum > all) { print "all files take " sum " s"; bad = 1 }
           exit bad }' "$BUILD/cuda_seconds.txt" || return 1
-  local mib; mib=$(($(stat -c %s "$BUILD/libtern_cuda.so") >> 20))
-  [ "$mib" -le "$MOST_MIB" ] || { echo "libtern_cuda.so has $mib MiB"; return 1; }
+  local mib
+  mib=$(($(stat -c %s "$BUILD/libtern_cuda.so") >> 20))
+  [ "$mib" -le "$MOST_MIB" ] || {
+    echo "libtern_cuda.so has $mib MiB"
+    return 1
+  }
 }
 # Both sides agree about their layouts, and a missing driver is told in one line; 3: loaded, and no driver.
 loads() {
@@ -34,7 +44,7 @@ program_says_why() {
   local tern=build/release/tern said status=0 model
   model=$(find tests/data/golden -mindepth 1 -maxdepth 1 -type d | sort | sed -n 1p)
   said=$("$tern" verify "$model" --device cuda 2>&1) || status=$?
-  [ "$status" = 0 ] && return 0  # there is a GPU
+  [ "$status" = 0 ] && return 0 # there is a GPU
   echo "$said"
   grep -qi driver <<<"$said" && ! grep -qi "another build" <<<"$said"
 }
@@ -48,6 +58,6 @@ step "libtern_cuda.so loads" loads
 step "emulated kernels: linear" make --no-print-directory cuda-emulate ONLY=linear
 [ -x build/release/tern ] && step "tern --device cuda without a driver" program_says_why
 printf 'make cuda took %d s\n' $((SECONDS - begin))
-[ -n "$COUNTS" ] && printf '{"passed": %d, "failed": %d, "skipped": 0}' "$passed" "$failed" > "$COUNTS"
+[ -n "$COUNTS" ] && printf '{"passed": %d, "failed": %d, "skipped": 0}' "$passed" "$failed" >"$COUNTS"
 printf '%d passed, %d failed\n' "$passed" "$failed"
 [ "$failed" = 0 ]

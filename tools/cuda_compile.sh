@@ -8,9 +8,12 @@ shift 2
 exec 3>&2
 TIMEFORMAT='%U %S'
 spent=$({ time "$@" >&3 2>&3; } 2>&1)
-seconds=$(awk '{ printf "%.1f", $1 + $2 }' <<< "$spent")
+seconds=$(awk '{ printf "%.1f", $1 + $2 }' <<<"$spent")
 (
   flock 9
-  { grep -v " $name\$" "$log" 2>/dev/null || true; echo "$seconds $name"; } > "$log.new"
+  {
+    grep -v " $name\$" "$log" 2>/dev/null || true
+    echo "$seconds $name"
+  } >"$log.new"
   mv "$log.new" "$log"
-) 9> "$log.lock"
+) 9>"$log.lock"

@@ -8,7 +8,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 base=(nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt==13.0.88 nvidia-nvvm==13.0.88 nvidia-cuda-cccl==13.0.85
-      nvidia-cuda-runtime==13.0.96 nvidia-cublas==13.1.0.3 nvidia-nvtx==13.0.85)
+  nvidia-cuda-runtime==13.0.96 nvidia-cublas==13.1.0.3 nvidia-nvtx==13.0.85)
 extra=(nvidia-nccl-cu13==2.28.9 nvidia-cutlass==4.2.0.0)
 
 # "12.8" or newer?
@@ -40,16 +40,19 @@ for package in "${wanted[@]}"; do
   folder=${package%%==*}
   [ -d "$target/${folder//-/_}-${package##*==}.dist-info" ] || missing+=("$package")
 done
-if [ ${#missing[@]} -gt 0 ] || ! ls "$target"/nvidia/*/bin/nvcc > /dev/null 2>&1; then
+if [ ${#missing[@]} -gt 0 ] || ! ls "$target"/nvidia/*/bin/nvcc >/dev/null 2>&1; then
   # All in one go: pip replaces the shared folder "nvidia" as a whole, a later package alone would remove the others.
   [ -d "$target/nvidia_nccl_cu13-2.28.9.dist-info" ] && wanted=("${base[@]}" "${extra[@]}")
   rm -rf "$target"
   mkdir -p "$target"
   python=python3
-  python3 -m pip --version > /dev/null 2>&1 || python=.venv/bin/python  # Debian's python3 comes without pip
+  python3 -m pip --version >/dev/null 2>&1 || python=.venv/bin/python # Debian's python3 comes without pip
   "$python" -m pip install --quiet --no-deps --disable-pip-version-check --root-user-action=ignore --target "$target" \
     "${wanted[@]}" >&2
 fi
 home=$(find "$PWD/$target/nvidia" -maxdepth 3 -path '*/bin/nvcc' -print -quit)
-[ -n "$home" ] || { echo "tools/cuda_toolchain.sh: nvcc is not among the installed packages" >&2; exit 1; }
+[ -n "$home" ] || {
+  echo "tools/cuda_toolchain.sh: nvcc is not among the installed packages" >&2
+  exit 1
+}
 dirname "$(dirname "$home")"

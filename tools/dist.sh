@@ -16,7 +16,7 @@ lacks=()
 copy_libraries() {
   ldd "$1" | awk '$2 == "=>" {print $3}' | while read -r lib; do
     case "${lib##*/}" in
-      libc.so*|libm.so*|libdl.so*|libpthread.so*|librt.so*|ld-linux*|libresolv.so*) ;;
+      libc.so* | libm.so* | libdl.so* | libpthread.so* | librt.so* | ld-linux* | libresolv.so*) ;;
       *) cp -Ln "$lib" "$out/lib/" ;;
     esac
   done
@@ -44,18 +44,21 @@ fi
 
 # Loaded when the first URL is fetched, so ldd does not name it.
 curl=$(ldconfig -p | awk '/libcurl\.so\.4 .*x86-64/ && path == "" {path = $NF} END {print path}')
-[ -n "$curl" ] || { echo "tools/dist.sh: libcurl.so.4 is not installed" >&2; exit 1; }
+[ -n "$curl" ] || {
+  echo "tools/dist.sh: libcurl.so.4 is not installed" >&2
+  exit 1
+}
 cp -L "$curl" "$out/lib/libcurl.so.4"
 copy_libraries "$curl"
 
-if ffmpeg=$(tools/build_ffmpeg.sh 2> build/ffmpeg-lgpl.log); then
-  read -ra flags <<< "$(PKG_CONFIG_PATH=$ffmpeg/lib/pkgconfig pkg-config --cflags --libs libavformat libavcodec libswscale libavutil)"
+if ffmpeg=$(tools/build_ffmpeg.sh 2>build/ffmpeg-lgpl.log); then
+  read -ra flags <<<"$(PKG_CONFIG_PATH=$ffmpeg/lib/pkgconfig pkg-config --cflags --libs libavformat libavcodec libswscale libavutil)"
   g++ -std=c++20 -O2 -fPIE -pie -fstack-protector-strong -Isrc src/video/main/*.cc -o "$out/tern-video-decoder" \
     "${flags[@]}" -lseccomp -Wl,-z,relro,-z,now
   LD_LIBRARY_PATH=$ffmpeg/lib copy_libraries "$out/tern-video-decoder"
   cp "$ffmpeg/COPYING.LGPLv2.1" "$out/licences/FFmpeg-LGPL-2.1.txt"
   echo "Debian source package ffmpeg $(cat "$ffmpeg/version"), built by tools/build_ffmpeg.sh of Tern's source." \
-    > "$out/licences/FFmpeg-source.txt"
+    >"$out/licences/FFmpeg-source.txt"
 else
   lacks+=("FFmpeg, so that videos need the target system's: $(tail -1 build/ffmpeg-lgpl.log)")
   cp build/release/tern-video-decoder "$out/"

@@ -13,34 +13,50 @@ cd "$(dirname "$0")/.."
 
 TARGETS=(run dist test fuzz cuda gpu-pack bench)
 FOLDER=/var/tmp/from_nothing CCACHE="" KEEP=""
-usage() { sed -n '2,/^set /s/^# \{0,1\}//p' "$0"; exit "$1"; }
-fail() { echo "from_nothing: $*" >&2; exit 1; }
+usage() {
+  sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
+  exit "$1"
+}
+fail() {
+  echo "from_nothing: $*" >&2
+  exit 1
+}
 
 targets=()
 while [ $# -gt 0 ]; do
   case $1 in
-    --ccache) [ $# -ge 2 ] || usage 1 >&2; CCACHE=$2; shift ;;
-    --folder) [ $# -ge 2 ] || usage 1 >&2; FOLDER=$2; shift ;;
+    --ccache)
+      [ $# -ge 2 ] || usage 1 >&2
+      CCACHE=$2
+      shift
+      ;;
+    --folder)
+      [ $# -ge 2 ] || usage 1 >&2
+      FOLDER=$2
+      shift
+      ;;
     --keep) KEEP=1 ;;
-    -h|--help) usage 0 ;;
+    -h | --help) usage 0 ;;
     -*) fail "unknown option $1 (--help lists them)" ;;
-    *) [[ " ${TARGETS[*]} " == *" $1 "* ]] || fail "unknown target $1; there are: ${TARGETS[*]}"
-       targets+=("$1") ;;
+    *)
+      [[ " ${TARGETS[*]} " == *" $1 "* ]] || fail "unknown target $1; there are: ${TARGETS[*]}"
+      targets+=("$1")
+      ;;
   esac
   shift
 done
 [ ${#targets[@]} -gt 0 ] || targets=("${TARGETS[@]}")
 [ -z "$CCACHE" ] || [ -d "$CCACHE" ] || fail "there is no folder $CCACHE"
 [ "$(id -u)" = 0 ] || fail "making a chroot needs root"
-for tool in debootstrap unshare chroot git; do command -v "$tool" > /dev/null || fail "needs $tool (apt-get install debootstrap)"; done
+for tool in debootstrap unshare chroot git; do command -v "$tool" >/dev/null || fail "needs $tool (apt-get install debootstrap)"; done
 
 # The first mirror of bookworm that the host's apt uses, else Debian's own.
 mirror() {
   local found
-  found=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2> /dev/null || true; } |
-          sed -n 's/^deb \(\[[^]]*\] \)\{0,1\}\([^ ]*\/debian\/\{0,1\}\) bookworm .*/\2/p')
-  [ -n "$found" ] || found=$({ cat /etc/apt/sources.list.d/*.sources 2> /dev/null || true; } |
-          sed -n 's/^URIs: *\([^ ]*\/debian\/\{0,1\}\)\( .*\)\{0,1\}$/\1/p')
+  found=$({ cat /etc/apt/sources.list /etc/apt/sources.list.d/*.list 2>/dev/null || true; } |
+    sed -n 's/^deb \(\[[^]]*\] \)\{0,1\}\([^ ]*\/debian\/\{0,1\}\) bookworm .*/\2/p')
+  [ -n "$found" ] || found=$({ cat /etc/apt/sources.list.d/*.sources 2>/dev/null || true; } |
+    sed -n 's/^URIs: *\([^ ]*\/debian\/\{0,1\}\)\( .*\)\{0,1\}$/\1/p')
   [ -n "$found" ] || found=http://deb.debian.org/debian
   echo "${found%%$'\n'*}"
 }
@@ -67,7 +83,7 @@ make_base() {
   rm -rf "$base"
   from=$(mirror)
   echo "from_nothing: making Debian's base system from $from"
-  debootstrap --variant=minbase bookworm "$base" "$from" > "$FOLDER/base.log" 2>&1 || fail "debootstrap failed; see $FOLDER/base.log"
+  debootstrap --variant=minbase bookworm "$base" "$from" >"$FOLDER/base.log" 2>&1 || fail "debootstrap failed; see $FOLDER/base.log"
   touch "$base.done"
 }
 
@@ -89,7 +105,7 @@ copy_settings() {
 named_folders() {
   local value
   package_variables | cut -d= -f2- | while read -r value; do
-    case $value in /etc/*|/usr/*) ;; /*) [ ! -d "$value" ] || echo "$value" ;; esac
+    case $value in /etc/* | /usr/*) ;; /*) [ ! -d "$value" ] || echo "$value" ;; esac
   done
 }
 
@@ -122,10 +138,12 @@ try() {
     git clone -q --depth 1 "file://$PWD" "$root/root/tern" || fail "cannot prepare $root"
   # A person has these before there is a Makefile to type.
   command="apt-get update -qq && apt-get install -y -qq --no-install-recommends make git ca-certificates > /dev/null && cd /root/tern && $command"
-  (export -f in_chroot package_variables named_folders
-   export CCACHE
-   unshare --mount --pid --fork --kill-child bash -c 'set -euo pipefail; in_chroot "$@"' - "$root" "$command") \
-    > "$log" 2>&1 < /dev/null || status=$?
+  (
+    export -f in_chroot package_variables named_folders
+    export CCACHE
+    unshare --mount --pid --fork --kill-child bash -c 'set -euo pipefail; in_chroot "$@"' - "$root" "$command"
+  ) \
+    >"$log" 2>&1 </dev/null || status=$?
   [ -n "$KEEP" ] || rm -rf --one-file-system "$root"
   if [ $status = 0 ]; then
     printf 'ok   %-10s %5d s   %s\n' "$target" $((SECONDS - begin)) "$(tail -n 1 "$log")"
@@ -137,7 +155,7 @@ try() {
 }
 
 mkdir -p "$FOLDER"
-exec 9> "$FOLDER/lock"
+exec 9>"$FOLDER/lock"
 flock -n 9 || fail "another run uses $FOLDER"
 make_base
 passed=0 failed=0

@@ -53,8 +53,20 @@ FORMS = {
     "mistral-common-v3_spm": ((E, E, E, N, E), "text", False, True),
     "mistralai-Mistral-Nemo-Instruct-2407": ((E, E, E, N, E), "object", False, True),
 }
-TOOLS = [{"type": "function", "function": {"name": "weather", "description": "Tells the weather.", "parameters": {
-    "type": "object", "properties": {"city": {"type": "string", "description": "Where"}}, "required": ["city"]}}}]
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "weather",
+            "description": "Tells the weather.",
+            "parameters": {
+                "type": "object",
+                "properties": {"city": {"type": "string", "description": "Where"}},
+                "required": ["city"],
+            },
+        },
+    }
+]
 
 
 def call(arguments, id="abcdef123", name="weather"):
@@ -70,8 +82,7 @@ def user(text="Hi"):
 
 def calls(*arguments, content=None, **more):
     ids = ["abcdef123", "abcdef124", "abcdef125"]
-    return {"role": "assistant", "content": content,
-            "tool_calls": [call(a, id) for a, id in zip(arguments, ids)], **more}
+    return {"role": "assistant", "content": content, "tool_calls": [call(a, id) for a, id in zip(arguments, ids)], **more}
 
 
 def result(content="17 C", id="abcdef123"):
@@ -80,8 +91,15 @@ def result(content="17 C", id="abcdef123"):
 
 def conversations():
     nulls = {"refusal": None, "annotations": None, "audio": None, "function_call": None, "tool_calls": None}
-    ours = {"multimodal_content": None, "reasoning_content": None, "audio_content": None, "prompt_token_ids": None,
-            "completion_token_ids": None, "prompt_tokens": None, "completion_tokens": None}
+    ours = {
+        "multimodal_content": None,
+        "reasoning_content": None,
+        "audio_content": None,
+        "prompt_token_ids": None,
+        "completion_token_ids": None,
+        "prompt_tokens": None,
+        "completion_tokens": None,
+    }
     said = {"role": "assistant", "content": "Hello!"}
     nested = {"ö": ["日本", {"deep": [[], {}, None, True]}], "n": -3, "f": 1.0, "e": 2.5e-7, "quote": "a\"b\\c\n<&>'"}
     text = json.dumps({"city": "Paris"})
@@ -104,10 +122,21 @@ def conversations():
         "no messages but the answer": [said],
     }
     for name, arguments in {
-        "text": text, "object": {"city": "Paris"}, "empty text": "", "spaces": " ", "null": None, "absent": ABSENT,
-        "empty object": {}, "empty object as text": "{}", "cut": '{"city": "Par', "list as text": "[1, 2]",
-        "word": "Paris", "unicode text": json.dumps(nested, ensure_ascii=False), "escaped text": json.dumps(nested),
-        "nested object": nested, "odd spacing": '{ "city" :"Paris","days":3 }',
+        "text": text,
+        "object": {"city": "Paris"},
+        "empty text": "",
+        "spaces": " ",
+        "null": None,
+        "absent": ABSENT,
+        "empty object": {},
+        "empty object as text": "{}",
+        "cut": '{"city": "Par',
+        "list as text": "[1, 2]",
+        "word": "Paris",
+        "unicode text": json.dumps(nested, ensure_ascii=False),
+        "escaped text": json.dumps(nested),
+        "nested object": nested,
+        "odd spacing": '{ "city" :"Paris","days":3 }',
     }.items():
         out["arguments " + name] = [user(), calls(arguments), result(), said, user("And?")]
     out |= {
@@ -120,8 +149,11 @@ def conversations():
         "tool null": [user(), calls(text), result(None)],
         "tool without content": [user(), calls(text), {"role": "tool", "tool_call_id": "abcdef123"}],
         "tool empty": [user(), calls(text), result("")],
-        "call with null keys": [user(), {"role": "assistant", "content": None, "tool_calls": [
-            {**call(text), "index": None, "custom": None}]}, result()],
+        "call with null keys": [
+            user(),
+            {"role": "assistant", "content": None, "tool_calls": [{**call(text), "index": None, "custom": None}]},
+            result(),
+        ],
     }
     return out
 
@@ -175,7 +207,8 @@ def shaped(messages, form):
 def render(source, messages, tools, tokens):
     try:
         return _compile_jinja_template(source).render(
-            messages=messages, tools=tools, documents=None, add_generation_prompt=True, **tokens)
+            messages=messages, tools=tools, documents=None, add_generation_prompt=True, **tokens
+        )
     except Exception:  # the template raises: the request is refused
         return None
 
@@ -215,11 +248,13 @@ def main():
         take("minicpm", other["chat_template"], OWN_TOKENS, True)
     lines = [f'{{"reference": "transformers 5.24.0, Jinja2 3.1.6", "tools": {json.dumps(TOOLS)},\n"conversations": {{']
     dump = lambda x: json.dumps(x, ensure_ascii=False)
-    lines.append(",\n".join(f"{dump(k)}: {dump(v)}" for k, v in cases.items()) + "},\n\"own\": {")
+    lines.append(",\n".join(f"{dump(k)}: {dump(v)}" for k, v in cases.items()) + '},\n"own": {')
     for hashed in (False, True):
         names = [n for n in results if (n == "tern-demo-ocr" or (OWN / (n + ".jinja")).exists()) != hashed]
-        body = ",\n".join(f"{dump(n)}: {{" + ",\n ".join(f"{dump(c)}: {dump(t)}" for c, t in results[n].items()) + "}" for n in names)
-        lines.append(body + ("}}" if hashed else "},\n\"others\": {"))
+        body = ",\n".join(
+            f"{dump(n)}: {{" + ",\n ".join(f"{dump(c)}: {dump(t)}" for c, t in results[n].items()) + "}" for n in names
+        )
+        lines.append(body + ("}}" if hashed else '},\n"others": {'))
     OUT.write_text("\n".join(lines) + "\n")
     for name, by_case in results.items():
         print(name, "refuses", [c for c, t in by_case.items() if t is None])

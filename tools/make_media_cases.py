@@ -6,6 +6,7 @@
 
 --shared DIR (a folder of real pictures) only rewrites shared.tsv, the table of those. The pictures themselves are
 committed: encoders of another version may write other bytes."""
+
 import argparse
 import pathlib
 import random
@@ -19,11 +20,34 @@ from media_cases import hostile, pictures, reference, tiffs, upright
 PILLOW = "12.3.0"
 OUT = pathlib.Path(__file__).resolve().parent.parent / "tests" / "data" / "media"
 SIZES = [(1, 1), (1, 100), (100, 1), (28, 28), (500, 3), (3, 500), (130, 84), (56, 28), (61, 97), (2, 2), (777, 13), (98, 62)]
-RESIZED = ["scene.png", "scene_420.jpg", "rgba8.png", "palette4.png", "cmyk.jpg", "size_1x1.jpg", "size_300x1.jpg",
-           "size_1x300.jpg", "size_3x900.jpg", "size_7x5.jpg", "size_8x17.jpg"] + [f"tiny_{w}x3.bmp" for w in range(1, 12)]
-MODELS = [("ernie", 3136, 4842768), ("ernie", 50176, 100352), ("paddleocr", 147384, 2822400), ("paddleocr", 3136, 12544),
-          ("qwen", 3136, 12845056), ("folded", 3136, 37632)]
-SHARED_SIZES = [("bicubic", 336, 252), ("bicubic", 1008, 756), ("bicubic", 28, 2800), ("lanczos", 123, 457), ("bilinear", 640, 96)]
+RESIZED = [
+    "scene.png",
+    "scene_420.jpg",
+    "rgba8.png",
+    "palette4.png",
+    "cmyk.jpg",
+    "size_1x1.jpg",
+    "size_300x1.jpg",
+    "size_1x300.jpg",
+    "size_3x900.jpg",
+    "size_7x5.jpg",
+    "size_8x17.jpg",
+] + [f"tiny_{w}x3.bmp" for w in range(1, 12)]
+MODELS = [
+    ("ernie", 3136, 4842768),
+    ("ernie", 50176, 100352),
+    ("paddleocr", 147384, 2822400),
+    ("paddleocr", 3136, 12544),
+    ("qwen", 3136, 12845056),
+    ("folded", 3136, 37632),
+]
+SHARED_SIZES = [
+    ("bicubic", 336, 252),
+    ("bicubic", 1008, 756),
+    ("bicubic", 28, 2800),
+    ("lanczos", 123, 457),
+    ("bilinear", 640, 96),
+]
 
 
 def write_table(path, rows):
@@ -37,8 +61,26 @@ def write_table(path, rows):
 def smart_rows():
     """Sizes for the resize rules, around every edge: half factors, ratio 200, pixel limits."""
     draw = random.Random(7)
-    sizes = [(42, 70), (14, 14), (27, 1), (1, 27), (28, 5600), (28, 5601), (5600, 28), (5601, 28), (1, 1), (1, 200), (1, 201),
-             (10000, 49), (1240, 1754), (4000, 3000), (16384, 16384), (65535, 400), (13, 2600), (98, 126)]
+    sizes = [
+        (42, 70),
+        (14, 14),
+        (27, 1),
+        (1, 27),
+        (28, 5600),
+        (28, 5601),
+        (5600, 28),
+        (5601, 28),
+        (1, 1),
+        (1, 200),
+        (1, 201),
+        (10000, 49),
+        (1240, 1754),
+        (4000, 3000),
+        (16384, 16384),
+        (65535, 400),
+        (13, 2600),
+        (98, 126),
+    ]
     sizes += [(draw.randint(1, 4000), draw.randint(1, 4000)) for _ in range(40)]
     sizes += [(28 * draw.randint(1, 60) + 14, 28 * draw.randint(1, 60) + 14) for _ in range(20)]
     for rule in ("ernie", "paddleocr", "qwen"):

@@ -3,6 +3,7 @@
 
 The environment is the one in which Hugging Face renders chat templates. Needs: pip install jinja2==3.1.6.
 """
+
 import datetime
 import json
 import pathlib
@@ -17,18 +18,57 @@ NOW = datetime.datetime(2025, 6, 1, 12, 0, 0)
 VARS = {
     "messages": [
         {"role": "system", "content": "  Be brief.\n"},
-        {"role": "user", "content": "Grüße 你好 😀 <b>&\"quoted\"'</b>"},
-        {"role": "assistant", "content": "<think>\nhm\n</think>\n\nHello", "tool_calls": [
-            {"type": "function", "function": {"name": "f", "arguments": {"x": 1, "y": 1.0, "z": [True, None, "é"], "s": "a\nb\\"}}}]},
+        {"role": "user", "content": 'Grüße 你好 😀 <b>&"quoted"\'</b>'},
+        {
+            "role": "assistant",
+            "content": "<think>\nhm\n</think>\n\nHello",
+            "tool_calls": [
+                {
+                    "type": "function",
+                    "function": {"name": "f", "arguments": {"x": 1, "y": 1.0, "z": [True, None, "é"], "s": "a\nb\\"}},
+                }
+            ],
+        },
         {"role": "tool", "content": "42", "name": "f"},
         {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image", "url": "u"}]},
     ],
-    "tools": [{"type": "function", "function": {"name": "f", "description": "d", "parameters": {
-        "type": "object", "properties": {"x": {"type": "integer"}, "items": {"type": "array"}}, "required": ["x"]}}}],
-    "add_generation_prompt": True, "documents": None, "bos_token": "<s>", "eos_token": "</s>",
-    "n": 7, "neg": -7, "big": 123456789012345678, "f": 2.5, "third": 0.1, "small": 1e-7, "large": 1e22, "whole": 3.0, "zero": 0,
-    "yes": True, "no": False, "none": None, "text": "The quick  brown\tfox\njumps", "empty": "", "list": [3, 1, 2], "names": ["b", "A", "c"],
-    "map": {"b": 1, "a": {"k": "v"}, "items": "own"}, "nested": [[1, 2], [3, [4]]], "rows": [{"k": "x", "v": 2}, {"k": "y", "v": 1}, {"k": "x", "v": 3}],
+    "tools": [
+        {
+            "type": "function",
+            "function": {
+                "name": "f",
+                "description": "d",
+                "parameters": {
+                    "type": "object",
+                    "properties": {"x": {"type": "integer"}, "items": {"type": "array"}},
+                    "required": ["x"],
+                },
+            },
+        }
+    ],
+    "add_generation_prompt": True,
+    "documents": None,
+    "bos_token": "<s>",
+    "eos_token": "</s>",
+    "n": 7,
+    "neg": -7,
+    "big": 123456789012345678,
+    "f": 2.5,
+    "third": 0.1,
+    "small": 1e-7,
+    "large": 1e22,
+    "whole": 3.0,
+    "zero": 0,
+    "yes": True,
+    "no": False,
+    "none": None,
+    "text": "The quick  brown\tfox\njumps",
+    "empty": "",
+    "list": [3, 1, 2],
+    "names": ["b", "A", "c"],
+    "map": {"b": 1, "a": {"k": "v"}, "items": "own"},
+    "nested": [[1, 2], [3, [4]]],
+    "rows": [{"k": "x", "v": 2}, {"k": "y", "v": 1}, {"k": "x", "v": 3}],
 }
 
 SNIPPETS = r"""
@@ -140,8 +180,16 @@ def main() -> None:
     env.globals["strftime_now"] = NOW.strftime
     # One snippet a line; those over several lines stand below.
     snippets = [s for s in SNIPPETS.split("\n") if s]
-    snippets += ["{% if true %}\n  kept\n{% endif %}\n", "line\n", "line\n\n", "  {% for x in [1, 2] %}\n  - {{ x }}\n  {% endfor %}\nend\n",
-                 "{# c #}\nafter comment\n", "{{ n }}\n{{ n }}\n", "a\n  {%- if true %}\nb\n  {%- endif %}\nc", "x {% if true %} y {% endif %} z\n"]
+    snippets += [
+        "{% if true %}\n  kept\n{% endif %}\n",
+        "line\n",
+        "line\n\n",
+        "  {% for x in [1, 2] %}\n  - {{ x }}\n  {% endfor %}\nend\n",
+        "{# c #}\nafter comment\n",
+        "{{ n }}\n{{ n }}\n",
+        "a\n  {%- if true %}\nb\n  {%- endif %}\nc",
+        "x {% if true %} y {% endif %} z\n",
+    ]
     cases = []
     for source in snippets:
         case = {"template": source}
@@ -152,7 +200,9 @@ def main() -> None:
         cases.append(case)
     OUT.mkdir(parents=True, exist_ok=True)
     body = ",\n".join(json.dumps(c, ensure_ascii=False) for c in cases)
-    head = json.dumps({"reference": f"Jinja2 {jinja2.__version__}", "unix_seconds": 1748779200, "variables": VARS}, ensure_ascii=False)
+    head = json.dumps(
+        {"reference": f"Jinja2 {jinja2.__version__}", "unix_seconds": 1748779200, "variables": VARS}, ensure_ascii=False
+    )
     OUT.joinpath("cases.json").write_text(head[:-1] + ', "cases": [\n' + body + "\n]}\n", encoding="utf-8")
     print(len(cases), "cases,", sum("error" in c for c in cases), "errors")
 

@@ -6,6 +6,7 @@ Pillow's rules make of them.
     /tmp/v/bin/python tools/make_video_cases.py [--font Roboto-Regular.ttf]
 
 The files are committed: encoders of another version may write other bytes."""
+
 import argparse
 import fractions
 import hashlib
@@ -28,7 +29,7 @@ def picture(index):
     y, x = np.mgrid[0:H, 0:W]
     rgb = np.stack([x * 2, y * 3 + 30, (x + 5 * index) % 256], axis=-1).astype(np.uint8)
     for bit in range(8):
-        rgb[H // 2:, bit * BLOCK:(bit + 1) * BLOCK] = 235 if index >> bit & 1 else 20
+        rgb[H // 2 :, bit * BLOCK : (bit + 1) * BLOCK] = 235 if index >> bit & 1 else 20
     return rgb
 
 
@@ -55,7 +56,7 @@ def boxes(data, path, start=0, end=None):
     """Places of the MP4 box named by `path` (a list of types)."""
     at, end = start, len(data) if end is None else end
     while at + 8 <= end:
-        size, kind = struct.unpack(">I4s", data[at:at + 8])
+        size, kind = struct.unpack(">I4s", data[at : at + 8])
         if kind == path[0]:
             if len(path) == 1:
                 yield at, size
@@ -69,13 +70,13 @@ def variants():
     at, size = next(boxes(whole, [b"moov", b"trak", b"tkhd"]))
     matrix = at + 8 + 40
     turned = bytearray(whole)
-    turned[matrix:matrix + 36] = struct.pack(">9i", 0, 1 << 16, 0, -(1 << 16), 0, 0, H << 16, 0, 1 << 30)
+    turned[matrix : matrix + 36] = struct.pack(">9i", 0, 1 << 16, 0, -(1 << 16), 0, 0, H << 16, 0, 1 << 30)
     (OUT / "rotated.mp4").write_bytes(turned)
-    (OUT / "truncated.mp4").write_bytes(whole[:len(whole) * 7 // 10])
+    (OUT / "truncated.mp4").write_bytes(whole[: len(whole) * 7 // 10])
     lying = bytearray(whole)
     entry = next(boxes(whole, [b"moov", b"trak", b"mdia", b"minf", b"stbl", b"stsd"]))[0] + 16
-    lying[entry + 8 + 24:entry + 8 + 28] = struct.pack(">HH", 60000, 60000)
-    lying[at + size - 8:at + size] = struct.pack(">II", 60000 << 16, 60000 << 16)
+    lying[entry + 8 + 24 : entry + 8 + 28] = struct.pack(">HH", 60000, 60000)
+    lying[at + size - 8 : at + size] = struct.pack(">II", 60000 << 16, 60000 << 16)
     (OUT / "lying.mp4").write_bytes(lying)
     # Single pictures of an all-key video, spoilt one by one.
     spoilt = bytearray((OUT / "keys.mp4").read_bytes())
@@ -83,7 +84,7 @@ def variants():
         packets = [(p.pos, p.size) for p in source.demux(video=0) if p.size]
     for index in (0, 9, 10, 19):
         pos, size = packets[index]
-        spoilt[pos:pos + size] = bytes(size)
+        spoilt[pos : pos + size] = bytes(size)
     (OUT / "spoilt.mp4").write_bytes(spoilt)
     with av.open(str(OUT / "empty.mp4"), "w") as out:
         stream = out.add_stream("libx264", rate=25)
@@ -108,8 +109,20 @@ def facts():
 def choice_rows():
     """Frame choice of models-ernie-paddleocr.md 5.7, written with NumPy."""
     draw = random.Random(3)
-    videos = [(1, 25.0), (15, 25.0), (16, 30.0), (200, 25.0), (390, 30000 / 1001), (325, 25.0), (1000, 23.976), (9000, 50.0),
-              (100, 1.0), (181, 2.0), (7, 0.5), (33, 3.3)]
+    videos = [
+        (1, 25.0),
+        (15, 25.0),
+        (16, 30.0),
+        (200, 25.0),
+        (390, 30000 / 1001),
+        (325, 25.0),
+        (1000, 23.976),
+        (9000, 50.0),
+        (100, 1.0),
+        (181, 2.0),
+        (7, 0.5),
+        (33, 3.3),
+    ]
     videos += [(draw.randint(1, 5000), draw.choice([10.0, 15.0, 24.0, 29.97, 60.0])) for _ in range(20)]
     for frames, rate in videos:
         for fps, low, high, target in ((2, 16, 180, -1), (1, 4, 16, -1), (3, 1, 500, -1), (-1, 16, 180, 8), (-1, 1, 180, 33)):
@@ -130,7 +143,19 @@ def choice_rows():
                     chosen = [int(v) for v in np.around(times * rate) if v < frames]
                 text = ",".join(str(int(v)) for v in chosen)
                 digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-                yield ("choose", frames, repr(rate), fps, low, high, target, how, len(chosen), digest, text if len(text) < 60 else "-")
+                yield (
+                    "choose",
+                    frames,
+                    repr(rate),
+                    fps,
+                    low,
+                    high,
+                    target,
+                    how,
+                    len(chosen),
+                    digest,
+                    text if len(text) < 60 else "-",
+                )
 
 
 def time_text(seconds):
@@ -143,8 +168,21 @@ def stamp_rows(font_file):
     """A gradient with the time on it, as Pillow draws it."""
     draw = random.Random(11)
     # Below 9 pixels of font size the auto-hinter of FreeType differs between releases, by a few pixels.
-    sizes = [(128, 64), (99, 300), (180, 320), (320, 180), (480, 270), (640, 360), (854, 480), (1280, 720), (9, 9), (90, 90),
-             (100, 109), (1080, 1920), (333, 257)]
+    sizes = [
+        (128, 64),
+        (99, 300),
+        (180, 320),
+        (320, 180),
+        (480, 270),
+        (640, 360),
+        (854, 480),
+        (1280, 720),
+        (9, 9),
+        (90, 90),
+        (100, 109),
+        (1080, 1920),
+        (333, 257),
+    ]
     for w, h in sizes:
         for seconds in (0.0, 1.234, 59.999, 3725.5, round(draw.uniform(0, 36000), 3)):
             y, x = np.mgrid[0:h, 0:w]
@@ -153,8 +191,14 @@ def stamp_rows(font_file):
             size = int(0.1 * min(w, h))
             if size > 0:
                 font = ImageFont.truetype(font_file, size, layout_engine=ImageFont.Layout.BASIC)
-                ImageDraw.Draw(image).text((0, 0), time_text(seconds), font=font, fill=(0, 0, 0),
-                                           stroke_width=int(0.1 * size), stroke_fill=(255, 255, 255))
+                ImageDraw.Draw(image).text(
+                    (0, 0),
+                    time_text(seconds),
+                    font=font,
+                    fill=(0, 0, 0),
+                    stroke_width=int(0.1 * size),
+                    stroke_fill=(255, 255, 255),
+                )
             if (w, h) != (128, 64):
                 yield ("stamp", w, h, repr(seconds), time_text(seconds), hashlib.sha256(image.tobytes()).hexdigest())
             if (w, h) in ((480, 270), (128, 64)) and seconds == 3725.5:
@@ -181,8 +225,10 @@ def main():
         encode("mpeg4.avi", "mpeg4", 5)
         variants()
     with open(OUT / "cases.tsv", "w") as out:
-        out.write(f"# Made by tools/make_video_cases.py: PyAV {av.__version__}, NumPy {np.__version__}, Pillow {PIL.__version__} "
-                  f"(FreeType {features.version('freetype2')}).\n")
+        out.write(
+            f"# Made by tools/make_video_cases.py: PyAV {av.__version__}, NumPy {np.__version__}, Pillow {PIL.__version__} "
+            f"(FreeType {features.version('freetype2')}).\n"
+        )
         for rows in (facts(), choice_rows(), stamp_rows(args.font)):
             for row in rows:
                 out.write("\t".join(str(v) for v in row) + "\n")

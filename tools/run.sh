@@ -13,7 +13,10 @@ port_taken() { (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; }
 first=$PORT
 while port_taken "$PORT"; do
   PORT=$((PORT + 1))
-  [ "$PORT" -gt $((first + 100)) ] && { echo "no free port between $first and $PORT; choose one with PORT=" >&2; exit 1; }
+  [ "$PORT" -gt $((first + 100)) ] && {
+    echo "no free port between $first and $PORT; choose one with PORT=" >&2
+    exit 1
+  }
 done
 [ "$PORT" = "$first" ] || echo "port $first is taken; using $PORT"
 
@@ -24,7 +27,10 @@ trap 'kill -TERM $server 2>/dev/null || true; wait $server 2>/dev/null || true' 
 trap 'exit 130' INT TERM
 for _ in $(seq 600); do
   port_taken "$PORT" && break
-  kill -0 "$server" 2>/dev/null || { echo "the server ended before it was ready (see the lines above)" >&2; exit 1; }
+  kill -0 "$server" 2>/dev/null || {
+    echo "the server ended before it was ready (see the lines above)" >&2
+    exit 1
+  }
   sleep 0.05
 done
 

@@ -8,6 +8,7 @@ suites (as pytest's -k). A pattern that no test has fails.
 
 --counts writes {"passed": .., "failed": .., "skipped": ..} for a caller that adds up several runs.
 """
+
 import argparse
 import json
 import os
@@ -25,14 +26,23 @@ def gtest(program, timeout, only=""):
     chosen = []
     if only:
         chosen = [f"--gtest_filter=*{only.strip('*')}*"]
-        listed = subprocess.run([program, *chosen, "--gtest_list_tests"], cwd=ROOT, timeout=timeout, capture_output=True, text=True)
+        listed = subprocess.run(
+            [program, *chosen, "--gtest_list_tests"], cwd=ROOT, timeout=timeout, capture_output=True, text=True
+        )
         if not any(line.startswith("  ") for line in listed.stdout.splitlines()):
             return 0, 0, 0, ""
     with tempfile.TemporaryDirectory() as tmp:
         report = pathlib.Path(tmp) / "report.json"
         try:
-            done = subprocess.run([program, *chosen, f"--gtest_output=json:{report}", "--gtest_brief=1"], cwd=ROOT, timeout=timeout,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+            done = subprocess.run(
+                [program, *chosen, f"--gtest_output=json:{report}", "--gtest_brief=1"],
+                cwd=ROOT,
+                timeout=timeout,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
             output, code = done.stdout, done.returncode
         except subprocess.TimeoutExpired as e:
             return 0, 1, 0, f"timed out after {timeout} s\n{(e.stdout or b'')[-2000:]}"
@@ -60,8 +70,15 @@ def replay(program, timeout):
     if not files:
         return 0, 1, 0, f"no corpus in {corpus}"
     try:
-        done = subprocess.run([program, *files], cwd=ROOT, timeout=timeout, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, text=True, errors="replace")
+        done = subprocess.run(
+            [program, *files],
+            cwd=ROOT,
+            timeout=timeout,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
     except subprocess.TimeoutExpired:
         return 0, 1, 0, f"timed out after {timeout} s"
     ok = done.returncode == 0
@@ -74,10 +91,27 @@ def python_tests(folder, build, timeout, only=""):
         report = pathlib.Path(tmp) / "report.xml"
         env = dict(os.environ, TERN=str(build / "tern"), FD_LOG_DIR=str(pathlib.Path(tmp) / "log"))
         try:
-            done = subprocess.run([python, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", f"--junitxml={report}",
-                                   *(["-k", only] if only else []), folder],
-                                  cwd=ROOT, timeout=timeout, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                  text=True, errors="replace")
+            done = subprocess.run(
+                [
+                    python,
+                    "-m",
+                    "pytest",
+                    "-q",
+                    "-rs",
+                    "-p",
+                    "no:cacheprovider",
+                    f"--junitxml={report}",
+                    *(["-k", only] if only else []),
+                    folder,
+                ],
+                cwd=ROOT,
+                timeout=timeout,
+                env=env,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+            )
         except subprocess.TimeoutExpired as e:
             return 0, 1, 0, f"timed out after {timeout} s\n{(e.stdout or b'')[-2000:]}"
         if not report.exists():
@@ -128,8 +162,11 @@ def main():
         if args.only and passed + failed + skipped == 0:
             continue
         total = [total[0] + passed, total[1] + failed, total[2] + skipped]
-        print(f"{'FAIL' if failed else 'ok  '} {name:28} {passed:5} passed {failed:3} failed {skipped:3} skipped "
-              f"{time.monotonic() - begin:7.1f} s", flush=True)
+        print(
+            f"{'FAIL' if failed else 'ok  '} {name:28} {passed:5} passed {failed:3} failed {skipped:3} skipped "
+            f"{time.monotonic() - begin:7.1f} s",
+            flush=True,
+        )
         if failed:
             print("\n".join("     | " + line for line in output.splitlines()[-80:]), flush=True)
         elif skipped:

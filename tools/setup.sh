@@ -6,10 +6,10 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-dev libfmt-dev libyaml-cpp-dev
-          libcurl4-openssl-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
-          fonts-roboto-unhinted libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libtiff-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format python3-venv patchelf
-          ca-certificates curl)
-declare -A MORE=([dist]="nasm dpkg-dev" [fuzz]="clang libclang-rt-14-dev" [gpu-pack]="xz-utils")
+  libcurl4-openssl-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
+  fonts-roboto-unhinted libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libtiff-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format shfmt python3-venv patchelf
+  ca-certificates curl)
+declare -A MORE=([dist]="nasm dpkg-dev" [fuzz]="clang libclang-rt-14-dev" [gpu - pack]="xz-utils")
 RUST_MINIMUM=1.80
 VERSION=$(sha256sum tools/setup.sh tests/requirements.txt | sha256sum | cut -c1-16)
 
@@ -19,7 +19,9 @@ have_package() { [ "$(dpkg-query -W -f='${Status}' "$1" 2>/dev/null)" = 'install
 
 as_root() {
   if [ "$(id -u)" = 0 ]; then "$@"; elif command -v sudo >/dev/null; then sudo "$@"; else
-    say "need root to run: $*"; say "run it yourself, then try again"; exit 1
+    say "need root to run: $*"
+    say "run it yourself, then try again"
+    exit 1
   fi
 }
 
@@ -28,11 +30,12 @@ system_packages() {
     local missing=()
     for tool in cmake ninja g++ git pkg-config python3; do command -v "$tool" >/dev/null || missing+=("$tool"); done
     for header in boost/beast.hpp fmt/format.h yaml-cpp/yaml.h CLI/CLI.hpp \
-                  gtest/gtest.h benchmark/benchmark.h; do
+      gtest/gtest.h benchmark/benchmark.h; do
       printf '#include <%s>\n' "$header" | ${CXX:-g++} -std=c++20 -E -x c++ - >/dev/null 2>&1 || missing+=("$header")
     done
     if [ ${#missing[@]} -gt 0 ]; then
-      say "this is not a Debian-like system; please install what provides: ${missing[*]}"; exit 1
+      say "this is not a Debian-like system; please install what provides: ${missing[*]}"
+      exit 1
     fi
     return
   fi
@@ -64,19 +67,30 @@ rust() {
   export PATH="$PATH:$HOME/.cargo/bin"
   if command -v cargo >/dev/null && version_at_least "$(cargo --version | awk '{print $2}')" "$RUST_MINIMUM"; then return; fi
   if command -v rustup >/dev/null; then
-    say "installing a Rust toolchain"; rustup toolchain install stable --profile minimal; rustup default stable
+    say "installing a Rust toolchain"
+    rustup toolchain install stable --profile minimal
+    rustup default stable
   else
-    install_rustup || { say "could not install Rust; install cargo $RUST_MINIMUM or newer and try again"; exit 1; }
+    install_rustup || {
+      say "could not install Rust; install cargo $RUST_MINIMUM or newer and try again"
+      exit 1
+    }
   fi
 }
 
 python_environment() {
-  [ -x .venv/bin/python ] || { say "making the Python environment of the tests (.venv)"; python3 -m venv .venv; }
+  [ -x .venv/bin/python ] || {
+    say "making the Python environment of the tests (.venv)"
+    python3 -m venv .venv
+  }
   .venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
 }
 
 for group in "$@"; do
-  [ -n "${MORE[$group]:-}" ] || { say "no target of the Makefile needs more by the name of $group"; exit 1; }
+  [ -n "${MORE[$group]:-}" ] || {
+    say "no target of the Makefile needs more by the name of $group"
+    exit 1
+  }
 done
 base=build/.setup-$VERSION
 if ! { [ -f "$base" ] && [ -x .venv/bin/python ] && command -v cmake >/dev/null && command -v ninja >/dev/null; }; then
@@ -90,7 +104,7 @@ if ! { [ -f "$base" ] && [ -x .venv/bin/python ] && command -v cmake >/dev/null 
 fi
 for group in "$@"; do
   [ ! -f "$base-$group" ] || continue
-  read -ra packages <<< "${MORE[$group]}"
+  read -ra packages <<<"${MORE[$group]}"
   system_packages "${packages[@]}"
   touch "$base-$group"
 done

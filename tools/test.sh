@@ -12,10 +12,13 @@ if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
   exit 0
 fi
 export PATH="$PATH:$HOME/.cargo/bin"
-cmake --preset release --log-level=WARNING -DTERN_WERROR="${TERN_WERROR:-OFF}" > /dev/null
+cmake --preset release --log-level=WARNING -DTERN_WERROR="${TERN_WERROR:-OFF}" >/dev/null
 targets=()
-for room in $(tr ',' ' ' <<< "${ROOM:-}"); do
-  [ -d "src/$room/tests" ] || { echo "make test: src/$room/tests is not there; rooms are the folders of src/" >&2; exit 2; }
+for room in $(tr ',' ' ' <<<"${ROOM:-}"); do
+  [ -d "src/$room/tests" ] || {
+    echo "make test: src/$room/tests is not there; rooms are the folders of src/" >&2
+    exit 2
+  }
   targets+=(--target "test_$room")
 done
 cmake --build --preset release -j "${JOBS:-$(nproc)}" "${targets[@]}"

@@ -9,6 +9,7 @@ other files. A group closes when it has LINES lines. The
 reading is by shape, not by grammar: a name too many separates two files that could be together, which costs nothing; a
 name missed is an error of the compiler that names both places.
 """
+
 import pathlib
 import re
 import sys

@@ -3,13 +3,78 @@
 Stage 1 turns, stretches and blurs the ink and writes it in 8x8 blocks; there noise and JPEG quantisation act. Stage 2 resizes
 (bicubic, a = -0.5) into patches, colours them, rounds to 8 bits and normalises. Ink is 0 to 1 throughout.
 """
+
 import math
 import torch
 import triton
 import triton.language as tl
 
-LUMA = [16, 11, 10, 16, 24, 40, 51, 61, 12, 12, 14, 19, 26, 58, 60, 55, 14, 13, 16, 24, 40, 57, 69, 56, 14, 17, 22, 29, 51, 87, 80, 62, 18, 22, 37, 56, 68, 109, 103, 77,
-        24, 35, 55, 64, 81, 104, 113, 92, 49, 64, 78, 87, 103, 121, 120, 101, 72, 92, 95, 98, 112, 100, 103, 99]
+LUMA = [
+    16,
+    11,
+    10,
+    16,
+    24,
+    40,
+    51,
+    61,
+    12,
+    12,
+    14,
+    19,
+    26,
+    58,
+    60,
+    55,
+    14,
+    13,
+    16,
+    24,
+    40,
+    57,
+    69,
+    56,
+    14,
+    17,
+    22,
+    29,
+    51,
+    87,
+    80,
+    62,
+    18,
+    22,
+    37,
+    56,
+    68,
+    109,
+    103,
+    77,
+    24,
+    35,
+    55,
+    64,
+    81,
+    104,
+    113,
+    92,
+    49,
+    64,
+    78,
+    87,
+    103,
+    121,
+    120,
+    101,
+    72,
+    92,
+    95,
+    98,
+    112,
+    100,
+    103,
+    99,
+]
 
 
 def dct_matrix(device):
@@ -23,7 +88,9 @@ def dct_matrix(device):
 def pixel(flat, base, h, w, y, x, live):
     """Ink at whole pixels of pictures stored in 8x8 blocks; outside 0."""
     inside = live & (y >= 0) & (y < h) & (x >= 0) & (x < w)
-    return tl.load(flat + base + ((y >> 3) * (w >> 3) + (x >> 3)) * 64 + (y & 7) * 8 + (x & 7), mask=inside, other=0).to(tl.float32)
+    return tl.load(flat + base + ((y >> 3) * (w >> 3) + (x >> 3)) * 64 + (y & 7) * 8 + (x & 7), mask=inside, other=0).to(
+        tl.float32
+    )
 
 
 @triton.jit
@@ -49,7 +116,11 @@ def warp_kernel(src, imgi, imgf, block, out, blocks, SIZE: tl.constexpr):
     n = tl.load(block + b, mask=live, other=0).to(tl.int32)
     y = tl.load(block + blocks + b, mask=live, other=0).to(tl.int32) * 8 + e // 8
     x = tl.load(block + 2 * blocks + b, mask=live, other=0).to(tl.int32) * 8 + e % 8
-    base, h, w = tl.load(imgi + n * 6, mask=live, other=0), tl.load(imgi + n * 6 + 1, mask=live, other=8), tl.load(imgi + n * 6 + 2, mask=live, other=8)
+    base, h, w = (
+        tl.load(imgi + n * 6, mask=live, other=0),
+        tl.load(imgi + n * 6 + 1, mask=live, other=8),
+        tl.load(imgi + n * 6 + 2, mask=live, other=8),
+    )
     f = imgf + n * 16
     cos, sin = tl.load(f, mask=live, other=0), tl.load(f + 1, mask=live, other=0)
     sx, sy, blur = tl.load(f + 2, mask=live, other=1), tl.load(f + 3, mask=live, other=1), tl.load(f + 4, mask=live, other=0)
@@ -57,8 +128,12 @@ def warp_kernel(src, imgi, imgf, block, out, blocks, SIZE: tl.constexpr):
     dy, dx = y - cy, x - cx
     ys, xs = (cos * dy - sin * dx) * sy + cy, (sin * dy + cos * dx) * sx + cx
     ink = bilinear(src, base, h, w, ys, xs, live) * 2
-    ink += bilinear(src, base, h, w, ys + blur, xs + 0.4 * blur, live) + bilinear(src, base, h, w, ys - blur, xs - 0.4 * blur, live)
-    ink += bilinear(src, base, h, w, ys - 0.4 * blur, xs + blur, live) + bilinear(src, base, h, w, ys + 0.4 * blur, xs - blur, live)
+    ink += bilinear(src, base, h, w, ys + blur, xs + 0.4 * blur, live) + bilinear(
+        src, base, h, w, ys - blur, xs - 0.4 * blur, live
+    )
+    ink += bilinear(src, base, h, w, ys - 0.4 * blur, xs + blur, live) + bilinear(
+        src, base, h, w, ys + 0.4 * blur, xs - blur, live
+    )
     tl.store(out + i, ink * (1.0 / 6 / 255), mask=live)
 
 
@@ -70,7 +145,11 @@ def resize_kernel(ink, imgi, patch, out, patches, SIZE: tl.constexpr):
     n = tl.load(patch + p, mask=live, other=0).to(tl.int32)
     y = tl.load(patch + patches + p, mask=live, other=0).to(tl.int32) * 14 + e // 14
     x = tl.load(patch + 2 * patches + p, mask=live, other=0).to(tl.int32) * 14 + e % 14
-    base, h, w = tl.load(imgi + n * 6, mask=live, other=0), tl.load(imgi + n * 6 + 1, mask=live, other=8), tl.load(imgi + n * 6 + 2, mask=live, other=8)
+    base, h, w = (
+        tl.load(imgi + n * 6, mask=live, other=0),
+        tl.load(imgi + n * 6 + 1, mask=live, other=8),
+        tl.load(imgi + n * 6 + 2, mask=live, other=8),
+    )
     rows, columns = tl.load(imgi + n * 6 + 3, mask=live, other=2), tl.load(imgi + n * 6 + 4, mask=live, other=2)
     ys, xs = (y + 0.5) * (h.to(tl.float32) / (rows * 14)) - 0.5, (x + 0.5) * (w.to(tl.float32) / (columns * 14)) - 0.5
     fy0, fx0 = tl.floor(ys), tl.floor(xs)

@@ -5,6 +5,7 @@ The weights are those of the file (bfloat16); they are used with float32 arithme
 Bits per token is the mean of -log2 p over the tokens of the right answers with their end token; "with prompts" is the mean
 over all tokens after the first.
 """
+
 import argparse, collections, json, math, os
 import torch
 import torch.nn.functional as F
@@ -20,33 +21,38 @@ def bits(model, prompts, answers, device, batch=256):
     out = [None] * len(prompts)
     order = sorted(range(len(prompts)), key=lambda i: len(prompts[i]) + len(answers[i]))
     for start in range(0, len(order), batch):
-        part = order[start:start + batch]
+        part = order[start : start + batch]
         rows = [prompts[i] + answers[i] for i in part]
         width = max(map(len, rows))
         ids = torch.tensor([r + [0] * (width - len(r)) for r in rows], device=device)
         logp = F.log_softmax(model(ids)[:, :-1].double(), -1).gather(2, ids[:, 1:, None])[..., 0] / -math.log(2)
         for i, r, v in zip(part, rows, logp.cpu()):
             p = len(prompts[i])
-            out[i] = (float(v[p - 1:len(r) - 1].sum()), len(r) - p, float(v[:len(r) - 1].sum()), len(r) - 1)
+            out[i] = (float(v[p - 1 : len(r) - 1].sum()), len(r) - p, float(v[: len(r) - 1].sum()), len(r) - 1)
     return out
 
 
 def table(rows, outputs):
     right = collections.defaultdict(list)
-    for r, o in zip(rows, outputs): right[r["task"]].append(o == r["answer"])
+    for r, o in zip(rows, outputs):
+        right[r["task"]].append(o == r["answer"])
     return {t: [sum(v), len(v)] for t, v in right.items()}
 
 
 def check_transformers(folder, prompts, texts, device):
     """Largest logit difference from the reference implementation, and whether its tokenizer and template agree."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
     reference = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).to(device).eval()
     mine, tok, worst, agree = load_checkpoint(folder, device), AutoTokenizer.from_pretrained(folder), 0.0, True
     with torch.no_grad():
         for ids, (messages, text) in zip(prompts, texts):
             x = torch.tensor([ids], device=device)
             worst = max(worst, float((reference(x).logits - mine(x)).abs().max()))
-            agree &= tok.apply_chat_template(messages, add_generation_prompt=True, tokenize=False) == text and tok(text, add_special_tokens=False).input_ids == ids
+            agree &= (
+                tok.apply_chat_template(messages, add_generation_prompt=True, tokenize=False) == text
+                and tok(text, add_special_tokens=False).input_ids == ids
+            )
     return dict(largest_logit_difference=worst, tokenizer_and_template_agree=agree)
 
 
@@ -57,7 +63,9 @@ def main():
     ap.add_argument("--unseen", type=int, default=1000, help="prompts in unseen forms (default %(default)s)")
     ap.add_argument("--device", default="cuda", help="default %(default)s")
     ap.add_argument("--out", help="file for the scores as JSON")
-    ap.add_argument("--sample", help="file for the first 200 held-out prompts with ids, right answers and the model's answers (JSONL)")
+    ap.add_argument(
+        "--sample", help="file for the first 200 held-out prompts with ids, right answers and the model's answers (JSONL)"
+    )
     ap.add_argument("--check-transformers", action="store_true", help="compare with the transformers implementation")
     ap.add_argument("--show-errors", type=int, default=10, help="wrong answers to print for each task (default %(default)s)")
     a = ap.parse_args()
@@ -73,31 +81,68 @@ def main():
         outputs, outputs_low = ([tok.decode(i) for i in x] for x in (ids, greedy(low, prompts, 128, a.device)))
         per_task, b = table(rows, outputs), bits(model, prompts, answers, a.device)
         per_form = collections.defaultdict(list)
-        for r, o in zip(rows, outputs): per_form[r["form"]].append(o == r["answer"])
+        for r, o in zip(rows, outputs):
+            per_form[r["form"]].append(o == r["answer"])
         ratio = lambda i: round(sum(x[i] for x in b) / sum(x[i + 1] for x in b), 4)
-        s = dict(exact_match=sum(v[0] for v in per_task.values()) / len(rows), per_task={t: per_task[t] for t in TASKS}, bits_per_token=ratio(0), bits_per_token_with_prompts=ratio(2),
-                 answer_tokens=sum(x[1] for x in b), exact_match_bfloat16_arithmetic=sum(o == r["answer"] for o, r in zip(outputs_low, rows)) / len(rows),
-                 weakest_forms=sorted([[f, sum(v), len(v)] for f, v in per_form.items() if not all(v)], key=lambda x: x[1] / x[2])[:20])
+        s = dict(
+            exact_match=sum(v[0] for v in per_task.values()) / len(rows),
+            per_task={t: per_task[t] for t in TASKS},
+            bits_per_token=ratio(0),
+            bits_per_token_with_prompts=ratio(2),
+            answer_tokens=sum(x[1] for x in b),
+            exact_match_bfloat16_arithmetic=sum(o == r["answer"] for o, r in zip(outputs_low, rows)) / len(rows),
+            weakest_forms=sorted([[f, sum(v), len(v)] for f, v in per_form.items() if not all(v)], key=lambda x: x[1] / x[2])[
+                :20
+            ],
+        )
         scores[split] = s
-        print(f"== {split}: {len(rows)} prompts, exact match {s['exact_match']:.4f}, bfloat16 arithmetic {s['exact_match_bfloat16_arithmetic']:.4f}, "
-              f"bits per token {s['bits_per_token']:.4f}, with prompts {s['bits_per_token_with_prompts']:.4f}")
+        print(
+            f"== {split}: {len(rows)} prompts, exact match {s['exact_match']:.4f}, bfloat16 arithmetic {s['exact_match_bfloat16_arithmetic']:.4f}, "
+            f"bits per token {s['bits_per_token']:.4f}, with prompts {s['bits_per_token_with_prompts']:.4f}"
+        )
         shown = collections.Counter()
-        for t, (k, n) in s["per_task"].items(): print(f"   {t:10} {k:4}/{n:4} {k / n:.4f}")
+        for t, (k, n) in s["per_task"].items():
+            print(f"   {t:10} {k:4}/{n:4} {k / n:.4f}")
         for r, o in zip(rows, outputs):
             shown[r["task"]] += o != r["answer"]
-            if o != r["answer"] and shown[r["task"]] <= a.show_errors: print("   wrong:", r["form"], repr(r["messages"][-1]["content"]), "->", repr(o), "not", repr(r["answer"]))
+            if o != r["answer"] and shown[r["task"]] <= a.show_errors:
+                print("   wrong:", r["form"], repr(r["messages"][-1]["content"]), "->", repr(o), "not", repr(r["answer"]))
         if split == "held_out" and a.sample:
             with open(a.sample, "w") as f:
                 for r, p, i, o, x in list(zip(rows, prompts, ids, outputs, b))[:200]:
                     f.write(json.dumps(dict(r, prompt_ids=p, model_ids=i, model_answer=o, answer_bits=round(x[0], 6))) + "\n")
         if split == "held_out" and a.check_transformers:
-            scores["transformers"] = check_transformers(a.model, prompts[:20], [(r["messages"], prompt_text(r["messages"])) for r in rows[:20]], a.device)
+            scores["transformers"] = check_transformers(
+                a.model, prompts[:20], [(r["messages"], prompt_text(r["messages"])) for r in rows[:20]], a.device
+            )
             print("transformers:", scores["transformers"])
-    chats = [[dict(role="user", content=t)] for t in ("Hello", "Who are you?", "What can you do?", "What is 17 + 25?", "What is the capital of France?", "Thank you!", "Sort these words: zebra, apple, moon")]
-    chats.append([dict(role="system", content="Your name is Clara."), dict(role="user", content="Hi"), dict(role="assistant", content="Hello! How can I help you?"), dict(role="user", content="Who are you?")])
-    for m, i in zip(chats, greedy(model, [encode(prompt_text(m)) for m in chats], 128, a.device)): print(repr(m[-1]["content"]), "->", repr(tok.decode(i)))
+    chats = [
+        [dict(role="user", content=t)]
+        for t in (
+            "Hello",
+            "Who are you?",
+            "What can you do?",
+            "What is 17 + 25?",
+            "What is the capital of France?",
+            "Thank you!",
+            "Sort these words: zebra, apple, moon",
+        )
+    ]
+    chats.append(
+        [
+            dict(role="system", content="Your name is Clara."),
+            dict(role="user", content="Hi"),
+            dict(role="assistant", content="Hello! How can I help you?"),
+            dict(role="user", content="Who are you?"),
+        ]
+    )
+    for m, i in zip(chats, greedy(model, [encode(prompt_text(m)) for m in chats], 128, a.device)):
+        print(repr(m[-1]["content"]), "->", repr(tok.decode(i)))
     if a.out:
-        with open(a.out, "w") as f: json.dump(scores, f, indent=1); f.write("\n")
+        with open(a.out, "w") as f:
+            json.dump(scores, f, indent=1)
+            f.write("\n")
 
 
-if __name__ == "__main__": main()
+if __name__ == "__main__":
+    main()

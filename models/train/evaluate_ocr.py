@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Scores a checkpoint in PyTorch on the held-out pictures (render_heldout.py) and on the text tasks, greedy decoding."""
+
 import argparse, base64, collections, concurrent.futures, io, json, os, time
 import numpy as np
 import torch
@@ -27,7 +28,8 @@ class Reader:
         self.model, self.device, self.dtype = load_checkpoint(folder, device, dtype), device, dtype
         self.tok = Tokenizer.from_file(os.path.join(folder, "tokenizer.json"))
 
-    def encode(self, text): return self.tok.encode(text, add_special_tokens=False).ids
+    def encode(self, text):
+        return self.tok.encode(text, add_special_tokens=False).ids
 
     def prompt(self, text, grid):
         """ids and positions [3, n] of a question about a picture of `grid` (rows, columns) patches, or of a plain text when None."""
@@ -38,7 +40,14 @@ class Reader:
         gh, gw = grid[0] // 2, grid[1] // 2
         n, cur = gh * gw, len(before)
         i = np.arange(n)
-        pos = np.concatenate((np.tile(np.arange(cur), (3, 1)), np.stack((i * 0 + cur, cur + i // gw, cur + i % gw)), np.tile(np.arange(len(after)) + cur + max(gh, gw), (3, 1))), 1)
+        pos = np.concatenate(
+            (
+                np.tile(np.arange(cur), (3, 1)),
+                np.stack((i * 0 + cur, cur + i // gw, cur + i % gw)),
+                np.tile(np.arange(len(after)) + cur + max(gh, gw), (3, 1)),
+            ),
+            1,
+        )
         return before + [IMAGE] * n + after, pos
 
     @torch.no_grad()
@@ -47,7 +56,10 @@ class Reader:
         y, x, rows, columns = ([], [], [], [])
         for _, h, w in images:
             a, b = patch_order(h, w)
-            y.append(a); x.append(b); rows.append(np.full(len(a), h)); columns.append(np.full(len(a), w))
+            y.append(a)
+            x.append(b)
+            rows.append(np.full(len(a), h))
+            columns.append(np.full(len(a), w))
         to = lambda v: torch.from_numpy(np.concatenate(v).astype(np.int32)).to(self.device)
         cu = torch.tensor(np.cumsum([0] + [h * w for _, h, w in images]), dtype=torch.int32, device=self.device)
         patches = torch.cat([p for p, _, _ in images]).to(self.device, self.dtype)
@@ -60,12 +72,14 @@ class Reader:
         lengths = torch.tensor([len(p[0]) for p in prompts], device=d)
         width = int(lengths.max())
         ids, pos = torch.zeros(B, width, dtype=torch.long), torch.zeros(3, B, width, dtype=torch.long)
-        for i, (a, p) in enumerate(prompts): ids[i, :len(a)], pos[:, i, :len(a)] = torch.tensor(a), torch.from_numpy(p)
+        for i, (a, p) in enumerate(prompts):
+            ids[i, : len(a)], pos[:, i, : len(a)] = torch.tensor(a), torch.from_numpy(p)
         ids, pos = ids.to(d), pos.to(d)
         following = torch.tensor([int(p.max()) + 1 for _, p in prompts], device=d)
         x = m.model.embed_tokens(ids)
         seen = [im for im in images if im is not None]
-        if seen: x[ids == IMAGE] = self.embed(seen)
+        if seen:
+            x[ids == IMAGE] = self.embed(seen)
         heads, kv = m.config["num_attention_heads"], m.config["num_key_value_heads"]
         cache = [torch.zeros(2, B, kv, width + most, m.config["head_dim"], dtype=self.dtype, device=d) for _ in m.model.layers]
 
@@ -74,8 +88,8 @@ class Reader:
             for layer, c in zip(m.model.layers, cache):
                 q, k, v = layer.self_attn.qkv(layer.input_layernorm(x), cos, sin)
                 n = x.shape[1]
-                c[0][:, :, at:at + n], c[1][:, :, at:at + n] = k.transpose(1, 2), v.transpose(1, 2)
-                kk, vv = (t[:, :, :at + n].repeat_interleave(heads // kv, 1) for t in c)
+                c[0][:, :, at : at + n], c[1][:, :, at : at + n] = k.transpose(1, 2), v.transpose(1, 2)
+                kk, vv = (t[:, :, : at + n].repeat_interleave(heads // kv, 1) for t in c)
                 o = F.scaled_dot_product_attention(q.transpose(1, 2), kk, vv, attn_mask=mask, is_causal=mask is None)
                 x = x + layer.self_attn.o_proj(o.transpose(1, 2).flatten(-2))
                 x = x + layer.mlp(layer.post_attention_layernorm(x))
@@ -89,21 +103,27 @@ class Reader:
             token = torch.where(live, token, EOS)
             out[:, step] = token
             live &= token != EOS
-            if step % 16 == 15 and not live.any(): break
-            if step + 1 == most: break
-            mask = ((column[None] < lengths[:, None]) | (column[None] >= width))[:, None, None, :width + step + 1]
-            x = run(m.model.embed_tokens(token)[:, None], (following + step)[None, :, None].expand(3, -1, -1), width + step, mask)[:, 0]
-        return [r[:r.index(EOS)] if EOS in r else r for r in out.tolist()]
+            if step % 16 == 15 and not live.any():
+                break
+            if step + 1 == most:
+                break
+            mask = ((column[None] < lengths[:, None]) | (column[None] >= width))[:, None, None, : width + step + 1]
+            x = run(
+                m.model.embed_tokens(token)[:, None], (following + step)[None, :, None].expand(3, -1, -1), width + step, mask
+            )[:, 0]
+        return [r[: r.index(EOS)] if EOS in r else r for r in out.tolist()]
 
     def many(self, questions, most, tokens=500000):
         """questions: (text, image bytes or None) in any order; texts of the answers, batches by length."""
-        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool: images = list(pool.map(lambda q: pixels(q[1]) if q[1] else None, questions))
+        with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+            images = list(pool.map(lambda q: pixels(q[1]) if q[1] else None, questions))
         prompts = [self.prompt(t, im and im[1:]) for (t, _), im in zip(questions, images)]
         order, out, at = sorted(range(len(prompts)), key=lambda i: -len(prompts[i][0])), [None] * len(prompts), 0
         while at < len(order):
             n = max(1, min(512, tokens // (len(prompts[order[at]][0]) + most)))
-            part = order[at:at + n]
-            for i, ids in zip(part, self.answer([prompts[i] for i in part], [images[i] for i in part], most)): out[i] = self.tok.decode(ids, skip_special_tokens=False)
+            part = order[at : at + n]
+            for i, ids in zip(part, self.answer([prompts[i] for i in part], [images[i] for i in part], most)):
+                out[i] = self.tok.decode(ids, skip_special_tokens=False)
             at += n
         return out
 
@@ -120,31 +140,56 @@ def main():
     ap.add_argument("--show-errors", type=int, default=3, help="wrong readings to print for each row (default %(default)s)")
     ap.add_argument("--out", help="file for the scores as JSON")
     a = ap.parse_args()
-    reader, table, results = Reader(a.model, a.device, torch.float32 if a.float32 or a.device == "cpu" else torch.bfloat16), Table(), {}
+    reader, table, results = (
+        Reader(a.model, a.device, torch.float32 if a.float32 or a.device == "cpu" else torch.bfloat16),
+        Table(),
+        {},
+    )
     for row in filter(None, a.rows.split(",")):
         start = time.time()
-        with open(os.path.join(a.heldout, row + ".jsonl")) as f: cases = [json.loads(x) for x in f]
-        cases = cases[:a.count] if a.count else cases
-        got = reader.many([(c["prompt"], base64.b64decode(c["image"])) for c in cases], max(len(c["answer"]) for c in cases) + 100)
+        with open(os.path.join(a.heldout, row + ".jsonl")) as f:
+            cases = [json.loads(x) for x in f]
+        cases = cases[: a.count] if a.count else cases
+        got = reader.many(
+            [(c["prompt"], base64.b64decode(c["image"])) for c in cases], max(len(c["answer"]) for c in cases) + 100
+        )
         wrong, kinds = 0, Table()
         for c, g in zip(cases, got):
-            if row == "otsl": c["answer"], g = (t.replace("<nl>", "\n").replace("<fcel>", "|") for t in (c["answer"], g))
-            table.add(row, c["answer"], g); kinds.add(c["kind"], c["answer"], g)
-            if c["answer"] != g and wrong < a.show_errors: wrong += 1; print("wrong:", c["id"], c["size"], "\n  ", repr(c["answer"]), "\n  ", repr(g))
-        print(row, f"{time.time() - start:.1f} s", {k: s["error_rate"] for k, s in kinds.scores().items()} if len(kinds.rows) > 1 else "", flush=True)
+            if row == "otsl":
+                c["answer"], g = (t.replace("<nl>", "\n").replace("<fcel>", "|") for t in (c["answer"], g))
+            table.add(row, c["answer"], g)
+            kinds.add(c["kind"], c["answer"], g)
+            if c["answer"] != g and wrong < a.show_errors:
+                wrong += 1
+                print("wrong:", c["id"], c["size"], "\n  ", repr(c["answer"]), "\n  ", repr(g))
+        print(
+            row,
+            f"{time.time() - start:.1f} s",
+            {k: s["error_rate"] for k, s in kinds.scores().items()} if len(kinds.rows) > 1 else "",
+            flush=True,
+        )
     table.print()
     results["pictures"] = table.scores()
     if a.text:
         from tasks import test_set
         from tokenizer import prompt_text
+
         rows = test_set("held_out", a.text)
         got = reader.many([(prompt_text(r["messages"]), None) for r in rows], 128)
         right = collections.defaultdict(list)
-        for r, g in zip(rows, got): right[r["task"]].append(g == r["answer"])
-        print("text tasks", f"{sum(map(sum, right.values())) / len(rows):.4f}", {k: f"{sum(v)}/{len(v)}" for k, v in right.items()})
-        results["text"] = dict(exact_match=sum(map(sum, right.values())) / len(rows), per_task={k: [sum(v), len(v)] for k, v in right.items()})
+        for r, g in zip(rows, got):
+            right[r["task"]].append(g == r["answer"])
+        print(
+            "text tasks", f"{sum(map(sum, right.values())) / len(rows):.4f}", {k: f"{sum(v)}/{len(v)}" for k, v in right.items()}
+        )
+        results["text"] = dict(
+            exact_match=sum(map(sum, right.values())) / len(rows), per_task={k: [sum(v), len(v)] for k, v in right.items()}
+        )
     if a.out:
-        with open(a.out, "w") as f: json.dump(results, f, indent=1); f.write("\n")
+        with open(a.out, "w") as f:
+            json.dump(results, f, indent=1)
+            f.write("\n")
 
 
-if __name__ == "__main__": main()
+if __name__ == "__main__":
+    main()

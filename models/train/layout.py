@@ -3,6 +3,7 @@
 A layout is a canvas in pixels, texts with their left end on the baseline, and filled boxes; grey values are ink, 0 background
 to 255 foreground. `answer` is what an exact reader writes: lines in reading order, columns joined by one space.
 """
+
 import dataclasses, math, random
 import ocr_text
 
@@ -12,9 +13,12 @@ KINDS = ("line", "receipt", "block", "page", "table")
 
 def smart_resize(h, w, min_pixels=MIN_PIXELS, max_pixels=MAX_PIXELS):
     """Size after the resize rule of PaddleOCR-VL; rounding is half to even."""
-    if h < FACTOR: w, h = round(w * FACTOR / h), FACTOR
-    if w < FACTOR: h, w = round(h * FACTOR / w), FACTOR
-    if max(h, w) / min(h, w) > 200: raise ValueError("aspect ratio over 200")
+    if h < FACTOR:
+        w, h = round(w * FACTOR / h), FACTOR
+    if w < FACTOR:
+        h, w = round(h * FACTOR / w), FACTOR
+    if max(h, w) / min(h, w) > 200:
+        raise ValueError("aspect ratio over 200")
     hb, wb = round(h / FACTOR) * FACTOR, round(w / FACTOR) * FACTOR
     if hb * wb > max_pixels:
         b = math.sqrt(h * w / max_pixels)
@@ -30,17 +34,20 @@ class Layout:
     kind: str
     width: int
     height: int
-    texts: list      # (text, x, baseline, face, size, inverted, tracking)
-    boxes: list      # (x0, y0, x1, y1, ink), drawn before the texts
+    texts: list  # (text, x, baseline, face, size, inverted, tracking)
+    boxes: list  # (x0, y0, x1, y1, ink), drawn before the texts
     answer: str
-    size: int        # smallest font size on it, px
+    size: int  # smallest font size on it, px
     cells: list = None  # rows of cells of a table
     angle: float = 0.0  # degrees that the renderer shall turn it by
 
 
 class Family:
     """The faces of one font family at the styles it has."""
-    def __init__(self, name, faces): self.name, self.faces = name, faces
+
+    def __init__(self, name, faces):
+        self.name, self.faces = name, faces
+
     def pick(self, r, bold=False):
         wanted = ("Bold", "Regular") if bold else ("Regular", "Regular", "Regular", "Bold", "Italic", "BoldItalic")
         return self.faces.get(r.choice(wanted) if not bold else wanted[0], self.faces["Regular"])
@@ -53,12 +60,19 @@ def wrap(text, width_of, limit):
         n = width_of(w)
         while n > limit and len(w) > 1:
             k = max(1, int(len(w) * limit / n) - 1)
-            if now: lines.append(" ".join(now)); now, used = [], 0.0
-            lines.append(w[:k]); w = w[k:]; n = width_of(w)
+            if now:
+                lines.append(" ".join(now))
+                now, used = [], 0.0
+            lines.append(w[:k])
+            w = w[k:]
+            n = width_of(w)
         if now and used + space + n > limit:
-            lines.append(" ".join(now)); now, used = [], 0.0
-        used += n + (space if now else 0); now.append(w)
-    if now: lines.append(" ".join(now))
+            lines.append(" ".join(now))
+            now, used = [], 0.0
+        used += n + (space if now else 0)
+        now.append(w)
+    if now:
+        lines.append(" ".join(now))
     return lines
 
 
@@ -74,15 +88,23 @@ def make(r, kind, family, metrics, sizes, limit):
     angle = 0.0 if r.random() < 0.55 else max(-3.0, min(3.0, r.gauss(0, 1.1)))
     texts, boxes, lines, cells = [], [], [], None
     tight = r.random()
-    margin = lambda: round(r.uniform(0.15, 0.6) * size) if tight < 0.55 else round(r.uniform(0.3, 1.6) * size) if tight < 0.93 else round(r.uniform(1.0, 4.0) * size)
+    margin = lambda: (
+        round(r.uniform(0.15, 0.6) * size)
+        if tight < 0.55
+        else round(r.uniform(0.3, 1.6) * size)
+        if tight < 0.93
+        else round(r.uniform(1.0, 4.0) * size)
+    )
     left, top, right, bottom = margin(), margin(), margin(), margin()
     put = lambda t, x, y, f=face, s=size, inv=False, tr=tracking: texts.append((t, x, y, f, s, inv, tr))
     y = top + ascent
     inner = 0
     if kind == "line":
         text = ocr_text.line(r, limit)
-        put(text, left, y); lines, inner = [text], width_of(text)
-        if r.random() < 0.06: boxes.append((left, y + max(1, size // 10), left + inner, y + max(1, size // 10) + max(1, size // 16), 255))
+        put(text, left, y)
+        lines, inner = [text], width_of(text)
+        if r.random() < 0.06:
+            boxes.append((left, y + max(1, size // 10), left + inner, y + max(1, size // 10) + max(1, size // 16), 255))
     elif kind in ("block", "page"):
         count = limit if kind == "page" else r.randint(max(20, limit // 6), limit)
         per_line = r.randint(12, 60) if kind == "block" else r.randint(35, 80)
@@ -90,33 +112,56 @@ def make(r, kind, family, metrics, sizes, limit):
         gap = round(height * r.uniform(0.0, 0.5))
         align = r.random()
         paragraphs, left_over = [], count
-        if kind == "page" and r.random() < 0.8: paragraphs.append(("title", ocr_text.line(r, 30).title() if r.random() < 0.7 else ocr_text.line(r, 30)))
+        if kind == "page" and r.random() < 0.8:
+            paragraphs.append(("title", ocr_text.line(r, 30).title() if r.random() < 0.7 else ocr_text.line(r, 30)))
         while left_over > 15:
             n = min(left_over, r.randint(60, 400) if kind == "page" else left_over)
             t = ocr_text.paragraph(r, n)
-            if kind == "page" and r.random() < 0.12: t = r.choice(("- ", "* ", "1. ", "2. ", "(a) ")) + t
-            paragraphs.append(("body", t)); left_over -= len(t) + 1
+            if kind == "page" and r.random() < 0.12:
+                t = r.choice(("- ", "* ", "1. ", "2. ", "(a) ")) + t
+            paragraphs.append(("body", t))
+            left_over -= len(t) + 1
         for i, (what, text) in enumerate(paragraphs):
             if what == "title":
                 big = round(size * r.uniform(1.2, 1.8))
                 w, a, d = metrics(bold, big)
                 for t in wrap(text, w, area):
-                    y += a - ascent; put(t, left, y, bold, big, False, 0); lines.append(t); inner = max(inner, w(t)); y += d + ascent + gap
+                    y += a - ascent
+                    put(t, left, y, bold, big, False, 0)
+                    lines.append(t)
+                    inner = max(inner, w(t))
+                    y += d + ascent + gap
                 y += r.randint(0, size)
                 continue
             parts = wrap(text, width_of, area)
-            indent = round(size * r.uniform(1, 2.5)) if kind == "page" and r.random() < 0.2 and len(parts) > 1 and width_of(parts[0]) + 2.5 * size < area else 0
+            indent = (
+                round(size * r.uniform(1, 2.5))
+                if kind == "page" and r.random() < 0.2 and len(parts) > 1 and width_of(parts[0]) + 2.5 * size < area
+                else 0
+            )
             for j, t in enumerate(parts):
                 n = width_of(t)
-                x = left + (indent if j == 0 else 0) if align < 0.8 or kind == "page" else left + (area - n) / 2 if align < 0.92 else left + area - n
-                put(t, x, y); lines.append(t); inner = max(inner, x - left + n); y += height + gap
-            if kind == "page": y += r.choice((0, gap, size // 2, size))
+                x = (
+                    left + (indent if j == 0 else 0)
+                    if align < 0.8 or kind == "page"
+                    else left + (area - n) / 2
+                    if align < 0.92
+                    else left + area - n
+                )
+                put(t, x, y)
+                lines.append(t)
+                inner = max(inner, x - left + n)
+                y += height + gap
+            if kind == "page":
+                y += r.choice((0, gap, size // 2, size))
         y -= height + gap
     elif kind == "receipt":
         rows = ocr_text.receipt(r, limit)
         gap = round(height * r.uniform(0.0, 0.45))
         wide = metrics(bold, size)[0]
-        measured = [(what, parts, emphasis, [(wide if emphasis else width_of)(p) for p in parts]) for what, parts, emphasis in rows]
+        measured = [
+            (what, parts, emphasis, [(wide if emphasis else width_of)(p) for p in parts]) for what, parts, emphasis in rows
+        ]
         inner = max((sum(n) + (2 * size if what == "pair" else 0) for what, _, _, n in measured), default=size)
         inner *= r.uniform(1.0, 1.35)
         thick, dashed = max(1, size // r.randint(10, 20)), r.random() < 0.5
@@ -124,14 +169,18 @@ def make(r, kind, family, metrics, sizes, limit):
             if what == "rule":
                 at = round(y - ascent * 0.3)
                 if dashed:
-                    for k in range(0, int(inner), size): boxes.append((left + k, at, left + min(k + size * 0.6, inner), at + thick, 255))
-                else: boxes.append((left, at, left + inner, at + thick, 255))
+                    for k in range(0, int(inner), size):
+                        boxes.append((left + k, at, left + min(k + size * 0.6, inner), at + thick, 255))
+                else:
+                    boxes.append((left, at, left + inner, at + thick, 255))
                 y += round(height * 0.7) + gap
                 continue
             f, tr = (bold, 0) if emphasis else (face, tracking)
             xs = [left + (inner - n[0]) / 2] if what == "center" else [left] if what == "left" else [left, left + inner - n[1]]
-            for p, x in zip(parts, xs): put(p, x, y, f, size, False, tr)
-            lines.append(" ".join(parts)); y += height + gap
+            for p, x in zip(parts, xs):
+                put(p, x, y, f, size, False, tr)
+            lines.append(" ".join(parts))
+            y += height + gap
         y -= height + gap
     else:
         cells, head = ocr_text.table(r, limit)
@@ -145,20 +194,33 @@ def make(r, kind, family, metrics, sizes, limit):
         inner = sum(widths)
         ink, band = r.choice((255, 255, 180, 120)), r.random()
         inverted = head and band < 0.12
-        if head and band < 0.35: boxes.append((left, top, left + inner, top + step, 255 if inverted else r.randint(15, 60)))
+        if head and band < 0.35:
+            boxes.append((left, top, left + inner, top + step, 255 if inverted else r.randint(15, 60)))
         if band > 0.85:
             shade = r.randint(10, 40)
-            for i in range(1, len(cells), 2): boxes.append((left, top + i * step, left + inner, top + (i + 1) * step, shade))
+            for i in range(1, len(cells), 2):
+                boxes.append((left, top + i * step, left + inner, top + (i + 1) * step, shade))
         for i in range(len(cells) + 1):
-            if style < 0.45 or (style < 0.75 and i in (0, int(head), len(cells))): boxes.append((left, top + i * step, left + inner + thick, top + i * step + thick, ink))
+            if style < 0.45 or (style < 0.75 and i in (0, int(head), len(cells))):
+                boxes.append((left, top + i * step, left + inner + thick, top + i * step + thick, ink))
         if style < 0.4:
             x = left
-            for w in [0] + widths: x += w; boxes.append((x, top, x + thick, top + len(cells) * step + thick, ink))
+            for w in [0] + widths:
+                x += w
+                boxes.append((x, top, x + thick, top + len(cells) * step + thick, ink))
         for i, row in enumerate(cells):
             x, y = left, top + i * step + pad_y + ascent
             for c, t in enumerate(row):
                 b = head and i == 0
-                put(t, x + (widths[c] - pad_x - measure(i, t) if numeric[c] else pad_x), y, bold if b else face, size, inverted and i == 0, 0 if b else tracking)
+                put(
+                    t,
+                    x + (widths[c] - pad_x - measure(i, t) if numeric[c] else pad_x),
+                    y,
+                    bold if b else face,
+                    size,
+                    inverted and i == 0,
+                    0 if b else tracking,
+                )
                 x += widths[c]
         y += pad_y
     w, h = left + inner + right, y + descent + bottom
@@ -169,10 +231,12 @@ def make(r, kind, family, metrics, sizes, limit):
     return Layout(kind, math.ceil(w + 2 * dx), math.ceil(h + 2 * dy), texts, boxes, "\n".join(lines), size, cells, angle)
 
 
-def good(layout, low=0, high=10 ** 9):
+def good(layout, low=0, high=10**9):
     """Whether it fits the model: not over the pixel limit, aspect ratio allowed, and the smallest text within low..high px after the resize rule."""
     w, h = layout.width, layout.height
-    if max(w, h) > 100 * min(w, h) or not layout.answer: return False
+    if max(w, h) > 100 * min(w, h) or not layout.answer:
+        return False
     hb, wb = smart_resize(h, w)
-    if h * w > MAX_PIXELS: return False
+    if h * w > MAX_PIXELS:
+        return False
     return low <= layout.size * min(hb / h, wb / w) and layout.size * max(hb / h, wb / w) <= high

@@ -5,6 +5,7 @@ Conversations come from tasks.py, made by worker processes while the GPU trains 
 see one another. The loss counts the model's own text fully and the prompt lightly. Weights and optimizer state are float32,
 the arithmetic bfloat16. The learning rate falls along a cosine to zero at the last step, or at the time limit if it comes first.
 """
+
 import argparse, glob, math, multiprocessing as mp, os, random, time
 import numpy as np
 
@@ -15,11 +16,13 @@ def produce(tokenizer_file, seed, index, rows, length, queue):
     from tokenizers import Tokenizer
     from tasks import conversation
     from tokenizer import render
+
     tok, rng, pending, cache = Tokenizer.from_file(tokenizer_file), random.Random(f"train-{seed}-{index}"), None, {}
 
     def encode(text):
         if text not in cache:
-            if len(cache) > 200000: cache.clear()
+            if len(cache) > 200000:
+                cache.clear()
             cache[text] = tok.encode(text, add_special_tokens=False).ids
         return cache[text]
 
@@ -27,19 +30,25 @@ def produce(tokenizer_file, seed, index, rows, length, queue):
         ids, weight = [], []
         for text, own in render(conversation(rng)):
             part = encode(text)
-            ids += part; weight += [2 if own else 1] * len(part)
+            ids += part
+            weight += [2 if own else 1] * len(part)
         weight[0] = 0
-        return ids[:length + 1], weight[:length + 1]
+        return ids[: length + 1], weight[: length + 1]
 
     while True:
-        ids, doc, weight = np.zeros((rows, length + 1), np.int16), np.zeros((rows, length + 1), np.uint8), np.zeros((rows, length + 1), np.uint8)
+        ids, doc, weight = (
+            np.zeros((rows, length + 1), np.int16),
+            np.zeros((rows, length + 1), np.uint8),
+            np.zeros((rows, length + 1), np.uint8),
+        )
         for r in range(rows):
             at, number = 0, 1
             while True:
                 pending = pending or document()
                 n = len(pending[0])
-                if at + n > length + 1: break
-                ids[r, at:at + n], doc[r, at:at + n], weight[r, at:at + n] = pending[0], number, pending[1]
+                if at + n > length + 1:
+                    break
+                ids[r, at : at + n], doc[r, at : at + n], weight[r, at : at + n] = pending[0], number, pending[1]
                 at, number, pending = at + n, number + 1, None
         queue.put((ids, doc, weight))
 
@@ -48,8 +57,11 @@ def batches(tokenizer_file, seed, workers, chunks, rows, length):
     """Batches of chunks * rows rows, the workers in turn, so that the order does not depend on their speed."""
     ctx = mp.get_context("fork")
     queues = [ctx.Queue(4) for _ in range(workers)]
-    processes = [ctx.Process(target=produce, args=(tokenizer_file, seed, i, rows, length, q), daemon=True) for i, q in enumerate(queues)]
-    for p in processes: p.start()
+    processes = [
+        ctx.Process(target=produce, args=(tokenizer_file, seed, i, rows, length, q), daemon=True) for i, q in enumerate(queues)
+    ]
+    for p in processes:
+        p.start()
     turn = 0
     try:
         while True:
@@ -57,7 +69,8 @@ def batches(tokenizer_file, seed, workers, chunks, rows, length):
             turn += chunks
             yield [np.concatenate(x) for x in zip(*parts)]
     finally:
-        for p in processes: p.terminate()
+        for p in processes:
+            p.terminate()
 
 
 def main():
@@ -72,7 +85,9 @@ def main():
     ap.add_argument("--warmup", type=int, default=200, help="steps of rising learning rate (default %(default)s)")
     ap.add_argument("--prompt-weight", type=float, default=0.1, help="weight of prompt tokens in the loss (default %(default)s)")
     ap.add_argument("--workers", type=int, default=max(1, (os.cpu_count() or 2) - 2), help="data processes (default %(default)s)")
-    ap.add_argument("--resume", help="folder of an earlier run to start from: its float32 master.*.safetensors, else its model.safetensors")
+    ap.add_argument(
+        "--resume", help="folder of an earlier run to start from: its float32 master.*.safetensors, else its model.safetensors"
+    )
     ap.add_argument("--save-seconds", type=float, default=120, help="time between checkpoints (default %(default)s)")
     a = ap.parse_args()
     chunks = 16
@@ -83,23 +98,28 @@ def main():
     import torch.nn.functional as F
     from safetensors.torch import load_file, save_file
     from model import Ernie, save_checkpoint
+
     torch.manual_seed(a.seed)
     model = Ernie()
     if a.resume:
         files = sorted(glob.glob(os.path.join(a.resume, "master.*.safetensors"))) or [os.path.join(a.resume, "model.safetensors")]
-        for f in files: model.load_state_dict(load_file(f), strict=False)
+        for f in files:
+            model.load_state_dict(load_file(f), strict=False)
     model.cuda()
     print(f"{sum(p.numel() for p in model.parameters()):,} parameters", flush=True)
     matrices = [p for n, p in model.named_parameters() if p.ndim == 2 and "embed" not in n]
     others = [p for n, p in model.named_parameters() if p.ndim != 2 or "embed" in n]
-    opt = torch.optim.AdamW([dict(params=matrices, weight_decay=0.1), dict(params=others, weight_decay=0.0)], lr=a.lr, betas=(0.9, 0.95), fused=True)
+    opt = torch.optim.AdamW(
+        [dict(params=matrices, weight_decay=0.1), dict(params=others, weight_decay=0.0)], lr=a.lr, betas=(0.9, 0.95), fused=True
+    )
     causal = torch.ones(a.length, a.length, dtype=torch.bool, device="cuda").tril()
 
     def loss_of(ids, doc, weight):
         ids = ids.long()
         d = doc[:, :-1]
         mask = torch.where((d[:, None, :, None] == d[:, None, None, :]) & causal, 0.0, float("-inf")).to(torch.bfloat16)
-        with torch.autocast("cuda", torch.bfloat16): logits = model(ids[:, :-1], mask)
+        with torch.autocast("cuda", torch.bfloat16):
+            logits = model(ids[:, :-1], mask)
         nll = F.cross_entropy(logits.float().flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
         w = weight[:, 1:].flatten()
         own = (w == 2).float()
@@ -112,7 +132,7 @@ def main():
         save_checkpoint(model, a.model)
         state = {k: v.detach().cpu() for k, v in model.state_dict().items()}
         names = sorted(state)
-        for i, part in enumerate((names[:len(names) // 2], names[len(names) // 2:])):
+        for i, part in enumerate((names[: len(names) // 2], names[len(names) // 2 :])):
             save_file({k: state[k] for k in part}, os.path.join(a.model, f"master.{i}.safetensors"))
 
     start = saved = shown = time.time()
@@ -121,22 +141,32 @@ def main():
         data, first = (first or next(stream)), None
         batch = [torch.from_numpy(x).pin_memory().cuda(non_blocking=True) for x in data]
         done = max(step / a.steps, (time.time() - start) / a.max_seconds)
-        if done >= 1: break
-        for g in opt.param_groups: g["lr"] = a.lr * min(1, (step + 1) / a.warmup) * 0.5 * (1 + math.cos(math.pi * done))
+        if done >= 1:
+            break
+        for g in opt.param_groups:
+            g["lr"] = a.lr * min(1, (step + 1) / a.warmup) * 0.5 * (1 + math.cos(math.pi * done))
         loss, own = compiled(*batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        opt.step(); opt.zero_grad(set_to_none=True)
+        opt.step()
+        opt.zero_grad(set_to_none=True)
         average, tokens = average.lerp(own, 1 / min(step + 1, 100)), tokens + data[0].size
         if step % 100 == 99 or step == 0:
             loss_now, now = float(average), time.time()
-            print(f"step {step + 1} loss {loss_now:.5f} lr {opt.param_groups[0]['lr']:.2e} seconds {now - start:.0f} tokens/s {tokens / (now - shown):,.0f}", flush=True)
+            print(
+                f"step {step + 1} loss {loss_now:.5f} lr {opt.param_groups[0]['lr']:.2e} seconds {now - start:.0f} tokens/s {tokens / (now - shown):,.0f}",
+                flush=True,
+            )
             shown, tokens = now, 0
-            if step == 0: start = shown = time.time()  # compilation is not counted
-            if now - saved > a.save_seconds: save(); saved = now
+            if step == 0:
+                start = shown = time.time()  # compilation is not counted
+            if now - saved > a.save_seconds:
+                save()
+                saved = now
     save()
     print(f"done after {time.time() - start:.0f} s, {step + 1} steps", flush=True)
     stream.close()
 
 
-if __name__ == "__main__": main()
+if __name__ == "__main__":
+    main()

@@ -351,8 +351,8 @@ Status gemm_router(const Gemm& g, const void* weight, device::Stream stream) {
 
 bool router_chooses(const Gemm& g, device::Stream stream) {
   // Of larger tiles a warp would have more tokens to choose for, one after the other.
-  return mixed_fits(g) && router_fits(g, stream) && small_tiles(g, stream) && g.n <= kWeightRows &&
-         g.bias == nullptr && !g.out_bf16;
+  return mixed_fits(g) && router_fits(g, stream) && small_tiles(g, stream) && g.n <= kWeightRows && g.bias == nullptr &&
+         !g.out_bf16;
 }
 
 Status gemm_router_choice(const Gemm& g, const void* weight, const RouteArgs& route, device::Stream stream) {

@@ -1,6 +1,7 @@
 // One row of logits in the hands of one block. The arithmetic is that of kernels/cpu/sample/sample_ref.cc and
-// sample_row.cc, rounding by rounding, and masses are integers: the same logits give the same token as on a CPU. Nothing is sorted and
-// nothing stored: weights are computed again in each pass, and what truncation leaves is three thresholds.
+// sample_row.cc, rounding by rounding, and masses are integers: the same logits give the same token as on a CPU.
+// Nothing is sorted and nothing stored: weights are computed again in each pass, and what truncation leaves is three
+// thresholds.
 #pragma once
 
 #include <cstdint>

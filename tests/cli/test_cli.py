@@ -1,4 +1,5 @@
 """The whole program from the command line. TERN names it (default build/release/tern)."""
+
 import json
 import os
 import pathlib
@@ -19,8 +20,9 @@ from vision_model import make_vision_model  # noqa: E402
 def tern(*args, env=None, stdin="", timeout=60, cwd=None):
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("FD_", "TERN_", "ENABLE_V1"))}
     environment.update(env or {})
-    return subprocess.run([TERN, *map(str, args)], input=stdin, capture_output=True, text=True, timeout=timeout,
-                          env=environment, cwd=cwd)
+    return subprocess.run(
+        [TERN, *map(str, args)], input=stdin, capture_output=True, text=True, timeout=timeout, env=environment, cwd=cwd
+    )
 
 
 def one_line(result, status):
@@ -37,7 +39,7 @@ def seed_lines():
         if line and not line.startswith("#"):
             words = shlex.split(line)
             env = dict(w.split("=", 1) for w in words if not w.startswith("-") and "=" in w and w.split("=")[0].isidentifier())
-            yield pytest.param(env, words[len(env):], id=words[len(env) + 1] + "-" + str(len(words)))
+            yield pytest.param(env, words[len(env) :], id=words[len(env) + 1] + "-" + str(len(words)))
 
 
 INERT = ["reasoning-parser", "quantization", "tensor-parallel-size"]  # in the order of the table
@@ -71,7 +73,7 @@ def test_published_launch_lines_pass_the_dry_run(env, flags, command, tmp_path):
 def test_published_vision_lines_suit_a_model_folder(env, flags, tmp_path):
     model = make_vision_model(tmp_path / "model")
     at = flags.index("--model") + 1
-    flags = [*flags[:at], str(model), *flags[at + 1:]]
+    flags = [*flags[:at], str(model), *flags[at + 1 :]]
     result = tern(*flags, "--dry-run", "--allow-inert-flags", env=env, cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     out = json.loads(result.stdout)
@@ -101,9 +103,20 @@ def test_dry_run_without_weights(tmp_path):
 
 
 def test_config_file_and_environment(tmp_path):
-    (tmp_path / "c.yaml").write_text("max_model_len: 256\nport: 9000\nlimit_mm_per_prompt: '{\"image\":100,\"video\":100}'\nworkers: 4\n")
-    result = tern("--config", tmp_path / "c.yaml", "--model", "nobody/nothing", "--port", 9001, "--dry-run",
-                  env={"ENABLE_V1_KVCACHE_SCHEDULER": "0", "FD_API_KEY": "k1,k2"}, cwd=tmp_path)
+    (tmp_path / "c.yaml").write_text(
+        'max_model_len: 256\nport: 9000\nlimit_mm_per_prompt: \'{"image":100,"video":100}\'\nworkers: 4\n'
+    )
+    result = tern(
+        "--config",
+        tmp_path / "c.yaml",
+        "--model",
+        "nobody/nothing",
+        "--port",
+        9001,
+        "--dry-run",
+        env={"ENABLE_V1_KVCACHE_SCHEDULER": "0", "FD_API_KEY": "k1,k2"},
+        cwd=tmp_path,
+    )
     out = json.loads(result.stdout)
     assert (out["flags"]["max_model_len"], out["flags"]["port"]) == (256, 9001)
     assert out["sources"]["max_model_len"] == "file"
@@ -112,21 +125,31 @@ def test_config_file_and_environment(tmp_path):
     assert any("--workers" in w for w in out["warnings"])
 
 
-@pytest.mark.parametrize("args, status, words", [
-    (["--max-num-seq", "4"], 2, ["unknown flag --max-num-seq", "--max-num-seqs"]),
-    (["--max-num-seqs", "257"], 2, ["--max-num-seqs 257 is not between 1 and 256"]),
-    (["--splitwise-role", "decode"], 2, ["--splitwise-role (this build runs prefill and decode in one place)",
-                                         "no effect in this build", "--allow-inert-flags"]),
-    (["--plas-attention-config", "{}", "--allow-inert-flags"], 2, ["--plas-attention-config is not available"]),
-    (["--reasoning-parser", "qwen4"], 2, ["\"qwen4\" is none of ernie-45-vl"]),
-    (["--model", "/nowhere/at/all"], 1, ["there is no model folder /nowhere/at/all", "downloads nothing"]),
-    (["--model", "baidu/ERNIE-4.5-0.3B-Paddle"], 1, ["there is no model folder", "FD_MODEL_CACHE"]),
-    (["--config", "/nowhere.yaml"], 1, ["/nowhere.yaml cannot be read"]),
-    (["--model", str(ROOT / "docs")], 1, ["has no config.json"]),
-    (["--model", str(MODEL), "--tokenizer", "/nowhere"], 1, ["no tokenizer folder /nowhere"]),
-    (["--model", str(MODEL), "--chat-template", "{% if %}"], 2, ["--chat-template"]),
-    (["--model", str(MODEL), "--host", "not a host"], 2, ["not a host"]),
-])
+@pytest.mark.parametrize(
+    "args, status, words",
+    [
+        (["--max-num-seq", "4"], 2, ["unknown flag --max-num-seq", "--max-num-seqs"]),
+        (["--max-num-seqs", "257"], 2, ["--max-num-seqs 257 is not between 1 and 256"]),
+        (
+            ["--splitwise-role", "decode"],
+            2,
+            [
+                "--splitwise-role (this build runs prefill and decode in one place)",
+                "no effect in this build",
+                "--allow-inert-flags",
+            ],
+        ),
+        (["--plas-attention-config", "{}", "--allow-inert-flags"], 2, ["--plas-attention-config is not available"]),
+        (["--reasoning-parser", "qwen4"], 2, ['"qwen4" is none of ernie-45-vl']),
+        (["--model", "/nowhere/at/all"], 1, ["there is no model folder /nowhere/at/all", "downloads nothing"]),
+        (["--model", "baidu/ERNIE-4.5-0.3B-Paddle"], 1, ["there is no model folder", "FD_MODEL_CACHE"]),
+        (["--config", "/nowhere.yaml"], 1, ["/nowhere.yaml cannot be read"]),
+        (["--model", str(ROOT / "docs")], 1, ["has no config.json"]),
+        (["--model", str(MODEL), "--tokenizer", "/nowhere"], 1, ["no tokenizer folder /nowhere"]),
+        (["--model", str(MODEL), "--chat-template", "{% if %}"], 2, ["--chat-template"]),
+        (["--model", str(MODEL), "--host", "not a host"], 2, ["not a host"]),
+    ],
+)
 def test_mistakes_are_one_clear_line(args, status, words, tmp_path):
     line = one_line(tern("serve", *args, cwd=tmp_path), status)
     for word in words:
@@ -136,8 +159,19 @@ def test_mistakes_are_one_clear_line(args, status, words, tmp_path):
 def test_the_laboratory_runs_the_one_shape_that_is_named():
     said = one_line(tern("bench", "kernels", "--device", "cpu", "--shape", "silu"), 2)
     assert "--shape" in said and "--list" in said
-    done = tern("bench", "kernels", "--device", "cpu", "--ceiling-gib", "0.05", "--milliseconds", "0.1", "--shape",
-                "silu, 1 x 3072", "--json")
+    done = tern(
+        "bench",
+        "kernels",
+        "--device",
+        "cpu",
+        "--ceiling-gib",
+        "0.05",
+        "--milliseconds",
+        "0.1",
+        "--shape",
+        "silu, 1 x 3072",
+        "--json",
+    )
     assert done.returncode == 0, done.stderr
     assert [row["shape"] for row in json.loads(done.stdout)["rows"]] == ["silu, 1 x 3072"]
 
@@ -225,9 +259,12 @@ def test_a_gpu_that_is_asked_for_and_not_there_is_one_line(tmp_path):
     assert "device" in one_line(tern("serve", "--model", MODEL, "--device", "gpu"), 2)
     if "another build" in tern("verify", "--device", "cuda", CASE, cwd=tmp_path).stderr:
         pytest.skip("build/cuda is of an older build: make cuda")
-    for command in (["verify", "--device", "cuda", CASE], ["ocr", "--device", "cuda", ROOT / "models" / "demo.png"],
-                    ["bench", "load", "--device", "cuda:1", "--model", MODEL],
-                    ["serve", "--device", "cuda", "--model", MODEL, "--port", "0"]):
+    for command in (
+        ["verify", "--device", "cuda", CASE],
+        ["ocr", "--device", "cuda", ROOT / "models" / "demo.png"],
+        ["bench", "load", "--device", "cuda:1", "--model", MODEL],
+        ["serve", "--device", "cuda", "--model", MODEL, "--port", "0"],
+    ):
         line = one_line(tern(*command, cwd=tmp_path), 1)
         assert "libtern_cuda.so" in line or "NVIDIA driver" in line, line
 

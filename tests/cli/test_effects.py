@@ -1,5 +1,6 @@
 """What docs/flags.md calls acting acts: code outside the table reads it, and a start with another value comes to other
 settings, as --dry-run shows them. Every row is tried; TERN names the program (default build/release/tern)."""
+
 import json
 import os
 import pathlib
@@ -48,6 +49,7 @@ def written(name, text=""):
     def write(folder):
         (folder / name).write_text(text)
         return folder / name
+
     return write
 
 
@@ -55,6 +57,7 @@ def folder_named(name):
     def make(folder):
         (folder / name).mkdir(exist_ok=True)
         return folder / name
+
     return make
 
 
@@ -156,14 +159,20 @@ def another(row):
 
 def sample(row):
     value, *besides = SAMPLES[row.name] if row.name in SAMPLES else (another(row),)
-    return value, *(besides + [[], {}][len(besides):])
+    return value, *(besides + [[], {}][len(besides) :])
 
 
 def settings(folder, arguments, variables):
     """What a start comes to; its error line when it ends."""
     keep = {"PATH": os.environ.get("PATH", ""), "HOME": str(folder)}
-    done = subprocess.run([TERN, "serve", "--dry-run", *map(str, arguments)], capture_output=True, text=True, timeout=60,
-                          cwd=folder, env={**keep, **variables})
+    done = subprocess.run(
+        [TERN, "serve", "--dry-run", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        env={**keep, **variables},
+    )
     if done.returncode != 0:
         return done.stderr
     page = json.loads(done.stdout)
@@ -190,14 +199,16 @@ def test_another_value_comes_to_other_settings(row, tmp_path):
 
 
 def test_what_acts_is_read_outside_the_table():
-    sources = "".join(path.read_text() for path in [*(ROOT / "src" / "app").rglob("*.cc"), *(ROOT / "src" / "cli").rglob("*.cc")]
-                      if not TABLES.match(path.name) and path.parent.name != "tests")
+    sources = "".join(
+        path.read_text()
+        for path in [*(ROOT / "src" / "app").rglob("*.cc"), *(ROOT / "src" / "cli").rglob("*.cc")]
+        if not TABLES.match(path.name) and path.parent.name != "tests"
+    )
     unread = [row.name for row in ACTING if f'"{row.name.removeprefix("--")}"' not in sources]
     assert unread == []
 
 
-@pytest.mark.parametrize("row", [row for row in rows() if row.status.startswith(("harmless", "inert"))],
-                         ids=lambda row: row.name)
+@pytest.mark.parametrize("row", [row for row in rows() if row.status.startswith(("harmless", "inert"))], ids=lambda row: row.name)
 def test_what_does_not_act_changes_nothing(row, tmp_path):
     """The other side: a row that is called harmless or inert comes to the same settings."""
     asking = {"--quantization": "wint4", "--speculative-config": '{"method": "mtp"}'}
@@ -219,6 +230,5 @@ def test_what_does_not_act_changes_nothing(row, tmp_path):
     arguments = ["--model", MODEL, "--allow-inert-flags"]
     name = row.name.replace("*", "_X")
     plain = settings(tmp_path, arguments, {})
-    other = settings(tmp_path, [*arguments, *([f"{name}={value}"] if row.flag else [])],
-                     {} if row.flag else {name: value})
+    other = settings(tmp_path, [*arguments, *([f"{name}={value}"] if row.flag else [])], {} if row.flag else {name: value})
     assert other == plain

@@ -1,4 +1,5 @@
 """tern ocr: in this process, and against a server."""
+
 import base64
 import json
 import os
@@ -26,9 +27,14 @@ def tern(*args, timeout=120, **kw):
 def png(width, height, value):
     def chunk(kind, body):
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
     rows = b"".join(b"\0" + bytes([value]) * width for _ in range(height))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 @pytest.fixture(scope="module")
@@ -63,15 +69,25 @@ def test_unreadable_files_are_named_and_others_go_on(sees, files):
         assert f"tern: {bad}: " in result.stderr
     assert "terminate called" not in result.stderr
     assert [line for line in result.stdout.splitlines() if line.startswith("==>")] == [
-        f"==> {names[0]} <==", f"==> {names[4]} <=="]
+        f"==> {names[0]} <==",
+        f"==> {names[4]} <==",
+    ]
     as_json = tern("ocr", *names, "--model", sees, "--max-tokens", 3, "--json")
     assert as_json.returncode == 1
     assert ["error" in json.loads(line) for line in as_json.stdout.splitlines()] == [False, True, True, True, False]
 
 
-@pytest.mark.parametrize("args, status", [
-    ([], 2), (["--model", "x"], 2), (["a.png", "--model", "x", "--server", "http://h"], 2),
-    (["a.png", "--parallel", "0"], 2), (["a.png", "--server", "ftp://h"], 2), (["a.png", "--model", "/nowhere"], 1)])
+@pytest.mark.parametrize(
+    "args, status",
+    [
+        ([], 2),
+        (["--model", "x"], 2),
+        (["a.png", "--model", "x", "--server", "http://h"], 2),
+        (["a.png", "--parallel", "0"], 2),
+        (["a.png", "--server", "ftp://h"], 2),
+        (["a.png", "--model", "/nowhere"], 1),
+    ],
+)
 def test_mistakes(args, status, tmp_path):
     result = tern("ocr", *args, cwd=tmp_path)
     assert result.returncode == status, result.stderr
@@ -87,8 +103,12 @@ def test_a_model_of_text_cannot_read(files):
 def test_against_a_server(sees, files, tmp_path):
     log = tmp_path / "server.txt"
     with open(log, "wb") as out:
-        server = subprocess.Popen([TERN, "serve", "--model", str(sees), "--host", "127.0.0.1", "--port", "0", "--api-key", "k"],
-                                  stdout=out, stderr=out, env={**os.environ, "FD_LOG_DIR": str(tmp_path / "log")})
+        server = subprocess.Popen(
+            [TERN, "serve", "--model", str(sees), "--host", "127.0.0.1", "--port", "0", "--api-key", "k"],
+            stdout=out,
+            stderr=out,
+            env={**os.environ, "FD_LOG_DIR": str(tmp_path / "log")},
+        )
     try:
         while "running on" not in log.read_text():
             assert server.poll() is None, log.read_text()
@@ -144,4 +164,3 @@ def distance(a, b):
         for j, y in enumerate(b, 1):
             last, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, last + (x != y))
     return row[-1]
-

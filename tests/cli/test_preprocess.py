@@ -1,4 +1,5 @@
 """tern preprocess: sizes, tokens, hashes and patches of pictures. TERN names the program."""
+
 import array
 import ast
 import hashlib
@@ -13,10 +14,14 @@ VIDEOS = test_cli.ROOT / "tests" / "data" / "video"
 
 def model(folder, preprocessor=None):
     folder.mkdir(exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({"architectures": ["PaddleOCRVLForConditionalGeneration"],
-                                                    "image_token_id": 5, "vision_config": {"patch_size": 14}}))
-    (folder / "preprocessor_config.json").write_text(json.dumps(preprocessor or {
-        "min_pixels": 3136, "max_pixels": 200000, "image_mean": [0.5] * 3, "image_std": [0.5] * 3}))
+    (folder / "config.json").write_text(
+        json.dumps(
+            {"architectures": ["PaddleOCRVLForConditionalGeneration"], "image_token_id": 5, "vision_config": {"patch_size": 14}}
+        )
+    )
+    (folder / "preprocessor_config.json").write_text(
+        json.dumps(preprocessor or {"min_pixels": 3136, "max_pixels": 200000, "image_mean": [0.5] * 3, "image_std": [0.5] * 3})
+    )
     return folder
 
 
@@ -40,11 +45,11 @@ def test_patches_are_those_of_the_hashed_bytes(tmp_path):
     raw = (out / "scene.png.npy").read_bytes()
     assert raw[:8] == b"\x93NUMPY\x01\x00"
     size = struct.unpack("<H", raw[8:10])[0]
-    header = ast.literal_eval(raw[10:10 + size].decode())
+    header = ast.literal_eval(raw[10 : 10 + size].decode())
     assert (10 + size) % 64 == 0 and header["descr"] == "<f4" and not header["fortran_order"]
     _, h, w = line["grid"]
     assert header["shape"] == (h * w, 588)
-    values = array.array("f", raw[10 + size:])
+    values = array.array("f", raw[10 + size :])
     assert len(values) == h * w * 588
     # Back to bytes: raster patches, mean and deviation of a half.
     rgb = bytearray(14 * h * 14 * w * 3)
@@ -61,8 +66,17 @@ def test_bfloat16_and_equal_names(tmp_path):
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "x.png").write_bytes((MEDIA / "scene.png").read_bytes())
-    result = test_cli.tern("preprocess", "--model", model(tmp_path / "m"), tmp_path / "a" / "x.png",
-                           tmp_path / "b" / "x.png", "--out", tmp_path / "out", "--dtype", "bfloat16")
+    result = test_cli.tern(
+        "preprocess",
+        "--model",
+        model(tmp_path / "m"),
+        tmp_path / "a" / "x.png",
+        tmp_path / "b" / "x.png",
+        "--out",
+        tmp_path / "out",
+        "--dtype",
+        "bfloat16",
+    )
     assert result.returncode == 0, result.stderr
     first, second = (tmp_path / "out" / name for name in ("x.png.npy", "x.png.2.npy"))
     assert first.read_bytes() == second.read_bytes() and b"'<u2'" in first.read_bytes()[:128]
@@ -71,8 +85,7 @@ def test_bfloat16_and_equal_names(tmp_path):
 def test_a_bad_file_is_named_and_the_others_go_on(tmp_path):
     broken = tmp_path / "broken.jpg"
     broken.write_bytes((MEDIA / "scene_420.jpg").read_bytes()[:300])
-    result = test_cli.tern("preprocess", "--model", model(tmp_path / "m"), broken, tmp_path / "none.png",
-                           MEDIA / "scene.png")
+    result = test_cli.tern("preprocess", "--model", model(tmp_path / "m"), broken, tmp_path / "none.png", MEDIA / "scene.png")
     assert result.returncode == 1
     lines = [json.loads(line) for line in result.stdout.splitlines()]
     assert "cut short" in lines[0]["error"] or "damaged" in lines[0]["error"]
@@ -104,9 +117,18 @@ def test_phones_and_transparent_pictures_as_the_server_reads_them(tmp_path):
 def test_videos_are_known_by_their_content(tmp_path):
     folder = tmp_path / "qwen"
     folder.mkdir()
-    (folder / "config.json").write_text(json.dumps({
-        "architectures": ["Qwen2_5_VLForConditionalGeneration"], "image_token_id": 5, "video_token_id": 6,
-        "vision_start_token_id": 7, "vision_end_token_id": 8, "vision_config": {"patch_size": 14}}))
+    (folder / "config.json").write_text(
+        json.dumps(
+            {
+                "architectures": ["Qwen2_5_VLForConditionalGeneration"],
+                "image_token_id": 5,
+                "video_token_id": 6,
+                "vision_start_token_id": 7,
+                "vision_end_token_id": 8,
+                "vision_config": {"patch_size": 14},
+            }
+        )
+    )
     names = ["h264.avi", "h264.mp4", "vp8.webm", "vfr.mkv"]
     result = test_cli.tern("preprocess", "--model", folder, *[VIDEOS / name for name in names], MEDIA / "hostile" / "avif.avif")
     lines = [json.loads(line) for line in result.stdout.splitlines()]

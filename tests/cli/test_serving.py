@@ -1,4 +1,5 @@
 """The running server as its operator sees it: logs, limits, signals, tern chat and tern bench serve."""
+
 import contextlib
 import datetime
 import json
@@ -29,8 +30,13 @@ class Server:
         self.output, self.logs = tmp / f"out-{self.port}", tmp / f"log-{self.port}"
         environment = dict(os.environ, FD_LOG_DIR=str(self.logs), **(env or {}))
         with open(self.output, "wb") as out:
-            self.process = subprocess.Popen([TERN, "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port),
-                                             *map(str, flags)], stdout=out, stderr=out, env=environment, preexec_fn=preexec)
+            self.process = subprocess.Popen(
+                [TERN, "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port), *map(str, flags)],
+                stdout=out,
+                stderr=out,
+                env=environment,
+                preexec_fn=preexec,
+            )
 
     def text(self):
         return self.output.read_text(errors="replace")
@@ -71,8 +77,13 @@ def start(tmp_path):
 
 
 def test_log_files(start):
-    s = start("--enable-mm", "--quantization", "wint8", "--allow-inert-flags",
-              env={"FD_DEBUG": "0", "FD_LOG_REQUESTS_LEVEL": "2", "FD_LOG_MAX_LEN": "24"}).ready()
+    s = start(
+        "--enable-mm",
+        "--quantization",
+        "wint8",
+        "--allow-inert-flags",
+        env={"FD_DEBUG": "0", "FD_LOG_REQUESTS_LEVEL": "2", "FD_LOG_MAX_LEN": "24"},
+    ).ready()
     s.post("/v1/completions", prompt=[5, 6, 7], max_tokens=2)
     assert s.get("/config-info")["inert"] == ["--quantization"]
     s.process.send_signal(signal.SIGTERM)
@@ -137,18 +148,48 @@ def test_no_key_on_a_public_host_is_a_warning(start):
 
 def test_chat_asks_the_server(start):
     s = start().ready()
-    result = subprocess.run([TERN, "chat", "--url", s.url + "/v1", "-q", "What is 12 + 30?", "--temperature", "0"],
-                            capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [TERN, "chat", "--url", s.url + "/v1", "-q", "What is 12 + 30?", "--temperature", "0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert result.returncode == 0 and "42" in result.stdout, result.stderr
-    talk = subprocess.run([TERN, "chat", "--url", s.url + "/v1", "--temperature", "0"], input="What is 12 + 30?\n",
-                          capture_output=True, text=True, timeout=60)
+    talk = subprocess.run(
+        [TERN, "chat", "--url", s.url + "/v1", "--temperature", "0"],
+        input="What is 12 + 30?\n",
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert talk.returncode == 0 and "42" in talk.stdout
 
 
 def test_bench_serve(start):
     s = start("--max-num-seqs", 16).ready()
-    result = subprocess.run([TERN, "bench", "serve", "--url", s.url, "--requests", "20", "--concurrency", "8", "--input-len", "16",
-                             "--output-len", "8", "--vocab", "300", "--json"], capture_output=True, text=True, timeout=60)
+    result = subprocess.run(
+        [
+            TERN,
+            "bench",
+            "serve",
+            "--url",
+            s.url,
+            "--requests",
+            "20",
+            "--concurrency",
+            "8",
+            "--input-len",
+            "16",
+            "--output-len",
+            "8",
+            "--vocab",
+            "300",
+            "--json",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     out = json.loads(result.stdout)
     assert (out["requests"], out["failed"], out["prompt_tokens"], out["output_tokens"]) == (20, 0, 320, 160)
@@ -157,10 +198,33 @@ def test_bench_serve(start):
 
 def test_bench_serve_sends_the_sampling_it_is_told(start):
     s = start().ready()
-    for more, failed, said in ((("--top-p", "0.8", "--repetition-penalty", "1.05"), 0, ""), (("--top-p", "7"), 2, "top_p"),
-                               (("--repetition-penalty", "0"), 2, "repetition_penalty")):
-        result = subprocess.run([TERN, "bench", "serve", "--url", s.url, "--requests", "2", "--input-len", "4", "--output-len", "4",
-                                 "--vocab", "300", "--json", *more], capture_output=True, text=True, timeout=60)
+    for more, failed, said in (
+        (("--top-p", "0.8", "--repetition-penalty", "1.05"), 0, ""),
+        (("--top-p", "7"), 2, "top_p"),
+        (("--repetition-penalty", "0"), 2, "repetition_penalty"),
+    ):
+        result = subprocess.run(
+            [
+                TERN,
+                "bench",
+                "serve",
+                "--url",
+                s.url,
+                "--requests",
+                "2",
+                "--input-len",
+                "4",
+                "--output-len",
+                "4",
+                "--vocab",
+                "300",
+                "--json",
+                *more,
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         out = json.loads(result.stdout)
         assert out["failed"] == failed and said in (out["first_error"] or ""), (more, out)
 

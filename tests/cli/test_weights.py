@@ -1,4 +1,5 @@
 """What the program says about weights: an output layer that config.json and the files disagree about."""
+
 import json
 import os
 import pathlib
@@ -13,7 +14,9 @@ GOLDEN = ROOT / "tests" / "data" / "golden"
 
 
 def tern(*arguments):
-    done = subprocess.run([TERN, *map(str, arguments)], capture_output=True, text=True, timeout=60, env=os.environ | {"FD_LOG_DIR": "/nonexistent"})
+    done = subprocess.run(
+        [TERN, *map(str, arguments)], capture_output=True, text=True, timeout=60, env=os.environ | {"FD_LOG_DIR": "/nonexistent"}
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -1,4 +1,5 @@
 """Starts the built server with the shipped model. TERN names the program (default build/release/tern)."""
+
 import contextlib
 import os
 import pathlib
@@ -29,8 +30,12 @@ class Server:
         self.output = tmp / f"server-{self.port}.txt"
         environment = {**os.environ, "FD_LOG_DIR": str(tmp / f"log-{self.port}"), **(env or {})}
         with open(self.output, "wb") as out:
-            self.process = subprocess.Popen([TERN, "serve", "--model", str(model), "--host", "127.0.0.1", "--port",
-                                             str(self.port), *map(str, flags)], stdout=out, stderr=out, env=environment)
+            self.process = subprocess.Popen(
+                [TERN, "serve", "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port), *map(str, flags)],
+                stdout=out,
+                stderr=out,
+                env=environment,
+            )
 
     def wait_ready(self, seconds=60):
         deadline = time.monotonic() + seconds

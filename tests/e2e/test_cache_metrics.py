@@ -1,4 +1,5 @@
 """What /metrics and the console say of the KV cache, against blocks counted by hand: an autoscaler acts on them."""
+
 import json
 import urllib.request
 
@@ -7,11 +8,24 @@ import pytest
 BLOCKS, BLOCK = 40, 64
 # Prompts one token into their last block: the 60 tokens that follow stay inside it, so that a request holds the same
 # number of blocks from its first token to its last.
-FLAGS = ("--num-gpu-blocks-override", BLOCKS, "--block-size", BLOCK, "--max-model-len", 2048, "--max-num-seqs", 8,
-         "--max-num-batched-tokens", 2048)
+FLAGS = (
+    "--num-gpu-blocks-override",
+    BLOCKS,
+    "--block-size",
+    BLOCK,
+    "--max-model-len",
+    2048,
+    "--max-num-seqs",
+    8,
+    "--max-num-batched-tokens",
+    2048,
+)
 # Steps of 20 ms: a request of 60 tokens is seen running. No blocks kept back for decoding, so that the cache can fill.
-ENV = {"TERN_TEST_PLAN_DELAY_MS": "20", "FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL": "0",
-       "FD_CONSOLE_DECODE_LOG_INTERVAL": "0.1"}
+ENV = {
+    "TERN_TEST_PLAN_DELAY_MS": "20",
+    "FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL": "0",
+    "FD_CONSOLE_DECODE_LOG_INTERVAL": "0.1",
+}
 
 
 def prompt(blocks, first):
@@ -43,8 +57,9 @@ class Stream:
 
     def __init__(self, server, ids):
         body = dict(prompt=ids, max_tokens=60, ignore_eos=True, stream=True, temperature=0)
-        request = urllib.request.Request(server.url + "/v1/completions", json.dumps(body).encode(),
-                                         {"content-type": "application/json"})
+        request = urllib.request.Request(
+            server.url + "/v1/completions", json.dumps(body).encode(), {"content-type": "application/json"}
+        )
         self.reply = urllib.request.urlopen(request, timeout=60)
         assert self.reply.readline().startswith(b"data: {")
 
@@ -88,15 +103,32 @@ def test_blocks_of_requests_are_used_and_cached_ones_are_not(start, cached):
         stream.end()
     assert s.stop() == 0
     # The console says the same of these moments: 25 of 40 blocks, all, and none of a cache that is warm only.
-    usage = {line.rsplit("token usage ", 1)[1].split(",")[0]
-             for line in s.output.read_text().splitlines() if "token usage " in line}
+    usage = {
+        line.rsplit("token usage ", 1)[1].split(",")[0] for line in s.output.read_text().splitlines() if "token usage " in line
+    }
     assert {"0.62", "1.00"} <= usage <= {"0.00", "0.38", "0.62", "1.00"}
 
 
 def test_token_histograms_end_at_twenty_thousand(server):
     text = server.get("/metrics")
     for name in ("request_prompt_tokens", "request_generation_tokens", "request_params_max_tokens"):
-        bounds = [line.split('le="')[1].split('"')[0] for line in text.splitlines()
-                  if line.startswith(f"fastdeploy:{name}_bucket")]
-        assert bounds == ["1.0", "2.0", "5.0", "10.0", "20.0", "50.0", "100.0", "200.0", "500.0", "1000.0", "2000.0",
-                          "5000.0", "10000.0", "20000.0", "+Inf"], name
+        bounds = [
+            line.split('le="')[1].split('"')[0] for line in text.splitlines() if line.startswith(f"fastdeploy:{name}_bucket")
+        ]
+        assert bounds == [
+            "1.0",
+            "2.0",
+            "5.0",
+            "10.0",
+            "20.0",
+            "50.0",
+            "100.0",
+            "200.0",
+            "500.0",
+            "1000.0",
+            "2000.0",
+            "5000.0",
+            "10000.0",
+            "20000.0",
+            "+Inf",
+        ], name

@@ -1,4 +1,5 @@
 """What clients of OpenAI, vLLM and FastDeploy expect around a request, through the real program."""
+
 import http.client
 import json
 import socket
@@ -13,8 +14,16 @@ PAGE = {"Origin": "https://app.example"}
 @pytest.fixture(scope="module")
 def page_server(tmp_path_factory, server):
     # A name with a slash, pages of one origin, and every address of localhost.
-    s = type(server)(tmp_path_factory.mktemp("pages"), "--host", "localhost", "--served-model-name", NAME,
-                     "--allowed-origins", '["https://app.example"]', "--allow-credentials")
+    s = type(server)(
+        tmp_path_factory.mktemp("pages"),
+        "--host",
+        "localhost",
+        "--served-model-name",
+        NAME,
+        "--allowed-origins",
+        '["https://app.example"]',
+        "--allow-credentials",
+    )
     yield s.wait_ready()
     s.stop()
 
@@ -37,21 +46,26 @@ def test_models_are_found_by_name(page_server):
 
 def test_request_ids_go_and_come(page_server):
     client = page_server.client()
-    mine = client.chat.completions.create(model=NAME, messages=[{"role": "user", "content": "1 + 1"}], max_tokens=1,
-                                          extra_headers={"X-Request-Id": "trace-17"})
+    mine = client.chat.completions.create(
+        model=NAME, messages=[{"role": "user", "content": "1 + 1"}], max_tokens=1, extra_headers={"X-Request-Id": "trace-17"}
+    )
     assert mine._request_id == "trace-17"
     with pytest.raises(openai.BadRequestError) as e:
         client.chat.completions.create(model="nobody", messages=[{"role": "user", "content": "1 + 1"}])
     assert len(e.value.request_id) == 32
-    with client.completions.with_streaming_response.create(model=NAME, prompt=[5, 6], max_tokens=1, stream=True,
-                                                           extra_headers={"X-Request-Id": "trace-18"}) as reply:
+    with client.completions.with_streaming_response.create(
+        model=NAME, prompt=[5, 6], max_tokens=1, stream=True, extra_headers={"X-Request-Id": "trace-18"}
+    ) as reply:
         assert reply.headers["x-request-id"] == "trace-18"
 
 
 def test_a_page_of_an_allowed_origin(page_server):
-    asked, _ = ask(page_server, "OPTIONS", "/v1/chat/completions",
-                   headers={**PAGE, "Access-Control-Request-Method": "POST",
-                            "Access-Control-Request-Headers": "authorization,content-type"})
+    asked, _ = ask(
+        page_server,
+        "OPTIONS",
+        "/v1/chat/completions",
+        headers={**PAGE, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "authorization,content-type"},
+    )
     assert asked.status == 200
     assert asked.headers["access-control-allow-origin"] == PAGE["Origin"]
     assert asked.headers["access-control-allow-credentials"] == "true"
@@ -92,13 +106,13 @@ def test_a_page_that_describes_the_routes(page_server):
 def test_continuing_the_last_message(client, server):
     messages = [{"role": "user", "content": "What is 12 + 30?"}, {"role": "assistant", "content": "4"}]
     going_on = {"continue_final_message": True, "add_generation_prompt": False}
-    reply, body = ask(server, "POST", "/tokenize", {"messages": messages, "return_token_strs": True, **going_on},
-                      host="127.0.0.1")
+    reply, body = ask(
+        server, "POST", "/tokenize", {"messages": messages, "return_token_strs": True, **going_on}, host="127.0.0.1"
+    )
     assert reply.status == 200
     counted = json.loads(body)
     assert counted["token_strs"][-1].endswith("4") and len(counted["token_strs"]) == counted["count"]
-    chat = client.chat.completions.create(model="default", messages=messages, temperature=0, max_tokens=8,
-                                          extra_body=going_on)
+    chat = client.chat.completions.create(model="default", messages=messages, temperature=0, max_tokens=8, extra_body=going_on)
     plain = client.completions.create(model="default", prompt=counted["tokens"], temperature=0, max_tokens=8)
     assert chat.usage.prompt_tokens == counted["count"]
     assert chat.choices[0].message.content.strip() == plain.choices[0].text.strip()

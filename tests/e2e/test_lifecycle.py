@@ -1,4 +1,5 @@
 """Start, keys, drain, kill and restart of the whole program."""
+
 import json
 import os
 import pathlib
@@ -59,8 +60,10 @@ def test_drain_on_sigterm(start):
     result = {}
 
     def long_request():
-        result["reply"] = s.client().completions.create(model="default", prompt=[5, 6, 7], max_tokens=300,
-                                                        extra_body={"ignore_eos": True})
+        result["reply"] = s.client().completions.create(
+            model="default", prompt=[5, 6, 7], max_tokens=300, extra_body={"ignore_eos": True}
+        )
+
     thread = threading.Thread(target=long_request)
     thread.start()
     deadline = time.monotonic() + 10
@@ -73,12 +76,21 @@ def test_drain_on_sigterm(start):
 
 
 def test_second_signal_ends_at_once(start):
-    s = start("--timeout-graceful-shutdown", 60, "--max-model-len", 8192, "--model-override",
-              json.dumps({"max_position_embeddings": 8192}))
+    s = start(
+        "--timeout-graceful-shutdown",
+        60,
+        "--max-model-len",
+        8192,
+        "--model-override",
+        json.dumps({"max_position_embeddings": 8192}),
+    )
     s.wait_ready()
     body = json.dumps(dict(prompt=[5, 6, 7], max_tokens=8000, stream=True, ignore_eos=True)).encode()
     c = socket.create_connection(("127.0.0.1", s.port))
-    c.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    c.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        + body
+    )
     assert c.recv(16)
     s.process.send_signal(signal.SIGINT)
     time.sleep(0.2)
@@ -100,13 +112,25 @@ def test_kill_and_restart(start):
 
 def test_few_blocks_preempt_but_finish(start):
     # Without the reserve for decoding, everybody is admitted and the blocks run out later.
-    s = start("--max-model-len", 512, "--num-gpu-blocks-override", 24, "--max-num-seqs", 8,
-              env={"FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL": "0"})
+    s = start(
+        "--max-model-len",
+        512,
+        "--num-gpu-blocks-override",
+        24,
+        "--max-num-seqs",
+        8,
+        env={"FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL": "0"},
+    )
     s.wait_ready()
     replies, threads = [], []
+
     def ask(i):
-        replies.append(s.client().completions.create(model="default", prompt=[5 + i] * 60, max_tokens=300, temperature=0,
-                                                     extra_body={"ignore_eos": True}))
+        replies.append(
+            s.client().completions.create(
+                model="default", prompt=[5 + i] * 60, max_tokens=300, temperature=0, extra_body={"ignore_eos": True}
+            )
+        )
+
     for i in range(8):
         threads.append(threading.Thread(target=ask, args=(i,)))
         threads[-1].start()

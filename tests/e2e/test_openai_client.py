@@ -1,4 +1,5 @@
 """The shipped model behind the real `openai` client."""
+
 import concurrent.futures
 import json
 import socket
@@ -57,8 +58,9 @@ def test_prefix_cache_is_reported(client):
 
 
 def test_completions_n_and_echo(client):
-    reply = client.completions.create(model="default", prompt=["1 2 3", "a b c"], n=2, max_tokens=4, temperature=0.9,
-                                      seed=5, extra_body={"ignore_eos": True})
+    reply = client.completions.create(
+        model="default", prompt=["1 2 3", "a b c"], n=2, max_tokens=4, temperature=0.9, seed=5, extra_body={"ignore_eos": True}
+    )
     assert [c.index for c in reply.choices] == [0, 1, 2, 3]
     assert reply.usage.completion_tokens == 16
     echoed = client.completions.create(model="default", prompt="1 2 3", echo=True, max_tokens=1, temperature=0)
@@ -94,17 +96,20 @@ def test_prompt_token_ids_round_trip(client, server):
     assert again.choices[0].text.strip() == first.choices[0].message.content.strip()
 
 
-@pytest.mark.parametrize("bad", [
-    dict(messages=[{"role": "user", "content": "x"}], temperature=-1),
-    dict(messages=[{"role": "user", "content": "x"}], top_p=1.5),
-    dict(messages=[{"role": "user", "content": "x"}], max_tokens=0),
-    dict(messages=[{"role": "user", "content": "x"}], n=0),
-    dict(messages=[{"role": "user", "content": "word " * 6000}]),
-    dict(messages=[{"role": "user", "content": "x"}], logprobs=True, top_logprobs=1000),
-    dict(messages="nonsense"),
-    dict(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]),
-    dict(messages=[{"role": "user", "content": "x"}], extra_body={"guided_json": {"type": "object"}}),
-])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        dict(messages=[{"role": "user", "content": "x"}], temperature=-1),
+        dict(messages=[{"role": "user", "content": "x"}], top_p=1.5),
+        dict(messages=[{"role": "user", "content": "x"}], max_tokens=0),
+        dict(messages=[{"role": "user", "content": "x"}], n=0),
+        dict(messages=[{"role": "user", "content": "word " * 6000}]),
+        dict(messages=[{"role": "user", "content": "x"}], logprobs=True, top_logprobs=1000),
+        dict(messages="nonsense"),
+        dict(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]),
+        dict(messages=[{"role": "user", "content": "x"}], extra_body={"guided_json": {"type": "object"}}),
+    ],
+)
 def test_client_mistakes_are_400(client, bad):
     with pytest.raises(openai.BadRequestError) as e:
         client.chat.completions.create(model="default", **bad)
@@ -129,7 +134,11 @@ def test_disconnect_frees_the_slot(server):
     body = json.dumps(dict(prompt=[5, 6, 7], max_tokens=1500, stream=True, ignore_eos=True)).encode()
     for _ in range(8):
         s = socket.create_connection(("127.0.0.1", server.port))
-        s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        s.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+            % len(body)
+            + body
+        )
         assert s.recv(64).startswith(b"HTTP/1.1 200")
         s.close()
     deadline = time.monotonic() + 10
@@ -143,7 +152,10 @@ def test_reader_that_stops_does_not_hold_others(server):
     s = socket.socket()
     s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     s.connect(("127.0.0.1", server.port))
-    s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    s.sendall(
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body)
+        + body
+    )
     try:
         assert "42" in chat(server.client()).choices[0].message.content
     finally:
@@ -155,6 +167,11 @@ def test_models_health_metrics(server, client):
     assert models[0].id and json.loads(server.get("/v1/models"))["data"][0]["max_model_len"] == 2048
     assert server.get("/health") == ""
     metrics = server.get("/metrics")
-    for name in ("fastdeploy:num_requests_running", "fastdeploy:time_to_first_token_seconds_bucket",
-                 "fastdeploy:generation_tokens_total", "fastdeploy:gpu_cache_usage_perc", "http_requests_total"):
+    for name in (
+        "fastdeploy:num_requests_running",
+        "fastdeploy:time_to_first_token_seconds_bucket",
+        "fastdeploy:generation_tokens_total",
+        "fastdeploy:gpu_cache_usage_perc",
+        "http_requests_total",
+    ):
         assert name in metrics, name

@@ -1,5 +1,6 @@
 """PaddleX's client of generative models, as PaddleOCR's pipelines use it: its requests, spoken here, and itself where it
 is installed (pip install paddlex: skipped where it is not)."""
+
 import base64
 import json
 import pathlib
@@ -30,9 +31,15 @@ def read(client, backend, task, url, skip_special_tokens=True, limits=None, toke
     if limits and backend == "vllm-server":
         extra["mm_processor_kwargs"] = dict(zip(("min_pixels", "max_pixels"), limits))
     return client.chat.completions.create(
-        model=client.models.list().data[0].id, max_completion_tokens=tokens, extra_body=extra, timeout=600, **fields,
-        messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}},
-                                               {"type": "text", "text": task}]}])
+        model=client.models.list().data[0].id,
+        max_completion_tokens=tokens,
+        extra_body=extra,
+        timeout=600,
+        **fields,
+        messages=[
+            {"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": task}]}
+        ],
+    )
 
 
 def page_text(answer):
@@ -83,11 +90,15 @@ def post(server, path, body):
 def test_the_client_itself_reads_a_page(server, client):
     pytest.importorskip("paddlex", reason="PaddleX is not installed (pip install paddlex)")
     from paddlex.inference.models.common.genai import GenAIClient
+
     url = data_url(PAGE)
     for backend, fields in (("fastdeploy-server", {"temperature": 1, "top_p": 0}), ("vllm-server", {"temperature": 0})):
         genai = GenAIClient(backend, server.url + "/v1")
         answer = genai.create_chat_completion(
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "OCR:"}]}],
-            max_completion_tokens=200, extra_body={"skip_special_tokens": True}, **fields)
+            max_completion_tokens=200,
+            extra_body={"skip_special_tokens": True},
+            **fields,
+        )
         assert page_text(answer) == page_text(read(client, backend, "OCR:", url, tokens=200))
         genai.close()

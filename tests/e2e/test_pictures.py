@@ -1,4 +1,5 @@
 """Pictures through the whole server, with the real `openai` client."""
+
 import base64
 import concurrent.futures
 import functools
@@ -36,11 +37,17 @@ def text(words):
 
 def png(width, height, value=128):
     """A grey picture of one colour."""
+
     def chunk(kind, body):
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
     rows = b"".join(b"\0" + bytes([value]) * width for _ in range(height))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
 
 
 def ask(client, parts, **kw):
@@ -76,9 +83,11 @@ def web(tmp_path_factory):
     folder = tmp_path_factory.mktemp("web")
     (folder / "one.png").write_bytes(PICTURES[0].read_bytes())
     handler = functools.partial(Handler, directory=str(folder))
+
     class Threaded(socketserver.ThreadingMixIn, http.server.HTTPServer):
         daemon_threads = True
         block_on_close = False
+
     with Threaded(("127.0.0.1", 0), handler) as server:
         server.seen, server.folder = [], folder
         server.url = f"http://127.0.0.1:{server.server_port}"
@@ -96,14 +105,30 @@ def model(tmp_path_factory):
 def seeing(tmp_path_factory, model, web):
     """The server that may ask the web server above and read files below one folder."""
     from conftest import Server
+
     tmp = tmp_path_factory.mktemp("seeing")
     (tmp / "files").mkdir()
     (tmp / "files" / "a b.png").write_bytes(PICTURES[0].read_bytes())
     (tmp / "secret.png").write_bytes(PICTURES[0].read_bytes())
     (tmp / "files" / "out.png").symlink_to(tmp / "secret.png")
-    s = Server(tmp, "--limit-mm-per-prompt", LIMITS, "--max-model-len", 4096, "--max-num-seqs", 16,
-               "--allowed-media-domains", f"127.0.0.1:{web.server_port}", "--allowed-local-media-path", tmp / "files",
-               "--max-processor-cache", 0.1, "--media-fetch-tries", 1, model=model)
+    s = Server(
+        tmp,
+        "--limit-mm-per-prompt",
+        LIMITS,
+        "--max-model-len",
+        4096,
+        "--max-num-seqs",
+        16,
+        "--allowed-media-domains",
+        f"127.0.0.1:{web.server_port}",
+        "--allowed-local-media-path",
+        tmp / "files",
+        "--max-processor-cache",
+        0.1,
+        "--media-fetch-tries",
+        1,
+        model=model,
+    )
     s.folder = tmp
     s.wait_ready()
     yield s
@@ -128,8 +153,7 @@ def test_a_picture_by_data_url(client):
 
 def test_every_way_to_the_same_picture_gives_the_same_answer(client, seeing, web):
     data = PICTURES[0].read_bytes()
-    ways = [data_url(data), data_url(data, "text/plain"), web.url + "/one.png",
-            f"file://{seeing.folder}/files/a%20b.png"]
+    ways = [data_url(data), data_url(data, "text/plain"), web.url + "/one.png", f"file://{seeing.folder}/files/a%20b.png"]
     answers = {ask(client, [picture(url), text("OCR:")], max_tokens=12).choices[0].message.content for url in ways}
     assert len(answers) == 1
     other = ask(client, [picture(data_url(png(300, 200))), text("OCR:")], max_tokens=12).choices[0].message.content
@@ -196,8 +220,9 @@ def test_samples_and_streams(client):
 
 def test_tokenize_counts_pictures(seeing, client):
     messages = [{"role": "user", "content": [picture(data_url(png(280, 140))), text("OCR:")]}]
-    request = urllib.request.Request(seeing.url + "/tokenize", json.dumps({"messages": messages}).encode(),
-                                     {"Content-Type": "application/json"})
+    request = urllib.request.Request(
+        seeing.url + "/tokenize", json.dumps({"messages": messages}).encode(), {"Content-Type": "application/json"}
+    )
     with urllib.request.urlopen(request, timeout=20) as r:
         counted = json.load(r)
     reply = ask(client, messages[0]["content"])
@@ -208,8 +233,11 @@ BROKEN = {
     "text": b"this is no picture",
     "empty": b"",
     "truncated": PICTURES[0].read_bytes()[:700],
-    "bomb": b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + b"IHDR" + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
-            + b"\0" * 40,
+    "bomb": b"\x89PNG\r\n\x1a\n"
+    + struct.pack(">I", 13)
+    + b"IHDR"
+    + struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0)
+    + b"\0" * 40,
 }
 
 
@@ -239,11 +267,23 @@ def test_files_are_refused_without_the_flag(start, model):
     assert fault(s.client(), [picture(f"file://{PICTURES[0]}")])["param"] == "messages[0].content[0]"
 
 
-@pytest.mark.parametrize("url", [
-    "http://127.0.0.1:{port}/one.png", "http://localhost:{port}/one.png", "http://2130706433:{port}/one.png",
-    "http://0x7f.1:{port}/one.png", "http://[::ffff:127.0.0.1]:{port}/one.png", "http://[::1]:{port}/one.png",
-    "http://user@127.0.0.1:{port}/one.png", "http://127.0.0.1", "http://169.254.169.254/latest/meta-data",
-    "http://0.0.0.0:{port}/one.png", "http://10.0.0.1/", "http://017700000001:{port}/one.png"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:{port}/one.png",
+        "http://localhost:{port}/one.png",
+        "http://2130706433:{port}/one.png",
+        "http://0x7f.1:{port}/one.png",
+        "http://[::ffff:127.0.0.1]:{port}/one.png",
+        "http://[::1]:{port}/one.png",
+        "http://user@127.0.0.1:{port}/one.png",
+        "http://127.0.0.1",
+        "http://169.254.169.254/latest/meta-data",
+        "http://0.0.0.0:{port}/one.png",
+        "http://10.0.0.1/",
+        "http://017700000001:{port}/one.png",
+    ],
+)
 def test_private_addresses_are_never_asked(closed, web, url):
     before = len(web.seen)
     body = fault(closed.client(), [picture(url.format(port=web.server_port))])
@@ -254,6 +294,7 @@ def test_private_addresses_are_never_asked(closed, web, url):
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory, model):
     from conftest import Server
+
     s = Server(tmp_path_factory.mktemp("closed"), "--media-fetch-tries", 1, model=model)
     s.wait_ready()
     yield s
@@ -270,8 +311,11 @@ def test_missing_and_slow_hosts(client, seeing, web):
     # While one client waits for a slow host, text and pictures of others go past; the client that leaves is forgotten.
     body = json.dumps({"messages": [{"role": "user", "content": [picture(web.url + "/slow.png")]}]}).encode()
     s = socket.create_connection(("127.0.0.1", seeing.port))
-    s.sendall(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-              % len(body) + body)
+    s.sendall(
+        b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        % len(body)
+        + body
+    )
     while "/slow.png" not in web.seen:
         time.sleep(0.01)
     begin = time.monotonic()
@@ -283,9 +327,11 @@ def test_missing_and_slow_hosts(client, seeing, web):
 
 def test_many_clients_with_pictures(seeing):
     expected = {}
+
     def one(i):
         reply = ask(seeing.client(), [picture(data_url(png(100 + 28 * (i % 5), 84, 40 + i % 5))), text(f"{i % 5}")])
         return i % 5, reply.choices[0].message.content
+
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         for key, answer in pool.map(one, range(40)):
             assert expected.setdefault(key, answer) == answer
@@ -300,8 +346,11 @@ def test_vision_metrics(seeing, client):
     before = seeing.metric("tern:images_total")
     ask(client, [picture(data_url(png(200, 60, 201))), text("x")])
     assert seeing.metric("tern:images_total") == before + 1
-    for name in ("tern:vision_tower_milliseconds_total", "tern:media_preprocess_milliseconds_total",
-                 "tern:vision_tower_patches_total"):
+    for name in (
+        "tern:vision_tower_milliseconds_total",
+        "tern:media_preprocess_milliseconds_total",
+        "tern:vision_tower_patches_total",
+    ):
         assert seeing.metric(name) > 0
     assert seeing.metric("tern:media_waiting") == 0
 
@@ -319,8 +368,7 @@ SHARED = pathlib.Path(ROOT).parent / "shared" / "data" / "images"
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason="the shared pictures are not on this machine")
 def test_real_pictures(client):
-    files = [f for f in sorted(SHARED.iterdir())
-             if f.suffix in (".png", ".jpg", ".gif", ".webp") and f.name != "truncated.jpg"]
+    files = [f for f in sorted(SHARED.iterdir()) if f.suffix in (".png", ".jpg", ".gif", ".webp") and f.name != "truncated.jpg"]
     parts = [picture(data_url(files[i % len(files)].read_bytes())) for i in range(30)]
     reply = ask(client, [*parts, text("OCR:")])
     assert reply.usage.prompt_tokens_details.image_tokens > 100

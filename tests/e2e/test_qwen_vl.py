@@ -1,4 +1,5 @@
 """Qwen2.5-VL through the whole server: pictures, videos whose frames share rows of patches, and both at once."""
+
 import pytest
 
 from test_videos import VIDEOS, ask, data_url, video
@@ -10,9 +11,16 @@ CASE = GOLDEN / "qwen2_5_vl"
 @pytest.fixture(scope="module")
 def qwen(tmp_path_factory):
     from conftest import Server
+
     tmp = tmp_path_factory.mktemp("qwen")
-    s = Server(tmp, "--limit-mm-per-prompt", '{"image": 100, "video": 100}', "--max-model-len", 4096,
-               model=make_qwen_model(tmp / "model"))
+    s = Server(
+        tmp,
+        "--limit-mm-per-prompt",
+        '{"image": 100, "video": 100}',
+        "--max-model-len",
+        4096,
+        model=make_qwen_model(tmp / "model"),
+    )
     s.wait_ready()
     yield s
     s.stop()
@@ -40,8 +48,10 @@ def test_pictures(qwen):
 
 @pytest.mark.parametrize("name", ["h264.mp4", "vp9.webm"])
 def test_videos(qwen, name):
-    tokens = [ask(qwen, [video(VIDEOS / name, **kw)]).usage.prompt_tokens_details.video_tokens
-              for kw in (dict(min_frames=4, max_frames=4), dict(min_frames=8, max_frames=8))]
+    tokens = [
+        ask(qwen, [video(VIDEOS / name, **kw)]).usage.prompt_tokens_details.video_tokens
+        for kw in (dict(min_frames=4, max_frames=4), dict(min_frames=8, max_frames=8))
+    ]
     assert tokens[1] == 2 * tokens[0] > 0, tokens
     parts = [video(VIDEOS / name), picture("tall.0.png"), {"type": "text", "text": "What happens?"}]
     reply = ask(qwen, parts)

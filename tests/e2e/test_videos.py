@@ -1,4 +1,5 @@
 """Videos, and the other vision architecture, through the whole server."""
+
 import base64
 import json
 import pathlib
@@ -15,10 +16,18 @@ SHARED = ROOT.parent / "shared" / "data" / "video"
 @pytest.fixture(scope="module")
 def watching(tmp_path_factory):
     from conftest import Server
+
     tmp = tmp_path_factory.mktemp("watching")
-    s = Server(tmp, "--limit-mm-per-prompt", '{"image": 100, "video": 100}', "--max-model-len", 4096,
-               "--mm-processor-kwargs", '{"video_min_pixels": 3136, "video_max_pixels": 50176, "image_max_pixels": 100352}',
-               model=make_video_model(tmp / "model"))
+    s = Server(
+        tmp,
+        "--limit-mm-per-prompt",
+        '{"image": 100, "video": 100}',
+        "--max-model-len",
+        4096,
+        "--mm-processor-kwargs",
+        '{"video_min_pixels": 3136, "video_max_pixels": 50176, "image_max_pixels": 100352}',
+        model=make_video_model(tmp / "model"),
+    )
     s.wait_ready()
     yield s
     s.stop()
@@ -34,8 +43,13 @@ def video(path, **more):
 
 def ask(server, parts, **kw):
     return server.client().chat.completions.create(
-        model="default", temperature=0, max_tokens=4, extra_body={"ignore_eos": True, "return_token_ids": True},
-        messages=[{"role": "user", "content": parts}], **kw)
+        model="default",
+        temperature=0,
+        max_tokens=4,
+        extra_body={"ignore_eos": True, "return_token_ids": True},
+        messages=[{"role": "user", "content": parts}],
+        **kw,
+    )
 
 
 @pytest.mark.parametrize("name", ["h264.mp4", "hevc.mp4", "vp9.webm", "vfr.mkv", "rotated.mp4"])
@@ -61,8 +75,10 @@ def test_pictures_and_videos_are_counted_apart(watching):
 
 
 def test_fewer_frames_on_request_and_never_more_than_allowed(watching):
-    tokens = [ask(watching, [video(VIDEOS / "h264.mp4", **kw)]).usage.prompt_tokens_details.video_tokens
-              for kw in (dict(min_frames=2, max_frames=2), dict(min_frames=6, max_frames=6))]
+    tokens = [
+        ask(watching, [video(VIDEOS / "h264.mp4", **kw)]).usage.prompt_tokens_details.video_tokens
+        for kw in (dict(min_frames=2, max_frames=2), dict(min_frames=6, max_frames=6))
+    ]
     assert tokens[1] == 3 * tokens[0], tokens
     with pytest.raises(openai.BadRequestError) as e:
         ask(watching, [video(VIDEOS / "h264.mp4", max_frames=10**6, min_frames=10**6)])

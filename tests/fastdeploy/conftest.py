@@ -1,4 +1,5 @@
 """One server for the whole suite, with the shipped model; README.md says which case of FastDeploy each test stands for."""
+
 import importlib.util
 
 import pytest
@@ -11,8 +12,19 @@ _spec.loader.exec_module(_module)
 Server = _module.Server
 
 # Some cases send reasoning_max_tokens, or echo together with logprobs: the server is told to let fields without effect pass.
-FLAGS = ("--enable-logprob", "--max-model-len", 8192, "--max-num-seqs", 64, "--max-num-batched-tokens", 1024,
-         "--no-enable-prefix-caching", "--limit-mm-per-prompt", '{"image": 100, "video": 100}', "--allow-inert-flags")
+FLAGS = (
+    "--enable-logprob",
+    "--max-model-len",
+    8192,
+    "--max-num-seqs",
+    64,
+    "--max-num-batched-tokens",
+    1024,
+    "--no-enable-prefix-caching",
+    "--limit-mm-per-prompt",
+    '{"image": 100, "video": 100}',
+    "--allow-inert-flags",
+)
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,5 @@
 """Requests as FastDeploy's suite makes them."""
+
 import json
 import pathlib
 import urllib.error
@@ -6,8 +7,16 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # What every request of FastDeploy's suite carries unless a case says otherwise; its 10,000 tokens are 300 here.
-TEMPLATE = {"model": "default", "temperature": 0, "top_p": 0, "seed": 33, "stream": True, "logprobs": True, "top_logprobs": 5,
-            "max_tokens": 300}
+TEMPLATE = {
+    "model": "default",
+    "temperature": 0,
+    "top_p": 0,
+    "seed": 33,
+    "stream": True,
+    "logprobs": True,
+    "top_logprobs": 5,
+    "max_tokens": 300,
+}
 SECONDS = 60
 
 
@@ -59,7 +68,7 @@ class Api:
         request = urllib.request.Request(self.url + path, body, {"Content-Type": "application/json"})
         with urllib.request.urlopen(request, timeout=SECONDS) as r:
             assert r.status == 200
-            events = [line[len("data: "):] for line in r.read().decode().splitlines() if line.startswith("data: ")]
+            events = [line[len("data: ") :] for line in r.read().decode().splitlines() if line.startswith("data: ")]
         assert events[-1] == "[DONE]"
         return [json.loads(event) for event in events[:-1]]
 

@@ -1,4 +1,5 @@
 """tests/e2e/test_api_key.py: where keys come from."""
+
 from fd_requests import post, user
 
 BODY = {"messages": user("hello"), "temperature": 0.9, "max_tokens": 5}

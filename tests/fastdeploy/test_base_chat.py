@@ -1,4 +1,5 @@
 """tests/ce/server/test_base_chat.py. Prompts are such that the shipped model answers as the case needs it."""
+
 import pytest
 from fd_requests import content, token_list, user
 

@@ -1,4 +1,5 @@
 """What FastDeploy's benchmark reads from the chunks of a stream with collect_metrics (benchmarks/backend_request_func.py)."""
+
 import time
 
 from fd_requests import user
@@ -6,14 +7,25 @@ from fd_requests import user
 
 def test_figures_of_the_benchmark(api):
     before = time.time()
-    chunks = api.chat_chunks(messages=user("Who are you?"), max_tokens=20, ignore_eos=True, collect_metrics=True,
-                             stream_options={"include_usage": True, "continuous_usage_stats": True})
+    chunks = api.chat_chunks(
+        messages=user("Who are you?"),
+        max_tokens=20,
+        ignore_eos=True,
+        collect_metrics=True,
+        stream_options={"include_usage": True, "continuous_usage_stats": True},
+    )
     after = time.time()
     metrics = [c["metrics"] for c in chunks if "metrics" in c]
     assert len(metrics) == len(chunks) - 1, "every chunk but that of the usage"
     first, last = metrics[0], metrics[-1]
-    order = ["arrival_time", "preprocess_end_time", "scheduler_recv_req_time", "engine_get_req_time", "inference_start_time",
-             "engine_recv_first_token_time"]
+    order = [
+        "arrival_time",
+        "preprocess_end_time",
+        "scheduler_recv_req_time",
+        "engine_get_req_time",
+        "inference_start_time",
+        "engine_recv_first_token_time",
+    ]
     points = [first[key] for key in order]
     assert points == sorted(points)
     assert before - 1 < points[0] and points[-1] < after + 1, "seconds since 1970"

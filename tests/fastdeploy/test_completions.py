@@ -1,4 +1,5 @@
 """tests/ce/server/test_completions.py and test_return_token_ids.py. Every request carries logprobs: true, read as 1."""
+
 import pytest
 
 FRUIT, WATER = "水果的营养价值是如何的？", "水的化学式是什么？"
@@ -64,6 +65,7 @@ def test_logprobs_true_is_one(api):
 
 # test_return_token_ids.py
 
+
 def check_stream(pairs, prompt):
     """pairs: (choice, where its ids and texts are)."""
     assert prompt in pairs[0][1]["prompt_tokens"]
@@ -80,8 +82,9 @@ def test_completion_stream_prompt_tokens_completion_tokens(api):
 
 
 def test_stream_prompt_tokens_completion_tokens(api):
-    chunks = api.chat_chunks(messages=[{"role": "user", "content": "你是谁"}], stream_options=USAGE, max_tokens=50,
-                             return_token_ids=True)
+    chunks = api.chat_chunks(
+        messages=[{"role": "user", "content": "你是谁"}], stream_options=USAGE, max_tokens=50, return_token_ids=True
+    )
     check_stream([(c, c["delta"]) for c in by_index(chunks)[0]], "你是谁")
 
 
@@ -93,8 +96,9 @@ def test_completion_prompt_tokens_completion_tokens_return_token_ids(api):
 
 
 def test_prompt_tokens_completion_tokens_return_token_ids(api):
-    message = api.chat_ok(messages=[{"role": "user", "content": "你是谁"}], max_tokens=50, return_token_ids=True, logprobs=False,
-                          top_logprobs=None)["choices"][0]["message"]
+    message = api.chat_ok(
+        messages=[{"role": "user", "content": "你是谁"}], max_tokens=50, return_token_ids=True, logprobs=False, top_logprobs=None
+    )["choices"][0]["message"]
     assert "你是谁" in message["prompt_tokens"]
     assert message["content"] in message["completion_tokens"]
 
@@ -102,8 +106,9 @@ def test_prompt_tokens_completion_tokens_return_token_ids(api):
 @pytest.mark.parametrize("chat", [False, True], ids=["completion", "chat"])
 def test_prompt_tokens_completion_tokens(api, chat):
     if chat:
-        place = api.chat_ok(messages=[{"role": "user", "content": "你是谁"}], max_tokens=50, logprobs=False,
-                            top_logprobs=None)["choices"][0]["message"]
+        place = api.chat_ok(messages=[{"role": "user", "content": "你是谁"}], max_tokens=50, logprobs=False, top_logprobs=None)[
+            "choices"
+        ][0]["message"]
     else:
         place = api.completion_ok(prompt="你是谁", max_tokens=50)["choices"][0]
     for key in ("prompt_tokens", "completion_tokens", "prompt_token_ids", "completion_token_ids"):

@@ -1,4 +1,5 @@
 """tests/ce/server/test_evil_cases.py: inputs that must end in a clear error, or must not disturb."""
+
 import pytest
 from fd_requests import content, user
 
@@ -64,9 +65,17 @@ def test_too_long_input(api):
     assert "Input text is too long" in api.fault(messages=user("a，" * 200000))["message"]
 
 
-@pytest.mark.parametrize("text", ["", "    ", "非洲的首都是？：\x00\x01\x02",
-                                  "SELECT * FROM users WHERE username = 'admin' OR '1'='1';", "<script>alert('XSS');</script>"],
-                         ids=["empty_input", "prompt_only_spaces", "illegal_characters", "sql_injection", "xss_attack"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "    ",
+        "非洲的首都是？：\x00\x01\x02",
+        "SELECT * FROM users WHERE username = 'admin' OR '1'='1';",
+        "<script>alert('XSS');</script>",
+    ],
+    ids=["empty_input", "prompt_only_spaces", "illegal_characters", "sql_injection", "xss_attack"],
+)
 def test_odd_texts(api, text):
     answered(api.chat_ok(messages=user(text), max_tokens=50))
 

@@ -1,10 +1,18 @@
 """Fields that the original drops without a word: refused, or with --allow-inert-flags answered after one warning."""
+
 import time
 
 from fd_requests import Api, user
 
 # One of each kind that is in no other test here.
-FIELDS = {"verbosity": "low", "store": True, "priority": 2, "tool_choice": "required", "guided_regex": "a+", "vllm_xargs": {"a": 1}}
+FIELDS = {
+    "verbosity": "low",
+    "store": True,
+    "priority": 2,
+    "tool_choice": "required",
+    "guided_regex": "a+",
+    "vllm_xargs": {"a": 1},
+}
 
 
 def log_of(server, wanted, seconds=20):

@@ -1,4 +1,5 @@
 """tests/ce/server/test_logprobs.py, test_compare_top_logprobs.py: log-probabilities of what was generated."""
+
 import math
 
 import pytest
@@ -56,6 +57,7 @@ def test_stream_with_temp_scaled_logprobs(api):
     def first(**more):
         chunks = api.chat_chunks(messages=NEWTON, max_tokens=3, ignore_eos=True, temperature=0.8, top_p=0, **more)
         return first_with_text(chunks)["logprobs"]["content"][0]
+
     plain, scaled = first(), first(temp_scaled_logprobs=True)
     assert plain["token"] == scaled["token"]
     assert scaled["logprob"] > plain["logprob"], "a temperature below 1 makes the likeliest token likelier"
@@ -69,7 +71,9 @@ def test_stream_with_top_p_normalized_logprobs(api):
 
 
 def test_compare_top_logprobs(api):
-    few, many = (api.chat_ok(messages=NEWTON, max_tokens=10, top_logprobs=k)["choices"][0]["logprobs"]["content"] for k in (5, 10))
+    few, many = (
+        api.chat_ok(messages=NEWTON, max_tokens=10, top_logprobs=k)["choices"][0]["logprobs"]["content"] for k in (5, 10)
+    )
     assert len(few) == len(many)
     for a, b in zip(few, many):
         for x, y in zip(a["top_logprobs"], b["top_logprobs"]):

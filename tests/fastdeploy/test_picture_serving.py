@@ -1,4 +1,5 @@
 """tests/e2e/test_EB_VL_Lite_serving.py and test_paddleocr_vl_serving.py; the pictures are the shipped model's."""
+
 import base64
 
 import openai
@@ -11,9 +12,15 @@ NO_REASONING = "waits for reasoning: the answer is not parted into thoughts and 
 
 def picture(task="OCR:"):
     data = base64.b64encode((ROOT / "models" / "demo.png").read_bytes()).decode()
-    return [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64," + data,
-                                                                           "detail": "high"}},
-                                         {"type": "text", "text": task}]}]
+    return [
+        {
+            "role": "user",
+            "content": [
+                {"type": "image_url", "image_url": {"url": "data:image/png;base64," + data, "detail": "high"}},
+                {"type": "text", "text": task},
+            ],
+        }
+    ]
 
 
 SYSTEM = [{"role": "system", "content": "You are a helpful AI assistant."}]
@@ -52,11 +59,21 @@ def test_non_streaming_chat(client):
 
 
 def test_streaming_chat(client):
-    turns = [*SYSTEM, *user("List 3 countries and their capitals."),
-             {"role": "assistant", "content": "China(Beijing), France(Paris), Australia(Canberra)."}, *picture()]
+    turns = [
+        *SYSTEM,
+        *user("List 3 countries and their capitals."),
+        {"role": "assistant", "content": "China(Beijing), France(Paris), Australia(Canberra)."},
+        *picture(),
+    ]
     pieces = []
-    for chunk in chat(client, turns, max_tokens=100, stream=True, extra={"min_tokens": 3},
-                      stream_options={"include_usage": True, "continuous_usage_stats": True}):
+    for chunk in chat(
+        client,
+        turns,
+        max_tokens=100,
+        stream=True,
+        extra={"min_tokens": 3},
+        stream_options={"include_usage": True, "continuous_usage_stats": True},
+    ):
         usage_has_details(chunk.usage)
         pieces += [choice.delta.content for choice in chunk.choices]
     assert len(pieces) > 2
@@ -70,8 +87,9 @@ def test_non_streaming_completion(client):
 
 def test_streaming_completion(client):
     pieces = []
-    for chunk in client.completions.create(model="default", prompt="Hello world", temperature=1, max_tokens=200, stream=True,
-                                           stream_options={"include_usage": True}):
+    for chunk in client.completions.create(
+        model="default", prompt="Hello world", temperature=1, max_tokens=200, stream=True, stream_options={"include_usage": True}
+    ):
         if not chunk.choices:
             usage_has_details(chunk.usage)
         pieces += [choice.text for choice in chunk.choices]
@@ -87,8 +105,10 @@ def test_non_streaming_chat_with_return_token_ids(client, asked):
 
 @pytest.mark.parametrize("asked", [True, False])
 def test_streaming_chat_with_return_token_ids(client, asked):
-    deltas = [c.choices[0].delta for c in chat(client, SYSTEM + picture(), max_tokens=53, stream=True,
-                                               extra={"return_token_ids": asked})]
+    deltas = [
+        c.choices[0].delta
+        for c in chat(client, SYSTEM + picture(), max_tokens=53, stream=True, extra={"return_token_ids": asked})
+    ]
     if asked:
         assert isinstance(deltas[0].prompt_token_ids, list) and deltas[0].completion_token_ids is None
         assert all(d.prompt_token_ids is None and isinstance(d.completion_token_ids, list) for d in deltas[1:])
@@ -107,23 +127,29 @@ def test_thinking_logic_flag():
 
 
 def test_chat_with_completion_token_ids(api):
-    message = api.chat_ok(messages=user("Hello"), completion_token_ids=[949], return_token_ids=True, reasoning_max_tokens=20,
-                          max_tokens=10)["choices"][0]["message"]
+    message = api.chat_ok(
+        messages=user("Hello"), completion_token_ids=[949], return_token_ids=True, reasoning_max_tokens=20, max_tokens=10
+    )["choices"][0]["message"]
     assert message["prompt_token_ids"][-1] == 949
 
 
 def test_chat_with_reasoning_max_tokens(client):
     # Status 500 in the original; --original-error-status is for what is found after validation, and this is not.
     with pytest.raises(openai.BadRequestError, match="reasoning_max_tokens must be greater than 0"):
-        chat(client, user("Hello"), max_tokens=10,
-             extra={"completion_token_ids": [189], "return_token_ids": True, "reasoning_max_tokens": -1})
+        chat(
+            client,
+            user("Hello"),
+            max_tokens=10,
+            extra={"completion_token_ids": [189], "return_token_ids": True, "reasoning_max_tokens": -1},
+        )
 
 
 def test_chat_with_response_max_tokens(client):
     with pytest.raises(openai.BadRequestError, match="response_max_tokens must be greater than 0"):
         chat(client, user("Hello"), max_tokens=10, extra={"response_max_tokens": -1})
-    answer = chat(client, GRAVITY, max_tokens=10,
-                  extra={"chat_template_kwargs": {"enable_thinking": False}, "response_max_tokens": 3})
+    answer = chat(
+        client, GRAVITY, max_tokens=10, extra={"chat_template_kwargs": {"enable_thinking": False}, "response_max_tokens": 3}
+    )
     assert "</think>" not in answer.choices[0].message.content
     assert answer.usage.completion_tokens <= 3
 

@@ -1,4 +1,5 @@
 """tests/ce/server/test_prompt_logprobs.py."""
+
 import pytest
 from fd_requests import user
 
@@ -111,13 +112,16 @@ def test_unstream_with_prompt_logprobs_list_completions(api):
 
 
 def test_unstream_with_prompt_logprobs_no_decode_completions(api):
-    choice = api.completion_ok(prompt=[NEWTON], max_tokens=10, prompt_logprobs=1, include_logprobs_decode_token=False)["choices"][0]
+    choice = api.completion_ok(prompt=[NEWTON], max_tokens=10, prompt_logprobs=1, include_logprobs_decode_token=False)["choices"][
+        0
+    ]
     check_rows(choice["prompt_logprobs"], 1, decoded=False)
 
 
 def test_unstream_with_prompt_logprobs_no_decode(api):
-    choice = api.chat_ok(messages=CHAT, max_tokens=10, top_logprobs=3, prompt_logprobs=1,
-                         include_logprobs_decode_token=False)["choices"][0]
+    choice = api.chat_ok(messages=CHAT, max_tokens=10, top_logprobs=3, prompt_logprobs=1, include_logprobs_decode_token=False)[
+        "choices"
+    ][0]
     check_rows(choice["prompt_logprobs"], 1, decoded=False)
     for entry in choice["logprobs"]["content"]:
         assert len(entry["top_logprobs"]) == 3

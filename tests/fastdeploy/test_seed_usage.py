@@ -1,4 +1,5 @@
 """tests/ce/server/test_seed_usage.py, test_params_boundary.py, test_prompt_ids.py, test_max_concurrency.py."""
+
 import base64
 import contextlib
 import json
@@ -21,6 +22,7 @@ def test_seed_stream(api):
         chunks = api.chat_chunks(messages=NEWTON, seed=26, max_tokens=50, stream_options=USAGE)
         text = "".join(c["choices"][0]["delta"]["content"] for c in chunks[:-1])
         return text, [c["choices"][0]["logprobs"]["content"][0] for c in chunks[1:-1]]
+
     assert answer() == answer()
 
 
@@ -34,7 +36,9 @@ def test_chat_usage_non_stream(api):
 
 
 def test_non_chat_usage_stream(api):
-    chunks = api.completion_chunks(prompt="牛顿的三大运动定律是什么？", max_tokens=50, stream_options=USAGE, metadata={"min_tokens": 10})
+    chunks = api.completion_chunks(
+        prompt="牛顿的三大运动定律是什么？", max_tokens=50, stream_options=USAGE, metadata={"min_tokens": 10}
+    )
     check_usage(chunks[-1]["usage"])
 
 
@@ -63,8 +67,14 @@ def test_incremental_image_reasoning_consistency(api):
 def test_concurrency(start):
     """Ten requests where five are allowed: five answers and five 429. The first five stay open until the others came."""
     url = start("--max-concurrency", 5, "--max-model-len", 8192).url + "/v1/chat/completions"
-    body = {**TEMPLATE, "messages": user("1+1=？ 直接回答"), "max_tokens": 8000, "ignore_eos": True, "logprobs": False,
-            "top_logprobs": None}
+    body = {
+        **TEMPLATE,
+        "messages": user("1+1=？ 直接回答"),
+        "max_tokens": 8000,
+        "ignore_eos": True,
+        "logprobs": False,
+        "top_logprobs": None,
+    }
     with contextlib.ExitStack() as open_streams:
         for _ in range(5):
             request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})

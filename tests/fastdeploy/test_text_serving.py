@@ -1,4 +1,5 @@
 """tests/e2e/test_EB_Lite_serving.py and test_Qwen2-7B-Instruct_serving.py, with the `openai` client as there."""
+
 import concurrent.futures
 import urllib.request
 
@@ -13,14 +14,16 @@ END = "</s>"
 
 def chat(client, messages=HELLO, **more):
     extra = more.pop("extra", None)
-    return client.chat.completions.create(model="default", messages=messages, **{"temperature": 1, "max_tokens": 5, **more},
-                                          extra_body=extra)
+    return client.chat.completions.create(
+        model="default", messages=messages, **{"temperature": 1, "max_tokens": 5, **more}, extra_body=extra
+    )
 
 
 def complete(client, prompt=HELLO_PROMPT, **more):
     extra = more.pop("extra", None)
-    return client.completions.create(model="default", prompt=prompt, **{"temperature": 1, "max_tokens": 5, **more},
-                                     extra_body=extra)
+    return client.completions.create(
+        model="default", prompt=prompt, **{"temperature": 1, "max_tokens": 5, **more}, extra_body=extra
+    )
 
 
 def test_consistency_between_runs(api):
@@ -43,8 +46,11 @@ def test_non_streaming_chat_finish_reason(client):
 
 
 def test_streaming_chat(client):
-    turns = [*COUNTRIES, {"role": "assistant", "content": "China(Beijing), France(Paris), Australia(Canberra)."},
-             *user("OK, tell more.")]
+    turns = [
+        *COUNTRIES,
+        {"role": "assistant", "content": "China(Beijing), France(Paris), Australia(Canberra)."},
+        *user("OK, tell more."),
+    ]
     pieces = [c.choices[0].delta.content for c in chat(client, turns, max_tokens=1024, stream=True)]
     assert len(pieces) > 2
 
@@ -93,10 +99,12 @@ def test_completions_streaming_with_n(client):
 @pytest.mark.parametrize("stream", [False, True], ids=["non_streaming", "streaming"])
 def test_with_stop_str(client, stream):
     """include_stop_str_in_output shows the end token; without it, it does not show."""
+
     def last(answer, field):
         if not stream:
             return field(answer.choices[0])
         return [field(chunk.choices[0]) for chunk in answer][-1]
+
     say = (lambda c: c.delta.content) if stream else (lambda c: c.message.content)
     prompt = "User: What is 1+1?\nAssistant:"
     for shown in (True, False):
@@ -147,8 +155,12 @@ def test_streaming_chat_with_prompt_token_ids(client):
     assert streamed_usage(stream) == ({0}, 9)
 
 
-IDS = [({"prompt": "", "extra": {"prompt_token_ids": NINE}}, 1, 9), ({"prompt": NINE}, 1, 9),
-       ({"prompt": "", "extra": {"prompt_token_ids": [NINE, [1, 2, 3]]}}, 2, 12), ({"prompt": [NINE, [1, 2, 3]]}, 2, 12)]
+IDS = [
+    ({"prompt": "", "extra": {"prompt_token_ids": NINE}}, 1, 9),
+    ({"prompt": NINE}, 1, 9),
+    ({"prompt": "", "extra": {"prompt_token_ids": [NINE, [1, 2, 3]]}}, 2, 12),
+    ({"prompt": [NINE, [1, 2, 3]]}, 2, 12),
+]
 
 
 @pytest.mark.parametrize("sent, prompts, tokens", IDS, ids=["ids", "prompt", "lists of ids", "prompt of lists"])
@@ -213,8 +225,11 @@ def test_with_bad_words(api, path, stream):
 @pytest.mark.parametrize("limit", ["max_tokens", "max_completion_tokens"])
 def test_streaming_chat_finish_reason(client, n, limit):
     more = {"max_tokens": None, limit: 5}
-    ends = {c.choices[0].index: c.choices[0].finish_reason for c in chat(client, COUNTRIES, n=n, stream=True, **more)
-            if c.choices[0].finish_reason}
+    ends = {
+        c.choices[0].index: c.choices[0].finish_reason
+        for c in chat(client, COUNTRIES, n=n, stream=True, **more)
+        if c.choices[0].finish_reason
+    }
     assert ends == {i: "length" for i in range(n)}
 
 
@@ -224,6 +239,7 @@ def test_profile_reset_block_num():
 
 
 # test_Qwen2-7B-Instruct_serving.py
+
 
 def valid(body):
     assert isinstance(body["id"], str) and isinstance(body["object"], str) and isinstance(body["created"], int)
@@ -236,9 +252,15 @@ def ask(api, messages):
     return post(api.url + "/v1/chat/completions", {"messages": messages})
 
 
-@pytest.mark.parametrize("messages", [user("你好"), user("用一句话介绍 FastDeploy"),
-                                      [*user("你是谁？"), {"role": "assistant", "content": "我是AI助手"}, *user("你能做什么？")]],
-                         ids=["valid_chat-1", "valid_chat-2", "multi_turn_conversation"])
+@pytest.mark.parametrize(
+    "messages",
+    [
+        user("你好"),
+        user("用一句话介绍 FastDeploy"),
+        [*user("你是谁？"), {"role": "assistant", "content": "我是AI助手"}, *user("你能做什么？")],
+    ],
+    ids=["valid_chat-1", "valid_chat-2", "multi_turn_conversation"],
+)
 def test_valid_chat(api, messages):
     status, body = ask(api, messages)
     assert status == 200
@@ -270,10 +292,23 @@ def test_metrics_endpoint(api):
     with urllib.request.urlopen(api.url + "/metrics", timeout=5) as r:
         assert r.status == 200 and "text/plain" in r.headers["Content-Type"]
         values = dict(line.rsplit(" ", 1) for line in r.read().decode().splitlines() if line and not line.startswith("#"))
-    for name in ("num_requests_running", "num_requests_waiting", "time_to_first_token_seconds_sum",
-                 "time_per_output_token_seconds_sum", "e2e_request_latency_seconds_sum", "request_inference_time_seconds_sum",
-                 "request_queue_time_seconds_sum", "request_prefill_time_seconds_sum", "request_decode_time_seconds_sum",
-                 "prompt_tokens_total", "generation_tokens_total", "request_prompt_tokens_sum", "request_generation_tokens_sum",
-                 "gpu_cache_usage_perc", "request_params_max_tokens_sum", "request_success_total"):
+    for name in (
+        "num_requests_running",
+        "num_requests_waiting",
+        "time_to_first_token_seconds_sum",
+        "time_per_output_token_seconds_sum",
+        "e2e_request_latency_seconds_sum",
+        "request_inference_time_seconds_sum",
+        "request_queue_time_seconds_sum",
+        "request_prefill_time_seconds_sum",
+        "request_decode_time_seconds_sum",
+        "prompt_tokens_total",
+        "generation_tokens_total",
+        "request_prompt_tokens_sum",
+        "request_generation_tokens_sum",
+        "gpu_cache_usage_perc",
+        "request_params_max_tokens_sum",
+        "request_success_total",
+    ):
         found = [value for key, value in values.items() if key.split("{")[0] == "fastdeploy:" + name]
         assert found and all(float(value) >= 0 for value in found), name

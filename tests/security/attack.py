@@ -1,4 +1,5 @@
 """What tests of attacks share: raw connections, memory of a process, small requests."""
+
 import json
 import pathlib
 import socket

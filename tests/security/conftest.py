@@ -1,4 +1,5 @@
 """The server of the end-to-end tests, for tests that attack it."""
+
 import importlib.util
 import pathlib
 

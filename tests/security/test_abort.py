@@ -1,4 +1,5 @@
 """Aborting: work that is linear in what is named and what runs, and nobody else's requests."""
+
 import http.client
 import json
 import socket

@@ -1,4 +1,5 @@
 """Silent connections take nothing from clients that are at work."""
+
 import contextlib
 import socket
 
@@ -16,7 +17,7 @@ def test_newcomers_do_not_push_out_an_upload(start):
         for _ in range(64):
             stack.enter_context(connect(s))
         complete(s)  # a newcomer that asks pushes out one that is silent
-        upload.sendall(body[MB // 2:])
+        upload.sendall(body[MB // 2 :])
         assert read_status(upload)[0] == 200
 
 

@@ -1,4 +1,5 @@
 """Many samples of one client do not keep out another's chat."""
+
 import contextlib
 import json
 import time

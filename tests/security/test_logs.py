@@ -1,4 +1,5 @@
 """Logs never block a request, and no request makes more than a few lines."""
+
 import os
 import subprocess
 import threading
@@ -9,8 +10,9 @@ from attack import complete, post
 def test_bad_words_make_few_lines(start):
     s = start("--max-num-seqs", 4, "--max-model-len", 512).wait_ready()
     size = s.output.stat().st_size
-    status, _, answer = post(s, "/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 2,
-                                                    "bad_words": [f"two words {i}" for i in range(1024)]})
+    status, _, answer = post(
+        s, "/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 2, "bad_words": [f"two words {i}" for i in range(1024)]}
+    )
     assert status == 200, answer
     s.stop()
     assert s.output.stat().st_size - size < 4096
@@ -21,16 +23,34 @@ def test_bad_words_make_few_lines(start):
 def test_nobody_reads_stderr_and_stdout(tmp_path):
     """Bad words, one line each request, fill the pipe that nobody reads; requests go on."""
     from conftest import MODEL, TERN, Server
+
     read, write = os.pipe()
     s = Server.__new__(Server)
     from conftest import free_port
+
     s.port = free_port()
     s.url = f"http://127.0.0.1:{s.port}"
     s.output = tmp_path / "unused.txt"
     s.output.write_text("")
-    s.process = subprocess.Popen([TERN, "serve", "--model", str(MODEL), "--host", "127.0.0.1", "--port", str(s.port),
-                                  "--max-num-seqs", "4", "--max-model-len", "512"], stdout=write, stderr=write,
-                                 env={**os.environ, "FD_LOG_DIR": str(tmp_path / "log")})
+    s.process = subprocess.Popen(
+        [
+            TERN,
+            "serve",
+            "--model",
+            str(MODEL),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(s.port),
+            "--max-num-seqs",
+            "4",
+            "--max-model-len",
+            "512",
+        ],
+        stdout=write,
+        stderr=write,
+        env={**os.environ, "FD_LOG_DIR": str(tmp_path / "log")},
+    )
     os.close(write)
     try:
         s.wait_ready()
@@ -59,6 +79,7 @@ def test_nobody_reads_stderr_and_stdout(tmp_path):
 
 def test_the_end_does_not_wait_for_a_reader(tmp_path):
     from conftest import MODEL, TERN, Server, free_port
+
     read, write = os.pipe()
     s = Server.__new__(Server)
     s.port = free_port()
@@ -72,9 +93,25 @@ def test_the_end_does_not_wait_for_a_reader(tmp_path):
         except BlockingIOError:
             break
     os.set_blocking(write, True)
-    s.process = subprocess.Popen([TERN, "serve", "--model", str(MODEL), "--host", "127.0.0.1", "--port", str(s.port),
-                                  "--max-num-seqs", "4", "--max-model-len", "512"], stdout=write, stderr=write,
-                                 env={**os.environ, "FD_LOG_DIR": str(tmp_path / "log")})
+    s.process = subprocess.Popen(
+        [
+            TERN,
+            "serve",
+            "--model",
+            str(MODEL),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(s.port),
+            "--max-num-seqs",
+            "4",
+            "--max-model-len",
+            "512",
+        ],
+        stdout=write,
+        stderr=write,
+        env={**os.environ, "FD_LOG_DIR": str(tmp_path / "log")},
+    )
     os.close(write)
     try:
         s.wait_ready()

@@ -1,4 +1,5 @@
 """Slow hosts of pictures: whoever sends their URLs waits; data: URLs and other keys do not."""
+
 import base64
 import http.client
 import json
@@ -13,6 +14,7 @@ DATA = "data:image/png;base64," + base64.b64encode(PICTURE).decode()
 
 class Hosts:
     """A web server whose /slow never ends: .seen counts its requests. stop() ends all connections."""
+
     def __init__(self):
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=128)
         self.port = self.listener.getsockname()[1]
@@ -58,8 +60,9 @@ def send(port, urls, key):
     parts = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
     body = {"messages": [{"role": "user", "content": [*parts, {"type": "text", "text": "OCR:"}]}], "max_tokens": 2}
     c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-    c.request("POST", "/v1/chat/completions", json.dumps(body),
-              {"content-type": "application/json", "authorization": f"Bearer {key}"})
+    c.request(
+        "POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json", "authorization": f"Bearer {key}"}
+    )
     return c
 
 
@@ -72,10 +75,28 @@ def status(port, urls, key):
 def test_slow_urls_of_one_key_hold_up_nobody_else(start):
     hosts = Hosts()
     # Room for the files of two requests, were they counted before they come.
-    s = start("--api-key", "one", "--api-key", "two", "--limit-mm-per-prompt", '{"image": 8}', "--media-fetch-tries", 1,
-              "--allowed-media-domains", f"127.0.0.1:{hosts.port}", "--max-media-bytes", 16 << 20,
-              "--media-request-file-bytes", 16 << 20, "--media-total-file-bytes", 32 << 20, "--media-timeout", 100,
-              "--media-fetch-timeout", 90)
+    s = start(
+        "--api-key",
+        "one",
+        "--api-key",
+        "two",
+        "--limit-mm-per-prompt",
+        '{"image": 8}',
+        "--media-fetch-tries",
+        1,
+        "--allowed-media-domains",
+        f"127.0.0.1:{hosts.port}",
+        "--max-media-bytes",
+        16 << 20,
+        "--media-request-file-bytes",
+        16 << 20,
+        "--media-total-file-bytes",
+        32 << 20,
+        "--media-timeout",
+        100,
+        "--media-fetch-timeout",
+        90,
+    )
     s.wait_ready()
     slow = f"http://127.0.0.1:{hosts.port}/slow"
     waiting = [send(s.port, [slow], "one") for _ in range(40)]

@@ -1,4 +1,5 @@
 """What a request may cost in memory is bounded before it is spent, and memory that cannot be had ends one request."""
+
 import contextlib
 import os
 import pathlib
@@ -20,6 +21,7 @@ def repeated(before, part, after):
 @pytest.fixture(scope="module")
 def big(tmp_path_factory):
     from conftest import Server
+
     s = Server(tmp_path_factory.mktemp("memory"), "--max-num-seqs", 4, "--max-model-len", 512, "--max-body-bytes", 64 * MB)
     s.wait_ready()
     yield s
@@ -87,8 +89,14 @@ def bodies():
     yield "escapes", text % (b"\\n" * (15 * MB))
     yield "ids", b'{"max_tokens":2,"prompt":[' + b",".join([b"123456"] * (30 * MB // 7)) + b"]}"
     yield "lists", b'{"messages":[' + b",".join([b"[]"] * (8 * MB // 3)) + b"]}"
-    yield "picture", (b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,'
-                      + b"A" * (20 * MB) + b'"}}]}],"max_tokens":2}')
+    yield (
+        "picture",
+        (
+            b'{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:image/png;base64,'
+            + b"A" * (20 * MB)
+            + b'"}}]}],"max_tokens":2}'
+        ),
+    )
 
 
 def virtual(pid):

@@ -1,4 +1,5 @@
 """Settings that pass --dry-run serve: one request under every accepted value at its edges; others are refused in one line."""
+
 import json
 import os
 import pathlib
@@ -13,13 +14,32 @@ TERN = os.environ.get("TERN", str(ROOT / "build" / "release" / "tern"))
 GOLDEN = ROOT / "tests" / "data" / "golden"
 LEGACY = {"ENABLE_V1_KVCACHE_SCHEDULER": "0"}
 # Flags whose edges stand in CASES, or that name a place in the system.
-APART = {"port", "metrics-port", "controller-port", "block-size", "max-num-seqs", "max-num-batched-tokens", "max-model-len",
-         "num-gpu-blocks-override", "gpu-memory-utilization", "cpu-threads", "io-threads", "http-threads", "media-threads", "max-header-bytes"}
+APART = {
+    "port",
+    "metrics-port",
+    "controller-port",
+    "block-size",
+    "max-num-seqs",
+    "max-num-batched-tokens",
+    "max-model-len",
+    "num-gpu-blocks-override",
+    "gpu-memory-utilization",
+    "cpu-threads",
+    "io-threads",
+    "http-threads",
+    "media-threads",
+    "max-header-bytes",
+}
 
 
 def dry_run(*flags, model="llama_tied", env=None):
-    return subprocess.run([TERN, "serve", "--model", GOLDEN / model, "--dry-run", *map(str, flags)], capture_output=True, text=True,
-                          env=os.environ | (env or {}), timeout=60)
+    return subprocess.run(
+        [TERN, "serve", "--model", GOLDEN / model, "--dry-run", *map(str, flags)],
+        capture_output=True,
+        text=True,
+        env=os.environ | (env or {}),
+        timeout=60,
+    )
 
 
 def complete(url, prompt):
@@ -56,7 +76,12 @@ CASES = [
     (["--io-threads", 1, "--http-threads", 1, "--media-threads", 1], "llama_tied", {}, 30),
     (["--io-threads", 256, "--http-threads", 256, "--media-threads", 1024], "llama_tied", {}, 30),
     (["--max-header-bytes", 1024], "llama_tied", {}, 30),
-    (["--long-prefill-token-threshold", 1, "--max-num-partial-prefills", 4, "--max-long-partial-prefills", 4], "llama_tied", LEGACY, 100),
+    (
+        ["--long-prefill-token-threshold", 1, "--max-num-partial-prefills", 4, "--max-long-partial-prefills", 4],
+        "llama_tied",
+        LEGACY,
+        100,
+    ),
 ]
 
 
@@ -85,10 +110,14 @@ def test_other_block_sizes_are_refused_in_one_line(size, model):
     assert done.stderr == f"tern: --block-size {size} is not a multiple of 16: 16, 32, 48, ... 1024\n"
 
 
-@pytest.mark.parametrize("flags,env,words", [
-    (["--num-gpu-blocks-override", 33], {}, "is too small: one sequence of --max-model-len 2048 needs 34 blocks"),
-    (["--num-gpu-blocks-override", 45], LEGACY, "needs 34 blocks within the share of --kv-cache-ratio"),
-    (["--cpu-threads", 513], {}, "513 is above 512")])
+@pytest.mark.parametrize(
+    "flags,env,words",
+    [
+        (["--num-gpu-blocks-override", 33], {}, "is too small: one sequence of --max-model-len 2048 needs 34 blocks"),
+        (["--num-gpu-blocks-override", 45], LEGACY, "needs 34 blocks within the share of --kv-cache-ratio"),
+        (["--cpu-threads", 513], {}, "513 is above 512"),
+    ],
+)
 def test_what_could_not_serve_is_refused_in_one_line(flags, env, words):
     done = dry_run(*flags, env=env)
     assert done.returncode == 2 and words in done.stderr and done.stderr.count("\n") == 1, done.stderr
@@ -96,14 +125,21 @@ def test_what_could_not_serve_is_refused_in_one_line(flags, env, words):
 
 def test_more_blocks_than_memory_end_the_start_in_one_line(start):
     for blocks in (1 << 26, 1 << 30):
-        with pytest.raises(RuntimeError, match=r"ended with 1:(.|\n)*tern: --num-gpu-blocks-override \d+ blocks of \d+ bytes are more than all the memory"):
+        with pytest.raises(
+            RuntimeError,
+            match=r"ended with 1:(.|\n)*tern: --num-gpu-blocks-override \d+ blocks of \d+ bytes are more than all the memory",
+        ):
             start("--num-gpu-blocks-override", blocks, model=GOLDEN / "llama_tied").wait_ready()
 
 
 def numbers():
     """Flags that take a number and act."""
     table = (ROOT / "docs" / "flags.md").read_text()
-    return [m.group(1) for m in re.finditer(r"^\| `--([a-z-]+)`(?:, `-\w`)? \| `[NX]` \|.*\| acts(?: \||;|,)", table, re.M) if m.group(1) not in APART]
+    return [
+        m.group(1)
+        for m in re.finditer(r"^\| `--([a-z-]+)`(?:, `-\w`)? \| `[NX]` \|.*\| acts(?: \||;|,)", table, re.M)
+        if m.group(1) not in APART
+    ]
 
 
 def edge(flag, beyond, word):

@@ -1,4 +1,5 @@
 """SIGHUP reopens the logs and ends nothing; a second SIGTERM still gives streams their end."""
+
 import http.client
 import json
 import pathlib
@@ -65,7 +66,9 @@ def test_sighup_opens_the_log_files_anew(start, tmp_path):
 @pytest.mark.parametrize("signals", [1, 2])
 def test_streams_get_their_end(start, signals):
     # With one signal the time to drain is over at once; the second one cuts it short.
-    server = start("--timeout-graceful-shutdown", 0 if signals == 1 else 600, "--max-model-len", 2048, "--max-num-seqs", 8).wait_ready()
+    server = start(
+        "--timeout-graceful-shutdown", 0 if signals == 1 else 600, "--max-model-len", 2048, "--max-num-seqs", 8
+    ).wait_ready()
     streams = [open_stream(server.port) for _ in range(4)]
     for _ in range(signals):
         server.process.send_signal(signal.SIGTERM)

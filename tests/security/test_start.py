@@ -1,4 +1,5 @@
 """Files and limits of the system that change under the server: one line, or it serves; never a signal."""
+
 import json
 import os
 import pathlib
@@ -14,9 +15,23 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TERN = os.environ.get("TERN", str(ROOT / "build" / "release" / "tern"))
 TINY = ROOT / "tests" / "data" / "golden" / "llama_tied"
-CONFIG = {"architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 6,
-          "num_attention_heads": 16, "num_key_value_heads": 8, "head_dim": 64, "vocab_size": 16384, "max_position_embeddings": 2048,
-          "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "tie_word_embeddings": True, "eos_token_id": 2, "bos_token_id": 1}
+CONFIG = {
+    "architectures": ["Qwen3ForCausalLM"],
+    "model_type": "qwen3",
+    "hidden_size": 1024,
+    "intermediate_size": 4096,
+    "num_hidden_layers": 6,
+    "num_attention_heads": 16,
+    "num_key_value_heads": 8,
+    "head_dim": 64,
+    "vocab_size": 16384,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "tie_word_embeddings": True,
+    "eos_token_id": 2,
+    "bos_token_id": 1,
+}
 
 
 def complete(url):
@@ -32,10 +47,22 @@ def sparse_model(folder):
     h, i, q, kv, d = c["hidden_size"], c["intermediate_size"], 16 * 64, 8 * 64, 64
     shapes = {"model.embed_tokens.weight": [c["vocab_size"], h], "model.norm.weight": [h]}
     for l in range(c["num_hidden_layers"]):
-        shapes |= {f"model.layers.{l}.{name}.weight": shape for name, shape in {
-            "input_layernorm": [h], "post_attention_layernorm": [h], "self_attn.q_norm": [d], "self_attn.k_norm": [d], "self_attn.q_proj": [q, h],
-            "self_attn.k_proj": [kv, h], "self_attn.v_proj": [kv, h], "self_attn.o_proj": [h, q], "mlp.gate_proj": [i, h], "mlp.up_proj": [i, h],
-            "mlp.down_proj": [h, i]}.items()}
+        shapes |= {
+            f"model.layers.{l}.{name}.weight": shape
+            for name, shape in {
+                "input_layernorm": [h],
+                "post_attention_layernorm": [h],
+                "self_attn.q_norm": [d],
+                "self_attn.k_norm": [d],
+                "self_attn.q_proj": [q, h],
+                "self_attn.k_proj": [kv, h],
+                "self_attn.v_proj": [kv, h],
+                "self_attn.o_proj": [h, q],
+                "mlp.gate_proj": [i, h],
+                "mlp.up_proj": [i, h],
+                "mlp.down_proj": [h, i],
+            }.items()
+        }
     at, header = 0, {}
     for name, shape in shapes.items():
         size = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
@@ -95,8 +122,13 @@ def limited(which, soft, hard, tmp_path, port=0):
     """A server under a limit, its output, and a wait for its end or its readiness."""
     out = tmp_path / "limited.txt"
     with open(out, "wb") as f:
-        process = subprocess.Popen([TERN, "serve", "--model", TINY, "--host", "127.0.0.1", "--port", str(port)], stdout=f, stderr=f,
-                                   env=os.environ | {"FD_LOG_DIR": str(tmp_path / "log")}, preexec_fn=lambda: resource.setrlimit(which, (soft, hard)))
+        process = subprocess.Popen(
+            [TERN, "serve", "--model", TINY, "--host", "127.0.0.1", "--port", str(port)],
+            stdout=f,
+            stderr=f,
+            env=os.environ | {"FD_LOG_DIR": str(tmp_path / "log")},
+            preexec_fn=lambda: resource.setrlimit(which, (soft, hard)),
+        )
     deadline = time.monotonic() + 60
     while process.poll() is None and time.monotonic() < deadline:
         text = out.read_text(errors="replace")
@@ -107,7 +139,9 @@ def limited(which, soft, hard, tmp_path, port=0):
 
 
 def one_line(tmp_path):
-    lines = [l for l in (tmp_path / "limited.txt").read_text(errors="replace").splitlines() if l and "no tokenizer files" not in l]
+    lines = [
+        l for l in (tmp_path / "limited.txt").read_text(errors="replace").splitlines() if l and "no tokenizer files" not in l
+    ]
     assert len(lines) == 1, lines
     return lines[0]
 

@@ -1,4 +1,5 @@
 """Texts that no context can hold: refused for little memory, and nobody else waits for them."""
+
 import http.client
 import json
 import pathlib
@@ -33,9 +34,15 @@ def small_chat(port):
 LONG = "7" * BODY
 
 
-@pytest.mark.parametrize("path, body", [("/v1/completions", {"prompt": LONG}), ("/tokenize", {"prompt": LONG}),
-                                        ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]})],
-                         ids=["completions", "tokenize", "chat"])
+@pytest.mark.parametrize(
+    "path, body",
+    [
+        ("/v1/completions", {"prompt": LONG}),
+        ("/tokenize", {"prompt": LONG}),
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}),
+    ],
+    ids=["completions", "tokenize", "chat"],
+)
 def test_digits_beyond_the_context_cost_at_most_eight_times_their_bytes(start, path, body):
     s = start("--max-model-len", 1024).wait_ready()
     assert small_chat(s.port) == 200

@@ -1,4 +1,5 @@
 """tools/check_citations.py: sections that comments cite exist in docs/spec."""
+
 import pathlib
 import subprocess
 import sys
@@ -26,17 +27,27 @@ def test_every_citation_of_this_repository_holds():
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("comment", ["// page.md 1", "// page.md 1.1 to 1.3, 1", "// (page.md, trap 1)", "// see (page.md\n// 1.2)",
-                                     "// page.md has 7 sections"])
+@pytest.mark.parametrize(
+    "comment",
+    ["// page.md 1", "// page.md 1.1 to 1.3, 1", "// (page.md, trap 1)", "// see (page.md\n// 1.2)", "// page.md has 7 sections"],
+)
 def test_sections_that_exist_pass(tmp_path, comment):
     done = tree(tmp_path, comment)
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("comment,word", [("// page.md 1.4", "no section 1.4"), ("// page.md 1.1, 2", "no section 2"),
-                                          ("// page.md 1.2 to 1.4", "no section 1.4"), ("// (page.md, trap 2)", "no trap 2"),
-                                          ("// see (page.md\n// 3.1)", "no section 3.1"), ("// spec 1.1", "names no page"),
-                                          ("// FastDeploy 3.1", "names no page")])
+@pytest.mark.parametrize(
+    "comment,word",
+    [
+        ("// page.md 1.4", "no section 1.4"),
+        ("// page.md 1.1, 2", "no section 2"),
+        ("// page.md 1.2 to 1.4", "no section 1.4"),
+        ("// (page.md, trap 2)", "no trap 2"),
+        ("// see (page.md\n// 3.1)", "no section 3.1"),
+        ("// spec 1.1", "names no page"),
+        ("// FastDeploy 3.1", "names no page"),
+    ],
+)
 def test_sections_that_do_not_exist_are_found(tmp_path, comment, word):
     done = tree(tmp_path, comment)
     assert done.returncode == 1 and word in done.stdout and "src/a.h" in done.stdout

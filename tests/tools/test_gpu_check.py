@@ -1,4 +1,5 @@
 """tools/gpu_check.sh without a GPU: its stages run on the CPU, and each can fail."""
+
 import json
 import os
 import pathlib
@@ -37,8 +38,14 @@ class FakeRun:
 
 
 def check(tmp_path, *args, data=ROOT):
-    env = dict(os.environ, TERN_CHECK_BIN=str(TERN.parent), TERN_CHECK_OUT=str(tmp_path), TERN_CHECK_DEVICE="cpu",
-               TERN_CHECK_DATA=str(data), TERN_CHECK_COMMIT="abc")
+    env = dict(
+        os.environ,
+        TERN_CHECK_BIN=str(TERN.parent),
+        TERN_CHECK_OUT=str(tmp_path),
+        TERN_CHECK_DEVICE="cpu",
+        TERN_CHECK_DATA=str(data),
+        TERN_CHECK_COMMIT="abc",
+    )
     return subprocess.run([str(ROOT / "tools" / "gpu_check.sh"), *args], env=env, capture_output=True, text=True, timeout=120)
 
 
@@ -132,12 +139,16 @@ def test_stages_on_several_gpus(tmp_path, monkeypatch):
     assert "faults" in [n for n, r in table.data["stages"].items() if r["failed"]]
 
 
-@pytest.mark.parametrize("text,count", [
-    ("========= COMPUTE-SANITIZER\n12 passed, 0 failed\n========= ERROR SUMMARY: 0 errors\n", 0),
-    ("========= Invalid __global__ read of size 4 bytes\n========= ERROR SUMMARY: 3 errors\n", 3),
-    ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", 2),
-    ("========= LEAK SUMMARY: 10 bytes leaked in 1 allocations\n========= ERROR SUMMARY: 1 error\n", 1),
-    ("12 passed, 0 failed\n", None)])
+@pytest.mark.parametrize(
+    "text,count",
+    [
+        ("========= COMPUTE-SANITIZER\n12 passed, 0 failed\n========= ERROR SUMMARY: 0 errors\n", 0),
+        ("========= Invalid __global__ read of size 4 bytes\n========= ERROR SUMMARY: 3 errors\n", 3),
+        ("========= RACECHECK SUMMARY: 2 hazards displayed (1 error, 1 warning)\n", 2),
+        ("========= LEAK SUMMARY: 10 bytes leaked in 1 allocations\n========= ERROR SUMMARY: 1 error\n", 1),
+        ("12 passed, 0 failed\n", None),
+    ],
+)
 def test_reports_of_sanitizers(text, count):
     assert stage_ops.faults_of(text)[0] == count
 
@@ -211,15 +222,20 @@ def test_pressure_sees_failures_and_lost_memory():
 
 def test_a_profile_is_read():
     name = "void tern::cuda::(anonymous namespace)::hopper_kernel<tern::cuda::HopperTile<(int)8, (int)3>>(CUtensorMap, int)"
-    rows = [("0", name, stage_profile.METRICS["us"], "nsecond", "2,000"), ("0", name, stage_profile.METRICS["memory %"], "%", "80"),
-            ("1", name, stage_profile.METRICS["us"], "usecond", "4"), ("1", name, "not asked for", "%", "7"),
-            ("2", "held_kernel<128>", stage_profile.METRICS["us"], "usecond", "9"), ("2", "held_kernel<128>",
-                                                                                  stage_profile.METRICS["L2 hits %"], "%", "n/a")]
+    rows = [
+        ("0", name, stage_profile.METRICS["us"], "nsecond", "2,000"),
+        ("0", name, stage_profile.METRICS["memory %"], "%", "80"),
+        ("1", name, stage_profile.METRICS["us"], "usecond", "4"),
+        ("1", name, "not asked for", "%", "7"),
+        ("2", "held_kernel<128>", stage_profile.METRICS["us"], "usecond", "9"),
+        ("2", "held_kernel<128>", stage_profile.METRICS["L2 hits %"], "%", "n/a"),
+    ]
     head = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
     text = "\n".join(["==PROF== Connected", head, *(",".join(f'"{cell}"' for cell in row) for row in rows)])
     assert stage_profile.table(text) == [
         {"kernel": "held_kernel<128>", "times": 1, "us": 9.0},
-        {"kernel": "hopper_kernel<HopperTile<8, 3>>", "times": 2, "us": 3.0, "memory %": 80.0}]
+        {"kernel": "hopper_kernel<HopperTile<8, 3>>", "times": 2, "us": 3.0, "memory %": 80.0},
+    ]
     assert stage_profile.table("==ERROR== no counters") == []
 
 

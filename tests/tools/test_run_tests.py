@@ -1,4 +1,5 @@
 """tools/run_tests.py: choosing tests by room and by name."""
+
 import pathlib
 import subprocess
 import sys
@@ -23,8 +24,9 @@ def run(tmp_path, *options):
         program = tmp_path / f"test_{room}"
         program.write_text(PROGRAM.format(python=sys.executable))
         program.chmod(0o755)
-    done = subprocess.run([sys.executable, ROOT / "tools" / "run_tests.py", tmp_path, "--no-python", *options],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools" / "run_tests.py", tmp_path, "--no-python", *options], capture_output=True, text=True
+    )
     return done.returncode, done.stdout.splitlines()[-1], done.stdout
 
 

@@ -1,4 +1,5 @@
 """tools/check_scripts.py: no reader of a pipe ends early under pipefail. tools/from_nothing.sh: what it is asked for."""
+
 import pathlib
 import subprocess
 import sys
@@ -24,18 +25,49 @@ def test_scripts_of_this_repository():
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("line", ["x=$(find . | head -1)", "ls | sort | head -n 1", "if ls 2>&1 | grep -q x; then :; fi",
-                                  "ls |grep -Eq x", "ls | grep -m1 x", "ls | grep --quiet x", "ls |& grep -l x", "ls | sed 1q",
-                                  "ls | sed -n '/x/{p;q}'", "ls | awk '/x/ {print; exit}'", "ls | awk '{print $1; exit} END {print 2}'",
-                                  "ls | read -r x", "ls | \\\n  head -1", "ls | LC_ALL=C head -1", "ls | true"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x=$(find . | head -1)",
+        "ls | sort | head -n 1",
+        "if ls 2>&1 | grep -q x; then :; fi",
+        "ls |grep -Eq x",
+        "ls | grep -m1 x",
+        "ls | grep --quiet x",
+        "ls |& grep -l x",
+        "ls | sed 1q",
+        "ls | sed -n '/x/{p;q}'",
+        "ls | awk '/x/ {print; exit}'",
+        "ls | awk '{print $1; exit} END {print 2}'",
+        "ls | read -r x",
+        "ls | \\\n  head -1",
+        "ls | LC_ALL=C head -1",
+        "ls | true",
+    ],
+)
 def test_readers_that_end_early_are_found(tmp_path, line):
     done = script(tmp_path, line)
     assert done.returncode == 1 and "tools/a.sh:3:" in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize("line", ["head -1 file", "grep -q x file", "grep -q x <<< \"$y\"", "ls | sed -n 1p", "ls || head -1 file", "ls | tail -1",
-                                  "ls | grep -c x", "ls | awk '/x/ {p = $1} END {print p; exit bad}'", "ls | while read -r x; do :; done",
-                                  "# ls | head -1", "cat <<EOF\nls | head -1\nEOF", "ls | sed 's/qx/y/; s/ q/x/'", "ls | sed 's/a/b/p'"])
+@pytest.mark.parametrize(
+    "line",
+    [
+        "head -1 file",
+        "grep -q x file",
+        'grep -q x <<< "$y"',
+        "ls | sed -n 1p",
+        "ls || head -1 file",
+        "ls | tail -1",
+        "ls | grep -c x",
+        "ls | awk '/x/ {p = $1} END {print p; exit bad}'",
+        "ls | while read -r x; do :; done",
+        "# ls | head -1",
+        "cat <<EOF\nls | head -1\nEOF",
+        "ls | sed 's/qx/y/; s/ q/x/'",
+        "ls | sed 's/a/b/p'",
+    ],
+)
 def test_other_commands_pass(tmp_path, line):
     done = script(tmp_path, line)
     assert done.returncode == 0, done.stdout
@@ -45,8 +77,14 @@ def test_without_pipefail_the_status_is_the_readers(tmp_path):
     assert "0 scripts" in script(tmp_path, "ls | head -1", head="set -eu").stdout
 
 
-@pytest.mark.parametrize("arguments,word", [(["nothing"], "unknown target nothing"), (["--what"], "unknown option --what"),
-                                            (["--ccache", "/nowhere", "run"], "no folder /nowhere")])
+@pytest.mark.parametrize(
+    "arguments,word",
+    [
+        (["nothing"], "unknown target nothing"),
+        (["--what"], "unknown option --what"),
+        (["--ccache", "/nowhere", "run"], "no folder /nowhere"),
+    ],
+)
 def test_from_nothing_refuses(arguments, word):
     done = subprocess.run(["bash", TOOLS / "from_nothing.sh", *arguments], capture_output=True, text=True, timeout=20)
     assert done.returncode == 1 and word in done.stderr, done.stderr

@@ -1,4 +1,5 @@
 """gpu_check.sh: see there. Stages are functions of one Run; each says what it checked."""
+
 import argparse
 import os
 import pathlib
@@ -35,8 +36,11 @@ STAGES = {
     "bench-serving": (stage_bench.served, "prompts, serving over HTTP, cold start, Hugging Face transformers; likewise"),
     "profile": (stage_profile.profile, "counters of kernels that miss their target (ncu); never part of `all`"),
 }
-GROUPS = {"memory": ["memory-text", "memory-pictures"], "bench": ["bench-steps", "bench-serving"],
-          "all": [name for name in STAGES if name != "profile"]}
+GROUPS = {
+    "memory": ["memory-text", "memory-pictures"],
+    "bench": ["bench-steps", "bench-serving"],
+    "all": [name for name in STAGES if name != "profile"],
+}
 
 
 class Run:
@@ -58,16 +62,20 @@ class Run:
 def machine():
     if shutil.which("nvidia-smi") is None:
         return "no nvidia-smi"
-    done = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"],
-                          capture_output=True, text=True)
+    done = subprocess.run(
+        ["nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"], capture_output=True, text=True
+    )
     return (done.stdout.strip().splitlines() or ["no GPU"])[0]
 
 
 def main():
     about = "\n".join(f"  {name:16} {text}" for name, (_, text) in STAGES.items())
-    parser = argparse.ArgumentParser(prog="gpu_check.sh", formatter_class=argparse.RawDescriptionHelpFormatter,
-                                     epilog=f"stages:\n{about}\n  memory, bench    both parts\n"
-                                            "  table            runs nothing; the table of all stages so far")
+    parser = argparse.ArgumentParser(
+        prog="gpu_check.sh",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog=f"stages:\n{about}\n  memory, bench    both parts\n"
+        "  table            runs nothing; the table of all stages so far",
+    )
     parser.add_argument("stages", nargs="*", default=["all"])
     parser.add_argument("--memory-seconds", type=float, default=290, help="of each memory stage (default %(default)s)")
     parser.add_argument("--hold-gb", type=float, default=20, help="held by another process (default %(default)s)")

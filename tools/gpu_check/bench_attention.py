@@ -1,4 +1,5 @@
 """Attention of prompts beside cuDNN, through PyTorch, over arrays that lie in one piece: the same shapes in the same run."""
+
 import json
 import subprocess
 import sys
@@ -6,8 +7,11 @@ import sys
 LEAST = 0.92  # of cuDNN, over pages
 HEADS, KV_HEADS, WIDTH = 32, 8, 128
 # As the laboratory names them: rows, queries of each, keys of each.
-SHAPES = {"32/8 heads 4 x 4k": (4, 4096, 4096), "32/8 heads 1 x 16k": (1, 16384, 16384),
-          "32/8 heads 2k behind 14k": (1, 2048, 16384)}
+SHAPES = {
+    "32/8 heads 4 x 4k": (4, 4096, 4096),
+    "32/8 heads 1 x 16k": (1, 16384, 16384),
+    "32/8 heads 2k behind 14k": (1, 2048, 16384),
+}
 
 # Prints {"seconds": [best of each shape], "repeated": whether heads of keys had to be, "versions"}. What lies before the
 # queries is seen by all of them: PyTorch masks from the first key on, so that it is a call of its own, and its joining
@@ -59,8 +63,12 @@ print(json.dumps(dict(seconds=seconds, repeated=repeated, versions=versions)))
 
 def peer(device, shapes, timeout=120):
     """(what PEER prints, or None; what went wrong)."""
-    done = subprocess.run([sys.executable, "-c", PEER, device, json.dumps([HEADS, KV_HEADS, WIDTH, shapes])],
-                          capture_output=True, text=True, timeout=timeout)
+    done = subprocess.run(
+        [sys.executable, "-c", PEER, device, json.dumps([HEADS, KV_HEADS, WIDTH, shapes])],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
     if done.returncode != 0:
         return None, done.stderr[-400:]
     return json.loads(done.stdout.strip().splitlines()[-1]), ""
@@ -74,16 +82,19 @@ def compare(run, rows, theirs):
         if not run.check(name in own, f"prefill attention {name}", "the laboratory has no such row"):
             continue
         ratio, tflops = seconds * 1e6 / own[name]["us"], own[name]["tflops"]
-        run.figure(f"prefill attention {name}: Tern over pages / cuDNN{repeated}",
-                   f"{tflops:.0f} / {tflops / ratio:.0f} TFLOP/s ({ratio:.2f}; {theirs['versions']})")
+        run.figure(
+            f"prefill attention {name}: Tern over pages / cuDNN{repeated}",
+            f"{tflops:.0f} / {tflops / ratio:.0f} TFLOP/s ({ratio:.2f}; {theirs['versions']})",
+        )
         run.check(ratio >= LEAST, f"prefill attention {name}: of cuDNN", f"{ratio:.3f}")
 
 
 def attention(run, tern):
     if not run.places.on_gpu:
         return run.say("attention beside cuDNN: needs a GPU")
-    lab = tern(run, "kernels", "--device", run.places.device, "--no-peers", "--only", "prefill attention", "--match",
-               ",".join(SHAPES))
+    lab = tern(
+        run, "kernels", "--device", run.places.device, "--no-peers", "--only", "prefill attention", "--match", ",".join(SHAPES)
+    )
     theirs, error = peer("cuda", list(SHAPES.values()))
     run.check(theirs is not None, "cuDNN through PyTorch", error)
     if lab is not None and theirs is not None:

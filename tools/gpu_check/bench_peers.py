@@ -1,4 +1,5 @@
 """Parts of the bench stages: a PyTorch copy, what deterministic mode costs, a cold start, Hugging Face transformers."""
+
 import json
 import os
 import subprocess
@@ -50,8 +51,7 @@ def copy(run, read):
 
 
 def beside_the_probe(run, copied, read):
-    run.figure("a PyTorch copy, read and written / the probe of reading",
-               f"{copied:.0f} / {read:.0f} GB/s ({copied / read:.2f})")
+    run.figure("a PyTorch copy, read and written / the probe of reading", f"{copied:.0f} / {read:.0f} GB/s ({copied / read:.2f})")
     run.check(copied <= read, "the probe of reading is a ceiling", f"{read:.0f} GB/s, a copy moves {copied:.0f}")
 
 
@@ -60,8 +60,10 @@ def deterministic(run, decode):
         both = [decode(run, "qwen3-8b", batch, 130, env={"FD_DETERMINISTIC_MODE": mode}) for mode in "01"]
         if None not in both:
             plain, fixed = (f["step_us_mean"] for f in both)
-            run.figure(f"8B step, batch {batch}, FD_DETERMINISTIC_MODE=0 / 1",
-                       f"{plain:.0f} / {fixed:.0f} us ({100 * (fixed / plain - 1):+.1f} %)")
+            run.figure(
+                f"8B step, batch {batch}, FD_DETERMINISTIC_MODE=0 / 1",
+                f"{plain:.0f} / {fixed:.0f} us ({100 * (fixed / plain - 1):+.1f} %)",
+            )
 
 
 def first_token(run, folder, name, env):
@@ -80,18 +82,27 @@ def cold_start(run, shape):
     env = {"XDG_CACHE_HOME": str(caches)}
     for label in ("absent", "present"):
         ready, first = first_token(run, folder, f"start-{label}", env)
-        run.figure(f"8B, {size / 1e9:.1f} GB of files in the page cache, tuning caches {label}",
-                   f"ready after {ready:.2f} s, first token after {first:.2f} s")
+        run.figure(
+            f"8B, {size / 1e9:.1f} GB of files in the page cache, tuning caches {label}",
+            f"ready after {ready:.2f} s, first token after {first:.2f} s",
+        )
     run.check(any(p.is_file() for p in caches.rglob("*")) or not run.places.on_gpu, "tuning caches are kept", str(caches))
 
 
 def transformers(run, shape, decode):
     for name, batch in PEERS:
-        done = subprocess.run([sys.executable, "-c", TRANSFORMERS, str(shape(run, name)), str(batch), "1024"],
-                              capture_output=True, text=True, timeout=150, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+        done = subprocess.run(
+            [sys.executable, "-c", TRANSFORMERS, str(shape(run, name)), str(batch), "1024"],
+            capture_output=True,
+            text=True,
+            timeout=150,
+            env={**os.environ, "HF_HUB_OFFLINE": "1"},
+        )
         if not run.check(done.returncode == 0, f"transformers {name}", done.stderr[-400:]):
             continue
         peer, own = json.loads(done.stdout.strip().splitlines()[-1]), decode(run, name, batch, 130)
         if own is not None:
-            run.figure(f"{name} step, batch {batch}: transformers {peer['version']} / Tern",
-                       f"{peer['ms']:.2f} / {own['step_us_mean'] / 1e3:.2f} ms")
+            run.figure(
+                f"{name} step, batch {batch}: transformers {peer['version']} / Tern",
+                f"{peer['ms']:.2f} / {own['step_us_mean'] / 1e3:.2f} ms",
+            )

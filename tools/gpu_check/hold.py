@@ -1,5 +1,6 @@
 """Holds memory of GPU 0 in a process of its own and tells what the driver says is free: one line of bytes per line read.
-   python3 hold.py GIGABYTES [LEAVE]      LEAVE: more, until no more than so many GB are free"""
+python3 hold.py GIGABYTES [LEAVE]      LEAVE: more, until no more than so many GB are free"""
+
 import ctypes
 import sys
 

@@ -1,4 +1,5 @@
 """Where the programs, the data and the results lie: in a checkout, or in an unpacked gpu-pack."""
+
 import fcntl
 import os
 import pathlib
@@ -20,8 +21,13 @@ class Places:
         pack = HERE.parent
         in_pack = (pack / "cuda_ops_test").exists()
         self.root = pathlib.Path(os.environ.get("TERN_CHECK_DATA", pack if in_pack else checkout))
-        folders = [pathlib.Path(os.environ["TERN_CHECK_BIN"])] if "TERN_CHECK_BIN" in os.environ else \
-            [pack] if in_pack else [checkout / "build" / "release", checkout / "build" / "cuda"]
+        folders = (
+            [pathlib.Path(os.environ["TERN_CHECK_BIN"])]
+            if "TERN_CHECK_BIN" in os.environ
+            else [pack]
+            if in_pack
+            else [checkout / "build" / "release", checkout / "build" / "cuda"]
+        )
         self.folders = [f.resolve() for f in folders if f.is_dir()]
         self.out = pathlib.Path(os.environ.get("TERN_CHECK_OUT", (pack if in_pack else checkout / "build") / "gpu_check"))
         if in_pack and "TERN_CHECK_OUT" not in os.environ:
@@ -81,8 +87,11 @@ class Places:
         return next(c for c in self.golden() if c.name == name)
 
     def maker(self):
-        for path in (self.root / "tools" / "golden" / "make_golden.py", HERE.parent / "make_golden.py",
-                     HERE.parent / "golden" / "make_golden.py"):
+        for path in (
+            self.root / "tools" / "golden" / "make_golden.py",
+            HERE.parent / "make_golden.py",
+            HERE.parent / "golden" / "make_golden.py",
+        ):
             if path.exists():
                 return path
         raise FileNotFoundError("no make_golden.py")
@@ -96,8 +105,7 @@ class Places:
             if not folder.is_dir():
                 print("making the reference cases", flush=True)
                 part = self.fresh("cases")
-                subprocess.run([sys.executable, str(self.maker()), str(part)], check=True, stdout=subprocess.DEVNULL,
-                               timeout=400)
+                subprocess.run([sys.executable, str(self.maker()), str(part)], check=True, stdout=subprocess.DEVNULL, timeout=400)
                 part.rename(folder)
         return sorted(p.parent for p in folder.glob("*/golden.json"))
 

@@ -1,4 +1,5 @@
 """Checks of one stage, and the table of all stages of a commit."""
+
 import json
 import time
 
@@ -25,8 +26,13 @@ class Stage:
         if not self.checks:
             self.check(False, "empty", "the stage checked nothing")
         passed = sum(c["ok"] for c in self.checks)
-        return dict(passed=passed, failed=len(self.checks) - passed, seconds=round(time.monotonic() - self.began, 1),
-                    failures=[c for c in self.checks if not c["ok"]][:50], figures=self.figures)
+        return dict(
+            passed=passed,
+            failed=len(self.checks) - passed,
+            seconds=round(time.monotonic() - self.began, 1),
+            failures=[c for c in self.checks if not c["ok"]][:50],
+            figures=self.figures,
+        )
 
 
 class Table:
@@ -59,8 +65,10 @@ class Table:
             if record is None:
                 print(f"{name:16} {'not run':>15}")
                 continue
-            print(f"{name:16} {record['passed']:7} {record['failed']:7} {record['seconds']:8.1f}"
-                  f"{'' if name in wanted else '  (of an earlier call)'}")
+            print(
+                f"{name:16} {record['passed']:7} {record['failed']:7} {record['seconds']:8.1f}"
+                f"{'' if name in wanted else '  (of an earlier call)'}"
+            )
             for c in record["failures"][:5]:
                 print(f"    {c['name']}: {c['detail'].splitlines()[0][:150] if c['detail'] else ''}")
             for key, value in record.get("figures", {}).items():

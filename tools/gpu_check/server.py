@@ -1,4 +1,5 @@
 """`tern serve` as a child process, and requests to it. Nothing but the standard library."""
+
 import concurrent.futures
 import http.client
 import json
@@ -19,8 +20,19 @@ class Server:
             s.bind(("127.0.0.1", 0))
             self.port = s.getsockname()[1]
         self.output = run.places.out / f"{run.stage.name}-{name}.txt"
-        command = [run.places.tern, "serve", "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port),
-                   "--device", device or run.places.device, *map(str, flags)]
+        command = [
+            run.places.tern,
+            "serve",
+            "--model",
+            str(model),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.port),
+            "--device",
+            device or run.places.device,
+            *map(str, flags),
+        ]
         with open(self.output, "wb") as out:
             out.write((" ".join(f"{k}={v}" for k, v in (env or {}).items()) + " " + " ".join(command) + "\n").encode())
             out.flush()
@@ -63,8 +75,12 @@ class Server:
         """(status, bytes)"""
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         try:
-            c.request(method, path, json.dumps(body) if body is not None else None,
-                      {"Content-Type": "application/json"} if body is not None else {})
+            c.request(
+                method,
+                path,
+                json.dumps(body) if body is not None else None,
+                {"Content-Type": "application/json"} if body is not None else {},
+            )
             r = c.getresponse()
             return r.status, r.read()
         finally:
@@ -101,9 +117,17 @@ class Server:
         """Text of a streamed chat, and how many events brought it."""
         c = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
-            c.request("POST", "/v1/chat/completions",
-                      json.dumps({**dict(messages=[{"role": "user", "content": content}], max_tokens=tokens,
-                                         temperature=0, stream=True), **more}), {"Content-Type": "application/json"})
+            c.request(
+                "POST",
+                "/v1/chat/completions",
+                json.dumps(
+                    {
+                        **dict(messages=[{"role": "user", "content": content}], max_tokens=tokens, temperature=0, stream=True),
+                        **more,
+                    }
+                ),
+                {"Content-Type": "application/json"},
+            )
             r = c.getresponse()
             text, events = "", 0
             for line in r:
@@ -121,10 +145,12 @@ class Server:
 
 def together(function, items, threads):
     """[function(item)] with so many at a time; an exception takes the place of its result."""
+
     def safe(item):
         try:
             return function(item)
         except Exception as e:
             return e
+
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         return list(pool.map(safe, items))

@@ -1,4 +1,5 @@
 """Stages on several GPUs at a time (--gpus N): each is a process of its own with a folder of results of its own."""
+
 import json
 import os
 import pathlib
@@ -87,8 +88,11 @@ class Spread:
         return stages.get(name) or dict(passed=0, failed=1, seconds=0.0, failures=[failure], figures={})
 
     def go(self):
-        workers = [threading.Thread(target=self.work, args=(gpu,))
-                   for i, gpu in enumerate(self.gpus) for _ in range(TOGETHER if i == 0 else 1)]
+        workers = [
+            threading.Thread(target=self.work, args=(gpu,))
+            for i, gpu in enumerate(self.gpus)
+            for _ in range(TOGETHER if i == 0 else 1)
+        ]
         for w in workers:
             w.start()
         for w in workers:

@@ -1,5 +1,6 @@
 """Figures: steps of published shapes with dummy weights, prompts, serving over HTTP, and the laboratory's table. Targets
 that are wanted fail the stage when they are missed; all other figures are reported beside their ceilings."""
+
 import base64
 import concurrent.futures
 import io
@@ -16,8 +17,7 @@ from server import Server
 
 SAMPLING = ["--temperature", "0.8", "--top-p", "0.8", "--repetition-penalty", "1.05"]
 # shape, batches; of so many steps, with CONTEXT tokens in the mean
-DECODE = [("ernie-4.5-0.3b", (1, 32, 100, 256)), ("qwen3-8b", (1, 8, 32, 100, 256)),
-          ("qwen3-30b-a3b", (1, 8, 32, 100))]
+DECODE = [("ernie-4.5-0.3b", (1, 32, 100, 256)), ("qwen3-8b", (1, 8, 32, 100, 256)), ("qwen3-30b-a3b", (1, 8, 32, 100))]
 STEPS, CONTEXT = 500, 1024
 PREFILL = [("qwen3-8b", 8192, 0), ("qwen3-8b", 8192, 2048), ("ernie-4.5-0.3b", 1024, 0)]
 # shape, prompt tokens, answer tokens, requests, which are all sent at once as they were to vLLM, running at a time
@@ -47,9 +47,27 @@ def tern(run, *args, timeout=300, env=None):
 
 
 def decode(run, name, batch, tokens, *more, env=None, repeats=1):
-    return tern(run, "decode", "--model", shape(run, name), "--load-choices", "dummy", "--device", run.places.device,
-                "--batch", batch, "--context", CONTEXT - tokens // 2, "--tokens", tokens, "--repeats", repeats, *SAMPLING,
-                *more, env=env)
+    return tern(
+        run,
+        "decode",
+        "--model",
+        shape(run, name),
+        "--load-choices",
+        "dummy",
+        "--device",
+        run.places.device,
+        "--batch",
+        batch,
+        "--context",
+        CONTEXT - tokens // 2,
+        "--tokens",
+        tokens,
+        "--repeats",
+        repeats,
+        *SAMPLING,
+        *more,
+        env=env,
+    )
 
 
 def steps(run):
@@ -58,9 +76,11 @@ def steps(run):
             f = decode(run, name, batch, STEPS)
             if f is None:
                 continue
-            run.figure(f"{name} step, batch {batch}",
-                       f"{f['step_us_mean']:.0f} us ({f['ratio_with_cache']:.2f} of read bandwidth), "
-                       f"idle {f['idle_us_p50']:.1f} us, host {f['host_us_p50']:.0f} us, graphs {f['graph_share']:.2f}")
+            run.figure(
+                f"{name} step, batch {batch}",
+                f"{f['step_us_mean']:.0f} us ({f['ratio_with_cache']:.2f} of read bandwidth), "
+                f"idle {f['idle_us_p50']:.1f} us, host {f['host_us_p50']:.0f} us, graphs {f['graph_share']:.2f}",
+            )
             if not run.places.on_gpu:
                 continue
             run.check(f["graph_share"] >= 0.95, f"{name}, batch {batch}: steps replayed", f["graph_share"])
@@ -77,23 +97,55 @@ def delay(run):
     if None not in both:
         plain, late = (f["step_us_mean"] for f in both)
         run.figure("8B step, batch 32, planning as it is / 2 ms later", f"{plain:.0f} / {late:.0f} us")
-        run.check(not run.places.on_gpu or late <= 1.02 * plain, "2 ms of planning change no step",
-                  f"{plain:.0f} and {late:.0f} us")
+        run.check(
+            not run.places.on_gpu or late <= 1.02 * plain, "2 ms of planning change no step", f"{plain:.0f} and {late:.0f} us"
+        )
 
 
 def prompts(run):
     for name, tokens, chunk in PREFILL:
-        f = tern(run, "prefill", "--model", shape(run, name), "--load-choices", "dummy", "--device", run.places.device,
-                 "--tokens", tokens, "--chunk", chunk)
+        f = tern(
+            run,
+            "prefill",
+            "--model",
+            shape(run, name),
+            "--load-choices",
+            "dummy",
+            "--device",
+            run.places.device,
+            "--tokens",
+            tokens,
+            "--chunk",
+            chunk,
+        )
         if f is not None:
-            run.figure(f"{name} prompt of {tokens}" + (f" in steps of {chunk}" if chunk else ""),
-                       f"{f['milliseconds']:.2f} ms ({f.get('ratio_with_attention', 0):.2f} of products' peak)")
+            run.figure(
+                f"{name} prompt of {tokens}" + (f" in steps of {chunk}" if chunk else ""),
+                f"{f['milliseconds']:.2f} ms ({f.get('ratio_with_attention', 0):.2f} of products' peak)",
+            )
 
 
 def load(run, server, prompt, answer, requests, together, seed, sampling=tuple(SAMPLING[:2])):
     """A seed of its own per load: prompts of an earlier one would be found in the prefix cache."""
-    f = tern(run, "serve", "--url", f"http://127.0.0.1:{server.port}", "--requests", requests, "--concurrency", together,
-             "--input-len", prompt, "--output-len", answer, "--vocab", 100000, "--seed", seed, *sampling)
+    f = tern(
+        run,
+        "serve",
+        "--url",
+        f"http://127.0.0.1:{server.port}",
+        "--requests",
+        requests,
+        "--concurrency",
+        together,
+        "--input-len",
+        prompt,
+        "--output-len",
+        answer,
+        "--vocab",
+        100000,
+        "--seed",
+        seed,
+        *sampling,
+    )
     if f is not None:
         run.check(f["failed"] == 0, "requests", f["first_error"])
     return f
@@ -101,36 +153,60 @@ def load(run, server, prompt, answer, requests, together, seed, sampling=tuple(S
 
 def serving(run):
     for name, prompt, answer, requests, together in LOADS:
-        with Server(run, shape(run, name), "--load-choices", "dummy", "--max-num-seqs", together, "--max-model-len", 4096,
-                    env={"TERN_MAX_SEQUENCES": str(together)}, name=name) as server:
+        with Server(
+            run,
+            shape(run, name),
+            "--load-choices",
+            "dummy",
+            "--max-num-seqs",
+            together,
+            "--max-model-len",
+            4096,
+            env={"TERN_MAX_SEQUENCES": str(together)},
+            name=name,
+        ) as server:
             server.ready(180)
             load(run, server, prompt, 8, 2 * together, together, 1)
             f = load(run, server, prompt, answer, requests, requests, 2)
             if f is not None:
-                run.figure(f"{name}: {requests} requests, {prompt} in, {answer} out, {together} at a time",
-                           f"{f['output_tokens_per_second']:.0f} tok/s, TPOT p50 {f['tpot_ms']['p50']:.2f} ms, "
-                           f"client CPU {f['client_cpu_seconds'] / f['seconds']:.2f} of a core")
+                run.figure(
+                    f"{name}: {requests} requests, {prompt} in, {answer} out, {together} at a time",
+                    f"{f['output_tokens_per_second']:.0f} tok/s, TPOT p50 {f['tpot_ms']['p50']:.2f} ms, "
+                    f"client CPU {f['client_cpu_seconds'] / f['seconds']:.2f} of a core",
+                )
             if (name, prompt) == IDLE[:2]:
                 f = load(run, server, prompt, 2, IDLE[2], 1, 3)
                 if f is not None:
-                    run.figure(f"{name}: first token, idle, {prompt} in",
-                               f"p50 {f['ttft_ms']['p50']:.2f} ms, p99 {f['ttft_ms']['p99']:.2f} ms")
+                    run.figure(
+                        f"{name}: first token, idle, {prompt} in",
+                        f"p50 {f['ttft_ms']['p50']:.2f} ms, p99 {f['ttft_ms']['p99']:.2f} ms",
+                    )
 
 
 def tpot(run):
     """What a client waits for a token, beside the step of the engine alone: the same tokens, context and sampling."""
     for name in TPOT:
         steps_of = {batch: decode(run, name, batch, STEPS) for batch in TPOT_BATCHES}
-        with Server(run, shape(run, name), "--load-choices", "dummy", "--max-num-seqs", max(TPOT_BATCHES),
-                    "--max-model-len", 4096, name=f"{name}-tpot") as server:
+        with Server(
+            run,
+            shape(run, name),
+            "--load-choices",
+            "dummy",
+            "--max-num-seqs",
+            max(TPOT_BATCHES),
+            "--max-model-len",
+            4096,
+            name=f"{name}-tpot",
+        ) as server:
             server.ready(180)
             for batch, step in steps_of.items():
                 for seed in (1, 2):  # the first load is there to warm up
                     f = load(run, server, CONTEXT - STEPS // 2, STEPS, batch, batch, seed, SAMPLING)
                 if f is not None and step is not None:
                     of = "TPOT" if batch <= TPOT_TOGETHER else "ITL"
-                    beside_its_step(run, f"{name}, {batch} at a time", of, 1e3 * f[f"{of.lower()}_ms"]["p50"],
-                                    step["step_us_mean"])
+                    beside_its_step(
+                        run, f"{name}, {batch} at a time", of, 1e3 * f[f"{of.lower()}_ms"]["p50"], step["step_us_mean"]
+                    )
 
 
 def beside_its_step(run, what, of, token, step):
@@ -141,6 +217,7 @@ def beside_its_step(run, what, of, token, step):
 def page(number):
     """A line with a message: a 1,000 x 1,000 JPEG, unlike any other, of text-like and photo-like parts. Needs Pillow."""
     from PIL import Image, ImageDraw
+
     draw = random.Random(number)
     image = Image.new("RGB", (1000, 1000), "white")
     pen = ImageDraw.Draw(image)
@@ -168,14 +245,42 @@ def pictures(run):
     # No page comes twice: what is encoded once is cached.
     loads = [(32, 32, 2), (128, 64, 300), (12, 1, 2)]
     files = [pages(run.places.scratch / f"pages{i}.jsonl", 1000 * i, load[0]) for i, load in enumerate(loads)]
-    with Server(run, shape(run, "paddleocr-vl-0.9b"), "--load-choices", "dummy", "--tokenizer",
-                run.places.root / "models" / "tern-demo-ocr", "--model-override", json.dumps(ids), "--max-num-seqs", 64,
-                "--max-model-len", 4096, "--max-num-batched-tokens", 8192, name="pictures") as server:
+    with Server(
+        run,
+        shape(run, "paddleocr-vl-0.9b"),
+        "--load-choices",
+        "dummy",
+        "--tokenizer",
+        run.places.root / "models" / "tern-demo-ocr",
+        "--model-override",
+        json.dumps(ids),
+        "--max-num-seqs",
+        64,
+        "--max-model-len",
+        4096,
+        "--max-num-batched-tokens",
+        8192,
+        name="pictures",
+    ) as server:
         server.ready(180)
         for lines, (requests, together, tokens) in zip(files, loads):
-            f = tern(run, "serve", "--url", f"http://127.0.0.1:{server.port}", "--dataset-path", lines,
-                     "--requests", requests, "--concurrency", together, "--output-len", tokens, "--temperature", 0.8,
-                     "--token-ids")
+            f = tern(
+                run,
+                "serve",
+                "--url",
+                f"http://127.0.0.1:{server.port}",
+                "--dataset-path",
+                lines,
+                "--requests",
+                requests,
+                "--concurrency",
+                together,
+                "--output-len",
+                tokens,
+                "--temperature",
+                0.8,
+                "--token-ids",
+            )
             if f is None:
                 return
             run.check(f["failed"] == 0, f"{requests} pictures, {together} at a time", f["first_error"])
@@ -190,10 +295,13 @@ def laboratory(run):
     if f is None:
         return
     (run.places.out / "kernels.json").write_text(json.dumps(f, indent=1))
-    run.figure("read, products, launch", f"{f['read_gb_per_second']:.0f} GB/s ({f['read_variant']}), "
-               f"{f['product_tflops']:.0f} TFLOP/s, {f['launch_us']:.2f} us")
-    run.check("H200" not in f["device"] or f["read_gb_per_second"] >= 4200, "the probe of read bandwidth",
-              f["read_gb_per_second"])
+    run.figure(
+        "read, products, launch",
+        f"{f['read_gb_per_second']:.0f} GB/s ({f['read_variant']}), {f['product_tflops']:.0f} TFLOP/s, {f['launch_us']:.2f} us",
+    )
+    run.check(
+        "H200" not in f["device"] or f["read_gb_per_second"] >= 4200, "the probe of read bandwidth", f["read_gb_per_second"]
+    )
     bench_peers.copy(run, f["read_gb_per_second"])
     run.check(len(f["rows"]) > 100, "ops timed", len(f["rows"]))
 
@@ -214,12 +322,27 @@ def some(run, parts):
 
 
 def alone(run):
-    some(run, dict(steps=steps, delay=delay, kernels=laboratory,
-                   attention=lambda run: bench_attention.attention(run, tern),
-                   deterministic=lambda run: bench_peers.deterministic(run, decode)))
+    some(
+        run,
+        dict(
+            steps=steps,
+            delay=delay,
+            kernels=laboratory,
+            attention=lambda run: bench_attention.attention(run, tern),
+            deterministic=lambda run: bench_peers.deterministic(run, decode),
+        ),
+    )
 
 
 def served(run):
-    some(run, dict(prompts=prompts, serving=serving, tpot=tpot, pictures=pictures,
-                   start=lambda run: bench_peers.cold_start(run, pathlib.Path(shape(run, "qwen3-8b"))),
-                   transformers=lambda run: bench_peers.transformers(run, shape, decode)))
+    some(
+        run,
+        dict(
+            prompts=prompts,
+            serving=serving,
+            tpot=tpot,
+            pictures=pictures,
+            start=lambda run: bench_peers.cold_start(run, pathlib.Path(shape(run, "qwen3-8b"))),
+            transformers=lambda run: bench_peers.transformers(run, shape, decode),
+        ),
+    )

@@ -1,4 +1,5 @@
 """FD_DETERMINISTIC_MODE=1: ids and log-probabilities are the same bits in any company and any way of computing."""
+
 import concurrent.futures
 import json
 import multiprocessing
@@ -42,6 +43,7 @@ def text_probes(vocab):
         def ask(server, prompt=prompt, more=more):
             choice = server.complete(prompt, 24, logprobs=3, **more)[0]
             return bits(choice, choice)
+
         probes.append(Probe(f"{length} tokens", ask))
     return probes
 
@@ -53,9 +55,17 @@ def picture_probes(case, data):
             continue
 
         def ask(server, prompt=prompt):
-            choice = server.chat(models.case_content(case, prompt), 16, ignore_eos=True, return_token_ids=True,
-                                 bad_words_token_ids=data["greedy_banned_ids"], logprobs=True, top_logprobs=2)["choices"][0]
+            choice = server.chat(
+                models.case_content(case, prompt),
+                16,
+                ignore_eos=True,
+                return_token_ids=True,
+                bad_words_token_ids=data["greedy_banned_ids"],
+                logprobs=True,
+                top_logprobs=2,
+            )["choices"][0]
             return bits(choice, choice["message"])
+
         probes.append(Probe(f"pictures {key}", ask))
     return probes
 
@@ -71,9 +81,14 @@ class Company:
         chosen = random.Random(number)
         while not self.over.is_set():
             try:
-                self.server.complete([chosen.randrange(11, self.vocab) for _ in range(chosen.choice([1, 5, 40, 130, 400]))],
-                                     chosen.randrange(2, 60), temperature=chosen.choice([0, 0.7, 1.2]), top_p=0.9,
-                                     logprobs=chosen.choice([None, 2]), n=chosen.choice([1, 1, 2]))
+                self.server.complete(
+                    [chosen.randrange(11, self.vocab) for _ in range(chosen.choice([1, 5, 40, 130, 400]))],
+                    chosen.randrange(2, 60),
+                    temperature=chosen.choice([0, 0.7, 1.2]),
+                    top_p=0.9,
+                    logprobs=chosen.choice([None, 2]),
+                    n=chosen.choice([1, 1, 2]),
+                )
                 self.done += 1
             except Exception as e:
                 self.faults.append(e)
@@ -97,9 +112,22 @@ class Case:
         self.want = None
 
     def server(self, label, *flags, seqs=256, env=None):
-        return Server(self.run, self.folder, "--dtype", "bfloat16", "--max-model-len", 1024, "--max-num-seqs", seqs,
-                      "--enable-logprob", *models.small_budget(self.run), *self.flags, *flags, env={"FD_DETERMINISTIC_MODE": "1", **(env or {})},
-                      name=f"{self.name}-{label.replace(' ', '-')}")
+        return Server(
+            self.run,
+            self.folder,
+            "--dtype",
+            "bfloat16",
+            "--max-model-len",
+            1024,
+            "--max-num-seqs",
+            seqs,
+            "--enable-logprob",
+            *models.small_budget(self.run),
+            *self.flags,
+            *flags,
+            env={"FD_DETERMINISTIC_MODE": "1", **(env or {})},
+            name=f"{self.name}-{label.replace(' ', '-')}",
+        )
 
     def compare(self, label, server, threads=1):
         got = together(lambda p: p.ask(server), self.probes, threads)
@@ -108,8 +136,7 @@ class Case:
         for probe, mine, want in zip(self.probes, got, self.want):
             fault = isinstance(mine, Exception)
             ok = not fault and mine == want
-            self.run.check(ok, f"{self.name} {label}, {probe.name}",
-                           mine if fault else "" if ok else parting(mine, want))
+            self.run.check(ok, f"{self.name} {label}, {probe.name}", mine if fault else "" if ok else parting(mine, want))
 
     def all_ways(self):
         crowd = 250 if self.run.places.on_gpu else 12
@@ -123,8 +150,7 @@ class Case:
                     while company.done < crowd // 2 and not company.faults:
                         threading.Event().wait(0.02)
                     self.compare("among others", s, len(self.probes))
-                self.run.check(not company.faults and company.done > 0, f"{self.name}: the company is served",
-                               company.faults[:1])
+                self.run.check(not company.faults and company.done > 0, f"{self.name}: the company is served", company.faults[:1])
         with self.server("restart", off) as s:
             self.compare("after a restart", s.ready())
         with self.server("prefix") as s:

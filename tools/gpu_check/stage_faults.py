@@ -1,4 +1,5 @@
 """TERN_FAULT: what becomes of open requests, of /health and of the process when the device fails or hangs."""
+
 import threading
 import time
 
@@ -45,8 +46,20 @@ def open_requests(server, count, tokens):
 def one_fault(run, fault, wait, dtype="bfloat16"):
     env = {"TERN_FAULT": fault} if fault else {}
     name = fault or "none"
-    with Server(run, run.places.model(), "--dtype", dtype, "--max-model-len", 2048, "--max-num-seqs", 16, "--watchdog-timeout",
-                WATCHDOG, env=env, name=name) as server:
+    with Server(
+        run,
+        run.places.model(),
+        "--dtype",
+        dtype,
+        "--max-model-len",
+        2048,
+        "--max-num-seqs",
+        16,
+        "--watchdog-timeout",
+        WATCHDOG,
+        env=env,
+        name=name,
+    ) as server:
         server.ready()
         seen, over = [], threading.Event()
         health = threading.Thread(target=watch_health, args=(server, seen, over))
@@ -66,8 +79,11 @@ def one_fault(run, fault, wait, dtype="bfloat16"):
             t.join(20)
         health.join(20)
         run.check(ended is not None, f"{name}: the process ends", f"still there after {wait} s")
-        run.check(server.process.returncode not in (0, None) and ended is not None, f"{name}: status is not 0",
-                  server.process.returncode)
+        run.check(
+            server.process.returncode not in (0, None) and ended is not None,
+            f"{name}: status is not 0",
+            server.process.returncode,
+        )
         told = [r for r in results if r and r[0] == "error" and "Connection" not in r[1] and "Incomplete" not in r[1]]
         run.check(len(told) == OPEN, f"{name}: open requests get an error", f"{len(told)} of {OPEN}: {results}")
         sick = [s for s in seen if s[1] != 200]
@@ -75,8 +91,10 @@ def one_fault(run, fault, wait, dtype="bfloat16"):
         first = min([s[0] for s in sick] + [r[2] for r in told], default=None)
         if first is not None and ended is not None:
             run.check(ended - first <= GRACE, f"{name}: ends within {GRACE} s", f"{ended - first:.1f} s")
-            run.figure(f"{name}", f"seen after {first - began:.1f} s, ended {ended - first:.1f} s later with status "
-                                  f"{server.process.returncode}")
+            run.figure(
+                f"{name}",
+                f"seen after {first - began:.1f} s, ended {ended - first:.1f} s later with status {server.process.returncode}",
+            )
         lines = [x for x in server.text().splitlines() if "error" in x.lower() or "fault" in x.lower() or "watchdog" in x.lower()]
         run.check(bool(lines), f"{name}: the log names it", server.text()[-300:])
 
@@ -85,8 +103,9 @@ def faults(run):
     one_fault(run, "trap@40", 30)
     one_fault(run, "hang@40", 30 + WATCHDOG)
     # Without a fault the same load ends well: the checks above can tell.
-    with Server(run, run.places.model(), "--max-model-len", 2048, "--max-num-seqs", 16, "--watchdog-timeout", WATCHDOG,
-                name="healthy") as server:
+    with Server(
+        run, run.places.model(), "--max-model-len", 2048, "--max-num-seqs", 16, "--watchdog-timeout", WATCHDOG, name="healthy"
+    ) as server:
         server.ready()
         threads, results = open_requests(server, OPEN, 300)
         for t in threads:

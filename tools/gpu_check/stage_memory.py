@@ -1,4 +1,5 @@
 """Long pressure at --gpu-memory-utilization 0.95 beside another process: no failure, and the driver's free memory stays."""
+
 import pathlib
 import random
 import struct
@@ -22,8 +23,12 @@ class Holder:
         self.lock, self.child = threading.Lock(), None
         if not run.places.on_gpu:
             return
-        self.child = subprocess.Popen([sys.executable, str(pathlib.Path(__file__).with_name("hold.py")),
-                                       str(run.args.hold_gb), *map(str, leave)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.child = subprocess.Popen(
+            [sys.executable, str(pathlib.Path(__file__).with_name("hold.py")), str(run.args.hold_gb), *map(str, leave)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         if self.child.stdout.readline().strip() != "holds":
             raise ServerError("the other process got no memory")
 
@@ -92,11 +97,16 @@ class Pressure:
             spread = max(self.samples) - min(self.samples)
             moved = [i for i in range(1, len(self.samples)) if abs(self.samples[i] - self.samples[i - 1]) > SLACK / 2]
             if moved:  # a sample every quarter of a second
-                figure("free memory moved", ", ".join(f"{(self.samples[i] - self.samples[i - 1]) / 1e6:+.0f} MB at sample {i}"
-                                                      for i in moved[:8]))
+                figure(
+                    "free memory moved",
+                    ", ".join(f"{(self.samples[i] - self.samples[i - 1]) / 1e6:+.0f} MB at sample {i}" for i in moved[:8]),
+                )
             check(spread <= SLACK, "the driver's free memory stays within 64 MB", f"{spread / 1e6:.1f} MB")
-            figure("free memory", f"{self.samples[0] / 1e9:.2f} GB when ready, {spread / 1e6:.2f} MB between extremes of "
-                                  f"{len(self.samples)} samples")
+            figure(
+                "free memory",
+                f"{self.samples[0] / 1e9:.2f} GB when ready, {spread / 1e6:.2f} MB between extremes of "
+                f"{len(self.samples)} samples",
+            )
         allocations = self.server.metric("tern:late_allocations_total")
         check(allocations == 0, "no allocation after ready", f"{allocations} (None: the figure is missing)")
 
@@ -110,8 +120,11 @@ def check_budget(run, server, holder):
     free, total = holder.free()
     if total:
         used = (total - free) / total
-        run.check(UTILIZATION - 0.03 <= used <= UTILIZATION + 0.01, "memory in use when ready, the other process included",
-                  f"{used:.3f} of {total / 1e9:.1f} GB")
+        run.check(
+            UTILIZATION - 0.03 <= used <= UTILIZATION + 0.01,
+            "memory in use when ready, the other process included",
+            f"{used:.3f} of {total / 1e9:.1f} GB",
+        )
         run.figure("in use when ready", f"{used:.3f} of {total / 1e9:.1f} GB")
 
 
@@ -142,21 +155,43 @@ def text(run):
     def short(server, chosen):
         server.complete(ids(chosen, chosen.randrange(1, 400)), chosen.randrange(1, 300), temperature=0.8, min_p=0.05)
 
-    with Holder(run) as holder, Server(run, folder, "--max-model-len", longest, "--max-num-seqs", 16 if small(run) else 192,
-                                       "--gpu-memory-utilization", UTILIZATION, "--enable-logprob", *flags) as server:
+    with (
+        Holder(run) as holder,
+        Server(
+            run,
+            folder,
+            "--max-model-len",
+            longest,
+            "--max-num-seqs",
+            16 if small(run) else 192,
+            "--gpu-memory-utilization",
+            UTILIZATION,
+            "--enable-logprob",
+            *flags,
+        ) as server,
+    ):
         server.ready(240)
         check_budget(run, server, holder)
-        Pressure(run, server, holder, [("longest", whole), ("n", many), ("log-probs", scored), ("prompt log-probs", prompt_scored),
-                                       ("short", short)]).go(run.args.memory_seconds, 12 if small(run) else 96)
+        Pressure(
+            run,
+            server,
+            holder,
+            [("longest", whole), ("n", many), ("log-probs", scored), ("prompt log-probs", prompt_scored), ("short", short)],
+        ).go(run.args.memory_seconds, 12 if small(run) else 96)
         run.check(server.stop() == 0, "ends with status 0", server.text()[-300:])
 
 
 def png(width, height, seed):
     def chunk(kind, body):
         return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
     row = b"\0" + bytes((x * 3 + seed) % 256 for x in range(width * 3))
-    return (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)) +
-            chunk(b"IDAT", zlib.compress(row * height, 1)) + chunk(b"IEND", b""))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+        + chunk(b"IDAT", zlib.compress(row * height, 1))
+        + chunk(b"IEND", b"")
+    )
 
 
 def pictures(run):
@@ -172,7 +207,10 @@ def pictures(run):
     def parts(chosen, count):
         content = []
         for _ in range(count):
-            content += [models.picture(png(*chosen.choice(sizes), chosen.randrange(256))), models.words([chosen.randrange(20, 400)])]
+            content += [
+                models.picture(png(*chosen.choice(sizes), chosen.randrange(256))),
+                models.words([chosen.randrange(20, 400)]),
+            ]
         return content
 
     def one(server, chosen):
@@ -188,11 +226,26 @@ def pictures(run):
         server.chat([models.words(range(20, 320))], 80, ignore_eos=True, logprobs=True, top_logprobs=10)
 
     # 40,000 blocks, the most that are taken (FD 6.1), are 47 GB of this model: what a large GPU has beyond is held, too.
-    with Holder(run, 50) as holder, Server(run, folder, "--max-model-len", longest, "--max-num-seqs", 16 if small(run) else 128,
-                                       "--gpu-memory-utilization", UTILIZATION, "--enable-logprob", "--limit-mm-per-prompt",
-                                       '{"image": 100, "video": 100}', *flags) as server:
+    with (
+        Holder(run, 50) as holder,
+        Server(
+            run,
+            folder,
+            "--max-model-len",
+            longest,
+            "--max-num-seqs",
+            16 if small(run) else 128,
+            "--gpu-memory-utilization",
+            UTILIZATION,
+            "--enable-logprob",
+            "--limit-mm-per-prompt",
+            '{"image": 100, "video": 100}',
+            *flags,
+        ) as server,
+    ):
         server.ready(240)
         check_budget(run, server, holder)
-        Pressure(run, server, holder, [("largest", largest), ("one", one), ("several", several), ("log-probs", scored)]) \
-            .go(run.args.memory_seconds, 8 if small(run) else 48)
+        Pressure(run, server, holder, [("largest", largest), ("one", one), ("several", several), ("log-probs", scored)]).go(
+            run.args.memory_seconds, 8 if small(run) else 48
+        )
         run.check(server.stop() == 0, "ends with status 0", server.text()[-300:])

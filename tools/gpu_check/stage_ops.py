@@ -1,4 +1,5 @@
 """Kernels: cuda_ops_test as it is, and under compute-sanitizer."""
+
 import concurrent.futures
 import copy
 import os
@@ -11,15 +12,30 @@ import time
 
 from results import Stage
 
-SANITIZERS = {
-    "racecheck": [],
-    "synccheck": [],
-    "memcheck": ["--leak-check", "full"],
-    "initcheck": [],
-}
+SANITIZERS = {"racecheck": [], "synccheck": [], "memcheck": ["--leak-check", "full"], "initcheck": []}
 # As cuda_ops_test names them; each is a process, so many at a time.
-GROUPS = ["linear", "large", "sample", "grouped", "attention", "segments", "latent", "bits", "moe", "logprobs", "logits",
-          "norms", "rows", "rope", "device", "graph", "chain", "tape", "joint", "experts"]
+GROUPS = [
+    "linear",
+    "large",
+    "sample",
+    "grouped",
+    "attention",
+    "segments",
+    "latent",
+    "bits",
+    "moe",
+    "logprobs",
+    "logits",
+    "norms",
+    "rows",
+    "rope",
+    "device",
+    "graph",
+    "chain",
+    "tape",
+    "joint",
+    "experts",
+]
 # Where racecheck and synccheck take long: as so many processes, each with a share of the group's cases.
 PARTS = {"linear": 6, "grouped": 4, "sample": 4, "joint": 3, "bits": 3}
 PARALLEL = max(8, (os.cpu_count() or 8) * 5 // 8)
@@ -36,8 +52,11 @@ LINE = re.compile(r"^  (\S+) +(\d+) passed +(\d+) failed", re.M)
 
 def cuda_tool(name):
     """Where a tool of the CUDA toolkit lies."""
-    for path in [name, f"/usr/local/cuda/bin/{name}",
-                 *sorted(map(str, pathlib.Path("/usr/local").glob(f"cuda-*/bin/{name}")), reverse=True)]:
+    for path in [
+        name,
+        f"/usr/local/cuda/bin/{name}",
+        *sorted(map(str, pathlib.Path("/usr/local").glob(f"cuda-*/bin/{name}")), reverse=True),
+    ]:
         if found := shutil.which(path):
             return found
     raise FileNotFoundError(f"{name} is not installed")
@@ -50,8 +69,9 @@ def test_command(run, *more):
 def execute(command, log, seconds, env=None):
     """(status, output); status None when it ran past its time. The output goes to `log`."""
     with open(log, "w") as out:
-        child = subprocess.Popen(command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})},
-                                 start_new_session=True)
+        child = subprocess.Popen(
+            command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **(env or {})}, start_new_session=True
+        )
         try:
             status = child.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -65,8 +85,9 @@ def ops_of(run, variant):
     """All groups of one variant, in a process of its own; the kernels that ran."""
     seen = run.places.out / f"kernels-{variant}.txt"
     only = ["--only", run.args.only] if run.args.only else []
-    status, text = execute(test_command(run, "--variant", variant, "--kernels", str(seen), *only),
-                           run.places.out / f"ops-{variant}.txt", 400)
+    status, text = execute(
+        test_command(run, "--variant", variant, "--kernels", str(seen), *only), run.places.out / f"ops-{variant}.txt", 400
+    )
     for line in text.splitlines():
         if line.startswith("FAIL"):
             run.check(False, "op", line)
@@ -106,9 +127,13 @@ def ops(run):
 
 def faults_of(text):
     """(faults counted by a sanitizer, None without a summary; lines of its report that name one)"""
-    found = [line for line in text.splitlines() if line.startswith("=========") and
-             re.search(r"(Error|Invalid|Barrier error|Uninitialized|Leaked|Race|hazard|Warning)", line) and
-             not re.search(r"(ERROR SUMMARY|LEAK SUMMARY|RACECHECK SUMMARY|Internal)", line)]
+    found = [
+        line
+        for line in text.splitlines()
+        if line.startswith("=========")
+        and re.search(r"(Error|Invalid|Barrier error|Uninitialized|Leaked|Race|hazard|Warning)", line)
+        and not re.search(r"(ERROR SUMMARY|LEAK SUMMARY|RACECHECK SUMMARY|Internal)", line)
+    ]
     summary = re.findall(r"(?:ERROR SUMMARY: (\d+) error|RACECHECK SUMMARY: (\d+) hazard)", text)
     count = sum(int(a or b) for a, b in summary)
     return count if summary else None, found
@@ -120,15 +145,28 @@ def one_tool(run, tool_path, tool, group, variant, part):
     file = name.replace(" ", "-").replace("/", "of")
     seen = run.places.out / f"kernels-{file}.txt"
     seen.unlink(missing_ok=True)
-    command = [tool_path, "--tool", tool, *SANITIZERS[tool], "--error-exitcode", "9", "--print-limit", "50",
-               *test_command(run, "--smallest", "--threads", "2", "--variant", variant, "--kernels", str(seen),
-                             "--only", group, "--part", part)]
+    command = [
+        tool_path,
+        "--tool",
+        tool,
+        *SANITIZERS[tool],
+        "--error-exitcode",
+        "9",
+        "--print-limit",
+        "50",
+        *test_command(
+            run, "--smallest", "--threads", "2", "--variant", variant, "--kernels", str(seen), "--only", group, "--part", part
+        ),
+    ]
     began = time.monotonic()
     status, text = execute(command, run.places.out / f"sanitize-{file}.txt", SECONDS)
     count, lines = faults_of(text)
     ran = re.findall(r"^(\d+) passed, (\d+) failed", text, re.M)
-    run.check(status in (0, 9) and ran and int(ran[-1][0]) > 0 and ran[-1][1] == "0", f"{name}: tests pass",
-              f"status {status}, {ran[-1:] or 'no result'}: {text[-300:]}")
+    run.check(
+        status in (0, 9) and ran and int(ran[-1][0]) > 0 and ran[-1][1] == "0",
+        f"{name}: tests pass",
+        f"status {status}, {ran[-1:] or 'no result'}: {text[-300:]}",
+    )
     run.check(count == 0, f"{name}: no fault", f"{count} faults: " + " | ".join(lines[:6]))
     return tool, time.monotonic() - began, set(seen.read_text().split() if seen.exists() else [])
 
@@ -146,8 +184,14 @@ def sanitize(run):
     began = time.monotonic()
     groups = [run.args.only] if run.args.only else GROUPS
     # Racecheck and synccheck take longest: first.
-    pairs = [(tool, group, variant, part) for tool in SANITIZERS for group in groups for variant in VARIANTS
-             if variant != "deterministic" or group in FIXED for part in parts_of(tool, group)]
+    pairs = [
+        (tool, group, variant, part)
+        for tool in SANITIZERS
+        for group in groups
+        for variant in VARIANTS
+        if variant != "deterministic" or group in FIXED
+        for part in parts_of(tool, group)
+    ]
     with concurrent.futures.ThreadPoolExecutor(PARALLEL + 1) as pool:
         if not run.args.only and not listing.exists() and not beside:  # beside the tools: it takes as long as they do
             pool.submit(list_kernels_apart, run)

@@ -1,4 +1,5 @@
 """Counters of kernels (Nsight Compute) for the rows of the laboratory that miss their target: where their time goes."""
+
 import csv
 import io
 import re
@@ -6,16 +7,27 @@ import re
 from stage_ops import cuda_tool, execute
 
 # What it is a profile of: (group, shape) as `tern bench kernels --list` names them.
-ROWS = [("products", "reference 14336x4096 rows 1"), ("products", "reference 14336x4096 rows 16"),
-        ("layers", "ernie-0.3b without attention, rows 1"), ("layers", "ernie-0.3b without attention, rows 32"),
-        ("layers", "ernie-0.3b without attention, rows 100"), ("layers", "qwen3-8b without attention, rows 8"),
-        ("layers", "qwen3-8b without attention, rows 32"), ("layers", "qwen3-8b without attention, rows 100"),
-        ("decode attention", "ernie-0.3b 16/2 heads 32 x 1k"), ("decode attention", "ernie-0.3b 16/2 heads 256 x 1k"),
-        ("experts", "layer 2048/768, 128 top-8, 1 tokens"), ("experts", "layer 2048/768, 128 top-8, 8 tokens"),
-        ("experts", "layer 2048/768, 128 top-8, 100 tokens"), ("experts", "layer 2048/768, 128 top-8, 1024 tokens")]
+ROWS = [
+    ("products", "reference 14336x4096 rows 1"),
+    ("products", "reference 14336x4096 rows 16"),
+    ("layers", "ernie-0.3b without attention, rows 1"),
+    ("layers", "ernie-0.3b without attention, rows 32"),
+    ("layers", "ernie-0.3b without attention, rows 100"),
+    ("layers", "qwen3-8b without attention, rows 8"),
+    ("layers", "qwen3-8b without attention, rows 32"),
+    ("layers", "qwen3-8b without attention, rows 100"),
+    ("decode attention", "ernie-0.3b 16/2 heads 32 x 1k"),
+    ("decode attention", "ernie-0.3b 16/2 heads 256 x 1k"),
+    ("experts", "layer 2048/768, 128 top-8, 1 tokens"),
+    ("experts", "layer 2048/768, 128 top-8, 8 tokens"),
+    ("experts", "layer 2048/768, 128 top-8, 100 tokens"),
+    ("experts", "layer 2048/768, 128 top-8, 1024 tokens"),
+]
 # Of ours, as functions are called: neither those that find the ceilings nor the vendor's.
-KERNELS = ("regex:(hopper|walk|push|held|fixed|tape|box_kernel|decode|grouped|few|wide|gate|norm|silu_mul|qkv|router|"
-           "mixed|route|dispatch|sort|combine)")
+KERNELS = (
+    "regex:(hopper|walk|push|held|fixed|tape|box_kernel|decode|grouped|few|wide|gate|norm|silu_mul|qkv|router|"
+    "mixed|route|dispatch|sort|combine)"
+)
 SKIP, COUNT = 4, 24  # launches: ops that take long are not launched more often
 METRICS = {
     "us": "gpu__time_duration.sum",
@@ -29,8 +41,18 @@ METRICS = {
     "for barriers": "smsp__average_warps_issue_stalled_barrier_per_issue_active.ratio",
     "for shared memory": "smsp__average_warps_issue_stalled_short_scoreboard_per_issue_active.ratio",
 }
-SCALES = {"nsecond": 1e-3, "ns": 1e-3, "usecond": 1.0, "us": 1.0, "msecond": 1e3, "ms": 1e3,
-          "byte/block": 1 / 1024, "Kbyte/block": 1000 / 1024, "byte": 1 / 1024, "Kbyte": 1000 / 1024}
+SCALES = {
+    "nsecond": 1e-3,
+    "ns": 1e-3,
+    "usecond": 1.0,
+    "us": 1.0,
+    "msecond": 1e3,
+    "ms": 1e3,
+    "byte/block": 1 / 1024,
+    "Kbyte/block": 1000 / 1024,
+    "byte": 1 / 1024,
+    "Kbyte": 1000 / 1024,
+}
 
 
 def short(name):
@@ -58,8 +80,10 @@ def table(text):
         if label is not None:
             total, count = sums.setdefault(short(row["Kernel Name"]), {}).get(label, (0.0, 0))
             sums[short(row["Kernel Name"])][label] = (total + value, count + 1)
-    rows = [dict(kernel=name, times=max(n for _, n in found.values()), **{k: s / n for k, (s, n) in found.items()})
-            for name, found in sums.items()]
+    rows = [
+        dict(kernel=name, times=max(n for _, n in found.values()), **{k: s / n for k, (s, n) in found.items()})
+        for name, found in sums.items()
+    ]
     return sorted(rows, key=lambda r: -r.get("us", 0) * r["times"])
 
 
@@ -69,11 +93,45 @@ def profile(run):
         if run.args.only not in ("", group):
             continue
         log = run.places.out / ("profile-" + re.sub(r"\W+", "-", f"{group} {shape}") + ".csv")
-        lab = [run.places.tern, "bench", "kernels", "--device", run.places.device, "--only", group, "--shape", shape,
-               "--milliseconds", "0.05", "--ceiling-gib", "0.25", "--no-peers"]
-        status, said = execute([tool, "--clock-control", "none", "--kernel-name-base", "demangled", "--kernel-name", KERNELS,
-                                "--launch-skip", str(SKIP), "--launch-count", str(COUNT), "--csv", "--log-file", str(log),
-                                "--metrics", ",".join(METRICS.values()), *lab], log.with_suffix(".txt"), 120)
+        lab = [
+            run.places.tern,
+            "bench",
+            "kernels",
+            "--device",
+            run.places.device,
+            "--only",
+            group,
+            "--shape",
+            shape,
+            "--milliseconds",
+            "0.05",
+            "--ceiling-gib",
+            "0.25",
+            "--no-peers",
+        ]
+        status, said = execute(
+            [
+                tool,
+                "--clock-control",
+                "none",
+                "--kernel-name-base",
+                "demangled",
+                "--kernel-name",
+                KERNELS,
+                "--launch-skip",
+                str(SKIP),
+                "--launch-count",
+                str(COUNT),
+                "--csv",
+                "--log-file",
+                str(log),
+                "--metrics",
+                ",".join(METRICS.values()),
+                *lab,
+            ],
+            log.with_suffix(".txt"),
+            120,
+        )
         rows = table(log.read_text(errors="replace")) if log.exists() else []
         run.check(status == 0 and rows, f"{group}: {shape}", f"status {status}, {len(rows)} kernels: {said[-300:]}")
         for r in rows[:8]:

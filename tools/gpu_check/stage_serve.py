@@ -1,4 +1,5 @@
 """The shipped model through HTTP on both devices."""
+
 import json
 import random
 
@@ -18,7 +19,7 @@ def questions(run):
             items.append((c["id"], [url, {"type": "text", "text": c["prompt"]}], 600))
     with open(folder / "heldout_sample.jsonl") as f:
         texts = [json.loads(line) for line in f]
-    for c in texts[::10 if run.args.quick else 4]:
+    for c in texts[:: 10 if run.args.quick else 4]:
         items.append((c["id"], c["messages"][-1]["content"], 128))
     return items
 
@@ -26,8 +27,19 @@ def questions(run):
 def answers(run, items, dtype, device, streams):
     """Texts of all items, asked together; on the way: streams, samples, a prefix hit."""
     name = f"{device.replace(':', '')}-{dtype}"
-    with Server(run, run.places.model(), "--dtype", dtype, "--max-model-len", 4096, "--max-num-seqs", 64, "--enable-logprob",
-                device=device, name=name) as server:
+    with Server(
+        run,
+        run.places.model(),
+        "--dtype",
+        dtype,
+        "--max-model-len",
+        4096,
+        "--max-num-seqs",
+        64,
+        "--enable-logprob",
+        device=device,
+        name=name,
+    ) as server:
         server.ready()
         whole = together(lambda q: server.chat(q[1], q[2])["choices"][0]["message"]["content"], items, 32)
         for q, text in zip(items, whole):
@@ -37,10 +49,15 @@ def answers(run, items, dtype, device, streams):
             some = items[:4] + items[-4:]
             streamed = together(lambda q: server.stream(q[1], q[2]), some, 8)
             for q, want, got in zip(some, whole[:4] + whole[-4:], streamed):
-                run.check(not isinstance(got, Exception) and got[0] == want and got[1] > 1, f"{name} stream {q[0]}",
-                          f"{got!r} for {want!r}")
-            sampled = [server.chat("Tell me a word.", 24, temperature=1.0, seed=7, top_p=0.9)["choices"][0]["message"]
-                       ["content"] for _ in range(2)]
+                run.check(
+                    not isinstance(got, Exception) and got[0] == want and got[1] > 1,
+                    f"{name} stream {q[0]}",
+                    f"{got!r} for {want!r}",
+                )
+            sampled = [
+                server.chat("Tell me a word.", 24, temperature=1.0, seed=7, top_p=0.9)["choices"][0]["message"]["content"]
+                for _ in range(2)
+            ]
             run.check(sampled[0] == sampled[1], f"{name} a seed repeats", sampled)
             several = server.complete([1, 300, 301], 8, temperature=1.0, n=3)
             run.check(len(several) == 3 and all(len(c["completion_token_ids"]) == 8 for c in several), f"{name} n = 3")
@@ -57,15 +74,25 @@ def replays(run, count):
         own = random.Random(i)
         prompt = common[i % 3] + [own.randrange(11, 2000) for _ in range(own.randrange(4, 160))]
         tokens = own.randrange(60, 160)
-        return tokens == len(server.ids(prompt, tokens, temperature=own.choice([0, 0.8]), seed=i,
-                                        repetition_penalty=own.choice([1.0, 1.1])))
+        return tokens == len(
+            server.ids(prompt, tokens, temperature=own.choice([0, 0.8]), seed=i, repetition_penalty=own.choice([1.0, 1.1]))
+        )
 
-    with Server(run, run.places.model(), "--max-model-len", 1024, "--max-num-seqs", 48, "--max-num-batched-tokens", 512,
-                device=run.places.device, name="replays") as server:
+    with Server(
+        run,
+        run.places.model(),
+        "--max-model-len",
+        1024,
+        "--max-num-seqs",
+        48,
+        "--max-num-batched-tokens",
+        512,
+        device=run.places.device,
+        name="replays",
+    ) as server:
         server.ready()
         whole = together(ask, range(count), 48)
-        run.check(all(ok is True for ok in whole), "answers of a mixed load",
-                  next((ok for ok in whole if ok is not True), ""))
+        run.check(all(ok is True for ok in whole), "answers of a mixed load", next((ok for ok in whole if ok is not True), ""))
         steps, graphs = server.metric("tern:steps_total"), server.metric("tern:graph_steps_total")
         hits = server.metric("fastdeploy:prefix_cache_token_num_total")
         share = graphs / max(steps, 1)

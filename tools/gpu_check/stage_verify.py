@@ -1,4 +1,5 @@
 """Reference cases on the device: through the model code, and through HTTP."""
+
 import json
 import os
 import pathlib
@@ -29,10 +30,14 @@ def command_line(run, cases, dtype):
 def verify_cases(run, cases, seconds, ways=None, crowded=None):
     """tern verify of all cases in each precision on each path, all ways at once; every line that says NO is a failed
     check. `crowded`: where others may fill the GPU, takes the ways that found no room there instead."""
-    ways = ways or [(label, env, dtype) for label, env in (PATHS if run.places.on_gpu else {"as it is": {}}).items()
-                    for dtype in ("float32", "bfloat16")]
-    one = lambda way: subprocess.run(command_line(run, cases, way[2]), capture_output=True, text=True, timeout=seconds,
-                                     env={**os.environ, **way[1]})
+    ways = ways or [
+        (label, env, dtype)
+        for label, env in (PATHS if run.places.on_gpu else {"as it is": {}}).items()
+        for dtype in ("float32", "bfloat16")
+    ]
+    one = lambda way: subprocess.run(
+        command_line(run, cases, way[2]), capture_output=True, text=True, timeout=seconds, env={**os.environ, **way[1]}
+    )
     for way, done in zip(ways, together(one, ways, len(ways) if run.places.on_gpu else 1)):
         label, _, dtype = way
         if isinstance(done, Exception):
@@ -52,20 +57,29 @@ def judge(run, cases, label, dtype, done):
             case, cases_seen = pathlib.Path(line.split(" (")[0]).name, cases_seen + 1
         elif line.rstrip().endswith(" NO"):
             run.check(False, f"{case} {dtype} {label}", line.strip())
-    run.check(cases_seen == len(cases), f"{dtype} {label}: cases", f"{cases_seen} of {len(cases)} ran: "
-              + (done.stderr[-600:] or done.stdout[-600:]))
+    run.check(
+        cases_seen == len(cases),
+        f"{dtype} {label}: cases",
+        f"{cases_seen} of {len(cases)} ran: " + (done.stderr[-600:] or done.stdout[-600:]),
+    )
     tail = TAIL.findall(done.stdout)
     statements = int(tail[-1][0]) if tail else 0
-    run.check(done.returncode == 0 and statements >= 4 * len(cases), f"{dtype} {label}",
-              f"status {done.returncode}, {tail[-1:] or 'no summary'}; {done.stderr[-300:]}")
+    run.check(
+        done.returncode == 0 and statements >= 4 * len(cases),
+        f"{dtype} {label}",
+        f"status {done.returncode}, {tail[-1:] or 'no summary'}; {done.stderr[-300:]}",
+    )
     run.stage.checks += [dict(ok=True, name="case", detail="")] * statements
     run.say(f"{cases[0].name if len(cases) == 1 else 'cases'}, {label}, {dtype}: {statements} statements hold")
 
 
 def has_experts(case):
     config = json.loads((case / "config.json").read_text())
-    return any(key in text for text in (config, config.get("text_config", {}))
-               for key in ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts"))
+    return any(
+        key in text
+        for text in (config, config.get("text_config", {}))
+        for key in ("num_experts", "moe_num_experts", "n_routed_experts", "num_local_experts")
+    )
 
 
 def compare_greedy(run, name, prompt, got, narrow):
@@ -75,8 +89,9 @@ def compare_greedy(run, name, prompt, got, narrow):
         if step >= len(got):
             return run.check(False, name, f"{len(got)} ids, not {len(prompt['greedy'])}"), clear
         if got[step] != want:
-            return run.check(margin < narrow, name,
-                             f"step {step}: {got[step]} for {want}, margin {margin:.4f}; {got} for {prompt['greedy']}"), clear
+            return run.check(
+                margin < narrow, name, f"step {step}: {got[step]} for {want}, margin {margin:.4f}; {got} for {prompt['greedy']}"
+            ), clear
         clear += 1
     return run.check(True, name), clear
 
@@ -84,7 +99,16 @@ def compare_greedy(run, name, prompt, got, narrow):
 def over_http(run, case, dtype):
     golden = models.golden(case)
     folder = models.from_case(case, run.places.fresh(f"{case.name}-{dtype}"))
-    flags = ["--dtype", dtype, "--max-model-len", 4096, "--max-num-seqs", 16, *models.small_budget(run, 1100), *models.case_flags(golden)]
+    flags = [
+        "--dtype",
+        dtype,
+        "--max-model-len",
+        4096,
+        "--max-num-seqs",
+        16,
+        *models.small_budget(run, 1100),
+        *models.case_flags(golden),
+    ]
     clear, narrow = 0, (NARROW_EXPERTS if has_experts(case) else NARROW)[dtype]
     with Server(run, folder, *flags, name=f"{case.name}-{dtype}") as server:
         server.ready()
@@ -136,8 +160,21 @@ def wide(run):
         folder.mkdir(parents=True, exist_ok=True)
         more = ["--only", run.args.only] if run.args.only else []
         with open(run.places.out / "make_golden.txt", "w") as out:
-            maker = subprocess.Popen([sys.executable, "-u", str(run.places.maker()), str(folder), "--variant", "w", "--device",
-                                      "cuda" if run.places.on_gpu else "cpu", *more], stdout=out, stderr=out)
+            maker = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-u",
+                    str(run.places.maker()),
+                    str(folder),
+                    "--variant",
+                    "w",
+                    "--device",
+                    "cuda" if run.places.on_gpu else "cpu",
+                    *more,
+                ],
+                stdout=out,
+                stderr=out,
+            )
     cases, again = 0, []
     try:
         for case in finished(folder, maker):  # one at a time: the largest fill the GPU beside what makes the next
@@ -164,10 +201,27 @@ def replays(run):
     for name in REPLAYED:
         if run.args.only not in ("", name):
             continue
-        done = subprocess.run([run.places.tern, "verify", "--device", run.places.device, "--dtype", "bfloat16", "--replays",
-                               str(count), str(run.places.case(name))], capture_output=True, text=True, timeout=240)
+        done = subprocess.run(
+            [
+                run.places.tern,
+                "verify",
+                "--device",
+                run.places.device,
+                "--dtype",
+                "bfloat16",
+                "--replays",
+                str(count),
+                str(run.places.case(name)),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
         lines = [line for line in done.stdout.splitlines() if "replays" in line]
-        run.check(done.returncode == 0 and len(lines) == 2 and all(line.rstrip().endswith("yes") for line in lines),
-                  f"{name}: {count} replays, dependent launch on and off", (done.stdout + done.stderr)[-400:])
+        run.check(
+            done.returncode == 0 and len(lines) == 2 and all(line.rstrip().endswith("yes") for line in lines),
+            f"{name}: {count} replays, dependent launch on and off",
+            (done.stdout + done.stderr)[-400:],
+        )
         for line in lines:
             run.say(f"{name}: {line.strip()}")

@@ -1,4 +1,5 @@
 """A folder with weights of a published shape: random values, written fast. For loading, not for what is said."""
+
 import json
 import os
 import shutil
@@ -49,7 +50,7 @@ def write_part(path, tensors, block):
     with open(path, "wb") as out:
         out.write(struct.pack("<Q", len(text)) + text)
         while at > 0:
-            out.write(memoryview(block)[:min(at, len(block))])
+            out.write(memoryview(block)[: min(at, len(block))])
             at -= min(at, len(block))
 
 

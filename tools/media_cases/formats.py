@@ -1,4 +1,5 @@
 """Small writers of picture files that Pillow does not write itself: every PNG variant, bitmaps, GIFs byte by byte."""
+
 import struct
 import zlib
 

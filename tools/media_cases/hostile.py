@@ -1,5 +1,6 @@
 """Files that must end in a fixed error, or decode, and disturb nobody. Each with its expected outcome:
 ok, corrupt, too_large or unsupported."""
+
 import struct
 import zlib
 
@@ -73,8 +74,17 @@ def jpeg_cases():
 def png_cases():
     base = png(noise((12, 15, 3)), 8, 2)
     idat = base.index(b"IDAT")
-    for name, at in (("signature", 8), ("length", 11), ("name", 14), ("width", 18), ("height", 22), ("depth", 25),
-                     ("crc", 31), ("idat_length", idat - 1), ("idat", idat + 40)):
+    for name, at in (
+        ("signature", 8),
+        ("length", 11),
+        ("name", 14),
+        ("width", 18),
+        ("height", 22),
+        ("depth", 25),
+        ("crc", 31),
+        ("idat_length", idat - 1),
+        ("idat", idat + 40),
+    ):
         yield f"png_cut_in_{name}.png", base[:at], "corrupt"
     yield "png_0xN.png", png(noise((4, 4, 3)), 8, 2, size=(0, 4)), "corrupt"
     yield "png_Nx0.png", png(noise((4, 4, 3)), 8, 2, size=(4, 0)), "corrupt"
@@ -84,16 +94,34 @@ def png_cases():
     yield "png_says_taller.png", png(noise((4, 4, 3)), 8, 2, size=(4, 9000)), "corrupt"
     yield "png_says_smaller.png", png(noise((9, 9, 3)), 8, 2, size=(9, 3)), "ok"
     yield "png_bad_header_crc.png", put(base, 29, b"\0\0\0\0"), "corrupt"
-    yield "png_depth_3.png", b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 3, 0, 0, 0, 0)) + base[33:], "corrupt"
-    yield "png_colour_5.png", b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 5, 0, 0, 0)) + base[33:], "corrupt"
+    yield (
+        "png_depth_3.png",
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 3, 0, 0, 0, 0)) + base[33:],
+        "corrupt",
+    )
+    yield (
+        "png_colour_5.png",
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 4, 4, 8, 5, 0, 0, 0)) + base[33:],
+        "corrupt",
+    )
     yield "png_no_idat.png", base[:33] + chunk(b"IEND", b""), "corrupt"
     yield "png_first_chunk_wrong.png", base[:8] + chunk(b"tEXt", b"a\0b" * 5) + base[8:], "corrupt"
     yield "png_no_palette.png", png(noise((4, 4), 4), 8, 3), "corrupt"
     yield "png_bad_zlib.png", base[:33] + chunk(b"IDAT", b"\x78\x9c" + b"\xff" * 40) + chunk(b"IEND", b""), "corrupt"
-    yield "png_bad_filter.png", base[:33] + chunk(b"IDAT", zlib.compress(b"\x09" + b"\0" * 45 + (b"\0" * 46) * 11)) + chunk(b"IEND", b""), "corrupt"
-    bomb = chunk(b"zTXt", b"a\0\0" + zlib.compress(b"\0" * (4 << 20), 9)) + chunk(b"iCCP", b"a\0\0" + zlib.compress(b"\0" * (4 << 20), 9))
+    yield (
+        "png_bad_filter.png",
+        base[:33] + chunk(b"IDAT", zlib.compress(b"\x09" + b"\0" * 45 + (b"\0" * 46) * 11)) + chunk(b"IEND", b""),
+        "corrupt",
+    )
+    bomb = chunk(b"zTXt", b"a\0\0" + zlib.compress(b"\0" * (4 << 20), 9)) + chunk(
+        b"iCCP", b"a\0\0" + zlib.compress(b"\0" * (4 << 20), 9)
+    )
     yield "png_text_bomb.png", base[:33] + bomb + base[33:], "ok"
-    yield "png_idat_bomb.png", png(np.zeros((4, 4), np.uint8), 8, 0)[:33] + chunk(b"IDAT", zlib.compress(b"\0" * (8 << 20), 9)), "ok"
+    yield (
+        "png_idat_bomb.png",
+        png(np.zeros((4, 4), np.uint8), 8, 0)[:33] + chunk(b"IDAT", zlib.compress(b"\0" * (8 << 20), 9)),
+        "ok",
+    )
     yield "png_1000_empty_chunks.png", base[:33] + chunk(b"teSt", b"") * 1000 + base[33:], "ok"
     yield "png_chunk_length_lies.png", base[:33] + struct.pack(">I", 0x7FFFFFFF) + base[37:], "corrupt"
     yield "png_then_zip.png", base + b"PK\3\4" + b"\0" * 64, "ok"
@@ -103,8 +131,15 @@ def gif_cases():
     colours, flat = noise(768).tobytes(), noise((12, 17))
     screen = gif_screen((17, 12), colours)
     whole = screen + gif_frame(flat) + b";"
-    for name, at in (("version", 5), ("screen", 9), ("palette", 200), ("before_frame", 781), ("descriptor", 786),
-                     ("code_size", 791), ("pixels", 860)):
+    for name, at in (
+        ("version", 5),
+        ("screen", 9),
+        ("palette", 200),
+        ("before_frame", 781),
+        ("descriptor", 786),
+        ("code_size", 791),
+        ("pixels", 860),
+    ):
         yield f"gif_cut_in_{name}.gif", whole[:at], "corrupt" if at > 5 else "unsupported"
     yield "gif_trailer_only.gif", screen + b";", "corrupt"
     yield "gif_0xN_frame.gif", screen + gif_frame(flat, size=(0, 12)) + b";", "corrupt"
@@ -112,7 +147,11 @@ def gif_cases():
     yield "gif_frame_far_out.gif", screen + gif_frame(flat, at=(65535, 65535)) + b";", "too_large"
     yield "gif_screen_0x0.gif", gif_screen((0, 0), colours) + gif_frame(flat) + b";", "ok"
     yield "gif_says_taller.gif", screen + gif_frame(flat, size=(17, 900)) + b";", "corrupt"
-    yield "gif_code_size_13.gif", screen + b"," + struct.pack("<HHHHB", 0, 0, 17, 12, 0) + b"\x0d" + sub_blocks(b"\0" * 99), "corrupt"
+    yield (
+        "gif_code_size_13.gif",
+        screen + b"," + struct.pack("<HHHHB", 0, 0, 17, 12, 0) + b"\x0d" + sub_blocks(b"\0" * 99),
+        "corrupt",
+    )
     yield "gif_bad_code.gif", screen + gif_frame(flat, data=b"\xff" * 90) + b";", "corrupt"
     early = lzw_literal(flat.ravel()[:20], 8)
     yield "gif_ends_early.gif", screen + gif_frame(flat, data=early) + b";", "corrupt"
@@ -145,7 +184,11 @@ def webp_cases():
     head = b"\x02\0\0\0" + b"\0" * 6
     many = [(b"ANMF", frame + small)] * 1001
     yield "webp_1001_frames.webp", riff((b"VP8X", head), (b"ANIM", b"\0" * 6), *many), "too_large"
-    yield "webp_frame_outside.webp", riff((b"VP8X", head), (b"ANIM", b"\0" * 6), (b"ANMF", b"\x40" + frame[1:] + small)), "corrupt"
+    yield (
+        "webp_frame_outside.webp",
+        riff((b"VP8X", head), (b"ANIM", b"\0" * 6), (b"ANMF", b"\x40" + frame[1:] + small)),
+        "corrupt",
+    )
 
 
 def bmp_cases():

@@ -1,4 +1,5 @@
 """The well-formed pictures, from a seed."""
+
 import contextlib
 import io
 import struct
@@ -112,9 +113,7 @@ def gifs():
     out["offset.gif"] = gif_screen((30, 25), colours) + gif_frame(flat, at=(5, 7)) + b";"
     out["offset_clear.gif"] = gif_screen((30, 25), colours) + gif_frame(flat, at=(5, 7), transparent=9) + b";"
     out["over_screen.gif"] = gif_screen((10, 10), colours) + gif_frame(flat, at=(4, 3)) + b";"
-    out["animated.gif"] = (
-        gif_screen((17, 12), colours) + gif_frame(flat) + gif_frame(noise((12, 17)), transparent=3) + b";"
-    )
+    out["animated.gif"] = gif_screen((17, 12), colours) + gif_frame(flat) + gif_frame(noise((12, 17)), transparent=3) + b";"
     out["small_palette.gif"] = gif_screen((9, 9), colours[:12]) + gif_frame(noise((9, 9), 4), bits=2) + b";"
     out["beyond_palette.gif"] = gif_screen((9, 9), colours[:12]) + gif_frame(noise((9, 9), 16), bits=4) + b";"
     out["no_trailer.gif"] = gif_screen((17, 12), colours) + gif_frame(flat)
@@ -133,8 +132,9 @@ def webps():
         "lossless_alpha.webp": saved(clear, "WEBP", lossless=True, exact=True),
         "tiny_1x1.webp": saved(scene(1, 1), "WEBP"),
         "tall_3x200.webp": saved(scene(3, 200), "WEBP", quality=80),
-        "lossless_palette.webp": saved(scene(33, 20).convert("P", palette=Image.Palette.ADAPTIVE, colors=6).convert("RGB"),
-                                       "WEBP", lossless=True),
+        "lossless_palette.webp": saved(
+            scene(33, 20).convert("P", palette=Image.Palette.ADAPTIVE, colors=6).convert("RGB"), "WEBP", lossless=True
+        ),
     }
     frames = [scene(40, 30) for _ in range(3)]
     out["animated.webp"] = saved(frames[0], "WEBP", save_all=True, append_images=frames[1:], quality=60)
@@ -157,12 +157,19 @@ def bmps():
     out["rgb24_down.bmp"] = bmp(bmp_rows(noise((7, 13, 3)), 24), 24, (13, -7))
     out["rgb32.bmp"] = bmp(bmp_rows(noise((7, 13, 4)), 32), 32, (13, 7))
     masks = lambda *m: struct.pack(f"<{len(m)}I", *m)
-    out["rgb565.bmp"] = bmp(bmp_rows(noise((7, 13), 65536, np.uint16), 16), 16, (13, 7), compression=3,
-                            masks=masks(0xF800, 0x7E0, 0x1F))
-    for i, m in enumerate([(0xFF0000, 0xFF00, 0xFF, 0xFF000000), (0xFF, 0xFF00, 0xFF0000, 0xFF000000),
-                           (0xFF000000, 0xFF0000, 0xFF00, 0xFF), (0xFF000000, 0xFF0000, 0xFF00, 0), (0, 0, 0, 0)]):
-        out[f"fields32_{i}.bmp"] = bmp(bmp_rows(noise((7, 13, 4)), 32), 32, (13, 7), compression=3, header=108,
-                                       masks=masks(*m))
+    out["rgb565.bmp"] = bmp(
+        bmp_rows(noise((7, 13), 65536, np.uint16), 16), 16, (13, 7), compression=3, masks=masks(0xF800, 0x7E0, 0x1F)
+    )
+    for i, m in enumerate(
+        [
+            (0xFF0000, 0xFF00, 0xFF, 0xFF000000),
+            (0xFF, 0xFF00, 0xFF0000, 0xFF000000),
+            (0xFF000000, 0xFF0000, 0xFF00, 0xFF),
+            (0xFF000000, 0xFF0000, 0xFF00, 0),
+            (0, 0, 0, 0),
+        ]
+    ):
+        out[f"fields32_{i}.bmp"] = bmp(bmp_rows(noise((7, 13, 4)), 32), 32, (13, 7), compression=3, header=108, masks=masks(*m))
     out["os2.bmp"] = bmp(bmp_rows(noise((7, 13), 16), 4), 4, (13, 7), noise(48).tobytes(), header=12)
     out["os2_24.bmp"] = bmp(bmp_rows(noise((7, 13, 3)), 24), 24, (13, 7), header=12)
     for w in range(1, 12):  # rows shorter than what the vector code reads at once

@@ -1,4 +1,5 @@
 """What the originals compute: Pillow's decoding and resizing, NumPy's normalisation, the models' resize rules."""
+
 import hashlib
 import io
 import math

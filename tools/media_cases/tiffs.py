@@ -1,4 +1,5 @@
 """TIFFs: what Pillow writes, in every compression, and what it only reads, written by hand."""
+
 import struct
 
 import numpy as np
@@ -11,7 +12,9 @@ TYPES = {"B": 1, "H": 3, "I": 4, "Q": 16}
 
 def tiff(tags, chunks, order="<", big=False, tiles=False):
     """A file with one directory. tags: {number: (type letter, values)}; chunks: strips or tiles, in the file's order."""
-    head = (b"II" if order == "<" else b"MM") + struct.pack(order + ("HHHQ" if big else "HI"), *((43, 8, 0, 16) if big else (42, 8)))
+    head = (b"II" if order == "<" else b"MM") + struct.pack(
+        order + ("HHHQ" if big else "HI"), *((43, 8, 0, 16) if big else (42, 8))
+    )
     width, field = (8, "Q") if big else (4, "I")
     size = lambda count: (8 if big else 2) + count * (20 if big else 12) + width
     tags = dict(tags)
@@ -52,8 +55,16 @@ def plain(samples, photometric, bits=8, order="<", extra=(), tags=None, rows=5, 
     else:
         data = samples.astype(order + ("u2" if bits == 16 else "u1"))
     strips = [np.ascontiguousarray(data[y : y + rows]).tobytes() for y in range(0, h, rows)]
-    all_tags = {256: ("I", [w]), 257: ("I", [h]), 258: ("H", [bits] * n), 259: ("H", [1]), 262: ("H", [photometric]),
-                277: ("H", [n]), 278: ("I", [rows]), 284: ("H", [1])}
+    all_tags = {
+        256: ("I", [w]),
+        257: ("I", [h]),
+        258: ("H", [bits] * n),
+        259: ("H", [1]),
+        262: ("H", [photometric]),
+        277: ("H", [n]),
+        278: ("I", [rows]),
+        284: ("H", [1]),
+    }
     if extra:
         all_tags[338] = ("H", list(extra))
     all_tags.update(tags or {})
@@ -67,8 +78,14 @@ def colour_map(bits):
 def by_pillow():
     out, page = {}, scene(61, 43)
     ink = page.convert("L").point(lambda v: 255 * (v > 140)).convert("1")
-    for name, kind in (("raw", "raw"), ("lzw", "tiff_lzw"), ("deflate", "tiff_adobe_deflate"), ("old_deflate", "tiff_deflate"),
-                       ("packbits", "packbits"), ("jpeg", "jpeg")):
+    for name, kind in (
+        ("raw", "raw"),
+        ("lzw", "tiff_lzw"),
+        ("deflate", "tiff_adobe_deflate"),
+        ("old_deflate", "tiff_deflate"),
+        ("packbits", "packbits"),
+        ("jpeg", "jpeg"),
+    ):
         out[f"rgb_{name}.tif"] = saved(page, "TIFF", compression=kind)
     for name, kind in (("rle", "tiff_ccitt"), ("g3", "group3"), ("g4", "group4"), ("raw", "raw")):
         out[f"ink_{name}.tif"] = saved(ink, "TIFF", compression=kind)
@@ -103,21 +120,48 @@ def by_hand():
     out["cmyk.tif"] = plain(noise((9, 14, 4)), 5)
     out["cmyk_more.tif"] = plain(noise((9, 14, 5)), 5, extra=(0,))
     out["rgba_unnamed.tif"] = plain(noise((9, 14, 4)), 2)
-    for name, extra in (("more", (0,)), ("multiplied", (1,)), ("alpha", (2,)), ("corel", (999,)), ("alpha_more", (2, 0)),
-                        ("multiplied_more", (1, 0, 0)), ("two_more", (0, 0))):
+    for name, extra in (
+        ("more", (0,)),
+        ("multiplied", (1,)),
+        ("alpha", (2,)),
+        ("corel", (999,)),
+        ("alpha_more", (2, 0)),
+        ("multiplied_more", (1, 0, 0)),
+        ("two_more", (0, 0)),
+    ):
         out[f"rgb_{name}.tif"] = plain(noise((9, 14, 3 + len(extra))), 2, extra=extra)
     out["multiplied16.tif"] = plain(noise((9, 14, 4), 65536, np.uint16), 2, 16, extra=(1,))
     out["fill_order.tif"] = plain(noise((13, 19), 2), 1, 1, tags={266: ("H", [2])})
     out["bigtiff.tif"] = plain(noise((9, 14, 3)), 2, big=True)
     planes = noise((3, 9, 14))
-    tags = {256: ("I", [14]), 257: ("I", [9]), 258: ("H", [8] * 3), 259: ("H", [1]), 262: ("H", [2]), 277: ("H", [3]),
-            278: ("I", [9]), 284: ("H", [2])}
+    tags = {
+        256: ("I", [14]),
+        257: ("I", [9]),
+        258: ("H", [8] * 3),
+        259: ("H", [1]),
+        262: ("H", [2]),
+        277: ("H", [3]),
+        278: ("I", [9]),
+        284: ("H", [2]),
+    }
     out["planes.tif"] = tiff(tags, [p.tobytes() for p in planes])
     tiles = np.pad(noise((37, 45, 3)), ((0, 11), (0, 3), (0, 0)))
-    tags = {256: ("I", [45]), 257: ("I", [37]), 258: ("H", [8] * 3), 259: ("H", [1]), 262: ("H", [2]), 277: ("H", [3]),
-            284: ("H", [1]), 322: ("I", [16]), 323: ("I", [16])}
-    out["tiles.tif"] = tiff(tags, [np.ascontiguousarray(tiles[y : y + 16, x : x + 16]).tobytes()
-                                   for y in range(0, 48, 16) for x in range(0, 48, 16)], tiles=True)
+    tags = {
+        256: ("I", [45]),
+        257: ("I", [37]),
+        258: ("H", [8] * 3),
+        259: ("H", [1]),
+        262: ("H", [2]),
+        277: ("H", [3]),
+        284: ("H", [1]),
+        322: ("I", [16]),
+        323: ("I", [16]),
+    }
+    out["tiles.tif"] = tiff(
+        tags,
+        [np.ascontiguousarray(tiles[y : y + 16, x : x + 16]).tobytes() for y in range(0, 48, 16) for x in range(0, 48, 16)],
+        tiles=True,
+    )
     for turn in (1, 3, 6, 8):
         out[f"turn{turn}.tif"] = plain(noise((9, 14, 3)), 2, tags={274: ("H", [turn])})
         out[f"turn{turn}_alpha.tif"] = plain(noise((9, 14, 4)), 2, extra=(2,), tags={274: ("H", [turn])})

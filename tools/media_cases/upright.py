@@ -1,4 +1,5 @@
 """Pictures that are transparent, lie on their side, or both, in every format that can say so."""
+
 import struct
 
 import numpy as np

@@ -40,11 +40,7 @@ def replace_launch(text):
 
 
 def transform(text):
-    text = re.sub(
-        r"extern __shared__ (?:__align__\(16\) )?(\w+) (\w+)\[\];",
-        r"\1* \2 = static_cast<\1*>(emu::dynamic());",
-        text,
-    )
+    text = re.sub(r"extern __shared__ (?:__align__\(16\) )?(\w+) (\w+)\[\];", r"\1* \2 = static_cast<\1*>(emu::dynamic());", text)
     text = re.sub(r"cudaFuncSetAttribute\([^;]*\);", "cudaSuccess;", text)
     while "<<<" in text:
         text = replace_launch(text)

@@ -5,8 +5,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use unicode_normalization_alignments::UnicodeNormalization;
 
-use super::pretok::Pattern;
 use super::bounds::Bounds;
+use super::pretok::Pattern;
 use super::{corrupt, Res};
 
 /// A multiplicative hash: keys are pairs of ids and short byte strings from a file that is trusted as far as its size goes.

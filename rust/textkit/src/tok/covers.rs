@@ -84,11 +84,8 @@ impl Covers {
         if !self.all {
             return 0;
         }
-        let kept = if self.drops_space {
-            text.chars().filter(|c| !c.is_whitespace()).map(char::len_utf8).sum()
-        } else {
-            text.len()
-        };
+        let kept =
+            if self.drops_space { text.chars().filter(|c| !c.is_whitespace()).map(char::len_utf8).sum() } else { text.len() };
         kept / self.shrinks
     }
 }

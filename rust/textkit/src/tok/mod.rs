@@ -127,13 +127,7 @@ impl Tok {
 
     /// The same ids when there are at most `most` of them, else TooMany, found out with little more work and memory than
     /// `most` ids cost where the kind of the tokenizer allows. `cancelled` is looked at between pieces.
-    pub fn encode_within(
-        &self,
-        text: &str,
-        add_special: bool,
-        most: usize,
-        cancelled: Option<&AtomicBool>,
-    ) -> Res<Vec<u32>> {
+    pub fn encode_within(&self, text: &str, add_special: bool, most: usize, cancelled: Option<&AtomicBool>) -> Res<Vec<u32>> {
         let bounds = Bounds { ids: most, longest: self.table.longest, cancelled };
         if text.len() > self.limits.text_bytes {
             return Err(Error::TooLarge(format!("the text is longer than {} bytes", self.limits.text_bytes)));
