@@ -20,8 +20,8 @@ int64_t usable_blocks(const BlockQuestion& q) {
   return static_cast<int64_t>(static_cast<double>(per_sequence) * s.max_num_seqs * (1.0 + allowance));
 }
 
-// FD 6.1: total x utilization, less what everybody uses. Memory of the host is shared with all that runs there: of that
-// only the part that is available counts.
+// fastdeploy.md 6.1: total x utilization, less what everybody uses. Memory of the host is shared with all that runs
+// there: of that only the part that is available counts.
 double budget_of(const BlockQuestion& q) {
   const auto bytes = [](size_t n) { return static_cast<double>(n); };
   if (!q.measured) return bytes(q.memory_available) * q.utilization - bytes(q.memory_reserved + q.memory_pictures);

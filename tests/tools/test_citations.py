@@ -45,6 +45,8 @@ def test_sections_that_exist_pass(tmp_path, comment):
         ("// (page.md, trap 2)", "no trap 2"),
         ("// see (page.md\n// 3.1)", "no section 3.1"),
         ("// spec 1.1", "names no page"),
+        ("// (models-ernie 7.1)", "names no page"),
+        ("// FD 6.1", "names no page"),
         ("// FastDeploy 3.1", "names no page"),
     ],
 )

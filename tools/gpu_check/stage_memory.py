@@ -225,7 +225,7 @@ def pictures(run):
     def scored(server, chosen):
         server.chat([models.words(range(20, 320))], 80, ignore_eos=True, logprobs=True, top_logprobs=10)
 
-    # 40,000 blocks, the most that are taken (FD 6.1), are 47 GB of this model: what a large GPU has beyond is held, too.
+    # 40,000 blocks, the most that are taken (fastdeploy.md 6.1), are 47 GB of this model: what a large GPU has beyond is held, too.
     with (
         Holder(run, 50) as holder,
         Server(

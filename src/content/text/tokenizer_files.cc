@@ -10,7 +10,7 @@
 namespace tern::content {
 namespace {
 
-// models-ernie 7.1: the order in which the names are tried; then Mistral's numbered ones.
+// models-ernie-paddleocr.md 7.1: the order in which the names are tried; then Mistral's numbered ones.
 std::string find_model_file(const std::string& dir) {
   for (const char* name : {"tokenizer.model", "spm.model", "ernie_token_100k.model"}) {
     const std::string path = dir + "/" + name;
@@ -191,7 +191,7 @@ Expected<TkTokenizer> load_sentencepiece(const std::string& path, std::string_vi
     name_special(config, "eos_token", &SpecialText::eos_token, if_there("</s>"));
     name_special(config, "unk_token", &SpecialText::unk_token, if_there("<unk>"));
   }
-  // Llama tokenizers add BOS unless told otherwise; ERNIE's and others do not (models-ernie 7.1).
+  // Llama tokenizers add BOS unless told otherwise; ERNIE's and others do not (models-ernie-paddleocr.md 7.1).
   const bool llama = config.tokenizer_class.empty() || config.tokenizer_class.find("Llama") != std::string::npos;
   const int64_t bos = id_in(tokenizer, config.special.bos_token);
   const int64_t eos = id_in(tokenizer, config.special.eos_token);
