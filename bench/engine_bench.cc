@@ -105,21 +105,21 @@ struct Row {
   kernels::RowSpace space;
 };
 
-void draw_rows(benchmark::State& state, kernels::DrawArgs args, float sigma) {
+void sample_rows(benchmark::State& state, kernels::SampleRowArgs args, float sigma) {
   Row row(sigma);
   args.x = row.x.data(), args.n = static_cast<int64_t>(row.x.size());
   uint64_t random = 0;
   for (auto _ : state) {
     args.random = random += 0x9e3779b97f4a7c15ull;
-    benchmark::DoNotOptimize(kernels::draw(kernels::sample_kernels(), args, row.space));
+    benchmark::DoNotOptimize(kernels::sample_row(kernels::sample_kernels(), args, row.space));
   }
   state.SetLabel(device::isa_name(kernels::active_isa()));
 }
-void BM_Greedy(benchmark::State& s) { draw_rows(s, {.greedy = true}, 2.0f); }
-void BM_TopP(benchmark::State& s) { draw_rows(s, {.top_p = 0.8f}, static_cast<float>(s.range(0))); }
-void BM_TopKTopP(benchmark::State& s) { draw_rows(s, {.top_p = 0.8f, .top_k = 50}, 2.0f); }
-void BM_MinP(benchmark::State& s) { draw_rows(s, {.min_p = 0.05f}, 2.0f); }
-void BM_Untruncated(benchmark::State& s) { draw_rows(s, {}, 2.0f); }
+void BM_Greedy(benchmark::State& s) { sample_rows(s, {.greedy = true}, 2.0f); }
+void BM_TopP(benchmark::State& s) { sample_rows(s, {.top_p = 0.8f}, static_cast<float>(s.range(0))); }
+void BM_TopKTopP(benchmark::State& s) { sample_rows(s, {.top_p = 0.8f, .top_k = 50}, 2.0f); }
+void BM_MinP(benchmark::State& s) { sample_rows(s, {.min_p = 0.05f}, 2.0f); }
+void BM_Untruncated(benchmark::State& s) { sample_rows(s, {}, 2.0f); }
 void BM_Logprobs(benchmark::State& s) {
   Row row(2.0f);
   kernels::Candidate out[32];

@@ -36,7 +36,7 @@ Status bench_decode(const BenchOptions& o) {
   const int64_t least = std::max<int64_t>(64, o.batch), most = std::max<int64_t>(8192, least);
   const auto budget = static_cast<int>(std::clamp<int64_t>(int64_t{o.batch} * o.context, least, most));
   TERN_ASSIGN_OR_RETURN(Bench bench, prepare_bench(o, o.batch, std::max(length, 64), budget));
-  TERN_ASSIGN_OR_RETURN(LabCeilings ceilings, bench_ceilings(bench, o));
+  TERN_ASSIGN_OR_RETURN(KernelCeilings ceilings, bench_ceilings(bench, o));
   TERN_RETURN_IF_ERROR(bench.offline->start_engine());
   SamplingParams sampling;
   sampling.temperature = static_cast<float>(o.temperature), sampling.top_p = static_cast<float>(o.top_p);
@@ -59,7 +59,7 @@ Status bench_decode(const BenchOptions& o) {
   bench.offline->stop_engine();
   // A shared host's bandwidth changes while a benchmark runs; the better of two looks counts.
   if (bench.offline->cuda() == nullptr) {
-    TERN_ASSIGN_OR_RETURN(const LabCeilings again, bench_ceilings(bench, o));
+    TERN_ASSIGN_OR_RETURN(const KernelCeilings again, bench_ceilings(bench, o));
     if (again.read > ceilings.read) ceilings = again;
   }
   std::sort(steps.begin(), steps.end());

@@ -13,16 +13,17 @@
 namespace tern::bench {
 namespace {
 
-struct LabOptions {
+struct KernelOptions {
   std::string device = "auto", only, match, shape;
   int cpu_threads = 0;
   double ceiling_gib = 4, cold_mib = 256, milliseconds = 4;
   bool json = false, list = false, peers = true;
 };
 
-std::vector<LabItem> all_items() {
-  std::vector<LabItem> items;
-  for (auto& group : {lab_products(), lab_layers(), lab_attention(), lab_rows(), lab_experts(), lab_sampling()}) {
+std::vector<KernelBench> all_items() {
+  std::vector<KernelBench> items;
+  for (auto& group :
+       {bench_products(), bench_layers(), bench_attention(), bench_rows(), bench_experts(), bench_sampling()}) {
     items.insert(items.end(), group.begin(), group.end());
   }
   return items;
@@ -39,7 +40,7 @@ bool wants(const std::string& wanted, const std::string& text) {
   return false;
 }
 
-json::Object to_json(const LabResult& r) {
+json::Object to_json(const KernelResult& r) {
   json::Object o{{"group", r.group},
                  {"shape", r.shape},
                  {"kernel", r.kernel},
@@ -52,7 +53,7 @@ json::Object to_json(const LabResult& r) {
   return o;
 }
 
-bool wants(const LabOptions& o, const LabItem& item) {
+bool wants(const KernelOptions& o, const KernelBench& item) {
   return wants(o.only, item.group) && wants(o.match, item.shape) && (o.shape.empty() || item.shape == o.shape);
 }
 
@@ -61,22 +62,22 @@ void print_head(const std::string& group) {
              "ratio", "peer us", "kernel");
 }
 
-void print_row(const LabResult& r) {
+void print_row(const KernelResult& r) {
   fmt::print("{:<62} {:>10.2f} {:>9.1f} {:>8.1f} {:>10.2f} {:>6.2f} {:>10}  {}\n", r.shape, r.seconds * 1e6,
              r.bytes / r.seconds / 1e9, r.flops / r.seconds / 1e12, r.ideal * 1e6, r.ratio(),
              r.peer > 0 ? fmt::format("{:.2f}", r.peer * 1e6) : "", r.kernel);
   std::fflush(stdout);
 }
 
-void print_ceilings(const LabCeilings& c, const std::string& device) {
+void print_ceilings(const KernelCeilings& c, const std::string& device) {
   fmt::print("device   {}\nread     {:.1f} GB/s ({})\nproducts {:.1f} TFLOP/s ({})\n", device, c.read / 1e9,
              c.read_variant, c.product / 1e12, c.product_variant);
   if (c.launch > 0) fmt::print("launch   {:.2f} us per empty kernel of a graph\n", c.launch * 1e6);
 }
 
-int run(const LabOptions& o) {
-  const std::vector<LabItem> items = all_items();
-  if (std::none_of(items.begin(), items.end(), [&](const LabItem& item) { return wants(o, item); })) {
+int run(const KernelOptions& o) {
+  const std::vector<KernelBench> items = all_items();
+  if (std::none_of(items.begin(), items.end(), [&](const KernelBench& item) { return wants(o, item); })) {
     return app::report(
         make_error(ErrorCode::kInvalidArgument, "no op fits --only, --match and --shape; --list prints all"));
   }
@@ -88,19 +89,19 @@ int run(const LabOptions& o) {
   if (!settings.ok()) return app::report(settings.error());
   auto open = app::open_device(*settings);
   if (!open.ok()) return app::report(open.error());
-  const auto ceilings = measure_lab_ceilings(*open, o.ceiling_gib);
+  const auto ceilings = measure_ceilings(*open, o.ceiling_gib);
   if (!ceilings.ok()) return app::report(ceilings.error());
   const std::string name = open->device->info().name;
   if (!o.json) print_ceilings(*ceilings, name);
-  Lab lab(*open, static_cast<size_t>(o.cold_mib * static_cast<double>(1 << 20)), o.milliseconds / 1e3);
+  KernelBencher bencher(*open, static_cast<size_t>(o.cold_mib * static_cast<double>(1 << 20)), o.milliseconds / 1e3);
   json::Array rows;
   std::string group;
   int failures = 0;
-  for (const LabItem& item : items) {
+  for (const KernelBench& item : items) {
     if (!wants(o, item)) continue;
     if (!o.json && item.group != group) print_head(item.group);
     group = item.group;
-    const auto result = run_lab_item(lab, item, *ceilings, o.peers ? open->cuda : nullptr);
+    const auto result = run_kernel_bench(bencher, item, *ceilings, o.peers ? open->cuda : nullptr);
     if (!result.ok()) {
       ++failures;
       fmt::print(stderr, "{}, {}: {}\n", item.group, item.shape, result.error().message);
@@ -125,7 +126,7 @@ int run(const LabOptions& o) {
 int run_bench_kernels(const std::vector<std::string>& args) {
   app::Options parser("Ops by shape beside what the device can do at most, measured in the same run",
                       "tern bench kernels");
-  LabOptions o;
+  KernelOptions o;
   parser.add_option("--device", o.device, "auto, cpu, cuda or cuda:N").capture_default_str();
   parser.add_option("--only", o.only, "Groups whose name contains one of these: products,attention,norm,experts,...");
   parser.add_option("--match", o.match, "Shapes whose name contains one of these, separated by commas");
@@ -141,7 +142,7 @@ int run_bench_kernels(const std::vector<std::string>& args) {
   parser.add_flag("--json", o.json, "Prints one JSON object");
   if (const auto status = app::parse_options(parser, args)) return *status;
   if (!o.list) return run(o);
-  for (const LabItem& item : all_items()) fmt::print("{}: {}\n", item.group, item.shape);
+  for (const KernelBench& item : all_items()) fmt::print("{}: {}\n", item.group, item.shape);
   return 0;
 }
 

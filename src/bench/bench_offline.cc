@@ -131,10 +131,10 @@ Expected<Bench> prepare_bench(const BenchOptions& o, int sequences, int length, 
   return bench;
 }
 
-Expected<LabCeilings> bench_ceilings(Bench& bench, const BenchOptions& options) {
+Expected<KernelCeilings> bench_ceilings(Bench& bench, const BenchOptions& options) {
   app::OpenDevice& open = bench.offline->open();
   const double gib = options.ceiling_gib > 0 ? options.ceiling_gib : open.cuda == nullptr ? 1 : 4;
-  return measure_lab_ceilings(open, gib, options.dtype == "float32" ? DType::kF32 : DType::kBF16);
+  return measure_ceilings(open, gib, options.dtype == "float32" ? DType::kF32 : DType::kBF16);
 }
 
 std::vector<std::vector<int32_t>> random_prompts(int count, int length, int vocab, std::mt19937_64& random) {

@@ -36,7 +36,7 @@ struct Bench {
 
 // The same road as serve takes: flags, defaults, checks. The engine is not started yet.
 Expected<Bench> prepare_bench(const BenchOptions& options, int sequences, int length, int budget);
-Expected<LabCeilings> bench_ceilings(Bench& bench, const BenchOptions& options);
+Expected<KernelCeilings> bench_ceilings(Bench& bench, const BenchOptions& options);
 std::vector<std::vector<int32_t>> random_prompts(int count, int length, int vocab, std::mt19937_64& random);
 json::Object bench_head(const Bench& bench, const BenchOptions& options);
 void print_bench(const BenchOptions& options, const json::Object& figures);

@@ -9,7 +9,7 @@ namespace {
 Status bench_prefill(const BenchOptions& o) {
   const int budget = o.chunk > 0 ? std::min(o.chunk, o.tokens) : o.tokens;
   TERN_ASSIGN_OR_RETURN(Bench bench, prepare_bench(o, 1, std::max(o.tokens + 2, 64), std::max(budget, 64)));
-  TERN_ASSIGN_OR_RETURN(const LabCeilings ceilings, bench_ceilings(bench, o));
+  TERN_ASSIGN_OR_RETURN(const KernelCeilings ceilings, bench_ceilings(bench, o));
   TERN_RETURN_IF_ERROR(bench.offline->start_engine());
   std::mt19937_64 random(1);
   std::vector<double> times;

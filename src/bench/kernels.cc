@@ -29,8 +29,8 @@ Expected<double> measured(const app::OpenDevice& open, const device::MeasureRequ
 
 }  // namespace
 
-Expected<LabCeilings> measure_lab_ceilings(app::OpenDevice& open, double gib, DType type) {
-  LabCeilings c;
+Expected<KernelCeilings> measure_ceilings(app::OpenDevice& open, double gib, DType type) {
+  KernelCeilings c;
   const auto bytes = static_cast<size_t>(gib * static_cast<double>(size_t{1} << 30));
   if (open.cuda == nullptr) {
     kernels::CeilingOptions options;
@@ -56,47 +56,47 @@ Expected<LabCeilings> measure_lab_ceilings(app::OpenDevice& open, double gib, DT
   return c;
 }
 
-Lab::Lab(app::OpenDevice& open, size_t cold_bytes, double seconds)
+KernelBencher::KernelBencher(app::OpenDevice& open, size_t cold_bytes, double seconds)
     : open_(open), cold_bytes_(cold_bytes), seconds_(seconds), normal_(kPattern) {
   std::mt19937_64 random(1);
   std::normal_distribution<float> normal;
   for (float& v : normal_) v = normal(random);
 }
 
-int Lab::turns(double bytes_of_one) const {
+int KernelBencher::turns(double bytes_of_one) const {
   return static_cast<int>(std::clamp(static_cast<double>(cold_bytes_) / std::max(bytes_of_one, 1.0) + 1, 1.0, 64.0));
 }
 
-Expected<char*> Lab::take(size_t bytes) {
+Expected<char*> KernelBencher::take(size_t bytes) {
   TERN_ASSIGN_OR_RETURN(device::Buffer buffer, device().allocate(std::max<size_t>(bytes, 64)));
   memory_.push_back(std::move(buffer));
   return memory_.back().data();
 }
 
-Expected<char*> Lab::bytes(const void* host, size_t size) {
+Expected<char*> KernelBencher::bytes(const void* host, size_t size) {
   TERN_ASSIGN_OR_RETURN(char* to, take(size));
   device().copy_to_device(to, host, size, stream());
   TERN_RETURN_IF_ERROR(device().synchronize(stream()));
   return to;
 }
 
-Expected<TensorView> Lab::ints(const std::vector<int32_t>& host) {
+Expected<TensorView> KernelBencher::ints(const std::vector<int32_t>& host) {
   TERN_ASSIGN_OR_RETURN(int32_t * to, values(host));
   return tensor1(to, DType::kI32, static_cast<int64_t>(host.size()));
 }
 
-Expected<TensorView> Lab::zeros(DType type, int64_t rows, int64_t cols) {
+Expected<TensorView> KernelBencher::zeros(DType type, int64_t rows, int64_t cols) {
   TERN_ASSIGN_OR_RETURN(char* to, take(static_cast<size_t>(rows * cols) * dtype_bytes(type)));
   return tensor2(to, type, rows, cols);
 }
 
-Expected<TensorView> Lab::random(DType type, int64_t rows, int64_t cols, float sigma) {
+Expected<TensorView> KernelBencher::random(DType type, int64_t rows, int64_t cols, float sigma) {
   TERN_ASSIGN_OR_RETURN(TensorView t, zeros(type, rows, cols));
   TERN_RETURN_IF_ERROR(fill(t.as<char>(), static_cast<size_t>(rows * cols) * dtype_bytes(type), type, sigma));
   return t;
 }
 
-Status Lab::fill(char* to, size_t size, DType type, float sigma) {
+Status KernelBencher::fill(char* to, size_t size, DType type, float sigma) {
   const size_t count = std::min(kPattern, size / dtype_bytes(type));
   std::vector<float> floats(type == DType::kBF16 ? 0 : count);
   std::vector<bf16> halves(type == DType::kBF16 ? count : 0);
@@ -110,7 +110,7 @@ Status Lab::fill(char* to, size_t size, DType type, float sigma) {
   return device().synchronize(stream());
 }
 
-Expected<ops::PackedWeight> Lab::empty_weight(int64_t n, int64_t k, const char* format) {
+Expected<ops::PackedWeight> KernelBencher::empty_weight(int64_t n, int64_t k, const char* format) {
   ops::PackedWeight w;
   w.format = ops::find_weight_format(stream().kind, format), w.n = n, w.k = k;
   if (w.format == nullptr) {
@@ -120,7 +120,8 @@ Expected<ops::PackedWeight> Lab::empty_weight(int64_t n, int64_t k, const char* 
   return w;
 }
 
-Expected<std::span<const ops::PackedWeight>> Lab::weights(int64_t count, int64_t n, int64_t k, const char* format) {
+Expected<std::span<const ops::PackedWeight>> KernelBencher::weights(int64_t count, int64_t n, int64_t k,
+                                                                    const char* format) {
   const int64_t slice = std::clamp<int64_t>((int64_t{4} << 20) / k, 1, n);
   std::vector<bf16> rows(static_cast<size_t>(slice * k));
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = to_bf16(0.05f * normal_[i % kPattern]);
@@ -136,13 +137,13 @@ Expected<std::span<const ops::PackedWeight>> Lab::weights(int64_t count, int64_t
   return std::span<const ops::PackedWeight>(*weights_.back());
 }
 
-Expected<const ops::PackedWeight*> Lab::weight(int64_t n, int64_t k, const char* name) {
+Expected<const ops::PackedWeight*> KernelBencher::weight(int64_t n, int64_t k, const char* name) {
   TERN_ASSIGN_OR_RETURN(const auto one, weights(1, n, k, name));
   return one.data();
 }
 
-Expected<const ops::PackedWeight*> Lab::weight_of(const std::vector<bf16>& rows, int64_t n, int64_t k,
-                                                  const char* format) {
+Expected<const ops::PackedWeight*> KernelBencher::weight_of(const std::vector<bf16>& rows, int64_t n, int64_t k,
+                                                            const char* format) {
   TERN_ASSIGN_OR_RETURN(ops::PackedWeight w, empty_weight(n, k, format));
   const TensorView source = tensor2(const_cast<bf16*>(rows.data()), DType::kBF16, n, k);
   TERN_RETURN_IF_ERROR(w.format->pack(source, 0, n, k, w.data.data()));
@@ -151,22 +152,22 @@ Expected<const ops::PackedWeight*> Lab::weight_of(const std::vector<bf16>& rows,
   return weights_.back()->data();
 }
 
-void Lab::clear() {
+void KernelBencher::clear() {
   weights_.clear();
   memory_.clear();
 }
 
-std::string Lab::kernel() const {
+std::string KernelBencher::kernel() const {
   if (open_.cuda == nullptr || open_.cuda->last_kernel == nullptr) return "";
   return open_.cuda->last_kernel(open_.device->stream());
 }
 
-Status Lab::run_turns(const LabCase& c, int count) {
+Status KernelBencher::run_turns(const KernelCase& c, int count) {
   for (int i = 0; i < count; ++i) TERN_RETURN_IF_ERROR(c.run(i % c.turns));
   return {};
 }
 
-Expected<double> Lab::seconds_of(const LabCase& c) {
+Expected<double> KernelBencher::seconds_of(const KernelCase& c) {
   // What is learned at the first call (an algorithm, an attribute) stays out of the graph and the time.
   TERN_RETURN_IF_ERROR(run_turns(c, c.turns));
   TERN_RETURN_IF_ERROR(device().synchronize(stream()));
@@ -198,24 +199,24 @@ Expected<double> Lab::seconds_of(const LabCase& c) {
   return best;
 }
 
-Expected<LabResult> run_lab_item(Lab& lab, const LabItem& item, const LabCeilings& ceilings,
-                                 const device::CudaLibrary* peers) {
-  LabResult r;
+Expected<KernelResult> run_kernel_bench(KernelBencher& bencher, const KernelBench& item, const KernelCeilings& ceilings,
+                                        const device::CudaLibrary* peers) {
+  KernelResult r;
   r.group = item.group, r.shape = item.shape;
   {
-    auto made = item.make(lab);
+    auto made = item.make(bencher);
     if (!made.ok()) {
-      lab.clear();
+      bencher.clear();
       return std::move(made).error();
     }
-    const auto seconds = lab.seconds_of(*made);
-    r.kernel = lab.kernel(), r.bytes = made->bytes, r.flops = made->flops;
+    const auto seconds = bencher.seconds_of(*made);
+    r.kernel = bencher.kernel(), r.bytes = made->bytes, r.flops = made->flops;
     const device::MeasureRequest peer = made->peer;
-    lab.clear();
+    bencher.clear();
     if (!seconds.ok()) return seconds.error();
     r.seconds = *seconds;
     if (peers != nullptr && peers->measure != nullptr && peer.rows > 0) {
-      if (const auto theirs = peers->measure(peer, lab.stream()); theirs.ok()) r.peer = theirs->value;
+      if (const auto theirs = peers->measure(peer, bencher.stream()); theirs.ok()) r.peer = theirs->value;
     }
   }
   if (ceilings.read > 0) r.ideal = r.bytes / ceilings.read;

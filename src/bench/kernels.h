@@ -16,16 +16,16 @@
 namespace tern::bench {
 
 // What this device can do at most, measured in the same run.
-struct LabCeilings {
+struct KernelCeilings {
   double read = 0;     // bytes per second
   double product = 0;  // FLOP per second of a large bfloat16 product
   double launch = 0;   // seconds per empty kernel of a graph; 0: unknown
   std::string read_variant, product_variant;
 };
-Expected<LabCeilings> measure_lab_ceilings(app::OpenDevice& open, double gib, DType type = DType::kBF16);
+Expected<KernelCeilings> measure_ceilings(app::OpenDevice& open, double gib, DType type = DType::kBF16);
 
-// One op at one shape, ready to run. Memory belongs to the Lab.
-struct LabCase {
+// One op at one shape, ready to run. Memory belongs to the KernelBencher.
+struct KernelCase {
   std::function<Status(int turn)> run;  // `turn` picks the inputs that a step would find outside every cache
   int turns = 1;
   double bytes = 0;  // that memory has to move at least
@@ -33,7 +33,7 @@ struct LabCase {
   device::MeasureRequest peer;  // rows > 0: the vendor's product of this shape
 };
 
-struct LabResult {
+struct KernelResult {
   std::string group, shape, kernel;
   double seconds = 0, bytes = 0, flops = 0;
   double ideal = 0;  // seconds by the ceilings: the longer one of moving the bytes and computing the FLOPs
@@ -42,10 +42,10 @@ struct LabResult {
 };
 
 // Device memory with random contents, and the clock.
-class Lab {
+class KernelBencher {
  public:
   // `cold_bytes`: inputs that take turns cover at least this much, beyond the last cache. `seconds`: of one timing.
-  Lab(app::OpenDevice& open, size_t cold_bytes, double seconds);
+  KernelBencher(app::OpenDevice& open, size_t cold_bytes, double seconds);
 
   device::Device& device() { return *open_.device; }
   device::Stream stream() { return open_.device->stream(); }
@@ -70,12 +70,12 @@ class Lab {
   void clear();
 
   // Seconds per run: by replays of a graph where the device has graphs. The best of several.
-  Expected<double> seconds_of(const LabCase& c);
+  Expected<double> seconds_of(const KernelCase& c);
   std::string kernel() const;
 
  private:
   Expected<char*> bytes(const void* host, size_t size);
-  Status run_turns(const LabCase& c, int count);
+  Status run_turns(const KernelCase& c, int count);
   Status fill(char* to, size_t size, DType type, float sigma);
   Expected<ops::PackedWeight> empty_weight(int64_t n, int64_t k, const char* format);
 
@@ -87,23 +87,24 @@ class Lab {
   std::vector<std::unique_ptr<std::vector<ops::PackedWeight>>> weights_;
 };
 
-struct LabItem {
+struct KernelBench {
   std::string group, shape;
-  std::function<Expected<LabCase>(Lab&)> make;
+  std::function<Expected<KernelCase>(KernelBencher&)> make;
 };
 
 // What stands between the QKV product and attention, but for the cache and where q goes.
-Expected<ops::QkvPrepareParams> lab_pass(Lab& lab, int64_t rows, int heads, int kv_heads, int dim);
+Expected<ops::QkvPrepareParams> qkv_prepare_params(KernelBencher& bencher, int64_t rows, int heads, int kv_heads,
+                                                   int dim);
 
 // The shapes of docs/performance.md. Add a line where a kernel's shape is missing.
-std::vector<LabItem> lab_products();
-std::vector<LabItem> lab_layers();
-std::vector<LabItem> lab_attention();
-std::vector<LabItem> lab_rows();
-std::vector<LabItem> lab_experts();
-std::vector<LabItem> lab_sampling();
+std::vector<KernelBench> bench_products();
+std::vector<KernelBench> bench_layers();
+std::vector<KernelBench> bench_attention();
+std::vector<KernelBench> bench_rows();
+std::vector<KernelBench> bench_experts();
+std::vector<KernelBench> bench_sampling();
 
-Expected<LabResult> run_lab_item(Lab& lab, const LabItem& item, const LabCeilings& ceilings,
-                                 const device::CudaLibrary* peers);
+Expected<KernelResult> run_kernel_bench(KernelBencher& bencher, const KernelBench& item, const KernelCeilings& ceilings,
+                                        const device::CudaLibrary* peers);
 
 }  // namespace tern::bench

@@ -52,7 +52,7 @@ struct Paged {
 };
 
 // Blocks are dealt in random order, as after hours of serving; block 0 is nobody's.
-Expected<Paged> deal_blocks(Lab& lab, const PagedShape& s, const Work& w) {
+Expected<Paged> deal_blocks(KernelBencher& bencher, const PagedShape& s, const Work& w) {
   std::vector<int32_t> free(static_cast<size_t>(w.blocks) - 1);
   std::iota(free.begin(), free.end(), 1);
   std::mt19937_64 random(3);
@@ -71,11 +71,11 @@ Expected<Paged> deal_blocks(Lab& lab, const PagedShape& s, const Work& w) {
     slots.push_back(int64_t{free[next - 1]} * kBlock + (context - 1) % kBlock);
   }
   Paged p;
-  TERN_ASSIGN_OR_RETURN(int32_t * data, lab.values(table));
+  TERN_ASSIGN_OR_RETURN(int32_t * data, bencher.values(table));
   p.block_table = tensor2(data, DType::kI32, rows, columns);
-  TERN_ASSIGN_OR_RETURN(p.row_start, lab.ints(start));
-  TERN_ASSIGN_OR_RETURN(p.context_len, lab.ints(length));
-  TERN_ASSIGN_OR_RETURN(int64_t * last, lab.values(slots));
+  TERN_ASSIGN_OR_RETURN(p.row_start, bencher.ints(start));
+  TERN_ASSIGN_OR_RETURN(p.context_len, bencher.ints(length));
+  TERN_ASSIGN_OR_RETURN(int64_t * last, bencher.values(slots));
   p.slots = tensor1(last, DType::kI64, rows);
   return p;
 }
@@ -130,30 +130,32 @@ Status run_pass(ops::QkvPrepareParams p, const Buffers& b, const KvLayerView& ca
   return done.ok() ? closed : done;
 }
 
-Expected<LabCase> make_paged(Lab& lab, const PagedShape& s) {
+Expected<KernelCase> make_paged(KernelBencher& bencher, const PagedShape& s) {
   const Work w = work_of(s);
-  const bool latent = s.latent_rank > 0, packed = lab.device().info().kind == device::DeviceKind::kCpu;
+  const bool latent = s.latent_rank > 0, packed = bencher.device().info().kind == device::DeviceKind::kCpu;
   KvSpec spec;
   spec.arrangement = latent ? KvArrangement::kMlaRows : packed ? KvArrangement::kCpuPacked : KvArrangement::kHeadsKV;
   spec.kv_heads = s.kv_heads, spec.head_dim_k = s.dim, spec.head_dim_v = latent ? 0 : s.dim, spec.block_size = kBlock;
-  LabCase c;
-  c.turns = lab.turns(w.bytes), c.bytes = w.bytes, c.flops = w.flops;
+  KernelCase c;
+  c.turns = bencher.turns(w.bytes), c.bytes = w.bytes, c.flops = w.flops;
   spec.layers = c.turns;  // each turn is a layer
-  TERN_ASSIGN_OR_RETURN(const Paged paged, deal_blocks(lab, s, w));
+  TERN_ASSIGN_OR_RETURN(const Paged paged, deal_blocks(bencher, s, w));
   TERN_ASSIGN_OR_RETURN(const TensorView cache,
-                        lab.random(DType::kBF16, w.blocks, static_cast<int64_t>(spec.block_bytes() / 2)));
-  TERN_ASSIGN_OR_RETURN(const TensorView q, lab.random(DType::kBF16, w.tokens, int64_t{s.heads} * s.dim));
+                        bencher.random(DType::kBF16, w.blocks, static_cast<int64_t>(spec.block_bytes() / 2)));
+  TERN_ASSIGN_OR_RETURN(const TensorView q, bencher.random(DType::kBF16, w.tokens, int64_t{s.heads} * s.dim));
   const int64_t value_dim = latent ? s.latent_rank : s.dim;
-  TERN_ASSIGN_OR_RETURN(TensorView out, lab.zeros(DType::kBF16, w.tokens, s.heads * value_dim));
-  TERN_ASSIGN_OR_RETURN(char* workspace, lab.take(ops::attention_workspace(lab.stream(), w.tokens, s.heads, s.dim)));
+  TERN_ASSIGN_OR_RETURN(TensorView out, bencher.zeros(DType::kBF16, w.tokens, s.heads * value_dim));
+  TERN_ASSIGN_OR_RETURN(char* workspace,
+                        bencher.take(ops::attention_workspace(bencher.stream(), w.tokens, s.heads, s.dim)));
   const auto layer = [cache, spec, layer_bytes = static_cast<size_t>(w.blocks) * spec.layer_block_bytes()](int turn) {
     return KvLayerView{cache.as<char>() + static_cast<size_t>(turn) * layer_bytes, spec.layer_block_bytes(), spec};
   };
   if (latent) out = out.split(s.heads, value_dim);
   Buffers b{q.split(s.heads, s.dim), out, workspace, 1.0f / std::sqrt(static_cast<float>(s.dim)), {}};
-  const device::Stream stream = lab.stream();
+  const device::Stream stream = bencher.stream();
   // Made once per step, for all layers: not part of what is timed.
-  TERN_ASSIGN_OR_RETURN(b.plan.memory, lab.take(ops::attention_plan_bytes(stream, static_cast<int>(s.rows.size()))));
+  TERN_ASSIGN_OR_RETURN(b.plan.memory,
+                        bencher.take(ops::attention_plan_bytes(stream, static_cast<int>(s.rows.size()))));
   TERN_RETURN_IF_ERROR(ops::attention_plan({.spec = spec,
                                             .heads = s.heads,
                                             .tokens = w.tokens,
@@ -163,7 +165,8 @@ Expected<LabCase> make_paged(Lab& lab, const PagedShape& s) {
                                             .plan = &b.plan},
                                            stream));
   if (s.pass) {
-    TERN_ASSIGN_OR_RETURN(ops::QkvPrepareParams pass, lab_pass(lab, w.tokens, s.heads, s.kv_heads, s.dim));
+    TERN_ASSIGN_OR_RETURN(ops::QkvPrepareParams pass,
+                          qkv_prepare_params(bencher, w.tokens, s.heads, s.kv_heads, s.dim));
     pass.slot_mapping = paged.slots, pass.q = q;
     c.bytes += 4.0 * w.tokens * (s.heads + 2 * s.kv_heads) * s.dim;
     c.run = [=](int turn) { return run_pass(pass, b, layer(turn), paged, w, stream); };
@@ -175,9 +178,9 @@ Expected<LabCase> make_paged(Lab& lab, const PagedShape& s) {
   return c;
 }
 
-Expected<LabCase> make_segments(Lab& lab, int heads, int dim, std::vector<int32_t> lengths) {
+Expected<KernelCase> make_segments(KernelBencher& bencher, int heads, int dim, std::vector<int32_t> lengths) {
   std::vector<int32_t> starts = {0};
-  LabCase c;
+  KernelCase c;
   const int64_t width = int64_t{heads} * dim;
   for (const int32_t n : lengths) {
     starts.push_back(starts.back() + n);
@@ -185,9 +188,9 @@ Expected<LabCase> make_segments(Lab& lab, int heads, int dim, std::vector<int32_
   }
   const int64_t rows = starts.back();
   c.bytes = static_cast<double>(rows * width) * 4 * 2;
-  TERN_ASSIGN_OR_RETURN(const TensorView qkv, lab.random(DType::kBF16, rows, 3 * width));
-  TERN_ASSIGN_OR_RETURN(const TensorView out, lab.zeros(DType::kBF16, rows, width));
-  TERN_ASSIGN_OR_RETURN(const TensorView index, lab.ints(starts));
+  TERN_ASSIGN_OR_RETURN(const TensorView qkv, bencher.random(DType::kBF16, rows, 3 * width));
+  TERN_ASSIGN_OR_RETURN(const TensorView out, bencher.zeros(DType::kBF16, rows, width));
+  TERN_ASSIGN_OR_RETURN(const TensorView index, bencher.ints(starts));
   ops::SegmentAttentionParams p;
   p.q = qkv.columns(0, width).split(heads, dim), p.k = qkv.columns(width, 2 * width).split(heads, dim);
   p.v = qkv.columns(2 * width, 3 * width).split(heads, dim);
@@ -195,9 +198,9 @@ Expected<LabCase> make_segments(Lab& lab, int heads, int dim, std::vector<int32_
   p.scale = 1.0f / std::sqrt(static_cast<float>(dim));
   p.max_segment = *std::max_element(lengths.begin(), lengths.end());
   p.product = DType::kBF16;
-  TERN_ASSIGN_OR_RETURN(p.workspace, lab.take(ops::segment_attention_workspace(
-                                         lab.stream(), rows, static_cast<int64_t>(lengths.size()), heads, dim)));
-  c.run = [p, stream = lab.stream()](int) { return ops::segment_attention(p, stream); };
+  TERN_ASSIGN_OR_RETURN(p.workspace, bencher.take(ops::segment_attention_workspace(
+                                         bencher.stream(), rows, static_cast<int64_t>(lengths.size()), heads, dim)));
+  c.run = [p, stream = bencher.stream()](int) { return ops::segment_attention(p, stream); };
   return c;
 }
 
@@ -256,26 +259,28 @@ std::vector<PagedShape> prefill_shapes() {
 
 }  // namespace
 
-std::vector<LabItem> lab_attention() {
-  std::vector<LabItem> items;
+std::vector<KernelBench> bench_attention() {
+  std::vector<KernelBench> items;
   for (const PagedShape& s : decode_shapes()) {
-    items.push_back({"decode attention", s.what, [s](Lab& lab) { return make_paged(lab, s); }});
+    items.push_back({"decode attention", s.what, [s](KernelBencher& bencher) { return make_paged(bencher, s); }});
   }
   for (PagedShape s : decode_shapes()) {
     s.pass = s.latent_rank == 0 && s.what.ends_with("x 1k");
     if (!s.pass) continue;
-    items.push_back(
-        {"decode attention", s.what + " and the pass before it", [s](Lab& lab) { return make_paged(lab, s); }});
+    items.push_back({"decode attention", s.what + " and the pass before it",
+                     [s](KernelBencher& bencher) { return make_paged(bencher, s); }});
   }
   for (const PagedShape& s : prefill_shapes()) {
-    items.push_back({"prefill attention", s.what, [s](Lab& lab) { return make_paged(lab, s); }});
+    items.push_back({"prefill attention", s.what, [s](KernelBencher& bencher) { return make_paged(bencher, s); }});
   }
   items.push_back({"segment attention", "paddleocr-vl 16 heads of 72, 1 x 5184",
-                   [](Lab& lab) { return make_segments(lab, 16, 72, {5184}); }});
-  items.push_back({"segment attention", "paddleocr-vl 16 heads of 72, 8 x 1024",
-                   [](Lab& lab) { return make_segments(lab, 16, 72, std::vector<int32_t>(8, 1024)); }});
-  items.push_back({"segment attention", "qwen2.5-vl 16 heads of 80, 64 x 64",
-                   [](Lab& lab) { return make_segments(lab, 16, 80, std::vector<int32_t>(64, 64)); }});
+                   [](KernelBencher& bencher) { return make_segments(bencher, 16, 72, {5184}); }});
+  items.push_back({"segment attention", "paddleocr-vl 16 heads of 72, 8 x 1024", [](KernelBencher& bencher) {
+                     return make_segments(bencher, 16, 72, std::vector<int32_t>(8, 1024));
+                   }});
+  items.push_back({"segment attention", "qwen2.5-vl 16 heads of 80, 64 x 64", [](KernelBencher& bencher) {
+                     return make_segments(bencher, 16, 80, std::vector<int32_t>(64, 64));
+                   }});
   return items;
 }
 

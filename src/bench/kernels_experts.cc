@@ -121,40 +121,40 @@ Carried carry(const MoeShape& s, int tokens, const std::vector<float>& logits) {
   return c;
 }
 
-Expected<Layer> make_layer(Lab& lab, const MoeShape& s, int tokens, bool skewed, int* turns) {
+Expected<Layer> make_layer(KernelBencher& bencher, const MoeShape& s, int tokens, bool skewed, int* turns) {
   Layer l;
-  l.shape = s, l.stream = lab.stream();
+  l.shape = s, l.stream = bencher.stream();
   const std::vector<float> logits = choose(s, tokens, skewed);
   l.expert_bytes = static_cast<double>(chosen_experts(s, tokens, logits)) * static_cast<double>(s.hidden * s.width) * 6;
-  *turns = std::min(lab.turns(l.expert_bytes), 4);
+  *turns = std::min(bencher.turns(l.expert_bytes), 4);
   const int64_t pairs = int64_t{tokens} * s.top_k;
   const Carried carried = carry(s, tokens, logits);
-  TERN_ASSIGN_OR_RETURN(auto* x, lab.values(carried.x));
+  TERN_ASSIGN_OR_RETURN(auto* x, bencher.values(carried.x));
   l.x = tensor2(x, DType::kBF16, tokens, s.hidden);
-  TERN_ASSIGN_OR_RETURN(l.logits, lab.zeros(DType::kF32, tokens, s.experts));
-  TERN_ASSIGN_OR_RETURN(float* wanted, lab.values(logits));
+  TERN_ASSIGN_OR_RETURN(l.logits, bencher.zeros(DType::kF32, tokens, s.experts));
+  TERN_ASSIGN_OR_RETURN(float* wanted, bencher.values(logits));
   l.wanted = tensor2(wanted, DType::kF32, tokens, s.experts);
-  TERN_ASSIGN_OR_RETURN(l.ids, lab.zeros(DType::kI32, tokens, s.top_k));
-  TERN_ASSIGN_OR_RETURN(l.weights, lab.zeros(DType::kF32, tokens, s.top_k));
-  TERN_ASSIGN_OR_RETURN(const TensorView offsets, lab.zeros(DType::kI32, 1, s.experts + 1));
+  TERN_ASSIGN_OR_RETURN(l.ids, bencher.zeros(DType::kI32, tokens, s.top_k));
+  TERN_ASSIGN_OR_RETURN(l.weights, bencher.zeros(DType::kF32, tokens, s.top_k));
+  TERN_ASSIGN_OR_RETURN(const TensorView offsets, bencher.zeros(DType::kI32, 1, s.experts + 1));
   l.offsets = tensor1(offsets.data, DType::kI32, s.experts + 1);
-  TERN_ASSIGN_OR_RETURN(l.row_of, lab.zeros(DType::kI32, tokens, s.top_k));
-  TERN_ASSIGN_OR_RETURN(const TensorView token_of, lab.zeros(DType::kI32, 1, pairs));
+  TERN_ASSIGN_OR_RETURN(l.row_of, bencher.zeros(DType::kI32, tokens, s.top_k));
+  TERN_ASSIGN_OR_RETURN(const TensorView token_of, bencher.zeros(DType::kI32, 1, pairs));
   l.token_of = tensor1(token_of.data, DType::kI32, pairs);
-  TERN_ASSIGN_OR_RETURN(l.sorted, lab.zeros(DType::kBF16, pairs, s.hidden));
-  TERN_ASSIGN_OR_RETURN(l.gate_up, lab.zeros(DType::kF32, pairs, 2 * s.width));
-  TERN_ASSIGN_OR_RETURN(l.hidden, lab.zeros(DType::kBF16, pairs, s.width));
+  TERN_ASSIGN_OR_RETURN(l.sorted, bencher.zeros(DType::kBF16, pairs, s.hidden));
+  TERN_ASSIGN_OR_RETURN(l.gate_up, bencher.zeros(DType::kF32, pairs, 2 * s.width));
+  TERN_ASSIGN_OR_RETURN(l.hidden, bencher.zeros(DType::kBF16, pairs, s.width));
   // As a model has it.
   const DType type = ops::product_type(l.stream, tokens);
-  TERN_ASSIGN_OR_RETURN(l.results, lab.zeros(type, pairs, s.hidden));
-  TERN_ASSIGN_OR_RETURN(l.out, lab.zeros(DType::kF32, tokens, s.hidden));
-  TERN_ASSIGN_OR_RETURN(l.router, lab.weight_of(carried.router, s.experts, s.hidden, "f32"));
-  TERN_ASSIGN_OR_RETURN(l.gate_ups, lab.weights(int64_t{s.experts} * *turns, 2 * s.width, s.hidden));
-  TERN_ASSIGN_OR_RETURN(l.downs, lab.weights(int64_t{s.experts} * *turns, s.hidden, s.width));
+  TERN_ASSIGN_OR_RETURN(l.results, bencher.zeros(type, pairs, s.hidden));
+  TERN_ASSIGN_OR_RETURN(l.out, bencher.zeros(DType::kF32, tokens, s.hidden));
+  TERN_ASSIGN_OR_RETURN(l.router, bencher.weight_of(carried.router, s.experts, s.hidden, "f32"));
+  TERN_ASSIGN_OR_RETURN(l.gate_ups, bencher.weights(int64_t{s.experts} * *turns, 2 * s.width, s.hidden));
+  TERN_ASSIGN_OR_RETURN(l.downs, bencher.weights(int64_t{s.experts} * *turns, s.hidden, s.width));
   // Parts that run alone find what the parts before them leave.
   TERN_RETURN_IF_ERROR(l.permute());
   TERN_RETURN_IF_ERROR(l.whole(0));
-  TERN_RETURN_IF_ERROR(lab.device().synchronize(l.stream));
+  TERN_RETURN_IF_ERROR(bencher.device().synchronize(l.stream));
   return l;
 }
 
@@ -171,10 +171,10 @@ enum class Part : uint8_t {
   kCombine
 };
 
-Expected<LabCase> make(Lab& lab, int tokens, bool skewed, Part part) {
+Expected<KernelCase> make(KernelBencher& bencher, int tokens, bool skewed, Part part) {
   const MoeShape s;
-  LabCase c;
-  TERN_ASSIGN_OR_RETURN(const Layer l, make_layer(lab, s, tokens, skewed, &c.turns));
+  KernelCase c;
+  TERN_ASSIGN_OR_RETURN(const Layer l, make_layer(bencher, s, tokens, skewed, &c.turns));
   const double t = tokens, pairs = t * s.top_k, h = static_cast<double>(s.hidden), w = static_cast<double>(s.width);
   const auto result = static_cast<double>(dtype_bytes(l.results.dtype));
   const double products = 2 * pairs * h * w;              // of one h x w weight
@@ -227,12 +227,12 @@ Expected<LabCase> make(Lab& lab, int tokens, bool skewed, Part part) {
 
 }  // namespace
 
-std::vector<LabItem> lab_experts() {
-  std::vector<LabItem> items;
+std::vector<KernelBench> bench_experts() {
+  std::vector<KernelBench> items;
   const auto add = [&](const char* what, int tokens, bool skewed, Part part) {
     items.push_back({"experts",
                      fmt::format("{} 2048/768, 128 top-8, {} tokens{}", what, tokens, skewed ? ", skewed" : ""),
-                     [=](Lab& lab) { return make(lab, tokens, skewed, part); }});
+                     [=](KernelBencher& bencher) { return make(bencher, tokens, skewed, part); }});
   };
   for (const int tokens : {1, 8, 16, 32, 64, 100, 256, 1024, 4096}) add("layer", tokens, false, Part::kWhole);
   for (const int tokens : {64, 1024, 4096}) add("layer", tokens, true, Part::kWhole);

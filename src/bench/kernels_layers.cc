@@ -21,20 +21,20 @@ struct Values {
   std::span<const ops::PackedWeight> o, gate_up, down, next;
 };
 
-Expected<Values> take(Lab& lab, const Shape& s, int64_t rows, int turns) {
+Expected<Values> take(KernelBencher& bencher, const Shape& s, int64_t rows, int turns) {
   Values v;
-  TERN_ASSIGN_OR_RETURN(v.o, lab.weights(turns, s.hidden, s.mixed));
-  TERN_ASSIGN_OR_RETURN(v.gate_up, lab.weights(turns, 2 * s.inner, s.hidden));
-  TERN_ASSIGN_OR_RETURN(v.down, lab.weights(turns, s.hidden, s.inner));
-  TERN_ASSIGN_OR_RETURN(v.next, lab.weights(turns, s.qkv, s.hidden));
-  TERN_ASSIGN_OR_RETURN(v.mixed, lab.random(DType::kBF16, rows, s.mixed));
-  TERN_ASSIGN_OR_RETURN(v.residual, lab.zeros(DType::kF32, rows, s.hidden));
-  TERN_ASSIGN_OR_RETURN(v.delta, lab.zeros(DType::kF32, rows, s.hidden));
-  TERN_ASSIGN_OR_RETURN(v.x, lab.zeros(DType::kBF16, rows, s.hidden));
-  TERN_ASSIGN_OR_RETURN(v.room, lab.zeros(DType::kF32, rows, 2 * s.inner));
-  TERN_ASSIGN_OR_RETURN(v.gated, lab.zeros(DType::kBF16, rows, s.inner));
-  TERN_ASSIGN_OR_RETURN(v.qkv, lab.zeros(DType::kF32, rows, s.qkv));
-  TERN_ASSIGN_OR_RETURN(v.weight, lab.random(DType::kBF16, 1, s.hidden, 0.1f));
+  TERN_ASSIGN_OR_RETURN(v.o, bencher.weights(turns, s.hidden, s.mixed));
+  TERN_ASSIGN_OR_RETURN(v.gate_up, bencher.weights(turns, 2 * s.inner, s.hidden));
+  TERN_ASSIGN_OR_RETURN(v.down, bencher.weights(turns, s.hidden, s.inner));
+  TERN_ASSIGN_OR_RETURN(v.next, bencher.weights(turns, s.qkv, s.hidden));
+  TERN_ASSIGN_OR_RETURN(v.mixed, bencher.random(DType::kBF16, rows, s.mixed));
+  TERN_ASSIGN_OR_RETURN(v.residual, bencher.zeros(DType::kF32, rows, s.hidden));
+  TERN_ASSIGN_OR_RETURN(v.delta, bencher.zeros(DType::kF32, rows, s.hidden));
+  TERN_ASSIGN_OR_RETURN(v.x, bencher.zeros(DType::kBF16, rows, s.hidden));
+  TERN_ASSIGN_OR_RETURN(v.room, bencher.zeros(DType::kF32, rows, 2 * s.inner));
+  TERN_ASSIGN_OR_RETURN(v.gated, bencher.zeros(DType::kBF16, rows, s.inner));
+  TERN_ASSIGN_OR_RETURN(v.qkv, bencher.zeros(DType::kF32, rows, s.qkv));
+  TERN_ASSIGN_OR_RETURN(v.weight, bencher.random(DType::kBF16, 1, s.hidden, 0.1f));
   v.weight = tensor1(v.weight.data, DType::kBF16, s.hidden);
   return v;
 }
@@ -49,13 +49,13 @@ Status layer(const Values& v, size_t turn, device::Stream stream) {
   return ops::linear({v.x, &v.next[turn], {}, v.qkv}, stream);
 }
 
-Expected<LabCase> make(Lab& lab, const Shape& s, int64_t rows) {
+Expected<KernelCase> make(KernelBencher& bencher, const Shape& s, int64_t rows) {
   const auto weights = static_cast<double>(s.hidden * (s.mixed + 3 * s.inner + s.qkv));
-  LabCase c;
+  KernelCase c;
   c.bytes = 2 * weights, c.flops = 2 * weights * static_cast<double>(rows);
-  c.turns = lab.turns(c.bytes);
-  TERN_ASSIGN_OR_RETURN(const Values v, take(lab, s, rows, c.turns));
-  c.run = [v, rows, stream = lab.stream()](int turn) {
+  c.turns = bencher.turns(c.bytes);
+  TERN_ASSIGN_OR_RETURN(const Values v, take(bencher, s, rows, c.turns));
+  c.run = [v, rows, stream = bencher.stream()](int turn) {
     ops::open_tape(stream, rows);
     const Status done = layer(v, static_cast<size_t>(turn), stream);
     const Status closed = ops::close_tape(stream);
@@ -66,12 +66,12 @@ Expected<LabCase> make(Lab& lab, const Shape& s, int64_t rows) {
 
 }  // namespace
 
-std::vector<LabItem> lab_layers() {
-  std::vector<LabItem> items;
+std::vector<KernelBench> bench_layers() {
+  std::vector<KernelBench> items;
   for (const Shape& s : kShapes) {
     for (const int64_t rows : kRows) {
       items.push_back({"layers", fmt::format("{} without attention, rows {}", s.what, rows),
-                       [s, rows](Lab& lab) { return make(lab, s, rows); }});
+                       [s, rows](KernelBencher& bencher) { return make(bencher, s, rows); }});
     }
   }
   return items;

@@ -34,34 +34,34 @@ constexpr Shape kShapes[] = {
 };
 constexpr int64_t kRows[] = {1, 8, 16, 32, 64, 100, 128, 256, 2048, 8192};
 
-Expected<LabCase> make(Lab& lab, int64_t rows, int64_t n, int64_t k) {
+Expected<KernelCase> make(KernelBencher& bencher, int64_t rows, int64_t n, int64_t k) {
   const double weight = static_cast<double>(n * k) * 2;
-  LabCase c;
-  c.turns = lab.turns(weight);
+  KernelCase c;
+  c.turns = bencher.turns(weight);
   c.bytes = weight + static_cast<double>(rows * k) * 2 + static_cast<double>(rows * n) * 4;
   c.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
   if (n % 8 == 0 && k % 8 == 0) c.peer = {.kind = device::MeasureKind::kProduct, .rows = rows, .n = n, .k = k};
-  TERN_ASSIGN_OR_RETURN(const auto weights, lab.weights(c.turns, n, k));
-  TERN_ASSIGN_OR_RETURN(const TensorView x, lab.random(DType::kBF16, rows, k));
-  TERN_ASSIGN_OR_RETURN(const TensorView out, lab.zeros(DType::kF32, rows, n));
-  c.run = [weights, x, out, stream = lab.stream()](int turn) {
+  TERN_ASSIGN_OR_RETURN(const auto weights, bencher.weights(c.turns, n, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView x, bencher.random(DType::kBF16, rows, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView out, bencher.zeros(DType::kF32, rows, n));
+  c.run = [weights, x, out, stream = bencher.stream()](int turn) {
     return ops::linear({x, &weights[static_cast<size_t>(turn)], {}, out}, stream);
   };
   return c;
 }
 
 // gate_up and what follows it; the float32 rows between them may never come to be.
-Expected<LabCase> make_gated(Lab& lab, int64_t rows, int64_t width, int64_t k) {
+Expected<KernelCase> make_gated(KernelBencher& bencher, int64_t rows, int64_t width, int64_t k) {
   const double weight = static_cast<double>(2 * width * k) * 2;
-  LabCase c;
-  c.turns = lab.turns(weight);
+  KernelCase c;
+  c.turns = bencher.turns(weight);
   c.bytes = weight + static_cast<double>(rows * k) * 2 + static_cast<double>(rows * width) * 2;
   c.flops = 4.0 * static_cast<double>(rows) * static_cast<double>(width) * static_cast<double>(k);
-  TERN_ASSIGN_OR_RETURN(const auto weights, lab.weights(c.turns, 2 * width, k));
-  TERN_ASSIGN_OR_RETURN(const TensorView x, lab.random(DType::kBF16, rows, k));
-  TERN_ASSIGN_OR_RETURN(const TensorView room, lab.zeros(DType::kF32, rows, 2 * width));
-  TERN_ASSIGN_OR_RETURN(const TensorView gated, lab.zeros(DType::kBF16, rows, width));
-  c.run = [weights, x, room, gated, stream = lab.stream()](int turn) {
+  TERN_ASSIGN_OR_RETURN(const auto weights, bencher.weights(c.turns, 2 * width, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView x, bencher.random(DType::kBF16, rows, k));
+  TERN_ASSIGN_OR_RETURN(const TensorView room, bencher.zeros(DType::kF32, rows, 2 * width));
+  TERN_ASSIGN_OR_RETURN(const TensorView gated, bencher.zeros(DType::kBF16, rows, width));
+  c.run = [weights, x, room, gated, stream = bencher.stream()](int turn) {
     return ops::gated_linear({x, &weights[static_cast<size_t>(turn)], {}, room}, gated, stream);
   };
   return c;
@@ -69,19 +69,20 @@ Expected<LabCase> make_gated(Lab& lab, int64_t rows, int64_t width, int64_t k) {
 
 }  // namespace
 
-std::vector<LabItem> lab_products() {
-  std::vector<LabItem> items;
+std::vector<KernelBench> bench_products() {
+  std::vector<KernelBench> items;
   for (const Shape& s : kShapes) {
     for (const int64_t rows : kRows) {
       if (rows > s.most_rows) continue;
       items.push_back({"products", fmt::format("{} {}x{} rows {}", s.what, s.n, s.k, rows),
-                       [s, rows](Lab& lab) { return make(lab, rows, s.n, s.k); }});
+                       [s, rows](KernelBencher& bencher) { return make(bencher, rows, s.n, s.k); }});
     }
   }
   for (const auto& [what, width, k] : {std::tuple("qwen3-8b", 12288, 4096), std::tuple("ernie-0.3b", 3072, 1024)}) {
     for (const int64_t rows : kRows) {
-      items.push_back({"products", fmt::format("{} gate_up and silu {}x{} rows {}", what, 2 * width, k, rows),
-                       [=, w = width, depth = k](Lab& lab) { return make_gated(lab, rows, w, depth); }});
+      items.push_back(
+          {"products", fmt::format("{} gate_up and silu {}x{} rows {}", what, 2 * width, k, rows),
+           [=, w = width, depth = k](KernelBencher& bencher) { return make_gated(bencher, rows, w, depth); }});
     }
   }
   return items;

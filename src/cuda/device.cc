@@ -71,7 +71,7 @@ class CudaDevice final : public device::Device {
   const device::DeviceInfo& info() const override { return info_; }
   Stream stream() override { return as_stream(0); }
   Stream side_stream(device::StreamRole role) override { return as_stream(1 + static_cast<size_t>(role)); }
-  int lanes() const override { return lanes_; }
+  int microbatch_streams() const override { return lanes_; }
   Stream lane(int i) override { return as_stream(kFirstLane + static_cast<size_t>(i)); }
   Status bind_thread() override { return check("choosing the device", cudaSetDevice(ordinal_)); }
   Expected<Buffer> allocate(size_t bytes) override;

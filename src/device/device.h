@@ -72,8 +72,8 @@ class Device {
   virtual Status bind_thread() { return {}; }
   virtual Stream side_stream(StreamRole) { return stream(); }
   // Streams on which parts of a step may run side by side; 1: none but stream().
-  virtual int lanes() const { return 1; }
-  virtual Stream lane(int) { return stream(); }
+  virtual int microbatch_streams() const { return 1; }
+  virtual Stream microbatch_stream(int) { return stream(); }
   virtual Expected<std::unique_ptr<Event>> make_event();
   virtual bool has_graphs() const { return false; }
   // From begin to end, work given to the stream by this thread is recorded and not run.

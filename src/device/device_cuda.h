@@ -23,7 +23,8 @@ struct CudaOptions {
   std::vector<std::string> search_folders;  // searched first for cuBLASLt and NCCL; NVIDIA's Python wheels below them
   std::string blas_cache_file;              // algorithms found are kept there; empty: not kept
   std::vector<std::string> more_folders;    // searched after the system's own places: beside the program, Python's
-  int lanes = 0;    // TERN_CUDA_LANES: parts of a small model's decode step, side by side; 0: as suits the GPU
+  int microbatches =
+      0;            // TERN_CUDA_MICROBATCHES: parts of a small model's decode step, side by side; 0: as suits the GPU
   bool pdl = true;  // FD_ENABLE_PDL: kernels start before the one ahead of them has ended
 };
 

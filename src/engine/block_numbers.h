@@ -20,7 +20,7 @@ struct BlockQuestion {
   size_t memory_available = 0;  // bytes before anything of the engine is allocated
   size_t memory_reserved = 0;   // bytes of workspace, logits and slot arrays
   size_t memory_pictures = 0;   // bytes of the vision tower's largest call and of encoded pictures
-  // A device with memory of its own, after the worst step has run and graphs are captured: what it says then counts,
+  // A device with memory of its own, after the profile run and graphs are captured: what it says then counts,
   // and with it what other processes take. The reserved bytes above are then part of it.
   bool measured = false;
   // Bytes it has free now. The null block has its pages by then, a page or more per layer: they stay uncounted, for

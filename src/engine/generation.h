@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/fetch.h"
 #include "base/hash.h"
+#include "base/prefetch.h"
 #include "engine/request.h"
 
 namespace tern::engine {
@@ -38,6 +38,6 @@ struct alignas(64) Generation {
 };
 
 // Asks for the first lines of it: cold after a long step.
-inline void fetch(const Generation& g, size_t lines) { fetch_memory(&g, 64 * lines); }
+inline void prefetch(const Generation& g, size_t lines) { prefetch_memory(&g, 64 * lines); }
 
 }  // namespace tern::engine

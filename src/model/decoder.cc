@@ -35,7 +35,7 @@ Expected<std::unique_ptr<Decoder>> Decoder::make(DecoderSpec spec, const RopeTab
   d->shard_ = shard;
   d->device_kind_ = device.info().kind;
   if (d->small_layers()) {
-    TERN_ASSIGN_OR_RETURN(d->lanes_, Lanes::make(device));
+    TERN_ASSIGN_OR_RETURN(d->microbatches_, Microbatches::make(device));
   }
   return d;
 }
@@ -234,7 +234,7 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
         {.x = residual, .weight = weights_->layers[0].input_norm, .out = x, .eps = spec_.norm_eps}, step.stream));
   }
   if (cut.parts > 1) {
-    TERN_RETURN_IF_ERROR(run_lanes(step, *cache, cut, x, residual, delta));
+    TERN_RETURN_IF_ERROR(run_microbatches(step, *cache, cut, x, residual, delta));
     return head(step, x, logit_rows, logits);
   }
   const bool trimmed = trims(step, logit_rows);

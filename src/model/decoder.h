@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "model/decoder_spec.h"
-#include "model/lanes.h"
 #include "model/loader.h"
+#include "model/microbatch.h"
 #include "model/model.h"
 #include "model/weights/decoder_weights.h"
 
@@ -45,25 +45,25 @@ class Decoder final : public Model {
   // One layer and the norm behind it.
   Status whole_layer(Step& step, const KvCache* cache, int index, TensorView x, TensorView residual,
                      TensorView delta) const;
-  // decoder_lanes.cc. Whether layers are such that parts of a step run side by side, the bytes of workspace of a part
-  // of so many rows, how a step is cut, a part's layers, and all parts from the first layer to the last norm.
+  // decoder_microbatch.cc. Whether layers are such that parts of a step run side by side, the bytes of workspace of a
+  // part of so many rows, how a step is cut, a part's layers, and all parts from the first layer to the last norm.
   struct Cut {
     int parts = 1;
     size_t bytes = 0;  // of workspace, each
   };
   bool small_layers() const;
-  size_t lane_bytes(const Step& step, int rows) const;
+  size_t microbatch_bytes(const Step& step, int rows) const;
   Cut cut_of(const Step& step, int logit_rows) const;
-  Status lane(Step& step, const KvCache* cache, TensorView x, TensorView residual, TensorView delta) const;
-  Status run_lanes(Step& step, const KvCache& cache, const Cut& cut, TensorView x, TensorView residual,
-                   TensorView delta) const;
+  Status microbatch(Step& step, const KvCache* cache, TensorView x, TensorView residual, TensorView delta) const;
+  Status run_microbatches(Step& step, const KvCache& cache, const Cut& cut, TensorView x, TensorView residual,
+                          TensorView delta) const;
   Status head(Step& step, TensorView normed, int logit_rows, TensorView logits) const;
   Status product_of_head(Step& step, TensorView rows, TensorView logits) const;
 
   DecoderSpec spec_;
   std::unique_ptr<DecoderWeights> weights_;
   ModelInfo info_;
-  std::unique_ptr<Lanes> lanes_;  // null: steps are not cut
+  std::unique_ptr<Microbatches> microbatches_;  // null: steps are not cut
   Shard shard_;
   device::DeviceKind device_kind_ = device::DeviceKind::kCpu;
   device::Buffer rope_memory_;

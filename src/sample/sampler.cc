@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/fetch.h"
+#include "base/prefetch.h"
 
 namespace tern::sample {
 namespace {
@@ -22,12 +22,12 @@ int64_t mask_words(int64_t vocab) { return (vocab + 31) / 32; }
 }  // namespace
 
 Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::Device& device,
-                                              const SamplingBatch* twin) {
+                                              const SamplingBatch* shares) {
   SamplingBatch b;
   b.limits_ = l;
   const int64_t scores = static_cast<int64_t>(l.max_logit_rows) * (1 + std::min<int64_t>(l.max_logprobs, l.vocab));
   const auto make = [&]<class T>(Staged<T> SamplingBatch::*array, int64_t n) -> Status {
-    TERN_ASSIGN_OR_RETURN(b.*array, Staged<T>::create(n, device, twin == nullptr ? nullptr : &(twin->*array)));
+    TERN_ASSIGN_OR_RETURN(b.*array, Staged<T>::create(n, device, shares == nullptr ? nullptr : &(shares->*array)));
     return {};
   };
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::rows_, l.max_rows));
@@ -73,8 +73,8 @@ std::span<ops::SampleRow> SamplingBatch::add_rows(int count, uint32_t processors
   return {rows_.host() + std::exchange(count_, logit_rows), static_cast<size_t>(count)};
 }
 
-void SamplingBatch::fetch(int rows) const {
-  fetch_memory(rows_.host(), static_cast<size_t>(std::min(rows, limits_.max_rows)) * sizeof(ops::SampleRow));
+void SamplingBatch::prefetch(int rows) const {
+  prefetch_memory(rows_.host(), static_cast<size_t>(std::min(rows, limits_.max_rows)) * sizeof(ops::SampleRow));
 }
 
 void SamplingBatch::pad(int rows) {
@@ -204,7 +204,7 @@ Status Sampler::run_processors(const SamplingBatch& b, const ops::LogitsParams& 
 
 Status Sampler::process_and_sample(const SamplingBatch& b, const ops::LogitsParams& rows, uint32_t bits,
                                    device::Stream stream) {
-  // Penalties that nothing follows are left to the draw.
+  // Penalties that nothing follows are left to ops::sample.
   const bool penalise = (bits & (kPenalties | kBadWords)) == kPenalties;
   if (penalise) bits &= ~static_cast<uint32_t>(kPenalties);
   TERN_RETURN_IF_ERROR(run_processors(b, rows, bits, stream));
@@ -235,7 +235,8 @@ Status Sampler::prepare(const SamplingBatch& b, device::Device& device, device::
   return {};
 }
 
-Status Sampler::draw(const SamplingBatch& b, TensorView logits, int count, uint32_t processors, device::Stream stream) {
+Status Sampler::sample_tokens(const SamplingBatch& b, TensorView logits, int count, uint32_t processors,
+                              device::Stream stream) {
   const ops::LogitsParams in = rows(b, logits, count);
   return process_and_sample(b, in, processors, stream);
 }

@@ -29,9 +29,9 @@ struct SamplerLimits {
 // Two of them take turns; device addresses are fixed.
 class SamplingBatch {
  public:
-  // `twin`: null, or the batch whose device addresses this one takes too.
+  // `shares`: null, or the batch whose device addresses this one takes too.
   static Expected<SamplingBatch> create(const SamplerLimits& limits, device::Device& device,
-                                        const SamplingBatch* twin = nullptr);
+                                        const SamplingBatch* shares = nullptr);
 
   void clear();
   // A token to sample; `processors` are the bits this row needs now. Returns the row's number for mask().
@@ -39,7 +39,7 @@ class SamplingBatch {
   // `count` more of them, to be filled by the caller: each of the logit row behind the one before, without a mask.
   std::span<ops::SampleRow> add_rows(int count, uint32_t processors);
   // Brings the memory of that many rows into the cache.
-  void fetch(int rows) const;
+  void prefetch(int rows) const;
   // Asks for the log-probs of the token sampled by `row` (the last one added), with `count` alternatives.
   void add_logprobs(const ops::SampleRow& row, const SamplingParams& params, uint32_t processors);
   // Asks for the log-probs of prompt token `target` under logit row `logit_row` (fastdeploy.md 3.9: raw, no
@@ -112,7 +112,8 @@ class Sampler {
   Status prepare(const SamplingBatch& batch, device::Device& device, device::Stream stream);
   // Tokens of the first `rows` rows, with these processors; rows that did not ask for one are as without it. No
   // log-probabilities. Depends on addresses, `rows` and `processors` alone, and so can be captured.
-  Status draw(const SamplingBatch& batch, TensorView logits, int rows, uint32_t processors, device::Stream stream);
+  Status sample_tokens(const SamplingBatch& batch, TensorView logits, int rows, uint32_t processors,
+                       device::Stream stream);
   // Results to the host.
   Status finish(const SamplingBatch& batch, device::Device& device, device::Stream stream);
   const SamplerLimits& limits() const { return limits_; }

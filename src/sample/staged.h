@@ -35,17 +35,17 @@ class CopyList {
 template <class T>
 class Staged {
  public:
-  // `twin`: null, or an array of the same size whose device side this one uses too. The order of the stream keeps them
-  // apart: one sends its values after the work that read the other's. One memory: a twin is an array of its own.
-  static Expected<Staged> create(int64_t n, device::Device& device, const Staged* twin = nullptr) {
+  // `shares`: null, or an array of the same size whose device side this one uses too. The order of the stream keeps
+  // them apart: one sends its values after the work that read the other's. One memory: each array is its own.
+  static Expected<Staged> create(int64_t n, device::Device& device, const Staged* shares = nullptr) {
     Staged s;
     const size_t bytes = static_cast<size_t>(n > 0 ? n : 1) * sizeof(T);
     TERN_ASSIGN_OR_RETURN(s.host_, device.allocate_host(bytes));
     s.device_ = s.host();
     s.shared_ = !device.own_memory();
-    if (!s.shared_ && twin != nullptr) {
-      TERN_CHECK(twin->size_ == n);
-      s.device_ = twin->device_;
+    if (!s.shared_ && shares != nullptr) {
+      TERN_CHECK(shares->size_ == n);
+      s.device_ = shares->device_;
     } else if (!s.shared_) {
       TERN_ASSIGN_OR_RETURN(s.memory_, device.allocate(bytes));
       s.device_ = reinterpret_cast<T*>(s.memory_.data());

@@ -15,8 +15,8 @@ void SchedulerCore::collect(std::span<const RowResult> results) {
   bool ended = false;
   for (size_t i = 0; i < plan.rows.size(); ++i) {
     const OpenRow& row = plan.rows[i];
-    if (i + kAhead < plan.rows.size()) fetch(*plan.rows[i + kAhead].seq, 2);
-    if (i + kAhead / 2 < plan.rows.size()) fetch_end(plan.rows[i + kAhead / 2].seq->tokens);
+    if (i + kAhead < plan.rows.size()) prefetch(*plan.rows[i + kAhead].seq, 2);
+    if (i + kAhead / 2 < plan.rows.size()) prefetch_end(plan.rows[i + kAhead / 2].seq->tokens);
     const RowResult* result = nullptr;
     if (row.samples) {
       TERN_CHECK_MSG(

@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/fetch.h"
+#include "base/prefetch.h"
 
 namespace tern::sched {
 
@@ -14,7 +14,7 @@ using SeqId = uint64_t;
 // that comes kAhead later.
 inline constexpr size_t kAhead = 14;
 // Where the next value goes; the vector itself has been asked for before.
-inline void fetch_end(const std::vector<int32_t>& v) { fetch_memory(v.data() + v.size(), sizeof(int32_t)); }
+inline void prefetch_end(const std::vector<int32_t>& v) { prefetch_memory(v.data() + v.size(), sizeof(int32_t)); }
 
 // One sequence's part of a step: tokens [first, first + count) of the sequence go through the model.
 struct PlanRow {

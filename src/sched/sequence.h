@@ -5,8 +5,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "base/fetch.h"
 #include "base/hash.h"
+#include "base/prefetch.h"
 #include "sched/scheduler.h"
 
 namespace tern::sched {
@@ -58,7 +58,7 @@ struct alignas(64) Sequence {
 };
 
 // Asks for the first lines of it.
-inline void fetch(const Sequence& s, size_t lines) { fetch_memory(&s, 64 * lines); }
+inline void prefetch(const Sequence& s, size_t lines) { prefetch_memory(&s, 64 * lines); }
 
 struct SequenceList {
   Sequence* front = nullptr;

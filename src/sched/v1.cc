@@ -16,7 +16,7 @@ class V1Scheduler final : public SchedulerCore {
   void schedule(Plan& plan) override {
     int budget = config().max_num_batched_tokens;
     for (size_t i = 0; i < running_.size(); ++i) {
-      if (i + kAhead < running_.size()) fetch(*running_[i + kAhead], 1);
+      if (i + kAhead < running_.size()) prefetch(*running_[i + kAhead], 1);
       budget -= running_[i]->decodes() ? 1 : 0;
     }
     for (size_t i = 0; i < running_.size(); ++i) {

@@ -41,7 +41,7 @@ struct RequestLimits {
   int32_t prompts = 256;     // prompts of one completions request
   int32_t messages = 4096;   // of one chat request
   int32_t n = 128;           // samples per prompt
-  int32_t children = 1024;   // prompts x n
+  int32_t choices = 1024;    // prompts x n
   int32_t stop_strings = 5;  // FD_MAX_STOP_SEQS_NUM
   int32_t stop_tokens = 8;   // FD_STOP_SEQS_MAX_LEN, ids per stop string
   int32_t stop_token_ids = 64;

@@ -348,17 +348,17 @@ Shape read_shape(ConfigReader& vision, ConfigReader& text) {
 
 }  // namespace
 
-Expected<TowerDraft> draft_ernie_vl(const json::Object& config, DType activation) {
+Expected<TowerParts> make_ernie_vl(const json::Object& config, DType activation) {
   ConfigReader vision{vision_config(config)}, text{model::flatten_text_config(config)};
   const Shape shape = read_shape(vision, text);
   TERN_RETURN_IF_ERROR(vision.status());
   TERN_RETURN_IF_ERROR(text.status());
   auto tower = std::make_unique<ErnieTower>(shape, activation);
-  TowerDraft draft;
-  draft.own = {"vision_model.", "vision_tower.", "resampler_model."};
-  tower->declare(draft.plan);
-  draft.tower = std::move(tower);
-  return draft;
+  TowerParts parts;
+  parts.own = {"vision_model.", "vision_tower.", "resampler_model."};
+  tower->declare(parts.plan);
+  parts.tower = std::move(tower);
+  return parts;
 }
 
 }  // namespace tern::vision

@@ -12,26 +12,26 @@
 namespace tern::vision {
 
 // One file per tower, one line here.
-Expected<TowerDraft> draft_ernie_vl(const json::Object& config, DType activation);
-Expected<TowerDraft> draft_paddleocr_vl(const json::Object& config, DType activation);
-Expected<TowerDraft> draft_qwen2_5_vl(const json::Object& config, DType activation);
+Expected<TowerParts> make_ernie_vl(const json::Object& config, DType activation);
+Expected<TowerParts> make_paddleocr_vl(const json::Object& config, DType activation);
+Expected<TowerParts> make_qwen2_5_vl(const json::Object& config, DType activation);
 
 namespace {
 
 struct Architecture {
   std::string_view name;
-  DraftTower draft;
+  MakeTowerParts make;
 };
 constexpr std::array kArchitectures = {
-    Architecture{"Ernie4_5_VLMoeForConditionalGeneration", draft_ernie_vl},
-    Architecture{"PaddleOCRVLForConditionalGeneration", draft_paddleocr_vl},
-    Architecture{"Qwen2_5_VLForConditionalGeneration", draft_qwen2_5_vl},
+    Architecture{"Ernie4_5_VLMoeForConditionalGeneration", make_ernie_vl},
+    Architecture{"PaddleOCRVLForConditionalGeneration", make_paddleocr_vl},
+    Architecture{"Qwen2_5_VLForConditionalGeneration", make_qwen2_5_vl},
 };
 
-Expected<TowerDraft> draft_of(const model::LoadOptions& options) {
+Expected<TowerParts> tower_parts_of(const model::LoadOptions& options) {
   TERN_ASSIGN_OR_RETURN(const json::Object config,
                         model::read_config(options.path, options.config_name, options.overrides));
-  return draft_tower(config, options.activation);
+  return make_tower_parts(config, options.activation);
 }
 
 // Vision towers stay in the activation type, whatever format the decoder's weights have, as in the original.
@@ -41,17 +41,17 @@ Expected<model::PackOptions> pack_options_of(const model::LoadOptions& options, 
   return model::pack_options(plain, kind);
 }
 
-Status fill(const model::LoadOptions& options, const TowerDraft& draft, const model::PackOptions& pack,
+Status fill(const model::LoadOptions& options, const TowerParts& parts, const model::PackOptions& pack,
             device::Device& device) {
-  const model::WeightPlan& plan = draft.plan.weights();
-  LoadedTower& tower = *draft.tower;
+  const model::WeightPlan& plan = parts.plan.weights();
+  LoadedTower& tower = *parts.tower;
   if (options.dummy) {
     return model::pack_plan(plan, model::DummySource(plan.parameters, options.dummy_seed), pack, device, tower.memory_,
                             tower.info_.weight_bytes);
   }
   TERN_ASSIGN_OR_RETURN(const model::Checkpoint checkpoint, model::Checkpoint::open(options.path));
   model::ResolveOptions resolve;
-  resolve.own = draft.own;
+  resolve.own = parts.own;
   TERN_ASSIGN_OR_RETURN(std::vector<model::Stored> stored,
                         model::resolve_parameters(plan.parameters, checkpoint, resolve));
   TERN_RETURN_IF_ERROR(model::pack_plan(plan, model::CheckpointSource(plan.parameters, std::move(stored)), pack, device,
@@ -61,36 +61,36 @@ Status fill(const model::LoadOptions& options, const TowerDraft& draft, const mo
 
 }  // namespace
 
-Expected<TowerDraft> draft_tower(const json::Object& config, DType activation) {
+Expected<TowerParts> make_tower_parts(const json::Object& config, DType activation) {
   TERN_ASSIGN_OR_RETURN(const std::string name, model::architecture_of(config));
   const auto* found =
       std::find_if(kArchitectures.begin(), kArchitectures.end(), [&](const Architecture& a) { return a.name == name; });
-  if (found == kArchitectures.end()) return TowerDraft{};
-  TERN_ASSIGN_OR_RETURN(TowerDraft draft, found->draft(config, activation));
-  draft.tower->info_.architecture = name;
-  draft.tower->info_.parameters = draft.plan.parameters();
-  return draft;
+  if (found == kArchitectures.end()) return TowerParts{};
+  TERN_ASSIGN_OR_RETURN(TowerParts parts, found->make(config, activation));
+  parts.tower->info_.architecture = name;
+  parts.tower->info_.parameters = parts.plan.parameters();
+  return parts;
 }
 
 Expected<std::unique_ptr<Tower>> load_tower(const model::LoadOptions& options, device::Device& device) {
-  TERN_ASSIGN_OR_RETURN(TowerDraft draft, draft_of(options));
-  if (draft.tower == nullptr) return std::unique_ptr<Tower>();
+  TERN_ASSIGN_OR_RETURN(TowerParts parts, tower_parts_of(options));
+  if (parts.tower == nullptr) return std::unique_ptr<Tower>();
   TERN_ASSIGN_OR_RETURN(const model::PackOptions pack, pack_options_of(options, device.info().kind));
-  TERN_RETURN_IF_ERROR(fill(options, draft, pack, device));
-  TERN_RETURN_IF_ERROR(draft.tower->finish(device));
-  return std::unique_ptr<Tower>(std::move(draft.tower));
+  TERN_RETURN_IF_ERROR(fill(options, parts, pack, device));
+  TERN_RETURN_IF_ERROR(parts.tower->finish(device));
+  return std::unique_ptr<Tower>(std::move(parts.tower));
 }
 
 Expected<TowerSummary> summarize_tower(const model::LoadOptions& options) {
-  TERN_ASSIGN_OR_RETURN(const TowerDraft draft, draft_of(options));
+  TERN_ASSIGN_OR_RETURN(const TowerParts parts, tower_parts_of(options));
   TowerSummary s;
-  if (draft.tower == nullptr) return s;
-  s.info = draft.tower->info_;
+  if (parts.tower == nullptr) return s;
+  s.info = parts.tower->info_;
   for (const DType activation : {DType::kBF16, DType::kF32}) {
     model::LoadOptions o = options;
     o.activation = activation;
     TERN_ASSIGN_OR_RETURN(const model::PackOptions pack, pack_options_of(o, device::DeviceKind::kCpu));
-    s.weight_bytes.emplace_back(dtype_name(activation), model::packed_bytes(draft.plan.weights(), pack));
+    s.weight_bytes.emplace_back(dtype_name(activation), model::packed_bytes(parts.plan.weights(), pack));
   }
   return s;
 }

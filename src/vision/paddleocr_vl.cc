@@ -311,14 +311,14 @@ void plan_weights(const Spec& s, Weights& w, TowerPlan& plan) {
 
 }  // namespace
 
-Expected<TowerDraft> draft_paddleocr_vl(const json::Object& config, DType activation) {
+Expected<TowerParts> make_paddleocr_vl(const json::Object& config, DType activation) {
   TERN_ASSIGN_OR_RETURN(const Spec spec, read_spec(config, activation));
   auto tower = std::make_unique<PaddleOcrTower>(spec);
-  TowerDraft draft;
-  plan_weights(spec, tower->weights, draft.plan);
-  draft.tower = std::move(tower);
-  draft.own = {"visual.", "mlp_AR.", "projector."};
-  return draft;
+  TowerParts parts;
+  plan_weights(spec, tower->weights, parts.plan);
+  parts.tower = std::move(tower);
+  parts.own = {"visual.", "mlp_AR.", "projector."};
+  return parts;
 }
 
 }  // namespace tern::vision

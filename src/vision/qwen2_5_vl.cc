@@ -326,14 +326,14 @@ void plan_weights(const Spec& s, Weights& w, TowerPlan& plan) {
 
 }  // namespace
 
-Expected<TowerDraft> draft_qwen2_5_vl(const json::Object& config, DType activation) {
+Expected<TowerParts> make_qwen2_5_vl(const json::Object& config, DType activation) {
   TERN_ASSIGN_OR_RETURN(Spec spec, read_spec(config, activation));
   auto tower = std::make_unique<QwenTower>(spec);
-  TowerDraft draft;
-  plan_weights(spec, tower->weights, draft.plan);
-  draft.tower = std::move(tower);
-  draft.own = {"visual."};
-  return draft;
+  TowerParts parts;
+  plan_weights(spec, tower->weights, parts.plan);
+  parts.tower = std::move(tower);
+  parts.own = {"visual."};
+  return parts;
 }
 
 }  // namespace tern::vision

@@ -62,7 +62,7 @@ class LoadedTower : public Tower {
   device::Buffer memory_;  // of the weights
 };
 
-struct TowerDraft {
+struct TowerParts {
   std::unique_ptr<LoadedTower> tower;
   TowerPlan plan;
   // Parts of names by which this tower's tensors are told from the text model's.
@@ -70,10 +70,10 @@ struct TowerDraft {
 };
 
 // `config`: config.json as it stands. One for each architecture, listed in load_tower.cc.
-using DraftTower = Expected<TowerDraft> (*)(const json::Object& config, DType activation);
+using MakeTowerParts = Expected<TowerParts> (*)(const json::Object& config, DType activation);
 
-// The draft of a config.json (with overrides merged in); without a tower when the architecture has none.
-Expected<TowerDraft> draft_tower(const json::Object& config, DType activation);
+// The parts of a config.json (with overrides merged in); without a tower when the architecture has none.
+Expected<TowerParts> make_tower_parts(const json::Object& config, DType activation);
 
 // vision_config of a config.json; an empty object when there is none.
 json::Object vision_config(const json::Object& config);

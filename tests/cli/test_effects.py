@@ -132,7 +132,7 @@ SAMPLES = {
     "TERN_CPU_ISA": ("scalar",),
     "TERN_MAX_SEQUENCES": ("512", ["--max-num-seqs", "300"]),
     "TERN_CUDA_LIBRARY": ("/some/folder",),
-    "TERN_CUDA_LANES": ("2",),
+    "TERN_CUDA_MICROBATCHES": ("2",),
     "TERN_FAULT": ("trap@3",),
     "XDG_CACHE_HOME": (folder_named("cache"),),
     "VIRTUAL_ENV": (python_home,),

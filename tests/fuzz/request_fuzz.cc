@@ -64,8 +64,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     input.id_hex = "0123456789abcdef0123456789abcdef";
     auto generation = serve::openai::prepare(*std::move(ask), input);
     if (!generation.ok()) continue;
-    for (auto& child : (*generation)->children()) {
-      const auto request = (*generation)->engine_request(child);
+    for (auto& choice : (*generation)->children()) {
+      const auto request = (*generation)->engine_request(choice);
       if (request.max_tokens < 1 || request.prompt.empty()) std::abort();
       if (static_cast<int>(request.prompt.size()) + request.max_tokens > config.max_model_len) std::abort();
       for (const int32_t id : request.prompt) {
@@ -75,7 +75,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       delta.tokens.push_back({request.prompt[0], {{request.prompt[0], -1.0f, 1}}});
       delta.finish = engine::FinishReason::kLength;
       std::string out;
-      (*generation)->consume(child, std::move(delta), 1, out);
+      (*generation)->consume(choice, std::move(delta), 1, out);
     }
     if (!(*generation)->finished()) std::abort();
     if (!(*generation)->ask().stream && !json::parse((*generation)->body()).ok()) std::abort();

@@ -10,10 +10,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace tern;
   const auto config = json::parse({reinterpret_cast<const char*>(data), size}, {.max_bytes = 1 << 16, .max_depth = 16});
   if (!config.ok() || !config->is_object()) return 0;
-  const auto draft = vision::draft_tower(config->get_object(), DType::kBF16);
-  if (!draft.ok() || draft->tower == nullptr) return 0;
-  const vision::Tower& tower = *draft->tower;
-  for (const auto& m : draft->plan.weights().matrices)
+  const auto parts = vision::make_tower_parts(config->get_object(), DType::kBF16);
+  if (!parts.ok() || parts->tower == nullptr) return 0;
+  const vision::Tower& tower = *parts->tower;
+  for (const auto& m : parts->plan.weights().matrices)
     if (m.n < 1 || m.k < 1) std::abort();
   if (tower.info().merge < 1 || tower.info().merge > 16) std::abort();
   const int m = tower.info().merge;

@@ -6,7 +6,7 @@ import sys
 
 LEAST = 0.92  # of cuDNN, over pages
 HEADS, KV_HEADS, WIDTH = 32, 8, 128
-# As the laboratory names them: rows, queries of each, keys of each.
+# As `tern bench kernels` names them: rows, queries of each, keys of each.
 SHAPES = {
     "32/8 heads 4 x 4k": (4, 4096, 4096),
     "32/8 heads 1 x 16k": (1, 16384, 16384),
@@ -75,11 +75,11 @@ def peer(device, shapes, timeout=120):
 
 
 def compare(run, rows, theirs):
-    """`rows`: of the laboratory; `theirs`: what PEER printed of SHAPES."""
+    """`rows`: of `tern bench kernels`; `theirs`: what PEER printed of SHAPES."""
     own = {r["shape"]: r for r in rows}
     repeated = ", heads repeated" if theirs["repeated"] else ""
     for name, seconds in zip(SHAPES, theirs["seconds"]):
-        if not run.check(name in own, f"prefill attention {name}", "the laboratory has no such row"):
+        if not run.check(name in own, f"prefill attention {name}", "tern bench kernels has no such row"):
             continue
         ratio, tflops = seconds * 1e6 / own[name]["us"], own[name]["tflops"]
         run.figure(

@@ -42,7 +42,7 @@ print(10 * 2 * a.nbytes / min(seconds() for _ in range(5)) / 1e9)
 
 
 def copy(run, read):
-    """`read`: GB/s of the laboratory's probe, which is no ceiling where a copy moves more."""
+    """`read`: GB/s of `tern bench kernels`' probe, which is no ceiling where a copy moves more."""
     if not run.places.on_gpu:
         return run.say("a PyTorch copy: needs a GPU")
     done = subprocess.run([sys.executable, "-c", COPY], capture_output=True, text=True, timeout=120)

@@ -1,4 +1,4 @@
-"""Figures: steps of published shapes with dummy weights, prompts, serving over HTTP, and the laboratory's table. Targets
+"""Figures: steps of published shapes with dummy weights, prompts, serving over HTTP, and the table of `tern bench kernels`. Targets
 that are wanted fail the stage when they are missed; all other figures are reported beside their ceilings."""
 
 import base64
@@ -290,7 +290,7 @@ def pictures(run):
                 run.figure("a picture to its first token", f"p50 {f['ttft_ms']['p50']:.1f} ms")
 
 
-def laboratory(run):
+def kernels(run):
     f = tern(run, "kernels", "--device", run.places.device)
     if f is None:
         return
@@ -327,7 +327,7 @@ def alone(run):
         dict(
             steps=steps,
             delay=delay,
-            kernels=laboratory,
+            kernels=kernels,
             attention=lambda run: bench_attention.attention(run, tern),
             deterministic=lambda run: bench_peers.deterministic(run, decode),
         ),

@@ -1,4 +1,4 @@
-"""Counters of kernels (Nsight Compute) for the rows of the laboratory that miss their target: where their time goes."""
+"""Counters of kernels (Nsight Compute) for the rows of `tern bench kernels` that miss their target: where their time goes."""
 
 import csv
 import io

@@ -127,7 +127,7 @@ Expected<DeviceSettings> device_settings(std::string_view device, const device::
   }
   s.cuda.arch_limit = static_cast<int>(environment.integer("TERN_CUDA_ARCH"));
   s.cuda.shared_memory_limit = static_cast<int>(environment.integer("TERN_CUDA_SMEM_LIMIT"));
-  s.cuda.lanes = static_cast<int>(environment.integer("TERN_CUDA_LANES"));
+  s.cuda.microbatches = static_cast<int>(environment.integer("TERN_CUDA_MICROBATCHES"));
   s.cuda.cublaslt = environment.boolean("TERN_CUDA_CUBLASLT");
   s.cuda.deterministic = environment.boolean("FD_DETERMINISTIC_MODE");
   s.cuda.pdl = environment.boolean("FD_ENABLE_PDL");

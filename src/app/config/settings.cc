@@ -107,7 +107,7 @@ void fill_limits(const FlagSet& flags, const Environment& environment, serve::Se
   c.limits = {.prompts = flags.integer32("max-prompts"),
               .messages = flags.integer32("max-messages"),
               .n = flags.integer32("max-n"),
-              .children = flags.integer32("max-samples"),
+              .choices = flags.integer32("max-samples"),
               .stop_strings = static_cast<int32_t>(environment.integer("FD_MAX_STOP_SEQS_NUM")),
               .stop_tokens = static_cast<int32_t>(environment.integer("FD_STOP_SEQS_MAX_LEN")),
               .stop_token_ids = flags.integer32("max-stop-token-ids"),

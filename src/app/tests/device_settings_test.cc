@@ -91,21 +91,21 @@ TEST(DeviceSettings, ReadsTheEnvironment) {
   const DeviceSettings plain = settings_of("cuda");
   EXPECT_EQ(plain.cuda.arch_limit, 0);
   EXPECT_EQ(plain.cuda.shared_memory_limit, 0);
-  EXPECT_EQ(plain.cuda.lanes, 0);
+  EXPECT_EQ(plain.cuda.microbatches, 0);
   EXPECT_TRUE(plain.cuda.cublaslt);
   EXPECT_TRUE(plain.cuda.pdl);
   EXPECT_FALSE(plain.cuda.deterministic);
   EXPECT_TRUE(plain.folders.empty());
   const DeviceSettings s = settings_of("cuda", {{"TERN_CUDA_ARCH", "80"},
                                                 {"TERN_CUDA_SMEM_LIMIT", "99"},
-                                                {"TERN_CUDA_LANES", "4"},
+                                                {"TERN_CUDA_MICROBATCHES", "4"},
                                                 {"TERN_CUDA_CUBLASLT", "0"},
                                                 {"FD_DETERMINISTIC_MODE", "1"},
                                                 {"FD_ENABLE_PDL", "0"},
                                                 {"TERN_CUDA_LIBRARY", "/a:/b"}});
   EXPECT_EQ(s.cuda.arch_limit, 80);
   EXPECT_EQ(s.cuda.shared_memory_limit, 99);
-  EXPECT_EQ(s.cuda.lanes, 4);
+  EXPECT_EQ(s.cuda.microbatches, 4);
   EXPECT_FALSE(s.cuda.cublaslt);
   EXPECT_FALSE(s.cuda.pdl);
   EXPECT_TRUE(s.cuda.deterministic);

@@ -44,7 +44,7 @@ TEST(Defaults, AreFastDeploys) {
   EXPECT_EQ(s.serve.limits.prompts, limits.prompts);
   EXPECT_EQ(s.serve.limits.messages, limits.messages);
   EXPECT_EQ(s.serve.limits.n, limits.n);
-  EXPECT_EQ(s.serve.limits.children, limits.children);
+  EXPECT_EQ(s.serve.limits.choices, limits.choices);
   EXPECT_EQ(s.serve.limits.stop_token_ids, limits.stop_token_ids);
   EXPECT_EQ(s.serve.limits.logit_bias, limits.logit_bias);
   EXPECT_EQ(s.serve.limits.bad_words, limits.bad_words);

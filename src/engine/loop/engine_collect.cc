@@ -25,8 +25,9 @@ void EngineImpl::collect() {
   collect_media(step);
   results_.clear(), result_tokens_.clear(), finished_.clear();
   for (size_t i = 0; i < step.rows.size(); ++i) {
-    if (i + sched::kAhead < step.rows.size()) fetch(*step.rows[i + sched::kAhead].generation, 3);
-    if (i + sched::kAhead / 2 < step.rows.size()) sched::fetch_end(step.rows[i + sched::kAhead / 2].generation->output);
+    if (i + sched::kAhead < step.rows.size()) prefetch(*step.rows[i + sched::kAhead].generation, 3);
+    if (i + sched::kAhead / 2 < step.rows.size())
+      sched::prefetch_end(step.rows[i + sched::kAhead / 2].generation->output);
     Generation& g = *step.rows[i].generation;
     if (!g.ended && step.rows[i].prompt_scored > 0) take_prompt_logprobs(step, i, g);
     if (step.plan.rows[i].samples) take_row(step, i, g, now);

@@ -58,7 +58,7 @@ class EngineImpl final : public Engine {
   void run();
   void take_commands();
   void wait_for_event();
-  void fetch_ahead() const;
+  void prefetch_ahead() const;
   void event();
   void publish();
   void publish_stats();
@@ -85,7 +85,7 @@ class EngineImpl final : public Engine {
   void build_row(Step& step, size_t i);
   void score_prompt(Step& step, size_t i, const Generation& g);
   void ask_sampler(Step& step, size_t i, const Generation& g);
-  const Seat& seat(const sched::PlanRow& row) const { return seats_[static_cast<size_t>(row.slot)]; }
+  const SlotOwner& owner(const sched::PlanRow& row) const { return slot_owners_[static_cast<size_t>(row.slot)]; }
   void fill_masks(Step& step);
   void trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns);
   // engine_vision.cc: requests with pictures.
@@ -123,7 +123,7 @@ class EngineImpl final : public Engine {
 
   // Of the engine thread alone.
   Generations generations_;
-  std::vector<Seat> seats_;  // by slot: who was admitted to it last
+  std::vector<SlotOwner> slot_owners_;  // by slot: who was admitted to it last
   std::vector<Request> taken_requests_;
   std::vector<RequestId> taken_aborts_;
   std::vector<Generation*> finished_;  // in this collect, to be forgotten

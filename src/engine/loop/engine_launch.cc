@@ -9,15 +9,15 @@
 
 namespace tern::engine {
 
-Seat seat_of(Generation& g) {
+SlotOwner owner_of(Generation& g) {
   constexpr int64_t kNever = std::numeric_limits<int32_t>::max();
-  Seat seat{.generation = &g, .id = g.id, .prompt = g.prompt, .rope_delta = g.rope_delta};
+  SlotOwner owner{.generation = &g, .id = g.id, .prompt = g.prompt, .rope_delta = g.rope_delta};
   // The token behind `first` is the first that may end the answer.
   const int64_t first = int64_t{g.prompt} + std::max(g.min_tokens, 1) - 1;
   const bool asks_more = g.guided || g.request.sampling.logprobs >= 0;
-  seat.plain_from = static_cast<int32_t>(asks_more ? kNever : std::min(first, kNever));
-  seat.processors = g.processors & ~static_cast<uint32_t>(sample::kMinTokens);
-  return seat;
+  owner.plain_from = static_cast<int32_t>(asks_more ? kNever : std::min(first, kNever));
+  owner.processors = g.processors & ~static_cast<uint32_t>(sample::kMinTokens);
+  return owner;
 }
 
 // Plans and submits one more step. False when two are open, nothing can run, or the reader is too far behind.
@@ -37,8 +37,8 @@ bool EngineImpl::launch() {
   step.begin();
   admit(step);
   for (size_t i = 0, count = plan.rows.size(); i < count; ++i) {
-    i = step.add_plain_rows(i, seats_, parts_.config.scheduler.block_size, *parts_.scheduler);
-    if (i + sched::kAhead < count) fetch(*seat(plan.rows[i + sched::kAhead]).generation, 1);
+    i = step.add_plain_rows(i, slot_owners_, parts_.config.scheduler.block_size, *parts_.scheduler);
+    if (i + sched::kAhead < count) prefetch(*owner(plan.rows[i + sched::kAhead]).generation, 1);
     if (i < count) build_row(step, i);
   }
   step.finish();
@@ -70,7 +70,7 @@ void EngineImpl::admit(Step& step) {
   for (const sched::Admission& a : step.plan.admitted) {
     Generation* g = find(a.seq);
     TERN_CHECK(g != nullptr && !g->ended);
-    seats_[static_cast<size_t>(a.slot)] = seat_of(*g);
+    slot_owners_[static_cast<size_t>(a.slot)] = owner_of(*g);
     step.sampling.updates.add(a.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
     if (g->admitted) continue;
     g->admitted = true;
@@ -83,7 +83,7 @@ void EngineImpl::admit(Step& step) {
 
 void EngineImpl::build_row(Step& step, size_t i) {
   const sched::PlanRow& row = step.plan.rows[i];
-  Generation* g = seat(row).generation;
+  Generation* g = owner(row).generation;
   TERN_CHECK(g->id == row.seq);
   step.rows[i] = StepRow{.generation = g};
   const int first_token = step.batch.tokens;

@@ -13,7 +13,7 @@ namespace {
 
 // How often a wait for a step asks for what comes after it: caches lose that within a long step, to other programs too,
 // and planning would wait for memory.
-constexpr int64_t kFetchNs = 500'000;
+constexpr int64_t kPrefetchNs = 500'000;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ EngineImpl::EngineImpl(Parts parts, StepRunner runner)
   const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
   results_.reserve(rows), result_tokens_.reserve(rows), finished_.reserve(rows);
   news_.reserve(std::max(2 * rows, outbox_.expected()));
-  seats_.resize(rows);
+  slot_owners_.resize(rows);
   const sched::SchedulerConfig& s = parts_.config.scheduler;
   // Whoever runs holds at most its full length, and at most max_num_seqs hold anything.
   may_preempt_ = !s.v1 || parts_.blocks.total / s.max_num_seqs < ceil_div(s.max_model_len, s.block_size);
@@ -129,13 +129,13 @@ void EngineImpl::wait_for_event() {
   const bool watching = watchdog_ns_ > 0 && !dead_ && launched_ > collected_;
   int64_t until = next_deadline_;  // 0: none
   if (watching && (until == 0 || oldest_since_ + watchdog_ns_ < until)) until = oldest_since_ + watchdog_ns_;
-  const bool fetching = parts_.device->own_memory() && !dead_ && launched_ > collected_;
+  const bool prefetching = parts_.device->own_memory() && !dead_ && launched_ > collected_;
   std::unique_lock lock(mutex_);
   const auto changed = [&] { return events_ != seen_events_; };
-  while (fetching && (until == 0 || monotonic_ns() + kFetchNs < until)) {
-    if (wake_.wait_for(lock, std::chrono::nanoseconds(kFetchNs), changed)) return;
+  while (prefetching && (until == 0 || monotonic_ns() + kPrefetchNs < until)) {
+    if (wake_.wait_for(lock, std::chrono::nanoseconds(kPrefetchNs), changed)) return;
     lock.unlock();
-    fetch_ahead();
+    prefetch_ahead();
     lock.lock();
   }
   if (until == 0) {
@@ -146,9 +146,9 @@ void EngineImpl::wait_for_event() {
 }
 
 // Most of what collecting the oldest step and planning the next one touch; sequences are not among it.
-void EngineImpl::fetch_ahead() const {
-  parts_.steps[launched_ % 2]->fetch();
-  for (const StepRow& row : parts_.steps[collected_ % 2]->rows) engine::fetch(*row.generation, 3);
+void EngineImpl::prefetch_ahead() const {
+  parts_.steps[launched_ % 2]->prefetch();
+  for (const StepRow& row : parts_.steps[collected_ % 2]->rows) engine::prefetch(*row.generation, 3);
 }
 
 // The device's state is unknown from here on: no further step, and an error for everyone.

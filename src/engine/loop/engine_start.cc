@@ -6,7 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/loop/engine_impl.h"
-#include "engine/loop/worst_step.h"
+#include "engine/loop/profile_run.h"
 
 namespace tern::engine {
 namespace {
@@ -181,11 +181,11 @@ Status Starter::capture(StepRunner& runner) {
   return {};
 }
 
-// Everything a step needs is taken before blocks are counted: code, what libraries want for the worst step, graphs.
+// Everything a step needs is taken before blocks are counted: code, what libraries want for the largest steps, graphs.
 Status Starter::measure(StepRunner& runner) {
   const int64_t begin = monotonic_ns();
   TERN_RETURN_IF_ERROR(device_.load_kernels());
-  TERN_RETURN_IF_ERROR(WorstStep(runner, *p_.steps[0], limits_, scheduler()).run());
+  TERN_RETURN_IF_ERROR(ProfileRun(runner, *p_.steps[0], limits_, scheduler()).run());
   TERN_RETURN_IF_ERROR(capture(runner));
   BlockQuestion q = question();
   q.measured = true;

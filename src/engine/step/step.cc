@@ -3,17 +3,18 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/fetch.h"
+#include "base/prefetch.h"
 
 namespace tern::engine {
 
 Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLimits& sampling,
-                            const TensorView& pictures, device::Device& device, const Step* twin) {
+                            const TensorView& pictures, device::Device& device, const Step* shares) {
   Step s;
   s.limits_ = l;
   s.pictures_ = pictures;
   const auto make = [&]<class T>(sample::Staged<T> Step::*array, int64_t n) -> Status {
-    TERN_ASSIGN_OR_RETURN(s.*array, sample::Staged<T>::create(n, device, twin == nullptr ? nullptr : &(twin->*array)));
+    TERN_ASSIGN_OR_RETURN(s.*array,
+                          sample::Staged<T>::create(n, device, shares == nullptr ? nullptr : &(shares->*array)));
     return {};
   };
   TERN_RETURN_IF_ERROR(make(&Step::token_ids_, l.max_tokens));
@@ -26,24 +27,25 @@ Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLi
   TERN_RETURN_IF_ERROR(make(&Step::logit_index_, l.max_logit_rows));
   TERN_RETURN_IF_ERROR(make(&Step::picture_row_, pictures.empty() ? 0 : l.max_tokens));
   TERN_RETURN_IF_ERROR(make(&Step::table_changes_, device.own_memory() ? 2 * (l.max_rows + kMoreChanges) : 0));
-  TERN_ASSIGN_OR_RETURN(s.sampling, sample::SamplingBatch::create(sampling, device, twin ? &twin->sampling : nullptr));
+  TERN_ASSIGN_OR_RETURN(s.sampling,
+                        sample::SamplingBatch::create(sampling, device, shares ? &shares->sampling : nullptr));
   const auto rows = static_cast<size_t>(l.max_rows);
   s.known_.resize(rows);
-  if (device.own_memory()) s.sent_table_ = twin ? twin->sent_table_ : std::make_shared<std::vector<SentRow>>(rows);
+  if (device.own_memory()) s.sent_table_ = shares ? shares->sent_table_ : std::make_shared<std::vector<SentRow>>(rows);
   s.row_memory_.resize(rows);
   s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows), s.plan.moves.reserve(rows);
   return s;
 }
 
-void Step::fetch() const {
+void Step::prefetch() const {
   const size_t n = rows.size(), ints = n * sizeof(int32_t);
-  fetch_memory(plan.rows.data(), n * sizeof(sched::PlanRow));
-  fetch_memory(known_.data(), n * sizeof(KnownRow));
-  if (sent_table_ != nullptr) fetch_memory(sent_table_->data(), n * sizeof(SentRow));
-  for (int axis = 0; axis < 3; ++axis) fetch_memory(positions_.host() + int64_t{axis} * limits_.max_tokens, ints);
-  fetch_memory(context_len_.host(), ints);
-  fetch_memory(slot_mapping_.host(), 2 * ints);
-  sampling.fetch(static_cast<int>(n));
+  prefetch_memory(plan.rows.data(), n * sizeof(sched::PlanRow));
+  prefetch_memory(known_.data(), n * sizeof(KnownRow));
+  if (sent_table_ != nullptr) prefetch_memory(sent_table_->data(), n * sizeof(SentRow));
+  for (int axis = 0; axis < 3; ++axis) prefetch_memory(positions_.host() + int64_t{axis} * limits_.max_tokens, ints);
+  prefetch_memory(context_len_.host(), ints);
+  prefetch_memory(slot_mapping_.host(), 2 * ints);
+  sampling.prefetch(static_cast<int>(n));
 }
 
 void Step::begin() {
@@ -55,7 +57,7 @@ void Step::begin() {
   batch = {};
   waits_for_masks = false;
   status = {};
-  replayed = drawn = false;
+  replayed = sampled = false;
   row_start_[0] = 0;
   table_columns_ = 0;
   changes_ = 0, first_changed_ = limits_.max_rows, last_changed_ = -1;
@@ -98,7 +100,7 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
   batch.logit_rows += row.logit_count;
 }
 
-size_t Step::add_plain_rows(size_t row, std::span<const Seat> seats, int block_size,
+size_t Step::add_plain_rows(size_t row, std::span<const SlotOwner> owners, int block_size,
                             const sched::Scheduler& scheduler) {
   const auto begin = static_cast<int>(row);
   if (batch.rows != begin || batch.tokens != begin || batch.logit_rows != begin || sampling.count() != begin)
@@ -106,7 +108,7 @@ size_t Step::add_plain_rows(size_t row, std::span<const Seat> seats, int block_s
   const size_t end = std::min({plan.rows.size(), known_.size(), static_cast<size_t>(limits_.max_tokens)});
   uint32_t processors = 0;
   bool straight = true;
-  for (; row < end && know_plain(row, seats, block_size, scheduler); ++row) {
+  for (; row < end && know_plain(row, owners, block_size, scheduler); ++row) {
     processors |= known_[row].processors;
     straight &= plan.rows[row].previous_row == static_cast<int>(row);
   }
@@ -124,18 +126,19 @@ size_t Step::add_plain_rows(size_t row, std::span<const Seat> seats, int block_s
 }
 
 // Whether the row is plain; then what is known of it holds for the plan.
-bool Step::know_plain(size_t row, std::span<const Seat> seats, int block_size, const sched::Scheduler& scheduler) {
+bool Step::know_plain(size_t row, std::span<const SlotOwner> owners, int block_size,
+                      const sched::Scheduler& scheduler) {
   const sched::PlanRow& planned = plan.rows[row];
   const int r = static_cast<int>(row), position = planned.first;
   if (planned.count != 1 || planned.previous_row < 0 || planned.logit_count != 1) return false;
   KnownRow& known = known_[row];
   if (known.table != planned.table || position < known.plain_from) {
-    const Seat& seat = seats[static_cast<size_t>(planned.slot)];
-    TERN_CHECK(planned.seq == seat.id && planned.table != 0 && planned.samples);
-    if (position < seat.plain_from) return false;
-    known.prompt = seat.prompt, known.rope_delta = seat.rope_delta;
-    known.plain_from = seat.plain_from, known.processors = seat.processors;
-    rows[row] = {.generation = seat.generation, .sample_row = r};
+    const SlotOwner& owner = owners[static_cast<size_t>(planned.slot)];
+    TERN_CHECK(planned.seq == owner.id && planned.table != 0 && planned.samples);
+    if (position < owner.plain_from) return false;
+    known.prompt = owner.prompt, known.rope_delta = owner.rope_delta;
+    known.plain_from = owner.plain_from, known.processors = owner.processors;
+    rows[row] = {.generation = owner.generation, .sample_row = r};
   }
   const int ahead = position - (known.used - 1) * block_size;
   if (known.table != planned.table || ahead < 0 || ahead >= block_size) {

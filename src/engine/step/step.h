@@ -10,7 +10,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "engine/graph_shapes.h"
-#include "engine/step/seat.h"
+#include "engine/step/slot_owner.h"
 #include "engine/step/vision_step.h"
 #include "model/batch.h"
 #include "sample/sampler.h"
@@ -29,10 +29,10 @@ struct StepRow {
 };
 
 struct Step {
-  // `pictures`: the rows that tokens of pictures take; empty for a model without a tower. `twin`: null, or the other
+  // `pictures`: the rows that tokens of pictures take; empty for a model without a tower. `shares`: null, or the other
   // step, whose device addresses this one takes too: what is captured then serves both.
   static Expected<Step> create(const model::BatchLimits& limits, const sample::SamplerLimits& sampling,
-                               const TensorView& pictures, device::Device& device, const Step* twin = nullptr);
+                               const TensorView& pictures, device::Device& device, const Step* shares = nullptr);
   // Fills the batch's inputs of row `row` from the sequence's known ids and blocks.
   struct RowSource {
     std::span<const int32_t> tokens;  // known ids of the sequence
@@ -44,11 +44,12 @@ struct Step {
   };
   void begin();
   // Brings the memory that plain rows are written to into the cache, for as many rows as there were last.
-  void fetch() const;
+  void prefetch() const;
   // Adds rows of the plan from `row` on, and what they sample, as long as they are plain ones, and returns the next:
   // the same as add_row() and what asks the sampler, without a look at the sequences but where a block begins. None
   // when rows before had other than one token and one logit row.
-  size_t add_plain_rows(size_t row, std::span<const Seat> seats, int block_size, const sched::Scheduler& scheduler);
+  size_t add_plain_rows(size_t row, std::span<const SlotOwner> owners, int block_size,
+                        const sched::Scheduler& scheduler);
   void add_row(const sched::PlanRow& row, const RowSource& source);
   // Tokens [token, token + taken.size()) of the batch take these rows of the pictures.
   void take_pictures(int token, std::span<const int32_t> taken);
@@ -81,12 +82,12 @@ struct Step {
   // Of the rank thread until it has said that the step is done.
   Status status;
   bool replayed = false;  // forward was a graph
-  bool drawn = false;     // which sampled, too
+  bool sampled = false;   // which sampled, too
 
  private:
   void set_views(model::Batch& b) const;
   void list_arrays(int tokens, int sequences, int logit_rows, sample::CopyList& list) const;
-  bool know_plain(size_t row, std::span<const Seat> seats, int block_size, const sched::Scheduler& scheduler);
+  bool know_plain(size_t row, std::span<const SlotOwner> owners, int block_size, const sched::Scheduler& scheduler);
   void fill_plain(int begin, int end, int block_size);
   void fill_straight(int begin, int end, bool straight);
   int32_t copy_table(int row, int used, uint64_t table, std::span<const int32_t> blocks);
@@ -98,7 +99,7 @@ struct Step {
   int table_columns_ = 0;                                      // blocks of the longest row
   static constexpr int32_t kNever = std::numeric_limits<int32_t>::max();
   // What lies in a row of the host's block table since this step last had one: the next turn adds what is new. And,
-  // with `plain_from` below kNever, what a Seat has said of the plain row that it was; its StepRow still stands.
+  // with `plain_from` below kNever, what a SlotOwner has said of the plain row that it was; its StepRow still stands.
   struct KnownRow {
     uint64_t table = 0;
     int32_t used = 0, last = 0;  // entries, and the last of them

@@ -12,7 +12,7 @@
 namespace tern::engine {
 namespace {
 
-// Processors of draws that are part of a forward graph: the draw itself brings them.
+// Processors of sampling inside a forward graph: sample() applies them itself.
 constexpr uint32_t kAtOnce = sample::kPenalties;
 
 }  // namespace
@@ -60,8 +60,8 @@ Status StepGraphs::run_forward(const StepShape& shape, device::Stream stream) {
   return p_.model->forward(context, p_.logits.first(batch.logit_rows));
 }
 
-Status StepGraphs::run_draws(int count, uint32_t processors, device::Stream stream) {
-  TERN_RETURN_IF_ERROR(p_.sampler->draw(p_.steps[0]->sampling, p_.logits, count, processors, stream));
+Status StepGraphs::run_sampling(int count, uint32_t processors, device::Stream stream) {
+  TERN_RETURN_IF_ERROR(p_.sampler->sample_tokens(p_.steps[0]->sampling, p_.logits, count, processors, stream));
   std::array<sample::CopyList, 2> results;
   for (size_t i = 0; i < 2; ++i) p_.steps[i]->sampling.download(count, results[i]);
   auto* const turn = reinterpret_cast<int32_t*>(turn_memory_.data());
@@ -76,27 +76,27 @@ Status StepGraphs::capture_forward() {
     p_.steps[0]->sampling.pad(samples);
     TERN_ASSIGN_OR_RETURN(auto graph, record([&](device::Stream s) -> Status {
                             TERN_RETURN_IF_ERROR(run_forward(shape, s));
-                            return shape.decode ? run_draws(samples, kAtOnce, s) : Status();
+                            return shape.decode ? run_sampling(samples, kAtOnce, s) : Status();
                           }));
     forward_.push_back(std::move(graph));
   }
   return {};
 }
 
-Status StepGraphs::capture_draws() {
+Status StepGraphs::capture_sampling() {
   using namespace sample;
   constexpr uint32_t kEvery = kBias | kMinTokens | kPenalties | kBadWords;
   std::vector<uint32_t> sets = {kAtOnce, kEvery};
   if (p_.sampler->limits().masks) sets.push_back(kEvery | kMask);
   for (const uint32_t processors : sets) {
-    Draws draws{processors, {}};
+    SamplingGraphs graphs{processors, {}};
     for (const int count : shapes_.samples()) {
       p_.steps[0]->begin();
       p_.steps[0]->sampling.pad(count);
-      TERN_ASSIGN_OR_RETURN(auto graph, record([&](device::Stream s) { return run_draws(count, processors, s); }));
-      draws.by_count.push_back(std::move(graph));
+      TERN_ASSIGN_OR_RETURN(auto graph, record([&](device::Stream s) { return run_sampling(count, processors, s); }));
+      graphs.by_count.push_back(std::move(graph));
     }
-    draws_.push_back(std::move(draws));
+    sampling_graphs_.push_back(std::move(graphs));
   }
   return {};
 }
@@ -111,7 +111,7 @@ Expected<std::unique_ptr<StepGraphs>> StepGraphs::capture(const GraphConfig& con
   const int64_t begin = monotonic_ns();
   const size_t before = parts.device->memory_available();
   Status captured = g->capture_forward();
-  if (captured.ok()) captured = g->capture_draws();
+  if (captured.ok()) captured = g->capture_sampling();
   if (!captured.ok()) {
     return make_error(captured.error().code,
                       fmt::format("capturing graphs: {}; --no-use-cudagraph starts without, fewer "
@@ -122,7 +122,7 @@ Expected<std::unique_ptr<StepGraphs>> StepGraphs::capture(const GraphConfig& con
   const size_t after = parts.device->memory_available();
   parts.steps[0]->begin();
   TERN_INFO("graphs: {} for forward passes of up to {} tokens, {} for sampling, in {:.2f} s, {} MiB",
-            g->forward_.size(), g->shapes_.most_tokens(), g->draws_.size() * g->shapes_.samples().size(),
+            g->forward_.size(), g->shapes_.most_tokens(), g->sampling_graphs_.size() * g->shapes_.samples().size(),
             static_cast<double>(monotonic_ns() - begin) * 1e-9, (before > after ? before - after : 0) >> 20);
   return g;
 }
@@ -137,14 +137,14 @@ Expected<bool> StepGraphs::forward(Step& step, device::Stream stream) {
   }
   const StepShape& shape = shapes_.shapes()[static_cast<size_t>(i)];
   step.pad(shape);
-  step.drawn = shape.decode && draws_at_once(step);
-  if (step.drawn || !shape.decode) {
+  step.sampled = shape.decode && samples_at_once(step);
+  if (step.sampled || !shape.decode) {
     step.sampling.pad(samples_of(shape));
   } else {
     step.sampling.hold_back(samples_of(shape));
   }
   TERN_RETURN_IF_ERROR(step.upload_rest(*p_.device, stream));
-  if (step.drawn) TERN_RETURN_IF_ERROR(p_.sampler->prepare(step.sampling, *p_.device, stream));
+  if (step.sampled) TERN_RETURN_IF_ERROR(p_.sampler->prepare(step.sampling, *p_.device, stream));
   TERN_RETURN_IF_ERROR(give_turn(set_of(step), stream));
   TERN_RETURN_IF_ERROR(forward_[static_cast<size_t>(i)]->launch(stream));
   if (shape.decode) turn_ = 1 - turn_;
@@ -152,13 +152,13 @@ Expected<bool> StepGraphs::forward(Step& step, device::Stream stream) {
   return true;
 }
 
-bool StepGraphs::draws_at_once(const Step& step) {
+bool StepGraphs::samples_at_once(const Step& step) {
   const sample::SamplingBatch& batch = step.sampling;
   return batch.count() > 0 && batch.requests() == 0 && (batch.processors() & ~kAtOnce) == 0;
 }
 
 Expected<bool> StepGraphs::sample(Step& step, device::Stream stream) {
-  if (step.drawn) return true;
+  if (step.sampled) return true;
   const sample::SamplingBatch& batch = step.sampling;
   if (batch.held_back()) {
     sample::CopyList rows;
@@ -168,11 +168,11 @@ Expected<bool> StepGraphs::sample(Step& step, device::Stream stream) {
   const int i = shapes_.find_samples(batch.count());
   if (i < 0 || batch.count() == 0 || batch.requests() > 0) return false;
   if (batch.logit_rows() > shapes_.samples()[static_cast<size_t>(i)]) return false;
-  for (const Draws& draws : draws_) {
-    if ((batch.processors() & ~draws.processors) != 0) continue;
+  for (const SamplingGraphs& graphs : sampling_graphs_) {
+    if ((batch.processors() & ~graphs.processors) != 0) continue;
     TERN_RETURN_IF_ERROR(p_.sampler->prepare(batch, *p_.device, stream));
     TERN_RETURN_IF_ERROR(give_turn(set_of(step), stream));
-    TERN_RETURN_IF_ERROR(draws.by_count[static_cast<size_t>(i)]->launch(stream));
+    TERN_RETURN_IF_ERROR(graphs.by_count[static_cast<size_t>(i)]->launch(stream));
     turn_ = 1 - turn_;
     return true;
   }

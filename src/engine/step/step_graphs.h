@@ -50,16 +50,16 @@ class StepGraphs {
  private:
   using GraphList = std::vector<std::unique_ptr<device::Graph>>;
   // Processors of a sampling graph. More than the rows ask for changes nothing.
-  struct Draws {
+  struct SamplingGraphs {
     uint32_t processors = 0;
     GraphList by_count;  // as GraphShapes::samples()
   };
   explicit StepGraphs(const Parts& parts) : p_(parts) {}
   Status capture_forward();
-  Status capture_draws();
+  Status capture_sampling();
   Status run_forward(const StepShape& shape, device::Stream stream);
-  Status run_draws(int count, uint32_t processors, device::Stream stream);
-  static bool draws_at_once(const Step& step);
+  Status run_sampling(int count, uint32_t processors, device::Stream stream);
+  static bool samples_at_once(const Step& step);
   // Rows to sample that a forward graph copies.
   int samples_of(const StepShape& shape) const;
   // Makes it the turn of that step unless it is, behind what the stream has been given.
@@ -74,7 +74,7 @@ class StepGraphs {
   device::Buffer turn_memory_, sets_;  // the word; pinned: 0 and 1
   int turn_ = 0;                       // what the word holds when the device has come this far
   GraphList forward_;                  // as GraphShapes::shapes()
-  std::vector<Draws> draws_;
+  std::vector<SamplingGraphs> sampling_graphs_;
 };
 
 }  // namespace tern::engine

@@ -100,14 +100,15 @@ Expected<std::unique_ptr<VisionStage>> VisionStage::create(const VisionPlan& pla
   return s;
 }
 
-Status VisionStage::make_inputs(Inputs& in, const Inputs* twin) {
+Status VisionStage::make_inputs(Inputs& in, const Inputs* shares) {
   const auto patches = static_cast<int64_t>(static_cast<size_t>(plan_.call.patches) * patch_bytes(tower_->info()));
   const auto ints = static_cast<int64_t>(plan_.ints), floats = static_cast<int64_t>(plan_.floats);
   using sample::Staged;
-  TERN_ASSIGN_OR_RETURN(in.patches, Staged<std::byte>::create(patches, *device_, twin ? &twin->patches : nullptr));
-  TERN_ASSIGN_OR_RETURN(in.ints, Staged<int32_t>::create(ints, *device_, twin ? &twin->ints : nullptr));
-  TERN_ASSIGN_OR_RETURN(in.floats, Staged<float>::create(floats, *device_, twin ? &twin->floats : nullptr));
-  TERN_ASSIGN_OR_RETURN(in.rows, Staged<int32_t>::create(plan_.call.tokens, *device_, twin ? &twin->rows : nullptr));
+  TERN_ASSIGN_OR_RETURN(in.patches, Staged<std::byte>::create(patches, *device_, shares ? &shares->patches : nullptr));
+  TERN_ASSIGN_OR_RETURN(in.ints, Staged<int32_t>::create(ints, *device_, shares ? &shares->ints : nullptr));
+  TERN_ASSIGN_OR_RETURN(in.floats, Staged<float>::create(floats, *device_, shares ? &shares->floats : nullptr));
+  TERN_ASSIGN_OR_RETURN(in.rows,
+                        Staged<int32_t>::create(plan_.call.tokens, *device_, shares ? &shares->rows : nullptr));
   TERN_ASSIGN_OR_RETURN(in.sent, device_->make_event());
   return {};
 }

@@ -63,7 +63,7 @@ class VisionStage {
   };
   VisionStage(const VisionPlan& plan, const vision::Tower& tower, device::Device& device)
       : plan_(plan), tower_(&tower), device_(&device) {}
-  Status make_inputs(Inputs& inputs, const Inputs* twin);
+  Status make_inputs(Inputs& inputs, const Inputs* shares);
   Status run(const VisionStep& step, const VisionCall& call, Inputs& inputs, device::Stream stream);
 
   VisionPlan plan_;

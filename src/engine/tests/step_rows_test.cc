@@ -89,7 +89,7 @@ class StepRows {
   // As the engine does with rows that are not plain.
   void add(Step& step, size_t i) {
     const sched::PlanRow& row = step.plan.rows[i];
-    Generation* g = seats_[static_cast<size_t>(row.slot)].generation;
+    Generation* g = slot_owners_[static_cast<size_t>(row.slot)].generation;
     step.rows[i] = {.generation = g};
     const auto view = scheduler_->row(i);
     step.add_row(row, {view.tokens, view.blocks, config_.block_size, g->prompt, {}, g->rope_delta});
@@ -112,13 +112,13 @@ class StepRows {
     if (fast.plan.empty()) return;
     slow.plan = fast.plan;
     for (const sched::Admission& a : fast.plan.admitted) {
-      seats_[static_cast<size_t>(a.slot)] = seat_of(*generations_.at(a.seq));
+      slot_owners_[static_cast<size_t>(a.slot)] = owner_of(*generations_.at(a.seq));
     }
     fast.begin(), slow.begin();
     const size_t count = fast.plan.rows.size();
     for (size_t i = 0; i < count; ++i) add(slow, i);
     for (size_t i = 0; i < count; ++i) {
-      const size_t next = fast.add_plain_rows(i, seats_, config_.block_size, *scheduler_);
+      const size_t next = fast.add_plain_rows(i, slot_owners_, config_.block_size, *scheduler_);
       plain += next - i, late += i > 0 ? next - i : 0;
       i = next;
       if (i < count) add(fast, i), ++other;
@@ -231,7 +231,7 @@ class StepRows {
   float picture_memory_[4] = {};
   TensorView pictures_;
   std::array<std::unique_ptr<Step>, 2> fast_, slow_;
-  std::array<Seat, kSeqs> seats_;
+  std::array<SlotOwner, kSeqs> slot_owners_;
   std::map<RequestId, std::unique_ptr<Generation>> generations_;
   RequestId next_id_ = 0;
   uint64_t launched_ = 0, collected_ = 0;

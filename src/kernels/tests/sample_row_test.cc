@@ -46,8 +46,8 @@ uint32_t scalar_weight(float x, float scale, float top) {
   return w;
 }
 
-// The rules of draw() by sorting.
-int32_t sorted_draw(const std::vector<float>& x, const DrawArgs& a) {
+// The rules of sample_row() by sorting.
+int32_t sorted_sample(const std::vector<float>& x, const SampleRowArgs& a) {
   const auto n = static_cast<int64_t>(x.size());
   std::vector<int32_t> order(x.size());
   std::iota(order.begin(), order.end(), 0);
@@ -180,14 +180,14 @@ TEST(SampleKernels, SelectionFindsTheBoundary) {
   }
 }
 
-TEST(Draw, EqualsTheSortedDefinition) {
+TEST(SampleRow, EqualsTheSortedDefinition) {
   std::mt19937_64 rng(11);
   for (int round = 0; round < 1500; ++round) {
     const int64_t n = 1 + static_cast<int64_t>(rng() % 5000);
     const float sigmas[] = {0.0f, 0.5f, 2.0f, 8.0f};
     auto x = normal_logits(n, sigmas[rng() % 4], static_cast<uint32_t>(rng()));
     for (size_t i = 0; i < x.size() && round % 3 == 0; ++i) x[i] = std::round(x[i] * 2) / 2;  // many ties
-    DrawArgs a;
+    SampleRowArgs a;
     a.x = x.data(), a.n = n;
     const float scales[] = {1.0f, 1.0f / 0.7f, 0.1f, 20.0f};
     const float top_ps[] = {1.0f, 0.8f, 0.3f, 0.0f, 0.999f, 0.7f};
@@ -196,18 +196,18 @@ TEST(Draw, EqualsTheSortedDefinition) {
     a.scale = scales[rng() % 4], a.top_p = top_ps[rng() % 6], a.min_p = min_ps[rng() % 5], a.top_k = top_ks[rng() % 7];
     a.random = rng();
     a.want_prob = rng() % 2;
-    const int32_t want = sorted_draw(x, a);
+    const int32_t want = sorted_sample(x, a);
     Space space(n);
     for (const SampleKernels* k : kernel_sets()) {
-      const DrawResult r = draw(*k, a, space.space);
-      ASSERT_EQ(r.status, DrawStatus::kOk);
+      const SampleRowResult r = sample_row(*k, a, space.space);
+      ASSERT_EQ(r.status, SampleRowStatus::kOk);
       ASSERT_EQ(r.id, want) << "n " << n << " scale " << a.scale << " top_p " << a.top_p << " min_p " << a.min_p
                             << " top_k " << a.top_k;
     }
   }
 }
 
-TEST(Draw, WideNucleiEqualTheSortedDefinition) {
+TEST(SampleRow, WideNucleiEqualTheSortedDefinition) {
   std::mt19937_64 rng(21);
   for (int round = 0; round < 60; ++round) {
     const int64_t n = 20000 + static_cast<int64_t>(rng() % 30000);
@@ -216,7 +216,7 @@ TEST(Draw, WideNucleiEqualTheSortedDefinition) {
     for (size_t i = 0; i < x.size() && round % 3 == 0; ++i) x[i] = std::round(x[i] * 4) / 4;
     if (round % 7 == 0) std::fill(x.begin() + 100, x.end(), -1e10f);
     if (round % 11 == 0) std::fill(x.begin(), x.begin() + n / 2, -kInf);
-    DrawArgs a;
+    SampleRowArgs a;
     a.x = x.data(), a.n = n;
     const float top_ps[] = {0.8f, 0.3f, 0.999999f, 0.05f, 0.99f};
     const float scales[] = {1.0f, 0.1f, 3.0f};
@@ -224,34 +224,34 @@ TEST(Draw, WideNucleiEqualTheSortedDefinition) {
     Space space(n);
     for (int draws = 0; draws < 3; ++draws) {
       a.random = draws == 0 ? 0 : draws == 1 ? ~uint64_t{0} : rng();
-      const int32_t want = sorted_draw(x, a);
+      const int32_t want = sorted_sample(x, a);
       for (const SampleKernels* k : kernel_sets()) {
-        ASSERT_EQ(draw(*k, a, space.space).id, want) << "n " << n << " scale " << a.scale << " top_p " << a.top_p;
+        ASSERT_EQ(sample_row(*k, a, space.space).id, want) << "n " << n << " scale " << a.scale << " top_p " << a.top_p;
       }
     }
   }
 }
 
-TEST(Draw, GreedyTakesTheLowestIdOnTies) {
+TEST(SampleRow, GreedyTakesTheLowestIdOnTies) {
   std::vector<float> x(1000, -3.0f);
   x[400] = x[17] = x[999] = 2.0f;
   Space space(1000);
   for (const SampleKernels* k : kernel_sets()) {
     for (int variant = 0; variant < 3; ++variant) {
-      DrawArgs a;
+      SampleRowArgs a;
       a.x = x.data(), a.n = 1000, a.random = ~uint64_t{0};
       a.greedy = variant == 0, a.top_k = variant == 1 ? 1 : 0, a.top_p = variant == 2 ? 0.0f : 1.0f;
-      EXPECT_EQ(draw(*k, a, space.space).id, 17);
+      EXPECT_EQ(sample_row(*k, a, space.space).id, 17);
     }
     x[3] = 0.0f, x[5] = -0.0f;
     std::vector<float> zeros{-1.0f, -0.0f, 0.0f};
-    DrawArgs a;
+    SampleRowArgs a;
     a.x = zeros.data(), a.n = 3, a.greedy = true;
-    EXPECT_EQ(draw(*k, a, space.space).id, 1);
+    EXPECT_EQ(sample_row(*k, a, space.space).id, 1);
   }
 }
 
-TEST(Draw, OddLogitsNeverCrash) {
+TEST(SampleRow, OddLogitsNeverCrash) {
   Space space(70);
   const float odd[] = {kInf, -kInf, kNan, 3e38f, -3e38f, 1e-42f, 0.0f, -0.0f, 1.0f};
   std::mt19937_64 rng(5);
@@ -259,7 +259,7 @@ TEST(Draw, OddLogitsNeverCrash) {
     const int64_t n = 1 + static_cast<int64_t>(rng() % 70);
     std::vector<float> x(static_cast<size_t>(n));
     for (float& v : x) v = odd[rng() % (round % 2 ? 9 : 2)];
-    DrawArgs a;
+    SampleRowArgs a;
     a.x = x.data(), a.n = n, a.random = rng();
     a.scale = round % 5 ? 1.0f : 1e5f;
     a.top_p = round % 3 ? 0.8f : 1.0f, a.top_k = static_cast<int32_t>(rng() % 4), a.min_p = round % 7 ? 0.0f : 0.1f;
@@ -267,11 +267,11 @@ TEST(Draw, OddLogitsNeverCrash) {
     const bool nan = std::any_of(x.begin(), x.end(), [](float v) { return std::isnan(v); });
     const bool empty = !nan && std::all_of(x.begin(), x.end(), [](float v) { return v == -kInf; });
     for (const SampleKernels* k : kernel_sets()) {
-      const DrawResult r = draw(*k, a, space.space);
-      EXPECT_EQ(r.status, nan ? DrawStatus::kNan : empty ? DrawStatus::kEmpty : DrawStatus::kOk);
+      const SampleRowResult r = sample_row(*k, a, space.space);
+      EXPECT_EQ(r.status, nan ? SampleRowStatus::kNan : empty ? SampleRowStatus::kEmpty : SampleRowStatus::kOk);
       EXPECT_GE(r.id, 0);
       EXPECT_LT(r.id, n);
-      if (r.status == DrawStatus::kOk) {
+      if (r.status == SampleRowStatus::kOk) {
         EXPECT_GT(x[static_cast<size_t>(r.id)], -kInf);
       }
       Candidate out[8];

@@ -7,7 +7,7 @@
 
 namespace tern::model {
 
-std::vector<char> VerifyProbe::fetch(const TensorView& value) {
+std::vector<char> VerifyProbe::to_host(const TensorView& value) {
   const size_t row = static_cast<size_t>(value.dim[1]) * dtype_bytes(value.dtype);
   std::vector<char> host(row * static_cast<size_t>(value.dim[0]));
   const device::Stream stream = device_.stream();
@@ -30,7 +30,7 @@ void VerifyProbe::restore(const TensorView& value, const std::vector<char>& host
 void VerifyProbe::tensor(std::string_view name, TensorView value) {
   const auto [it, fresh] = tensors_.try_emplace(std::string(name));
   if (!fresh) return;
-  const std::vector<char> host = fetch(value);
+  const std::vector<char> host = to_host(value);
   const auto n = static_cast<size_t>(value.dim[0] * value.dim[1]);
   it->second.reserve(n);
   for (size_t i = 0; i < n; ++i)
@@ -40,7 +40,7 @@ void VerifyProbe::tensor(std::string_view name, TensorView value) {
 
 void VerifyProbe::router(int /*layer*/, TensorView scores) {
   if (mode_ != Mode::kDisturb) return;
-  scores_ = scores, undisturbed_ = fetch(scores);
+  scores_ = scores, undisturbed_ = to_host(scores);
   std::vector<char> disturbed = undisturbed_;
   auto* row = reinterpret_cast<float*>(disturbed.data());
   std::normal_distribution<float> error;
@@ -55,7 +55,7 @@ void VerifyProbe::router(int /*layer*/, TensorView scores) {
 
 bool VerifyProbe::routing(int layer, TensorView ids) {
   const auto k = static_cast<size_t>(ids.dim[1]);
-  const std::vector<char> host = fetch(ids);
+  const std::vector<char> host = to_host(ids);
   const auto* const chosen = reinterpret_cast<const int32_t*>(host.data());
   record_.top_k = static_cast<int>(k);
   std::vector<int32_t>& mine = record_.layers[layer];

@@ -46,7 +46,7 @@ class VerifyProbe final : public Probe {
 
  private:
   // Rows of a tensor of rank 2 in host memory, one behind the other.
-  std::vector<char> fetch(const TensorView& value);
+  std::vector<char> to_host(const TensorView& value);
   void restore(const TensorView& value, const std::vector<char>& host);
 
   device::Device& device_;

@@ -11,8 +11,8 @@
 namespace tern::ops::cpu {
 namespace {
 
-static_assert(static_cast<int32_t>(kernels::DrawStatus::kNan) == kSampleNan);
-static_assert(static_cast<int32_t>(kernels::DrawStatus::kEmpty) == kSampleEmpty);
+static_assert(static_cast<int32_t>(kernels::SampleRowStatus::kNan) == kSampleNan);
+static_assert(static_cast<int32_t>(kernels::SampleRowStatus::kEmpty) == kSampleEmpty);
 static_assert(sizeof(kernels::Candidate) == sizeof(TokenScore));
 
 size_t space_bytes(int64_t vocab) { return (kernels::RowSpace::bytes(vocab) + 63) / 64 * 64; }
@@ -59,13 +59,13 @@ Status sample(const SampleParams& p, device::Stream stream) {
   for_items(stream, in.count, vocab, p.workspace, [&](int i, const kernels::RowSpace& space) {
     const SampleRow& r = in.rows[i];
     const SlotParams& s = in.slots.params[r.slot];
-    kernels::DrawArgs a;
+    kernels::SampleRowArgs a;
     a.x = row(in.logits, r.logit_row), a.n = vocab;
     a.scale = s.scale, a.top_p = s.top_p, a.min_p = s.min_p, a.top_k = s.top_k;
     a.greedy = s.greedy != 0;
     a.want_prob = !p.probs.empty();
     if (!a.greedy) a.random = random_bits(s.seed, static_cast<uint32_t>(r.position), static_cast<uint32_t>(r.draw));
-    const kernels::DrawResult result = draw(k, a, space);
+    const kernels::SampleRowResult result = sample_row(k, a, space);
     p.ids.as<int32_t>()[r.logit_row] = result.id;
     p.status.as<int32_t>()[r.logit_row] = static_cast<int32_t>(result.status);
     if (a.want_prob) p.probs.as<float>()[r.logit_row] = result.prob;

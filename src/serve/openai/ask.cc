@@ -270,8 +270,8 @@ void read_completion_only(Fields& f, Ask& ask, const ServeConfig& config) {
   if (!prompts.ok()) return f.fail(prompts.error().message, key);
   ask.prompts = *std::move(prompts);
   f.boolean("echo", ask.echo);
-  if (static_cast<int64_t>(ask.prompts.size()) * ask.n > config.limits.children) {
-    f.fail(fmt::format("prompts x n may be at most {}", config.limits.children), "n");
+  if (static_cast<int64_t>(ask.prompts.size()) * ask.n > config.limits.choices) {
+    f.fail(fmt::format("prompts x n may be at most {}", config.limits.choices), "n");
   }
 }
 

@@ -29,7 +29,7 @@ struct PromptFacts {
 };
 
 // One sample of one prompt: one row of the engine.
-struct Child {
+struct Choice {
   engine::RequestId request_id = 0;  // given when submitted
   int32_t index = 0, prompt = 0;
   uint64_t seed = 0;
@@ -64,34 +64,34 @@ class Generation {
 
   const Ask& ask() const { return ask_; }
   const std::string& id() const { return id_; }
-  std::string child_id(const Child& child) const { return id_ + "_" + std::to_string(child.index); }
+  std::string choice_id(const Choice& choice) const { return id_ + "_" + std::to_string(choice.index); }
   const std::vector<PromptFacts>& prompts() const { return prompts_; }
-  std::vector<Child>& children() { return children_; }
-  // The engine's request of a child; `request_id` must be set.
-  engine::Request engine_request(const Child& child) const;
-  // Once every child's request is made: patches are the engine's alone from then on.
+  std::vector<Choice>& choices() { return choices_; }
+  // The engine's request of a choice; `request_id` must be set.
+  engine::Request engine_request(const Choice& choice) const;
+  // Once every choice's request is made: patches are the engine's alone from then on.
   void release_media();
 
   struct Outcome {
     int32_t tokens = 0;  // counted of this delta
-    bool child_finished = false;
-    bool abort = false;   // the engine still works on a child that is finished here (a stop string was met)
+    bool choice_finished = false;
+    bool abort = false;   // the engine still works on a choice that is finished here (a stop string was met)
     bool failed = false;  // error() says why; nothing more comes
   };
-  // Takes one delta of a child. Streams append events to `out`; whole answers wait for body().
-  Outcome consume(Child& child, engine::Delta&& delta, int64_t now_ns, std::string& out);
-  bool finished() const { return open_children_ == 0; }
+  // Takes one delta of a choice. Streams append events to `out`; whole answers wait for body().
+  Outcome consume(Choice& choice, engine::Delta&& delta, int64_t now_ns, std::string& out);
+  bool finished() const { return open_choices_ == 0; }
   const Error& error() const { return error_; }
 
   // End of a stream: usage where asked, then [DONE].
   void append_stream_end(std::string& out) const;
   // An error inside a stream, then [DONE].
   void append_stream_error(const Error& error, std::string& out) const;
-  // The whole answer; all children have finished.
+  // The whole answer; all choices have finished.
   std::string body() const;
-  UsageCounts usage() const;  // of all children
-  UsageCounts usage(const Child& child) const;
-  int64_t prompt_tokens(const Child& child) const;
+  UsageCounts usage() const;  // of all choices
+  UsageCounts usage(const Choice& choice) const;
+  int64_t prompt_tokens(const Choice& choice) const;
 
  private:
   struct Piece {
@@ -104,25 +104,25 @@ class Generation {
     int64_t arrival_ns = 0;
   };
 
-  void start_text(Child& child) const;
+  void start_text(Choice& choice) const;
   TokenNames names(bool spaceless = false) const { return {tokenizer_, spaceless}; }
   bool skips_special() const { return skip_special_ || ask_.skip_special_tokens; }
   void build_templates();
-  void take_text(Child& child, const engine::Delta& delta, bool last_token, Piece& piece, bool& stopped);
-  void show(Child& child, Piece& piece, std::string& out);
-  void append_first_chunk(Child& child, std::string& out);
-  void append_stream_prompt_logprobs(Child& child, std::string& out) const;
-  void append_entry(Child& child, const Piece& piece, std::string& out);
-  void append_chat_entry(Child& child, const Piece& piece, std::string& out);
-  void append_completion_entry(Child& child, const Piece& piece, std::string& out);
-  void append_chunk_end(const Child& child, std::string& out) const;
-  void append_metrics(const Child& child, std::string& out) const;
-  void append_chat_choice(const Child& child, std::string& out) const;
-  void append_completion_choice(const Child& child, std::string& out) const;
+  void take_text(Choice& choice, const engine::Delta& delta, bool last_token, Piece& piece, bool& stopped);
+  void show(Choice& choice, Piece& piece, std::string& out);
+  void append_first_chunk(Choice& choice, std::string& out);
+  void append_stream_prompt_logprobs(Choice& choice, std::string& out) const;
+  void append_entry(Choice& choice, const Piece& piece, std::string& out);
+  void append_chat_entry(Choice& choice, const Piece& piece, std::string& out);
+  void append_completion_entry(Choice& choice, const Piece& piece, std::string& out);
+  void append_chunk_end(const Choice& choice, std::string& out) const;
+  void append_metrics(const Choice& choice, std::string& out) const;
+  void append_chat_choice(const Choice& choice, std::string& out) const;
+  void append_completion_choice(const Choice& choice, std::string& out) const;
   void append_content(std::string_view text, std::string& out) const;
   void append_token_ids(const engine::TokenOutput* token, std::string& out) const;
-  std::string_view prompt_text(const Child& child) const { return prompts_[static_cast<size_t>(child.prompt)].text; }
-  std::string_view echoed_text(const Child& child) const;
+  std::string_view prompt_text(const Choice& choice) const { return prompts_[static_cast<size_t>(choice.prompt)].text; }
+  std::string_view echoed_text(const Choice& choice) const;
 
   Ask ask_;
   std::string id_, model_;
@@ -133,8 +133,8 @@ class Generation {
   engine::Request prototype_;
   const content::Tokenizer* tokenizer_;
   bool mm_output_, skip_special_;
-  std::vector<Child> children_;
-  int open_children_;
+  std::vector<Choice> choices_;
+  int open_choices_;
   Error error_;
 
   std::string chunk_head_;  // up to and with "choices":[

@@ -4,8 +4,8 @@
 
 namespace tern::serve::openai {
 
-void Generation::append_metrics(const Child& child, std::string& out) const {
-  const auto& t = child.times;
+void Generation::append_metrics(const Choice& choice, std::string& out) const {
+  const auto& t = choice.times;
   const auto name = [&](const char* key) {
     out += out.back() == '{' ? "\"" : ",\"";
     out += key;
@@ -24,10 +24,10 @@ void Generation::append_metrics(const Child& child, std::string& out) const {
   point("preprocess_start_time", t.arrival);
   point("preprocess_end_time", prepared_ns_);
   point("scheduler_recv_req_time", prepared_ns_);
-  point("engine_get_req_time", child.submitted_ns);
-  point("add_req_to_resource_manager_time", child.submitted_ns);
+  point("engine_get_req_time", choice.submitted_ns);
+  point("add_req_to_resource_manager_time", choice.submitted_ns);
   point("inference_start_time", t.scheduled);
-  point("engine_recv_latest_token_time", child.received_ns);
+  point("engine_recv_latest_token_time", choice.received_ns);
   point("engine_recv_first_token_time", t.first_token);
   // Prefill and decode run in one server: what only lies between two of them is never reached.
   for (const char* key :
@@ -39,12 +39,12 @@ void Generation::append_metrics(const Child& child, std::string& out) const {
   span("first_token_time", t.scheduled, t.first_token);
   span("time_in_queue", prepared_ns_, t.scheduled);
   span("preprocess_cost_time", t.arrival, prepared_ns_);
-  span("model_forward_time", t.scheduled, child.received_ns);
-  span("model_execute_time", t.arrival, child.received_ns);
+  span("model_forward_time", t.scheduled, choice.received_ns);
+  span("model_execute_time", t.arrival, choice.received_ns);
   point("request_start_time", t.arrival);
-  point("llm_engine_recv_req_timestamp", child.submitted_ns);
+  point("llm_engine_recv_req_timestamp", choice.submitted_ns);
   point("llm_engine_send_req_to_engine_timestamp", t.scheduled);
-  point("llm_engine_recv_latest_token_timestamp", child.received_ns);
+  point("llm_engine_recv_latest_token_timestamp", choice.received_ns);
   out += '}';
 }
 

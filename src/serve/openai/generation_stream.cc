@@ -27,30 +27,30 @@ void Generation::append_content(std::string_view text, std::string& out) const {
   }
 }
 
-void Generation::append_chunk_end(const Child& child, std::string& out) const {
+void Generation::append_chunk_end(const Choice& choice, std::string& out) const {
   out += ']';
   if (ask_.continuous_usage) {
     out += ",\"usage\":";
-    append_usage(out, usage(child));
+    append_usage(out, usage(choice));
   }
-  if (ask_.collect_metrics) append_metrics(child, out);
+  if (ask_.collect_metrics) append_metrics(choice, out);
   out += "}\n\n";
 }
 
 // Prompts' log-probs, in the first entry of a choice only.
-void Generation::append_stream_prompt_logprobs(Child& child, std::string& out) const {
-  if (!ask_.prompt_logprobs || child.scored) return;
-  child.scored = true;
+void Generation::append_stream_prompt_logprobs(Choice& choice, std::string& out) const {
+  if (!ask_.prompt_logprobs || choice.scored) return;
+  choice.scored = true;
   out += ",\"prompt_logprobs\":";
-  append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, child.prompt_logprobs);
-  child.prompt_logprobs = {};
+  append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, choice.prompt_logprobs);
+  choice.prompt_logprobs = {};
 }
 
-void Generation::append_first_chunk(Child& child, std::string& out) {
+void Generation::append_first_chunk(Choice& choice, std::string& out) {
   if (!ask_.chat && !ask_.return_token_ids) return;
   out += chunk_head_;
   out += "{\"index\":";
-  append_int(out, child.index);
+  append_int(out, choice.index);
   if (ask_.chat) {
     out += ",\"delta\":{\"role\":\"assistant\",";
     append_content("", out);
@@ -60,19 +60,19 @@ void Generation::append_first_chunk(Child& child, std::string& out) {
   }
   if (ask_.return_token_ids) {
     out += ",\"prompt_token_ids\":";
-    append_ids(out, prompts_[static_cast<size_t>(child.prompt)].ids);
+    append_ids(out, prompts_[static_cast<size_t>(choice.prompt)].ids);
     out += ",\"text_after_process\":";
-    json::append_quoted(out, prompt_text(child));
+    json::append_quoted(out, prompt_text(choice));
     out += ",\"prompt_tokens\":";
-    json::append_quoted(out, prompt_text(child));
+    json::append_quoted(out, prompt_text(choice));
     out += ",\"completion_token_ids\":null";
   } else {
     out += ",\"prompt_token_ids\":null,\"completion_token_ids\":null";
   }
   if (ask_.chat) out += '}';
-  append_stream_prompt_logprobs(child, out);
+  append_stream_prompt_logprobs(choice, out);
   out += '}';
-  append_chunk_end(child, out);
+  append_chunk_end(choice, out);
 }
 
 void Generation::append_token_ids(const engine::TokenOutput* token, std::string& out) const {
@@ -85,35 +85,35 @@ void Generation::append_token_ids(const engine::TokenOutput* token, std::string&
   out += ']';
 }
 
-void Generation::append_entry(Child& child, const Piece& piece, std::string& out) {
+void Generation::append_entry(Choice& choice, const Piece& piece, std::string& out) {
   const bool direct = ask_.stream_group == 1;
   if (direct) out += chunk_head_;
   std::string& to = direct ? out : entries_;
   if (!direct && waiting_entries_ > 0) to += ',';
   if (ask_.chat)
-    append_chat_entry(child, piece, to);
+    append_chat_entry(choice, piece, to);
   else
-    append_completion_entry(child, piece, to);
+    append_completion_entry(choice, piece, to);
   if (direct) {
-    append_chunk_end(child, out);
+    append_chunk_end(choice, out);
   } else if (++waiting_entries_ >= ask_.stream_group || piece.last) {
     out += chunk_head_;
     out += entries_;
-    append_chunk_end(child, out);
+    append_chunk_end(choice, out);
     entries_.clear();
     waiting_entries_ = 0;
   }
   if (piece.last && !ask_.chat && ask_.include_usage) {  // once per choice, as the original
     out += chunk_head_;
     out += "],\"usage\":";
-    append_usage(out, usage(child));
+    append_usage(out, usage(choice));
     out += "}\n\n";
   }
 }
 
-void Generation::append_chat_entry(Child& child, const Piece& piece, std::string& out) {
+void Generation::append_chat_entry(Choice& choice, const Piece& piece, std::string& out) {
   out += "{\"index\":";
-  append_int(out, child.index);
+  append_int(out, choice.index);
   out += ",\"delta\":{";
   append_content(piece.text, out);
   out += ",\"reasoning_content\":\"\",\"tool_calls\":null,\"prompt_token_ids\":null,\"completion_token_ids\":";
@@ -134,7 +134,7 @@ void Generation::append_chat_entry(Child& child, const Piece& piece, std::string
   }
   if (piece.last) {
     out += ",\"finish_reason\":\"";
-    out += finish_name(child.reason);
+    out += finish_name(choice.reason);
     out += '"';
   }
   out += ",\"arrival_time\":";
@@ -142,13 +142,13 @@ void Generation::append_chat_entry(Child& child, const Piece& piece, std::string
   out += '}';
 }
 
-void Generation::append_completion_entry(Child& child, const Piece& piece, std::string& out) {
+void Generation::append_completion_entry(Choice& choice, const Piece& piece, std::string& out) {
   out += "{\"index\":";
-  append_int(out, child.index);
+  append_int(out, choice.index);
   out += ",\"text\":";
-  if (ask_.echo && !child.echoed) {
-    child.echoed = true;
-    std::string text(echoed_text(child));
+  if (ask_.echo && !choice.echoed) {
+    choice.echoed = true;
+    std::string text(echoed_text(choice));
     json::append_quoted(out, text += piece.text);
   } else {
     json::append_quoted(out, piece.text);
@@ -169,10 +169,10 @@ void Generation::append_completion_entry(Child& child, const Piece& piece, std::
   } else {
     out += ",\"logprobs\":null";
   }
-  append_stream_prompt_logprobs(child, out);
+  append_stream_prompt_logprobs(choice, out);
   if (piece.last) {
     out += ",\"finish_reason\":\"";
-    out += finish_name(child.reason);
+    out += finish_name(choice.reason);
     out += '"';
   }
   out += '}';

@@ -4,30 +4,30 @@
 
 namespace tern::serve::openai {
 
-void Generation::append_chat_choice(const Child& child, std::string& out) const {
+void Generation::append_chat_choice(const Choice& choice, std::string& out) const {
   out += "{\"index\":";
-  append_int(out, child.index);
+  append_int(out, choice.index);
   out += ",\"message\":{\"role\":\"assistant\",";
   if (mm_output_) {
     out += "\"content\":null,";
-    append_content(child.text, out);
+    append_content(choice.text, out);
   } else {
-    append_content(child.text, out);
+    append_content(choice.text, out);
     out += ",\"multimodal_content\":null";
   }
   out += ",\"reasoning_content\":null,\"audio_content\":null,\"tool_calls\":null";
   if (ask_.return_token_ids) {
     out += ",\"prompt_token_ids\":";
-    append_ids(out, prompts_[static_cast<size_t>(child.prompt)].ids);
+    append_ids(out, prompts_[static_cast<size_t>(choice.prompt)].ids);
     out += ",\"completion_token_ids\":";
-    append_ids(out, child.ids);
+    append_ids(out, choice.ids);
     for (const char* key : {",\"prompt_tokens\":", ",\"text_after_process\":"}) {
       out += key;
-      json::append_quoted(out, prompt_text(child));
+      json::append_quoted(out, prompt_text(choice));
     }
     for (const char* key : {",\"completion_tokens\":", ",\"raw_prediction\":"}) {
       out += key;
-      json::append_quoted(out, child.raw_text);
+      json::append_quoted(out, choice.raw_text);
     }
   } else {
     out += ",\"prompt_token_ids\":null,\"completion_token_ids\":null,\"prompt_tokens\":null,\"completion_tokens\":null";
@@ -35,9 +35,9 @@ void Generation::append_chat_choice(const Child& child, std::string& out) const 
   out += "},\"logprobs\":";
   if (ask_.logprobs) {
     out += "{\"content\":[";
-    for (size_t i = 0; i < child.tokens.size(); ++i) {
+    for (size_t i = 0; i < choice.tokens.size(); ++i) {
       if (i > 0) out += ',';
-      append_chat_logprob(out, names(i == child.spaceless), child.tokens[i],
+      append_chat_logprob(out, names(i == choice.spaceless), choice.tokens[i],
                           {.top = ask_.top_logprobs, .nulls = true, .decode = ask_.decode_logprob_tokens});
     }
     out += "],\"refusal\":null}";
@@ -46,52 +46,52 @@ void Generation::append_chat_choice(const Child& child, std::string& out) const 
   }
   out += ",\"draft_logprobs\":null,\"prompt_logprobs\":";
   if (ask_.prompt_logprobs)
-    append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, child.prompt_logprobs);
+    append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, choice.prompt_logprobs);
   else
     out += "null";
   out += ",\"finish_reason\":\"";
-  out += finish_name(child.reason);
+  out += finish_name(choice.reason);
   out += "\",\"speculate_metrics\":null}";
 }
 
-void Generation::append_completion_choice(const Child& child, std::string& out) const {
+void Generation::append_completion_choice(const Choice& choice, std::string& out) const {
   out += "{\"index\":";
-  append_int(out, child.index);
+  append_int(out, choice.index);
   out += ",\"text\":";
   if (ask_.echo) {
-    std::string text(echoed_text(child));
-    json::append_quoted(out, text += child.text);
+    std::string text(echoed_text(choice));
+    json::append_quoted(out, text += choice.text);
   } else {
-    json::append_quoted(out, child.text);
+    json::append_quoted(out, choice.text);
   }
   if (ask_.return_token_ids) {
     out += ",\"prompt_token_ids\":";
-    append_ids(out, prompts_[static_cast<size_t>(child.prompt)].ids);
+    append_ids(out, prompts_[static_cast<size_t>(choice.prompt)].ids);
     out += ",\"completion_token_ids\":";
-    append_ids(out, child.ids);
+    append_ids(out, choice.ids);
     for (const char* key : {",\"prompt_tokens\":", ",\"text_after_process\":"}) {
       out += key;
-      json::append_quoted(out, prompt_text(child));
+      json::append_quoted(out, prompt_text(choice));
     }
     for (const char* key : {",\"completion_tokens\":", ",\"raw_prediction\":"}) {
       out += key;
-      json::append_quoted(out, child.raw_text);
+      json::append_quoted(out, choice.raw_text);
     }
   } else {
     out += ",\"prompt_token_ids\":null,\"completion_token_ids\":null,\"prompt_tokens\":null,\"completion_tokens\":null";
   }
   out += ",\"arrival_time\":null,\"logprobs\":";
   if (ask_.logprobs)
-    append_completion_logprobs(out, names(), child.tokens, child.offsets, ask_.top_logprobs);
+    append_completion_logprobs(out, names(), choice.tokens, choice.offsets, ask_.top_logprobs);
   else
     out += "null";
   out += ",\"draft_logprobs\":null,\"prompt_logprobs\":";
   if (ask_.prompt_logprobs)
-    append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, child.prompt_logprobs);
+    append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, choice.prompt_logprobs);
   else
     out += "null";
   out += ",\"reasoning_content\":null,\"finish_reason\":\"";
-  out += finish_name(child.reason);
+  out += finish_name(choice.reason);
   out += "\",\"tool_calls\":null,\"speculate_metrics\":null}";
 }
 
@@ -103,12 +103,12 @@ std::string Generation::body() const {
   out += ",\"model\":";
   json::append_quoted(out, model_);
   out += ",\"choices\":[";
-  for (size_t i = 0; i < children_.size(); ++i) {
+  for (size_t i = 0; i < choices_.size(); ++i) {
     if (i > 0) out += ',';
     if (ask_.chat)
-      append_chat_choice(children_[i], out);
+      append_chat_choice(choices_[i], out);
     else
-      append_completion_choice(children_[i], out);
+      append_completion_choice(choices_[i], out);
   }
   out += "],\"usage\":";
   append_usage(out, usage());

@@ -120,9 +120,9 @@ void add_cache_salt(const Ask& ask, PrepareInput& input) {
   input.salt[1] = salt.hi;
 }
 
-Status encode_words(Draft& draft) {
-  TERN_RETURN_IF_ERROR(encode_stops(draft.ask, draft.input, draft.prototype));
-  return encode_bad_words(draft.ask, draft.input, draft.prototype.sampling);
+Status encode_words(PendingRequest& pending) {
+  TERN_RETURN_IF_ERROR(encode_stops(pending.ask, pending.input, pending.prototype));
+  return encode_bad_words(pending.ask, pending.input, pending.prototype.sampling);
 }
 
 }  // namespace
@@ -137,52 +137,52 @@ std::string make_id(const Ask& ask, const std::string& hex) {
                      h.substr(8, 4), h.substr(12, 4), h.substr(16, 4), h.substr(20, 12));
 }
 
-Expected<Draft> begin(Ask ask, const PrepareInput& input) {
-  Draft draft{std::move(ask), input, {}, {}, {}};
+Expected<PendingRequest> begin(Ask ask, const PrepareInput& input) {
+  PendingRequest pending{std::move(ask), input, {}, {}, {}};
   const ServeConfig& config = *input.config;
-  TERN_RETURN_IF_ERROR(check_model(draft.ask, config));
-  const Ask& known = draft.ask;
-  draft.id = make_id(known, input.id_hex);
-  engine::Request& prototype = draft.prototype;
+  TERN_RETURN_IF_ERROR(check_model(pending.ask, config));
+  const Ask& known = pending.ask;
+  pending.id = make_id(known, input.id_hex);
+  engine::Request& prototype = pending.prototype;
   prototype.max_tokens = config.max_model_len;
   prototype.ignore_eos = known.ignore_eos;
   prototype.stop_token_ids = known.stop_token_ids;
   prototype.arrival_ns = input.arrival_ns;
   prototype.owner = input.owner;
-  add_cache_salt(known, draft.input);
-  if (draft.input.salted) prototype.extra_keys.push_back({0, 0, {draft.input.salt[0], draft.input.salt[1]}});
+  add_cache_salt(known, pending.input);
+  if (pending.input.salted) prototype.extra_keys.push_back({0, 0, {pending.input.salt[0], pending.input.salt[1]}});
   fill_sampling(known, input, prototype.sampling);
   if (known.chat && known.prompts.empty()) {
-    TERN_ASSIGN_OR_RETURN(draft.rendered, render_chat(draft.ask, input));
+    TERN_ASSIGN_OR_RETURN(pending.rendered, render_chat(pending.ask, input));
   }
   // With media these come first: their mistakes should cost no picture. Without, an over-long prompt is named first.
-  if (!known.media.empty()) TERN_RETURN_IF_ERROR(encode_words(draft));
-  draft.ask.messages = nullptr;
-  draft.ask.tools = nullptr;
-  draft.ask.documents = nullptr;
-  draft.ask.chat_template_kwargs.clear();
-  return draft;
+  if (!known.media.empty()) TERN_RETURN_IF_ERROR(encode_words(pending));
+  pending.ask.messages = nullptr;
+  pending.ask.tools = nullptr;
+  pending.ask.documents = nullptr;
+  pending.ask.chat_template_kwargs.clear();
+  return pending;
 }
 
-Expected<std::unique_ptr<Generation>> finish(Draft draft, std::span<const content::PreparedMediaPtr> media) {
-  const ServeConfig& config = *draft.input.config;
-  Ask& ask = draft.ask;
-  TERN_ASSIGN_OR_RETURN(auto prompts, encode_prompts(draft, media));
+Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<const content::PreparedMediaPtr> media) {
+  const ServeConfig& config = *pending.input.config;
+  Ask& ask = pending.ask;
+  TERN_ASSIGN_OR_RETURN(auto prompts, encode_prompts(pending, media));
   TERN_RETURN_IF_ERROR(check_lengths(prompts, ask, config));
   if (ask.response_max_tokens && ask.thinking_off) {
     ask.max_tokens = std::min(ask.max_tokens.value_or(*ask.response_max_tokens), *ask.response_max_tokens);
   }
-  if (media.empty()) TERN_RETURN_IF_ERROR(encode_words(draft));
+  if (media.empty()) TERN_RETURN_IF_ERROR(encode_words(pending));
   ask.prompts.clear();
   ask.media.clear();
   std::string model = ask.model;
-  return std::make_unique<Generation>(std::move(ask), std::move(draft.id), std::move(model), std::move(prompts),
-                                      std::move(draft.prototype), draft.input.content.tokenizer, config);
+  return std::make_unique<Generation>(std::move(ask), std::move(pending.id), std::move(model), std::move(prompts),
+                                      std::move(pending.prototype), pending.input.content.tokenizer, config);
 }
 
 Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input) {
-  TERN_ASSIGN_OR_RETURN(auto draft, begin(std::move(ask), input));
-  return finish(std::move(draft), {});
+  TERN_ASSIGN_OR_RETURN(auto pending, begin(std::move(ask), input));
+  return finish(std::move(pending), {});
 }
 
 }  // namespace tern::serve::openai

@@ -35,16 +35,16 @@ struct PrepareInput {
 };
 
 // Everything about a request but its prompts' ids.
-struct Draft {
+struct PendingRequest {
   Ask ask;
   PrepareInput input;
   std::string id;
   std::string rendered;  // the chat prompt as text; "" when the prompt came as ids
   engine::Request prototype;
 };
-Expected<Draft> begin(Ask ask, const PrepareInput& input);
+Expected<PendingRequest> begin(Ask ask, const PrepareInput& input);
 // `media`: in the order of ask.media; empty for a request without.
-Expected<std::unique_ptr<Generation>> finish(Draft draft, std::span<const content::PreparedMediaPtr> media);
+Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<const content::PreparedMediaPtr> media);
 // Both, for a request without media.
 Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input);
 

@@ -85,15 +85,15 @@ Error too_long(const PrepareInput& input) {
                                 most, input.config->max_model_len));
 }
 
-Status lay_out(const Draft& draft, std::span<const int32_t> ids, std::span<const content::PreparedMediaPtr> media,
-               PromptFacts& facts) {
-  const PrepareInput& input = draft.input;
+Status lay_out(const PendingRequest& pending, std::span<const int32_t> ids,
+               std::span<const content::PreparedMediaPtr> media, PromptFacts& facts) {
+  const PrepareInput& input = pending.input;
   const bool text = ids.empty();
   const char* param = text ? "messages" : "prompt_token_ids";
   if (text && input.content.tokenizer == nullptr) {
     return invalid_value("this model has no tokenizer: send the prompt as token ids", param);
   }
-  auto layout = text ? content::layout_prompt(*input.content.vision, draft.rendered, *input.content.tokenizer, media,
+  auto layout = text ? content::layout_prompt(*input.content.vision, pending.rendered, *input.content.tokenizer, media,
                                               encode_bounds(input))
                      : content::layout_ids(*input.content.vision, ids, media);
   if (!layout.ok()) {
@@ -103,10 +103,10 @@ Status lay_out(const Draft& draft, std::span<const int32_t> ids, std::span<const
 }
 
 // Earlier output goes on behind the prompt, at the positions it had.
-Status append_completion(const Draft& draft, PromptFacts& facts) {
-  const auto& more = draft.ask.completion_token_ids;
+Status append_completion(const PendingRequest& pending, PromptFacts& facts) {
+  const auto& more = pending.ask.completion_token_ids;
   if (more.empty()) return {};
-  TERN_RETURN_IF_ERROR(check_no_placeholders(more, draft.input, "completion_token_ids"));
+  TERN_RETURN_IF_ERROR(check_no_placeholders(more, pending.input, "completion_token_ids"));
   const size_t old_size = facts.ids.size();
   facts.ids.insert(facts.ids.end(), more.begin(), more.end());
   if (facts.positions.empty()) return {};
@@ -149,20 +149,21 @@ Expected<std::vector<int32_t>> encode_text(const PrepareInput& input, std::strin
   return ids;
 }
 
-Expected<std::vector<PromptFacts>> encode_prompts(Draft& draft, std::span<const content::PreparedMediaPtr> media) {
-  Ask& ask = draft.ask;
-  const PrepareInput& input = draft.input;
+Expected<std::vector<PromptFacts>> encode_prompts(PendingRequest& pending,
+                                                  std::span<const content::PreparedMediaPtr> media) {
+  Ask& ask = pending.ask;
+  const PrepareInput& input = pending.input;
   std::vector<PromptFacts> prompts;
   if (ask.chat && ask.prompts.empty()) {
     PromptFacts facts;
     if (!media.empty()) {
-      TERN_RETURN_IF_ERROR(lay_out(draft, {}, media, facts));
+      TERN_RETURN_IF_ERROR(lay_out(pending, {}, media, facts));
     } else {
       TERN_ASSIGN_OR_RETURN(facts.ids,
-                            encode_text(input, draft.rendered, ask.add_special_tokens.value_or(false), "messages"));
+                            encode_text(input, pending.rendered, ask.add_special_tokens.value_or(false), "messages"));
       TERN_RETURN_IF_ERROR(check_no_placeholders(facts.ids, input, "messages"));
     }
-    if (ask.return_token_ids) facts.text = std::move(draft.rendered);
+    if (ask.return_token_ids) facts.text = std::move(pending.rendered);
     prompts.push_back(std::move(facts));
   }
   for (auto& prompt : ask.prompts) {
@@ -171,7 +172,7 @@ Expected<std::vector<PromptFacts>> encode_prompts(Draft& draft, std::span<const 
     if (prompt.is_text) {
       TERN_ASSIGN_OR_RETURN(facts.ids, encode_text(input, prompt.text, ask.add_special_tokens.value_or(true), param));
     } else if (!media.empty()) {
-      TERN_RETURN_IF_ERROR(lay_out(draft, prompt.ids, media, facts));
+      TERN_RETURN_IF_ERROR(lay_out(pending, prompt.ids, media, facts));
     } else {
       facts.ids = std::move(prompt.ids);
     }
@@ -184,7 +185,7 @@ Expected<std::vector<PromptFacts>> encode_prompts(Draft& draft, std::span<const 
     }
     prompts.push_back(std::move(facts));
   }
-  for (auto& facts : prompts) TERN_RETURN_IF_ERROR(append_completion(draft, facts));
+  for (auto& facts : prompts) TERN_RETURN_IF_ERROR(append_completion(pending, facts));
   return prompts;
 }
 

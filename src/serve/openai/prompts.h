@@ -16,7 +16,8 @@ namespace tern::serve::openai {
 Expected<std::vector<int32_t>> encode_text(const PrepareInput& input, std::string_view text, bool special,
                                            const char* param);
 
-// All prompts of a draft. kInvalidArgument when numbers of placeholders and media differ.
-Expected<std::vector<PromptFacts>> encode_prompts(Draft& draft, std::span<const content::PreparedMediaPtr> media);
+// All prompts of a pending. kInvalidArgument when numbers of placeholders and media differ.
+Expected<std::vector<PromptFacts>> encode_prompts(PendingRequest& pending,
+                                                  std::span<const content::PreparedMediaPtr> media);
 
 }  // namespace tern::serve::openai

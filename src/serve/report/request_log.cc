@@ -89,17 +89,17 @@ void log_answer(const ServeConfig& config, const std::string& id, std::string_vi
     TERN_LOG(LogChannel::kRequest, LogLevel::kInfo, "Request {}: answer {}", id, quoted(shown_part(config, body)));
 }
 
-void log_finished(const ServeConfig& config, const openai::Generation& generation, const openai::Child& child) {
+void log_finished(const ServeConfig& config, const openai::Generation& generation, const openai::Choice& choice) {
   if (!logs(config, RequestLogLevel::kLifecycle)) return;
-  const auto& t = child.times;
+  const auto& t = choice.times;
   const int64_t end = t.finished > 0 ? t.finished : monotonic_ns();
   TERN_LOG(LogChannel::kRequest, LogLevel::kInfo,
            "Request {}_{} finished: InputToken {}, OutputToken {}, cached tokens {}, reason {}, latency {:.3f} s",
-           generation.id(), child.index, generation.prompt_tokens(child), child.completion_tokens, child.cached_tokens,
-           openai::finish_name(child.reason), seconds(t.arrival, end));
+           generation.id(), choice.index, generation.prompt_tokens(choice), choice.completion_tokens,
+           choice.cached_tokens, openai::finish_name(choice.reason), seconds(t.arrival, end));
   if (!logs(config, RequestLogLevel::kStages)) return;
   TERN_LOG(LogChannel::kRequest, LogLevel::kInfo, "Request {}_{}: queue {:.3f} s, prefill {:.3f} s, decode {:.3f} s",
-           generation.id(), child.index, seconds(t.arrival, t.scheduled), seconds(t.scheduled, t.first_token),
+           generation.id(), choice.index, seconds(t.arrival, t.scheduled), seconds(t.scheduled, t.first_token),
            seconds(t.first_token, end));
 }
 

@@ -38,6 +38,6 @@ void log_submitted(const ServeConfig& config, const std::string& id, const engin
 // `events`: what a stream has just got; first, last: of the stream.
 void log_chunk(const ServeConfig& config, const std::string& id, std::string_view events, bool first, bool last);
 void log_answer(const ServeConfig& config, const std::string& id, std::string_view body);
-void log_finished(const ServeConfig& config, const openai::Generation& generation, const openai::Child& child);
+void log_finished(const ServeConfig& config, const openai::Generation& generation, const openai::Choice& choice);
 
 }  // namespace tern::serve

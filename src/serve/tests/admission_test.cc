@@ -233,7 +233,7 @@ TEST(Ids, OneIdOneRequest) {
       200);
 }
 
-TEST(Abort, ByIdChildAndAll) {
+TEST(Abort, ByIdChoiceAndAll) {
   TestServer server(test_config(), slow_engine());
   const auto body = [](const char* id, int n, bool stream) {
     return fmt::format(

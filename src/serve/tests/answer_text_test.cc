@@ -43,7 +43,7 @@ Answer answer(openai::Ask ask, std::vector<int32_t> prompt, const std::vector<in
     for (const auto& a : alternatives) delta.tokens[0].logprobs.push_back(a);
     if (i + 1 == ids.size()) delta.finish = engine::FinishReason::kLength;
     std::string bytes;
-    g.consume(g.children()[0], std::move(delta), 0, bytes);
+    g.consume(g.choices()[0], std::move(delta), 0, bytes);
     if (!stream) continue;
     for (size_t at = bytes.find("data: "); at != std::string::npos; at = bytes.find("data: ", at + 1)) {
       out.last = *json::parse(bytes.substr(at + 6, bytes.find("\n\n", at) - at - 6));

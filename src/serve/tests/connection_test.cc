@@ -272,8 +272,8 @@ TEST(Connection, FullHouseOfStreamsTurnsAway) {
 
 // In a process of its own: its file limit is lowered until accept() itself fails.
 TEST(Connection, OutOfFileDescriptors) {
-  const pid_t child = fork();
-  if (child == 0) {
+  const pid_t choice = fork();
+  if (choice == 0) {
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
     limit.rlim_cur = 96;
@@ -306,7 +306,7 @@ TEST(Connection, OutOfFileDescriptors) {
     _exit(Client(port).post("/v1/completions", kShort).status == 200 ? 0 : 14);
   }
   int status = 0;
-  waitpid(child, &status, 0);
+  waitpid(choice, &status, 0);
   ASSERT_TRUE(WIFEXITED(status));
   EXPECT_EQ(WEXITSTATUS(status), 0);
 }

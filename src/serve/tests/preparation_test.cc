@@ -129,8 +129,8 @@ TEST(Preparation, AbortByIdAndAll) {
   const std::string named = kPicture.substr(0, kPicture.size() - 1) + R"(,"request_id":"mine","n":2})";
   auto client = rig.ask("/v1/chat/completions", named);
   auto& call = rig.media.wait_call(0);
-  auto twin = rig.ask("/v1/chat/completions", named);
-  const Reply taken = twin->receive();
+  auto other = rig.ask("/v1/chat/completions", named);
+  const Reply taken = other->receive();
   EXPECT_EQ(taken.status, 400) << "one id, one request, also while pictures are prepared";
   const Reply sweep =
       Client(rig.server->port()).post("/v1/abort_requests", R"({"req_ids":["chatcmpl-mine","chatcmpl-other"]})");

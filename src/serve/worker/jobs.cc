@@ -96,17 +96,17 @@ IdLease take_id(Shared& shared, const std::string& id, Error& error) {
 void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease memory,
                 std::unique_ptr<openai::Generation> generation) {
   size_t tokens = 0;
-  for (const auto& child : generation->children()) tokens += static_cast<size_t>(generation->prompt_tokens(child));
+  for (const auto& choice : generation->choices()) tokens += static_cast<size_t>(generation->prompt_tokens(choice));
   if (!memory.resize(tokens * kBytesPerToken)) throw std::bad_alloc();
   Ready ready{to, std::move(generation), {}, std::move(ticket), std::move(memory)};
-  for (const auto& child : ready.generation->children())
-    ready.requests.push_back(ready.generation->engine_request(child));
+  for (const auto& choice : ready.generation->choices())
+    ready.requests.push_back(ready.generation->engine_request(choice));
   ready.generation->release_media();
   shared.post(to.worker, std::move(ready));
 }
 
 // Goes on in finish_preparation(), when the pictures are there.
-void start_preparation(Shared& shared, Job& job, openai::Draft draft, bool token_strs = false) {
+void start_preparation(Shared& shared, Job& job, openai::PendingRequest pending, bool token_strs = false) {
   Preparation preparation;
   preparation.to = job.to;
   preparation.route = job.route;
@@ -114,10 +114,10 @@ void start_preparation(Shared& shared, Job& job, openai::Draft draft, bool token
   preparation.token_strs = token_strs;
   if (job.route != RouteId::kTokenize) {
     Error taken;
-    preparation.id = take_id(shared, draft.id, taken);
+    preparation.id = take_id(shared, pending.id, taken);
     if (!preparation.id) return refuse(shared, job.to, std::move(job.ticket), taken, true);
   }
-  preparation.draft = std::move(draft);
+  preparation.pending = std::move(pending);
   preparation.ticket = std::move(job.ticket);
   preparation.logged = std::move(job.logged);
   preparation.memory = std::move(job.memory);
@@ -131,11 +131,11 @@ void run_generate(Shared& shared, Job& job, json::Value body) {
   auto ask = chat ? openai::parse_chat(std::move(body), shared.config)
                   : openai::parse_completion(std::move(body), shared.config);
   if (!ask.ok()) return refuse(shared, job.to, std::move(job.ticket), ask.error(), false);
-  auto draft = openai::begin(*std::move(ask), prepare_input(shared, job));
-  if (!draft.ok()) return refuse(shared, job.to, std::move(job.ticket), draft.error(), true);
-  if (!draft->ask.media.empty()) return start_preparation(shared, job, *std::move(draft));
-  const std::string id = draft->id;
-  auto generation = openai::finish(*std::move(draft), {});
+  auto pending = openai::begin(*std::move(ask), prepare_input(shared, job));
+  if (!pending.ok()) return refuse(shared, job.to, std::move(job.ticket), pending.error(), true);
+  if (!pending->ask.media.empty()) return start_preparation(shared, job, *std::move(pending));
+  const std::string id = pending->id;
+  auto generation = openai::finish(*std::move(pending), {});
   if (!generation.ok()) return refuse(shared, job.to, std::move(job.ticket), generation.error(), true);
   Error taken;
   IdLease lease = take_id(shared, id, taken);
@@ -154,10 +154,10 @@ void run_tokenize(Shared& shared, Job& job, json::Value body) {
   if (shared.config.media.images && body.is_object() && json::find(body.get_object(), "messages") != nullptr) {
     auto ask = openai::parse_chat(std::move(body), shared.config, openai::Purpose::kTokens);
     if (!ask.ok()) return refuse(shared, job.to, {}, ask.error(), false);
-    auto draft = openai::begin(*std::move(ask), input);
-    if (!draft.ok()) return refuse(shared, job.to, {}, draft.error(), false);
-    if (!draft->ask.media.empty()) return start_preparation(shared, job, *std::move(draft), *strs);
-    auto prompts = openai::encode_prompts(*draft, {});
+    auto pending = openai::begin(*std::move(ask), input);
+    if (!pending.ok()) return refuse(shared, job.to, {}, pending.error(), false);
+    if (!pending->ask.media.empty()) return start_preparation(shared, job, *std::move(pending), *strs);
+    auto prompts = openai::encode_prompts(*pending, {});
     if (!prompts.ok()) return refuse(shared, job.to, {}, prompts.error(), false);
     return shared.post(job.to.worker, Answer{job.to, tokens_response((*prompts)[0].ids, *strs, input), {}});
   }
@@ -214,13 +214,14 @@ void run_control(Shared& shared, Job& job, const json::Value& body) {
 void finish_preparation(Shared& shared, Preparation preparation, std::vector<content::PreparedMediaPtr> media) {
   const ReplyTo to = preparation.to;
   if (preparation.route == RouteId::kTokenize) {
-    auto prompts = openai::encode_prompts(preparation.draft, media);
+    auto prompts = openai::encode_prompts(preparation.pending, media);
     if (!prompts.ok()) return refuse(shared, to, {}, prompts.error(), false);
     return shared.post(
-        to.worker, Answer{to, tokens_response((*prompts)[0].ids, preparation.token_strs, preparation.draft.input), {}});
+        to.worker,
+        Answer{to, tokens_response((*prompts)[0].ids, preparation.token_strs, preparation.pending.input), {}});
   }
-  const int64_t arrival_ns = preparation.draft.input.arrival_ns;
-  auto generation = openai::finish(std::move(preparation.draft), media);
+  const int64_t arrival_ns = preparation.pending.input.arrival_ns;
+  auto generation = openai::finish(std::move(preparation.pending), media);
   if (!generation.ok()) return refuse(shared, to, std::move(preparation.ticket), generation.error(), true);
   log_received(shared.config, **generation, preparation.logged);
   log_stage(shared.config, (*generation)->id(),

@@ -21,15 +21,15 @@ Error media_error(Error error) {
 }  // namespace
 
 void Preparations::answer(Preparation& preparation, const Error& error) {
-  if (preparation.route != RouteId::kTokenize) log_failed(shared_.config, preparation.draft.id, error);
+  if (preparation.route != RouteId::kTokenize) log_failed(shared_.config, preparation.pending.id, error);
   shared_.post_control(preparation.to.worker,
                        Answer{preparation.to, openai::error_response(error, shared_.config.original_error_status),
                               std::move(preparation.ticket)});
 }
 
 void Preparations::start(Preparation preparation) {
-  auto parts = std::move(preparation.draft.ask.media);
-  const auto& input = preparation.draft.input;
+  auto parts = std::move(preparation.pending.ask.media);
+  const auto& input = preparation.pending.input;
   const uint64_t owner = input.salted ? input.salt[0] : 0;
   const auto cancelled = preparation.cancelled;
   uint64_t key = 0;
@@ -87,17 +87,17 @@ void Preparations::sweep(int64_t now_ns) {
 void Preparations::abort_matching(AbortSweep& sweep) {
   std::lock_guard lock(mutex_);
   for (auto it = waiting_.begin(); it != waiting_.end();) {
-    const std::string& id = it->second.draft.id;
+    const std::string& id = it->second.pending.id;
     bool match = false;
     if (sweep.takes_key(it->second.key_index)) {
       match = sweep.names(id) || sweep.all;
-      for (int32_t i = 0; i < it->second.draft.ask.n; ++i) match |= sweep.names(id + "_" + std::to_string(i));
+      for (int32_t i = 0; i < it->second.pending.ask.n; ++i) match |= sweep.names(id + "_" + std::to_string(i));
     }
     if (!match || it->second.route == RouteId::kTokenize) {
       ++it;
       continue;
     }
-    for (int32_t i = 0; i < it->second.draft.ask.n; ++i) sweep.aborted.emplace_back(id + "_" + std::to_string(i), 0);
+    for (int32_t i = 0; i < it->second.pending.ask.n; ++i) sweep.aborted.emplace_back(id + "_" + std::to_string(i), 0);
     it->second.cancelled->store(true);
     answer(it->second, {ErrorCode::kUnavailable, "the request was aborted", {}});
     it = waiting_.erase(it);

@@ -22,7 +22,7 @@ struct Preparation {
   RouteId route = RouteId::kChat;  // kTokenize: only counts
   bool token_strs = false;         // kTokenize: with each token's text
   int key_index = 0;               // of the API key that asked
-  openai::Draft draft;
+  openai::PendingRequest pending;
   Ticket ticket;
   IdLease id;
   MemoryBudget::Lease memory;
@@ -35,7 +35,7 @@ class Preparations : public std::enable_shared_from_this<Preparations> {
  public:
   explicit Preparations(Shared& shared) : shared_(shared) {}
 
-  // Hands the media of the draft to the service; the rest follows on the CPU pool. Answers what is refused at once.
+  // Hands the media of the pending to the service; the rest follows on the CPU pool. Answers what is refused at once.
   void start(Preparation preparation);
   // Ends what is past its deadline, with status 408.
   void sweep(int64_t now_ns);

@@ -48,7 +48,7 @@ struct AbortSweep {
   bool unsupported = false;                              // kScheduler: also asked for what this server does not have
   std::vector<std::string> ids;                          // as they were named, for the answer's order
   std::unordered_map<std::string, bool> wanted;          // of `ids`: found
-  std::vector<std::pair<std::string, int64_t>> aborted;  // child id, tokens it had
+  std::vector<std::pair<std::string, int64_t>> aborted;  // choice id, tokens it had
   int hops = 0;
 
   // Whether a request of that key, or a sample of it, is one to end. Notes that its name was found.
@@ -73,7 +73,7 @@ struct Answer {
 struct Ready {
   ReplyTo to;
   std::unique_ptr<openai::Generation> generation;
-  std::vector<engine::Request> requests;  // of its children, without ids
+  std::vector<engine::Request> requests;  // of its choices, without ids
   Ticket ticket;
   MemoryBudget::Lease memory;  // of its prompts
 };

@@ -46,12 +46,12 @@ class Worker {
     bool told = false;  // the log knows of its first chunk
     EngineSlots::Waiter place;
     int64_t wait_deadline_ns = 0;
-    std::vector<std::pair<size_t, engine::Delta>> held;  // child, delta: the client reads too slowly
+    std::vector<std::pair<size_t, engine::Delta>> held;  // choice, delta: the client reads too slowly
     size_t held_tokens = 0;
   };
   struct Row {
     Active* active = nullptr;
-    size_t child = 0;
+    size_t choice = 0;
   };
 
   void run();
@@ -105,16 +105,16 @@ class Worker {
   // Generations (worker_generate.cc).
   void start_generation(Active& a);
   bool submit_rows(Active& a, Error& error);
-  void take_or_hold(Active& a, size_t child, engine::Delta&& delta, int64_t now);
-  void take_delta(Active& a, size_t child, engine::Delta&& delta, int64_t now_ns);
-  void settle(Active& a, const openai::Generation::Outcome& outcome, size_t child);
+  void take_or_hold(Active& a, size_t choice, engine::Delta&& delta, int64_t now);
+  void take_delta(Active& a, size_t choice, engine::Delta&& delta, int64_t now_ns);
+  void settle(Active& a, const openai::Generation::Outcome& outcome, size_t choice);
   void complete(Active& a);
   void fail(Active& a, const Error& error);
   void abandon(Active& a);  // aborts its rows and forgets it
   void release(Active& a);  // forgets a request whose rows have ended
   void resume_held(Connection& c);
-  void measure(const openai::Child& child, int32_t tokens, int64_t now_ns, bool first);
-  void measure_finished(const openai::Generation& g, const openai::Child& child);
+  void measure(const openai::Choice& choice, int32_t tokens, int64_t now_ns, bool first);
+  void measure_finished(const openai::Generation& g, const openai::Choice& choice);
   void sweep_waiting(int64_t now_ns);
   void abort_matching(AbortSweep& sweep);
   void finish_sweep(AbortSweep& sweep);

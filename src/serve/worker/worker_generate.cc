@@ -37,7 +37,7 @@ void Worker::on(Ready&& m) {
   a.memory = std::move(m.memory);
   c->active = a.key;
   active_.emplace(a.key, std::move(active));
-  a.place = {number_, a.key, c->owner, static_cast<int64_t>(a.generation->children().size())};
+  a.place = {number_, a.key, c->owner, static_cast<int64_t>(a.generation->choices().size())};
   if (shared_.slots.acquire(a.place)) {
     a.has_slot = true;
     log_stage(shared_.config, a.generation->id(), "has a place in the engine");
@@ -77,22 +77,22 @@ void Worker::start_generation(Active& a) {
 }
 
 bool Worker::submit_rows(Active& a, Error& error) {
-  auto& children = a.generation->children();
+  auto& choices = a.generation->choices();
   for (size_t i = 0; i < a.requests.size(); ++i) {
     // Workers count for themselves and mark their numbers, so that a delta names its worker.
     const engine::RequestId id = (next_row_++ << 8) | static_cast<uint64_t>(number_);
-    children[i].request_id = id;
-    children[i].submitted_ns = monotonic_ns();
+    choices[i].request_id = id;
+    choices[i].submitted_ns = monotonic_ns();
     a.requests[i].id = id;
     rows_[id] = Row{&a, i};
     const auto prompt_tokens = a.requests[i].prompt.size();
     const auto max_tokens = a.requests[i].max_tokens;
     if (logs(shared_.config, RequestLogLevel::kContent))
-      log_submitted(shared_.config, a.generation->child_id(children[i]), a.requests[i]);
+      log_submitted(shared_.config, a.generation->choice_id(choices[i]), a.requests[i]);
     Status status = shared_.engine.submit(std::move(a.requests[i]));
     if (!status.ok()) {
       rows_.erase(id);
-      children[i].request_id = 0;
+      choices[i].request_id = 0;
       error = std::move(status).error();
       return false;
     }
@@ -111,7 +111,7 @@ void Worker::on(DeltaBatch&& m) {
     if (row == rows_.end()) continue;  // aborted here already
     const uint64_t key = row->second.active->key, connection = row->second.active->connection;
     try {
-      take_or_hold(*row->second.active, row->second.child, std::move(delta), now);
+      take_or_hold(*row->second.active, row->second.choice, std::move(delta), now);
     } catch (const std::bad_alloc&) {
       lose(connection);
       if (const auto left = active_.find(key); left != active_.end()) abandon(*left->second);
@@ -119,14 +119,14 @@ void Worker::on(DeltaBatch&& m) {
   }
 }
 
-void Worker::take_or_hold(Active& a, size_t child, engine::Delta&& delta, int64_t now) {
+void Worker::take_or_hold(Active& a, size_t choice, engine::Delta&& delta, int64_t now) {
   const auto it = connections_.find(a.connection);
   const bool slow = it != connections_.end() && it->second->streaming && congested(*it->second);
   if (!slow && a.held.empty()) {
-    return take_delta(a, child, std::move(delta), now);
+    return take_delta(a, choice, std::move(delta), now);
   }
   a.held_tokens += delta.tokens.size();
-  a.held.emplace_back(child, std::move(delta));
+  a.held.emplace_back(choice, std::move(delta));
   if (a.held_tokens > shared_.config.http.held_tokens && it != connections_.end()) {
     TERN_LOG(LogChannel::kRequest, LogLevel::kWarning, "request {} ended: its client does not read",
              a.generation->id());
@@ -155,16 +155,16 @@ void Worker::resume_held(Connection& c) {
   }
 }
 
-void Worker::take_delta(Active& a, size_t child, engine::Delta&& delta, int64_t now_ns) {
+void Worker::take_delta(Active& a, size_t choice, engine::Delta&& delta, int64_t now_ns) {
   const auto it = connections_.find(a.connection);
   Connection* c = it != connections_.end() ? it->second.get() : nullptr;
   std::string& out = c != nullptr && c->streaming ? c->stream_out() : discard_;
-  openai::Child& row = a.generation->children()[child];
+  openai::Choice& row = a.generation->choices()[choice];
   const bool first = row.completion_tokens == 0;
   const size_t before = out.size();
   const auto outcome = a.generation->consume(row, std::move(delta), now_ns, out);
   if (first && outcome.tokens > 0 && logs(shared_.config, RequestLogLevel::kStages))
-    log_stage(shared_.config, a.generation->child_id(row), "has its first token");
+    log_stage(shared_.config, a.generation->choice_id(row), "has its first token");
   if (c != nullptr && c->streaming && out.size() > before) {
     log_chunk(shared_.config, a.generation->id(), std::string_view(out).substr(before), !a.told, false);
     a.told = true;
@@ -173,16 +173,16 @@ void Worker::take_delta(Active& a, size_t child, engine::Delta&& delta, int64_t 
   if (c != nullptr && c->streaming) touch(*c);
   if (outcome.tokens > 0) measure(row, outcome.tokens, now_ns, first);
   row.last_token_ns = now_ns;
-  settle(a, outcome, child);
+  settle(a, outcome, choice);
 }
 
-void Worker::settle(Active& a, const openai::Generation::Outcome& outcome, size_t child) {
+void Worker::settle(Active& a, const openai::Generation::Outcome& outcome, size_t choice) {
   if (outcome.failed) {
-    rows_.erase(a.generation->children()[child].request_id);
+    rows_.erase(a.generation->choices()[choice].request_id);
     return fail(a, a.generation->error());
   }
-  if (!outcome.child_finished) return;
-  const openai::Child& row = a.generation->children()[child];
+  if (!outcome.choice_finished) return;
+  const openai::Choice& row = a.generation->choices()[choice];
   if (outcome.abort) shared_.engine.abort(row.request_id);
   rows_.erase(row.request_id);
   measure_finished(*a.generation, row);
@@ -207,7 +207,7 @@ void Worker::complete(Active& a) {
     return process(c);
   }
   size_t bytes = 0;
-  for (const auto& child : a.generation->children()) bytes += child.text.size() + child.ids.size() * 8;
+  for (const auto& choice : a.generation->choices()) bytes += choice.text.size() + choice.ids.size() * 8;
   const bool heavy = ask.logprobs || ask.prompt_logprobs || ask.return_token_ids || bytes > kInlineBody;
   if (heavy) {
     auto generation = std::move(a.generation);
@@ -245,8 +245,8 @@ void Worker::fail(Active& a, const Error& error) {
 
 void Worker::abandon(Active& a) {
   if (a.generation) {
-    for (const auto& child : a.generation->children()) {
-      if (child.request_id != 0 && rows_.erase(child.request_id) > 0) shared_.engine.abort(child.request_id);
+    for (const auto& choice : a.generation->choices()) {
+      if (choice.request_id != 0 && rows_.erase(choice.request_id) > 0) shared_.engine.abort(choice.request_id);
     }
   }
   release(a);
@@ -263,26 +263,27 @@ void Worker::release(Active& a) {
   active_.erase(a.key);
 }
 
-void Worker::measure(const openai::Child& child, int32_t tokens, int64_t now_ns, bool first) {
+void Worker::measure(const openai::Choice& choice, int32_t tokens, int64_t now_ns, bool first) {
   metrics_.add(Count::kGenerationTokens, static_cast<uint64_t>(tokens));
   if (first) {
-    const double ttft = seconds(child.times.arrival, child.times.first_token > 0 ? child.times.first_token : now_ns);
+    const double ttft = seconds(choice.times.arrival, choice.times.first_token > 0 ? choice.times.first_token : now_ns);
     metrics_.observe(Hist::kTimeToFirst, ttft);
     metrics_.set_first_token(ttft);
-  } else if (child.last_token_ns > 0) {
-    metrics_.observe(Hist::kTimePerToken, seconds(child.last_token_ns, now_ns) / tokens, static_cast<uint64_t>(tokens));
+  } else if (choice.last_token_ns > 0) {
+    metrics_.observe(Hist::kTimePerToken, seconds(choice.last_token_ns, now_ns) / tokens,
+                     static_cast<uint64_t>(tokens));
   }
 }
 
-void Worker::measure_finished(const openai::Generation& g, const openai::Child& child) {
-  log_finished(shared_.config, g, child);
-  if (child.reason != engine::FinishReason::kAbort) metrics_.add(Count::kSuccess);
-  const auto& t = child.times;
+void Worker::measure_finished(const openai::Generation& g, const openai::Choice& choice) {
+  log_finished(shared_.config, g, choice);
+  if (choice.reason != engine::FinishReason::kAbort) metrics_.add(Count::kSuccess);
+  const auto& t = choice.times;
   const int64_t end = t.finished > 0 ? t.finished : monotonic_ns();
-  metrics_.observe(Hist::kGenerationTokens, static_cast<double>(child.completion_tokens));
-  if (child.completion_tokens > 0) {
+  metrics_.observe(Hist::kGenerationTokens, static_cast<double>(choice.completion_tokens));
+  if (choice.completion_tokens > 0) {
     metrics_.observe(Hist::kTokenRatio,
-                     static_cast<double>(g.prompt_tokens(child)) / static_cast<double>(child.completion_tokens));
+                     static_cast<double>(g.prompt_tokens(choice)) / static_cast<double>(choice.completion_tokens));
   }
   metrics_.observe(Hist::kEndToEnd, seconds(t.arrival, end));
   metrics_.observe(Hist::kInference, seconds(t.scheduled, end));
@@ -290,7 +291,7 @@ void Worker::measure_finished(const openai::Generation& g, const openai::Child& 
   metrics_.observe(Hist::kPrefill, seconds(t.scheduled, t.first_token));
   metrics_.observe(Hist::kDecode, seconds(t.first_token, end));
   metrics_.set_infer(
-      child.completion_tokens > 0 ? seconds(t.first_token, end) / static_cast<double>(child.completion_tokens) : 0.0);
+      choice.completion_tokens > 0 ? seconds(t.first_token, end) / static_cast<double>(choice.completion_tokens) : 0.0);
 }
 
 void Worker::sweep_waiting(int64_t now_ns) {
@@ -318,12 +319,12 @@ void Worker::abort_matching(AbortSweep& sweep) {
   for (auto& [key, a] : active_) {
     if (!sweep.takes_key(a->key_index)) continue;
     const bool whole = sweep.names(a->generation->id()) || sweep.all;
-    for (auto& child : a->generation->children()) {
-      std::string name = a->generation->id() + "_" + std::to_string(child.index);
-      if (!(sweep.names(name) || whole) || child.finished) continue;
-      sweep.aborted.emplace_back(std::move(name), child.completion_tokens);
+    for (auto& choice : a->generation->choices()) {
+      std::string name = a->generation->id() + "_" + std::to_string(choice.index);
+      if (!(sweep.names(name) || whole) || choice.finished) continue;
+      sweep.aborted.emplace_back(std::move(name), choice.completion_tokens);
       if (a->has_slot)
-        shared_.engine.abort(child.request_id);
+        shared_.engine.abort(choice.request_id);
       else if (unsent.empty() || unsent.back() != key)
         unsent.push_back(key);
     }

@@ -28,11 +28,11 @@ FairPool::~FairPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void FairPool::submit(uint64_t lane, uint64_t group, std::function<void()> task) {
+void FairPool::submit(uint64_t queue, uint64_t group, std::function<void()> task) {
   // Woken under the lock: once the task can be taken, it may end the pool's owner before this call returns.
   const std::lock_guard lock(mutex_);
-  Lane& to = lanes_[lane];
-  if (to.tasks.empty()) turns_.push_back(lane);
+  Queue& to = queues_[queue];
+  if (to.tasks.empty()) turns_.push_back(queue);
   to.group = group;
   to.tasks.push_back(std::move(task));
   ++queued_;
@@ -44,14 +44,14 @@ int FairPool::idle() {
   return std::max(0, threads() - running_ - static_cast<int>(queued_));
 }
 
-void FairPool::spread(uint64_t lane, int count, const std::function<void(int)>& work) {
-  SharedWork shared(*this, lane, work);
+void FairPool::spread(uint64_t queue, int count, const std::function<void(int)>& work) {
+  SharedWork shared(*this, queue, work);
   for (int i = 0; i < count; ++i) shared.offer(i);
 }
 
-bool FairPool::may_run(uint64_t lane) const {
+bool FairPool::may_run(uint64_t queue) const {
   if (most_per_group_ == 0) return true;
-  const auto of_group = running_of_.find(lanes_.at(lane).group);
+  const auto of_group = running_of_.find(queues_.at(queue).group);
   return of_group == running_of_.end() || of_group->second < most_per_group_;
 }
 
@@ -60,21 +60,21 @@ bool FairPool::take(std::function<void()>* task, uint64_t* group) {
   auto turn = turns_.end();
   // A task that still runs may submit more.
   wake_.wait(lock, [&] {
-    turn = std::find_if(turns_.begin(), turns_.end(), [&](uint64_t lane) { return may_run(lane); });
+    turn = std::find_if(turns_.begin(), turns_.end(), [&](uint64_t queue) { return may_run(queue); });
     return turn != turns_.end() || (stopping_ && running_ == 0);
   });
   if (turn == turns_.end()) return false;
-  const uint64_t lane = *turn;
+  const uint64_t queue = *turn;
   turns_.erase(turn);
-  const auto found = lanes_.find(lane);
+  const auto found = queues_.find(queue);
   *task = std::move(found->second.tasks.front());
   *group = found->second.group;
   found->second.tasks.pop_front();
   --queued_;
   if (found->second.tasks.empty()) {
-    lanes_.erase(found);
+    queues_.erase(found);
   } else {
-    turns_.push_back(lane);
+    turns_.push_back(queue);
   }
   running_++;
   if (most_per_group_ > 0) running_of_[*group]++;
@@ -126,8 +126,8 @@ struct SharedWork::State {
   int running = 0;
 };
 
-SharedWork::SharedWork(FairPool& pool, uint64_t lane, std::function<void(int)> work)
-    : pool_(pool), lane_(lane), state_(std::make_shared<State>(std::move(work))) {}
+SharedWork::SharedWork(FairPool& pool, uint64_t queue, std::function<void(int)> work)
+    : pool_(pool), queue_(queue), state_(std::make_shared<State>(std::move(work))) {}
 
 SharedWork::~SharedWork() { finish(); }
 
@@ -136,7 +136,7 @@ void SharedWork::offer(int number) {
     const std::lock_guard lock(state_->mutex);
     state_->waiting.push_back(number);
   }
-  if (pool_.idle() > 0) pool_.submit(lane_, [state = state_] { state->help(0); });
+  if (pool_.idle() > 0) pool_.submit(queue_, [state = state_] { state->help(0); });
 }
 
 void SharedWork::help(size_t waiting) { state_->help(waiting); }

@@ -1,4 +1,4 @@
-// Threads of media preparation. Tasks stand in lanes, one per request, and lanes take turns: a request of a hundred
+// Threads of media preparation. Tasks stand in queues, one per request, and queues take turns: a request of a hundred
 // pictures does not hold up one with a single picture.
 #pragma once
 
@@ -18,29 +18,29 @@ namespace tern::content {
 
 class FairPool {
  public:
-  // background: the threads yield to others (nice 10). most_per_group: threads that one group of lanes may have at a
+  // background: the threads yield to others (nice 10). most_per_group: threads that one group of queues may have at a
   // time, so that tasks which only wait leave some to others; 0: all.
   FairPool(const std::string& name, int threads, bool background, int most_per_group = 0);
   ~FairPool();  // runs what is queued, then joins
   FairPool(const FairPool&) = delete;
   FairPool& operator=(const FairPool&) = delete;
 
-  // Tasks of a lane begin in their order. Tasks may submit others, until the destructor has returned.
-  void submit(uint64_t lane, std::function<void()> task) { submit(lane, lane, std::move(task)); }
-  // group: that of the lane, which stays the same while it has tasks.
-  void submit(uint64_t lane, uint64_t group, std::function<void()> task);
+  // Tasks of a queue begin in their order. Tasks may submit others, until the destructor has returned.
+  void submit(uint64_t queue, std::function<void()> task) { submit(queue, queue, std::move(task)); }
+  // group: that of the queue, which stays the same while it has tasks.
+  void submit(uint64_t queue, uint64_t group, std::function<void()> task);
   // work(0) to work(count - 1), each once, by the caller and by threads of the pool that have nothing to do; returns
   // when all have ended. For tasks of the pool: it never waits for work that nobody has begun.
-  void spread(uint64_t lane, int count, const std::function<void(int)>& work);
+  void spread(uint64_t queue, int count, const std::function<void(int)>& work);
   int threads() const { return static_cast<int>(threads_.size()); }
   int idle();  // threads that neither run a task nor will find one
 
  private:
   void run(const std::string& name, bool background);
   bool take(std::function<void()>* task, uint64_t* group);
-  bool may_run(uint64_t lane) const;
+  bool may_run(uint64_t queue) const;
 
-  struct Lane {
+  struct Queue {
     uint64_t group = 0;
     std::deque<std::function<void()>> tasks;
   };
@@ -52,8 +52,8 @@ class FairPool {
   const int most_per_group_;
   std::unordered_map<uint64_t, int> running_of_;  // groups; none is 0; empty without a limit
   size_t queued_ = 0;
-  std::unordered_map<uint64_t, Lane> lanes_;  // none is empty
-  std::deque<uint64_t> turns_;                // each lane once
+  std::unordered_map<uint64_t, Queue> queues_;  // none is empty
+  std::deque<uint64_t> turns_;                  // each queue once
   std::vector<std::thread> threads_;
 };
 
@@ -61,7 +61,7 @@ class FairPool {
 // by the task's thread; offer() by anybody who works for it, too.
 class SharedWork {
  public:
-  SharedWork(FairPool& pool, uint64_t lane, std::function<void(int)> work);
+  SharedWork(FairPool& pool, uint64_t queue, std::function<void(int)> work);
   ~SharedWork();  // finish()
   SharedWork(const SharedWork&) = delete;
   SharedWork& operator=(const SharedWork&) = delete;
@@ -76,7 +76,7 @@ class SharedWork {
  private:
   struct State;
   FairPool& pool_;
-  const uint64_t lane_;
+  const uint64_t queue_;
   const std::shared_ptr<State> state_;
 };
 

@@ -30,7 +30,7 @@ struct JobPart {
 };
 
 struct Job {
-  uint64_t lane = 0, owner = 0;
+  uint64_t queue = 0, owner = 0;
   std::vector<JobPart> parts;
   MediaService::Done done;
   MediaService::Cancelled cancelled;

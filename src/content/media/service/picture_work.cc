@@ -14,7 +14,7 @@ constexpr size_t kWaiting = 2;
 }  // namespace
 
 PictureWork::PictureWork(const PrepareContext& context, const PicturePlan& plan, int width, int height)
-    : context_(context), plan_(plan), width_(width), height_(height), work_(context.pool, context.lane, [this](int i) {
+    : context_(context), plan_(plan), width_(width), height_(height), work_(context.pool, context.queue, [this](int i) {
         write_strip(i);
       }) {}
 
@@ -49,7 +49,7 @@ bool PictureWork::share(std::function<void()> task) {
   if (image_ == nullptr || strips_ == 1 || pool.threads() < kLeastThreads || pool.idle() < pool.threads() - 1) {
     return false;
   }
-  pool.submit(context_.lane, std::move(task));
+  pool.submit(context_.queue, std::move(task));
   return true;
 }
 

@@ -20,7 +20,7 @@ Status write_frame(const PrepareContext& context, const image::PatchMaker& maker
   const int rows = grid.h, bands = std::clamp(rows * grid.w / kPatches, 1, std::min(kMostBands, rows));
   if (bands == 1) return write_band(context, maker, rgb, slot, out, {});
   std::vector<Status> ended(static_cast<size_t>(bands));
-  context.pool.spread(context.lane, bands, [&](int i) {
+  context.pool.spread(context.queue, bands, [&](int i) {
     const image::Band band{rows * i / bands, rows * (i + 1) / bands};
     ended[static_cast<size_t>(i)] = write_band(context, maker, rgb, slot, out, band);
   });

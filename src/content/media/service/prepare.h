@@ -41,7 +41,7 @@ struct PrepareContext {
   bool want_sha256 = false;
   std::atomic<size_t>* taken = nullptr;  // grows by the bytes of every buffer that is taken
   FairPool& pool;                        // whose idle threads help
-  uint64_t lane;
+  uint64_t queue;
 };
 
 std::shared_ptr<PatchBuffers::Buffer> take_buffer(const PrepareContext& context, size_t bytes);

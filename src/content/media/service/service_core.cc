@@ -130,7 +130,7 @@ size_t ServiceCore::files_wanted(const Job& job) const {
 
 Status ServiceCore::prepare(std::vector<MediaPart> parts, uint64_t owner, Done done, Cancelled cancelled) {
   auto job = std::make_shared<Job>();
-  job->lane = next_lane_++;
+  job->queue = next_queue_++;
   job->owner = owner;
   job->done = std::move(done);
   job->cancelled = std::move(cancelled);
@@ -141,7 +141,7 @@ Status ServiceCore::prepare(std::vector<MediaPart> parts, uint64_t owner, Done d
       job->file_reserved, owner, [this, job] { return abandoned(*job); },
       [this, job](bool taken) {
         if (!taken) job->file_reserved = 0;
-        cpu_.submit(job->lane, [this, job] { start(job); });
+        cpu_.submit(job->queue, [this, job] { start(job); });
       });
   return {};
 }

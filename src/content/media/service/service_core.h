@@ -88,7 +88,7 @@ class ServiceCore : public MediaService {
   ByteBudget files_;     // of data: URLs, whose size is known
   ByteCounter fetched_;  // as it comes
   std::atomic<bool> stopping_{false};
-  std::atomic<uint64_t> next_lane_{1};
+  std::atomic<uint64_t> next_queue_{1};
   mutable std::mutex jobs_mutex_;
   std::condition_variable jobs_gone_;
   size_t jobs_ = 0;

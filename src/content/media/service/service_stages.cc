@@ -85,8 +85,8 @@ void ServiceCore::start(const JobPtr& job) {
   for (const size_t i : wanted) {
     const bool data = is_data_url(job->parts[i].part.url);
     // The threads of fetches wait on foreign hosts: half of them for a key, or for a request where there are no keys.
-    const uint64_t group = data || job->owner == 0 ? job->lane : job->owner;
-    (data ? cpu_ : net_).submit(job->lane, group, [this, job, i] { fetch_part(job, i); });
+    const uint64_t group = data || job->owner == 0 ? job->queue : job->owner;
+    (data ? cpu_ : net_).submit(job->queue, group, [this, job, i] { fetch_part(job, i); });
   }
 }
 
@@ -145,7 +145,7 @@ void ServiceCore::fetch_part(const JobPtr& job, size_t i) {
     fail(job.get(), i, std::move(file).error());
   }
   if (data) return examine_part(job, i);
-  cpu_.submit(job->lane, [this, job, i] { examine_part(job, i); });
+  cpu_.submit(job->queue, [this, job, i] { examine_part(job, i); });
 }
 
 PreparedMediaPtr ServiceCore::cached(const Hash128& key) {
@@ -268,7 +268,7 @@ void ServiceCore::reserve(const JobPtr& job) {
       *need, [this, job] { return abandoned(*job); },
       [this, job, bytes = *need](bool taken) {
         job->work_reserved = taken ? bytes : 0;
-        cpu_.submit(job->lane, [this, job] { start_decoding(job); });
+        cpu_.submit(job->queue, [this, job] { start_decoding(job); });
       });
 }
 
@@ -285,15 +285,15 @@ void ServiceCore::start_decoding(const JobPtr& job) {
   }
   for (const size_t i : wanted) {
     if (job->parts[i].part.kind == MediaKind::kImage) {
-      cpu_.submit(job->lane, [this, job, i] { media_part(job, i, &ServiceCore::decode_picture); });
+      cpu_.submit(job->queue, [this, job, i] { media_part(job, i, &ServiceCore::decode_picture); });
     } else {
-      video_.submit(job->lane, [this, job, i] { media_part(job, i, &ServiceCore::read_video); });
+      video_.submit(job->queue, [this, job, i] { media_part(job, i, &ServiceCore::read_video); });
     }
   }
 }
 
 PrepareContext ServiceCore::context(Job* job) {
-  return {options_.profile, normaliser_, buffers_, key_, options_.want_sha256, &job->taken, cpu_, job->lane};
+  return {options_.profile, normaliser_, buffers_, key_, options_.want_sha256, &job->taken, cpu_, job->queue};
 }
 
 Expected<PreparedMediaPtr> ServiceCore::decode_picture(Job* job, JobPart* part) {

@@ -40,8 +40,8 @@ TEST(FairPool, AGroupHasItsShareOfTheThreads) {
   std::atomic<int> waiting{0}, most{0}, ended{0};
   {
     FairPool pool("test", 4, false, 2);
-    for (uint64_t lane = 1; lane <= 20; lane++) {
-      pool.submit(lane, 1000, [&] {
+    for (uint64_t queue = 1; queue <= 20; queue++) {
+      pool.submit(queue, 1000, [&] {
         const int now = ++waiting;
         int before = most;
         while (before < now && !most.compare_exchange_weak(before, now)) {

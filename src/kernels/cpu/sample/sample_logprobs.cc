@@ -36,7 +36,7 @@ Normaliser normalise(const SampleKernels& k, const LogprobArgs& a, float largest
     result.log_sum = std::log(lane_sum(sums));
     return result;
   }
-  // The nucleus, in the integers that draw() uses.
+  // The nucleus, in the integers that sample_row() uses.
   k.weights(a.x, a.n, a.scale, top, s.weights);
   uint64_t mass = 0;
   for (int64_t i = 0; i < a.n; ++i) mass += s.weights[i];

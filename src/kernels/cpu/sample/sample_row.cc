@@ -30,7 +30,8 @@ struct Masses {
   int64_t chunks = 0;
 };
 
-Masses scan_masses(const SampleKernels& k, const DrawArgs& a, float top, bool cuts, bool keep, const RowSpace& space) {
+Masses scan_masses(const SampleKernels& k, const SampleRowArgs& a, float top, bool cuts, bool keep,
+                   const RowSpace& space) {
   // Distances below the top, in units of the exponent, at which candidate lists are cut.
   constexpr float kDistance[kMassCuts] = {3.0f, 7.0f, 12.0f};
   Masses m{};
@@ -51,7 +52,7 @@ Masses scan_masses(const SampleKernels& k, const DrawArgs& a, float top, bool cu
 }
 
 // A threshold below which no token can stay.
-float candidate_cut(const DrawArgs& a, float top, const MassScan& m, bool has_top_k, bool has_top_p) {
+float candidate_cut(const SampleRowArgs& a, float top, const MassScan& m, bool has_top_k, bool has_top_p) {
   float cut = -kInf;
   for (int j = 0; j < kMassCuts; ++j) {
     const bool enough =
@@ -66,7 +67,8 @@ float candidate_cut(const DrawArgs& a, float top, const MassScan& m, bool has_to
   return cut;
 }
 
-int64_t collect(const SampleKernels& k, const DrawArgs& a, float cut, float top, float largest, const RowSpace& s) {
+int64_t collect(const SampleKernels& k, const SampleRowArgs& a, float cut, float top, float largest,
+                const RowSpace& s) {
   const int64_t n = k.filter(a.x, a.n, cut, kNone, 0, s.values, s.indices);
   k.weights(s.values, n, a.scale, top, s.weights);
   const uint32_t base = ordered_bits(largest);
@@ -92,7 +94,8 @@ uint64_t sum(const uint32_t* w, int64_t n) {
 }
 
 // Applies min-p, top-k and top-p to the collected candidates; returns the mass that stays.
-uint64_t truncate(const DrawArgs& a, int64_t n, bool has_top_k, bool has_top_p, uint64_t row_mass, const RowSpace& s) {
+uint64_t truncate(const SampleRowArgs& a, int64_t n, bool has_top_k, bool has_top_p, uint64_t row_mass,
+                  const RowSpace& s) {
   if (a.min_p > 0.0f) {
     const double least = std::ceil(static_cast<double>(a.min_p) * static_cast<double>(1 << kWeightBits));
     for (int64_t i = 0; i < n; ++i) {
@@ -122,7 +125,7 @@ int64_t walk(const uint32_t* w, int64_t n, uint64_t target) {
   return n - 1;  // not reached: target is below the sum
 }
 
-int32_t draw_from_all(const SampleKernels& k, const DrawArgs& a, float top, const Masses& m, const RowSpace& s) {
+int32_t sample_from_all(const SampleKernels& k, const SampleRowArgs& a, float top, const Masses& m, const RowSpace& s) {
   uint64_t target = scaled(a.random, m.total.mass);
   int64_t chunk = 0;
   while (target >= s.chunk_mass[chunk]) target -= s.chunk_mass[chunk++];
@@ -138,7 +141,7 @@ struct Bracket {
   int64_t low_count = 0, high_count = 0;
 };
 
-Bracket first_bracket(const DrawArgs& a, float top, float largest, const MassScan& m, uint64_t limit) {
+Bracket first_bracket(const SampleRowArgs& a, float top, float largest, const MassScan& m, uint64_t limit) {
   Bracket b;
   b.low = (top - 22.0f) / a.scale, b.low_mass = m.mass, b.low_count = a.n;  // no weight is left below
   b.high = std::nextafter(largest, kInf);
@@ -153,7 +156,7 @@ Bracket first_bracket(const DrawArgs& a, float top, float largest, const MassSca
 }
 
 // Narrows the bracket by scans around an interpolated guess until few values lie inside.
-void narrow(const SampleKernels& k, const DrawArgs& a, uint64_t limit, const RowSpace& s, Bracket& b) {
+void narrow(const SampleKernels& k, const SampleRowArgs& a, uint64_t limit, const RowSpace& s, Bracket& b) {
   constexpr int kRounds = 8;
   for (int round = 0; round < kRounds && b.low_count - b.high_count > kLongList / 4; ++round) {
     const float width = b.high - b.low;
@@ -186,8 +189,8 @@ bool long_list(const MassScan& m, float cut) {
 
 // Top-p alone over a wide nucleus, without listing it; the row's weights are in s.weights: the same tokens and the same
 // draw as by truncate() and walk().
-int32_t draw_from_nucleus(const SampleKernels& k, const DrawArgs& a, float top, float largest, const MassScan& m,
-                          const RowSpace& s) {
+int32_t sample_from_nucleus(const SampleKernels& k, const SampleRowArgs& a, float top, float largest, const MassScan& m,
+                            const RowSpace& s) {
   const uint64_t limit = mass_limit(a.top_p, m.mass);
   Bracket b = first_bracket(a, top, largest, m, limit);
   narrow(k, a, limit, s, b);
@@ -218,7 +221,7 @@ int32_t draw_from_nucleus(const SampleKernels& k, const DrawArgs& a, float top, 
   return static_cast<int32_t>(a.n - 1);  // not reached: target is below the chunk's mass
 }
 
-float weight_prob(const SampleKernels& k, const DrawArgs& a, float top, int32_t id, uint64_t mass) {
+float weight_prob(const SampleKernels& k, const SampleRowArgs& a, float top, int32_t id, uint64_t mass) {
   uint32_t w = 0;
   k.weights(a.x + id, 1, a.scale, top, &w);
   return static_cast<float>(static_cast<double>(w) / static_cast<double>(mass));
@@ -296,16 +299,16 @@ uint32_t select_offset(const uint32_t* offsets, const uint32_t* weights, int64_t
   }
 }
 
-DrawResult draw(const SampleKernels& k, const DrawArgs& a, const RowSpace& space) {
+SampleRowResult sample_row(const SampleKernels& k, const SampleRowArgs& a, const RowSpace& space) {
   MaxScan best;
   k.max_scan(a.x, a.n, &best);
-  DrawResult r;
+  SampleRowResult r;
   if (best.nan != 0) {
-    r.status = DrawStatus::kNan;
+    r.status = SampleRowStatus::kNan;
     return r;
   }
   if (best.max == -kInf) {
-    r.status = DrawStatus::kEmpty;
+    r.status = SampleRowStatus::kEmpty;
     return r;
   }
   r.id = best.index;
@@ -319,11 +322,11 @@ DrawResult draw(const SampleKernels& k, const DrawArgs& a, const RowSpace& space
   const Masses m = scan_masses(k, a, top, !pick_top && (has_top_k || has_top_p), only_top_p, space);
   if (!pick_top) {
     if (!has_top_k && !has_top_p && a.min_p <= 0.0f) {
-      r.id = draw_from_all(k, a, top, m, space);
+      r.id = sample_from_all(k, a, top, m, space);
     } else {
       const float cut = candidate_cut(a, top, m.total, has_top_k, has_top_p);
       if (only_top_p && long_list(m.total, cut)) {
-        r.id = draw_from_nucleus(k, a, top, best.max, m.total, space);
+        r.id = sample_from_nucleus(k, a, top, best.max, m.total, space);
         if (a.want_prob) r.prob = weight_prob(k, a, top, r.id, m.total.mass);
         return r;
       }

@@ -34,9 +34,9 @@ inline uint32_t ordered_bits(float x) {
 
 inline float from_ordered(uint32_t u) { return std::bit_cast<float>((u & 0x80000000u) != 0 ? u ^ 0x80000000u : ~u); }
 
-enum class DrawStatus : int32_t { kOk = 0, kNan = 1, kEmpty = 2 };  // kEmpty: every logit is -inf
+enum class SampleRowStatus : int32_t { kOk = 0, kNan = 1, kEmpty = 2 };  // kEmpty: every logit is -inf
 
-struct DrawArgs {
+struct SampleRowArgs {
   const float* x = nullptr;  // [n]
   int64_t n = 0;
   float scale = 1.0f;  // 1 / temperature
@@ -48,15 +48,15 @@ struct DrawArgs {
   uint64_t random = 0;  // 64 uniform bits
 };
 
-struct DrawResult {
+struct SampleRowResult {
   int32_t id = 0;  // valid in any status, so that a step that runs ahead reads an existing embedding
-  DrawStatus status = DrawStatus::kOk;
+  SampleRowStatus status = SampleRowStatus::kOk;
   float prob = 0.0f;  // of softmax(x * scale), with want_prob
 };
 
 // Order: min-p, top-k (ties by lowest id), top-p over what top-k left; a token stays iff the mass strictly above it is
 // below top_p (fastdeploy.md 5.4). The draw walks the kept tokens by id.
-DrawResult draw(const SampleKernels& kernels, const DrawArgs& args, const RowSpace& space);
+SampleRowResult sample_row(const SampleKernels& kernels, const SampleRowArgs& args, const RowSpace& space);
 
 struct Candidate {
   int32_t id = 0;

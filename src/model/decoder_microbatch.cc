@@ -1,4 +1,4 @@
-// A decode step of a small model in parts that run side by side (lanes.h).
+// A decode step of a small model in parts that run side by side (microbatch.h).
 #include <algorithm>
 
 #include "base/checked.h"
@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kSmallLayer = size_t{48} << 20;
 // Rows of a part at most. ERNIE-4.5-0.3B on an H200 takes 7 % less for a step of 100 rows in two parts, 7 % more for
 // one of 32, 12 % more for one of 256 (docs/performance.md).
-constexpr int kRowsOfLane = 64;
+constexpr int kMicrobatchRows = 64;
 
 TensorView part_of(TensorView v, int64_t begin, int64_t n) {
   v.data = v.row_bytes(begin);
@@ -58,52 +58,54 @@ bool Decoder::small_layers() const {
   });
 }
 
-Status Decoder::lane(Step& step, const KvCache* cache, TensorView x, TensorView residual, TensorView delta) const {
+Status Decoder::microbatch(Step& step, const KvCache* cache, TensorView x, TensorView residual,
+                           TensorView delta) const {
   TERN_RETURN_IF_ERROR(plan_attention(step, cache));
   const int layers = step.measuring() ? 1 : spec_.layers;
   for (int i = 0; i < layers; ++i) TERN_RETURN_IF_ERROR(whole_layer(step, cache, i, x, residual, delta));
   return {};
 }
 
-size_t Decoder::lane_bytes(const Step& step, int rows) const {
+size_t Decoder::microbatch_bytes(const Step& step, int rows) const {
   device::Arena arena;  // measures
-  Step part = part_of(step, rows, arena, lanes_->stream(0));
+  Step part = part_of(step, rows, arena, microbatches_->stream(0));
   const TensorView none = tensor2(nullptr, step.type, rows, spec_.hidden_size);
-  (void)lane(part, nullptr, none, none, none);
+  (void)microbatch(part, nullptr, none, none, none);
   return round_up<size_t>(arena.peak(), 64);
 }
 
 Decoder::Cut Decoder::cut_of(const Step& step, int logit_rows) const {
   const bool decodes = step.tokens == step.rows && step.max_query_len == 1;
-  if (lanes_ == nullptr || step.measuring() || !decodes || step.probe != nullptr || trims(step, logit_rows)) return {};
-  const int parts = ceil_div(step.tokens, kRowsOfLane);
-  if (parts < 2 || parts > lanes_->count()) return {};
-  const size_t bytes = lane_bytes(step, ceil_div(step.tokens, parts));
+  if (microbatches_ == nullptr || step.measuring() || !decodes || step.probe != nullptr || trims(step, logit_rows))
+    return {};
+  const int parts = ceil_div(step.tokens, kMicrobatchRows);
+  if (parts < 2 || parts > microbatches_->count()) return {};
+  const size_t bytes = microbatch_bytes(step, ceil_div(step.tokens, parts));
   return static_cast<size_t>(parts) * bytes <= step.arena.left() ? Cut{parts, bytes} : Cut{};
 }
 
-Status Decoder::run_lanes(Step& step, const KvCache& cache, const Cut& cut, TensorView x, TensorView residual,
-                          TensorView delta) const {
+Status Decoder::run_microbatches(Step& step, const KvCache& cache, const Cut& cut, TensorView x, TensorView residual,
+                                 TensorView delta) const {
   const Scratch scratch(step.arena);
   const int parts = cut.parts;
   TERN_RETURN_IF_ERROR(ops::close_tape(step.stream));
-  TERN_RETURN_IF_ERROR(lanes_->fork(step.stream, parts));
+  TERN_RETURN_IF_ERROR(microbatches_->fork(step.stream, parts));
   Status status;
   for (int i = 0; i < parts; ++i) {
     const int begin = step.rows * i / parts, n = step.rows * (i + 1) / parts - begin;
     const Batch batch = part_of(*step.batch, begin, n);
     const auto rows = [&](TensorView v) { return part_of(v, begin, n); };
     device::Arena arena(step.arena.take(cut.bytes), cut.bytes);
-    Step part = part_of(step, n, arena, lanes_->stream(i));
+    Step part = part_of(step, n, arena, microbatches_->stream(i));
     part.cos = rows(step.cos), part.sin = rows(step.sin), part.batch = &batch;
     if (step.type == DType::kBF16) part.product = ops::product_type(part.stream, n);
     ops::open_tape(part.stream, n);
-    Status done = lane(part, &cache, rows(x), rows(residual), rows(delta));
+    Status done = microbatch(part, &cache, rows(x), rows(residual), rows(delta));
     if (Status closed = ops::close_tape(part.stream); done.ok()) done = closed;
     if (status.ok()) status = done;
   }
   // Also after a failure: a stream that was forked may be under capture.
-  if (Status joined = lanes_->join(step.stream, parts); status.ok()) status = joined;
+  if (Status joined = microbatches_->join(step.stream, parts); status.ok()) status = joined;
   ops::open_tape(step.stream, step.tokens);
   return status;
 }

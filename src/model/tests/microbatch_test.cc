@@ -1,5 +1,6 @@
-// Decode steps cut into parts (model/lanes.h), on a device whose lanes take turns: the same logits as in one piece.
-#include "model/lanes.h"
+// Decode steps cut into parts (model/microbatch.h), on a device whose microbatches take turns: the same logits as in
+// one piece.
+#include "model/microbatch.h"
 
 #include <gtest/gtest.h>
 
@@ -13,12 +14,12 @@ namespace {
 
 using testing::TempFolder;
 
-// A CPU that says it has lanes, and counts what waits for what.
-class LanedDevice final : public device::WrappedDevice {
+// A CPU that says it has microbatches, and counts what waits for what.
+class MicrobatchDevice final : public device::WrappedDevice {
  public:
-  explicit LanedDevice(int lanes) : WrappedDevice(2), lanes_(lanes) {}
-  int lanes() const override { return lanes_; }
-  device::Stream lane(int) override { return stream(); }
+  explicit MicrobatchDevice(int microbatches) : WrappedDevice(2), microbatches_(microbatches) {}
+  int microbatch_streams() const override { return microbatches_; }
+  device::Stream microbatch_stream(int) override { return stream(); }
   Expected<std::unique_ptr<device::Event>> make_event() override {
     return std::unique_ptr<device::Event>(std::make_unique<Counted>(*this));
   }
@@ -29,7 +30,7 @@ class LanedDevice final : public device::WrappedDevice {
  private:
   class Counted final : public device::Event {
    public:
-    explicit Counted(LanedDevice& d) : device_(d) {}
+    explicit Counted(MicrobatchDevice& d) : device_(d) {}
     Status record(device::Stream) override { return ++device_.records, Status(); }
     Status wait_on(device::Stream) override {
       ++device_.waits;
@@ -39,9 +40,9 @@ class LanedDevice final : public device::WrappedDevice {
     bool done() override { return true; }
 
    private:
-    LanedDevice& device_;
+    MicrobatchDevice& device_;
   };
-  int lanes_;
+  int microbatches_;
 };
 
 LoadOptions dummy(const TempFolder& folder, const json::Object& config, DType type) {
@@ -78,21 +79,21 @@ bool has_experts(const json::Object& config) {
   return text.find("expert") != std::string::npos || text.find("kv_lora") != std::string::npos;
 }
 
-TEST(Lanes, PartsOfAStepGiveTheLogitsOfTheWhole) {
+TEST(Microbatches, PartsOfAStepGiveTheLogitsOfTheWhole) {
   for (const auto& [name, config] : testing::small_configs(4, 2)) {
     for (const DType type : {DType::kF32, DType::kBF16}) {
       const TempFolder folder;
       const LoadOptions options = dummy(folder, config, type);
-      LanedDevice laned(3), whole(1);
-      const auto a = load_model(options, laned), b = load_model(options, whole);
+      MicrobatchDevice cut_device(3), whole(1);
+      const auto a = load_model(options, cut_device), b = load_model(options, whole);
       ASSERT_TRUE(a.ok() && b.ok()) << name;
       for (const auto& [rows, parts] : {std::pair{64, 1}, std::pair{65, 2}, std::pair{150, 3}, std::pair{193, 1}}) {
-        laned.records = laned.waits = 0;
-        const auto got = decode(**a, laned, rows, 2), want = decode(**b, whole, rows, 2);
+        cut_device.records = cut_device.waits = 0;
+        const auto got = decode(**a, cut_device, rows, 2), want = decode(**b, whole, rows, 2);
         EXPECT_EQ(got, want) << name << ", " << rows << " rows";
         const int cut = has_experts(config) || parts == 1 ? 0 : parts;
-        EXPECT_EQ(laned.waits, 2 * 2 * cut) << name << ", " << rows << " rows";  // two steps, out and back
-        EXPECT_EQ(laned.records, cut == 0 ? 0 : 2 * (1 + cut)) << name;
+        EXPECT_EQ(cut_device.waits, 2 * 2 * cut) << name << ", " << rows << " rows";  // two steps, out and back
+        EXPECT_EQ(cut_device.records, cut == 0 ? 0 : 2 * (1 + cut)) << name;
       }
       EXPECT_EQ(whole.records + whole.waits, 0);
     }
@@ -112,37 +113,37 @@ std::vector<float> narrow(const Model& model, device::Device& device) {
   return {out->begin(), out->end()};
 }
 
-TEST(Lanes, AStepStaysWholeWhereItsPartsHaveNoRoom) {
+TEST(Microbatches, AStepStaysWholeWhereItsPartsHaveNoRoom) {
   int whole_steps = 0;
   for (const auto& [name, config] : testing::small_configs(4, 2)) {
     if (has_experts(config)) continue;
     const TempFolder folder;
     const LoadOptions options = dummy(folder, config, DType::kF32);
-    LanedDevice laned(2), whole(1);
-    const auto a = load_model(options, laned), b = load_model(options, whole);
+    MicrobatchDevice cut_device(2), whole(1);
+    const auto a = load_model(options, cut_device), b = load_model(options, whole);
     ASSERT_TRUE(a.ok() && b.ok()) << name;
-    EXPECT_EQ(narrow(**a, laned), narrow(**b, whole)) << name;
-    EXPECT_TRUE(laned.waits == 0 || laned.waits == 4) << name;
-    whole_steps += laned.waits == 0 ? 1 : 0;
+    EXPECT_EQ(narrow(**a, cut_device), narrow(**b, whole)) << name;
+    EXPECT_TRUE(cut_device.waits == 0 || cut_device.waits == 4) << name;
+    whole_steps += cut_device.waits == 0 ? 1 : 0;
   }
   EXPECT_GT(whole_steps, 0);
 }
 
-TEST(Lanes, AFailureIsReportedAndTheNextStepRuns) {
+TEST(Microbatches, AFailureIsReportedAndTheNextStepRuns) {
   const TempFolder folder;
-  LanedDevice laned(2);
-  const auto model = load_model(dummy(folder, testing::small_configs(4, 2)[0].second, DType::kF32), laned);
+  MicrobatchDevice cut_device(2);
+  const auto model = load_model(dummy(folder, testing::small_configs(4, 2)[0].second, DType::kF32), cut_device);
   ASSERT_TRUE(model.ok());
-  auto runner = SequenceRunner::make(**model, laned, {.max_tokens = 512, .max_rows = 70, .max_length = 64});
+  auto runner = SequenceRunner::make(**model, cut_device, {.max_tokens = 512, .max_rows = 70, .max_length = 64});
   ASSERT_TRUE(runner.ok());
   const std::vector<int32_t> ids = testing::some_ids(1, 30);
   std::vector<SequenceRunner::Row> rows;
   for (int r = 0; r < 70; ++r) rows.push_back({r, ids});
-  laned.fails = true;
+  cut_device.fails = true;
   const auto failed = (*runner)->step(rows);
   ASSERT_FALSE(failed.ok());
   EXPECT_EQ(failed.error().message, "no event");
-  laned.fails = false;
+  cut_device.fails = false;
   EXPECT_TRUE((*runner)->step(rows).ok());
 }
 

@@ -9,10 +9,10 @@
 
 namespace tern::engine {
 
-class WorstStep {
+class ProfileRun {
  public:
   // `step`: either of the two; what it holds is lost. Sizes as the engine's.
-  WorstStep(StepRunner& runner, Step& step, const model::BatchLimits& limits, const sched::SchedulerConfig& config);
+  ProfileRun(StepRunner& runner, Step& step, const model::BatchLimits& limits, const sched::SchedulerConfig& config);
 
   // Prefill of every power of two up to the most tokens (products choose their kernels by it), the most rows that
   // decode, with every processor and log-probabilities, beside the tower's largest call. Waits until all has run;

@@ -1,4 +1,4 @@
-#include "engine/loop/worst_step.h"
+#include "engine/loop/profile_run.h"
 
 #include <algorithm>
 #include <cmath>
@@ -25,13 +25,14 @@ vision::Grid largest_item(const vision::TowerInfo& info, int64_t patches) {
 
 }  // namespace
 
-WorstStep::WorstStep(StepRunner& runner, Step& step, const model::BatchLimits& limits, const sched::SchedulerConfig& c)
+ProfileRun::ProfileRun(StepRunner& runner, Step& step, const model::BatchLimits& limits,
+                       const sched::SchedulerConfig& c)
     : runner_(runner), step_(step), limits_(limits), block_size_(c.block_size), longest_(c.max_model_len) {
   tokens_.assign(static_cast<size_t>(longest_), 0);
   blocks_.assign(static_cast<size_t>(limits.max_blocks_per_row), 0);
 }
 
-void WorstStep::add(int first, int count, int logits) {
+void ProfileRun::add(int first, int count, int logits) {
   sched::PlanRow row;
   row.slot = step_.batch.rows;
   row.first = first, row.count = count;
@@ -40,7 +41,7 @@ void WorstStep::add(int first, int count, int logits) {
 }
 
 // Everything that a request can ask of the sampler.
-void WorstStep::ask(int row, int logit_row) {
+void ProfileRun::ask(int row, int logit_row) {
   const sample::SamplerLimits& l = runner_.parts().sampler->limits();
   SamplingParams p;
   p.temperature = 0.8f, p.top_p = 0.8f, p.top_k = 50, p.min_p = 0.01f;
@@ -58,7 +59,7 @@ void WorstStep::ask(int row, int logit_row) {
   if (l.max_logprobs > 0) step_.sampling.add_logprobs(r, p, bits);
 }
 
-void WorstStep::prefill(int tokens) {
+void ProfileRun::prefill(int tokens) {
   step_.begin();
   const int rows = std::clamp<int>(ceil_div(tokens, longest_), 1, limits_.max_rows);
   for (int left = std::min(tokens, rows * longest_); left > 0;) {
@@ -69,7 +70,7 @@ void WorstStep::prefill(int tokens) {
   if (step_.batch.logit_rows > 0) ask(0, 0);
 }
 
-void WorstStep::decode() {
+void ProfileRun::decode() {
   step_.begin();
   const int rows = std::min(limits_.max_rows, limits_.max_tokens), context = std::min(longest_, kContext);
   for (int r = 0; r < rows; ++r) {
@@ -78,7 +79,7 @@ void WorstStep::decode() {
   }
 }
 
-Status WorstStep::launch() {
+Status ProfileRun::launch() {
   step_.plan.clear();
   step_.plan.tokens = step_.batch.tokens, step_.plan.logit_rows = step_.batch.logit_rows;
   step_.finish();
@@ -87,7 +88,7 @@ Status WorstStep::launch() {
   return runner_.device().synchronize(runner_.device().stream());
 }
 
-Status WorstStep::start_tower() {
+Status ProfileRun::start_tower() {
   VisionStage* stage = runner_.parts().vision;
   if (stage == nullptr) return {};
   const vision::TowerInfo& info = stage->tower().info();
@@ -110,7 +111,7 @@ Status WorstStep::start_tower() {
   return make_error(ErrorCode::kInternal, "one call of the vision tower does not hold what fills one");
 }
 
-Status WorstStep::run() {
+Status ProfileRun::run() {
   for (int tokens = 1; tokens < limits_.max_tokens; tokens *= 2) {
     prefill(tokens);
     TERN_RETURN_IF_ERROR(launch());

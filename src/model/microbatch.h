@@ -10,24 +10,24 @@
 
 namespace tern::model {
 
-class Lanes {
+class Microbatches {
  public:
   // Null when the device has but one.
-  static Expected<std::unique_ptr<Lanes>> make(device::Device& device);
+  static Expected<std::unique_ptr<Microbatches>> make(device::Device& device);
 
-  int count() const { return static_cast<int>(lanes_.size()); }
-  device::Stream stream(int lane) const { return lanes_[static_cast<size_t>(lane)].stream; }
-  // What the first `count` lanes are given from here on waits for what `main` was given before.
+  int count() const { return static_cast<int>(microbatches_.size()); }
+  device::Stream stream(int part) const { return microbatches_[static_cast<size_t>(part)].stream; }
+  // What the first `count` microbatches are given from here on waits for what `main` was given before.
   Status fork(device::Stream main, int count) const;
   // And the other way round.
   Status join(device::Stream main, int count) const;
 
  private:
-  struct Lane {
+  struct Part {
     device::Stream stream;
     std::unique_ptr<device::Event> end;
   };
-  std::vector<Lane> lanes_;
+  std::vector<Part> microbatches_;
   std::unique_ptr<device::Event> begin_;
 };
 

@@ -8,7 +8,7 @@
 namespace tern::engine {
 
 // A plain row is one token in flight, at `plain_from` or behind it, and is sampled with `processors` and nothing else.
-struct alignas(32) Seat {
+struct alignas(32) SlotOwner {
   Generation* generation = nullptr;
   RequestId id = 0;
   int32_t prompt = 0;  // tokens of it
@@ -17,6 +17,6 @@ struct alignas(32) Seat {
   uint32_t processors = 0;
 };
 
-Seat seat_of(Generation& g);
+SlotOwner owner_of(Generation& g);
 
 }  // namespace tern::engine
