@@ -64,7 +64,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     input.id_hex = "0123456789abcdef0123456789abcdef";
     auto generation = serve::openai::prepare(*std::move(ask), input);
     if (!generation.ok()) continue;
-    for (auto& choice : (*generation)->children()) {
+    for (auto& choice : (*generation)->choices()) {
       const auto request = (*generation)->engine_request(choice);
       if (request.max_tokens < 1 || request.prompt.empty()) std::abort();
       if (static_cast<int>(request.prompt.size()) + request.max_tokens > config.max_model_len) std::abort();
