@@ -32,6 +32,7 @@ step "format" bash tools/format.sh --check
 step "include directions" python3 tools/check_includes.py
 step "files in folders" python3 tools/check_sizes.py --folders
 step "citations" python3 tools/check_citations.py
+step "links in documents" python3 tools/check_links.py
 step "readers of pipes" python3 tools/check_scripts.py
 step "address and undefined sanitizers" sanitized asan base,json,device,kernels,ops,cache,model,sample,sched,image,fetch,video,vision,content,engine,serve,app,client,bench,cli
 step "thread sanitizer" sanitized tsan base,content,engine,serve
