@@ -6,7 +6,8 @@
 A link must lead to a file or folder of the repository, its anchor to a heading of that page. A path that begins with one of
 FOLDERS must exist wherever it stands, and so must a file's name in backticks that ends like one of SUFFIXES: as it is, beside
 the page, below src/, or as the end of some file's path. A word in capitals (src/ROOM/tests) and an asterisk stand for anything,
-{a,b} for each. Names in docs/spec are the specified program's own; only links are checked there.
+{a,b} for each. `Class::function` and function() must be words of the sources; in CODE_PAGES every word in backticks must.
+Names in docs/spec are the specified program's own; only links are checked there.
 """
 
 import fnmatch
@@ -20,12 +21,15 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "docs", "tools", "bench", "tests", "models", "cmake", "rust")
 SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc", ".py", ".sh", ".md", ".cmake")
+CODE_PAGES = ("docs/a-requests-way.md",)
+SOURCES = (".h", ".cc", ".cu", ".cuh", ".inc", ".rs", ".py")
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.M | re.S)
 CODE = re.compile(r"`([^`\n]+)`")
 LINK = re.compile(r"\[[^\]]*\]\(\s*<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\s*\)|^\[[^\]^]+\]:\s+(\S+)", re.M)
 PATH = re.compile(r"(?<![\w./~$}-])(?:\./)?((?:" + "|".join(FOLDERS) + r")/[\w.*{},+/-]*)")
 NAME = re.compile(r"[\w*{},+./-]+(?:" + "|".join(re.escape(s) for s in SUFFIXES) + ")")
+FUNCTION = re.compile(r"(?:\w+::)+~?\w+|\w+(?=\(\))")
 PLACEHOLDER = re.compile(r"(?<![a-z])[A-Z]{2,}(?![a-z])|<\w+>")
 
 
@@ -59,8 +63,18 @@ class Tree:
     def __init__(self, root):
         self.root, self.files = root, files_of(root)
         self.paths = set(self.files)
+        self.words_ = None
         for f in self.files:
             self.paths.update(str(p) for p in pathlib.PurePosixPath(f).parents)
+
+    def words(self):
+        """Of all sources."""
+        if self.words_ is None:
+            self.words_ = set()
+            for f in self.files:
+                if f.endswith(SOURCES) and not f.startswith("tests/data/"):
+                    self.words_.update(re.findall(r"\w+", (self.root / f).read_text(errors="replace")))
+        return self.words_
 
     def has(self, path):
         """Whether `path`, from the root, is there; with `*` or a word in capitals, whether anything fits."""
@@ -102,6 +116,18 @@ def missing_files(tree, page, text):
     return [f"{page}: {name}: no such file" for name in sorted(missing)]
 
 
+def missing_names(tree, page, text):
+    found = set()
+    for code in CODE.findall(FENCE.sub("", text)):
+        names = FUNCTION.findall(code)
+        if page in CODE_PAGES and re.fullmatch(r"[\w:()]+", code):
+            names = [code]
+        for name in names:
+            if not name.startswith("std::") and any(w not in tree.words() for w in re.findall(r"\w+", name)):
+                found.add(f"{page}: {name}: no such name in the sources")
+    return sorted(found)
+
+
 def breaches(root):
     tree = Tree(root)
     pages = [f for f in tree.files if f.endswith(".md") and not f.startswith("tests/data/")]
@@ -111,6 +137,7 @@ def breaches(root):
         found += broken_links(tree, page, text)
         if not page.startswith("docs/spec/"):
             found += missing_files(tree, page, text)
+            found += missing_names(tree, page, text)
     return found, len(pages)
 
 

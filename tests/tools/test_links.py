@@ -16,7 +16,7 @@ def check(root):
 def tree(tmp_path, line):
     (tmp_path / "src" / "room").mkdir(parents=True)
     (tmp_path / "docs").mkdir()
-    (tmp_path / "src" / "room" / "a.h").write_text("// a\n")
+    (tmp_path / "src" / "room" / "a.h").write_text("// a\nstruct Struct { void call(); };\n")
     (tmp_path / "src" / "room" / "b_test.cc").write_text("// b\n")
     (tmp_path / "docs" / "page.md").write_text("# Page\n\n## Two words, `code`\n\n## Twice\n\n## Twice\n")
     (tmp_path / "src" / "room" / "README.md").write_text(f"# room\n\nRight: `a.h`, [page](../../docs/page.md).\n\n{line}\n")
@@ -40,6 +40,7 @@ def test_everything_that_documents_of_this_repository_name_is_there():
         "`src/room/{a.h,b_test.cc}`",
         "```\n[a](nothing.md)\n```",
         "`Struct.member`, `a.b.c`, 1.5",
+        "`Struct::call`, `call()`, `std::move(x)`",
     ],
 )
 def test_what_is_there_passes(tmp_path, line):
@@ -62,6 +63,8 @@ def test_what_is_there_passes(tmp_path, line):
         ("`src/ROOM/NAME_fuzz.cc`", "no such file"),
         ("`src/room/{a.h,c.h}`", "no such file"),
         ("`tools/*.py`", "no such file"),
+        ("`Struct::fall`", "Struct::fall: no such name"),
+        ("`fall()`", "fall: no such name"),
     ],
 )
 def test_what_is_not_there_is_found(tmp_path, line, word):
