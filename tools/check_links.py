@@ -7,6 +7,7 @@ A link must lead to a file or folder of the repository, its anchor to a heading 
 FOLDERS must exist wherever it stands, and so must a file's name in backticks that ends like one of SUFFIXES: as it is, beside
 the page, below src/, or as the end of some file's path. A word in capitals (src/ROOM/tests) and an asterisk stand for anything,
 {a,b} for each. `Class::function` and function() must be words of the sources; in CODE_PAGES every word in backticks must.
+Each room's README (cmake/rooms.txt) has ROOM_LINES lines, says what the room may include, as the table does, and where to begin.
 Names in docs/spec are the specified program's own; only links are checked there.
 """
 
@@ -22,6 +23,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "docs", "tools", "bench", "tests", "models", "cmake", "rust")
 SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".inc", ".py", ".sh", ".md", ".cmake")
 CODE_PAGES = ("docs/a-requests-way.md",)
+ROOM_LINES = (10, 40)
+LONG_ROOMS = ("cuda",)  # has a table of its kernels
 SOURCES = (".h", ".cc", ".cu", ".cuh", ".inc", ".rs", ".py")
 
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.M | re.S)
@@ -128,10 +131,34 @@ def missing_names(tree, page, text):
     return sorted(found)
 
 
+def bad_rooms(tree):
+    """READMEs of rooms that do not say what a newcomer asks."""
+    table = tree.root / "cmake" / "rooms.txt"
+    lines = [line.partition("#")[0] for line in table.read_text().splitlines()] if table.exists() else []
+    for room, allowed in (line.split(":", 1) for line in lines if ":" in line):
+        page = f"src/{room}/README.md"
+        if "/" in room:
+            continue
+        if page not in tree.paths:
+            yield f"{page}: no such file"
+            continue
+        text = (tree.root / page).read_text()
+        count = len(text.splitlines())
+        if not ROOM_LINES[0] <= count <= ROOM_LINES[1] and room not in LONG_ROOMS:
+            yield f"{page}: {count} lines, not {ROOM_LINES[0]} to {ROOM_LINES[1]}"
+        if not re.search(r"\bBegin with `", text):
+            yield f"{page}: does not say where to begin reading (Begin with `...`)"
+        said = re.search(r"\b[Mm]ay\s+include (.*?)[.;]|\b([Ii]ncludes no other room)", text, re.S)
+        rooms = set(re.findall(r"`(\w+)`", said.group(1) or "")) if said else set()
+        # In words only ("every room below") where the list would be long.
+        if not said or rooms and rooms != {a for a in allowed.split() if "/" not in a}:
+            yield f"{page}: does not say what the room may include: {allowed.strip() or 'no other room'}"
+
+
 def breaches(root):
     tree = Tree(root)
     pages = [f for f in tree.files if f.endswith(".md") and not f.startswith("tests/data/")]
-    found = []
+    found = list(bad_rooms(tree))
     for page in pages:
         text = (root / page).read_text()
         found += broken_links(tree, page, text)

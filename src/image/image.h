@@ -62,7 +62,7 @@ class Image {
   int width_ = 0, height_ = 0;
 };
 
-// Pillow's convert("RGB") (the rule of each mode stands in README.md). An RGB picture is passed through.
+// Pillow's convert("RGB") (the rule of each mode stands in RULES.md). An RGB picture is passed through.
 Expected<Image> convert_rgb(Image image);
 
 // The orientation, 1 to 8, of a JPEG, PNG, WebP or TIFF file: its Exif data's tag, or, where they have none, that of

@@ -1,6 +1,6 @@
 // Resizing of RGB pictures as Pillow does it on uint8 (Image.resize with reducing_gap None): antialiased filters, a
 // horizontal and a vertical pass with a rounding to uint8 in between (the vertical one first where a picture more than
-// 100 times as tall as wide becomes shorter), coefficients of 22 bits. Bit-equal to Pillow 12.3.0 (README.md).
+// 100 times as tall as wide becomes shorter), coefficients of 22 bits. Bit-equal to Pillow 12.3.0 (RULES.md).
 #pragma once
 
 #include <cstddef>

@@ -22,7 +22,7 @@ class Stamper {
 
   // Draws `text` at (0, 0): black, white stroke of trunc(size / 10), size trunc(0.1 * min(width, height)) pixels. What
   // does not fit is cut; a size below 1 draws nothing. The picture must be RGB. Equal to Pillow 12.3 with
-  // ImageDraw.text and basic layout (README.md says how far).
+  // ImageDraw.text and basic layout (RULES.md says how far).
   Status stamp(image::Image& image, const std::string& text);
 
  private:

@@ -80,5 +80,30 @@ def test_names_of_the_specified_program_are_not_looked_for(tmp_path):
     assert check(tmp_path).returncode == 1
 
 
+@pytest.mark.parametrize(
+    "text,word",
+    [
+        ("May include `b`. Begin with `a.h`.", ""),
+        ("May include `c`. Begin with `a.h`.", "may include: b"),
+        ("Begin with `a.h`.", "may include: b"),
+        ("May include `b`.", "where to begin"),
+        (None, "src/a/README.md: no such file"),
+        ("short", "lines, not"),
+        ("long", "lines, not"),
+    ],
+)
+def test_rooms_say_what_a_newcomer_asks(tmp_path, text, word):
+    (tmp_path / "cmake").mkdir()
+    (tmp_path / "cmake" / "rooms.txt").write_text("a: b  # comment\na/inner:\n")
+    (tmp_path / "src" / "a").mkdir(parents=True)
+    (tmp_path / "src" / "a" / "a.h").write_text("")
+    (tmp_path / "README.md").write_text("# all\n")
+    if text is not None:
+        lines = {"short": 1, "long": 41}.get(text, 12)
+        (tmp_path / "src" / "a" / "README.md").write_text((text if lines == 12 else "line") + "\n" * lines)
+    done = check(tmp_path)
+    assert word in done.stdout and done.returncode == (1 if word else 0), done.stdout
+
+
 def test_a_tree_without_documents_fails(tmp_path):
     assert check(tmp_path).returncode == 1
