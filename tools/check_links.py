@@ -148,7 +148,7 @@ def bad_rooms(tree):
             yield f"{page}: {count} lines, not {ROOM_LINES[0]} to {ROOM_LINES[1]}"
         if not re.search(r"\bBegin with `", text):
             yield f"{page}: does not say where to begin reading (Begin with `...`)"
-        said = re.search(r"\b[Mm]ay\s+include (.*?)[.;]|\b([Ii]ncludes no other room)", text, re.S)
+        said = re.search(r"\b[Mm]ay\s+include\s+(.*?)[.;]|\b([Ii]ncludes no other room)", text, re.S)
         rooms = set(re.findall(r"`(\w+)`", said.group(1) or "")) if said else set()
         # In words only ("every room below") where the list would be long.
         if not said or rooms and rooms != {a for a in allowed.split() if "/" not in a}:
