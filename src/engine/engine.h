@@ -8,7 +8,6 @@
 #include "device/device.h"
 #include "engine/client.h"
 #include "engine/graph_shapes.h"
-#include "engine/mask_provider.h"
 #include "engine/step_trace.h"
 #include "model/model.h"
 #include "sample/params.h"
@@ -52,6 +51,7 @@ struct EngineConfig {
   sample::SlotCapacity slot_capacity;
   // Logit rows per step beyond one per sequence, for prompt log-probs: [rows, vocabulary] of float32 each.
   int prompt_logit_rows = 256;
+  int mask_threads = 0;  // that compute masks of guided requests; 0: such requests are refused
   VisionConfig vision;
   GraphConfig graphs;
   // --watchdog-timeout: a step that takes longer on a device with work of its own has hung; the engine then fails. 0:
@@ -74,11 +74,10 @@ struct BlockNumbers {
 
 class Engine : public EngineClient {
  public:
-  // Sizes and allocates the cache, starts the threads. Model, device, masks and tower outlive the engine. Without a
+  // Sizes and allocates the cache, starts the threads. Model, device and tower outlive the engine. Without a
   // tower requests with media are refused. Errors say which flag to change when memory does not hold one sequence.
   static Expected<std::unique_ptr<Engine>> start(const EngineConfig& config, const model::Model& model,
-                                                 device::Device& device, MaskProvider* masks = nullptr,
-                                                 const vision::Tower* tower = nullptr);
+                                                 device::Device& device, const vision::Tower* tower = nullptr);
   virtual BlockNumbers blocks() const = 0;
 };
 

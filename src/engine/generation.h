@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "base/hash.h"
@@ -9,6 +10,8 @@
 #include "engine/request.h"
 
 namespace tern::engine {
+
+class Guide;
 
 struct alignas(64) Generation {
   // What every step touches comes first: one cache line to plan, three to take a token. What the request says of it is
@@ -20,7 +23,9 @@ struct alignas(64) Generation {
   int32_t rope_delta = 0;
   int sure_tokens = 0;  // tokens in a row above the early-stop threshold
   int cached_tokens = 0, preemptions = 0;
-  bool guided = false;  // rows wait for a host mask
+  bool guided = false;   // has a grammar
+  bool masked = false;   // which has begun: rows wait for masks
+  bool recount = false;  // the slot has counted other tokens than the output has
   bool admitted = false;
   bool ended = false;             // its last delta is out; kept while open steps name it
   bool positioned = false;        // positions are given
@@ -30,6 +35,8 @@ struct alignas(64) Generation {
   std::vector<int32_t> output;    // confirmed tokens; memory for all of them is reserved at admission
   std::vector<int32_t> stop_ids;  // end of text (unless ignored) first, then stop ids; all inside the vocabulary
   RequestTimes times;
+  int32_t grammar_begin = 0;     // tokens of the output before the grammar
+  std::shared_ptr<Guide> guide;  // null: not guided, or ended
 
   Request request;
   std::vector<Hash128> media_keys;  // of request.media in the encoder cache

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/raw_bytes.h"
 #include "base/sampling_params.h"
+#include "engine/grammar.h"
 
 namespace tern::engine {
 
@@ -46,6 +47,7 @@ struct Request {
   bool max_tokens_given = false;  // the client named a limit (finish reason, fastdeploy.md 3.7)
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;
+  Constraint constraint;                             // guided decoding; needs EngineConfig::mask_threads
   std::vector<std::vector<int32_t>> stop_sequences;  // matched on ids against the end of the output
   std::vector<ExtraKey> extra_keys;
   std::vector<MediaItem> media;    // ordered by begin, not overlapping

@@ -40,12 +40,13 @@ constexpr int64_t seen_words(int64_t vocab) { return (vocab + 63) / 64; }
 
 // One token to be sampled.
 struct SampleRow {
-  int32_t logit_row = 0;
+  int32_t logit_row = 0;  // negative: there is none, and every op skips it
   int32_t slot = 0;
   int32_t position = 0;   // absolute position the token will have
   int32_t generated = 0;  // tokens of the output before it
   int32_t draw = 0;       // further draws at one position (speculation)
   int32_t mask_row = -1;  // row of the host's masks, or none
+  bool is_row() const { return logit_row >= 0; }
 };
 
 struct LogitsParams {

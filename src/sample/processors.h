@@ -17,6 +17,9 @@ enum ProcessorBit : uint32_t {
   kBadWords = 1u << 4,
 };
 
+// What sampling applies by itself: rows that need no more can be sampled in the graph of their step.
+inline constexpr uint32_t kAtOnce = kPenalties;
+
 struct ProcessorInput {
   ops::LogitsParams rows;
   TensorView masks;  // [rows, V / 32] int32, or empty

@@ -41,6 +41,8 @@ Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::De
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::probs_, l.max_logit_rows));
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::scores_, scores));
   TERN_ASSIGN_OR_RETURN(b.updates, SlotUpdates::create(l.slots, device));
+  std::fill(b.ids_.host(), b.ids_.host() + b.ids_.size(), 0);  // rows may be read that never said anything
+  b.late_.resize(static_cast<size_t>(l.max_rows));
   b.requests_.reserve(static_cast<size_t>(l.max_logit_rows));
   return b;
 }
@@ -48,16 +50,18 @@ Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::De
 void SamplingBatch::clear() {
   updates.clear();
   requests_.clear();
-  count_ = sent_ = logit_rows_ = captures_ = plain_ = captured_ = 0;
+  count_ = sent_ = masked_ = late_count_ = logit_rows_ = captures_ = plain_ = captured_ = 0;
   score_count_ = 0;
   processors_ = 0;
-  held_back_ = false;
+  held_back_ = updates_sent_ = dropped_ = false;
 }
 
 int SamplingBatch::add(const ops::SampleRow& row, uint32_t processors) {
   TERN_CHECK(count_ < limits_.max_rows && row.logit_row < limits_.max_logit_rows);
   rows_[count_] = row;
-  rows_[count_].mask_row = (processors & kMask) != 0 ? count_ : -1;
+  rows_[count_].mask_row = (processors & kMask) != 0 ? masked_++ : -1;
+  late_[static_cast<size_t>(count_)] = false;
+  if ((processors & ~kAtOnce) != 0) set_late(count_);
   processors_ |= processors;
   logit_rows_ = std::max(logit_rows_, row.logit_row + 1);
   sent_ = count_ + 1;
@@ -67,10 +71,16 @@ int SamplingBatch::add(const ops::SampleRow& row, uint32_t processors) {
 std::span<ops::SampleRow> SamplingBatch::add_rows(int count, uint32_t processors) {
   const int logit_rows = count_ + count;
   TERN_CHECK(logit_rows <= limits_.max_rows && logit_rows <= limits_.max_logit_rows && (processors & kMask) == 0);
+  std::fill_n(late_.begin() + count_, count, false);
   processors_ |= processors;
   logit_rows_ = std::max(logit_rows_, logit_rows);
   sent_ = logit_rows;
   return {rows_.host() + std::exchange(count_, logit_rows), static_cast<size_t>(count)};
+}
+
+void SamplingBatch::set_late(int row) {
+  late_count_ += late_.at(static_cast<size_t>(row)) ? 0 : 1;
+  late_[static_cast<size_t>(row)] = true;
 }
 
 void SamplingBatch::prefetch(int rows) const {
@@ -85,11 +95,19 @@ void SamplingBatch::pad(int rows) {
 
 void SamplingBatch::hold_back(int rows) {
   TERN_CHECK(rows >= count_ && rows <= limits_.max_rows);
-  std::memcpy(late_rows_.data(), rows_.host(), static_cast<size_t>(count_) * sizeof(ops::SampleRow));
   auto* const late = reinterpret_cast<ops::SampleRow*>(late_rows_.data());
-  std::fill(late + count_, late + rows, no_row());
-  std::fill(rows_.host(), rows_.host() + rows, no_row());
+  for (int i = 0; i < rows; ++i) {
+    const bool held = i < count_ && late_[static_cast<size_t>(i)];
+    late[i] = held ? rows_[i] : no_row();
+    if (held || i >= count_) rows_[i] = no_row();
+  }
   sent_ = rows, held_back_ = true;
+}
+
+void SamplingBatch::drop(int row) {
+  TERN_CHECK(row >= 0 && row < count_ && late_[static_cast<size_t>(row)]);
+  dropped_ = true;
+  (held_back_ ? reinterpret_cast<ops::SampleRow*>(late_rows_.data())[row] : rows_[row]) = no_row();
 }
 
 void SamplingBatch::upload_late(CopyList& list) const {
@@ -132,6 +150,7 @@ void SamplingBatch::add_logprobs(const ops::SampleRow& row, const SamplingParams
   ops::LogprobRow r;
   r.logit_row = r.sampled_row = row.logit_row;
   r.top = p.logprobs;
+  set_late(count_ - 1);
   r.logits = is_logits(limits_.mode);
   const float scale = p.greedy() ? 1.0f : 1.0f / p.temperature;
   if (!is_raw(limits_.mode)) {
@@ -162,8 +181,8 @@ void SamplingBatch::add_prompt_logprobs(int32_t logit_row, int32_t target, int32
 
 std::span<uint32_t> SamplingBatch::mask(int row) {
   const int64_t words = mask_words(limits_.vocab);
-  TERN_CHECK(limits_.masks && row >= 0 && row < count_);
-  return {masks_.host() + row * words, static_cast<size_t>(words)};
+  TERN_CHECK(limits_.masks && row >= 0 && row < count_ && rows_[row].mask_row >= 0);
+  return {masks_.host() + rows_[row].mask_row * words, static_cast<size_t>(words)};
 }
 
 std::span<const ops::TokenScore> SamplingBatch::scores(int request) const {
@@ -229,10 +248,15 @@ Status Sampler::score(const SamplingBatch& b, TensorView logits, device::Stream 
   return ops::token_logprobs(scores, stream);
 }
 
-Status Sampler::prepare(const SamplingBatch& b, device::Device& device, device::Stream stream) {
-  TERN_RETURN_IF_ERROR(slots_.apply(b.updates, device, stream));
-  if ((b.processors_ & kMask) != 0) b.masks_.upload(0, b.count_ * mask_words(limits_.vocab), device, stream);
-  return {};
+Status Sampler::prepare(SamplingBatch& b, device::Device& device, device::Stream stream) {
+  return std::exchange(b.updates_sent_, true) ? Status() : slots_.apply(b.updates, device, stream);
+}
+
+Status Sampler::send_masks(const SamplingBatch& b, device::Device& device, device::Stream stream) {
+  b.masks_.upload(0, b.masked_ * mask_words(limits_.vocab), device, stream);
+  CopyList rows;
+  if (b.dropped_ && !b.held_back_) b.rows_.upload(b.sent_, rows);
+  return rows.run(device, stream);
 }
 
 Status Sampler::sample_tokens(const SamplingBatch& b, TensorView logits, int count, uint32_t processors,
@@ -250,6 +274,7 @@ Status Sampler::finish(const SamplingBatch& b, device::Device& device, device::S
 
 Status Sampler::run(SamplingBatch& b, TensorView logits, device::Device& device, device::Stream stream) {
   TERN_RETURN_IF_ERROR(prepare(b, device, stream));
+  TERN_RETURN_IF_ERROR(send_masks(b, device, stream));
   const ops::LogitsParams in = rows(b, logits, b.count_);
   TERN_RETURN_IF_ERROR(run_processors(b, in, b.processors_ & kMask, stream));
   if (b.captures_ > 0) {

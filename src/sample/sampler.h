@@ -34,10 +34,12 @@ class SamplingBatch {
                                         const SamplingBatch* shares = nullptr);
 
   void clear();
-  // A token to sample; `processors` are the bits this row needs now. Returns the row's number for mask().
+  // A token to sample; `processors` are the bits this row needs now. Returns the row's number.
   int add(const ops::SampleRow& row, uint32_t processors);
-  // `count` more of them, to be filled by the caller: each of the logit row behind the one before, without a mask.
+  // `count` more of them, to be filled by the caller: each of the logit row behind the one before, without a mask. Rows
+  // of those that need more than kAtOnce are to be named.
   std::span<ops::SampleRow> add_rows(int count, uint32_t processors);
+  void set_late(int row);
   // Brings the memory of that many rows into the cache.
   void prefetch(int rows) const;
   // Asks for the log-probs of the token sampled by `row` (the last one added), with `count` alternatives.
@@ -47,16 +49,21 @@ class SamplingBatch {
   void add_prompt_logprobs(int32_t logit_row, int32_t target, int32_t count);
   // How many log-prob requests there are: the number the next one gets.
   int requests() const { return static_cast<int>(requests_.size()); }
-  // The bitmask of the row that add() numbered: a 1 bit allows the id. [V / 32] words.
+  // The bitmask of a row that add() numbered and that asked for kMask: a 1 bit allows the id. [V / 32] words.
   std::span<uint32_t> mask(int row);
 
   int count() const { return count_; }
   uint32_t processors() const { return processors_; }  // of any row
   // The rank's thread. Rows [count(), rows) say that they are none: ops skip them.
   void pad(int rows);
-  // Likewise. Says so of all of the first `rows` rows, and keeps what the host filled in for upload_late().
+  // Rows that need more than kAtOnce or have log-probabilities asked for: they cannot be sampled with the others.
+  int late() const { return late_count_; }
+  // The rank's thread. Of the first `rows` rows, late ones and those behind count() say that they are none; late ones
+  // are kept for upload_late(), after which the others say so.
   void hold_back(int rows);
   bool held_back() const { return held_back_; }
+  // The rank's thread, before the row is sampled: it says nothing in this step.
+  void drop(int row);
   void upload_late(CopyList& list) const;
   // Everything Sampler::run reads but masks and updates; or its parts: rows, as many as a graph takes, and requests for
   // log-probabilities.
@@ -86,10 +93,12 @@ class SamplingBatch {
   void ask(ops::LogprobRow row, bool captured);
 
   SamplerLimits limits_;
-  int count_ = 0, sent_ = 0, logit_rows_ = 0, captures_ = 0, plain_ = 0, captured_ = 0;
+  int count_ = 0, sent_ = 0, masked_ = 0, late_count_ = 0, logit_rows_ = 0, captures_ = 0, plain_ = 0, captured_ = 0;
   int32_t score_count_ = 0;
   uint32_t processors_ = 0;
   bool held_back_ = false;
+  bool updates_sent_ = false, dropped_ = false;
+  std::vector<bool> late_;  // by row
   Staged<ops::SampleRow> rows_;
   device::Buffer late_rows_;  // of the host, as rows_
   Staged<uint32_t> masks_;
@@ -108,8 +117,10 @@ class Sampler {
   // Runs on the rank thread, after the forward pass of the same step and SamplingBatch::upload: logits [L, V]. Leaves
   // results on the host once the stream has passed. In its three parts:
   Status run(SamplingBatch& batch, TensorView logits, device::Device& device, device::Stream stream);
-  // What comes from the host after the upload: slot updates and masks.
-  Status prepare(const SamplingBatch& batch, device::Device& device, device::Stream stream);
+  // Slot updates, unless they have been sent; before the first sampling of the step.
+  Status prepare(SamplingBatch& batch, device::Device& device, device::Stream stream);
+  // Masks, when they are there, and which rows have been dropped since the upload.
+  Status send_masks(const SamplingBatch& batch, device::Device& device, device::Stream stream);
   // Tokens of the first `rows` rows, with these processors; rows that did not ask for one are as without it. No
   // log-probabilities. Depends on addresses, `rows` and `processors` alone, and so can be captured.
   Status sample_tokens(const SamplingBatch& batch, TensorView logits, int rows, uint32_t processors,

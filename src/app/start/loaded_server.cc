@@ -44,7 +44,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
   }
   add_eos(engine_config.eos_token_ids, text_.tokenizer.get());
   if (vision_.tower) engine_config.vision = vision_config(settings, *vision_.profile, vision_.tower->info().merge);
-  TERN_ASSIGN_OR_RETURN(engine_, engine::Engine::start(engine_config, *model_, device, nullptr, vision_.tower.get()));
+  TERN_ASSIGN_OR_RETURN(engine_, engine::Engine::start(engine_config, *model_, device, vision_.tower.get()));
   keep_learned(device_);
   config_ = settings.serve;
   config_.vocab_size = model_->info().vocab_size;

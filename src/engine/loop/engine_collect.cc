@@ -42,7 +42,7 @@ void EngineImpl::collect() {
   trace(StepPhase::kCollect, step, collected_ - 1, now);
   if (collected_ < launched_) {
     Step& next = *parts_.steps[collected_ % 2];
-    if (next.waits_for_masks) fill_masks(next);
+    if (next.masks.size() > 0) ask_masks(next, true);
   }
 }
 
@@ -62,14 +62,36 @@ void EngineImpl::take_prompt_logprobs(const Step& step, size_t i, Generation& g)
   }
 }
 
-void EngineImpl::take_row(const Step& step, size_t i, Generation& g, int64_t now) {
+// Whether what the row sampled is the next token of its answer. `forced`: what follows it, if anything.
+bool EngineImpl::says_something(Step& step, size_t i, Generation& g, std::span<const int32_t>& forced) {
+  const sched::PlanRow& row = step.plan.rows[i];
+  MaskRow* mask = step.rows[i].mask < 0 ? nullptr : &step.masks.rows()[static_cast<size_t>(step.rows[i].mask)];
+  const MaskState state = mask == nullptr ? MaskState::kReady : guidance_->settle(g, *mask);
+  if (state == MaskState::kReady && mask != nullptr) forced = mask->forced;
+  // Planned before a token was dropped or others came with it: the scheduler has voided the row.
+  if (row.first + row.count != g.prompt + static_cast<int>(g.output.size())) return false;
+  if (mask == nullptr && g.masked) {  // sampled without a mask before the grammar was seen to begin
+    g.recount = true;
+    return false;
+  }
+  if (state == MaskState::kFailed) end_error(g, g.guide->error());
+  return state == MaskState::kReady;
+}
+
+void EngineImpl::take_row(Step& step, size_t i, Generation& g, int64_t now) {
   const sched::PlanRow& row = step.plan.rows[i];
   const int32_t logit_row = row.logit_begin + row.logit_count - 1;
   // Within the reserved capacity: spans into it stay valid.
+  const size_t begin = result_tokens_.size();
   result_tokens_.push_back(step.status.ok() ? step.sampling.id(logit_row) : 0);
-  const std::span<const int32_t> token(&result_tokens_.back(), 1);
+  std::span<const int32_t> tokens(result_tokens_.data() + begin, 1);
   if (g.ended) {
-    results_.push_back({row.seq, token, true});
+    results_.push_back({row.seq, tokens, true});
+    return;
+  }
+  std::span<const int32_t> forced;
+  if (g.guided && !says_something(step, i, g, forced)) {
+    results_.push_back({row.seq, {}, g.ended});
     return;
   }
   const ops::SampleStatus status = step.sampling.status(logit_row);
@@ -81,8 +103,12 @@ void EngineImpl::take_row(const Step& step, size_t i, Generation& g, int64_t now
     results_.push_back({row.seq, {}, true});
     return;
   }
-  take_token(step, i, g, token[0], now);
-  results_.push_back({row.seq, token, g.ended});
+  if (forced.size() > 1 && forced[0] == tokens[0]) {
+    result_tokens_.insert(result_tokens_.end(), forced.begin() + 1, forced.end());
+    tokens = {result_tokens_.data() + begin, forced.size()};
+  }
+  const size_t taken = take_tokens(step, i, g, tokens, now);
+  results_.push_back({row.seq, tokens.first(taken), g.ended});
 }
 
 FinishReason EngineImpl::judge(Generation& g, float prob, StopHit& hit) {
@@ -98,29 +124,38 @@ FinishReason EngineImpl::judge(Generation& g, float prob, StopHit& hit) {
   return static_cast<int32_t>(g.output.size()) >= g.max_tokens ? FinishReason::kLength : FinishReason::kNone;
 }
 
-void EngineImpl::take_token(const Step& step, size_t i, Generation& g, int32_t id, int64_t now) {
+// The sampled token, and what has to follow it until the answer ends. Returns how many were taken.
+size_t EngineImpl::take_tokens(const Step& step, size_t i, Generation& g, std::span<const int32_t> ids, int64_t now) {
   const StepRow& row = step.rows[i];
   const sched::PlanRow& planned = step.plan.rows[i];
-  g.output.push_back(id);
-  ++generated_tokens_;
-  const bool first = g.output.size() == 1;
+  const bool first = g.output.empty();
   if (first) g.times.first_token = now;
-  StopHit hit;
   const float prob =
       parts_.config.early_stop ? step.sampling.prob(planned.logit_begin + planned.logit_count - 1) : 0.0f;
-  const FinishReason finish = judge(g, prob, hit);
+  StopHit hit;
+  FinishReason finish = FinishReason::kNone;
+  size_t taken = 0;
+  while (taken < ids.size() && finish == FinishReason::kNone) {
+    g.output.push_back(ids[taken]);
+    finish = judge(g, taken == 0 ? prob : 1.0f, hit);
+    ++taken;
+  }
+  generated_tokens_ += taken;
+  g.recount = g.recount || taken > 1;
+  if (g.guided) guidance_->begins(g);
   if (finish != FinishReason::kNone) {
     g.ended = true;
     g.times.finished = now;
-    if (g.guided) parts_.masks->close(g.request.id);
+    if (g.guided) guidance_->close(g);
   }
   News::Event& e = event_of(g);
   e.head.finish = finish;
   e.head.stop_sequence = hit.sequence;
   e.head.stop_token = hit.token;
-  news_.token(id);
+  for (const int32_t id : ids.first(taken)) news_.token(id);
   if (row.logprobs >= 0) add_scores(step.sampling, row.logprobs);
   if (first && !g.prompt_logprobs.empty()) news_.extra().prompt_logprobs = std::move(g.prompt_logprobs);
+  return taken;
 }
 
 void EngineImpl::add_scores(const sample::SamplingBatch& batch, int request) {

@@ -3,7 +3,6 @@
 
 #include <array>
 #include <condition_variable>
-#include <memory>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
@@ -12,9 +11,9 @@
 #include "cache/encoder_cache.h"
 #include "engine/block_numbers.h"
 #include "engine/engine.h"
+#include "engine/masks/guidance.h"
 #include "engine/outbox.h"
 #include "engine/step/rank.h"
-#include "engine/step/step.h"
 #include "engine/step/vision_stage.h"
 #include "engine/stops.h"
 
@@ -27,7 +26,6 @@ class EngineImpl final : public Engine {
     EngineConfig config;
     const model::Model* model = nullptr;
     device::Device* device = nullptr;
-    MaskProvider* masks = nullptr;
     std::unique_ptr<VisionStage> vision;           // null: no tower
     std::unique_ptr<cache::EncoderCache> encoder;  // null likewise
     BlockNumbers blocks;
@@ -79,14 +77,14 @@ class EngineImpl final : public Engine {
   News::Event& event_of(const Generation& g);
   Generation* find(RequestId id);
   bool has_rows(const Generation& g, uint64_t step) const;
-  // engine_launch.cc: plan, fill, submit.
+  // engine_launch.cc
   bool launch();
   void admit(Step& step);
   void build_row(Step& step, size_t i);
   void score_prompt(Step& step, size_t i, const Generation& g);
   void ask_sampler(Step& step, size_t i, const Generation& g);
   const SlotOwner& owner(const sched::PlanRow& row) const { return slot_owners_[static_cast<size_t>(row.slot)]; }
-  void fill_masks(Step& step);
+  void ask_masks(Step& step, bool last);
   void trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns);
   // engine_vision.cc: requests with pictures.
   Status check_media(const Request& request) const;
@@ -101,8 +99,9 @@ class EngineImpl final : public Engine {
   // engine_collect.cc: what a step gave.
   void collect();
   void take_prompt_logprobs(const Step& step, size_t i, Generation& g);
-  void take_row(const Step& step, size_t i, Generation& g, int64_t now);
-  void take_token(const Step& step, size_t i, Generation& g, int32_t id, int64_t now);
+  void take_row(Step& step, size_t i, Generation& g, int64_t now);
+  bool says_something(Step& step, size_t i, Generation& g, std::span<const int32_t>& forced);
+  size_t take_tokens(const Step& step, size_t i, Generation& g, std::span<const int32_t> ids, int64_t now);
   FinishReason judge(Generation& g, float prob, StopHit& hit);
   void add_scores(const sample::SamplingBatch& batch, int request);
 
@@ -144,6 +143,7 @@ class EngineImpl final : public Engine {
   bool may_preempt_ = true;  // a running sequence can lose its blocks
 
   std::unique_ptr<Rank> rank_;
+  std::unique_ptr<Guidance> guidance_;  // null: no masks
   std::thread thread_;
 };
 

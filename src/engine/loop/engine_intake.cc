@@ -63,9 +63,9 @@ Status EngineImpl::open(Generation& g) {
   g.scored = r.sampling.logprobs >= 0 || r.sampling.prompt_logprobs >= 0;
   g.stops_by_words = !r.stop_sequences.empty();
   g.processors = sample::wanted_processors(r.sampling);
-  if (parts_.masks != nullptr) {
-    TERN_ASSIGN_OR_RETURN(g.guided, parts_.masks->open(r));
-    if (g.guided) g.processors |= sample::kMask;
+  if (r.constraint.grammar != nullptr) {
+    if (guidance_ == nullptr) return invalid("guided decoding is off", "guided_decoding");
+    guidance_->open(g);
   }
   sched::NewSequence s;
   s.id = r.id;
@@ -104,7 +104,7 @@ void EngineImpl::enter(Request request) {
     }
   };
   if (Status ok = try_open(); !ok.ok()) {
-    if (g.guided) parts_.masks->close(g.request.id);
+    if (g.guided) guidance_->close(g);
     return refuse(g.request, std::move(ok).error());
   }
   if (const int64_t deadline = g.request.deadline_ns; deadline > 0) {
@@ -130,7 +130,7 @@ News::Event& EngineImpl::event_of(const Generation& g) {
 void EngineImpl::end(Generation& g, FinishReason reason) {
   g.ended = true;
   g.times.finished = monotonic_ns();
-  if (g.guided) parts_.masks->close(g.request.id);
+  if (g.guided) guidance_->close(g);
   News::Event& e = event_of(g);
   e.head.finish = reason;
 }

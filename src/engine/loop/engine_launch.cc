@@ -2,6 +2,7 @@
 #include <chrono>
 #include <limits>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/clock.h"
@@ -42,15 +43,12 @@ bool EngineImpl::launch() {
     if (i < count) build_row(step, i);
   }
   step.finish();
+  if (step.masks.size() > 0) ask_masks(step, launched_ == collected_);
   submit_media(step);
   rank_->submit_forward(&step, last_launched_);
   last_launched_ = &step;
   if (launched_++ == collected_) oldest_since_ = monotonic_ns();
-  if (!step.waits_for_masks) {
-    rank_->submit_sample(&step);
-  } else if (launched_ - collected_ == 1) {
-    fill_masks(step);  // else after the step before has told its tokens
-  }
+  rank_->submit_sample(&step);
   trace(StepPhase::kPlan, step, launched_ - 1, begin);
   return true;
 }
@@ -71,6 +69,7 @@ void EngineImpl::admit(Step& step) {
     Generation* g = find(a.seq);
     TERN_CHECK(g != nullptr && !g->ended);
     slot_owners_[static_cast<size_t>(a.slot)] = owner_of(*g);
+    g->recount = false;
     step.sampling.updates.add(a.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
     if (g->admitted) continue;
     g->admitted = true;
@@ -91,6 +90,9 @@ void EngineImpl::build_row(Step& step, size_t i) {
   const std::span<const int32_t> positions = g->positioned ? g->request.positions : std::span<const int32_t>{};
   step.add_row(row,
                {view.tokens, view.blocks, parts_.config.scheduler.block_size, g->prompt, positions, g->rope_delta});
+  if (std::exchange(g->recount, false)) {
+    step.sampling.updates.add(row.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
+  }
   if (g->pictured) take_media(step, row, first_token, *g);
   ask_sampler(step, i, *g);
 }
@@ -122,29 +124,24 @@ void EngineImpl::ask_sampler(Step& step, size_t i, const Generation& g) {
   sr.generated = sr.position - g.prompt;
   uint32_t bits = g.processors;
   if (sr.generated >= g.min_tokens) bits &= ~static_cast<uint32_t>(sample::kMinTokens);
+  if (g.masked) bits |= sample::kMask;
   out.sample_row = batch.add(sr, bits);
-  if (g.guided) step.waits_for_masks = true;
+  if (g.masked) out.mask = step.masks.add(static_cast<int>(i), out.sample_row, batch.mask(out.sample_row));
   if (g.scored && g.request.sampling.logprobs >= 0) {
     out.logprobs = batch.requests();
     batch.add_logprobs(sr, g.request.sampling, bits);
   }
 }
 
-void EngineImpl::fill_masks(Step& step) {
-  for (const StepRow& row : step.rows) {
-    Generation& g = *row.generation;
-    if (row.sample_row < 0 || !g.guided) continue;
-    const std::span<uint32_t> bits = step.sampling.mask(row.sample_row);
-    if (!g.ended) {
-      Status ok = parts_.masks->fill(g.request.id, g.output, bits);
-      if (ok.ok()) continue;
-      parts_.scheduler->abort(g.request.id);
-      end_error(g, std::move(ok).error());
-    }
-    std::fill(bits.begin(), bits.end(), ~0u);  // nobody reads what this row says
+// `last`: no step before this one is open, so that whatever is to be known of its rows is known.
+void EngineImpl::ask_masks(Step& step, bool last) {
+  for (MaskRow& mask : step.masks.rows()) {
+    const auto i = static_cast<size_t>(mask.step_row);
+    Generation& g = *step.rows[i].generation;
+    const sched::PlanRow& row = step.plan.rows[i];
+    guidance_->ask(g, mask, row.first + row.count - g.prompt, last);
   }
-  step.waits_for_masks = false;
-  rank_->submit_sample(&step);
+  guidance_->flush();
 }
 
 }  // namespace tern::engine

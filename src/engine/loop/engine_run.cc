@@ -20,7 +20,8 @@ constexpr int64_t kPrefetchNs = 500'000;
 EngineImpl::EngineImpl(Parts parts, StepRunner runner)
     : parts_(std::move(parts)), outbox_(parts_.config.outbox_capacity) {
   const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
-  results_.reserve(rows), result_tokens_.reserve(rows), finished_.reserve(rows);
+  results_.reserve(rows), result_tokens_.reserve(rows * (parts_.config.mask_threads > 0 ? 1 + Guide::kMostForced : 1)),
+      finished_.reserve(rows);
   news_.reserve(std::max(2 * rows, outbox_.expected()));
   slot_owners_.resize(rows);
   const sched::SchedulerConfig& s = parts_.config.scheduler;
@@ -42,6 +43,10 @@ EngineImpl::EngineImpl(Parts parts, StepRunner runner)
         engine->wake_.notify_one();
       },
       this);
+  if (parts_.config.mask_threads > 0) {
+    const auto words = static_cast<size_t>((parts_.sampled_vocab + 31) / 32);
+    guidance_ = std::make_unique<Guidance>(parts_.config.mask_threads, words);
+  }
   allocations_ = parts_.device->allocations();
   thread_ = std::thread([this] { run(); });
 }

@@ -21,13 +21,13 @@ model::BatchLimits batch_limits(const sched::SchedulerConfig& s, int largest_ite
   return l;
 }
 
-sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab, bool masks) {
+sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab) {
   sample::SamplerLimits l;
   l.slots = l.max_rows = c.scheduler.max_num_seqs;
   l.max_logit_rows = c.scheduler.max_logit_rows;
   l.vocab = vocab;
   l.max_logprobs = static_cast<int>(c.max_logprobs < 0 ? vocab : std::min<int64_t>(c.max_logprobs, vocab));
-  l.masks = masks;
+  l.masks = c.mask_threads > 0;
   l.probs = c.early_stop;
   l.mode = c.logprobs_mode;
   l.capacity = c.slot_capacity;
@@ -60,12 +60,11 @@ Status check_config(const EngineConfig& c) {
 // Brings up the parts in the order that memory asks for.
 class Starter {
  public:
-  Starter(const EngineConfig& config, const model::Model& model, device::Device& device, MaskProvider* masks,
-          const vision::Tower* tower)
+  Starter(const EngineConfig& config, const model::Model& model, device::Device& device, const vision::Tower* tower)
       : model_(model), device_(device), tower_(tower) {
     p_.config = config;
     p_.config.scheduler.max_logit_rows = config.scheduler.max_num_seqs + std::max(1, config.prompt_logit_rows);
-    p_.model = &model, p_.device = &device, p_.masks = masks;
+    p_.model = &model, p_.device = &device;
     vocab_ = model.info().vocab_size;
     p_.sampled_vocab = config.sampled_vocab > 0 ? std::min<int64_t>(config.sampled_vocab, vocab_) : vocab_;
   }
@@ -132,7 +131,7 @@ Status Starter::make_parts() {
     TERN_ASSIGN_OR_RETURN(p_.vision, VisionStage::create(pictures_, *tower_, device_));
     p_.encoder = std::make_unique<cache::EncoderCache>(pictures_.cache_rows);
   }
-  const sample::SamplerLimits sampling = sampler_limits(p_.config, p_.sampled_vocab, p_.masks != nullptr);
+  const sample::SamplerLimits sampling = sampler_limits(p_.config, p_.sampled_vocab);
   TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(sampling, device_));
   p_.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
   for (auto& slot : p_.steps) {
@@ -220,10 +219,9 @@ Expected<std::unique_ptr<Engine>> Starter::run() {
 }  // namespace
 
 Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, const model::Model& model,
-                                                device::Device& device, MaskProvider* masks,
-                                                const vision::Tower* tower) {
+                                                device::Device& device, const vision::Tower* tower) {
   TERN_RETURN_IF_ERROR(check_config(config));
-  return Starter(config, model, device, masks, tower).run();
+  return Starter(config, model, device, tower).run();
 }
 
 }  // namespace tern::engine

@@ -88,14 +88,15 @@ Status Rank::prepare() {
   for (Open& o : open_) {
     TERN_ASSIGN_OR_RETURN(o.end, runner_.device().make_event());
   }
+  TERN_ASSIGN_OR_RETURN(forward_end_, runner_.device().make_event());
   if (StepTrace* trace = runner_.parts().trace; trace != nullptr) {
     TERN_ASSIGN_OR_RETURN(clock_, StepClock::create(runner_.device(), *trace));
   }
   return {};
 }
 
-// Takes the oldest submission; pictures that are not all launched stay at the head. `s.step` is null when it is time to
-// look at the device again. False: the thread ends.
+// Takes the oldest submission; pictures that are not all launched stay at the head, and so does a sample whose masks
+// are not there. `s.step` is null when it is time to look at the device again. False: the thread ends.
 bool Rank::next(Submission& s) {
   s = {};
   std::unique_lock lock(mutex_);
@@ -109,9 +110,30 @@ bool Rank::next(Submission& s) {
   if (abandoned_) return false;
   if (count_ == 0) return looking || !stopping_;
   s = queue_[head_];
+  if (s.kind == Kind::kSample && !masks_settled(*s.step)) {
+    unfinished_ = true;
+    s = {};
+    return true;
+  }
+  if (s.kind == Kind::kSample) unfinished_ = false;
   if (s.kind == Kind::kVision) return true;  // leaves the queue when it is complete
   head_ = (head_ + 1) % kDepth;
   --count_;
+  return true;
+}
+
+// Whether the step can be sampled. Once its forward pass is done, rows without a mask miss the step where others would
+// wait for them; a step of nothing but such rows waits for the first mask.
+bool Rank::masks_settled(Step& step) {
+  if (step.masks.size() == 0 || failed_) return true;
+  if (step.masks.waiting()) {
+    if (!forward_end_->done()) return false;
+    if (step.rows.size() == step.masks.size() && !step.masks.any_ready()) return false;
+    step.masks.close();
+  }
+  for (const MaskRow& row : step.masks.rows()) {
+    if (row.state.load(std::memory_order_acquire) != MaskState::kReady) step.sampling.drop(row.sample_row);
+  }
   return true;
 }
 
@@ -154,6 +176,7 @@ Status Rank::forward(const Submission& s) {
   const Range range(runner_.device(), "forward");
   Status status = runner_.forward(*s.step, s.previous);
   if (clock_ != nullptr) clock_->forward_ends(*s.step);
+  if (status.ok() && s.step->masks.size() > 0) status = forward_end_->record(runner_.device().stream());
   return status;
 }
 

@@ -1,6 +1,7 @@
 // A rank: one thread that owns a device's streams and gives them submissions in order. A step is two of them, forward
-// and sample; between them the sampling may wait for host masks. A step with pictures to encode has a third in front.
-// The thread waits for the device only when there is nothing to give it.
+// and sample; sampling may wait for masks of the host, at most until forward is done where others would wait for it. A
+// step with pictures to encode has a third in front. The thread waits for the device only when there is nothing to give
+// it.
 #pragma once
 
 #include <array>
@@ -56,6 +57,7 @@ class Rank {
   void run();
   Status prepare();
   bool next(Submission& s);
+  bool masks_settled(Step& step);
   void give(const Submission& s);
   Status run(const Submission& s);
   Status forward(const Submission& s);
@@ -75,7 +77,8 @@ class Rank {
   uint64_t finished_ = 0;
   bool stopping_ = false, abandoned_ = false;
   // Of the thread alone.
-  bool failed_ = false, unfinished_ = false;  // unfinished_: pictures at the head of the queue are not all launched
+  bool failed_ = false, unfinished_ = false;    // unfinished_: what is at the head of the queue is not all given
+  std::unique_ptr<device::Event> forward_end_;  // of the step whose sample waits for masks
   std::array<Open, 2> open_;
   size_t opened_ = 0, closed_ = 0;  // open_[closed_ % 2] is the oldest
   uint64_t forwards_ = 0;

@@ -12,6 +12,7 @@ Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLi
   Step s;
   s.limits_ = l;
   s.pictures_ = pictures;
+  s.masks = StepMasks(sampling.masks ? static_cast<size_t>(sampling.max_rows) : 0);
   const auto make = [&]<class T>(sample::Staged<T> Step::*array, int64_t n) -> Status {
     TERN_ASSIGN_OR_RETURN(s.*array,
                           sample::Staged<T>::create(n, device, shares == nullptr ? nullptr : &(shares->*array)));
@@ -55,7 +56,7 @@ void Step::begin() {
   sampling.clear();
   vision.clear();
   batch = {};
-  waits_for_masks = false;
+  masks.clear();
   status = {};
   replayed = sampled = false;
   row_start_[0] = 0;
@@ -121,6 +122,9 @@ size_t Step::add_plain_rows(size_t row, std::span<const SlotOwner> owners, int b
     ops::SampleRow& sample = samples[static_cast<size_t>(r - begin)];
     sample = {.logit_row = r, .slot = planned.slot, .position = planned.first + 1};
     sample.generated = planned.first + 1 - known_[static_cast<size_t>(r)].prompt;
+  }
+  for (int r = begin; (processors & ~sample::kAtOnce) != 0 && r < static_cast<int>(row); ++r) {
+    if ((known_[static_cast<size_t>(r)].processors & ~sample::kAtOnce) != 0) sampling.set_late(r);
   }
   return row;
 }

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "engine/graph_shapes.h"
+#include "engine/masks/step_masks.h"
 #include "engine/step/slot_owner.h"
 #include "engine/step/vision_step.h"
 #include "model/batch.h"
@@ -23,6 +24,7 @@ namespace tern::engine {
 struct StepRow {
   Generation* generation = nullptr;
   int sample_row = -1;       // number in the sampling batch; -1: the row samples nothing
+  int mask = -1;             // number in StepMasks; -1: waits for none
   int logprobs = -1;         // request number of the sampled token's log-probs
   int prompt_logprobs = -1;  // request number of the first scored prompt token of this row
   int prompt_scored = 0;     // how many follow it
@@ -77,7 +79,7 @@ struct Step {
   model::Batch batch;
   sample::SamplingBatch sampling;
   VisionStep vision;
-  bool waits_for_masks = false;
+  StepMasks masks;
 
   // Of the rank thread until it has said that the step is done.
   Status status;

@@ -10,12 +10,7 @@
 #include "ops/embedding.h"
 
 namespace tern::engine {
-namespace {
-
-// Processors of sampling inside a forward graph: sample() applies them itself.
-constexpr uint32_t kAtOnce = sample::kPenalties;
-
-}  // namespace
+namespace {}  // namespace
 
 template <class Work>
 Expected<std::unique_ptr<device::Graph>> StepGraphs::record(Work&& work) {
@@ -76,7 +71,7 @@ Status StepGraphs::capture_forward() {
     p_.steps[0]->sampling.pad(samples);
     TERN_ASSIGN_OR_RETURN(auto graph, record([&](device::Stream s) -> Status {
                             TERN_RETURN_IF_ERROR(run_forward(shape, s));
-                            return shape.decode ? run_sampling(samples, kAtOnce, s) : Status();
+                            return shape.decode ? run_sampling(samples, sample::kAtOnce, s) : Status();
                           }));
     forward_.push_back(std::move(graph));
   }
@@ -86,7 +81,7 @@ Status StepGraphs::capture_forward() {
 Status StepGraphs::capture_sampling() {
   using namespace sample;
   constexpr uint32_t kEvery = kBias | kMinTokens | kPenalties | kBadWords;
-  std::vector<uint32_t> sets = {kAtOnce, kEvery};
+  std::vector<uint32_t> sets = {kPenalties, kEvery};
   if (p_.sampler->limits().masks) sets.push_back(kEvery | kMask);
   for (const uint32_t processors : sets) {
     SamplingGraphs graphs{processors, {}};
@@ -137,14 +132,14 @@ Expected<bool> StepGraphs::forward(Step& step, device::Stream stream) {
   }
   const StepShape& shape = shapes_.shapes()[static_cast<size_t>(i)];
   step.pad(shape);
-  step.sampled = shape.decode && samples_at_once(step);
+  step.sampled = shape.decode && step.sampling.count() > 0 && step.sampling.late() == 0;
   if (step.sampled || !shape.decode) {
     step.sampling.pad(samples_of(shape));
   } else {
     step.sampling.hold_back(samples_of(shape));
   }
   TERN_RETURN_IF_ERROR(step.upload_rest(*p_.device, stream));
-  if (step.sampled) TERN_RETURN_IF_ERROR(p_.sampler->prepare(step.sampling, *p_.device, stream));
+  if (shape.decode) TERN_RETURN_IF_ERROR(p_.sampler->prepare(step.sampling, *p_.device, stream));
   TERN_RETURN_IF_ERROR(give_turn(set_of(step), stream));
   TERN_RETURN_IF_ERROR(forward_[static_cast<size_t>(i)]->launch(stream));
   if (shape.decode) turn_ = 1 - turn_;
@@ -152,14 +147,9 @@ Expected<bool> StepGraphs::forward(Step& step, device::Stream stream) {
   return true;
 }
 
-bool StepGraphs::samples_at_once(const Step& step) {
-  const sample::SamplingBatch& batch = step.sampling;
-  return batch.count() > 0 && batch.requests() == 0 && (batch.processors() & ~kAtOnce) == 0;
-}
-
 Expected<bool> StepGraphs::sample(Step& step, device::Stream stream) {
   if (step.sampled) return true;
-  const sample::SamplingBatch& batch = step.sampling;
+  sample::SamplingBatch& batch = step.sampling;
   if (batch.held_back()) {
     sample::CopyList rows;
     batch.upload_late(rows);
@@ -171,6 +161,7 @@ Expected<bool> StepGraphs::sample(Step& step, device::Stream stream) {
   for (const SamplingGraphs& graphs : sampling_graphs_) {
     if ((batch.processors() & ~graphs.processors) != 0) continue;
     TERN_RETURN_IF_ERROR(p_.sampler->prepare(batch, *p_.device, stream));
+    TERN_RETURN_IF_ERROR(p_.sampler->send_masks(batch, *p_.device, stream));
     TERN_RETURN_IF_ERROR(give_turn(set_of(step), stream));
     TERN_RETURN_IF_ERROR(graphs.by_count[static_cast<size_t>(i)]->launch(stream));
     turn_ = 1 - turn_;

@@ -40,9 +40,9 @@ class StepGraphs {
   // Replays the step's graph: everything from its inputs to the logits. Block moves come before. False: no graph holds
   // the step and nothing was queued; then upload and run it.
   Expected<bool> forward(Step& step, device::Stream stream);
-  // Slot updates, masks, sampling, results to the host; nothing where the graph of the forward pass has done it, as it
-  // does for steps that only decode and ask for no more than penalties. False likewise; log-probabilities have no
-  // graph.
+  // Slot updates, masks, sampling, results to the host, of the rows that the graph of the forward pass has not sampled:
+  // that of a step that only decodes samples all rows but late ones (SamplingBatch::late). False likewise;
+  // log-probabilities have no graph.
   Expected<bool> sample(Step& step, device::Stream stream);
 
   const GraphShapes& shapes() const { return shapes_; }
@@ -59,7 +59,6 @@ class StepGraphs {
   Status capture_sampling();
   Status run_forward(const StepShape& shape, device::Stream stream);
   Status run_sampling(int count, uint32_t processors, device::Stream stream);
-  static bool samples_at_once(const Step& step);
   // Rows to sample that a forward graph copies.
   int samples_of(const StepShape& shape) const;
   // Makes it the turn of that step unless it is, behind what the stream has been given.

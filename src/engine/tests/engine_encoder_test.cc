@@ -274,24 +274,23 @@ TEST(EngineEncoder, PicturesCountInTheProfile) {
   FakeModel model(picture_options());
   auto device = device::make_cpu_device({1, false});
   EngineConfig c = picture_config(64, 0);
-  auto engine = Engine::start(c, model, **device, nullptr, &tower);
+  auto engine = Engine::start(c, model, **device, &tower);
   ASSERT_TRUE(engine.ok()) << engine.error().message;
   engine->reset();
   tower.huge = size_t{1} << 50;
-  engine = Engine::start(c, model, **device, nullptr, &tower);
+  engine = Engine::start(c, model, **device, &tower);
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.error().code, ErrorCode::kResourceExhausted);
   EXPECT_NE(engine.error().message.find("--max-encoder-cache"), std::string::npos) << engine.error().message;
   EXPECT_NE(engine.error().message.find("max_pixels"), std::string::npos);
   tower.huge = 0;
   c.vision.max_item_patches = 0;
-  EXPECT_FALSE(Engine::start(c, model, **device, nullptr, &tower).ok());
+  EXPECT_FALSE(Engine::start(c, model, **device, &tower).ok());
   c = picture_config();
   c.vision.encoder_cache_tokens = int64_t{1} << 40;
-  EXPECT_EQ(Engine::start(c, model, **device, nullptr, &tower).error().param, "max-encoder-cache");
+  EXPECT_EQ(Engine::start(c, model, **device, &tower).error().param, "max-encoder-cache");
   FakeModel narrow({});
-  EXPECT_EQ(Engine::start(picture_config(), narrow, **device, nullptr, &tower).error().code,
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(Engine::start(picture_config(), narrow, **device, &tower).error().code, ErrorCode::kInvalidArgument);
 }
 
 }  // namespace

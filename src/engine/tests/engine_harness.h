@@ -24,22 +24,17 @@ struct Answer {
 
 class Harness {
  public:
-  explicit Harness(const EngineConfig& config, FakeOptions options = {}, MaskProvider* masks = nullptr)
-      : fake_(options) {
-    start(config, fake_, masks);
-  }
-  Harness(const EngineConfig& config, const model::Model& model, MaskProvider* masks = nullptr,
-          const vision::Tower* tower = nullptr)
-      : fake_({}) {
-    start(config, model, masks, tower);
+  explicit Harness(const EngineConfig& config, FakeOptions options = {}) : fake_(options) { start(config, fake_); }
+  Harness(const EngineConfig& config, const model::Model& model, const vision::Tower* tower = nullptr) : fake_({}) {
+    start(config, model, tower);
   }
   Harness(const EngineConfig& config, FakeOptions options, const vision::Tower& tower) : fake_(options) {
-    start(config, fake_, nullptr, &tower);
+    start(config, fake_, &tower);
   }
   Harness(const EngineConfig& config, const model::Model& model, std::unique_ptr<device::Device> device,
-          MaskProvider* masks = nullptr, const vision::Tower* tower = nullptr)
+          const vision::Tower* tower = nullptr)
       : fake_({}), device_(std::move(device)) {
-    start(config, model, masks, tower);
+    start(config, model, tower);
   }
 
   static EngineConfig small(int blocks = 64, int seqs = 8, int budget = 64) {
@@ -97,14 +92,13 @@ class Harness {
   size_t ended = 0;
 
  private:
-  void start(const EngineConfig& config, const model::Model& model, MaskProvider* masks,
-             const vision::Tower* tower = nullptr) {
+  void start(const EngineConfig& config, const model::Model& model, const vision::Tower* tower = nullptr) {
     if (device_ == nullptr) {
       auto device = device::make_cpu_device({1, false});
       EXPECT_TRUE(device.ok());
       device_ = std::move(device).value();
     }
-    auto engine = Engine::start(config, model, *device_, masks, tower);
+    auto engine = Engine::start(config, model, *device_, tower);
     EXPECT_TRUE(engine.ok()) << engine.error().message;
     if (!engine.ok()) abort();
     engine_ = std::move(engine).value();

@@ -105,55 +105,6 @@ TEST(EngineSampling, PromptLogprobsInChunks) {
   }
 }
 
-// Even ids only while the output's length is even, odd ids otherwise; fails on the fourth token of request 9.
-class ParityMasks final : public MaskProvider {
- public:
-  Expected<bool> open(const Request& r) override {
-    if (r.external_id == "broken") return make_error(ErrorCode::kInvalidArgument, "the grammar does not parse");
-    return r.external_id == "guided";
-  }
-  Status fill(RequestId id, std::span<const int32_t> output, std::span<uint32_t> bits) override {
-    if (id == 9 && output.size() == 3) return make_error(ErrorCode::kInternal, "the grammar is lost");
-    if (id == 8 && output.size() == 2) {
-      std::fill(bits.begin(), bits.end(), 0u);
-      return {};
-    }
-    std::fill(bits.begin(), bits.end(), output.size() % 2 ? 0xaaaaaaaau : 0x55555555u);
-    return {};
-  }
-  void close(RequestId id) override { closed.insert(id); }
-  std::multiset<RequestId> closed;
-};
-
-TEST(EngineSampling, HostMasksBetweenForwardAndSample) {
-  ParityMasks masks;
-  {
-    Harness h(Harness::small(30, 6, 24), {}, &masks);
-    for (RequestId id = 1; id <= 12; ++id) {
-      Request r = Harness::request(id, {static_cast<int32_t>(id), 2, 3}, 25);
-      r.ignore_eos = true;
-      r.external_id = id % 3 == 0 || id == 8 ? "guided" : id == 10 ? "broken" : "";
-      ASSERT_TRUE(h->submit(r).ok());
-    }
-    h.read(12);
-    for (RequestId id : {3, 6, 12}) {
-      const auto& ids = h.answers[id].ids;
-      ASSERT_EQ(ids.size(), 25u);
-      for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(ids[i] % 2, static_cast<int32_t>(i % 2));
-    }
-    for (RequestId id : {1, 2, 4, 5, 7, 11}) {
-      EXPECT_EQ(h.answers[id].ids, h.fake().continuation({static_cast<int32_t>(id), 2, 3}, 25, -1));
-    }
-    EXPECT_EQ(h.answers[9].last.finish, FinishReason::kError);
-    EXPECT_EQ(h.answers[9].ids.size(), 3u);
-    EXPECT_EQ(h.answers[8].last.finish, FinishReason::kError);
-    EXPECT_EQ(h.answers[8].ids.size(), 2u);
-    EXPECT_EQ(h.answers[10].last.error.message, "the grammar does not parse");
-    EXPECT_TRUE(h->healthy());
-  }
-  EXPECT_EQ(masks.closed, (std::multiset<RequestId>{3, 6, 8, 9, 12}));
-}
-
 TEST(EngineSampling, RepetitionStopsEarly) {
   EngineConfig c = Harness::small();
   c.early_stop = true, c.early_stop_window = 6, c.early_stop_threshold = 0.5;

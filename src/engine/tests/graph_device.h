@@ -1,5 +1,5 @@
 // A device with memory of its own and graphs, on the CPU: work given while a capture is open is kept as closures. Its
-// ops are the CPU's; rows to sample that say they are none are skipped, as on a GPU.
+// ops are the CPU's.
 #pragma once
 
 #include <cstring>
@@ -97,24 +97,6 @@ class GraphDevice final : public device::WrappedDevice {
     GraphDevice& d = of(s);
     return d.give([p, &d] { return kOp(p, d.cpu()); });
   }
-  // The rows that are rows.
-  template <auto kOp, class P>
-  static Status row_op(const P& params, device::Stream s) {
-    GraphDevice& d = of(s);
-    return d.give([params, &d] {
-      P p = params;
-      ops::LogitsParams& l = logits(p);
-      std::vector<ops::SampleRow> rows;
-      for (int i = 0; i < l.count; ++i) {
-        if (l.rows[i].logit_row >= 0) rows.push_back(l.rows[i]);
-      }
-      l.rows = rows.data(), l.count = static_cast<int>(rows.size());
-      return rows.empty() ? Status() : kOp(p, d.cpu());
-    });
-  }
-  static ops::LogitsParams& logits(ops::LogitsParams& p) { return p; }
-  static ops::LogitsParams& logits(ops::LogitMaskParams& p) { return p.rows; }
-  static ops::LogitsParams& logits(ops::SampleParams& p) { return p.rows; }
   static Status reset(const ops::SlotArrays& slots, int slot, device::Stream s) {
     return ops::slot_reset(slots, slot, of(s).cpu());
   }
@@ -129,12 +111,12 @@ class GraphDevice final : public device::WrappedDevice {
     }();
     static const ops::SampleBackend sampling = [] {
       ops::SampleBackend b;
-      b.logit_mask = row_op<ops::logit_mask, ops::LogitMaskParams>;
-      b.logit_bias = row_op<ops::logit_bias, ops::LogitsParams>;
-      b.logit_min_tokens = row_op<ops::logit_min_tokens, ops::LogitsParams>;
-      b.logit_penalties = row_op<ops::logit_penalties, ops::LogitsParams>;
-      b.logit_bad_words = row_op<ops::logit_bad_words, ops::LogitsParams>;
-      b.sample = row_op<ops::sample, ops::SampleParams>;
+      b.logit_mask = op<ops::logit_mask, ops::LogitMaskParams>;
+      b.logit_bias = op<ops::logit_bias, ops::LogitsParams>;
+      b.logit_min_tokens = op<ops::logit_min_tokens, ops::LogitsParams>;
+      b.logit_penalties = op<ops::logit_penalties, ops::LogitsParams>;
+      b.logit_bad_words = op<ops::logit_bad_words, ops::LogitsParams>;
+      b.sample = op<ops::sample, ops::SampleParams>;
       b.token_logprobs = op<ops::token_logprobs, ops::LogprobParams>;
       b.capture_logits = op<ops::capture_logits, ops::CaptureParams>;
       b.slot_mark = op<ops::slot_mark, ops::SlotMarkParams>;

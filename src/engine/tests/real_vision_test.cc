@@ -127,7 +127,7 @@ std::vector<Request> requests(const Case& c) {
 }
 
 std::map<RequestId, Answer> run(const Case& c, const EngineConfig& config, EngineStats* stats, bool one_by_one) {
-  Harness h(config, *c.model, nullptr, c.tower.get());
+  Harness h(config, *c.model, c.tower.get());
   size_t sent = 0;
   for (Request& r : requests(c)) {
     EXPECT_TRUE(h->submit(std::move(r)).ok());

@@ -218,37 +218,6 @@ TEST(StepGraphs, StepsThatOnlyDecodeAreOneGraphUnlessRowsAskForMoreThanPenalties
   }
 }
 
-// Every third request takes even ids only.
-class EvenIds final : public MaskProvider {
- public:
-  Expected<bool> open(const Request& r) override { return r.id % 3 == 0; }
-  Status fill(RequestId, std::span<const int32_t>, std::span<uint32_t> bits) override {
-    std::fill(bits.begin(), bits.end(), 0x55555555u);
-    return {};
-  }
-  void close(RequestId) override {}
-};
-
-TEST(StepGraphs, Masks) {
-  const auto list = requests(40, false);
-  std::map<RequestId, Answer> answers[2];
-  for (const bool graphs : {false, true}) {
-    EvenIds masks;
-    GraphModel model({});
-    EngineConfig c = config({});
-    c.graphs.use = graphs;
-    Harness h(c, model, std::make_unique<GraphDevice>(), &masks);
-    for (const Request& r : list) ASSERT_TRUE(h->submit(r).ok());
-    h.read(list.size());
-    EXPECT_EQ(h->stats().graph_steps > 0, graphs);
-    answers[graphs] = h.answers;
-  }
-  for (const Request& r : list) {
-    EXPECT_EQ(answers[0][r.id].ids, answers[1][r.id].ids) << "request " << r.id;
-    for (int32_t id : answers[1][r.id].ids) EXPECT_TRUE(r.id % 3 != 0 || id % 2 == 0);
-  }
-}
-
 TEST(StepGraphs, ACaptureThatFailsNamesTheFlag) {
   GraphModel model({});
   GraphDevice device;
@@ -266,7 +235,7 @@ TEST(StepGraphs, Pictures) {
   GraphModel model(options);
   EngineConfig c = Harness::small(200, 8, 64);
   c.vision.max_item_patches = 400;
-  Harness h(c, model, std::make_unique<GraphDevice>(), nullptr, &tower);
+  Harness h(c, model, std::make_unique<GraphDevice>(), &tower);
   std::vector<Request> list;
   for (int i = 1; i <= 40; ++i) {
     PictureRequest p;

@@ -100,7 +100,8 @@ class StepRows {
     uint32_t bits = g->processors;
     if (sample.generated >= g->min_tokens) bits &= ~static_cast<uint32_t>(sample::kMinTokens);
     step.rows[i].sample_row = step.sampling.add(sample, bits);
-    if (g->guided) step.waits_for_masks = true;
+    const int sample_row = step.rows[i].sample_row;
+    if (g->guided) step.rows[i].mask = step.masks.add(static_cast<int>(i), sample_row, step.sampling.mask(sample_row));
     if (g->request.sampling.logprobs < 0) return;
     step.rows[i].logprobs = step.sampling.requests();
     step.sampling.add_logprobs(sample, g->request.sampling, bits);
@@ -138,7 +139,7 @@ class StepRows {
     EXPECT_EQ(fast.sampling.count(), slow.sampling.count());
     EXPECT_EQ(fast.sampling.processors(), slow.sampling.processors());
     EXPECT_EQ(fast.sampling.logit_rows(), slow.sampling.logit_rows());
-    EXPECT_EQ(fast.waits_for_masks, slow.waits_for_masks);
+    EXPECT_EQ(fast.masks.size(), slow.masks.size());
     for (size_t i = 0; i < slow.plan.rows.size(); ++i) {
       const StepRow &f = fast.rows[i], &s = slow.rows[i];
       EXPECT_EQ(f.generation, s.generation);

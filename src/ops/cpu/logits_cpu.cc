@@ -18,7 +18,8 @@ Status check(const char* op, const LogitsParams& p) {
   TERN_OP_CHECK(op, p.slots.params != nullptr && p.slots.vocab == p.logits.dim[1], "slots are of another vocabulary");
   for (int i = 0; i < p.count; ++i) {
     const SampleRow& r = p.rows[i];
-    TERN_OP_CHECK(op, r.logit_row >= 0 && r.logit_row < p.logits.dim[0], "a logit row is out of range");
+    if (!r.is_row()) continue;
+    TERN_OP_CHECK(op, r.logit_row < p.logits.dim[0], "a logit row is out of range");
     TERN_OP_CHECK(op, r.slot >= 0 && r.slot < p.slots.slots, "a slot is out of range");
   }
   return {};
@@ -56,7 +57,7 @@ Status logit_mask(const LogitMaskParams& m, device::Stream stream) {
                 "masks must be [rows, V / 32] int32");
   for_parts_dynamic(stream, p.count, [&](int i) {
     const SampleRow& r = p.rows[i];
-    if (r.mask_row < 0) return;
+    if (!r.is_row() || r.mask_row < 0) return;
     const auto* bits = reinterpret_cast<const uint32_t*>(m.masks.row_bytes(r.mask_row));
     float* x = row_of(p, r);
     for (int64_t id = 0; id < vocab; ++id) x[id] = (bits[id / 32] >> (id % 32) & 1u) != 0 ? x[id] : -kInf;
@@ -68,6 +69,7 @@ Status logit_bias(const LogitsParams& p, device::Stream) {
   TERN_RETURN_IF_ERROR(check("logit_bias", p));
   for (int i = 0; i < p.count; ++i) {
     const SampleRow& r = p.rows[i];
+    if (!r.is_row()) continue;
     const int32_t* ids = list(p.slots.bias_ids, r.slot, p.slots.bias_capacity);
     const float* values = list(p.slots.bias_values, r.slot, p.slots.bias_capacity);
     float* x = row_of(p, r);
@@ -80,6 +82,7 @@ Status logit_min_tokens(const LogitsParams& p, device::Stream) {
   TERN_RETURN_IF_ERROR(check("logit_min_tokens", p));
   for (int i = 0; i < p.count; ++i) {
     const SampleRow& r = p.rows[i];
+    if (!r.is_row()) continue;
     const SlotParams& s = p.slots.params[r.slot];
     if (r.generated >= s.min_tokens) continue;
     const int32_t* ids = list(p.slots.stop_ids, r.slot, p.slots.stop_capacity);
@@ -93,6 +96,7 @@ Status logit_penalties(const LogitsParams& p, device::Stream stream) {
   TERN_RETURN_IF_ERROR(check("logit_penalties", p));
   for_parts_dynamic(stream, p.count, [&](int i) {
     const SampleRow& r = p.rows[i];
+    if (!r.is_row()) return;
     const SlotParams& s = p.slots.params[r.slot];
     if (!s.penalised) return;
     penalise(row_of(p, r), s, list(p.slots.seen, r.slot, seen_words(p.slots.vocab)),
@@ -105,6 +109,7 @@ Status logit_bad_words(const LogitsParams& p, device::Stream) {
   TERN_RETURN_IF_ERROR(check("logit_bad_words", p));
   for (int i = 0; i < p.count; ++i) {
     const SampleRow& r = p.rows[i];
+    if (!r.is_row()) continue;
     const SlotParams& s = p.slots.params[r.slot];
     const int32_t* ids = list(p.slots.bad_ids, r.slot, p.slots.bad_capacity);
     float* x = row_of(p, r);

@@ -50,14 +50,15 @@ Status sample(const SampleParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, in.count == 0 || (in.rows != nullptr && p.workspace != nullptr), "rows or workspace are missing");
   for (int i = 0; i < in.count; ++i) {
     const SampleRow& r = in.rows[i];
-    TERN_OP_CHECK(kOp, r.logit_row >= 0 && r.logit_row < in.logits.dim[0] && r.logit_row < p.ids.dim[0],
-                  "a logit row is out of range");
+    if (!r.is_row()) continue;
+    TERN_OP_CHECK(kOp, r.logit_row < in.logits.dim[0] && r.logit_row < p.ids.dim[0], "a logit row is out of range");
     TERN_OP_CHECK(kOp, r.slot >= 0 && r.slot < in.slots.slots, "a slot is out of range");
   }
   if (p.penalise) TERN_RETURN_IF_ERROR(cpu::logit_penalties(in, stream));
   const kernels::SampleKernels& k = kernels::sample_kernels();
   for_items(stream, in.count, vocab, p.workspace, [&](int i, const kernels::RowSpace& space) {
     const SampleRow& r = in.rows[i];
+    if (!r.is_row()) return;
     const SlotParams& s = in.slots.params[r.slot];
     kernels::SampleRowArgs a;
     a.x = row(in.logits, r.logit_row), a.n = vocab;
@@ -73,6 +74,7 @@ Status sample(const SampleParams& p, device::Stream stream) {
   // Two rows may share a slot (speculation): marks are made one after the other.
   for (int i = 0; i < in.count; ++i) {
     const SampleRow& r = in.rows[i];
+    if (!r.is_row()) continue;
     if (in.slots.params[r.slot].penalised) mark_token(in.slots, r.slot, p.ids.as<int32_t>()[r.logit_row], true);
   }
   return {};
