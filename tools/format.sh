@@ -21,7 +21,7 @@ each() {
     shift
   done
   shift
-  mapfile -t files < <(git ls-files "${patterns[@]}")
+  mapfile -t files < <(git ls-files -co --exclude-standard "${patterns[@]}")
   [ ${#files[@]} = 0 ] || "$@" "${files[@]}" || status=1
 }
 if [ -n "$check" ]; then

@@ -23,11 +23,11 @@ enum class MaskState : uint8_t {
 // A row of a step that waits for a mask.
 struct MaskRow {
   std::atomic<MaskState> state{MaskState::kWaiting};
-  std::span<uint32_t> bits;      // where the sampler reads it
-  std::vector<int32_t> forced;   // ids that follow for certain, the sampled one first; memory for kMostForced
-  bool asked = false;            // of the engine thread: the guide knows of the row
-  int step_row = -1;             // index of Step::rows
-  int sample_row = -1;           // number in the sampling batch
+  std::span<uint32_t> bits;     // where the sampler reads it
+  std::vector<int32_t> forced;  // ids that follow for certain, the sampled one first; memory for kMostForced
+  bool asked = false;           // of the engine thread: the guide knows of the row
+  int step_row = -1;            // index of Step::rows
+  int sample_row = -1;          // number in the sampling batch
 };
 
 class Guide {

@@ -97,7 +97,8 @@ EngineConfig config(int blocks = 64, int seqs = 8, int budget = 64) {
 
 // Blocks of open rows come back when their step has been collected.
 bool all_free(Harness& h) {
-  for (int i = 0; i < 500 && h->stats().usable_blocks != h->stats().total_blocks; ++i) h.take(std::chrono::milliseconds(10));
+  for (int i = 0; i < 500 && h->stats().usable_blocks != h->stats().total_blocks; ++i)
+    h.take(std::chrono::milliseconds(10));
   return h->stats().usable_blocks == h->stats().total_blocks;
 }
 
@@ -105,7 +106,9 @@ TEST(Guidance, MasksErrorsAndNeighbours) {
   std::atomic<int> alive = 0;
   {
     Harness h(config(30, 6, 24));
-    const auto lost = [](size_t said) { return said == 3 ? Status(make_error(ErrorCode::kInternal, "lost")) : Status(); };
+    const auto lost = [](size_t said) {
+      return said == 3 ? Status(make_error(ErrorCode::kInternal, "lost")) : Status();
+    };
     const auto none = [](const std::vector<int32_t>& said, int32_t id) { return said.size() < 2 && parity(said, id); };
     for (RequestId id = 1; id <= 12; ++id) {
       Request r = Harness::request(id, {static_cast<int32_t>(id), 2, 3}, 25);
