@@ -24,7 +24,7 @@ test: setup
 check: setup
 	@bash tools/check.sh
 
-# SECTION names one part of the benchmarks.
+# SECTION names one part of the benchmarks. RESULTS=FILE: a row of JSON per figure, for tools/performance.py --merge FILE.
 SECTION ?=
 bench: setup
 	@bash tools/bench.sh $(SECTION)

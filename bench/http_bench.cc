@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/results.h"
 #include "engine/echo.h"
 #include "serve/server.h"
 
@@ -134,6 +135,22 @@ Result generate_load(int port, const Options& o) {
   return result;
 }
 
+void print(const Options& o, const Result& result, double cpu) {
+  const double tokens = static_cast<double>(result.tokens);
+  std::printf("streams %d, tokens per request %d, echo step %d us, machine threads %u\n", o.streams, o.tokens,
+              o.step_us, std::thread::hardware_concurrency());
+  std::printf("tokens/s %.0f, requests %llu, bytes per token %.0f\n", tokens / result.seconds,
+              static_cast<unsigned long long>(result.requests), static_cast<double>(result.bytes) / tokens);
+  std::printf("server CPU %.3f s of %.3f s: %.2f microseconds per streamed token (echo engine included)\n", cpu,
+              result.seconds, cpu * 1e6 / tokens);
+  add_result({.what = "server CPU per streamed token, echo engine, " + std::to_string(o.streams) + " streams" +
+                      (o.step_us > 0 ? ", a token every " + std::to_string(o.step_us) + " us each" : ", unpaced"),
+              .command = "bench_http --step-us " + std::to_string(o.step_us),
+              .measured = cpu * 1e6 / tokens,
+              .unit = "us"});
+  std::printf("load generator CPU %.2f microseconds per token\n", result.cpu_seconds * 1e6 / tokens);
+}
+
 int run(const Options& o) {
   int to_child[2], from_child[2];
   if (pipe(to_child) != 0 || pipe(from_child) != 0) return 1;
@@ -180,14 +197,7 @@ int run(const Options& o) {
   waitpid(child, nullptr, 0);
   (*server)->stop(0);
   engine->shutdown(true);
-  const double tokens = static_cast<double>(result.tokens);
-  std::printf("streams %d, tokens per request %d, echo step %d us, machine threads %u\n", o.streams, o.tokens,
-              o.step_us, std::thread::hardware_concurrency());
-  std::printf("tokens/s %.0f, requests %llu, bytes per token %.0f\n", tokens / result.seconds,
-              static_cast<unsigned long long>(result.requests), static_cast<double>(result.bytes) / tokens);
-  std::printf("server CPU %.3f s of %.3f s: %.2f microseconds per streamed token (echo engine included)\n", cpu,
-              result.seconds, cpu * 1e6 / tokens);
-  std::printf("load generator CPU %.2f microseconds per token\n", result.cpu_seconds * 1e6 / tokens);
+  print(o, result, cpu);
   return 0;
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/bf16.h"
 #include "base/clock.h"
+#include "bench/results.h"
 #include "device/compute_pool.h"
 #include "device/device.h"
 #include "kernels/cpu/ceilings/ceilings.h"
@@ -67,6 +68,14 @@ void row(const char* what, double seconds, double bytes, double flops, const ker
   const double gbs = bytes / seconds * 1e-9, gflops = flops / seconds * 1e-9;
   std::printf("%-44s %10.1f us %8.1f GB/s %9.1f GFLOP/s   %5.2f of %s\n", what, seconds * 1e6, gbs, gflops,
               by_bytes ? gbs / c.read_gbs : gflops / c.dot_gflops(), by_bytes ? "read bandwidth" : "dot-product peak");
+  add_result({.what = what,
+              .command = "bench_kernels",
+              .measured = seconds * 1e6,
+              .unit = "us",
+              .reference = by_bytes ? "reading memory" : "products",
+              .reference_value = by_bytes ? c.read_gbs : c.dot_gflops(),
+              .reference_unit = by_bytes ? "GB/s" : "GFLOP/s",
+              .ratio = by_bytes ? gbs / c.read_gbs : gflops / c.dot_gflops()});
   std::fflush(stdout);
 }
 

@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -17,8 +18,10 @@ import time
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "tools" / "gpu_check"))
 import numpy as np  # noqa: E402
 import PIL  # noqa: E402
+import rows  # noqa: E402
 from PIL import Image  # noqa: E402
 
 MEAN = np.array([0.48145466, 0.4578275, 0.40821073], np.float32)
@@ -106,11 +109,21 @@ def main():
                 best[name] = min(t, best.get(name, math.inf))
     print(f"Pillow {PIL.__version__}, NumPy {np.__version__}; ms of one core, best of 9")
     print(f"{'':14}{'Pillow+NumPy':>14}{'Tern':>8}{'times':>7}{'whole':>7}   (Tern with the fingerprint)")
+    peer = f"Pillow {PIL.__version__} and NumPy {np.__version__}"
+
+    def add(what, own, other):
+        rows.add(
+            what, "bench/media_compare.py", round(own, 2), "ms",
+            reference=peer, reference_value=round(other, 2), reference_unit="ms", ratio=round(other / own, 2),
+        )  # fmt: skip
+
+    add("an A4 page from JPEG to pixels", mine["decode/tern"], best["decode"])
     print(f"{'decode':14}{best['decode']:14.2f}{mine['decode/tern']:8.2f}{best['decode'] / mine['decode/tern']:7.1f}")
     for name in MODELS:
         stages = [v for k, v in mine.items() if k.startswith(f"patches_f32/{name}/")]
         rest = min(stages) + mine["fingerprint"]
         whole = (best["decode"] + best[name]) / (mine["decode/tern"] + rest)
+        add(f"the same page from pixels to patches of {name}", rest, best[name])
         print(f"{name:14}{best[name]:14.2f}{rest:8.2f}{best[name] / rest:7.1f}{whole:7.1f}")
 
 

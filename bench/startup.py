@@ -19,10 +19,13 @@ import socket
 import statistics
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
+import rows  # noqa: E402
 
 
 def tensors(c):
@@ -122,6 +125,10 @@ def main():
                 f"process start to first token, {name}: min {min(times):.3f} s, median {statistics.median(times):.3f} s, "
                 f"max {max(times):.3f} s",
                 flush=True,
+            )
+            median = f"median {statistics.median(times):.3f} s"
+            rows.add(
+                f"process start to first token, {name}", "bench/startup.py", round(min(times), 4), "s", note=f"best; {median}"
             )
 
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "bench/results.h"
 #include "device/compute_pool.h"
 #include "device/device.h"
 #include "kernels/cpu/ceilings/ceilings.h"
@@ -52,6 +53,14 @@ double best_time(double seconds, const std::function<void()>& call) {
 void row(const char* what, double s, double flops, double ceiling) {
   std::printf("%-52s %9.2f ms %8.0f GFLOP/s %5.0f %% of products\n", what, s * 1e3, flops / s * 1e-9,
               100.0 * flops / s * 1e-9 / ceiling);
+  add_result({.what = what,
+              .command = "bench_vision",
+              .measured = s * 1e3,
+              .unit = "ms",
+              .reference = "products",
+              .reference_value = ceiling,
+              .reference_unit = "GFLOP/s",
+              .ratio = flops / s * 1e-9 / ceiling});
 }
 
 void bench_attention(Bench& b, int64_t segments, int64_t length, int heads, int dim, DType product) {

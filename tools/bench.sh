@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Runs the benchmarks and prints their tables: kernels and ceilings, scheduler and engine, decode and prefill of published
 # shapes with dummy weights, the HTTP server over the echo engine, start-up. Ratios are taken within the same run.
+# RESULTS=FILE also appends a row of JSON per figure; tools/performance.py --merge FILE takes them into docs/performance.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"
@@ -9,16 +10,45 @@ cmake --build --preset release -j "${JOBS:-$(nproc)}" --target tern bench_all
 export FD_LOG_DIR=${FD_LOG_DIR:-build/log}
 echo "machine: $(grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-), $(nproc) cores; revision $(git rev-parse --short HEAD)"
 only=${1:-}
+if [ -n "${RESULTS:-}" ]; then
+  TERN_RESULTS=$(realpath "$RESULTS")
+  export TERN_RESULTS
+  eval "$(python3 tools/gpu_check/rows.py env)"
+fi
+program() { # program PATH: runs a benchmark; those over Google Benchmark leave their rows through a file
+  case "$1" in
+    *_engine | *_sched | *_media)
+      [ -n "${RESULTS:-}" ] || {
+        "$1"
+        return
+      }
+      local out
+      out=$(mktemp)
+      "$1" --benchmark_out="$out" --benchmark_out_format=json
+      python3 tools/gpu_check/rows.py google "$out" "${1##*/}"
+      rm -f "$out"
+      ;;
+    *_http) "$1" && "$1" --seconds 4 --step-us 10000 ;;
+    *) "$1" ;;
+  esac
+}
+offline() { # offline ARGUMENTS...: tern bench, as a table or as a row
+  if [ -n "${RESULTS:-}" ]; then
+    build/release/tern bench "$@" --json | python3 tools/gpu_check/rows.py tern tern bench "$@"
+  else
+    build/release/tern bench "$@"
+  fi
+}
 section() {
   [ -z "$only" ] || [[ "$1" == *"$only"* ]] || return 1
   printf '\n== %s\n' "$1"
 }
-for program in build/release/bench/bench_*; do
-  [ -f "$program" ] && [ -x "$program" ] && section "${program##*/bench_}" && "$program"
+for file in build/release/bench/bench_*; do
+  [ -f "$file" ] && [ -x "$file" ] && section "${file##*/bench_}" && program "$file"
 done
 for shape in qwen3-0.6b ernie-4.5-0.3b; do
-  section "decode $shape" && build/release/tern bench decode --model "bench/shapes/$shape" --load-choices dummy
-  section "prefill $shape" && build/release/tern bench prefill --model "bench/shapes/$shape" --load-choices dummy --tokens 1024
+  section "decode $shape" && offline decode --model "bench/shapes/$shape" --load-choices dummy
+  section "prefill $shape" && offline prefill --model "bench/shapes/$shape" --load-choices dummy --tokens 1024
 done
 if section "pictures beside Pillow and NumPy"; then
   .venv/bin/python -c 'import numpy, PIL' 2>/dev/null || .venv/bin/python -m pip install -q --disable-pip-version-check numpy pillow==12.3.0

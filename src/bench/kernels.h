@@ -96,7 +96,7 @@ struct KernelBench {
 Expected<ops::QkvPrepareParams> qkv_prepare_params(KernelBencher& bencher, int64_t rows, int heads, int kv_heads,
                                                    int dim);
 
-// The shapes of docs/performance.md. Add a line where a kernel's shape is missing.
+// The shapes by group. Add a line where a kernel's shape is missing.
 std::vector<KernelBench> bench_products();
 std::vector<KernelBench> bench_layers();
 std::vector<KernelBench> bench_attention();

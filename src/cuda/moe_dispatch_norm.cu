@@ -15,7 +15,8 @@ namespace {
 
 constexpr int kTeam = 8, kThreads = 128, kWarps = kThreads / 32;
 constexpr int kRows = 16, kMostExperts = kRows * kTeam;  // experts of a block, of all
-// Of more tokens launches of their own are faster: every block norms all rows (docs/performance.md).
+// Of more tokens launches of their own are faster: every block norms all rows (a step of
+// Qwen3-30B-A3B on an H100 with three: 5,514 us instead of 5,794).
 constexpr int kMostTokens = 2, kMostPairs = 32;
 constexpr int kQuads = 4, kMostWidth = 4 * kQuads * kThreads;  // four values of a row at a time, of a thread
 

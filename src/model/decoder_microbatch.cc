@@ -13,7 +13,7 @@ namespace {
 // Layers whose weights the last cache of a GPU holds while all parts of a step pass: they are read from memory once.
 constexpr size_t kSmallLayer = size_t{48} << 20;
 // Rows of a part at most. ERNIE-4.5-0.3B on an H200 takes 7 % less for a step of 100 rows in two parts, 7 % more for
-// one of 32, 12 % more for one of 256 (docs/performance.md).
+// one of 32, 12 % more for one of 256.
 constexpr int kMicrobatchRows = 64;
 
 TensorView part_of(TensorView v, int64_t begin, int64_t n) {

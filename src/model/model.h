@@ -28,8 +28,8 @@ struct ModelInfo {
 };
 
 // The memory behind block numbers, one entry per KvSpec of the model (layer groups). Blocks of one layer lie beside
-// each other, so that a layer that reads all sequences touches few pages of memory (docs/performance.md: what it
-// gives).
+// each other, so that a layer that reads all sequences touches few pages of memory (ERNIE-4.5-0.3B on an H200, a
+// step of 256: 2,059 us instead of 2,116).
 struct KvCache {
   struct Group {
     KvSpec spec;

@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
 import bench_attention  # noqa: E402
 import bench_peers  # noqa: E402
 import results  # noqa: E402
+import rows  # noqa: E402
 import spread  # noqa: E402
 import stage_bench  # noqa: E402
 import stage_determinism  # noqa: E402
@@ -35,6 +36,9 @@ class FakeRun:
 
     def say(self, text):
         print(text)
+
+    def row(self, what, measured, unit, **more):
+        self.stage.row(what, measured, unit, **more)
 
 
 def check(tmp_path, *args, data=ROOT):
@@ -262,21 +266,23 @@ def test_a_token_over_http_beside_its_step():
     assert run.stage.figures["1051 us: TPOT p50 over HTTP / a step"] == "1051 / 1000 us (1.051)"
 
 
-def beside_its_peer(rows, microseconds):
+def beside_its_peer(own, microseconds):
     stage = results.Stage("bench")
     theirs = dict(seconds=[us / 1e6 for us in microseconds], repeated=False, versions="none")
-    bench_attention.compare(stage, rows, theirs)
+    bench_attention.compare(stage, own, theirs)
     return stage, [c["name"] for c in stage.checks if not c["ok"]]
 
 
 def test_attention_beside_its_peer():
-    rows = [{"shape": name, "us": 100.0, "tflops": 600.0} for name in bench_attention.SHAPES]
-    stage, failures = beside_its_peer(rows, [92.5, 93, 200])
+    own = [{"shape": name, "us": 100.0, "tflops": 600.0} for name in bench_attention.SHAPES]
+    stage, failures = beside_its_peer(own, [92.5, 93, 200])
     assert not failures and len(stage.figures) == 3
+    row = dict(what="x", measured=1.0, machine="m", command="c", commit="abcdef0", date="2026-01-02")
+    assert [r["ratio"] for r in stage.rows] == [0.925, 0.93, 2] and not rows.faults({**row, **stage.rows[0]})
     figure = stage.figures["prefill attention 32/8 heads 2k behind 14k: Tern over pages / cuDNN"]
     assert figure == "600 / 300 TFLOP/s (2.00; none)"
-    assert beside_its_peer(rows, [91, 93, 200])[1] == ["prefill attention 32/8 heads 4 x 4k: of cuDNN"]
-    assert beside_its_peer(rows[1:], [92.5, 93, 200])[1] == ["prefill attention 32/8 heads 4 x 4k"]
+    assert beside_its_peer(own, [91, 93, 200])[1] == ["prefill attention 32/8 heads 4 x 4k: of cuDNN"]
+    assert beside_its_peer(own[1:], [92.5, 93, 200])[1] == ["prefill attention 32/8 heads 4 x 4k"]
 
 
 def test_the_peer_of_attention_runs():
@@ -284,3 +290,20 @@ def test_the_peer_of_attention_runs():
     found, error = bench_attention.peer("cpu", [(2, 32, 32), (1, 16, 64)])
     assert found is not None, error
     assert len(found["seconds"]) == 2 and min(found["seconds"]) > 0 and not found["repeated"]
+
+
+def test_a_stage_of_figures_leaves_result_rows(tmp_path):
+    figures = dict(step_us_mean=397.123, ratio_with_cache=0.4, idle_us_p50=1.3, host_us_p50=7.0, graph_share=1.0)
+    tern = tmp_path / "bin" / "tern"
+    tern.parent.mkdir()
+    tern.write_text(f"#!/bin/sh\necho '{json.dumps(dict(figures, read_ceiling_gb_per_second=4619.0))}'\n")
+    tern.chmod(0o755)
+    env = {k: v for k, v in os.environ.items() if not k.startswith("TERN_RESULTS")}
+    env.update(TERN_CHECK_BIN=str(tern.parent), TERN_CHECK_OUT=str(tmp_path), TERN_CHECK_DEVICE="cpu", TERN_CHECK_BENCH="steps")
+    env["TERN_CHECK_COMMIT"] = "0123abcd"
+    done = subprocess.run([str(ROOT / "tools" / "gpu_check.sh"), "bench-steps"], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    made = [json.loads(line) for line in (tmp_path / "rows.jsonl").read_text().splitlines()]
+    assert len(made) == 13 and not [wrong for row in made for wrong in rows.faults(row)]
+    assert made[0]["what"] == "ernie-4.5-0.3b, a step of 1, mean context 1024" and made[0]["measured"] == 397.12
+    assert made[0]["commit"] == "0123abc" and made[0]["command"] == "tools/gpu_check.sh bench-steps"

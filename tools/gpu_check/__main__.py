@@ -9,6 +9,7 @@ import sys
 import traceback
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+import rows
 import spread
 import stage_bench
 import stage_determinism
@@ -58,6 +59,9 @@ class Run:
     def figure(self, name, value):
         self.stage.figure(name, value)
 
+    def row(self, what, measured, unit, **more):
+        self.stage.row(what, measured, unit, **more)
+
 
 def machine():
     if shutil.which("nvidia-smi") is None:
@@ -87,6 +91,8 @@ def main():
     places = Places()
     os.environ.setdefault("FD_LOG_DIR", str(places.out / "log"))
     os.environ["FD_CONSOLE_SCHEDULER_METRICS"] = "0"
+    os.environ.setdefault("TERN_RESULTS_MACHINE", rows.gpu() if places.on_gpu else rows.machine())
+    os.environ.setdefault("TERN_RESULTS_COMMIT", places.commit[:7])
     table = Table(places.out, places.commit, machine() if places.on_gpu else "CPU")
     show_only = args.stages == ["table"]
     names = []
@@ -107,6 +113,8 @@ def main():
             stage.check(False, "ended early", f"{type(e).__name__}: {e}")
         record = stage.record()
         table.put(name, record)
+        for row in stage.rows:
+            rows.add(command=f"tools/gpu_check.sh {name}", path=places.out / "rows.jsonl", **row)
         print(f"   {name}: {record['passed']} passed, {record['failed']} failed, {record['seconds']} s", flush=True)
     shutil.rmtree(places.scratch, ignore_errors=True)
     passed, failed = table.show(names)

@@ -64,6 +64,15 @@ def deterministic(run, decode):
                 f"8B step, batch {batch}, FD_DETERMINISTIC_MODE=0 / 1",
                 f"{plain:.0f} / {fixed:.0f} us ({100 * (fixed / plain - 1):+.1f} %)",
             )
+            run.row(
+                f"qwen3-8b, a step of {batch}, FD_DETERMINISTIC_MODE=1",
+                fixed,
+                "us",
+                reference="without it",
+                reference_value=round(plain),
+                reference_unit="us",
+                ratio=round(plain / fixed, 3),
+            )
 
 
 def first_token(run, folder, name, env):
@@ -86,6 +95,8 @@ def cold_start(run, shape):
             f"8B, {size / 1e9:.1f} GB of files in the page cache, tuning caches {label}",
             f"ready after {ready:.2f} s, first token after {first:.2f} s",
         )
+        what = f"qwen3-8b, start to first token, files in the page cache, tuning caches {label}"
+        run.row(what, first, "s", note=f"ready after {ready:.2f} s")
     run.check(any(p.is_file() for p in caches.rglob("*")) or not run.places.on_gpu, "tuning caches are kept", str(caches))
 
 
@@ -105,4 +116,13 @@ def transformers(run, shape, decode):
             run.figure(
                 f"{name} step, batch {batch}: transformers {peer['version']} / Tern",
                 f"{peer['ms']:.2f} / {own['step_us_mean'] / 1e3:.2f} ms",
+            )
+            run.row(
+                f"{name}, a step of {batch}, greedy peer",
+                own["step_us_mean"] / 1e3,
+                "ms",
+                reference=f"transformers {peer['version']}",
+                reference_value=round(peer["ms"], 2),
+                reference_unit="ms",
+                ratio=round(peer["ms"] * 1e3 / own["step_us_mean"], 1),
             )

@@ -6,7 +6,7 @@ import time
 
 class Stage:
     def __init__(self, name):
-        self.name, self.checks, self.figures = name, [], {}
+        self.name, self.checks, self.figures, self.rows = name, [], {}, []
         self.began = time.monotonic()
 
     def check(self, ok, name, detail=""):
@@ -21,6 +21,10 @@ class Stage:
     def figure(self, name, value):
         self.figures[name] = value
         self.say(f"{name}: {value}")
+
+    def row(self, what, measured, unit, **more):
+        """A figure of docs/performance.md (rows.py)."""
+        self.rows.append(dict(what=what, measured=float(f"{measured:.5g}"), unit=unit, **more))
 
     def record(self):
         if not self.checks:

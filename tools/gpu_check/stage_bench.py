@@ -13,6 +13,7 @@ import time
 
 import bench_attention
 import bench_peers
+import bench_rows
 from server import Server
 
 SAMPLING = ["--temperature", "0.8", "--top-p", "0.8", "--repetition-penalty", "1.05"]
@@ -81,6 +82,7 @@ def steps(run):
                 f"{f['step_us_mean']:.0f} us ({f['ratio_with_cache']:.2f} of read bandwidth), "
                 f"idle {f['idle_us_p50']:.1f} us, host {f['host_us_p50']:.0f} us, graphs {f['graph_share']:.2f}",
             )
+            bench_rows.steps(run, f"{name}, a step of {batch}, mean context {CONTEXT}", f)
             if not run.places.on_gpu:
                 continue
             run.check(f["graph_share"] >= 0.95, f"{name}, batch {batch}: steps replayed", f["graph_share"])
@@ -97,6 +99,8 @@ def delay(run):
     if None not in both:
         plain, late = (f["step_us_mean"] for f in both)
         run.figure("8B step, batch 32, planning as it is / 2 ms later", f"{plain:.0f} / {late:.0f} us")
+        times = dict(reference="as it is", reference_value=round(plain), reference_unit="us", ratio=round(plain / late, 3))
+        run.row("qwen3-8b, a step of 32, planning 2 ms later", late, "us", **times)
         run.check(
             not run.places.on_gpu or late <= 1.02 * plain, "2 ms of planning change no step", f"{plain:.0f} and {late:.0f} us"
         )
@@ -123,6 +127,7 @@ def prompts(run):
                 f"{name} prompt of {tokens}" + (f" in steps of {chunk}" if chunk else ""),
                 f"{f['milliseconds']:.2f} ms ({f.get('ratio_with_attention', 0):.2f} of products' peak)",
             )
+            bench_rows.prompt(run, f"{name}, a prompt of {tokens}" + (f" in steps of {chunk}" if chunk else ""), f)
 
 
 def load(run, server, prompt, answer, requests, together, seed, sampling=tuple(SAMPLING[:2])):
@@ -174,6 +179,12 @@ def serving(run):
                     f"{f['output_tokens_per_second']:.0f} tok/s, TPOT p50 {f['tpot_ms']['p50']:.2f} ms, "
                     f"client CPU {f['client_cpu_seconds'] / f['seconds']:.2f} of a core",
                 )
+                run.row(
+                    f"{name} over HTTP: {requests} requests, {prompt} in, {answer} out, {together} running",
+                    f["output_tokens_per_second"],
+                    "tokens/s",
+                    note=f"TPOT p50 {f['tpot_ms']['p50']:.2f} ms",
+                )
             if (name, prompt) == IDLE[:2]:
                 f = load(run, server, prompt, 2, IDLE[2], 1, 3)
                 if f is not None:
@@ -181,6 +192,8 @@ def serving(run):
                         f"{name}: first token, idle, {prompt} in",
                         f"p50 {f['ttft_ms']['p50']:.2f} ms, p99 {f['ttft_ms']['p99']:.2f} ms",
                     )
+                    what = f"{name} over HTTP: first token, idle, {prompt} in"
+                    run.row(what, f["ttft_ms"]["p50"], "ms", note=f"p99 {f['ttft_ms']['p99']:.2f} ms")
 
 
 def tpot(run):
@@ -211,6 +224,8 @@ def tpot(run):
 
 def beside_its_step(run, what, of, token, step):
     run.figure(f"{what}: {of} p50 over HTTP / a step", f"{token:.0f} / {step:.0f} us ({token / step:.3f})")
+    more = dict(reference="a step without HTTP", reference_value=round(step), reference_unit="us", ratio=round(step / token, 3))
+    run.row(f"{what}: a token over HTTP ({of} p50)", token, "us", **more)
     run.check(not run.places.on_gpu or token <= TPOT_MOST * step, f"{what}: {of} over HTTP", f"{token / step:.3f} of a step")
 
 
@@ -286,8 +301,10 @@ def pictures(run):
             run.check(f["failed"] == 0, f"{requests} pictures, {together} at a time", f["first_error"])
             if tokens == 300:
                 run.figure("pictures, 64 at a time, 300 tokens out", f"{f['requests_per_second']:.1f} per second")
+                run.row("paddleocr-vl-0.9b, 1,000 x 1,000 JPEGs, 64 at a time, 300 out", f["requests_per_second"], "pictures/s")
             elif together == 1:
                 run.figure("a picture to its first token", f"p50 {f['ttft_ms']['p50']:.1f} ms")
+                run.row("paddleocr-vl-0.9b, one such picture to its first token", f["ttft_ms"]["p50"], "ms")
 
 
 def kernels(run):
@@ -302,6 +319,7 @@ def kernels(run):
     run.check(
         "H200" not in f["device"] or f["read_gb_per_second"] >= 4200, "the probe of read bandwidth", f["read_gb_per_second"]
     )
+    bench_rows.kernels(run, f)
     bench_peers.copy(run, f["read_gb_per_second"])
     run.check(len(f["rows"]) > 100, "ops timed", len(f["rows"]))
 
