@@ -1,0 +1,24 @@
+// ernie-45-vl-thinking (models-other.md 15): calls only where nothing but newlines was said before them.
+#include "answer/tools/tagged_json.h"
+
+namespace tern::answer {
+namespace {
+
+constexpr std::string_view kStart[] = {"<tool_call>"};
+constexpr std::string_view kMarks[] = {"<tool_call>", "</tool_call>"};
+
+}  // namespace
+
+const ToolFormat kErnie45VlThinking = {
+    .name = "ernie-45-vl-thinking",
+    .start_marks = kStart,
+    .trigger = "<tool_call>",
+    .marks = kMarks,
+    .scanner = [](std::shared_ptr<const Tools>, ToolScanner::IdSource ids) -> std::unique_ptr<ToolScanner> {
+      return std::make_unique<TaggedJson>(
+          ToolScanner::Policy{.drop_behind = true, .drop_newlines = true, .only_at_start = true}, std::move(ids));
+    },
+    .grammar = tagged_json_grammar,
+};
+
+}  // namespace tern::answer

@@ -1,0 +1,194 @@
+#include "answer/tools/parts/json_cursor.h"
+
+namespace tern::answer {
+namespace {
+
+bool space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+bool digit(char c) { return c >= '0' && c <= '9'; }
+bool hex(char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+
+}  // namespace
+
+void JsonCursor::reset() {
+  state_ = kValue;
+  begun_ = false;
+  key_ = false;
+  depth_.clear();
+}
+
+JsonCursor::Step JsonCursor::end_value() {
+  if (depth_.empty()) return Step::kDone;
+  state_ = kAfter;
+  return Step::kMore;
+}
+
+JsonCursor::Step JsonCursor::open(bool object) {
+  if (depth_.size() >= kMaxDepth) return Step::kError;
+  depth_.push_back(object);
+  state_ = object ? kKeyOrEnd : kValueOrEnd;
+  return Step::kMore;
+}
+
+JsonCursor::Step JsonCursor::begin_value(char c) {
+  begun_ = true;
+  switch (c) {
+    case '{':
+      return open(true);
+    case '[':
+      return open(false);
+    case '"':
+      key_ = false;
+      state_ = kString;
+      return Step::kMore;
+    case '-':
+      state_ = kMinus;
+      return Step::kMore;
+    case '0':
+      state_ = kZero;
+      return Step::kMore;
+    case 't':
+      literal_ = "rue";
+      break;
+    case 'f':
+      literal_ = "alse";
+      break;
+    case 'n':
+      literal_ = "ull";
+      break;
+    default:
+      if (!digit(c)) return Step::kError;
+      state_ = kInteger;
+      return Step::kMore;
+  }
+  state_ = kLiteral;
+  return Step::kMore;
+}
+
+JsonCursor::Step JsonCursor::in_string(char c) {
+  if (state_ == kHex) {
+    if (!hex(c)) return Step::kError;
+    if (--hex_ == 0) state_ = kString;
+    return Step::kMore;
+  }
+  if (state_ == kEscape) {
+    if (c == 'u') {
+      hex_ = 4;
+      state_ = kHex;
+      return Step::kMore;
+    }
+    state_ = kString;
+    switch (c) {
+      case '"':
+      case '\\':
+      case '/':
+      case 'b':
+      case 'f':
+      case 'n':
+      case 'r':
+      case 't':
+        return Step::kMore;
+      default:
+        return Step::kError;
+    }
+  }
+  if (static_cast<unsigned char>(c) < 0x20) return Step::kError;
+  if (c == '\\') {
+    state_ = kEscape;
+  } else if (c == '"') {
+    if (!key_) return end_value();
+    state_ = kColon;
+  }
+  return Step::kMore;
+}
+
+JsonCursor::Step JsonCursor::end_number(char c) {
+  if (depth_.empty()) return Step::kDoneBefore;
+  state_ = kAfter;
+  return step(c);
+}
+
+JsonCursor::Step JsonCursor::in_number(char c) {
+  const bool exponent = c == 'e' || c == 'E';
+  switch (state_) {
+    case kMinus:
+      if (!digit(c)) return Step::kError;
+      state_ = c == '0' ? kZero : kInteger;
+      return Step::kMore;
+    case kZero:
+    case kInteger:
+      if (digit(c)) return state_ == kInteger ? Step::kMore : Step::kError;
+      if (c != '.' && !exponent) return end_number(c);
+      state_ = c == '.' ? kPoint : kE;
+      return Step::kMore;
+    case kPoint:
+    case kFraction:
+      if (digit(c)) {
+        state_ = kFraction;
+        return Step::kMore;
+      }
+      if (state_ == kPoint) return Step::kError;
+      if (!exponent) return end_number(c);
+      state_ = kE;
+      return Step::kMore;
+    case kE:
+      if (c == '+' || c == '-') {
+        state_ = kESign;
+        return Step::kMore;
+      }
+      [[fallthrough]];
+    case kESign:
+      if (!digit(c)) return Step::kError;
+      state_ = kExponent;
+      return Step::kMore;
+    default:
+      return digit(c) ? Step::kMore : end_number(c);
+  }
+}
+
+JsonCursor::Step JsonCursor::after(char c) {
+  if (space(c)) return Step::kMore;
+  const bool object = depth_.back();
+  if (c == ',') {
+    state_ = object ? kKey : kValue;
+    return Step::kMore;
+  }
+  if (c != (object ? '}' : ']')) return Step::kError;
+  depth_.pop_back();
+  return end_value();
+}
+
+JsonCursor::Step JsonCursor::step(char c) {
+  switch (state_) {
+    case kValue:
+      return space(c) ? Step::kMore : begin_value(c);
+    case kValueOrEnd:
+      return c == ']' ? after(c) : space(c) ? Step::kMore : begin_value(c);
+    case kKeyOrEnd:
+      if (c == '}') return after(c);
+      [[fallthrough]];
+    case kKey:
+      if (space(c)) return Step::kMore;
+      if (c != '"') return Step::kError;
+      key_ = true;
+      state_ = kString;
+      return Step::kMore;
+    case kColon:
+      if (space(c)) return Step::kMore;
+      if (c != ':') return Step::kError;
+      state_ = kValue;
+      return Step::kMore;
+    case kAfter:
+      return after(c);
+    case kString:
+    case kEscape:
+    case kHex:
+      return in_string(c);
+    case kLiteral:
+      if (*literal_ != c) return Step::kError;
+      return *++literal_ == '\0' ? end_value() : Step::kMore;
+    default:
+      return in_number(c);
+  }
+}
+
+}  // namespace tern::answer

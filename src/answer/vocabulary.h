@@ -1,0 +1,28 @@
+// What a parser has to know about the tokens of a model.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+
+namespace tern::content {
+class Tokenizer;
+}
+
+namespace tern::answer {
+
+struct Vocabulary {
+  // The id of a token that stands for exactly this text and is never made of others (an added or special token);
+  // nothing when the text is several tokens.
+  std::function<std::optional<int32_t>(std::string_view)> mark_id;
+  // The bytes of a token as it stands in a prompt.
+  std::function<std::string_view(int32_t)> bytes;
+  // A control token (a turn's begin or end, end of text).
+  std::function<bool(int32_t)> special;
+};
+
+// The tokenizer must outlive the result.
+Vocabulary vocabulary_of(const content::Tokenizer& tokenizer);
+
+}  // namespace tern::answer
