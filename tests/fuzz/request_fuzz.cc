@@ -78,7 +78,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       (*generation)->consume(choice, std::move(delta), 1, out);
     }
     if (!(*generation)->finished()) std::abort();
-    if (!(*generation)->ask().stream && !json::parse((*generation)->body()).ok()) std::abort();
+    if (!(*generation)->ask().stream && !json::parse((*generation)->writer().body()).ok()) std::abort();
   }
   return 0;
 }

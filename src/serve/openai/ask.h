@@ -1,77 +1,14 @@
-// One request of the OpenAI protocol, validated: what the client asked, before any text became ids (fastdeploy.md 3.1
-// to 3.3). Nothing here depends on the tokenizer.
+// A request of the OpenAI protocol read into what all protocols ask for.
 #pragma once
 
-#include <cstdint>
-#include <optional>
-#include <string>
 #include <string_view>
-#include <utility>
-#include <vector>
 
 #include "base/error.h"
-#include "content/media/media.h"
 #include "json/json.h"
 #include "serve/config.h"
+#include "serve/core/ask.h"
 
 namespace tern::serve::openai {
-
-struct PromptInput {
-  bool is_text = true;
-  std::string text;
-  std::vector<int32_t> ids;
-};
-
-struct Ask {
-  bool chat = false;
-  std::string model = "default";
-  std::string request_id, user;
-
-  bool stream = false;
-  bool include_usage = false;     // a usage chunk at the end of the stream
-  bool continuous_usage = false;  // usage in every chunk
-  int32_t stream_group = 1;       // choice entries per chunk
-  bool collect_metrics = false;
-
-  int32_t n = 1;
-  std::optional<int64_t> seed, max_tokens, min_tokens, response_max_tokens;
-  std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
-  std::optional<int32_t> top_k;
-  std::vector<std::string> stop, bad_words;
-  std::vector<int32_t> stop_token_ids, bad_words_token_ids;
-  std::vector<std::pair<int32_t, float>> logit_bias;
-  bool include_stop_str_in_output = false;
-  bool skip_special_tokens = false;  // leaves them out of the text
-  bool ignore_eos = false;
-
-  bool logprobs = false;
-  int32_t top_logprobs = 0;  // alternatives besides the sampled token; the vocabulary's size for "all"
-  std::optional<int32_t> prompt_logprobs;
-  bool decode_logprob_tokens = true;  // log-probs name their tokens
-  bool temp_scaled_logprobs = false, top_p_normalized_logprobs = false;
-
-  bool return_token_ids = false;
-  bool echo = false;
-  std::optional<bool> enable_thinking;     // the top-level field
-  bool thinking_off = false;               // by any of the fields that say so
-  std::optional<bool> add_special_tokens;  // of the tokenizer, around the prompt; default: completions only
-  std::string cache_salt;                  // prefix cache entries are shared among requests with the same one only
-
-  std::vector<PromptInput> prompts;  // completions; chat: filled only when the client sent ids
-  std::vector<int32_t> completion_token_ids;
-
-  // Array, or null when the prompt came as ids. For a model of text contents are strings or null (parts joined); for a
-  // model that sees they may be lists of {"type":"text","text"}, {"type":"image"} and {"type":"video"}.
-  json::Value messages;
-  std::vector<content::MediaPart> media;  // in the order of the messages
-  json::Value tools;                      // array or null
-  json::Value documents;                  // array or null
-  json::Object chat_template_kwargs;
-  std::string chat_template;
-  bool add_generation_prompt = true;
-  bool continue_final_message = false;  // the prompt ends inside the last message
-  bool disable_chat_template = false;
-};
 
 // What the request is for: fields that steer the answer do not matter where only tokens are counted.
 enum class Purpose { kAnswer, kTokens };

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/prompts.h"
+#include "serve/openai/writers/make_writer.h"
 
 namespace tern::serve::openai {
 namespace {
@@ -175,9 +176,9 @@ Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<c
   if (media.empty()) TERN_RETURN_IF_ERROR(encode_words(pending));
   ask.prompts.clear();
   ask.media.clear();
-  std::string model = ask.model;
-  return std::make_unique<Generation>(std::move(ask), std::move(pending.id), std::move(model), std::move(prompts),
-                                      std::move(pending.prototype), pending.input.content.tokenizer, config);
+  return std::make_unique<Generation>(std::move(ask), std::move(pending.id), std::move(prompts),
+                                      std::move(pending.prototype), pending.input.content.tokenizer, config,
+                                      make_writer);
 }
 
 Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input) {

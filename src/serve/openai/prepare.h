@@ -11,8 +11,8 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "serve/core/generation.h"
 #include "serve/openai/ask.h"
-#include "serve/openai/generation.h"
 #include "serve/openai/template/template_form.h"
 #include "serve/server.h"
 

@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "content/media/media.h"
-#include "serve/openai/generation.h"
+#include "serve/core/choice.h"
 #include "serve/openai/prepare.h"
 
 namespace tern::serve::openai {

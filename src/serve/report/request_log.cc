@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "json/json.h"
+#include "serve/openai/writers/make_writer.h"
 
 namespace tern::serve {
 namespace {
@@ -27,7 +28,7 @@ std::string_view shown_part(const ServeConfig& config, std::string_view text) {
   return text.substr(0, logs(config, RequestLogLevel::kFull) ? kMostLogged : config.log_max_len);
 }
 
-void log_received(const ServeConfig& config, const openai::Generation& generation, std::string_view shown_body) {
+void log_received(const ServeConfig& config, const Generation& generation, std::string_view shown_body) {
   if (!logs(config, RequestLogLevel::kLifecycle)) return;
   const auto& ask = generation.ask();
   int64_t prompt = 0, items = 0;
@@ -89,7 +90,7 @@ void log_answer(const ServeConfig& config, const std::string& id, std::string_vi
     TERN_LOG(LogChannel::kRequest, LogLevel::kInfo, "Request {}: answer {}", id, quoted(shown_part(config, body)));
 }
 
-void log_finished(const ServeConfig& config, const openai::Generation& generation, const openai::Choice& choice) {
+void log_finished(const ServeConfig& config, const Generation& generation, const Choice& choice) {
   if (!logs(config, RequestLogLevel::kLifecycle)) return;
   const auto& t = choice.times;
   const int64_t end = t.finished > 0 ? t.finished : monotonic_ns();

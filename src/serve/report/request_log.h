@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "engine/request.h"
 #include "serve/config.h"
-#include "serve/openai/generation.h"
+#include "serve/core/generation.h"
 
 namespace tern::serve {
 
@@ -28,7 +28,7 @@ inline bool logs(const ServeConfig& config, RequestLogLevel level) {
 // The part of a body or an answer that the level shows; "" below kContent.
 std::string_view shown_part(const ServeConfig& config, std::string_view text);
 
-void log_received(const ServeConfig& config, const openai::Generation& generation, std::string_view shown_body);
+void log_received(const ServeConfig& config, const Generation& generation, std::string_view shown_body);
 void log_refused(const ServeConfig& config, const Error& error);
 void log_failed(const ServeConfig& config, const std::string& id, const Error& error);
 void log_left(const ServeConfig& config, const std::string& id);  // its client has gone
@@ -38,6 +38,6 @@ void log_submitted(const ServeConfig& config, const std::string& id, const engin
 // `events`: what a stream has just got; first, last: of the stream.
 void log_chunk(const ServeConfig& config, const std::string& id, std::string_view events, bool first, bool last);
 void log_answer(const ServeConfig& config, const std::string& id, std::string_view body);
-void log_finished(const ServeConfig& config, const openai::Generation& generation, const openai::Choice& choice);
+void log_finished(const ServeConfig& config, const Generation& generation, const Choice& choice);
 
 }  // namespace tern::serve

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "content/text/tokenizer.h"
-#include "serve/openai/generation.h"
+#include "serve/openai/writers/make_writer.h"
 #include "serve/tests/support.h"
 
 namespace tern::serve {
@@ -27,15 +27,16 @@ struct Answer {
 };
 
 // The answer to `prompt` when the engine says `ids`, one by one.
-Answer answer(openai::Ask ask, std::vector<int32_t> prompt, const std::vector<int32_t>& ids, const ServeConfig& config,
+Answer answer(Ask ask, std::vector<int32_t> prompt, const std::vector<int32_t>& ids, const ServeConfig& config,
               std::vector<engine::TokenLogprob> alternatives = {}) {
   const bool chat = ask.chat, stream = ask.stream;
-  std::vector<openai::PromptFacts> prompts(1);
+  std::vector<PromptFacts> prompts(1);
   prompts[0].ids = std::move(prompt);
   prompts[0].text = llama().decode(prompts[0].ids, true);
   engine::Request prototype;
   prototype.max_tokens = 512;
-  openai::Generation g(std::move(ask), "id", "m", std::move(prompts), std::move(prototype), &llama(), config);
+  ask.model = "m";
+  Generation g(std::move(ask), "id", std::move(prompts), std::move(prototype), &llama(), config, openai::make_writer);
   Answer out;
   for (size_t i = 0; i < ids.size(); ++i) {
     engine::Delta delta;
@@ -52,7 +53,7 @@ Answer answer(openai::Ask ask, std::vector<int32_t> prompt, const std::vector<in
     }
   }
   if (stream) return out;
-  out.last = *json::parse(g.body());
+  out.last = *json::parse(g.writer().body());
   const json::Object& choice = out.last.at("choices").as_array().at(0).as_object();
   out.text = std::string((chat ? choice.at("message").at("content") : choice.at("text")).as_string());
   return out;
@@ -60,8 +61,8 @@ Answer answer(openai::Ask ask, std::vector<int32_t> prompt, const std::vector<in
 
 class AnswerText : public ::testing::TestWithParam<bool> {
  protected:
-  openai::Ask ask(bool chat) const {
-    openai::Ask ask;
+  Ask ask(bool chat) const {
+    Ask ask;
     ask.chat = chat;
     ask.stream = GetParam();
     return ask;
@@ -85,17 +86,17 @@ TEST_P(AnswerText, AContinuationGoesOn) {
   const auto said = encode("named"), next = encode("Lily");
   prompt.insert(prompt.end(), said.begin(), said.end());
   for (const bool chat : {false, true}) {
-    openai::Ask more = ask(chat);
+    Ask more = ask(chat);
     more.completion_token_ids = said;
     EXPECT_EQ(answer(std::move(more), prompt, next, {}).text, " Lily") << chat;
   }
-  openai::Ask last = ask(true);
+  Ask last = ask(true);
   last.continue_final_message = true;
   EXPECT_EQ(answer(std::move(last), prompt, next, {}).text, " Lily");
 }
 
 TEST_P(AnswerText, AnAnswerInAChatHasNoFirstSpaceAndItsTokensAgree) {
-  openai::Ask one = ask(true);
+  Ask one = ask(true);
   one.logprobs = true;
   const auto ids = encode("Lily");
   ASSERT_EQ(llama().id_to_bytes(ids[0]).substr(0, 1), " ");
@@ -118,7 +119,7 @@ TEST_P(AnswerText, KeysOfTopLogprobsAreUniqueAndAsManyAsAsked) {
   const auto letter = llama().token_to_id("a"), byte = llama().token_to_id("<0x61>"), other = llama().token_to_id("b");
   ASSERT_TRUE(letter && byte && other);
   ASSERT_TRUE(llama().has_equal_tokens());
-  openai::Ask one = ask(false);
+  Ask one = ask(false);
   one.logprobs = true;
   one.top_logprobs = 2;
   const Answer got = answer(std::move(one), encode("x", true), {*byte}, {},

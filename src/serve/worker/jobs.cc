@@ -84,7 +84,7 @@ openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
 void refuse(Shared& shared, ReplyTo to, Ticket ticket, const Error& error, bool after_validation) {
   log_refused(shared.config, error);
   const bool original = after_validation && shared.config.original_error_status;
-  shared.post(to.worker, Answer{to, openai::error_response(error, original), std::move(ticket)});
+  shared.post(to.worker, Reply{to, openai::error_response(error, original), std::move(ticket)});
 }
 
 IdLease take_id(Shared& shared, const std::string& id, Error& error) {
@@ -94,7 +94,7 @@ IdLease take_id(Shared& shared, const std::string& id, Error& error) {
 }
 
 void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease memory,
-                std::unique_ptr<openai::Generation> generation) {
+                std::unique_ptr<Generation> generation) {
   size_t tokens = 0;
   for (const auto& choice : generation->choices()) tokens += static_cast<size_t>(generation->prompt_tokens(choice));
   if (!memory.resize(tokens * kBytesPerToken)) throw std::bad_alloc();
@@ -159,9 +159,9 @@ void run_tokenize(Shared& shared, Job& job, json::Value body) {
     if (!pending->ask.media.empty()) return start_preparation(shared, job, *std::move(pending), *strs);
     auto prompts = openai::encode_prompts(*pending, {});
     if (!prompts.ok()) return refuse(shared, job.to, {}, prompts.error(), false);
-    return shared.post(job.to.worker, Answer{job.to, tokens_response((*prompts)[0].ids, *strs, input), {}});
+    return shared.post(job.to.worker, Reply{job.to, tokens_response((*prompts)[0].ids, *strs, input), {}});
   }
-  shared.post(job.to.worker, Answer{job.to, tokenize(std::move(body), input), {}});
+  shared.post(job.to.worker, Reply{job.to, tokenize(std::move(body), input), {}});
 }
 
 // Routes that do nothing but answer: without a client there is nothing to do.
@@ -177,7 +177,7 @@ void run_abort(Shared& shared, Job& job, const json::Value& body) {
   sweep->key_index = job.key_index;
   const auto refuse = [&](std::string text, std::string param) {
     shared.post(job.to.worker,
-                Answer{job.to, openai::error_response(openai::invalid_value(std::move(text), std::move(param))), {}});
+                Reply{job.to, openai::error_response(openai::invalid_value(std::move(text), std::move(param))), {}});
   };
   if (!body.is_object()) return refuse("Input should be a valid dictionary", "body");
   openai::Fields f(body.get_object());
@@ -195,7 +195,7 @@ void run_control(Shared& shared, Job& job, const json::Value& body) {
   sweep->reply = job.to;
   sweep->answered = AbortSweep::Form::kScheduler;
   const auto refuse = [&](const Error& error) {
-    shared.post(job.to.worker, Answer{job.to, openai::error_response(error), {}});
+    shared.post(job.to.worker, Reply{job.to, openai::error_response(error), {}});
   };
   if (!body.is_object()) return refuse(openai::invalid_value("Input should be a valid dictionary", "body"));
   openai::Fields f(body.get_object());
@@ -218,7 +218,7 @@ void finish_preparation(Shared& shared, Preparation preparation, std::vector<con
     if (!prompts.ok()) return refuse(shared, to, {}, prompts.error(), false);
     return shared.post(
         to.worker,
-        Answer{to, tokens_response((*prompts)[0].ids, preparation.token_strs, preparation.pending.input), {}});
+        Reply{to, tokens_response((*prompts)[0].ids, preparation.token_strs, preparation.pending.input), {}});
   }
   const int64_t arrival_ns = preparation.pending.input.arrival_ns;
   auto generation = openai::finish(std::move(preparation.pending), media);
@@ -238,7 +238,7 @@ void run_guarded(Shared& shared, ReplyTo to, const std::function<void()>& part) 
   for (;;) {
     try {
       return shared.post_control(
-          to.worker, Answer{to, openai::busy_response("there is no memory for this request now; send it again"), {}});
+          to.worker, Reply{to, openai::busy_response("there is no memory for this request now; send it again"), {}});
     } catch (const std::bad_alloc&) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
@@ -256,7 +256,7 @@ void run_job(Shared& shared, Job job) {
   if (only_answers(job.route) && job.cancelled && job.cancelled->load(std::memory_order_relaxed)) return;
   auto body = parse_body(shared, job);
   if (!body.ok()) {
-    return shared.post(job.to.worker, Answer{job.to, openai::error_response(body.error()), std::move(job.ticket)});
+    return shared.post(job.to.worker, Reply{job.to, openai::error_response(body.error()), std::move(job.ticket)});
   }
   switch (job.route) {
     case RouteId::kChat:
@@ -265,7 +265,7 @@ void run_job(Shared& shared, Job job) {
     case RouteId::kTokenize:
       return run_tokenize(shared, job, *std::move(body));
     case RouteId::kDetokenize:
-      return shared.post(job.to.worker, Answer{job.to, detokenize(*body, prepare_input(shared, job)), {}});
+      return shared.post(job.to.worker, Reply{job.to, detokenize(*body, prepare_input(shared, job)), {}});
     case RouteId::kScheduler:
       return run_control(shared, job, *body);
     default:
@@ -273,17 +273,17 @@ void run_job(Shared& shared, Job job) {
   }
 }
 
-void write_body(Shared& shared, ReplyTo to, std::unique_ptr<openai::Generation> generation, Ticket ticket) {
+void write_body(Shared& shared, ReplyTo to, std::unique_ptr<Generation> generation, Ticket ticket) {
   struct Work {
-    std::unique_ptr<openai::Generation> generation;
+    std::unique_ptr<Generation> generation;
     Ticket ticket;
   };
   const auto work = std::make_shared<Work>(Work{std::move(generation), std::move(ticket)});
   const auto write = [&shared, to, work] {
     run_guarded(shared, to, [&] {
-      std::string body = work->generation->body();
+      std::string body = work->generation->writer().body();
       log_answer(shared.config, work->generation->id(), body);
-      shared.post_control(to.worker, Answer{to, http::json_response(200, std::move(body)), std::move(work->ticket)});
+      shared.post_control(to.worker, Reply{to, http::json_response(200, std::move(body)), std::move(work->ticket)});
     });
   };
   if (!shared.pool->try_submit(write)) write();  // the pool is full: this thread does it

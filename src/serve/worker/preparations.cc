@@ -23,8 +23,8 @@ Error media_error(Error error) {
 void Preparations::answer(Preparation& preparation, const Error& error) {
   if (preparation.route != RouteId::kTokenize) log_failed(shared_.config, preparation.pending.id, error);
   shared_.post_control(preparation.to.worker,
-                       Answer{preparation.to, openai::error_response(error, shared_.config.original_error_status),
-                              std::move(preparation.ticket)});
+                       Reply{preparation.to, openai::error_response(error, shared_.config.original_error_status),
+                             std::move(preparation.ticket)});
 }
 
 void Preparations::start(Preparation preparation) {

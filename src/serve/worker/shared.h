@@ -16,11 +16,11 @@
 #include "base/thread_pool.h"
 #include "engine/client.h"
 #include "serve/config.h"
+#include "serve/core/generation.h"
 #include "serve/http/response.h"
 #include "serve/limits/admission.h"
 #include "serve/limits/memory_budget.h"
 #include "serve/net/fd.h"
-#include "serve/openai/generation.h"
 #include "serve/openai/template/template_form.h"
 #include "serve/report/metrics.h"
 #include "serve/router.h"
@@ -65,14 +65,14 @@ struct NewConnection {
 struct DeltaBatch {
   std::vector<engine::Delta> items;
 };
-struct Answer {
+struct Reply {
   ReplyTo to;
   http::Response response;
   Ticket ticket;  // of the open request, given back when the answer is written
 };
 struct Ready {
   ReplyTo to;
-  std::unique_ptr<openai::Generation> generation;
+  std::unique_ptr<Generation> generation;
   std::vector<engine::Request> requests;  // of its choices, without ids
   Ticket ticket;
   MemoryBudget::Lease memory;  // of its prompts
@@ -85,7 +85,7 @@ struct AbortAll {};    // clients get their last chunk with "abort"
 struct EngineGone {};  // every open request fails
 struct Quit {};
 
-using Message = std::variant<NewConnection, DeltaBatch, Answer, Ready, SlotGranted, std::unique_ptr<AbortSweep>,
+using Message = std::variant<NewConnection, DeltaBatch, Reply, Ready, SlotGranted, std::unique_ptr<AbortSweep>,
                              CloseListeners, AbortAll, EngineGone, Quit>;
 
 struct Shared {
@@ -132,12 +132,12 @@ struct Job {
   Ticket ticket;
   std::shared_ptr<std::atomic<bool>> cancelled;  // set when the client leaves
 };
-// Parses, validates and prepares; posts an Answer, a Ready or an AbortSweep to the worker.
+// Parses, validates and prepares; posts a Reply, a Ready or an AbortSweep to the worker.
 void run_job(Shared& shared, Job job);
 // Runs a part of a request; where memory cannot be had the answer is 503, for that request alone.
 void run_guarded(Shared& shared, ReplyTo to, const std::function<void()>& part);
 // Writes a finished whole answer on the pool.
-void write_body(Shared& shared, ReplyTo to, std::unique_ptr<openai::Generation> generation, Ticket ticket);
+void write_body(Shared& shared, ReplyTo to, std::unique_ptr<Generation> generation, Ticket ticket);
 
 // Answers that need no work: health, models, metrics, version and the refusals of what is not built.
 // `rest`: of the path, for a route that takes one.

@@ -109,7 +109,7 @@ void Shared::post_control(int worker, Message message) {
 }
 
 void Worker::finish_sweep(AbortSweep& sweep) {
-  shared_.post_control(sweep.reply.worker, Answer{sweep.reply, sweep_answer(shared_, sweep), {}});
+  shared_.post_control(sweep.reply.worker, Reply{sweep.reply, sweep_answer(shared_, sweep), {}});
 }
 
 http::Response answer_simple(Shared& shared, RouteId route, std::string_view rest) {

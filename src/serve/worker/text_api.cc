@@ -2,6 +2,7 @@
 
 #include "serve/openai/json/error.h"
 #include "serve/openai/json/fields.h"
+#include "serve/openai/json/writers.h"
 
 namespace tern::serve {
 namespace {

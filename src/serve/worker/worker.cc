@@ -86,7 +86,7 @@ void Worker::drain_mailbox() {
   mailbox_.drain(messages_);
   for (Message& message : messages_) {
     uint64_t connection = 0;
-    if (const auto* answer = std::get_if<Answer>(&message)) connection = answer->to.connection;
+    if (const auto* answer = std::get_if<Reply>(&message)) connection = answer->to.connection;
     if (const auto* ready = std::get_if<Ready>(&message)) connection = ready->to.connection;
     try {
       std::visit([this](auto& m) { on(std::move(m)); }, message);

@@ -38,7 +38,7 @@ class Worker {
   struct Active {
     uint64_t key = 0, connection = 0;
     int key_index = 0;  // of the API key that asked
-    std::unique_ptr<openai::Generation> generation;
+    std::unique_ptr<Generation> generation;
     std::vector<engine::Request> requests;  // until submitted
     Ticket ticket;
     MemoryBudget::Lease memory;  // of its prompts
@@ -60,7 +60,7 @@ class Worker {
   bool may_quit() const;
   void on(NewConnection&& m);
   void on(DeltaBatch&& m);
-  void on(Answer&& m);
+  void on(Reply&& m);
   void on(Ready&& m);
   void on(SlotGranted&& m);
   void on(std::unique_ptr<AbortSweep>&& m);
@@ -107,14 +107,14 @@ class Worker {
   bool submit_rows(Active& a, Error& error);
   void take_or_hold(Active& a, size_t choice, engine::Delta&& delta, int64_t now);
   void take_delta(Active& a, size_t choice, engine::Delta&& delta, int64_t now_ns);
-  void settle(Active& a, const openai::Generation::Outcome& outcome, size_t choice);
+  void settle(Active& a, const Generation::Outcome& outcome, size_t choice);
   void complete(Active& a);
   void fail(Active& a, const Error& error);
   void abandon(Active& a);  // aborts its rows and forgets it
   void release(Active& a);  // forgets a request whose rows have ended
   void resume_held(Connection& c);
-  void measure(const openai::Choice& choice, int32_t tokens, int64_t now_ns, bool first);
-  void measure_finished(const openai::Generation& g, const openai::Choice& choice);
+  void measure(const Choice& choice, int32_t tokens, int64_t now_ns, bool first);
+  void measure_finished(const Generation& g, const Choice& choice);
   void sweep_waiting(int64_t now_ns);
   void abort_matching(AbortSweep& sweep);
   void finish_sweep(AbortSweep& sweep);

@@ -159,7 +159,7 @@ void Worker::take_delta(Active& a, size_t choice, engine::Delta&& delta, int64_t
   const auto it = connections_.find(a.connection);
   Connection* c = it != connections_.end() ? it->second.get() : nullptr;
   std::string& out = c != nullptr && c->streaming ? c->stream_out() : discard_;
-  openai::Choice& row = a.generation->choices()[choice];
+  Choice& row = a.generation->choices()[choice];
   const bool first = row.completion_tokens == 0;
   const size_t before = out.size();
   const auto outcome = a.generation->consume(row, std::move(delta), now_ns, out);
@@ -176,13 +176,13 @@ void Worker::take_delta(Active& a, size_t choice, engine::Delta&& delta, int64_t
   settle(a, outcome, choice);
 }
 
-void Worker::settle(Active& a, const openai::Generation::Outcome& outcome, size_t choice) {
+void Worker::settle(Active& a, const Generation::Outcome& outcome, size_t choice) {
   if (outcome.failed) {
     rows_.erase(a.generation->choices()[choice].request_id);
     return fail(a, a.generation->error());
   }
   if (!outcome.choice_finished) return;
-  const openai::Choice& row = a.generation->choices()[choice];
+  const Choice& row = a.generation->choices()[choice];
   if (outcome.abort) shared_.engine.abort(row.request_id);
   rows_.erase(row.request_id);
   measure_finished(*a.generation, row);
@@ -195,20 +195,19 @@ void Worker::complete(Active& a) {
   if (it == connections_.end()) return release(a);
   Connection& c = *it->second;
   const ReplyTo to{number_, c.id, c.exchange};
-  const openai::Ask& ask = a.generation->ask();
+  const Ask& ask = a.generation->ask();
   if (c.streaming) {
     std::string& out = c.stream_out();
     const size_t before = out.size();
-    a.generation->append_stream_end(out);
+    a.generation->writer().end(out);
     log_chunk(shared_.config, a.generation->id(), std::string_view(out).substr(before), false, true);
     c.end_stream();
     release(a);
     finish_exchange(c, 200);
     return process(c);
   }
-  size_t bytes = 0;
-  for (const auto& choice : a.generation->choices()) bytes += choice.text.size() + choice.ids.size() * 8;
-  const bool heavy = ask.logprobs || ask.prompt_logprobs || ask.return_token_ids || bytes > kInlineBody;
+  const bool heavy =
+      ask.logprobs || ask.prompt_logprobs || ask.return_token_ids || a.generation->writer().weight() > kInlineBody;
   if (heavy) {
     auto generation = std::move(a.generation);
     Ticket ticket = std::move(a.ticket);
@@ -217,7 +216,7 @@ void Worker::complete(Active& a) {
     c.active = 0;
     return write_body(shared_, to, std::move(generation), std::move(ticket));
   }
-  http::Response response = http::json_response(200, a.generation->body());
+  http::Response response = http::json_response(200, a.generation->writer().body());
   log_answer(shared_.config, a.generation->id(), response.body);
   release(a);
   respond(c, std::move(response));
@@ -231,7 +230,7 @@ void Worker::fail(Active& a, const Error& error) {
   Connection* c = it != connections_.end() ? it->second.get() : nullptr;
   const bool in_stream = c != nullptr && c->streaming;
   if (in_stream) {
-    a.generation->append_stream_error(shown, c->stream_out());
+    a.generation->writer().fail(shown, c->stream_out());
     c->end_stream();
   }
   abandon(a);
@@ -263,7 +262,7 @@ void Worker::release(Active& a) {
   active_.erase(a.key);
 }
 
-void Worker::measure(const openai::Choice& choice, int32_t tokens, int64_t now_ns, bool first) {
+void Worker::measure(const Choice& choice, int32_t tokens, int64_t now_ns, bool first) {
   metrics_.add(Count::kGenerationTokens, static_cast<uint64_t>(tokens));
   if (first) {
     const double ttft = seconds(choice.times.arrival, choice.times.first_token > 0 ? choice.times.first_token : now_ns);
@@ -275,7 +274,7 @@ void Worker::measure(const openai::Choice& choice, int32_t tokens, int64_t now_n
   }
 }
 
-void Worker::measure_finished(const openai::Generation& g, const openai::Choice& choice) {
+void Worker::measure_finished(const Generation& g, const Choice& choice) {
   log_finished(shared_.config, g, choice);
   if (choice.reason != engine::FinishReason::kAbort) metrics_.add(Count::kSuccess);
   const auto& t = choice.times;
@@ -320,7 +319,7 @@ void Worker::abort_matching(AbortSweep& sweep) {
     if (!sweep.takes_key(a->key_index)) continue;
     const bool whole = sweep.names(a->generation->id()) || sweep.all;
     for (auto& choice : a->generation->choices()) {
-      std::string name = a->generation->id() + "_" + std::to_string(choice.index);
+      std::string name = a->generation->choice_id(choice);
       if (!(sweep.names(name) || whole) || choice.finished) continue;
       sweep.aborted.emplace_back(std::move(name), choice.completion_tokens);
       if (a->has_slot)

@@ -202,7 +202,7 @@ void Worker::finish_exchange(Connection& c, int status) {
   set_read_deadline(c);
 }
 
-void Worker::on(Answer&& m) {
+void Worker::on(Reply&& m) {
   Connection* c = find(m.to);
   if (c == nullptr) return;
   respond(*c, std::move(m.response));

@@ -181,8 +181,4 @@ void append_prompt_logprobs(std::string& out, const TokenNames& names, bool deco
   out += ']';
 }
 
-int64_t count_characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(), [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
-}
-
 }  // namespace tern::serve::openai

@@ -9,6 +9,7 @@
 
 #include "content/text/tokenizer.h"
 #include "engine/request.h"
+#include "serve/core/usage.h"
 
 namespace tern::serve::openai {
 
@@ -17,10 +18,6 @@ void append_ids(std::string& out, std::span<const int32_t> ids);  // [1,2,3]
 // Seconds with six decimals, from nanoseconds; a negative span is 0.
 void append_seconds(std::string& out, int64_t ns);
 
-struct UsageCounts {
-  int64_t prompt = 0, completion = 0, cached = 0;
-  int64_t image = 0, video = 0;  // of the prompt: placeholders of pictures and videos
-};
 void append_usage(std::string& out, const UsageCounts& usage);  // the object of fastdeploy.md 3.8
 
 // How tokens of log-prob lists are named: text (or "bytes:\xNN...").
@@ -49,8 +46,5 @@ void append_completion_logprobs(std::string& out, const TokenNames& names, std::
 // [null,{"id":{"logprob","rank","decoded_token"}},...] for every prompt position; without `decode` the last is null.
 void append_prompt_logprobs(std::string& out, const TokenNames& names, bool decode,
                             const std::vector<std::vector<engine::TokenLogprob>>& positions);
-
-// Unicode characters in valid UTF-8.
-int64_t count_characters(std::string_view text);
 
 }  // namespace tern::serve::openai

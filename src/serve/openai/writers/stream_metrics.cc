@@ -1,10 +1,10 @@
 // `metrics` of a chunk, for collect_metrics: keys as FastDeploy's RequestMetrics has them, since its benchmark computes
 // with them. Points in time are seconds since 1970, spans are seconds, null is what was not reached.
-#include "serve/openai/generation.h"
+#include "serve/openai/writers/stream_writer.h"
 
 namespace tern::serve::openai {
 
-void Generation::append_metrics(const Choice& choice, std::string& out) const {
+void StreamWriter::append_metrics(const Choice& choice, std::string& out) const {
   const auto& t = choice.times;
   const auto name = [&](const char* key) {
     out += out.back() == '{' ? "\"" : ",\"";
@@ -13,7 +13,7 @@ void Generation::append_metrics(const Choice& choice, std::string& out) const {
   };
   const auto point = [&](const char* key, int64_t at) {
     name(key);
-    at > 0 ? append_seconds(out, at + wall_offset_ns_) : void(out += "null");
+    at > 0 ? append_seconds(out, at + g_.wall_offset_ns()) : void(out += "null");
   };
   const auto span = [&](const char* key, int64_t from, int64_t to) {
     name(key);
@@ -22,8 +22,8 @@ void Generation::append_metrics(const Choice& choice, std::string& out) const {
   out += ",\"metrics\":{";
   point("arrival_time", t.arrival);
   point("preprocess_start_time", t.arrival);
-  point("preprocess_end_time", prepared_ns_);
-  point("scheduler_recv_req_time", prepared_ns_);
+  point("preprocess_end_time", g_.prepared_ns());
+  point("scheduler_recv_req_time", g_.prepared_ns());
   point("engine_get_req_time", choice.submitted_ns);
   point("add_req_to_resource_manager_time", choice.submitted_ns);
   point("inference_start_time", t.scheduled);
@@ -37,8 +37,8 @@ void Generation::append_metrics(const Choice& choice, std::string& out) const {
     point(key, 0);
   }
   span("first_token_time", t.scheduled, t.first_token);
-  span("time_in_queue", prepared_ns_, t.scheduled);
-  span("preprocess_cost_time", t.arrival, prepared_ns_);
+  span("time_in_queue", g_.prepared_ns(), t.scheduled);
+  span("preprocess_cost_time", t.arrival, g_.prepared_ns());
   span("model_forward_time", t.scheduled, choice.received_ns);
   span("model_execute_time", t.arrival, choice.received_ns);
   point("request_start_time", t.arrival);

@@ -1,0 +1,169 @@
+#include "serve/core/generation.h"
+
+#include "base/clock.h"
+
+namespace tern::serve {
+
+Generation::Generation(Ask ask, std::string id, std::vector<PromptFacts> prompts, engine::Request prototype,
+                       const content::Tokenizer* tokenizer, const ServeConfig& config, MakeWriter make_writer)
+    : ask_(std::move(ask)),
+      id_(std::move(id)),
+      created_(static_cast<int64_t>(wall_seconds())),
+      prepared_ns_(monotonic_ns()),
+      wall_offset_ns_(static_cast<int64_t>(wall_seconds() * 1e9) - prepared_ns_),
+      prompts_(std::move(prompts)),
+      prototype_(std::move(prototype)),
+      tokenizer_(tokenizer),
+      mm_output_(config.mm_output && ask_.chat) {
+  const size_t n = static_cast<size_t>(ask_.n);
+  const TokenText::Rules rules = text_rules(config);
+  choices_.reserve(prompts_.size() * n);
+  for (size_t i = 0; i < prompts_.size() * n; ++i) {
+    Choice& choice = choices_.emplace_back(rules);
+    choice.index = static_cast<int32_t>(i);
+    choice.prompt = static_cast<int32_t>(i / n);
+    choice.seed = prototype_.sampling.seed + i % n;  // samples of one prompt differ; prompts of a list do not
+    start_text(choice);
+  }
+  open_choices_ = static_cast<int>(choices_.size());
+  writer_ = make_writer(*this);
+}
+
+TokenText::Rules Generation::text_rules(const ServeConfig& config) const {
+  return {.tokenizer = tokenizer_,
+          .skip_special_tokens = config.skip_special_tokens || ask_.skip_special_tokens,
+          .stop = &ask_.stop,
+          .include_stop = ask_.include_stop_str_in_output,
+          .count = ask_.logprobs};
+}
+
+// The text of a completion goes on where its prompt ends, so that both can be joined; an answer in a chat is a text of
+// its own (it loses the first space of SentencePiece vocabularies, as in FastDeploy), unless it continues one.
+void Generation::start_text(Choice& choice) const {
+  const bool own = ask_.chat && ask_.completion_token_ids.empty() && !ask_.continue_final_message;
+  if (!own) choice.text.continue_after(prompt(choice).ids);
+  if (ask_.echo) choice.text.begin_at(count_characters(echoed_text(choice)));
+}
+
+// A prompt of ids may end inside a character: its first bytes are then shown with the token that finishes it.
+std::string_view Generation::echoed_text(const Choice& choice) const {
+  std::string_view text = prompt(choice).text;
+  constexpr std::string_view kReplacement = "\xEF\xBF\xBD";  // U+FFFD
+  for (int i = choice.text.unfinished(); i > 0 && text.ends_with(kReplacement); --i) {
+    text.remove_suffix(kReplacement.size());
+  }
+  return text;
+}
+
+engine::Request Generation::engine_request(const Choice& choice) const {
+  engine::Request request = prototype_;
+  request.id = choice.request_id;
+  request.external_id = choice_id(choice);
+  const PromptFacts& facts = prompt(choice);
+  request.prompt = facts.ids;
+  request.media = facts.media;  // samples share the patches
+  request.positions = facts.positions;
+  request.rope_delta = facts.rope_delta;
+  request.sampling.seed = choice.seed;
+  const auto room = static_cast<int64_t>(prototype_.max_tokens) - static_cast<int64_t>(request.prompt.size());
+  const int64_t wanted = ask_.max_tokens.value_or(room);
+  request.max_tokens = static_cast<int32_t>(wanted < room ? wanted : room);
+  request.max_tokens_given = ask_.max_tokens.has_value();
+  for (auto& key : request.extra_keys) key.end = static_cast<int32_t>(request.prompt.size());
+  return request;
+}
+
+void Generation::release_media() {
+  for (PromptFacts& facts : prompts_) {
+    facts.media = {};
+    facts.positions = {};
+  }
+}
+
+Generation::Outcome Generation::consume(Choice& choice, engine::Delta&& delta, int64_t now_ns, std::string& out) {
+  Outcome outcome;
+  if (choice.finished) return outcome;
+  choice.times = delta.times;
+  choice.received_ns = now_ns;
+  if (delta.cached_tokens > choice.cached_tokens) choice.cached_tokens = delta.cached_tokens;
+  if (!delta.prompt_logprobs.empty()) choice.prompt_logprobs = std::move(delta.prompt_logprobs);
+  if (delta.finish == engine::FinishReason::kError) {
+    error_ = std::move(delta.error);
+    if (error_.message.empty()) error_.message = "the engine ended this request";
+    outcome.failed = true;
+    return outcome;
+  }
+  const int64_t since = choice.completion_tokens == 0 ? delta.times.arrival : delta.times.scheduled;
+  const int64_t arrival = since > 0 ? now_ns - since : 0;
+  for (size_t i = 0; i < delta.tokens.size() && choice.reason == engine::FinishReason::kNone; ++i) {
+    take_token(choice, delta, i, arrival, outcome, out);
+  }
+  if (choice.reason == engine::FinishReason::kNone && delta.finish != engine::FinishReason::kNone) {  // without a token
+    TokenText::Piece piece = choice.text.finish();
+    TokenNews news{.last = true, .arrival_ns = arrival};
+    choice.reason = delta.finish;
+    tell(choice, piece, news, out);
+  }
+  if (choice.reason != engine::FinishReason::kNone) {
+    choice.finished = true;
+    outcome.choice_finished = true;
+    --open_choices_;
+  }
+  return outcome;
+}
+
+void Generation::take_token(Choice& choice, const engine::Delta& delta, size_t number, int64_t arrival_ns,
+                            Outcome& outcome, std::string& out) {
+  const engine::TokenOutput& token = delta.tokens[number];
+  const bool last_token = number + 1 == delta.tokens.size();
+  const bool ends_here = last_token && delta.finish == engine::FinishReason::kStop && delta.stop_token == token.id;
+  TokenNews news{
+      .token = &token, .last = last_token && delta.finish != engine::FinishReason::kNone, .arrival_ns = arrival_ns};
+  TokenText::Piece piece = choice.text.push(token.id, !ends_here || ask_.include_stop_str_in_output, news.last);
+  ++choice.completion_tokens;
+  ++outcome.tokens;
+  if (piece.stopped) {  // what comes after is neither shown nor counted
+    outcome.abort = delta.finish == engine::FinishReason::kNone;
+    news.last = true;
+    choice.reason = engine::FinishReason::kStop;
+  } else if (news.last) {
+    choice.reason = delta.finish;
+  }
+  tell(choice, piece, news, out);
+}
+
+// The piece's events, to the writer.
+void Generation::tell(const Choice& choice, TokenText::Piece& piece, TokenNews& news, std::string& out) {
+  said_.text = std::move(piece.text);
+  if (!said_.text.empty()) news.events = {&said_, 1};
+  news.raw = piece.raw;
+  news.spaceless = piece.spaceless;
+  news.offset = piece.offset;
+  writer_->take(choice, news, out);
+}
+
+UsageCounts Generation::usage() const {
+  UsageCounts usage;
+  for (const PromptFacts& facts : prompts_) {
+    usage.prompt += static_cast<int64_t>(facts.ids.size());
+    usage.image += facts.image_tokens;
+    usage.video += facts.video_tokens;
+  }
+  const size_t n = static_cast<size_t>(ask_.n);
+  for (size_t i = 0; i < choices_.size(); ++i) {
+    usage.completion += choices_[i].completion_tokens;
+    if (i % n == 0) usage.cached += choices_[i].cached_tokens;  // the prompt is counted once
+  }
+  return usage;
+}
+
+UsageCounts Generation::usage(const Choice& choice) const {
+  const PromptFacts& facts = prompt(choice);
+  return {.prompt = static_cast<int64_t>(facts.ids.size()),
+          .completion = choice.completion_tokens,
+          .cached = choice.cached_tokens,
+          .image = facts.image_tokens,
+          .video = facts.video_tokens};
+}
+
+}  // namespace tern::serve

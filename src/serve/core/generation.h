@@ -1,0 +1,87 @@
+// One request while it is answered: its choices, what they say, and the writer that gives the client its bytes. Belongs
+// to one I/O thread from the moment it starts.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "engine/request.h"
+#include "serve/config.h"
+#include "serve/core/ask.h"
+#include "serve/core/choice.h"
+#include "serve/core/usage.h"
+#include "serve/core/writer.h"
+
+namespace tern::serve {
+
+class Generation {
+ public:
+  // `prototype` is what the choices' engine requests share; its max_tokens is the context length.
+  Generation(Ask ask, std::string id, std::vector<PromptFacts> prompts, engine::Request prototype,
+             const content::Tokenizer* tokenizer, const ServeConfig& config, MakeWriter make_writer);
+  Generation(const Generation&) = delete;  // the writer knows where it lies
+  Generation& operator=(const Generation&) = delete;
+
+  const Ask& ask() const { return ask_; }
+  const std::string& id() const { return id_; }
+  const std::string& model() const { return ask_.model; }
+  std::string choice_id(const Choice& choice) const { return id_ + "_" + std::to_string(choice.index); }
+  const std::vector<PromptFacts>& prompts() const { return prompts_; }
+  const PromptFacts& prompt(const Choice& choice) const { return prompts_[static_cast<size_t>(choice.prompt)]; }
+  std::vector<Choice>& choices() { return choices_; }
+  const std::vector<Choice>& choices() const { return choices_; }
+  const content::Tokenizer* tokenizer() const { return tokenizer_; }
+  bool mm_output() const { return mm_output_; }
+  int64_t created() const { return created_; }          // seconds since 1970
+  int64_t prepared_ns() const { return prepared_ns_; }  // when the prompt was ready
+  // From the monotonic clock to the time since 1970.
+  int64_t wall_offset_ns() const { return wall_offset_ns_; }
+
+  // The engine's request of a choice; `request_id` must be set.
+  engine::Request engine_request(const Choice& choice) const;
+  // Once every choice's request is made: patches are the engine's alone from then on.
+  void release_media();
+
+  struct Outcome {
+    int32_t tokens = 0;  // counted of this delta
+    bool choice_finished = false;
+    bool abort = false;   // the engine still works on a choice that is finished here (a stop string was met)
+    bool failed = false;  // error() says why; nothing more comes
+  };
+  // Takes one delta of a choice. Streams append their bytes to `out`; whole answers wait for writer().body().
+  Outcome consume(Choice& choice, engine::Delta&& delta, int64_t now_ns, std::string& out);
+  bool finished() const { return open_choices_ == 0; }
+  const Error& error() const { return error_; }
+  Writer& writer() const { return *writer_; }
+
+  UsageCounts usage() const;  // of all choices
+  UsageCounts usage(const Choice& choice) const;
+  int64_t prompt_tokens(const Choice& choice) const { return static_cast<int64_t>(prompt(choice).ids.size()); }
+  // The prompt's text in front of the answer, where it is echoed.
+  std::string_view echoed_text(const Choice& choice) const;
+
+ private:
+  TokenText::Rules text_rules(const ServeConfig& config) const;
+  void start_text(Choice& choice) const;
+  void take_token(Choice& choice, const engine::Delta& delta, size_t number, int64_t arrival_ns, Outcome& outcome,
+                  std::string& out);
+  void tell(const Choice& choice, TokenText::Piece& piece, TokenNews& news, std::string& out);
+
+  Ask ask_;
+  std::string id_;
+  int64_t created_, prepared_ns_, wall_offset_ns_;
+  std::vector<PromptFacts> prompts_;
+  engine::Request prototype_;
+  const content::Tokenizer* tokenizer_;
+  bool mm_output_;
+  std::vector<Choice> choices_;
+  int open_choices_;
+  Error error_;
+  answer::Event said_;  // by the token that is being taken
+  std::unique_ptr<Writer> writer_;
+};
+
+}  // namespace tern::serve

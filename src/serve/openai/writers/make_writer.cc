@@ -1,0 +1,36 @@
+#include "serve/openai/writers/make_writer.h"
+
+#include "serve/openai/writers/stream_writer.h"
+#include "serve/openai/writers/whole_writer.h"
+
+namespace tern::serve::openai {
+
+std::unique_ptr<Writer> make_writer(const Generation& generation) {
+  const Ask& ask = generation.ask();
+  if (ask.stream) {
+    if (ask.chat) return std::make_unique<ChatStream>(generation);
+    return std::make_unique<CompletionStream>(generation);
+  }
+  if (ask.chat) return std::make_unique<ChatWhole>(generation);
+  return std::make_unique<CompletionWhole>(generation);
+}
+
+std::string_view finish_name(engine::FinishReason reason) {
+  switch (reason) {
+    case engine::FinishReason::kStop:
+      return "stop";
+    case engine::FinishReason::kLength:
+      return "length";
+    case engine::FinishReason::kAbort:
+      return "abort";
+    case engine::FinishReason::kRecoverStop:
+      return "recover_stop";
+    case engine::FinishReason::kError:
+      return "error";
+    case engine::FinishReason::kNone:
+      break;
+  }
+  return "";
+}
+
+}  // namespace tern::serve::openai

@@ -1,0 +1,128 @@
+#include "serve/openai/writers/whole_writer.h"
+
+#include "json/json.h"
+#include "serve/openai/writers/content.h"
+#include "serve/openai/writers/make_writer.h"
+
+namespace tern::serve::openai {
+
+WholeWriter::WholeWriter(const Generation& generation, std::string_view object)
+    : g_(generation), ask_(generation.ask()), object_(object), kept_(generation.choices().size()) {}
+
+void WholeWriter::take(const Choice& choice, TokenNews& news, std::string&) {
+  Kept& kept = kept_[static_cast<size_t>(choice.index)];
+  for (const answer::Event& event : news.events) kept.text += event.text;
+  if (news.token != nullptr) {
+    if (ask_.return_token_ids) kept.ids.push_back(news.token->id);
+    if (ask_.logprobs) {
+      if (news.spaceless) kept.spaceless = kept.tokens.size();
+      kept.tokens.push_back(*news.token);
+      kept.offsets.push_back(news.offset);
+    }
+  }
+  if (ask_.return_token_ids) kept.raw_text += news.raw;
+}
+
+size_t WholeWriter::weight() const {
+  size_t bytes = 0;
+  for (const Kept& kept : kept_) bytes += kept.text.size() + kept.ids.size() * 8;
+  return bytes;
+}
+
+void WholeWriter::append_ids_and_texts(const Choice& choice, const Kept& kept, std::string& out) const {
+  if (!ask_.return_token_ids) {
+    out += ",\"prompt_token_ids\":null,\"completion_token_ids\":null,\"prompt_tokens\":null,\"completion_tokens\":null";
+    return;
+  }
+  out += ",\"prompt_token_ids\":";
+  append_ids(out, g_.prompt(choice).ids);
+  out += ",\"completion_token_ids\":";
+  append_ids(out, kept.ids);
+  for (const char* key : {",\"prompt_tokens\":", ",\"text_after_process\":"}) {
+    out += key;
+    json::append_quoted(out, g_.prompt(choice).text);
+  }
+  for (const char* key : {",\"completion_tokens\":", ",\"raw_prediction\":"}) {
+    out += key;
+    json::append_quoted(out, kept.raw_text);
+  }
+}
+
+void WholeWriter::append_scores(const Choice& choice, std::string& out) const {
+  out += ",\"draft_logprobs\":null,\"prompt_logprobs\":";
+  if (ask_.prompt_logprobs)
+    append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, choice.prompt_logprobs);
+  else
+    out += "null";
+}
+
+void ChatWhole::append_choice(const Choice& choice, const Kept& kept, std::string& out) const {
+  out += "{\"index\":";
+  append_int(out, choice.index);
+  out += ",\"message\":{\"role\":\"assistant\",";
+  if (g_.mm_output()) out += "\"content\":null,";
+  append_content(kept.text, g_.mm_output(), out);
+  if (!g_.mm_output()) out += ",\"multimodal_content\":null";
+  out += ",\"reasoning_content\":null,\"audio_content\":null,\"tool_calls\":null";
+  append_ids_and_texts(choice, kept, out);
+  out += "},\"logprobs\":";
+  if (ask_.logprobs) {
+    out += "{\"content\":[";
+    for (size_t i = 0; i < kept.tokens.size(); ++i) {
+      if (i > 0) out += ',';
+      append_chat_logprob(out, names(i == kept.spaceless), kept.tokens[i],
+                          {.top = ask_.top_logprobs, .nulls = true, .decode = ask_.decode_logprob_tokens});
+    }
+    out += "],\"refusal\":null}";
+  } else {
+    out += "null";
+  }
+  append_scores(choice, out);
+  out += ",\"finish_reason\":\"";
+  out += finish_name(choice.reason);
+  out += "\",\"speculate_metrics\":null}";
+}
+
+void CompletionWhole::append_choice(const Choice& choice, const Kept& kept, std::string& out) const {
+  out += "{\"index\":";
+  append_int(out, choice.index);
+  out += ",\"text\":";
+  if (ask_.echo) {
+    std::string text(g_.echoed_text(choice));
+    json::append_quoted(out, text += kept.text);
+  } else {
+    json::append_quoted(out, kept.text);
+  }
+  append_ids_and_texts(choice, kept, out);
+  out += ",\"arrival_time\":null,\"logprobs\":";
+  if (ask_.logprobs)
+    append_completion_logprobs(out, names(), kept.tokens, kept.offsets, ask_.top_logprobs);
+  else
+    out += "null";
+  append_scores(choice, out);
+  out += ",\"reasoning_content\":null,\"finish_reason\":\"";
+  out += finish_name(choice.reason);
+  out += "\",\"tool_calls\":null,\"speculate_metrics\":null}";
+}
+
+std::string WholeWriter::body() const {
+  std::string out = "{\"id\":";
+  json::append_quoted(out, g_.id());
+  out += ",\"object\":\"";
+  out += object_;
+  out += "\",\"created\":";
+  append_int(out, g_.created());
+  out += ",\"model\":";
+  json::append_quoted(out, g_.model());
+  out += ",\"choices\":[";
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    if (i > 0) out += ',';
+    append_choice(g_.choices()[i], kept_[i], out);
+  }
+  out += "],\"usage\":";
+  append_usage(out, g_.usage());
+  out += '}';
+  return out;
+}
+
+}  // namespace tern::serve::openai
