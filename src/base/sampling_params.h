@@ -21,10 +21,14 @@ struct SamplingParams {
   int32_t min_tokens = 0;                             // end-of-text and stop ids are masked before that many
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id, bias
   std::vector<int32_t> bad_words;                     // single token ids never sampled
-  int32_t logprobs = -1;                              // alternatives per token; -1: none asked
-  int32_t prompt_logprobs = -1;                       // alternatives per prompt token; -1: none asked
-  bool temp_scaled_logprobs = false;                  // fastdeploy.md 5.5
-  bool top_p_normalized_logprobs = false;             // fastdeploy.md 5.5
+  // Ids that end reasoning; empty: the answer has none. When the limit of its tokens is reached before they have come,
+  // `thinking_forced` is forced. -1: no limit.
+  std::vector<int32_t> thinking_mark, thinking_forced;
+  int32_t thinking_limit = -1;
+  int32_t logprobs = -1;                   // alternatives per token; -1: none asked
+  int32_t prompt_logprobs = -1;            // alternatives per prompt token; -1: none asked
+  bool temp_scaled_logprobs = false;       // fastdeploy.md 5.5
+  bool top_p_normalized_logprobs = false;  // fastdeploy.md 5.5
 
   bool greedy() const { return temperature < 1e-5f; }
 };

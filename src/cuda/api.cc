@@ -57,6 +57,8 @@ const ops::SampleBackend& sample_backend() {
     b.logit_mask = logit_mask;
     b.logit_bias = logit_bias;
     b.logit_min_tokens = logit_min_tokens;
+    b.thinking_force = thinking_force;
+    b.thinking_advance = thinking_advance;
     b.logit_penalties = logit_penalties;
     b.logit_bad_words = logit_bad_words;
     b.slot_reset = slot_reset;

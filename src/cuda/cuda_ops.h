@@ -42,6 +42,8 @@ Status close_tape(device::Stream);
 Status logit_mask(const ops::LogitMaskParams&, device::Stream);
 Status logit_bias(const ops::LogitsParams&, device::Stream);
 Status logit_min_tokens(const ops::LogitsParams&, device::Stream);
+Status thinking_force(const ops::LogitsParams&, device::Stream);
+Status thinking_advance(const ops::ThinkingParams&, device::Stream);
 Status logit_penalties(const ops::LogitsParams&, device::Stream);
 Status logit_bad_words(const ops::LogitsParams&, device::Stream);
 Status slot_reset(const ops::SlotArrays&, int slot, device::Stream);

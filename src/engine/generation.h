@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/prefetch.h"
 #include "engine/request.h"
+#include "ops/logits.h"
 
 namespace tern::engine {
 
@@ -25,6 +26,7 @@ struct alignas(64) Generation {
   int cached_tokens = 0, preemptions = 0;
   bool guided = false;   // has a grammar
   bool masked = false;   // which has begun: rows wait for masks
+  bool thought = false;  // reasoning is known to be over, or there is none
   bool recount = false;  // the slot has counted other tokens than the output has
   bool admitted = false;
   bool ended = false;             // its last delta is out; kept while open steps name it
@@ -35,6 +37,7 @@ struct alignas(64) Generation {
   std::vector<int32_t> output;    // confirmed tokens; memory for all of them is reserved at admission
   std::vector<int32_t> stop_ids;  // end of text (unless ignored) first, then stop ids; all inside the vocabulary
   RequestTimes times;
+  ops::ThinkingState thinking;   // of the output
   int32_t grammar_begin = 0;     // tokens of the output before the grammar
   std::shared_ptr<Guide> guide;  // null: not guided, or ended
 

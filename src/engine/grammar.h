@@ -37,9 +37,7 @@ class Grammar {
 // What a request asks of its answer.
 struct Constraint {
   std::shared_ptr<const Grammar> grammar;  // null: nothing
-  // Ids behind which it begins (the end of the reasoning), the first time the answer ends with them; empty: at the
-  // first token.
-  std::vector<int32_t> after;
+  bool after_thinking = false;             // begins behind SamplingParams::thinking_mark, else at the first token
 };
 
 }  // namespace tern::engine

@@ -23,7 +23,8 @@ constexpr uint64_t backend_layout() {
                             sizeof(PackedWeight),     sizeof(SlotParams),          sizeof(SlotArrays),
                             sizeof(SampleRow),        sizeof(LogitsParams),        sizeof(LogitMaskParams),
                             sizeof(SlotMarkParams),   sizeof(SampleParams),        sizeof(LogprobRow),
-                            sizeof(LogprobParams),    sizeof(CaptureParams),       sizeof(CopyBlockParams)}) {
+                            sizeof(LogprobParams),    sizeof(CaptureParams),       sizeof(CopyBlockParams),
+                            sizeof(ThinkingState),    sizeof(ThinkingParams)}) {
     h = device::fold_layout(h, size);
   }
   return h;

@@ -21,6 +21,14 @@ struct SlotParams {
   int32_t min_tokens = 0;
   int32_t stop_count = 0, bias_count = 0, bad_count = 0;  // entries of the lists below
   int32_t penalised = 0;                                  // a penalty is in use: seen and counts are kept
+  int32_t thinking_limit = -1;                            // tokens of reasoning (ops/thinking.h); -1: none
+  int32_t thinking_mark = 0, thinking_forced = 0;         // ids of each
+};
+
+// How far a slot's sequence is from the end of its reasoning.
+struct ThinkingState {
+  int32_t matched = 0;  // leading ids of the mark that the answer ends with; -1: reasoning is over
+  int32_t forced = 0;   // ids that have been forced
 };
 
 // Device arrays indexed by slot.
@@ -35,6 +43,9 @@ struct SlotArrays {
   int32_t* bias_ids = nullptr;   // [slots, bias_capacity]
   float* bias_values = nullptr;  // [slots, bias_capacity]
   int32_t* bad_ids = nullptr;    // [slots, bad_capacity]
+  int thinking_capacity = 0;
+  int32_t* thinking_ids = nullptr;           // [slots, thinking_capacity]
+  ThinkingState* thinking_states = nullptr;  // [slots]
 };
 constexpr int64_t seen_words(int64_t vocab) { return (vocab + 63) / 64; }
 
@@ -46,6 +57,7 @@ struct SampleRow {
   int32_t generated = 0;  // tokens of the output before it
   int32_t draw = 0;       // further draws at one position (speculation)
   int32_t mask_row = -1;  // row of the host's masks, or none
+  int32_t thinking = 0;   // not 0: near the limit of its reasoning (ops/thinking.h)
   bool is_row() const { return logit_row >= 0; }
 };
 

@@ -6,6 +6,7 @@
 #include "ops/blocks.h"
 #include "ops/logits.h"
 #include "ops/sample.h"
+#include "ops/thinking.h"
 
 namespace tern::ops {
 
@@ -24,6 +25,8 @@ struct SampleBackend {
   Status (*token_logprobs)(const LogprobParams&, device::Stream) = nullptr;
   Status (*capture_logits)(const CaptureParams&, device::Stream) = nullptr;
   Status (*copy_block)(const CopyBlockParams&, device::Stream) = nullptr;
+  Status (*thinking_force)(const LogitsParams&, device::Stream) = nullptr;
+  Status (*thinking_advance)(const ThinkingParams&, device::Stream) = nullptr;
 };
 
 // `backend` outlives every op. Before the first op on that kind of device.

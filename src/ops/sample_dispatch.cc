@@ -36,6 +36,8 @@ const SampleBackend& cpu_sample_backend() {
     b.token_logprobs = cpu::token_logprobs;
     b.capture_logits = cpu::capture_logits;
     b.copy_block = copy_block_cpu;
+    b.thinking_force = cpu::thinking_force;
+    b.thinking_advance = cpu::thinking_advance;
     return b;
   }();
   return backend;
@@ -77,6 +79,8 @@ TERN_OP(sample, SampleParams)
 TERN_OP(token_logprobs, LogprobParams)
 TERN_OP(capture_logits, CaptureParams)
 TERN_OP(copy_block, CopyBlockParams)
+TERN_OP(thinking_force, LogitsParams)
+TERN_OP(thinking_advance, ThinkingParams)
 #undef TERN_OP
 
 Status slot_reset(const SlotArrays& slots, int slot, device::Stream stream) {

@@ -3,6 +3,7 @@
 
 #include "ops/logits.h"
 #include "ops/sample.h"
+#include "ops/thinking.h"
 
 namespace tern::ops::cpu {
 
@@ -17,6 +18,8 @@ Status sample(const SampleParams&, device::Stream);
 size_t sample_workspace(device::Stream, int64_t vocab);
 Status token_logprobs(const LogprobParams&, device::Stream);
 Status capture_logits(const CaptureParams&, device::Stream);
+Status thinking_force(const LogitsParams&, device::Stream);
+Status thinking_advance(const ThinkingParams&, device::Stream);
 
 inline void mark_token(const SlotArrays& s, int slot, int32_t id, bool output) {
   s.seen[slot * seen_words(s.vocab) + id / 64] |= uint64_t{1} << (id % 64);

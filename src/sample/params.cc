@@ -29,6 +29,22 @@ Status check_ids(const SamplingParams& p, int64_t vocab) {
   return {};
 }
 
+Status check_thinking(const SamplingParams& p, int64_t vocab, const SlotCapacity& capacity) {
+  if (p.thinking_limit < 0) return {};
+  const char* const param = "reasoning_max_tokens";
+  if (p.thinking_mark.empty() || p.thinking_forced.empty()) return bad(param, "needs a mark that ends reasoning");
+  if (p.thinking_mark.size() + p.thinking_forced.size() > static_cast<size_t>(capacity.thinking)) {
+    return bad(param, fmt::format("ends reasoning with more than {} tokens", capacity.thinking));
+  }
+  for (const auto* ids : {&p.thinking_mark, &p.thinking_forced}) {
+    for (const int32_t id : *ids) {
+      if (id < 0 || id >= vocab)
+        return bad(param, fmt::format("ends reasoning with token {}, which is never sampled", id));
+    }
+  }
+  return {};
+}
+
 }  // namespace
 
 Status validate(const SamplingParams& p, size_t stop_ids, int64_t vocab, int max_logprobs,
@@ -55,6 +71,7 @@ Status validate(const SamplingParams& p, size_t stop_ids, int64_t vocab, int max
   if (stop_ids > static_cast<size_t>(capacity.stop_ids)) {
     return bad("stop_token_ids", fmt::format("are more than {} with the model's own", capacity.stop_ids));
   }
+  TERN_RETURN_IF_ERROR(check_thinking(p, vocab, capacity));
   return check_ids(p, vocab);
 }
 
@@ -70,8 +87,16 @@ ops::SlotParams slot_params(const SamplingParams& p, int stop_ids) {
   s.stop_count = stop_ids;
   s.bias_count = static_cast<int32_t>(p.logit_bias.size());
   s.bad_count = static_cast<int32_t>(p.bad_words.size());
+  s.thinking_limit = p.thinking_limit;
+  s.thinking_mark = static_cast<int32_t>(p.thinking_mark.size());
+  s.thinking_forced = static_cast<int32_t>(p.thinking_forced.size());
   s.penalised = (wanted_processors(p) & kPenalties) != 0;
   return s;
+}
+
+ops::ThinkingIds thinking_ids(const SamplingParams& p) {
+  return {p.thinking_mark.data(), p.thinking_forced.data(), static_cast<int32_t>(p.thinking_mark.size()),
+          static_cast<int32_t>(p.thinking_forced.size())};
 }
 
 uint32_t wanted_processors(const SamplingParams& p) {
@@ -80,6 +105,7 @@ uint32_t wanted_processors(const SamplingParams& p) {
   if (p.min_tokens > 0) bits |= kMinTokens;
   if (p.repetition_penalty != 1.0f || p.frequency_penalty != 0.0f || p.presence_penalty != 0.0f) bits |= kPenalties;
   if (!p.bad_words.empty()) bits |= kBadWords;
+  if (p.thinking_limit >= 0) bits |= kThinking;
   return bits;
 }
 

@@ -1,5 +1,7 @@
 #include "sample/processors.h"
 
+#include "ops/thinking.h"
+
 namespace tern::sample {
 namespace {
 
@@ -15,6 +17,7 @@ constexpr Processor kProcessors[] = {
      [](const ProcessorInput& in, device::Stream s) { return ops::logit_penalties(in.rows, s); }},
     {"bad_words", kBadWords,
      [](const ProcessorInput& in, device::Stream s) { return ops::logit_bad_words(in.rows, s); }},
+    {"thinking", kThinking, [](const ProcessorInput& in, device::Stream s) { return ops::thinking_force(in.rows, s); }},
 };
 
 }  // namespace

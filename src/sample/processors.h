@@ -15,6 +15,7 @@ enum ProcessorBit : uint32_t {
   kMinTokens = 1u << 2,
   kPenalties = 1u << 3,
   kBadWords = 1u << 4,
+  kThinking = 1u << 5,  // near the limit of reasoning
 };
 
 // What sampling applies by itself: rows that need no more can be sampled in the graph of their step.

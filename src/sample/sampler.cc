@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/prefetch.h"
+#include "ops/thinking.h"
 
 namespace tern::sample {
 namespace {
@@ -233,7 +234,8 @@ Status Sampler::process_and_sample(const SamplingBatch& b, const ops::LogitsPara
   params.status = tensor1(b.status_.device(), DType::kI32, b.status_.size());
   if (limits_.probs) params.probs = tensor1(b.probs_.device(), DType::kF32, b.probs_.size());
   params.workspace = workspace_.data();
-  return ops::sample(params, stream);
+  TERN_RETURN_IF_ERROR(ops::sample(params, stream));
+  return (bits & kThinking) == 0 ? Status() : ops::thinking_advance({rows, params.ids}, stream);
 }
 
 Status Sampler::score(const SamplingBatch& b, TensorView logits, device::Stream stream) {

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/thinking.h"
+
 namespace tern::sample {
 namespace {
 
@@ -18,6 +20,16 @@ void put(char*& at, const void* data, size_t bytes) {
 template <class T>
 void put(char*& at, std::span<const T> values) {
   put(at, values.data(), values.size_bytes());
+}
+
+// What the device would have come to with this output.
+ops::ThinkingState thinking_state(const SamplingParams& p, std::span<const int32_t> output) {
+  ops::ThinkingState state;
+  if (p.thinking_limit < 0) return state;
+  const ops::ThinkingIds ids = thinking_ids(p);
+  const auto limit = static_cast<size_t>(p.thinking_limit);
+  for (size_t i = 0; i < output.size(); ++i) ops::advance_thinking(state, ids, output[i], i >= limit);
+  return state;
 }
 
 }  // namespace
@@ -40,18 +52,23 @@ char* SlotUpdates::take(size_t bytes, bool& pinned) {
 void SlotUpdates::add(int slot, const SamplingParams& p, std::span<const int32_t> stop_ids,
                       std::span<const int32_t> prompt, std::span<const int32_t> output) {
   const ops::SlotParams params = slot_params(p, static_cast<int>(stop_ids.size()));
+  const ops::ThinkingState thinking = thinking_state(p, output);
   if (!params.penalised) prompt = output = {};
-  const size_t words = stop_ids.size() + 2 * p.logit_bias.size() + p.bad_words.size() + prompt.size() + output.size();
+  const size_t words = stop_ids.size() + 2 * p.logit_bias.size() + p.bad_words.size() + p.thinking_mark.size() +
+                       p.thinking_forced.size() + prompt.size() + output.size();
   Item item;
   item.slot = slot;
   item.prompt = static_cast<int32_t>(prompt.size()), item.output = static_cast<int32_t>(output.size());
-  char* at = take(sizeof params + 4 * words, item.pinned);
+  char* at = take(sizeof params + sizeof thinking + 4 * words, item.pinned);
   item.data = at;
   put(at, &params, sizeof params);
+  put(at, &thinking, sizeof thinking);
   put(at, stop_ids);
   for (const auto& bias : p.logit_bias) put(at, &bias.first, 4);
   for (const auto& bias : p.logit_bias) put(at, &bias.second, 4);
   put(at, std::span(p.bad_words));
+  put(at, std::span(p.thinking_mark));
+  put(at, std::span(p.thinking_forced));
   put(at, prompt);
   put(at, output);
   items_.push_back(item);
@@ -62,6 +79,7 @@ Expected<SlotState> SlotState::create(int slots, int64_t vocab, const SlotCapaci
   ops::SlotArrays& a = s.arrays_;
   a.slots = slots, a.vocab = vocab;
   a.stop_capacity = c.stop_ids, a.bias_capacity = c.logit_bias, a.bad_capacity = c.bad_words;
+  a.thinking_capacity = c.thinking;
   const auto make = [&](auto*& out, int64_t per_slot) -> Status {
     using T = std::remove_reference_t<decltype(*out)>;
     TERN_ASSIGN_OR_RETURN(device::Buffer b,
@@ -77,7 +95,9 @@ Expected<SlotState> SlotState::create(int slots, int64_t vocab, const SlotCapaci
   TERN_RETURN_IF_ERROR(make(a.bias_ids, c.logit_bias));
   TERN_RETURN_IF_ERROR(make(a.bias_values, c.logit_bias));
   TERN_RETURN_IF_ERROR(make(a.bad_ids, c.bad_words));
-  s.copies_.reserve(static_cast<size_t>(slots) * 5);
+  TERN_RETURN_IF_ERROR(make(a.thinking_ids, c.thinking));
+  TERN_RETURN_IF_ERROR(make(a.thinking_states, 1));
+  s.copies_.reserve(static_cast<size_t>(slots) * 7);
   TERN_ASSIGN_OR_RETURN(s.tokens_, device.allocate(kTokensAtOnce * sizeof(int32_t)));
   return s;
 }
@@ -103,18 +123,20 @@ void SlotState::list_copies(const Item& item) {
     from += bytes;
   };
   add(a.params + slot, sizeof p);
+  add(a.thinking_states + slot, sizeof(ops::ThinkingState));
   add(a.stop_ids + slot * a.stop_capacity, 4 * static_cast<size_t>(p.stop_count));
   add(a.bias_ids + slot * a.bias_capacity, 4 * static_cast<size_t>(p.bias_count));
   add(a.bias_values + slot * a.bias_capacity, 4 * static_cast<size_t>(p.bias_count));
   add(a.bad_ids + slot * a.bad_capacity, 4 * static_cast<size_t>(p.bad_count));
+  add(a.thinking_ids + slot * a.thinking_capacity, 4 * static_cast<size_t>(p.thinking_mark + p.thinking_forced));
 }
 
 Status SlotState::mark(const Item& item, device::Device& device, device::Stream stream) {
   const ops::SlotParams& p = item.params();
   if (!p.penalised) return {};
   TERN_RETURN_IF_ERROR(ops::slot_reset(arrays_, item.slot, stream));
-  const auto* prompt =
-      reinterpret_cast<const int32_t*>(item.data + sizeof p) + p.stop_count + 2 * p.bias_count + p.bad_count;
+  const auto* prompt = reinterpret_cast<const int32_t*>(item.data + sizeof p + sizeof(ops::ThinkingState)) +
+                       p.stop_count + 2 * p.bias_count + p.bad_count + p.thinking_mark + p.thinking_forced;
   if (!item.pinned) {
     TERN_RETURN_IF_ERROR(mark(item.slot, prompt, item.prompt, false, device, stream));
     return mark(item.slot, prompt + item.prompt, item.output, true, device, stream);

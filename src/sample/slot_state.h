@@ -31,7 +31,8 @@ class SlotUpdates {
 
  private:
   friend class SlotState;
-  // In this order behind `data`: parameters, stop ids, bias ids, bias values, bad words, prompt, output.
+  // In this order behind `data`: parameters, state of reasoning, stop ids, bias ids, bias values, bad words, ids that
+  // end reasoning, prompt, output.
   struct Item {
     int slot = 0;
     bool pinned = false;

@@ -100,6 +100,7 @@ void test_latent(Context&);
 void test_moe(Context&);
 void test_logits(Context&);
 void test_sample(Context&);
+void test_thinking(Context&);
 void test_logprobs(Context&);
 void test_device(Context&);
 void test_graph(Context&);

@@ -23,14 +23,28 @@ struct Group {
   const char* name;
   void (*run)(Context&);
 };
-constexpr Group kGroups[] = {
-    {"device", test_device},     {"norms", test_norms},         {"rows", test_rows},
-    {"rope", test_rope},         {"linear", test_linear},       {"large", test_large},
-    {"grouped", test_grouped},   {"attention", test_attention}, {"bits", test_attention_bits},
-    {"segments", test_segments}, {"latent", test_latent},       {"moe", test_moe},
-    {"logits", test_logits},     {"sample", test_sample},       {"logprobs", test_logprobs},
-    {"graph", test_graph},       {"chain", test_chain},         {"ranges", test_attention_ranges},
-    {"tape", test_tape},         {"joint", test_joint},         {"experts", test_experts}};
+constexpr Group kGroups[] = {{"device", test_device},
+                             {"norms", test_norms},
+                             {"rows", test_rows},
+                             {"rope", test_rope},
+                             {"linear", test_linear},
+                             {"large", test_large},
+                             {"grouped", test_grouped},
+                             {"attention", test_attention},
+                             {"bits", test_attention_bits},
+                             {"segments", test_segments},
+                             {"latent", test_latent},
+                             {"moe", test_moe},
+                             {"logits", test_logits},
+                             {"thinking", test_thinking},
+                             {"sample", test_sample},
+                             {"logprobs", test_logprobs},
+                             {"graph", test_graph},
+                             {"chain", test_chain},
+                             {"ranges", test_attention_ranges},
+                             {"tape", test_tape},
+                             {"joint", test_joint},
+                             {"experts", test_experts}};
 
 struct Variant {
   const char* label;

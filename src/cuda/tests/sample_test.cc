@@ -7,6 +7,7 @@
 #include "cuda/tests/harness.h"
 #include "ops/logits.h"
 #include "ops/sample.h"
+#include "ops/thinking.h"
 
 namespace tern::cuda_test {
 namespace {
@@ -259,6 +260,50 @@ void test_logits(Context& c) {
                ops::slot_reset(slots.arrays(true), 5, c.gpu));
   compare(c, "slot_reset seen", slots.seen, slots.seen.host(), 0);
   compare(c, "slot_reset counts", slots.counts, slots.counts.host(), 0);
+}
+
+// Many steps of rows with every kind of limit; ids come from a small vocabulary, so that marks begin and break off.
+void test_thinking(Context& c) {
+  constexpr int64_t kVocab = 1500;
+  constexpr int kRows = 40, kIds = 16;
+  Mirror logits(c, DType::kF32, {kRows, kVocab}), lists(c, DType::kI32, {kRows, kIds}),
+      states(c, DType::kI32, {kRows, 2}), ids(c, DType::kI32, {kRows});
+  Slots slots(c, kRows, kVocab);
+  std::mt19937 random(4);
+  std::vector<int32_t> words(kRows * kIds);
+  for (int32_t& w : words) w = static_cast<int32_t>(random() % 3);
+  lists.fill(words), states.fill(std::vector<int32_t>(2 * kRows));
+  for (int i = 0; i < kRows; ++i) {
+    ops::SlotParams& s = slots.at(i);
+    s.thinking_limit = i % 7, s.thinking_mark = 1 + i % 4, s.thinking_forced = 1 + i % 9;
+  }
+  slots.params.push();
+  for (int step = 0; step < 24; ++step) {
+    std::vector<ops::SampleRow> items(kRows);
+    for (int i = 0; i < kRows; ++i) {
+      ops::SampleRow& r = items[static_cast<size_t>(i)];
+      r.logit_row = i % 11 == 10 ? -1 : i, r.slot = i, r.generated = step, r.thinking = i % 5 != 4;
+    }
+    const Items<ops::SampleRow> list(c, items);
+    logits.random(static_cast<unsigned>(step), 3.0f);
+    std::vector<int32_t> sampled(kRows);
+    for (int32_t& id : sampled) id = static_cast<int32_t>(random() % 3);
+    ids.fill(sampled);
+    const auto rows = [&](bool gpu) {
+      ops::SlotArrays a = slots.arrays(gpu);
+      a.thinking_capacity = kIds;
+      a.thinking_ids = static_cast<int32_t*>(gpu ? lists.gpu().data : lists.cpu().data);
+      a.thinking_states = static_cast<ops::ThinkingState*>(gpu ? states.gpu().data : states.cpu().data);
+      return ops::LogitsParams{gpu ? logits.gpu() : logits.cpu(), list.at(gpu), list.count, a};
+    };
+    if (c.both("thinking_force", ops::thinking_force(rows(false), c.cpu), ops::thinking_force(rows(true), c.gpu))) {
+      compare(c, "thinking_force", logits, logits.host(), 0);
+    }
+    if (c.both("thinking_advance", ops::thinking_advance({rows(false), ids.cpu()}, c.cpu),
+               ops::thinking_advance({rows(true), ids.gpu()}, c.gpu))) {
+      compare(c, "thinking_advance", states, states.host(), 0);
+    }
+  }
 }
 
 void test_logprobs(Context& c) {

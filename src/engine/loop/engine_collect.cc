@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "engine/loop/engine_impl.h"
+#include "ops/thinking.h"
 
 namespace tern::engine {
 namespace {
@@ -111,6 +112,19 @@ void EngineImpl::take_row(Step& step, size_t i, Generation& g, int64_t now) {
   results_.push_back({row.seq, tokens.first(taken), g.ended});
 }
 
+// The output has a new last token: whether it ends reasoning. The answer behind it has a limit and a grammar of its
+// own.
+void EngineImpl::watch_thinking(Generation& g) {
+  const SamplingParams& p = g.request.sampling;
+  const auto said = static_cast<int32_t>(g.output.size());
+  ops::advance_thinking(g.thinking, sample::thinking_ids(p), g.output.back(),
+                        p.thinking_limit >= 0 && said > p.thinking_limit);
+  if (g.thinking.matched >= 0) return;
+  g.thought = true;
+  if (g.guided) guidance_->begin(g);
+  if (const int32_t most = g.request.max_answer_tokens; most > 0) g.max_tokens = std::min(g.max_tokens, said + most);
+}
+
 FinishReason EngineImpl::judge(Generation& g, float prob, StopHit& hit) {
   const EngineConfig& c = parts_.config;
   StopRules rules{g.stop_ids, {}, {}};
@@ -137,12 +151,12 @@ size_t EngineImpl::take_tokens(const Step& step, size_t i, Generation& g, std::s
   size_t taken = 0;
   while (taken < ids.size() && finish == FinishReason::kNone) {
     g.output.push_back(ids[taken]);
+    if (!g.thought) watch_thinking(g);
     finish = judge(g, taken == 0 ? prob : 1.0f, hit);
     ++taken;
   }
   generated_tokens_ += taken;
   g.recount = g.recount || taken > 1;
-  if (g.guided) guidance_->begins(g);
   if (finish != FinishReason::kNone) {
     g.ended = true;
     g.times.finished = now;

@@ -86,7 +86,7 @@ class EngineImpl final : public Engine {
   const SlotOwner& owner(const sched::PlanRow& row) const { return slot_owners_[static_cast<size_t>(row.slot)]; }
   void ask_masks(Step& step, bool last);
   void trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns);
-  // engine_vision.cc: requests with pictures.
+  // engine_vision.cc
   Status check_media(const Request& request) const;
   Status check_positions(const Request& request) const;
   void add_media(const Request& request, Generation& g, sched::NewSequence& s) const;
@@ -96,12 +96,13 @@ class EngineImpl final : public Engine {
   void collect_media(Step& step);
   void release_media(Generation& g, int computed);
   void forget_media(const Generation& g);
-  // engine_collect.cc: what a step gave.
+  // engine_collect.cc
   void collect();
   void take_prompt_logprobs(const Step& step, size_t i, Generation& g);
   void take_row(Step& step, size_t i, Generation& g, int64_t now);
   bool says_something(Step& step, size_t i, Generation& g, std::span<const int32_t>& forced);
   size_t take_tokens(const Step& step, size_t i, Generation& g, std::span<const int32_t> ids, int64_t now);
+  void watch_thinking(Generation& g);
   FinishReason judge(Generation& g, float prob, StopHit& hit);
   void add_scores(const sample::SamplingBatch& batch, int request);
 

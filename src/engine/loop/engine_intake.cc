@@ -63,6 +63,7 @@ Status EngineImpl::open(Generation& g) {
   g.scored = r.sampling.logprobs >= 0 || r.sampling.prompt_logprobs >= 0;
   g.stops_by_words = !r.stop_sequences.empty();
   g.processors = sample::wanted_processors(r.sampling);
+  g.thought = r.sampling.thinking_mark.empty();
   if (r.constraint.grammar != nullptr) {
     if (guidance_ == nullptr) return invalid("guided decoding is off", "guided_decoding");
     guidance_->open(g);

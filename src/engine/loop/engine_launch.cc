@@ -15,7 +15,7 @@ SlotOwner owner_of(Generation& g) {
   SlotOwner owner{.generation = &g, .id = g.id, .prompt = g.prompt, .rope_delta = g.rope_delta};
   // The token behind `first` is the first that may end the answer.
   const int64_t first = int64_t{g.prompt} + std::max(g.min_tokens, 1) - 1;
-  const bool asks_more = g.guided || g.request.sampling.logprobs >= 0;
+  const bool asks_more = g.guided || !g.thought || g.request.sampling.logprobs >= 0;
   owner.plain_from = static_cast<int32_t>(asks_more ? kNever : std::min(first, kNever));
   owner.processors = g.processors & ~static_cast<uint32_t>(sample::kMinTokens);
   return owner;
@@ -125,6 +125,11 @@ void EngineImpl::ask_sampler(Step& step, size_t i, const Generation& g) {
   uint32_t bits = g.processors;
   if (sr.generated >= g.min_tokens) bits &= ~static_cast<uint32_t>(sample::kMinTokens);
   if (g.masked) bits |= sample::kMask;
+  const SamplingParams& asked = g.request.sampling;
+  // Whatever part of the mark comes before these rows is known not to be one.
+  const auto mark = static_cast<int32_t>(asked.thinking_mark.size());
+  if (g.thought || sr.generated < asked.thinking_limit - mark) bits &= ~static_cast<uint32_t>(sample::kThinking);
+  sr.thinking = (bits & sample::kThinking) != 0 ? 1 : 0;
   out.sample_row = batch.add(sr, bits);
   if (g.masked) out.mask = step.masks.add(static_cast<int>(i), out.sample_row, batch.mask(out.sample_row));
   if (g.scored && g.request.sampling.logprobs >= 0) {

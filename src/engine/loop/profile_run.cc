@@ -47,12 +47,14 @@ void ProfileRun::ask(int row, int logit_row) {
   p.temperature = 0.8f, p.top_p = 0.8f, p.top_k = 50, p.min_p = 0.01f;
   p.repetition_penalty = 1.05f, p.presence_penalty = 0.1f;
   p.logit_bias = {{0, 1.0f}}, p.bad_words = {0};
+  p.thinking_limit = 0, p.thinking_mark = {0}, p.thinking_forced = {0};
   p.logprobs = std::min(kLogprobs, l.max_logprobs);
   const int32_t id = 0;
   step_.sampling.updates.add(row, p, {&id, 1}, {&id, 1}, {&id, 1});
   ops::SampleRow r;
-  r.logit_row = logit_row, r.slot = row, r.position = 1;
-  constexpr uint32_t kAll = sample::kBias | sample::kMinTokens | sample::kPenalties | sample::kBadWords;
+  r.logit_row = logit_row, r.slot = row, r.position = 1, r.thinking = 1;
+  constexpr uint32_t kAll =
+      sample::kBias | sample::kMinTokens | sample::kPenalties | sample::kBadWords | sample::kThinking;
   const uint32_t bits = kAll | (l.masks ? uint32_t{sample::kMask} : 0);
   const int number = step_.sampling.add(r, bits);
   if (l.masks) std::ranges::fill(step_.sampling.mask(number), ~0u);

@@ -1,6 +1,5 @@
 #include "engine/masks/guidance.h"
 
-#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -11,18 +10,15 @@ void Guidance::open(Generation& g) const {
   // Log-probabilities are wanted of every token, and a forced one has none.
   g.guide = std::make_shared<Guide>(c.grammar, words_, !g.scored);
   g.guided = true;
-  g.masked = c.after.empty();
+  g.thought = g.thought || !c.after_thinking;  // a grammar from the first token on has no place for reasoning
+  g.masked = g.thought;
   g.grammar_begin = 0;
 }
 
-bool Guidance::begins(Generation& g) const {
-  if (!g.guided || g.masked) return false;
-  const std::vector<int32_t>& mark = g.request.constraint.after;
-  if (g.output.size() < mark.size()) return false;
-  if (!std::equal(mark.begin(), mark.end(), g.output.end() - static_cast<std::ptrdiff_t>(mark.size()))) return false;
+void Guidance::begin(Generation& g) const {
+  if (!g.guided || g.masked) return;
   g.masked = true;
   g.grammar_begin = static_cast<int32_t>(g.output.size());
-  return true;
 }
 
 void Guidance::ask(Generation& g, MaskRow& row, int32_t generated, bool last) {

@@ -18,9 +18,8 @@ class Guidance {
 
   // The request enters; its constraint has a grammar.
   void open(Generation& g) const;
-  // Its answer has a new last token: whether the grammar begins behind it. Rows that were given without a mask by then
-  // are void.
-  bool begins(Generation& g) const;
+  // Its reasoning is over: the grammar begins. Rows that were given without a mask by then are void.
+  void begin(Generation& g) const;
   // Asks for the mask of a row that will say token `generated` of its answer. `last`: nothing is in flight before it;
   // a row that does not go on where the answer stands has missed its step.
   void ask(Generation& g, MaskRow& row, int32_t generated, bool last);

@@ -118,6 +118,8 @@ class GraphDevice final : public device::WrappedDevice {
       b.logit_bad_words = op<ops::logit_bad_words, ops::LogitsParams>;
       b.sample = op<ops::sample, ops::SampleParams>;
       b.token_logprobs = op<ops::token_logprobs, ops::LogprobParams>;
+      b.thinking_force = op<ops::thinking_force, ops::LogitsParams>;
+      b.thinking_advance = op<ops::thinking_advance, ops::ThinkingParams>;
       b.capture_logits = op<ops::capture_logits, ops::CaptureParams>;
       b.slot_mark = op<ops::slot_mark, ops::SlotMarkParams>;
       b.copy_block = op<ops::copy_block, ops::CopyBlockParams>;

@@ -175,7 +175,8 @@ TEST(Guidance, BeginsBehindTheMark) {
   Request r = Harness::request(1, prompt, 40);
   r.ignore_eos = true;
   r.constraint.grammar = std::make_shared<RuleGrammar>(Rule{parity}, alive);
-  r.constraint.after = {free[10], free[11]};
+  r.sampling.thinking_mark = {free[10], free[11]};
+  r.constraint.after_thinking = true;
   ASSERT_TRUE(h->submit(r).ok());
   h.read(1);
   const auto& ids = h.answers[1].ids;
@@ -185,6 +186,51 @@ TEST(Guidance, BeginsBehindTheMark) {
   for (size_t i = static_cast<size_t>(begin); i < 40; ++i) {
     EXPECT_EQ(ids[i] % 2, static_cast<int32_t>((i - static_cast<size_t>(begin)) % 2)) << i;
   }
+}
+
+// Reasoning of a fake model that never ends it, or has begun to: what is forced, and what the answer may say then.
+TEST(Guidance, ReasoningHasALimit) {
+  std::atomic<int> alive = 0;
+  Harness h(config());
+  const std::vector<int32_t> prompt{9, 8, 7};
+  const auto free = h.fake().continuation(prompt, 40, -1);
+  int32_t end = 1;  // an id that the model does not say
+  while (std::ranges::find(free, end) != free.end()) ++end;
+  const auto ask = [&](RequestId id, std::vector<int32_t> mark, int limit, std::vector<int32_t> forced) {
+    Request r = Harness::request(id, prompt, 40);
+    r.ignore_eos = true;
+    r.sampling.thinking_mark = std::move(mark), r.sampling.thinking_forced = std::move(forced);
+    r.sampling.thinking_limit = limit;
+    return r;
+  };
+  std::vector<Request> list = {ask(1, {end, 95}, 10, {94, end, 95, 93}),
+                               ask(2, {free[9], 95}, 10, {94, free[9], 95}),
+                               ask(3, {free[4]}, 10, {94}),
+                               ask(4, {end}, 0, {94, end}),
+                               ask(5, {end}, 10, {end}),
+                               ask(6, {end}, 10, {94, end})};
+  list[4].max_answer_tokens = 3;
+  list[5].constraint = {std::make_shared<RuleGrammar>(Rule{parity}, alive), true};
+  for (const Request& r : list) ASSERT_TRUE(h->submit(r).ok());
+  h.read(list.size());
+  const auto said = [&](RequestId id, size_t begin, size_t count) {
+    const auto& ids = h.answers[id].ids;
+    return std::vector<int32_t>(ids.begin() + static_cast<int64_t>(begin),
+                                ids.begin() + static_cast<int64_t>(begin + count));
+  };
+  const std::vector<int32_t> thoughts(free.begin(), free.begin() + 10);
+  for (const RequestId id : {1, 2, 5, 6}) EXPECT_EQ(said(id, 0, 10), thoughts);
+  EXPECT_EQ(said(1, 10, 4), (std::vector<int32_t>{94, end, 95, 93}));
+  EXPECT_EQ(said(2, 10, 1), std::vector<int32_t>{95}) << "the mark had begun";
+  EXPECT_EQ(h.answers[3].ids, free) << "the mark came in time";
+  EXPECT_EQ(said(4, 0, 2), (std::vector<int32_t>{94, end}));
+  EXPECT_EQ(h.answers[5].ids.size(), 14u);
+  EXPECT_EQ(h.answers[5].last.finish, FinishReason::kLength);
+  for (size_t i = 12; i < 40; ++i) EXPECT_EQ(h.answers[6].ids[i] % 2, static_cast<int32_t>(i % 2));
+  const Request bad[] = {ask(7, {}, 10, {94}), ask(8, {96}, 10, {}), ask(9, {96}, 10, {97})};
+  for (const Request& r : bad) ASSERT_TRUE(h->submit(r).ok());
+  h.read(list.size() + 3);
+  for (const Request& r : bad) EXPECT_EQ(h.answers[r.id].last.error.param, "reasoning_max_tokens");
 }
 
 TEST(Guidance, AbortsWhileMasksAreComputed) {
@@ -225,7 +271,9 @@ std::vector<Request> mixed_requests(std::atomic<int>& alive, bool forces, std::c
     if (i % 3 == 1 && forces) rule.forces = rest_of_stretch;
     rule.slow = slow;
     if (i % 3 != 0) r.constraint.grammar = std::make_shared<RuleGrammar>(rule, alive);
-    if (i % 6 == 4) r.constraint.after = {static_cast<int32_t>(20 + i)};
+    if (i % 6 == 4) p.thinking_mark = {static_cast<int32_t>(20 + i)}, r.constraint.after_thinking = true;
+    if (i % 6 == 1) p.thinking_mark = {9}, p.thinking_limit = i % 11, p.thinking_forced = {3, 9, 4};
+    if (i % 12 == 1) r.constraint.after_thinking = true;
     list.push_back(std::move(r));
   }
   return list;

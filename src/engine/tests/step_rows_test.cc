@@ -78,6 +78,7 @@ class StepRows {
     g->guided = chance(0.05);
     if (chance(0.1)) g->scored = true, g->request.sampling.logprobs = pick(-1, 2);
     g->processors = static_cast<uint32_t>(pick(0, 15)) << 1 | (g->guided ? sample::kMask : 0u);
+    g->thought = true;
     if (g->min_tokens > 0) g->processors |= sample::kMinTokens;
     sched::NewSequence s;
     s.id = g->id, s.prompt = g->request.prompt;

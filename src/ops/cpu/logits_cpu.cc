@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -114,6 +115,34 @@ Status logit_bad_words(const LogitsParams& p, device::Stream) {
     const int32_t* ids = list(p.slots.bad_ids, r.slot, p.slots.bad_capacity);
     float* x = row_of(p, r);
     for (int k = 0; k < s.bad_count; ++k) x[ids[k]] = kMaskedLogit * s.temperature;
+  }
+  return {};
+}
+
+Status thinking_force(const LogitsParams& p, device::Stream) {
+  TERN_RETURN_IF_ERROR(check("thinking_force", p));
+  for (int i = 0; i < p.count; ++i) {
+    const SampleRow& r = p.rows[i];
+    if (!r.is_row() || r.thinking == 0) continue;
+    const ThinkingState& state = p.slots.thinking_states[r.slot];
+    if (r.generated < p.slots.params[r.slot].thinking_limit || state.matched < 0) continue;
+    float* x = row_of(p, r);
+    std::fill(x, x + p.logits.dim[1], -kInf);
+    x[next_thinking_id(state, thinking_ids(p.slots, r.slot))] = 0;
+  }
+  return {};
+}
+
+Status thinking_advance(const ThinkingParams& t, device::Stream) {
+  const LogitsParams& p = t.rows;
+  TERN_RETURN_IF_ERROR(check("thinking_advance", p));
+  TERN_OP_CHECK("thinking_advance", t.ids.rank == 1 && t.ids.dtype == DType::kI32, "ids must be [L] int32");
+  for (int i = 0; i < p.count; ++i) {
+    const SampleRow& r = p.rows[i];
+    if (!r.is_row() || r.thinking == 0) continue;
+    const int32_t limit = p.slots.params[r.slot].thinking_limit;
+    advance_thinking(p.slots.thinking_states[r.slot], thinking_ids(p.slots, r.slot), t.ids.as<int32_t>()[r.logit_row],
+                     r.generated >= limit);
   }
   return {};
 }
