@@ -124,13 +124,13 @@ void ReasoningScanner::text(std::string_view piece, bool counts) {
     own_said_ = true;
   }
   if (!thinking() || !counts) return;
-  if (own_said_ || (!own_head_ && !own_mark_ && held() == 0)) {
-    ++tokens_;  // also a token with the first bytes of a character, whose text comes with the next
-  } else if (own_head_ || matcher_.held().empty()) {
+  if (own_said_ || (piece.empty() && held() == 0)) {
+    ++tokens_;  // an empty piece is the first bytes of a character, whose text comes with the next token
+  } else if (own_head_ || (piece.empty() && matcher_.held().empty())) {
     ++waiting_head_;
-  } else {
+  } else if (own_mark_ || piece.empty()) {
     ++waiting_mark_;
-  }
+  }  // else the end of a begin mark
 }
 
 void ReasoningScanner::push(int32_t id, std::string_view piece, std::vector<Segment>& out) {

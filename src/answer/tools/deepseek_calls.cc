@@ -58,7 +58,12 @@ void DeepseekCalls::in_head(char c) {
   if (!hold(c)) return no_call(c);
   if (found == Matcher::Step::kPart) return;
   if (found == Matcher::Step::kFull) {
-    if (!fenced_) return begin_named();
+    if (!fenced_) {
+      if (trim_name()) return begin_named();
+      release();
+      state_ = kText;
+      return;
+    }
     name_.clear();
     state_ = kName;
     return;
@@ -73,21 +78,21 @@ void DeepseekCalls::in_head(char c) {
 }
 
 void DeepseekCalls::in_name(char c) {
-  if (c == '\n') return begin_named();
+  if (c == '\n') return trim_name() ? begin_named() : no_call(c);
   if (name_.size() >= kMaxName || c == '<' || !hold(c)) return no_call(c);
   name_ += c;
 }
 
-void DeepseekCalls::begin_named() {
+// False: there is no name.
+bool DeepseekCalls::trim_name() {
   while (!name_.empty() && is_space(name_.back())) name_.pop_back();
   size_t first = 0;
   while (first < name_.size() && is_space(name_[first])) ++first;
   name_.erase(0, first);
-  if (name_.empty()) {
-    release();
-    state_ = kText;
-    return;
-  }
+  return !name_.empty();
+}
+
+void DeepseekCalls::begin_named() {
   begin_call(name_);
   open_ = true;
   cursor_.reset();

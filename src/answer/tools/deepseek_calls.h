@@ -46,6 +46,7 @@ class DeepseekCalls final : public ToolScanner {
   void in_arguments(char c);
   void in_tail(char c);
   void in_raw(char c);
+  bool trim_name();
   void begin_named();
   void no_call(char c);
   void malformed(char c);

@@ -59,6 +59,9 @@ void GrammarText::rule(std::string_view name, std::string_view body) {
 }
 
 std::string GrammarText::arguments(size_t tool) {
+  const std::string name = "args-" + std::to_string(tool);
+  if (tool < with_arguments_) return name;  // rules are made in the order of the tools
+  with_arguments_ = tool + 1;
   const json::Value& parameters = ask_.tools[tool].parameters;
   std::string schema(kAnyObject);
   if (parameters.is_object()) {
@@ -66,7 +69,6 @@ std::string GrammarText::arguments(size_t tool) {
     if (!object.contains("type")) object["type"] = "object";
     schema = json::dump(object);
   }
-  const std::string name = "args-" + std::to_string(tool);
   rule(name, "%json " + schema);
   return name;
 }

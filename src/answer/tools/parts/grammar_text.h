@@ -57,6 +57,7 @@ class GrammarText {
   const GrammarAsk& ask_;
   std::string rules_;
   bool has_text_ = false;
+  size_t with_arguments_ = 0;  // tools whose rule of arguments is made
 };
 
 }  // namespace tern::answer
