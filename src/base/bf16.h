@@ -1,4 +1,4 @@
-// bfloat16 and float16 as storage types. Rounding is to nearest, ties to even; NaN stays NaN.
+// bfloat16 as a storage type, and IEEE half bits to float. to_bf16 rounds to nearest, ties to even; NaN stays NaN.
 #pragma once
 
 #include <bit>

@@ -20,7 +20,7 @@ int64_t ceil_to(double v, int64_t factor) {
   return static_cast<int64_t>(std::ceil(v / static_cast<double>(factor))) * factor;
 }
 
-bool too_long(const Size& s) {
+bool ratio_exceeds_max(const Size& s) {
   return static_cast<double>(std::max(s.width, s.height)) / static_cast<double>(std::min(s.width, s.height)) >
          static_cast<double>(kMaxRatio);
 }
@@ -33,9 +33,9 @@ Error error_limits() {
 }
 
 Size clip_ratio(const Size& s, int64_t factor) {
-  const int64_t brief = std::max(factor, round_ratio(std::min(s.width, s.height), factor) * factor);
-  const int64_t lengthy = floor_to(static_cast<double>(brief * kMaxRatio), factor);
-  return s.height > s.width ? Size{brief, lengthy} : Size{lengthy, brief};
+  const int64_t short_side = std::max(factor, round_ratio(std::min(s.width, s.height), factor) * factor);
+  const int64_t long_side = floor_to(static_cast<double>(short_side * kMaxRatio), factor);
+  return s.height > s.width ? Size{short_side, long_side} : Size{long_side, short_side};
 }
 
 Size grow_to_factor(Size s, int64_t factor) {
@@ -72,11 +72,11 @@ Expected<Size> smart_resize(ResizeRule rule, int64_t width, int64_t height, cons
   constexpr int64_t kLargest = int64_t{1} << 30;
   const auto outside = [&](int64_t v) { return v < 1 || v > kLargest; };
   if (outside(width) || outside(height) || outside(limits.factor) || limits.min_pixels < 1 || limits.max_pixels < 1) {
-    return make_error(ErrorCode::kInvalidArgument, "sides, factor and pixel limits must be positive");
+    return make_error(ErrorCode::kInvalidArgument, "sides and factor must be from 1 to 2^30, pixel limits at least 1");
   }
   Size size{width, height};
   if (rule == ResizeRule::kPaddleOcrVl) size = grow_to_factor(size, limits.factor);
-  if (too_long(size)) {
+  if (ratio_exceeds_max(size)) {
     if (rule != ResizeRule::kErnieVl) return error_ratio();
     size = clip_ratio(size, limits.factor);
   }

@@ -1,6 +1,6 @@
 // The size to which each model resizes a picture. Rounding is Python's: to nearest, ties to even; floors and square
-// roots are in double precision, in the order of the originals (fastdeploy.md 4.5, models-ernie-paddleocr.md 5.6, 6.1,
-// models-other.md 8.5).
+// roots are in double precision, computed in the same order as in the Python originals (fastdeploy.md 4.5,
+// models-ernie-paddleocr.md 5.6, 6.1, models-other.md 8.5).
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,18 @@
 namespace tern::image {
 
 enum class ResizeRule : uint8_t {
-  kErnieVl,      // a picture longer than 200 : 1 is clipped to that; a result outside the pixel limits is an error
-  kPaddleOcrVl,  // sides below the factor are first scaled up to it; longer than 200 : 1 is an error
-  kQwenVl,       // longer than 200 : 1 is an error
+  // Sides whose ratio is above 200 are resized to that ratio (nothing is cut off); a result outside the pixel limits is
+  // an error.
+  kErnieVl,
+  kPaddleOcrVl,  // sides below the factor are first scaled up to it; a ratio above 200 is an error
+  kQwenVl,       // a ratio above 200 is an error
 };
 
 struct ResizeLimits {
-  int64_t factor = 28;  // patch x merge
+  int64_t factor = 28;  // side of the square that becomes one token, in pixels: patch size x merge size
   int64_t min_pixels = 4 * 28 * 28;
   int64_t max_pixels = 6177 * 28 * 28;
-  // Never less than one factor where a side is rounded down for max_pixels (newer Hugging Face processors).
+  // Shrinking to max_pixels makes no side smaller than the factor (newer Hugging Face processors).
   bool keep_factor = false;
 };
 
@@ -28,8 +30,8 @@ struct Size {
   friend bool operator==(const Size&, const Size&) = default;
 };
 
-// Sides are multiples of the factor. Errors (kInvalidArgument, fixed texts): the picture is too long for its width, or
-// no size keeps the limits. Sides below 1 or limits below 1 are kInvalidArgument, too.
+// Sides of the result are multiples of the factor. Errors (kInvalidArgument, fixed texts): the ratio of the sides is
+// above 200, or no size keeps the limits; sides or a factor outside 1 to 2^30, limits below 1.
 Expected<Size> smart_resize(ResizeRule rule, int64_t width, int64_t height, const ResizeLimits& limits);
 
 }  // namespace tern::image

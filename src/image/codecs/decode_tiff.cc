@@ -34,15 +34,9 @@ toff_t seek_to(thandle_t handle, toff_t offset, int from) {
 }
 int close_nothing(thandle_t) { return 0; }
 toff_t size_of(thandle_t handle) { return static_cast<Source*>(handle)->file.size(); }
-// libtiff copies what it changes (the order of bits), as it must with files that it maps itself.
-int map_all(thandle_t handle, void** base, toff_t* size) {
-  const Bytes file = static_cast<Source*>(handle)->file;
-  *base = const_cast<uint8_t*>(file.data());
-  *size = file.size();
-  return 1;
-}
+int map_nothing(thandle_t, void**, toff_t*) { return 0; }
 void unmap_nothing(thandle_t, void*, toff_t) {}
-int say_nothing(TIFF*, void*, const char*, const char*, va_list) { return 1; }
+int ignore_message(TIFF*, void*, const char*, const char*, va_list) { return 1; }  // 1: handled, nothing is printed
 
 struct Close {
   void operator()(TIFF* tiff) const { TIFFClose(tiff); }
@@ -55,18 +49,20 @@ struct FreeOptions {
 TiffPtr open_tiff(Source* source, const TiffPlan& plan) {
   const std::unique_ptr<TIFFOpenOptions, FreeOptions> options(TIFFOpenOptionsAlloc());
   if (!options) return nullptr;
-  // Lists of strips, the codecs' tables and rows, or a copy of the compressed data.
+  // The most that libtiff may allocate at once: a list of strips or a codec's tables (16 MiB are ample), a copy of the
+  // compressed data (at most the file), or a codec's working rows, which are a few decoded chunks (8 are ample).
   constexpr uint64_t kBase = uint64_t{16} << 20;
-  const uint64_t most = kBase + source->file.size() + 8 * plan.chunk_bytes;
-  TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), static_cast<tmsize_t>(most));
-  TIFFOpenOptionsSetErrorHandlerExtR(options.get(), say_nothing, nullptr);
-  TIFFOpenOptionsSetWarningHandlerExtR(options.get(), say_nothing, nullptr);
+  const uint64_t max_alloc = kBase + source->file.size() + 8 * plan.chunk_bytes;
+  TIFFOpenOptionsSetMaxSingleMemAlloc(options.get(), static_cast<tmsize_t>(max_alloc));
+  TIFFOpenOptionsSetErrorHandlerExtR(options.get(), ignore_message, nullptr);
+  TIFFOpenOptionsSetWarningHandlerExtR(options.get(), ignore_message, nullptr);
+  // r: read only; m: no memory mapping, libtiff reads through read_bytes.
   return TiffPtr(TIFFClientOpenExt("", "rm", source, read_bytes, write_nothing, seek_to, close_nothing, size_of,
-                                   map_all, unmap_nothing, options.get()));
+                                   map_nothing, unmap_nothing, options.get()));
 }
 
-// libtiff reads some damaged directories in its own way; its sizes must be those that were checked.
-bool agrees(TIFF* tiff, const TiffPlan& plan) {
+// libtiff may read a damaged directory differently from plan_tiff: its sizes must be those that were checked.
+bool sizes_match_plan(TIFF* tiff, const TiffPlan& plan) {
   uint32_t width = 0, height = 0;
   uint16_t bits = 0, samples = 0, planar = 0;
   TIFFGetField(tiff, TIFFTAG_IMAGEWIDTH, &width);
@@ -87,7 +83,8 @@ bool agrees(TIFF* tiff, const TiffPlan& plan) {
          static_cast<uint64_t>(TIFFTileSize64(tiff)) == plan.chunk_bytes;
 }
 
-// `count` pixels of a row to `out`, of whose pixels the first is a whole one. plane: which sample stands in `in`.
+// Turns `count` pixels of a row, as libtiff gives them in `in`, into pixels of Image at `out`; both begin at a pixel.
+// plane: the number of the sample that `in` holds where each sample has a plane of its own, else 0.
 class Unpacker {
  public:
   explicit Unpacker(const TiffPlan& plan) : plan_(plan), step_(static_cast<size_t>(bytes_per_pixel(plan.mode))) {}
@@ -97,7 +94,7 @@ class Unpacker {
       case TiffSamples::kBits:
         return bits(in, count, out);
       case TiffSamples::kWords:
-        std::memcpy(out, in, 2 * count);  // libtiff gives them in the machine's order
+        std::memcpy(out, in, 2 * count);  // libtiff has converted them to the host's byte order
         return;
       case TiffSamples::kUnmultiply:
         return unmultiply(in, count, out);
@@ -109,13 +106,13 @@ class Unpacker {
   }
 
  private:
-  size_t wide() const { return plan_.bits == 16 ? 2 : 1; }
-  // A sample's upper byte, where the machine puts it.
-  size_t high() const { return plan_.bits == 16 ? 1 : 0; }
+  size_t sample_bytes() const { return plan_.bits == 16 ? 2 : 1; }
+  // Where the upper byte of a sample lies: samples are in host order, little-endian.
+  size_t high_byte() const { return plan_.bits == 16 ? 1 : 0; }
 
   void bits(const uint8_t* in, size_t count, uint8_t* out) const {
-    const uint32_t bits = plan_.bits, most = (1u << bits) - 1;
-    const uint32_t scale = plan_.mode == Mode::kP ? 1 : 255 / most;
+    const uint32_t bits = plan_.bits, max_value = (1u << bits) - 1;
+    const uint32_t scale = plan_.mode == Mode::kP ? 1 : 255 / max_value;
     for (size_t x = 0; x < count; ++x) {
       const size_t at = x * bits;
       uint32_t v = in[at / 8] >> (8 - bits - at % 8) & most;
@@ -124,21 +121,21 @@ class Unpacker {
     }
   }
   void one_sample(const uint8_t* in, size_t count, uint8_t* out) const {
-    for (size_t x = 0; x < count; ++x) out[x * step_] = in[x * wide() + high()];
+    for (size_t x = 0; x < count; ++x) out[x * step_] = in[x * sample_bytes() + high_byte()];
   }
   void samples(const uint8_t* in, size_t count, uint8_t* out) const {
-    const size_t stride = plan_.per_pixel * wide();
+    const size_t stride = plan_.per_pixel * sample_bytes();
     const uint8_t flip = plan_.inverted ? 255 : 0;
     for (size_t x = 0; x < count; ++x, in += stride, out += step_) {
-      for (size_t s = 0; s < step_; ++s) out[s] = in[s * wide() + high()] ^ flip;
+      for (size_t s = 0; s < step_; ++s) out[s] = in[s * sample_bytes() + high_byte()] ^ flip;
     }
   }
   void unmultiply(const uint8_t* in, size_t count, uint8_t* out) const {
-    const size_t stride = plan_.per_pixel * wide();
+    const size_t stride = plan_.per_pixel * sample_bytes();
     for (size_t x = 0; x < count; ++x, in += stride, out += 4) {
-      const int alpha = in[3 * wide() + high()];
+      const int alpha = in[3 * sample_bytes() + high_byte()];
       for (size_t s = 0; s < 3; ++s) {
-        const int v = in[s * wide() + high()];
+        const int v = in[s * sample_bytes() + high_byte()];
         out[s] = static_cast<uint8_t>(alpha == 0 ? 0 : std::min(255, v * 255 / alpha));
       }
       out[3] = static_cast<uint8_t>(alpha);
@@ -202,14 +199,14 @@ Expected<Image> decode_tiff(Bytes file, const DecodeLimits& limits) {
   const TiffPtr tiff = open_tiff(&source, plan);
   if (!tiff) return error_damaged();
   if (plan.ycbcr) TIFFSetField(tiff.get(), TIFFTAG_JPEGCOLORMODE, JPEGCOLORMODE_RGB);
-  if (!agrees(tiff.get(), plan)) return error_damaged();
+  if (!sizes_match_plan(tiff.get(), plan)) return error_damaged();
   TERN_ASSIGN_OR_RETURN(Image image, Image::make(plan.mode, plan.width, plan.height));
   std::unique_ptr<uint8_t[]> chunk(new (std::nothrow) uint8_t[plan.chunk_bytes]());
   if (!chunk) return error_memory();
   if (plan.mode == Mode::kP) read_palette(tiff.get(), plan, &image);
-  const bool whole = plan.tile_width > 0 ? read_tiles(tiff.get(), plan, chunk.get(), &image)
-                                         : read_rows(tiff.get(), plan, chunk.get(), &image);
-  if (!whole) return error_damaged();
+  const bool complete = plan.tile_width > 0 ? read_tiles(tiff.get(), plan, chunk.get(), &image)
+                                            : read_rows(tiff.get(), plan, chunk.get(), &image);
+  if (!complete) return error_damaged();
   return image;
 }
 

@@ -1,4 +1,4 @@
-//! Operators with Python's meaning.
+//! Operators of Jinja with Python's meaning.
 
 use super::eval::Eval;
 use super::pytext::str_of;
@@ -235,6 +235,29 @@ pub fn div(a: &V, b: &V) -> Res<V> {
     }
 }
 
+/// As Python's float.__mod__: the sign is the divisor's.
+fn float_rem(x: f64, y: f64) -> f64 {
+    let r = x % y;
+    if r != 0.0 && (r < 0.0) != (y < 0.0) {
+        r + y
+    } else if r == 0.0 {
+        0.0f64.copysign(y)
+    } else {
+        r
+    }
+}
+
+/// As Python's float.__floordiv__: from the exact remainder, so that 1 // 0.1 is 9.
+fn float_floor_div(x: f64, y: f64) -> f64 {
+    let exact = (x - float_rem(x, y)) / y;
+    let floor = exact.floor();
+    if exact - floor > 0.5 {
+        floor + 1.0
+    } else {
+        floor
+    }
+}
+
 pub fn floor_div(a: &V, b: &V) -> Res<V> {
     if matches!(b.as_float(), Some(0.0)) && a.as_float().is_some() {
         return bad("integer division or modulo by zero");
@@ -243,8 +266,11 @@ pub fn floor_div(a: &V, b: &V) -> Res<V> {
         "//",
         a,
         b,
-        |x, y| Some(x.div_euclid(y) - if y < 0 && x.rem_euclid(y) != 0 { 1 } else { 0 }),
-        |x, y| (x / y).floor(),
+        |x, y| {
+            let quotient = x.checked_div(y)?;
+            Some(if x % y != 0 && (x < 0) != (y < 0) { quotient - 1 } else { quotient })
+        },
+        float_floor_div,
     )
 }
 
@@ -268,10 +294,10 @@ pub fn rem(e: &mut Eval, a: &V, b: &V) -> Res<V> {
         a,
         b,
         |x, y| {
-            let r = x % y;
+            let r = x.checked_rem(y)?;
             Some(if r != 0 && (r < 0) != (y < 0) { r + y } else { r })
         },
-        |x, y| x - y * (x / y).floor(),
+        float_rem,
     )
 }
 
@@ -383,5 +409,25 @@ pub fn slice(e: &mut Eval, v: &V, start: &V, stop: &V, step: &V) -> Res<V> {
             }
         }
         _ => Ok(V::undefined("slice")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn float(r: Res<V>) -> f64 {
+        r.ok().and_then(|v| v.as_float()).expect("a number")
+    }
+
+    #[test]
+    fn division_is_pythons() {
+        assert_eq!(float(floor_div(&V::Float(1.0), &V::Float(0.1))), 9.0);
+        assert_eq!(float(floor_div(&V::Float(-7.0), &V::Float(2.0))), -4.0);
+        for (x, y, quotient) in [(7, 2, 3), (-7, 2, -4), (7, -2, -4), (-7, -2, 3), (6, -3, -2)] {
+            assert_eq!(float(floor_div(&V::Int(x), &V::Int(y))), quotient as f64, "{x} // {y}");
+        }
+        assert!(floor_div(&V::Int(i128::MIN), &V::Int(-1)).is_err(), "no such integer");
+        assert!(floor_div(&V::Int(1), &V::Int(0)).is_err());
     }
 }

@@ -21,32 +21,35 @@ enum class NoContent : uint8_t {
 };
 
 enum class ArgumentsForm : uint8_t {
-  kAsSent,  // the template writes both forms well, or neither
+  kAsSent,  // both forms render correctly, or neither does: what the client sent is kept
   kText,
   kObject,
 };
 
 struct TemplateForm {
-  // FastDeploy hands lists of parts to the templates of models that see; where a template does not render a role's
-  // list, that role gets text.
+  // FastDeploy hands lists of parts to the templates of vision-language models; where a template does not render a
+  // role's list, that role gets text.
   bool user_lists = false, system_lists = false, assistant_lists = false;
-  std::string image_type, video_type;  // "" when the template writes no placeholder for any spelling
+  std::string image_type,
+      video_type;  // "" when neither spelling ("image", "image_url") makes the template write a placeholder
   NoContent system = NoContent::kEmpty, user = NoContent::kEmpty, assistant = NoContent::kEmpty,
             calling = NoContent::kEmpty,  // an assistant's message with tool calls
-      tool = NoContent::kEmpty;           // and every other role
-  // The template writes an assistant's tool calls only where content is null: an empty text becomes null.
+      tool = NoContent::kEmpty;           // role tool, and any role not named here
+  // The template writes an assistant's tool calls only where content is null: shape_messages makes null of an empty
+  // text.
   bool calls_need_null = false;
   ArgumentsForm arguments = ArgumentsForm::kAsSent;
-  bool takes_any_text = true;  // arguments that are no JSON object may stay text
+  // Arguments that are no JSON object render as text; false: shape_messages wraps them, {"arguments": TEXT}.
+  bool takes_any_text = true;
 };
 
-// Renders a few dozen conversations of a few words. `profile` says what a placeholder looks like; null for a model of
-// text.
+// Renders a few dozen conversations of a few words. `profile` says what a placeholder looks like; null for a text-only
+// model.
 TemplateForm probe_template(const content::ChatTemplate& chat_template, const content::SpecialText& special,
                             const content::VisionProfile* profile);
 
-// Ask::messages as the template wants them. Media the template has no spelling for stay in their list: the prompt then
-// lacks their placeholders, which is noticed when it is laid out.
+// Ask::messages as the template wants them. Where the template has no spelling for media, they stay in their list: the
+// prompt then lacks their placeholders, and laying it out gives an error.
 json::Array shape_messages(json::Array messages, const TemplateForm& form);
 
 // The text parts of a content list, with line breaks between them.
