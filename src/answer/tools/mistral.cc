@@ -183,8 +183,11 @@ void Mistral::step(char c) {
     case kCallIdText: {
       const Matcher::Step found = inner_.put(c);
       if (++id_bytes_ > kMaxName || !hold(c)) return malformed(c);
-      if (found == Matcher::Step::kFull) return inner_.index() == 0 ? begin_named() : malformed(c);
-      if (found == Matcher::Step::kNo) inner_.reset();
+      if (found == Matcher::Step::kFull && inner_.index() == 0) return begin_named();
+      if (found != Matcher::Step::kNo) return;
+      const bool again = !inner_.held().empty();
+      inner_.reset();
+      if (again) inner_.put(c);
       return;
     }
     case kArguments:
