@@ -15,7 +15,7 @@ setup:
 
 build: setup
 	@cmake --preset release -DTERN_BENCH=OFF --log-level=WARNING > /dev/null
-	@cmake --build --preset release -j $(JOBS) --target tern
+	@JOBS=$(JOBS) bash tools/build.sh release tern
 
 # ROOM=serve: one room's tests. ONLY=pattern: tests whose name holds the pattern.
 test: setup

@@ -23,7 +23,7 @@ sanitized() { # sanitized PRESET ROOMS
   cmake --preset "$preset" -DTERN_WERROR=OFF --log-level=WARNING >/dev/null || return 1
   local targets=()
   for room in ${rooms//,/ }; do targets+=("test_$room"); done
-  cmake --build --preset "$preset" -j "${JOBS:-$(nproc)}" --target "${targets[@]}" || return 1
+  bash tools/build.sh "$preset" "${targets[@]}" || return 1
   .venv/bin/python tools/run_tests.py "build/$preset" --rooms "$rooms" --no-python
 }
 export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=print_stacktrace=1 TSAN_OPTIONS="halt_on_error=1 suppressions=$PWD/tools/tsan.supp"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Packs dist/tern-VERSION-linux-x86_64.tar.gz: a folder that runs on any x86-64 Linux with glibc 2.36 or newer. Libraries
+# Packs ${DIST:-dist}/tern-VERSION-linux-x86_64.tar.gz: a folder that runs on any x86-64 Linux with glibc 2.36 or newer. Libraries
 # other than glibc's own lie in lib/ beside the programs, which find them through $ORIGIN; so do the decoder of videos
 # (with an LGPL build of FFmpeg, docs/dependencies.md), the font of its time stamps and, when it is built, the CUDA side.
 # What the folder lacks is said at the end.
@@ -8,7 +8,8 @@ cd "$(dirname "$0")/.."
 binary=build/release/tern
 version=$("$binary" version | awk '{print $2}')
 name=tern-$version-linux-x86_64
-out=dist/$name
+dist=${DIST:-dist}
+out=$dist/$name
 rm -rf "$out" && mkdir -p "$out/lib" "$out/licences"
 lacks=()
 
@@ -25,8 +26,8 @@ copy_libraries() {
 cp "$binary" "$out/tern"
 copy_libraries "$binary"
 # libtiff names libjbig, which is under the GPL, for a compression that is refused before libtiff sees a file.
-gcc -O2 -shared -fPIC -Wl,-soname,libjbig.so.0 -o build/libjbig.so.0 tools/no_jbig.c
-cp -f build/libjbig.so.0 "$out/lib/libjbig.so.0"
+gcc -O2 -shared -fPIC -Wl,-soname,libjbig.so.0 -o "$out/lib/libjbig.so.0.new" tools/no_jbig.c
+mv -f "$out/lib/libjbig.so.0.new" "$out/lib/libjbig.so.0"
 
 # The CUDA side, when make cuda has built it from the same source: found beside the program.
 if [ -f build/cuda/libtern_cuda.so ]; then
@@ -73,7 +74,7 @@ for program in tern tern-video-decoder; do patchelf --set-rpath '$ORIGIN/lib' "$
 for lib in "$out"/lib/*.so*; do patchelf --set-rpath '$ORIGIN' "$lib"; done
 cp -r models/tern-demo-ocr "$out/model"
 cp LICENSE README.md "$out/"
-tar -C dist --sort=name --owner=0 --group=0 --numeric-owner -czf "dist/$name.tar.gz" "$name"
+tar -C "$dist" --sort=name --owner=0 --group=0 --numeric-owner -czf "$dist/$name.tar.gz" "$name"
 rm -rf "$out"
-ls -l "dist/$name.tar.gz" | awk '{printf "%s  %.1f MB\n", $NF, $5 / 1e6}'
+ls -l "$dist/$name.tar.gz" | awk '{printf "%s  %.1f MB\n", $NF, $5 / 1e6}'
 for lack in "${lacks[@]}"; do echo "lacks $lack"; done

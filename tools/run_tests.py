@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """Runs GoogleTest programs, corpus replays and pytest suites; prints a line per suite and ends with `N passed, N failed`.
 
-  run_tests.py BUILD_DIR [--rooms a,b] [--only PATTERN] [--no-python] [--counts FILE]
+  run_tests.py BUILD_DIR [--rooms a,b] [--only PATTERN] [--no-python] [--counts FILE] [--jobs N]
+
+As many suites run side by side as there are cores, or as --jobs says, those that took long the last time first. pytest tests
+with the mark `alone` run after everything else, with nothing beside them. A line every 20 s says what runs and how much is
+left.
 
 --only runs tests whose name holds PATTERN: of the GoogleTest programs (`*` and `?` as in their own filter) and of the pytest
 suites (as pytest's -k). A pattern that no test has fails.
@@ -10,6 +14,8 @@ suites (as pytest's -k). A pattern that no test has fails.
 """
 
 import argparse
+import concurrent.futures
+import functools
 import json
 import os
 import pathlib
@@ -85,25 +91,17 @@ def replay(program, timeout):
     return (len(files) if ok else 0), (0 if ok else 1), 0, done.stdout
 
 
-def python_tests(folder, build, timeout, only=""):
+def python_tests(folder, build, timeout, only="", marks="not alone"):
     python = ROOT / ".venv" / "bin" / "python"
     with tempfile.TemporaryDirectory() as tmp:
         report = pathlib.Path(tmp) / "report.xml"
         env = dict(os.environ, TERN=str(build / "tern"), FD_LOG_DIR=str(pathlib.Path(tmp) / "log"))
+        options = ["-q", "-rs", "-p", "no:cacheprovider", f"--junitxml={report}", f"--basetemp={tmp}/tests", "-m", marks]
+        if only:
+            options += ["-k", only]
         try:
             done = subprocess.run(
-                [
-                    python,
-                    "-m",
-                    "pytest",
-                    "-q",
-                    "-rs",
-                    "-p",
-                    "no:cacheprovider",
-                    f"--junitxml={report}",
-                    *(["-k", only] if only else []),
-                    folder,
-                ],
+                [python, "-m", "pytest", *options, folder],
                 cwd=ROOT,
                 timeout=timeout,
                 env=env,
@@ -129,42 +127,81 @@ def python_tests(folder, build, timeout, only=""):
         return passed, failed, skipped, done.stdout
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("build", type=pathlib.Path)
-    parser.add_argument("--rooms", default="", help="only these rooms' test programs, comma separated")
-    parser.add_argument("--only", default="", help="only tests whose name holds this pattern")
-    parser.add_argument("--no-python", action="store_true")
-    parser.add_argument("--counts", type=pathlib.Path)
-    parser.add_argument("--timeout", type=int, default=600)
-    args = parser.parse_args()
-    build = args.build.resolve()
-    rooms = [r for r in args.rooms.split(",") if r]
+class Suite:
+    def __init__(self, name, run, alone=False):
+        self.name, self.run, self.alone = name, run, alone
 
-    suites = []
-    for program in sorted(build.rglob("test_*")):
+
+def programs(build, prefix):
+    for program in sorted(build.rglob(prefix + "*")):
         if program.is_file() and os.access(program, os.X_OK) and program.suffix == "":
-            if not rooms or program.name.removeprefix("test_") in rooms:
-                suites.append((program.name, lambda p=program: gtest(p, args.timeout, args.only)))
-    if not rooms:
-        for program in sorted(build.rglob("replay_*")) if not args.only else ():
-            if program.is_file() and os.access(program, os.X_OK):
-                suites.append((program.name, lambda p=program: replay(p, args.timeout)))
-        if not args.no_python:
-            for folder in ("tests/tools", "tests/cli", "tests/e2e", "tests/fastdeploy", "tests/security"):
-                if any((ROOT / folder).glob("test_*.py")):
-                    suites.append((folder, lambda f=folder: python_tests(f, build, args.timeout, args.only)))
+            yield program
 
-    total = [0, 0, 0]
-    for name, run in suites:
-        begin = time.monotonic()
-        passed, failed, skipped, output = run()
-        if args.only and passed + failed + skipped == 0:
-            continue
-        total = [total[0] + passed, total[1] + failed, total[2] + skipped]
+
+def find_suites(build, rooms, only, timeout, python):
+    suites = []
+    for program in programs(build, "test_"):
+        if not rooms or program.name.removeprefix("test_") in rooms:
+            suites.append(Suite(program.name, functools.partial(gtest, program, timeout, only)))
+    if rooms:
+        return suites
+    for program in programs(build, "replay_") if not only else ():
+        suites.append(Suite(program.name, functools.partial(replay, program, timeout)))
+    for folder in ("tests/tools", "tests/cli", "tests/e2e", "tests/fastdeploy", "tests/security") if python else ():
+        files = list((ROOT / folder).glob("test_*.py"))
+        if files:
+            suites.append(Suite(folder, functools.partial(python_tests, folder, build, timeout, only)))
+        if any("pytest.mark.alone" in file.read_text() for file in files):
+            run = functools.partial(python_tests, folder, build, timeout, only, "alone")
+            suites.append(Suite(folder + ", alone", run, alone=True))
+    return suites
+
+
+def left(seconds):
+    return f", about {seconds:.0f} s left" if seconds >= 1 else ""
+
+
+class Runner:
+    """Runs suites side by side and prints: each suite's line when it ends, and a line of progress when none has come for
+    `period` seconds. `times` is what suites took before, by name, and learns what they take."""
+
+    def __init__(self, jobs, only, times, period=20.0):
+        self.jobs, self.only, self.times, self.period = jobs, only, times, period
+        self.total, self.running, self.done, self.count = [0, 0, 0], {}, 0, 0
+
+    def run(self, suites):
+        self.count = len(suites)
+        # What was never measured may be long.
+        waiting = sorted((s for s in suites if not s.alone), key=lambda s: -self.times.get(s.name, 1e9))
+        apart = [s for s in suites if s.alone]
+        with concurrent.futures.ThreadPoolExecutor(max(self.jobs, 1)) as pool:
+            while waiting or apart or self.running:
+                while waiting and len(self.running) < self.jobs:
+                    self.start(pool, waiting.pop(0))
+                if apart and not waiting and not self.running:
+                    self.start(pool, apart.pop(0))
+                finished, _ = concurrent.futures.wait(self.running, self.period, return_when=concurrent.futures.FIRST_COMPLETED)
+                for future in finished:
+                    self.finish(future)
+                if not finished:
+                    self.say_progress(waiting + apart)
+
+    def start(self, pool, suite):
+        self.running[pool.submit(suite.run)] = (suite, time.monotonic())
+
+    def finish(self, future):
+        suite, begin = self.running.pop(future)
+        self.done += 1
+        passed, failed, skipped, output = future.result()
+        if self.only and passed + failed + skipped == 0:
+            return
+        seconds = time.monotonic() - begin
+        if not self.only:
+            self.times[suite.name] = round(seconds, 1)
+        self.total = [a + b for a, b in zip(self.total, (passed, failed, skipped))]
         print(
-            f"{'FAIL' if failed else 'ok  '} {name:28} {passed:5} passed {failed:3} failed {skipped:3} skipped "
-            f"{time.monotonic() - begin:7.1f} s",
+            f"{'FAIL' if failed else 'ok  '} {suite.name:28} {passed:5} passed {failed:3} failed {skipped:3} skipped "
+            f"{seconds:7.1f} s",
             flush=True,
         )
         if failed:
@@ -172,6 +209,43 @@ def main():
         elif skipped:
             for line in sorted({l.strip() for l in output.splitlines() if "skip" in l.lower() or "shared" in l}):
                 print(f"     | {line[:200]}")
+
+    def say_progress(self, waiting):
+        now = time.monotonic()
+        names = ", ".join(f"{s.name} ({now - begin:.0f} s)" for s, begin in self.running.values())
+        known = sum(self.times.get(s.name, 0) for s in waiting)
+        known += sum(max(self.times.get(s.name, 0) - (now - begin), 0) for s, begin in self.running.values())
+        print(f"...  {self.done} of {self.count} suites done; now {names}{left(known / self.jobs)}", flush=True)
+
+
+def read_times(path):
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError):
+        return {}  # the first run here
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--rooms", default="", help="only these rooms' test programs, comma separated")
+    parser.add_argument("--only", default="", help="only tests whose name holds this pattern")
+    parser.add_argument("--no-python", action="store_true")
+    parser.add_argument("--counts", type=pathlib.Path)
+    parser.add_argument("--timeout", type=int, default=600, help="seconds for one suite")
+    parser.add_argument("--jobs", type=int, default=len(os.sched_getaffinity(0)), help="suites at once")
+    parser.add_argument("--period", type=float, default=20, help="seconds between lines of progress")
+    args = parser.parse_args()
+    build = args.build.resolve()
+    rooms = [r for r in args.rooms.split(",") if r]
+
+    suites = find_suites(build, rooms, args.only, args.timeout, not args.no_python)
+    times = build / "test_times.json"
+    runner = Runner(args.jobs, args.only, read_times(times), args.period)
+    runner.run(suites)
+    times.write_text(json.dumps(runner.times, indent=1))
+
+    total = runner.total
     if not suites:
         print("no test program found in", build, *rooms)
         total[1] += 1

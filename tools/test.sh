@@ -4,7 +4,9 @@
 #   make test                    everything
 #   make test ROOM=serve         one room's test program (a folder of src/; several with commas)
 #   make test ONLY=pattern       tests whose name holds the pattern, C++ and Python; with ROOM only that room's
-#   tools/test.sh [--counts FILE]    what make calls; ROOM and ONLY are read from the environment
+#   tools/test.sh [--counts FILE] [--jobs N]    what make calls; ROOM and ONLY are read from the environment
+#
+# As many suites run side by side as there are cores; what is built and what runs is said every 20 s.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
@@ -19,7 +21,7 @@ for room in $(tr ',' ' ' <<<"${ROOM:-}"); do
     echo "make test: src/$room/tests is not there; rooms are the folders of src/" >&2
     exit 2
   }
-  targets+=(--target "test_$room")
+  targets+=("test_$room")
 done
-cmake --build --preset release -j "${JOBS:-$(nproc)}" "${targets[@]}"
+bash tools/build.sh release "${targets[@]}"
 exec .venv/bin/python tools/run_tests.py build/release ${ROOM:+--rooms "$ROOM"} ${ONLY:+--only "$ONLY"} "$@"

@@ -1,55 +1,24 @@
 """The running server as its operator sees it: logs, limits, signals, tern chat and tern bench serve."""
 
-import contextlib
 import datetime
 import json
 import os
-import pathlib
 import re
 import resource
 import shutil
 import signal
-import socket
 import subprocess
-import time
 import urllib.request
 
 import pytest
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-TERN = os.environ.get("TERN", str(ROOT / "build" / "release" / "tern"))
-MODEL = ROOT / "models" / "tern-demo-ocr"
+import tern_server
+from tern_server import MODEL, TERN
 
 
-class Server:
-    def __init__(self, tmp, *flags, model=MODEL, env=None, preexec=None):
-        with socket.socket() as s:
-            s.bind(("127.0.0.1", 0))
-            self.port = s.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}"
-        self.output, self.logs = tmp / f"out-{self.port}", tmp / f"log-{self.port}"
-        environment = dict(os.environ, FD_LOG_DIR=str(self.logs), **(env or {}))
-        with open(self.output, "wb") as out:
-            self.process = subprocess.Popen(
-                [TERN, "--model", str(model), "--host", "127.0.0.1", "--port", str(self.port), *map(str, flags)],
-                stdout=out,
-                stderr=out,
-                env=environment,
-                preexec_fn=preexec,
-            )
-
-    def text(self):
-        return self.output.read_text(errors="replace")
-
-    def ready(self, seconds=60):
-        deadline = time.monotonic() + seconds
-        while time.monotonic() < deadline:
-            assert self.process.poll() is None, self.text()
-            with contextlib.suppress(OSError):
-                urllib.request.urlopen(self.url + "/health", timeout=2).close()
-                return self
-            time.sleep(0.02)
-        raise AssertionError("not ready: " + self.text())
+class Server(tern_server.Server):
+    def ready(self):
+        return self.wait_ready()
 
     def get(self, path):
         with urllib.request.urlopen(self.url + path, timeout=60) as answer:
@@ -71,9 +40,7 @@ def start(tmp_path):
 
     yield launch
     for s in servers:
-        if s.process.poll() is None:
-            s.process.kill()
-        s.process.wait(10)
+        s.end()
 
 
 def test_log_files(start):

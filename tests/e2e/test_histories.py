@@ -7,7 +7,7 @@ import subprocess
 import urllib.request
 
 import pytest
-from conftest import MODEL, ROOT, TERN
+from tern_server import MODEL, ROOT, TERN, Server
 
 TEMPLATES = sorted((ROOT / "tests/data/templates/own").glob("*.jinja"))
 CALL = {
@@ -20,8 +20,6 @@ RESULT = {"role": "tool", "tool_call_id": "abcdef123", "content": "17 C"}
 
 @pytest.fixture(scope="module")
 def open_server(tmp_path_factory):
-    from conftest import Server
-
     s = Server(tmp_path_factory.mktemp("histories"), "--allow-request-chat-template", "--max-model-len", 2048)
     yield s.wait_ready()
     s.stop()

@@ -1,7 +1,6 @@
 """Start, keys, drain, kill and restart of the whole program."""
 
 import json
-import os
 import pathlib
 import signal
 import socket
@@ -13,18 +12,20 @@ import urllib.request
 import openai
 import pytest
 
+from tern_server import wait_for
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 ASK = [{"role": "user", "content": "What is 12 + 30?"}]
 
 
-def test_console_lines_and_log_files(start, tmp_path):
+def test_console_lines_and_log_files(start):
     s = start("--enable-logprob")
     s.wait_ready()
     text = s.output.read_text()
     assert f"Launching chat completion service at http://127.0.0.1:{s.port}/v1/chat/completions" in text
     assert f"Launching completion service at http://127.0.0.1:{s.port}/v1/completions" in text
     assert f"INFO:     Uvicorn running on http://127.0.0.1:{s.port} (Press CTRL+C to quit)" in text
-    log = (tmp_path / f"log-{s.port}" / "fastdeploy.log").read_text()
+    log = (s.logs / "fastdeploy.log").read_text()
     assert "Reset block num, the total_block_num:" in log and "prefill_kvcache_block_num:" in log
     assert s.stop() == 0
 
@@ -66,9 +67,7 @@ def test_drain_on_sigterm(start):
 
     thread = threading.Thread(target=long_request)
     thread.start()
-    deadline = time.monotonic() + 10
-    while s.metric("fastdeploy:num_requests_running") == 0 and time.monotonic() < deadline:
-        time.sleep(0.005)
+    wait_for(lambda: s.metric("fastdeploy:num_requests_running") > 0)
     s.process.send_signal(signal.SIGTERM)
     thread.join(30)
     assert result["reply"].usage.completion_tokens == 300
@@ -93,7 +92,7 @@ def test_second_signal_ends_at_once(start):
     )
     assert c.recv(16)
     s.process.send_signal(signal.SIGINT)
-    time.sleep(0.2)
+    wait_for(lambda: "Stopping" in s.text())
     begin = time.monotonic()
     s.process.send_signal(signal.SIGINT)
     s.process.wait(10)

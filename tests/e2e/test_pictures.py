@@ -18,6 +18,7 @@ import openai
 import pytest
 
 from vision_model import CASE, ROOT, make_vision_model
+from tern_server import Server, wait_for
 
 LIMITS = '{"image": 100, "video": 100}'
 PICTURES = sorted(CASE.glob("*.png"))
@@ -68,7 +69,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
     def do_GET(self):
         self.server.seen.append(self.path)
         if self.path == "/slow.png":
-            time.sleep(20)
+            self.server.left.wait(20)
         if self.path == "/away":
             self.send_response(302)
             self.send_header("Location", "http://169.254.169.254/latest/meta-data")
@@ -89,7 +90,7 @@ def web(tmp_path_factory):
         block_on_close = False
 
     with Threaded(("127.0.0.1", 0), handler) as server:
-        server.seen, server.folder = [], folder
+        server.seen, server.folder, server.left = [], folder, threading.Event()
         server.url = f"http://127.0.0.1:{server.server_port}"
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -104,8 +105,6 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def seeing(tmp_path_factory, model, web):
     """The server that may ask the web server above and read files below one folder."""
-    from conftest import Server
-
     tmp = tmp_path_factory.mktemp("seeing")
     (tmp / "files").mkdir()
     (tmp / "files" / "a b.png").write_bytes(PICTURES[0].read_bytes())
@@ -293,8 +292,6 @@ def test_private_addresses_are_never_asked(closed, web, url):
 
 @pytest.fixture(scope="module")
 def closed(tmp_path_factory, model):
-    from conftest import Server
-
     s = Server(tmp_path_factory.mktemp("closed"), "--media-fetch-tries", 1, model=model)
     s.wait_ready()
     yield s
@@ -316,13 +313,13 @@ def test_missing_and_slow_hosts(client, seeing, web):
         % len(body)
         + body
     )
-    while "/slow.png" not in web.seen:
-        time.sleep(0.01)
+    wait_for(lambda: "/slow.png" in web.seen)
     begin = time.monotonic()
     ask(client, [picture(data_url(png(90, 90, 3))), text("x")])
     client.chat.completions.create(model="default", max_tokens=2, messages=[{"role": "user", "content": "hi"}])
     assert time.monotonic() - begin < 10
     s.close()
+    web.left.set()
 
 
 def test_many_clients_with_pictures(seeing):

@@ -4,14 +4,13 @@ import pytest
 
 from test_videos import VIDEOS, ask, data_url, video
 from vision_model import GOLDEN, make_qwen_model
+from tern_server import Server
 
 CASE = GOLDEN / "qwen2_5_vl"
 
 
 @pytest.fixture(scope="module")
 def qwen(tmp_path_factory):
-    from conftest import Server
-
     tmp = tmp_path_factory.mktemp("qwen")
     s = Server(
         tmp,

@@ -1,13 +1,12 @@
 """Videos, and the other vision architecture, through the whole server."""
 
 import base64
-import json
-import pathlib
 
 import openai
 import pytest
 
 from vision_model import GOLDEN, ROOT, make_video_model
+from tern_server import Server
 
 VIDEOS = ROOT / "tests" / "data" / "video"
 SHARED = ROOT.parent / "shared" / "data" / "video"
@@ -15,8 +14,6 @@ SHARED = ROOT.parent / "shared" / "data" / "video"
 
 @pytest.fixture(scope="module")
 def watching(tmp_path_factory):
-    from conftest import Server
-
     tmp = tmp_path_factory.mktemp("watching")
     s = Server(
         tmp,

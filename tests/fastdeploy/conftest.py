@@ -1,15 +1,9 @@
 """One server for the whole suite, with the shipped model; README.md says which case of FastDeploy each test stands for."""
 
-import importlib.util
-
 import pytest
 
-from fd_requests import ROOT, Api
-
-_spec = importlib.util.spec_from_file_location("tern_e2e_server", ROOT / "tests" / "e2e" / "conftest.py")
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
-Server = _module.Server
+from fd_requests import Api
+from tern_server import Server
 
 # Some cases send reasoning_max_tokens, or echo together with logprobs: the server is told to let fields without effect pass.
 FLAGS = (

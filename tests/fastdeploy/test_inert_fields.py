@@ -17,7 +17,7 @@ FIELDS = {
 
 def log_of(server, wanted, seconds=20):
     """The log, once it holds every wanted text: it is written behind the requests."""
-    path = server.output.parent / f"log-{server.port}" / "fastdeploy.log"
+    path = server.logs / "fastdeploy.log"
     deadline = time.monotonic() + seconds
     while True:
         text = path.read_text() if path.exists() else ""

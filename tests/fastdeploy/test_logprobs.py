@@ -2,8 +2,7 @@
 
 import math
 
-import pytest
-from fd_requests import token_list, user
+from fd_requests import user
 
 NEWTON = [{"role": "system", "content": "You are a helpful assistant."}, *user("牛顿的三大运动定律是什么？")]
 

@@ -1,6 +1,5 @@
 """tests/ce/server/test_prompt_logprobs.py."""
 
-import pytest
 from fd_requests import user
 
 NEWTON = "牛顿的三大运动定律是什么？"

@@ -1,14 +1,27 @@
-"""The server of the end-to-end tests, for tests that attack it."""
+"""Servers that tests attack: one for the suite, and of a test's own."""
 
-import importlib.util
-import pathlib
+import pytest
 
-_path = pathlib.Path(__file__).resolve().parents[1] / "e2e" / "conftest.py"
-_spec = importlib.util.spec_from_file_location("end_to_end_server", _path)
-_module = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(_module)
+from tern_server import Server
 
-Server = _module.Server
-MODEL, TERN, free_port = _module.MODEL, _module.TERN, _module.free_port
-start = _module.start
-server = _module.server
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    s = Server(tmp_path_factory.mktemp("server"), "--max-num-seqs", 64, "--enable-logprob", "--max-model-len", 2048)
+    s.wait_ready()
+    yield s
+    s.stop()
+
+
+@pytest.fixture
+def start(tmp_path):
+    """start(*flags) -> a Server of its own that is stopped at the end of the test."""
+    servers = []
+
+    def launch(*flags, **kw):
+        servers.append(Server(tmp_path, *flags, **kw))
+        return servers[-1]
+
+    yield launch
+    for s in servers:
+        s.end()

@@ -2,16 +2,16 @@
 
 import contextlib
 import json
-import time
 
 import pytest
 
 from attack import connect, head, read_status
+from tern_server import wait_for
 
 
 @pytest.mark.parametrize("who", ["keys", "addresses"])
 def test_many_samples_do_not_keep_out_a_chat(start, who):
-    flags = ("--api-key", "first", "--api-key", "second") if who == "keys" else ()
+    flags = ("--api-key", "first", "--api-key", "second", "--metrics-open") if who == "keys" else ()
     s = start("--max-num-seqs", 4, "--max-model-len", 2048, *flags).wait_ready()
     flood = json.dumps({"prompt": [5, 6, 7], "n": 128, "max_tokens": 300, "ignore_eos": True}).encode()
     chat = json.dumps({"prompt": [5, 6, 8], "max_tokens": 4, "stream": True}).encode()
@@ -20,7 +20,7 @@ def test_many_samples_do_not_keep_out_a_chat(start, who):
         for _ in range(32):
             c = stack.enter_context(connect(s, "127.0.0.1"))
             c.sendall(head("/v1/completions", len(flood), keys[0]) + flood)
-        time.sleep(0.5)  # into the engine
+        wait_for(lambda: s.metric("fastdeploy:num_requests_waiting") >= 512)  # into the engine
         c = stack.enter_context(connect(s, "127.0.0.2", timeout=60))
         c.sendall(head("/v1/completions", len(chat), keys[1]) + chat)
         assert read_status(c)[0] == 200

@@ -1,10 +1,13 @@
 """Logs never block a request, and no request makes more than a few lines."""
 
+import fcntl
 import os
-import subprocess
 import threading
 
 from attack import complete, post
+from tern_server import Server
+
+PIPE = 4096  # bytes that a pipe holds; the least that the kernel gives
 
 
 def test_bad_words_make_few_lines(start):
@@ -20,42 +23,21 @@ def test_bad_words_make_few_lines(start):
     assert log < 64 << 10
 
 
+def served_through(tmp_path, write):
+    s = Server(tmp_path, "--max-num-seqs", 4, "--max-model-len", 512, stdout=write)
+    os.close(write)
+    return s
+
+
 def test_nobody_reads_stderr_and_stdout(tmp_path):
     """Bad words, one line each request, fill the pipe that nobody reads; requests go on."""
-    from conftest import MODEL, TERN, Server
-
     read, write = os.pipe()
-    s = Server.__new__(Server)
-    from conftest import free_port
-
-    s.port = free_port()
-    s.url = f"http://127.0.0.1:{s.port}"
-    s.output = tmp_path / "unused.txt"
-    s.output.write_text("")
-    s.process = subprocess.Popen(
-        [
-            TERN,
-            "serve",
-            "--model",
-            str(MODEL),
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(s.port),
-            "--max-num-seqs",
-            "4",
-            "--max-model-len",
-            "512",
-        ],
-        stdout=write,
-        stderr=write,
-        env={**os.environ, "FD_LOG_DIR": str(tmp_path / "log")},
-    )
-    os.close(write)
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, PIPE)
+    s = served_through(tmp_path, write)
     try:
         s.wait_ready()
         word = {"bad_words": ["not one token at all"]}
-        for _ in range(1200):  # a line of some 70 bytes each: more than the 64 KiB that a pipe holds
+        for _ in range(3 * PIPE // 70):  # a line of some 70 bytes each: more than the pipe holds
             complete(s, timeout=20, max_tokens=1, **word)
         complete(s, timeout=20)
         text = bytearray()
@@ -72,20 +54,11 @@ def test_nobody_reads_stderr_and_stdout(tmp_path):
         assert all(line.startswith(b"tern: ") for line in text.splitlines() if b"skipped" in line), "lines are whole"
     finally:
         os.close(read)
-        if s.process.poll() is None:
-            s.process.kill()
-            s.process.wait(10)
+        s.end()
 
 
 def test_the_end_does_not_wait_for_a_reader(tmp_path):
-    from conftest import MODEL, TERN, Server, free_port
-
     read, write = os.pipe()
-    s = Server.__new__(Server)
-    s.port = free_port()
-    s.url = f"http://127.0.0.1:{s.port}"
-    s.output = tmp_path / "unused.txt"
-    s.output.write_text("")
     os.set_blocking(write, False)
     while True:  # full before the server starts
         try:
@@ -93,32 +66,11 @@ def test_the_end_does_not_wait_for_a_reader(tmp_path):
         except BlockingIOError:
             break
     os.set_blocking(write, True)
-    s.process = subprocess.Popen(
-        [
-            TERN,
-            "serve",
-            "--model",
-            str(MODEL),
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(s.port),
-            "--max-num-seqs",
-            "4",
-            "--max-model-len",
-            "512",
-        ],
-        stdout=write,
-        stderr=write,
-        env={**os.environ, "FD_LOG_DIR": str(tmp_path / "log")},
-    )
-    os.close(write)
+    s = served_through(tmp_path, write)
     try:
         s.wait_ready()
         complete(s)
         assert s.stop() == 0
     finally:
         os.close(read)
-        if s.process.poll() is None:
-            s.process.kill()
-            s.process.wait(10)
+        s.end()

@@ -4,11 +4,11 @@ import contextlib
 import os
 import pathlib
 import resource
-import time
 
 import pytest
 
 from attack import MB, complete, connect, head, peak, post, read_status, reset_peak
+from tern_server import Server, wait_for
 
 SIZE = 24 * MB
 
@@ -20,8 +20,6 @@ def repeated(before, part, after):
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory):
-    from conftest import Server
-
     s = Server(tmp_path_factory.mktemp("memory"), "--max-num-seqs", 4, "--max-model-len", 512, "--max-body-bytes", 64 * MB)
     s.wait_ready()
     yield s
@@ -68,10 +66,8 @@ def test_unfinished_bodies_share_one_budget(start):
         assert 4 <= refused < 8
         complete(s)  # small requests go on meanwhile
         assert peak(s.process.pid) - before < 128 * MB + 64 * MB
-    deadline = time.monotonic() + 30  # what the clients left is given back
-    while post(s, "/v1/completions", b" " * (50 * MB) + b"[]")[0] != 400:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    # What the clients left is given back.
+    wait_for(lambda: post(s, "/v1/completions", b" " * (50 * MB) + b"[]")[0] == 400)
 
 
 def test_samples_of_long_prompts_share_the_budget(start):
@@ -115,13 +111,13 @@ def test_address_space_that_is_used_up_ends_one_request(start, room):
                 status = post(s, path, body)[0]
                 assert status in (200, 400, 413, 503), (name, path, status)
             assert s.process.poll() is None, (name, path, s.output.read_text(errors="replace")[-2000:])
-    deadline = time.monotonic() + 20
-    while True:
-        with contextlib.suppress(OSError, AssertionError):
-            complete(s)
-            break
-        assert s.process.poll() is None and time.monotonic() < deadline
-        time.sleep(0.1)
+
+    def serves_again():
+        assert s.process.poll() is None
+        with contextlib.suppress(OSError):
+            return post(s, "/v1/completions", {"prompt": [5, 6, 7], "max_tokens": 2})[0] == 200
+
+    wait_for(serves_again)
 
 
 def own_group():

@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from tern_server import wait_for
+
 STREAM = {"prompt": [5, 6, 7], "max_tokens": 1500, "ignore_eos": True, "stream": True, "temperature": 0}
 
 
@@ -17,13 +19,6 @@ def open_stream(port, **fields):
     reply = c.getresponse()
     assert reply.status == 200 and reply.readline().startswith(b"data: ")
     return c, reply
-
-
-def wait_for(what, seconds=30):
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def blocks_hangup(process):
@@ -48,9 +43,9 @@ def test_sighup_at_any_time_ends_nothing(start):
     assert server.stop() == 0
 
 
-def test_sighup_opens_the_log_files_anew(start, tmp_path):
+def test_sighup_opens_the_log_files_anew(start):
     server = start().wait_ready()
-    folder = tmp_path / f"log-{server.port}"
+    folder = server.logs
     link = folder / "fastdeploy.log"
     wait_for(lambda: link.exists() and "ready after" in link.read_text())
     file = link.resolve()

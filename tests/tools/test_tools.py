@@ -164,12 +164,14 @@ def test_packed_folder_runs_elsewhere(tmp_path):
         check=True,
         cwd=ROOT,
         stdout=subprocess.PIPE,
-        env=os.environ | {"TERN_BUILD_FFMPEG": "0"},
+        env=os.environ | {"TERN_BUILD_FFMPEG": "0", "DIST": tmp_path / "dist"},
     )
-    (archive,) = (ROOT / "dist").glob("tern-*-linux-x86_64.tar.gz")
+    (archive,) = (tmp_path / "dist").glob("tern-*-linux-x86_64.tar.gz")
     assert archive.stat().st_size <= 150e6
-    subprocess.run(["tar", "-xzf", archive, "-C", tmp_path], check=True)
-    (folder,) = tmp_path.iterdir()
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    subprocess.run(["tar", "-xzf", archive, "-C", place], check=True)
+    (folder,) = place.iterdir()
     libraries = subprocess.run(["ldd", folder / "tern"], capture_output=True, text=True, env={}, cwd="/").stdout
     assert "not found" not in libraries
     outside = [l for l in libraries.splitlines() if "=>" in l and str(folder) not in l]
