@@ -155,7 +155,7 @@ void AnswerParser::finish(bool natural, Events& out) {
     response_->finish(text_);
     scan(text_, out);
   }
-  if (scanner_ && !wants_end()) scanner_->finish(natural, out);
+  if (scanner_ && !wants_end()) scanner_->finish(out);
   out.push_back({.kind = EventKind::kFinish,
                  .complete = natural && scanner_ && scanner_->complete_calls(),
                  .text = {},

@@ -8,8 +8,9 @@
 
 namespace tern::answer {
 
-// Up to four marks, of which none is the beginning of another. The first byte of a mark stands nowhere else in it, so a
-// byte that does not go on with a mark can only begin another one: nothing but the last unfinished mark is ever held.
+// Up to four marks, of which none is the beginning of another. To search text, the first byte of a mark must not occur
+// again in it: then a byte that breaks off a mark can only begin a new one, and nothing but the last unfinished mark is
+// ever held. A mark like "```json" may be used only where anything else than the mark is an error (deepseek_calls.cc).
 class Matcher {
  public:
   static constexpr size_t kMost = 4;
@@ -23,7 +24,7 @@ class Matcher {
     for (const std::string_view mark : marks) marks_[count_++] = mark;
   }
 
-  // After kNo the caller takes held(), calls reset() and, where something was held, puts the byte once more.
+  // After kNo the caller takes held(), calls reset() and, if something was held, calls put() again with the byte.
   Step put(char c) {
     uint8_t alive = 0;
     for (size_t i = 0; i < count_; ++i) {

@@ -13,10 +13,10 @@ class Tokenizer;
 namespace tern::answer {
 
 struct Vocabulary {
-  // The id of a token that stands for exactly this text and is never made of others (an added or special token);
-  // nothing when the text is several tokens.
+  // The id of the added or special token with exactly this text; nothing if there is none, even if the text is one
+  // ordinary token.
   std::function<std::optional<int32_t>(std::string_view)> mark_id;
-  // The bytes of a token as it stands in a prompt.
+  // The token's raw bytes, before the detokenizer.
   std::function<std::string_view(int32_t)> bytes;
   // A control token (a turn's begin or end, end of text).
   std::function<bool(int32_t)> special;

@@ -9,12 +9,12 @@ namespace {
 
 constexpr ReasoningFormat kFormats[] = {
     {.name = "ernie-45-vl"},
-    {.name = "ernie-x1", .unmarked = ReasoningStart::kThinking, .behind_end = Strip::kNewlines, .response_tags = true},
-    {.name = "ernie-45-vl-thinking", .unmarked = ReasoningStart::kThinking, .behind_end = Strip::kNewlines},
-    {.name = "ernie-test", .unmarked = ReasoningStart::kThinking, .behind_end = Strip::kNewlines},
+    {.name = "ernie-x1", .unmarked = ReasoningStart::kThinking, .after_end = Strip::kNewlines, .response_tags = true},
+    {.name = "ernie-45-vl-thinking", .unmarked = ReasoningStart::kThinking, .after_end = Strip::kNewlines},
+    {.name = "ernie-test", .unmarked = ReasoningStart::kThinking, .after_end = Strip::kNewlines},
     {.name = "qwen3"},
     {.name = "qwen2_5_vl"},
-    {.name = "deepseek", .behind_end = Strip::kSpace},
+    {.name = "deepseek", .after_end = Strip::kSpace},
     {.name = "deepseek_r1", .unmarked = ReasoningStart::kThinking},
     {.name = "glm45"},
 };

@@ -30,7 +30,7 @@ struct ReasoningFormat {
   std::string_view begin = "<think>";
   std::string_view end = "</think>";
   ReasoningStart unmarked = ReasoningStart::kOpenable;  // the prompt ends with no mark
-  Strip behind_end = Strip::kNothing;                   // what is dropped directly behind the end mark
+  Strip after_end = Strip::kNothing;                    // what is dropped directly after the end mark
   bool response_tags = false;                           // the answer stands in <response>...</response>
 };
 
@@ -46,7 +46,7 @@ struct ReasoningMarks {
 };
 ReasoningMarks reasoning_marks(const ReasoningFormat& format, const Vocabulary& vocabulary);
 
-// Reads the state from the prompt's tail: the last mark behind the last control token (a mark in an earlier turn, or in
+// Reads the state from the prompt's tail: the last mark after the last control token (a mark in an earlier turn, or in
 // what a user wrote, says nothing).
 ReasoningStart reasoning_start(const ReasoningMarks& marks, const Vocabulary& vocabulary,
                                std::span<const int32_t> prompt);

@@ -10,12 +10,12 @@ constexpr std::string_view kBegin = "<response>", kEnd = "</response>", kCall = 
 ResponseTags::ResponseTags(ReasoningStart start, bool calls_in_response)
     : state_(start == ReasoningStart::kResponse ? kInside
              : start == ReasoningStart::kCall   ? kPass
-                                                : kBetween),
-      between_{kBegin, kCall},
+                                                : kOutside),
+      outside_{kBegin, kCall},
       inside_(calls_in_response ? Matcher{kEnd, kCall} : Matcher{kEnd}) {}
 
 bool ResponseTags::byte(char c, std::string& out) {
-  Matcher& marks = state_ == kBetween ? between_ : inside_;
+  Matcher& marks = state_ == kOutside ? outside_ : inside_;
   switch (marks.put(c)) {
     case Matcher::Step::kPart:
       return true;
@@ -24,7 +24,7 @@ bool ResponseTags::byte(char c, std::string& out) {
         out += kCall;
         state_ = kPass;
       } else {
-        state_ = state_ == kBetween ? kInside : kBetween;
+        state_ = state_ == kOutside ? kInside : kOutside;
       }
       return true;
     case Matcher::Step::kNo:
@@ -32,10 +32,10 @@ bool ResponseTags::byte(char c, std::string& out) {
   }
   const std::string_view held = marks.held();
   if (state_ == kInside) out += held;
-  const bool again = !held.empty();
+  const bool retry = !held.empty();
   marks.reset();
-  if (!again && state_ == kInside) out += c;
-  return !again;
+  if (!retry && state_ == kInside) out += c;
+  return !retry;
 }
 
 void ResponseTags::push(std::string_view text, std::string& out) {
@@ -50,7 +50,7 @@ void ResponseTags::push(std::string_view text, std::string& out) {
 
 void ResponseTags::finish(std::string& out) {
   if (state_ == kInside) out += inside_.held();
-  between_.reset();
+  outside_.reset();
   inside_.reset();
 }
 

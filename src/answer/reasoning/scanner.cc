@@ -79,7 +79,7 @@ void ReasoningScanner::end_mark() {
   waiting_head_ = waiting_mark_ = 0;
   own_said_ = own_head_ = own_mark_ = false;
   state_ = kAnswer;
-  strip_ = marks_.format->behind_end;
+  strip_ = marks_.format->after_end;
 }
 
 void ReasoningScanner::byte(char c) {

@@ -223,7 +223,7 @@ TEST_P(Answers, NotParsed) {  // tool_choice "none"
   }
 }
 
-// parallel_tool_calls false: the first call and nothing behind it.
+// parallel_tool_calls false: the first call and nothing after it.
 TEST_P(Answers, OneCallOnly) {
   const FakeVocabulary vocabulary({});
   const auto format = AnswerFormat::make("", this->format(), vocabulary.view());

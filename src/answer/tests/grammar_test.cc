@@ -40,11 +40,11 @@ TEST(ToolGrammar, Compiles) {
     for (const bool single : {false, true}) {
       const Vocabulary vocabulary = single ? tokens.view() : text.view();
       for (const bool parallel : {false, true}) {
-        for (const bool behind : {false, true}) {
+        for (const bool after : {false, true}) {
           for (size_t count = 1; count <= tools.size(); ++count) {
             const std::string grammar = named.format->grammar({.tools = std::span(tools).last(count),
                                                                .parallel = parallel,
-                                                               .behind_trigger = behind,
+                                                               .after_trigger = after,
                                                                .vocabulary = &vocabulary});
             EXPECT_EQ(fault(grammar), "") << named.name << '\n' << grammar;
             const bool has_token = grammar.find("<[") != std::string::npos;
@@ -67,7 +67,7 @@ TEST(ToolGrammar, Shapes) {
             "call-0: \"{\\\"name\\\": \\\"f\\\", \\\"arguments\\\": \" args-0 \"}\"\n"
             "call: call-0\n");
   ask.parallel = true;
-  ask.behind_trigger = true;
+  ask.after_trigger = true;
   EXPECT_TRUE(kHermes.grammar(ask).starts_with(
       "start: \"\\n\" call \"\\n\" <[257]> (\"\\n\" <[256]> \"\\n\" call \"\\n\" <[257]>)*\n"))
       << kHermes.grammar(ask);

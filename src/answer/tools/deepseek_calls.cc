@@ -15,15 +15,15 @@ void DeepseekCalls::in_text(char c) {
     case Matcher::Step::kNo:
       break;
   }
-  const bool again = !begin_.held().empty();
+  const bool retry = !begin_.held().empty();
   content(begin_.held());
   begin_.reset();
-  if (again) return in_text(c);
+  if (retry) return in_text(c);  // the byte ended a partial mark; it may start a new one
   content({&c, 1});
 }
 
-// What is held is no call.
-void DeepseekCalls::no_call(char c) {
+// Not a call after all: what is held becomes content, and c is read as text.
+void DeepseekCalls::not_a_call(char c) {
   release();
   block_.reset();
   sep_.reset();
@@ -33,14 +33,14 @@ void DeepseekCalls::no_call(char c) {
 
 void DeepseekCalls::in_block(char c) {
   if (is_space(c) && block_.held().empty()) {
-    // Behind a call white space belongs to nothing.
-    if (!held_.empty() && !hold(c)) no_call(c);
+    // White space after a call is dropped; before the first call it is held, since it may still be content.
+    if (!held_.empty() && !hold(c)) not_a_call(c);
     return;
   }
   const Matcher::Step found = block_.put(c);
-  if (found == Matcher::Step::kNo || !hold(c)) return no_call(c);
+  if (found == Matcher::Step::kNo || !hold(c)) return not_a_call(c);
   if (found == Matcher::Step::kPart) return;
-  if (block_.index() == 0) {
+  if (block_.index() == 0) {  // 0: a call begins; 1: the block ends
     name_.clear();
     state_ = kHead;
     return;
@@ -55,10 +55,10 @@ void DeepseekCalls::in_block(char c) {
 
 void DeepseekCalls::in_head(char c) {
   const Matcher::Step found = sep_.put(c);
-  if (!hold(c)) return no_call(c);
+  if (!hold(c)) return not_a_call(c);
   if (found == Matcher::Step::kPart) return;
   if (found == Matcher::Step::kFull) {
-    if (!fenced_) {
+    if (form_ == DeepseekForm::kPlain) {
       if (trim_name()) return begin_named();
       release();
       state_ = kText;
@@ -72,14 +72,14 @@ void DeepseekCalls::in_head(char c) {
   sep_.reset();
   name_ += c;
   if (name_.size() > kMaxName || c == '<') {
-    held_.pop_back();
-    no_call(c);
+    held_.pop_back();  // not_a_call() reads c again
+    not_a_call(c);
   }
 }
 
 void DeepseekCalls::in_name(char c) {
-  if (c == '\n') return trim_name() ? begin_named() : no_call(c);
-  if (name_.size() >= kMaxName || c == '<' || !hold(c)) return no_call(c);
+  if (c == '\n') return trim_name() ? begin_named() : not_a_call(c);
+  if (name_.size() >= kMaxName || c == '<' || !hold(c)) return not_a_call(c);
   name_ += c;
 }
 
@@ -96,7 +96,7 @@ void DeepseekCalls::begin_named() {
   begin_call(name_);
   open_ = true;
   cursor_.reset();
-  state_ = fenced_ ? kFence : kArguments;
+  state_ = form_ == DeepseekForm::kCodeFence ? kFence : kArguments;
 }
 
 void DeepseekCalls::in_fence(char c) {
@@ -127,7 +127,7 @@ void DeepseekCalls::in_arguments(char c) {
 
 void DeepseekCalls::in_tail(char c) {
   if (is_space(c) && close_.held().empty() && end_.held().empty()) return;
-  if (fenced_ && end_.held().empty()) {
+  if (form_ == DeepseekForm::kCodeFence && end_.held().empty()) {
     const Matcher::Step found = close_.put(c);
     if (found != Matcher::Step::kNo) return;
     if (!close_.held().empty()) return malformed(c);
@@ -166,10 +166,10 @@ void DeepseekCalls::in_raw(char c) {
     case Matcher::Step::kNo:
       break;
   }
-  const bool again = !end_.held().empty();
+  const bool retry = !end_.held().empty();
   arguments(end_.held());
   end_.reset();
-  if (again) return in_raw(c);
+  if (retry) return in_raw(c);
   arguments({&c, 1});
 }
 
@@ -194,13 +194,15 @@ void DeepseekCalls::step(char c) {
   }
 }
 
-void DeepseekCalls::end(bool) {
+void DeepseekCalls::end() {
   if (open_) {
     if (state_ == kRaw) arguments(end_.held());
-    end_call(state_ == kTail);  // the marks behind whole arguments are not missed
+    // If the arguments are complete, the call counts although its closing marks are missing.
+    end_call(state_ == kTail);
   } else {
     content(begin_.held());
-    if (state_ == kBlock && !held_.starts_with(kDeepseekBegin)) held_.clear();  // the block's end mark was cut
+    // After a call the answer stopped inside the next mark of the block: that part is dropped.
+    if (state_ == kBlock && !held_.starts_with(kDeepseekBegin)) held_.clear();
     release();
   }
   for (Matcher* matcher : {&begin_, &block_, &sep_, &fence_, &close_, &end_}) matcher->reset();
@@ -208,7 +210,8 @@ void DeepseekCalls::end(bool) {
   state_ = kText;
 }
 
-std::string deepseek_grammar(const GrammarAsk& ask, bool fenced) {
+std::string deepseek_grammar(const GrammarAsk& ask, DeepseekForm form) {
+  const bool fenced = form == DeepseekForm::kCodeFence;
   GrammarText text(ask);
   const std::string sep = text.mark(kDeepseekSep), call = text.mark(kDeepseekCall);
   const std::string newline = fenced ? text.literal("\n") : "";

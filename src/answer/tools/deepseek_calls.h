@@ -14,27 +14,31 @@ inline constexpr std::string_view kDeepseekStart[] = {kDeepseekBegin};
 inline constexpr std::string_view kDeepseekMarks[] = {kDeepseekBegin, kDeepseekEnd, kDeepseekCall, kDeepseekCallEnd,
                                                       kDeepseekSep};
 
-// Text before the block and behind it is content.
+enum class DeepseekForm : uint8_t {
+  kCodeFence,  // V3 and R1: TYPE<sep>NAME\n```json\nARGUMENTS\n```
+  kPlain,      // V3.1: NAME<sep>ARGUMENTS
+};
+
+// Text before and after the block is content.
 class DeepseekCalls final : public ToolScanner {
  public:
-  // fenced: V3 and R1, TYPE<sep>NAME\n```json\nARGUMENTS\n```; else V3.1, NAME<sep>ARGUMENTS.
-  DeepseekCalls(bool fenced, IdSource ids) : ToolScanner({}, std::move(ids)), fenced_(fenced) {}
+  DeepseekCalls(DeepseekForm form, IdSource ids) : ToolScanner({}, std::move(ids)), form_(form) {}
 
  private:
   enum State : uint8_t {
     kText,
     kBlock,  // between the calls of a block
     kHead,   // up to the separator
-    kName,   // fenced: up to the end of the line
-    kFence,  // fenced: before the arguments
+    kName,   // kCodeFence: up to the end of the line
+    kFence,  // kCodeFence: before the arguments
     kArguments,
-    kTail,  // behind the arguments
+    kTail,  // after the arguments
     kRaw,   // malformed, the name known: verbatim up to the end mark
   };
   static constexpr size_t kMaxName = 1024;
 
   void step(char c) override;
-  void end(bool natural) override;
+  void end() override;
   size_t held_elsewhere() const override {
     return begin_.held().size() + end_.held().size() + (open_ ? fence_.held().size() + close_.held().size() : 0);
   }
@@ -48,10 +52,10 @@ class DeepseekCalls final : public ToolScanner {
   void in_raw(char c);
   bool trim_name();
   void begin_named();
-  void no_call(char c);
+  void not_a_call(char c);
   void malformed(char c);
 
-  bool fenced_;
+  DeepseekForm form_;
   State state_ = kText;
   bool open_ = false;
   Matcher begin_{kDeepseekBegin}, block_{kDeepseekCall, kDeepseekEnd}, sep_{kDeepseekSep}, fence_{"```json", "```\n"},
@@ -60,6 +64,6 @@ class DeepseekCalls final : public ToolScanner {
   JsonCursor cursor_;
 };
 
-std::string deepseek_grammar(const GrammarAsk& ask, bool fenced);
+std::string deepseek_grammar(const GrammarAsk& ask, DeepseekForm form);
 
 }  // namespace tern::answer

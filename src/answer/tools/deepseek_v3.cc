@@ -9,9 +9,9 @@ const ToolFormat kDeepseekV3 = {
     .trigger = kDeepseekBegin,
     .marks = kDeepseekMarks,
     .scanner = [](std::shared_ptr<const Tools>, ToolScanner::IdSource ids) -> std::unique_ptr<ToolScanner> {
-      return std::make_unique<DeepseekCalls>(true, std::move(ids));
+      return std::make_unique<DeepseekCalls>(DeepseekForm::kCodeFence, std::move(ids));
     },
-    .grammar = [](const GrammarAsk& ask) { return deepseek_grammar(ask, true); },
+    .grammar = [](const GrammarAsk& ask) { return deepseek_grammar(ask, DeepseekForm::kCodeFence); },
 };
 
 }  // namespace tern::answer

@@ -9,9 +9,9 @@ const ToolFormat kDeepseekV31 = {
     .trigger = kDeepseekBegin,
     .marks = kDeepseekMarks,
     .scanner = [](std::shared_ptr<const Tools>, ToolScanner::IdSource ids) -> std::unique_ptr<ToolScanner> {
-      return std::make_unique<DeepseekCalls>(false, std::move(ids));
+      return std::make_unique<DeepseekCalls>(DeepseekForm::kPlain, std::move(ids));
     },
-    .grammar = [](const GrammarAsk& ask) { return deepseek_grammar(ask, false); },
+    .grammar = [](const GrammarAsk& ask) { return deepseek_grammar(ask, DeepseekForm::kPlain); },
 };
 
 }  // namespace tern::answer

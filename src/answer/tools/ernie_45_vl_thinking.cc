@@ -1,4 +1,5 @@
-// ernie-45-vl-thinking (models-other.md 15): calls only where nothing but newlines was said before them.
+// ernie-45-vl-thinking: a call counts only if nothing but newlines precedes it in the answer; after other text
+// <tool_call> is plain text (models-other.md 15).
 #include "answer/tools/tagged_json.h"
 
 namespace tern::answer {
@@ -16,7 +17,8 @@ const ToolFormat kErnie45VlThinking = {
     .marks = kMarks,
     .scanner = [](std::shared_ptr<const Tools>, ToolScanner::IdSource ids) -> std::unique_ptr<ToolScanner> {
       return std::make_unique<TaggedJson>(
-          ToolScanner::Policy{.drop_behind = true, .drop_newlines = true, .only_at_start = true}, std::move(ids));
+          ToolScanner::Policy{.drop_text_after_first_call = true, .drop_newlines = true, .only_at_start = true},
+          std::move(ids));
     },
     .grammar = tagged_json_grammar,
 };

@@ -1,4 +1,4 @@
-// ernie-x1 (models-other.md 15): newlines before the calls belong to them, text behind the first is dropped.
+// ernie-x1 (models-other.md 15): newlines before a call and all text after the first call are dropped.
 #include "answer/tools/tagged_json.h"
 
 namespace tern::answer {
@@ -15,8 +15,8 @@ const ToolFormat kErnieX1 = {
     .trigger = "<tool_call>",
     .marks = kMarks,
     .scanner = [](std::shared_ptr<const Tools>, ToolScanner::IdSource ids) -> std::unique_ptr<ToolScanner> {
-      return std::make_unique<TaggedJson>(ToolScanner::Policy{.drop_behind = true, .drop_newlines = true},
-                                          std::move(ids));
+      return std::make_unique<TaggedJson>(
+          ToolScanner::Policy{.drop_text_after_first_call = true, .drop_newlines = true}, std::move(ids));
     },
     .grammar = tagged_json_grammar,
 };

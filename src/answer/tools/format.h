@@ -15,18 +15,19 @@ namespace tern::answer {
 struct GrammarAsk {
   std::span<const ToolSpec> tools;  // at least one; for a named choice exactly that one
   bool parallel = true;             // one or more calls; else exactly one
-  // The text begins behind the trigger (ToolFormat::trigger), which starts the first call; else with that call's mark.
-  bool behind_trigger = false;
+  // true: the text begins after the trigger (ToolFormat::trigger), which starts the first call; else with its mark.
+  bool after_trigger = false;
   const Vocabulary* vocabulary = nullptr;  // marks that are one token are written as that token
 };
 
 struct ToolFormat {
   std::string_view name;
-  // Texts with which a call may begin: what a request without tools masks, where they are tokens.
+  // Texts with which a call may begin. Those that are single tokens are masked in requests with tool_choice none.
   std::span<const std::string_view> start_marks;
-  // From this text on a grammar can hold the model to `strict` tools while it may still choose not to call.
+  // Once the model writes this text the grammar is applied; until then it may answer without a call (strict tools with
+  // tool_choice auto).
   std::string_view trigger;
-  // Texts of tokens that a scanner has to see, also when the detokenizer drops special tokens.
+  // Texts that must reach the scanner even where they are special tokens and skip_special_tokens is set.
   std::span<const std::string_view> marks;
   bool short_ids = false;  // ids are nine letters and digits (Mistral), else chatcmpl-tool- and 32 hexadecimal digits
   std::unique_ptr<ToolScanner> (*scanner)(std::shared_ptr<const Tools> tools, ToolScanner::IdSource ids);

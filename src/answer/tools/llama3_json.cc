@@ -13,19 +13,19 @@ constexpr std::string_view kMarks[] = {kTag};
 
 class Llama3Json final : public ToolScanner {
  public:
-  explicit Llama3Json(IdSource ids) : ToolScanner({.drop_behind = true}, std::move(ids)) {}
+  explicit Llama3Json(IdSource ids) : ToolScanner({.drop_text_after_first_call = true}, std::move(ids)) {}
 
  private:
   enum State : uint8_t {
     kStart,   // white space, the tag or '{'
     kObject,  // in the object; until the call has begun all is held
-    kNext,    // behind a call: ';' or ','
+    kNext,    // after a call: ';' or ','
     kRaw,     // malformed, the name known: verbatim to the end
     kPlain,   // content to the end
   };
 
   void step(char c) override;
-  void end(bool natural) override;
+  void end() override;
   size_t held_elsewhere() const override { return 0; }
   void in_start(char c);
   void in_object(char c);
@@ -103,7 +103,7 @@ void Llama3Json::step(char c) {
   }
 }
 
-void Llama3Json::end(bool) {
+void Llama3Json::end() {
   if (state_ == kRaw || (state_ == kObject && open_)) {
     end_call(false);
   } else {
@@ -116,7 +116,7 @@ std::string grammar(const GrammarAsk& ask) {
   GrammarText text(ask);
   const std::string call = text.json_calls("parameters");
   // The model decides by itself whether the tag stands before its calls.
-  return text.calls({.begin = ask.behind_trigger ? "" : GrammarText::group(text.mark(kTag), "?"),
+  return text.calls({.begin = ask.after_trigger ? "" : GrammarText::group(text.mark(kTag), "?"),
                      .body = call,
                      .between = text.literal("; "),
                      .begin_once = true});

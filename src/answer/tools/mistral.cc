@@ -1,6 +1,6 @@
 // mistral, both forms: [TOOL_CALLS][{"name": ..., "arguments": ...}, ...] of older tokenizers and
 // [TOOL_CALLS]name{...} or [TOOL_CALLS]name[CALL_ID]id[ARGS]{...} of newer ones, repeated. Text before the first mark
-// is content, text behind it is dropped.
+// is content, text after it is dropped.
 #include "answer/matcher.h"
 #include "answer/tools/format.h"
 #include "answer/tools/parts/call_object.h"
@@ -16,27 +16,27 @@ constexpr size_t kMaxName = 1024;
 
 class Mistral final : public ToolScanner {
  public:
-  explicit Mistral(IdSource ids) : ToolScanner({.drop_behind = true}, std::move(ids)) {}
+  explicit Mistral(IdSource ids) : ToolScanner({.drop_text_after_first_call = true}, std::move(ids)) {}
 
  private:
   enum State : uint8_t {
     kText,
-    kBehindMark,  // '[' or a name
-    kItem,        // in the list: an object has to begin
+    kAfterMark,  // '[' or a name
+    kItem,       // in the list: an object has to begin
     kObject,
-    kSeparator,  // in the list, behind an object: ',' or ']'
+    kSeparator,  // in the list, after an object: ',' or ']'
     kName,
-    kCallIdText,  // behind [CALL_ID]: up to [ARGS]
+    kCallIdText,  // after [CALL_ID]: up to [ARGS]
     kArguments,
     kRaw,  // malformed, the name known: verbatim up to the next mark
   };
 
   void step(char c) override;
-  void end(bool natural) override;
+  void end() override;
   size_t held_elsewhere() const override { return begin_.held().size() + (open_ ? inner_.held().size() : 0); }
   bool in_mark(char c);
   void in_text(char c);
-  void behind_mark(char c);
+  void after_mark(char c);
   void in_object(char c);
   void in_name(char c);
   void begin_named();
@@ -62,14 +62,14 @@ bool Mistral::in_mark(char c) {
     if (open_) close(false);
     for (const char m : kCalls) hold(m);
     name_.clear();
-    state_ = kBehindMark;
+    state_ = kAfterMark;
     return true;
   }
   const std::string_view held = begin_.held();
-  const bool again = !held.empty();
+  const bool retry = !held.empty();
   open_ ? arguments(held) : content(held);
   begin_.reset();
-  return again && in_mark(c);
+  return retry && in_mark(c);
 }
 
 void Mistral::in_text(char c) {
@@ -90,7 +90,7 @@ void Mistral::close(bool complete) {
   open_ = false;
 }
 
-void Mistral::behind_mark(char c) {
+void Mistral::after_mark(char c) {
   if (is_space(c)) {
     if (!hold(c)) malformed(c);
   } else if (c == '[') {
@@ -163,8 +163,8 @@ void Mistral::step(char c) {
     case kText:
     case kRaw:
       return in_text(c);
-    case kBehindMark:
-      return behind_mark(c);
+    case kAfterMark:
+      return after_mark(c);
     case kItem:
       if (is_space(c) && hold(c)) return;
       object_.reset();
@@ -195,7 +195,7 @@ void Mistral::step(char c) {
   }
 }
 
-void Mistral::end(bool) {
+void Mistral::end() {
   if (open_) {
     arguments(begin_.held());
     close(false);

@@ -17,25 +17,25 @@ class Qwen3Coder final : public XmlCalls {
   Qwen3Coder(std::shared_ptr<const Tools> tools, IdSource ids)
       : XmlCalls({}, std::move(ids), std::move(tools),
                  {.before_key = "<parameter=",
-                  .behind_key = ">",
+                  .after_key = ">",
                   .before_value = "",
-                  .behind_value = "</parameter>",
-                  .close = "</function>",
-                  .end = kEnd,
+                  .value_end = "</parameter>",
+                  .arguments_end = "</function>",
+                  .call_end = kEnd,
                   .unknown = ValueKind::kText,
                   .trim = XmlArguments::Trim::kNewline}) {}
 
  private:
   enum State : uint8_t {
     kText,
-    kOpen,  // behind <tool_call>
-    kName,  // behind <function=
+    kOpen,  // after <tool_call>
+    kName,  // after <function=
     kCall,  // in the arguments
-    kTail,  // behind </function>
+    kTail,  // after </function>
   };
 
   void step(char c) override;
-  void end(bool natural) override;
+  void end() override;
   size_t held_elsewhere() const override {
     return begin_.held().size() + tail_.held().size() + held_in_call();  // function_'s bytes are held as such
   }
@@ -43,7 +43,7 @@ class Qwen3Coder final : public XmlCalls {
   void in_open(char c);
   void in_name(char c);
   void in_tail(char c);
-  void no_call(char c);
+  void not_a_call(char c);
 
   State state_ = kText;
   bool tagged_ = false;  // <tool_call> stood before this call
@@ -64,14 +64,14 @@ void Qwen3Coder::in_text(char c) {
     case Matcher::Step::kNo:
       break;
   }
-  const bool again = !begin_.held().empty();
+  const bool retry = !begin_.held().empty();
   content(begin_.held());
   begin_.reset();
-  if (again) return in_text(c);
+  if (retry) return in_text(c);  // the byte ended a partial mark; it may start a new one
   content({&c, 1});
 }
 
-void Qwen3Coder::no_call(char c) {
+void Qwen3Coder::not_a_call(char c) {
   release();
   function_.reset();
   state_ = kText;
@@ -80,22 +80,22 @@ void Qwen3Coder::no_call(char c) {
 
 void Qwen3Coder::in_open(char c) {
   if (is_space(c) && function_.held().empty()) {
-    if (!hold(c)) no_call(c);
+    if (!hold(c)) not_a_call(c);
     return;
   }
   const Matcher::Step found = function_.put(c);
-  if (found == Matcher::Step::kNo || !hold(c)) return no_call(c);
+  if (found == Matcher::Step::kNo || !hold(c)) return not_a_call(c);
   if (found == Matcher::Step::kFull) state_ = kName;
 }
 
 void Qwen3Coder::in_name(char c) {
   if (c == '>') {
     while (!name_.empty() && is_space(name_.back())) name_.pop_back();
-    if (name_.empty()) return no_call(c);
+    if (name_.empty()) return not_a_call(c);
     state_ = kCall;
     return begin_named(name_);
   }
-  if (c == '<' || c == '\n' || name_.size() >= kMaxName || !hold(c)) return no_call(c);
+  if (c == '<' || c == '\n' || name_.size() >= kMaxName || !hold(c)) return not_a_call(c);
   if (!name_.empty() || !is_space(c)) name_ += c;
 }
 
@@ -114,7 +114,7 @@ void Qwen3Coder::in_tail(char c) {
   }
   const std::string held(tail_.held());
   tail_.reset();
-  if (!tagged_) {  // no outer tag was to come
+  if (!tagged_) {  // no outer end tag is expected
     end_call(valid());
     leave_call();
     state_ = kText;
@@ -135,7 +135,7 @@ void Qwen3Coder::step(char c) {
     case kName:
       return in_name(c);
     case kCall:
-      if (in_arguments(c)) {
+      if (consume_argument_byte(c)) {
         state_ = kTail;
       } else if (!in_call()) {
         state_ = kText;
@@ -146,9 +146,9 @@ void Qwen3Coder::step(char c) {
   }
 }
 
-void Qwen3Coder::end(bool) {
+void Qwen3Coder::end() {
   if (state_ == kTail) {
-    end_call(valid());  // the outer end tag is not missed
+    end_call(valid());  // the call counts although its outer end tag is missing
     leave_call();
   }
   cut();
@@ -162,14 +162,15 @@ void Qwen3Coder::end(bool) {
 
 std::string grammar(const GrammarAsk& ask) {
   GrammarText text(ask);
-  const std::string body = text.xml_calls({.before_name = text.literal("\n<function="),
-                                           .behind_name = text.literal(">\n"),
-                                           .before_key = text.literal("<parameter="),
-                                           .behind_key = text.literal(">\n"),
-                                           .close = "\n</parameter>",
-                                           .behind_value = text.literal("\n"),
-                                           .end = GrammarText::row({text.literal("</function>\n"), text.mark(kEnd)}),
-                                           .unknown = ValueKind::kText});
+  const std::string body =
+      text.xml_calls({.before_name = text.literal("\n<function="),
+                      .after_name = text.literal(">\n"),
+                      .before_key = text.literal("<parameter="),
+                      .after_key = text.literal(">\n"),
+                      .value_end = "\n</parameter>",
+                      .after_value = text.literal("\n"),
+                      .call_end = GrammarText::row({text.literal("</function>\n"), text.mark(kEnd)}),
+                      .unknown = ValueKind::kText});
   return text.calls({.begin = text.mark(kBegin), .body = body, .between = text.literal("\n")});
 }
 

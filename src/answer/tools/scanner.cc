@@ -7,22 +7,22 @@ void ToolScanner::feed(std::string_view text, Events& out) {
   for (const char c : text) step(c);
 }
 
-void ToolScanner::finish(bool natural, Events& out) {
+void ToolScanner::finish(Events& out) {
   out_ = &out;
-  end(natural);
+  end();
   const size_t newlines = newlines_;
   newlines_ = 0;
-  if (calls_ == 0 || !policy_.drop_behind) say(std::string(newlines, '\n'));
+  if (calls_ == 0 || !policy_.drop_text_after_first_call) say(std::string(newlines, '\n'));
 }
 
 void ToolScanner::say(std::string_view text) { append_text(*out_, EventKind::kContent, 0, text.data(), text.size()); }
 
 void ToolScanner::content(std::string_view text) {
-  if (text.empty() || (calls_ > 0 && policy_.drop_behind)) return;
-  if (behind_call_) {
+  if (text.empty() || (calls_ > 0 && policy_.drop_text_after_first_call)) return;
+  if (after_call_) {
     while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
     if (text.empty()) return;
-    behind_call_ = false;
+    after_call_ = false;
   }
   if (!policy_.drop_newlines) return say(text);
   for (const char c : text) {
@@ -68,7 +68,7 @@ void ToolScanner::end_call(bool complete) {
   } else {
     broken_ = true;
   }
-  behind_call_ = true;
+  after_call_ = true;
 }
 
 }  // namespace tern::answer

@@ -22,7 +22,7 @@ using Tools = std::vector<ToolSpec>;
 
 struct ToolFormat;
 
-// Text in, events out, in any pieces: where they are cut changes nothing but the cuts of the events' texts. What is
+// Text in, events out. The events do not depend on how the text is cut, except for where event texts are cut. What is
 // held back is bounded. A call that is not well-formed is content as long as its name is not known; from then on its
 // bytes leave verbatim as arguments, and complete_calls() is false for good. Nothing is repaired.
 class ToolScanner {
@@ -31,9 +31,11 @@ class ToolScanner {
 
   // Text beside the calls.
   struct Policy {
-    bool drop_behind = false;    // text behind the first call is dropped; else white space right behind a call
-    bool drop_newlines = false;  // newlines directly before a call are dropped
-    bool only_at_start = false;  // once other text than newlines was said, nothing is a call
+    // true: drop all text after the first call (later calls are still read). false: drop only white space directly
+    // after a call.
+    bool drop_text_after_first_call = false;
+    bool drop_newlines = false;  // drop newlines directly before a call
+    bool only_at_start = false;  // a call counts only if nothing but newlines precedes it
   };
 
   ToolScanner(Policy policy, IdSource ids) : policy_(policy), ids_(std::move(ids)) {}
@@ -42,8 +44,8 @@ class ToolScanner {
   ToolScanner& operator=(const ToolScanner&) = delete;
 
   void feed(std::string_view text, Events& out);
-  // The end of the answer. natural: the model ended it (not a limit, not a disconnect).
-  void finish(bool natural, Events& out);
+  // The end of the answer.
+  void finish(Events& out);
 
   int32_t calls() const { return calls_; }
   int32_t ended_calls() const { return ended_; }
@@ -52,13 +54,13 @@ class ToolScanner {
   size_t held() const { return held_.size() + held_elsewhere(); }
 
  protected:
-  // One byte. May put it again after a change of state.
+  // One byte. A scanner may call it again with the same byte after a change of state.
   virtual void step(char c) = 0;
-  virtual void end(bool natural) = 0;
+  virtual void end() = 0;
   virtual size_t held_elsewhere() const = 0;
 
   void content(std::string_view text);
-  // Holds a byte that is either a call's or content. False: more than kMaxHeld; release() it.
+  // Holds a byte that belongs either to a call or to content. False: kMaxHeld is reached; the caller calls release().
   bool hold(char c);
   void release();  // what is held is content
   void begin_call(const std::string& name);
@@ -77,9 +79,9 @@ class ToolScanner {
   Events* out_ = nullptr;
   int32_t calls_ = 0, ended_ = 0, complete_ = 0;
   bool broken_ = false;
-  bool said_ = false;         // content other than newlines
-  bool behind_call_ = false;  // nothing but white space since a call
-  size_t newlines_ = 0;       // held: content if no call follows (Policy::drop_newlines)
+  bool said_ = false;        // content other than newlines
+  bool after_call_ = false;  // nothing but white space since a call
+  size_t newlines_ = 0;      // held: content if no call follows (Policy::drop_newlines)
 };
 
 inline bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }

@@ -33,10 +33,10 @@ void TaggedJson::in_text(char c) {
     case Matcher::Step::kNo:
       break;
   }
-  const bool again = !begin_.held().empty();
+  const bool retry = !begin_.held().empty();
   content(begin_.held());
   begin_.reset();
-  if (again) return in_text(c);
+  if (retry) return in_text(c);  // the byte ended a partial mark; it may start a new one
   content({&c, 1});
 }
 
@@ -88,14 +88,14 @@ void TaggedJson::in_raw(char c) {
     case Matcher::Step::kNo:
       break;
   }
-  const bool again = !end_.held().empty();
+  const bool retry = !end_.held().empty();
   arguments(end_.held());
   end_.reset();
-  if (again) return in_raw(c);
+  if (retry) return in_raw(c);
   arguments({&c, 1});
 }
 
-void TaggedJson::end(bool) {
+void TaggedJson::end() {
   switch (state_) {
     case kText:
       content(begin_.held());
@@ -108,8 +108,8 @@ void TaggedJson::end(bool) {
       }
       break;
     case kTail:
-      end_call(object_.has_arguments());
-      break;  // the end mark is not missed
+      end_call(object_.has_arguments());  // the call counts although its end mark is missing
+      break;
     case kRaw:
       arguments(end_.held());
       end_call(false);

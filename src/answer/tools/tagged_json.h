@@ -14,13 +14,13 @@ class TaggedJson final : public ToolScanner {
  private:
   enum State : uint8_t {
     kText,
-    kObject,  // behind the start mark
-    kTail,    // behind the object
+    kObject,  // after the start mark
+    kTail,    // after the object
     kRaw,     // malformed, the name known: verbatim up to the end mark
   };
 
   void step(char c) override;
-  void end(bool natural) override;
+  void end() override;
   size_t held_elsewhere() const override { return begin_.held().size() + end_.held().size(); }
   void in_text(char c);
   void in_object(char c);

@@ -6,11 +6,11 @@ XmlCalls::XmlCalls(Policy policy, IdSource ids, std::shared_ptr<const Tools> too
     : ToolScanner(policy, std::move(ids)),
       shape_(shape),
       tools_(std::move(tools)),
-      pairs_{shape.before_key, shape.close},
-      behind_key_{shape.behind_key},
+      pairs_{shape.before_key, shape.arguments_end},
+      after_key_{shape.after_key},
       before_value_{shape.before_value},
-      behind_value_{shape.behind_value},
-      end_{shape.end},
+      value_end_{shape.value_end},
+      call_end_{shape.call_end},
       writer_(shape.trim) {}
 
 void XmlCalls::begin_named(std::string_view name) {
@@ -59,41 +59,41 @@ void XmlCalls::begin_value() {
 }
 
 void XmlCalls::in_key(char c) {
-  const Matcher::Step found = behind_key_.put(c);
+  const Matcher::Step found = after_key_.put(c);
   if (found == Matcher::Step::kFull) {
     part_ = kBetween;
     if (shape_.before_value.empty()) begin_value();
     return;
   }
   if (found == Matcher::Step::kPart) return;
-  const std::string_view held = behind_key_.held();
-  const bool again = !held.empty();
+  const std::string_view held = after_key_.held();
+  const bool retry = !held.empty();
   key_ += held;
-  behind_key_.reset();
+  after_key_.reset();
   if (key_.size() >= kMaxKey) return malformed(c);
-  if (again) return in_key(c);
+  if (retry) return in_key(c);
   key_ += c;
 }
 
 void XmlCalls::in_value(char c) {
-  const Matcher::Step found = behind_value_.put(c);
+  const Matcher::Step found = value_end_.put(c);
   if (found == Matcher::Step::kPart) return;
   if (found == Matcher::Step::kFull) {
     valid_ = writer_.end_value(json_) && valid_;
     part_ = kPairs;
   } else {
-    const std::string_view held = behind_value_.held();
+    const std::string_view held = value_end_.held();
     for (const char h : held) writer_.value(h, json_);
-    const bool again = !held.empty();
-    behind_value_.reset();
-    if (again) return in_value(c);
+    const bool retry = !held.empty();
+    value_end_.reset();
+    if (retry) return in_value(c);
     writer_.value(c, json_);
   }
   leave(json_);
 }
 
 void XmlCalls::in_raw(char c) {
-  switch (end_.put(c)) {
+  switch (call_end_.put(c)) {
     case Matcher::Step::kPart:
       return;
     case Matcher::Step::kFull:
@@ -103,16 +103,16 @@ void XmlCalls::in_raw(char c) {
     case Matcher::Step::kNo:
       break;
   }
-  const bool again = !end_.held().empty();
-  arguments(end_.held());
-  end_.reset();
-  if (again) return in_raw(c);
+  const bool retry = !call_end_.held().empty();
+  arguments(call_end_.held());
+  call_end_.reset();
+  if (retry) return in_raw(c);
   arguments({&c, 1});
 }
 
 void XmlCalls::malformed(char c) {
   if (part_ == kKey) arguments(key_);
-  for (Matcher* matcher : {&pairs_, &behind_key_, &before_value_}) {
+  for (Matcher* matcher : {&pairs_, &after_key_, &before_value_}) {
     arguments(matcher->held());
     matcher->reset();
   }
@@ -120,7 +120,7 @@ void XmlCalls::malformed(char c) {
   in_raw(c);
 }
 
-bool XmlCalls::in_arguments(char c) {
+bool XmlCalls::consume_argument_byte(char c) {
   switch (part_) {
     case kPairs:
       return in_pairs(c);
@@ -153,20 +153,20 @@ bool XmlCalls::in_arguments(char c) {
 }
 
 void XmlCalls::cut() {
-  if (part_ == kRaw) arguments(end_.held());
+  if (part_ == kRaw) arguments(call_end_.held());
   if (part_ == kValue) {
-    for (const char h : behind_value_.held()) writer_.value(h, json_);
+    for (const char h : value_end_.held()) writer_.value(h, json_);
     writer_.cut(json_);
     leave(json_);
   }
   if (part_ != kNone) end_call(false);
-  for (Matcher* matcher : {&pairs_, &behind_key_, &before_value_, &behind_value_, &end_}) matcher->reset();
+  for (Matcher* matcher : {&pairs_, &after_key_, &before_value_, &value_end_, &call_end_}) matcher->reset();
   part_ = kNone;
 }
 
 size_t XmlCalls::held_in_call() const {
-  return pairs_.held().size() + behind_key_.held().size() + before_value_.held().size() + behind_value_.held().size() +
-         end_.held().size() + (part_ == kKey || part_ == kBetween ? key_.size() : 0) + writer_.held();
+  return pairs_.held().size() + after_key_.held().size() + before_value_.held().size() + value_end_.held().size() +
+         call_end_.held().size() + (part_ == kKey || part_ == kBetween ? key_.size() : 0) + writer_.held();
 }
 
 }  // namespace tern::answer

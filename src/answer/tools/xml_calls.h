@@ -14,22 +14,22 @@ namespace tern::answer {
 class XmlCalls : public ToolScanner {
  protected:
   struct Shape {
-    std::string_view before_key, behind_key, before_value, behind_value;  // before_value may be ""
-    std::string_view close;                                               // ends the arguments
-    std::string_view end;                                                 // ends a malformed call
-    ValueKind unknown = ValueKind::kText;                                 // of members that the schema does not have
+    std::string_view before_key, after_key, before_value, value_end;  // before_value may be ""
+    std::string_view arguments_end;
+    std::string_view call_end;             // ends a malformed call; that of a well-formed one is the subclass's to read
+    ValueKind unknown = ValueKind::kText;  // of members that the schema does not have
     XmlArguments::Trim trim = XmlArguments::Trim::kSpace;
   };
   XmlCalls(Policy policy, IdSource ids, std::shared_ptr<const Tools> tools, const Shape& shape);
 
-  // Behind the name: the call begins.
+  // After the name: the call begins.
   void begin_named(std::string_view name);
-  // A byte of the begun call. True: `close` is complete, and the arguments with it; the call is not ended.
-  // in_call() is false when a malformed call has ended.
-  bool in_arguments(char c);
-  bool valid() const { return valid_; }  // the arguments, behind `close`
+  // A byte of the begun call. True once arguments_end has been read; the subclass ends the call. in_call() is false
+  // after a malformed call has ended.
+  bool consume_argument_byte(char c);
+  bool valid() const { return valid_; }  // the arguments, once arguments_end was read
   bool in_call() const { return part_ != kNone; }
-  // c cannot stand here: the rest is verbatim.
+  // c cannot stand here: the rest of the call is passed on verbatim.
   void malformed(char c);
   void leave_call() { part_ = kNone; }
   // The answer ends in a call.
@@ -52,7 +52,7 @@ class XmlCalls : public ToolScanner {
   const json::Value* parameters_ = nullptr;
   Part part_ = kNone;
   bool valid_ = true;
-  Matcher pairs_, behind_key_, before_value_, behind_value_, end_;
+  Matcher pairs_, after_key_, before_value_, value_end_, call_end_;
   std::string key_, json_;
   XmlArguments writer_;
 };

@@ -1,13 +1,9 @@
 #include "answer/tools/parts/call_object.h"
 
+#include "answer/tools/scanner.h"
 #include "json/json.h"
 
 namespace tern::answer {
-namespace {
-
-bool space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-
-}  // namespace
 
 void CallObject::reset() {
   const bool wait = wait_;
@@ -16,15 +12,15 @@ void CallObject::reset() {
 
 CallObject::Step CallObject::step(char c) {
   if (!begun() && ++header_ > kMaxHeader) return Step::kError;
-  return take(c);
+  return dispatch(c);
 }
 
-CallObject::Step CallObject::take(char c) {
+CallObject::Step CallObject::dispatch(char c) {
   switch (state_) {
     case kInKey:
       return in_key(c);
     case kValue:
-      return space(c) ? Step::kMore : begin_value(c);
+      return is_space(c) ? Step::kMore : begin_value(c);
     case kInName:
     case kInArguments:
     case kInOther:
@@ -32,7 +28,7 @@ CallObject::Step CallObject::take(char c) {
     default:
       break;
   }
-  if (space(c)) return Step::kMore;
+  if (is_space(c)) return Step::kMore;
   switch (state_) {
     case kOpen:
       if (c != '{') return Step::kError;
@@ -42,7 +38,7 @@ CallObject::Step CallObject::take(char c) {
     case kKey:
       if (c == '}' && state_ == kFirstKey) return Step::kEnd;
       if (c != '"') return Step::kError;
-      key_.clear();
+      quoted_.clear();
       cursor_.reset();
       state_ = kInKey;
       return in_key(c);
@@ -50,29 +46,31 @@ CallObject::Step CallObject::take(char c) {
       if (c != ':') return Step::kError;
       state_ = kValue;
       return Step::kMore;
-    default:
+    case kAfter:
       if (c == '}') return Step::kEnd;
       if (c != ',') return Step::kError;
       state_ = kKey;
       return Step::kMore;
+    default:  // handled above
+      return Step::kError;
   }
 }
 
 CallObject::Step CallObject::in_key(char c) {
   const JsonCursor::Step step = cursor_.step(c);
   if (step == JsonCursor::Step::kError) return Step::kError;
-  if (key_.size() < 64) key_ += c;  // a longer key is none of ours
+  if (quoted_.size() < 64) quoted_ += c;  // keep at most 64 bytes: longer keys match neither name nor arguments
   if (step == JsonCursor::Step::kDone) state_ = kColon;
   return Step::kMore;
 }
 
 CallObject::Step CallObject::begin_value(char c) {
   cursor_.reset();
-  if (key_ == "\"name\"" && !has_name_) {
+  if (quoted_ == "\"name\"" && !has_name_) {
     if (c != '"') return Step::kError;
-    key_.clear();
+    quoted_.clear();
     state_ = kInName;
-  } else if ((key_ == "\"arguments\"" || key_ == "\"parameters\"") && !arguments_seen_) {
+  } else if ((quoted_ == "\"arguments\"" || quoted_ == "\"parameters\"") && !arguments_seen_) {
     if (c != '{') return Step::kError;
     arguments_seen_ = true;
     state_ = kInArguments;
@@ -87,9 +85,9 @@ CallObject::Step CallObject::in_value(char c) {
   if (step == JsonCursor::Step::kError) return Step::kError;
   if (step == JsonCursor::Step::kDoneBefore) {
     state_ = kAfter;
-    return take(c);
+    return dispatch(c);
   }
-  if (state_ == kInName) key_ += c;
+  if (state_ == kInName) quoted_ += c;
   if (state_ == kInArguments) arguments_ += c;
   return step == JsonCursor::Step::kDone ? value_done() : Step::kMore;
 }
@@ -97,7 +95,7 @@ CallObject::Step CallObject::in_value(char c) {
 CallObject::Step CallObject::value_done() {
   if (state_ == kInArguments) arguments_done_ = true;
   if (state_ == kInName) {
-    const auto name = json::parse(key_);  // undoes the escapes
+    const auto name = json::parse(quoted_);  // undoes the escapes
     if (!name.ok() || !name->is_string() || name->as_string().empty()) return Step::kError;
     name_ = std::string(name->as_string());
     has_name_ = true;

@@ -9,8 +9,8 @@
 
 namespace tern::answer {
 
-// Reads the object byte by byte. The keys may come in any order, others may stand among them. What comes before the
-// name is bounded (kMaxHeader), so arguments in front of the name are only taken when they are short.
+// Reads the object byte by byte. Keys may come in any order, with unknown keys between. At most kMaxHeader bytes may
+// precede the name, so arguments before the name must be short.
 class CallObject {
  public:
   static constexpr size_t kMaxHeader = 8192;
@@ -19,8 +19,8 @@ class CallObject {
     kEnd,    // this byte closes the object
     kError,  // this byte cannot stand here, or the name comes too late
   };
-  // wait_for_arguments: the call begins with its arguments, not already with its name. For formats without a mark, in
-  // which any JSON object with a member "name" would look like a call.
+  // wait_for_arguments: an object counts as a call only after both its name and the start of its arguments were seen.
+  // For formats without a mark, in which any JSON object with a member "name" would look like a call.
   explicit CallObject(bool wait_for_arguments = false) : wait_(wait_for_arguments) {}
 
   Step step(char c);
@@ -28,7 +28,7 @@ class CallObject {
   // The name is known: from here on the text is a call.
   bool begun() const { return has_name_ && (!wait_ || arguments_seen_); }
   const std::string& name() const { return name_; }
-  // Bytes of the arguments that nobody took yet, verbatim. Only to be taken once the call has begun.
+  // Argument bytes read so far, verbatim; the caller clears them after use. Only to be used once the call has begun.
   std::string& arguments() { return arguments_; }
   // The arguments are a whole JSON object.
   bool has_arguments() const { return arguments_done_; }
@@ -36,7 +36,7 @@ class CallObject {
  private:
   enum State : uint8_t { kOpen, kFirstKey, kKey, kInKey, kColon, kValue, kInName, kInArguments, kInOther, kAfter };
 
-  Step take(char c);
+  Step dispatch(char c);  // step() without counting: a number's end passes its byte on to what follows
   Step in_key(char c);
   Step begin_value(char c);
   Step in_value(char c);
@@ -49,7 +49,7 @@ class CallObject {
   bool arguments_done_ = false;
   size_t header_ = 0;  // bytes before the call has begun
   JsonCursor cursor_;
-  std::string key_;  // the key, or the name, with its quotes
+  std::string quoted_;  // the key or the name at hand, with its quotes
   std::string name_;
   std::string arguments_;
 };

@@ -117,16 +117,16 @@ std::string GrammarText::xml_value(size_t tool, size_t member, const json::Value
     for (const json::Value& choice : choices->as_array()) {
       if (choice.is_string()) any = join(any, literal(choice.as_string()));
     }
-    if (!any.empty()) return row({group(any, ""), mark(shape.close)});
+    if (!any.empty()) return row({group(any, ""), mark(shape.value_end)});
   }
   if (kind == ValueKind::kJson && property.is_object()) {
     json::Object part = property.as_object();
     add_definitions(schema, part);
     const std::string name = "value-" + std::to_string(tool) + "-" + std::to_string(member);
     rule(name, "%json " + json::dump(part));
-    return row({name, mark(shape.close)});
+    return row({name, mark(shape.value_end)});
   }
-  return any_text(shape.close);
+  return any_text(shape.value_end);
 }
 
 std::string GrammarText::xml_arguments(size_t tool, const XmlShape& shape) {
@@ -134,8 +134,8 @@ std::string GrammarText::xml_arguments(size_t tool, const XmlShape& shape) {
   const json::Object* object = schema.is_object() ? &schema.as_object() : nullptr;
   const json::Value* properties = object != nullptr ? object->if_contains("properties") : nullptr;
   if (properties == nullptr || !properties->is_object()) {
-    return group(row({shape.before_key, "/[a-zA-Z0-9_.-]+/", shape.behind_key, shape.before_value,
-                      any_text(shape.close), shape.behind_value}),
+    return group(row({shape.before_key, "/[a-zA-Z0-9_.-]+/", shape.after_key, shape.before_value,
+                      any_text(shape.value_end), shape.after_value}),
                  "*");
   }
   const json::Value* required = object->if_contains("required");
@@ -149,19 +149,19 @@ std::string GrammarText::xml_arguments(size_t tool, const XmlShape& shape) {
                       });
     const std::string value = xml_value(tool, member++, schema, key, shape);
     const std::string pair =
-        row({shape.before_key, literal(key), shape.behind_key, shape.before_value, value, shape.behind_value});
+        row({shape.before_key, literal(key), shape.after_key, shape.before_value, value, shape.after_value});
     out = row({out, group(pair, must ? "" : "?")});
   }
   return out;
 }
 
 std::string GrammarText::xml_calls(const XmlShape& shape) {
-  if (mark(shape.close).starts_with('<')) rule("any-text", "/(?s:.*)/");
+  if (mark(shape.value_end).starts_with('<')) rule("any-text", "/(?s:.*)/");
   std::string any;
   for (size_t i = 0; i < ask_.tools.size(); ++i) {
     const std::string name = "call-" + std::to_string(i);
     const std::string body = xml_arguments(i, shape);
-    rule(name, row({shape.before_name, literal(ask_.tools[i].name), shape.behind_name, body, shape.end}));
+    rule(name, row({shape.before_name, literal(ask_.tools[i].name), shape.after_name, body, shape.call_end}));
     any = join(any, name);
   }
   rule("call", any);
@@ -171,7 +171,7 @@ std::string GrammarText::xml_calls(const XmlShape& shape) {
 std::string GrammarText::calls(const Calls& calls) {
   const std::string next = row({calls.between, calls.begin_once ? "" : calls.begin, calls.body});
   const std::string start =
-      row({ask_.behind_trigger ? "" : calls.begin, calls.body, ask_.parallel && !calls.once ? group(next, "*") : ""});
+      row({ask_.after_trigger ? "" : calls.begin, calls.body, ask_.parallel && !calls.once ? group(next, "*") : ""});
   std::string out("start: ");
   return out.append(start).append("\n").append(rules_);
 }

@@ -15,7 +15,7 @@ class GrammarText {
  public:
   explicit GrammarText(const GrammarAsk& ask) : ask_(ask) {}
 
-  // One behind the other; empty parts are left out.
+  // One after the other; empty parts are left out.
   static std::string row(std::initializer_list<std::string_view> parts);
   // As often as `count` says: "?", "*" or "".
   static std::string group(std::string_view body, std::string_view count);
@@ -29,17 +29,17 @@ class GrammarText {
   // The bare name, `between` (an expression or ""), the arguments as JSON.
   std::string named_calls(std::string_view between);
 
-  struct XmlShape {  // expressions, but for `close`
-    std::string before_name, behind_name, before_key, behind_key, before_value;
-    std::string_view close;  // ends a value
-    std::string behind_value, end;
+  struct XmlShape {  // expressions, but for `value_end`, which is a text
+    std::string before_name, after_name, before_key, after_key, before_value;
+    std::string_view value_end;
+    std::string after_value, call_end;
     ValueKind unknown = ValueKind::kText;
   };
   std::string xml_calls(const XmlShape& shape);
 
   struct Calls {
     std::string begin;        // before each call; "" for none
-    std::string body;         // a call behind `begin`
+    std::string body;         // a call after `begin`
     std::string between;      // between a call and the next call's `begin`
     bool begin_once = false;  // `begin` stands before the first call only
     bool once = false;        // `body` is all calls
@@ -52,7 +52,7 @@ class GrammarText {
   std::string xml_arguments(size_t tool, const XmlShape& shape);
   std::string xml_value(size_t tool, size_t member, const json::Value& schema, std::string_view key,
                         const XmlShape& shape);
-  std::string any_text(std::string_view close);  // text up to and with `close`
+  std::string any_text(std::string_view close);  // text up to and including `close`
 
   const GrammarAsk& ask_;
   std::string rules_;

@@ -1,11 +1,12 @@
 #include "answer/tools/parts/json_cursor.h"
 
+#include "answer/tools/scanner.h"
+
 namespace tern::answer {
 namespace {
 
-bool space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
-bool digit(char c) { return c >= '0' && c <= '9'; }
-bool hex(char c) { return digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_hex(char c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
 }  // namespace
 
@@ -22,10 +23,10 @@ JsonCursor::Step JsonCursor::end_value() {
   return Step::kMore;
 }
 
-JsonCursor::Step JsonCursor::open(bool object) {
+JsonCursor::Step JsonCursor::open_container(bool is_object) {
   if (depth_.size() >= kMaxDepth) return Step::kError;
-  depth_.push_back(object);
-  state_ = object ? kKeyOrEnd : kValueOrEnd;
+  depth_.push_back(is_object);
+  state_ = is_object ? kKeyOrEnd : kValueOrEnd;
   return Step::kMore;
 }
 
@@ -33,9 +34,9 @@ JsonCursor::Step JsonCursor::begin_value(char c) {
   begun_ = true;
   switch (c) {
     case '{':
-      return open(true);
+      return open_container(true);
     case '[':
-      return open(false);
+      return open_container(false);
     case '"':
       key_ = false;
       state_ = kString;
@@ -47,16 +48,16 @@ JsonCursor::Step JsonCursor::begin_value(char c) {
       state_ = kZero;
       return Step::kMore;
     case 't':
-      literal_ = "rue";
+      literal_rest_ = "rue";
       break;
     case 'f':
-      literal_ = "alse";
+      literal_rest_ = "alse";
       break;
     case 'n':
-      literal_ = "ull";
+      literal_rest_ = "ull";
       break;
     default:
-      if (!digit(c)) return Step::kError;
+      if (!is_digit(c)) return Step::kError;
       state_ = kInteger;
       return Step::kMore;
   }
@@ -66,7 +67,7 @@ JsonCursor::Step JsonCursor::begin_value(char c) {
 
 JsonCursor::Step JsonCursor::in_string(char c) {
   if (state_ == kHex) {
-    if (!hex(c)) return Step::kError;
+    if (!is_hex(c)) return Step::kError;
     if (--hex_ == 0) state_ = kString;
     return Step::kMore;
   }
@@ -101,6 +102,7 @@ JsonCursor::Step JsonCursor::in_string(char c) {
   return Step::kMore;
 }
 
+// c comes after the number and does not belong to it.
 JsonCursor::Step JsonCursor::end_number(char c) {
   if (depth_.empty()) return Step::kDoneBefore;
   state_ = kAfter;
@@ -111,42 +113,42 @@ JsonCursor::Step JsonCursor::in_number(char c) {
   const bool exponent = c == 'e' || c == 'E';
   switch (state_) {
     case kMinus:
-      if (!digit(c)) return Step::kError;
+      if (!is_digit(c)) return Step::kError;
       state_ = c == '0' ? kZero : kInteger;
       return Step::kMore;
     case kZero:
     case kInteger:
-      if (digit(c)) return state_ == kInteger ? Step::kMore : Step::kError;
+      if (is_digit(c)) return state_ == kInteger ? Step::kMore : Step::kError;
       if (c != '.' && !exponent) return end_number(c);
-      state_ = c == '.' ? kPoint : kE;
+      state_ = c == '.' ? kPoint : kExponentMark;
       return Step::kMore;
     case kPoint:
     case kFraction:
-      if (digit(c)) {
+      if (is_digit(c)) {
         state_ = kFraction;
         return Step::kMore;
       }
       if (state_ == kPoint) return Step::kError;
       if (!exponent) return end_number(c);
-      state_ = kE;
+      state_ = kExponentMark;
       return Step::kMore;
-    case kE:
+    case kExponentMark:
       if (c == '+' || c == '-') {
         state_ = kESign;
         return Step::kMore;
       }
       [[fallthrough]];
     case kESign:
-      if (!digit(c)) return Step::kError;
+      if (!is_digit(c)) return Step::kError;
       state_ = kExponent;
       return Step::kMore;
     default:
-      return digit(c) ? Step::kMore : end_number(c);
+      return is_digit(c) ? Step::kMore : end_number(c);
   }
 }
 
-JsonCursor::Step JsonCursor::after(char c) {
-  if (space(c)) return Step::kMore;
+JsonCursor::Step JsonCursor::after_value(char c) {
+  if (is_space(c)) return Step::kMore;
   const bool object = depth_.back();
   if (c == ',') {
     state_ = object ? kKey : kValue;
@@ -160,32 +162,33 @@ JsonCursor::Step JsonCursor::after(char c) {
 JsonCursor::Step JsonCursor::step(char c) {
   switch (state_) {
     case kValue:
-      return space(c) ? Step::kMore : begin_value(c);
+      return is_space(c) ? Step::kMore : begin_value(c);
     case kValueOrEnd:
-      return c == ']' ? after(c) : space(c) ? Step::kMore : begin_value(c);
+      if (c == ']') return after_value(c);  // an empty array: after_value() closes it
+      return is_space(c) ? Step::kMore : begin_value(c);
     case kKeyOrEnd:
-      if (c == '}') return after(c);
+      if (c == '}') return after_value(c);  // an empty object
       [[fallthrough]];
     case kKey:
-      if (space(c)) return Step::kMore;
+      if (is_space(c)) return Step::kMore;
       if (c != '"') return Step::kError;
       key_ = true;
       state_ = kString;
       return Step::kMore;
     case kColon:
-      if (space(c)) return Step::kMore;
+      if (is_space(c)) return Step::kMore;
       if (c != ':') return Step::kError;
       state_ = kValue;
       return Step::kMore;
     case kAfter:
-      return after(c);
+      return after_value(c);
     case kString:
     case kEscape:
     case kHex:
       return in_string(c);
     case kLiteral:
-      if (*literal_ != c) return Step::kError;
-      return *++literal_ == '\0' ? end_value() : Step::kMore;
+      if (*literal_rest_ != c) return Step::kError;
+      return *++literal_rest_ == '\0' ? end_value() : Step::kMore;
     default:
       return in_number(c);
   }

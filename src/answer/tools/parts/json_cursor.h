@@ -28,40 +28,40 @@ class JsonCursor {
 
  private:
   enum State : uint8_t {
-    kValue,       // a value has to begin
-    kValueOrEnd,  // behind '[': a value or ']'
-    kKeyOrEnd,    // behind '{': a key or '}'
-    kKey,         // behind ',' in an object: a key
-    kColon,       // behind a key
-    kAfter,       // behind a value in an object or array
-    kString,      // in a string
-    kEscape,      // behind a backslash
-    kHex,         // in the digits of \uXXXX
-    kMinus,       // behind '-'
-    kZero,        // behind a leading 0
-    kInteger,     // in the digits before '.'
-    kPoint,       // behind '.'
-    kFraction,    // in the digits behind '.'
-    kE,           // behind 'e'
-    kESign,       // behind 'e+' or 'e-'
-    kExponent,    // in the digits of the exponent
-    kLiteral,     // in true, false or null
+    kValue,         // a value has to begin
+    kValueOrEnd,    // after '[': a value or ']'
+    kKeyOrEnd,      // after '{': a key or '}'
+    kKey,           // after ',' in an object: a key
+    kColon,         // after a key
+    kAfter,         // after a value in an object or array
+    kString,        // in a string
+    kEscape,        // after a backslash
+    kHex,           // in the digits of \uXXXX
+    kMinus,         // after '-'
+    kZero,          // after a leading 0
+    kInteger,       // in the digits before '.'
+    kPoint,         // after '.'
+    kFraction,      // in the digits after '.'
+    kExponentMark,  // after 'e'
+    kESign,         // after 'e+' or 'e-'
+    kExponent,      // in the digits of the exponent
+    kLiteral,       // in true, false or null
   };
 
   Step begin_value(char c);
   Step in_string(char c);
   Step in_number(char c);
-  Step after(char c);
+  Step after_value(char c);
   Step end_value();         // the byte at hand is the value's last
-  Step end_number(char c);  // the byte at hand is behind the value
-  Step open(bool object);
+  Step end_number(char c);  // the byte at hand comes after the number
+  Step open_container(bool is_object);
 
   State state_ = kValue;
   bool begun_ = false;
-  bool key_ = false;          // the string at hand is a key
-  uint8_t hex_ = 0;           // digits left
-  const char* literal_ = "";  // what has to follow
-  std::vector<bool> depth_;   // open containers: true for objects
+  bool key_ = false;               // the string at hand is a key
+  uint8_t hex_ = 0;                // digits left
+  const char* literal_rest_ = "";  // what is still to come of true, false or null
+  std::vector<bool> depth_;        // open containers: true for objects
 };
 
 }  // namespace tern::answer
