@@ -25,7 +25,7 @@ Status run(const LoadBench& o) {
   TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
   TERN_ASSIGN_OR_RETURN(const app::DeviceSettings settings,
                         device_settings(o.device, {.threads = o.cpu_threads}, environment));
-  TERN_ASSIGN_OR_RETURN(const app::OpenDevice open, app::open_device(settings));
+  TERN_ASSIGN_OR_RETURN(const app::OpenedDevice open, app::open_device(settings));
   model::LoadOptions options;
   options.path = app::find_folder(o.model, environment);
   if (options.path.empty())

@@ -132,8 +132,8 @@ Expected<Bench> prepare_bench(const BenchOptions& o, int sequences, int length, 
 }
 
 Expected<KernelCeilings> bench_ceilings(Bench& bench, const BenchOptions& options) {
-  app::OpenDevice& open = bench.offline->open();
-  const double gib = options.ceiling_gib > 0 ? options.ceiling_gib : open.cuda == nullptr ? 1 : 4;
+  app::OpenedDevice& open = bench.offline->open();
+  const double gib = options.ceiling_gib > 0 ? options.ceiling_gib : open.library == nullptr ? 1 : 4;
   return measure_ceilings(open, gib, options.dtype == "float32" ? DType::kF32 : DType::kBF16);
 }
 

@@ -18,21 +18,21 @@ constexpr int kMostLaunches = 256;      // of one graph
 
 double now() { return static_cast<double>(monotonic_ns()) / 1e9; }
 
-Expected<double> measured(const app::OpenDevice& open, const device::MeasureRequest& request, std::string* variant) {
-  if (open.cuda == nullptr || open.cuda->measure == nullptr) {
+Expected<double> measured(const app::OpenedDevice& open, const device::MeasureRequest& request, std::string* variant) {
+  if (open.library == nullptr || open.library->measure == nullptr) {
     return make_error(ErrorCode::kUnsupported, "this device measures nothing");
   }
-  TERN_ASSIGN_OR_RETURN(const device::Measured m, open.cuda->measure(request, open.device->stream()));
+  TERN_ASSIGN_OR_RETURN(const device::Measured m, open.library->measure(request, open.device->stream()));
   if (variant != nullptr) *variant = m.variant;
   return m.value;
 }
 
 }  // namespace
 
-Expected<KernelCeilings> measure_ceilings(app::OpenDevice& open, double gib, DType type) {
+Expected<KernelCeilings> measure_ceilings(app::OpenedDevice& open, double gib, DType type) {
   KernelCeilings c;
   const auto bytes = static_cast<size_t>(gib * static_cast<double>(size_t{1} << 30));
-  if (open.cuda == nullptr) {
+  if (open.library == nullptr) {
     kernels::CeilingOptions options;
     options.read_bytes = bytes;
     const kernels::Ceilings host = kernels::measure_ceilings(*open.device->stream().pool, options);
@@ -56,7 +56,7 @@ Expected<KernelCeilings> measure_ceilings(app::OpenDevice& open, double gib, DTy
   return c;
 }
 
-KernelBencher::KernelBencher(app::OpenDevice& open, size_t cold_bytes, double seconds)
+KernelBencher::KernelBencher(app::OpenedDevice& open, size_t cold_bytes, double seconds)
     : open_(open), cold_bytes_(cold_bytes), seconds_(seconds), normal_(kPattern) {
   std::mt19937_64 random(1);
   std::normal_distribution<float> normal;
@@ -158,8 +158,8 @@ void KernelBencher::clear() {
 }
 
 std::string KernelBencher::kernel() const {
-  if (open_.cuda == nullptr || open_.cuda->last_kernel == nullptr) return "";
-  return open_.cuda->last_kernel(open_.device->stream());
+  if (open_.library == nullptr || open_.library->last_kernel == nullptr) return "";
+  return open_.library->last_kernel(open_.device->stream());
 }
 
 Status KernelBencher::run_turns(const KernelCase& c, int count) {

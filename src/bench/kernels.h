@@ -22,7 +22,7 @@ struct KernelCeilings {
   double launch = 0;   // seconds per empty kernel of a graph; 0: unknown
   std::string read_variant, product_variant;
 };
-Expected<KernelCeilings> measure_ceilings(app::OpenDevice& open, double gib, DType type = DType::kBF16);
+Expected<KernelCeilings> measure_ceilings(app::OpenedDevice& open, double gib, DType type = DType::kBF16);
 
 // One op at one shape, ready to run. Memory belongs to the KernelBencher.
 struct KernelCase {
@@ -45,7 +45,7 @@ struct KernelResult {
 class KernelBencher {
  public:
   // `cold_bytes`: inputs that take turns cover at least this much, beyond the last cache. `seconds`: of one timing.
-  KernelBencher(app::OpenDevice& open, size_t cold_bytes, double seconds);
+  KernelBencher(app::OpenedDevice& open, size_t cold_bytes, double seconds);
 
   device::Device& device() { return *open_.device; }
   device::Stream stream() { return open_.device->stream(); }
@@ -79,7 +79,7 @@ class KernelBencher {
   Status fill(char* to, size_t size, DType type, float sigma);
   Expected<ops::PackedWeight> empty_weight(int64_t n, int64_t k, const char* format);
 
-  app::OpenDevice& open_;
+  app::OpenedDevice& open_;
   size_t cold_bytes_;
   double seconds_;
   std::vector<float> normal_;  // of deviation 1

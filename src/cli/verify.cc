@@ -31,7 +31,7 @@ Expected<app::DeviceSettings> device_of(const std::string& device, int threads) 
   TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
   return device_settings(device, {.threads = threads}, environment);
 }
-Expected<app::OpenDevice> open(const std::string& device, int threads) {
+Expected<app::OpenedDevice> open(const std::string& device, int threads) {
   TERN_ASSIGN_OR_RETURN(const app::DeviceSettings settings, device_of(device, threads));
   return app::open_device(settings);
 }
@@ -43,7 +43,7 @@ Status replay_case(const std::string& folder, DType type, app::DeviceSettings se
   *passed = true;
   for (const bool overlapped : {true, false}) {
     settings.cuda.pdl = overlapped;
-    TERN_ASSIGN_OR_RETURN(const app::OpenDevice opened, app::open_device(settings));
+    TERN_ASSIGN_OR_RETURN(const app::OpenedDevice opened, app::open_device(settings));
     TERN_ASSIGN_OR_RETURN(const engine::ReplayReport r, engine::check_replays(folder, type, *opened.device, replays));
     const bool same = first.empty() || first == r.logits;
     fmt::print(
@@ -101,7 +101,7 @@ int run_verify(const std::vector<std::string>& args) {
   auto opened = open(device_name, threads);
   if (!opened.ok()) return app::report(opened.error());
   device::Device& device = *opened->device;
-  if (opened->cuda != nullptr) fmt::print("{}\n", device.info().name);
+  if (opened->library != nullptr) fmt::print("{}\n", device.info().name);
   const DType type = dtype == "float32" ? DType::kF32 : DType::kBF16;
   const model::VerifyOptions options{
       .activation = type, .tolerance = model::VerifyTolerance::of(type), .exact = opened->deterministic};

@@ -158,7 +158,7 @@ class EchoEngine final : public EngineClient {
     if (at == 0) s.times.first_token = now;
     ++generated_;
 
-    StopRules rules{{}, r.stop_token_ids, r.stop_sequences};
+    StopRules rules{r.stop_token_ids, r.stop_sequences};
     StopHit hit = find_stop(rules, s.output, std::max(r.sampling.min_tokens, 0));
     FinishReason finish = hit.found() ? FinishReason::kStop : FinishReason::kNone;
     if (finish == FinishReason::kNone && past) finish = FinishReason::kStop, hit.token = id;

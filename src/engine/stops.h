@@ -8,8 +8,7 @@
 namespace tern::engine {
 
 struct StopRules {
-  std::span<const int32_t> eos;  // empty with ignore_eos
-  std::span<const int32_t> stop_ids;
+  std::span<const int32_t> ids;  // end-of-text ids (none with ignore_eos) and stop ids
   std::span<const std::vector<int32_t>> sequences;
 };
 
@@ -24,12 +23,10 @@ inline StopHit find_stop(const StopRules& rules, std::span<const int32_t> output
   StopHit hit;
   if (output.empty() || output.size() < static_cast<size_t>(min_tokens)) return hit;
   const int32_t last = output.back();
-  for (const auto& list : {rules.eos, rules.stop_ids}) {
-    for (int32_t id : list) {
-      if (id == last) {
-        hit.token = id;
-        return hit;
-      }
+  for (int32_t id : rules.ids) {
+    if (id == last) {
+      hit.token = id;
+      return hit;
     }
   }
   for (size_t i = 0; i < rules.sequences.size(); ++i) {

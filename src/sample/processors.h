@@ -1,5 +1,5 @@
-// The logits processors, in the order of fastdeploy.md 5.1. A new one is a bit, an op over slots and a line in
-// processors.cc.
+// The logits processors, in the order of fastdeploy.md 5.1. A new one needs a bit, a place in kAllButMask, a condition
+// in wanted_processors() (params.cc), an op over slots and a line in processors.cc.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +17,9 @@ enum ProcessorBit : uint32_t {
   kBadWords = 1u << 4,
   kThinking = 1u << 5,  // near the limit of reasoning
 };
+
+// Masks need memory of their own, which an engine may not have (SamplerLimits::masks).
+inline constexpr uint32_t kAllButMask = kBias | kMinTokens | kPenalties | kBadWords | kThinking;
 
 // What sampling applies by itself: rows that need no more can be sampled in the graph of their step.
 inline constexpr uint32_t kAtOnce = kPenalties;

@@ -95,12 +95,12 @@ class Scheduler {
   // in plan order.
   virtual void plan(Plan& plan) = 0;
 
-  // The tokens of the oldest open plan, in the order of its sampling rows: tokens[i] belongs to the i-th row with
-  // samples == true; zero, one or more tokens each. `finished[i]`: the engine ends that sequence with these tokens (end
-  // of text, stop, length, error, abort). Rows of sequences that have already ended are given and ignored. No token
-  // leaves the row to be computed again; several are kept, and what a plan on top of them assumed is ignored. A
-  // sequence at its length limit ends whether or not `finished` says so. Finished without a token means failed (not a
-  // number, say): nothing of that row enters the prefix cache.
+  // The tokens of the oldest open plan: results[i] belongs to its i-th row with samples == true and holds zero, one or
+  // more tokens. `finished`: the engine ends that sequence with these tokens (end of text, stop, length, error, abort).
+  // Rows of sequences that have already ended are given and ignored. Without tokens the row is computed again; several
+  // tokens are all kept. Either way the row of a later open plan, which assumed one token, is ignored. A sequence at
+  // its length limit ends whether or not `finished` says so. Finished without tokens means failed (not a number, say):
+  // nothing of that row enters the prefix cache.
   struct RowResult {
     SeqId seq = 0;
     std::span<const int32_t> tokens;

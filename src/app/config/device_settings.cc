@@ -64,21 +64,21 @@ std::string cache_folder(const Environment& environment) {
   return ::access(root.c_str(), W_OK) == 0 ? root : "";
 }
 
-bool driver_has_left_its_mark() {
+bool driver_seems_installed() {
   return ::access("/proc/driver/nvidia/version", F_OK) == 0 || ::access("/dev/nvidiactl", F_OK) == 0 ||
          ::access("/dev/dxg", F_OK) == 0;
 }
 
 struct CudaAttempt {
   bool found = false;  // the library is there
-  Expected<OpenDevice> open = Error{};
+  Expected<OpenedDevice> open = Error{};
 };
 
 CudaAttempt try_cuda(const DeviceSettings& settings, const CudaMachine& machine) {
   CudaAttempt attempt;
-  const auto library = machine.load(settings.folders);
+  const auto library = machine.load(settings.cuda_folders);
   attempt.found = library.ok() || library.error().code != ErrorCode::kNotFound;
-  attempt.open = [&]() -> Expected<OpenDevice> {
+  attempt.open = [&]() -> Expected<OpenedDevice> {
     if (!library.ok()) return library.error();
     TERN_RETURN_IF_ERROR(ops::register_cuda_ops(**library));
     TERN_ASSIGN_OR_RETURN(const int count, (*library)->device_count());
@@ -88,9 +88,9 @@ CudaAttempt try_cuda(const DeviceSettings& settings, const CudaMachine& machine)
                                     count == 1 ? "" : "s"),
                         "device");
     }
-    OpenDevice open;
+    OpenedDevice open;
     TERN_ASSIGN_OR_RETURN(open.device, (*library)->make_device(settings.cuda));
-    open.cuda = *library;
+    open.library = *library;
     open.deterministic = settings.cuda.deterministic;
     return open;
   }();
@@ -123,7 +123,7 @@ Expected<DeviceSettings> device_settings(std::string_view device, const device::
   }
   const std::string folders = environment.text("TERN_CUDA_LIBRARY");
   for (const std::string_view folder : split(folders, ':')) {
-    if (!folder.empty()) s.folders.emplace_back(folder);
+    if (!folder.empty()) s.cuda_folders.emplace_back(folder);
   }
   s.cuda.arch_limit = static_cast<int>(environment.integer("TERN_CUDA_ARCH"));
   s.cuda.shared_memory_limit = static_cast<int>(environment.integer("TERN_CUDA_SMEM_LIMIT"));
@@ -131,7 +131,7 @@ Expected<DeviceSettings> device_settings(std::string_view device, const device::
   s.cuda.cublaslt = environment.boolean("TERN_CUDA_CUBLASLT");
   s.cuda.deterministic = environment.boolean("FD_DETERMINISTIC_MODE");
   s.cuda.pdl = environment.boolean("FD_ENABLE_PDL");
-  s.cuda.search_folders = s.folders;
+  s.cuda.search_folders = s.cuda_folders;
   if (s.choice != DeviceChoice::kCpu) {
     s.cuda.more_folders = further_folders(environment);
     if (const std::string folder = cache_folder(environment); !folder.empty()) {
@@ -141,11 +141,11 @@ Expected<DeviceSettings> device_settings(std::string_view device, const device::
   return s;
 }
 
-Expected<OpenDevice> open_device(const DeviceSettings& settings, const CudaMachine& machine) {
+Expected<OpenedDevice> open_device(const DeviceSettings& settings, const CudaMachine& machine) {
   if (settings.choice != DeviceChoice::kCpu) {
     CudaAttempt attempt = try_cuda(settings, machine);
     if (attempt.open.ok() || settings.choice == DeviceChoice::kCuda) return std::move(attempt.open);
-    if (attempt.found || (machine.shows_gpu ? machine.shows_gpu() : driver_has_left_its_mark())) {
+    if (attempt.found || (machine.shows_gpu ? machine.shows_gpu() : driver_seems_installed())) {
       TERN_INFO("--device auto takes the CPU: {}", attempt.open.error().message);
     }
   }
@@ -157,14 +157,14 @@ Expected<OpenDevice> open_device(const DeviceSettings& settings, const CudaMachi
     }
     TERN_RETURN_IF_ERROR(kernels::set_isa(isa));
   }
-  OpenDevice open;
+  OpenedDevice open;
   TERN_ASSIGN_OR_RETURN(open.device, device::make_cpu_device(settings.cpu));
   return open;
 }
 
-void keep_learned(const OpenDevice& open) {
-  if (open.cuda == nullptr || open.cuda->save_blas_cache == nullptr) return;
-  if (const Status s = open.cuda->save_blas_cache(open.device->stream()); !s.ok()) {
+void keep_learned(const OpenedDevice& open) {
+  if (open.library == nullptr || open.library->save_blas_cache == nullptr) return;
+  if (const Status s = open.library->save_blas_cache(open.device->stream()); !s.ok()) {
     TERN_DEBUG("{}", s.error().message);
   }
 }

@@ -31,7 +31,7 @@ class LoadedServer {
   Status load_parts(const Settings& settings);
 
   // In the order in which they need one another.
-  OpenDevice device_;
+  OpenedDevice device_;
   TextParts text_;
   std::unique_ptr<model::Model> model_;
   VisionParts vision_;

@@ -24,9 +24,9 @@ class Offline {
   // else running.
   static Expected<std::unique_ptr<Offline>> load(const Settings& settings);
   device::Device& device() { return *device_.device; }
-  OpenDevice& open() { return device_; }
+  OpenedDevice& open() { return device_; }
   // What a GPU came from; null for a CPU.
-  const device::CudaLibrary* cuda() const { return device_.cuda; }
+  const device::CudaLibrary* cuda() const { return device_.library; }
   const model::Model& model() const { return *model_; }
 
   Status start_engine();
@@ -38,7 +38,7 @@ class Offline {
  private:
   explicit Offline(const Settings& settings) : config_(settings.engine) {}
   engine::EngineConfig config_;
-  OpenDevice device_;
+  OpenedDevice device_;
   std::unique_ptr<model::Model> model_;
   std::unique_ptr<engine::Engine> engine_;
   engine::RequestId next_id_ = 1;

@@ -95,7 +95,7 @@ TEST(DeviceSettings, ReadsTheEnvironment) {
   EXPECT_TRUE(plain.cuda.cublaslt);
   EXPECT_TRUE(plain.cuda.pdl);
   EXPECT_FALSE(plain.cuda.deterministic);
-  EXPECT_TRUE(plain.folders.empty());
+  EXPECT_TRUE(plain.cuda_folders.empty());
   const DeviceSettings s = settings_of("cuda", {{"TERN_CUDA_ARCH", "80"},
                                                 {"TERN_CUDA_SMEM_LIMIT", "99"},
                                                 {"TERN_CUDA_MICROBATCHES", "4"},
@@ -109,8 +109,8 @@ TEST(DeviceSettings, ReadsTheEnvironment) {
   EXPECT_FALSE(s.cuda.cublaslt);
   EXPECT_FALSE(s.cuda.pdl);
   EXPECT_TRUE(s.cuda.deterministic);
-  EXPECT_EQ(s.folders, (std::vector<std::string>{"/a", "/b"}));
-  EXPECT_EQ(s.cuda.search_folders, s.folders);
+  EXPECT_EQ(s.cuda_folders, (std::vector<std::string>{"/a", "/b"}));
+  EXPECT_EQ(s.cuda.search_folders, s.cuda_folders);
 }
 
 TEST(DeviceSettings, KeepsWhatIsLearnedInTheUsersCache) {
@@ -143,7 +143,7 @@ TEST(OpenDevice, AutoTakesTheCpuInSilenceWhereThereIsNoGpu) {
   const auto open = open_device(settings_of("auto"), machine_without(false));
   ASSERT_TRUE(open.ok());
   EXPECT_EQ(open->device->info().kind, device::DeviceKind::kCpu);
-  EXPECT_EQ(open->cuda, nullptr);
+  EXPECT_EQ(open->library, nullptr);
   EXPECT_TRUE(open->deterministic);
   EXPECT_TRUE(g_lines.empty());
 }
@@ -159,7 +159,7 @@ TEST(OpenDevice, AutoSaysWhyAGpuIsNotUsed) {
   const device::CudaLibrary library = library_with(old_driver);
   const auto open = open_device(settings_of("auto"), machine_with(library));
   ASSERT_TRUE(open.ok());
-  EXPECT_EQ(open->cuda, nullptr);
+  EXPECT_EQ(open->library, nullptr);
   ASSERT_EQ(g_lines.size(), 1u);
   EXPECT_NE(g_lines[0].find("the NVIDIA driver is for CUDA 12.4"), std::string::npos);
 }
@@ -189,12 +189,12 @@ TEST(OpenDevice, ChoosesAmongTheGpusThereAre) {
   const device::CudaLibrary library = library_with(two_gpus);
   const auto second = open_device(settings_of("cuda:1", {{"FD_DETERMINISTIC_MODE", "1"}}), machine_with(library));
   ASSERT_TRUE(second.ok()) << second.error().message;
-  EXPECT_EQ(second->cuda, &library);
+  EXPECT_EQ(second->library, &library);
   EXPECT_TRUE(second->deterministic);
   EXPECT_EQ(second->device->stream().pool->threads(), 2);  // the stand-in was made for GPU 1
   const auto first = open_device(settings_of("auto"), machine_with(library));
   ASSERT_TRUE(first.ok());
-  EXPECT_EQ(first->cuda, &library);
+  EXPECT_EQ(first->library, &library);
   EXPECT_FALSE(first->deterministic);
   const auto third = open_device(settings_of("cuda:2"), machine_with(library));
   ASSERT_FALSE(third.ok());

@@ -9,8 +9,8 @@
 namespace tern::bench {
 namespace {
 
-app::OpenDevice cpu() {
-  app::OpenDevice open;
+app::OpenedDevice cpu() {
+  app::OpenedDevice open;
   auto device = device::make_cpu_device({.threads = 1, .pin = false});
   EXPECT_TRUE(device.ok());
   open.device = std::move(device).value();
@@ -32,7 +32,7 @@ KernelResult run_one(KernelBencher& bencher, const std::vector<KernelBench>& ite
 }
 
 TEST(KernelBencher, EveryKindOfOpRuns) {
-  app::OpenDevice open = cpu();
+  app::OpenedDevice open = cpu();
   KernelBencher bencher(open, size_t{1} << 20, 1e-4);
   struct Wanted {
     std::vector<KernelBench> items;
@@ -53,7 +53,7 @@ TEST(KernelBencher, EveryKindOfOpRuns) {
 }
 
 TEST(KernelBencher, CountsWhatAProductMoves) {
-  app::OpenDevice open = cpu();
+  app::OpenedDevice open = cpu();
   KernelBencher bencher(open, size_t{1} << 20, 1e-4);
   const KernelResult r = run_one(bencher, bench_products(), "ernie-0.3b o 1024x2048 rows 8");
   EXPECT_EQ(r.flops, 2.0 * 8 * 1024 * 2048);
@@ -61,7 +61,7 @@ TEST(KernelBencher, CountsWhatAProductMoves) {
 }
 
 TEST(KernelBencher, InputsTakeTurnsUntilNoCacheHoldsThem) {
-  app::OpenDevice open = cpu();
+  app::OpenedDevice open = cpu();
   const KernelBencher bencher(open, 1000, 1e-4);
   EXPECT_EQ(bencher.turns(2000), 1);
   EXPECT_EQ(bencher.turns(100), 11);

@@ -127,7 +127,7 @@ void EngineImpl::watch_thinking(Generation& g) {
 
 FinishReason EngineImpl::judge(Generation& g, float prob, StopHit& hit) {
   const EngineConfig& c = parts_.config;
-  StopRules rules{g.stop_ids, {}, {}};
+  StopRules rules{g.stop_ids, {}};
   if (g.stops_by_words) rules.sequences = g.request.stop_sequences;
   hit = find_stop(rules, g.output, g.min_tokens);
   if (hit.found()) return FinishReason::kStop;

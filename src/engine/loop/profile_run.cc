@@ -53,9 +53,7 @@ void ProfileRun::ask(int row, int logit_row) {
   step_.sampling.updates.add(row, p, {&id, 1}, {&id, 1}, {&id, 1});
   ops::SampleRow r;
   r.logit_row = logit_row, r.slot = row, r.position = 1, r.thinking = 1;
-  constexpr uint32_t kAll =
-      sample::kBias | sample::kMinTokens | sample::kPenalties | sample::kBadWords | sample::kThinking;
-  const uint32_t bits = kAll | (l.masks ? uint32_t{sample::kMask} : 0);
+  const uint32_t bits = sample::kAllButMask | (l.masks ? uint32_t{sample::kMask} : 0);
   const int number = step_.sampling.add(r, bits);
   if (l.masks) std::ranges::fill(step_.sampling.mask(number), ~0u);
   if (l.max_logprobs > 0) step_.sampling.add_logprobs(r, p, bits);

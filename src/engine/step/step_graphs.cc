@@ -80,9 +80,8 @@ Status StepGraphs::capture_forward() {
 
 Status StepGraphs::capture_sampling() {
   using namespace sample;
-  constexpr uint32_t kEvery = kBias | kMinTokens | kPenalties | kBadWords | kThinking;
-  std::vector<uint32_t> sets = {kPenalties, kEvery};
-  if (p_.sampler->limits().masks) sets.push_back(kEvery | kMask);
+  std::vector<uint32_t> sets = {kPenalties, kAllButMask};
+  if (p_.sampler->limits().masks) sets.push_back(kAllButMask | kMask);
   for (const uint32_t processors : sets) {
     SamplingGraphs graphs{processors, {}};
     for (const int count : shapes_.samples()) {

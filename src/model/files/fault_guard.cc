@@ -10,13 +10,13 @@
 namespace tern::model {
 namespace {
 
-std::mutex ranges_mutex;  // of taking and giving back; the handler takes none
+std::mutex ranges_mutex;  // Held while a guard adds or frees an entry. The signal handler never locks it.
 std::atomic<FaultGuard::Range*> first_range{nullptr};
-struct sigaction before;
+struct sigaction previous_action;
 uintptr_t page_bytes = 4096;
 
-// Puts empty pages from the one at fault to the end of the mapping: what is behind a lost page of a shorter file is
-// lost too, and one call is enough for all of it.
+// Maps zero pages from the faulting page to the end of the mapping. If the file got shorter, all of that is lost
+// anyway; after a disk error readable pages become zero too.
 bool replace(FaultGuard::Range& range, uintptr_t address) {
   const uintptr_t begin = range.begin.load(), end = range.end.load();
   if (address < begin || address >= end) return false;
@@ -30,13 +30,13 @@ bool replace(FaultGuard::Range& range, uintptr_t address) {
 void on_bus_error(int number, siginfo_t* info, void*) {
   const int error = errno;
   bool replaced = false;
-  if (info->si_code > 0) {
+  if (info->si_code > 0) {  // a real fault from the kernel, not a signal that a process sent
     const auto address = reinterpret_cast<uintptr_t>(info->si_addr);
     for (auto* r = first_range.load(); r != nullptr && !replaced; r = r->next) replaced = replace(*r, address);
   }
   if (!replaced) {
-    // The instruction faults again, with the handler that was there before; a signal that was sent is sent again.
-    sigaction(SIGBUS, &before, nullptr);
+    // Not ours: restore the previous handler. A real fault repeats by itself; a sent signal has to be raised again.
+    sigaction(SIGBUS, &previous_action, nullptr);
     if (info->si_code <= 0) raise(number);
   }
   errno = error;
@@ -48,7 +48,7 @@ void install() {
   action.sa_sigaction = on_bus_error;
   action.sa_flags = SA_SIGINFO | SA_ONSTACK;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGBUS, &action, &before);
+  sigaction(SIGBUS, &action, &previous_action);
 }
 
 }  // namespace

@@ -15,10 +15,12 @@ namespace tern::model {
 namespace {
 
 constexpr size_t kAlign = 256;
-// What one thread packs at a time. Memory of its own is far away: larger pieces hide the way there.
-constexpr int64_t kChunkBytes = 1 << 20, kFarChunkBytes = 4 << 20;
-// Source bytes whose pages are given back together where neighbouring chunks read the same pages.
-constexpr int64_t kGroupBytes = 8 << 20, kFarGroupBytes = 64 << 20;
+// Bytes one thread packs at a time. A device with its own memory (a GPU) gets larger chunks, so that transfer latency
+// weighs less.
+constexpr int64_t kChunkBytes = 1 << 20, kDeviceChunkBytes = 4 << 20;
+// If neighbouring chunks read the same file pages, the pages are released only when a whole group of chunks is done;
+// this is the group's size.
+constexpr int64_t kGroupBytes = 8 << 20, kDeviceGroupBytes = 64 << 20;
 
 size_t array_bytes(const ArrayPlan& a, DType activation) {
   const DType type = a.activation_type ? activation : DType::kF32;
@@ -29,7 +31,7 @@ const ops::WeightFormat& format_of(const MatrixPlan& m, const PackOptions& o) {
   return *(m.role == MatrixRole::kRouter ? o.router : m.role == MatrixRole::kPlain ? o.plain : o.linear);
 }
 
-// Rows [begin, end) of a plan's target, as parts of its pieces.
+// Calls f(part, row) for what each piece contributes to target rows [begin, end); `row` counts from begin.
 template <class F>
 void for_pieces(const std::vector<Piece>& pieces, int64_t begin, int64_t end, F&& f) {
   int64_t at = 0;
@@ -45,12 +47,16 @@ void for_pieces(const std::vector<Piece>& pieces, int64_t begin, int64_t end, F&
   }
 }
 
-// Every target is cut into chunks, and all chunks of all targets lie in one list that the threads take from: a small
-// matrix keeps nobody waiting, and while one thread copies another one reads.
+// Cuts every target into chunks. All chunks lie in one list, so no thread idles at the end of a small matrix, and
+// copying overlaps with reading.
 class Packer {
  public:
   Packer(const WeightSource& source, const PackOptions& options, device::Device& device)
-      : source_(source), options_(options), device_(device), stream_(device.stream()), far_(device.own_memory()) {
+      : source_(source),
+        options_(options),
+        device_(device),
+        stream_(device.stream()),
+        own_memory_(device.own_memory()) {
     pool_ = stream_.pool;
     if (pool_ == nullptr) pool_ = (own_pool_ = std::make_unique<device::ComputePool>(options.threads, false)).get();
   }
@@ -60,7 +66,7 @@ class Packer {
     m.out->format = &format;
     m.out->n = m.n, m.out->k = m.k;
     m.out->data = device::Buffer(dst, format.packed_bytes(m.n, m.k), nullptr);
-    const DType type = natural(m.pieces);
+    const DType type = source_type(m.pieces);
     cut({&m.pieces, &m, dst, type, m.k * static_cast<int64_t>(dtype_bytes(type))}, m.n, format.row_granularity());
   }
 
@@ -73,11 +79,11 @@ class Packer {
   Status run() {
     std::atomic<size_t> next{0};
     auto body = [&](int) {
-      keep(device_.bind_thread());
+      record_error(device_.bind_thread());
       std::vector<char> staging;
       for (size_t i = next.fetch_add(1); i < chunks_.size() && !failed_.load(); i = next.fetch_add(1)) {
         const Chunk& c = chunks_[i];
-        keep(targets_[c.target].matrix != nullptr ? matrix(c, staging) : array(c, staging));
+        record_error(targets_[c.target].matrix != nullptr ? pack_matrix(c, staging) : copy_array(c, staging));
         finish(groups_[c.group]);
       }
     };
@@ -90,13 +96,13 @@ class Packer {
     const std::vector<Piece>* pieces;
     const MatrixPlan* matrix;  // null: an array
     char* dst;
-    DType type;  // of source rows for a matrix, of the array's rows
+    DType type;  // element type: of the rows read (matrix) or of the rows stored (array)
     int64_t row_bytes;
   };
-  struct Group {
+  struct Group {  // chunks whose source pages are released together
     size_t target;
     int64_t begin, end;
-    std::atomic<int> left;
+    std::atomic<int> left;  // chunks not done yet
     Group(size_t t, int64_t b, int64_t e, int n) : target(t), begin(b), end(e), left(n) {}
   };
   struct Chunk {
@@ -105,12 +111,12 @@ class Packer {
   };
 
   void cut(const Target& target, int64_t rows, int64_t granularity) {
-    const bool shared =
+    const bool pages_shared =
         std::any_of(target.pieces->begin(), target.pieces->end(), [&](const Piece& p) { return source_.scattered(p); });
-    const int64_t bytes = far_ ? kFarChunkBytes : kChunkBytes;
-    const int64_t wide = !shared ? bytes : far_ ? kFarGroupBytes : kGroupBytes;
+    const int64_t bytes = own_memory_ ? kDeviceChunkBytes : kChunkBytes;
+    const int64_t group_bytes = !pages_shared ? bytes : own_memory_ ? kDeviceGroupBytes : kGroupBytes;
     const int64_t chunk = round_up(std::clamp<int64_t>(bytes / target.row_bytes, 1, rows), granularity);
-    const int64_t group = chunk * std::max<int64_t>(1, wide / (chunk * target.row_bytes));
+    const int64_t group = chunk * std::max<int64_t>(1, group_bytes / (chunk * target.row_bytes));
     const size_t t = targets_.size();
     targets_.push_back(target);
     total_ += static_cast<size_t>(rows * target.row_bytes);
@@ -122,18 +128,18 @@ class Packer {
     }
   }
 
-  Status matrix(const Chunk& c, std::vector<char>& staging) {
+  Status pack_matrix(const Chunk& c, std::vector<char>& staging) {
     const Target& t = targets_[c.target];
     const MatrixPlan& m = *t.matrix;
     const TensorView source = rows(m.pieces, c.begin, c.end, m.k, t.type, staging);
     return format_of(m, options_).pack(source, c.begin, m.n, m.k, t.dst);
   }
 
-  Status array(const Chunk& c, std::vector<char>& staging) {
+  Status copy_array(const Chunk& c, std::vector<char>& staging) {
     const Target& t = targets_[c.target];
     char* const dst = t.dst + c.begin * t.row_bytes;
     char* to = dst;
-    if (far_) {
+    if (own_memory_) {
       staging.resize(static_cast<size_t>((c.end - c.begin) * t.row_bytes));
       to = staging.data();
     }
@@ -141,24 +147,26 @@ class Packer {
     for_pieces(*t.pieces, c.begin, c.end, [&](const Piece& p, int64_t at) {
       source_.read(p, tensor2(to + at * t.row_bytes, t.type, p.rows, cols));
     });
-    if (!far_) return {};
+    if (!own_memory_) return {};
     const std::lock_guard lock(stream_mutex_);
     device_.copy_to_device(dst, staging.data(), staging.size(), stream_);
     return device_.synchronize(stream_);
   }
 
-  DType natural(const std::vector<Piece>& pieces) const {
+  // bf16 if all pieces can be read as bf16 without loss, else f32.
+  DType source_type(const std::vector<Piece>& pieces) const {
     for (const Piece& p : pieces)
       if (source_.natural_type(p.parameter) != DType::kBF16) return DType::kF32;
     return DType::kBF16;
   }
 
-  // Rows [lo, hi) of the target: where they lie when one piece holds them all, else gathered in `staging`.
+  // Rows [lo, hi) of the target. A view into the source when one piece holds all rows and allows it; otherwise copied
+  // to `staging`.
   TensorView rows(const std::vector<Piece>& pieces, int64_t lo, int64_t hi, int64_t k, DType type,
                   std::vector<char>& staging) {
     TensorView view;
     for_pieces(pieces, lo, hi, [&](const Piece& p, int64_t) {
-      if (far_) source_.expect(p);
+      if (own_memory_) source_.expect(p);
       if (p.target_rows() == hi - lo) view = source_.in_place(p);
     });
     if (!view.empty()) return view;
@@ -170,19 +178,20 @@ class Packer {
     return whole;
   }
 
-  // One chunk of the group is done; the last one gives the pages back and tells how far all is.
+  // One chunk of the group is done. The last one releases the pages and reports the overall progress.
   void finish(Group& g) {
     if (g.left.fetch_sub(1) != 1) return;
     const Target& t = targets_[g.target];
     for_pieces(*t.pieces, g.begin, g.end, [&](const Piece& p, int64_t) {
       source_.release(p);
-      keep(source_.check(p));
+      record_error(source_.check(p));
     });
     const std::lock_guard lock(mutex_);
     done_ += static_cast<size_t>((g.end - g.begin) * t.row_bytes);
     if (options_.progress && !failed_.load()) options_.progress(done_, total_);
   }
-  void keep(Status s) {
+  // Keeps the first error; it stops the other threads.
+  void record_error(Status s) {
     if (s.ok()) return;
     const std::lock_guard lock(mutex_);
     if (!failed_.exchange(true)) error_ = std::move(s);
@@ -192,7 +201,7 @@ class Packer {
   const PackOptions& options_;
   device::Device& device_;
   const device::Stream stream_;
-  const bool far_;  // the device's memory is not the host's
+  const bool own_memory_;  // the device has memory of its own, so rows are copied there
   device::ComputePool* pool_ = nullptr;
   std::unique_ptr<device::ComputePool> own_pool_;
   std::vector<Target> targets_;
