@@ -15,7 +15,7 @@ class Option;
 
 namespace tern::app {
 
-// One option of a command, for what is said about it behind add_option().
+// One option of a command, for what is said about it after add_option().
 class Option {
  public:
   explicit Option(CLI::Option* option) : option_(option) {}

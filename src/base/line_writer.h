@@ -25,7 +25,7 @@ class LineWriter {
 
  private:
   struct State;
-  std::shared_ptr<State> state_;  // the thread's too: it may outlive this when nobody reads
+  std::shared_ptr<State> state_;  // the thread's too: it may outlive this when the output is not read
 };
 
 }  // namespace tern

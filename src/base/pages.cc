@@ -12,7 +12,7 @@ namespace tern {
 namespace {
 
 constexpr size_t kSmallPage = size_t{1} << 12, kHugePage = size_t{1} << 21;
-constexpr size_t kKeepBytes = size_t{64} << 20;  // of blocks that nobody holds
+constexpr size_t kKeepBytes = size_t{64} << 20;  // of blocks not in use
 
 // What is mapped for a block. A last huge page that is used by less than a small part is left to small ones.
 size_t mapped_bytes(size_t bytes) {

@@ -21,7 +21,7 @@ struct PagedShape {
   std::string what;
   int heads, kv_heads, dim;
   std::vector<std::pair<int, int>> rows;  // query tokens, context
-  bool in_order = false;                  // blocks lie one behind the other
+  bool in_order = false;                  // blocks lie one after the other
   int latent_rank = 0;                    // > 0: latent attention, `dim` is the row's width
   bool pass = false;                      // with what stands between the QKV product and attention
 };
@@ -51,7 +51,7 @@ struct Paged {
   TensorView slots;  // of each row's last token
 };
 
-// Blocks are dealt in random order, as after hours of serving; block 0 is nobody's.
+// Blocks are dealt in random order, as after hours of serving; block 0 belongs to no sequence.
 Expected<Paged> deal_blocks(KernelBencher& bencher, const PagedShape& s, const Work& w) {
   std::vector<int32_t> free(static_cast<size_t>(w.blocks) - 1);
   std::iota(free.begin(), free.end(), 1);

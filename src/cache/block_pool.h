@@ -1,4 +1,4 @@
-// Numbered KV blocks, reference counted. Block 0 is the null block: padding rows write there, nobody owns it.
+// Numbered KV blocks, reference counted. Block 0 is the null block: padding rows write there, it has no owner.
 #pragma once
 
 #include <cstdint>

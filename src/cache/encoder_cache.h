@@ -18,7 +18,7 @@ class EncoderCache {
 
   // The entry of `key`, pinned once more, or -1.
   int find(const Hash128& key);
-  // A new entry of `rows` rows (at least 1), pinned once; entries that nobody pins give way, least recently used first.
+  // A new entry of `rows` rows (at least 1), pinned once; unpinned entries give way, least recently used first.
   // `key` must not be cached. -1, with nothing changed, when even all of them do not make enough room.
   int insert(const Hash128& key, int rows);
   // Whoever pinned an entry is done with it. Unpinned, it stays until its rows are wanted.

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kSpinNs = 50'000;
 // A loop's claim word is epoch << 32 | parts << 16 | next part. A thread takes a part by advancing the word it has
-// read: that fails when the loop is over or another has begun, so that nobody has to wait for threads that come late.
+// read: that fails when the loop is over or another has begun, so that no loop has to wait for threads that come late.
 constexpr int kMaxParts = 0xffff;
 
 inline void cpu_relax() {

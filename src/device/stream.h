@@ -68,7 +68,7 @@ struct CopySpan {
 // Whose turn it is of two sets of host memory that a captured copy knows (Device::copy_in_turn).
 struct HostTurn {
   int32_t* turn = nullptr;  // in the device's memory: 0 or 1, the set
-  bool passes = false;      // behind the copy it is the other one's turn
+  bool passes = false;      // after the copy it is the other one's turn
 };
 
 // What Device::inject() does to a stream.

@@ -62,7 +62,7 @@ struct EngineConfig {
   device::Fault fault = device::Fault::kNone;
   uint64_t fault_step = 0;
   int64_t plan_delay_ns = 0;
-  // Told what each step did when (--trace, benchmarks); outlives the engine. Null: nobody asks.
+  // Told what each step did when (--trace, benchmarks); outlives the engine. Null: no trace.
   StepTrace* trace = nullptr;
 };
 

@@ -15,8 +15,8 @@ namespace tern::engine {
 class Guide;
 
 struct alignas(64) Generation {
-  // What every step touches comes first: one cache line to plan, three to take a token. What the request says of it is
-  // copied here by open().
+  // What every step touches comes first: one cache line to plan, three to take a token. Values of the request among it
+  // are copied here by open().
   RequestId id = 0;
   int prompt = 0;
   uint32_t processors = 0;  // bits wanted at any time (sample/processors.h)

@@ -37,7 +37,7 @@ class Grammar {
 // What a request asks of its answer.
 struct Constraint {
   std::shared_ptr<const Grammar> grammar;  // null: nothing
-  bool after_thinking = false;             // begins behind SamplingParams::thinking_mark, else at the first token
+  bool after_thinking = false;             // begins after SamplingParams::thinking_mark, else at the first token
 };
 
 }  // namespace tern::engine

@@ -43,7 +43,7 @@ struct Request {
   std::string external_id;      // "chatcmpl-...", for logs
   std::vector<int32_t> prompt;  // token ids, each in [0, vocabulary)
   SamplingParams sampling;
-  int32_t max_answer_tokens = 0;  // behind sampling.thinking_mark; 0: any number
+  int32_t max_answer_tokens = 0;  // after sampling.thinking_mark; 0: any number
   int32_t max_tokens = 0;         // > 0; already clamped to max_model_len - prompt
   bool max_tokens_given = false;  // the client named a limit (finish reason, fastdeploy.md 3.7)
   bool ignore_eos = false;

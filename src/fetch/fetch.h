@@ -30,7 +30,7 @@ struct FetchPolicy {
   // never.
   std::function<bool()> cancelled;
   // Told of bytes before they are kept, and (a negative number) when those of a try that failed are gone; not of data:
-  // URLs. False ends the fetch with no_room(). Empty: nobody counts.
+  // URLs. False ends the fetch with no_room(). Empty: not counted.
   std::function<bool(int64_t bytes)> count;
 };
 

@@ -14,10 +14,10 @@ struct PositionSpan {
   double t_step = 1.0;  // how far t moves from one cell to the next (Qwen2.5-VL: seconds per grid x tokens per second)
 };
 
-// Where the text behind a picture goes on.
+// Where the text after a picture goes on.
 enum class AdvanceRule : uint8_t {
-  kMaxAll,  // FastDeploy, vLLM: one behind the largest of the three coordinates
-  kMaxHw,   // newer transformers: max(h, w) behind the picture's first position
+  kMaxAll,  // FastDeploy, vLLM: one more than the largest of the three coordinates
+  kMaxHw,   // newer transformers: max(h, w) after the picture's first position
 };
 
 struct Positions {

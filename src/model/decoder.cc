@@ -140,7 +140,7 @@ bool Decoder::trims(const Step& step, int logit_rows) const {
   return step.probe == nullptr && !by_token && 2 * logit_rows <= step.tokens;
 }
 
-// The last layer: what nobody asks logits of goes no further than its keys and values.
+// The last layer: tokens whose logits are not asked for only need their keys and values here.
 Status Decoder::last_layer(Step& step, KvLayerView cache, int logit_rows, TensorView x, TensorView residual,
                            TensorView logits) const {
   const int64_t h = spec_.hidden_size;
@@ -164,7 +164,7 @@ Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView
   const bool dense = spec_.moe_layer[static_cast<size_t>(index)] == kDenseLayer;
   // Queries may come of what the first product of latent attention reads.
   const bool one_product = spec_.attention.kind == AttentionKind::kGqa;
-  // Adds what came before, in one pass with the norm behind it.
+  // Adds what came before, in one pass with the norm after it.
   const auto norm = [&](TensorView weight, bool once) {
     return ops::RmsNormParams{
         .x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps, .once = once};

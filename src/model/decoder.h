@@ -42,7 +42,7 @@ class Decoder final : public Model {
   bool trims(const Step& step, int logit_rows) const;
   Status last_layer(Step& step, KvLayerView cache, int logit_rows, TensorView x, TensorView residual,
                     TensorView logits) const;
-  // One layer and the norm behind it.
+  // One layer and the norm after it.
   Status whole_layer(Step& step, const KvCache* cache, int index, TensorView x, TensorView residual,
                      TensorView delta) const;
   // decoder_microbatch.cc. Whether layers are such that parts of a step run side by side, the bytes of workspace of a

@@ -44,7 +44,7 @@ struct MoeRouteParams {
   bool forced = false;  // ids are given (verification): only weights are computed
   // Two banks of experts (models-ernie-paddleocr.md 5.3): a token in `second` has columns [split, E), any other one
   // [0, split), and everything above happens among them, without groups. A bank of no columns is a dense MLP that
-  // stands behind the experts: its tokens get id E, with weight 1 in the first rank and 0 in the others.
+  // comes after the experts: its tokens get id E, with weight 1 in the first rank and 0 in the others.
   int split = -1;        // -1: one bank
   TensorView token_ids;  // [T] int32; empty with one bank
   TokenSet second;

@@ -36,7 +36,7 @@ class SamplingBatch {
   void clear();
   // A token to sample; `processors` are the bits this row needs now. Returns the row's number.
   int add(const ops::SampleRow& row, uint32_t processors);
-  // `count` more of them, to be filled by the caller: each of the logit row behind the one before, without a mask. Rows
+  // `count` more of them, to be filled by the caller: each of the logit row after the one before, without a mask. Rows
   // of those that need more than kAtOnce are to be named.
   std::span<ops::SampleRow> add_rows(int count, uint32_t processors);
   void set_late(int row);
@@ -58,7 +58,7 @@ class SamplingBatch {
   void pad(int rows);
   // Rows that need more than kAtOnce or have log-probabilities asked for: they cannot be sampled with the others.
   int late() const { return late_count_; }
-  // The rank's thread. Of the first `rows` rows, late ones and those behind count() say that they are none; late ones
+  // The rank's thread. Of the first `rows` rows, late ones and those from count() on say that they are none; late ones
   // are kept for upload_late(), after which the others say so.
   void hold_back(int rows);
   bool held_back() const { return held_back_; }

@@ -31,7 +31,7 @@ class SlotUpdates {
 
  private:
   friend class SlotState;
-  // In this order behind `data`: parameters, state of reasoning, stop ids, bias ids, bias values, bad words, ids that
+  // In this order after `data`: parameters, state of reasoning, stop ids, bias ids, bias values, bad words, ids that
   // end reasoning, prompt, output.
   struct Item {
     int slot = 0;

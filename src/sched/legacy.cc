@@ -94,7 +94,7 @@ class LegacyScheduler final : public SchedulerCore {
         return true;
       }
       Sequence& victim = longest_holder();
-      // Alone there is nobody to share with; without any decode share, decode grows out of the other one.
+      // Alone there is no other to share with; without any decode share, decode grows out of the other one.
       if ((running_.size() == 1 || decode_share() == 0) && make_free(1)) {
         grow(s, 1);
         return true;

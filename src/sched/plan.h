@@ -19,7 +19,7 @@ inline void prefetch_end(const std::vector<int32_t>& v) { prefetch_memory(v.data
 // One sequence's part of a step: tokens [first, first + count) of the sequence go through the model.
 struct PlanRow {
   SeqId seq = 0;
-  // Names the blocks that the sequence holds: the same number again means the same ones, with more behind them at most.
+  // Names the blocks that the sequence holds: the same number again means the same ones, with more after them at most.
   // 0: not known.
   uint64_t table = 0;
   int slot = -1;          // index below max_num_seqs, the sequence's own while it runs

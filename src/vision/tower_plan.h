@@ -30,7 +30,7 @@ struct Names {
 // every rank.
 class TowerPlan {
  public:
-  // A layer [rows, cols] with "weight" and, when asked for, "bias" behind its names. Several names (q, k, v): their
+  // A layer [rows, cols] with "weight" and, when asked for, "bias" after its names. Several names (q, k, v): their
   // layers, each [rows, cols], one below the other.
   void linear(Linear& out, const std::vector<Names>& parts, int64_t rows, int64_t cols, bool bias);
   // A convolution over whole patches: [rows, channels, height, width] in files, always stored as is.

@@ -64,7 +64,7 @@ class Environment {
   std::string text(std::string_view name) const;
   std::vector<std::string> texts(std::string_view name) const;
 
-  // Names given, sorted; FD_ names that nobody knows.
+  // Names given, sorted; FD_ names that are not known.
   const std::vector<std::string>& given_names() const { return order_; }
   const std::vector<std::string>& unknown() const { return unknown_; }
 

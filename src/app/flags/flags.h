@@ -58,7 +58,7 @@ struct FlagSpec {
   FlagGroup group = FlagGroup::kServer;
   ValueType type = ValueType::kString;
   std::string_view fallback = {};  // the default as it would be typed; empty: none, or derived
-  std::string_view derived = {};   // what --help says of a default that depends on other values
+  std::string_view derived = {};   // what --help prints for a default that depends on other values
   std::string_view choices = {};   // kEnum: "a|b|c"
   double min = -std::numeric_limits<double>::infinity();
   double max = std::numeric_limits<double>::infinity();

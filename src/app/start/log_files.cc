@@ -123,7 +123,7 @@ bool DailyFile::append(std::string_view text) const {
     done += static_cast<size_t>(n);
   }
   if (done == text.size()) return true;
-  // Not when another process has written behind it.
+  // Not when another process has written after it.
   if (done > 0 && ::lseek(fd_, 0, SEEK_END) == begin + static_cast<off_t>(done)) {
     [[maybe_unused]] const int cut = ::ftruncate(fd_, begin);
   }

@@ -30,7 +30,7 @@ class DailyFile {
   DailyFile(const DailyFile&) = delete;
   DailyFile& operator=(const DailyFile&) = delete;
   void write(std::string_view text, std::time_t now);
-  void reopen() { day_ = -1; }  // at the next write: somebody has moved the file away
+  void reopen() { day_ = -1; }  // at the next write: the file has been moved away
   size_t failed() const { return failed_; }
 
  private:

@@ -29,7 +29,7 @@ void say(std::string_view text) {
     (void)!::write(STDERR_FILENO, part.data(), part.size());
 }
 
-// An exception that nobody took, in any thread.
+// An exception that was not caught, in any thread.
 [[noreturn]] void on_terminate() {
   constexpr std::string_view kLacking =
       "not enough memory, or no more threads are allowed (ulimit -v, ulimit -u, limits of a container); the process "

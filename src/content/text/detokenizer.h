@@ -16,7 +16,7 @@ namespace tern::content {
 class StreamDetokenizer {
  public:
   explicit StreamDetokenizer(const Tokenizer& tokenizer, bool skip_special_tokens = true);
-  // Goes on behind a text of `before`: what push() and finish() give, put behind Tokenizer::decode of `before`, is the
+  // Goes on after a text of `before`: what push() and finish() give, put after Tokenizer::decode of `before`, is the
   // text of all ids. So a first word keeps its space, and a character that `before` begins is finished. Call it first.
   void continue_after(std::span<const int32_t> before);
   // What `before` of continue_after() holds of a character that its ids do not finish: decode() shows it as U+FFFD,

@@ -112,7 +112,7 @@ void EngineImpl::take_row(Step& step, size_t i, Generation& g, int64_t now) {
   results_.push_back({row.seq, tokens.first(taken), g.ended});
 }
 
-// The output has a new last token: whether it ends reasoning. The answer behind it has a limit and a grammar of its
+// The output has a new last token: whether it ends reasoning. The answer after it has a limit and a grammar of its
 // own.
 void EngineImpl::watch_thinking(Generation& g) {
   const SamplingParams& p = g.request.sampling;

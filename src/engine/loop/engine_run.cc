@@ -163,7 +163,7 @@ void EngineImpl::die(const std::string& why) {
   end_all(FinishReason::kError, make_error(ErrorCode::kInternal, fmt::format("the engine failed: {}", why)));
 }
 
-// The oldest open step must end in time. Nothing of it or of the one behind it is touched afterwards: the device may
+// The oldest open step must end in time. Nothing of it or of the one after it is touched afterwards: the device may
 // still be at them.
 void EngineImpl::watch(int64_t now) {
   if (watchdog_ns_ == 0 || dead_ || launched_ == collected_ || seen_done_ > collected_) return;

@@ -76,7 +76,7 @@ Status EngineImpl::check_media(const Request& r) const {
 }
 
 // Positions outside pictures count up. Then what precedes a token, pictures by their keys, says its position, and the
-// prefix cache needs to know of positions inside and right behind pictures only (add_media).
+// prefix cache needs to know of positions inside and right after pictures only (add_media).
 Status EngineImpl::check_positions(const Request& r) const {
   const auto n = static_cast<int64_t>(r.prompt.size());
   const int64_t delta = r.rope_delta;

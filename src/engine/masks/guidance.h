@@ -25,7 +25,7 @@ class Guidance {
   void ask(Generation& g, MaskRow& row, int32_t generated, bool last);
   // Sends what was asked for to the pool, all at once.
   void flush() { pool_.give(asked_); }
-  // The step of this row has been collected: what the row comes to. The mask is not written from here on.
+  // The step of this row has been collected: the row's outcome. The mask is not written from here on.
   MaskState settle(Generation& g, MaskRow& row) const;
   // The request has ended.
   void close(Generation& g);

@@ -42,7 +42,7 @@ class Guide {
   bool ask(std::span<const int32_t> news, MaskRow* row);
   // The engine thread: the row asked for last has missed its step if it waits, and is not written to from here on.
   void cancel();
-  // Valid behind a row that has failed.
+  // Valid after a row has failed.
   Error error() const;
   // The engine thread: ids that ask() has been told.
   size_t told() const { return told_; }

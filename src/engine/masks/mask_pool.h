@@ -19,7 +19,7 @@ class MaskPool {
 
   // Takes all of `guides` and leaves the list empty; in their order.
   void give(std::vector<std::shared_ptr<Guide>>& guides);
-  // The guide's request has ended: its memory goes back on a thread of the pool, when nobody works on it.
+  // The guide's request has ended: its memory goes back on a thread of the pool, once no thread works on it.
   void retire(std::shared_ptr<Guide> guide);
 
  private:

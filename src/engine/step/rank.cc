@@ -12,7 +12,7 @@
 namespace tern::engine {
 namespace {
 
-// Between two looks at the device. The step behind is in its queue by then, so that it does not wait for this.
+// Between two looks at the device. The next step is in its queue by then, so the device does not wait for this.
 constexpr auto kLook = std::chrono::microseconds(20);
 
 // What a profiler shows of this thread.

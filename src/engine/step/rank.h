@@ -82,7 +82,7 @@ class Rank {
   std::array<Open, 2> open_;
   size_t opened_ = 0, closed_ = 0;  // open_[closed_ % 2] is the oldest
   uint64_t forwards_ = 0;
-  std::unique_ptr<StepClock> clock_;  // null: nobody wants to know
+  std::unique_ptr<StepClock> clock_;  // null: steps are not timed
   std::thread thread_;
 };
 

@@ -7,7 +7,7 @@
 
 namespace tern::engine {
 
-// A plain row is one token in flight, at `plain_from` or behind it, and is sampled with `processors` and nothing else.
+// A plain row is one token in flight, at `plain_from` or after it, and is sampled with `processors` and nothing else.
 struct alignas(32) SlotOwner {
   Generation* generation = nullptr;
   RequestId id = 0;

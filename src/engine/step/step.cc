@@ -50,7 +50,7 @@ void Step::prefetch() const {
 }
 
 void Step::begin() {
-  straight_ = std::min({straight_, batch.rows, batch.tokens, batch.logit_rows});  // padding lies behind them
+  straight_ = std::min({straight_, batch.rows, batch.tokens, batch.logit_rows});  // padding comes after them
   TERN_CHECK(plan.rows.size() <= row_memory_.size());
   rows = std::span(row_memory_).first(plan.rows.size());
   sampling.clear();

@@ -42,7 +42,7 @@ struct Step {
     int block_size = 0;
     int prompt = 0;                      // tokens of it
     std::span<const int32_t> positions;  // [3, prompt], or empty: as counted
-    int rope_delta = 0;                  // position of a token behind the prompt minus its index
+    int rope_delta = 0;                  // position of a token after the prompt minus its index
   };
   void begin();
   // Brings the memory that plain rows are written to into the cache, for as many rows as there were last.
@@ -110,7 +110,7 @@ struct Step {
   };
   std::vector<KnownRow> known_;
   std::vector<StepRow> row_memory_;
-  // What the device's block table holds behind the step that was filled last: both steps know it. Null: one memory.
+  // What the device's block table holds after the step that was filled last: both steps know it. Null: one memory.
   struct SentRow {
     uint64_t table = 0;
     int32_t used = 0;

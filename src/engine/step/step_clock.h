@@ -12,7 +12,7 @@ namespace tern::engine {
 
 struct Step;
 
-// Of the rank thread. Faults of its own are nobody's business: what cannot be timed is not told.
+// Of the rank thread. Its own errors are not reported: what cannot be timed is left out.
 class StepClock {
  public:
   // Waits for the stream once, to lay the device's clock beside the host's.

@@ -61,7 +61,7 @@ class StepGraphs {
   Status run_sampling(int count, uint32_t processors, device::Stream stream);
   // Rows to sample that a forward graph copies.
   int samples_of(const StepShape& shape) const;
-  // Makes it the turn of that step unless it is, behind what the stream has been given.
+  // Makes it the turn of that step unless it is, after what the stream has been given.
   Status give_turn(int set, device::Stream stream);
   int set_of(const Step& step) const { return &step == p_.steps[1] ? 1 : 0; }
   // Runs `work` once, then captures it.

@@ -24,7 +24,7 @@ class StepRunner {
     std::unique_ptr<StepGraphs> graphs;  // null: every step is launched piece by piece
     device::Buffer workspace;
     TensorView logits;           // [max_logit_rows, vocabulary] f32
-    StepTrace* trace = nullptr;  // null: nobody wants to know when steps ran
+    StepTrace* trace = nullptr;  // null: times of steps are not recorded
   };
   explicit StepRunner(Parts parts) : parts_(std::move(parts)) {}
 

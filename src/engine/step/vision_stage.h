@@ -13,7 +13,7 @@
 
 namespace tern::engine {
 
-// What the configuration comes to, before anything is allocated.
+// What follows from the configuration, before anything is allocated.
 struct VisionPlan {
   CallLimits call;
   int max_item_tokens = 0;
@@ -45,7 +45,7 @@ class VisionStage {
   Status wait(device::Stream stream);
   // Notes the time of calls that have ended (VisionStep::tower_ns).
   void look();
-  // The step is done: looks, and lets go of it.
+  // The step is done: calls look(), then forgets the step.
   void release(const VisionStep& step);
 
  private:

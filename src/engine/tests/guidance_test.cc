@@ -78,7 +78,7 @@ class RuleGrammar final : public Grammar {
 
 bool parity(const std::vector<int32_t>& said, int32_t id) { return id % 2 == static_cast<int32_t>(said.size() % 2); }
 
-// 50, 51, 52, 53 behind every sixth token; anything else in between.
+// 50, 51, 52, 53 after every sixth token; anything else in between.
 bool stretches(const std::vector<int32_t>& said, int32_t id) {
   const size_t at = said.size() % 10;
   return at < 6 ? id < 50 && id > 0 : id == static_cast<int32_t>(44 + at);

@@ -1,5 +1,5 @@
 // The picture cases through the engine: greedy tokens of the reference, and the same bits for every chunk size and
-// company, behind prefix hits, after preemption, with rows of the encoder cache.
+// company, after prefix hits, after preemption, with rows of the encoder cache.
 #include <gtest/gtest.h>
 
 #include <algorithm>

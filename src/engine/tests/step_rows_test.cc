@@ -50,7 +50,7 @@ class StepRows {
       if (launched_ - collected_ == 2 || (launched_ > collected_ && chance(0.1))) collect();
     }
   }
-  uint64_t plain = 0, other = 0, late = 0;  // rows; plain ones behind others
+  uint64_t plain = 0, other = 0, late = 0;  // rows; plain ones after others
 
  private:
   int pick(int low, int high) { return std::uniform_int_distribution<int>(low, high)(rng_); }

@@ -43,7 +43,7 @@ class RowWatch {
   // Rows [begin, end) are there and stay as they are. Two threads tell of theirs, each from the top: one of the upper
   // part, one of the rest. In the end all rows have been told, unless the file is damaged.
   virtual void rows(int begin, int end) = 0;
-  // What was told does not count, and nothing more is told. When it returns nobody reads the picture.
+  // What was told does not count, and nothing more is told. When it returns the picture is no longer read.
   virtual void forget() = 0;
 };
 

@@ -78,7 +78,7 @@ Status Checkpoint::add_file(const std::string& path, const WeightMap* weight_map
   if (!header.ok()) return make_error(header.error().code, fmt::format("{}: {}", path, header.error().message), path);
   for (auto& [name, entry] : header->tensors) {
     if (weight_map != nullptr) {
-      // The index decides where a tensor is read; a copy elsewhere is nobody's.
+      // The index decides where a tensor is read; a copy elsewhere is ignored.
       const auto it = weight_map->find(name);
       if (it != weight_map->end() && it->second != file_name) continue;
     }

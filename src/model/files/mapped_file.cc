@@ -78,7 +78,7 @@ void MappedFile::advise(const char* begin, size_t bytes, int advice, bool inner)
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   uintptr_t lo = reinterpret_cast<uintptr_t>(begin), hi = lo + bytes;
   lo = inner ? (lo + page - 1) / page * page : lo / page * page;
-  // The page that holds the end of the file belongs to nobody else.
+  // In the page that holds the end of the file nothing follows this piece.
   const bool file_end = begin + bytes == data_ + size_;
   hi = inner && !file_end ? hi / page * page : (hi + page - 1) / page * page;
   if (lo < hi) (void)::madvise(reinterpret_cast<void*>(lo), hi - lo, advice);

@@ -14,7 +14,7 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
 Status mla_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope, const MlaWeights& w,
                      KvLayerView cache, TensorView x, TensorView out);
 Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out);
-// It does the norm `before` first and reads what that leaves. Its result goes through `next`, the norm behind it, whose
+// It does the norm `before` first and reads what that leaves. Its result goes through `next`, the norm after it, whose
 // x is the room for it.
 Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, const ops::RmsNormParams& before,
                const ops::RmsNormParams& next);

@@ -54,7 +54,7 @@ LoadOptions dummy(const TempFolder& folder, const json::Object& config, DType ty
   return o;
 }
 
-// Logits of `steps` decode steps behind prompts of unlike lengths, `rows` sequences in each.
+// Logits of `steps` decode steps after prompts of unlike lengths, `rows` sequences in each.
 std::vector<std::vector<float>> decode(const Model& model, device::Device& device, int rows, int steps) {
   auto runner = SequenceRunner::make(model, device, {.max_tokens = 2048, .max_rows = rows, .max_length = 128});
   if (!runner.ok()) return ADD_FAILURE() << runner.error().message, std::vector<std::vector<float>>{};

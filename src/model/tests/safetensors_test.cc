@@ -163,7 +163,7 @@ TEST(Checkpoint, IndexAndShardsMustAgree) {
   EXPECT_EQ(open(R"({"weight_map":{"a":7}})").error().code, ErrorCode::kCorrupt);
   EXPECT_EQ(open(R"({"weight_map":[]})").error().code, ErrorCode::kCorrupt);
   EXPECT_EQ(open(R"([)").error().code, ErrorCode::kCorrupt);
-  // Without an index a tensor in two files is nobody's.
+  // Without an index a tensor in two files is an error.
   std::filesystem::remove(folder.file("model.safetensors.index.json"));
   EXPECT_NE(Checkpoint::open(folder.path()).error().message.find("more than one file"), std::string::npos);
 }

@@ -20,7 +20,7 @@ struct RoutingRecord {
   std::map<int, std::vector<int32_t>> layers;
 };
 
-// Choices for the tokens of a step whose rows begin `sequences`, one behind the other.
+// Choices for the tokens of a step whose rows begin `sequences`, one after the other.
 RoutingRecord joined(std::span<const RoutingRecord> sequences, std::span<const SequenceRunner::Row> rows);
 
 // Feeds on the steps of one sequence (or of joined ones) in order. On a GPU each look waits for the stream of steps.
@@ -45,7 +45,7 @@ class VerifyProbe final : public Probe {
   int64_t compared() const { return compared_; }
 
  private:
-  // Rows of a tensor of rank 2 in host memory, one behind the other.
+  // Rows of a tensor of rank 2 in host memory, one after the other.
   std::vector<char> to_host(const TensorView& value);
   void restore(const TensorView& value, const std::vector<char>& host);
 

@@ -36,8 +36,8 @@ struct DenseWeights {
   Linear down;     // [h, I]
 };
 
-// Two banks of experts lie one behind the other in every array. A dense MLP that takes the place of a bank stands
-// behind them all in gate_up and down.
+// Two banks of experts lie one after the other in every array. A dense MLP that takes the place of a bank stands
+// after them all in gate_up and down.
 struct MoeWeights {
   ops::PackedWeight router;                // [E, h], float32
   int split = -1;                          // experts of the first bank; -1: there is one bank

@@ -1,4 +1,4 @@
-// Fills a rank's memory: slice by slice, from files (whose pages go back to the system behind it) or from a seed.
+// Fills a rank's memory: slice by slice, from files (whose pages are released as it goes on) or from a seed.
 #pragma once
 
 #include <functional>

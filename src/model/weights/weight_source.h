@@ -76,10 +76,10 @@ class CheckpointSource final : public WeightSource {
 
 struct ResolveOptions {
   int layers = 0;      // decoder layers in the spec
-  int mtp_layers = 0;  // layers behind them that may be there
+  int mtp_layers = 0;  // layers after them that may be there
   bool cut = false;    // the layer count was overridden: the others are not missed
-  // Parts of names: tensors that hold one of `foreign` belong to somebody else. When `own` is not empty, all others
-  // than those that hold one of it do.
+  // Parts of names. Tensors whose name holds one of `foreign` belong to another part of the model (a tower, say). When
+  // `own` is not empty, so do all whose name holds none of `own`.
   std::vector<std::string> foreign = {}, own = {};
 };
 

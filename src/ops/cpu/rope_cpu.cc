@@ -201,7 +201,7 @@ Status qkv_prepare(const QkvPrepareParams& p, device::Stream stream) {
         if (p.q.data == nullptr) continue;
         std::memcpy(p.q.row_bytes(i), p.qkv.row_bytes(i), static_cast<size_t>(p.q.dim[1]) * dtype_bytes(p.q.dtype));
       }
-      // Padding rows name the null block, which nobody reads: several threads must not write it at once.
+      // Padding rows name the null block, which is never read: several threads must not write it at once.
       if (slots[t] >= bs) {
         const int64_t head = p.head_dim * static_cast<int64_t>(dtype_bytes(p.cache.spec.dtype));
         const char* k = p.qkv.row_bytes(t) + p.heads * head;

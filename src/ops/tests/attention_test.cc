@@ -195,7 +195,7 @@ TEST(Attention, TokensDoNotDependOnTheBatch) {
         const Values again = run_attention(all, paged, pool.stream(), type);
         for (int64_t t = 0; t < 804; ++t) ASSERT_EQ(again.row(t), whole.row(t)) << t << " threads " << threads;
       }
-      // Alone, as a decode step or as the end of a shorter chunk. The context is cut behind the token.
+      // Alone, as a decode step or as the end of a shorter chunk. The context is cut after the token.
       for (const int position : {0, 1, 31, 32, 63, 64, 300, 511, 512, 513, 640, 699}) {
         for (const int chunk : {1, 3, 30}) {
           if (chunk > position + 1) continue;

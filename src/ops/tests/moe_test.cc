@@ -218,7 +218,7 @@ TEST(SiluMul, ComputesTheRowsOfARangeOnly) {
   }
 }
 
-// Every row of `sorted` is that of its token, inside its expert's rows and behind those of earlier tokens.
+// Every row of `sorted` is that of its token, inside its expert's rows and after those of earlier tokens.
 void expect_stable(Values& ids, Values& offsets, Values& row_of, const Values& x, const Values& sorted) {
   const int64_t tokens = ids.view().dim[0], top_k = ids.view().dim[1];
   std::vector<int> seen(static_cast<size_t>(tokens * top_k), 0);

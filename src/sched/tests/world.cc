@@ -219,7 +219,7 @@ void World::execute_row(OpenStep& step, OpenRow& open) {
     return shadow_[static_cast<size_t>(block * config_.sched.block_size + position % config_.sched.block_size)];
   };
   if (open.is_void || r.ended) {
-    // It runs all the same; what it writes must harm nobody.
+    // It runs all the same; what it writes must harm no sequence.
     for (int p = row.first; p < end; ++p) at(p) = ++garbage_ * 0x9e3779b97f4a7c15ULL;
     if (row.samples) step.sampled[static_cast<size_t>(row.logit_begin + row.logit_count - 1)] = 3;
     return;

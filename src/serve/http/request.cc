@@ -123,7 +123,7 @@ RequestParser::Progress RequestParser::read_head(std::string_view input, size_t&
 bool RequestParser::parse_head(std::string_view head) {
   bool first = true;
   while (!head.empty()) {
-    const size_t end = head.find("\r\n");  // there is one: read_head() cut behind it
+    const size_t end = head.find("\r\n");  // there is one: read_head() cut after it
     const std::string_view line = head.substr(0, end);
     head.remove_prefix(end + 2);
     if (first ? !parse_request_line(line) : !parse_header(line)) return false;

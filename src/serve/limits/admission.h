@@ -133,7 +133,7 @@ class EngineSlots {
     int64_t weight = 1;  // samples
   };
   explicit EngineSlots(int limit) : limit_(limit) {}
-  // True: the place is taken. False: queued; the place will be handed over by somebody's release().
+  // True: the place is taken. False: queued; the place will be handed over by another request's release().
   bool acquire(const Waiter& waiter);
   // Gives the place of `who` back; it goes straight to the waiter returned, if there is one, who must be told.
   std::optional<Waiter> release(const Waiter& who);

@@ -19,7 +19,7 @@ Status check_vocabulary(std::span<const int32_t> ids, int32_t vocab, const char*
   return {};
 }
 
-// A placeholder without a picture behind it would let a client write what only the layout may write.
+// A placeholder that stands for no picture would let a client write what only the layout may write.
 Status check_no_placeholders(std::span<const int32_t> ids, const PrepareInput& input, const char* param) {
   const content::VisionProfile* vision = input.content.vision;
   if (vision == nullptr) return {};
@@ -71,7 +71,7 @@ Error with_param(Error error, const char* param) {
   return error;
 }
 
-// A prompt of as many tokens as the context has is refused anyway (check_lengths); beyond it nobody counts.
+// A prompt of as many tokens as the context has is refused anyway (check_lengths); beyond it tokens are not counted.
 content::EncodeBounds encode_bounds(const PrepareInput& input) {
   return {static_cast<size_t>(input.contexts * input.config->max_model_len), input.cancelled.get()};
 }
@@ -102,7 +102,7 @@ Status lay_out(const PendingRequest& pending, std::span<const int32_t> ids,
   return take_layout(input, *std::move(layout), media, param, facts);
 }
 
-// Earlier output goes on behind the prompt, at the positions it had.
+// Earlier output goes on after the prompt, at the positions it had.
 Status append_completion(const PendingRequest& pending, PromptFacts& facts) {
   const auto& more = pending.ask.completion_token_ids;
   if (more.empty()) return {};

@@ -118,7 +118,7 @@ TEST(HalfClosed, GetsItsAnswer) {
     EXPECT_EQ(reply.events().back(), "[DONE]");
   }
   {
-    Client c(server.port());  // several requests behind each other, the last one cut off
+    Client c(server.port());  // several requests one after the other, the last one cut off
     c.send(post_bytes(body) + post_bytes(kShort) + "GET /version HT");
     c.shut_write();
     for (int i = 0; i < 2; ++i) {

@@ -39,7 +39,7 @@ struct Connection {
   uint32_t events = 0;        // what epoll watches
   bool touched = false;       // in the list of connections to flush
   bool gone = false;          // to be destroyed at the end of the turn
-  bool unread_input = false;  // the client may still be sending a body nobody wants
+  bool unread_input = false;  // the client may still be sending a body that is not read
   bool input_ended = false;   // the client has closed its side
 
   std::string in;  // bytes not parsed yet
@@ -48,7 +48,7 @@ struct Connection {
   size_t sent = 0;
   int64_t deadline_ns = 0;       // of the phase; 0: none
   int64_t body_deadline_ns = 0;  // of the whole body
-  int64_t probe_ns = 0;          // after input_ended: when to look again whether somebody reads
+  int64_t probe_ns = 0;          // after input_ended: when to look again whether the client reads
   int64_t stalled_since_ns = 0;  // since when the client takes no bytes; 0: nothing waits
 
   // The current request.
@@ -64,7 +64,7 @@ struct Connection {
   MemoryBudget::Lease memory;  // of its body
   int64_t begin_ns = 0;
   uint64_t active = 0;                           // key of its generation
-  std::shared_ptr<std::atomic<bool>> cancelled;  // tells who prepares its media that nobody waits any more
+  std::shared_ptr<std::atomic<bool>> cancelled;  // tells the preparation of its media to stop
   bool streaming = false;
   size_t chunk_at = npos;  // where the open HTTP chunk starts in `out`
 

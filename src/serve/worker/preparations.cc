@@ -61,7 +61,7 @@ void Preparations::on_done(uint64_t key, Expected<Media> media) {
   if (closed_ || it == waiting_.end()) return;
   auto work = std::make_shared<Work>(Work{std::move(it->second), {}});
   waiting_.erase(it);
-  if (work->preparation.cancelled && work->preparation.cancelled->load()) return;  // nobody waits for it
+  if (work->preparation.cancelled && work->preparation.cancelled->load()) return;  // the request has ended
   if (!media.ok()) return answer(work->preparation, media_error(media.error()));
   work->media = *std::move(media);
   const bool queued = shared_.pool->try_submit([&shared = shared_, work] {

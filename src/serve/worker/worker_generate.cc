@@ -256,7 +256,7 @@ void Worker::release(Active& a) {
   if (a.has_slot) {
     if (const auto next = shared_.slots.release(a.place)) shared_.post_control(next->worker, SlotGranted{*next});
   } else {
-    // False when the place is on its way here: on(SlotGranted) will find nobody and pass it on.
+    // False when the place is on its way here: on(SlotGranted) will find no request and pass it on.
     [[maybe_unused]] const bool left_queue = shared_.slots.cancel(a.place);
   }
   active_.erase(a.key);

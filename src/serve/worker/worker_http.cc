@@ -55,7 +55,7 @@ Connection* Worker::find(const ReplyTo& to) {
   return it->second->phase == Connection::Phase::kWorking ? it->second.get() : nullptr;
 }
 
-// Decides from the head alone whether this client may ask this; nobody's body is read for nothing.
+// Decides from the head alone whether this client may ask this, so that no body is read in vain.
 bool Worker::on_head(Connection& c) {
   const http::Head& head = c.parser.head();
   c.method = head.method;
@@ -207,7 +207,7 @@ void Worker::on(Reply&& m) {
   if (c == nullptr) return;
   respond(*c, std::move(m.response));
   m.ticket.release();
-  process(*c);  // a request may already wait behind
+  process(*c);  // the next request may already be here
 }
 
 }  // namespace tern::serve

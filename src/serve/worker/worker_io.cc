@@ -19,7 +19,7 @@ namespace {
 
 constexpr size_t kReadBuffer = 64u << 10;
 constexpr size_t kReadTurn = 1u << 20;    // bytes of one connection before others get their turn
-constexpr size_t kPipelined = 64u << 10;  // unread requests behind the one being answered
+constexpr size_t kPipelined = 64u << 10;  // unread requests after the one being answered
 constexpr int64_t kLingerNs = 2'000'000'000;
 constexpr int64_t kProbeNs = 2'000'000'000;  // between two looks whether a client that sends no more still reads
 
@@ -182,7 +182,7 @@ void Worker::end_input(Connection& c) {
   touch(c);
 }
 
-// Whether somebody still reads shows only when bytes are sent: a closed socket answers with a reset. An interim
+// Whether the client still reads shows only when bytes are sent: a closed socket answers with a reset. An interim
 // response is what a client of HTTP/1.1 skips (RFC 9110, 15.2); 100 is the one that all of them know. A stream needs no
 // probe.
 void Worker::probe_reader(Connection& c) {

@@ -24,7 +24,7 @@ struct Prompt {
   int64_t first_row = 0;        // where they stand among those of all prompts
   PromptLayout layout;
 
-  // Tokens [begin, begin + count); positions behind the prompt go on from its delta.
+  // Tokens [begin, begin + count); positions after the prompt go on from its delta.
   Chunk chunk(size_t begin, size_t count) const;
 };
 

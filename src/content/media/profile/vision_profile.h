@@ -62,7 +62,7 @@ Expected<std::optional<VisionProfile>> read_vision_profile(const ProfileOptions&
 // model takes no video); for the size of the encoder's memory.
 int64_t max_image_tokens(const VisionProfile& profile);
 int64_t max_video_unit_tokens(const VisionProfile& profile);
-// Patches (rows of the tower's input) behind them.
+// Patches (rows of the tower's input) of the same.
 int64_t max_image_patches(const VisionProfile& profile);
 int64_t max_video_unit_patches(const VisionProfile& profile);
 

@@ -12,7 +12,7 @@
 
 namespace tern::content {
 
-// A request takes all that it needs at once and never waits while it holds bytes of the same budget, so that nobody
+// A request takes all that it needs at once and never waits while it holds bytes of the same budget, so that none
 // waits for ever. Order of arrival; what fits may pass a larger one that does not, a limited number of times.
 class ByteBudget {
  public:
@@ -33,7 +33,7 @@ class ByteBudget {
   // Others pass an owner that waits for its own share.
   void acquire(size_t bytes, uint64_t owner, std::function<bool()> abandoned, std::function<void(bool)> go);
   void release(size_t bytes, uint64_t owner = kNobody);
-  // The same without calling anybody: true when somebody waits, and poke() must be called from a suitable thread.
+  // The same without calling `go`: true when a request waits, and poke() must be called from a suitable thread.
   bool give_back(size_t bytes);
   // Looks again at those who wait: someone has given up.
   void poke() { pump(); }

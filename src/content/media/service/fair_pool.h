@@ -30,7 +30,7 @@ class FairPool {
   // group: that of the queue, which stays the same while it has tasks.
   void submit(uint64_t queue, uint64_t group, std::function<void()> task);
   // work(0) to work(count - 1), each once, by the caller and by threads of the pool that have nothing to do; returns
-  // when all have ended. For tasks of the pool: it never waits for work that nobody has begun.
+  // when all have ended. For tasks of the pool: it never waits for work that has not begun.
   void spread(uint64_t queue, int count, const std::function<void(int)>& work);
   int threads() const { return static_cast<int>(threads_.size()); }
   int idle();  // threads that neither run a task nor will find one
@@ -70,7 +70,7 @@ class SharedWork {
   void offer(int number);
   // Begins what is offered until no more than `waiting` of it waits.
   void help(size_t waiting = 0);
-  // Helps; returns when all that was offered has ended. It never waits for work that nobody has begun.
+  // Helps; returns when all that was offered has ended. It never waits for work that has not begun.
   void finish();
 
  private:

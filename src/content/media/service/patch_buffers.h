@@ -15,8 +15,8 @@ namespace tern::content {
 class PatchBuffers {
  public:
   using Buffer = RawBytes;
-  // At most keep_bytes of unused memory are kept. on_release: called with a buffer's size when its last holder lets go,
-  // from that holder's thread, and with the memory where it is not kept (giving it back takes time).
+  // At most keep_bytes of unused memory are kept. on_release: called with a buffer's size when its last holder drops
+  // it, from that holder's thread, and with the memory where it is not kept (giving it back takes time).
   using OnRelease = std::function<void(size_t bytes, std::shared_ptr<Buffer> rest)>;
   PatchBuffers(size_t keep_bytes, OnRelease on_release);
 

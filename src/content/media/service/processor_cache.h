@@ -24,7 +24,7 @@ class ProcessorCache {
   PreparedMediaPtr find(const Hash128& key);
   // Makes the key lead to the entry from now on. What is larger than the whole cache is not kept.
   void insert(const Hash128& key, const PreparedMediaPtr& media);
-  // Drops entries that nobody uses until `bytes` of patches are freed.
+  // Drops unused entries until `bytes` of patches are freed.
   void evict_unused(size_t bytes);
 
   size_t bytes() const;
@@ -40,7 +40,7 @@ class ProcessorCache {
   static constexpr size_t kMostKeys = 32;
   static constexpr size_t kKeyBytes = 96, kEntryBytes = 512;  // what bookkeeping takes, about
 
-  // The caller lets go of what was removed after the lock: freeing patches wakes others.
+  // The caller frees what was removed after the lock: freeing patches wakes others.
   PreparedMediaPtr remove(Entries::iterator entry);
   void forget_key(const Hash128& key);
 

@@ -18,7 +18,7 @@ Error refused(std::string message, const MediaPart& part) {
   return make_error(ErrorCode::kInvalidArgument, std::move(message), part.where);
 }
 
-// What one key may have of what all share. Requests without a key are nobody's, and have no share.
+// What one key may have of what all share. Requests without a key have no such limit.
 size_t share_of(size_t all) { return all - all / 4; }
 
 int thread_count(int wanted) {
@@ -45,7 +45,7 @@ ServiceCore::ServiceCore(MediaOptions options, size_t cache_bytes)
                  const bool waited_for = accounts->work.give_back(bytes);
                  const std::lock_guard lock(accounts->mutex);
                  if (accounts->pool == nullptr || (!waited_for && rest == nullptr)) return;
-                 // Waking others and freeing pages is not for the thread that lets go: it may be the engine's.
+                 // Waking others and freeing pages is not for the releasing thread: it may be the engine's.
                  accounts->pool->submit(0, [accounts, freed = std::move(rest)]() mutable {
                    freed = nullptr;
                    accounts->work.poke();

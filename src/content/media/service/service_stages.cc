@@ -322,7 +322,7 @@ Expected<PreparedMediaPtr> ServiceCore::decode_picture(Job* job, JobPart* part) 
     upright.emplace(context(job), plan, image.width(), image.height());
   }
   PictureWork& work = as_it_lies ? *as_it_lies : *upright;
-  const Hash128 fingerprint = work.fingerprint(image);  // from here on nobody else reads the picture
+  const Hash128 fingerprint = work.fingerprint(image);  // from here on no other thread reads the picture
   const Hash128 pixels = joined_key(key_, kPixelsTag, fingerprint, part->rules_key);
   if (cache_.enabled()) {
     // The same picture in another file.

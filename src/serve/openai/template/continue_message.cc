@@ -7,7 +7,7 @@
 namespace tern::serve::openai {
 namespace {
 
-// White space as no template writes it behind a content: whether it is still there tells whether the template trims.
+// White space as no template writes it after a content: whether it is still there tells whether the template trims.
 // The last mark in the prompt is ours, whatever a message holds.
 constexpr std::string_view kMark = "[[tern: the final message ends]]", kTail = " \t \t";
 constexpr std::string_view kSpace = " \t\n\r\f\v";
