@@ -1,6 +1,7 @@
 //! The C border: pointers become slices, results become codes, panics stop here.
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Arc;
 
 use crate::jinja::{Fault, Limits, Template};
 use crate::tok::{self, hfjson, spm, tiktoken, Options, Tok};
@@ -13,7 +14,7 @@ pub struct Buffer<T> {
 }
 
 impl<T> Buffer<T> {
-    fn from_vec(mut v: Vec<T>) -> Buffer<T> {
+    pub fn from_vec(mut v: Vec<T>) -> Buffer<T> {
         let out = Buffer { data: v.as_mut_ptr(), size: v.len(), capacity: v.capacity() };
         std::mem::forget(v);
         out
@@ -52,14 +53,14 @@ pub struct TemplateLimits {
 
 const OK: i32 = 0;
 const CORRUPT: i32 = 1;
-const TOO_LARGE: i32 = 2;
-const UNSUPPORTED: i32 = 3;
-const INVALID: i32 = 4;
-const INTERNAL: i32 = 5;
+pub const TOO_LARGE: i32 = 2;
+pub const UNSUPPORTED: i32 = 3;
+pub const INVALID: i32 = 4;
+pub const INTERNAL: i32 = 5;
 const TOO_MANY: i32 = 6;
 const CANCELLED: i32 = 7;
 
-type Failure = (i32, String);
+pub type Failure = (i32, String);
 
 fn of_tok(e: tok::Error) -> Failure {
     match e {
@@ -88,12 +89,12 @@ unsafe fn bytes<'a>(data: *const u8, size: usize) -> &'a [u8] {
     std::slice::from_raw_parts(data, size)
 }
 
-unsafe fn text<'a>(data: *const u8, size: usize) -> Result<&'a str, Failure> {
+pub unsafe fn text<'a>(data: *const u8, size: usize) -> Result<&'a str, Failure> {
     std::str::from_utf8(bytes(data, size)).map_err(|_| (INVALID, "the text is not valid UTF-8".to_string()))
 }
 
 /// Runs `f`; a failure or a panic becomes a code and a sentence.
-unsafe fn guard(error: *mut Buffer<u8>, f: impl FnOnce() -> Result<(), Failure>) -> i32 {
+pub unsafe fn guard(error: *mut Buffer<u8>, f: impl FnOnce() -> Result<(), Failure>) -> i32 {
     let (code, message) = match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(())) => return OK,
         Ok(Err(failure)) => failure,
@@ -129,7 +130,7 @@ pub unsafe extern "C" fn tk_tokenizer_new(
     second_size: usize,
     options: *const u8,
     options_size: usize,
-    out: *mut *mut Tok,
+    out: *mut *const Tok,
     error: *mut Buffer<u8>,
 ) -> i32 {
     guard(error, || {
@@ -142,15 +143,16 @@ pub unsafe extern "C" fn tk_tokenizer_new(
             3 => spm::load(bytes(first, first_size), &options),
             _ => return Err((INTERNAL, "unknown tokenizer kind".into())),
         };
-        *out = Box::into_raw(Box::new(tok.map_err(of_tok)?));
+        // Grammars keep a share of it.
+        *out = Arc::into_raw(Arc::new(tok.map_err(of_tok)?));
         Ok(())
     })
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn tk_tokenizer_free(t: *mut Tok) {
+pub unsafe extern "C" fn tk_tokenizer_free(t: *const Tok) {
     if !t.is_null() {
-        let _ = catch_unwind(AssertUnwindSafe(|| drop(Box::from_raw(t))));
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(Arc::from_raw(t))));
     }
 }
 
@@ -232,21 +234,5 @@ pub unsafe extern "C" fn tk_template_render(
         let prompt = (*t).render(text(variables, size)?, unix_seconds, limits).map_err(of_fault)?;
         *out = Buffer::from_vec(prompt.into_bytes());
         Ok(())
-    })
-}
-
-#[no_mangle]
-pub unsafe extern "C" fn tk_grammar_check(
-    kind: i32,
-    data: *const u8,
-    size: usize,
-    max_bytes: usize,
-    error: *mut Buffer<u8>,
-) -> i32 {
-    guard(error, || {
-        if size > max_bytes {
-            return Err((TOO_LARGE, format!("the grammar is longer than {max_bytes} bytes")));
-        }
-        crate::grammar::check(kind, text(data, size)?).map_err(|m| (INVALID, m))
     })
 }

@@ -145,6 +145,7 @@ bool Tokenizer::adds_bos() const { return impl_->adds_bos; }
 const SpecialText& Tokenizer::special_text() const { return impl_->config.special; }
 std::optional<int64_t> Tokenizer::model_max_length() const { return impl_->config.model_max_length; }
 const std::string& Tokenizer::kind() const { return impl_->kind; }
+const tk_tokenizer* Tokenizer::handle() const { return impl_->handle.get(); }
 const TokenTable& Tokenizer::table() const { return impl_->table; }
 
 }  // namespace tern::content

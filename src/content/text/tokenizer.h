@@ -12,6 +12,8 @@
 
 #include "base/error.h"
 
+struct tk_tokenizer;
+
 namespace tern::content {
 
 class TokenTable;     // token_table.h: the bytes of every id and the rules that join them
@@ -82,6 +84,7 @@ class Tokenizer {
   std::optional<int64_t> model_max_length() const;  // nothing when absent or "unlimited" (1e30)
   const std::string& kind() const;                  // "tokenizer.json", "bpe", "tiktoken" or "sentencepiece"
   const TokenTable& table() const;
+  const tk_tokenizer* handle() const;  // of the textkit library, for grammars over these tokens
 
  private:
   explicit Tokenizer(std::unique_ptr<TokenizerImpl> impl);

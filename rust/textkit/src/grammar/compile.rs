@@ -1,0 +1,229 @@
+//! From the text of a grammar to a parser that requests are cloned from.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
+use llguidance::{Logger, TokenParser};
+use serde_json::Value;
+use toktrie::InferenceCapabilities;
+
+use super::env::{Env, WHITE_SPACE};
+use super::{gbnf, json, tag, Error, Res};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    JsonSchema,
+    Regex,
+    Lark,
+    /// Any JSON object; no text.
+    JsonObject,
+    /// A JSON array of texts, one of which is the answer.
+    Choice,
+    /// FastDeploy's (`structures`, `triggers`) or xgrammar's (`format`) JSON object.
+    StructuralTag,
+}
+
+impl Kind {
+    pub fn from_number(number: i32) -> Option<Kind> {
+        let kinds = [Kind::JsonSchema, Kind::Regex, Kind::Lark, Kind::JsonObject, Kind::Choice, Kind::StructuralTag];
+        usize::try_from(number).ok().and_then(|at| kinds.get(at).copied())
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    /// No white space between the tokens of JSON.
+    pub tight: bool,
+    /// Objects that name properties and say nothing of others allow no others.
+    pub closed: bool,
+    /// What cannot be enforced is left out and becomes a warning.
+    pub lenient: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    pub text_bytes: usize,
+    /// Of what a schema becomes: alternatives and their parts.
+    pub nodes: usize,
+    /// Steps to build the lexer, about 50 a microsecond.
+    pub initial_fuel: u64,
+    /// Steps of the lexer for one mask, about 14 a microsecond.
+    pub step_fuel: u64,
+    /// Symbols of the grammar's rules.
+    pub grammar_size: usize,
+    /// 1 to 2 KiB each.
+    pub lexer_states: usize,
+    /// Items of the parser for one mask.
+    pub step_items: usize,
+    /// Items of the parser for one place of the text.
+    pub row_items: usize,
+    /// Nesting of the text.
+    pub depth: usize,
+    pub time: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            text_bytes: 1 << 20,
+            nodes: 100_000,
+            initial_fuel: 1_000_000,
+            step_fuel: 200_000,
+            grammar_size: 200_000,
+            lexer_states: 50_000,
+            step_items: 50_000,
+            row_items: 2_000,
+            depth: 128,
+            time: Duration::from_millis(1_500),
+        }
+    }
+}
+
+impl Limits {
+    fn parser(&self) -> ParserLimits {
+        ParserLimits {
+            max_items_in_row: self.row_items,
+            initial_lexer_fuel: self.initial_fuel,
+            step_lexer_fuel: self.step_fuel,
+            step_max_items: self.step_items,
+            max_lexer_states: self.lexer_states,
+            max_grammar_size: self.grammar_size,
+            precompute_large_lexemes: true,
+            verbose_errors: false,
+        }
+    }
+}
+
+/// A compiled grammar. Requests share the states of its lexers, which grow with use.
+pub struct Compiled {
+    pub env: Arc<Env>,
+    pub warnings: Vec<String>,
+    pristine: Mutex<TokenParser>,
+    lanes: Vec<Mutex<Option<TokenParser>>>,
+    next: std::sync::atomic::AtomicUsize,
+    text_bytes: usize,
+}
+
+/// Lexers per grammar: so many requests compute masks at once without waiting for each other.
+const LANES: usize = 4;
+
+struct Clock {
+    end: Instant,
+}
+
+impl Clock {
+    fn check(&self) -> Res<()> {
+        if Instant::now() > self.end {
+            return Err(Error::TooLarge("the grammar takes too long to compile".into()));
+        }
+        Ok(())
+    }
+}
+
+impl Compiled {
+    pub fn new(env: Arc<Env>, kind: Kind, text: &str, options: Options, limits: &Limits) -> Res<Compiled> {
+        if text.len() > limits.text_bytes {
+            return Err(Error::TooLarge(format!("the grammar is longer than {} bytes", limits.text_bytes)));
+        }
+        let clock = Clock { end: Instant::now() + limits.time };
+        let mut warnings = Vec::new();
+        let grammar = if env.plain && kind == Kind::JsonSchema {
+            TopLevelGrammar::from_json_schema(json::read(text, limits.depth)?)
+        } else {
+            top_level(&env, kind, text, options, limits, &mut warnings)?
+        };
+        clock.check()?;
+        let limits = if env.plain { env.factory.limits().clone() } else { limits.parser() };
+        let init = GrammarInit::Serialized(grammar);
+        let mut parser = env
+            .factory
+            .create_parser_from_init_ext(init, Logger::new(0, 0), InferenceCapabilities::default(), limits)
+            .map_err(|e| of_llguidance(&e))?;
+        clock.check()?;
+        parser.start_without_prompt();
+        let lanes = (0..LANES).map(|_| Mutex::new(None)).collect();
+        let next = std::sync::atomic::AtomicUsize::new(0);
+        Ok(Compiled { env, warnings, pristine: Mutex::new(parser), lanes, next, text_bytes: text.len() })
+    }
+
+    /// A parser at the beginning of an answer, and the lane it shares a lexer with.
+    pub fn start(&self) -> (TokenParser, usize) {
+        let lane = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % self.lanes.len();
+        let mut slot = self.lanes[lane].lock().unwrap_or_else(|e| e.into_inner());
+        let base = slot.get_or_insert_with(|| self.pristine.lock().unwrap_or_else(|e| e.into_inner()).deep_clone());
+        (base.clone(), lane)
+    }
+
+    /// A request failed: later requests get a lexer that has seen nothing of it.
+    pub fn renew(&self, lane: usize) {
+        *self.lanes[lane].lock().unwrap_or_else(|e| e.into_inner()) = None;
+    }
+
+    /// An estimate of the memory it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        let parser = self.pristine.lock().unwrap_or_else(|e| e.into_inner());
+        (1 << 16) + self.text_bytes * 16 + parser.parser.lexer_stats().num_bytes * (LANES + 1)
+    }
+}
+
+fn top_level(
+    env: &Env,
+    kind: Kind,
+    text: &str,
+    options: Options,
+    limits: &Limits,
+    warnings: &mut Vec<String>,
+) -> Res<TopLevelGrammar> {
+    let mut prepare = |schema: &Value, at: &str| json::prepare(schema, at, options, limits, warnings);
+    match kind {
+        Kind::JsonObject => {
+            let schema = prepare(&serde_json::json!({"type": "object"}), "")?;
+            Ok(TopLevelGrammar::from_json_schema(schema))
+        }
+        Kind::JsonSchema => {
+            let schema = json::read(text, limits.depth)?;
+            if !schema.is_object() && !schema.is_boolean() {
+                return Err(Error::Invalid("the schema is no object".into()));
+            }
+            Ok(TopLevelGrammar::from_json_schema(prepare(&schema, "")?))
+        }
+        Kind::Regex => {
+            tag::check_nesting(text, limits.depth)?;
+            Ok(TopLevelGrammar::from_regex(text))
+        }
+        Kind::Lark => Ok(TopLevelGrammar::from_lark(gbnf::to_lark(text, limits)?)),
+        Kind::Choice => Ok(TopLevelGrammar::from_lark(tag::choice(&json::read(text, limits.depth)?)?)),
+        Kind::StructuralTag => {
+            let value = json::read(text, limits.depth)?;
+            let lark = tag::structural(&value, &env.special, &mut prepare, limits)?;
+            Ok(TopLevelGrammar::from_lark(lark))
+        }
+    }
+}
+
+/// The white space between tokens of JSON as llguidance's options say it.
+pub fn white_space(options: Options) -> Value {
+    match options.tight {
+        true => serde_json::json!({"whitespace_flexible": false}),
+        false => serde_json::json!({"whitespace_pattern": format!(r"[\x20\x0A\x0D\x09]{{1,{WHITE_SPACE}}}")}),
+    }
+}
+
+/// llguidance tells kinds of errors apart by their words alone.
+pub fn of_llguidance(error: &anyhow::Error) -> Error {
+    let text = error.to_string().replace("\n<non-verbose/>", "");
+    let text = text.split("\n<backtrace>").next().unwrap_or_default();
+    let short: String = text.chars().take(600).collect();
+    let has = |words: &[&str]| words.iter().any(|w| text.contains(w));
+    if has(&["too big", "too large", "too many", "Too many", "limit", "too deeply", "exceeded", "expression too"]) {
+        return Error::TooLarge(format!("the grammar is too large: {short}"));
+    }
+    if has(&["panic", "internal"]) {
+        return Error::TooLarge(format!("the grammar cannot be compiled: {short}"));
+    }
+    if has(&["not supported", "only supported", "not disjoint", "can't determine", "Unable to determine", "look-around"]) {
+        return Error::Unsupported(format!("the grammar cannot be enforced: {short}"));
+    }
+    Error::Invalid(format!("the grammar is not valid: {short}"))
+}
