@@ -1,8 +1,8 @@
 /* textkit: tokenizers, chat templates and grammars behind plain C.
  *
  * Every function returns a tk_code; on failure a sentence is written to *error when it is not null (free it with
- * tk_bytes_free). No function keeps a pointer that it was given; handles are immutable, unless said, and may be used from any thread.
- * Panics inside never cross this border: they become TK_INTERNAL. */
+ * tk_bytes_free). No function keeps a pointer that it was given; handles are immutable, unless said, and may be used
+ * from any thread. Panics inside never cross this border: they become TK_INTERNAL. */
 #pragma once
 
 #include <stddef.h>
@@ -119,7 +119,7 @@ enum {
 
 typedef struct tk_grammar_limits {
   size_t text_bytes;
-  size_t nodes;         /* parts that a schema becomes */
+  size_t nodes;          /* parts that a schema becomes */
   uint64_t initial_fuel; /* steps to build the lexer, about 50 a microsecond */
   uint64_t step_fuel;    /* of the lexer for one mask, about 14 a microsecond */
   size_t grammar_size;   /* symbols of the rules */
@@ -143,7 +143,7 @@ size_t tk_grammar_env_ids(const tk_grammar_env* env); /* bits of a mask */
 tk_code tk_grammar_compile(const tk_grammar_env* env, tk_grammar_kind kind, const uint8_t* text, size_t size,
                            uint32_t flags, const tk_grammar_limits* limits, const tk_grammar** out, tk_bytes* error);
 void tk_grammar_free(const tk_grammar* grammar);
-size_t tk_grammar_bytes(const tk_grammar* grammar); /* memory, estimated */
+size_t tk_grammar_bytes(const tk_grammar* grammar);                    /* memory, estimated */
 tk_code tk_grammar_warnings(const tk_grammar* grammar, tk_bytes* out); /* one a line */
 
 /* At the beginning of an answer. After an error a matcher only gives errors. */

@@ -108,7 +108,7 @@ constexpr std::array kFields = {
 };
 
 constexpr std::array kOutputs = {
-    Field{"json", from_json},       Field{"regex", from_regex},          Field{"choice", from_choice},
+    Field{"json", from_json},       Field{"regex", from_regex},      Field{"choice", from_choice},
     Field{"grammar", from_grammar}, Field{"json_object", from_flag}, Field{"structural_tag", from_tag},
 };
 

@@ -101,8 +101,7 @@ Expected<size_t> Matcher::fill_ahead(std::span<const int32_t> ids, size_t stride
   }
   TkBytes error;
   size_t filled = 0;
-  const tk_code code =
-      tk_matcher_masks(raw_, raw_ids(ids), ids.size(), words.data(), stride, &filled, &error.raw);
+  const tk_code code = tk_matcher_masks(raw_, raw_ids(ids), ids.size(), words.data(), stride, &filled, &error.raw);
   if (code != TK_OK) return tk_error(code, error, "");
   return filled;
 }

@@ -100,7 +100,7 @@ class CompiledGrammar {
 
   // At the beginning of an answer; microseconds, apart from the first few of a grammar.
   Expected<Matcher> start() const;
-  size_t bytes() const;                                                // of memory, estimated
+  size_t bytes() const;                                                   // of memory, estimated
   const std::vector<std::string>& warnings() const { return warnings_; }  // what a lenient compilation left out
 
  private:

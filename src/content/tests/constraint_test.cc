@@ -49,8 +49,8 @@ TEST(Constraint, EveryDialect) {
 }
 
 TEST(Constraint, NothingAsked) {
-  for (const char* body : {"{}", R"({"response_format":{"type":"text"}})", R"({"guided_json":null})",
-                           R"({"guided_json_object":false})"}) {
+  for (const char* body :
+       {"{}", R"({"response_format":{"type":"text"}})", R"({"guided_json":null})", R"({"guided_json_object":false})"}) {
     const auto spec = read(body);
     ASSERT_TRUE(spec.ok()) << body;
     EXPECT_FALSE(spec->has_value()) << body;

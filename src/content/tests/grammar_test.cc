@@ -92,8 +92,8 @@ TEST(Grammar, AnErrorStaysWithItsRequest) {
 }
 
 TEST(Grammar, OverATokenizer) {
-  const auto tokenizer = Tokenizer::load(own_data("tokenizers/byte-bpe"));
-  if (!tokenizer.ok()) GTEST_SKIP() << tokenizer.error().message;
+  const auto tokenizer = Tokenizer::load(own_data("tokenizers/byte_level"));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   const std::vector<int32_t> ends = {(*tokenizer)->eos_id().value_or(0)};
   const auto vocabulary = GrammarVocabulary::make(**tokenizer, ends);
   ASSERT_TRUE(vocabulary.ok()) << vocabulary.error().message;

@@ -1,6 +1,6 @@
 //! From the text of a grammar to a parser that requests are cloned from.
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use llguidance::api::{GrammarInit, ParserLimits, TopLevelGrammar};
@@ -8,6 +8,7 @@ use llguidance::{Logger, TokenParser};
 use serde_json::Value;
 use toktrie::InferenceCapabilities;
 
+use super::cache::MaskCache;
 use super::env::{Env, WHITE_SPACE};
 use super::{gbnf, json, tag, Error, Res};
 
@@ -95,14 +96,30 @@ impl Limits {
     }
 }
 
-/// A compiled grammar. Requests share the states of its lexers, which grow with use.
+/// A compiled grammar. Requests share masks and the states of its lexers, which grow with use.
 pub struct Compiled {
     pub env: Arc<Env>,
     pub warnings: Vec<String>,
+    pub masks: MaskCache,
     pristine: Mutex<TokenParser>,
-    lanes: Vec<Mutex<Option<TokenParser>>>,
-    next: std::sync::atomic::AtomicUsize,
+    lanes: Mutex<Vec<Lane>>,
     text_bytes: usize,
+}
+
+/// A lexer and the requests that use it, one at a time.
+#[derive(Default)]
+struct Lane {
+    base: Option<TokenParser>,
+    /// Counts renewals: a request of an older lexer is not counted in `users`.
+    age: u64,
+    users: usize,
+}
+
+/// Which lexer a request uses.
+#[derive(Clone, Copy)]
+pub struct LaneId {
+    number: usize,
+    age: u64,
 }
 
 /// Lexers per grammar: so many requests compute masks at once without waiting for each other.
@@ -142,28 +159,40 @@ impl Compiled {
             .map_err(|e| of_llguidance(&e))?;
         clock.check()?;
         parser.start_without_prompt();
-        let lanes = (0..LANES).map(|_| Mutex::new(None)).collect();
-        let next = std::sync::atomic::AtomicUsize::new(0);
-        Ok(Compiled { env, warnings, pristine: Mutex::new(parser), lanes, next, text_bytes: text.len() })
+        let lanes = Mutex::new((0..LANES).map(|_| Lane::default()).collect());
+        let (pristine, masks) = (Mutex::new(parser), MaskCache::new());
+        Ok(Compiled { env, warnings, masks, pristine, lanes, text_bytes: text.len() })
     }
 
-    /// A parser at the beginning of an answer, and the lane it shares a lexer with.
-    pub fn start(&self) -> (TokenParser, usize) {
-        let lane = self.next.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % self.lanes.len();
-        let mut slot = self.lanes[lane].lock().unwrap_or_else(|e| e.into_inner());
-        let base = slot.get_or_insert_with(|| self.pristine.lock().unwrap_or_else(|e| e.into_inner()).deep_clone());
-        (base.clone(), lane)
+    /// A parser at the beginning of an answer, over the lexer that has the fewest users; the first knows most.
+    pub fn start(&self) -> (TokenParser, LaneId) {
+        let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = (0..lanes.len()).min_by_key(|&i| lanes[i].users).unwrap_or(0);
+        let lane = &mut lanes[number];
+        lane.users += 1;
+        let pristine = || self.pristine.lock().unwrap_or_else(PoisonError::into_inner).deep_clone();
+        (lane.base.get_or_insert_with(pristine).clone(), LaneId { number, age: lane.age })
+    }
+
+    pub fn end(&self, id: LaneId) {
+        let lane = &mut self.lanes.lock().unwrap_or_else(PoisonError::into_inner)[id.number];
+        if lane.age == id.age {
+            lane.users -= 1;
+        }
     }
 
     /// A request failed: later requests get a lexer that has seen nothing of it.
-    pub fn renew(&self, lane: usize) {
-        *self.lanes[lane].lock().unwrap_or_else(|e| e.into_inner()) = None;
+    pub fn renew(&self, id: LaneId) {
+        let lane = &mut self.lanes.lock().unwrap_or_else(PoisonError::into_inner)[id.number];
+        if lane.age == id.age {
+            *lane = Lane { base: None, age: lane.age + 1, users: 0 };
+        }
     }
 
     /// An estimate of the memory it takes, in bytes.
     pub fn bytes(&self) -> usize {
-        let parser = self.pristine.lock().unwrap_or_else(|e| e.into_inner());
-        (1 << 16) + self.text_bytes * 16 + parser.parser.lexer_stats().num_bytes * (LANES + 1)
+        let parser = self.pristine.lock().unwrap_or_else(PoisonError::into_inner);
+        (1 << 16) + self.text_bytes * 16 + parser.parser.lexer_stats().num_bytes * (LANES + 1) + self.masks.bytes()
     }
 }
 

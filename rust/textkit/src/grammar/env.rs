@@ -123,7 +123,8 @@ impl Env {
 /// Sets of tokens that are allowed together in the middle of a string or of white space.
 fn slices() -> Vec<String> {
     vec![
-        format!(r"[\x20\x0A\x0D\x09]{{1,{WHITE_SPACE}}}"),
+        // Less than the most that is allowed, so that it still fits behind some.
+        format!(r"[\x20\x0A\x0D\x09]{{1,{}}}", WHITE_SPACE / 2),
         r#"[^"\\\x00-\x1F\x7F]{1,10}"#.to_string(),
         r#"[^"\\\x00-\x1F\x7F]{1,30}"#.to_string(),
         r#"[^"\\\x00-\x1F\x7F]+"#.to_string(),

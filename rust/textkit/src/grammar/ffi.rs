@@ -127,11 +127,7 @@ pub unsafe extern "C" fn tk_grammar_compile(
             depth: l.depth,
             time: Duration::from_millis(l.milliseconds),
         };
-        let options = compile::Options {
-            tight: flags & TIGHT != 0,
-            closed: flags & CLOSED != 0,
-            lenient: flags & LENIENT != 0,
-        };
+        let options = compile::Options { tight: flags & TIGHT != 0, closed: flags & CLOSED != 0, lenient: flags & LENIENT != 0 };
         let kind = Kind::from_number(kind).ok_or((INTERNAL, "unknown kind of grammar".to_string()))?;
         let made = Compiled::new(share(env), kind, text(data, size)?, options, &limits);
         give(out, made.map_err(of_grammar)?);
@@ -158,11 +154,7 @@ pub unsafe extern "C" fn tk_grammar_warnings(grammar: *const Compiled, out: *mut
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn tk_matcher_new(
-    grammar: *const Compiled,
-    out: *mut *mut Matcher,
-    error: *mut Buffer<u8>,
-) -> i32 {
+pub unsafe extern "C" fn tk_matcher_new(grammar: *const Compiled, out: *mut *mut Matcher, error: *mut Buffer<u8>) -> i32 {
     guard(error, || {
         *out = Box::into_raw(Box::new(Matcher::new(share(grammar))));
         Ok(())
@@ -177,12 +169,7 @@ pub unsafe extern "C" fn tk_matcher_free(matcher: *mut Matcher) {
 }
 
 #[no_mangle]
-pub unsafe extern "C" fn tk_matcher_mask(
-    matcher: *mut Matcher,
-    words: *mut u32,
-    count: usize,
-    error: *mut Buffer<u8>,
-) -> i32 {
+pub unsafe extern "C" fn tk_matcher_mask(matcher: *mut Matcher, words: *mut u32, count: usize, error: *mut Buffer<u8>) -> i32 {
     guard(error, || (*matcher).mask(std::slice::from_raw_parts_mut(words, count)).map_err(of_grammar))
 }
 

@@ -4,19 +4,27 @@ use std::sync::Arc;
 
 use llguidance::Matcher as Inner;
 
-use super::compile::{of_llguidance, Compiled};
+use super::compile::{of_llguidance, Compiled, LaneId};
 use super::{Error, Res};
 
 pub struct Matcher {
     compiled: Arc<Compiled>,
     inner: Inner,
-    lane: usize,
+    lane: LaneId,
+    /// Hashes of the ids so far, the last one of all of them.
+    paths: Vec<u128>,
+}
+
+impl Drop for Matcher {
+    fn drop(&mut self) {
+        self.compiled.end(self.lane);
+    }
 }
 
 impl Matcher {
     pub fn new(compiled: Arc<Compiled>) -> Matcher {
         let (parser, lane) = compiled.start();
-        Matcher { compiled, inner: Inner::new(Ok(parser)), lane }
+        Matcher { compiled, inner: Inner::new(Ok(parser)), lane, paths: Vec::new() }
     }
 
     /// An error is final: the lexer that this request shares may be at its limit or broken.
@@ -36,11 +44,19 @@ impl Matcher {
         if words.len() < ids.div_ceil(32) {
             return Err(Error::Internal(format!("a mask of {} words is too short for {ids} ids", words.len())));
         }
+        let path = self.paths.last().copied().unwrap_or(0);
+        let shared = !self.compiled.env.plain;
+        if shared && !self.inner.is_error() && self.compiled.masks.get(path, words) {
+            return Ok(());
+        }
         let mask = self.inner.compute_mask_or_eos();
         let mask = self.check(mask)?;
         let from = &mask.as_slice()[..ids.div_ceil(32)];
         words[..from.len()].copy_from_slice(from);
         words[from.len()..].fill(0);
+        if shared {
+            self.compiled.masks.put(path, from);
+        }
         Ok(())
     }
 
@@ -75,7 +91,12 @@ impl Matcher {
             return Ok(());
         }
         let done = self.inner.consume_tokens(ids);
-        self.check(done)
+        self.check(done)?;
+        for &id in ids {
+            let path = self.paths.last().copied().unwrap_or(0);
+            self.paths.push(self.compiled.masks.extend(path, id));
+        }
+        Ok(())
     }
 
     /// How many of the ids the grammar takes from here; consumes none.
@@ -89,7 +110,9 @@ impl Matcher {
             return Ok(());
         }
         let done = self.inner.rollback(count);
-        self.check(done)
+        self.check(done)?;
+        self.paths.truncate(self.paths.len().saturating_sub(count));
+        Ok(())
     }
 
     /// Ids that have to come next whatever is sampled.

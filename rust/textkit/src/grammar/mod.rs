@@ -1,5 +1,6 @@
 //! Grammars for constrained output, over llguidance: compiled within limits, then asked for masks token by token.
 
+mod cache;
 pub mod compile;
 pub mod env;
 pub mod ffi;

@@ -263,11 +263,8 @@ impl Writer<'_, '_> {
 
     /// Free text in which a trigger is only found where one of its tags begins.
     fn triggered(&mut self, triggers: &[String], tags: &[Tag], at: &str, some: bool, once: bool) -> Res<String> {
-        let plain: Vec<&str> = triggers
-            .iter()
-            .filter(|t| matches!(self.pieces(t)[..], [Piece::Text(_)]))
-            .map(String::as_str)
-            .collect();
+        let plain: Vec<&str> =
+            triggers.iter().filter(|t| matches!(self.pieces(t)[..], [Piece::Text(_)])).map(String::as_str).collect();
         let free = match plain.is_empty() {
             true => self.terminal("/(?s:.*)/"),
             false => self.terminal(&text_without(&plain, "")),

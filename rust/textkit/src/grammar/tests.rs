@@ -51,8 +51,10 @@ fn keywords_in_place() {
     schema(r#"{"type":"string","enum":["a","b"],"maxLength":1,"not":{"const":"b"}}"#, &["\"a\"", "!\"b\""]);
     schema(r#"{"not":{"type":"object"}}"#, &["1", "[]", "!{}"]);
     schema(r#"{"type":"string","not":{"enum":["ab","ac"]}}"#, &["\"\"", "\"a\"", "\"abc\"", "!\"ab\"", "!\"ac\""]);
-    schema(r#"{"if":{"properties":{"a":{"const":1}},"required":["a"]},"then":{"required":["b"]}}"#,
-        &["{}", r#"{"a":2}"#, r#"{"a":1,"b":0}"#, r#"!{"a":1}"#]);
+    schema(
+        r#"{"if":{"properties":{"a":{"const":1}},"required":["a"]},"then":{"required":["b"]}}"#,
+        &["{}", r#"{"a":2}"#, r#"{"a":1,"b":0}"#, r#"!{"a":1}"#],
+    );
     schema(r#"{"const":{"a":[1,null]}}"#, &[r#"{"a":[1,null]}"#, r#"!{"a":[1]}"#]);
 }
 

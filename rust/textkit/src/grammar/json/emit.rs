@@ -217,12 +217,8 @@ impl Emitter<'_, '_> {
     fn object(&mut self, o: &Obj, alts: &mut Vec<Value>) -> Res<()> {
         let required = o.required.len() as u64;
         let counted = o.min > required || o.max.is_some();
-        let optional: Vec<&String> = o
-            .props
-            .iter()
-            .filter(|(name, n)| !o.required.contains(*name) && self.can_end(n))
-            .map(|(name, _)| name)
-            .collect();
+        let optional: Vec<&String> =
+            o.props.iter().filter(|(name, n)| !o.required.contains(*name) && self.can_end(n)).map(|(name, _)| name).collect();
         if !counted || optional.is_empty() {
             let free = o.min.saturating_sub(required);
             // The same name twice would count twice.
@@ -285,14 +281,7 @@ impl Emitter<'_, '_> {
         Ok(())
     }
 
-    fn one_object(
-        &mut self,
-        o: &Obj,
-        required: &Vec<&String>,
-        without: &[&String],
-        min: u64,
-        max: Option<u64>,
-    ) -> Res<Value> {
+    fn one_object(&mut self, o: &Obj, required: &Vec<&String>, without: &[&String], min: u64, max: Option<u64>) -> Res<Value> {
         let mut out = Map::from_iter([("type".to_string(), Value::from("object"))]);
         let mut props = Map::new();
         for (name, node) in &o.props {

@@ -40,13 +40,7 @@ pub fn read(text: &str, depth: usize) -> Res<Value> {
 }
 
 /// The schema in the form that llguidance enforces. `at`: where it stands, for messages.
-pub fn prepare(
-    schema: &Value,
-    at: &str,
-    options: Options,
-    limits: &Limits,
-    warnings: &mut Vec<String>,
-) -> Res<Value> {
+pub fn prepare(schema: &Value, at: &str, options: Options, limits: &Limits, warnings: &mut Vec<String>) -> Res<Value> {
     let mut context = parse::Context::new(schema, at, options, limits);
     let root = context.root()?;
     let out = emit::emit(&mut context, &root)?;

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use indexmap::{IndexMap, IndexSet};
 
+use super::super::{Error, Res};
 use super::parse::Context;
 use super::strings::Str;
-use super::super::{Error, Res};
 
 pub type Node = Rc<Vec<Alt>>;
 

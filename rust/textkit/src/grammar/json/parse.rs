@@ -31,8 +31,20 @@ pub struct Context<'a> {
 
 /// Keywords that are about values of any type and are met one by one.
 const IN_PLACE: [&str; 14] = [
-    "$ref", "$dynamicRef", "$recursiveRef", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependencies",
-    "dependentRequired", "dependentSchemas", "enum",
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependencies",
+    "dependentRequired",
+    "dependentSchemas",
+    "enum",
 ];
 
 pub fn applies_in_place(s: &Map<String, Value>) -> bool {
@@ -42,17 +54,30 @@ pub fn applies_in_place(s: &Map<String, Value>) -> bool {
 const NUMERIC: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
 const TEXTUAL: [&str; 4] = ["minLength", "maxLength", "pattern", "format"];
 const OF_ARRAYS: [&str; 10] = [
-    "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",
-    "maxContains", "unevaluatedItems",
+    "items",
+    "prefixItems",
+    "additionalItems",
+    "minItems",
+    "maxItems",
+    "uniqueItems",
+    "contains",
+    "minContains",
+    "maxContains",
+    "unevaluatedItems",
 ];
 const OF_OBJECTS: [&str; 8] = [
-    "properties", "patternProperties", "additionalProperties", "required", "minProperties", "maxProperties",
-    "propertyNames", "unevaluatedProperties",
+    "properties",
+    "patternProperties",
+    "additionalProperties",
+    "required",
+    "minProperties",
+    "maxProperties",
+    "propertyNames",
+    "unevaluatedProperties",
 ];
 
 /// Formats that the engine enforces; others are annotations.
-const FORMATS: [&str; 10] =
-    ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
+const FORMATS: [&str; 10] = ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
 /// Above this, doubles leave integers out.
 const EXACT: f64 = 9_007_199_254_740_992.0;
@@ -328,8 +353,7 @@ impl<'a> Context<'a> {
             }
             Value::String(s) => Alt::Str(Rc::new(Str::text(s))),
             Value::Array(list) => {
-                let prefix: Vec<Node> =
-                    list.iter().map(|x| Ok(Rc::new(vec![self.literal(x, at)?]))).collect::<Res<_>>()?;
+                let prefix: Vec<Node> = list.iter().map(|x| Ok(Rc::new(vec![self.literal(x, at)?]))).collect::<Res<_>>()?;
                 let length = prefix.len() as u64;
                 Alt::Arr(Rc::new(Arr { min: length, max: Some(length), prefix, items: never() }))
             }
@@ -343,11 +367,14 @@ impl<'a> Context<'a> {
         let whole = v.as_u64().or_else(|| v.as_f64().filter(|f| *f >= 0.0 && f.fract() == 0.0 && *f < EXACT).map(|f| f as u64));
         let whole = whole.ok_or_else(|| invalid(at, keyword, "is no whole number"))?;
         let most = if keyword.ends_with("Length") { 1_000_000 } else { 20_000 };
-        match (whole > most, keyword.starts_with("max")) {
-            (false, _) => Ok(Some(whole)),
-            (true, upper) if upper && whole > u64::from(u32::MAX) => Ok(None),
-            _ => Err(unsupported(at, keyword, "the number is too large for a grammar")),
+        // No answer gets that long.
+        if keyword.starts_with("max") && whole > u64::from(u32::MAX) {
+            return Ok(None);
         }
+        if whole > most {
+            return Err(unsupported(at, keyword, "the number is too large for a grammar"));
+        }
+        Ok(Some(whole))
     }
 
     pub fn pattern(&mut self, p: &str, at: &str, keyword: &str) -> Res<String> {

@@ -66,9 +66,7 @@ impl Patterns {
             return Ok(());
         }
         let mut builder = RegexBuilder::new();
-        let made = builder
-            .mk_regex_for_serach(&regex_to_lark(pattern, "dw"))
-            .and_then(|e| builder.to_regex_limited(e, FUEL));
+        let made = builder.mk_regex_for_serach(&regex_to_lark(pattern, "dw")).and_then(|e| builder.to_regex_limited(e, FUEL));
         match made {
             Ok(regex) => {
                 self.compiled.insert(pattern.to_string(), regex);

@@ -71,9 +71,7 @@ impl Context<'_> {
         let d = &mut self.definitions[number];
         match &d.state {
             State::Done(node) => return Ok(node.clone()),
-            State::Busy => {
-                return Err(unsupported(&d.pointer, "$ref", "it leads back to itself through keywords beside it"))
-            }
+            State::Busy => return Err(unsupported(&d.pointer, "$ref", "it leads back to itself through keywords beside it")),
             State::Untouched => {}
         }
         d.state = State::Busy;
