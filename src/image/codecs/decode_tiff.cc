@@ -115,8 +115,8 @@ class Unpacker {
     const uint32_t scale = plan_.mode == Mode::kP ? 1 : 255 / max_value;
     for (size_t x = 0; x < count; ++x) {
       const size_t at = x * bits;
-      uint32_t v = in[at / 8] >> (8 - bits - at % 8) & most;
-      if (plan_.inverted) v = most - v;
+      uint32_t v = in[at / 8] >> (8 - bits - at % 8) & max_value;
+      if (plan_.inverted) v = max_value - v;
       out[x] = static_cast<uint8_t>(v * scale);
     }
   }
