@@ -60,7 +60,7 @@ json::Object operation(const Route& route, std::string_view method, bool with_ke
   if (with_keys) {
     json::Object bearer;
     bearer["ApiKey"] = json::Array();
-    out["security"] = route.is_public ? json::Array() : json::Array{std::move(bearer)};
+    out["security"] = route.key == KeyRule::kPublic ? json::Array() : json::Array{std::move(bearer)};
   }
   return out;
 }

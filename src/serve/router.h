@@ -1,4 +1,4 @@
-// The table of routes. Deny by default: every route asks for a key unless it is marked public.
+// Routes: what a row says, and which row a request means. The table stands in worker/routes.cc.
 #pragma once
 
 #include <cstdint>
@@ -7,53 +7,47 @@
 #include <string_view>
 
 #include "serve/http/request.h"
+#include "serve/http/response.h"
 
 namespace tern::serve {
 
-enum class PortKind : uint8_t { kMain, kMetrics, kController };
+struct Shared;
+struct Job;
+struct Protocol;
 
-enum class RouteId : uint8_t {
-  kHealth,
-  kPing,
-  kLoad,
-  kModels,
-  kModel,
-  kChat,
-  kCompletions,
-  kEmbeddings,
-  kReward,
-  kChatReward,
-  kMetrics,
-  kConfigInfo,
-  kVersion,
-  kOpenApi,
-  kTokenize,
-  kDetokenize,
-  kAbortRequests,
-  kPause,
-  kResume,
-  kIsPaused,
-  kSleep,
-  kWakeup,
-  kUpdateWeights,
-  kUpdateModelWeight,
-  kClearLoadWeight,
-  kRearrangeExperts,
-  kExpertStats,
-  kCheckRedundant,
-  kResetScheduler,
-  kScheduler,
-  kUnknown
-};
+enum class PortKind : uint8_t { kMain, kMetrics, kController };
 
 enum MethodBit : uint8_t { kGetBit = 1, kPostBit = 2 };
 
+enum PortBit : uint8_t { kMainPort = 1, kMetricsPort = 2, kControllerPort = 4 };
+
+enum class KeyRule : uint8_t {
+  kNeeded,
+  kPublic,
+  kMetrics,  // needed, unless ServeConfig::metrics_open
+};
+
+// What answers a request. One of them is set.
+struct Handler {
+  // On the I/O thread, from values at hand. `rest`: of the path, for a route that takes one.
+  http::Response (*at_once)(Shared& shared, std::string_view rest) = nullptr;
+  // On the CPU pool, with the body: an answer that is only worth making while the client waits for it, or an order that
+  // is carried out in any case.
+  void (*question)(Shared& shared, Job& job) = nullptr;
+  void (*order)(Shared& shared, Job& job) = nullptr;
+  // Answers of the model. Every such route has the same admission (Worker::submit_job) and the same way.
+  const Protocol* protocol = nullptr;
+
+  bool generates() const { return protocol != nullptr; }
+};
+
+// One row is all there is of a route.
 struct Route {
-  RouteId id;
   std::string_view path;  // a last segment in braces takes the rest of the path, slashes included
-  uint8_t methods;        // MethodBit; GET includes HEAD
-  bool is_public;         // served without a key
-  bool on_main, on_metrics, on_controller;
+  uint8_t methods = 0;    // MethodBit; GET includes HEAD
+  uint8_t ports = 0;      // PortBit; what is for the metrics port is on the main port where there is no such port
+  KeyRule key = KeyRule::kNeeded;
+  Handler handler;
   std::string_view summary;                      // for /openapi.json
   std::string_view body = "";                    // the name of the JSON object a POST takes; "": none is needed
   std::string_view answer = "application/json";  // content type of status 200

@@ -5,6 +5,7 @@
 #include "json/json.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/prepare.h"
+#include "serve/openai/writers/make_writer.h"
 
 namespace {
 
@@ -62,6 +63,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     serve::openai::PrepareInput input;
     input.config = &config;
     input.id_hex = "0123456789abcdef0123456789abcdef";
+    input.make_writer = serve::openai::make_writer;
     auto generation = serve::openai::prepare(*std::move(ask), input);
     if (!generation.ok()) continue;
     for (auto& choice : (*generation)->choices()) {

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/prompts.h"
-#include "serve/openai/writers/make_writer.h"
 
 namespace tern::serve::openai {
 namespace {
@@ -178,7 +177,7 @@ Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<c
   ask.media.clear();
   return std::make_unique<Generation>(std::move(ask), std::move(pending.id), std::move(prompts),
                                       std::move(pending.prototype), pending.input.content.tokenizer, config,
-                                      make_writer);
+                                      pending.input.make_writer);
 }
 
 Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input) {

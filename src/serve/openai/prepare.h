@@ -24,6 +24,7 @@ struct PrepareInput {
   // Of the content's templates; null: found out for each request.
   const TemplateForm* chat_form = nullptr;
   const TemplateForm* tool_form = nullptr;
+  MakeWriter make_writer = nullptr;  // of the protocol; not needed where only tokens are counted
   int64_t arrival_ns = 0;
   int64_t contexts = 1;                                // longer texts are refused unread; /tokenize counts some
   uint64_t owner = 0;                                  // engine::Request::owner

@@ -274,11 +274,11 @@ TEST(Router, EveryRouteIsFoundWhereItBelongs) {
     return match_route(head, port, metrics_on_main, rest) == &route;
   };
   for (const Route& route : routes()) {
-    EXPECT_EQ(found(route, PortKind::kMain, true), route.on_main || route.on_metrics) << route.path;
-    EXPECT_EQ(found(route, PortKind::kMain, false), route.on_main) << route.path;
-    EXPECT_EQ(found(route, PortKind::kMetrics, false), route.on_metrics) << route.path;
-    EXPECT_EQ(found(route, PortKind::kController, false), route.on_controller) << route.path;
-    EXPECT_EQ(route.is_public, route.path == "/health" || route.path == "/ping") << route.path;
+    EXPECT_EQ(found(route, PortKind::kMain, true), (route.ports & (kMainPort | kMetricsPort)) != 0) << route.path;
+    EXPECT_EQ(found(route, PortKind::kMain, false), (route.ports & kMainPort) != 0) << route.path;
+    EXPECT_EQ(found(route, PortKind::kMetrics, false), (route.ports & kMetricsPort) != 0) << route.path;
+    EXPECT_EQ(found(route, PortKind::kController, false), (route.ports & kControllerPort) != 0) << route.path;
+    EXPECT_EQ(route.key == KeyRule::kPublic, route.path == "/health" || route.path == "/ping") << route.path;
   }
   EXPECT_NE(load_json().find("{\"path\":\"/v1/chat/completions\",\"methods\":[\"POST\"],\"tags\":[]}"),
             std::string::npos);

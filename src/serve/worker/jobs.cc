@@ -9,11 +9,13 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "json/json.h"
+#include "serve/core/protocol.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/json/fields.h"
 #include "serve/openai/prepare.h"
 #include "serve/openai/prompts.h"
 #include "serve/report/request_log.h"
+#include "serve/worker/handlers.h"
 #include "serve/worker/preparations.h"
 #include "serve/worker/shared.h"
 #include "serve/worker/text_api.h"
@@ -35,7 +37,6 @@ bool is_json(std::string_view type) {
   return lower == "application/json" || (lower.starts_with("application/") && lower.ends_with("+json"));
 }
 
-// Values of the body, which is given back. Its memory is counted before it is spent.
 Expected<json::Value> parse_body(const Shared& shared, Job& job) {
   // Other types are what a foreign web page can send without asking first.
   if (!is_json(job.content_type)) return openai::invalid_value("Content-Type must be application/json", "body");
@@ -58,6 +59,14 @@ Expected<json::Value> parse_body(const Shared& shared, Job& job) {
   std::string().swap(job.body);
   if (!value.ok()) return refused(value.error());
   return value;
+}
+
+// Values of the body, which is given back. Its memory is counted before it is spent. Nothing: refused.
+std::optional<json::Value> take_body(Shared& shared, Job& job) {
+  auto body = parse_body(shared, job);
+  if (body.ok()) return *std::move(body);
+  shared.post(job.to.worker, Reply{job.to, openai::error_response(body.error()), std::move(job.ticket)});
+  return std::nullopt;
 }
 
 openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
@@ -109,10 +118,10 @@ void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease m
 void start_preparation(Shared& shared, Job& job, openai::PendingRequest pending, bool token_strs = false) {
   Preparation preparation;
   preparation.to = job.to;
-  preparation.route = job.route;
+  preparation.counts = !job.route->handler.generates();
   preparation.key_index = job.key_index;
   preparation.token_strs = token_strs;
-  if (job.route != RouteId::kTokenize) {
+  if (!preparation.counts) {
     Error taken;
     preparation.id = take_id(shared, pending.id, taken);
     if (!preparation.id) return refuse(shared, job.to, std::move(job.ticket), taken, true);
@@ -126,12 +135,15 @@ void start_preparation(Shared& shared, Job& job, openai::PendingRequest pending,
   shared.preparations->start(std::move(preparation));
 }
 
-void run_generate(Shared& shared, Job& job, json::Value body) {
-  const bool chat = job.route == RouteId::kChat;
-  auto ask = chat ? openai::parse_chat(std::move(body), shared.config)
-                  : openai::parse_completion(std::move(body), shared.config);
+// The way of every generating route.
+void generate(Shared& shared, Job& job, const Protocol& protocol) {
+  auto body = take_body(shared, job);
+  if (!body) return;
+  auto ask = protocol.read(*std::move(body), shared.config);
   if (!ask.ok()) return refuse(shared, job.to, std::move(job.ticket), ask.error(), false);
-  auto pending = openai::begin(*std::move(ask), prepare_input(shared, job));
+  auto input = prepare_input(shared, job);
+  input.make_writer = protocol.make_writer;
+  auto pending = openai::begin(*std::move(ask), input);
   if (!pending.ok()) return refuse(shared, job.to, std::move(job.ticket), pending.error(), true);
   if (!pending->ask.media.empty()) return start_preparation(shared, job, *std::move(pending));
   const std::string id = pending->id;
@@ -145,8 +157,13 @@ void run_generate(Shared& shared, Job& job, json::Value body) {
   lease.keep();  // the worker's
 }
 
+}  // namespace
+
 // Texts are counted at once; pictures first become as many tokens as they have.
-void run_tokenize(Shared& shared, Job& job, json::Value body) {
+void count_tokens(Shared& shared, Job& job) {
+  auto taken = take_body(shared, job);
+  if (!taken) return;
+  json::Value body = *std::move(taken);
   auto input = prepare_input(shared, job);
   input.contexts = 4;  // texts may be counted that no request could send
   const auto strs = wants_token_strs(body);
@@ -164,14 +181,14 @@ void run_tokenize(Shared& shared, Job& job, json::Value body) {
   shared.post(job.to.worker, Reply{job.to, tokenize(std::move(body), input), {}});
 }
 
-// Routes that do nothing but answer: without a client there is nothing to do.
-bool only_answers(RouteId route) {
-  return route == RouteId::kChat || route == RouteId::kCompletions || route == RouteId::kTokenize ||
-         route == RouteId::kDetokenize;
+void tokens_to_text(Shared& shared, Job& job) {
+  const auto body = take_body(shared, job);
+  if (body) shared.post(job.to.worker, Reply{job.to, detokenize(*body, prepare_input(shared, job)), {}});
 }
 
-// /v1/abort_requests: the requests of the key that asks.
-void run_abort(Shared& shared, Job& job, const json::Value& body) {
+void abort_requests(Shared& shared, Job& job) {
+  const auto body = take_body(shared, job);
+  if (!body) return;
   auto sweep = std::make_unique<AbortSweep>();
   sweep->reply = job.to;
   sweep->key_index = job.key_index;
@@ -179,8 +196,8 @@ void run_abort(Shared& shared, Job& job, const json::Value& body) {
     shared.post(job.to.worker,
                 Reply{job.to, openai::error_response(openai::invalid_value(std::move(text), std::move(param))), {}});
   };
-  if (!body.is_object()) return refuse("Input should be a valid dictionary", "body");
-  openai::Fields f(body.get_object());
+  if (!body->is_object()) return refuse("Input should be a valid dictionary", "body");
+  openai::Fields f(body->get_object());
   f.boolean("abort_all", sweep->all);
   f.strings("req_ids", sweep->ids, 4096);
   if (!f.ok()) return refuse(f.error()->message, f.error()->param);
@@ -189,16 +206,26 @@ void run_abort(Shared& shared, Job& job, const json::Value& body) {
   shared.post(job.to.worker, std::move(sweep));
 }
 
+void reset_scheduler(Shared& shared, Job& job) {
+  auto sweep = std::make_unique<AbortSweep>();
+  sweep->reply = job.to;
+  sweep->all = true;
+  sweep->answered = AbortSweep::Form::kReset;
+  shared.post(job.to.worker, std::move(sweep));
+}
+
 // /controller/scheduler (fastdeploy.md 2.2): a reset ends every request.
-void run_control(Shared& shared, Job& job, const json::Value& body) {
+void control_scheduler(Shared& shared, Job& job) {
+  const auto body = take_body(shared, job);
+  if (!body) return;
   auto sweep = std::make_unique<AbortSweep>();
   sweep->reply = job.to;
   sweep->answered = AbortSweep::Form::kScheduler;
   const auto refuse = [&](const Error& error) {
     shared.post(job.to.worker, Reply{job.to, openai::error_response(error), {}});
   };
-  if (!body.is_object()) return refuse(openai::invalid_value("Input should be a valid dictionary", "body"));
-  openai::Fields f(body.get_object());
+  if (!body->is_object()) return refuse(openai::invalid_value("Input should be a valid dictionary", "body"));
+  openai::Fields f(body->get_object());
   std::optional<int64_t> shards;
   bool reallocate = false;
   f.boolean("reset", sweep->all);
@@ -209,11 +236,9 @@ void run_control(Shared& shared, Job& job, const json::Value& body) {
   shared.post(job.to.worker, std::move(sweep));
 }
 
-}  // namespace
-
 void finish_preparation(Shared& shared, Preparation preparation, std::vector<content::PreparedMediaPtr> media) {
   const ReplyTo to = preparation.to;
-  if (preparation.route == RouteId::kTokenize) {
+  if (preparation.counts) {
     auto prompts = openai::encode_prompts(preparation.pending, media);
     if (!prompts.ok()) return refuse(shared, to, {}, prompts.error(), false);
     return shared.post(
@@ -246,31 +271,11 @@ void run_guarded(Shared& shared, ReplyTo to, const std::function<void()>& part) 
 }
 
 void run_job(Shared& shared, Job job) {
-  if (job.route == RouteId::kResetScheduler) {
-    auto sweep = std::make_unique<AbortSweep>();
-    sweep->reply = job.to;
-    sweep->all = true;
-    sweep->answered = AbortSweep::Form::kReset;
-    return shared.post(job.to.worker, std::move(sweep));
-  }
-  if (only_answers(job.route) && job.cancelled && job.cancelled->load(std::memory_order_relaxed)) return;
-  auto body = parse_body(shared, job);
-  if (!body.ok()) {
-    return shared.post(job.to.worker, Reply{job.to, openai::error_response(body.error()), std::move(job.ticket)});
-  }
-  switch (job.route) {
-    case RouteId::kChat:
-    case RouteId::kCompletions:
-      return run_generate(shared, job, *std::move(body));
-    case RouteId::kTokenize:
-      return run_tokenize(shared, job, *std::move(body));
-    case RouteId::kDetokenize:
-      return shared.post(job.to.worker, Reply{job.to, detokenize(*body, prepare_input(shared, job)), {}});
-    case RouteId::kScheduler:
-      return run_control(shared, job, *body);
-    default:
-      return run_abort(shared, job, *body);
-  }
+  const Handler& handler = job.route->handler;
+  if (handler.order != nullptr) return handler.order(shared, job);
+  if (job.cancelled && job.cancelled->load(std::memory_order_relaxed)) return;  // nobody waits for the answer
+  if (handler.question != nullptr) return handler.question(shared, job);
+  generate(shared, job, *handler.protocol);
 }
 
 void write_body(Shared& shared, ReplyTo to, std::unique_ptr<Generation> generation, Ticket ticket) {

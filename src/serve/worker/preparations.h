@@ -19,9 +19,9 @@ namespace tern::serve {
 // What is left of a job once its body is read.
 struct Preparation {
   ReplyTo to;
-  RouteId route = RouteId::kChat;  // kTokenize: only counts
-  bool token_strs = false;         // kTokenize: with each token's text
-  int key_index = 0;               // of the API key that asked
+  bool counts = false;      // /tokenize: nothing is generated
+  bool token_strs = false;  // then: with each token's text
+  int key_index = 0;        // of the API key that asked
   openai::PendingRequest pending;
   Ticket ticket;
   IdLease id;

@@ -122,7 +122,7 @@ struct Shared {
 // A request for the CPU pool.
 struct Job {
   ReplyTo to;
-  RouteId route = RouteId::kUnknown;
+  const Route* route = nullptr;
   std::string body, content_type;
   std::string logged;  // beginning of the body, where requests are logged whole
   int key_index = 0;
@@ -138,9 +138,5 @@ void run_job(Shared& shared, Job job);
 void run_guarded(Shared& shared, ReplyTo to, const std::function<void()>& part);
 // Writes a finished whole answer on the pool.
 void write_body(Shared& shared, ReplyTo to, std::unique_ptr<Generation> generation, Ticket ticket);
-
-// Answers that need no work: health, models, metrics, version and the refusals of what is not built.
-// `rest`: of the path, for a route that takes one.
-http::Response answer_simple(Shared& shared, RouteId route, std::string_view rest);
 
 }  // namespace tern::serve

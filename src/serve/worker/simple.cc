@@ -5,15 +5,11 @@
 #include "json/json.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/json/writers.h"
-#include "serve/worker/shared.h"
+#include "serve/worker/handlers.h"
 #include "serve/worker/worker.h"
 
 namespace tern::serve {
 namespace {
-
-http::Response health(const Shared& shared) {
-  return shared.healthy() ? http::text_response(200, "") : http::text_response(404, "Worker Service Not Healthy");
-}
 
 std::string_view model_id(const ServeConfig& config) {
   return config.served_model_name.empty() ? config.model_path : config.served_model_name;
@@ -32,14 +28,6 @@ std::string model_json(Shared& shared) {
                    "\"allow_logprobs\":true,\"allow_search_indices\":false,\"allow_view\":true,"
                    "\"allow_fine_tuning\":false,\"organization\":\"*\",\"group\":null,\"is_blocking\":false}}]}}",
                    config.max_model_len, shared.random_hex(), now);
-}
-
-http::Response one_model(Shared& shared, std::string_view id) {
-  if (id == model_id(shared.config)) return http::json_response(200, model_json(shared));
-  std::string body = "{\"error\":{\"message\":";
-  json::append_quoted(body, fmt::format("The model `{}` does not exist.", id));
-  return http::json_response(
-      404, body + ",\"type\":\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}");
 }
 
 std::string envelope(Shared& shared, std::string_view status, std::string_view message, std::string_view result) {
@@ -112,55 +100,68 @@ void Worker::finish_sweep(AbortSweep& sweep) {
   shared_.post_control(sweep.reply.worker, Reply{sweep.reply, sweep_answer(shared_, sweep), {}});
 }
 
-http::Response answer_simple(Shared& shared, RouteId route, std::string_view rest) {
-  switch (route) {
-    case RouteId::kHealth:
-    case RouteId::kPing:
-      return health(shared);
-    case RouteId::kLoad:
-      return http::json_response(200, load_json());
-    case RouteId::kModels:
-    case RouteId::kModel:
-      if (!shared.healthy()) return {304, "", "", "", false};
-      if (route == RouteId::kModel) return one_model(shared, rest);
-      return http::json_response(200, "{\"object\":\"list\",\"data\":[" + model_json(shared) + "]}");
-    case RouteId::kOpenApi:
-      return http::json_response(200,
-                                 openapi_json(shared.config.version, shared.auth.required(), shared.metrics_on_main));
-    case RouteId::kVersion: {
-      std::string body = "{\"version\":";
-      json::append_quoted(body, shared.config.version);
-      return http::json_response(200, body + "}");
-    }
-    case RouteId::kConfigInfo:
-      return http::json_response(200, shared.config.config_info);
-    case RouteId::kMetrics: {
-      content::MediaStats media;
-      if (shared.content.media != nullptr) media = shared.content.media->stats();
-      http::Response response =
-          http::text_response(200, shared.metrics.text(shared.engine.stats(), shared.slots.waiting(),
-                                                       shared.content.media != nullptr ? &media : nullptr));
-      response.content_type = "text/plain; version=0.0.4; charset=utf-8";
-      return response;
-    }
-    case RouteId::kIsPaused:
-      return http::json_response(200, envelope(shared, "success", {}, "{\"is_paused\":false}"));
-    case RouteId::kEmbeddings:
-    case RouteId::kReward:
-    case RouteId::kChatReward:
-      return openai::error_response(
-          {ErrorCode::kUnsupported, "this model generates text: embeddings and rewards need a pooling model", {}});
-    case RouteId::kUpdateModelWeight:
-    case RouteId::kClearLoadWeight:
-      return http::text_response(404, "Dynamic Load Weight Disabled.");
-    case RouteId::kRearrangeExperts:
-    case RouteId::kExpertStats:
-    case RouteId::kCheckRedundant:
-      return openai::error_response(
-          {ErrorCode::kUnsupported, "expert load balancing is not available in this server", {}});
-    default:
-      break;  // pause, resume, sleep, wakeup, update_weights
-  }
+http::Response answer_health(Shared& shared, std::string_view) {
+  return shared.healthy() ? http::text_response(200, "") : http::text_response(404, "Worker Service Not Healthy");
+}
+
+http::Response answer_load(Shared&, std::string_view) { return http::json_response(200, load_json()); }
+
+http::Response answer_models(Shared& shared, std::string_view) {
+  if (!shared.healthy()) return {304, "", "", "", false};
+  return http::json_response(200, "{\"object\":\"list\",\"data\":[" + model_json(shared) + "]}");
+}
+
+http::Response answer_model(Shared& shared, std::string_view id) {
+  if (!shared.healthy()) return {304, "", "", "", false};
+  if (id == model_id(shared.config)) return http::json_response(200, model_json(shared));
+  std::string body = "{\"error\":{\"message\":";
+  json::append_quoted(body, fmt::format("The model `{}` does not exist.", id));
+  return http::json_response(
+      404, body + ",\"type\":\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}");
+}
+
+http::Response answer_openapi(Shared& shared, std::string_view) {
+  return http::json_response(200, openapi_json(shared.config.version, shared.auth.required(), shared.metrics_on_main));
+}
+
+http::Response answer_version(Shared& shared, std::string_view) {
+  std::string body = "{\"version\":";
+  json::append_quoted(body, shared.config.version);
+  return http::json_response(200, body + "}");
+}
+
+http::Response answer_config_info(Shared& shared, std::string_view) {
+  return http::json_response(200, shared.config.config_info);
+}
+
+http::Response answer_metrics(Shared& shared, std::string_view) {
+  content::MediaStats media;
+  if (shared.content.media != nullptr) media = shared.content.media->stats();
+  http::Response response =
+      http::text_response(200, shared.metrics.text(shared.engine.stats(), shared.slots.waiting(),
+                                                   shared.content.media != nullptr ? &media : nullptr));
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  return response;
+}
+
+http::Response answer_is_paused(Shared& shared, std::string_view) {
+  return http::json_response(200, envelope(shared, "success", {}, "{\"is_paused\":false}"));
+}
+
+http::Response refuse_pooling(Shared&, std::string_view) {
+  return openai::error_response(
+      {ErrorCode::kUnsupported, "this model generates text: embeddings and rewards need a pooling model", {}});
+}
+
+http::Response refuse_weights(Shared&, std::string_view) {
+  return http::text_response(404, "Dynamic Load Weight Disabled.");
+}
+
+http::Response refuse_experts(Shared&, std::string_view) {
+  return openai::error_response({ErrorCode::kUnsupported, "expert load balancing is not available in this server", {}});
+}
+
+http::Response refuse_control(Shared& shared, std::string_view) {
   return http::json_response(
       501, envelope(shared, "error", "this control operation is not available in this server", "null"));
 }

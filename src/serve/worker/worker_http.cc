@@ -15,22 +15,9 @@ namespace {
 
 constexpr size_t kKeptBuffer = 64u << 10;  // that a connection keeps while its request is answered; idle ones keep none
 
-bool needs_job(RouteId route) {
-  switch (route) {
-    case RouteId::kChat:
-    case RouteId::kCompletions:
-    case RouteId::kTokenize:
-    case RouteId::kDetokenize:
-    case RouteId::kAbortRequests:
-    case RouteId::kResetScheduler:
-    case RouteId::kScheduler:
-      return true;
-    default:
-      return false;
-  }
+bool asks_no_key(const Route& route, const ServeConfig& config) {
+  return route.key == KeyRule::kPublic || (route.key == KeyRule::kMetrics && config.metrics_open);
 }
-
-bool generates(RouteId route) { return route == RouteId::kChat || route == RouteId::kCompletions; }
 
 http::Response detail(int status, std::string_view text) {
   std::string body = "{\"detail\":";
@@ -79,8 +66,7 @@ bool Worker::on_head(Connection& c) {
     c.answer_headers += shared_.cors.answer_headers(head);
   }
   const bool known = c.route != nullptr;
-  const bool open = known && (c.route->is_public || (c.route->id == RouteId::kMetrics && shared_.config.metrics_open) ||
-                              head.method == http::Method::kOptions);
+  const bool open = known && (asks_no_key(*c.route, shared_.config) || head.method == http::Method::kOptions);
   if (shared_.auth.required() && !open) {
     const auto key = shared_.auth.check(head.authorization);
     if (!key) {
@@ -128,15 +114,15 @@ void Worker::on_request(Connection& c) {
   c.deadline_ns = 0;
   c.trim(kKeptBuffer);  // the answer may take long
   ++c.exchange;
-  if (needs_job(c.route->id))
-    submit_job(c);
+  if (const auto at_once = c.route->handler.at_once)
+    respond(c, at_once(shared_, c.rest));
   else
-    respond(c, answer_simple(shared_, c.route->id, c.rest));
+    submit_job(c);
 }
 
 void Worker::submit_job(Connection& c) {
   Job job;
-  if (generates(c.route->id)) {
+  if (c.route->handler.generates()) {
     metrics_.add(Count::kRequests);
     job.ticket = Ticket::take(shared_.open_requests, shared_.config.max_concurrency);
     if (!job.ticket) {
@@ -149,7 +135,7 @@ void Worker::submit_job(Connection& c) {
     if (!shared_.healthy()) return respond(c, http::Response{304, "", "", "", false});
   }
   job.to = {number_, c.id, c.exchange};
-  job.route = c.route->id;
+  job.route = c.route;
   job.body = std::move(c.parser.body());
   job.content_type = std::move(c.parser.head().content_type);
   job.key_index = c.key_index;

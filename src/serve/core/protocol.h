@@ -1,0 +1,18 @@
+// What a protocol brings to the way that every request for an answer takes.
+#pragma once
+
+#include "base/error.h"
+#include "json/json.h"
+#include "serve/config.h"
+#include "serve/core/ask.h"
+#include "serve/core/writer.h"
+
+namespace tern::serve {
+
+struct Protocol {
+  // The fields of a body, checked. The error's `param` is the field at fault.
+  Expected<Ask> (*read)(json::Value body, const ServeConfig& config) = nullptr;
+  MakeWriter make_writer = nullptr;
+};
+
+}  // namespace tern::serve

@@ -1,0 +1,147 @@
+// One admission for every route that generates: whatever its protocol, a row of the table gets all of this.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "serve/router.h"
+#include "serve/tests/support.h"
+
+namespace tern::serve::testing {
+namespace {
+
+using namespace std::chrono_literals;
+
+// Fields of every protocol; each reads its own and ignores the others'.
+std::string body_of(size_t prompt_tokens, std::string_view more = {}) {
+  std::string ids;
+  for (size_t i = 0; i < prompt_tokens; ++i) ids += i == 0 ? "5" : ",5";
+  return fmt::format(R"({{"prompt":[{}],"messages":[{}]{}{}}})", ids, ids, more.empty() ? "" : ",", more);
+}
+constexpr std::string_view kLong = R"("max_tokens":400,"ignore_eos":true)";
+constexpr std::string_view kShort = R"("max_tokens":2,"ignore_eos":true)";
+constexpr std::string_view kStream = R"("max_tokens":400,"ignore_eos":true,"stream":true)";
+
+std::string post_bytes(std::string_view path, const std::string& body) {
+  return fmt::format("POST {} HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}", path, body.size(), body);
+}
+
+engine::EchoConfig slow_engine() {
+  engine::EchoConfig config = test_engine_config();
+  config.step_ns = 20'000'000;
+  return config;
+}
+
+bool waits_for(const std::function<bool()>& condition) {
+  for (int i = 0; i < 1000; ++i) {
+    if (condition()) return true;
+    std::this_thread::sleep_for(5ms);
+  }
+  return false;
+}
+
+std::vector<const Route*> generating() {
+  std::vector<const Route*> out;
+  for (const Route& route : routes()) {
+    if (route.handler.generates()) out.push_back(&route);
+  }
+  return out;
+}
+
+TEST(GeneratingRoutes, EveryRowHasOneHandler) {
+  ASSERT_GE(generating().size(), 2u);
+  for (const Route& route : routes()) {
+    const Handler& h = route.handler;
+    EXPECT_EQ((h.at_once != nullptr) + (h.question != nullptr) + (h.order != nullptr) + (h.protocol != nullptr), 1)
+        << route.path;
+    EXPECT_TRUE(!h.generates() || route.key == KeyRule::kNeeded) << route.path;
+    EXPECT_TRUE(!h.generates() || route.methods == kPostBit) << route.path;
+  }
+}
+
+TEST(GeneratingRoutes, AskForAKey) {
+  ServeConfig config = test_config();
+  config.api_keys = {"sesame"};
+  TestServer server(config);
+  for (const Route* route : generating()) {
+    EXPECT_EQ(Client(server.port()).post(route->path, body_of(3, kShort)).status, 401) << route->path;
+    EXPECT_EQ(Client(server.port()).post(route->path, body_of(3, kShort), "Authorization: Bearer x\r\n").status, 401);
+    const auto open = Client(server.port()).post(route->path, body_of(3, kShort), "Authorization: Bearer sesame\r\n");
+    EXPECT_EQ(open.status, 200) << route->path << open.body;
+  }
+}
+
+TEST(GeneratingRoutes, RefuseALongBody) {
+  ServeConfig config = test_config();
+  config.http.body_bytes = 2048;
+  TestServer server(config);
+  for (const Route* route : generating()) {
+    EXPECT_EQ(Client(server.port()).post(route->path, std::string(4096, ' ')).status, 413) << route->path;
+    EXPECT_EQ(Client(server.port()).post(route->path, body_of(3, kShort)).status, 200) << route->path;
+  }
+}
+
+TEST(GeneratingRoutes, RefuseALongPrompt) {
+  TestServer server;
+  for (const Route* route : generating()) {
+    const auto reply = Client(server.port()).post(route->path, body_of(600, kShort));
+    EXPECT_EQ(reply.status, 400) << route->path;
+    EXPECT_NE(reply.body.find("Input text is too long"), std::string::npos) << reply.body;
+  }
+}
+
+TEST(GeneratingRoutes, CountAsOpenRequests) {
+  ServeConfig config = test_config();
+  config.max_concurrency = 1;
+  TestServer server(config, slow_engine());
+  for (const Route* route : generating()) {
+    Client first(server.port());
+    first.send(post_bytes(route->path, body_of(3, kLong)));
+    ASSERT_TRUE(waits_for([&] { return server.engine().stats().running == 1; })) << route->path;
+    for (const Route* other : generating()) {
+      const auto reply = Client(server.port()).post(other->path, body_of(3, kShort));
+      EXPECT_EQ(reply.status, 429) << other->path;
+      EXPECT_EQ(reply.body, R"({"detail":"Too many requests,current max concurrency is 1"})");
+    }
+    first.close();
+    EXPECT_TRUE(server.wait_idle()) << route->path;
+    EXPECT_EQ(Client(server.port()).post(route->path, body_of(3, kShort)).status, 200) << "the place is free again";
+  }
+}
+
+TEST(GeneratingRoutes, EndWhenTheClientLeaves) {
+  TestServer server(test_config(), slow_engine());
+  for (const Route* route : generating()) {
+    for (const std::string_view form : {kLong, kStream}) {
+      const uint64_t before = server.engine().stats().generated_tokens;
+      Client client(server.port());
+      client.send(post_bytes(route->path, body_of(3, form)));
+      ASSERT_TRUE(waits_for([&] { return server.engine().stats().generated_tokens > before; })) << route->path;
+      client.close();
+      EXPECT_TRUE(server.wait_idle()) << route->path;
+      EXPECT_LT(server.engine().stats().generated_tokens, before + 300) << route->path;
+    }
+  }
+}
+
+TEST(GeneratingRoutes, TakeNothingWhileDraining) {
+  for (const Route* route : generating()) {
+    auto server = std::make_unique<TestServer>(test_config(), slow_engine());
+    Client open(server->port()), late(server->port());
+    open.send(post_bytes(route->path, body_of(3, R"("max_tokens":30,"ignore_eos":true)")));
+    ASSERT_TRUE(waits_for([&] { return server->engine().stats().running == 1; })) << route->path;
+    // Half a head keeps the connection until its request is whole.
+    const std::string bytes = post_bytes(route->path, body_of(3, kShort));
+    late.send(bytes.substr(0, 20));
+    std::this_thread::sleep_for(50ms);
+    std::jthread stopping([&] { server->server().stop(10); });
+    ASSERT_TRUE(waits_for([&] { return !Client(server->port()).connected(); }));
+    late.send(bytes.substr(20));
+    EXPECT_EQ(late.receive().status, 503) << route->path;
+    EXPECT_EQ(open.receive().status, 200) << "what was open may finish";
+  }
+}
+
+}  // namespace
+}  // namespace tern::serve::testing

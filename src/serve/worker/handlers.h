@@ -1,0 +1,33 @@
+// What answers the routes of worker/routes.cc.
+#pragma once
+
+#include <string_view>
+
+#include "serve/worker/shared.h"
+
+namespace tern::serve {
+
+// Values at hand (simple.cc). `rest`: of the path.
+http::Response answer_health(Shared& shared, std::string_view rest);
+http::Response answer_load(Shared& shared, std::string_view rest);
+http::Response answer_models(Shared& shared, std::string_view rest);
+http::Response answer_model(Shared& shared, std::string_view rest);
+http::Response answer_openapi(Shared& shared, std::string_view rest);
+http::Response answer_version(Shared& shared, std::string_view rest);
+http::Response answer_config_info(Shared& shared, std::string_view rest);
+http::Response answer_metrics(Shared& shared, std::string_view rest);
+http::Response answer_is_paused(Shared& shared, std::string_view rest);
+// What this server does not have.
+http::Response refuse_pooling(Shared& shared, std::string_view rest);
+http::Response refuse_weights(Shared& shared, std::string_view rest);
+http::Response refuse_experts(Shared& shared, std::string_view rest);
+http::Response refuse_control(Shared& shared, std::string_view rest);
+
+// Bodies (jobs.cc).
+void count_tokens(Shared& shared, Job& job);     // /tokenize
+void tokens_to_text(Shared& shared, Job& job);   // /detokenize
+void abort_requests(Shared& shared, Job& job);   // the requests of the key that asks
+void reset_scheduler(Shared& shared, Job& job);  // ends every request
+void control_scheduler(Shared& shared, Job& job);
+
+}  // namespace tern::serve
