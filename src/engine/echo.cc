@@ -4,6 +4,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <deque>
+#include <limits>
 #include <mutex>
 #include <thread>
 #include <utility>
@@ -20,6 +21,8 @@ struct Stream {
   Request request;
   std::vector<int32_t> output;
   RequestTimes times;
+  const ScriptedAnswer* answer = nullptr;  // null: the prompt again
+  int64_t due_ns = 0;                      // its next token
 };
 
 class EchoEngine final : public EngineClient {
@@ -86,11 +89,14 @@ class EchoEngine final : public EngineClient {
           wake_.wait(lock, called);
         } else if (outbox_.full()) {
           wake_.wait(lock, [&] { return ending_ || !aborts_.empty() || !outbox_.full(); });
+        } else if (!config_.script.empty()) {
+          const int64_t left = next_due() - monotonic_ns();
+          if (left > 0) wake_.wait_for(lock, std::chrono::nanoseconds(left), [&] { return ending_ || called(); });
         } else if (config_.step_ns > 0) {
           const int64_t left = next_step - monotonic_ns();
           if (left > 0) wake_.wait_for(lock, std::chrono::nanoseconds(left), [&] { return ending_; });
         }
-        for (Request& r : inbox_) waiting_.push_back({std::move(r), {}, {}});
+        for (Request& r : inbox_) waiting_.push_back({.request = std::move(r)});
         inbox_.clear();
         taken_aborts_.swap(aborts_);
         stop = stopping_, end = ending_;
@@ -109,6 +115,25 @@ class EchoEngine final : public EngineClient {
     outbox_.close();
   }
 
+  // When a scripted stream says its next token, or the place for one that waits is there.
+  int64_t next_due() const {
+    if (!waiting_.empty() && running_.size() < static_cast<size_t>(config_.max_num_seqs)) return 0;
+    int64_t due = std::numeric_limits<int64_t>::max() / 2;
+    for (const Stream& s : running_) due = std::min(due, s.due_ns);
+    return due;
+  }
+
+  bool find_answer(Stream& s) const {
+    if (config_.script.empty()) return true;
+    const auto it = std::find_if(config_.script.begin(), config_.script.end(), [&](const ScriptedAnswer& a) {
+      return s.request.last_said.find(a.match) != std::string::npos;
+    });
+    if (it == config_.script.end()) return false;
+    s.answer = &*it;
+    s.due_ns = monotonic_ns() + s.answer->token_delay_ns;
+    return true;
+  }
+
   void step() {
     const int64_t now = monotonic_ns();
     while (!waiting_.empty() && running_.size() < static_cast<size_t>(config_.max_num_seqs)) {
@@ -116,6 +141,10 @@ class EchoEngine final : public EngineClient {
       waiting_.pop_front();
       if (Status ok = check(s.request); !ok.ok()) {
         fail(s, std::move(ok).error());
+        continue;
+      }
+      if (!find_answer(s)) {
+        fail(s, make_error(ErrorCode::kInvalidArgument, "no line of the script matches the last text", "messages"));
         continue;
       }
       s.times.arrival = s.request.arrival_ns;
@@ -149,11 +178,14 @@ class EchoEngine final : public EngineClient {
 
   // One token; true when the stream has ended.
   bool advance(Stream& s, int64_t now) {
+    if (s.answer != nullptr && s.due_ns > now) return false;
     const Request& r = s.request;
-    const size_t n = r.prompt.size(), at = s.output.size();
-    const bool free_length = config_.fixed_tokens == 0 && !r.ignore_eos;
+    const std::vector<int32_t>& said = s.answer != nullptr ? s.answer->ids : r.prompt;
+    const size_t n = said.size(), at = s.output.size();
+    const bool free_length = s.answer != nullptr || (config_.fixed_tokens == 0 && !r.ignore_eos);
     const bool past = free_length && at >= n;
-    const int32_t id = past ? config_.eos_token_id : r.prompt[at % n];
+    const int32_t id = past ? config_.eos_token_id : said[at % n];
+    if (s.answer != nullptr) s.due_ns = now + s.answer->token_delay_ns;
     s.output.push_back(id);
     if (at == 0) s.times.first_token = now;
     ++generated_;
@@ -162,8 +194,9 @@ class EchoEngine final : public EngineClient {
     StopHit hit = find_stop(rules, s.output, std::max(r.sampling.min_tokens, 0));
     FinishReason finish = hit.found() ? FinishReason::kStop : FinishReason::kNone;
     if (finish == FinishReason::kNone && past) finish = FinishReason::kStop, hit.token = id;
-    if (finish == FinishReason::kNone && free_length && config_.eos_token_id < 0 && at + 1 >= n) {
-      finish = FinishReason::kStop;
+    if (finish == FinishReason::kNone && free_length && at + 1 >= n) {
+      if (s.answer != nullptr && !s.answer->natural) finish = FinishReason::kLength;
+      if (finish == FinishReason::kNone && config_.eos_token_id < 0) finish = FinishReason::kStop;
     }
     const auto limit =
         static_cast<size_t>(config_.fixed_tokens > 0 ? std::min(config_.fixed_tokens, r.max_tokens) : r.max_tokens);

@@ -1,13 +1,23 @@
-// An engine without a model: it says the prompt again, one token per step. Protocol tests and the HTTP benchmark stand
-// on it; everything a client can see (limits, stops, aborts, log-probs, figures) behaves as with the real engine.
+// An engine without a model: it says the prompt again, or what a script says, one token per step. Protocol tests, the
+// HTTP benchmark and `tern serve --scripted` stand on it; everything a client can see (limits, stops, aborts,
+// log-probs, figures) behaves as with the real engine.
 #pragma once
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "engine/client.h"
 
 namespace tern::engine {
+
+struct ScriptedAnswer {
+  std::string match;         // what Request::last_said must hold; "": everything
+  std::vector<int32_t> ids;  // of the text, without an end token
+  int64_t token_delay_ns = 0;
+  bool natural = true;  // ends with the end-of-text id and kStop; false: with its last token and kLength
+};
 
 struct EchoConfig {
   int vocab_size = 1 << 20;
@@ -18,11 +28,13 @@ struct EchoConfig {
   int max_model_len = 1 << 20;
   size_t inbox_capacity = 4096;
   size_t outbox_capacity = 65536;
+  // The first that matches is said; a request without a match fails. Empty: the prompt is said again.
+  std::vector<ScriptedAnswer> script;
 };
 
-// After the prompt the answer ends with the end-of-text id and kStop; with ignore_eos the prompt starts over until
-// max_tokens. Log-probs are made up from the token and its place: the i-th candidate is token + i (modulo the
-// vocabulary) with -0.25 * (i + 1), prompt log-probs alike.
+// After the prompt (or the script's text, whatever ignore_eos says) the answer ends with the end-of-text id and kStop;
+// with ignore_eos the prompt starts over until max_tokens. Log-probs are made up from the token and its place: the i-th
+// candidate is token + i (modulo the vocabulary) with -0.25 * (i + 1), prompt log-probs alike.
 std::unique_ptr<EngineClient> make_echo_engine(const EchoConfig& config);
 
 }  // namespace tern::engine

@@ -56,6 +56,7 @@ struct Request {
   int32_t rope_delta = 0;          // position of a generated token minus its index in the sequence
   int64_t arrival_ns = 0;          // monotonic
   int64_t deadline_ns = 0;         // monotonic; 0: none
+  std::string last_said;           // the client's last text, only for engines that answer from a script
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError, kRecoverStop };

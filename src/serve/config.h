@@ -95,6 +95,9 @@ struct ServeConfig {
   bool allow_client_chat_template = false;
   bool allow_inert = false;          // --allow-inert-flags: fields without effect are no error
   bool mm_output = false;            // --enable-mm-output
+  bool reasoning_parser = false;     // --reasoning-parser; set by Server::start from Content, as the next
+  bool tool_call_parser = false;     // --tool-call-parser
+  bool scripted = false;             // the engine answers from a script and is told the client's last text
   bool skip_special_tokens = false;  // FD_USE_HF_TOKENIZER: answers never show them
 
   HttpLimits http;

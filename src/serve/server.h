@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "answer/answer_parser.h"
 #include "base/error.h"
 #include "content/media/media.h"
 #include "content/media/profile/vision_profile.h"
@@ -23,6 +24,7 @@ struct Content {
   const content::ChatTemplate* tool_template = nullptr;  // for requests with tools; null: chat_template
   const content::VisionProfile* vision = nullptr;        // null: a model of text only
   content::MediaService* media = nullptr;
+  const answer::AnswerFormat* answers = nullptr;  // parsers of thoughts and calls; null: answers are content
 };
 
 class Server {

@@ -42,7 +42,7 @@ def seed_lines():
             yield pytest.param(env, words[len(env) :], id=words[len(env) + 1] + "-" + str(len(words)))
 
 
-INERT = ["reasoning-parser", "quantization", "tensor-parallel-size"]  # in the order of the table
+INERT = ["quantization", "tensor-parallel-size"]  # in the order of the table
 
 
 def ask(name, flags):

@@ -44,7 +44,10 @@ json::Object describe_engine(const Settings& s) {
                     {"early_stop_window", c.early_stop_window},
                     {"early_stop_threshold", c.early_stop_threshold},
                     {"watchdog_seconds", static_cast<double>(c.watchdog_ns) / 1e9},
-                    {"trace", s.trace}};
+                    {"trace", s.trace},
+                    {"scripted", s.scripted},
+                    {"reasoning_parser", s.reasoning_parser},
+                    {"tool_call_parser", s.tool_call_parser}};
   o["graphs"] = {{"use", c.graphs.use},
                  {"only_prefill", c.graphs.only_prefill},
                  {"sizes", list(c.graphs.sizes)},

@@ -235,6 +235,10 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   TERN_RETURN_IF_ERROR(settle_inert(s, warnings));
   s.log = log_settings(s.environment);
   s.trace = s.flags.text("trace");
+  s.reasoning_parser = s.flags.text("reasoning-parser");
+  s.tool_call_parser = s.flags.text("tool-call-parser");
+  s.scripted = s.flags.text("scripted");
+  s.serve.scripted = !s.scripted.empty();
   s.drain_seconds = s.flags.number("timeout-graceful-shutdown");
   s.warnings = std::move(warnings);
   s.serve.config_info = json_line(describe(s));

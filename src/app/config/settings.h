@@ -45,7 +45,9 @@ struct Settings {
   serve::ServeConfig serve;
   MediaSettings media;
   LogSettings log;
-  std::string trace;  // --trace; "": none
+  std::string trace;                               // --trace; "": none
+  std::string reasoning_parser, tool_call_parser;  // "": none
+  std::string scripted;                            // --scripted; "": the model answers
   double drain_seconds = 0;
   std::vector<std::string> inert;     // flags and variables that --allow-inert-flags lets pass
   std::vector<std::string> warnings;  // one line each

@@ -84,6 +84,11 @@ constexpr FlagSpec kFlags[] = {
     {.name = "trace",
      .group = kTern,
      .meaning = "File for a Chrome trace of every step (plan, launch, device, collect); Perfetto shows it."},
+    {.name = "scripted",
+     .group = kTern,
+     .meaning = "File of answers, for tests of clients: no weights are loaded, everything else is real. JSON lines of "
+                "match (part of the client's last text), text, token_delay_ms and stop (natural or length); the first "
+                "line that matches is said."},
     {.name = "allow-request-chat-template",
      .group = kTern,
      .type = kBool,

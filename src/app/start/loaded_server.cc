@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <future>
 
+#include "app/start/script_file.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -15,11 +16,25 @@ void add_eos(std::vector<int32_t>& ids, const content::Tokenizer* tokenizer) {
   if (std::find(ids.begin(), ids.end(), id) == ids.end()) ids.push_back(id);
 }
 
+Expected<std::optional<answer::AnswerFormat>> load_parsers(const Settings& settings,
+                                                           const content::Tokenizer* tokenizer) {
+  if (settings.reasoning_parser.empty() && settings.tool_call_parser.empty()) {
+    return std::optional<answer::AnswerFormat>();
+  }
+  if (tokenizer == nullptr) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      "--reasoning-parser and --tool-call-parser need the tokenizer files of the model");
+  }
+  TERN_ASSIGN_OR_RETURN(auto format, answer::AnswerFormat::make(settings.reasoning_parser, settings.tool_call_parser,
+                                                                answer::vocabulary_of(*tokenizer)));
+  return std::optional(std::move(format));
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<LoadedServer>> LoadedServer::load(const Settings& settings) {
   std::unique_ptr<LoadedServer> loaded(new LoadedServer());
-  TERN_RETURN_IF_ERROR(loaded->load_parts(settings));
+  TERN_RETURN_IF_ERROR(settings.scripted.empty() ? loaded->load_parts(settings) : loaded->load_scripted(settings));
   return loaded;
 }
 
@@ -36,6 +51,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
            model_->info().layers, model_->info().parameters, static_cast<double>(model_->info().weight_bytes) / 1e9,
            static_cast<double>(monotonic_ns() - started) / 1e9);
   TERN_ASSIGN_OR_RETURN(text_, text.get());
+  TERN_ASSIGN_OR_RETURN(answers_, load_parsers(settings, text_.tokenizer.get()));
   TERN_ASSIGN_OR_RETURN(vision_, load_vision(settings, device, text_.tokenizer.get()));
   engine::EngineConfig engine_config = settings.engine;
   if (!settings.trace.empty()) {
@@ -44,17 +60,42 @@ Status LoadedServer::load_parts(const Settings& settings) {
   }
   add_eos(engine_config.eos_token_ids, text_.tokenizer.get());
   if (vision_.tower) engine_config.vision = vision_config(settings, *vision_.profile, vision_.tower->info().merge);
-  TERN_ASSIGN_OR_RETURN(engine_, engine::Engine::start(engine_config, *model_, device, vision_.tower.get()));
+  TERN_ASSIGN_OR_RETURN(auto engine, engine::Engine::start(engine_config, *model_, device, vision_.tower.get()));
   keep_learned(device_);
   config_ = settings.serve;
   config_.vocab_size = model_->info().vocab_size;
-  config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine_->blocks().total));
+  config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine->blocks().total));
+  engine_ = std::move(engine);
+  return {};
+}
+
+Status LoadedServer::load_scripted(const Settings& settings) {
+  TERN_ASSIGN_OR_RETURN(text_, load_text(settings.tokenizer_folder, settings.chat_template));
+  const content::Tokenizer* tokenizer = text_.tokenizer.get();
+  if (tokenizer == nullptr) {
+    return make_error(ErrorCode::kInvalidArgument, "--scripted needs the tokenizer files of a model", "scripted");
+  }
+  engine::EchoConfig echo;
+  TERN_ASSIGN_OR_RETURN(echo.script, read_script(settings.scripted, *tokenizer));
+  TERN_ASSIGN_OR_RETURN(answers_, load_parsers(settings, tokenizer));
+  TERN_WARN("no model is loaded: {} answers are read from {}", echo.script.size(), settings.scripted);
+  TERN_ASSIGN_OR_RETURN(vision_, load_media(settings, tokenizer));
+  config_ = settings.serve;
+  config_.vocab_size = std::max(static_cast<int32_t>(settings.model.vocab_size), tokenizer->vocab_size());
+  std::vector<int32_t> eos = settings.engine.eos_token_ids;
+  add_eos(eos, tokenizer);
+  if (!eos.empty()) echo.eos_token_id = eos.front();
+  echo.vocab_size = config_.vocab_size;
+  echo.max_num_seqs = settings.engine.scheduler.max_num_seqs;
+  echo.max_model_len = config_.max_model_len;
+  engine_ = engine::make_echo_engine(echo);
   return {};
 }
 
 Status LoadedServer::listen() {
-  const serve::Content content{text_.tokenizer.get(), text_.chat_template.get(), text_.tool_template.get(),
-                               vision_.profile ? &*vision_.profile : nullptr, vision_.media.get()};
+  const serve::Content content{text_.tokenizer.get(),     text_.chat_template.get(),
+                               text_.tool_template.get(), vision_.profile ? &*vision_.profile : nullptr,
+                               vision_.media.get(),       answers_ ? &*answers_ : nullptr};
   TERN_ASSIGN_OR_RETURN(server_, serve::Server::start(config_, *engine_, content));
   return {};
 }

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
+#include "answer/answer_parser.h"
 #include "app/start/service.h"
 #include "app/start/trace_file.h"
 #include "app/start/vision_parts.h"
@@ -12,7 +14,7 @@ namespace tern::app {
 
 class LoadedServer {
  public:
-  // Device, text, weights, tower and engine; nothing listens yet.
+  // Device, text, weights, tower and engine; nothing listens yet. With --scripted: text and an engine without a model.
   static Expected<std::unique_ptr<LoadedServer>> load(const Settings& settings);
   ~LoadedServer();  // stops the server, then the engine
   LoadedServer(const LoadedServer&) = delete;
@@ -21,7 +23,7 @@ class LoadedServer {
   // Binds and serves. Once.
   Status listen();
   serve::Server& server() { return *server_; }
-  engine::Engine& engine() { return *engine_; }
+  engine::EngineClient& engine() { return *engine_; }
   const serve::ServeConfig& config() const { return config_; }
   // The model reads pictures.
   bool sees() const { return vision_.tower != nullptr; }
@@ -29,14 +31,16 @@ class LoadedServer {
  private:
   LoadedServer() = default;
   Status load_parts(const Settings& settings);
+  Status load_scripted(const Settings& settings);
 
   // In the order in which they need one another.
   OpenedDevice device_;
   TextParts text_;
+  std::optional<answer::AnswerFormat> answers_;
   std::unique_ptr<model::Model> model_;
   VisionParts vision_;
   std::unique_ptr<TraceFile> trace_;
-  std::unique_ptr<engine::Engine> engine_;
+  std::unique_ptr<engine::EngineClient> engine_;
   serve::ServeConfig config_;
   std::unique_ptr<serve::Server> server_;
 };

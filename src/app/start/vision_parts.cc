@@ -18,10 +18,22 @@ Expected<std::optional<content::VisionProfile>> read_profile(const Settings& set
   return content::read_vision_profile(options, tokenizer);
 }
 
-Expected<VisionParts> load_vision(const Settings& settings, device::Device& device,
-                                  const content::Tokenizer* tokenizer) {
+Expected<VisionParts> load_media(const Settings& settings, const content::Tokenizer* tokenizer) {
   VisionParts parts;
   TERN_ASSIGN_OR_RETURN(parts.profile, read_profile(settings, tokenizer));
+  if (!parts.profile) return parts;
+  content::MediaOptions options = settings.media.options;
+  options.profile = *parts.profile;
+  if (parts.profile->takes_video && options.video_helper.empty()) {
+    TERN_WARN("tern-video-decoder is not beside the program: videos are answered with status 400 (--video-decoder)");
+  }
+  TERN_ASSIGN_OR_RETURN(parts.media, content::make_media_service(std::move(options)));
+  return parts;
+}
+
+Expected<VisionParts> load_vision(const Settings& settings, device::Device& device,
+                                  const content::Tokenizer* tokenizer) {
+  TERN_ASSIGN_OR_RETURN(VisionParts parts, load_media(settings, tokenizer));
   if (!parts.profile) return parts;
   TERN_ASSIGN_OR_RETURN(parts.tower, vision::load_tower(settings.load, device));
   if (parts.tower == nullptr) {
@@ -30,12 +42,6 @@ Expected<VisionParts> load_vision(const Settings& settings, device::Device& devi
                                   "its text side",
                                   settings.model.architecture));
   }
-  content::MediaOptions options = settings.media.options;
-  options.profile = *parts.profile;
-  if (parts.profile->takes_video && options.video_helper.empty()) {
-    TERN_WARN("tern-video-decoder is not beside the program: videos are answered with status 400 (--video-decoder)");
-  }
-  TERN_ASSIGN_OR_RETURN(parts.media, content::make_media_service(std::move(options)));
   const auto& info = parts.tower->info();
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
            "vision tower: {} parameters, {:.3f} GB of weights; pictures of up to "

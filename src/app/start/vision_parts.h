@@ -26,6 +26,9 @@ struct VisionParts {
 Expected<VisionParts> load_vision(const Settings& settings, device::Device& device,
                                   const content::Tokenizer* tokenizer);
 
+// The same without the tower: what a server that answers from a script needs.
+Expected<VisionParts> load_media(const Settings& settings, const content::Tokenizer* tokenizer);
+
 // Sizes of the engine's buffers for pictures: the largest item that the profile and the context let in.
 engine::VisionConfig vision_config(const Settings& settings, const content::VisionProfile& profile, int merge);
 

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "answer/answer_parser.h"
 #include "app/flags/environment.h"
 #include "app/flags/flag_set.h"
 #include "app/flags/nearest.h"
@@ -77,6 +78,20 @@ TEST(FlagTable, HoldsEveryFastDeployFlag) {
       "scheduler-writer-parallel "
       "scheduler-reader-batch-size scheduler-writer-batch-size config";
   for (const auto name : split(all, ' ')) EXPECT_NE(find_flag(name), nullptr) << name;
+}
+
+// The rows of the parsers name what the room of answers knows.
+TEST(FlagTable, ParsersAreThoseThatAreThere) {
+  const auto choices = [](std::string_view flag) {
+    std::set<std::string> out;
+    for (const auto name : split(find_flag(flag)->choices, '|')) out.emplace(name);
+    return out;
+  };
+  std::set<std::string> reasoning = {"ernie_x1"}, tools;  // a second spelling
+  for (const auto& format : answer::reasoning_formats()) reasoning.emplace(format.name);
+  for (const auto& format : answer::tool_formats()) tools.emplace(format.name);
+  EXPECT_EQ(choices("reasoning-parser"), reasoning);
+  EXPECT_EQ(choices("tool-call-parser"), tools);
 }
 
 TEST(Arguments, DashesAndUnderscoresAreTheSame) {

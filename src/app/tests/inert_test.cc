@@ -145,7 +145,7 @@ TEST(Inert, ValuesThatAskForNothingPass) {
 TEST(Inert, MistakesAreNamedFirst) {
   EXPECT_NE(failure({"--reasoning-parser", "qwen"}).find("--reasoning-parser: \"qwen\" is none of ernie-45-vl"),
             std::string::npos);
-  EXPECT_NE(failure({"--tool-call-parser", "hermes"}).find("--tool-call-parser: \"hermes\" is none of ernie-x1"),
+  EXPECT_NE(failure({"--tool-call-parser", "qwen"}).find("--tool-call-parser: \"qwen\" is none of ernie-x1"),
             std::string::npos);
   EXPECT_EQ(failure({"--quantization", "wint4", "--max-num-seqs", "0"}),
             "--max-num-seqs 0 is not between 1 and 256 (TERN_MAX_SEQUENCES sets that limit)");

@@ -142,5 +142,45 @@ TEST(Echo, ReaderThatStopsHoldsTheEngineNotTheAborts) {
   EXPECT_EQ(read(*engine, 1)[1].last.finish, FinishReason::kAbort);
 }
 
+TEST(Script, TheFirstMatchIsSaid) {
+  EchoConfig config{.eos_token_id = 2};
+  config.script = {{.match = "sum", .ids = {5, 6}}, {.match = "cut", .ids = {7, 8}, .natural = false}};
+  auto engine = make_echo_engine(config);
+  const auto ask = [](RequestId id, std::string said, int max_tokens) {
+    Request r = make(id, {9}, max_tokens);
+    r.last_said = std::move(said);
+    r.ignore_eos = true;  // nothing goes on behind a script's end
+    return r;
+  };
+  for (auto& r : {ask(1, "the sum", 9), ask(2, "cut", 9), ask(3, "other", 9), ask(4, "sum", 1)}) {
+    ASSERT_TRUE(engine->submit(r).ok());
+  }
+  auto answers = read(*engine, 4);
+  EXPECT_EQ(answers[1].ids, (std::vector<int32_t>{5, 6, 2}));
+  EXPECT_EQ(answers[1].last.finish, FinishReason::kStop);
+  EXPECT_EQ(answers[1].last.stop_token, 2);
+  EXPECT_EQ(answers[2].ids, (std::vector<int32_t>{7, 8}));
+  EXPECT_EQ(answers[2].last.finish, FinishReason::kLength);
+  EXPECT_EQ(answers[3].last.finish, FinishReason::kError);
+  EXPECT_EQ(answers[3].last.error.code, ErrorCode::kInvalidArgument);
+  EXPECT_EQ(answers[4].ids, std::vector<int32_t>{5});
+  EXPECT_EQ(answers[4].last.finish, FinishReason::kLength);
+}
+
+TEST(Script, TokensKeepTheirPace) {
+  EchoConfig config{.eos_token_id = 2};
+  config.script = {{.match = "slow", .ids = {5, 6, 7}, .token_delay_ns = 20'000'000}, {.match = "", .ids = {8}}};
+  auto engine = make_echo_engine(config);
+  Request slow = make(1, {9}, 9);
+  slow.last_said = "slow";
+  const int64_t begin = monotonic_ns();
+  ASSERT_TRUE(engine->submit(slow).ok());
+  ASSERT_TRUE(engine->submit(make(2, {9}, 9)).ok());
+  auto answers = read(*engine, 2);
+  EXPECT_GE(monotonic_ns() - begin, 80'000'000);
+  EXPECT_EQ(answers[1].ids.size(), 4u);
+  EXPECT_LT(answers[2].last.times.finished, begin + 60'000'000) << "others are not held up";
+}
+
 }  // namespace
 }  // namespace tern::engine

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "answer/tools/scanner.h"
 #include "content/media/media.h"
 #include "json/json.h"
 
@@ -62,7 +64,12 @@ struct Ask {
   json::Value messages;
   std::vector<content::MediaPart> media;  // in the order of the messages
   json::Value tools;                      // array or null
-  json::Value documents;                  // array or null
+  // What parsers of answers know of the tools; null: no calls are searched for. They are also null where tool_choice is
+  // "none", and then no call may begin (`forbid_calls`).
+  std::shared_ptr<const answer::Tools> tool_specs;
+  bool forbid_calls = false, parallel_calls = true;
+  bool include_reasoning = true;  // thoughts are shown, where a parser tells them apart
+  json::Value documents;          // array or null
   json::Object chat_template_kwargs;
   std::string chat_template;
   bool add_generation_prompt = true;

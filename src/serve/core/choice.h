@@ -2,17 +2,20 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "engine/request.h"
+#include "serve/core/answer_text.h"
 #include "serve/core/token_text.h"
 
 namespace tern::serve {
 
 struct PromptFacts {
   std::vector<int32_t> ids;
-  std::string text;  // filled when the answer shows it (return_token_ids, echo)
+  std::string text;       // filled when the answer shows it (return_token_ids, echo)
+  std::string last_said;  // engine::Request::last_said
   // Prompts with pictures only; the first two go into the engine's requests and are released then.
   std::vector<engine::MediaItem> media;
   std::vector<int32_t> positions;  // [3, ids]
@@ -27,9 +30,11 @@ struct Choice {
   int32_t index = 0, prompt = 0;
   uint64_t seed = 0;
   TokenText text;
+  std::optional<AnswerText> parser;  // where the server has parsers, in chats
 
   bool finished = false;  // nothing more will be shown
   engine::FinishReason reason = engine::FinishReason::kNone;
+  bool called = false;  // finished by itself, with tool calls and only complete ones
   int64_t completion_tokens = 0, cached_tokens = 0;
   int64_t last_token_ns = 0;
   int64_t submitted_ns = 0, received_ns = 0;  // handed to the engine; its newest delta came

@@ -5,7 +5,7 @@
 namespace tern::serve {
 
 Generation::Generation(Ask ask, std::string id, std::vector<PromptFacts> prompts, engine::Request prototype,
-                       const content::Tokenizer* tokenizer, const ServeConfig& config, MakeWriter make_writer)
+                       const ServeConfig& config, AnswerParts parts)
     : ask_(std::move(ask)),
       id_(std::move(id)),
       created_(static_cast<int64_t>(wall_seconds())),
@@ -13,7 +13,7 @@ Generation::Generation(Ask ask, std::string id, std::vector<PromptFacts> prompts
       wall_offset_ns_(static_cast<int64_t>(wall_seconds() * 1e9) - prepared_ns_),
       prompts_(std::move(prompts)),
       prototype_(std::move(prototype)),
-      tokenizer_(tokenizer),
+      parts_(std::move(parts)),
       mm_output_(config.mm_output && ask_.chat) {
   const size_t n = static_cast<size_t>(ask_.n);
   const TokenText::Rules rules = text_rules(config);
@@ -25,12 +25,19 @@ Generation::Generation(Ask ask, std::string id, std::vector<PromptFacts> prompts
     choice.seed = prototype_.sampling.seed + i % n;  // samples of one prompt differ; prompts of a list do not
     start_text(choice);
   }
+  if (parses()) {
+    answer::ReasoningStart start{};
+    for (Choice& choice : choices_) {
+      if (choice.index % ask_.n == 0) start = parts_.format->start(prompt(choice).ids);
+      start_parser(choice, start);
+    }
+  }
   open_choices_ = static_cast<int>(choices_.size());
-  writer_ = make_writer(*this);
+  writer_ = parts_.make_writer(*this);
 }
 
 TokenText::Rules Generation::text_rules(const ServeConfig& config) const {
-  return {.tokenizer = tokenizer_,
+  return {.tokenizer = parts_.tokenizer,
           .skip_special_tokens = config.skip_special_tokens || ask_.skip_special_tokens,
           .stop = &ask_.stop,
           .include_stop = ask_.include_stop_str_in_output,
@@ -43,6 +50,16 @@ void Generation::start_text(Choice& choice) const {
   const bool own = ask_.chat && ask_.completion_token_ids.empty() && !ask_.continue_final_message;
   if (!own) choice.text.continue_after(prompt(choice).ids);
   if (ask_.echo) choice.text.begin_at(count_characters(echoed_text(choice)));
+}
+
+void Generation::start_parser(Choice& choice, answer::ReasoningStart start) const {
+  answer::AnswerOptions options;
+  options.start = start;
+  options.parse_calls = ask_.tool_specs != nullptr;
+  options.tools = ask_.tool_specs;
+  options.parallel_calls = ask_.parallel_calls;
+  options.random_hex = parts_.random_hex;
+  choice.parser.emplace(*parts_.format, std::move(options));
 }
 
 // A prompt of ids may end inside a character: its first bytes are then shown with the token that finishes it.
@@ -64,6 +81,7 @@ engine::Request Generation::engine_request(const Choice& choice) const {
   request.media = facts.media;  // samples share the patches
   request.positions = facts.positions;
   request.rope_delta = facts.rope_delta;
+  request.last_said = facts.last_said;
   request.sampling.seed = choice.seed;
   const auto room = static_cast<int64_t>(prototype_.max_tokens) - static_cast<int64_t>(request.prompt.size());
   const int64_t wanted = ask_.max_tokens.value_or(room);
@@ -117,8 +135,9 @@ void Generation::take_token(Choice& choice, const engine::Delta& delta, size_t n
   const engine::TokenOutput& token = delta.tokens[number];
   const bool last_token = number + 1 == delta.tokens.size();
   const bool ends_here = last_token && delta.finish == engine::FinishReason::kStop && delta.stop_token == token.id;
-  TokenNews news{
-      .token = &token, .last = last_token && delta.finish != engine::FinishReason::kNone, .arrival_ns = arrival_ns};
+  TokenNews news{.token = &token, .last = last_token && delta.finish != engine::FinishReason::kNone};
+  news.end_token = ends_here;
+  news.arrival_ns = arrival_ns;
   TokenText::Piece piece = choice.text.push(token.id, !ends_here || ask_.include_stop_str_in_output, news.last);
   ++choice.completion_tokens;
   ++outcome.tokens;
@@ -130,12 +149,37 @@ void Generation::take_token(Choice& choice, const engine::Delta& delta, size_t n
     choice.reason = delta.finish;
   }
   tell(choice, piece, news, out);
+  if (news.cut) outcome.abort = delta.finish == engine::FinishReason::kNone;
+}
+
+void Generation::parse(Choice& choice, const TokenText::Piece& piece, TokenNews& news) {
+  AnswerText& parser = *choice.parser;
+  events_.clear();
+  // An end token belongs to no part: what comes with it is the rest of the tokens before.
+  const bool own = news.token != nullptr && !news.end_token;
+  parser.push(own ? std::optional(news.token->id) : std::nullopt, piece.raw.size(), piece.text, events_);
+  if (!news.last && parser.wants_end()) {  // parallel_tool_calls: false
+    news.last = news.cut = true;
+    choice.reason = engine::FinishReason::kStop;
+  }
+  if (news.last) {
+    parser.finish(choice.reason == engine::FinishReason::kStop, events_);
+    choice.called = events_.back().complete;  // kFinish
+  }
+  if (!ask_.include_reasoning) {
+    std::erase_if(events_, [](const answer::Event& e) { return e.kind == answer::EventKind::kReasoning; });
+  }
 }
 
 // The piece's events, to the writer.
-void Generation::tell(const Choice& choice, TokenText::Piece& piece, TokenNews& news, std::string& out) {
-  said_.text = std::move(piece.text);
-  if (!said_.text.empty()) news.events = {&said_, 1};
+void Generation::tell(Choice& choice, TokenText::Piece& piece, TokenNews& news, std::string& out) {
+  if (choice.parser) {
+    parse(choice, piece, news);
+    news.events = events_;
+  } else if (!piece.text.empty()) {
+    said_.text = std::move(piece.text);
+    news.events = {&said_, 1};
+  }
   news.raw = piece.raw;
   news.spaceless = piece.spaceless;
   news.offset = piece.offset;
@@ -152,6 +196,7 @@ UsageCounts Generation::usage() const {
   const size_t n = static_cast<size_t>(ask_.n);
   for (size_t i = 0; i < choices_.size(); ++i) {
     usage.completion += choices_[i].completion_tokens;
+    if (choices_[i].parser) usage.reasoning += choices_[i].parser->reasoning_tokens();
     if (i % n == 0) usage.cached += choices_[i].cached_tokens;  // the prompt is counted once
   }
   return usage;
@@ -162,6 +207,7 @@ UsageCounts Generation::usage(const Choice& choice) const {
   return {.prompt = static_cast<int64_t>(facts.ids.size()),
           .completion = choice.completion_tokens,
           .cached = choice.cached_tokens,
+          .reasoning = choice.parser ? choice.parser->reasoning_tokens() : 0,
           .image = facts.image_tokens,
           .video = facts.video_tokens};
 }

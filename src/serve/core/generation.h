@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "answer/answer_parser.h"
 #include "engine/request.h"
 #include "serve/config.h"
 #include "serve/core/ask.h"
@@ -17,11 +19,19 @@
 
 namespace tern::serve {
 
+// What a generation takes from its server and its protocol; all of it outlives the generation.
+struct AnswerParts {
+  const content::Tokenizer* tokenizer = nullptr;  // null: answers have no text
+  const answer::AnswerFormat* format = nullptr;   // null: all text is content
+  std::function<std::string()> random_hex;        // 32 digits, never the same twice: ids of tool calls
+  MakeWriter make_writer = nullptr;
+};
+
 class Generation {
  public:
   // `prototype` is what the choices' engine requests share; its max_tokens is the context length.
   Generation(Ask ask, std::string id, std::vector<PromptFacts> prompts, engine::Request prototype,
-             const content::Tokenizer* tokenizer, const ServeConfig& config, MakeWriter make_writer);
+             const ServeConfig& config, AnswerParts parts);
   Generation(const Generation&) = delete;  // the writer knows where it lies
   Generation& operator=(const Generation&) = delete;
 
@@ -33,7 +43,12 @@ class Generation {
   const PromptFacts& prompt(const Choice& choice) const { return prompts_[static_cast<size_t>(choice.prompt)]; }
   std::vector<Choice>& choices() { return choices_; }
   const std::vector<Choice>& choices() const { return choices_; }
-  const content::Tokenizer* tokenizer() const { return tokenizer_; }
+  const content::Tokenizer* tokenizer() const { return parts_.tokenizer; }
+  // Thoughts, and calls, are told from the content.
+  bool parts_reasoning() const {
+    return ask_.chat && parts_.format != nullptr && parts_.format->reasoning() != nullptr;
+  }
+  bool parses() const { return ask_.chat && parts_.format != nullptr; }
   bool mm_output() const { return mm_output_; }
   int64_t created() const { return created_; }          // seconds since 1970
   int64_t prepared_ns() const { return prepared_ns_; }  // when the prompt was ready
@@ -68,19 +83,22 @@ class Generation {
   void start_text(Choice& choice) const;
   void take_token(Choice& choice, const engine::Delta& delta, size_t number, int64_t arrival_ns, Outcome& outcome,
                   std::string& out);
-  void tell(const Choice& choice, TokenText::Piece& piece, TokenNews& news, std::string& out);
+  void start_parser(Choice& choice, answer::ReasoningStart start) const;
+  void tell(Choice& choice, TokenText::Piece& piece, TokenNews& news, std::string& out);
+  void parse(Choice& choice, const TokenText::Piece& piece, TokenNews& news);
 
   Ask ask_;
   std::string id_;
   int64_t created_, prepared_ns_, wall_offset_ns_;
   std::vector<PromptFacts> prompts_;
   engine::Request prototype_;
-  const content::Tokenizer* tokenizer_;
+  AnswerParts parts_;
   bool mm_output_;
   std::vector<Choice> choices_;
   int open_choices_;
   Error error_;
-  answer::Event said_;  // by the token that is being taken
+  answer::Event said_;     // by the token that is being taken, where nothing is parsed
+  answer::Events events_;  // the same, parsed
   std::unique_ptr<Writer> writer_;
 };
 

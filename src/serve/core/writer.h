@@ -22,6 +22,8 @@ struct TokenNews {
   std::string_view raw;                        // the token's own text, before anything was cut out of it
   const engine::TokenOutput* token = nullptr;  // null: the end without a token
   bool last = false;                           // of the choice
+  bool cut = false;                            // the parser ended the choice: no more calls are wanted
+  bool end_token = false;                      // the token ends the text
   bool spaceless = false;                      // the text's first space, which the token begins with, is not shown
   int64_t offset = 0;                          // of the token in the text, in characters
   int64_t arrival_ns = 0;                      // since the request's arrival; later tokens: since it was scheduled

@@ -134,20 +134,6 @@ void read_common(Fields& f, Ask& ask, const ServeConfig& config) {
 // A little above the context, so that an over-long prompt still meets the error that says so.
 size_t max_prompt_ids(const ServeConfig& config) { return config.http.body_bytes / 2; }
 
-// "none" keeps the tools from the model; what forces a call is for check_inert().
-void read_tools(Fields& f, Ask& ask, const ServeConfig& config) {
-  if (const json::Value* tools = f.find("tools")) {
-    if (!tools->is_array())
-      f.fail("Input should be a valid list", "tools");
-    else if (tools->get_array().size() > static_cast<size_t>(config.limits.tools))
-      f.fail("too many tools", "tools");
-    else if (!tools->get_array().empty())
-      ask.tools = *tools;
-  }
-  const json::Value* choice = f.find("tool_choice");
-  if (choice != nullptr && choice->is_string() && choice->get_string() == "none") ask.tools = nullptr;
-}
-
 bool says_off(const json::Object& object, std::string_view key) {
   const json::Value* value = json::find(object, key);
   return value != nullptr && value->is_bool() && !value->get_bool();
@@ -213,6 +199,7 @@ void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& 
   }
   if (!ids.empty()) ask.prompts.push_back({false, {}, std::move(ids)});
   read_tools(f, ask, config);
+  f.boolean("include_reasoning", ask.include_reasoning);
   read_template_fields(f, ask);
   if (!ask.chat_template.empty() && !config.allow_client_chat_template) {
     f.fail("chat_template of a request is not accepted by this server", "chat_template");

@@ -8,6 +8,8 @@ namespace tern::serve::openai {
 
 // logit_bias and logits_processors_args.
 void read_bias(Fields& f, Ask& ask, const ServeConfig& config);
+// tools, tool_choice, parallel_tool_calls. What forces a call is for check_inert().
+void read_tools(Fields& f, Ask& ask, const ServeConfig& config);
 // logprobs, top_logprobs, prompt_logprobs and how they are shown.
 void read_logprobs(Fields& f, Ask& ask, const ServeConfig& config);
 

@@ -33,6 +33,7 @@ enum class Asks {
   kProcessors,       // arguments that no logits processor of this server reads
   kSpecialAndMedia,  // add_special_tokens, where pictures lay the prompt out
   kMediaKeys,        // mm_processor_kwargs with a key that no picture or video reads
+  kFalseUnparsed,    // what needs --tool-call-parser, or --reasoning-parser
 };
 
 constexpr uint8_t kChat = 1, kCompletions = 2, kBoth = 3;
@@ -67,12 +68,14 @@ constexpr Row kRows[] = {
     {"tool_choice", kChat, Asks::kForcedCall, kForced},
     {"functions", kChat, Asks::kSomeItems, "is the obsolete form of `tools`, which acts"},
     {"function_call", kChat, Asks::kForcedCall, kForced},
-    {"parallel_tool_calls", kChat, Asks::kFalse, "cannot be kept: this server does not limit tool calls"},
+    {"parallel_tool_calls", kChat, Asks::kFalseUnparsed,
+     "cannot be kept: this server finds no tool calls (--tool-call-parser)"},
     {"reasoning_max_tokens", kChat, Asks::kAnything, kThinking},
     {"thinking_token_budget", kChat, Asks::kAnything, kThinking},
     {"response_max_tokens", kChat, Asks::kWhileThinking,
      "acts only where thinking is off (chat_template_kwargs.enable_thinking: false)"},
-    {"include_reasoning", kChat, Asks::kFalse, "cannot be kept: this server does not part reasoning from answers yet"},
+    {"include_reasoning", kChat, Asks::kFalseUnparsed,
+     "cannot be kept: this server does not part reasoning from answers (--reasoning-parser)"},
     {"logits_processors_args", kBoth, Asks::kProcessors, "holds a key that no logits processor of this server reads"},
     {"logits_processors", kBoth, Asks::kSomeItems, "names processors; a request cannot bring any"},
     {"best_of", kBoth, Asks::kMoreThanN, "above n has no effect: n answers are made and given"},
@@ -142,7 +145,7 @@ bool unread_arguments(const json::Value& value) {
                      [](const auto& entry) { return entry.key() != "logit_bias" && !entry.value().is_null(); });
 }
 
-bool asks_for(const Row& row, const json::Value& value, const Ask& ask, Fields& f) {
+bool asks_for(const Row& row, const json::Value& value, const Ask& ask, const ServeConfig& config, Fields& f) {
   switch (row.asks) {
     case Asks::kAnything:
       return true;
@@ -174,6 +177,9 @@ bool asks_for(const Row& row, const json::Value& value, const Ask& ask, Fields& 
       return unread_arguments(value);
     case Asks::kSpecialAndMedia:
       return ask.add_special_tokens.value_or(false) && !ask.media.empty();
+    case Asks::kFalseUnparsed:
+      return row.name == "include_reasoning" ? !ask.include_reasoning && !config.reasoning_parser
+                                             : !ask.parallel_calls && !config.tool_call_parser;
     case Asks::kMediaKeys:
       return value.is_object() && std::any_of(value.get_object().begin(), value.get_object().end(),
                                               [](const auto& m) { return !is_shared_media_kwarg(m.key()); });
@@ -254,7 +260,7 @@ void check_inert(Fields& f, const Ask& ask, const ServeConfig& config) {
     const Row& row = kRows[i];
     if ((row.api & (ask.chat ? kChat : kCompletions)) == 0) continue;
     const json::Value* value = f.find(row.name);
-    if (value == nullptr || !asks_for(row, *value, ask, f)) continue;
+    if (value == nullptr || !asks_for(row, *value, ask, config, f)) continue;
     if (config.allow_inert) {
       warn_once(i);
       continue;

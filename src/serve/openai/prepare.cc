@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/prompts.h"
+#include "serve/openai/template/template_form.h"
 
 namespace tern::serve::openai {
 namespace {
@@ -111,6 +112,21 @@ void fill_sampling(const Ask& ask, const PrepareInput& input, SamplingParams& s)
   s.top_p_normalized_logprobs = ask.top_p_normalized_logprobs;
 }
 
+// The text of the last message that the client's side says: a user's, or a tool's result.
+std::string last_said(const json::Value& messages) {
+  if (!messages.is_array()) return {};
+  const json::Array& list = messages.get_array();
+  for (size_t i = list.size(); i-- > 0;) {
+    const json::Object& message = list[i].get_object();
+    const json::Value& role = message.at("role");
+    if (role == "assistant" || role == "system" || role == "developer") continue;
+    const json::Value* content = json::find(message, "content");
+    if (content == nullptr) return {};
+    return content->is_string() ? std::string(content->get_string()) : joined_text(content->get_array());
+  }
+  return {};
+}
+
 // The client's salt goes on top of its API key's.
 void add_cache_salt(const Ask& ask, PrepareInput& input) {
   if (ask.cache_salt.empty()) return;
@@ -122,7 +138,13 @@ void add_cache_salt(const Ask& ask, PrepareInput& input) {
 
 Status encode_words(PendingRequest& pending) {
   TERN_RETURN_IF_ERROR(encode_stops(pending.ask, pending.input, pending.prototype));
-  return encode_bad_words(pending.ask, pending.input, pending.prototype.sampling);
+  TERN_RETURN_IF_ERROR(encode_bad_words(pending.ask, pending.input, pending.prototype.sampling));
+  if (pending.ask.forbid_calls && pending.input.content.answers != nullptr) {
+    auto& banned = pending.prototype.sampling.bad_words;
+    const auto begins = pending.input.content.answers->call_tokens();
+    banned.insert(banned.end(), begins.begin(), begins.end());
+  }
+  return {};
 }
 
 }  // namespace
@@ -138,7 +160,7 @@ std::string make_id(const Ask& ask, const std::string& hex) {
 }
 
 Expected<PendingRequest> begin(Ask ask, const PrepareInput& input) {
-  PendingRequest pending{std::move(ask), input, {}, {}, {}};
+  PendingRequest pending{std::move(ask), input, {}, {}, {}, {}};
   const ServeConfig& config = *input.config;
   TERN_RETURN_IF_ERROR(check_model(pending.ask, config));
   const Ask& known = pending.ask;
@@ -152,6 +174,7 @@ Expected<PendingRequest> begin(Ask ask, const PrepareInput& input) {
   add_cache_salt(known, pending.input);
   if (pending.input.salted) prototype.extra_keys.push_back({0, 0, {pending.input.salt[0], pending.input.salt[1]}});
   fill_sampling(known, input, prototype.sampling);
+  if (config.scripted) pending.last_said = last_said(known.messages);
   if (known.chat && known.prompts.empty()) {
     TERN_ASSIGN_OR_RETURN(pending.rendered, render_chat(pending.ask, input));
   }
@@ -175,9 +198,13 @@ Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<c
   if (media.empty()) TERN_RETURN_IF_ERROR(encode_words(pending));
   ask.prompts.clear();
   ask.media.clear();
+  PrepareInput& input = pending.input;
   return std::make_unique<Generation>(std::move(ask), std::move(pending.id), std::move(prompts),
-                                      std::move(pending.prototype), pending.input.content.tokenizer, config,
-                                      pending.input.make_writer);
+                                      std::move(pending.prototype), config,
+                                      AnswerParts{.tokenizer = input.content.tokenizer,
+                                                  .format = input.content.answers,
+                                                  .random_hex = std::move(input.random_hex),
+                                                  .make_writer = input.make_writer});
 }
 
 Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input) {

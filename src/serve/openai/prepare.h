@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -24,7 +25,8 @@ struct PrepareInput {
   // Of the content's templates; null: found out for each request.
   const TemplateForm* chat_form = nullptr;
   const TemplateForm* tool_form = nullptr;
-  MakeWriter make_writer = nullptr;  // of the protocol; not needed where only tokens are counted
+  MakeWriter make_writer = nullptr;         // of the protocol; not needed where only tokens are counted
+  std::function<std::string()> random_hex;  // AnswerParts::random_hex; not needed without parsers
   int64_t arrival_ns = 0;
   int64_t contexts = 1;                                // longer texts are refused unread; /tokenize counts some
   uint64_t owner = 0;                                  // engine::Request::owner
@@ -40,7 +42,8 @@ struct PendingRequest {
   Ask ask;
   PrepareInput input;
   std::string id;
-  std::string rendered;  // the chat prompt as text; "" when the prompt came as ids
+  std::string rendered;   // the chat prompt as text; "" when the prompt came as ids
+  std::string last_said;  // with ServeConfig::scripted: of the messages
   engine::Request prototype;
 };
 Expected<PendingRequest> begin(Ask ask, const PrepareInput& input);

@@ -186,6 +186,14 @@ Expected<std::vector<PromptFacts>> encode_prompts(PendingRequest& pending,
     prompts.push_back(std::move(facts));
   }
   for (auto& facts : prompts) TERN_RETURN_IF_ERROR(append_completion(pending, facts));
+  if (input.config->scripted) {
+    for (auto& facts : prompts) {
+      if (!pending.last_said.empty())
+        facts.last_said = pending.last_said;
+      else if (input.content.tokenizer != nullptr)
+        facts.last_said = input.content.tokenizer->decode(facts.ids, false);
+    }
+  }
   return prompts;
 }
 

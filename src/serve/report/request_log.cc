@@ -97,7 +97,7 @@ void log_finished(const ServeConfig& config, const Generation& generation, const
   TERN_LOG(LogChannel::kRequest, LogLevel::kInfo,
            "Request {}_{} finished: InputToken {}, OutputToken {}, cached tokens {}, reason {}, latency {:.3f} s",
            generation.id(), choice.index, generation.prompt_tokens(choice), choice.completion_tokens,
-           choice.cached_tokens, openai::finish_name(choice.reason), seconds(t.arrival, end));
+           choice.cached_tokens, openai::finish_name(choice), seconds(t.arrival, end));
   if (!logs(config, RequestLogLevel::kStages)) return;
   TERN_LOG(LogChannel::kRequest, LogLevel::kInfo, "Request {}_{}: queue {:.3f} s, prefill {:.3f} s, decode {:.3f} s",
            generation.id(), choice.index, seconds(t.arrival, t.scheduled), seconds(t.scheduled, t.first_token),

@@ -36,7 +36,8 @@ Answer answer(Ask ask, std::vector<int32_t> prompt, const std::vector<int32_t>& 
   engine::Request prototype;
   prototype.max_tokens = 512;
   ask.model = "m";
-  Generation g(std::move(ask), "id", std::move(prompts), std::move(prototype), &llama(), config, openai::make_writer);
+  Generation g(std::move(ask), "id", std::move(prompts), std::move(prototype), config,
+               AnswerParts{.tokenizer = &llama(), .make_writer = openai::make_writer});
   Answer out;
   for (size_t i = 0; i < ids.size(); ++i) {
     engine::Delta delta;

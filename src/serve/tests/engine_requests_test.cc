@@ -155,7 +155,8 @@ TEST(EngineRequest, ThinkingAndTools) {
       R"({"messages":[{"role":"user","content":"hi"}],"enable_thinking":false,"response_max_tokens":9,"max_tokens":20})");
   EXPECT_EQ(rig.engine.wait_request(0).max_tokens, 9);
   auto b =
-      rig.ask("/v1/chat/completions", R"({"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function"}]})");
+      rig.ask("/v1/chat/completions",
+              R"({"messages":[{"role":"user","content":"hi"}],"tools":[{"type":"function","function":{"name":"f"}}]})");
   const auto prompt = text_parts().tokenizer->decode(rig.engine.wait_request(1).prompt, false);
   EXPECT_TRUE(prompt.starts_with("TOOLS [")) << prompt;
   auto c =

@@ -79,6 +79,7 @@ openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
   input.owner = job.owner;
   input.cancelled = job.cancelled;
   input.id_hex = shared.random_hex();
+  input.random_hex = [&shared] { return shared.random_hex(); };
   input.random = siphash128(shared.key, input.id_hex.data(), input.id_hex.size()).lo;
   if (shared.auth.several()) {  // one key's prompts must not show in the timing of another's
     const std::string name = "cache salt " + std::to_string(job.key_index);

@@ -88,6 +88,8 @@ Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& tex
   } else {
     preparations = std::make_shared<Preparations>(*this);
   }
+  config.reasoning_parser = content.answers != nullptr && content.answers->reasoning() != nullptr;
+  config.tool_call_parser = content.answers != nullptr && content.answers->tools() != nullptr;
   config.media.images = content.vision != nullptr;
   config.media.videos = content.vision != nullptr && content.vision->takes_video;
 }

@@ -85,7 +85,9 @@ void append_usage(std::string& out, const UsageCounts& usage) {
   append_int(out, usage.image);
   out += ",\"video_tokens\":";
   append_int(out, usage.video);
-  out += "},\"completion_tokens_details\":{\"reasoning_tokens\":0,\"image_tokens\":0}}";
+  out += "},\"completion_tokens_details\":{\"reasoning_tokens\":";
+  append_int(out, usage.reasoning);
+  out += ",\"image_tokens\":0}}";
 }
 
 std::string TokenNames::name(int32_t id) const {

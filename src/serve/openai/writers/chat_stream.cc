@@ -1,4 +1,5 @@
 #include "json/json.h"
+#include "serve/openai/writers/calls.h"
 #include "serve/openai/writers/content.h"
 #include "serve/openai/writers/stream_writer.h"
 
@@ -20,21 +21,55 @@ void ChatStream::append_entry(const Choice& choice, const TokenNews& news, std::
   out += "{\"index\":";
   append_int(out, choice.index);
   out += ",\"delta\":{";
-  append_content(news.events.empty() ? std::string_view() : news.events[0].text, g_.mm_output(), out);
-  out += ",\"reasoning_content\":\"\",\"tool_calls\":null";
-  append_ids_and_texts(news, out);
-  if (ask_.logprobs && news.token != nullptr) {
-    out += "},\"logprobs\":{\"content\":[";
-    append_chat_logprob(out, names(news.spaceless), *news.token,
-                        {.top = ask_.top_logprobs, .nulls = false, .decode = ask_.decode_logprob_tokens});
-    out += "],\"refusal\":null}";
+  if (g_.parses()) {
+    append_delta(news, out);
   } else {
-    out += "},\"logprobs\":null";
+    append_content(news.events.empty() ? std::string_view() : news.events[0].text, g_.mm_output(), out);
+    out += ",\"reasoning_content\":\"\",\"tool_calls\":null";
   }
+  append_ids_and_texts(choice, news, out);
+  out += "},\"logprobs\":";
+  if (ask_.logprobs)
+    append_logprobs(choice, news, out);
+  else
+    out += "null";
   append_finish(choice, news, out);
   out += ",\"arrival_time\":";
   append_seconds(out, news.arrival_ns);
   out += '}';
+}
+
+void ChatStream::append_delta(const TokenNews& news, std::string& out) {
+  content_.clear();
+  reasoning_.clear();
+  for (const answer::Event& event : news.events) {
+    if (event.kind == answer::EventKind::kContent) content_ += event.text;
+    if (event.kind == answer::EventKind::kReasoning) reasoning_ += event.text;
+  }
+  append_content(content_, g_.mm_output(), out);
+  out += ",\"reasoning_content\":";
+  json::append_quoted(out, reasoning_);
+  out += ",\"tool_calls\":";
+  append_call_pieces(news.events, out);
+}
+
+void ChatStream::append_logprobs(const Choice& choice, const TokenNews& news, std::string& out) {
+  const ChatLogprobForm form{.top = ask_.top_logprobs, .nulls = false, .decode = ask_.decode_logprob_tokens};
+  const auto& held = told(choice).held;
+  if (held.empty() && news.token == nullptr) {
+    out += "null";
+    return;
+  }
+  out += "{\"content\":[";
+  for (const Held& entry : held) {
+    append_chat_logprob(out, names(entry.spaceless), entry.token, form);
+    out += ',';
+  }
+  if (news.token != nullptr)
+    append_chat_logprob(out, names(news.spaceless), *news.token, form);
+  else
+    out.pop_back();
+  out += "],\"refusal\":null}";
 }
 
 void ChatStream::end(std::string& out) {

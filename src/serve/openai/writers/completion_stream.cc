@@ -24,7 +24,7 @@ void CompletionStream::append_entry(const Choice& choice, const TokenNews& news,
   } else {
     json::append_quoted(out, said);
   }
-  append_ids_and_texts(news, out);
+  append_ids_and_texts(choice, news, out);
   out += ",\"reasoning_content\":\"\",\"tool_calls\":null,\"arrival_time\":";
   append_seconds(out, news.arrival_ns);
   if (ask_.logprobs && news.token != nullptr) {

@@ -15,10 +15,10 @@ std::unique_ptr<Writer> make_writer(const Generation& generation) {
   return std::make_unique<CompletionWhole>(generation);
 }
 
-std::string_view finish_name(engine::FinishReason reason) {
-  switch (reason) {
+std::string_view finish_name(const Choice& choice) {
+  switch (choice.reason) {
     case engine::FinishReason::kStop:
-      return "stop";
+      return choice.called ? "tool_calls" : "stop";
     case engine::FinishReason::kLength:
       return "length";
     case engine::FinishReason::kAbort:

@@ -12,6 +12,6 @@ namespace tern::serve::openai {
 std::unique_ptr<Writer> make_writer(const Generation& generation);
 
 // What the client reads as `finish_reason`.
-std::string_view finish_name(engine::FinishReason reason);
+std::string_view finish_name(const Choice& choice);
 
 }  // namespace tern::serve::openai

@@ -29,6 +29,7 @@ void StreamWriter::take(const Choice& choice, TokenNews& news, std::string& out)
       append_chunk_end(choice, true, out);
     }
   }
+  if (g_.parses() && hold(so_far, news)) return;
   if (ask_.stream_group == 1) {
     out += head_;
     append_entry(choice, news, out);
@@ -44,7 +45,22 @@ void StreamWriter::take(const Choice& choice, TokenNews& news, std::string& out)
       waiting_ = 0;
     }
   }
+  so_far.held.clear();
+  so_far.held_raw.clear();
   if (news.last && !ask_.chat && ask_.include_usage) append_usage_chunk(g_.usage(choice), out);  // as the original
+}
+
+// A token of which the client sees nothing makes no chunk of its own (fastdeploy.md 3.5), unless it is the last.
+bool StreamWriter::hold(Told& so_far, const TokenNews& news) const {
+  if (news.last) return false;
+  for (const answer::Event& event : news.events) {
+    if (event.kind != answer::EventKind::kCallEnded) return false;
+  }
+  if (news.token != nullptr && (ask_.return_token_ids || ask_.logprobs)) {
+    so_far.held.push_back({*news.token, news.spaceless});
+    if (ask_.return_token_ids) so_far.held_raw += news.raw;
+  }
+  return true;
 }
 
 void StreamWriter::append_chunk_end(const Choice& choice, bool first, std::string& out) const {
@@ -88,24 +104,33 @@ void StreamWriter::append_prompt_facts(const Choice& choice, std::string& out) c
   out += ",\"completion_token_ids\":null";
 }
 
-void StreamWriter::append_ids_and_texts(const TokenNews& news, std::string& out) const {
+void StreamWriter::append_ids_and_texts(const Choice& choice, const TokenNews& news, std::string& out) {
   out += ",\"prompt_token_ids\":null,\"completion_token_ids\":";
   if (!ask_.return_token_ids) {
     out += "null";
     return;
   }
+  Told& so_far = told(choice);
   out += '[';
-  if (news.token != nullptr) append_int(out, news.token->id);
-  out += "],\"raw_prediction\":";
-  json::append_quoted(out, news.raw);
-  out += ",\"completion_tokens\":";
-  json::append_quoted(out, news.raw);
+  for (const Held& held : so_far.held) {
+    append_int(out, held.token.id);
+    out += ',';
+  }
+  if (news.token != nullptr)
+    append_int(out, news.token->id);
+  else if (out.back() == ',')
+    out.pop_back();
+  so_far.held_raw += news.raw;
+  for (const char* key : {"],\"raw_prediction\":", ",\"completion_tokens\":"}) {
+    out += key;
+    json::append_quoted(out, so_far.held_raw);
+  }
 }
 
 void StreamWriter::append_finish(const Choice& choice, const TokenNews& news, std::string& out) const {
   if (!news.last) return;
   out += ",\"finish_reason\":\"";
-  out += finish_name(choice.reason);
+  out += finish_name(choice);
   out += '"';
 }
 

@@ -27,17 +27,24 @@ class StreamWriter : public Writer {
   virtual void append_first(const Choice& choice, std::string& out) = 0;
   virtual void append_entry(const Choice& choice, const TokenNews& news, std::string& out) = 0;
 
-  void append_ids_and_texts(const TokenNews& news, std::string& out) const;
+  void append_ids_and_texts(const Choice& choice, const TokenNews& news, std::string& out);
   void append_prompt_facts(const Choice& choice, std::string& out) const;
   void append_finish(const Choice& choice, const TokenNews& news, std::string& out) const;
   void append_scores(const Choice& choice, std::string& out);
   void append_usage_chunk(const UsageCounts& usage, std::string& out) const;
   TokenNames names(bool spaceless = false) const { return {g_.tokenizer(), spaceless}; }
 
+  struct Held {
+    engine::TokenOutput token;
+    bool spaceless = false;
+  };
   struct Told {
     bool started = false;  // the first chunk
     bool scored = false;   // log-probs of the prompt
     bool echoed = false;   // the text of the prompt
+    // Tokens that a parser holds back or drops: they go with the next entry.
+    std::vector<Held> held;
+    std::string held_raw;
   };
   Told& told(const Choice& choice) { return told_[static_cast<size_t>(choice.index)]; }
 
@@ -45,6 +52,7 @@ class StreamWriter : public Writer {
   const Ask& ask_;
 
  private:
+  bool hold(Told& so_far, const TokenNews& news) const;
   void append_chunk_end(const Choice& choice, bool first, std::string& out) const;
   void append_metrics(const Choice& choice, std::string& out) const;
 
@@ -63,6 +71,10 @@ class ChatStream final : public StreamWriter {
   bool has_first() const override { return true; }
   void append_first(const Choice& choice, std::string& out) override;
   void append_entry(const Choice& choice, const TokenNews& news, std::string& out) override;
+  void append_delta(const TokenNews& news, std::string& out);
+  void append_logprobs(const Choice& choice, const TokenNews& news, std::string& out);
+
+  std::string content_, reasoning_;  // of the entry at hand
 };
 
 class CompletionStream final : public StreamWriter {

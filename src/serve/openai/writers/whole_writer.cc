@@ -9,9 +9,29 @@ namespace tern::serve::openai {
 WholeWriter::WholeWriter(const Generation& generation, std::string_view object)
     : g_(generation), ask_(generation.ask()), object_(object), kept_(generation.choices().size()) {}
 
+void WholeWriter::keep(answer::Event& event, Kept& kept) {
+  switch (event.kind) {
+    case answer::EventKind::kContent:
+      kept.text += event.text;
+      break;
+    case answer::EventKind::kReasoning:
+      kept.reasoning += event.text;
+      break;
+    case answer::EventKind::kCallBegun:
+      kept.calls.push_back({std::move(event.id), std::move(event.name), {}});
+      break;
+    case answer::EventKind::kArguments:
+      kept.calls.back().arguments += event.text;
+      break;
+    case answer::EventKind::kCallEnded:
+    case answer::EventKind::kFinish:
+      break;
+  }
+}
+
 void WholeWriter::take(const Choice& choice, TokenNews& news, std::string&) {
   Kept& kept = kept_[static_cast<size_t>(choice.index)];
-  for (const answer::Event& event : news.events) kept.text += event.text;
+  for (answer::Event& event : news.events) keep(event, kept);
   if (news.token != nullptr) {
     if (ask_.return_token_ids) kept.ids.push_back(news.token->id);
     if (ask_.logprobs) {
@@ -25,7 +45,10 @@ void WholeWriter::take(const Choice& choice, TokenNews& news, std::string&) {
 
 size_t WholeWriter::weight() const {
   size_t bytes = 0;
-  for (const Kept& kept : kept_) bytes += kept.text.size() + kept.ids.size() * 8;
+  for (const Kept& kept : kept_) {
+    bytes += kept.text.size() + kept.reasoning.size() + kept.ids.size() * 8;
+    for (const WholeCall& call : kept.calls) bytes += call.arguments.size() + call.name.size() + 128;
+  }
   return bytes;
 }
 
@@ -56,14 +79,29 @@ void WholeWriter::append_scores(const Choice& choice, std::string& out) const {
     out += "null";
 }
 
+// Beside calls an empty text is none (fastdeploy.md 3.11).
+void ChatWhole::append_message_text(const Kept& kept, std::string& out) const {
+  if (!kept.calls.empty() && kept.text.empty()) {
+    out += "\"content\":null,\"multimodal_content\":null";
+    return;
+  }
+  if (g_.mm_output()) out += "\"content\":null,";
+  append_content(kept.text, g_.mm_output(), out);
+  if (!g_.mm_output()) out += ",\"multimodal_content\":null";
+}
+
 void ChatWhole::append_choice(const Choice& choice, const Kept& kept, std::string& out) const {
   out += "{\"index\":";
   append_int(out, choice.index);
   out += ",\"message\":{\"role\":\"assistant\",";
-  if (g_.mm_output()) out += "\"content\":null,";
-  append_content(kept.text, g_.mm_output(), out);
-  if (!g_.mm_output()) out += ",\"multimodal_content\":null";
-  out += ",\"reasoning_content\":null,\"audio_content\":null,\"tool_calls\":null";
+  append_message_text(kept, out);
+  out += ",\"reasoning_content\":";
+  if (g_.parts_reasoning() && ask_.include_reasoning)
+    json::append_quoted(out, kept.reasoning);
+  else
+    out += "null";
+  out += ",\"audio_content\":null,\"tool_calls\":";
+  append_calls(kept.calls, out);
   append_ids_and_texts(choice, kept, out);
   out += "},\"logprobs\":";
   if (ask_.logprobs) {
@@ -79,7 +117,7 @@ void ChatWhole::append_choice(const Choice& choice, const Kept& kept, std::strin
   }
   append_scores(choice, out);
   out += ",\"finish_reason\":\"";
-  out += finish_name(choice.reason);
+  out += finish_name(choice);
   out += "\",\"speculate_metrics\":null}";
 }
 
@@ -101,7 +139,7 @@ void CompletionWhole::append_choice(const Choice& choice, const Kept& kept, std:
     out += "null";
   append_scores(choice, out);
   out += ",\"reasoning_content\":null,\"finish_reason\":\"";
-  out += finish_name(choice.reason);
+  out += finish_name(choice);
   out += "\",\"tool_calls\":null,\"speculate_metrics\":null}";
 }
 

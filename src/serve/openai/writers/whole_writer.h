@@ -7,6 +7,7 @@
 
 #include "serve/core/generation.h"
 #include "serve/openai/json/writers.h"
+#include "serve/openai/writers/calls.h"
 
 namespace tern::serve::openai {
 
@@ -23,7 +24,8 @@ class WholeWriter : public Writer {
  protected:
   // Of one choice.
   struct Kept {
-    std::string text, raw_text;
+    std::string text, reasoning, raw_text;
+    std::vector<WholeCall> calls;
     std::vector<int32_t> ids;
     std::vector<engine::TokenOutput> tokens;  // with their log-probs
     std::vector<int64_t> offsets;             // characters before each token
@@ -39,6 +41,8 @@ class WholeWriter : public Writer {
   const Ask& ask_;
 
  private:
+  static void keep(answer::Event& event, Kept& kept);
+
   std::string_view object_;
   std::vector<Kept> kept_;  // by choice
 };
@@ -48,6 +52,7 @@ class ChatWhole final : public WholeWriter {
   explicit ChatWhole(const Generation& generation) : WholeWriter(generation, "chat.completion") {}
 
  private:
+  void append_message_text(const Kept& kept, std::string& out) const;
   void append_choice(const Choice& choice, const Kept& kept, std::string& out) const override;
 };
 
