@@ -15,6 +15,8 @@
 
 namespace tern::serve {
 
+class Dispatcher;
+
 // What turns text into ids and back. Any of them may be null: without a tokenizer only token-id prompts are served,
 // without a template chat requests need `disable_chat_template` or token ids. All must outlive the server, but for the
 // media service, which may end earlier. Pictures need both of the last two.
@@ -51,6 +53,8 @@ class Server {
   void wait();
   // Requests being answered now.
   int open_requests() const;
+  // For sinks beside those of HTTP; stops with the server.
+  Dispatcher& dispatcher();
 
  private:
   Server();

@@ -17,39 +17,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kMaxWorkers = 256;  // the low byte of a row's id names its worker
+constexpr int kMaxWorkers = Dispatcher::kMaxSinks / 2;  // the rest is for sinks that are no I/O threads
 // The longest wait for aborted requests. Steps take less; an engine that does not answer must not hold the end up.
 constexpr double kAbortSeconds = 5.0;
-
-// Deltas go to the worker whose number is in their id, one message per worker and poll.
-void dispatch(Shared& shared, const std::atomic<bool>& stop) {
-  set_thread_name("tern-dispatch");
-  const size_t workers = shared.workers.size();
-  std::vector<engine::Delta> news;
-  std::vector<DeltaBatch> batches(workers);
-  while (!stop.load(std::memory_order_acquire)) {
-    news.clear();
-    const bool alive = shared.engine.poll(news, 50ms);
-    if (workers == 1) {
-      if (!news.empty()) shared.post(0, DeltaBatch{std::move(news)});
-      news = {};
-    } else {
-      for (auto& delta : news) {
-        const size_t worker = delta.id & 0xff;
-        if (worker < workers) batches[worker].items.push_back(std::move(delta));
-      }
-      for (size_t i = 0; i < workers; ++i) {
-        if (batches[i].items.empty()) continue;
-        shared.post(static_cast<int>(i), std::move(batches[i]));
-        batches[i] = {};
-      }
-    }
-    if (alive) continue;
-    shared.engine_gone.store(true);
-    for (size_t i = 0; i < workers; ++i) shared.post(static_cast<int>(i), EngineGone{});
-    return;
-  }
-}
 
 int default_workers(int cores) { return std::clamp(cores / 4, 1, 8); }
 
@@ -74,6 +44,7 @@ void probe_templates(Shared& shared) {
 Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, size_t worker_count)
     : config(c),
       engine(e),
+      dispatcher(e),
       content(text),
       auth(c.api_keys),
       cors(c.cors),
@@ -101,8 +72,7 @@ Shared::~Shared() {
 struct Server::Impl {
   std::unique_ptr<Shared> shared;
   int port = 0, metrics_port = 0, controller_port = 0;
-  std::thread dispatcher;
-  std::atomic<bool> stop_dispatcher{false}, stop_now{false};
+  std::atomic<bool> stop_now{false};
   std::mutex stop_mutex;
   bool stopped = false;
   std::atomic<bool> done{false};
@@ -114,6 +84,7 @@ Server::~Server() { stop(0); }
 int Server::port() const { return impl_->port; }
 int Server::metrics_port() const { return impl_->metrics_port; }
 int Server::controller_port() const { return impl_->controller_port; }
+Dispatcher& Server::dispatcher() { return impl_->shared->dispatcher; }
 int Server::open_requests() const { return impl_->shared->open_requests.load(); }
 void Server::stop_now() { impl_->stop_now.store(true); }
 
@@ -153,8 +124,11 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
     shared.workers.push_back(
         std::make_unique<Worker>(shared, i, i == 0 ? std::move(listeners) : std::vector<Listening>{}));
   }
-  for (auto& worker : shared.workers) worker->start();
-  impl.dispatcher = std::thread([&shared, &impl] { dispatch(shared, impl.stop_dispatcher); });
+  for (auto& worker : shared.workers) {
+    [[maybe_unused]] const int sink = shared.dispatcher.add(*worker);  // its number: they are the first
+    worker->start();
+  }
+  shared.dispatcher.start([&shared] { shared.engine_gone.store(true); });
   return server;
 }
 
@@ -180,8 +154,7 @@ void Server::stop(double drain_seconds) {
   for (size_t i = 0; i < shared.workers.size(); ++i) shared.post(static_cast<int>(i), Quit{});
   for (auto& worker : shared.workers) worker->join();
   if (shared.preparations) shared.preparations->close();
-  impl.stop_dispatcher.store(true);
-  if (impl.dispatcher.joinable()) impl.dispatcher.join();
+  shared.dispatcher.stop();
   impl.done.store(true);
 }
 

@@ -16,6 +16,7 @@
 #include "base/thread_pool.h"
 #include "engine/client.h"
 #include "serve/config.h"
+#include "serve/core/dispatcher.h"
 #include "serve/core/generation.h"
 #include "serve/http/response.h"
 #include "serve/limits/admission.h"
@@ -94,6 +95,7 @@ struct Shared {
 
   ServeConfig config;
   engine::EngineClient& engine;
+  Dispatcher dispatcher;
   Content content;
   openai::TemplateForm chat_form, tool_form;  // of the content's templates
   Auth auth;

@@ -49,6 +49,18 @@ void Worker::post_control(Message message) {
   poller_.wake();
 }
 
+bool Worker::take(std::vector<engine::Delta>& news) {
+  Message message = DeltaBatch{std::move(news)};
+  if (mailbox_.try_push(message)) {
+    poller_.wake();
+    return true;
+  }
+  news = std::move(std::get<DeltaBatch>(message).items);
+  return false;
+}
+
+void Worker::engine_gone() { post(EngineGone{}); }  // behind the deltas
+
 void Worker::run() {
   while (!may_quit()) {
     const bool quiet = connections_.empty() && active_.empty();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bounded_queue.h"
+#include "serve/core/sink.h"
 #include "serve/net/poller.h"
 #include "serve/worker/connection.h"
 #include "serve/worker/shared.h"
@@ -21,17 +22,19 @@ struct Listening {
   PortKind port = PortKind::kMain;
 };
 
-class Worker {
+class Worker final : public Sink {
  public:
-  // The first worker accepts for all; the others get no listeners.
+  // The first worker accepts for all; the others get no listeners. `number` is also that of its sink.
   Worker(Shared& shared, int number, std::vector<Listening> listeners);
-  ~Worker();
+  ~Worker() override;
   void start();
   void join();
   // Waits while the mailbox is full; not for I/O threads.
   void post(Message message);
   // From I/O threads: never waits. Bounded by open requests and connections.
   void post_control(Message message);
+  bool take(std::vector<engine::Delta>& news) override;
+  void engine_gone() override;
 
  private:
   // A request that waits for an engine slot or whose rows run in the engine.
@@ -134,7 +137,7 @@ class Worker {
   MetricsShard& metrics_;
 
   uint64_t next_connection_ = 16;  // keys below are listeners
-  uint64_t next_key_ = 1, next_row_ = 1;
+  uint64_t next_key_ = 1;
   int next_worker_ = 0;
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> connections_;
   std::unordered_map<uint64_t, std::unique_ptr<Active>> active_;

@@ -79,8 +79,7 @@ void Worker::start_generation(Active& a) {
 bool Worker::submit_rows(Active& a, Error& error) {
   auto& choices = a.generation->choices();
   for (size_t i = 0; i < a.requests.size(); ++i) {
-    // Workers count for themselves and mark their numbers, so that a delta names its worker.
-    const engine::RequestId id = (next_row_++ << 8) | static_cast<uint64_t>(number_);
+    const engine::RequestId id = shared_.dispatcher.next_id(number_);
     choices[i].request_id = id;
     choices[i].submitted_ns = monotonic_ns();
     a.requests[i].id = id;
