@@ -2,7 +2,7 @@
 // its own. Prints tokens per second, CPU of the server process per streamed token (its engine thread included, and told
 // apart), and CPU of the load generator.
 //
-//   bench_http [--streams 256] [--tokens 512] [--seconds 8] [--io-threads 0] [--step-us 0]
+//   bench_http [--streams 256] [--tokens 512] [--seconds 8] [--io-threads 0] [--step-us 0] [--parsers 0]
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
@@ -35,6 +35,7 @@ using namespace tern;
 
 struct Options {
   int streams = 256, tokens = 512, io_threads = 0, step_us = 0;
+  int parsers = 0;  // 1: requests have a tool, answers pass through parsers of thoughts and calls
   double seconds = 8;
 };
 
@@ -87,7 +88,8 @@ struct Stream {
 
 std::string request_bytes(const Options& o) {
   std::string body = "{\"messages\":[5,6,7,8,9,10,11,12],\"stream\":true,\"ignore_eos\":true,\"max_tokens\":" +
-                     std::to_string(o.tokens) + "}";
+                     std::to_string(o.tokens) +
+                     (o.parsers ? R"(,"tools":[{"type":"function","function":{"name":"f"}}]})" : "}");
   return "POST /v1/chat/completions HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: " +
          std::to_string(body.size()) + "\r\n\r\n" + body;
 }
@@ -180,6 +182,8 @@ int run(const Options& o) {
   config.log_requests = false;
   serve::Content content;
   content.tokenizer = tokenizer->get();
+  auto format = answer::AnswerFormat::make("qwen3", "hermes", answer::vocabulary_of(**tokenizer));
+  if (o.parsers != 0) content.answers = &*format;
   auto server = serve::Server::start(config, *engine, content);
   if (!server.ok()) {
     std::fprintf(stderr, "%s\n", server.error().message.c_str());
@@ -216,6 +220,8 @@ int main(int argc, char** argv) {
       o.seconds = std::atof(argv[i + 1]);
     else if (flag == "--io-threads")
       o.io_threads = std::atoi(argv[i + 1]);
+    else if (flag == "--parsers")
+      o.parsers = std::atoi(argv[i + 1]);
     else if (flag == "--step-us")
       o.step_us = std::atoi(argv[i + 1]);
     else

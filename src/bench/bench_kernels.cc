@@ -101,7 +101,7 @@ int run(const KernelOptions& o) {
     if (!wants(o, item)) continue;
     if (!o.json && item.group != group) print_head(item.group);
     group = item.group;
-    const auto result = run_kernel_bench(bencher, item, *ceilings, o.peers ? open->cuda : nullptr);
+    const auto result = run_kernel_bench(bencher, item, *ceilings, o.peers ? open->library : nullptr);
     if (!result.ok()) {
       ++failures;
       fmt::print(stderr, "{}, {}: {}\n", item.group, item.shape, result.error().message);

@@ -7,7 +7,7 @@ import urllib.request
 
 import openai
 import pytest
-from conftest import MODEL, TERN
+from tern_server import MODEL, TERN
 
 TEMPLATE = (
     "{% for t in tools or [] %}[{{ t.function.name }}]{% endfor %}"
