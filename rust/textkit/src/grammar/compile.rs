@@ -40,6 +40,8 @@ pub struct Options {
     pub closed: bool,
     /// What cannot be enforced is left out and becomes a warning.
     pub lenient: bool,
+    /// Set here: the grammar is nothing but JSON.
+    pub whole: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -99,6 +101,8 @@ impl Limits {
 /// A compiled grammar. Requests share masks and the states of its lexers, which grow with use.
 pub struct Compiled {
     pub env: Arc<Env>,
+    /// The whole answer is JSON.
+    pub json: bool,
     pub warnings: Vec<String>,
     pub masks: MaskCache,
     pristine: Mutex<TokenParser>,
@@ -143,6 +147,8 @@ impl Compiled {
         if text.len() > limits.text_bytes {
             return Err(Error::TooLarge(format!("the grammar is longer than {} bytes", limits.text_bytes)));
         }
+        let json = matches!(kind, Kind::JsonSchema | Kind::JsonObject);
+        let options = Options { whole: json, ..options };
         let clock = Clock { end: Instant::now() + limits.time };
         let mut warnings = Vec::new();
         let grammar = if env.plain && kind == Kind::JsonSchema {
@@ -161,7 +167,8 @@ impl Compiled {
         parser.start_without_prompt();
         let lanes = Mutex::new((0..LANES).map(|_| Lane::default()).collect());
         let (pristine, masks) = (Mutex::new(parser), MaskCache::new());
-        Ok(Compiled { env, warnings, masks, pristine, lanes, text_bytes: text.len() })
+        let json = json && !env.plain;
+        Ok(Compiled { env, json, warnings, masks, pristine, lanes, text_bytes: text.len() })
     }
 
     /// A parser at the beginning of an answer, over the lexer that has the fewest users; the first knows most.
@@ -231,11 +238,13 @@ fn top_level(
     }
 }
 
-/// The white space between tokens of JSON as llguidance's options say it.
+/// The white space between tokens of JSON as llguidance's options say it. Where the whole answer is JSON, matchers count
+/// it: that takes fewer states of the lexer.
 pub fn white_space(options: Options) -> Value {
-    match options.tight {
-        true => serde_json::json!({"whitespace_flexible": false}),
-        false => serde_json::json!({"whitespace_pattern": format!(r"[\x20\x0A\x0D\x09]{{1,{WHITE_SPACE}}}")}),
+    match (options.tight, options.whole) {
+        (true, _) => serde_json::json!({"whitespace_flexible": false}),
+        (false, true) => serde_json::json!({}),
+        (false, false) => serde_json::json!({"whitespace_pattern": format!(r"[\x20\x0A\x0D\x09]{{1,{WHITE_SPACE}}}")}),
     }
 }
 

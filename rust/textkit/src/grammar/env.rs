@@ -1,12 +1,14 @@
 //! The vocabulary of a tokenizer as llguidance wants it: the bytes of every id, special tokens told apart.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 use llguidance::api::ParserLimits;
-use llguidance::earley::SlicedBiasComputer;
+use llguidance::earley::{BiasComputer, ParserRecognizer, SlicedBiasComputer};
 use llguidance::ParserFactory;
-use toktrie::{InferenceCapabilities, TokEnv, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
+use toktrie::{InferenceCapabilities, SimpleVob, TokEnv, TokEnvWithTrie, TokRxInfo, TokTrie, TokenId, TokenizerEnv};
 
+use super::place::{may_follow_in_string, Spaces};
 use super::{Error, Res};
 use crate::tok::bounds::Bounds;
 use crate::tok::{Engine, Tok, SPECIAL};
@@ -19,6 +21,9 @@ pub struct Env {
     pub factory: ParserFactory,
     /// Ids of the vocabulary: bits of a mask.
     pub ids: usize,
+    /// Masks in the middle of JSON strings, over the tokens that may follow there.
+    in_string: Option<Arc<SlicedBiasComputer>>,
+    pub spaces: Spaces,
     /// Special tokens: what they are called and their ids.
     pub special: Vec<(String, u32)>,
     /// llguidance as it is: schemas are not rewritten, masks not cached. To compare with.
@@ -114,17 +119,63 @@ impl Env {
             *factory.limits_mut() = ParserLimits { verbose_errors: false, ..ParserLimits::default() };
         }
         let trie = env.tok_trie();
+        let in_string = if plain { None } else { Some(Arc::new(in_string(&env, &slices)?)) };
+        let spaces = Spaces::new(trie);
         let named = (0..ids as u32).filter(|&id| trie.is_special_token(id) && trie.token(id).len() > 1);
         let special = named.filter_map(|id| Some((String::from_utf8(trie.token(id)[1..].to_vec()).ok()?, id))).collect();
-        Ok(Env { factory, ids, special, plain })
+        Ok(Env { factory, ids, in_string, spaces, special, plain })
+    }
+}
+
+fn in_string(env: &TokEnv, slices: &[String]) -> Res<SlicedBiasComputer> {
+    let trie = env.tok_trie();
+    let mut kept = trie.alloc_token_set();
+    for id in 0..trie.vocab_size() as TokenId {
+        if !trie.is_special_token(id) && may_follow_in_string(trie.token(id)) {
+            kept.allow_token(id);
+        }
+    }
+    let env: TokEnv = Arc::new(TokEnvWithTrie::new(env.clone(), trie.filter(&kept)));
+    SlicedBiasComputer::new(&env, slices)
+        .map_err(|e| Error::Internal(format!("cannot build the vocabulary of guided decoding: {e}")))
+}
+
+/// The masks of one answer in JSON.
+pub struct JsonBias {
+    anywhere: Arc<SlicedBiasComputer>,
+    in_string: Arc<SlicedBiasComputer>,
+    now_in_string: AtomicBool,
+}
+
+impl JsonBias {
+    pub fn new(env: &Env) -> Option<Arc<JsonBias>> {
+        let (anywhere, in_string) = (env.factory.slicer(), env.in_string.clone()?);
+        Some(Arc::new(JsonBias { anywhere, in_string, now_in_string: AtomicBool::new(false) }))
+    }
+
+    /// Whether the text stands in a string and not behind a backslash.
+    pub fn set_in_string(&self, yes: bool) {
+        self.now_in_string.store(yes, Ordering::Relaxed);
+    }
+}
+
+impl BiasComputer for JsonBias {
+    fn compute_bias(&self, rec: &mut ParserRecognizer<'_>, start: &[u8]) -> SimpleVob {
+        // `start`: bytes that are forced before the token begins to be free.
+        let inside = start.is_empty() && self.now_in_string.load(Ordering::Relaxed);
+        let computer = if inside { &self.in_string } else { &self.anywhere };
+        computer.compute_bias(rec, start)
+    }
+
+    fn trie(&self) -> &TokTrie {
+        self.anywhere.trie()
     }
 }
 
 /// Sets of tokens that are allowed together in the middle of a string or of white space.
 fn slices() -> Vec<String> {
     vec![
-        // Less than the most that is allowed, so that it still fits behind some.
-        format!(r"[\x20\x0A\x0D\x09]{{1,{}}}", WHITE_SPACE / 2),
+        r"[\x20\x0A\x0D\x09]+".to_string(),
         r#"[^"\\\x00-\x1F\x7F]{1,10}"#.to_string(),
         r#"[^"\\\x00-\x1F\x7F]{1,30}"#.to_string(),
         r#"[^"\\\x00-\x1F\x7F]+"#.to_string(),

@@ -127,7 +127,12 @@ pub unsafe extern "C" fn tk_grammar_compile(
             depth: l.depth,
             time: Duration::from_millis(l.milliseconds),
         };
-        let options = compile::Options { tight: flags & TIGHT != 0, closed: flags & CLOSED != 0, lenient: flags & LENIENT != 0 };
+        let options = compile::Options {
+            tight: flags & TIGHT != 0,
+            closed: flags & CLOSED != 0,
+            lenient: flags & LENIENT != 0,
+            whole: false,
+        };
         let kind = Kind::from_number(kind).ok_or((INTERNAL, "unknown kind of grammar".to_string()))?;
         let made = Compiled::new(share(env), kind, text(data, size)?, options, &limits);
         give(out, made.map_err(of_grammar)?);

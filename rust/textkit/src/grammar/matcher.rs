@@ -5,14 +5,25 @@ use std::sync::Arc;
 use llguidance::Matcher as Inner;
 
 use super::compile::{of_llguidance, Compiled, LaneId};
+use super::env::JsonBias;
+use super::place::Place;
 use super::{Error, Res};
+
+#[derive(Clone, Copy, Default)]
+struct Step {
+    /// A hash of all ids up to here.
+    path: u128,
+    place: Place,
+}
 
 pub struct Matcher {
     compiled: Arc<Compiled>,
     inner: Inner,
     lane: LaneId,
-    /// Hashes of the ids so far, the last one of all of them.
-    paths: Vec<u128>,
+    /// Behind every id so far.
+    steps: Vec<Step>,
+    /// Of JSON: how its masks are computed.
+    bias: Option<Arc<JsonBias>>,
 }
 
 impl Drop for Matcher {
@@ -23,8 +34,12 @@ impl Drop for Matcher {
 
 impl Matcher {
     pub fn new(compiled: Arc<Compiled>) -> Matcher {
-        let (parser, lane) = compiled.start();
-        Matcher { compiled, inner: Inner::new(Ok(parser)), lane, paths: Vec::new() }
+        let (mut parser, lane) = compiled.start();
+        let bias = if compiled.json { JsonBias::new(&compiled.env) } else { None };
+        if let Some(bias) = &bias {
+            parser.bias_computer = bias.clone();
+        }
+        Matcher { compiled, inner: Inner::new(Ok(parser)), lane, steps: Vec::new(), bias }
     }
 
     /// An error is final: the lexer that this request shares may be at its limit or broken.
@@ -44,18 +59,24 @@ impl Matcher {
         if words.len() < ids.div_ceil(32) {
             return Err(Error::Internal(format!("a mask of {} words is too short for {ids} ids", words.len())));
         }
-        let path = self.paths.last().copied().unwrap_or(0);
+        let Step { path, place } = self.step();
         let shared = !self.compiled.env.plain;
         if shared && !self.inner.is_error() && self.compiled.masks.get(path, words) {
             return Ok(());
+        }
+        if let Some(bias) = &self.bias {
+            bias.set_in_string(place.is_plain_string());
         }
         let mask = self.inner.compute_mask_or_eos();
         let mask = self.check(mask)?;
         let from = &mask.as_slice()[..ids.div_ceil(32)];
         words[..from.len()].copy_from_slice(from);
         words[from.len()..].fill(0);
+        if self.bias.is_some() {
+            self.compiled.env.spaces.bound(place, words);
+        }
         if shared {
-            self.compiled.masks.put(path, from);
+            self.compiled.masks.put(path, &words[..ids.div_ceil(32)]);
         }
         Ok(())
     }
@@ -86,22 +107,47 @@ impl Matcher {
         Ok(filled)
     }
 
+    fn step(&self) -> Step {
+        self.steps.last().copied().unwrap_or_default()
+    }
+
+    /// The step behind one more id; false: it brings too much white space.
+    fn next(&self, from: Step, id: u32) -> (Step, bool) {
+        let mut to = Step { path: self.compiled.masks.extend(from.path, id), place: from.place };
+        let trie = self.compiled.env.factory.tok_env().tok_trie();
+        let text = (id as usize) < trie.vocab_size() && !trie.is_special_token(id);
+        let fits = self.bias.is_none() || !text || to.place.step(trie.token(id));
+        (to, fits)
+    }
+
     pub fn consume(&mut self, ids: &[u32]) -> Res<()> {
+        for &id in ids {
+            let (step, fits) = self.next(self.step(), id);
+            if !fits {
+                return Err(Error::Invalid("the answer has more white space than is allowed".into()));
+            }
+            self.steps.push(step);
+        }
         if ids.is_empty() {
             return Ok(());
         }
         let done = self.inner.consume_tokens(ids);
-        self.check(done)?;
-        for &id in ids {
-            let path = self.paths.last().copied().unwrap_or(0);
-            self.paths.push(self.compiled.masks.extend(path, id));
-        }
-        Ok(())
+        self.check(done)
     }
 
     /// How many of the ids the grammar takes from here; consumes none.
     pub fn accepts(&mut self, ids: &[u32]) -> Res<usize> {
-        let done = self.inner.validate_tokens(ids);
+        let mut step = self.step();
+        let mut most = 0;
+        while most < ids.len() {
+            let (next, fits) = self.next(step, ids[most]);
+            if !fits {
+                break;
+            }
+            step = next;
+            most += 1;
+        }
+        let done = self.inner.validate_tokens(&ids[..most]);
         self.check(done)
     }
 
@@ -111,7 +157,7 @@ impl Matcher {
         }
         let done = self.inner.rollback(count);
         self.check(done)?;
-        self.paths.truncate(self.paths.len().saturating_sub(count));
+        self.steps.truncate(self.steps.len().saturating_sub(count));
         Ok(())
     }
 

@@ -7,6 +7,7 @@ pub mod ffi;
 pub mod gbnf;
 pub mod json;
 pub mod matcher;
+mod place;
 pub mod tag;
 
 #[cfg(test)]
