@@ -28,7 +28,7 @@ void on_interrupt(int) {
 }
 
 struct ChatOptions {
-  std::string url = "http://localhost:8000/v1", model = "default", api_key, system_prompt, quick;
+  std::string url = "http://localhost:8000/v1", model = "default", api_key, ca_file, system_prompt, quick;
   double temperature = -1, top_p = -1;
   int max_tokens = 0;
 };
@@ -74,8 +74,10 @@ Expected<std::string> ask(const client::Url& url, const ChatOptions& options, co
   client::EventParser events;
   std::string answer, error, plain;
   Status parsed;
-  const client::HttpCall call{
-      .path = "/chat/completions", .body = body_of(options, messages), .api_key = options.api_key};
+  const client::HttpCall call{.path = "/chat/completions",
+                              .body = body_of(options, messages),
+                              .api_key = options.api_key,
+                              .ca_file = options.ca_file};
   g_interrupted = false;
   const auto status = client::http_call(
       url, call,
@@ -135,9 +137,10 @@ int talk(const client::Url& url, const ChatOptions& options, json::Array message
 int run_chat(const std::vector<std::string>& args) {
   app::Options parser("Talks to a server; -q asks one question", "tern chat");
   ChatOptions options;
-  parser.add_option("--url", options.url, "Address of the server, with /v1").capture_default_str();
+  parser.add_option("--url", options.url, "Address of the server (http or https), with /v1").capture_default_str();
   parser.add_option("--model,--model-name", options.model, "Model to name in requests").capture_default_str();
   parser.add_option("--api-key", options.api_key, "Bearer key");
+  parser.add_option("--ca-file", options.ca_file, "Certificates to trust for https (PEM) instead of the system's");
   parser.add_option("--system-prompt", options.system_prompt, "First message, of the role system");
   parser.add_option("-q,--quick", options.quick, "Ask this, print the answer and end");
   parser.add_option("--temperature", options.temperature, "Temperature of sampling");

@@ -27,7 +27,7 @@ constexpr size_t kMaxFile = size_t{180} << 20;  // as base64 it stays below a se
 
 struct OcrOptions {
   std::vector<std::string> files;
-  std::string model, server, api_key, model_name = "default", prompt = "OCR:", device = "auto";
+  std::string model, server, api_key, ca_file, model_name = "default", prompt = "OCR:", device = "auto";
   int max_tokens = 0, parallel = 4;
   bool json = false, quiet = false;
 };
@@ -102,7 +102,8 @@ Expected<OcrAnswer> read_one(const client::Url& url, const OcrOptions& options, 
   std::string answer;
   const client::HttpCall call{.path = "/chat/completions",
                               .body = ocr_body(*bytes, options.prompt, options.model_name, options.max_tokens),
-                              .api_key = options.api_key};
+                              .api_key = options.api_key,
+                              .ca_file = options.ca_file};
   TERN_ASSIGN_OR_RETURN(const int status, client::http_call(url, call, [&](std::string_view piece) {
                           answer += piece;
                           return answer.size() < (size_t{64} << 20);
@@ -167,6 +168,7 @@ int run_ocr(const std::vector<std::string>& args) {
   parser.add_option("--parallel", options.parallel, "Pictures read at a time").range(1, 256).capture_default_str();
   parser.add_option("--model-name", options.model_name, "Model to name in requests to a server");
   parser.add_option("--api-key", options.api_key, "Bearer key of the server");
+  parser.add_option("--ca-file", options.ca_file, "Certificates to trust for https (PEM) instead of the system's");
   parser.add_flag("--json", options.json, "One JSON object per file and line");
   parser.add_flag("--quiet", options.quiet, "No progress bar");
   if (const auto status = app::parse_options(parser, args)) return *status;

@@ -1,27 +1,51 @@
 #include "client/http_client.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
-#include <boost/asio/connect.hpp>
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/ip/tcp.hpp>
-#include <boost/asio/write.hpp>
-#include <boost/beast/core.hpp>
-#include <boost/beast/http.hpp>
 #include <charconv>
+
+#include "fetch/curl_library.h"
 
 namespace tern::client {
 namespace {
 
-namespace asio = boost::asio;
-namespace beast = boost::beast;
-namespace http = boost::beast::http;
 constexpr size_t kMaxLine = 1u << 20;
 
-Error unreachable(const Url& url, const boost::system::error_code& error) {
-  return make_error(ErrorCode::kUnavailable,
-                    fmt::format("no answer from {}:{}: {}", url.host, url.port, error.message()));
+struct Answer {
+  const std::function<bool(std::string_view)>& on_body;
+  std::atomic<int>* socket;
+  bool refused = false;
+};
+
+size_t take_body(char* data, size_t size, size_t count, void* to) {
+  auto& answer = *static_cast<Answer*>(to);
+  if (answer.on_body({data, size * count})) return size * count;
+  answer.refused = true;
+  return 0;  // ends the transfer
+}
+
+int socket_is_open(void* to, curl_socket_t socket, curlsocktype) {
+  const auto& answer = *static_cast<Answer*>(to);
+  if (answer.socket != nullptr) answer.socket->store(socket);
+  return CURL_SOCKOPT_OK;
+}
+
+// A signal handler must not see a descriptor that is closed.
+int close_socket(void* place, curl_socket_t socket) {
+  if (place != nullptr) {
+    int open = socket;
+    static_cast<std::atomic<int>*>(place)->compare_exchange_strong(open, -1);
+  }
+  return ::close(socket);
+}
+
+std::string host_of(const Url& url) {
+  return url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]";
+}
+std::string address_of(const Url& url) {
+  return fmt::format("{}://{}:{}{}", url.tls ? "https" : "http", host_of(url), url.port, url.path);
 }
 
 }  // namespace
@@ -31,12 +55,11 @@ Expected<Url> parse_url(std::string_view text) {
     return make_error(ErrorCode::kInvalidArgument, fmt::format("{} is no URL this program can use: {}", text, what),
                       "url");
   };
-  constexpr std::string_view kScheme = "http://";
-  std::string_view rest = text;
-  if (rest.starts_with("https://")) return wrong("https needs a proxy in front, use http://");
-  if (!rest.starts_with(kScheme)) return wrong("it does not begin with http://");
-  rest.remove_prefix(kScheme.size());
   Url url;
+  url.tls = text.starts_with("https://");
+  if (!url.tls && !text.starts_with("http://")) return wrong("it does not begin with http:// or https://");
+  std::string_view rest = text.substr(text.find("//") + 2);
+  if (url.tls) url.port = "443";
   const size_t slash = rest.find('/');
   std::string_view authority = rest.substr(0, slash);
   if (slash != std::string_view::npos) url.path = std::string(rest.substr(slash));
@@ -81,9 +104,8 @@ Status EventParser::feed(std::string_view bytes, const Sink& sink) {
 }
 
 std::string request_text(const Url& url, const HttpCall& call, bool keep_alive) {
-  const std::string host = url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]";
   std::string text = fmt::format("{} {}{} HTTP/1.1\r\nHost: {}:{}\r\nAccept: */*\r\n", call.method, url.path, call.path,
-                                 host, url.port);
+                                 host_of(url), url.port);
   if (!keep_alive) text += "Connection: close\r\n";
   if (!call.api_key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", call.api_key);
   if (!call.body.empty())
@@ -93,39 +115,50 @@ std::string request_text(const Url& url, const HttpCall& call, bool keep_alive) 
 
 Expected<int> http_call(const Url& url, const HttpCall& call, const std::function<bool(std::string_view)>& on_body,
                         std::atomic<int>* socket) {
-  asio::io_context context;
-  asio::ip::tcp::socket connection(context);
-  boost::system::error_code error;
-  const auto addresses = asio::ip::tcp::resolver(context).resolve(url.host, url.port, error);
-  if (!error) asio::connect(connection, addresses, error);
-  if (error) return unreachable(url, error);
-  struct Guard {  // the handler must not see a descriptor that is closed
-    std::atomic<int>* place;
-    ~Guard() {
-      if (place != nullptr) place->store(-1);
-    }
-  } const guard{socket};
-  if (socket != nullptr) socket->store(connection.native_handle());
-  connection.set_option(asio::ip::tcp::no_delay(true), error);
-  asio::write(connection, asio::buffer(request_text(url, call, false)), error);
-  if (error) return unreachable(url, error);
-
-  beast::flat_buffer buffer;
-  http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);
-  http::read_header(connection, buffer, parser, error);
-  if (error) return unreachable(url, error);
-  std::array<char, 16384> piece{};
-  while (!parser.is_done()) {
-    parser.get().body() = {piece.data(), piece.size(), true};
-    http::read_some(connection, buffer, parser, error);
-    if (error == http::error::need_buffer) error = {};
-    if (error && error != http::error::end_of_stream) return unreachable(url, error);
-    const size_t got = piece.size() - parser.get().body().size;
-    if (got != 0 && !on_body({piece.data(), got})) break;
-    if (error) break;
+  const fetch::CurlLibrary* const curl = fetch::curl_library();
+  if (curl == nullptr) return make_error(ErrorCode::kUnavailable, "libcurl.so.4 is not there or too old", "url");
+  const fetch::EasyHandle handle(curl->easy_init());
+  if (handle == nullptr) return make_error(ErrorCode::kResourceExhausted, "libcurl makes no handle");
+  std::array<char, CURL_ERROR_SIZE> message{};
+  Answer answer{on_body, socket};
+  const auto set = [&](CURLoption option, auto value) { curl->easy_setopt(handle.get(), option, value); };
+  set(CURLOPT_ERRORBUFFER, message.data());
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_PROXY, "");  // also turns the environment's proxies off
+  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
+  set(CURLOPT_HTTP09_ALLOWED, 0L);
+  const std::string trusted = call.ca_file.empty() ? fetch::system_certificates() : call.ca_file;
+  if (!trusted.empty()) set(CURLOPT_CAINFO, trusted.c_str());  // libcurl keeps a copy
+  const std::string address = address_of(url) + call.path;
+  set(CURLOPT_URL, address.c_str());
+  set(CURLOPT_CUSTOMREQUEST, call.method.c_str());
+  if (!call.body.empty()) {
+    set(CURLOPT_POSTFIELDS, call.body.data());
+    set(CURLOPT_POSTFIELDSIZE_LARGE, static_cast<curl_off_t>(call.body.size()));
   }
-  return static_cast<int>(parser.get().result_int());
+  fetch::ListHandle headers;
+  const auto header = [&](const std::string& line) {
+    curl_slist* const more = curl->slist_append(headers.get(), line.c_str());
+    if (more != nullptr) (void)headers.release(), headers.reset(more);
+  };
+  header("Expect:");  // nobody waits for 100 Continue
+  if (!call.body.empty()) header("Content-Type: application/json");
+  if (!call.api_key.empty()) header("Authorization: Bearer " + call.api_key);
+  set(CURLOPT_HTTPHEADER, headers.get());
+  set(CURLOPT_WRITEFUNCTION, take_body);
+  set(CURLOPT_WRITEDATA, &answer);
+  set(CURLOPT_SOCKOPTFUNCTION, socket_is_open);
+  set(CURLOPT_SOCKOPTDATA, &answer);
+  set(CURLOPT_CLOSESOCKETFUNCTION, close_socket);
+  set(CURLOPT_CLOSESOCKETDATA, socket);
+  const CURLcode code = curl->easy_perform(handle.get());
+  if (code != CURLE_OK && !answer.refused) {
+    const char* const why = message[0] != 0 ? message.data() : "libcurl fails";
+    return make_error(ErrorCode::kUnavailable, fmt::format("no answer from {}:{}: {}", url.host, url.port, why));
+  }
+  long status = 0;
+  curl->easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &status);
+  return static_cast<int>(status);
 }
 
 }  // namespace tern::client

@@ -1,4 +1,4 @@
-// A small HTTP/1.1 client for `tern chat` and `tern bench serve`: plain TCP, one request per call, streamed answers.
+// An HTTP/1.1 client for `tern chat` and `tern ocr`: http and https (libcurl), one request per call, streamed answers.
 #pragma once
 
 #include <atomic>
@@ -14,8 +14,9 @@ struct Url {
   std::string host;
   std::string port = "80";
   std::string path;  // without a slash at the end; "" for the root
+  bool tls = false;  // https; the port is 443 then
 };
-// http://host[:port][/path]; IPv6 hosts in brackets. Errors: another scheme, no host, a bad port.
+// http[s]://host[:port][/path]; IPv6 hosts in brackets. Errors: another scheme, no host, a bad port.
 Expected<Url> parse_url(std::string_view text);
 
 // Cuts a server-sent event stream into the data of its events.
@@ -34,13 +35,15 @@ struct HttpCall {
   std::string path;  // after the URL's own
   std::string body;
   std::string api_key;  // "" sends none
+  std::string ca_file;  // certificates to trust, PEM; "": the system's
 };
 // The request as it goes over the wire.
 std::string request_text(const Url& url, const HttpCall& call, bool keep_alive);
 
 // Makes a call and hands every piece of the answer's body to `on_body` as it comes; returning false ends the call,
 // which closes the connection (the server then stops the request). Gives the status code. `socket`, when not null,
-// holds the connection's descriptor while the call runs, so that a signal handler may shut it down.
+// holds the connection's descriptor while the call runs, so that a signal handler may shut it down. The environment's
+// proxies are not used; certificates are checked.
 Expected<int> http_call(const Url& url, const HttpCall& call, const std::function<bool(std::string_view)>& on_body,
                         std::atomic<int>* socket = nullptr);
 

@@ -183,6 +183,7 @@ json::Object figures(std::vector<double> seconds) {
 
 Expected<LoadReport> run_load(const LoadPlan& plan) {
   TERN_ASSIGN_OR_RETURN(const Url url, parse_url(plan.url));
+  if (url.tls) return make_error(ErrorCode::kInvalidArgument, "the load generator speaks plain http only", "url");
   return Generator(plan, url).run();
 }
 

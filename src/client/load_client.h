@@ -1,4 +1,5 @@
-// A load generator: streamed requests over HTTP, many at a time, with the times a client sees.
+// A load generator: streamed requests over HTTP, many at a time, with the times a client sees. It has a loop and
+// sockets of its own: what libcurl takes per event would be counted as the server's (docs/dependencies.md).
 #pragma once
 
 #include <cstdint>

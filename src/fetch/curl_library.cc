@@ -1,6 +1,7 @@
 #include "fetch/curl_library.h"
 
 #include <dlfcn.h>
+#include <unistd.h>
 
 #include <optional>
 
@@ -38,6 +39,15 @@ std::optional<CurlLibrary> load() {
 const CurlLibrary* curl_library() {
   static const std::optional<CurlLibrary> library = load();
   return library ? &*library : nullptr;
+}
+
+// A library that was brought along looks where its own distribution keeps certificates, which may not be this one.
+std::string system_certificates() {
+  for (const char* path : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
+                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
+    if (access(path, R_OK) == 0) return path;
+  }
+  return {};
 }
 
 }  // namespace tern::fetch

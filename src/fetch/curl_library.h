@@ -5,6 +5,7 @@
 #include <curl/curl.h>
 
 #include <memory>
+#include <string>
 
 namespace tern::fetch {
 
@@ -26,6 +27,8 @@ struct CurlLibrary {
 
 // Loaded and initialised once, from any thread; null when libcurl.so.4 is not there or too old.
 const CurlLibrary* curl_library();
+// The file of certificates that the system trusts; "" when none of the usual places has one.
+std::string system_certificates();
 
 template <auto Member>
 struct CurlFree {

@@ -99,15 +99,6 @@ std::string pinned(const Target& target, const std::vector<Address>& addresses) 
 
 long milliseconds(Seconds time) { return std::max(1L, static_cast<long>(time.count() * 1000)); }
 
-// A library that was brought along looks where its own distribution keeps certificates, which may not be this one.
-std::string system_certificates() {
-  for (const char* path : {"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
-                           "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem"}) {
-    if (access(path, R_OK) == 0) return path;
-  }
-  return {};
-}
-
 bool set_options(const CurlLibrary& curl, CURL* easy, const Target& target, const FetchPolicy& policy, Seconds left,
                  Exchange& exchange) {
   bool ok = true;

@@ -1,12 +1,15 @@
 """The whole program from the command line. TERN names it (default build/release/tern)."""
 
+import http.server
 import json
 import os
 import pathlib
 import shlex
 import shutil
+import ssl
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -242,8 +245,50 @@ def test_render(tmp_path):
 def test_chat_without_a_server():
     line = one_line(tern("chat", "--url", "http://127.0.0.1:9/v1", "-q", "hi"), 1)
     assert "no answer from 127.0.0.1:9" in line
-    one_line(tern("chat", "--url", "https://x", "-q", "hi"), 2)
+    one_line(tern("chat", "--url", "ftp://x", "-q", "hi"), 2)
     one_line(tern("chat", "--no-such"), 2)
+
+
+class OneAnswer(http.server.BaseHTTPRequestHandler):
+    """A chat's answer as a stream of one event."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["Content-Length"]))
+        event = b'data: {"choices":[{"delta":{"content":"safely "}}]}\n\ndata: [DONE]\n\n'
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(event)))
+        self.end_headers()
+        self.wfile.write(event)
+
+    def log_message(self, *_):
+        pass
+
+
+def test_chat_by_https(tmp_path):
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to make a certificate with")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    subprocess.run(
+        ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2"]
+        + ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate],
+        check=True,
+        capture_output=True,
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), OneAnswer) as server:
+        server.socket = context.wrap_socket(server.socket, server_side=True)
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            ask = ["chat", "--url", f"https://localhost:{server.server_port}/v1", "-q", "hi"]
+            answer = tern(*ask, "--ca-file", certificate)
+            assert (answer.returncode, answer.stdout.strip()) == (0, "safely"), answer.stderr
+            line = one_line(tern(*ask), 1)
+            assert "no answer from localhost" in line and "certificate" in line
+        finally:
+            server.shutdown()
 
 
 CASE = ROOT / "tests" / "data" / "golden" / "qwen3"

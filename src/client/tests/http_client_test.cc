@@ -55,8 +55,12 @@ TEST(Url, PartsAndMistakes) {
   EXPECT_EQ(parse_url("http://[::1]:80")->host, "::1");
   EXPECT_EQ(parse_url("http://[::1]")->port, "80");
   EXPECT_EQ(parse_url("http://h")->path, "");
-  for (const char* bad :
-       {"https://h", "h:80", "http://", "http://:80", "http://h:x", "http://h:70000", "http://h:0", "http://[::1"}) {
+  EXPECT_FALSE(url->tls);
+  EXPECT_TRUE(parse_url("https://h/v1")->tls);
+  EXPECT_EQ(parse_url("https://h/v1")->port, "443");
+  EXPECT_EQ(parse_url("https://h:8443")->port, "8443");
+  for (const char* bad : {"ftp://h", "https://", "h:80", "http://", "http://:80", "http://h:x", "http://h:70000",
+                          "http://h:0", "http://[::1"}) {
     EXPECT_FALSE(parse_url(bad).ok()) << bad;
   }
 }
@@ -96,6 +100,27 @@ TEST(HttpCallTest, SendsTheKeyAndReadsChunks) {
   EXPECT_TRUE(head.starts_with("POST /v1/x HTTP/1.1\r\n"));
   EXPECT_NE(head.find("Authorization: Bearer k\r\n"), std::string::npos);
   EXPECT_NE(head.find("Content-Length: 2\r\n"), std::string::npos);
+}
+
+TEST(HttpCallTest, AnAnswerCutShortIsAnError) {
+  FakeServer server("HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nabc", 1);
+  const auto status = http_call(*parse_url(server.url()), {.body = "{}"}, [](std::string_view) { return true; });
+  EXPECT_FALSE(status.ok());
+}
+
+TEST(HttpCallTest, TheCallerMayEndIt) {
+  FakeServer server("HTTP/1.1 503 Busy\r\nContent-Length: 3\r\n\r\nabc", 1);
+  std::atomic<int> socket{-1};
+  int seen = -1;
+  const auto refuse = [&](std::string_view) {
+    seen = socket.load();
+    return false;
+  };
+  const auto status = http_call(*parse_url(server.url()), {.body = "{}"}, refuse, &socket);
+  ASSERT_TRUE(status.ok()) << status.error().message;
+  EXPECT_EQ(*status, 503);
+  EXPECT_GE(seen, 0) << "the connection's descriptor while the call runs";
+  EXPECT_EQ(socket, -1);
 }
 
 TEST(HttpCallTest, NobodyThereIsAnError) {
