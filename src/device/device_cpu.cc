@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "base/checked.h"
+#include "base/cpu_isa.h"
 #include "device/compute_pool.h"
-#include "device/cpu_isa.h"
 #include "device/device.h"
 #include "device/topology.h"
 

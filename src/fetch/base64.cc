@@ -3,6 +3,8 @@
 #include <array>
 #include <cstring>
 
+#include "base/cpu_isa.h"
+
 namespace tern::fetch {
 namespace {
 
@@ -28,7 +30,7 @@ using Groups = size_t (*)(const uint8_t*, size_t, uint8_t*);
 
 Groups choose_groups() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return internal::decode_groups_avx2;
+  if (active_isa() >= Isa::kAvx2) return internal::decode_groups_avx2;
 #endif
   return internal::decode_groups;
 }

@@ -7,10 +7,10 @@
 #include <memory>
 #include <span>
 
+#include "base/cpu_isa.h"
 #include "base/error.h"
 #include "base/hash.h"
 #include "base/pages.h"
-#include "image/isa.h"
 #include "image/kernels.h"
 
 namespace tern::image {
@@ -88,10 +88,10 @@ class Fingerprinter {
 };
 
 // Keyed hash of a file's bytes, in the same way: several times as fast as one SipHash over all of them.
-Hash128 hash_file(std::span<const uint8_t> file, HashKey key, Isa isa = detect_isa());
+Hash128 hash_file(std::span<const uint8_t> file, HashKey key, Isa isa = active_isa());
 
 // Keyed hash of size, mode, palette and pixels: equal pictures are equal whatever file they came from,
 // on every instruction set.
-Hash128 fingerprint(const Image& image, HashKey key, Isa isa = detect_isa());
+Hash128 fingerprint(const Image& image, HashKey key, Isa isa = active_isa());
 
 }  // namespace tern::image

@@ -10,7 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "image/isa.h"
+#include "base/cpu_isa.h"
 
 namespace tern::image {
 

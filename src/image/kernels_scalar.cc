@@ -91,7 +91,7 @@ const Kernels& kernels_scalar() {
 
 const Kernels& kernels_for(Isa isa) {
 #if defined(__x86_64__)
-  if (isa == Isa::kAvx512) return kernels_avx512();
+  if (isa >= Isa::kAvx512) return kernels_avx512();
   if (isa == Isa::kAvx2) return kernels_avx2();
 #endif
   (void)isa;

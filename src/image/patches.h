@@ -9,9 +9,9 @@
 #include <memory>
 
 #include "base/bf16.h"
+#include "base/cpu_isa.h"
 #include "base/error.h"
 #include "image/image.h"
-#include "image/isa.h"
 #include "image/kernels.h"
 #include "image/resize.h"
 
@@ -83,7 +83,7 @@ class PatchMaker {
  public:
   // Errors: as patch_grid and make_resize_tables.
   static Expected<PatchMaker> make(int from_width, int from_height, int width, int height, Filter filter,
-                                   const PatchLayout& layout, const Normaliser& normaliser, Isa isa = detect_isa());
+                                   const PatchLayout& layout, const Normaliser& normaliser, Isa isa = active_isa());
 
   const Grid& grid() const { return grid_; }
   // Rows of the frame that are read for a band.
@@ -110,7 +110,7 @@ class PatchMaker {
 // All patches of one frame.
 template <class T>
 Status make_patches(const Image& rgb, int width, int height, Filter filter, const PatchLayout& layout,
-                    const Normaliser& normaliser, int slot, T* out, size_t out_values, Isa isa = detect_isa()) {
+                    const Normaliser& normaliser, int slot, T* out, size_t out_values, Isa isa = active_isa()) {
   TERN_ASSIGN_OR_RETURN(const PatchMaker maker,
                         PatchMaker::make(rgb.width(), rgb.height(), width, height, filter, layout, normaliser, isa));
   return maker.write(rgb, slot, out, out_values);

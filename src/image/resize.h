@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <memory>
 
+#include "base/cpu_isa.h"
 #include "base/error.h"
 #include "image/image.h"
-#include "image/isa.h"
 
 namespace tern::image {
 
@@ -60,6 +60,6 @@ class RowResizer {
 };
 
 // The whole picture at once; an equal size is a copy. Errors as RowResizer::make.
-Expected<Image> resize_rgb(const Image& source, int width, int height, Filter filter, Isa isa = detect_isa());
+Expected<Image> resize_rgb(const Image& source, int width, int height, Filter filter, Isa isa = active_isa());
 
 }  // namespace tern::image

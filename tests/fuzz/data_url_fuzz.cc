@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/cpu_isa.h"
 #include "fetch/base64.h"
 #include "fetch/data_url.h"
 
@@ -18,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
   }
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) {
+  if (tern::detect_isa() >= tern::Isa::kAvx2) {
     std::vector<uint8_t> a(size / 4 * 3 + 16), b(size / 4 * 3 + 16);
     const size_t read = internal::decode_groups(data, size, a.data());
     if (internal::decode_groups_avx2(data, size, b.data()) != read) std::abort();

@@ -9,8 +9,8 @@
 #include <charconv>
 
 #include "app/flags/flags.h"
+#include "base/cpu_isa.h"
 #include "base/log.h"
-#include "kernels/cpu/isa.h"
 #include "ops/loaded_backend.h"
 
 namespace tern::app {
@@ -142,20 +142,21 @@ Expected<DeviceSettings> device_settings(std::string_view device, const device::
 }
 
 Expected<OpenedDevice> open_device(const DeviceSettings& settings, const CudaMachine& machine) {
+  // Of pictures and Base64 too, whatever the device is.
+  if (!settings.cpu_isa.empty()) {
+    Isa isa{};
+    if (!parse_isa(settings.cpu_isa, &isa)) {
+      return make_error(ErrorCode::kInvalidArgument, "TERN_CPU_ISA: unknown instruction set " + settings.cpu_isa,
+                        "TERN_CPU_ISA");
+    }
+    TERN_RETURN_IF_ERROR(set_isa(isa));
+  }
   if (settings.choice != DeviceChoice::kCpu) {
     CudaAttempt attempt = try_cuda(settings, machine);
     if (attempt.open.ok() || settings.choice == DeviceChoice::kCuda) return std::move(attempt.open);
     if (attempt.found || (machine.shows_gpu ? machine.shows_gpu() : driver_seems_installed())) {
       TERN_INFO("--device auto takes the CPU: {}", attempt.open.error().message);
     }
-  }
-  if (!settings.cpu_isa.empty()) {
-    kernels::Isa isa{};
-    if (!device::parse_isa(settings.cpu_isa, &isa)) {
-      return make_error(ErrorCode::kInvalidArgument, "TERN_CPU_ISA: unknown instruction set " + settings.cpu_isa,
-                        "TERN_CPU_ISA");
-    }
-    TERN_RETURN_IF_ERROR(kernels::set_isa(isa));
   }
   OpenedDevice open;
   TERN_ASSIGN_OR_RETURN(open.device, device::make_cpu_device(settings.cpu));

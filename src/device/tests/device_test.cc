@@ -7,9 +7,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/cpu_isa.h"
 #include "device/arena.h"
 #include "device/compute_pool.h"
-#include "device/cpu_isa.h"
 #include "device/topology.h"
 
 namespace tern::device {

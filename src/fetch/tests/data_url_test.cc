@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "base/cpu_isa.h"
 #include "fetch/base64.h"
 #include "fetch/fetch.h"
 
@@ -116,7 +117,7 @@ TEST(Base64, EveryLetterInEveryPlaceOfAVector) {
       std::vector<uint8_t> wide(80), narrow(80);
       const auto* from = reinterpret_cast<const uint8_t*>(text.data());
       const size_t a = internal::decode_groups(from, text.size(), narrow.data());
-      if (!__builtin_cpu_supports("avx2")) GTEST_SKIP() << "needs AVX2";
+      if (detect_isa() < Isa::kAvx2) GTEST_SKIP() << "needs AVX2";
       const size_t b = internal::decode_groups_avx2(from, text.size(), wide.data());
       ASSERT_EQ(a, b) << place << " " << letter;
       narrow.resize(a / 4 * 3);

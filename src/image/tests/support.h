@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "image/isa.h"
+#include "base/cpu_isa.h"
 
 namespace tern::image {
 

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <random>
 
-#include "device/cpu_isa.h"
+#include "base/cpu_isa.h"
 
 namespace tern::kernels {
 namespace {
@@ -18,8 +18,8 @@ constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<const SampleKernels*> kernel_sets() {
   std::vector<const SampleKernels*> sets{&sample_kernels_scalar()};
-  if (device::detect_isa() >= device::Isa::kAvx2) sets.push_back(&sample_kernels_avx2());
-  if (device::detect_isa() >= device::Isa::kAvx512) sets.push_back(&sample_kernels_avx512());
+  if (detect_isa() >= Isa::kAvx2) sets.push_back(&sample_kernels_avx2());
+  if (detect_isa() >= Isa::kAvx512) sets.push_back(&sample_kernels_avx512());
   return sets;
 }
 

@@ -115,7 +115,7 @@ TEST(Linear, PacksSliceBySlice) {
         std::vector<char> a(f.packed_bytes(128, 64)), b(a.size());
         ASSERT_TRUE(f.pack(source.view(), 0, 128, 64, a.data()).ok());
         {
-          const UseIsa scalar(kernels::Isa::kScalar);
+          const UseIsa scalar(Isa::kScalar);
           ASSERT_TRUE(f.pack(source.view(), 0, 128, 64, b.data()).ok());
         }
         EXPECT_EQ(a, b);

@@ -16,16 +16,16 @@
 
 namespace tern::ops {
 
-inline std::vector<kernels::Isa> available_isas() {
-  std::vector<kernels::Isa> all;
-  for (int i = 0; i <= static_cast<int>(device::detect_isa()); ++i) all.push_back(static_cast<kernels::Isa>(i));
+inline std::vector<Isa> available_isas() {
+  std::vector<Isa> all;
+  for (int i = 0; i <= static_cast<int>(detect_isa()); ++i) all.push_back(static_cast<Isa>(i));
   return all;
 }
 
 // For tests of many runs: under a sanitizer only the best set, which is what its build is for.
-inline std::vector<kernels::Isa> isas_for_long_tests() {
+inline std::vector<Isa> isas_for_long_tests() {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  return {device::detect_isa()};
+  return {detect_isa()};
 #else
   return available_isas();
 #endif
@@ -34,10 +34,8 @@ inline std::vector<kernels::Isa> isas_for_long_tests() {
 // Runs the rest of the test with one instruction set and gives the choice back at the end.
 class UseIsa {
  public:
-  explicit UseIsa(kernels::Isa isa) : trace_(__FILE__, __LINE__, device::isa_name(isa)) {
-    EXPECT_TRUE(kernels::set_isa(isa).ok());
-  }
-  ~UseIsa() { (void)kernels::set_isa(device::detect_isa()); }
+  explicit UseIsa(Isa isa) : trace_(__FILE__, __LINE__, isa_name(isa)) { EXPECT_TRUE(set_isa(isa).ok()); }
+  ~UseIsa() { (void)set_isa(detect_isa()); }
 
  private:
   testing::ScopedTrace trace_;

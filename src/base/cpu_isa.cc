@@ -1,10 +1,20 @@
-#include "device/cpu_isa.h"
+#include "base/cpu_isa.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
 
 #if defined(__x86_64__)
 #include <cpuid.h>
 #endif
 
-namespace tern::device {
+namespace tern {
+namespace {
+
+// -1: the best there is.
+std::atomic<int> g_forced{-1};
+
+}  // namespace
 
 const char* isa_name(Isa isa) {
   switch (isa) {
@@ -57,4 +67,20 @@ Isa detect_isa() {
 Isa detect_isa() { return Isa::kScalar; }
 #endif
 
-}  // namespace tern::device
+Isa active_isa() {
+  static const Isa best = detect_isa();
+  const int forced = g_forced.load(std::memory_order_relaxed);
+  return forced < 0 ? best : static_cast<Isa>(forced);
+}
+
+Status set_isa(Isa isa) {
+  if (isa > detect_isa()) {
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("this machine has no {}; its best is {}", isa_name(isa), isa_name(detect_isa())),
+                      "TERN_CPU_ISA");
+  }
+  g_forced.store(static_cast<int>(isa), std::memory_order_relaxed);
+  return {};
+}
+
+}  // namespace tern
