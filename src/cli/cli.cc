@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "app/flags/nearest.h"
 #include "app/start/process_limits.h"
+#include "base/nearest_name.h"
 #include "bench/bench.h"
 #include "cli/commands.h"
 #include "cli/help.h"
@@ -54,7 +54,7 @@ constexpr Command kCommands[] = {
 int unknown_command(const std::string& name) {
   std::vector<std::string_view> names;
   for (const Command& command : kCommands) names.push_back(command.name);
-  const std::string near = app::nearest(name, names);
+  const std::string_view near = nearest_name(name, names, name.size() / 2);
   fmt::print(stderr, "tern: unknown command \"{}\"{} (tern help lists them)\n", name,
              near.empty() ? "" : fmt::format("; the nearest is {}", near));
   return app::kUsageExit;

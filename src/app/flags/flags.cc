@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "app/flags/nearest.h"
+#include "base/nearest_name.h"
 
 namespace tern::app {
 
@@ -93,7 +93,7 @@ std::string nearest_flag(std::string_view name) {
   for (const FlagSpec& flag : flag_table()) names.push_back(flag.name);
   std::string dashed(name);
   std::replace(dashed.begin(), dashed.end(), '_', '-');
-  return nearest(dashed, names);
+  return std::string(nearest_name(dashed, names, dashed.size() / 2));
 }
 
 }  // namespace tern::app

@@ -7,6 +7,8 @@
 #include "base/checked.h"
 #include "base/error.h"
 #include "base/hash.h"
+#include "base/nearest_name.h"
+#include "base/task.h"
 #include "base/thread_pool.h"
 
 namespace tern {
@@ -67,6 +69,40 @@ TEST(ThreadPool, FinishesQueuedTasksOnStop) {
   pool.stop();
   EXPECT_EQ(done, 32);
   EXPECT_FALSE(pool.try_submit([] {}));
+}
+
+TEST(ThreadPool, RefusedTasksAreLeftAlone) {
+  ThreadPool pool("test", 1, 4);
+  pool.stop();
+  auto word = std::make_unique<int>(0);
+  int* const seen = word.get();
+  Task task = [w = std::move(word)] { ++*w; };
+  EXPECT_FALSE(pool.try_submit(task));
+  task();
+  EXPECT_EQ(*seen, 1);
+}
+
+TEST(Task, HoldsWhatCanOnlyBeMoved) {
+  UniqueFunction<int(std::unique_ptr<int>)> plus = [one = std::make_unique<int>(1)](std::unique_ptr<int> n) {
+    return *n + *one;
+  };
+  auto moved = std::move(plus);
+  EXPECT_FALSE(plus);
+  EXPECT_EQ(moved(std::make_unique<int>(4)), 5);
+  moved = nullptr;
+  EXPECT_FALSE(moved);
+}
+
+TEST(NearestName, FindsWhatIsSpelledAlike) {
+  const std::vector<std::string_view> names = {"serve", "chat", "cart", "verify"};
+  EXPECT_EQ(nearest_name("chart", names), "chat") << "the first of two at the same distance";
+  EXPECT_EQ(nearest_name("srve", names, 1), "serve");
+  EXPECT_EQ(nearest_name("srv", names, 1), "") << "two letters are missing";
+  EXPECT_EQ(nearest_name("", names, 4), "chat");
+  EXPECT_EQ(nearest_name("zzzzzz", names, 3), "");
+  EXPECT_EQ(nearest_name("zzzzzz", names), "serve");
+  EXPECT_EQ(nearest_name("x", {}), "");
+  EXPECT_EQ(nearest_name(std::string(1000, 'x'), names, 100), "") << "long names are cut";
 }
 
 TEST(Bf16, RoundsToNearestEven) {

@@ -6,7 +6,7 @@
 #include <charconv>
 #include <set>
 
-#include "model/weights/nearest_name.h"
+#include "base/nearest_name.h"
 #include "model/weights/output_layer.h"
 #include "model/weights/weight_source.h"
 
@@ -208,8 +208,9 @@ class Resolver {
 
   static void list(std::vector<std::string>& lines, const char* what, const std::vector<std::string>& names,
                    const std::vector<std::string>& others) {
+    const std::vector<std::string_view> candidates(others.begin(), others.end());
     for (size_t i = 0; i < std::min(names.size(), kShown); ++i) {
-      const std::string near = nearest_name(names[i], others);
+      const std::string_view near = nearest_name(names[i], candidates);
       lines.push_back(near.empty() ? fmt::format("{} {}", what, names[i])
                                    : fmt::format("{} {} (nearest: {})", what, names[i], near));
     }
