@@ -2,12 +2,12 @@
 // device/compute_pool.h instead.
 #pragma once
 
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/bounded_queue.h"
+#include "base/task.h"
 
 namespace tern {
 
@@ -19,14 +19,16 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // False when the queue is full or the pool is stopping: the caller decides what that means (usually 429 or 503).
-  bool try_submit(std::function<void()> task) { return tasks_.try_push(std::move(task)); }
+  // False when the queue is full or the pool is stopping, and the task is left as it was: the caller decides what that
+  // means (usually 429 or 503).
+  bool try_submit(Task& task) { return tasks_.try_push(task); }
+  bool try_submit(Task&& task) { return tasks_.try_push(task); }
   // Finishes what is queued, then joins. Called by the destructor too.
   void stop();
   size_t queued() const { return tasks_.size(); }
 
  private:
-  BoundedQueue<std::function<void()>> tasks_;
+  BoundedQueue<Task> tasks_;
   std::vector<std::thread> threads_;
 };
 

@@ -3,11 +3,11 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string_view>
 
 #include "base/error.h"
+#include "base/task.h"
 #include "image/image.h"
 
 namespace tern::image {
@@ -39,7 +39,7 @@ class RowWatch {
   virtual void begin(const Image& image) = 0;
   // Another thread that runs the task soon, to decode lower rows meanwhile; that takes most of a decoding twice. False:
   // there is none, and the task is not run.
-  virtual bool share(std::function<void()>) { return false; }
+  virtual bool share(Task) { return false; }
   // Rows [begin, end) are there and stay as they are. Two threads tell of theirs, each from the top: one of the upper
   // part, one of the rest. In the end all rows have been told, unless the file is damaged.
   virtual void rows(int begin, int end) = 0;

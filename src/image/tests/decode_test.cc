@@ -109,7 +109,7 @@ class Copier : public RowWatch {
     copy_.resize(image.size_bytes());
     times_.resize(static_cast<size_t>(image.height()));
   }
-  bool share(std::function<void()> task) override {
+  bool share(Task task) override {
     if (share_ == Share::kBeside) thread_ = std::thread(std::move(task));
     if (share_ == Share::kBefore) {
       task();

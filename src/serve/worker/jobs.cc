@@ -256,11 +256,7 @@ void finish_preparation(Shared& shared, Preparation preparation, std::vector<con
   preparation.id.keep();
 }
 
-void run_guarded(Shared& shared, ReplyTo to, const std::function<void()>& part) {
-  try {
-    return part();
-  } catch (const std::bad_alloc&) {  // what the part held is free again
-  }
+void answer_without_memory(Shared& shared, ReplyTo to) {
   for (;;) {
     try {
       return shared.post_control(
@@ -280,16 +276,11 @@ void run_job(Shared& shared, Job job) {
 }
 
 void write_body(Shared& shared, ReplyTo to, std::unique_ptr<Generation> generation, Ticket ticket) {
-  struct Work {
-    std::unique_ptr<Generation> generation;
-    Ticket ticket;
-  };
-  const auto work = std::make_shared<Work>(Work{std::move(generation), std::move(ticket)});
-  const auto write = [&shared, to, work] {
+  Task write = [&shared, to, generation = std::move(generation), ticket = std::move(ticket)]() mutable {
     run_guarded(shared, to, [&] {
-      std::string body = work->generation->writer().body();
-      log_answer(shared.config, work->generation->id(), body);
-      shared.post_control(to.worker, Reply{to, http::json_response(200, std::move(body)), std::move(work->ticket)});
+      std::string body = generation->writer().body();
+      log_answer(shared.config, generation->id(), body);
+      shared.post_control(to.worker, Reply{to, http::json_response(200, std::move(body)), std::move(ticket)});
     });
   };
   if (!shared.pool->try_submit(write)) write();  // the pool is full: this thread does it

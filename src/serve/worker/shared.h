@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -136,8 +135,16 @@ struct Job {
 };
 // Parses, validates and prepares; posts a Reply, a Ready or an AbortSweep to the worker.
 void run_job(Shared& shared, Job job);
+void answer_without_memory(Shared& shared, ReplyTo to);
 // Runs a part of a request; where memory cannot be had the answer is 503, for that request alone.
-void run_guarded(Shared& shared, ReplyTo to, const std::function<void()>& part);
+template <class F>
+void run_guarded(Shared& shared, ReplyTo to, F&& part) {
+  try {
+    return part();
+  } catch (const std::bad_alloc&) {  // what the part held is free again
+  }
+  answer_without_memory(shared, to);
+}
 // Writes a finished whole answer on the pool.
 void write_body(Shared& shared, ReplyTo to, std::unique_ptr<Generation> generation, Ticket ticket);
 

@@ -143,10 +143,9 @@ void Worker::submit_job(Connection& c) {
   job.memory = std::move(c.memory);
   job.arrival_ns = c.begin_ns;
   job.cancelled = c.cancelled = std::make_shared<std::atomic<bool>>(false);
-  // The pool's tasks are copyable functions.
-  auto owned = std::make_shared<Job>(std::move(job));
-  const bool taken = shared_.pool->try_submit(
-      [shared = &shared_, owned] { run_guarded(*shared, owned->to, [&] { run_job(*shared, std::move(*owned)); }); });
+  const bool taken = shared_.pool->try_submit([&shared = shared_, job = std::move(job)]() mutable {
+    run_guarded(shared, job.to, [&] { run_job(shared, std::move(job)); });
+  });
   if (taken) return;
   respond(c, openai::error_response({ErrorCode::kResourceExhausted, "the server is overloaded", {}}));
 }

@@ -17,7 +17,8 @@ void subtract(std::unordered_map<uint64_t, size_t>* used_by, uint64_t owner, siz
 
 }  // namespace
 
-void ByteBudget::acquire(size_t bytes, uint64_t owner, std::function<bool()> abandoned, std::function<void(bool)> go) {
+void ByteBudget::acquire(size_t bytes, uint64_t owner, UniqueFunction<bool()> abandoned,
+                         UniqueFunction<void(bool)> go) {
   TERN_CHECK(bytes <= total_);
   {
     const std::lock_guard lock(mutex_);

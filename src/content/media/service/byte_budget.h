@@ -10,6 +10,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "base/task.h"
+
 namespace tern::content {
 
 // A request takes all that it needs at once and never waits while it holds bytes of the same budget, so that none
@@ -27,11 +29,11 @@ class ByteBudget {
 
   // Calls go(true) when the bytes (at most total()) are taken: now, or from a later release() of another thread. Where
   // `abandoned` says so by then, go(false) is called and nothing is taken.
-  void acquire(size_t bytes, std::function<bool()> abandoned, std::function<void(bool)> go) {
+  void acquire(size_t bytes, UniqueFunction<bool()> abandoned, UniqueFunction<void(bool)> go) {
     acquire(bytes, kNobody, std::move(abandoned), std::move(go));
   }
   // Others pass an owner that waits for its own share.
-  void acquire(size_t bytes, uint64_t owner, std::function<bool()> abandoned, std::function<void(bool)> go);
+  void acquire(size_t bytes, uint64_t owner, UniqueFunction<bool()> abandoned, UniqueFunction<void(bool)> go);
   void release(size_t bytes, uint64_t owner = kNobody);
   // The same without calling `go`: true when a request waits, and poke() must be called from a suitable thread.
   bool give_back(size_t bytes);
@@ -48,8 +50,8 @@ class ByteBudget {
   struct Waiter {
     size_t bytes;
     uint64_t owner;
-    std::function<bool()> abandoned;
-    std::function<void(bool)> go;
+    UniqueFunction<bool()> abandoned;
+    UniqueFunction<void(bool)> go;
   };
   void pump();
   bool next(Waiter* waiter, bool* taken, size_t* shortage);

@@ -28,7 +28,7 @@ FairPool::~FairPool() {
   for (std::thread& thread : threads_) thread.join();
 }
 
-void FairPool::submit(uint64_t queue, uint64_t group, std::function<void()> task) {
+void FairPool::submit(uint64_t queue, uint64_t group, Task task) {
   // Woken under the lock: once the task can be taken, it may end the pool's owner before this call returns.
   const std::lock_guard lock(mutex_);
   Queue& to = queues_[queue];
@@ -55,7 +55,7 @@ bool FairPool::may_run(uint64_t queue) const {
   return of_group == running_of_.end() || of_group->second < most_per_group_;
 }
 
-bool FairPool::take(std::function<void()>* task, uint64_t* group) {
+bool FairPool::take(Task* task, uint64_t* group) {
   std::unique_lock lock(mutex_);
   auto turn = turns_.end();
   // A task that still runs may submit more.
@@ -84,7 +84,7 @@ bool FairPool::take(std::function<void()>* task, uint64_t* group) {
 void FairPool::run(const std::string& name, bool background) {
   set_thread_name(name);
   if (background) setpriority(PRIO_PROCESS, 0, 10);  // of this thread alone, on Linux
-  std::function<void()> task;
+  Task task;
   uint64_t group = 0;
   while (take(&task, &group)) {
     task();

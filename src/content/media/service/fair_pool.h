@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/task.h"
+
 namespace tern::content {
 
 class FairPool {
@@ -26,9 +28,9 @@ class FairPool {
   FairPool& operator=(const FairPool&) = delete;
 
   // Tasks of a queue begin in their order. Tasks may submit others, until the destructor has returned.
-  void submit(uint64_t queue, std::function<void()> task) { submit(queue, queue, std::move(task)); }
+  void submit(uint64_t queue, Task task) { submit(queue, queue, std::move(task)); }
   // group: that of the queue, which stays the same while it has tasks.
-  void submit(uint64_t queue, uint64_t group, std::function<void()> task);
+  void submit(uint64_t queue, uint64_t group, Task task);
   // work(0) to work(count - 1), each once, by the caller and by threads of the pool that have nothing to do; returns
   // when all have ended. For tasks of the pool: it never waits for work that has not begun.
   void spread(uint64_t queue, int count, const std::function<void(int)>& work);
@@ -37,12 +39,12 @@ class FairPool {
 
  private:
   void run(const std::string& name, bool background);
-  bool take(std::function<void()>* task, uint64_t* group);
+  bool take(Task* task, uint64_t* group);
   bool may_run(uint64_t queue) const;
 
   struct Queue {
     uint64_t group = 0;
-    std::deque<std::function<void()>> tasks;
+    std::deque<Task> tasks;
   };
 
   std::mutex mutex_;

@@ -38,12 +38,12 @@ void PictureWork::begin(const image::Image& image) {
   if (image.width() != width_ || image.height() != height_) return;
   status_ = make_ready(width_, height_);
   if (!status_.ok()) return;
-  fingerprinter_.emplace(context_.key, image::detect_isa());
+  fingerprinter_.emplace(context_.key, active_isa());
   image_ = &image;
 }
 
 // A second decoding costs more than it gains where another picture could have the time.
-bool PictureWork::share(std::function<void()> task) {
+bool PictureWork::share(Task task) {
   constexpr int kLeastThreads = 3;
   FairPool& pool = context_.pool;
   if (image_ == nullptr || strips_ == 1 || pool.threads() < kLeastThreads || pool.idle() < pool.threads() - 1) {

@@ -2,12 +2,12 @@
 // rows that are there, and the fingerprint follows them; without idle threads the decoding one does both in turns.
 #pragma once
 
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "base/task.h"
 #include "content/media/service/prepare.h"
 #include "image/codecs/decode.h"
 
@@ -19,7 +19,7 @@ class PictureWork : public image::RowWatch {
   PictureWork(const PrepareContext& context, const PicturePlan& plan, int width, int height);
 
   void begin(const image::Image& image) override;
-  bool share(std::function<void()> task) override;
+  bool share(Task task) override;
   void rows(int begin, int end) override;
   void forget() override;
   // Of the decoded picture, turned but not converted.
