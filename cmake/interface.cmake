@@ -1,7 +1,7 @@
 # TERN_INTERFACE: a number over the text, without comments and spaces, of every header that says what crosses the border
 # between the program and libtern_cuda.so. Both sides compile it in; the program refuses a library with another one. Two
 # sources see it, so that nothing else is compiled anew when it changes. Wants TERN_ROOT.
-set(interface_open device/device_cuda.h ops/backend.h ops/sample_backend.h)
+set(interface_open device/device_cuda.h ops/backend.h)
 set(interface_headers)
 set(interface_text)
 while(interface_open)

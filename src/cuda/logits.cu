@@ -171,10 +171,4 @@ Status slot_mark(const ops::SlotMarkParams& p, device::Stream stream) {
   return launch(stream, "slot_mark", {16, kThreads}, mark_kernel, p.slots, p.slot, p.tokens, p.count, p.output);
 }
 
-Status copy_block(const ops::CopyBlockParams& p, device::Stream stream) {
-  const auto at = [&](int32_t b) { return p.base + static_cast<size_t>(b) * p.block_bytes; };
-  const cudaError_t e = cudaMemcpyAsync(at(p.to), at(p.from), p.block_bytes, cudaMemcpyDeviceToDevice, raw(stream));
-  return e == cudaSuccess ? launched(stream, "copy_block") : cuda_error("copy_block", e);
-}
-
 }  // namespace tern::cuda

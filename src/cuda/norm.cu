@@ -187,18 +187,6 @@ Status dispatch_norm(const TensorView& x, const TensorView& residual, const Tens
   });
 }
 
-template <class T>
-__global__ void add_kernel(Rows<const T> x, Rows<T> residual, int64_t n) {
-  let_next_start();
-  wait_for_previous();
-  const int64_t t = blockIdx.x;
-  const T* from = x.row(t);
-  T* to = residual.row(t);
-  for (int64_t i = blockIdx.y * blockDim.x + threadIdx.x; i < n; i += gridDim.y * blockDim.x) {
-    to[i] = from_float<T>(as_float(to[i]) + as_float(from[i]));
-  }
-}
-
 }  // namespace
 
 Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
@@ -224,20 +212,6 @@ Status rms_norm_parts(const ops::RmsNormParams& p, const float* x, int parts, de
   TensorView first = p.x;
   first.data = const_cast<float*>(x), first.stride[0] = p.x.dim[1];
   return dispatch_norm(first, p.residual, p.weight, p.out, p.eps, stream, parts);
-}
-
-Status add(const ops::AddParams& p, device::Stream stream) {
-  constexpr const char* kOp = "add";
-  TERN_OP_CHECK(kOp, ops::is_act(p.x.dtype) && p.x.rank == 2 && ops::is_rows(p.x), "x must be [T, H]");
-  TERN_OP_CHECK(kOp, p.residual.dtype == p.x.dtype && ops::is_matrix(p.residual, p.x.dim[0], p.x.dim[1]),
-                "residual must be like x");
-  if (p.x.dim[0] == 0) return {};
-  const auto columns = static_cast<unsigned>(blocks_for(p.x.dim[1], 4 * kThreads));
-  const dim3 grid(static_cast<unsigned>(p.x.dim[0]), columns);
-  return with_type(p.x.dtype, [&]<class T>() {
-    return launch(stream, "add", {grid, kThreads}, add_kernel<T>, rows_of<const T>(p.x), rows_of<T>(p.residual),
-                  p.x.dim[1]);
-  });
 }
 
 }  // namespace tern::cuda

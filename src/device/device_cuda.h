@@ -28,7 +28,7 @@ struct CudaOptions {
   bool pdl = true;  // FD_ENABLE_PDL: kernels start before the one ahead of them has ended
 };
 
-// Grows at the end only. Both sides are built from one source: `version`, the layouts and `interface` guard against
+// Both sides are built from one source: `version`, the layouts and `interface` guard against
 // mixing builds.
 struct CudaLibrary {
   uint32_t version = 0;
@@ -38,8 +38,7 @@ struct CudaLibrary {
   // GPUs that the driver shows; an error in one line when there is no driver or it is too old.
   Expected<int> (*device_count)() = nullptr;
   Expected<std::unique_ptr<Device>> (*make_device)(const CudaOptions&) = nullptr;
-  const void* ops = nullptr;         // const ops::Backend*
-  const void* sample_ops = nullptr;  // const ops::SampleBackend*
+  const void* ops = nullptr;  // const ops::Backend*
   // The kernel that the last op on this stream chose (tests).
   const char* (*last_kernel)(Stream) = nullptr;
   // Writes what cuBLASLt was asked to CudaOptions::blas_cache_file. Not on the step path.
@@ -51,7 +50,7 @@ struct CudaLibrary {
   uint64_t interface = 0;
 };
 
-inline constexpr uint32_t kCudaLibraryVersion = 1;
+inline constexpr uint32_t kCudaLibraryVersion = 2;
 inline constexpr const char* kCudaLibraryName = "libtern_cuda.so";
 inline constexpr const char* kCudaLibrarySymbol = "tern_cuda_library";
 

@@ -9,7 +9,6 @@
 
 namespace tern {
 
-inline constexpr uint32_t kKvLayoutVersion = 1;
 // Block sizes are multiples of this: kernels of CPUs read keys in tiles of so many tokens, and those of GPUs have fast
 // paths for whole tiles.
 inline constexpr int kBlockSizeStep = 16;
@@ -21,14 +20,13 @@ enum class KvArrangement : uint8_t {
   //   bf16: a K head is [d/2][token][2] (pairs of d side by side), a V head is [token/2][d][2] (pairs of tokens side by
   //         side): both are the panels that a bf16 dot product with two products per lane reads.
   //   f32:  a K head is [d][token], a V head is [token][d].
-  // block_size is a multiple of kBlockSizeStep, head dimensions are multiples of 8. See kernels/kv_transfer.h.
+  // block_size is a multiple of kBlockSizeStep, head dimensions are multiples of 8.
   kCpuPacked,
   kMlaRows,  // [token][width]: latent then rotated rope part
 };
 
 // One group of layers whose blocks look alike.
 struct KvSpec {
-  uint32_t version = kKvLayoutVersion;
   KvArrangement arrangement = KvArrangement::kHeadsKV;
   DType dtype = DType::kBF16;
   int layers = 0;                 // decoder layers of the group, MTP layers included

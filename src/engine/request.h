@@ -59,7 +59,7 @@ struct Request {
   std::string last_said;           // the client's last text, only for engines that answer from a script
 };
 
-enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError, kRecoverStop };
+enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError };
 
 struct TokenLogprob {
   int32_t id = 0;

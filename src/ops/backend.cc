@@ -16,13 +16,8 @@ const Backend* lookup(device::DeviceKind kind) {
   return b;
 }
 
-template <class P>
-Status dispatch(OpFunction<P> Backend::*op, const P& params, device::Stream stream, const char* name) {
-  const Backend* b = lookup(stream.kind);
-  if (b == nullptr || b->*op == nullptr) {
-    return make_error(ErrorCode::kUnsupported, std::string("op ") + name + " is not built for this device");
-  }
-  return (b->*op)(params, stream);
+Error missing(const char* name) {
+  return make_error(ErrorCode::kUnsupported, std::string("op ") + name + " is not built for this device");
 }
 
 }  // namespace
@@ -33,30 +28,26 @@ void register_backend(device::DeviceKind kind, const Backend* backend) {
   g_registered[static_cast<int>(kind)].store(backend, std::memory_order_release);
 }
 
-#define TERN_OP(function, Params) \
-  Status function(const Params& p, device::Stream s) { return dispatch(&Backend::function, p, s, #function); }
-TERN_OP(rms_norm, RmsNormParams)
-TERN_OP(add, AddParams)
-TERN_OP(silu_mul, SiluMulParams)
-TERN_OP(embedding, EmbeddingParams)
-TERN_OP(resolve_ids, ResolveIdsParams)
-TERN_OP(gather_rows, GatherRowsParams)
-TERN_OP(rope_table, RopeTableParams)
-TERN_OP(rope, RopeParams)
-TERN_OP(qkv_prepare, QkvPrepareParams)
-TERN_OP(mla_cache_write, MlaCacheWriteParams)
-TERN_OP(attention, AttentionParams)
-TERN_OP(mla_attention, MlaAttentionParams)
-TERN_OP(moe_route, MoeRouteParams)
-TERN_OP(moe_permute, MoePermuteParams)
-TERN_OP(moe_combine, MoeCombineParams)
-TERN_OP(layer_norm, LayerNormParams)
-TERN_OP(activate, ActivateParams)
-TERN_OP(segment_attention, SegmentAttentionParams)
-TERN_OP(take_rows, TakeRowsParams)
-TERN_OP(scatter_rows, ScatterRowsParams)
-TERN_OP(interpolate_rows, InterpolateRowsParams)
-#undef TERN_OP
+#define TERN_OP(name, Params)                                      \
+  Status name(const Params& params, device::Stream stream) {       \
+    const Backend* b = lookup(stream.kind);                        \
+    if (b == nullptr || b->name == nullptr) return missing(#name); \
+    return b->name(params, stream);                                \
+  }
+#include "ops/op_list.inc"
+
+// What has another signature, or is done without where a device has nothing of its own.
+
+Status slot_reset(const SlotArrays& slots, int slot, device::Stream stream) {
+  const Backend* b = lookup(stream.kind);
+  if (b == nullptr || b->slot_reset == nullptr) return missing("slot_reset");
+  return b->slot_reset(slots, slot, stream);
+}
+
+size_t sample_workspace(device::Stream stream, int64_t vocab) {
+  const Backend* b = lookup(stream.kind);
+  return b == nullptr || b->sample_workspace == nullptr ? 0 : b->sample_workspace(stream, vocab);
+}
 
 int64_t rows_at_once(device::Stream stream) { return stream.kind == device::DeviceKind::kCpu ? 1024 : 16384; }
 

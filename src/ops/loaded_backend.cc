@@ -3,12 +3,11 @@
 namespace tern::ops {
 
 Status register_cuda_ops(const device::CudaLibrary& library) {
-  if (library.ops_layout != backend_layout() || library.ops == nullptr || library.sample_ops == nullptr) {
+  if (library.ops_layout != backend_layout() || library.ops == nullptr) {
     return make_error(ErrorCode::kUnsupported,
                       "the CUDA side belongs to another build of this program: install both from one", "device");
   }
   register_backend(device::DeviceKind::kCuda, static_cast<const Backend*>(library.ops));
-  register_sample_backend(device::DeviceKind::kCuda, static_cast<const SampleBackend*>(library.sample_ops));
   return {};
 }
 

@@ -1,30 +1,28 @@
 // Ops that come from a shared object.
 #pragma once
 
+#include <string_view>
+
 #include "base/error.h"
 #include "device/device_cuda.h"
 #include "ops/backend.h"
-#include "ops/sample_backend.h"
 
 namespace tern::ops {
 
-// Sizes of all parameter structs: both sides must agree.
+// Names of all ops in their order and sizes of everything they are given: both sides must agree.
 constexpr uint64_t backend_layout() {
   uint64_t h = 0xcbf29ce484222325u;
-  for (const size_t size : {sizeof(Backend),          sizeof(SampleBackend),       sizeof(RmsNormParams),
-                            sizeof(AddParams),        sizeof(SiluMulParams),       sizeof(EmbeddingParams),
-                            sizeof(ResolveIdsParams), sizeof(GatherRowsParams),    sizeof(RopeTableParams),
-                            sizeof(RopeParams),       sizeof(QkvPrepareParams),    sizeof(MlaCacheWriteParams),
-                            sizeof(AttentionParams),  sizeof(AttentionPlanParams), sizeof(MlaAttentionParams),
-                            sizeof(MoeRouteParams),   sizeof(MoePermuteParams),    sizeof(MoeCombineParams),
-                            sizeof(LayerNormParams),  sizeof(ActivateParams),      sizeof(SegmentAttentionParams),
-                            sizeof(TakeRowsParams),   sizeof(ScatterRowsParams),   sizeof(InterpolateRowsParams),
-                            sizeof(LinearParams),     sizeof(GroupedLinearParams), sizeof(HeadLinearParams),
-                            sizeof(PackedWeight),     sizeof(SlotParams),          sizeof(SlotArrays),
-                            sizeof(SampleRow),        sizeof(LogitsParams),        sizeof(LogitMaskParams),
-                            sizeof(SlotMarkParams),   sizeof(SampleParams),        sizeof(LogprobRow),
-                            sizeof(LogprobParams),    sizeof(CaptureParams),       sizeof(CopyBlockParams),
-                            sizeof(ThinkingState),    sizeof(ThinkingParams)}) {
+  const auto name_of = [&](std::string_view name) {
+    for (const char c : name) h = device::fold_layout(h, static_cast<unsigned char>(c));
+  };
+#define TERN_OP(name, Params) name_of(#name), h = device::fold_layout(h, sizeof(Params));
+#define TERN_OP_OPTIONAL(name, Params) name_of(#name), h = device::fold_layout(h, sizeof(Params));
+#define TERN_OP_FUNCTION(Result, name, Parameters) name_of(#name);
+#define TERN_OP_FUNCTION_OPTIONAL(Result, name, Parameters) name_of(#name);
+#include "ops/op_list.inc"
+  for (const size_t size : {sizeof(Backend), sizeof(LinearParams), sizeof(GroupedLinearParams),
+                            sizeof(HeadLinearParams), sizeof(PackedWeight), sizeof(SlotParams), sizeof(SlotArrays),
+                            sizeof(SampleRow), sizeof(LogprobRow), sizeof(ThinkingState)}) {
     h = device::fold_layout(h, size);
   }
   return h;

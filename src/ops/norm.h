@@ -22,11 +22,4 @@ struct RmsNormParams {
 };
 Status rms_norm(const RmsNormParams& params, device::Stream stream);
 
-// residual += x (rounded to its type).
-struct AddParams {
-  TensorView x;         // [T, H]
-  TensorView residual;  // [T, H] in and out
-};
-Status add(const AddParams& params, device::Stream stream);
-
 }  // namespace tern::ops

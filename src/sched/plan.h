@@ -31,11 +31,6 @@ struct PlanRow {
   int logit_count = 0;    // prompt log-probs ask for more than one
 };
 
-// Copy of one block to another (copy on write); further tiers add kinds.
-struct BlockMove {
-  int32_t from = 0, to = 0;
-};
-
 struct Admission {
   SeqId seq = 0;
   int slot = -1;
@@ -50,10 +45,9 @@ struct Plan {
   int logit_rows = 0;
   std::vector<Admission> admitted;  // got a slot in this plan
   std::vector<SeqId> preempted;     // lost blocks and slot in this plan, will be recomputed
-  std::vector<BlockMove> moves;
   bool empty() const { return rows.empty(); }
   void clear() {
-    rows.clear(), admitted.clear(), preempted.clear(), moves.clear();
+    rows.clear(), admitted.clear(), preempted.clear();
     tokens = logit_rows = 0;
   }
 };

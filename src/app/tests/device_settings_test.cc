@@ -46,8 +46,6 @@ device::CudaLibrary library_with(Expected<int> (*count)()) {
   l.device_layout = device::cuda_device_layout();
   l.ops_layout = ops::backend_layout();
   l.ops = &ops::cpu_backend();
-  static const ops::SampleBackend kNoSampling;
-  l.sample_ops = &kNoSampling;
   l.device_count = count;
   l.make_device = [](const device::CudaOptions& o) -> Expected<std::unique_ptr<device::Device>> {
     return device::make_cpu_device({.threads = o.ordinal + 1, .pin = false});

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "cuda/tests/harness.h"
-#include "ops/blocks.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 
@@ -32,22 +31,19 @@ void ranges(Context& c) {
   c.report(!r.grow(17 * unit).ok(), "grow beyond the range is refused", "");
 }
 
-void blocks_and_events(Context& c) {
+void events(Context& c) {
   Mirror m(c, DType::kF32, {4, 1000});
   m.random(1);
-  ops::CopyBlockParams p;
-  p.base = m.device_data(), p.block_bytes = 4000, p.from = 1, p.to = 3;
   auto event = c.device->make_event();
   if (!event.ok()) return c.report(false, "event", event.error().message);
   const device::Stream side = c.device->side_stream(device::StreamRole::kCopyOut);
-  const Status copied = ops::copy_block(p, c.gpu);
-  c.expect_kernel("copy_block", "copy_block");
+  c.device->copy_to_device(m.device_data() + 3 * 4000, m.host() + 4000, 4000, c.gpu);
   const Status recorded = (*event)->record(c.gpu), waits = (*event)->wait_on(side);
   auto host = c.device->allocate_host(4000);
-  if (!copied.ok() || !recorded.ok() || !waits.ok() || !host.ok()) return c.report(false, "copy_block", "an error");
+  if (!recorded.ok() || !waits.ok() || !host.ok()) return c.report(false, "events", "an error");
   c.device->copy_to_host(host->data(), m.device_data() + 3 * 4000, 4000, side);
   const Status done = c.device->synchronize(side);
-  c.report(done.ok() && (*event)->done() && std::memcmp(host->data(), m.host() + 4000, 4000) == 0, "copy_block", "");
+  c.report(done.ok() && (*event)->done() && std::memcmp(host->data(), m.host() + 4000, 4000) == 0, "events", "");
 }
 
 // Two sets of host memory that a graph reads and writes in turn, and a turn that is given by hand.
@@ -107,7 +103,7 @@ void test_device(Context& c) {
     c.report(!big.ok() && big.error().code == ErrorCode::kResourceExhausted, "too much memory is refused", "");
   c.report(c.device->synchronize(c.gpu).ok(), "the device lives on", "");
   ranges(c);
-  blocks_and_events(c);
+  events(c);
 }
 
 // A captured piece of a step gives the bits of the eager one, for inputs that change between replays.

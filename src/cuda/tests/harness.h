@@ -12,7 +12,6 @@
 #include "device/device_cuda.h"
 #include "device/tensor.h"
 #include "ops/backend.h"
-#include "ops/sample_backend.h"
 
 namespace tern::cuda_test {
 

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <random>
 
-#include "kernels/kv_transfer.h"
+#include "device/tests/kv_plain.h"
 #include "ops/attention.h"
 
 namespace tern::cuda_test {
@@ -47,8 +47,7 @@ void PagedCache::random(uint32_t seed) {
   const size_t each = spec_.layer_block_bytes();
   for (int b = 0; b < blocks_; ++b) {
     const char* from = exchange_.host() + static_cast<size_t>(b) * each;
-    const Status s = import_kv_block(spec_, from, host_.data() + static_cast<size_t>(b) * each);
-    if (!s.ok()) c_.report(false, "import_kv_block", s.error().message);
+    device::kv_from_plain(spec_, from, host_.data() + static_cast<size_t>(b) * each);
   }
 }
 
@@ -57,8 +56,7 @@ void PagedCache::compare_blocks(const std::string& name, double tolerance) {
   std::vector<char> want(host_.size());
   for (int b = 0; b < blocks_; ++b) {
     const size_t at = static_cast<size_t>(b) * each;
-    const Status s = export_kv_block(spec_, host_.data() + at, want.data() + at);
-    if (!s.ok()) c_.report(false, name, s.error().message);
+    device::kv_to_plain(spec_, host_.data() + at, want.data() + at);
   }
   compare(c_, name, exchange_, want.data(), tolerance);
 }

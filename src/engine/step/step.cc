@@ -34,7 +34,7 @@ Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLi
   s.known_.resize(rows);
   if (device.own_memory()) s.sent_table_ = shares ? shares->sent_table_ : std::make_shared<std::vector<SentRow>>(rows);
   s.row_memory_.resize(rows);
-  s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows), s.plan.moves.reserve(rows);
+  s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows);
   return s;
 }
 

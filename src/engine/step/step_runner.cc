@@ -1,25 +1,12 @@
 #include "engine/step/step_runner.h"
 
 #include "device/arena.h"
-#include "ops/blocks.h"
 #include "ops/embedding.h"
 
 namespace tern::engine {
 
-Status StepRunner::move_blocks(const Step& step, device::Stream stream) {
-  for (const sched::BlockMove& move : step.plan.moves) {
-    for (const model::KvCache::Group& g : parts_.cache->groups) {
-      for (char* layer : g.layers) {
-        TERN_RETURN_IF_ERROR(ops::copy_block({layer, g.spec.layer_block_bytes(), move.from, move.to}, stream));
-      }
-    }
-  }
-  return {};
-}
-
 Status StepRunner::forward(Step& step, const Step* previous) {
   const device::Stream stream = device().stream();
-  TERN_RETURN_IF_ERROR(move_blocks(step, stream));
   // The tower runs beside the steps before; this one reads what it makes.
   if (!step.vision.items.empty()) TERN_RETURN_IF_ERROR(parts_.vision->wait(stream));
   if (parts_.graphs != nullptr) {

@@ -38,8 +38,6 @@ class StepRunner {
   device::Device& device() const { return *parts_.device; }
 
  private:
-  Status move_blocks(const Step& step, device::Stream stream);
-
   Parts parts_;
 };
 

@@ -11,7 +11,6 @@
 #include "device/tests/wrapped_device.h"
 #include "engine/tests/fake_model.h"
 #include "ops/backend.h"
-#include "ops/sample_backend.h"
 
 namespace tern::engine {
 
@@ -107,10 +106,6 @@ class GraphDevice final : public device::WrappedDevice {
       ops::Backend b;
       b.resolve_ids = op<ops::resolve_ids, ops::ResolveIdsParams>;
       b.scatter_rows = op<ops::scatter_rows, ops::ScatterRowsParams>;
-      return b;
-    }();
-    static const ops::SampleBackend sampling = [] {
-      ops::SampleBackend b;
       b.logit_mask = op<ops::logit_mask, ops::LogitMaskParams>;
       b.logit_bias = op<ops::logit_bias, ops::LogitsParams>;
       b.logit_min_tokens = op<ops::logit_min_tokens, ops::LogitsParams>;
@@ -122,12 +117,10 @@ class GraphDevice final : public device::WrappedDevice {
       b.thinking_advance = op<ops::thinking_advance, ops::ThinkingParams>;
       b.capture_logits = op<ops::capture_logits, ops::CaptureParams>;
       b.slot_mark = op<ops::slot_mark, ops::SlotMarkParams>;
-      b.copy_block = op<ops::copy_block, ops::CopyBlockParams>;
       b.slot_reset = reset, b.sample_workspace = room;
       return b;
     }();
     ops::register_backend(device::DeviceKind::kCuda, &backend);
-    ops::register_sample_backend(device::DeviceKind::kCuda, &sampling);
   }
 
   device::DeviceInfo info_;

@@ -108,7 +108,6 @@ struct KernelTable {
   // out = (acc + bias) * scale; bias may be null.
   void (*store_row)(const float* acc, const float* bias, float scale, void* out, int out_bf16, int64_t n);
   void (*rms_norm_row)(const RmsNormRow*);
-  void (*add_row)(const void* x, void* residual, int bf16, int64_t n);
   void (*silu_mul_row)(const void* gate, const void* up, void* out, int bf16, int out_bf16, int64_t n);
   // Rotates pairs (i, i + half) or, interleaved, (2i, 2i + 1) of one head in place.
   void (*rope_row)(void* x, const float* cos, const float* sin, int64_t half, int interleaved, int bf16);

@@ -59,24 +59,24 @@ TEST(IsaObjects, RunOnACpuWithAvx2Only) {
 }
 
 TEST(Isa, OnlyWhatTheMachineHas) {
-  const Isa best = device::detect_isa();
+  const Isa best = detect_isa();
   for (int i = 0; i < 4; ++i) {
     const auto isa = static_cast<Isa>(i);
     EXPECT_EQ(set_isa(isa).ok(), isa <= best);
     if (isa > best) continue;
     EXPECT_EQ(active_isa(), isa);
     const KernelTable& t = kernel_table();
-    EXPECT_STREQ(t.name, device::isa_name(isa));
+    EXPECT_STREQ(t.name, isa_name(isa));
     EXPECT_EQ(t.gemm_bf16 != nullptr, isa == Isa::kAvx512Bf16);
-    EXPECT_TRUE(t.gemm_f32_bf16 && t.gemm_f32 && t.widen && t.narrow && t.store_row && t.rms_norm_row && t.add_row &&
+    EXPECT_TRUE(t.gemm_f32_bf16 && t.gemm_f32 && t.widen && t.narrow && t.store_row && t.rms_norm_row &&
                 t.silu_mul_row && t.rope_row && t.softmax_tile && t.softmax_merge && t.combine_row && t.transpose32 &&
                 t.interleave16 && t.scatter16 && t.layer_norm_row && t.activate_row && t.interpolate_row);
   }
   EXPECT_TRUE(set_isa(best).ok());
   Isa parsed;
-  EXPECT_TRUE(device::parse_isa("avx512", &parsed));
+  EXPECT_TRUE(parse_isa("avx512", &parsed));
   EXPECT_EQ(parsed, Isa::kAvx512);
-  EXPECT_FALSE(device::parse_isa("AVX9", &parsed));
+  EXPECT_FALSE(parse_isa("AVX9", &parsed));
 }
 
 }  // namespace

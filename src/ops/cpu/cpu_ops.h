@@ -1,4 +1,4 @@
-// The CPU's functions behind ops/backend.h, by file. Work is cut by rows or columns; results never depend on the cut.
+// The CPU's functions behind ops/backend.h. Work is cut by rows or columns; results never depend on the cut.
 #pragma once
 
 #include "device/compute_pool.h"
@@ -6,30 +6,9 @@
 
 namespace tern::ops::cpu {
 
-Status rms_norm(const RmsNormParams&, device::Stream);
-Status add(const AddParams&, device::Stream);
-Status silu_mul(const SiluMulParams&, device::Stream);
-Status embedding(const EmbeddingParams&, device::Stream);
-Status resolve_ids(const ResolveIdsParams&, device::Stream);
-Status gather_rows(const GatherRowsParams&, device::Stream);
-Status rope_table(const RopeTableParams&, device::Stream);
-Status rope(const RopeParams&, device::Stream);
-Status qkv_prepare(const QkvPrepareParams&, device::Stream);
-Status mla_cache_write(const MlaCacheWriteParams&, device::Stream);
-Status attention(const AttentionParams&, device::Stream);
-Status mla_attention(const MlaAttentionParams&, device::Stream);
-size_t attention_workspace(device::Stream, int max_tokens, int heads, int head_dim);
-Status moe_route(const MoeRouteParams&, device::Stream);
-Status moe_permute(const MoePermuteParams&, device::Stream);
-Status moe_combine(const MoeCombineParams&, device::Stream);
-const WeightFormat* find_weight_format(const char* name);
-Status layer_norm(const LayerNormParams&, device::Stream);
-Status activate(const ActivateParams&, device::Stream);
-Status segment_attention(const SegmentAttentionParams&, device::Stream);
-size_t segment_attention_workspace(device::Stream, int64_t max_rows, int64_t max_segments, int heads, int head_dim);
-Status take_rows(const TakeRowsParams&, device::Stream);
-Status scatter_rows(const ScatterRowsParams&, device::Stream);
-Status interpolate_rows(const InterpolateRowsParams&, device::Stream);
+#define TERN_OP(name, Params) Status name(const Params&, device::Stream);
+#define TERN_OP_FUNCTION(Result, name, Parameters) Result name Parameters;
+#include "ops/op_list.inc"
 
 inline int thread_count(device::Stream s) { return s.pool == nullptr ? 1 : s.pool->threads(); }
 
@@ -59,6 +38,12 @@ void for_ranges(device::Stream s, int64_t n, int64_t grain, F&& f) {
   const int64_t most = (n + grain - 1) / grain, few = 4 * thread_count(s);
   const int64_t parts = thread_count(s) == 1 ? 1 : most < few ? most : few;
   for_parts(s, static_cast<int>(parts), [&](int p) { f(n * p / parts, n * (p + 1) / parts); });
+}
+
+// Notes a token of the prompt or of the output in what penalties read.
+inline void mark_token(const SlotArrays& s, int slot, int32_t id, bool output) {
+  s.seen[slot * seen_words(s.vocab) + id / 64] |= uint64_t{1} << (id % 64);
+  if (output) ++s.counts[slot * s.vocab + id];
 }
 
 // Rows worth handing to another thread when a row has `elements` values of light work.

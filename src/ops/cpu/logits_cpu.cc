@@ -5,7 +5,6 @@
 #include "ops/cpu/cpu_ops.h"
 #include "ops/logits.h"
 #include "ops/op_check.h"
-#include "ops/sample_ops.h"
 
 namespace tern::ops::cpu {
 namespace {

@@ -40,20 +40,6 @@ Status rms_norm(const RmsNormParams& p, device::Stream stream) {
   return {};
 }
 
-Status add(const AddParams& p, device::Stream stream) {
-  constexpr const char* kOp = "add";
-  TERN_OP_CHECK(kOp, is_act(p.x.dtype) && p.x.rank == 2 && is_rows(p.x), "x must be [T, H] of float32 or bfloat16");
-  TERN_OP_CHECK(kOp, p.residual.dtype == p.x.dtype && is_matrix(p.residual, p.x.dim[0], p.x.dim[1]),
-                "residual must be like x");
-  const auto& k = kernels::kernel_table();
-  for_ranges(stream, p.x.dim[0], row_grain(p.x.dim[1]), [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      k.add_row(p.x.row_bytes(t), p.residual.row_bytes(t), p.x.dtype == DType::kBF16, p.x.dim[1]);
-    }
-  });
-  return {};
-}
-
 Status silu_mul(const SiluMulParams& p, device::Stream stream) {
   constexpr const char* kOp = "silu_mul";
   TERN_OP_CHECK(kOp, is_act(p.out.dtype) && p.out.rank == 2 && is_rows(p.out),

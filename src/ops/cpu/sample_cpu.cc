@@ -5,7 +5,6 @@
 #include "kernels/cpu/sample/sample_row.h"
 #include "ops/cpu/cpu_ops.h"
 #include "ops/op_check.h"
-#include "ops/sample_ops.h"
 #include "ops/sample_random.h"
 
 namespace tern::ops::cpu {

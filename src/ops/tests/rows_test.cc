@@ -1,7 +1,7 @@
 // Norms, activations, rotation, cache writes, embeddings: against plain double arithmetic, for every instruction set.
 #include <functional>
 
-#include "kernels/kv_transfer.h"
+#include "device/tests/kv_plain.h"
 #include "ops/activation.h"
 #include "ops/embedding.h"
 #include "ops/norm.h"
@@ -123,25 +123,6 @@ TEST(SiluMul, MatchesDouble) {
   Values x(DType::kF32, {2, 8}), out(DType::kF32, {2, 5});
   EXPECT_FALSE(silu_mul({x.view(), out.view()}, pool.stream()).ok());
   EXPECT_TRUE(silu_mul({x.view().first(0), out.view().columns(0, 4).first(0)}, pool.stream()).ok());
-}
-
-TEST(Add, RoundsOnce) {
-  for (const auto isa : available_isas()) {
-    const UseIsa use(isa);
-    for (const DType type : kTypes) {
-      Threads pool(2);
-      const Values x = random_values(type, {4, 37}, 7), r = random_values(type, {4, 37}, 8);
-      Values sum = random_values(type, {4, 37}, 8);
-      ASSERT_TRUE(add({x.view(), sum.view()}, pool.stream()).ok());
-      for (int64_t t = 0; t < 4; ++t) {
-        for (int64_t i = 0; i < 37; ++i) {
-          const float exact = x.get(t, i) + r.get(t, i);
-          EXPECT_EQ(sum.get(t, i), type == DType::kBF16 ? to_float(to_bf16(exact)) : exact);
-        }
-      }
-      EXPECT_FALSE(add({x.view(), sum.view().first(3)}, pool.stream()).ok());
-    }
-  }
 }
 
 Values make_table(int64_t rows, int64_t half, bool cosine) {
@@ -274,7 +255,7 @@ void check_qkv(const QkvCase& c) {
     ASSERT_TRUE(rope({k, cos.view(), sin.view(), c.style}, one.stream()).ok());
   }
   std::vector<std::vector<char>> plain(6, std::vector<char>(bytes));
-  for (size_t b = 1; b < 6; ++b) ASSERT_TRUE(export_kv_block(spec, memory.data() + b * bytes, plain[b].data()).ok());
+  for (size_t b = 1; b < 6; ++b) device::kv_to_plain(spec, memory.data() + b * bytes, plain[b].data());
   const size_t e = dtype_bytes(c.type);
   for (int t = 0; t < tokens; ++t) {
     ASSERT_EQ(x.row(t), want.row(t)) << t;

@@ -271,10 +271,6 @@ std::string plan_text(const Plan& plan, const SchedulerConfig& config) {
     word("preempt");
     word(std::to_string(id));
   }
-  for (const BlockMove& move : plan.moves) {
-    word("move");
-    word(std::to_string(move.from) + ">" + std::to_string(move.to));
-  }
   if (plan.tokens > config.max_num_batched_tokens) {
     word("over");
     word(std::to_string(plan.tokens - config.max_num_batched_tokens));

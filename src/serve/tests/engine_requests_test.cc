@@ -194,10 +194,8 @@ TEST(EngineAnswer, TextAfterAStopStringInOneStepIsNeitherSentNorCounted) {
 
 TEST(EngineAnswer, FinishReasons) {
   Rig rig;
-  const std::pair<FinishReason, const char*> cases[] = {{FinishReason::kStop, "stop"},
-                                                        {FinishReason::kLength, "length"},
-                                                        {FinishReason::kAbort, "abort"},
-                                                        {FinishReason::kRecoverStop, "recover_stop"}};
+  const std::pair<FinishReason, const char*> cases[] = {
+      {FinishReason::kStop, "stop"}, {FinishReason::kLength, "length"}, {FinishReason::kAbort, "abort"}};
   size_t number = 0;
   for (const auto& [reason, name] : cases) {
     for (const bool tokens : {true, false}) {

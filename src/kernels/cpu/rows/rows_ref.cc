@@ -41,10 +41,6 @@ void rms_norm_row(const RmsNormRow* a) {
   }
 }
 
-void add_row(const void* x, void* residual, int is_bf16, int64_t n) {
-  for (int64_t i = 0; i < n; ++i) put(residual, i, get(residual, i, is_bf16) + get(x, i, is_bf16), is_bf16);
-}
-
 void silu_mul_row(const void* gate, const void* up, void* out, int is_bf16, int out_bf16, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     const float g = get(gate, i, is_bf16);
@@ -115,7 +111,6 @@ void combine_row(const CombineRow* a) {
 void fill_rows_ref(KernelTable* t) {
   t->store_row = store_row;
   t->rms_norm_row = rms_norm_row;
-  t->add_row = add_row;
   t->silu_mul_row = silu_mul_row;
   t->rope_row = rope_row;
   t->softmax_tile = softmax_tile;

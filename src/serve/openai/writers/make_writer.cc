@@ -23,8 +23,6 @@ std::string_view finish_name(const Choice& choice) {
       return "length";
     case engine::FinishReason::kAbort:
       return "abort";
-    case engine::FinishReason::kRecoverStop:
-      return "recover_stop";
     case engine::FinishReason::kError:
       return "error";
     case engine::FinishReason::kNone:

@@ -1,11 +1,11 @@
-#include "kernels/kv_transfer.h"
+#include "device/tests/kv_plain.h"
 
 #include <gtest/gtest.h>
 
 #include <cstring>
 #include <vector>
 
-namespace tern {
+namespace tern::device {
 namespace {
 
 KvSpec spec_of(DType type) {
@@ -15,14 +15,14 @@ KvSpec spec_of(DType type) {
   return s;
 }
 
-TEST(KvTransfer, RoundTripAndPlaces) {
+TEST(KvPlain, RoundTripAndPlaces) {
   for (const DType type : {DType::kBF16, DType::kF32}) {
     const KvSpec s = spec_of(type);
     const size_t e = dtype_bytes(type);
     std::vector<char> plain(s.layer_block_bytes()), packed(plain.size()), back(plain.size());
     for (size_t i = 0; i < plain.size(); ++i) plain[i] = static_cast<char>(i * 31 + i / 251);
-    ASSERT_TRUE(import_kv_block(s, plain.data(), packed.data()).ok());
-    ASSERT_TRUE(export_kv_block(s, packed.data(), back.data()).ok());
+    kv_from_plain(s, plain.data(), packed.data());
+    kv_to_plain(s, packed.data(), back.data());
     EXPECT_EQ(plain, back);
     EXPECT_NE(plain, packed);
     // K of head 1, token 5, d 3; V of head 1, token 5, d 7.
@@ -34,18 +34,5 @@ TEST(KvTransfer, RoundTripAndPlaces) {
   }
 }
 
-TEST(KvTransfer, RowsAsTheyAreAndErrors) {
-  KvSpec s = spec_of(DType::kBF16);
-  s.arrangement = KvArrangement::kMlaRows;
-  std::vector<char> a(s.layer_block_bytes(), 7), b(a.size());
-  ASSERT_TRUE(export_kv_block(s, a.data(), b.data()).ok());
-  EXPECT_EQ(a, b);
-  s = spec_of(DType::kF8E4M3);
-  EXPECT_FALSE(export_kv_block(s, a.data(), b.data()).ok());
-  s = spec_of(DType::kBF16);
-  s.version = kKvLayoutVersion + 1;
-  EXPECT_FALSE(import_kv_block(s, a.data(), b.data()).ok());
-}
-
 }  // namespace
-}  // namespace tern
+}  // namespace tern::device
