@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "base/check.h"
 #include "model/config/config_reader.h"
@@ -12,6 +11,7 @@
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/vision.h"
+#include "vision/encoder.h"
 #include "vision/grid_rope.h"
 #include "vision/tower_plan.h"
 
@@ -81,7 +81,6 @@ class ErnieTower final : public LoadedTower {
   Layout layout(std::span<const Grid> grids) const;
   Status run(Pass& pass) const;
   Status tower(Pass& pass, TensorView out) const;
-  Status attention(Pass& pass, const Block& b, TensorView x, TensorView cos, TensorView sin, TensorView out) const;
   Status mlp(Pass& pass, const Linear& first, ops::Activation kind, const Linear& second, TensorView x,
              TensorView out) const;
   Status resample(Pass& pass, TensorView x) const;
@@ -227,41 +226,15 @@ Status ErnieTower::tower(Pass& pass, TensorView out) const {
     if (!first) p.x = delta, p.residual = residual;
     return ops::layer_norm(p, pass.stream);
   };
-  for (const Block& b : blocks_) {
-    TERN_RETURN_IF_ERROR(norm(b.norm1, &b == &blocks_.front()));
-    TERN_RETURN_IF_ERROR(attention(pass, b, out, cos, sin, delta));
-    TERN_RETURN_IF_ERROR(norm(b.norm2, false));
-    TERN_RETURN_IF_ERROR(mlp(pass, b.fc1, ops::Activation::kQuickGelu, b.fc2, out, delta));
-  }
+  const EncoderPass encoder{pass.arena, pass.stream, type_, static_cast<int>(s_.heads), cos, sin};
+  Segments segments{.count = pass.l.segments, .longest = pass.l.max_segment};
+  if (!pass.measuring()) segments.starts = pass.ints(pass.l.starts(), pass.l.segments + 1);
+  const auto attend = [&](const Block& b, size_t) {
+    return self_attention(encoder, b.qkv, b.out, segments, out, delta);
+  };
+  const auto widen = [&](const Block& b) { return mlp(pass, b.fc1, ops::Activation::kQuickGelu, b.fc2, out, delta); };
+  TERN_RETURN_IF_ERROR(run_blocks(blocks_, norm, attend, widen));
   return norm(last_, blocks_.empty());
-}
-
-Status ErnieTower::attention(Pass& pass, const Block& b, TensorView x, TensorView cos, TensorView sin,
-                             TensorView out) const {
-  const size_t mark = pass.arena.mark();
-  const int64_t n = pass.l.rows, w = s_.width, heads = s_.heads, d = s_.head_dim();
-  const TensorView qkv = pass.arena.tensor(ops::between_products(pass.stream, type_), n, 3 * w),
-                   mixed = pass.arena.tensor(type_, n, w);
-  void* workspace =
-      pass.arena.take(ops::segment_attention_workspace(pass.stream, n, pass.l.segments, s_.heads, static_cast<int>(d)));
-  if (!pass.measuring()) {
-    TERN_RETURN_IF_ERROR(ops::linear(b.qkv.product(x, qkv), pass.stream));
-    TERN_RETURN_IF_ERROR(ops::segment_attention({.q = qkv.columns(0, w).split(heads, d),
-                                                 .k = qkv.columns(w, 2 * w).split(heads, d),
-                                                 .v = qkv.columns(2 * w, 3 * w).split(heads, d),
-                                                 .starts = pass.ints(pass.l.starts(), pass.l.segments + 1),
-                                                 .out = mixed,
-                                                 .cos = cos,
-                                                 .sin = sin,
-                                                 .scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d))),
-                                                 .max_segment = pass.l.max_segment,
-                                                 .product = type_,
-                                                 .workspace = workspace},
-                                                pass.stream));
-    TERN_RETURN_IF_ERROR(ops::linear(b.out.product(mixed, out), pass.stream));
-  }
-  pass.arena.release(mark);
-  return {};
 }
 
 Status ErnieTower::mlp(Pass& pass, const Linear& first, ops::Activation kind, const Linear& second, TensorView x,

@@ -1,12 +1,12 @@
 // PaddleOCR-VL's tower and projector (models-ernie-paddleocr.md 3.5, 6.2, 6.3): a SigLIP-like encoder whose positions
 // are a resampled table and a rotation by row and column, then 2 x 2 patches to a token.
-#include <cmath>
 
 #include "model/config/config_reader.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/rope.h"
 #include "ops/vision.h"
+#include "vision/encoder.h"
 #include "vision/grid_rope.h"
 #include "vision/position_table.h"
 #include "vision/tower_plan.h"
@@ -81,14 +81,10 @@ class PaddleOcrTower final : public LoadedTower {
     int64_t rows, segments;
     int longest;
     IndexViews index;
-    TensorView cos, sin;
-    void* attention = nullptr;  // its workspace, with the plan of all layers
-    bool planned = false;
     model::Probe* probe;
     bool runs() const { return !arena.measuring(); }
   };
   Status run(Run& r, TensorView patches, TensorView out) const;
-  Status attention(Run& r, const BlockWeights& b, TensorView x, TensorView out) const;
   Status mlp(Run& r, const Linear& fc1, const Linear& fc2, ops::Activation act, TensorView x, TensorView out) const;
   TensorView middle(Run& r, int64_t rows, int64_t cols) const {
     return r.arena.tensor(ops::between_products(r.stream, spec_.activation), rows, cols);
@@ -130,8 +126,7 @@ void PaddleOcrTower::index(std::span<const Grid> grids, TowerIndex& out) const {
 
 size_t PaddleOcrTower::workspace_bytes(int64_t rows, int, device::Stream stream) const {
   device::Arena arena;  // measures
-  Run r{arena,   stream, rows,   rows / (spec_.merge * spec_.merge), static_cast<int>(rows), {}, {}, {},
-        nullptr, false,  nullptr};
+  Run r{arena, stream, rows, rows / (spec_.merge * spec_.merge), static_cast<int>(rows), {}, nullptr};
   (void)run(r, {}, {});
   return arena.peak();
 }
@@ -156,33 +151,11 @@ Status PaddleOcrTower::encode(const TowerCall& call) const {
   index.order = tensor1(ints + 7 * rows, DType::kI32, rows);
   index.starts = tensor1(ints + 8 * rows, DType::kI32, segments + 1);
   index.weights = tensor2(call.floats.data, DType::kF32, rows, 4);
-  Run r{call.workspace, call.stream, rows, segments, longest, index, {}, {}, nullptr, false, call.probe};
+  Run r{call.workspace, call.stream, rows, segments, longest, index, call.probe};
   const size_t mark = call.workspace.mark();
   Status status = run(r, call.patches, call.out);
   call.workspace.release(mark);
   return status;
-}
-
-Status PaddleOcrTower::attention(Run& r, const BlockWeights& b, TensorView x, TensorView out) const {
-  const int64_t h = spec_.hidden, heads = spec_.heads, d = spec_.head_dim();
-  const size_t mark = r.arena.mark();
-  const TensorView qkv = middle(r, r.rows, 3 * h), mixed = act(r, r.rows, h);
-  if (r.runs()) {
-    ops::SegmentAttentionParams p;
-    TERN_RETURN_IF_ERROR(ops::linear(b.qkv.product(x, qkv), r.stream));
-    p.q = qkv.columns(0, h).split(heads, d), p.k = qkv.columns(h, 2 * h).split(heads, d);
-    p.v = qkv.columns(2 * h, 3 * h).split(heads, d);
-    p.cos = r.cos, p.sin = r.sin;
-    p.starts = r.index.starts, p.out = mixed;
-    p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
-    p.max_segment = r.longest, p.product = spec_.activation;
-    p.workspace = r.attention, p.planned = r.planned;
-    r.planned = true;
-    TERN_RETURN_IF_ERROR(ops::segment_attention(p, r.stream));
-    TERN_RETURN_IF_ERROR(ops::linear(b.out.product(mixed, out), r.stream));
-  }
-  r.arena.release(mark);
-  return {};
 }
 
 Status PaddleOcrTower::mlp(Run& r, const Linear& fc1, const Linear& fc2, ops::Activation kind, TensorView x,
@@ -208,29 +181,29 @@ Status PaddleOcrTower::mlp(Run& r, const Linear& fc1, const Linear& fc2, ops::Ac
 Status PaddleOcrTower::run(Run& r, TensorView patches, TensorView out) const {
   const int64_t n = r.rows, h = spec_.hidden, half = spec_.head_dim() / 2;
   const TensorView residual = exact(r, n, h), delta = middle(r, n, h), x = act(r, n, h);
-  r.attention = r.arena.take(
-      ops::segment_attention_workspace(r.stream, n, r.segments, spec_.heads, static_cast<int>(spec_.head_dim())));
-  r.cos = exact(r, n, half), r.sin = exact(r, n, half);
+  EncoderPass encoder{r.arena, r.stream, spec_.activation, static_cast<int>(spec_.heads), {}, {}};
+  Segments segments{.starts = r.index.starts, .count = r.segments, .longest = r.longest};
+  segments.workspace = r.arena.take(attention_workspace(encoder, segments, n, h));
+  encoder.cos = exact(r, n, half), encoder.sin = exact(r, n, half);
   const auto norm = [&](const LayerNorm& w, TensorView from, TensorView sum, TensorView to, float eps) -> Status {
     if (!r.runs()) return {};
     return ops::layer_norm({from, sum, w.weight, w.bias, to, eps}, r.stream);
   };
   if (r.runs()) {
     TERN_RETURN_IF_ERROR(
-        ops::rope_table({r.index.positions, rope_.inv_freq, rope_.axis, 1.0f, r.cos, r.sin}, r.stream));
+        ops::rope_table({r.index.positions, rope_.inv_freq, rope_.axis, 1.0f, encoder.cos, encoder.sin}, r.stream));
     TERN_RETURN_IF_ERROR(ops::linear(weights.patches.product(patches, residual), r.stream));
     TERN_RETURN_IF_ERROR(
         ops::interpolate_rows({weights.positions, r.index.table, r.index.weights, residual}, r.stream));
   }
-  for (size_t i = 0; i < weights.blocks.size(); ++i) {
-    const BlockWeights& b = weights.blocks[i];
-    // The block before is added here, in one pass with the norm.
-    TERN_RETURN_IF_ERROR(i == 0 ? norm(b.norm1, residual, {}, x, spec_.eps)
-                                : norm(b.norm1, delta, residual, x, spec_.eps));
-    TERN_RETURN_IF_ERROR(attention(r, b, x, delta));
-    TERN_RETURN_IF_ERROR(norm(b.norm2, delta, residual, x, spec_.eps));
-    TERN_RETURN_IF_ERROR(mlp(r, b.fc1, b.fc2, spec_.act, x, delta));
-  }
+  const auto block_norm = [&](const LayerNorm& w, bool first) {
+    return first ? norm(w, residual, {}, x, spec_.eps) : norm(w, delta, residual, x, spec_.eps);
+  };
+  const auto attend = [&](const BlockWeights& b, size_t) {
+    return self_attention(encoder, b.qkv, b.out, segments, x, delta);
+  };
+  const auto widen = [&](const BlockWeights& b) { return mlp(r, b.fc1, b.fc2, spec_.act, x, delta); };
+  TERN_RETURN_IF_ERROR(run_blocks(weights.blocks, block_norm, attend, widen));
   // In float32: the projector normalises it once more before it meets a product.
   const TensorView last = exact(r, n, h);
   TERN_RETURN_IF_ERROR(norm(weights.final_norm, delta, residual, last, spec_.eps));

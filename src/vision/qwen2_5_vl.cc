@@ -1,7 +1,6 @@
 // Qwen2.5-VL's tower and merger (models-other.md 8.2, 8.3). Patch rows come in 2 x 2 blocks; blocks are put in the
 // order of windows, inside which most layers look around, and the merged rows go back to the order of the picture.
 #include <algorithm>
-#include <cmath>
 
 #include "model/config/config_reader.h"
 #include "ops/activation.h"
@@ -10,6 +9,7 @@
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/vision.h"
+#include "vision/encoder.h"
 #include "vision/grid_rope.h"
 #include "vision/tower_plan.h"
 
@@ -95,7 +95,6 @@ class QwenTower final : public LoadedTower {
   Layout layout(std::span<const Grid> grids) const;
   Status run(Run& r) const;
   Status embed(Run& r, TensorView residual, TensorView scratch) const;
-  Status attention(Run& r, const BlockWeights& b, bool full, TensorView x, TensorView out) const;
   Status mlp(Run& r, const BlockWeights& b, TensorView x, TensorView out) const;
   Status merge(Run& r, TensorView x) const;
   TensorView act(Run& r, int64_t rows, int64_t cols) const { return r.arena.tensor(spec_.activation, rows, cols); }
@@ -190,13 +189,18 @@ Status QwenTower::run(Run& r) const {
     return ops::rms_norm(p, r.stream);
   };
   TERN_RETURN_IF_ERROR(embed(r, residual, delta));
-  for (size_t i = 0; i < weights.blocks.size(); ++i) {
-    const BlockWeights& b = weights.blocks[i];
-    TERN_RETURN_IF_ERROR(norm(b.norm1, i == 0));
-    TERN_RETURN_IF_ERROR(attention(r, b, spec_.full[i] != 0, x, delta));
-    TERN_RETURN_IF_ERROR(norm(b.norm2, false));
-    TERN_RETURN_IF_ERROR(mlp(r, b, x, delta));
+  const EncoderPass encoder{r.arena, r.stream, spec_.activation, static_cast<int>(spec_.heads), r.cos, r.sin};
+  Segments frames{.count = r.l.frames, .longest = r.l.longest_frame};
+  Segments windows{.count = r.l.windows, .longest = r.l.longest_window};
+  if (r.runs()) {
+    frames.starts = r.ints(r.l.frame_starts(), r.l.frames + 1);
+    windows.starts = r.ints(r.l.window_starts(), r.l.windows + 1);
   }
+  const auto attend = [&](const BlockWeights& b, size_t i) {
+    return self_attention(encoder, b.qkv, b.out, spec_.full[i] != 0 ? frames : windows, x, delta);
+  };
+  const auto widen = [&](const BlockWeights& b) { return mlp(r, b, x, delta); };
+  TERN_RETURN_IF_ERROR(run_blocks(weights.blocks, norm, attend, widen));
   TERN_RETURN_IF_ERROR(norm(weights.last_norm, false));
   // As the reference shows it: before the last norm, in the order of windows.
   if (r.runs() && r.call->probe != nullptr) r.call->probe->tensor("tower", residual);
@@ -209,31 +213,6 @@ Status QwenTower::embed(Run& r, TensorView residual, TensorView scratch) const {
   TERN_RETURN_IF_ERROR(ops::rope_table({positions, rope_.inv_freq, rope_.axis, 1.0f, r.cos, r.sin}, r.stream));
   TERN_RETURN_IF_ERROR(ops::linear({r.call->patches, &weights.patches.weight, {}, scratch}, r.stream));
   return ops::gather_rows({joined(scratch), r.ints(r.l.order(), r.l.tokens), joined(residual)}, r.stream);
-}
-
-Status QwenTower::attention(Run& r, const BlockWeights& b, bool full, TensorView x, TensorView out) const {
-  const int64_t n = r.l.rows, h = spec_.hidden, heads = spec_.heads, d = spec_.head_dim();
-  const int64_t segments = full ? r.l.frames : r.l.windows;
-  const size_t mark = r.arena.mark();
-  const TensorView qkv = r.arena.tensor(ops::between_products(r.stream, spec_.activation), n, 3 * h),
-                   mixed = act(r, n, h);
-  ops::SegmentAttentionParams p;
-  p.workspace = r.arena.take(ops::segment_attention_workspace(r.stream, n, segments, spec_.heads, static_cast<int>(d)));
-  if (r.runs()) {
-    TERN_RETURN_IF_ERROR(ops::linear(b.qkv.product(x, qkv), r.stream));
-    p.q = qkv.columns(0, h).split(heads, d), p.k = qkv.columns(h, 2 * h).split(heads, d);
-    p.v = qkv.columns(2 * h, 3 * h).split(heads, d);
-    p.cos = r.cos, p.sin = r.sin;
-    p.starts = r.ints(full ? r.l.frame_starts() : r.l.window_starts(), segments + 1);
-    p.out = mixed;
-    p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
-    p.max_segment = full ? r.l.longest_frame : r.l.longest_window;
-    p.product = spec_.activation;
-    TERN_RETURN_IF_ERROR(ops::segment_attention(p, r.stream));
-    TERN_RETURN_IF_ERROR(ops::linear(b.out.product(mixed, out), r.stream));
-  }
-  r.arena.release(mark);
-  return {};
 }
 
 Status QwenTower::mlp(Run& r, const BlockWeights& b, TensorView x, TensorView out) const {
