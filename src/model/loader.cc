@@ -6,7 +6,6 @@
 
 #include "model/arch/registry.h"
 #include "model/config/config_reader.h"
-#include "model/config/generation_defaults.h"
 #include "model/decoder.h"
 #include "model/files/checkpoint.h"
 #include "model/weights/pack.h"
@@ -43,12 +42,6 @@ Status fill(const LoadOptions& options, const DecoderSpec& spec, const WeightPla
 }
 
 }  // namespace
-
-std::vector<std::string> known_architectures() {
-  std::vector<std::string> names;
-  for (const Architecture& a : architectures()) names.emplace_back(a.name);
-  return names;
-}
 
 Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::Device& device) {
   TERN_ASSIGN_OR_RETURN(DecoderSpec spec, spec_of(options));

@@ -56,7 +56,4 @@ struct ModelSummary {
 };
 Expected<ModelSummary> summarize_model(const LoadOptions& options);
 
-// Names for config.json architectures[0].
-std::vector<std::string> known_architectures();
-
 }  // namespace tern::model

@@ -8,41 +8,33 @@
 
 namespace tern::model {
 
-// One file per architecture, one line here.
-void read_deepseek_v2(ConfigReader& config, DecoderSpec& spec);
-void read_deepseek_v3(ConfigReader& config, DecoderSpec& spec);
-void read_ernie4_5(ConfigReader& config, DecoderSpec& spec);
-void read_ernie4_5_moe(ConfigReader& config, DecoderSpec& spec);
-void read_ernie4_5_vl_moe(ConfigReader& config, DecoderSpec& spec);
-void read_glm4_moe(ConfigReader& config, DecoderSpec& spec);
-void read_llama(ConfigReader& config, DecoderSpec& spec);
-void read_mixtral(ConfigReader& config, DecoderSpec& spec);
-void read_paddleocr_vl(ConfigReader& config, DecoderSpec& spec);
-void read_qwen2(ConfigReader& config, DecoderSpec& spec);
-void read_qwen2_5_vl(ConfigReader& config, DecoderSpec& spec);
-void read_qwen2_moe(ConfigReader& config, DecoderSpec& spec);
-void read_qwen3(ConfigReader& config, DecoderSpec& spec);
-void read_qwen3_moe(ConfigReader& config, DecoderSpec& spec);
+// Every architecture: one file, one line here.
+#define TERN_ARCHITECTURES(ARCHITECTURE)                                       \
+  ARCHITECTURE("DeepseekV2ForCausalLM", read_deepseek_v2)                      \
+  ARCHITECTURE("DeepseekV3ForCausalLM", read_deepseek_v3)                      \
+  ARCHITECTURE("Ernie4_5ForCausalLM", read_ernie4_5)                           \
+  ARCHITECTURE("Ernie4_5_ForCausalLM", read_ernie4_5)                          \
+  ARCHITECTURE("Ernie4_5_MoeForCausalLM", read_ernie4_5_moe)                   \
+  ARCHITECTURE("Ernie4_5_VLMoeForConditionalGeneration", read_ernie4_5_vl_moe) \
+  ARCHITECTURE("Glm4MoeForCausalLM", read_glm4_moe)                            \
+  ARCHITECTURE("LlamaForCausalLM", read_llama)                                 \
+  ARCHITECTURE("MixtralForCausalLM", read_mixtral)                             \
+  ARCHITECTURE("PaddleOCRVLForConditionalGeneration", read_paddleocr_vl)       \
+  ARCHITECTURE("Qwen2ForCausalLM", read_qwen2)                                 \
+  ARCHITECTURE("Qwen2MoeForCausalLM", read_qwen2_moe)                          \
+  ARCHITECTURE("Qwen2_5_VLForConditionalGeneration", read_qwen2_5_vl)          \
+  ARCHITECTURE("Qwen3ForCausalLM", read_qwen3)                                 \
+  ARCHITECTURE("Qwen3MoeForCausalLM", read_qwen3_moe)
+
+#define TERN_DECLARE(name, read) void read(ConfigReader& config, DecoderSpec& spec);
+TERN_ARCHITECTURES(TERN_DECLARE)
+#undef TERN_DECLARE
 
 namespace {
 
-constexpr std::array kArchitectures = {
-    Architecture{"DeepseekV2ForCausalLM", read_deepseek_v2},
-    Architecture{"DeepseekV3ForCausalLM", read_deepseek_v3},
-    Architecture{"Ernie4_5ForCausalLM", read_ernie4_5},
-    Architecture{"Ernie4_5_ForCausalLM", read_ernie4_5},
-    Architecture{"Ernie4_5_MoeForCausalLM", read_ernie4_5_moe},
-    Architecture{"Ernie4_5_VLMoeForConditionalGeneration", read_ernie4_5_vl_moe},
-    Architecture{"Glm4MoeForCausalLM", read_glm4_moe},
-    Architecture{"LlamaForCausalLM", read_llama},
-    Architecture{"MixtralForCausalLM", read_mixtral},
-    Architecture{"PaddleOCRVLForConditionalGeneration", read_paddleocr_vl},
-    Architecture{"Qwen2ForCausalLM", read_qwen2},
-    Architecture{"Qwen2MoeForCausalLM", read_qwen2_moe},
-    Architecture{"Qwen2_5_VLForConditionalGeneration", read_qwen2_5_vl},
-    Architecture{"Qwen3ForCausalLM", read_qwen3},
-    Architecture{"Qwen3MoeForCausalLM", read_qwen3_moe},
-};
+#define TERN_ENTRY(name, read) Architecture{name, read},
+constexpr std::array kArchitectures = {TERN_ARCHITECTURES(TERN_ENTRY)};
+#undef TERN_ENTRY
 
 // What no architecture file may get wrong, whatever the config said.
 void check(const DecoderSpec& s, ConfigReader& config) {

@@ -2,8 +2,9 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "model/arch/registry.h"
-#include "model/config/generation_defaults.h"
 #include "model/tests/support.h"
 
 namespace tern::model {
@@ -35,13 +36,22 @@ TEST(Config, ReadsEveryArchitecture) {
     EXPECT_EQ(spec->layers, 2);
     EXPECT_EQ(spec->vocab_size, 96);
   }
-  EXPECT_GE(known_architectures().size(), 12u);
+}
+
+TEST(Config, EveryArchitectureHasASmallConfig) {
+  std::set<ReadSpec> tried;  // a name of the same function is the same architecture
+  for (const auto& [name, config] : testing::small_configs(4, 2)) {
+    for (const Architecture& a : architectures()) {
+      if (a.name == name) tried.insert(a.read);
+    }
+  }
+  for (const Architecture& a : architectures()) EXPECT_TRUE(tried.contains(a.read)) << a.name;
 }
 
 TEST(Config, UnknownArchitectureNamesTheKnownOnes) {
   const std::string e = error_of(llama(R"({"architectures":["BertModel"]})"));
   EXPECT_NE(e.find("BertModel"), std::string::npos);
-  for (const std::string& name : known_architectures()) EXPECT_NE(e.find(name), std::string::npos) << name;
+  for (const Architecture& a : architectures()) EXPECT_NE(e.find(a.name), std::string::npos) << a.name;
   for (const char* bad : {R"({"architectures":null})", R"({"architectures":[]})",
                           R"({"architectures":"LlamaForCausalLM"})", R"({"architectures":[7]})"})
     EXPECT_NE(error_of(llama(bad)).find("architectures"), std::string::npos) << bad;
@@ -124,28 +134,6 @@ TEST(Config, EosMayBeOneIdOrAList) {
   EXPECT_TRUE(read_spec(llama(R"({"eos_token_id":null})"))->eos_token_ids.empty());
   EXPECT_NE(error_of(llama(R"({"eos_token_id":[-4]})")).find("eos_token_id"), std::string::npos);
   EXPECT_NE(error_of(llama(R"({"eos_token_id":4294967296})")).find("eos_token_id"), std::string::npos);
-}
-
-TEST(GenerationDefaults, FileOverridesConfig) {
-  TempFolder folder;
-  const json::Object config = parse(R"({"eos_token_id":2,"bos_token_id":1})");
-  auto d = read_generation_defaults(folder.path(), config);
-  ASSERT_TRUE(d.ok());
-  EXPECT_FALSE(d->has_file);
-  EXPECT_EQ(d->eos_token_ids, std::vector<int32_t>{2});
-  write_file(folder.file("generation_config.json"),
-             R"({"eos_token_id":[5,6],"temperature":0.6,"top_k":20,"do_sample":true})");
-  d = read_generation_defaults(folder.path(), config);
-  ASSERT_TRUE(d.ok());
-  EXPECT_EQ(d->eos_token_ids, (std::vector<int32_t>{5, 6}));
-  EXPECT_EQ(d->bos_token_id, 1);
-  EXPECT_EQ(d->temperature, 0.6);
-  EXPECT_EQ(d->top_k, 20);
-  EXPECT_FALSE(d->top_p.has_value());
-  write_file(folder.file("generation_config.json"), R"({"top_p":7})");
-  const auto bad = read_generation_defaults(folder.path(), config);
-  ASSERT_FALSE(bad.ok());
-  EXPECT_NE(bad.error().message.find("top_p"), std::string::npos);
 }
 
 TEST(Summary, SaysWhatAModelTakesFromItsConfigAlone) {
