@@ -5,9 +5,6 @@
 #include "cuda/measure.h"
 #include "ops/loaded_backend.h"
 
-#define TERN_TEXT_(x) #x
-#define TERN_TEXT(x) TERN_TEXT_(x)
-
 namespace tern::cuda {
 namespace {
 
@@ -23,8 +20,6 @@ const ops::Backend& backend() {
   }();
   return table;
 }
-
-constexpr const char* kBuild = "CUDA " TERN_TEXT(CUDART_VERSION);
 
 const char* last_kernel(device::Stream s) { return state(s).last_kernel; }
 
@@ -43,7 +38,6 @@ extern "C" __attribute__((visibility("default"))) const tern::device::CudaLibrar
     l.version = device::kCudaLibraryVersion;
     l.device_layout = device::cuda_device_layout();
     l.ops_layout = ops::backend_layout();
-    l.build = cuda::kBuild;
     l.device_count = cuda::device_count;
     l.make_device = cuda::make_device;
     l.ops = &cuda::backend();

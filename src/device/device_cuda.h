@@ -34,7 +34,6 @@ struct CudaLibrary {
   uint32_t version = 0;
   uint64_t device_layout = 0;  // cuda_device_layout() of the other side
   uint64_t ops_layout = 0;     // ops::backend_layout() of the other side
-  const char* build = nullptr;
   // GPUs that the driver shows; an error in one line when there is no driver or it is too old.
   Expected<int> (*device_count)() = nullptr;
   Expected<std::unique_ptr<Device>> (*make_device)(const CudaOptions&) = nullptr;

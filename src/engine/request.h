@@ -45,7 +45,6 @@ struct Request {
   SamplingParams sampling;
   int32_t max_answer_tokens = 0;  // after sampling.thinking_mark; 0: any number
   int32_t max_tokens = 0;         // > 0; already clamped to max_model_len - prompt
-  bool max_tokens_given = false;  // the client named a limit (finish reason, fastdeploy.md 3.7)
   bool ignore_eos = false;
   std::vector<int32_t> stop_token_ids;
   Constraint constraint;                             // guided decoding; needs EngineConfig::mask_threads
@@ -100,8 +99,6 @@ struct EngineStats {
   uint64_t steps = 0, graph_steps = 0;  // collected; of them those whose forward pass was a replayed graph
   uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   uint64_t prefix_lookup_tokens = 0, prefix_hit_tokens = 0, prefix_lookups = 0, prefix_hits = 0;
-  uint64_t launch_ns = 0;   // engine thread: planning, filling and submitting, all steps together
-  uint64_t collect_ns = 0;  // engine thread: taking results, all steps together
   uint64_t tower_ns = 0, tower_calls = 0, tower_items = 0, tower_patches = 0;  // rank thread
   uint64_t encoder_lookups = 0, encoder_hits = 0;  // items asked of the encoder-output cache, and found there
   uint64_t late_allocations = 0;  // of device memory and pinned memory since the start; none is expected

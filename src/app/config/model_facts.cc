@@ -103,7 +103,6 @@ Status read_config_json(const json::Object& config, ModelFacts& facts) {
 }
 
 Status read_generation_json(const json::Object& config, ModelFacts& facts) {
-  facts.has_generation_config = true;
   TERN_RETURN_IF_ERROR(add_ids(config, "eos_token_id", facts.eos_token_ids));
   auto& g = facts.generation;
   struct Number {

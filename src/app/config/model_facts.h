@@ -21,7 +21,6 @@ struct ModelFacts {
   bool pictures = false;               // config.json describes a vision tower
   std::vector<int32_t> eos_token_ids;  // config.json and generation_config.json, each once
   serve::GenerationDefaults generation;
-  bool has_generation_config = false;
 };
 
 // The folder that --model (or --tokenizer) means: the path itself, or a hub name below FD_MODEL_CACHE with the hub's

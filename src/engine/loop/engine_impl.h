@@ -139,7 +139,7 @@ class EngineImpl final : public Engine {
   uint64_t launched_ = 0, collected_ = 0, replayed_ = 0;
   Step* last_launched_ = nullptr;
   int64_t next_deadline_ = 0;  // 0: none
-  uint64_t prompt_tokens_ = 0, generated_tokens_ = 0, launch_ns_ = 0, collect_ns_ = 0;
+  uint64_t prompt_tokens_ = 0, generated_tokens_ = 0;
   EngineStats media_stats_;  // its tower and encoder figures
   bool may_preempt_ = true;  // a running sequence can lose its blocks
 

@@ -190,7 +190,6 @@ void EngineImpl::publish_stats() {
   stats_.prompt_tokens = prompt_tokens_, stats_.generated_tokens = generated_tokens_;
   stats_.preemptions = s.preemptions;
   stats_.late_allocations = parts_.device->allocations() - allocations_;
-  stats_.launch_ns = launch_ns_, stats_.collect_ns = collect_ns_;
   stats_.prefix_lookup_tokens = s.prefix_lookup_tokens, stats_.prefix_hit_tokens = s.prefix_hit_tokens;
   stats_.tower_ns = media_stats_.tower_ns, stats_.tower_calls = media_stats_.tower_calls;
   stats_.tower_items = media_stats_.tower_items, stats_.tower_patches = media_stats_.tower_patches;
@@ -202,16 +201,12 @@ void EngineImpl::run() {
   set_thread_name("engine");
   for (;;) {
     take_commands();
-    const int64_t begin = monotonic_ns();
-    int launches = 0;
-    while (launch()) ++launches;
-    const int64_t launched = monotonic_ns();
-    if (launches > 0) launch_ns_ += static_cast<uint64_t>(launched - begin);
-    watch(launched);
+    while (launch()) {
+    }
+    watch(monotonic_ns());
     if (seen_done_ > collected_ && !hung_) {
       collect();
       publish();
-      collect_ns_ += static_cast<uint64_t>(monotonic_ns() - launched);
       continue;
     }
     publish();

@@ -53,7 +53,6 @@ class Harness {
     r.id = id;
     r.prompt = std::move(prompt);
     r.max_tokens = max_tokens;
-    r.max_tokens_given = true;
     r.arrival_ns = monotonic_ns();
     r.sampling.temperature = 0;
     return r;

@@ -53,7 +53,6 @@ TEST(Engine, StopsAsAsked) {
   stop_id.stop_token_ids = {text[7], 1 << 30, -5};
   sequence.stop_sequences = {{text[2], text[5]}, {text[8], text[9]}};
   for (Request* r : {&stop_id, &sequence, &ignoring, &context}) r->ignore_eos = true;
-  context.max_tokens_given = false;
   Request least = stop_id;
   least.id = 5;
   least.sampling.min_tokens = 12;

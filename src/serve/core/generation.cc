@@ -86,7 +86,6 @@ engine::Request Generation::engine_request(const Choice& choice) const {
   const auto room = static_cast<int64_t>(prototype_.max_tokens) - static_cast<int64_t>(request.prompt.size());
   const int64_t wanted = ask_.max_tokens.value_or(room);
   request.max_tokens = static_cast<int32_t>(wanted < room ? wanted : room);
-  request.max_tokens_given = ask_.max_tokens.has_value();
   for (auto& key : request.extra_keys) key.end = static_cast<int32_t>(request.prompt.size());
   return request;
 }

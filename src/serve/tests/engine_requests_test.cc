@@ -39,7 +39,6 @@ TEST(EngineRequest, DefaultsOfTheProtocol) {
   const auto r = rig.engine.wait_request(0);
   EXPECT_EQ(r.prompt, (std::vector<int32_t>{5, 6, 7}));
   EXPECT_EQ(r.max_tokens, 512 - 3);
-  EXPECT_FALSE(r.max_tokens_given);
   EXPECT_FALSE(r.ignore_eos);
   EXPECT_EQ(r.sampling.temperature, 1.0f);
   EXPECT_EQ(r.sampling.top_p, 0.7f);
@@ -71,7 +70,7 @@ TEST(EngineRequest, EveryFieldArrives) {
     const auto r = rig.engine.wait_request(i);
     EXPECT_EQ(r.external_id, fmt::format("chatcmpl-r_{}", i));
     EXPECT_EQ(r.max_tokens, 50);
-    EXPECT_TRUE(r.max_tokens_given && r.ignore_eos);
+    EXPECT_TRUE(r.ignore_eos);
     const auto& s = r.sampling;
     EXPECT_EQ(s.seed, 7 + i) << "sample i draws from seed + i";
     EXPECT_EQ(s.temperature, 0.5f);
@@ -107,7 +106,7 @@ TEST(EngineRequest, EdgesOfTheParameters) {
       {R"({"prompt":[5],"top_k":-1})", [](const engine::Request& r) { return r.sampling.top_k == 0; }},
       {R"({"prompt":[5],"top_k":2000000000})", [](const engine::Request& r) { return r.sampling.top_k == 906; }},
       {R"({"prompt":[5],"max_tokens":9223372036854775807})",
-       [](const engine::Request& r) { return r.max_tokens == 511 && r.max_tokens_given; }},
+       [](const engine::Request& r) { return r.max_tokens == 511; }},
       {R"({"prompt":[5],"max_tokens":5.0})", [](const engine::Request& r) { return r.max_tokens == 5; }},
       {R"({"prompt":[5],"seed":922337203685477580})",
        [](const engine::Request& r) { return r.sampling.seed == 922337203685477580u; }},
