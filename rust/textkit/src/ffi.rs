@@ -1,4 +1,6 @@
-//! The C border: pointers become slices, results become codes, panics stop here.
+//! The C border: pointers become slices, results become codes, panics stop here. What a caller owes to each function
+//! (its `# Safety`) stands in include/textkit.h.
+#![allow(clippy::missing_safety_doc)]
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;
@@ -109,8 +111,6 @@ pub unsafe fn guard(error: *mut Buffer<u8>, f: impl FnOnce() -> Result<(), Failu
     code
 }
 
-/// # Safety
-/// As the header says; so for all functions below.
 #[no_mangle]
 pub unsafe extern "C" fn tk_bytes_free(b: *mut Buffer<u8>) {
     Buffer::free(b)

@@ -6,6 +6,9 @@ use super::eval::{nested, Eval, LoopState};
 use super::ops;
 use super::value::*;
 
+/// Positions, then names.
+type Args = (Vec<V>, Vec<(String, V)>);
+
 impl Eval {
     /// A call of a macro with Jinja's rules: positions, then names, then defaults, else undefined.
     pub fn call_macro(&mut self, m: &Macro, args: Vec<V>, kwargs: Vec<(String, V)>) -> Res<V> {
@@ -68,7 +71,7 @@ impl Eval {
         super::filters::apply(self, f.name, value, args, kwargs)
     }
 
-    pub fn call_args(&mut self, args: &[ast::CallArg<'static>]) -> Res<(Vec<V>, Vec<(String, V)>)> {
+    pub fn call_args(&mut self, args: &[ast::CallArg<'static>]) -> Res<Args> {
         let mut pos = Vec::new();
         let mut named = Vec::new();
         for arg in args {

@@ -136,6 +136,11 @@ impl Eval {
         Ok(())
     }
 
+    fn emit_value(&mut self, v: &V) -> Res<()> {
+        let text = super::pytext::str_of(self, v)?;
+        self.emit(&text)
+    }
+
     pub fn lookup(&mut self, name: &str) -> Res<V> {
         let (found, seen) = self.env.get(name);
         self.names_step(seen)?;
@@ -184,8 +189,7 @@ impl Eval {
             Stmt::EmitRaw(s) => self.emit(s.raw)?,
             Stmt::EmitExpr(s) => {
                 let v = self.expr(&s.expr)?;
-                let text = super::pytext::str_of(self, &v)?;
-                self.emit(&text)?;
+                self.emit_value(&v)?;
             }
             Stmt::IfCond(s) => {
                 let yes = self.expr(&s.expr)?.truthy();
@@ -200,9 +204,7 @@ impl Eval {
                 self.assign(&s.target, v)?;
             }
             Stmt::SetBlock(s) => {
-                let env = self.env.clone();
-                let (text, flow) = self.capture(|e| e.scoped(env, |e| e.body(&s.body)))?;
-                let mut v = self.text(text)?;
+                let (mut v, flow) = self.written_by(&s.body)?;
                 if let Some(filter) = &s.filter {
                     v = self.filter_chain(filter, v)?;
                 }
@@ -210,24 +212,12 @@ impl Eval {
                 return Ok(flow);
             }
             Stmt::FilterBlock(s) => {
-                let env = self.env.clone();
-                let (text, flow) = self.capture(|e| e.scoped(env, |e| e.body(&s.body)))?;
-                let v = self.text(text)?;
+                let (v, flow) = self.written_by(&s.body)?;
                 let v = self.filter_chain(&s.filter, v)?;
-                let text = super::pytext::str_of(self, &v)?;
-                self.emit(&text)?;
+                self.emit_value(&v)?;
                 return Ok(flow);
             }
-            Stmt::WithBlock(s) => {
-                let env = self.env.clone();
-                return self.scoped(env, |e| {
-                    for (target, value) in &s.assignments {
-                        let v = e.expr(value)?;
-                        e.assign(target, v)?;
-                    }
-                    e.body(&s.body)
-                });
-            }
+            Stmt::WithBlock(s) => return self.with_block(s),
             Stmt::Macro(m) => {
                 let v = self.macro_value(m, m.name)?;
                 self.set_var(m.name, v)?;
@@ -235,8 +225,7 @@ impl Eval {
             Stmt::CallBlock(s) => {
                 let caller = self.macro_value(&s.macro_decl, "caller")?;
                 let v = self.call_expr(&s.call, Some(caller))?;
-                let text = super::pytext::str_of(self, &v)?;
-                self.emit(&text)?;
+                self.emit_value(&v)?;
             }
             Stmt::Do(s) => {
                 self.call_expr(&s.call, None)?;
@@ -249,6 +238,24 @@ impl Eval {
             _ => return bad("this statement is not allowed in a chat template"),
         }
         Ok(Flow::Next)
+    }
+
+    /// What a block writes in a scope of its own, and how it ended.
+    fn written_by(&mut self, body: &[Stmt<'static>]) -> Res<(V, Flow)> {
+        let env = self.env.clone();
+        let (text, flow) = self.capture(|e| e.scoped(env, |e| e.body(body)))?;
+        Ok((self.text(text)?, flow))
+    }
+
+    fn with_block(&mut self, s: &ast::WithBlock<'static>) -> Res<Flow> {
+        let env = self.env.clone();
+        self.scoped(env, |e| {
+            for (target, value) in &s.assignments {
+                let v = e.expr(value)?;
+                e.assign(target, v)?;
+            }
+            e.body(&s.body)
+        })
     }
 
     fn macro_value(&mut self, decl: &ast::Macro<'static>, name: &str) -> Res<V> {

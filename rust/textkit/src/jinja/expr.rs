@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use minijinja::machinery::ast::{BinOpKind, CompareOpKind, Expr, UnaryOpKind};
+use minijinja::machinery::ast::{self, BinOpKind, CompareOpKind, Expr, UnaryOpKind};
 
 use super::eval::Eval;
 use super::ops;
@@ -20,20 +20,8 @@ pub fn evaluate(e: &mut Eval, expr: &Expr<'static>) -> Res<V> {
             let items = all(e, &t.items)?;
             V::tuple(items)
         }
-        Expr::Map(m) => {
-            e.reserve(m.keys.len() * 128)?;
-            let mut pairs = Vec::with_capacity(m.keys.len());
-            for (k, v) in m.keys.iter().zip(&m.values) {
-                pairs.push((e.expr(k)?, e.expr(v)?));
-            }
-            V::map(pairs)
-        }
-        Expr::Slice(s) => {
-            let v = e.expr(&s.expr)?;
-            let mut bound = |x: &Option<Expr<'static>>| x.as_ref().map_or(Ok(V::None), |x| e.expr(x));
-            let (start, stop, step) = (bound(&s.start)?, bound(&s.stop)?, bound(&s.step)?);
-            ops::slice(e, &v, &start, &stop, &step)
-        }
+        Expr::Map(m) => map(e, m),
+        Expr::Slice(s) => slice(e, s),
         Expr::UnaryOp(u) => {
             let v = e.expr(&u.expr)?;
             match u.op {
@@ -51,26 +39,8 @@ pub fn evaluate(e: &mut Eval, expr: &Expr<'static>) -> Res<V> {
             let right = e.expr(&b.right)?;
             binary(e, b.op, left, right)
         }
-        Expr::Compare(c) => {
-            let mut left = e.expr(&c.expr)?;
-            for op in &c.ops {
-                let right = e.expr(&op.expr)?;
-                if !compare(e, op.op, &left, &right)? {
-                    return Ok(V::Bool(false));
-                }
-                left = right;
-            }
-            Ok(V::Bool(true))
-        }
-        Expr::IfExpr(i) => {
-            if e.expr(&i.test_expr)?.truthy() {
-                return e.expr(&i.true_expr);
-            }
-            match &i.false_expr {
-                Some(x) => e.expr(x),
-                None => Ok(V::undefined("the inline if-expression")),
-            }
-        }
+        Expr::Compare(c) => comparisons(e, c),
+        Expr::IfExpr(i) => inline_if(e, i),
         Expr::Filter(f) => {
             let Some(inner) = &f.expr else { return bad("a filter without input") };
             let v = e.expr(inner)?;
@@ -93,6 +63,45 @@ pub fn evaluate(e: &mut Eval, expr: &Expr<'static>) -> Res<V> {
         }
         Expr::Call(c) => e.call_expr(c, None),
     }
+}
+
+fn map(e: &mut Eval, m: &ast::Map<'static>) -> Res<V> {
+    e.reserve(m.keys.len() * 128)?;
+    let mut pairs = Vec::with_capacity(m.keys.len());
+    for (k, v) in m.keys.iter().zip(&m.values) {
+        pairs.push((e.expr(k)?, e.expr(v)?));
+    }
+    V::map(pairs)
+}
+
+fn slice(e: &mut Eval, s: &ast::Slice<'static>) -> Res<V> {
+    let v = e.expr(&s.expr)?;
+    let mut bound = |x: &Option<Expr<'static>>| x.as_ref().map_or(Ok(V::None), |x| e.expr(x));
+    let (start, stop, step) = (bound(&s.start)?, bound(&s.stop)?, bound(&s.step)?);
+    ops::slice(e, &v, &start, &stop, &step)
+}
+
+fn inline_if(e: &mut Eval, i: &ast::IfExpr<'static>) -> Res<V> {
+    if e.expr(&i.test_expr)?.truthy() {
+        return e.expr(&i.true_expr);
+    }
+    match &i.false_expr {
+        Some(x) => e.expr(x),
+        None => Ok(V::undefined("the inline if-expression")),
+    }
+}
+
+/// `a < b <= c`: ends at the first that does not hold, and evaluates no operand twice.
+fn comparisons(e: &mut Eval, c: &ast::Compare<'static>) -> Res<V> {
+    let mut left = e.expr(&c.expr)?;
+    for op in &c.ops {
+        let right = e.expr(&op.expr)?;
+        if !compare(e, op.op, &left, &right)? {
+            return Ok(V::Bool(false));
+        }
+        left = right;
+    }
+    Ok(V::Bool(true))
 }
 
 fn all(e: &mut Eval, exprs: &[Expr<'static>]) -> Res<Vec<V>> {

@@ -111,11 +111,6 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
                 e.text(s)
             }
         },
-        "trim" => {
-            let s = str_of(e, &v)?;
-            let set = c.get(0, "chars");
-            pytext::stripped(e, &s, set.as_ref().and_then(V::as_str), true, true)
-        }
         "default" | "d" => {
             let use_default = v.is_undefined() || (c.flag(1, "boolean") && !v.truthy());
             Ok(if use_default { c.get(0, "default_value").unwrap_or_else(|| V::str("")) } else { v })
@@ -135,79 +130,11 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
         },
         "join" => join(e, &v, &c),
         "first" | "last" => ends(e, &v, name == "first"),
-        "lower" => {
-            let s = str_of(e, &v)?;
-            e.chars_step(s.len())?;
-            e.text(s.to_lowercase())
-        }
-        "upper" => {
-            let s = str_of(e, &v)?;
-            e.chars_step(s.len())?;
-            e.text(s.to_uppercase())
-        }
-        "title" => {
-            let s = str_of(e, &v)?;
-            e.chars_step(s.len())?;
-            e.text(pytext::title_words(&s))
-        }
-        "capitalize" => {
-            let s = str_of(e, &v)?;
-            e.chars_step(s.len())?;
-            e.text(pytext::capitalize(&s))
-        }
-        "center" => {
-            let s = str_of(e, &v)?;
-            let width = c.int(0, "width", 80)?;
-            methods::center(e, &s, &[V::Int(width)])
-        }
-        "replace" => {
-            let s = str_of(e, &v)?;
-            let (old, new) = (c.text(e, 0, "old", "")?, c.text(e, 1, "new", "")?);
-            let count = c.get(2, "count").and_then(|n| n.as_int());
-            methods::replace(e, &s, &old, &new, count)
-        }
-        "indent" => textfilters::indent(e, &v, &c),
-        "format" => {
-            let s = str_of(e, &v)?;
-            let whole = if c.kwargs.is_empty() {
-                V::None
-            } else {
-                V::map(c.kwargs.iter().map(|(k, x)| (V::str(k.as_str()), x.clone())).collect())?
-            };
-            super::format::percent_format(e, &s, &c.args, &whole)
-        }
         "escape" | "e" => Ok(V::markup(ops::escaped(e, &v)?)),
         "forceescape" => {
             let plain = V::str(&*str_of(e, &v)?);
             Ok(V::markup(ops::escaped(e, &plain)?))
         }
-        "urlencode" => {
-            let out = textfilters::urlencode(e, &v)?;
-            e.text(out)
-        }
-        "truncate" => textfilters::truncate(e, &v, &c),
-        "wordcount" => {
-            let s = str_of(e, &v)?;
-            e.chars_step(s.len())?;
-            Ok(V::Int(s.split(|ch: char| !ch.is_alphanumeric() && ch != '_').filter(|w| !w.is_empty()).count() as i128))
-        }
-        "pprint" => {
-            let mut s = String::new();
-            let sorted = textfilters::sorted_keys(e, &v)?;
-            pytext::repr(e, &sorted, &mut s)?;
-            e.text(s)
-        }
-        "abs" => match &v {
-            V::Float(f) => Ok(V::Float(f.abs())),
-            _ => v.as_int().and_then(i128::checked_abs).map(V::Int).ok_or_else(|| Fault::Bad("abs needs a number".into())),
-        },
-        "int" | "float" if v.is_undefined() => ops::undefined_error(&v).map(|()| v),
-        "int" => Ok(to_int(&v).map_or_else(|| c.get(0, "default").unwrap_or(V::Int(0)), V::Int)),
-        "float" => {
-            let parsed = v.as_float().or_else(|| v.as_str().and_then(|s| s.trim().replace('_', "").parse().ok()));
-            Ok(parsed.map_or_else(|| c.get(0, "default").unwrap_or(V::Float(0.0)), V::Float))
-        }
-        "round" => round(e, &v, &c),
         "reverse" => match &v {
             V::Str(t) => {
                 e.chars_step(t.s.len())?;
@@ -224,7 +151,25 @@ fn apply_plain(e: &mut Eval, name: &str, v: V, c: Call) -> Res<V> {
             Some(V::Str(n)) => super::expr::get_attr(&v, &n.s),
             _ => bad("attr needs a name"),
         },
+        "abs" | "int" | "float" | "round" => number(e, name, v, &c),
+        _ if textfilters::NAMES.contains(&name) => textfilters::apply(e, name, &v, &c),
         _ => super::seqfilters::apply(e, name, v, c.args, c.kwargs),
+    }
+}
+
+fn number(e: &mut Eval, name: &str, v: V, c: &Call) -> Res<V> {
+    match name {
+        "abs" => match &v {
+            V::Float(f) => Ok(V::Float(f.abs())),
+            _ => v.as_int().and_then(i128::checked_abs).map(V::Int).ok_or_else(|| Fault::Bad("abs needs a number".into())),
+        },
+        "int" | "float" if v.is_undefined() => ops::undefined_error(&v).map(|()| v),
+        "int" => Ok(to_int(&v).map_or_else(|| c.get(0, "default").unwrap_or(V::Int(0)), V::Int)),
+        "float" => {
+            let parsed = v.as_float().or_else(|| v.as_str().and_then(|s| s.trim().replace('_', "").parse().ok()));
+            Ok(parsed.map_or_else(|| c.get(0, "default").unwrap_or(V::Float(0.0)), V::Float))
+        }
+        _ => round(e, &v, c),
     }
 }
 
@@ -297,7 +242,7 @@ fn join(e: &mut Eval, v: &V, c: &Call) -> Res<V> {
             *item = super::seqfilters::attribute(e, item, &attribute)?;
         }
     }
-    methods::join(e, &sep, &items)
+    super::textmethods::join(e, &sep, &items)
 }
 
 fn ends(e: &mut Eval, v: &V, first: bool) -> Res<V> {

@@ -81,7 +81,7 @@ fn apply_spec(e: &mut Eval, spec: &Spec, v: &V) -> Res<String> {
             '^' => pad / 2,
             _ => 0,
         };
-        let fills = |n: usize| std::iter::repeat(fill).take(n).collect::<String>();
+        let fills = |n: usize| std::iter::repeat_n(fill, n).collect::<String>();
         body = if fill == '0' && numeric && (body.starts_with('-') || body.starts_with('+')) {
             format!("{}{}{}", &body[..1], fills(pad), &body[1..])
         } else {

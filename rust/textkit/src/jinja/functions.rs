@@ -44,7 +44,7 @@ pub fn call(e: &mut Eval, name: &str, args: Vec<V>, kwargs: Vec<(String, V)>) ->
         "strftime_now" => {
             let format = args.first().and_then(|v| v.as_str()).ok_or_else(|| Fault::Bad("strftime_now needs a format".into()))?;
             e.step(format.len() as u64)?;
-            e.text(strftime(format, e.unix_seconds))
+            e.text(super::strftime::strftime(format, e.unix_seconds))
         }
         _ => bad(format!("no function named '{name}'")),
     }
@@ -64,96 +64,4 @@ fn range(args: &[V]) -> Res<V> {
         },
         _ => bad("range() takes 1 to 3 arguments"),
     }
-}
-
-const MONTHS: [&str; 12] =
-    ["January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December"];
-const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
-
-/// The directives of strftime in the C locale; `seconds` counts from 1970 in local time.
-pub fn strftime(format: &str, seconds: i64) -> String {
-    let days = seconds.div_euclid(86_400);
-    let of_day = seconds.rem_euclid(86_400);
-    let (hour, minute, second) = (of_day / 3600, of_day / 60 % 60, of_day % 60);
-    // Civil date from days (proleptic Gregorian), counting years from March.
-    let shifted = days + 719_468;
-    let era = shifted.div_euclid(146_097);
-    let doe = shifted.rem_euclid(146_097);
-    let yoe = (doe - doe / 1460 + doe / 36_524 - doe / 146_096) / 365;
-    let doy_march = doe - (365 * yoe + yoe / 4 - yoe / 100);
-    let mp = (5 * doy_march + 2) / 153;
-    let day = doy_march - (153 * mp + 2) / 5 + 1;
-    let month = if mp < 10 { mp + 3 } else { mp - 9 };
-    let year = yoe + era * 400 + i64::from(month <= 2);
-    let leap = (year % 4 == 0 && year % 100 != 0) || year % 400 == 0;
-    let before = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334][month as usize - 1];
-    let yday = before + day + i64::from(leap && month > 2);
-    let weekday = (days + 3).rem_euclid(7) as usize; // 0 = Monday
-    let hour12 = if hour % 12 == 0 { 12 } else { hour % 12 };
-    let month_name = MONTHS[month as usize - 1];
-    let mut out = String::new();
-    let mut chars = format.chars();
-    while let Some(c) = chars.next() {
-        if c != '%' {
-            out.push(c);
-            continue;
-        }
-        let mut directive = chars.next();
-        let plain = directive == Some('-');
-        if plain {
-            directive = chars.next();
-        }
-        let two = |n: i64| if plain { n.to_string() } else { format!("{n:02}") };
-        out += &match directive {
-            Some('Y') => year.to_string(),
-            Some('y') => two(year.rem_euclid(100)),
-            Some('m') => two(month),
-            Some('d') => two(day),
-            Some('e') => {
-                if plain {
-                    day.to_string()
-                } else {
-                    format!("{day:2}")
-                }
-            }
-            Some('H') => two(hour),
-            Some('I') => two(hour12),
-            Some('M') => two(minute),
-            Some('S') => two(second),
-            Some('p') => {
-                if hour < 12 {
-                    "AM".into()
-                } else {
-                    "PM".into()
-                }
-            }
-            Some('B') => month_name.into(),
-            Some('b') | Some('h') => month_name[..3].into(),
-            Some('A') => DAYS[weekday].into(),
-            Some('a') => DAYS[weekday][..3].into(),
-            Some('j') => {
-                if plain {
-                    yday.to_string()
-                } else {
-                    format!("{yday:03}")
-                }
-            }
-            Some('u') => (weekday + 1).to_string(),
-            Some('w') => ((weekday + 1) % 7).to_string(),
-            Some('f') => "000000".into(),
-            Some('s') => seconds.to_string(),
-            Some('z') | Some('Z') => String::new(),
-            Some('F') => format!("{year}-{month:02}-{day:02}"),
-            Some('T') | Some('X') => format!("{hour:02}:{minute:02}:{second:02}"),
-            Some('R') => format!("{hour:02}:{minute:02}"),
-            Some('D') | Some('x') => format!("{month:02}/{day:02}/{:02}", year.rem_euclid(100)),
-            Some('c') => format!("{} {} {day:2} {hour:02}:{minute:02}:{second:02} {year}", &DAYS[weekday][..3], &month_name[..3]),
-            Some('n') => "\n".into(),
-            Some('t') => "\t".into(),
-            Some('%') => "%".into(),
-            Some(other) => format!("%{other}"),
-            None => "%".into(),
-        };
-    }
-    out
 }

@@ -11,8 +11,10 @@ mod methods;
 mod ops;
 mod pytext;
 mod seqfilters;
+mod strftime;
 mod tests;
 mod textfilters;
+mod textmethods;
 mod value;
 
 use minijinja::machinery::{self, ast::Stmt};

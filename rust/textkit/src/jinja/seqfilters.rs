@@ -70,64 +70,18 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
     match name {
         "map" => map(e, &v, &args, &kwargs),
         "select" | "reject" | "selectattr" | "rejectattr" => choose(e, name, &v, &args),
-        "sort" => {
-            let path = get(2, "attribute").filter(|p| !matches!(p, V::None));
-            let mut items = keyed(e, &v, path, flag(1, "case_sensitive"))?;
-            let reverse = flag(0, "reverse");
-            // Python compares lists of keys, which asks for equality before order.
-            let order = |e: &mut Eval, a: &V, b: &V| match ops::compare(e, a, b) {
-                Err(Fault::Bad(m)) => {
-                    if ops::equal(e, a, b)? {
-                        Ok(Ordering::Equal)
-                    } else {
-                        bad(m)
-                    }
-                }
-                other => other,
-            };
-            sort_by(e, &mut items, &|e, a, b| order(e, a, b).map(|o| if reverse { o.reverse() } else { o }))?;
-            V::list(items.into_iter().map(|p| p.1).collect())
-        }
+        "sort" => sort(e, &v, get(2, "attribute"), flag(1, "case_sensitive"), flag(0, "reverse")),
         "dictsort" => {
-            let V::Map(m) = &v else { return bad("dictsort needs a mapping") };
             let by_value = get(1, "by").is_some_and(|b| b.as_str() == Some("value"));
-            let (sensitive, reverse) = (flag(0, "case_sensitive"), flag(2, "reverse"));
-            e.reserve(m.entries.len() * 128)?;
-            let mut items = Vec::with_capacity(m.entries.len());
-            for (k, x) in &m.entries {
-                let key = fold_case(e, if by_value { x } else { k }, sensitive)?;
-                items.push((key, V::tuple(vec![k.clone(), x.clone()])?));
-            }
-            sort_by(e, &mut items, &|e, a, b| ops::compare(e, a, b).map(|o| if reverse { o.reverse() } else { o }))?;
-            V::list(items.into_iter().map(|p| p.1).collect())
+            dictsort(e, &v, by_value, flag(0, "case_sensitive"), flag(2, "reverse"))
         }
         "min" | "max" => {
             let items = keyed(e, &v, get(1, "attribute"), flag(0, "case_sensitive"))?;
-            let mut best: Option<(V, V)> = None;
-            for item in items {
-                let better = match &best {
-                    None => true,
-                    Some(b) => ops::compare(e, &item.0, &b.0)? == if name == "min" { Ordering::Less } else { Ordering::Greater },
-                };
-                if better {
-                    best = Some(item);
-                }
-            }
-            Ok(best.map_or_else(|| V::undefined("the item of an empty sequence"), |b| b.1))
+            extreme(e, items, if name == "min" { Ordering::Less } else { Ordering::Greater })
         }
         "unique" => {
             let items = keyed(e, &v, get(1, "attribute"), flag(0, "case_sensitive"))?;
-            let mut kept: Vec<(V, V)> = Vec::new();
-            'items: for item in items {
-                ops::hashable(&item.0)?;
-                for k in &kept {
-                    if ops::equal(e, &k.0, &item.0)? {
-                        continue 'items;
-                    }
-                }
-                kept.push(item);
-            }
-            V::list(kept.into_iter().map(|p| p.1).collect())
+            unique(e, items)
         }
         "sum" => {
             let mut total = get(1, "start").unwrap_or(V::Int(0));
@@ -151,6 +105,65 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
         }
         _ => bad(format!("no filter named '{name}'")),
     }
+}
+
+fn sort(e: &mut Eval, v: &V, path: Option<V>, case_sensitive: bool, reverse: bool) -> Res<V> {
+    let path = path.filter(|p| !matches!(p, V::None));
+    let mut items = keyed(e, v, path, case_sensitive)?;
+    // Python compares lists of keys, which asks for equality before order.
+    let order = |e: &mut Eval, a: &V, b: &V| match ops::compare(e, a, b) {
+        Err(Fault::Bad(m)) => {
+            if ops::equal(e, a, b)? {
+                Ok(Ordering::Equal)
+            } else {
+                bad(m)
+            }
+        }
+        other => other,
+    };
+    sort_by(e, &mut items, &|e, a, b| order(e, a, b).map(|o| if reverse { o.reverse() } else { o }))?;
+    V::list(items.into_iter().map(|p| p.1).collect())
+}
+
+fn dictsort(e: &mut Eval, v: &V, by_value: bool, case_sensitive: bool, reverse: bool) -> Res<V> {
+    let V::Map(m) = v else { return bad("dictsort needs a mapping") };
+    e.reserve(m.entries.len() * 128)?;
+    let mut items = Vec::with_capacity(m.entries.len());
+    for (k, x) in &m.entries {
+        let key = fold_case(e, if by_value { x } else { k }, case_sensitive)?;
+        items.push((key, V::tuple(vec![k.clone(), x.clone()])?));
+    }
+    sort_by(e, &mut items, &|e, a, b| ops::compare(e, a, b).map(|o| if reverse { o.reverse() } else { o }))?;
+    V::list(items.into_iter().map(|p| p.1).collect())
+}
+
+/// The first item whose key stands `wanted` to all before it.
+fn extreme(e: &mut Eval, items: Vec<(V, V)>, wanted: Ordering) -> Res<V> {
+    let mut best: Option<(V, V)> = None;
+    for item in items {
+        let better = match &best {
+            None => true,
+            Some(b) => ops::compare(e, &item.0, &b.0)? == wanted,
+        };
+        if better {
+            best = Some(item);
+        }
+    }
+    Ok(best.map_or_else(|| V::undefined("the item of an empty sequence"), |b| b.1))
+}
+
+fn unique(e: &mut Eval, items: Vec<(V, V)>) -> Res<V> {
+    let mut kept: Vec<(V, V)> = Vec::new();
+    'items: for item in items {
+        ops::hashable(&item.0)?;
+        for k in &kept {
+            if ops::equal(e, &k.0, &item.0)? {
+                continue 'items;
+            }
+        }
+        kept.push(item);
+    }
+    V::list(kept.into_iter().map(|p| p.1).collect())
 }
 
 fn map(e: &mut Eval, v: &V, args: &[V], kwargs: &[(String, V)]) -> Res<V> {

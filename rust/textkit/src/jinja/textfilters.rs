@@ -1,12 +1,90 @@
-//! Filters over texts that take more than a line.
+//! Filters over texts.
 
 use std::fmt::Write;
 
 use super::eval::Eval;
 use super::filters::{length, Call};
 use super::ops;
-use super::pytext::str_of;
+use super::pytext::{self, str_of};
+use super::textmethods;
 use super::value::*;
+
+pub const NAMES: &[&str] = &[
+    "trim",
+    "lower",
+    "upper",
+    "title",
+    "capitalize",
+    "center",
+    "replace",
+    "indent",
+    "format",
+    "urlencode",
+    "truncate",
+    "wordcount",
+    "pprint",
+];
+
+/// A filter of NAMES.
+pub fn apply(e: &mut Eval, name: &str, v: &V, c: &Call) -> Res<V> {
+    match name {
+        "trim" => {
+            let s = str_of(e, v)?;
+            let set = c.get(0, "chars");
+            pytext::stripped(e, &s, set.as_ref().and_then(V::as_str), true, true)
+        }
+        "lower" | "upper" | "title" | "capitalize" => change_case(e, name, v),
+        "center" => {
+            let s = str_of(e, v)?;
+            let width = c.int(0, "width", 80)?;
+            textmethods::center(e, &s, &[V::Int(width)])
+        }
+        "replace" => {
+            let s = str_of(e, v)?;
+            let (old, new) = (c.text(e, 0, "old", "")?, c.text(e, 1, "new", "")?);
+            let count = c.get(2, "count").and_then(|n| n.as_int());
+            textmethods::replace(e, &s, &old, &new, count)
+        }
+        "indent" => indent(e, v, c),
+        "format" => {
+            let s = str_of(e, v)?;
+            let whole = if c.kwargs.is_empty() {
+                V::None
+            } else {
+                V::map(c.kwargs.iter().map(|(k, x)| (V::str(k.as_str()), x.clone())).collect())?
+            };
+            super::format::percent_format(e, &s, &c.args, &whole)
+        }
+        "urlencode" => {
+            let out = urlencode(e, v)?;
+            e.text(out)
+        }
+        "truncate" => truncate(e, v, c),
+        "wordcount" => {
+            let s = str_of(e, v)?;
+            e.chars_step(s.len())?;
+            Ok(V::Int(s.split(|ch: char| !ch.is_alphanumeric() && ch != '_').filter(|w| !w.is_empty()).count() as i128))
+        }
+        "pprint" => {
+            let mut s = String::new();
+            let sorted = sorted_keys(e, v)?;
+            pytext::repr(e, &sorted, &mut s)?;
+            e.text(s)
+        }
+        _ => bad(format!("no filter named '{name}'")),
+    }
+}
+
+fn change_case(e: &mut Eval, name: &str, v: &V) -> Res<V> {
+    let s = str_of(e, v)?;
+    e.chars_step(s.len())?;
+    e.text(match name {
+        "lower" => s.to_lowercase(),
+        "upper" => s.to_uppercase(),
+        "title" => pytext::title_words(&s),
+        _ => pytext::capitalize(&s),
+    })
+}
 
 /// pprint writes mappings in the order of their keys (lines are not broken).
 pub fn sorted_keys(e: &mut Eval, v: &V) -> Res<V> {

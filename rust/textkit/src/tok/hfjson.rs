@@ -8,9 +8,8 @@ use serde_json::Value;
 
 use super::added::AddedTokens;
 use super::bytebpe::{ByteBpe, FastMap};
-use super::covers::Covers;
 use super::pretok::Pattern;
-use super::{alphabet, corrupt, AddedToken, Engine, Error, Options, Res, Rules, Table, Tok, ADDED, BYTE, SPECIAL};
+use super::{alphabet, corrupt, AddedToken, Engine, Error, Options, Res, Rules, Table, Tok, ADDED, SPECIAL};
 
 #[derive(Deserialize)]
 struct File<'a> {
@@ -84,7 +83,7 @@ enum Merge<'a> {
     Joined(#[serde(borrow)] Text<'a>),
 }
 
-fn kind(v: &Value) -> &str {
+pub(super) fn kind(v: &Value) -> &str {
     v.get("type").and_then(Value::as_str).unwrap_or("")
 }
 
@@ -92,7 +91,7 @@ fn empty(v: &Value) -> bool {
     v.is_null() || v.as_str() == Some("")
 }
 
-fn list<'v>(v: &'v Value, key: &str) -> &'v [Value] {
+pub(super) fn list<'v>(v: &'v Value, key: &str) -> &'v [Value] {
     v.get(key).and_then(Value::as_array).map_or(&[], |a| a.as_slice())
 }
 
@@ -103,7 +102,7 @@ pub fn load(json: &str, options: &Options) -> Res<Tok> {
             return fast(file, shape, options);
         }
     }
-    generic(json, options)
+    super::hfcrate::load(json, options)
 }
 
 struct Shape {
@@ -224,7 +223,7 @@ fn fast(file: File, shape: Shape, options: &Options) -> Res<Tok> {
         }
     }
     Ok(Tok {
-        engine: Engine::ByteBpe(bpe),
+        engine: Engine::ByteBpe(Box::new(bpe)),
         added: AddedTokens::new(added)?,
         prefix: shape.prefix,
         suffix: shape.suffix,
@@ -240,155 +239,4 @@ fn special_flag(t: &AddedToken, options: &Options) -> u8 {
     } else {
         0
     }
-}
-
-/// How the decoder turns one token into bytes.
-#[derive(Default)]
-struct Decoding {
-    byte_level: bool,
-    byte_fallback: bool,
-    replace: Vec<(String, String)>,
-    rules: Rules,
-}
-
-fn decoding(v: &Value) -> Res<Decoding> {
-    let mut d = Decoding::default();
-    let alone = std::slice::from_ref(v);
-    let parts = if kind(v) == "Sequence" { list(v, "decoders") } else { alone };
-    let mut fused = false;
-    for part in parts {
-        match kind(part) {
-            "ByteLevel" => d.byte_level = true,
-            "ByteFallback" => d.byte_fallback = true,
-            "Fuse" => fused = true,
-            "Replace" => {
-                let from = part.get("pattern").and_then(|p| p.get("String")).and_then(Value::as_str);
-                let to = part.get("content").and_then(Value::as_str);
-                match (from, to) {
-                    (Some(from), Some(to)) if !from.is_empty() => d.replace.push((from.into(), to.into())),
-                    _ => return Err(Error::Unsupported("a decoder with a regular expression is not supported".into())),
-                }
-            }
-            "Strip" => {
-                let content = part.get("content").and_then(Value::as_str);
-                let count = |key: &str| part.get(key).and_then(Value::as_u64).unwrap_or(0);
-                if content != Some(" ") || count("start") > 1 || count("stop") > 0 || !fused {
-                    return Err(Error::Unsupported("a Strip decoder other than one leading space is not supported".into()));
-                }
-                d.rules.strip_first_space = count("start") == 1;
-            }
-            "Metaspace" => {
-                let mark = part.get("replacement").and_then(Value::as_str).unwrap_or("\u{2581}");
-                d.replace.push((mark.to_string(), " ".into()));
-                let never = part.get("prepend_scheme").and_then(Value::as_str) == Some("never")
-                    || part.get("add_prefix_space").and_then(Value::as_bool) == Some(false);
-                d.rules.strip_first_space = !never;
-            }
-            other => {
-                let name = if other.is_empty() { "no decoder" } else { other };
-                return Err(Error::Unsupported(format!("{name} in tokenizer.json is not supported")));
-            }
-        }
-    }
-    d.rules.sentencepiece = !d.byte_level;
-    Ok(d)
-}
-
-fn byte_token(token: &str) -> Option<u8> {
-    let hex = token.strip_prefix("<0x")?.strip_suffix('>')?;
-    if hex.len() != 2 {
-        return None;
-    }
-    u8::from_str_radix(hex, 16).ok()
-}
-
-/// Merges written as "left right" cannot be cut when a token itself has a space (some published files). Such a file is
-/// written again with pairs, cut where both halves and the whole are tokens; nothing when all merges are plain.
-fn unambiguous_merges(mut file: Value) -> Res<Option<String>> {
-    let plain = |m: &Value| m.as_str().is_none_or(|s| s.split(' ').count() == 2);
-    let Some(model) = file.get_mut("model").and_then(Value::as_object_mut) else { return Ok(None) };
-    let mut merges = match model.remove("merges") {
-        Some(Value::Array(list)) if !list.iter().all(plain) => list,
-        _ => return Ok(None),
-    };
-    let Some(vocab) = model.get("vocab").and_then(Value::as_object) else { return Ok(None) };
-    for (rank, merge) in merges.iter_mut().enumerate() {
-        let Some(line) = merge.as_str().filter(|l| !l.starts_with("#version")) else { continue };
-        let known = |cut: &(usize, &str)| {
-            let (a, b) = (&line[..cut.0], &line[cut.0 + 1..]);
-            vocab.contains_key(a) && vocab.contains_key(b) && vocab.contains_key(&format!("{a}{b}"))
-        };
-        match line.match_indices(' ').take(1000).find(known) {
-            Some((at, _)) => *merge = serde_json::json!([line[..at], line[at + 1..]]),
-            None => return corrupt(format!("merge {rank} is not a pair of tokens")),
-        }
-    }
-    merges.retain(Value::is_array);
-    model.insert("merges".into(), Value::Array(merges));
-    serde_json::to_string(&file).map(Some).map_err(|e| Error::Corrupt(e.to_string()))
-}
-
-fn generic(json: &str, options: &Options) -> Res<Tok> {
-    let limits = options.limits();
-    let parsed: Value = serde_json::from_str(json).map_err(|e| Error::Corrupt(e.to_string()))?;
-    let decode = decoding(parsed.get("decoder").unwrap_or(&Value::Null))?;
-    let vocab = parsed.get("model").and_then(|m| m.get("vocab"));
-    let entries = vocab.map_or(0, |v| v.as_object().map_or_else(|| v.as_array().map_or(0, Vec::len), |o| o.len()));
-    if entries > limits.vocab {
-        return Err(Error::TooLarge(format!("the vocabulary has more than {} tokens", limits.vocab)));
-    }
-    // Ids are checked before the library makes tables of them.
-    let ids = vocab
-        .and_then(Value::as_object)
-        .into_iter()
-        .flat_map(|o| o.values())
-        .chain(list(&parsed, "added_tokens").iter().filter_map(|t| t.get("id")));
-    for id in ids {
-        if id.as_u64().is_none_or(|id| id >= limits.vocab as u64) {
-            return Err(Error::TooLarge(format!("token id {id} is above the limit of {} ids", limits.vocab)));
-        }
-    }
-    let covers = Covers::of(&parsed, !decode.replace.is_empty(), options);
-    let rewritten = unambiguous_merges(parsed)?;
-    let json = rewritten.as_deref().unwrap_or(json);
-    let mut tok: tokenizers::Tokenizer = json.parse().map_err(|e: tokenizers::Error| Error::Corrupt(e.to_string()))?;
-    tok.with_truncation(None).map_err(|e| Error::Corrupt(e.to_string()))?;
-    tok.with_padding(None);
-    for t in &options.added_tokens {
-        if tok.token_to_id(&t.content).is_none() && t.id as usize == tok.get_vocab_size(true) {
-            let token = tokenizers::AddedToken::from(t.content.clone(), t.special)
-                .lstrip(t.lstrip)
-                .rstrip(t.rstrip)
-                .single_word(t.single_word)
-                .normalized(t.normalized);
-            tok.add_tokens(&[token]);
-        }
-    }
-    let added = tok.get_added_tokens_decoder();
-    let mut tokens = Vec::new();
-    for (text, id) in tok.get_vocab(true) {
-        if let Some(a) = added.get(&id) {
-            let special = a.special || options.special_texts.contains(&a.content);
-            tokens.push((id, a.content.clone().into_bytes(), ADDED | if special { SPECIAL } else { 0 }));
-            continue;
-        }
-        tokens.push(match (decode.byte_level, byte_token(&text)) {
-            (true, _) => (id, alphabet::to_bytes(&text).unwrap_or_else(|| text.into_bytes()), 0),
-            (false, Some(b)) if decode.byte_fallback => (id, vec![b], BYTE),
-            _ => {
-                let text = decode.replace.iter().fold(text, |t, (from, to)| t.replace(from.as_str(), to));
-                (id, text.into_bytes(), 0)
-            }
-        });
-    }
-    let table = Table::build(tokens, &limits)?;
-    Ok(Tok {
-        engine: Engine::Crate(Box::new(tok), covers),
-        added: AddedTokens::default(),
-        prefix: Vec::new(),
-        suffix: Vec::new(),
-        table,
-        rules: decode.rules,
-        limits,
-    })
 }

@@ -5,10 +5,12 @@ pub mod alphabet;
 pub mod bounds;
 pub mod bytebpe;
 pub mod covers;
+pub mod hfcrate;
 pub mod hfjson;
 pub mod options;
 pub mod pretok;
 pub mod spm;
+pub mod spm_merge;
 pub mod spm_model;
 pub mod tiktoken;
 
@@ -43,8 +45,8 @@ pub struct Rules {
 pub enum Engine {
     /// Any tokenizer.json that has no faster form here.
     Crate(Box<tokenizers::Tokenizer>, covers::Covers),
-    ByteBpe(bytebpe::ByteBpe),
-    Spm(spm::Spm),
+    ByteBpe(Box<bytebpe::ByteBpe>),
+    Spm(Box<spm::Spm>),
 }
 
 pub struct Tok {

@@ -1,11 +1,11 @@
 //! SentencePiece encoding (BPE and unigram), with the results of the original library.
 
-use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::HashMap;
 
 use super::added::AddedTokens;
 use super::bounds::Bounds;
 use super::bytebpe::FastMap;
+use super::spm_merge::{Merging, Work};
 use super::spm_model::{Kind, Model, SPACE_MARK};
 use super::{AddedToken, Engine, Options, Res, Rules, Table, Tok, ADDED, BYTE, SPECIAL};
 
@@ -70,54 +70,13 @@ pub fn load(data: &[u8], options: &Options) -> Res<Tok> {
     let rules = Rules { sentencepiece: true, strip_first_space: model.add_dummy_prefix || model.remove_extra_whitespaces };
     Ok(Tok {
         table: Table::build(tokens, &limits)?,
-        engine: Engine::Spm(Spm::new(model, options.prefix_once)),
+        engine: Engine::Spm(Box::new(Spm::new(model, options.prefix_once))),
         added: AddedTokens::new(added)?,
         prefix: options.prefix.clone(),
         suffix: options.suffix.clone(),
         rules,
         limits,
     })
-}
-
-/// Buffers that are used again from word to word.
-#[derive(Default)]
-struct Work {
-    symbols: Vec<Symbol>,
-    heap: BinaryHeap<Candidate>,
-}
-
-/// One symbol of the text while it is merged.
-struct Symbol {
-    start: u32,
-    end: u32, // start == end: merged into its left neighbour
-    prev: u32,
-    next: u32,
-    frozen: bool,
-}
-
-struct Candidate {
-    score: f32,
-    left: u32,
-    right: u32,
-    size: u32,
-}
-
-impl PartialEq for Candidate {
-    fn eq(&self, other: &Self) -> bool {
-        self.cmp(other) == Ordering::Equal
-    }
-}
-impl Eq for Candidate {}
-impl PartialOrd for Candidate {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Candidate {
-    /// Best score first, then the leftmost.
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.score.total_cmp(&other.score).then(other.left.cmp(&self.left))
-    }
 }
 
 impl Spm {
@@ -193,78 +152,7 @@ impl Spm {
     }
 
     fn bpe(&self, text: &str, work: &mut Work, out: &mut Output) {
-        let Work { symbols, heap } = work;
-        symbols.clear();
-        heap.clear();
-        let mut at = 0;
-        while at < text.len() {
-            let user = self.model.user_defined_prefix(&text[at..]);
-            let n = if user > 0 { user } else { text[at..].chars().next().map_or(1, char::len_utf8) };
-            let i = symbols.len() as u32;
-            let next = if at + n >= text.len() { NONE } else { i + 1 };
-            symbols.push(Symbol { start: at as u32, end: (at + n) as u32, prev: i.wrapping_sub(1), next, frozen: user > 0 });
-            at += n;
-        }
-        // How pieces marked as unused are taken apart again.
-        let mut unused: HashMap<&str, (&str, &str)> = HashMap::new();
-        fn push<'t>(
-            m: &Model,
-            text: &'t str,
-            s: &[Symbol],
-            left: u32,
-            right: u32,
-            heap: &mut BinaryHeap<Candidate>,
-            unused: &mut HashMap<&'t str, (&'t str, &'t str)>,
-        ) {
-            if left == NONE || right == NONE || s[left as usize].frozen || s[right as usize].frozen {
-                return;
-            }
-            let (a, b) = (&s[left as usize], &s[right as usize]);
-            let whole = &text[a.start as usize..b.end as usize];
-            if let Some(&id) = m.by_text.get(whole.as_bytes()) {
-                let p = &m.pieces[id as usize];
-                heap.push(Candidate { score: p.score, left, right, size: whole.len() as u32 });
-                if p.kind == Kind::Unused {
-                    unused.insert(whole, (&text[a.start as usize..a.end as usize], &text[b.start as usize..b.end as usize]));
-                }
-            }
-        }
-        for i in 1..symbols.len() as u32 {
-            push(&self.model, text, symbols, i - 1, i, heap, &mut unused);
-        }
-        while let Some(top) = heap.pop() {
-            let (l, r) = (top.left as usize, top.right as usize);
-            let (left_len, right_len) = (symbols[l].end - symbols[l].start, symbols[r].end - symbols[r].start);
-            if left_len == 0 || right_len == 0 || left_len + right_len != top.size {
-                continue;
-            }
-            symbols[l].end = symbols[r].end;
-            let next = symbols[r].next;
-            symbols[l].next = next;
-            if next != NONE {
-                symbols[next as usize].prev = top.left;
-            }
-            symbols[r].end = symbols[r].start;
-            push(&self.model, text, symbols, symbols[l].prev, top.left, heap, &mut unused);
-            push(&self.model, text, symbols, top.left, next, heap, &mut unused);
-        }
-        let mut at = 0u32;
-        while at != NONE {
-            let s = &symbols[at as usize];
-            self.resegment(&text[s.start as usize..s.end as usize], &unused, out);
-            at = s.next;
-        }
-    }
-
-    fn resegment<'t>(&self, piece: &'t str, unused: &HashMap<&'t str, (&'t str, &'t str)>, out: &mut Output) {
-        let mut stack = vec![piece];
-        while let Some(p) = stack.pop() {
-            let id = self.model.id_of(p).unwrap_or(self.model.unk_id);
-            match unused.get(p) {
-                Some(&(a, b)) if self.model.pieces[id as usize].kind == Kind::Unused => stack.extend([b, a]),
-                _ => out.piece(p, id),
-            }
-        }
+        Merging::of(&self.model, text, work).run(|piece, id| out.piece(piece, id));
     }
 
     /// The best path, position by position; sums are 32-bit as in the original.

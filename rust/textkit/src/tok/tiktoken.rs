@@ -32,7 +32,7 @@ fn finish(mut bpe: ByteBpe, options: &Options) -> Res<Tok> {
         tokens.push((t.id, t.content.clone().into_bytes(), ADDED | if special { SPECIAL } else { 0 }));
     }
     Ok(Tok {
-        engine: Engine::ByteBpe(bpe),
+        engine: Engine::ByteBpe(Box::new(bpe)),
         added: AddedTokens::new(options.added_tokens.clone())?,
         prefix: options.prefix.clone(),
         suffix: options.suffix.clone(),
