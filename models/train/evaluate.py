@@ -56,6 +56,63 @@ def check_transformers(folder, prompts, texts, device):
     return dict(largest_logit_difference=worst, tokenizer_and_template_agree=agree)
 
 
+def score(rows, outputs, outputs_low, b):
+    """b: what bits() gives."""
+    per_task = table(rows, outputs)
+    per_form = collections.defaultdict(list)
+    for r, o in zip(rows, outputs):
+        per_form[r["form"]].append(o == r["answer"])
+    ratio = lambda i: round(sum(x[i] for x in b) / sum(x[i + 1] for x in b), 4)
+    return dict(
+        exact_match=sum(v[0] for v in per_task.values()) / len(rows),
+        per_task={t: per_task[t] for t in TASKS},
+        bits_per_token=ratio(0),
+        bits_per_token_with_prompts=ratio(2),
+        answer_tokens=sum(x[1] for x in b),
+        exact_match_bfloat16_arithmetic=sum(o == r["answer"] for o, r in zip(outputs_low, rows)) / len(rows),
+        weakest_forms=sorted([[f, sum(v), len(v)] for f, v in per_form.items() if not all(v)], key=lambda x: x[1] / x[2])[:20],
+    )
+
+
+def show(split, rows, outputs, s, most):
+    print(
+        f"== {split}: {len(rows)} prompts, exact match {s['exact_match']:.4f}, bfloat16 arithmetic {s['exact_match_bfloat16_arithmetic']:.4f}, "
+        f"bits per token {s['bits_per_token']:.4f}, with prompts {s['bits_per_token_with_prompts']:.4f}"
+    )
+    shown = collections.Counter()
+    for t, (k, n) in s["per_task"].items():
+        print(f"   {t:10} {k:4}/{n:4} {k / n:.4f}")
+    for r, o in zip(rows, outputs):
+        shown[r["task"]] += o != r["answer"]
+        if o != r["answer"] and shown[r["task"]] <= most:
+            print("   wrong:", r["form"], repr(r["messages"][-1]["content"]), "->", repr(o), "not", repr(r["answer"]))
+
+
+def small_talk(model, tok, device):
+    chats = [
+        [dict(role="user", content=t)]
+        for t in (
+            "Hello",
+            "Who are you?",
+            "What can you do?",
+            "What is 17 + 25?",
+            "What is the capital of France?",
+            "Thank you!",
+            "Sort these words: zebra, apple, moon",
+        )
+    ]
+    chats.append(
+        [
+            dict(role="system", content="Your name is Clara."),
+            dict(role="user", content="Hi"),
+            dict(role="assistant", content="Hello! How can I help you?"),
+            dict(role="user", content="Who are you?"),
+        ]
+    )
+    for m, i in zip(chats, greedy(model, [tok.encode(prompt_text(m), add_special_tokens=False).ids for m in chats], 128, device)):
+        print(repr(m[-1]["content"]), "->", repr(tok.decode(i)))
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("model", help="checkpoint folder")
@@ -79,34 +136,9 @@ def main():
         prompts, answers = [encode(prompt_text(r["messages"])) for r in rows], [encode(r["answer"] + EOS) for r in rows]
         ids = greedy(model, prompts, 128, a.device)
         outputs, outputs_low = ([tok.decode(i) for i in x] for x in (ids, greedy(low, prompts, 128, a.device)))
-        per_task, b = table(rows, outputs), bits(model, prompts, answers, a.device)
-        per_form = collections.defaultdict(list)
-        for r, o in zip(rows, outputs):
-            per_form[r["form"]].append(o == r["answer"])
-        ratio = lambda i: round(sum(x[i] for x in b) / sum(x[i + 1] for x in b), 4)
-        s = dict(
-            exact_match=sum(v[0] for v in per_task.values()) / len(rows),
-            per_task={t: per_task[t] for t in TASKS},
-            bits_per_token=ratio(0),
-            bits_per_token_with_prompts=ratio(2),
-            answer_tokens=sum(x[1] for x in b),
-            exact_match_bfloat16_arithmetic=sum(o == r["answer"] for o, r in zip(outputs_low, rows)) / len(rows),
-            weakest_forms=sorted([[f, sum(v), len(v)] for f, v in per_form.items() if not all(v)], key=lambda x: x[1] / x[2])[
-                :20
-            ],
-        )
-        scores[split] = s
-        print(
-            f"== {split}: {len(rows)} prompts, exact match {s['exact_match']:.4f}, bfloat16 arithmetic {s['exact_match_bfloat16_arithmetic']:.4f}, "
-            f"bits per token {s['bits_per_token']:.4f}, with prompts {s['bits_per_token_with_prompts']:.4f}"
-        )
-        shown = collections.Counter()
-        for t, (k, n) in s["per_task"].items():
-            print(f"   {t:10} {k:4}/{n:4} {k / n:.4f}")
-        for r, o in zip(rows, outputs):
-            shown[r["task"]] += o != r["answer"]
-            if o != r["answer"] and shown[r["task"]] <= a.show_errors:
-                print("   wrong:", r["form"], repr(r["messages"][-1]["content"]), "->", repr(o), "not", repr(r["answer"]))
+        b = bits(model, prompts, answers, a.device)
+        s = scores[split] = score(rows, outputs, outputs_low, b)
+        show(split, rows, outputs, s, a.show_errors)
         if split == "held_out" and a.sample:
             with open(a.sample, "w") as f:
                 for r, p, i, o, x in list(zip(rows, prompts, ids, outputs, b))[:200]:
@@ -116,28 +148,7 @@ def main():
                 a.model, prompts[:20], [(r["messages"], prompt_text(r["messages"])) for r in rows[:20]], a.device
             )
             print("transformers:", scores["transformers"])
-    chats = [
-        [dict(role="user", content=t)]
-        for t in (
-            "Hello",
-            "Who are you?",
-            "What can you do?",
-            "What is 17 + 25?",
-            "What is the capital of France?",
-            "Thank you!",
-            "Sort these words: zebra, apple, moon",
-        )
-    ]
-    chats.append(
-        [
-            dict(role="system", content="Your name is Clara."),
-            dict(role="user", content="Hi"),
-            dict(role="assistant", content="Hello! How can I help you?"),
-            dict(role="user", content="Who are you?"),
-        ]
-    )
-    for m, i in zip(chats, greedy(model, [encode(prompt_text(m)) for m in chats], 128, a.device)):
-        print(repr(m[-1]["content"]), "->", repr(tok.decode(i)))
+    small_talk(model, tok, a.device)
     if a.out:
         with open(a.out, "w") as f:
             json.dump(scores, f, indent=1)

@@ -128,6 +128,20 @@ class Reader:
         return out
 
 
+def text_tasks(reader, count):
+    """The text tasks of the language model, which pictures must not have spoilt."""
+    from tasks import test_set
+    from tokenizer import prompt_text
+
+    rows = test_set("held_out", count)
+    got = reader.many([(prompt_text(r["messages"]), None) for r in rows], 128)
+    right = collections.defaultdict(list)
+    for r, g in zip(rows, got):
+        right[r["task"]].append(g == r["answer"])
+    print("text tasks", f"{sum(map(sum, right.values())) / len(rows):.4f}", {k: f"{sum(v)}/{len(v)}" for k, v in right.items()})
+    return dict(exact_match=sum(map(sum, right.values())) / len(rows), per_task={k: [sum(v), len(v)] for k, v in right.items()})
+
+
 def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("model", help="checkpoint folder")
@@ -171,20 +185,7 @@ def main():
     table.print()
     results["pictures"] = table.scores()
     if a.text:
-        from tasks import test_set
-        from tokenizer import prompt_text
-
-        rows = test_set("held_out", a.text)
-        got = reader.many([(prompt_text(r["messages"]), None) for r in rows], 128)
-        right = collections.defaultdict(list)
-        for r, g in zip(rows, got):
-            right[r["task"]].append(g == r["answer"])
-        print(
-            "text tasks", f"{sum(map(sum, right.values())) / len(rows):.4f}", {k: f"{sum(v)}/{len(v)}" for k, v in right.items()}
-        )
-        results["text"] = dict(
-            exact_match=sum(map(sum, right.values())) / len(rows), per_task={k: [sum(v), len(v)] for k, v in right.items()}
-        )
+        results["text"] = text_tasks(reader, a.text)
     if a.out:
         with open(a.out, "w") as f:
             json.dump(results, f, indent=1)
