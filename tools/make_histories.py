@@ -89,22 +89,25 @@ def result(content="17 C", id="abcdef123"):
     return {"role": "tool", "tool_call_id": id, "name": "weather", "content": content}
 
 
+# Keys that an answer has beside its text: OpenAI's, and those of this server.
+NULLS = {"refusal": None, "annotations": None, "audio": None, "function_call": None, "tool_calls": None}
+OURS = {
+    "multimodal_content": None,
+    "reasoning_content": None,
+    "audio_content": None,
+    "prompt_token_ids": None,
+    "completion_token_ids": None,
+    "prompt_tokens": None,
+    "completion_tokens": None,
+}
+
+
 def conversations():
-    nulls = {"refusal": None, "annotations": None, "audio": None, "function_call": None, "tool_calls": None}
-    ours = {
-        "multimodal_content": None,
-        "reasoning_content": None,
-        "audio_content": None,
-        "prompt_token_ids": None,
-        "completion_token_ids": None,
-        "prompt_tokens": None,
-        "completion_tokens": None,
-    }
     said = {"role": "assistant", "content": "Hello!"}
     nested = {"ö": ["日本", {"deep": [[], {}, None, True]}], "n": -3, "f": 1.0, "e": 2.5e-7, "quote": "a\"b\\c\n<&>'"}
     text = json.dumps({"city": "Paris"})
     out = {
-        "our answer": [user(), {**said, **nulls, **ours}, user("And?")],
+        "our answer": [user(), {**said, **NULLS, **OURS}, user("And?")],
         "tool_calls empty": [user(), {**said, "tool_calls": []}, user("And?")],
         "name and refusal null": [{**user(), "name": None}, {**said, "refusal": None, "name": None}, user("And?")],
         "function_call null": [user(), {**said, "function_call": None}, user("And?")],

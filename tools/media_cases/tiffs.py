@@ -102,6 +102,41 @@ def by_pillow():
     return out
 
 
+def in_planes():
+    planes = noise((3, 9, 14))
+    tags = {
+        256: ("I", [14]),
+        257: ("I", [9]),
+        258: ("H", [8] * 3),
+        259: ("H", [1]),
+        262: ("H", [2]),
+        277: ("H", [3]),
+        278: ("I", [9]),
+        284: ("H", [2]),
+    }
+    return tiff(tags, [p.tobytes() for p in planes])
+
+
+def in_tiles():
+    tiles = np.pad(noise((37, 45, 3)), ((0, 11), (0, 3), (0, 0)))
+    tags = {
+        256: ("I", [45]),
+        257: ("I", [37]),
+        258: ("H", [8] * 3),
+        259: ("H", [1]),
+        262: ("H", [2]),
+        277: ("H", [3]),
+        284: ("H", [1]),
+        322: ("I", [16]),
+        323: ("I", [16]),
+    }
+    return tiff(
+        tags,
+        [np.ascontiguousarray(tiles[y : y + 16, x : x + 16]).tobytes() for y in range(0, 48, 16) for x in range(0, 48, 16)],
+        tiles=True,
+    )
+
+
 def by_hand():
     out = {}
     for order, tag in (("<", ""), (">", "_mm")):
@@ -133,35 +168,8 @@ def by_hand():
     out["multiplied16.tif"] = plain(noise((9, 14, 4), 65536, np.uint16), 2, 16, extra=(1,))
     out["fill_order.tif"] = plain(noise((13, 19), 2), 1, 1, tags={266: ("H", [2])})
     out["bigtiff.tif"] = plain(noise((9, 14, 3)), 2, big=True)
-    planes = noise((3, 9, 14))
-    tags = {
-        256: ("I", [14]),
-        257: ("I", [9]),
-        258: ("H", [8] * 3),
-        259: ("H", [1]),
-        262: ("H", [2]),
-        277: ("H", [3]),
-        278: ("I", [9]),
-        284: ("H", [2]),
-    }
-    out["planes.tif"] = tiff(tags, [p.tobytes() for p in planes])
-    tiles = np.pad(noise((37, 45, 3)), ((0, 11), (0, 3), (0, 0)))
-    tags = {
-        256: ("I", [45]),
-        257: ("I", [37]),
-        258: ("H", [8] * 3),
-        259: ("H", [1]),
-        262: ("H", [2]),
-        277: ("H", [3]),
-        284: ("H", [1]),
-        322: ("I", [16]),
-        323: ("I", [16]),
-    }
-    out["tiles.tif"] = tiff(
-        tags,
-        [np.ascontiguousarray(tiles[y : y + 16, x : x + 16]).tobytes() for y in range(0, 48, 16) for x in range(0, 48, 16)],
-        tiles=True,
-    )
+    out["planes.tif"] = in_planes()
+    out["tiles.tif"] = in_tiles()
     for turn in (1, 3, 6, 8):
         out[f"turn{turn}.tif"] = plain(noise((9, 14, 3)), 2, tags={274: ("H", [turn])})
         out[f"turn{turn}_alpha.tif"] = plain(noise((9, 14, 4)), 2, extra=(2,), tags={274: ("H", [turn])})

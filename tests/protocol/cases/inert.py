@@ -1,0 +1,110 @@
+"""Fields that have no effect in this server."""
+import json
+
+from .shapes import ASK, CHAT_HI, HI, U, case, chat, chat_choice, completion, error, first, text_choice, usage
+
+
+GUIDED = "needs guided decoding, which this server does not have yet"
+FORCED = "cannot be kept: this server does not force tool calls yet"
+TRANSFER = "needs prefill and decode in separate servers, which this server does not have yet"
+BEAMS = "needs beam search, which this server does not have"
+# Field, a value that asks for something, one that asks for nothing, why it is refused.
+INERT = [
+    ("structured_outputs", {"json": {}}, None, GUIDED), ("guided_json", {"type": "object"}, None, GUIDED), ("guided_json", "{}", None, GUIDED),
+    ("guided_regex", "a+", None, GUIDED), ("guided_choice", ["a", "b"], None, GUIDED), ("guided_grammar", "root ::= a", None, GUIDED),
+    ("guided_json_object", True, False, GUIDED), ("structural_tag", "{}", None, GUIDED), ("json_schema", {}, None, GUIDED),
+    ("grammar", "root ::= a", None, GUIDED), ("regex", "a", None, GUIDED), ("ebnf", "root ::= a", None, GUIDED),
+    ("response_format", {"type": "json_object"}, {"type": "text"}, GUIDED),
+    ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}, None, GUIDED),
+    ("response_format", {"type": "structural_tag", "structures": [], "triggers": []}, None, GUIDED),
+    ("tool_choice", "required", "auto", FORCED), ("tool_choice", {"type": "function", "function": {"name": "f"}}, "none", FORCED),
+    ("functions", [{"name": "f"}], [], "is the obsolete form of `tools`, which acts"), ("function_call", {"name": "f"}, "auto", FORCED),
+    ("parallel_tool_calls", False, True, "cannot be kept: this server finds no tool calls (--tool-call-parser)"),
+    ("reasoning_max_tokens", 20, None, "needs a limit on reasoning, which this server does not have yet"),
+    ("thinking_token_budget", 20, None, "needs a limit on reasoning, which this server does not have yet"),
+    ("response_max_tokens", 20, None, "acts only where thinking is off (chat_template_kwargs.enable_thinking: false)"),
+    ("include_reasoning", False, True, "cannot be kept: this server does not part reasoning from answers (--reasoning-parser)"),
+    ("logits_processors_args", {"thinking_budget": 3}, {}, "holds a key that no logits processor of this server reads"),
+    ("logits_processors", ["a.B"], [], "names processors; a request cannot bring any"),
+    ("echo", True, False, "has no effect in chat requests"), ("use_beam_search", True, False, BEAMS), ("length_penalty", 0.8, 1.0, BEAMS),
+    ("early_stopping", True, False, BEAMS), ("allowed_token_ids", [1], None, "is not available in this server"),
+    ("truncate_prompt_tokens", 5, None, "is not available in this server: prompts are never cut"),
+    ("return_tokens_as_token_ids", True, False, "is not available in this server (return_token_ids is)"),
+    ("include_draft_logprobs", True, False, "needs speculative decoding, which this server does not have yet"),
+    ("priority", 1, 0, "needs scheduling by priority, which this server does not have"), ("disaggregate_info", {}, None, TRANSFER),
+    ("kv_transfer_params", {}, None, TRANSFER), ("ec_transfer_params", {}, None, TRANSFER),
+    ("vllm_xargs", {"a": 1}, {}, "is not available in this server"),
+    ("mm_processor_kwargs", {"max_pixel": 9}, {"video_fps": 2, "min_pixels": 9},
+     "holds a key that has no effect; fps, min_frames, max_frames, target_frames, frames_sample, min_pixels and max_pixels have "
+     "(also with image_ or video_ in front)"),
+    ("media_io_kwargs", {"video": {}}, {}, "is not available in this server (mm_processor_kwargs is)"),
+    ("audio", {"voice": "x"}, None, "needs spoken answers, which this server does not have"),
+    ("modalities", ["text", "audio"], ["text"], "needs spoken answers, which this server does not have"),
+    ("web_search_options", {}, None, "needs a web search, which this server does not have"),
+    ("best_of", 2, 1, "above n has no effect: n answers are made and given"),
+    ("detokenize", False, True, "cannot be kept: answers are text (return_token_ids adds the ids)"),
+    ("verbosity", "low", "medium", "is not available in this server"), ("store", True, False, "cannot be kept: this server stores no answers"),
+]
+INERT_COMPLETIONS = [
+    ("best_of", 2, 1, "above n has no effect: n answers are made and given"), ("guided_regex", "a", None, GUIDED),
+    ("prompt_embeds", "x", None, "is not available in this server"), ("response_format", {"type": "json_object"}, {"type": "text"}, GUIDED),
+]
+
+
+def inert_cases():
+    """Fields without effect: refused, let pass with allow_inert, and no fault with a value that asks for nothing."""
+    allowed = {"allow_inert": True, "enable_logprob": True}
+    n = len(CHAT_HI)
+    hint = "; leave it out, or start the server with --allow-inert-flags to have it ignored"
+    for field, asks, neutral, why in INERT:
+        name = f"{field} = {json.dumps(asks)}"
+        body = {"messages": ASK, "max_tokens": 2}
+        good = chat([chat_choice(U + "h", "length")], usage(n, 2))
+        case("inert", name, body=body | {field: asks}, status=400, json=error(f"{field} {why}{hint}", field))
+        case("inert", f"{name} with allow_inert", body=body | {field: asks}, server=allowed, json=good)
+        case("inert", f"{field} = {json.dumps(neutral)}", body=body | {field: neutral}, json=good)
+    path = "/v1/completions"
+    body = {"prompt": HI, "max_tokens": 2}
+    good = completion([text_choice("hi", "length")], usage(5, 2))
+    for field, asks, neutral, why in INERT_COMPLETIONS:
+        name = f"completions: {field} = {json.dumps(asks)}"
+        case("inert", name, path, body | {field: asks}, 400, json=error(f"{field} {why}{hint}", field))
+        case("inert", f"{name} with allow_inert", path, body | {field: asks}, server=allowed, json=good)
+        case("inert", f"completions: {field} = {json.dumps(neutral)}", path, body | {field: neutral}, json=good)
+    both = {"prompt": "hi there", "max_tokens": 1, "echo": True, "logprobs": 1}
+    case("inert", "echo together with logprobs", path, both, 400, {"enable_logprob": True}, json=error(
+        "echo together with logprobs has no effect on logprobs: those of the prompt would be missing (prompt_logprobs has them)" + hint, "echo"))
+    case("inert", "echo together with logprobs and allow_inert", path, both, server=allowed, json="$any")
+    def bad(name, body, message, param, where="/v1/chat/completions", server=None):
+        case("inert", name, where, body, 400, server, json=error(message, param))
+    # Types and ranges come first, also with allow_inert.
+    for server in ({}, allowed):
+        bad("a range before a field without effect", {"messages": ASK, "guided_regex": "a", "top_p": 7},
+            "Input should be less than or equal to 1", "top_p", server=server)
+        bad("two kinds of guided decoding", {"messages": ASK, "guided_regex": "a", "guided_grammar": "b"},
+            "You can only use one kind of guided decoding ('guided_json', 'guided_regex', 'guided_choice', 'guided_grammar', "
+            "'structural_tag').", "guided_json", server=server)
+        for field, value, message in [
+                ("guided_choice", "x", "Input should be a valid list"), ("guided_choice", [1], "Input should be a valid string"),
+                ("guided_regex", 1, "Input should be a valid string"), ("guided_json", 1, "Input should be a valid string or dictionary"),
+                ("response_format", {"a": 1}, "Input should have a type"), ("response_format", "json", "Input should be a valid dictionary"),
+                ("response_format", {"type": "xml"}, "response_format: type should be 'text', 'json_object', 'json_schema' or 'structural_tag'"),
+                ("response_format", {"type": "json_schema"}, "response_format of type json_schema needs json_schema"),
+                ("tool_choice", "always", "Input should be 'none', 'auto', 'required' or a named tool"),
+                ("parallel_tool_calls", "perhaps", "Input should be a valid boolean, unable to interpret input"),
+                ("priority", "high", "Input should be a valid number, unable to parse string as a number"),
+                ("reasoning_max_tokens", -1, "reasoning_max_tokens must be greater than 0")]:
+            bad(f"{field} = {json.dumps(value)}: type", {"messages": ASK, field: value}, message, field, server=server)
+    # What acts where the field itself does not need anything.
+    for name, off in [("chat_template_kwargs.enable_thinking", {"chat_template_kwargs": {"enable_thinking": False}}),
+                      ("chat_template_kwargs.thinking", {"chat_template_kwargs": {"thinking": False}}),
+                      ("options.thinking_mode", {"chat_template_kwargs": {"options": {"thinking_mode": "close"}}}),
+                      ("enable_thinking", {"enable_thinking": False}), ("metadata.enable_thinking", {"metadata": {"enable_thinking": False}})]:
+        case("inert", f"response_max_tokens acts: {name} is off", body={"messages": ASK, "max_tokens": 9, "response_max_tokens": 2} | off,
+             json=chat([chat_choice(U + "h", "length")], usage(n, 2)))
+    case("inert", "the template's switch comes before the top-level field", status=400,
+         body={"messages": ASK, "response_max_tokens": 2, "enable_thinking": False, "chat_template_kwargs": {"enable_thinking": True}},
+         json=error("response_max_tokens acts only where thinking is off (chat_template_kwargs.enable_thinking: false)" + hint,
+                    "response_max_tokens"))
+    case("inert", "/tokenize does not mind", "/tokenize", {"messages": ASK, "guided_regex": "a"},
+         json={"count": n, "max_model_len": 512, "tokens": CHAT_HI, "token_strs": None})
