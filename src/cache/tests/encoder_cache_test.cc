@@ -64,71 +64,98 @@ TEST(EncoderCache, HoldsNothingWithoutRows) {
   c.check_invariants();
 }
 
-// Beside a model made of a list: what is found, what gives way, what is refused.
-TEST(EncoderCache, AgreesWithAListUnderRandomUse) {
-  std::mt19937 random(20251121);
-  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
-  EncoderCache c(40);
+// What the cache ought to hold, as a list: what is found, what gives way, what is refused.
+class ListModel {
+ public:
+  ListModel(EncoderCache& cache, int rows) : c_(cache), rows_(rows) {}
+
+  void look_up(uint64_t n, int rows_if_new) {
+    const auto at = find(n);
+    const int found = c_.find(key(n));
+    EXPECT_EQ(found >= 0, at != known_.end());
+    if (found < 0) return insert(n, rows_if_new);
+    EXPECT_EQ(found, at->entry);
+    ++at->pins, ++hits;
+    known_.splice(known_.end(), known_, at);
+    pins_.emplace_back(found, n);
+  }
+  size_t pinned() const { return pins_.size(); }
+  void unpin(size_t which) {
+    const auto [entry, of] = pins_[which];
+    pins_.erase(pins_.begin() + static_cast<ptrdiff_t>(which));
+    c_.unpin(entry);
+    const auto k = std::find_if(known_.begin(), known_.end(), [&](const Known& x) { return x.entry == entry; });
+    if (k != known_.end() && k->n == of) {
+      // Age counts from the moment it is free to go.
+      if (--k->pins == 0) known_.splice(known_.end(), known_, k);
+    } else if (std::none_of(pins_.begin(), pins_.end(), [&](const auto& p) { return p.first == entry; })) {
+      lost_.erase(entry);
+    }
+  }
+  bool knows(uint64_t n) { return find(n) != known_.end(); }
+  void forget(uint64_t n) {
+    const auto at = find(n);
+    c_.forget(key(n));
+    if (at->pins > 0) lost_[at->entry] = at->rows;
+    known_.erase(at);
+  }
+  int size() const { return static_cast<int>(known_.size()); }
+
+  int hits = 0, refused = 0, evicted = 0;
+
+ private:
   struct Known {
     uint64_t n;
     int rows, pins, entry;
   };
-  std::list<Known> known;                      // oldest use first
-  std::vector<std::pair<int, uint64_t>> pins;  // entry, key
-  std::map<int, int> lost;                     // forgotten entries that are still pinned: rows
-  int hits = 0, refused = 0, evicted = 0;
+  std::list<Known>::iterator find(uint64_t n) {
+    return std::find_if(known_.begin(), known_.end(), [&](const Known& k) { return k.n == n; });
+  }
+  void insert(uint64_t n, int rows) {
+    int pinned = 0, all = 0;
+    for (const Known& k : known_) pinned += k.pins > 0 ? k.rows : 0, all += k.rows;
+    for (auto& [entry, r] : lost_) pinned += r, all += r;
+    const int entry = c_.insert(key(n), rows);
+    EXPECT_EQ(entry >= 0, pinned + rows <= rows_);
+    refused += entry < 0;
+    if (entry < 0) return;
+    for (auto k = known_.begin(); all + rows > rows_; ++evicted) {
+      while (k->pins > 0) ++k;
+      all -= k->rows;
+      k = known_.erase(k);
+    }
+    known_.push_back({n, rows, 1, entry});
+    pins_.emplace_back(entry, n);
+  }
+
+  EncoderCache& c_;
+  const int rows_;
+  std::list<Known> known_;                      // oldest use first
+  std::vector<std::pair<int, uint64_t>> pins_;  // entry, key
+  std::map<int, int> lost_;                     // forgotten entries that are still pinned: rows
+};
+
+TEST(EncoderCache, AgreesWithAListUnderRandomUse) {
+  std::mt19937 random(20251121);
+  const auto below = [&](int n) { return static_cast<int>(random() % static_cast<unsigned>(n)); };
+  EncoderCache c(40);
+  ListModel model(c, 40);
   for (int step = 0; step < 20000; ++step) {
     const auto n = static_cast<uint64_t>(below(25));
     const int action = below(10);
-    const auto at = std::find_if(known.begin(), known.end(), [&](const Known& k) { return k.n == n; });
     if (action < 5) {
-      const int found = c.find(key(n));
-      EXPECT_EQ(found >= 0, at != known.end());
-      if (found >= 0) {
-        EXPECT_EQ(found, at->entry);
-        ++at->pins, ++hits;
-        known.splice(known.end(), known, at);
-        pins.emplace_back(found, n);
-      } else {
-        const int rows = 1 + below(16);
-        int pinned = 0, all = 0;
-        for (const Known& k : known) pinned += k.pins > 0 ? k.rows : 0, all += k.rows;
-        for (auto& [entry, r] : lost) pinned += r, all += r;
-        const int entry = c.insert(key(n), rows);
-        EXPECT_EQ(entry >= 0, pinned + rows <= 40);
-        refused += entry < 0;
-        if (entry < 0) continue;
-        for (auto k = known.begin(); all + rows > 40; ++evicted) {
-          while (k->pins > 0) ++k;
-          all -= k->rows;
-          k = known.erase(k);
-        }
-        known.push_back({n, rows, 1, entry});
-        pins.emplace_back(entry, n);
-      }
-    } else if (action < 9 && !pins.empty()) {
-      const auto which = static_cast<size_t>(below(static_cast<int>(pins.size())));
-      const auto [entry, of] = pins[which];
-      pins.erase(pins.begin() + static_cast<ptrdiff_t>(which));
-      c.unpin(entry);
-      const auto k = std::find_if(known.begin(), known.end(), [&](const Known& x) { return x.entry == entry; });
-      if (k != known.end() && k->n == of) {
-        // Age counts from the moment it is free to go.
-        if (--k->pins == 0) known.splice(known.end(), known, k);
-      } else if (std::none_of(pins.begin(), pins.end(), [&](const auto& p) { return p.first == entry; })) {
-        lost.erase(entry);
-      }
-    } else if (action == 9 && below(4) == 0 && at != known.end()) {
-      c.forget(key(n));
-      if (at->pins > 0) lost[at->entry] = at->rows;
-      known.erase(at);
+      model.look_up(n, 1 + below(16));
+    } else if (action < 9 && model.pinned() > 0) {
+      model.unpin(static_cast<size_t>(below(static_cast<int>(model.pinned()))));
+    } else if (action == 9 && below(4) == 0 && model.knows(n)) {
+      model.forget(n);
     }
     c.check_invariants();
-    EXPECT_EQ(c.size(), static_cast<int>(known.size()));
+    EXPECT_EQ(c.size(), model.size());
   }
-  EXPECT_GT(hits, 1000);
-  EXPECT_GT(refused, 100);
-  EXPECT_GT(evicted, 1000);
+  EXPECT_GT(model.hits, 1000);
+  EXPECT_GT(model.refused, 100);
+  EXPECT_GT(model.evicted, 1000);
 }
 
 }  // namespace

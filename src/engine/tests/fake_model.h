@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "engine/tests/fake_chain.h"
 #include "model/model.h"
 
 namespace tern::engine {
@@ -36,39 +37,17 @@ class FakeModel final : public model::Model {
     info_.hidden_size = options.hidden;
   }
 
-  static constexpr uint64_t kNanChain = ~uint64_t{0};
-  static constexpr int32_t kNanToken = std::numeric_limits<int32_t>::min();
-  static uint64_t mix(uint64_t chain, int32_t token, int32_t position) {
-    if (chain == kNanChain || token == kNanToken) return kNanChain;
-    uint64_t z = chain +
-                 0x9e3779b97f4a7c15ull *
-                     (static_cast<uint64_t>(static_cast<uint32_t>(token)) << 24 ^ static_cast<uint32_t>(position)) +
-                 1;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-  }
-  // What a token counts as: itself, where it stands at its index and shows no picture.
-  static int32_t seen(int32_t token, int32_t index, const int32_t (&at)[3], std::span<const float> picture) {
-    if (picture.empty() && at[0] == index && at[1] == index && at[2] == index) return token;
-    uint64_t z = mix(static_cast<uint64_t>(at[0]) << 40 ^ static_cast<uint64_t>(at[1]) << 20, token, at[2]);
-    for (float x : picture) {
-      if (x != x) return kNanToken;
-      z = mix(z, static_cast<int32_t>(x * (1 << 24)), 7);
-    }
-    return static_cast<int32_t>(z >> 34);
-  }
   int32_t next(uint64_t chain) const { return static_cast<int32_t>(chain % static_cast<uint64_t>(o_.vocab)); }
   // What follows `prompt`, greedily, up to `count` tokens or `eos`.
   std::vector<int32_t> continuation(const std::vector<int32_t>& prompt, int count, int32_t eos) const {
     uint64_t chain = 0;
     int32_t position = 0;
-    for (int32_t id : prompt) chain = mix(chain, id, position++);
+    for (int32_t id : prompt) chain = FakeChain::mix(chain, id, position++);
     std::vector<int32_t> out;
     while (static_cast<int>(out.size()) < count) {
       out.push_back(next(chain));
       if (out.back() == eos) break;
-      chain = mix(chain, out.back(), position++);
+      chain = FakeChain::mix(chain, out.back(), position++);
     }
     return out;
   }
@@ -137,8 +116,8 @@ class FakeModel final : public model::Model {
       if (slot != slot_of(c, r, position)) return fault("slot mapping and block table disagree");
       if (slot < c.cache.groups[0].spec.block_size) return fault("a row writes to the null block");
       const uint64_t before = position == 0 ? 0 : at(c, slot_of(c, r, position - 1)).chain;
-      const int32_t what = seen(token, position, axis, picture);
-      at(c, slot) = {what, position, mix(before, what, position)};
+      const int32_t what = FakeChain::seen(token, position, axis, picture);
+      at(c, slot) = {what, position, FakeChain::mix(before, what, position)};
     }
     return o_.deep ? verify(c, r, context) : Status{};
   }
@@ -146,14 +125,15 @@ class FakeModel final : public model::Model {
     uint64_t chain = 0;
     for (int p = 0; p < context; ++p) {
       const Cell& cell = at(c, slot_of(c, r, p));
-      chain = mix(chain, cell.token, p);
+      chain = FakeChain::mix(chain, cell.token, p);
       if (cell.position != p || cell.chain != chain) return fault("the context in the cache is not this sequence's");
     }
     return {};
   }
   void fill(const Cell& cell, float* x) const {
-    const float base =
-        cell.token == o_.nan_token || cell.chain == kNanChain ? std::numeric_limits<float>::quiet_NaN() : 0.0f;
+    const float base = cell.token == o_.nan_token || cell.chain == FakeChain::kNanChain
+                           ? std::numeric_limits<float>::quiet_NaN()
+                           : 0.0f;
     uint64_t noise = cell.chain;
     for (int i = 0; i < o_.vocab; ++i) {
       if (o_.full_logits) noise = noise * 6364136223846793005ull + 1442695040888963407ull;

@@ -59,7 +59,7 @@ class FakeTower final : public vision::Tower {
   // The values of an item's output row.
   static void row(const vision::Grid& g, const float* patches, int64_t j, float (&out)[kHidden]) {
     uint64_t z =
-        FakeModel::mix(static_cast<uint64_t>(g.h) << 20 ^ static_cast<uint64_t>(g.t), g.w, static_cast<int32_t>(j));
+        FakeChain::mix(static_cast<uint64_t>(g.h) << 20 ^ static_cast<uint64_t>(g.t), g.w, static_cast<int32_t>(j));
     const int64_t width = g.w / 2, per_frame = (g.h / 2) * width, frame = j / per_frame, y = j % per_frame / width;
     bool nan = false;
     for (int64_t f = 2 * frame; f < std::min<int64_t>(g.t, 2 * frame + 2); ++f) {
@@ -67,12 +67,12 @@ class FakeTower final : public vision::Tower {
         const int64_t patch = (f * g.h + 2 * y + k / 2 % 2) * g.w + 2 * (j % width) + k % 2;
         const float v = patches[patch * kValues + k / 4];
         nan |= std::isnan(v);
-        z = FakeModel::mix(z, nan ? 0 : static_cast<int32_t>(v), static_cast<int32_t>(k));
+        z = FakeChain::mix(z, nan ? 0 : static_cast<int32_t>(v), static_cast<int32_t>(k));
       }
     }
     for (float& x : out) {
       x = nan ? std::nanf("") : static_cast<float>(z >> 40) / (1 << 24);
-      z = FakeModel::mix(z, 1, 1);
+      z = FakeChain::mix(z, 1, 1);
     }
   }
 

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "engine/tests/engine_harness.h"
-#include "engine/tests/graph_device.h"
+#include "engine/tests/graph_model.h"
 
 namespace tern::engine {
 namespace {

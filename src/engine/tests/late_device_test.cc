@@ -5,6 +5,7 @@
 
 #include "engine/block_numbers.h"
 #include "engine/step/vision_stage.h"
+#include "engine/tests/graph_model.h"
 #include "engine/tests/late_device.h"
 #include "engine/tests/picture_request.h"
 

@@ -78,13 +78,13 @@ class PictureRequest {
                        i - item.begin, row);
         picture = row;
       }
-      chain = FakeModel::mix(chain, FakeModel::seen(r.prompt[static_cast<size_t>(i)], i, at, picture), i);
+      chain = FakeChain::mix(chain, FakeChain::seen(r.prompt[static_cast<size_t>(i)], i, at, picture), i);
     }
     std::vector<int32_t> out;
     for (int32_t i = n; static_cast<int>(out.size()) < count; ++i) {
       out.push_back(model.next(chain));
       const int32_t p = i + r.rope_delta, at[3] = {p, p, p};
-      chain = FakeModel::mix(chain, FakeModel::seen(out.back(), i, at, {}), i);
+      chain = FakeChain::mix(chain, FakeChain::seen(out.back(), i, at, {}), i);
     }
     return out;
   }

@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "engine/tests/graph_device.h"
+#include "engine/tests/graph_model.h"
 #include "engine/tests/picture_request.h"
 
 namespace tern::engine {

@@ -19,6 +19,7 @@
 #include "serve/core/generation.h"
 #include "serve/http/response.h"
 #include "serve/limits/admission.h"
+#include "serve/limits/engine_slots.h"
 #include "serve/limits/memory_budget.h"
 #include "serve/net/fd.h"
 #include "serve/openai/template/template_form.h"

@@ -34,6 +34,22 @@ http::Response redirect(const http::Head& head, std::string_view path) {
   return {307, "", "", location + "\r\n", false};
 }
 
+http::Response not_allowed(const Route& route) {
+  http::Response response = detail(405, "Method Not Allowed");
+  response.extra_headers = allow_header(route);
+  return response;
+}
+
+// False: there is no memory for a body of that length now.
+bool cover_body(Connection& c, uint64_t length) {
+  try {
+    c.parser.reserve_body();
+    return length > MemoryBudget::kSmall || c.memory.cover(static_cast<size_t>(length));
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
 }  // namespace
 
 Connection* Worker::find(const ReplyTo& to) {
@@ -86,19 +102,11 @@ bool Worker::on_head(Connection& c) {
     http::Response response{204, "", "", allow_header(*c.route), false};
     return refuse_now(std::move(response));
   }
-  if (!method_allowed(*c.route, head.method)) {
-    http::Response response = detail(405, "Method Not Allowed");
-    response.extra_headers = allow_header(*c.route);
-    return refuse_now(std::move(response));
-  }
+  if (!method_allowed(*c.route, head.method)) return refuse_now(not_allowed(*c.route));
   // A key has a share of the memory; an address where there are no keys, unless many clients may stand behind it.
   const bool shares = (shared_.auth.several() && !open) || c.peer.limited;
   c.memory = MemoryBudget::Lease(shared_.memory, shares ? c.owner : 0);
-  const uint64_t length = head.content_length.value_or(0);
-  try {
-    c.parser.reserve_body();
-    if (length <= MemoryBudget::kSmall && !c.memory.cover(static_cast<size_t>(length))) throw std::bad_alloc();
-  } catch (const std::bad_alloc&) {
+  if (!cover_body(c, head.content_length.value_or(0))) {
     return refuse_now(openai::busy_response("there is no memory for the body of the request now; send it again"));
   }
   set_idle(c, false);  // a client that sends its body is not pushed out by newcomers

@@ -55,8 +55,6 @@ class ServiceCore : public MediaService {
   void examine_part(const JobPtr& job, size_t i);  // on cpu_
   void reserve(const JobPtr& job);                 // all parts are looked at
   Status check_sizes(const Job& job) const;
-  Expected<size_t> bytes_wanted(Job* job) const;
-  size_t video_patch_bytes(const JobPart& part) const;
   void start_decoding(const JobPtr& job);  // room for pixels and patches is there
   // On cpu_ and on video_. `read` makes the part's result from what was fetched.
   using ReadPart = Expected<PreparedMediaPtr> (ServiceCore::*)(Job* job, JobPart* part);

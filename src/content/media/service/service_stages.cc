@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "content/media/service/picture_work.h"
 #include "content/media/service/service_core.h"
+#include "content/media/service/work_bytes.h"
 #include "image/codecs/upright.h"
 
 namespace tern::content {
@@ -38,10 +39,6 @@ class Stopwatch {
   std::atomic<uint64_t>* sum_;
   int64_t start_;
 };
-
-Error too_much() {
-  return make_error(ErrorCode::kInvalidArgument, "The media of this request take more memory than the limit");
-}
 
 Error too_many_bytes() {
   return make_error(ErrorCode::kTooLarge, "the files of this request have more bytes than the limit");
@@ -210,45 +207,6 @@ Status ServiceCore::check_sizes(const Job& job) const {
       fmt::format("The media of this request need {} tokens, more than the limit of {}", job.tokens.load(), limit));
 }
 
-// The most that patches of a video can take.
-size_t ServiceCore::video_patch_bytes(const JobPart& part) const {
-  const VisionProfile& profile = options_.profile;
-  const int64_t frames = std::max(part.rules.sampling.max_frames, part.rules.sampling.target_frames) + 1,
-                units = frames / profile.frames_per_unit + 1;
-  VisionProfile own = profile;
-  own.video_limits = part.rules.limits;
-  const size_t row = image::patch_values(profile.layout) * (profile.bf16_patches ? sizeof(bf16) : sizeof(float));
-  return static_cast<size_t>(units * max_video_unit_patches(own)) * row;
-}
-
-// Patches of all pictures, working memory of those that are decoded at once, and for videos what they may need.
-Expected<size_t> ServiceCore::bytes_wanted(Job* job) const {
-  size_t patches = 0, video_patches = 0, videos = 0;
-  std::vector<size_t> working;
-  for (const JobPart& part : job->parts) {
-    if (part.result != nullptr) continue;
-    if (part.part.kind == MediaKind::kVideo) {
-      videos++;
-      video_patches += video_patch_bytes(part);
-      continue;
-    }
-    patches += part.plan.patch_bytes;
-    working.push_back(part.facts.working_bytes);
-  }
-  const size_t at_once = std::min<size_t>(working.size(), cpu_.threads());
-  std::partial_sort(working.begin(), working.begin() + at_once, working.end(), std::greater<>());
-  size_t need = patches;
-  for (size_t i = 0; i < at_once; i++) need += working[i];
-  need += std::min<size_t>(videos, video_.threads()) * options_.video.frame_bytes;
-  if (need > options_.request_bytes) return too_much();
-  if (videos > 0) {
-    video_patches = std::min(video_patches, options_.request_bytes - need);
-    job->video_bytes = static_cast<int64_t>(video_patches);
-    need += video_patches;
-  }
-  return need;
-}
-
 void ServiceCore::reserve(const JobPtr& job) {
   if (skip(*job)) return finish(job);
   for (const JobPart& part : job->parts) {
@@ -259,14 +217,15 @@ void ServiceCore::reserve(const JobPtr& job) {
     fail(job.get(), job->parts.size(), std::move(status).error());
     return finish(job);
   }
-  auto need = bytes_wanted(job.get());
+  auto need = work_bytes(options_, *job, static_cast<size_t>(cpu_.threads()), static_cast<size_t>(video_.threads()));
   if (!need.ok()) {
     fail(job.get(), job->parts.size(), std::move(need).error());
     return finish(job);
   }
+  job->video_bytes = static_cast<int64_t>(need->video_patches);
   accounts_->work.acquire(
-      *need, [this, job] { return abandoned(*job); },
-      [this, job, bytes = *need](bool taken) {
+      need->total, [this, job] { return abandoned(*job); },
+      [this, job, bytes = need->total](bool taken) {
         job->work_reserved = taken ? bytes : 0;
         cpu_.submit(job->queue, [this, job] { start_decoding(job); });
       });
@@ -354,7 +313,7 @@ Expected<PreparedMediaPtr> ServiceCore::read_video(Job* job, JobPart* part) {
                                    video.frames[0].height(), static_cast<int64_t>(video.frames.size())));
   job->tokens += plan.tokens;
   TERN_RETURN_IF_ERROR(check_sizes(*job));
-  if ((job->video_bytes -= static_cast<int64_t>(plan.patch_bytes)) < 0) return too_much();
+  if ((job->video_bytes -= static_cast<int64_t>(plan.patch_bytes)) < 0) return too_much_memory();
   const double fps = part->rules.sampling.fps > 0 ? part->rules.sampling.fps
                      : video.facts.duration > 0   ? static_cast<double>(video.frames.size()) / video.facts.duration
                                                   : 0.0;

@@ -1,0 +1,35 @@
+// The hash of a context that FakeModel keeps in its cache: one number for all tokens up to a position.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <span>
+
+namespace tern::engine {
+
+struct FakeChain {
+  static constexpr uint64_t kNanChain = ~uint64_t{0};
+  static constexpr int32_t kNanToken = std::numeric_limits<int32_t>::min();
+  static uint64_t mix(uint64_t chain, int32_t token, int32_t position) {
+    if (chain == kNanChain || token == kNanToken) return kNanChain;
+    uint64_t z = chain +
+                 0x9e3779b97f4a7c15ull *
+                     (static_cast<uint64_t>(static_cast<uint32_t>(token)) << 24 ^ static_cast<uint32_t>(position)) +
+                 1;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+  }
+  // What a token counts as: itself, where it stands at its index and shows no picture.
+  static int32_t seen(int32_t token, int32_t index, const int32_t (&at)[3], std::span<const float> picture) {
+    if (picture.empty() && at[0] == index && at[1] == index && at[2] == index) return token;
+    uint64_t z = mix(static_cast<uint64_t>(at[0]) << 40 ^ static_cast<uint64_t>(at[1]) << 20, token, at[2]);
+    for (float x : picture) {
+      if (x != x) return kNanToken;
+      z = mix(z, static_cast<int32_t>(x * (1 << 24)), 7);
+    }
+    return static_cast<int32_t>(z >> 34);
+  }
+};
+
+}  // namespace tern::engine
