@@ -30,7 +30,7 @@ export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=1 UBSAN_OPTIONS=pri
 
 step "format" bash tools/format.sh --check
 step "include directions" python3 tools/check_includes.py
-step "files in folders" python3 tools/check_sizes.py --folders
+step "sizes" python3 tools/check_sizes.py
 step "citations" python3 tools/check_citations.py
 step "links in documents" python3 tools/check_links.py
 step "readers of pipes" python3 tools/check_scripts.py

@@ -84,27 +84,6 @@ def test_the_table_itself_points_downward(tmp_path, line):
     assert done.returncode == 1 and "cmake/rooms.txt" in done.stdout
 
 
-def check_folders(root):
-    return subprocess.run([sys.executable, ROOT / "tools" / "check_sizes.py", "--folders", root], capture_output=True, text=True)
-
-
-def test_no_folder_has_too_many_files():
-    done = check_folders(ROOT)
-    assert done.returncode == 0, done.stdout
-
-
-def test_a_crowded_folder_is_found(tmp_path):
-    folder = tmp_path / "src" / "base"
-    (folder / "tests").mkdir(parents=True)
-    for i in range(25):
-        (folder / f"f{i}.h").write_text("")
-        (folder / "tests" / f"f{i}_test.cc").write_text("")
-    assert check_folders(tmp_path).returncode == 0
-    (folder / "one_more.cc").write_text("")
-    done = check_folders(tmp_path)
-    assert done.returncode == 1 and "src/base/: 26 files" in done.stdout
-
-
 def unity_groups(tmp_path, sources):
     for name, text in sources.items():
         (tmp_path / name).write_text(text)
