@@ -1,44 +1,24 @@
 // The engine behind engine.h. CONTRACT.md says who may write what.
 #pragma once
 
-#include <array>
 #include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
-#include "cache/encoder_cache.h"
-#include "engine/block_numbers.h"
 #include "engine/engine.h"
+#include "engine/loop/engine_parts.h"
 #include "engine/masks/guidance.h"
 #include "engine/outbox.h"
 #include "engine/step/rank.h"
-#include "engine/step/vision_stage.h"
 #include "engine/stops.h"
 
 namespace tern::engine {
 
 class EngineImpl final : public Engine {
  public:
-  // What start() has made before the threads run.
-  struct Parts {
-    EngineConfig config;
-    const model::Model* model = nullptr;
-    device::Device* device = nullptr;
-    std::unique_ptr<VisionStage> vision;           // null: no tower
-    std::unique_ptr<cache::EncoderCache> encoder;  // null likewise
-    BlockNumbers blocks;
-    std::unique_ptr<CacheMemory> cache;
-    std::unique_ptr<cache::BlockPool> pool;
-    std::unique_ptr<cache::PrefixIndex> index;
-    std::unique_ptr<sched::Scheduler> scheduler;
-    std::unique_ptr<sample::Sampler> sampler;
-    std::array<std::unique_ptr<Step>, 2> steps;
-    device::Buffer logits;
-    int64_t sampled_vocab = 0;
-  };
-  EngineImpl(Parts parts, StepRunner runner);
+  EngineImpl(EngineParts parts, StepRunner runner);
   ~EngineImpl() override;
 
   Status submit(Request request) override;
@@ -106,7 +86,7 @@ class EngineImpl final : public Engine {
   FinishReason judge(Generation& g, float prob, StopHit& hit);
   void add_scores(const sample::SamplingBatch& batch, int request);
 
-  Parts parts_;
+  EngineParts parts_;
   Outbox outbox_;
 
   // Shared, under mutex_.

@@ -17,7 +17,7 @@ constexpr int64_t kPrefetchNs = 500'000;
 
 }  // namespace
 
-EngineImpl::EngineImpl(Parts parts, StepRunner runner)
+EngineImpl::EngineImpl(EngineParts parts, StepRunner runner)
     : parts_(std::move(parts)), outbox_(parts_.config.outbox_capacity) {
   const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
   results_.reserve(rows), result_tokens_.reserve(rows * (parts_.config.mask_threads > 0 ? 1 + Guide::kMostForced : 1)),

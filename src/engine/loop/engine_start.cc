@@ -83,7 +83,7 @@ class Starter {
   const model::Model& model_;
   device::Device& device_;
   const vision::Tower* tower_;
-  EngineImpl::Parts p_;
+  EngineParts p_;
   int64_t vocab_ = 0;
   VisionPlan pictures_;
   model::BatchLimits limits_;
