@@ -70,8 +70,9 @@ impl AddedTokens {
     }
 }
 
+/// The `\w` of regular expressions: letters, marks, digits, connectors and joiners.
 fn is_word(c: char) -> bool {
-    c.is_alphanumeric() || c == '_'
+    regex_syntax::is_word_character(c)
 }
 
 fn ends_in_word(s: &str) -> bool {

@@ -14,6 +14,9 @@ pub mod spm_merge;
 pub mod spm_model;
 pub mod tiktoken;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::atomic::AtomicBool;
 
 use added::{AddedTokens, Piece};
