@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What CI holds besides the tests: format, include directions, and the tests under sanitizers at -O1 (warnings are errors in
+# What CI holds besides the tests: format, sizes, include directions, clippy, and the tests under sanitizers at -O1 (warnings are errors in
 # the release build; gcc 12 adds false ones here): address + undefined over the host rooms, thread over base, content, engine,
 # serve.
 set -uo pipefail
@@ -34,6 +34,7 @@ step "sizes" python3 tools/check_sizes.py
 step "citations" python3 tools/check_citations.py
 step "links in documents" python3 tools/check_links.py
 step "readers of pipes" python3 tools/check_scripts.py
+step "clippy" bash tools/clippy.sh
 step "address and undefined sanitizers" sanitized asan base,json,device,kernels,ops,cache,model,sample,sched,image,fetch,video,vision,content,engine,serve,app,client,bench,cli
 step "thread sanitizer" sanitized tsan base,content,engine,serve
 [ -n "$COUNTS" ] && printf '{"passed": %d, "failed": %d, "skipped": 0}' "$passed" "$failed" >"$COUNTS"

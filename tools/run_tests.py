@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs GoogleTest programs, corpus replays and pytest suites; prints a line per suite and ends with `N passed, N failed`.
+"""Runs GoogleTest programs, the tests of rust/textkit, corpus replays and pytest suites; prints a line per suite and ends with `N passed, N failed`.
 
   run_tests.py BUILD_DIR [--rooms a,b] [--only PATTERN] [--no-python] [--counts FILE] [--jobs N]
 
@@ -7,8 +7,8 @@ As many suites run side by side as there are cores, or as --jobs says, those tha
 with the mark `alone` run after everything else, with nothing beside them. A line every 20 s says what runs and how much is
 left.
 
---only runs tests whose name holds PATTERN: of the GoogleTest programs (`*` and `?` as in their own filter) and of the pytest
-suites (as pytest's -k). A pattern that no test has fails.
+--only runs tests whose name holds PATTERN: of the GoogleTest programs (`*` and `?` as in their own filter), of rust/textkit and
+of the pytest suites (as pytest's -k). A pattern that no test has fails.
 
 --counts writes {"passed": .., "failed": .., "skipped": ..} for a caller that adds up several runs.
 """
@@ -19,6 +19,7 @@ import functools
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -127,6 +128,31 @@ def python_tests(folder, build, timeout, only="", marks="not alone"):
         return passed, failed, skipped, done.stdout
 
 
+def rust_tests(crate, target, timeout, only=""):
+    """The unit tests of a crate, optimised, beside the library that the program links. A test that prints `skip: why` counts as
+    skipped."""
+    command = ["cargo", "test", "--release", "--locked", "--quiet", "--lib", "--manifest-path", crate / "Cargo.toml", only]
+    try:
+        done = subprocess.run(
+            [*filter(None, command), "--", "--show-output"],
+            cwd=ROOT,
+            timeout=timeout,
+            env=dict(os.environ, CARGO_TARGET_DIR=str(target)),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except subprocess.TimeoutExpired as e:
+        return 0, 1, 0, f"timed out after {timeout} s\n{(e.stdout or b'')[-2000:]}"
+    counts = re.search(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) ignored", done.stdout, re.M)
+    passed, failed, skipped = map(int, counts.groups()) if counts else (0, 0, 0)
+    told = len(re.findall(r"^skip: ", done.stdout, re.M))
+    if done.returncode != 0 and failed == 0:
+        failed = 1
+    return max(0, passed - told), failed, skipped + told, done.stdout
+
+
 class Suite:
     def __init__(self, name, run, alone=False):
         self.name, self.run, self.alone = name, run, alone
@@ -143,6 +169,9 @@ def find_suites(build, rooms, only, timeout, python):
     for program in programs(build, "test_"):
         if not rooms or program.name.removeprefix("test_") in rooms:
             suites.append(Suite(program.name, functools.partial(gtest, program, timeout, only)))
+    if (build / "CMakeCache.txt").is_file() and (not rooms or "textkit" in rooms):
+        run = functools.partial(rust_tests, ROOT / "rust" / "textkit", ROOT / "build" / "rust", timeout, only)
+        suites.append(Suite("rust/textkit", run))
     if rooms:
         return suites
     for program in programs(build, "replay_") if not only else ():

@@ -9,8 +9,8 @@ PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-d
   libcurl4-openssl-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
   fonts-roboto-unhinted libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libtiff-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format shfmt python3-venv patchelf
   ca-certificates curl)
-declare -A MORE=([dist]="nasm dpkg-dev" [fuzz]="clang libclang-rt-14-dev" [gpu - pack]="xz-utils")
-RUST_MINIMUM=1.80
+declare -A MORE=([dist]="nasm dpkg-dev" [fuzz]="clang libclang-rt-14-dev" ["gpu-pack"]="xz-utils")
+RUST_MINIMUM=1.87
 VERSION=$(sha256sum tools/setup.sh tests/requirements.txt | sha256sum | cut -c1-16)
 
 say() { printf 'setup: %s\n' "$*"; }
@@ -63,6 +63,15 @@ install_rustup() {
   return $status
 }
 
+# What make check needs of Rust; a toolchain that rustup does not manage brings its own or goes without.
+rust_components() {
+  command -v rustup >/dev/null || return 0
+  local missing=()
+  cargo fmt --version >/dev/null 2>&1 || missing+=(rustfmt)
+  cargo clippy --version >/dev/null 2>&1 || missing+=(clippy)
+  [ ${#missing[@]} = 0 ] || rustup component add "${missing[@]}" || say "make check needs ${missing[*]}; without them it fails"
+}
+
 rust() {
   export PATH="$PATH:$HOME/.cargo/bin"
   if command -v cargo >/dev/null && version_at_least "$(cargo --version | awk '{print $2}')" "$RUST_MINIMUM"; then return; fi
@@ -96,6 +105,7 @@ base=build/.setup-$VERSION
 if ! { [ -f "$base" ] && [ -x .venv/bin/python ] && command -v cmake >/dev/null && command -v ninja >/dev/null; }; then
   system_packages "${PACKAGES[@]}"
   rust
+  rust_components
   python_environment
   mkdir -p build
   rm -f build/.setup-*

@@ -1,6 +1,7 @@
 """tools/check_scripts.py: no reader of a pipe ends early under pipefail. tools/from_nothing.sh: what it is asked for."""
 
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -93,3 +94,12 @@ def test_from_nothing_refuses(arguments, word):
 def test_setup_refuses_an_unknown_target():
     done = subprocess.run(["bash", TOOLS / "setup.sh", "nothing"], capture_output=True, text=True, timeout=20)
     assert done.returncode == 1 and "nothing" in done.stdout, done.stdout + done.stderr
+
+
+def test_setup_knows_every_target_that_asks_for_more():
+    asked = re.findall(r"bash tools/setup\.sh ([\w-]+)", (ROOT / "Makefile").read_text())
+    known = re.search(r"declare -A MORE=\((.*)\)", (TOOLS / "setup.sh").read_text()).group(1)
+    listed = subprocess.run(
+        ["bash", "-c", f'declare -A MORE=({known}); printf "%s\\n" "${{!MORE[@]}}"'], capture_output=True, text=True, check=True
+    ).stdout.split("\n")
+    assert asked and set(asked) <= set(listed)

@@ -4,3 +4,6 @@ pub mod ffi;
 pub mod grammar;
 pub mod jinja;
 pub mod tok;
+
+#[cfg(test)]
+mod random_texts;

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use minijinja::machinery::ast::{self, BinOpKind, CompareOpKind, Expr, UnaryOpKind};
 
+use super::arithmetic;
 use super::eval::Eval;
 use super::ops;
 use super::value::*;
@@ -26,7 +27,7 @@ pub fn evaluate(e: &mut Eval, expr: &Expr<'static>) -> Res<V> {
             let v = e.expr(&u.expr)?;
             match u.op {
                 UnaryOpKind::Not => Ok(V::Bool(!v.truthy())),
-                UnaryOpKind::Neg => ops::neg(&v),
+                UnaryOpKind::Neg => arithmetic::neg(&v),
             }
         }
         Expr::BinOp(b) => {
@@ -128,13 +129,13 @@ fn binary(e: &mut Eval, op: BinOpKind, a: V, b: V) -> Res<V> {
     use std::cmp::Ordering::*;
     Ok(match op {
         BinOpKind::ScAnd | BinOpKind::ScOr => b,
-        BinOpKind::Add => ops::add(e, &a, &b)?,
-        BinOpKind::Sub => ops::sub(&a, &b)?,
-        BinOpKind::Mul => ops::mul(e, &a, &b)?,
-        BinOpKind::Div => ops::div(&a, &b)?,
-        BinOpKind::FloorDiv => ops::floor_div(&a, &b)?,
-        BinOpKind::Rem => ops::rem(e, &a, &b)?,
-        BinOpKind::Pow => ops::pow(&a, &b)?,
+        BinOpKind::Add => arithmetic::add(e, &a, &b)?,
+        BinOpKind::Sub => arithmetic::sub(&a, &b)?,
+        BinOpKind::Mul => arithmetic::mul(e, &a, &b)?,
+        BinOpKind::Div => arithmetic::div(&a, &b)?,
+        BinOpKind::FloorDiv => arithmetic::floor_div(&a, &b)?,
+        BinOpKind::Rem => arithmetic::rem(e, &a, &b)?,
+        BinOpKind::Pow => arithmetic::pow(&a, &b)?,
         BinOpKind::Concat => ops::concat(e, &a, &b)?,
         BinOpKind::Eq => V::Bool(ops::equal(e, &a, &b)?),
         BinOpKind::Ne => V::Bool(!ops::equal(e, &a, &b)?),

@@ -1,5 +1,6 @@
 //! Chat templates: minijinja's parser, our evaluator.
 
+mod arithmetic;
 mod calls;
 mod eval;
 mod expr;
@@ -16,6 +17,9 @@ mod tests;
 mod textfilters;
 mod textmethods;
 mod value;
+
+#[cfg(test)]
+mod unit_tests;
 
 use minijinja::machinery::{self, ast::Stmt};
 use minijinja::syntax::SyntaxConfig;

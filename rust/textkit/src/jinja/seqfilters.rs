@@ -1,5 +1,6 @@
 //! Filters over sequences.
 
+use super::arithmetic;
 use super::eval::Eval;
 use super::limits::MAX_CHUNKS;
 use super::methods::kwarg;
@@ -90,7 +91,7 @@ pub fn apply(e: &mut Eval, name: &str, v: V, args: Vec<V>, kwargs: Vec<(String, 
                     Some(p) => attribute(e, &item, &p)?,
                     None => item,
                 };
-                total = ops::add(e, &total, &item)?;
+                total = arithmetic::add(e, &total, &item)?;
             }
             Ok(total)
         }

@@ -3,11 +3,11 @@
 mod byte_level;
 mod published;
 mod sentencepiece;
-mod texts;
+
 mod vocabularies;
 
 use super::{Engine, Error, Tok};
-use texts::Random;
+use crate::random_texts::{self as texts, Random};
 
 /// Ids of the crate for a text.
 fn ids_of(oracle: &tokenizers::Tokenizer, text: &str, special: bool) -> Vec<u32> {

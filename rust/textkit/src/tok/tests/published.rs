@@ -30,6 +30,11 @@ fn byte_level_files() {
     }
 }
 
+/// llama-2's tokenizer.json writes its piece U+00A0 as a plain space.
+fn fits(text: &str) -> bool {
+    !text.contains("<0x") && !text.contains('\u{a0}')
+}
+
 /// No tokens inside: these files have theirs matched in the normalised text, which SentencePiece knows nothing of.
 #[test]
 fn sentencepiece_files() {
@@ -43,6 +48,6 @@ fn sentencepiece_files() {
             panic!("{name} is read by the crate");
         };
         oracle.with_post_processor(None::<tokenizers::PostProcessorWrapper>);
-        agree(name, &tok, &oracle, 900, 1000, &[], |t| !t.contains("<0x"));
+        agree(name, &tok, &oracle, 900, 1000, &[], fits);
     }
 }

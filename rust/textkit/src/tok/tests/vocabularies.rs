@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
-use super::texts::{text, Random};
+use crate::random_texts::{text, Random};
 use crate::tok::{alphabet, Options};
 
 /// Words of texts at random with the white space before them.
