@@ -6,15 +6,17 @@
 
 #include "answer/tests/fake_vocabulary.h"
 #include "answer/tools/format.h"
-#include "content/text/textkit_handle.h"
+#include "content/grammar/grammar.h"
+#include "content/grammar/grammar_spec.h"
 
 namespace tern::answer {
 namespace {
 
 std::string fault(std::string_view grammar) {
-  content::TkBytes error;
-  const tk_code code = tk_grammar_check(TK_LARK, grammar.data(), grammar.size(), 1u << 20, &error.raw);
-  return code == TK_OK ? std::string() : std::string(error.view());
+  static const auto vocabulary = content::GrammarVocabulary::bytes().value();
+  const auto compiled =
+      content::CompiledGrammar::compile(*vocabulary, {content::GrammarKind::kLark, std::string(grammar), {}});
+  return compiled.ok() ? std::string() : compiled.error().message;
 }
 
 Tools some_tools() {

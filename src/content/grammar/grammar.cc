@@ -1,5 +1,7 @@
 #include "content/grammar/grammar.h"
 
+#include <textkit_grammar.h>
+
 #include <utility>
 
 #include "content/text/textkit_handle.h"

@@ -1,4 +1,6 @@
-//! The C border of grammars; see ffi.rs of the crate.
+//! The C border of grammars; see ffi.rs of the crate. What a caller owes to each
+//! function stands in include/textkit_grammar.h.
+#![allow(clippy::missing_safety_doc)]
 
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::Arc;

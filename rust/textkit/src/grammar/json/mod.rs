@@ -5,6 +5,7 @@
 //! keywords that llguidance enforces exactly; whatever has no such form is an error that names keyword and place.
 
 mod emit;
+mod keywords;
 mod negate;
 mod node;
 mod object;

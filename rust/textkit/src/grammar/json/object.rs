@@ -180,5 +180,5 @@ impl Context<'_> {
 
 /// `unevaluatedProperties` says the same as `additionalProperties` where no other keyword evaluates any.
 fn closing(s: &Map<String, Value>) -> Option<&Value> {
-    s.get("unevaluatedProperties").filter(|_| !super::parse::applies_in_place(s))
+    s.get("unevaluatedProperties").filter(|_| !super::keywords::applies_in_place(s))
 }

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use super::super::compile::{Limits, Options};
 use super::super::{Error, Res};
+use super::keywords::{applies_in_place, FORMATS, IN_PLACE, NUMERIC, OF_ARRAYS, OF_OBJECTS, TEXTUAL};
 use super::node::{any, every_type, never, trim_array, Alt, Arr, Bound, Node, Num};
 use super::pattern::{from_ecma, Patterns};
 use super::refs::Definition;
@@ -28,56 +29,6 @@ pub struct Context<'a> {
     spent: u64,
     most: u64,
 }
-
-/// Keywords that are about values of any type and are met one by one.
-const IN_PLACE: [&str; 14] = [
-    "$ref",
-    "$dynamicRef",
-    "$recursiveRef",
-    "allOf",
-    "anyOf",
-    "oneOf",
-    "not",
-    "if",
-    "then",
-    "else",
-    "dependencies",
-    "dependentRequired",
-    "dependentSchemas",
-    "enum",
-];
-
-pub fn applies_in_place(s: &Map<String, Value>) -> bool {
-    IN_PLACE.iter().any(|k| s.contains_key(*k))
-}
-
-const NUMERIC: [&str; 5] = ["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"];
-const TEXTUAL: [&str; 4] = ["minLength", "maxLength", "pattern", "format"];
-const OF_ARRAYS: [&str; 10] = [
-    "items",
-    "prefixItems",
-    "additionalItems",
-    "minItems",
-    "maxItems",
-    "uniqueItems",
-    "contains",
-    "minContains",
-    "maxContains",
-    "unevaluatedItems",
-];
-const OF_OBJECTS: [&str; 8] = [
-    "properties",
-    "patternProperties",
-    "additionalProperties",
-    "required",
-    "minProperties",
-    "maxProperties",
-    "propertyNames",
-    "unevaluatedProperties",
-];
-
-/// Formats that the engine enforces; others are annotations.
-const FORMATS: [&str; 10] = ["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"];
 
 /// Above this, doubles leave integers out.
 const EXACT: f64 = 9_007_199_254_740_992.0;
