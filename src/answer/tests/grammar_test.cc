@@ -1,6 +1,7 @@
 // The grammar of every format compiles, for one tool and several, with marks as tokens and as text.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <string>
 #include <string_view>
 
@@ -8,12 +9,17 @@
 #include "answer/tools/format.h"
 #include "content/grammar/grammar.h"
 #include "content/grammar/grammar_spec.h"
+#include "content/text/tokenizer.h"
 
 namespace tern::answer {
 namespace {
 
 std::string fault(std::string_view grammar) {
-  static const auto vocabulary = content::GrammarVocabulary::bytes().value();
+  // Any with ids for all marks.
+  static const auto vocabulary = [] {
+    const auto tokenizer = content::Tokenizer::load(std::string(TERN_SOURCE_DIR) + "/tests/protocol/tokenizer").value();
+    return content::GrammarVocabulary::make(*tokenizer, std::array{int32_t{903}}).value();
+  }();
   const auto compiled =
       content::CompiledGrammar::compile(*vocabulary, {content::GrammarKind::kLark, std::string(grammar), {}});
   return compiled.ok() ? std::string() : compiled.error().message;

@@ -4,6 +4,8 @@
 namespace tern::content {
 namespace {
 
+using testing::HasSubstr;
+
 TEST_F(MediaServiceTest, RequestsWaitWhilePatchesAreHeldAndGoOnWhenTheyAreReleased) {
   Results first = get(*make(options()), {image("scene.png")});
   const size_t patches = (*first)[0]->bytes;
