@@ -12,6 +12,7 @@
 #include "base/bounded_queue.h"
 #include "serve/core/sink.h"
 #include "serve/net/poller.h"
+#include "serve/worker/active_request.h"
 #include "serve/worker/connection.h"
 #include "serve/worker/shared.h"
 
@@ -37,21 +38,7 @@ class Worker final : public Sink {
   void engine_gone() override;
 
  private:
-  // A request that waits for an engine slot or whose rows run in the engine.
-  struct Active {
-    uint64_t key = 0, connection = 0;
-    int key_index = 0;  // of the API key that asked
-    std::unique_ptr<Generation> generation;
-    std::vector<engine::Request> requests;  // until submitted
-    Ticket ticket;
-    MemoryBudget::Lease memory;  // of its prompts
-    bool has_slot = false;
-    bool told = false;  // the log knows of its first chunk
-    EngineSlots::Waiter place;
-    int64_t wait_deadline_ns = 0;
-    std::vector<std::pair<size_t, engine::Delta>> held;  // choice, delta: the client reads too slowly
-    size_t held_tokens = 0;
-  };
+  using Active = ActiveRequest;
   struct Row {
     Active* active = nullptr;
     size_t choice = 0;
