@@ -18,13 +18,14 @@ target_link_libraries(textkit INTERFACE ${TERN_TEXTKIT_LIB} dl m)
 
 # Its tests, compiled like the library so that dependencies are compiled once; tools/run_tests.py runs them.
 if(TERN_TESTS)
+  file(GLOB textkit_tests CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/rust/textkit/tests/*.rs)
   set(stamp ${CMAKE_BINARY_DIR}/test_textkit.stamp)
   add_custom_command(
     OUTPUT ${stamp}
-    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${TERN_TEXTKIT_DIR} ${CARGO} test --release --locked --quiet --lib --no-run
+    COMMAND ${CMAKE_COMMAND} -E env CARGO_TARGET_DIR=${TERN_TEXTKIT_DIR} ${CARGO} test --release --locked --quiet --tests --no-run
             --manifest-path ${CMAKE_SOURCE_DIR}/rust/textkit/Cargo.toml
     COMMAND ${CMAKE_COMMAND} -E touch ${stamp}
-    DEPENDS ${TERN_TEXTKIT_LIB} ${textkit_sources}
+    DEPENDS ${TERN_TEXTKIT_LIB} ${textkit_sources} ${textkit_tests}
     COMMENT "Building the tests of rust/textkit" VERBATIM)
   add_custom_target(test_textkit ALL DEPENDS ${stamp})
 endif()

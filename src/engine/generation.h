@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "base/prefetch.h"
+#include "base/memory/prefetch.h"
 #include "engine/request.h"
 #include "ops/logits.h"
 

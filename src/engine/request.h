@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/raw_bytes.h"
+#include "base/memory/raw_bytes.h"
 #include "base/sampling_params.h"
 #include "engine/grammar.h"
 

@@ -10,7 +10,7 @@
 #include "base/cpu_isa.h"
 #include "base/error.h"
 #include "base/hash.h"
-#include "base/pages.h"
+#include "base/memory/pages.h"
 #include "image/kernels.h"
 
 namespace tern::image {

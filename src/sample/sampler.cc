@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/prefetch.h"
+#include "base/memory/prefetch.h"
 #include "ops/thinking.h"
 
 namespace tern::sample {

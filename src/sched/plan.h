@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "base/prefetch.h"
+#include "base/memory/prefetch.h"
 
 namespace tern::sched {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "base/hash.h"
-#include "base/prefetch.h"
+#include "base/memory/prefetch.h"
 #include "sched/scheduler.h"
 
 namespace tern::sched {

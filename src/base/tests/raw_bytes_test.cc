@@ -1,4 +1,4 @@
-#include "base/raw_bytes.h"
+#include "base/memory/raw_bytes.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "base/raw_bytes.h"
+#include "base/memory/raw_bytes.h"
 #include "json/json.h"
 
 namespace tern::content {

@@ -2,7 +2,7 @@
 
 #include <ctime>
 
-#include "base/memory_ahead.h"
+#include "base/memory/memory_ahead.h"
 #include "content/text/files.h"
 #include "content/text/textkit_handle.h"
 

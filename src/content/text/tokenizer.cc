@@ -4,7 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "base/memory_ahead.h"
+#include "base/memory/memory_ahead.h"
 #include "content/text/textkit_handle.h"
 #include "content/text/token_table.h"
 #include "content/text/tokenizer_config.h"

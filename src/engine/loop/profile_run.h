@@ -2,7 +2,7 @@
 // them is taken then. They read and write the null block alone.
 #pragma once
 
-#include "base/raw_bytes.h"
+#include "base/memory/raw_bytes.h"
 #include "engine/step/step_runner.h"
 #include "model/batch.h"
 #include "sched/scheduler.h"

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "base/prefetch.h"
+#include "base/memory/prefetch.h"
 
 namespace tern::engine {
 

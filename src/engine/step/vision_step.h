@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "base/raw_bytes.h"
+#include "base/memory/raw_bytes.h"
 #include "engine/request.h"
 #include "vision/tower.h"
 

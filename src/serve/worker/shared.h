@@ -1,14 +1,11 @@
-// What all threads of the server share, and the messages between them.
+// What all threads of the server share.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/hash.h"
@@ -17,77 +14,19 @@
 #include "serve/config.h"
 #include "serve/core/dispatcher.h"
 #include "serve/core/generation.h"
-#include "serve/http/response.h"
 #include "serve/limits/admission.h"
 #include "serve/limits/engine_slots.h"
 #include "serve/limits/memory_budget.h"
-#include "serve/net/fd.h"
 #include "serve/openai/template/template_form.h"
 #include "serve/report/metrics.h"
 #include "serve/router.h"
 #include "serve/server.h"
+#include "serve/worker/messages.h"
 
 namespace tern::serve {
 
 class Preparations;
 class Worker;
-
-// Where an answer goes: a connection of a worker, and which of its requests. Answers for another one are dropped.
-struct ReplyTo {
-  int worker = 0;
-  uint64_t connection = 0, exchange = 0;
-};
-
-// Goes from worker to worker and back to the first with what it found.
-struct AbortSweep {
-  enum class Form : uint8_t { kAbort, kReset, kScheduler };  // which route waits for the answer
-
-  ReplyTo reply;
-  bool all = false;
-  std::optional<int> key_index;  // only requests of this API key; nothing: everybody's
-  Form answered = Form::kAbort;
-  bool unsupported = false;                              // kScheduler: also asked for what this server does not have
-  std::vector<std::string> ids;                          // as they were named, for the answer's order
-  std::unordered_map<std::string, bool> wanted;          // of `ids`: found
-  std::vector<std::pair<std::string, int64_t>> aborted;  // choice id, tokens it had
-  int hops = 0;
-
-  // Whether a request of that key, or a sample of it, is one to end. Notes that its name was found.
-  bool takes_key(int index) const { return !key_index || *key_index == index; }
-  bool names(const std::string& id);
-};
-
-struct NewConnection {
-  net::Fd fd;
-  PortKind port = PortKind::kMain;
-  net::Peer peer;
-  AddressCounts::Lease place;
-};
-struct DeltaBatch {
-  std::vector<engine::Delta> items;
-};
-struct Reply {
-  ReplyTo to;
-  http::Response response;
-  Ticket ticket;  // of the open request, given back when the answer is written
-};
-struct Ready {
-  ReplyTo to;
-  std::unique_ptr<Generation> generation;
-  std::vector<engine::Request> requests;  // of its choices, without ids
-  Ticket ticket;
-  MemoryBudget::Lease memory;  // of its prompts
-};
-struct SlotGranted {
-  EngineSlots::Waiter place;
-};
-struct CloseListeners {};
-struct AbortAll {};    // clients get their last chunk with "abort"
-struct EngineGone {};  // every open request fails
-struct Quit {};
-
-using Message = std::variant<NewConnection, DeltaBatch, Reply, Ready, SlotGranted, std::unique_ptr<AbortSweep>,
-                             CloseListeners, AbortAll, EngineGone, Quit>;
 
 struct Shared {
   Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, size_t worker_count);

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <vector>
 
-#include "base/raw_bytes.h"
+#include "base/memory/raw_bytes.h"
 
 namespace tern::content {
 

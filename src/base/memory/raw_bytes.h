@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "base/pages.h"
+#include "base/memory/pages.h"
 
 namespace tern {
 

@@ -1,4 +1,4 @@
-#include "base/memory_ahead.h"
+#include "base/memory/memory_ahead.h"
 
 #include <sys/mman.h>
 
