@@ -10,7 +10,7 @@ namespace {
 class Both : public RowWatch {
  public:
   void begin(const Image&) override {}
-  bool share(std::function<void()> task) override {
+  bool share(Task task) override {
     task();
     return true;
   }
