@@ -27,7 +27,7 @@ size_t distance(std::string_view a, std::string_view b, std::vector<size_t>& row
 }  // namespace
 
 std::string_view nearest_name(std::string_view name, std::span<const std::string_view> candidates, size_t at_most) {
-  name = name.substr(0, kMaxLength);
+  if (name.size() > kMaxLength) return {};
   std::string_view best;
   size_t least = at_most == std::numeric_limits<size_t>::max() ? at_most : at_most + 1;
   std::vector<size_t> row;

@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     std::abort();
   }
   if (!make_patches(*rgb, w, h, Filter::kBicubic, layout, normaliser, kAllSlots, again.data(), again.size(),
-                    Isa::kScalar)
+                    tern::Isa::kScalar)
            .ok()) {
     std::abort();
   }

@@ -21,13 +21,13 @@ std::string repeat(const std::string& text, size_t times) {
 
 std::string many_values() {
   std::string out = R"({"enum":[)";
-  for (int i = 0; i < 100'000; ++i) out += (i ? ",\"value" : "\"value") + std::to_string(i) + "\"";
+  for (int i = 0; i < 100'000; ++i) out.append(i ? ",\"value" : "\"value").append(std::to_string(i)).append("\"");
   return out + "]}";
 }
 
 std::string many_numbers() {
   std::string out = R"({"enum":[)";
-  for (int i = 0; i < 100'000; ++i) out += (i ? "," : "") + std::to_string(i * 7);
+  for (int i = 0; i < 100'000; ++i) out.append(i ? "," : "").append(std::to_string(i * 7));
   return out + "]}";
 }
 
