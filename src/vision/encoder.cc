@@ -19,7 +19,7 @@ Status self_attention(const EncoderPass& pass, const Linear& qkv_weight, const L
   const TensorView qkv = pass.arena.tensor(ops::between_products(pass.stream, pass.activation), n, 3 * w),
                    mixed = pass.arena.tensor(pass.activation, n, w);
   void* workspace = segments.workspace;
-  if (workspace == nullptr) workspace = pass.arena.take(attention_workspace(pass, segments, n, w));
+  if (!segments.shared) workspace = pass.arena.take(attention_workspace(pass, segments, n, w));
   if (pass.runs()) {
     TERN_RETURN_IF_ERROR(ops::linear(qkv_weight.product(x, qkv), pass.stream));
     ops::SegmentAttentionParams p;
@@ -30,7 +30,7 @@ Status self_attention(const EncoderPass& pass, const Linear& qkv_weight, const L
     p.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(d)));
     p.max_segment = segments.longest, p.product = pass.activation;
     p.workspace = workspace, p.planned = segments.planned;
-    segments.planned = segments.workspace != nullptr;
+    segments.planned = segments.shared;
     TERN_RETURN_IF_ERROR(ops::segment_attention(p, pass.stream));
     TERN_RETURN_IF_ERROR(ops::linear(output.product(mixed, out), pass.stream));
   }

@@ -27,7 +27,8 @@ struct Segments {
   TensorView starts;  // [count + 1] int32; not read while measuring
   int64_t count = 0;
   int longest = 0;            // rows
-  void* workspace = nullptr;  // shared by all blocks, which then plan once; null: each block takes its own
+  bool shared = false;        // all blocks use `workspace` and plan once; else each takes its own
+  void* workspace = nullptr;  // null while measuring
   bool planned = false;
 };
 

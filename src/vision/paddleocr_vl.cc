@@ -182,7 +182,7 @@ Status PaddleOcrTower::run(Run& r, TensorView patches, TensorView out) const {
   const int64_t n = r.rows, h = spec_.hidden, half = spec_.head_dim() / 2;
   const TensorView residual = exact(r, n, h), delta = middle(r, n, h), x = act(r, n, h);
   EncoderPass encoder{r.arena, r.stream, spec_.activation, static_cast<int>(spec_.heads), {}, {}};
-  Segments segments{.starts = r.index.starts, .count = r.segments, .longest = r.longest};
+  Segments segments{.starts = r.index.starts, .count = r.segments, .longest = r.longest, .shared = true};
   segments.workspace = r.arena.take(attention_workspace(encoder, segments, n, h));
   encoder.cos = exact(r, n, half), encoder.sin = exact(r, n, half);
   const auto norm = [&](const LayerNorm& w, TensorView from, TensorView sum, TensorView to, float eps) -> Status {
