@@ -137,11 +137,6 @@ Expected<std::span<const ops::PackedWeight>> KernelBencher::weights(int64_t coun
   return std::span<const ops::PackedWeight>(*weights_.back());
 }
 
-Expected<const ops::PackedWeight*> KernelBencher::weight(int64_t n, int64_t k, const char* name) {
-  TERN_ASSIGN_OR_RETURN(const auto one, weights(1, n, k, name));
-  return one.data();
-}
-
 Expected<const ops::PackedWeight*> KernelBencher::weight_of(const std::vector<bf16>& rows, int64_t n, int64_t k,
                                                             const char* format) {
   TERN_ASSIGN_OR_RETURN(ops::PackedWeight w, empty_weight(n, k, format));

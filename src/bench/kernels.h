@@ -60,7 +60,6 @@ class KernelBencher {
   }
   Expected<TensorView> ints(const std::vector<int32_t>& host);
   Expected<char*> take(size_t bytes);
-  Expected<const ops::PackedWeight*> weight(int64_t n, int64_t k, const char* format = "bf16");
   // One with these values, row by row.
   Expected<const ops::PackedWeight*> weight_of(const std::vector<bf16>& rows, int64_t n, int64_t k, const char* format);
   // `count` weights in one place.

@@ -3,6 +3,19 @@
 #include "serve/http/target.h"
 
 namespace tern::serve {
+namespace {
+
+// The route of a checked path on a port, or null; never one that takes a rest.
+const Route* find_route(std::string_view path, PortKind port, bool metrics_on_main) {
+  for (const Route& route : routes()) {
+    if (route.path != path || path.find('{') != std::string_view::npos) continue;
+    return serves(route, port, metrics_on_main) ? &route : nullptr;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
 bool serves(const Route& route, PortKind port, bool metrics_on_main) {
   switch (port) {
     case PortKind::kMain:
@@ -25,14 +38,6 @@ const Route* match_route(const http::Head& head, PortKind port, bool metrics_on_
     return http::decode_name(raw.substr(prefix.size()), rest) ? &route : nullptr;
   }
   return head.path.empty() ? nullptr : find_route(head.path, port, metrics_on_main);
-}
-
-const Route* find_route(std::string_view path, PortKind port, bool metrics_on_main) {
-  for (const Route& route : routes()) {
-    if (route.path != path || path.find('{') != std::string_view::npos) continue;
-    return serves(route, port, metrics_on_main) ? &route : nullptr;
-  }
-  return nullptr;
 }
 
 const Route* find_redirect(std::string_view path, PortKind port, bool metrics_on_main) {

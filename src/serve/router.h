@@ -59,8 +59,6 @@ bool serves(const Route& route, PortKind port, bool metrics_on_main);
 // The route of a request's target on a port, or null. `rest` becomes the decoded rest of the path, where the route
 // takes one: a name to compare, which nothing else may read as a path.
 const Route* match_route(const http::Head& head, PortKind port, bool metrics_on_main, std::string& rest);
-// The route of a checked path on a port, or null; never one that takes a rest.
-const Route* find_route(std::string_view path, PortKind port, bool metrics_on_main);
 // The route that a path with a slash at its end means, or null.
 const Route* find_redirect(std::string_view path, PortKind port, bool metrics_on_main);
 bool method_allowed(const Route& route, http::Method method);

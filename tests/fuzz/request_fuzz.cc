@@ -64,7 +64,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     input.config = &config;
     input.id_hex = "0123456789abcdef0123456789abcdef";
     input.make_writer = serve::openai::make_writer;
-    auto generation = serve::openai::prepare(*std::move(ask), input);
+    auto pending = serve::openai::begin(*std::move(ask), input);
+    if (!pending.ok()) continue;
+    auto generation = serve::openai::finish(*std::move(pending), {});
     if (!generation.ok()) continue;
     for (auto& choice : (*generation)->choices()) {
       const auto request = (*generation)->engine_request(choice);

@@ -194,8 +194,7 @@ Status settle_inert(Settings& s, std::vector<std::string>& warnings) {
   return {};
 }
 
-}  // namespace
-
+// The line that names what has no effect and is not missed; "" when nothing such was given.
 std::string harmless_line(const FlagSet& flags, const Environment& environment) {
   std::vector<std::string> names;
   for (const Idle& idle : idle_given(flags, environment, Support::kHarmless)) {
@@ -203,6 +202,8 @@ std::string harmless_line(const FlagSet& flags, const Environment& environment) 
   }
   return names.empty() ? "" : fmt::format("accepted without effect: {}", fmt::join(names, "; "));
 }
+
+}  // namespace
 
 Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model) {
   std::vector<std::string> warnings;

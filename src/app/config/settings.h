@@ -67,8 +67,6 @@ MediaSettings media_settings(const FlagSet& flags, const ModelFacts& model);
 Status validate_media(const FlagSet& flags);
 // The line that names media flags given for a model that has no use for them; "" when there are none.
 std::string idle_media_line(const FlagSet& flags, const ModelFacts& model);
-// The line that names what has no effect and is not missed; "" when nothing such was given.
-std::string harmless_line(const FlagSet& flags, const Environment& environment);
 
 // The resolved configuration: {"version", "flags", "sources", "environment", "model", "inert", "warnings"} and what
 // describe_parts() adds; keys and passwords are replaced by "***".

@@ -56,8 +56,7 @@ bool is_date(std::string_view text) {
   return true;
 }
 
-}  // namespace
-
+// The file of a channel, such as "fastdeploy.log" or "workerlog.0".
 std::string_view log_file_name(LogChannel channel) {
   switch (channel) {
     case LogChannel::kFastdeploy:
@@ -77,6 +76,8 @@ std::string_view log_file_name(LogChannel channel) {
   }
   return "fastdeploy.log";
 }
+
+}  // namespace
 
 std::string log_line(LogLevel level, std::timespec time, int pid, const char* file, int line, std::string_view message,
                      size_t max_message) {

@@ -13,9 +13,6 @@
 
 namespace tern::app {
 
-// The file of a channel, such as "fastdeploy.log" or "workerlog.0".
-std::string_view log_file_name(LogChannel channel);
-
 // "INFO     2025-01-31 12:00:00,123 4242  engine.cc[line:17] message"; control characters of the message become spaces,
 // so that one message is one line.
 std::string log_line(LogLevel level, std::timespec time, int pid, const char* file, int line, std::string_view message,

@@ -38,8 +38,7 @@ std::string title_of(const Track& t) {
   return fmt::format(R"({{"name":"thread_name","ph":"M","pid":1,"tid":{},"args":{{"name":"{}"}}}})", t.id, t.title);
 }
 
-}  // namespace
-
+// One event, without a comma after it. `origin_ns`: what counts as zero.
 std::string trace_event(const engine::StepSpan& s, int64_t origin_ns) {
   const Track t = track_of(s.phase);
   std::string args = fmt::format(R"("step":{},"tokens":{},"rows":{})", s.step, s.tokens, s.rows);
@@ -51,6 +50,8 @@ std::string trace_event(const engine::StepSpan& s, int64_t origin_ns) {
                      t.id, static_cast<double>(s.begin_ns - origin_ns) / 1e3,
                      static_cast<double>(s.end_ns - s.begin_ns) / 1e3, args);
 }
+
+}  // namespace
 
 Expected<std::unique_ptr<TraceFile>> TraceFile::open(const std::string& path, size_t most_bytes) {
   std::FILE* file = std::fopen(path.c_str(), "we");

@@ -44,7 +44,4 @@ class TraceFile final : public engine::StepTrace {
   std::thread thread_;
 };
 
-// One event, without a comma after it. `origin_ns`: what counts as zero.
-std::string trace_event(const engine::StepSpan& span, int64_t origin_ns);
-
 }  // namespace tern::app

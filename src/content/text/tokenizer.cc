@@ -20,7 +20,6 @@ class TokenizerImpl {
   std::string kind;
   std::optional<int32_t> bos;
   std::optional<int32_t> eos;
-  std::optional<int32_t> pad;
   bool adds_bos = false;
   bool equal_tokens = false;
 };
@@ -77,7 +76,6 @@ Expected<std::unique_ptr<Tokenizer>> Tokenizer::load(const std::string& dir, con
   const SpecialText& special = t.config.special;
   if (!special.bos_token.empty()) t.bos = made->token_to_id(special.bos_token);
   if (!special.eos_token.empty()) t.eos = made->token_to_id(special.eos_token);
-  if (!special.pad_token.empty()) t.pad = made->token_to_id(special.pad_token);
   t.equal_tokens = any_equal(t.table);
   if (t.bos) {
     TERN_ASSIGN_OR_RETURN(const auto ids, made->encode("a", true));
@@ -139,7 +137,6 @@ bool Tokenizer::has_id(int32_t id) const { return impl_->table.present(id); }
 bool Tokenizer::is_special(int32_t id) const { return impl_->table.special(id); }
 std::optional<int32_t> Tokenizer::bos_id() const { return impl_->bos; }
 std::optional<int32_t> Tokenizer::eos_id() const { return impl_->eos; }
-std::optional<int32_t> Tokenizer::pad_id() const { return impl_->pad; }
 bool Tokenizer::has_equal_tokens() const { return impl_->equal_tokens; }
 bool Tokenizer::adds_bos() const { return impl_->adds_bos; }
 const SpecialText& Tokenizer::special_text() const { return impl_->config.special; }

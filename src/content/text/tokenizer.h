@@ -77,7 +77,6 @@ class Tokenizer {
   bool is_special(int32_t id) const;
   std::optional<int32_t> bos_id() const;
   std::optional<int32_t> eos_id() const;
-  std::optional<int32_t> pad_id() const;
   bool adds_bos() const;  // encode(..., true) puts BOS first
 
   const SpecialText& special_text() const;

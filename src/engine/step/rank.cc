@@ -62,11 +62,6 @@ void Rank::abandon() {
   submitted_.notify_one();
 }
 
-uint64_t Rank::finished() const {
-  std::lock_guard lock(mutex_);
-  return finished_;
-}
-
 void Rank::run() {
   set_thread_name("rank-0");
   if (const Status ready = prepare(); !ready.ok()) {
@@ -216,10 +211,6 @@ void Rank::finish(Open& oldest) {
   if (clock_ != nullptr && oldest.recorded && !failed_) clock_->done(*oldest.step);
   ++closed_;
   if (runner_.parts().vision != nullptr) runner_.parts().vision->release(oldest.step->vision);
-  {
-    std::lock_guard lock(mutex_);
-    ++finished_;
-  }
   done_(context_);
 }
 

@@ -32,8 +32,6 @@ class Rank {
   // `previous`: the step launched before, whose sampled ids this one reads; null for the first.
   void submit_forward(Step* step, const Step* previous);
   void submit_sample(Step* step);
-  // Steps finished so far; their results may be read.
-  uint64_t finished() const;
   // The device does not answer: the thread waits for nothing any more and ends as soon as the driver lets it. What was
   // submitted never finishes.
   void abandon();
@@ -74,7 +72,6 @@ class Rank {
   std::condition_variable submitted_;
   Submission queue_[kDepth];
   size_t head_ = 0, count_ = 0;
-  uint64_t finished_ = 0;
   bool stopping_ = false, abandoned_ = false;
   // Of the thread alone.
   bool failed_ = false, unfinished_ = false;    // unfinished_: what is at the head of the queue is not all given

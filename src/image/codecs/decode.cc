@@ -7,69 +7,9 @@
 #include "image/codecs/decoders.h"
 
 namespace tern::image {
+namespace {
 
-Error error_format(Bytes file) {
-  const std::string_view kind = unsupported_kind(file);
-  std::string text("the picture is ");
-  if (kind.empty()) {
-    text += "in no supported format";
-  } else {
-    text.append(kind).append(", which is not supported");
-  }
-  return make_error(ErrorCode::kUnsupported, text + " (JPEG, PNG, GIF, WebP, BMP and TIFF are)");
-}
-Error error_truncated() { return make_error(ErrorCode::kCorrupt, "the picture is cut short"); }
-Error error_damaged() { return make_error(ErrorCode::kCorrupt, "the picture's data is damaged"); }
-Error error_variant() {
-  return make_error(ErrorCode::kUnsupported, "the picture uses a variant of its format that is not supported");
-}
-Error error_memory() { return make_error(ErrorCode::kResourceExhausted, "not enough memory for the picture"); }
-Error error_file_bytes() { return make_error(ErrorCode::kTooLarge, "the picture's file is larger than the limit"); }
-Error error_pixels() { return make_error(ErrorCode::kTooLarge, "the picture has more pixels than the limit"); }
-Error error_frames() { return make_error(ErrorCode::kTooLarge, "the picture has more frames than the limit"); }
-Error error_scans() { return make_error(ErrorCode::kTooLarge, "the picture has more passes than the limit"); }
-
-Status check_size(uint64_t width, uint64_t height, const DecodeLimits& limits) {
-  if (width == 0 || height == 0) return error_damaged();
-  if (width > limits.side || height > limits.side || width > limits.pixels / height) return error_pixels();
-  return {};
-}
-
-const char* format_name(Format format) {
-  switch (format) {
-    case Format::kUnknown:
-      return "unknown";
-    case Format::kJpeg:
-      return "JPEG";
-    case Format::kPng:
-      return "PNG";
-    case Format::kGif:
-      return "GIF";
-    case Format::kWebp:
-      return "WebP";
-    case Format::kBmp:
-      return "BMP";
-    case Format::kTiff:
-      return "TIFF";
-  }
-  return "unknown";
-}
-
-Format sniff_format(Bytes file) {
-  const auto starts = [&](size_t at, const char* text, size_t size) {
-    return file.size() >= at + size && std::memcmp(file.data() + at, text, size) == 0;
-  };
-  if (starts(0, "\xff\xd8\xff", 3)) return Format::kJpeg;
-  if (starts(0, "\x89PNG\r\n\x1a\n", 8)) return Format::kPng;
-  if (starts(0, "GIF87a", 6) || starts(0, "GIF89a", 6)) return Format::kGif;
-  if (starts(0, "RIFF", 4) && starts(8, "WEBP", 4)) return Format::kWebp;
-  if (starts(0, "BM", 2)) return Format::kBmp;
-  if (starts(0, "II*\0", 4) || starts(0, "MM\0*", 4) || starts(0, "II+\0", 4) || starts(0, "MM\0+", 4)) {
-    return Format::kTiff;
-  }
-  return Format::kUnknown;
-}
-
+// "an AVIF file", for files of kinds that are known and not decoded; empty: of none.
 std::string_view unsupported_kind(Bytes file) {
   struct Kind {
     size_t at;
@@ -110,6 +50,51 @@ std::string_view unsupported_kind(Bytes file) {
     if (file.size() >= kind.at && text.substr(kind.at).starts_with(kind.start)) return kind.name;
   }
   return {};
+}
+
+Error error_pixels() { return make_error(ErrorCode::kTooLarge, "the picture has more pixels than the limit"); }
+
+}  // namespace
+
+Error error_format(Bytes file) {
+  const std::string_view kind = unsupported_kind(file);
+  std::string text("the picture is ");
+  if (kind.empty()) {
+    text += "in no supported format";
+  } else {
+    text.append(kind).append(", which is not supported");
+  }
+  return make_error(ErrorCode::kUnsupported, text + " (JPEG, PNG, GIF, WebP, BMP and TIFF are)");
+}
+Error error_truncated() { return make_error(ErrorCode::kCorrupt, "the picture is cut short"); }
+Error error_damaged() { return make_error(ErrorCode::kCorrupt, "the picture's data is damaged"); }
+Error error_variant() {
+  return make_error(ErrorCode::kUnsupported, "the picture uses a variant of its format that is not supported");
+}
+Error error_memory() { return make_error(ErrorCode::kResourceExhausted, "not enough memory for the picture"); }
+Error error_file_bytes() { return make_error(ErrorCode::kTooLarge, "the picture's file is larger than the limit"); }
+Error error_frames() { return make_error(ErrorCode::kTooLarge, "the picture has more frames than the limit"); }
+Error error_scans() { return make_error(ErrorCode::kTooLarge, "the picture has more passes than the limit"); }
+
+Status check_size(uint64_t width, uint64_t height, const DecodeLimits& limits) {
+  if (width == 0 || height == 0) return error_damaged();
+  if (width > limits.side || height > limits.side || width > limits.pixels / height) return error_pixels();
+  return {};
+}
+
+Format sniff_format(Bytes file) {
+  const auto starts = [&](size_t at, const char* text, size_t size) {
+    return file.size() >= at + size && std::memcmp(file.data() + at, text, size) == 0;
+  };
+  if (starts(0, "\xff\xd8\xff", 3)) return Format::kJpeg;
+  if (starts(0, "\x89PNG\r\n\x1a\n", 8)) return Format::kPng;
+  if (starts(0, "GIF87a", 6) || starts(0, "GIF89a", 6)) return Format::kGif;
+  if (starts(0, "RIFF", 4) && starts(8, "WEBP", 4)) return Format::kWebp;
+  if (starts(0, "BM", 2)) return Format::kBmp;
+  if (starts(0, "II*\0", 4) || starts(0, "MM\0*", 4) || starts(0, "II+\0", 4) || starts(0, "MM\0+", 4)) {
+    return Format::kTiff;
+  }
+  return Format::kUnknown;
 }
 
 namespace {

@@ -24,11 +24,8 @@ struct DecodeLimits {
 
 enum class Format : uint8_t { kUnknown, kJpeg, kPng, kGif, kWebp, kBmp, kTiff };
 
-const char* format_name(Format format);  // "JPEG", ..., "unknown"
 // By content; names and declared types are never looked at.
 Format sniff_format(std::span<const uint8_t> file);
-// "an AVIF file", for files of kinds that are known and not decoded; empty: of none.
-std::string_view unsupported_kind(std::span<const uint8_t> file);
 
 // Told of a picture while it is decoded.
 class RowWatch {

@@ -20,7 +20,6 @@ Error error_damaged();           // kCorrupt
 Error error_variant();           // kUnsupported
 Error error_memory();            // kResourceExhausted
 Error error_file_bytes();        // kTooLarge
-Error error_pixels();            // kTooLarge
 Error error_frames();            // kTooLarge
 Error error_scans();             // kTooLarge
 

@@ -5,7 +5,6 @@
 
 namespace tern::kernels {
 
-void fill_gemm_ref(KernelTable* table);
 void fill_rows_ref(KernelTable* table);
 void fill_vision_ref(KernelTable* table);
 

@@ -23,8 +23,6 @@ std::string_view date_line() {
   return line;
 }
 
-}  // namespace
-
 std::string_view reason_phrase(int status) {
   switch (status) {
     case 100:
@@ -72,7 +70,10 @@ std::string_view reason_phrase(int status) {
   }
 }
 
+// false for 1xx, 204, 304
 bool status_has_body(int status) { return status >= 200 && status != 204 && status != 304; }
+
+}  // namespace
 
 void append_head(std::string& out, const Response& response, std::optional<size_t> length, bool chunked,
                  bool keep_alive, int minor_version) {

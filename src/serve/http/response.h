@@ -16,9 +16,6 @@ struct Response {
   bool close = false;         // the connection cannot go on after this one
 };
 
-std::string_view reason_phrase(int status);
-bool status_has_body(int status);  // false for 1xx, 204, 304
-
 // Appends the status line and headers. Without a length the body is chunked when `chunked`, else it ends with the
 // connection. `head_only` still says the length.
 void append_head(std::string& out, const Response& response, std::optional<size_t> length, bool chunked,

@@ -147,8 +147,7 @@ Status encode_words(PendingRequest& pending) {
   return {};
 }
 
-}  // namespace
-
+// chatcmpl-/cmpl- ids as FastDeploy makes them.
 std::string make_id(const Ask& ask, const std::string& hex) {
   const std::string_view prefix = ask.chat ? "chatcmpl-" : "cmpl-";
   if (!ask.request_id.empty()) {
@@ -158,6 +157,8 @@ std::string make_id(const Ask& ask, const std::string& hex) {
   return fmt::format("{}{}{}{}-{}-{}-{}-{}", prefix, ask.user, ask.user.empty() ? "" : "-", h.substr(0, 8),
                      h.substr(8, 4), h.substr(12, 4), h.substr(16, 4), h.substr(20, 12));
 }
+
+}  // namespace
 
 Expected<PendingRequest> begin(Ask ask, const PrepareInput& input) {
   PendingRequest pending{std::move(ask), input, {}, {}, {}, {}};
@@ -205,11 +206,6 @@ Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<c
                                                   .format = input.content.answers,
                                                   .random_hex = std::move(input.random_hex),
                                                   .make_writer = input.make_writer});
-}
-
-Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input) {
-  TERN_ASSIGN_OR_RETURN(auto pending, begin(std::move(ask), input));
-  return finish(std::move(pending), {});
 }
 
 }  // namespace tern::serve::openai

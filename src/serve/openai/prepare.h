@@ -49,14 +49,9 @@ struct PendingRequest {
 Expected<PendingRequest> begin(Ask ask, const PrepareInput& input);
 // `media`: in the order of ask.media; empty for a request without.
 Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<const content::PreparedMediaPtr> media);
-// Both, for a request without media.
-Expected<std::unique_ptr<Generation>> prepare(Ask ask, const PrepareInput& input);
 
 // The prompt of a chat request as text: template, or the first message as it is. Shared with /tokenize.
 // Uses up ask.messages.
 Expected<std::string> render_chat(Ask& ask, const PrepareInput& input);
-
-// chatcmpl-/cmpl- ids as FastDeploy makes them.
-std::string make_id(const Ask& ask, const std::string& hex);
 
 }  // namespace tern::serve::openai

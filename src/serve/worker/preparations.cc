@@ -111,9 +111,4 @@ void Preparations::close() {
   waiting_.clear();
 }
 
-size_t Preparations::size() const {
-  std::lock_guard lock(mutex_);
-  return waiting_.size();
-}
-
 }  // namespace tern::serve

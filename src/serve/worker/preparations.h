@@ -43,7 +43,6 @@ class Preparations : public std::enable_shared_from_this<Preparations> {
   void abort_matching(AbortSweep& sweep);
   // Nothing of this touches the server afterwards.
   void close();
-  size_t size() const;
 
  private:
   using Media = std::vector<content::PreparedMediaPtr>;

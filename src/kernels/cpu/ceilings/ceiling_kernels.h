@@ -23,7 +23,6 @@ struct CeilingSet {
   int f32s;
 };
 
-CeilingSet ceilings_scalar();
 CeilingSet ceilings_avx2();
 CeilingSet ceilings_avx512();
 CeilingSet ceilings_avx512bf16();  // bf16 only

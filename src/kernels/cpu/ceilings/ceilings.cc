@@ -42,6 +42,7 @@ float multiply_add(int64_t iterations) {
 
 const ReadVariant kScalarReads[] = {{"64-bit words, one stream", read_words}};
 const DotVariant kScalarF32[] = {{"8 sums", multiply_add, 16}};
+CeilingSet ceilings_scalar() { return {kScalarReads, 1, nullptr, 0, kScalarF32, 1}; }
 
 std::vector<CeilingSet> sets() {
   std::vector<CeilingSet> all{ceilings_scalar()};
@@ -97,10 +98,7 @@ double dot_gflops(device::ComputePool& pool, const DotVariant& v, const CeilingO
   return best;
 }
 
-}  // namespace
-
-CeilingSet ceilings_scalar() { return {kScalarReads, 1, nullptr, 0, kScalarF32, 1}; }
-
+// Only the reads, for a second look right after a benchmark.
 double measure_read_gbs(device::ComputePool& pool, const CeilingOptions& options, std::string* variant) {
   const int threads = pool.threads();
   const size_t part = options.read_bytes / static_cast<size_t>(threads) / 4096 * 4096;
@@ -127,6 +125,8 @@ double measure_read_gbs(device::ComputePool& pool, const CeilingOptions& options
   }
   return best;
 }
+
+}  // namespace
 
 Ceilings measure_ceilings(device::ComputePool& pool, const CeilingOptions& options) {
   Ceilings c;

@@ -29,7 +29,5 @@ struct CeilingOptions {
 // Reads: {4 KiB, 2 MiB pages} x the loads of every instruction set up to the active one, one or four streams per
 // thread, with and without prefetch. Dot products: several widths and counts of sums. Takes about two seconds per GiB.
 Ceilings measure_ceilings(device::ComputePool& pool, const CeilingOptions& options = {});
-// Only the reads, for a second look right after a benchmark.
-double measure_read_gbs(device::ComputePool& pool, const CeilingOptions& options = {}, std::string* variant = nullptr);
 
 }  // namespace tern::kernels

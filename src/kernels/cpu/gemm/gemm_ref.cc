@@ -67,8 +67,6 @@ void narrow(const float* src, uint16_t* dst, int64_t n) {
   for (int64_t i = 0; i < n; ++i) dst[i] = to_bf16(src[i]).bits;
 }
 
-}  // namespace
-
 void fill_gemm_ref(KernelTable* t) {
   t->stream_rows = 1;
   t->gemm_bf16 = nullptr;
@@ -80,6 +78,8 @@ void fill_gemm_ref(KernelTable* t) {
   t->widen = widen;
   t->narrow = narrow;
 }
+
+}  // namespace
 
 void fill_scalar(KernelTable* table) {
   fill_gemm_ref(table);

@@ -3,6 +3,7 @@
 #include "json/json.h"
 
 namespace tern::serve::openai {
+namespace {
 
 ErrorFace face_of(const Error& error) {
   switch (error.code) {
@@ -30,6 +31,8 @@ ErrorFace face_of(const Error& error) {
   }
   return {500, "internal_error", "internal_error"};
 }
+
+}  // namespace
 
 std::string error_json(const Error& error) {
   const ErrorFace face = face_of(error);

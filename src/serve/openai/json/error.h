@@ -16,7 +16,6 @@ struct ErrorFace {
   std::string_view type;
   std::string_view code;
 };
-ErrorFace face_of(const Error& error);
 
 // {"error":{"message","type","param","code"}}
 std::string error_json(const Error& error);

@@ -9,6 +9,19 @@
 #include "serve/openai/json/error.h"
 
 namespace tern::serve::openai {
+namespace {
+
+// An integer, or a float without a fraction; nothing for anything else and for numbers beyond int64.
+std::optional<int64_t> as_integer(const json::Value& value) {
+  if (value.is_int64()) return value.get_int64();
+  if (value.is_double()) {
+    const double d = value.get_double();
+    if (std::fabs(d) < 9.0e15 && d == std::floor(d)) return static_cast<int64_t>(d);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
 
 namespace {
 
@@ -69,15 +82,6 @@ std::optional<int64_t> lenient_integer(const json::Value& value, std::string_vie
 }
 
 }  // namespace
-
-std::optional<int64_t> as_integer(const json::Value& value) {
-  if (value.is_int64()) return value.get_int64();
-  if (value.is_double()) {
-    const double d = value.get_double();
-    if (std::fabs(d) < 9.0e15 && d == std::floor(d)) return static_cast<int64_t>(d);
-  }
-  return std::nullopt;
-}
 
 Expected<std::vector<int32_t>> read_ids(const json::Array& array, int32_t vocab, size_t max, std::string_view param) {
   if (array.size() > max) {

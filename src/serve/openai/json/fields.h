@@ -45,8 +45,6 @@ class Fields {
   std::optional<Error> error_;
 };
 
-// An integer, or a float without a fraction; nothing for anything else and for numbers beyond int64.
-std::optional<int64_t> as_integer(const json::Value& value);
 // Token ids of a JSON array, checked against the vocabulary; `param` names the field in errors.
 Expected<std::vector<int32_t>> read_ids(const json::Array& array, int32_t vocab, size_t max, std::string_view param);
 
