@@ -93,7 +93,7 @@ TEST(Config, ImpossibleShapesAreErrors) {
   EXPECT_NE(moe(R"({"num_experts_per_tok":5})").find("exceed the 4"), std::string::npos);
   EXPECT_NE(moe(R"({"num_experts":0})").find("num_experts"), std::string::npos);
   EXPECT_NE(moe(R"({"mlp_only_layers":"all"})").find("mlp_only_layers"), std::string::npos);
-  json::Object deepseek = testing::small_configs(4, 2)[9].second;
+  json::Object deepseek = testing::small_config("DeepseekV3ForCausalLM", 4, 2);
   ASSERT_EQ(error_of(deepseek), "");
   deepseek["n_group"] = 3;
   EXPECT_NE(error_of(deepseek).find("do not form 3 groups"), std::string::npos);
@@ -162,7 +162,7 @@ TEST(Summary, SaysWhatAModelTakesFromItsConfigAlone) {
 
 TEST(Summary, DeepseekCachesOneRowPerToken) {
   TempFolder folder;
-  json::Object config = testing::small_configs(4, 2)[9].second;
+  json::Object config = testing::small_config("DeepseekV3ForCausalLM", 4, 2);
   write_file(folder.file("config.json"), json::dump(config));
   LoadOptions options;
   options.path = folder.path();
@@ -174,7 +174,7 @@ TEST(Summary, DeepseekCachesOneRowPerToken) {
 
 TEST(Summary, TooManyTensorsAreRefusedBeforeTheyAreListed) {
   TempFolder folder;
-  json::Object config = testing::small_configs(4, 2)[6].second;
+  json::Object config = testing::small_config("Qwen3MoeForCausalLM", 4, 2);
   config["num_experts"] = 4096;
   config["num_hidden_layers"] = 1000;
   write_file(folder.file("config.json"), json::dump(config));

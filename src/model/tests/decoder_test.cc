@@ -142,7 +142,7 @@ TEST(Decoder, RowsWithoutLogitsEndWithTheirKeysAndValues) {
 }
 
 TEST(Decoder, WorkspaceGrowsWithTheLimits) {
-  const auto model = dummy(testing::small_configs(4, 2)[6].second);
+  const auto model = dummy(testing::small_config("Qwen3MoeForCausalLM", 4, 2));
   const device::Stream stream = testing::cpu().stream();
   size_t last = 0;
   for (int tokens : {1, 16, 256, 4096}) {
@@ -153,7 +153,7 @@ TEST(Decoder, WorkspaceGrowsWithTheLimits) {
 }
 
 TEST(Decoder, ErrorsOfABadCallAreValues) {
-  const auto model = dummy(testing::small_configs(4, 2)[2].second);
+  const auto model = dummy(testing::small_config("LlamaForCausalLM", 4, 2));
   Harness h(**model);
   KvCache none;
   device::Arena arena(h.workspace, h.workspace_size);
@@ -165,7 +165,7 @@ TEST(Decoder, ErrorsOfABadCallAreValues) {
 }
 
 TEST(Dummy, DependsOnTheSeedAlone) {
-  const auto config = testing::small_configs(4, 2)[1].second;
+  const auto config = testing::small_config("Ernie4_5_MoeForCausalLM", 4, 2);
   const auto ids = testing::some_ids(12, 96);
   const auto logits = [&](DType type, uint64_t seed) { return testing::logits_of(**dummy(config, type, seed), ids); };
   EXPECT_EQ(logits(DType::kBF16, 1), logits(DType::kBF16, 1));

@@ -132,7 +132,8 @@ TEST(Microbatches, AStepStaysWholeWhereItsPartsHaveNoRoom) {
 TEST(Microbatches, AFailureIsReportedAndTheNextStepRuns) {
   const TempFolder folder;
   MicrobatchDevice cut_device(2);
-  const auto model = load_model(dummy(folder, testing::small_configs(4, 2)[0].second, DType::kF32), cut_device);
+  const auto model =
+      load_model(dummy(folder, testing::small_config("Ernie4_5ForCausalLM", 4, 2), DType::kF32), cut_device);
   ASSERT_TRUE(model.ok());
   auto runner = SequenceRunner::make(**model, cut_device, {.max_tokens = 512, .max_rows = 70, .max_length = 64});
   ASSERT_TRUE(runner.ok());

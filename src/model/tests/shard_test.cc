@@ -125,7 +125,7 @@ TEST(Shard, TheReferenceCasesJoinToo) {
 TEST(Shard, QueryHeadsFollowTheirKvHeads) {
   for (const auto& [heads, kv_heads, n] :
        std::vector<std::tuple<int, int, int>>{{8, 2, 2}, {8, 2, 4}, {8, 2, 8}, {8, 4, 2}, {8, 8, 4}, {4, 1, 4}}) {
-    json::Object config = testing::small_configs(heads, kv_heads)[2].second;
+    json::Object config = testing::small_config("LlamaForCausalLM", heads, kv_heads);
     const auto spec = read_spec(config);
     ASSERT_TRUE(spec.ok());
     const int64_t group = heads / kv_heads;
@@ -156,17 +156,19 @@ TEST(Shard, WhatDoesNotDivideIsAClearError) {
     const auto plan = plan_weights(spec.value(), {}, shard, places);
     return plan.ok() ? "" : plan.error().message;
   };
-  const auto configs = testing::small_configs(4, 2);
-  EXPECT_NE(error(configs[2].second, {0, 3, false})
+  EXPECT_NE(error(testing::small_config("LlamaForCausalLM", 4, 2), {0, 3, false})
                 .find("3 ranks cannot share model.layers.0.self_attn.q_proj.weight: its 4 heads do not divide"),
             std::string::npos);
-  EXPECT_NE(error(configs[9].second, {0, 3, false}).find("heads do not divide"), std::string::npos);
-  EXPECT_NE(error(testing::small_configs(6, 3)[2].second, {0, 2, false}).find("KV heads"), std::string::npos);
-  EXPECT_NE(error(configs[6].second, {0, 3, true}).find("4 experts"), std::string::npos);
-  json::Object odd = configs[2].second;
+  EXPECT_NE(error(testing::small_config("DeepseekV3ForCausalLM", 4, 2), {0, 3, false}).find("heads do not divide"),
+            std::string::npos);
+  EXPECT_NE(error(testing::small_config("LlamaForCausalLM", 6, 3), {0, 2, false}).find("KV heads"), std::string::npos);
+  EXPECT_NE(error(testing::small_config("Qwen3MoeForCausalLM", 4, 2), {0, 3, true}).find("4 experts"),
+            std::string::npos);
+  json::Object odd = testing::small_config("LlamaForCausalLM", 4, 2);
   odd["intermediate_size"] = 97;
   EXPECT_NE(error(odd, {0, 2, false}).find("97 rows do not divide"), std::string::npos);
-  EXPECT_NE(error(configs[2].second, {2, 2, false}).find("rank 2 of 2"), std::string::npos);
+  EXPECT_NE(error(testing::small_config("LlamaForCausalLM", 4, 2), {2, 2, false}).find("rank 2 of 2"),
+            std::string::npos);
 }
 
 TEST(Shard, AModelOfSeveralRanksDoesNotRunAlone) {

@@ -95,6 +95,13 @@ std::vector<std::pair<std::string, json::Object>> small_configs(int heads, int k
   };
 }
 
+json::Object small_config(const std::string& architecture, int heads, int kv_heads) {
+  for (auto& [name, config] : small_configs(heads, kv_heads)) {
+    if (name == architecture) return config;
+  }
+  return ADD_FAILURE() << architecture << " has no small config", json::Object();
+}
+
 std::vector<float> logits_of(const Model& model, const std::vector<int32_t>& ids) {
   auto runner = SequenceRunner::make(model, cpu(), {.max_tokens = 256, .max_rows = 2, .max_length = 256});
   if (!runner.ok()) return ADD_FAILURE() << runner.error().message, std::vector<float>{};

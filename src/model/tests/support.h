@@ -23,6 +23,7 @@ void copy_config(const std::string& from, const std::string& to);
 void write_random_model(const std::string& folder, const json::Object& config, uint64_t seed = 1);
 // A small config of each architecture, with `heads` heads and `kv_heads` KV heads and widths that four ranks can share.
 std::vector<std::pair<std::string, json::Object>> small_configs(int heads, int kv_heads);
+json::Object small_config(const std::string& architecture, int heads, int kv_heads);
 
 // Logits of every position, in the activation type given.
 std::vector<float> logits_of(const LoadOptions& options, const std::vector<int32_t>& ids);
