@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Condenses ninja's output to a line every PERIOD seconds; what is no progress (errors, warnings) passes as it is.
+"""Runs a build by ninja and condenses its output to a line every PERIOD seconds; what is no progress (errors, warnings) passes
+as it is. The last line says how the build ended, and the exit status is the build's.
 
-  NINJA_STATUS='[%f/%t %e] ' ninja | build_progress.py [PERIOD]
+  build_progress.py PERIOD COMMAND...
 
 Steps that come from the compiler cache take no time, so what is left is judged by the steps of the last minute.
 """
 
 import collections
+import os
 import re
+import subprocess
 import sys
 import time
 
 STEP = re.compile(r"\[(\d+)/(\d+) ([\d.]+)\] ")
-PERIOD = 20.0
 
 
 class Progress:
@@ -38,22 +40,30 @@ class Progress:
 
 
 def main():
+    period, command = float(sys.argv[1]), sys.argv[2:]
     begin = time.monotonic()
-    progress = Progress(float(sys.argv[1]) if len(sys.argv) > 1 else PERIOD, begin)
-    total = failed = 0
-    for text in sys.stdin:
+    progress = Progress(period, begin)
+    total = 0
+    env = os.environ | {"NINJA_STATUS": "[%f/%t %e] "}
+    build = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", env=env)
+    for text in build.stdout:
         step = STEP.match(text)
         if step is None:
-            failed += text.startswith("FAILED: ")
             if text.strip() != "ninja: no work to do.":
                 print(text, end="", flush=True)
             continue
         done, total = int(step[1]), int(step[2])
         if line := progress.line(done, total, time.monotonic()):
             print(line, flush=True)
-    if total and not failed:
-        print(f"built: {total} steps in {time.monotonic() - begin:.0f} s", flush=True)
+    status = build.wait()
+    status = 128 - status if status < 0 else status  # ended by a signal: what a shell would say
+    seconds = f"{time.monotonic() - begin:.0f} s"
+    if status:
+        print(f"the build failed after {seconds}: exit status {status}", flush=True)
+    elif total:
+        print(f"built: {total} steps in {seconds}", flush=True)
+    return status
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -80,18 +80,39 @@ def test_help_of_the_script_names_both():
     assert "ROOM=" in done.stdout and "ONLY=" in done.stdout
 
 
-def progress_of_a_build(lines, *options):
-    done = subprocess.run(
-        [sys.executable, ROOT / "tools" / "build_progress.py", *options], input=lines, capture_output=True, text=True, check=True
-    )
-    return done.stdout
+def progress_of_a_build(lines, period="20", status=0):
+    """What build_progress.py says of a build that prints LINES and ends with STATUS (below 0: by that signal)."""
+    end = f"os.kill(os.getpid(), {-status})" if status < 0 else f"sys.exit({status})"
+    build = f"import os, sys; sys.stdout.write({lines!r}); sys.stdout.flush(); {end}"
+    command = [sys.executable, ROOT / "tools" / "build_progress.py", period, sys.executable, "-c", build]
+    done = subprocess.run(command, capture_output=True, text=True)
+    return done.returncode, done.stdout
+
+
+STEPS = "".join(f"[{i}/50 0.1] Building CXX object {i}.o\n" for i in range(1, 50))
 
 
 def test_a_build_is_condensed_and_its_errors_are_not():
-    steps = "".join(f"[{i}/50 0.1] Building CXX object {i}.o\n" for i in range(1, 50))
-    assert re.fullmatch(r"built: 50 steps in \d+ s\n", progress_of_a_build(steps))
-    said = progress_of_a_build(steps, "0").splitlines()
+    status, said = progress_of_a_build(STEPS)
+    assert status == 0 and re.fullmatch(r"built: 50 steps in \d+ s\n", said)
+    said = progress_of_a_build(STEPS, "0")[1].splitlines()
     assert len(said) == 50 and re.fullmatch(r"building: 49 of 50 steps, about 1 s left", said[-2]), said[-2]
+    assert progress_of_a_build("ninja: no work to do.\n") == (0, "")
+
+
+def test_a_failed_build_is_never_called_built():
     failed = "FAILED: 7.o\n7.cc:1:1: error: no\n"
-    assert progress_of_a_build(steps + failed) == failed
-    assert progress_of_a_build("ninja: no work to do.\n") == ""
+    for lines, status, seen in ((failed, 1, 1), ("", 3, 3), ("", -9, 137)):
+        code, said = progress_of_a_build(STEPS + lines, status=status)
+        assert code == seen
+        assert re.fullmatch(re.escape(lines) + rf"the build failed after \d+ s: exit status {seen}\n", said), said
+
+
+def test_the_script_ends_as_the_build_does(tmp_path):
+    for status, last in ((0, "built: 2 steps"), (5, "the build failed")):
+        cmake = tmp_path / "cmake"
+        cmake.write_text(f"#!/bin/sh\necho '[2/2 0.1] Linking tern'\nexit {status}\n")
+        cmake.chmod(0o755)
+        env = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run(["bash", ROOT / "tools" / "build.sh", "release", "tern"], capture_output=True, text=True, env=env)
+        assert done.returncode == status and done.stdout.splitlines()[-1].startswith(last), done.stdout
