@@ -25,7 +25,7 @@ struct StreamState {
   bool pdl = false;             // kernels may start while the one before them ends (launch.cuh)
   float4* parts = nullptr;      // of products whose k is cut (gemm_walk.cuh); null: this stream has none
   uint32_t* tickets = nullptr;  // kTickets, by warps of tiles of such a product, zero between launches
-  bool lane = false;            // other chains of kernels of the same step run beside this one (Device::lane)
+  bool lane = false;            // other chains of kernels of the same step run beside this one (Device::microbatch_stream)
   bool lanes = false;           // the device has such streams
   bool joins = false;           // the next kernel stands behind other streams too: no dependent launch
   bool waits = false;           // blocks of a kernel may wait for each other: two such kernels at once might never end

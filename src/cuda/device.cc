@@ -72,7 +72,7 @@ class CudaDevice final : public device::Device {
   Stream stream() override { return as_stream(0); }
   Stream side_stream(device::StreamRole role) override { return as_stream(1 + static_cast<size_t>(role)); }
   int microbatch_streams() const override { return lanes_; }
-  Stream lane(int i) override { return as_stream(kFirstLane + static_cast<size_t>(i)); }
+  Stream microbatch_stream(int i) override { return as_stream(kFirstLane + static_cast<size_t>(i)); }
   Status bind_thread() override { return check("choosing the device", cudaSetDevice(ordinal_)); }
   Expected<Buffer> allocate(size_t bytes) override;
   Expected<Buffer> allocate_host(size_t bytes) override;
@@ -184,7 +184,7 @@ Status CudaDevice::make_scratch() {
 // Two where kernels for Hopper leave each other room. Parts of a step have other company, and so other bits.
 int CudaDevice::lanes_of(const cudaDeviceProp& p, const device::CudaOptions& options) {
   const bool hopper = p.major == 9 && (options.arch_limit == 0 || options.arch_limit >= 90);
-  const int wanted = options.lanes > 0 ? options.lanes : hopper ? 2 : 1;
+  const int wanted = options.microbatches > 0 ? options.microbatches : hopper ? 2 : 1;
   return options.deterministic ? 1 : std::min(wanted, static_cast<int>(kLanes));
 }
 
