@@ -98,7 +98,7 @@ Status run_paged(const AttentionArgs& args, const ops::AttentionPlan& plan, int6
     return s;
   }
   cut.a.planned = true;
-  TERN_RETURN_IF_ERROR(joint_prepare(cut.a, tokens, max_query_len, stream));
+  TERN_RETURN_IF_ERROR(fuse_qkv_prepare(cut.a, tokens, max_query_len, stream));
   if (cut.latent) return attention_latent_hopper(cut.a, tokens, stream);
   if (cut.few) {
     if (Status s = attention_few(cut.a, stream); !s.ok() || cut.a.few_all) return s;

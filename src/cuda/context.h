@@ -6,13 +6,12 @@
 #include <string>
 
 #include "base/error.h"
-#include "cuda/joint.h"
-#include "cuda/tape.h"
 #include "device/device.h"
 
 namespace tern::cuda {
 
 class BlasLt;
+struct Deferred;
 
 // Lives as long as its device. One thread uses a stream and everything behind it.
 struct StreamState {
@@ -34,18 +33,12 @@ struct StreamState {
   // What is known to be complete when the kernel after the last one starts, dependent launch or not: what the last one
   // read, after its wait and before it let the next one start. Null: nothing.
   const void* settled = nullptr;
-  float* squares = nullptr;  // [kJointTurns][kJointRows][kJointParts], or null
-  Tape tape;                 // ops put off, and whether any may be
-  Joint joint;               // others, never both at a time
+  float* squares = nullptr;      // kNormSquaresBytes (gemm_args.h), or null
+  Deferred* deferred = nullptr;  // ops that wait for what follows (deferred.h)
 };
 
 inline StreamState& state(device::Stream s) { return *static_cast<StreamState*>(s.native); }
 inline cudaStream_t raw(device::Stream s) { return state(s).stream; }
-
-// Whether ops wait on the tape.
-inline bool put_off(device::Stream s) {
-  return state(s).tape.count > 0 || state(s).joint.product || state(s).joint.prepare;
-}
 
 inline Error cuda_error(const char* what, cudaError_t code) {
   return make_error(ErrorCode::kInternal, std::string("CUDA: ") + what + ": " + cudaGetErrorString(code));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cuda/context.h"
+#include "cuda/deferred.h"
 #include "ops/backend.h"
 
 namespace tern::cuda {

@@ -9,6 +9,7 @@
 #include "cuda/blaslt.h"
 #include "cuda/context.h"
 #include "cuda/copies.h"
+#include "cuda/fusion.h"
 #include "cuda/gemm.h"
 #include "cuda/modules.h"
 #include "cuda/range.h"
@@ -141,6 +142,7 @@ class CudaDevice final : public device::Device {
   std::unique_ptr<BlasLt> blas_;  // of the compute stream; the vision stream has its own
   std::unique_ptr<BlasLt> vision_blas_;
   std::array<StreamState, kFirstLane + kLanes> streams_;
+  std::array<Deferred, kFirstLane + kLanes> deferred_;
   cudaError_t fault_ = cudaSuccess;
   std::atomic<uint64_t> allocations_{0};
 };
@@ -157,6 +159,7 @@ void CudaDevice::fill_state(const cudaDeviceProp& p, const device::CudaOptions& 
     s.deterministic = options.deterministic, s.lanes = lanes_ > 1;
     s.pdl = options.pdl && s.arch >= 90 && waits_compiled();
   }
+  for (size_t i = 0; i < streams_.size(); ++i) streams_[i].deferred = &deferred_[i];
   for (size_t i = kFirstLane; i < streams_.size(); ++i) streams_[i].lane = true;
   streams_[kCompute].blas = blas_.get();
   streams_[kVision].blas = vision_blas_.get();
@@ -171,11 +174,11 @@ Status CudaDevice::make_scratch() {
     cudaError_t e = cudaMalloc(&s.parts, s.waits ? parts_bytes(s.multiprocessors) : walk_bytes(s.multiprocessors));
     if (e == cudaSuccess) e = cudaMalloc(&s.tickets, kTickets * sizeof(uint32_t));
     if (e == cudaSuccess) e = cudaMemsetAsync(s.tickets, 0, kTickets * sizeof(uint32_t), s.stream);
-    if (e == cudaSuccess && !s.deterministic) e = cudaMalloc(&s.squares, kJointBytes);
+    if (e == cudaSuccess && !s.deterministic) e = cudaMalloc(&s.squares, kNormSquaresBytes);
     if (e != cudaSuccess) return cuda_error("memory for products", e);
   }
   for (size_t i = kFirstLane; i < stream_count(); ++i) {
-    const cudaError_t e = cudaMalloc(&streams_[i].squares, kJointBytes);
+    const cudaError_t e = cudaMalloc(&streams_[i].squares, kNormSquaresBytes);
     if (e != cudaSuccess) return cuda_error("memory for norms", e);
   }
   return {};

@@ -42,7 +42,7 @@ Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream);
 inline constexpr int64_t kHeldRows = 8, kWalkRows = 64, kTickets = 4096;
 inline constexpr int64_t kLargeWeight = int64_t{16} << 20;  // values
 bool held_normed(const Gemm& g, device::Stream stream);     // whether gemm_held can do the first part of a norm
-bool held_scaled(const Gemm& g, device::Stream stream);     // and the second one (joint.h)
+bool held_scaled(const Gemm& g, device::Stream stream);     // and the second one (norm_fusion.h)
 // Bytes of StreamState::parts: two parts of a tile per block.
 inline size_t walk_bytes(int multiprocessors) {
   return size_t{2} * static_cast<size_t>(multiprocessors) * kWalkRows * 128 * sizeof(float);
@@ -54,8 +54,8 @@ inline constexpr int64_t kGateRows = 192;
 bool gate_fits(const Gemm& g, device::Stream stream);
 Status gemm_gate(const Gemm& g, const void* weight, device::Stream stream);
 
-// Of a product with a norm behind it (joint.h): columns of which its kernel leaves a sum of squares; 0: it cannot. With
-// a norm before it: whether its kernel scales its sums.
+// Of a product with a norm behind it (norm_fusion.h): columns of which its kernel leaves a sum of squares; 0: it
+// cannot. With a norm before it: whether its kernel scales its sums.
 int norm_width(const Gemm& g, device::Stream stream);
 bool norm_scaled(const Gemm& g, device::Stream stream);
 // What last_kernel says, without and with a norm before the product.
@@ -63,12 +63,18 @@ struct KernelNames {
   const char *plain, *normed;
   const char* of(const Gemm& g) const { return g.before.squares == nullptr ? plain : normed; }
 };
+// Whether a product of cuBLASLt's adds to the residual by itself if a norm behind it reads that (linear.cc).
+bool onto_pays(const Gemm& g, device::Stream stream);
+// Whether one of these is better in two halves of k, which the norm adds up.
+bool halves_pay(const Gemm& g, device::Stream stream);
+// Likewise, of up to 128 rows: how many parts one of our own is left in; 1: it is not.
+int parts_pay(const Gemm& g, device::Stream stream);
 // Any product with one weight, by the kernel that is best for it (linear.cc).
 Status product(const Gemm& g, const void* weight, device::Stream stream);
 // Likewise with one weight per expert.
 Status grouped_product(const Gemm& g, const void* const* weights, device::Stream stream);
-// The products of few rows of experts, weighed and added up, with the first part of a norm behind them (joint.h): not
-// for deterministic mode. g.rows: of all experts, for the latter tokens.
+// The products of few rows of experts, weighed and added up, with the first part of a norm behind them (norm_fusion.h):
+// not for deterministic mode. g.rows: of all experts, for the latter tokens.
 bool grouped_sum_fits(const Gemm& g, device::Stream stream);
 Status gemm_grouped_sum(const Gemm& g, const ExpertPicks& picks, const void* const* weights, device::Stream stream);
 
@@ -85,6 +91,10 @@ int hopper_norm_width(const Gemm& g);  // norm_width() of gemm_hopper with few r
 bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
 // Whether gemm_hopper_grouped() can read rows by Gemm::from.
 bool hopper_gathers(const Gemm& g, const void* const* weights, device::Stream stream);
+
+// Whether rows of x stay where they are and `token_of` says where: of many pairs, where products of so many experts can
+// read them there. True for some of the experts where it is true for all; moe_permute() fills in token_of anyway.
+bool rows_stay(const TensorView& x, const TensorView& token_of, int64_t experts, device::Stream stream);
 
 // Few rows and a large weight whose tiles are shared out evenly (gemm_even_sm90.cu): not for deterministic mode. Needs
 // mma_fits().

@@ -1,12 +1,20 @@
 // What a product is given.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 
 namespace tern::cuda {
 
-// A norm between two products that its neighbours do (joint.h, gemm_norm.cuh). What the first one leaves instead of
-// its sums: residual + sum, that times the norm's weight, and of every so many columns the sum of squares.
+// Of a norm that the products around it do: tokens, and sums of squares of each, at most; experts of a product before
+// it.
+inline constexpr int64_t kNormFusedRows = 64, kNormFusedParts = 1024;
+inline constexpr int kNormFusedExperts = 256;
+inline constexpr int kNormFusedTurns = 2;  // a product may read the sums before a norm and leave those behind the next
+inline constexpr size_t kNormSquaresBytes = kNormFusedTurns * kNormFusedRows * kNormFusedParts * sizeof(float);
+
+// A norm between two products that its neighbours do (norm_fusion.h, gemm_norm.cuh). What the first one leaves instead
+// of its sums: residual + sum, that times the norm's weight, and of every so many columns the sum of squares.
 struct NormAfter {
   float* residual = nullptr;  // [rows, n], in and out; null: no norm follows
   int64_t residual_row = 0;

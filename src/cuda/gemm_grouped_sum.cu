@@ -1,13 +1,13 @@
-// The last products of a few tokens' experts and their weighed sum, with the first part of the norm behind it (joint.h)
-// in one: a block has 16 columns of all experts that some token chose, so that every block reads the same number of
-// bytes and nothing is handed from block to block. Its warps deal the experts' k out among themselves; each keeps a
-// ring of its own filled and waits for nobody. Which experts there are is known, where the products before leave it
-// settled, while those still run: the ring is then full before the first row can be read.
+// The last products of a few tokens' experts and their weighed sum, with the first part of the norm behind it
+// (norm_fusion.h) in one: a block has 16 columns of all experts that some token chose, so that every block reads the
+// same number of bytes and nothing is handed from block to block. Its warps deal the experts' k out among themselves;
+// each keeps a ring of its own filled and waits for nobody. Which experts there are is known, where the products before
+// leave it settled, while those still run: the ring is then full before the first row can be read.
 #include <algorithm>
 
+#include "cuda/deferred.h"
 #include "cuda/gemm.h"
 #include "cuda/gemm_norm.cuh"
-#include "cuda/joint.h"
 #include "cuda/launch.cuh"
 #include "cuda/mma.cuh"
 
@@ -200,7 +200,7 @@ __device__ __forceinline__ void add_pieces(ExpertSums& sums, const SumWalk& walk
 // g.rows: tokens.
 template <int kDepth>
 __global__ void __launch_bounds__(kThreads, kDepth == kSlots ? 2 : 3)
-    sum_kernel(const Gemm g, const ExpertPicks picks, const __grid_constant__ WeightTable<kJointExperts> table) {
+    sum_kernel(const Gemm g, const ExpertPicks picks, const __grid_constant__ WeightTable<kNormFusedExperts> table) {
   extern __shared__ uint4 memory[];
   __shared__ SumShared sh;
   const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kThreads, kDepth == kSlots ? 2 : 3)
 
 template <int kDepth>
 Status launch_sum(const Gemm& g, const ExpertPicks& picks, const void* const* weights, device::Stream stream) {
-  WeightTable<kJointExperts> table{};
+  WeightTable<kNormFusedExperts> table{};
   std::copy_n(weights, g.groups, table.w);
   size_t bytes = static_cast<size_t>(kWarps * kDepth) * (kWeightBytes + static_cast<size_t>(g.rows) * kTokenBytes);
   if (kDepth == kSlots) bytes = std::max(bytes, kAlone);
@@ -261,14 +261,14 @@ int64_t together(const Gemm& g, device::Stream stream) {
 bool grouped_sum_fits(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   const int64_t blocks = together(g, stream);
-  return s.joint.open && mma_fits(g) && g.offsets != nullptr && !g.gated && g.bias == nullptr &&
-         g.rows >= kLeastPairs && g.rows <= kMostPairs && g.groups <= kJointExperts && g.k % kPiece == 0 &&
-         g.n % (4 * kColumns) == 0 && g.n / kColumns <= kJointParts && blocks <= kMostTogether &&
+  return defers_few_rows(stream) && mma_fits(g) && g.offsets != nullptr && !g.gated && g.bias == nullptr &&
+         g.rows >= kLeastPairs && g.rows <= kMostPairs && g.groups <= kNormFusedExperts && g.k % kPiece == 0 &&
+         g.n % (4 * kColumns) == 0 && g.n / kColumns <= kNormFusedParts && blocks <= kMostTogether &&
          3 * g.n >= 2 * kColumns * blocks * s.multiprocessors;
 }
 
 Status gemm_grouped_sum(const Gemm& g, const ExpertPicks& picks, const void* const* weights, device::Stream stream) {
-  static_assert(kThreads >= kJointExperts && kThreads >= kMostPairs);
+  static_assert(kThreads >= kNormFusedExperts && kThreads >= kMostPairs);
   switch (together(g, stream)) {
     case 1:
       return launch_sum<kSlots>(g, picks, weights, stream);

@@ -103,10 +103,10 @@ __device__ void leave_parts(const Gemm& g, const HopperWork& work, const float* 
 template <class Tile, int kSplit>
 __device__ void finish_tile(const Gemm& g, const HopperWork& work, const float* part, int rank, bool wide,
                             const float* scales) {
-  if constexpr (Tile::kTokens <= kJointRows && (Tile::kRows == 128 || Tile::kRows == kEvenWidth)) {
+  if constexpr (Tile::kTokens <= kNormFusedRows && (Tile::kRows == 128 || Tile::kRows == kEvenWidth)) {
     if (g.after.residual != nullptr) return leave_parts<Tile, kSplit>(g, work, part, rank, scales);
   }
-  finish<Tile, kSplit, Tile::kTokens <= kJointRows>(g, work, part, rank, wide, scales);
+  finish<Tile, kSplit, Tile::kTokens <= kNormFusedRows>(g, work, part, rank, wide, scales);
 }
 
 template <class Tile>
@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     __syncwarp();
   } else {
     if (threadIdx.x < 32) bring_parameters(g, grid);
-    if constexpr (Tile::kTokens <= kJointRows) begin_norm<Tile>(g, work, grid.split, rank, scales);
+    if constexpr (Tile::kTokens <= kNormFusedRows) begin_norm<Tile>(g, work, grid.split, rank, scales);
     multiply<Tile::kTokens>(ring, work, part);
   }
   if (Tile::kWhole || grid.split == 1) {

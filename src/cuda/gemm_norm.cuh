@@ -1,5 +1,5 @@
-// A norm done by the products before and behind it (joint.h): what their kernels share. As a product is linear in its
-// rows, the scale of a row can come last. The order of all sums is fixed.
+// A norm done by the products before and behind it (norm_fusion.h): what their kernels share. As a product is linear in
+// its rows, the scale of a row can come last. The order of all sums is fixed.
 #pragma once
 
 #include "cuda/gemm_args.h"

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cuda/context.h"
+#include "cuda/deferred.h"
 #include "cuda/modules.h"
 
 namespace tern::cuda {
@@ -84,7 +85,7 @@ inline constexpr size_t kSharedAnyway = 32 * 1024;
 // Starts kernel(args...) on the stream; `name` is what last_kernel will say.
 template <class... P, class... A>
 Status launch(device::Stream stream, const char* name, const Shape& shape, void (*kernel)(P...), A&&... args) {
-  if (put_off(stream)) TERN_RETURN_IF_ERROR(play_tape(stream));
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
   if (shape.shared > kSharedAnyway) TERN_RETURN_IF_ERROR(allow_shared(name, kernel, shape.shared));
   cudaLaunchAttribute attributes[2] = {};
   cudaLaunchConfig_t config{};

@@ -5,7 +5,6 @@
 #include "cuda/blaslt.h"
 #include "cuda/cuda_ops.h"
 #include "cuda/gemm.h"
-#include "cuda/moe_sort.h"
 #include "cuda/staging.h"
 #include "ops/op_check.h"
 #include "ops/vision.h"
@@ -121,17 +120,17 @@ bool blas_only(const Gemm& g, device::Stream stream) {
          g.x_row % 4 == 0 && reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && blas_has_bias(g);
 }
 
-// Whether a product on an open tape goes to a kernel of few rows that may have a norm beside it.
+// Whether a product that may be deferred goes to a kernel of few rows that may have a norm beside it.
 bool beside_norm(const Gemm& g, device::Stream stream) {
-  return state(stream).joint.open && hopper(stream) && mma_fits(g) && g.rows > 0 && g.rows <= kJointRows && !g.gelu &&
-         !fixed_first(g, stream);
+  return defers_few_rows(stream) && hopper(stream) && mma_fits(g) && g.rows > 0 && g.rows <= kNormFusedRows &&
+         !g.gelu && !fixed_first(g, stream);
 }
 
 // Whether it can do the first part of a norm behind it.
 bool before_norm(const Gemm& g, device::Stream stream) {
   if (!beside_norm(g, stream) || g.gated || g.bias != nullptr || g.out_bf16) return false;
   const int width = norm_width(g, stream);
-  return width > 0 && g.n % (4 * width) == 0 && g.n / width <= kJointParts;
+  return width > 0 && g.n % (4 * width) == 0 && g.n / width <= kNormFusedParts;
 }
 
 // Whether it can do the second part of a norm before it.
@@ -168,11 +167,11 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   add_bias(p, g);
   if (g.rows == 0) return {};
   const void* weight = w.data.data();
-  if (tape_fits(g, stream)) return tape_product(g, weight, stream);
-  TERN_RETURN_IF_ERROR(behind_norm(g, stream) ? joint_product(g, stream) : play_tape(stream));
-  const bool many = state(stream).joint.any && (onto_pays(g, stream) || parts_pay(g, stream) > 1);
+  if (chain_fits(g, stream)) return append_to_chain(g, weight, stream);
+  TERN_RETURN_IF_ERROR(behind_norm(g, stream) ? fuse_norm_before(g, stream) : launch_deferred(stream));
+  const bool many = defers(stream) && (onto_pays(g, stream) || parts_pay(g, stream) > 1);
   if (!many && !before_norm(g, stream)) return product(g, weight, stream);
-  joint_hold(g, weight, stream);
+  defer_product(g, weight, stream);
   return {};
 }
 
@@ -215,10 +214,10 @@ Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream strea
   TERN_RETURN_IF_ERROR(check_grouped(p, weights));
   const Gemm g = grouped_shape(p, p.out);
   if (g.rows == 0) return {};
-  TERN_RETURN_IF_ERROR(play_tape(stream));
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
   TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
   if (!p.once || !grouped_sum_fits(g, stream)) return grouped_product(g, weights, stream);
-  joint_hold_experts(g, weights, stream);
+  defer_experts(g, weights, stream);
   return {};
 }
 
@@ -227,12 +226,12 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
   TERN_RETURN_IF_ERROR(check(p));
   Gemm g = shape(p.x, w, gated);
   g.bias = p.bias.as<const float>(), g.gated = true;
-  if (g.rows > 0 && is_gated(p.out, gated) && tape_fits(g, stream)) {
-    TERN_RETURN_IF_ERROR(tape_product(g, w.data.data(), stream));
+  if (g.rows > 0 && is_gated(p.out, gated) && chain_fits(g, stream)) {
+    TERN_RETURN_IF_ERROR(append_to_chain(g, w.data.data(), stream));
     return true;
   }
   const bool behind = p.out.dtype == DType::kF32 && is_gated(p.out, gated) && behind_norm(g, stream);
-  TERN_RETURN_IF_ERROR(behind ? joint_product(g, stream) : play_tape(stream));
+  TERN_RETURN_IF_ERROR(behind ? fuse_norm_before(g, stream) : launch_deferred(stream));
   if (fixed_first(g, stream) && is_gated(p.out, gated)) {
     TERN_RETURN_IF_ERROR(gemm_fixed(g, w.data.data(), stream));
     return true;
@@ -261,7 +260,7 @@ Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, Tensor
   if (!hopper(stream) || !hopper_grouped_fits(g, weights) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) {
     return false;
   }
-  TERN_RETURN_IF_ERROR(play_tape(stream));
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
   if (g.rows == 0) return true;
   if (rows_stay(p.source, p.from, g.groups, stream)) {
     Gemm apart = g;
@@ -285,7 +284,7 @@ Expected<bool> RowFormat::run_active(const LinearParams& p, ops::Activation kind
   Gemm g = shape(p.x, w, active);
   add_bias(p, g);
   g.gelu = true;
-  TERN_RETURN_IF_ERROR(play_tape(stream));
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
   if (kind != ops::Activation::kGeluTanh || !g.out_bf16 || g.short_bias == nullptr || !mma_fits(g)) return false;
   if (g.rows == 0) return true;
   if (!blas_first(g, stream) || !state(stream).blas->run(g, w.data.data(), stream)) return false;
@@ -314,7 +313,7 @@ Status RowFormat::run_heads(const HeadLinearParams& p, device::Stream stream) co
   g.x_head = p.x.stride[1], g.out_head = p.out.stride[1];
   g.heads = true, g.groups = static_cast<int>(heads);
   if (g.rows == 0) return {};
-  TERN_RETURN_IF_ERROR(play_tape(stream));
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
   return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
 }
 
@@ -365,7 +364,7 @@ Status grouped_product(const Gemm& g, const void* const* weights, device::Stream
 // The norm then reads what it would have written.
 bool onto_pays(const Gemm& g, device::Stream stream) {
   constexpr int64_t kLeastRows = 129;
-  static_assert(kLeastRows > kJointRows);  // play_joint() tells these by the rows
+  static_assert(kLeastRows > kNormFusedRows);  // launch_deferred() tells these by the rows
   return mma_fits(g) && g.rows >= kLeastRows && !g.gated && !g.gelu && g.bias == nullptr && !g.out_bf16 &&
          blas_first(g, stream);
 }
@@ -381,7 +380,7 @@ bool norm_adds(const Gemm& g) {
 }  // namespace
 
 int parts_pay(const Gemm& g, device::Stream stream) {
-  const bool fits = g.rows > kJointRows && g.rows <= kFixedRows && !g.gated && !g.gelu && g.bias == nullptr &&
+  const bool fits = g.rows > kNormFusedRows && g.rows <= kFixedRows && !g.gated && !g.gelu && g.bias == nullptr &&
                     !g.out_bf16 && norm_adds(g);
   return fits && !state(stream).deterministic && fixed_first(g, stream) ? parts_of(g, stream) : 1;
 }

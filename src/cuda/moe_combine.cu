@@ -241,7 +241,7 @@ Status moe_combine(const ops::MoeCombineParams& p, device::Stream stream) {
   TERN_RETURN_IF_ERROR(check_combine(p));
   const int64_t n = p.out.dim[0], h = p.out.dim[1];
   if (n == 0) return {};
-  TERN_RETURN_IF_ERROR(play_tape(stream));  // what is settled follows from the last launch
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));  // what is settled follows from the last launch
   const bool vector = combine_vector(p);
   const auto grid_of = [&](int each) {
     return dim3(static_cast<unsigned>(n), static_cast<unsigned>(blocks_for(h, each * kCombineThreads)));
@@ -274,8 +274,8 @@ Status moe_combine_norm(const ops::MoeCombineNormParams& p, device::Stream strea
     return cuda::rms_norm(q, stream);
   }
   TERN_RETURN_IF_ERROR(check_combine(c));
-  if (joint_hold(p, stream)) return {};
-  TERN_RETURN_IF_ERROR(play_tape(stream));  // what is settled follows from the last launch
+  if (defer(p, stream)) return {};
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));  // what is settled follows from the last launch
   const auto threads = static_cast<unsigned>(blocks_for(h / 8, 32) * 32);
   const auto run = [&]<class Y, class W>() {
     const NormBehind<W> norm{rows_of<float>(q.residual), q.weight.as<const W>(), rows_of<bf>(q.out), q.eps,

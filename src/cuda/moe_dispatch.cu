@@ -9,7 +9,6 @@
 #include "cuda/moe_route.cuh"
 #include "cuda/moe_sort.h"
 #include "cuda/sample_team.cuh"
-#include "cuda/tape.h"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -165,7 +164,7 @@ Expected<bool> choose_by_router(const ops::MoeDispatchParams& p, device::Stream 
   g.rows = x.dim[0], g.n = w.n, g.k = w.k;
   if (!router_chooses(g, stream)) return false;
   TERN_ASSIGN_OR_RETURN(const RouteArgs route, route_args(p.route));
-  TERN_RETURN_IF_ERROR(play_tape(stream));
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
   TERN_RETURN_IF_ERROR(gemm_router_choice(g, w.data.data(), route, stream));
   return true;
 }

@@ -15,8 +15,4 @@ bool router_is_plain(const ops::MoeDispatchParams& p);
 bool dispatch_fits_router(const ops::MoeDispatchParams& p, device::Stream stream);
 Status moe_dispatch_router(const ops::MoeDispatchParams& p, device::Stream stream);
 
-// Whether rows of x stay where they are and `token_of` says where: of many pairs, where products of so many experts can
-// read them there. True for some of the experts where it is true for all; moe_permute() fills in token_of anyway.
-bool rows_stay(const TensorView& x, const TensorView& token_of, int64_t experts, device::Stream stream);
-
 }  // namespace tern::cuda

@@ -3,6 +3,7 @@
 #include "cuda/cuda_ops.h"
 #include "cuda/kernel_util.cuh"
 #include "cuda/launch.cuh"
+#include "cuda/norm_parts.h"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -203,8 +204,8 @@ Status rms_norm(const ops::RmsNormParams& p, device::Stream stream) {
                 p.residual.data == nullptr ||
                     (x.rank == 2 && p.residual.dtype == x.dtype && ops::is_matrix(p.residual, x.dim[0], n)),
                 "residual must be like x");
-  if (tape_fits(p, stream)) return tape_norm(p, stream);
-  if (joint_hold(p, stream)) return {};
+  if (chain_fits(p, stream)) return append_to_chain(p, stream);
+  if (defer(p, stream)) return {};
   return dispatch_norm(x, p.residual, p.weight, out, p.eps, stream);
 }
 

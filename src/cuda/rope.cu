@@ -3,6 +3,7 @@
 #include "cuda/launch.cuh"
 #include "cuda/qkv_args.cuh"
 #include "cuda/qkv_head.cuh"
+#include "cuda/qkv_prepare.h"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
@@ -284,8 +285,8 @@ Status qkv_prepare(const ops::QkvPrepareParams& p, device::Stream stream) {
   const char* wrong = check_qkv(p);
   TERN_OP_CHECK("qkv_prepare", wrong == nullptr, wrong);
   if (p.qkv.dim[0] == 0) return {};
-  TERN_RETURN_IF_ERROR(play_tape(stream));
-  return joint_hold(p, stream) ? Status() : launch_prepare(p, stream);
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
+  return defer(p, stream) ? Status() : launch_prepare(p, stream);
 }
 
 Status launch_prepare(const ops::QkvPrepareParams& p, device::Stream stream) {

@@ -1,5 +1,6 @@
 // What the files for Hopper define: the emulated GPU is an older one, so nothing here is ever chosen.
 #include "cuda/attention_prefill.h"
+#include "cuda/chain.h"
 #include "cuda/gemm.h"
 #include "cuda/gemm_push.h"
 #include "cuda/measure.h"
@@ -18,7 +19,7 @@ bool gate_fits(const Gemm&, device::Stream) { return false; }
 bool fixed_takes(const Gemm&, device::Stream) { return false; }
 int parts_of(const Gemm&, device::Stream) { return 1; }
 Status gemm_gate(const Gemm&, const void*, device::Stream) { return absent(); }
-Status launch_tape(const Tape&, device::Stream) { return absent(); }
+Status launch_chain(const Chain&, device::Stream) { return absent(); }
 Status gemm_hopper_grouped(const Gemm&, const void* const*, device::Stream) { return absent(); }
 bool box_fits(const Gemm&, device::Stream) { return false; }
 Status gemm_box(const Gemm&, const void*, device::Stream) { return absent(); }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cuda/context.h"
+#include "cuda/deferred.h"
 #include "cuda/emulate/emulate.h"
 
 namespace tern::cuda {
@@ -21,7 +22,7 @@ struct Shape {
 
 template <class... P, class... A>
 Status launch(device::Stream stream, const char* name, const Shape& shape, void (*kernel)(P...), A&&... args) {
-  if (put_off(stream)) TERN_RETURN_IF_ERROR(play_tape(stream));
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
   emu::launch(
       shape.grid, shape.block, shape.shared, [&] { kernel(P(args)...); }, static_cast<int>(shape.cluster));
   return launched(stream, name);

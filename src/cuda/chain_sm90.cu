@@ -1,5 +1,5 @@
-// A tape's kernel (tape.h, tape.cuh): the products, and how the blocks wait for each other.
-#include "cuda/tape.cuh"
+// A chain's kernel (chain.h, chain.cuh): the products, and how the blocks wait for each other.
+#include "cuda/chain.cuh"
 #include "cuda/tensor_map.h"
 
 namespace tern::cuda {
@@ -12,11 +12,11 @@ __device__ __forceinline__ int lane_k(int warp, int half) {
 }
 
 // A warp's piece of x, which is one of the eight tokens that the tensor cores take.
-struct TapeX {
+struct ChainX {
   uint4 v[2];
 
   // `width`: values of k there are from k on.
-  __device__ __forceinline__ void load(const TapeProduct& p, const bf* normed, int k, int width) {
+  __device__ __forceinline__ void load(const ChainProduct& p, const bf* normed, int k, int width) {
     const int warp = threadIdx.x / 32, token = (threadIdx.x & 31) / 4;
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -31,7 +31,7 @@ struct TapeX {
 
 // A warp's piece of a slot: eight rows of the unit and the eight others. Rows lie 512 bytes apart: odd ones read the
 // halves of k the other way round, so that no two lanes meet in a bank.
-struct TapeW {
+struct ChainW {
   uint4 v[2][2];  // [eight rows][half of k]
   __device__ __forceinline__ void load(const char* slot) {
     const int warp = threadIdx.x / 32, row = static_cast<int>(threadIdx.x) % 32 / 4;
@@ -55,7 +55,7 @@ __device__ __forceinline__ void multiply(float (&sums)[4], const uint4& w0, cons
   mma(sums, a1, b1);
 }
 
-__device__ __forceinline__ void store_value(const TapeProduct& p, int col, float v) {
+__device__ __forceinline__ void store_value(const ChainProduct& p, int col, float v) {
   if (p.out_bf16) {
     static_cast<bf*>(p.out)[col] = from_float<bf>(v);
   } else {
@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_value(const TapeProduct& p, int col, float
 }
 
 // What follows the sums of a unit: of row `row` of its first eight and of the same one of the others.
-__device__ __forceinline__ void finish(const TapeProduct& p, int unit, int row, float v, float u) {
+__device__ __forceinline__ void finish(const ChainProduct& p, int unit, int row, float v, float u) {
   const int col = unit * (p.gated ? 8 : 16) + row;
   const int other = p.gated ? p.n / 2 + col : col + 8;
   if (p.bias != nullptr) v += p.bias[col], u += p.bias[other];
@@ -74,30 +74,30 @@ __device__ __forceinline__ void finish(const TapeProduct& p, int unit, int row, 
 }
 
 // The warps' sums of `units` units from `begin` on, added in the order of k: a thread two rows.
-__device__ __forceinline__ void join_sums(const TapeProduct& p, int begin, int units, const float (&sums)[kGroup][4],
-                                          TapeShared& s) {
+__device__ __forceinline__ void join_sums(const ChainProduct& p, int begin, int units, const float (&sums)[kGroup][4],
+                                          ChainShared& s) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
 #pragma unroll
   for (int u = 0; u < kGroup; ++u) {
     if (u >= units) break;
     if (lane % 4 == 0) s.join[warp][u][lane / 4] = make_float2(sums[u][0], sums[u][2]);
   }
-  hopper::group_sync(1, kTapeTeam);
+  hopper::group_sync(1, kChainTeam);
   const int unit = static_cast<int>(threadIdx.x) / 8, row = static_cast<int>(threadIdx.x) % 8;
   if (unit < units) {
     float2 v{};
 #pragma unroll
-    for (int share = 0; share < kTapeWarps; ++share) {
+    for (int share = 0; share < kChainWarps; ++share) {
       const float2 part = s.join[share][unit][row];
       v.x += part.x, v.y += part.y;
     }
     finish(p, begin + unit, row, v.x, v.y);
   }
-  hopper::group_sync(1, kTapeTeam);
+  hopper::group_sync(1, kChainTeam);
 }
 
 // The next slot of the ring, as soon as it is there.
-__device__ __forceinline__ void take_slot(TapeW& w, RingPlace& place, TapeShared& s) {
+__device__ __forceinline__ void take_slot(ChainW& w, RingPlace& place, ChainShared& s) {
   hopper::barrier_wait(&s.full[place.slot], place.parity);
   w.load(s.slots[place.slot]);
   __syncwarp();
@@ -105,24 +105,24 @@ __device__ __forceinline__ void take_slot(TapeW& w, RingPlace& place, TapeShared
   place.next();
 }
 
-__device__ void product_step(const TapeProduct& p, RingPlace& place, TapeShared& s) {
-  const TapeShare share = share_of(p);
+__device__ void product_step(const ChainProduct& p, RingPlace& place, ChainShared& s) {
+  const ChainShare share = share_of(p);
   const int warp = threadIdx.x / 32;
   for (int begin = share.first; begin < share.last; begin += kGroup) {
     const int units = min(kGroup, share.last - begin);
     float sums[kGroup][4] = {};
-    TapeX x, next;
+    ChainX x, next;
     next.load(p, s.normed, 0, p.k);
     for (int k = 0; k < p.k; k += kChunk) {
       x = next;
       const int width = p.k - k;
       if (width > kChunk) next.load(p, s.normed, k + kChunk, width - kChunk);
-      TapeW coming;
+      ChainW coming;
       take_slot(coming, place, s);
 #pragma unroll
       for (int u = 0; u < kGroup; ++u) {
         if (u >= units) break;
-        const TapeW w = coming;
+        const ChainW w = coming;
         if (u + 1 < units) take_slot(coming, place, s);
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
@@ -136,73 +136,73 @@ __device__ void product_step(const TapeProduct& p, RingPlace& place, TapeShared&
 }
 
 // All blocks have done step `i` - 1; what they wrote may be read from here on.
-__device__ __forceinline__ void wait_for_step(const TapeArgs& a, int i) {
+__device__ __forceinline__ void wait_for_step(const ChainArgs& a, int i) {
   if (threadIdx.x == 0) {
     uint32_t done = 0;
     while (done < gridDim.x) {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(done) : "l"(a.counters + i - 1) : "memory");
     }
   }
-  hopper::group_sync(1, kTapeTeam);
+  hopper::group_sync(1, kChainTeam);
 }
 
-__device__ __forceinline__ void step_done(const TapeArgs& a, int i) {
-  hopper::group_sync(1, kTapeTeam);
+__device__ __forceinline__ void step_done(const ChainArgs& a, int i) {
+  hopper::group_sync(1, kChainTeam);
   if (threadIdx.x == 0) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(a.counters + i) : "memory");
   }
 }
 
 // The last block to leave puts the counters back: nobody waits for them any more.
-__device__ __forceinline__ void leave_tape(const TapeArgs& a) {
+__device__ __forceinline__ void leave_chain(const ChainArgs& a) {
   if (threadIdx.x != 0) return;
-  uint32_t* leaving = a.counters + kTapeSteps;
+  uint32_t* leaving = a.counters + kChainSteps;
   if (atomicAdd(leaving, 1u) + 1 != gridDim.x) return;
-  for (int i = 0; i <= kTapeSteps; ++i) a.counters[i] = 0;
+  for (int i = 0; i <= kChainSteps; ++i) a.counters[i] = 0;
 }
 
-__global__ void __launch_bounds__(kTapeThreads, 1) tape_kernel(const __grid_constant__ TapeArgs a) {
+__global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_constant__ ChainArgs a) {
   extern __shared__ char memory[];
-  TapeShared& s = *reinterpret_cast<TapeShared*>(memory);
+  ChainShared& s = *reinterpret_cast<ChainShared*>(memory);
   let_next_start();
-  if (threadIdx.x < kTapeTeam) prefetch_tape(a);
+  if (threadIdx.x < kChainTeam) prefetch_chain(a);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kSlots; ++i) {
       hopper::barrier_init(&s.full[i], 1);
-      hopper::barrier_init(&s.empty[i], kTapeWarps);
+      hopper::barrier_init(&s.empty[i], kChainWarps);
     }
     hopper::barrier_init_done();
   }
   __syncthreads();
-  if (threadIdx.x >= kTapeTeam) {
-    if (threadIdx.x == kTapeTeam) feed_tape(a, s);
+  if (threadIdx.x >= kChainTeam) {
+    if (threadIdx.x == kChainTeam) fill_ring(a, s);
     return;
   }
   wait_for_previous();
   RingPlace place;
   for (int i = 0; i < a.count; ++i) {
-    const TapeStep& step = a.steps[i];
+    const ChainStep& step = a.steps[i];
     if (i > 0) wait_for_step(a, i);
     if (step.norm.width > 0) norm_step(step.norm, step.product.n > 0, s);
     if (step.product.n > 0) product_step(step.product, place, s);
     if (i + 1 < a.count) step_done(a, i);
   }
-  leave_tape(a);
+  leave_chain(a);
 }
 
 }  // namespace
 
-Status launch_tape(const Tape& tape, device::Stream stream) {
+Status launch_chain(const Chain& chain, device::Stream stream) {
   const StreamState& on = state(stream);
-  TapeArgs args{};
-  args.count = tape.count, args.counters = on.tickets;
-  for (int i = 0; i < tape.count; ++i) {
-    args.steps[i] = tape.steps[i];
-    const TapeProduct& p = tape.steps[i].product;
+  ChainArgs args{};
+  args.count = chain.count, args.counters = on.tickets;
+  for (int i = 0; i < chain.count; ++i) {
+    args.steps[i] = chain.steps[i];
+    const ChainProduct& p = chain.steps[i].product;
     if (p.n > 0) TERN_RETURN_IF_ERROR(tensor_map_wide(p.weight, p.n, p.k, p.w_row, p.gated, &args.maps[i]));
   }
-  return launch(stream, "tape", {static_cast<unsigned>(on.multiprocessors), kTapeThreads, sizeof(TapeShared)},
-                tape_kernel, args);
+  return launch(stream, "chain", {static_cast<unsigned>(on.multiprocessors), kChainThreads, sizeof(ChainShared)},
+                chain_kernel, args);
 }
 
 }  // namespace tern::cuda

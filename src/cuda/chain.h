@@ -1,4 +1,4 @@
-// A tape: products and norms of one row that were put off (ops/tape.h), run by one launch of blocks that stay, one per
+// A chain: products and norms of one row that were deferred, run by one persistent kernel with a block per
 // multiprocessor. Between two steps all blocks wait for each other; the weights of the steps to come are read
 // meanwhile.
 #pragma once
@@ -8,20 +8,14 @@
 #include "base/error.h"
 #include "device/device.h"
 
-namespace tern::ops {
-struct RmsNormParams;
-}
-
 namespace tern::cuda {
 
-struct Gemm;
-
-inline constexpr int kTapeSteps = 8;  // of one launch
-inline constexpr int64_t kTapeWeight = 4096 * 4096;
-inline constexpr int kTapeNormed = 8192;  // width of a norm at most
+inline constexpr int kChainSteps = 8;  // of one launch
+inline constexpr int64_t kChainWeight = 4096 * 4096;
+inline constexpr int kChainNormed = 8192;  // width of a norm at most
 
 // sum = x (+ residual), y = sum * rsqrt(mean(sum^2) + eps) * weight.
-struct TapeNorm {
+struct ChainNorm {
   const float* x = nullptr;
   const float* residual = nullptr;  // null: none
   float* sum = nullptr;             // where the sum goes, or null; not what another block may still read
@@ -33,7 +27,7 @@ struct TapeNorm {
 };
 
 // out[n] = sum_k x[k] w[n, k] (+ bias[n]), with a gate silu(gate) * up of rows [gate, up] of the weight.
-struct TapeProduct {
+struct ChainProduct {
   const void* weight = nullptr;
   int64_t w_row = 0;
   const void* x = nullptr;  // bf16; null: what the norm of the same step made
@@ -44,26 +38,18 @@ struct TapeProduct {
 };
 
 // A norm, a product, or a product behind a norm that every block does for itself.
-struct TapeStep {
-  TapeNorm norm;
-  TapeProduct product;
+struct ChainStep {
+  ChainNorm norm;
+  ChainProduct product;
 };
 
-struct Tape {
+struct Chain {
   bool open = false;
   int64_t least = 0;  // values of a weight that is worth it
   int count = 0;
-  TapeStep steps[kTapeSteps];
+  ChainStep steps[kChainSteps];
 };
 
-// Whether the op may be put off on an open tape.
-bool tape_fits(const Gemm& g, device::Stream stream);
-bool tape_fits(const ops::RmsNormParams& p, device::Stream stream);
-Status tape_product(const Gemm& g, const void* weight, device::Stream stream);
-Status tape_norm(const ops::RmsNormParams& p, device::Stream stream);
-// Runs what was put off. Every op that is not put off calls it first (launch() does).
-Status play_tape(device::Stream stream);
-
-Status launch_tape(const Tape& tape, device::Stream stream);  // tape_sm90.cu
+Status launch_chain(const Chain& chain, device::Stream stream);  // chain_sm90.cu
 
 }  // namespace tern::cuda

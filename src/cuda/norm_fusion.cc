@@ -1,15 +1,18 @@
-// What is put off around a norm, and what becomes of it.
-#include "cuda/joint.h"
-
+// What is deferred around a norm, and what becomes of it.
 #include <algorithm>
 
 #include "cuda/attention_args.h"
 #include "cuda/blaslt.h"
 #include "cuda/cuda_ops.h"
+#include "cuda/fusion.h"
 #include "cuda/gemm.h"
+#include "cuda/norm_parts.h"
+#include "cuda/qkv_prepare.h"
 
 namespace tern::cuda {
 namespace {
+
+constexpr int kPassHeads = 16;  // of one row: of more, what every block of a cluster repeats shows
 
 bool at16(const TensorView& v) {
   return reinterpret_cast<uintptr_t>(v.data) % 16 == 0 &&
@@ -33,21 +36,21 @@ bool norm_fits(const Gemm& g, const ops::RmsNormParams& p) {
          at16(p.residual) && apart(g, p) && reinterpret_cast<uintptr_t>(p.weight.data) % 16 == 0;
 }
 
-bool reads_norm(const Gemm& g, const Joint& j) {
+bool reads_norm(const Gemm& g, const NormFusion& j) {
   const TensorView& rows = j.params.out;
   return g.x == rows.data && g.x_row == rows.stride[0] && g.rows == rows.dim[0] && g.k == rows.dim[1];
 }
 
 }  // namespace
 
-void joint_hold(const Gemm& g, const void* weight, device::Stream stream) {
+void defer_product(const Gemm& g, const void* weight, device::Stream stream) {
   StreamState& s = state(stream);
-  s.joint.product = true, s.joint.g = g, s.joint.weight = weight;
+  s.deferred->norm.product = true, s.deferred->norm.g = g, s.deferred->norm.weight = weight;
   s.settled = nullptr;  // as after the launch that this stands for
 }
 
-bool joint_hold(const ops::RmsNormParams& p, device::Stream stream) {
-  Joint& j = state(stream).joint;
+bool defer(const ops::RmsNormParams& p, device::Stream stream) {
+  NormFusion& j = state(stream).deferred->norm;
   if (!j.product || j.norm || j.g.offsets != nullptr || !norm_fits(j.g, p)) return false;
   const bool reads = p.x.data == j.g.out && p.x.dtype == DType::kF32 && p.x.stride[0] == j.g.out_row &&
                      p.x.dim[0] == j.g.rows && p.x.dim[1] == j.g.n;
@@ -57,14 +60,14 @@ bool joint_hold(const ops::RmsNormParams& p, device::Stream stream) {
 }
 
 // What is settled stays so: nothing is launched in between.
-void joint_hold_experts(const Gemm& g, const void* const* weights, device::Stream stream) {
-  Joint& j = state(stream).joint;
+void defer_experts(const Gemm& g, const void* const* weights, device::Stream stream) {
+  NormFusion& j = state(stream).deferred->norm;
   j.product = true, j.g = g;
   std::copy_n(weights, g.groups, j.experts);
 }
 
-bool joint_hold(const ops::MoeCombineNormParams& p, device::Stream stream) {
-  Joint& j = state(stream).joint;
+bool defer(const ops::MoeCombineNormParams& p, device::Stream stream) {
+  NormFusion& j = state(stream).deferred->norm;
   const ops::MoeCombineParams& c = p.combine;
   if (!j.product || j.norm || j.g.offsets == nullptr || !norm_fits(j.g, p.norm)) return false;
   const bool reads = c.y.data == j.g.out && (c.y.dtype == DType::kBF16) == j.g.out_bf16 &&
@@ -75,13 +78,13 @@ bool joint_hold(const ops::MoeCombineNormParams& p, device::Stream stream) {
   return true;
 }
 
-Status joint_product(Gemm& g, device::Stream stream) {
+Status fuse_norm_before(Gemm& g, device::Stream stream) {
   StreamState& s = state(stream);
-  Joint& j = s.joint;
-  if (!j.norm || !reads_norm(g, j)) return play_tape(stream);
+  NormFusion& j = s.deferred->norm;
+  if (!j.norm || !reads_norm(g, j)) return launch_deferred(stream);
   const ops::RmsNormParams& p = j.params;
   Gemm first = j.g;
-  float* const squares = s.squares + j.turn * kJointRows * kJointParts;
+  float* const squares = s.squares + j.turn * kNormFusedRows * kNormFusedParts;
   const bool experts = first.offsets != nullptr;
   const int parts = static_cast<int>(first.n / (experts ? 16 : norm_width(first, stream)));
   first.after = {.residual = p.residual.as<float>(),
@@ -106,28 +109,28 @@ Status joint_product(Gemm& g, device::Stream stream) {
   return gemm_grouped_sum(first, picks, j.experts, stream);
 }
 
-bool joint_hold(const ops::QkvPrepareParams& p, device::Stream stream) {
+bool defer(const ops::QkvPrepareParams& p, device::Stream stream) {
   StreamState& s = state(stream);
   const bool whole = p.cos.data == nullptr || 2 * p.cos.dim[1] == p.head_dim;
   if (p.qkv.dim[0] == 1 && p.heads > kPassHeads) return false;
-  if (!s.joint.any || p.q.data == nullptr || p.qkv.dtype != DType::kF32 || !whole ||
+  if (!s.deferred->norm.any || p.q.data == nullptr || p.qkv.dtype != DType::kF32 || !whole ||
       p.cache.spec.dtype != DType::kBF16 || (p.head_dim != 64 && p.head_dim != 128)) {
     return false;
   }
-  s.joint.prepare = true, s.joint.qkv = p;
+  s.deferred->norm.prepare = true, s.deferred->norm.qkv = p;
   s.settled = nullptr;
   return true;
 }
 
-Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device::Stream stream) {
-  Joint& j = state(stream).joint;
+Status fuse_qkv_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device::Stream stream) {
+  NormFusion& j = state(stream).deferred->norm;
   const ops::QkvPrepareParams& p = j.qkv;
   const bool mine = j.prepare && a.planned && a.few_all && a.few_ranges > 0 && max_query_len == 1 && a.rows == tokens &&
                     p.qkv.dim[0] == tokens && p.q.data == a.q && p.q.stride[0] == a.q_token && a.q_head == p.head_dim &&
                     p.heads == a.heads && p.kv_heads == a.kv_heads && p.head_dim == a.dk && p.cache.base == a.cache &&
                     static_cast<int64_t>(p.cache.block_stride) == a.block_stride;
   if (!mine || overlap(p.qkv.data, tokens * p.qkv.stride[0] * 4, a.out, tokens * a.out_token * (a.out_f32 ? 4 : 2)))
-    return play_tape(stream);
+    return launch_deferred(stream);
   const TensorView& norm = p.q_norm.data != nullptr ? p.q_norm : p.k_norm;
   a.prepare = {.qkv = p.qkv.as<const float>(),
                .row = p.qkv.stride[0],
@@ -148,7 +151,7 @@ Status joint_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device
 namespace {
 
 // A product of many rows and the norm behind it. False: there is nothing for both.
-Expected<bool> play_many(const Joint& j, device::Stream stream) {
+Expected<bool> launch_many(const NormFusion& j, device::Stream stream) {
   if (const int parts = parts_pay(j.g, stream); parts > 1) {
     Gemm g = j.g;
     g.apart = reinterpret_cast<float*>(state(stream).parts);
@@ -177,8 +180,8 @@ Expected<bool> play_many(const Joint& j, device::Stream stream) {
 
 }  // namespace
 
-Status play_joint(device::Stream stream) {
-  Joint& j = state(stream).joint;
+Status launch_norm_fusion(device::Stream stream) {
+  NormFusion& j = state(stream).deferred->norm;
   if (j.prepare) {
     j.prepare = false;
     return launch_prepare(j.qkv, stream);
@@ -190,8 +193,8 @@ Status play_joint(device::Stream stream) {
     TERN_RETURN_IF_ERROR(grouped_product(j.g, j.experts, stream));
     return norm ? cuda::moe_combine_norm({j.combine, j.params}, stream) : Status();
   }
-  if (norm && j.g.rows > kJointRows) {
-    TERN_ASSIGN_OR_RETURN(const bool done, play_many(j, stream));
+  if (norm && j.g.rows > kNormFusedRows) {
+    TERN_ASSIGN_OR_RETURN(const bool done, launch_many(j, stream));
     if (done) return {};
   }
   TERN_RETURN_IF_ERROR(product(j.g, j.weight, stream));
