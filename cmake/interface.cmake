@@ -23,5 +23,5 @@ while(interface_open)
 endwhile()
 string(SHA256 interface_hash "${interface_text}")
 string(SUBSTRING ${interface_hash} 0 16 interface_hash)
-set_source_files_properties(${TERN_ROOT}/src/device/device_cuda.cc ${TERN_ROOT}/src/cuda/api.cc
+set_source_files_properties(${TERN_ROOT}/src/device/device_cuda.cc ${TERN_ROOT}/src/cuda/host/api.cc
                             PROPERTIES COMPILE_DEFINITIONS TERN_INTERFACE=0x${interface_hash}ull)

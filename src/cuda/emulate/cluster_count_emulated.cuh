@@ -1,7 +1,7 @@
 // Stands in for cluster_count.cuh: as many clusters as the emulated GPU has multiprocessors for.
 #pragma once
 
-#include "cuda/launch.cuh"
+#include "cuda/ptx/launch.cuh"
 
 namespace tern::cuda {
 

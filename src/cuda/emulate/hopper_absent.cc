@@ -1,9 +1,9 @@
 // What the files for Hopper define: the emulated GPU is an older one, so nothing here is ever chosen.
-#include "cuda/attention_prefill.h"
-#include "cuda/chain.h"
-#include "cuda/gemm.h"
-#include "cuda/gemm_push.h"
-#include "cuda/measure.h"
+#include "cuda/attention/attention_prefill.h"
+#include "cuda/fusion/chain.h"
+#include "cuda/gemm/gemm.h"
+#include "cuda/gemm/gemm_push.h"
+#include "cuda/host/measure.h"
 
 namespace tern::cuda {
 namespace {

@@ -3,9 +3,9 @@
 
 #include <utility>
 
-#include "cuda/context.h"
-#include "cuda/deferred.h"
 #include "cuda/emulate/emulate.h"
+#include "cuda/runtime/context.h"
+#include "cuda/runtime/deferred.h"
 
 namespace tern::cuda {
 

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "cuda/emulate/emulate.h"
-#include "cuda/kernel_util.cuh"
+#include "cuda/ptx/kernel_util.cuh"
 namespace tern::cuda {
 inline void copy_async(void* s, const void* g, int bytes) {
   if ((uintptr_t)s % 16 || (uintptr_t)g % 16) {

@@ -1,7 +1,7 @@
 # Turns CUDA sources into C++ for emulate.h: transform.py SOURCES OUT. Launches become calls of emu::launch, dynamic
 # shared memory a pointer; a few headers have twins here.
-import glob
 import os
+import pathlib
 import re
 import sys
 
@@ -48,20 +48,21 @@ def transform(text):
 
 
 def main():
-    source, out = sys.argv[1:3]
-    os.makedirs(out, exist_ok=True)
-    for path in glob.glob(source + "/*.cu") + glob.glob(source + "/*.cuh"):
-        name = os.path.basename(path)
+    source, out = (pathlib.Path(folder) for folder in sys.argv[1:3])
+    for path in sorted(source.rglob("*.cu")) + sorted(source.rglob("*.cuh")):
+        if path.parent.name == "emulate":
+            continue
+        name = path.name
         if name.endswith("_sm90.cu"):
             text = ""  # chosen on Hopper only, and written in its instructions: hopper_absent.cc stands for it
         elif name in ("mma.cuh", "launch.cuh", "cluster_count.cuh"):
             twin = name.replace(".cuh", "_emulated.cuh")
             text = f'#pragma once\n#include "cuda/emulate/{twin}"\n'
         else:
-            with open(path) as f:
-                text = transform(f.read())
-        with open(os.path.join(out, name if name.endswith(".cuh") else name + ".cc"), "w") as f:
-            f.write(text)
+            text = transform(path.read_text())
+        to = out / path.relative_to(source)
+        os.makedirs(to.parent, exist_ok=True)
+        to.with_name(name if name.endswith(".cuh") else name + ".cc").write_text(text)
 
 
 main()

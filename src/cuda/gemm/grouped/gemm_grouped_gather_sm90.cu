@@ -1,0 +1,28 @@
+// Gate and up of experts with more than a few rows each, whose rows are read by their places among the tokens: nothing
+// is copied into the experts' order before.
+#include "cuda/gemm/grouped/gemm_grouped.h"
+#include "cuda/gemm/grouped/gemm_grouped_wide.cuh"
+
+namespace tern::cuda {
+namespace {
+
+template <class Tile>
+Status launch_tile(const Gemm& g, const void* const* weights, const char* name, device::Stream stream) {
+  if (state(stream).deterministic) return launch_wide<Tile, WideOut<bf, true, true>, true>(g, weights, name, stream);
+  return launch_wide<Tile, WideOut<bf, true, false>, true>(g, weights, name, stream);
+}
+
+}  // namespace
+
+bool hopper_gathers(const Gemm& g, const void* const* weights, device::Stream stream) {
+  return g.gated && g.rows > kFewPerGroup * g.groups && hopper_grouped_fits(g, weights) && grouped_wide_fits(g, stream);
+}
+
+Status gemm_grouped_gather(const Gemm& g, const void* const* weights, device::Stream stream) {
+  if (g.rows / g.groups <= kSharedRows) {
+    return launch_tile<WideTile<80, 5, 1>>(g, weights, "gemm_hopper_gather_wide", stream);
+  }
+  return launch_tile<WideTile<160, 4, 2>>(g, weights, "gemm_hopper_gather_pairs", stream);
+}
+
+}  // namespace tern::cuda

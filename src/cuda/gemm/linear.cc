@@ -1,0 +1,409 @@
+// Weight formats of a GPU: rows as they are, padded to 8 values, so that one layout serves cuBLASLt and own kernels.
+#include <cstring>
+
+#include "base/checked.h"
+#include "cuda/gemm/blaslt.h"
+#include "cuda/gemm/gemm.h"
+#include "cuda/runtime/cuda_ops.h"
+#include "cuda/runtime/staging.h"
+#include "ops/op_check.h"
+#include "ops/vision.h"
+
+namespace tern::ops {
+
+// The base class's own function; the shared object takes no symbol from its host.
+Status WeightFormat::gather_rows(const PackedWeight&, TensorView, TensorView, device::Stream) const {
+  return make_error(ErrorCode::kUnsupported, std::string("format ") + name() + " cannot give back single rows");
+}
+
+}  // namespace tern::ops
+
+namespace tern::cuda {
+namespace {
+
+using ops::GroupedLinearParams;
+using ops::HeadLinearParams;
+using ops::is_act;
+using ops::is_matrix;
+using ops::is_rows;
+using ops::is_vector;
+using ops::LinearParams;
+using ops::PackedWeight;
+
+class RowFormat final : public ops::WeightFormat {
+ public:
+  RowFormat(const char* name, DType type) : name_(name), type_(type) {}
+  const char* name() const override { return name_; }
+  size_t packed_bytes(int64_t n, int64_t k) const override {
+    return static_cast<size_t>(n * round_up<int64_t>(k, 8)) * dtype_bytes(type_);
+  }
+  int64_t row_granularity() const override { return 1; }
+  Status pack(TensorView source, int64_t row_begin, int64_t n, int64_t k, void* dst) const override;
+  Status run(const LinearParams& p, device::Stream stream) const override;
+  Status run_grouped(const GroupedLinearParams& p, device::Stream stream) const override;
+  Status run_heads(const HeadLinearParams& p, device::Stream stream) const override;
+  Expected<bool> run_gated(const LinearParams& p, TensorView gated, device::Stream stream) const override;
+  Expected<bool> run_grouped_gated(const GroupedLinearParams& p, TensorView gated,
+                                   device::Stream stream) const override;
+  Expected<bool> run_active(const LinearParams& p, ops::Activation kind, TensorView active,
+                            device::Stream stream) const override;
+  Status gather_rows(const PackedWeight& w, TensorView ids, TensorView out, device::Stream stream) const override;
+
+ private:
+  bool usable(const PackedWeight& w) const {
+    return w.format == this && w.n > 0 && w.k > 0 && w.data.bytes() >= packed_bytes(w.n, w.k);
+  }
+  Gemm shape(const TensorView& x, const PackedWeight& w, const TensorView& out) const;
+  Gemm grouped_shape(const GroupedLinearParams& p, const TensorView& out) const;
+  Status check(const LinearParams& p) const;
+  Status check_grouped(const GroupedLinearParams& p, const void** weights) const;
+  Status fetch_rows(const GroupedLinearParams& p, device::Stream stream) const;
+
+  const char* name_;
+  DType type_;
+};
+
+Status RowFormat::pack(TensorView source, int64_t row_begin, int64_t n, int64_t k, void* dst) const {
+  constexpr const char* kOp = "pack";
+  TERN_OP_CHECK(kOp, is_act(source.dtype) && source.rank == 2 && is_rows(source) && source.dim[1] == k && k > 0,
+                "the slice must be [rows, k] of float32 or bfloat16");
+  TERN_OP_CHECK(kOp, row_begin >= 0 && row_begin + source.dim[0] <= n, "the slice lies outside the weight");
+  const int64_t row = round_up<int64_t>(k, 8);
+  return thread_staging().rows(source, type_, row,
+                               static_cast<char*>(dst) + row_begin * row * static_cast<int64_t>(dtype_bytes(type_)));
+}
+
+Gemm RowFormat::shape(const TensorView& x, const PackedWeight& w, const TensorView& out) const {
+  Gemm g;
+  g.x = x.data, g.x_bf16 = x.dtype == DType::kBF16, g.x_row = x.stride[0];
+  g.w_bf16 = type_ == DType::kBF16, g.w_row = round_up<int64_t>(w.k, 8);
+  g.out = out.data, g.out_bf16 = out.dtype == DType::kBF16, g.out_row = out.stride[0];
+  g.rows = x.dim[0], g.n = w.n, g.k = w.k;
+  return g;
+}
+
+// Hopper's own kernels, unless the options hold the device to what smaller ones have.
+bool hopper(device::Stream stream) {
+  const StreamState& s = state(stream);
+  return s.arch >= 90 && s.arch < 100 && s.smem_limit >= 200 * 1024;
+}
+
+// Whether the kernels of deterministic mode are the fastest outside of it, too: too many rows for the others, and a
+// gate, or k in parts, that cuBLASLt needs a kernel of its own for.
+bool fixed_first(const Gemm& g, device::Stream stream) {
+  return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && fixed_takes(g, stream);
+}
+
+// Which of Hopper's own products.
+Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
+  if (state(stream).deterministic || fixed_first(g, stream)) return gemm_fixed(g, weight, stream);
+  if (even_fits(g, stream)) return gemm_even(g, weight, stream);
+  if (held_fits(g)) return gemm_held(g, weight, stream);
+  if (walk_fits(g, stream)) return gemm_walk(g, weight, stream);
+  return gemm_hopper(g, weight, stream);
+}
+
+// cuBLASLt adds a bias of the results' type.
+bool blas_has_bias(const Gemm& g) { return g.bias == nullptr || !g.out_bf16 || g.short_bias != nullptr; }
+
+// Whether a product goes to cuBLASLt: many rows, where its tiles are best.
+bool blas_first(const Gemm& g, device::Stream stream) {
+  const StreamState& s = state(stream);
+  if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0 || fixed_first(g, stream)) return false;
+  return !hopper(stream) || g.rows > kHopperRows;
+}
+
+// Rows at multiples of 8 bytes only (patches of a picture): own kernels for these are for few of them.
+bool blas_only(const Gemm& g, device::Stream stream) {
+  const StreamState& s = state(stream);
+  return s.blas != nullptr && !s.deterministic && g.x_bf16 && g.w_bf16 && g.rows > kHopperRows && g.k % 4 == 0 &&
+         g.x_row % 4 == 0 && reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && blas_has_bias(g);
+}
+
+// Whether a product that may be deferred goes to a kernel of few rows that may have a norm beside it.
+bool beside_norm(const Gemm& g, device::Stream stream) {
+  return defers_few_rows(stream) && hopper(stream) && mma_fits(g) && g.rows > 0 && g.rows <= kNormFusedRows &&
+         !g.gelu && !fixed_first(g, stream);
+}
+
+// Whether it can do the first part of a norm behind it.
+bool before_norm(const Gemm& g, device::Stream stream) {
+  if (!beside_norm(g, stream) || g.gated || g.bias != nullptr || g.out_bf16) return false;
+  const int width = norm_width(g, stream);
+  return width > 0 && g.n % (4 * width) == 0 && g.n / width <= kNormFusedParts;
+}
+
+// Whether it can do the second part of a norm before it.
+bool behind_norm(const Gemm& g, device::Stream stream) { return beside_norm(g, stream) && norm_scaled(g, stream); }
+
+// Whether `gated` can take what comes of `out`, a product with rows [gate, up].
+bool is_gated(const TensorView& out, const TensorView& gated) {
+  return is_act(gated.dtype) && out.dim[1] % 2 == 0 && is_matrix(gated, out.dim[0], out.dim[1] / 2);
+}
+
+void add_bias(const LinearParams& p, Gemm& g) {
+  g.bias = p.bias.as<const float>();
+  if (p.short_bias.dtype == DType::kBF16) g.short_bias = p.short_bias.data;
+}
+
+Status RowFormat::check(const LinearParams& p) const {
+  constexpr const char* kOp = "linear";
+  const PackedWeight& w = *p.weight;
+  TERN_OP_CHECK(kOp, usable(w), "the weight was not packed by this format");
+  TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], w.k), "x must be [T, K]");
+  TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], w.n), "out must be [T, N]");
+  TERN_OP_CHECK(kOp, p.bias.data == nullptr || is_vector(p.bias, DType::kF32, w.n), "bias must be [N] float32");
+  TERN_OP_CHECK(kOp,
+                p.short_bias.data == nullptr || (p.bias.data != nullptr && is_act(p.short_bias.dtype) &&
+                                                 is_vector(p.short_bias, p.short_bias.dtype, w.n)),
+                "short_bias must be [N] beside bias");
+  return {};
+}
+
+Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
+  TERN_RETURN_IF_ERROR(check(p));
+  const PackedWeight& w = *p.weight;
+  Gemm g = shape(p.x, w, p.out);
+  add_bias(p, g);
+  if (g.rows == 0) return {};
+  const void* weight = w.data.data();
+  if (chain_fits(g, stream)) return append_to_chain(g, weight, stream);
+  TERN_RETURN_IF_ERROR(behind_norm(g, stream) ? fuse_norm_before(g, stream) : launch_deferred(stream));
+  const bool many = defers(stream) && (onto_pays(g, stream) || parts_pay(g, stream) > 1);
+  if (!many && !before_norm(g, stream)) return product(g, weight, stream);
+  defer_product(g, weight, stream);
+  return {};
+}
+
+// What is wrong with the parameters of a grouped product; device pointers of its weights.
+Status RowFormat::check_grouped(const GroupedLinearParams& p, const void** weights) const {
+  constexpr const char* kOp = "grouped_linear";
+  const auto experts = static_cast<int64_t>(p.weights.size());
+  const int64_t n = p.weights[0].n, k = p.weights[0].k;
+  TERN_OP_CHECK(kOp, experts <= kMaxExperts, "there are more than 2048 experts");
+  for (int64_t e = 0; e < experts; ++e) {
+    const PackedWeight& w = p.weights[static_cast<size_t>(e)];
+    TERN_OP_CHECK(kOp, usable(w) && w.n == n && w.k == k, "the weights must be alike and packed by this format");
+    weights[e] = w.data.data();
+  }
+  TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], k), "x must be [S, K]");
+  TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], n), "out must be [S, N]");
+  TERN_OP_CHECK(kOp, is_vector(p.offsets, DType::kI32, experts + 1), "offsets must be [E + 1] int32");
+  TERN_OP_CHECK(kOp,
+                p.from.data == nullptr || (is_vector(p.from, DType::kI32, p.x.dim[0]) && p.source.dtype == p.x.dtype &&
+                                           is_matrix(p.source, p.source.dim[0], k)),
+                "from must be [S] int32 beside source [T, K]");
+  return {};
+}
+
+// Rows that moe_permute() left where they were, for products that cannot read them there.
+Status RowFormat::fetch_rows(const GroupedLinearParams& p, device::Stream stream) const {
+  if (!rows_stay(p.source, p.from, static_cast<int64_t>(p.weights.size()), stream)) return {};
+  return cuda::take_rows({p.source, p.from, p.x}, stream);
+}
+
+Gemm RowFormat::grouped_shape(const GroupedLinearParams& p, const TensorView& out) const {
+  Gemm g = shape(p.x, p.weights[0], out);
+  g.offsets = p.offsets.as<const int32_t>();
+  g.groups = static_cast<int>(p.weights.size());
+  return g;
+}
+
+Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream stream) const {
+  const void* weights[kMaxExperts];
+  TERN_RETURN_IF_ERROR(check_grouped(p, weights));
+  const Gemm g = grouped_shape(p, p.out);
+  if (g.rows == 0) return {};
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
+  TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
+  if (!p.once || !grouped_sum_fits(g, stream)) return grouped_product(g, weights, stream);
+  defer_experts(g, weights, stream);
+  return {};
+}
+
+Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, device::Stream stream) const {
+  const PackedWeight& w = *p.weight;
+  TERN_RETURN_IF_ERROR(check(p));
+  Gemm g = shape(p.x, w, gated);
+  g.bias = p.bias.as<const float>(), g.gated = true;
+  if (g.rows > 0 && is_gated(p.out, gated) && chain_fits(g, stream)) {
+    TERN_RETURN_IF_ERROR(append_to_chain(g, w.data.data(), stream));
+    return true;
+  }
+  const bool behind = p.out.dtype == DType::kF32 && is_gated(p.out, gated) && behind_norm(g, stream);
+  TERN_RETURN_IF_ERROR(behind ? fuse_norm_before(g, stream) : launch_deferred(stream));
+  if (fixed_first(g, stream) && is_gated(p.out, gated)) {
+    TERN_RETURN_IF_ERROR(gemm_fixed(g, w.data.data(), stream));
+    return true;
+  }
+  if (hopper(stream) && !state(stream).deterministic && gate_fits(g, stream) && is_gated(p.out, gated)) {
+    TERN_RETURN_IF_ERROR(gemm_gate(g, w.data.data(), stream));
+    // Steps of fewer rows may take cuBLASLt, and the start has no other occasion to time it.
+    if (const Gemm whole = shape(p.x, w, p.out); blas_first(whole, stream))
+      state(stream).blas->meet(whole, w.data.data(), stream);
+    return true;
+  }
+  // A product in bfloat16 would be rounded before the gate.
+  if (!hopper(stream) || !mma_fits(g) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) return false;
+  if (g.rows == 0) return true;
+  if (blas_first(g, stream)) return false;
+  TERN_RETURN_IF_ERROR(on_hopper(g, w.data.data(), stream));
+  return true;
+}
+
+Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, TensorView gated,
+                                            device::Stream stream) const {
+  const void* weights[kMaxExperts];
+  TERN_RETURN_IF_ERROR(check_grouped(p, weights));
+  Gemm g = grouped_shape(p, gated);
+  g.gated = true;
+  if (!hopper(stream) || !hopper_grouped_fits(g, weights) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) {
+    return false;
+  }
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
+  if (g.rows == 0) return true;
+  if (rows_stay(p.source, p.from, g.groups, stream)) {
+    Gemm apart = g;
+    apart.x = p.source.data, apart.x_row = p.source.stride[0], apart.from = p.from.as<const int32_t>();
+    if (hopper_gathers(apart, weights, stream)) {
+      TERN_RETURN_IF_ERROR(gemm_hopper_grouped(apart, weights, stream));
+      return true;
+    }
+    TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
+  }
+  TERN_RETURN_IF_ERROR(gemm_hopper_grouped(g, weights, stream));
+  return true;
+}
+
+// With gelu behind it: cuBLASLt's form is the one with tanh.
+Expected<bool> RowFormat::run_active(const LinearParams& p, ops::Activation kind, TensorView active,
+                                     device::Stream stream) const {
+  const PackedWeight& w = *p.weight;
+  TERN_RETURN_IF_ERROR(check(p));
+  TERN_OP_CHECK("linear", is_act(active.dtype) && is_matrix(active, p.x.dim[0], w.n), "active must be [T, N]");
+  Gemm g = shape(p.x, w, active);
+  add_bias(p, g);
+  g.gelu = true;
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
+  if (kind != ops::Activation::kGeluTanh || !g.out_bf16 || g.short_bias == nullptr || !mma_fits(g)) return false;
+  if (g.rows == 0) return true;
+  if (!blas_first(g, stream) || !state(stream).blas->run(g, w.data.data(), stream)) return false;
+  TERN_RETURN_IF_ERROR(launched(stream, "cublaslt_gelu"));
+  return true;
+}
+
+Status RowFormat::run_heads(const HeadLinearParams& p, device::Stream stream) const {
+  constexpr const char* kOp = "head_linear";
+  const auto heads = static_cast<int64_t>(p.weights.size());
+  const int64_t n = p.weights[0].n, k = p.weights[0].k;
+  TERN_OP_CHECK(kOp, heads <= kMaxExperts, "there are more than 2048 heads");
+  const void* weights[kMaxExperts];
+  for (int64_t h = 0; h < heads; ++h) {
+    const PackedWeight& w = p.weights[static_cast<size_t>(h)];
+    TERN_OP_CHECK(kOp, usable(w) && w.n == n && w.k == k, "the weights must be alike and packed by this format");
+    weights[h] = w.data.data();
+  }
+  TERN_OP_CHECK(kOp, is_act(p.x.dtype) && p.x.rank == 3 && is_rows(p.x) && p.x.dim[1] == heads && p.x.dim[2] == k,
+                "x must be [T, heads, K]");
+  TERN_OP_CHECK(kOp,
+                is_act(p.out.dtype) && p.out.rank == 3 && is_rows(p.out) && p.out.dim[0] == p.x.dim[0] &&
+                    p.out.dim[1] == heads && p.out.dim[2] == n,
+                "out must be [T, heads, N]");
+  Gemm g = shape(p.x, p.weights[0], p.out);
+  g.x_head = p.x.stride[1], g.out_head = p.out.stride[1];
+  g.heads = true, g.groups = static_cast<int>(heads);
+  if (g.rows == 0) return {};
+  TERN_RETURN_IF_ERROR(launch_deferred(stream));
+  return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
+}
+
+Status RowFormat::gather_rows(const PackedWeight& w, TensorView ids, TensorView out, device::Stream stream) const {
+  TERN_OP_CHECK("embedding", usable(w), "the table was not packed by this format");
+  ops::EmbeddingParams p;
+  p.table = tensor2(w.data.data(), type_, w.n, w.k, round_up<int64_t>(w.k, 8));
+  p.ids = ids, p.out = out;
+  return cuda::embedding(p, stream);
+}
+
+const RowFormat kBf16Format("bf16", DType::kBF16);
+const RowFormat kF32Format("f32", DType::kF32);
+
+}  // namespace
+
+int norm_width(const Gemm& g, device::Stream stream) {
+  if (const int width = even_norm_width(g, stream); width > 0) return width;
+  if (held_fits(g)) return held_normed(g, stream) ? 16 : 0;
+  return walk_fits(g, stream) ? 16 : hopper_norm_width(g);
+}
+
+bool norm_scaled(const Gemm& g, device::Stream stream) {
+  if (even_fits(g, stream)) return true;
+  if (held_fits(g)) return held_scaled(g, stream);
+  return !walk_fits(g, stream);
+}
+
+// Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
+Status product(const Gemm& g, const void* weight, device::Stream stream) {
+  if (mixed_fits(g)) return gemm_mixed(g, weight, stream);
+  const bool mma = mma_fits(g);
+  if (!state(stream).deterministic && !(mma && hopper(stream)) && gemv_fits(g)) return gemv(g, weight, stream);
+  if (!mma) {
+    if (blas_only(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
+    return gemm_simple(g, &weight, stream);
+  }
+  if (blas_first(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
+  if (!hopper(stream)) return gemm_mma(g, &weight, stream);
+  return on_hopper(g, weight, stream);
+}
+
+Status grouped_product(const Gemm& g, const void* const* weights, device::Stream stream) {
+  if (hopper(stream) && hopper_grouped_fits(g, weights)) return gemm_hopper_grouped(g, weights, stream);
+  return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
+}
+
+// The norm then reads what it would have written.
+bool onto_pays(const Gemm& g, device::Stream stream) {
+  constexpr int64_t kLeastRows = 129;
+  static_assert(kLeastRows > kNormFusedRows);  // launch_deferred() tells these by the rows
+  return mma_fits(g) && g.rows >= kLeastRows && !g.gated && !g.gelu && g.bias == nullptr && !g.out_bf16 &&
+         blas_first(g, stream);
+}
+
+namespace {
+
+// Whether a norm behind the product can add parts of it up.
+bool norm_adds(const Gemm& g) {
+  constexpr int64_t kLeastWidth = 1024, kMostWidth = 16384;  // of a norm
+  return g.n >= kLeastWidth && g.n <= kMostWidth && g.n % 8 == 0;
+}
+
+}  // namespace
+
+int parts_pay(const Gemm& g, device::Stream stream) {
+  const bool fits = g.rows > kNormFusedRows && g.rows <= kFixedRows && !g.gated && !g.gelu && g.bias == nullptr &&
+                    !g.out_bf16 && norm_adds(g);
+  return fits && !state(stream).deterministic && fixed_first(g, stream) ? parts_of(g, stream) : 1;
+}
+
+// Where tiles of 128 rows and 128 tokens leave half of the GPU idle. Whole, the library takes smaller ones, or cuts k
+// itself and adds up in a kernel of its own.
+bool halves_pay(const Gemm& g, device::Stream stream) {
+  constexpr int64_t kTile = 128;
+  return norm_adds(g) && BlasLt::halves_fit(g) &&
+         2 * blocks_for(g.rows, kTile) * blocks_for(g.n, kTile) <= state(stream).multiprocessors;
+}
+
+DType product_type(device::Stream stream, int64_t rows) {
+  const StreamState& s = state(stream);
+  return s.blas != nullptr && !s.deterministic && rows > kNarrowRows ? DType::kBF16 : DType::kF32;
+}
+
+const ops::WeightFormat* find_weight_format(const char* name) {
+  for (const ops::WeightFormat* f :
+       {static_cast<const ops::WeightFormat*>(&kBf16Format), static_cast<const ops::WeightFormat*>(&kF32Format)}) {
+    if (std::strcmp(f->name(), name) == 0) return f;
+  }
+  return nullptr;
+}
+
+}  // namespace tern::cuda
