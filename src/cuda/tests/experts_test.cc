@@ -1,6 +1,6 @@
 // Experts of few tokens as a model runs them. Up to the product behind the norm that follows: their last products, the
-// sum and the norm are put off (cuda/fusion/norm_fusion.h) and done together. And what stands before them: the norm, the router, the
-// choice and the sort.
+// sum and the norm are put off (cuda/fusion/norm_fusion.h) and done together. And what stands before them: the norm,
+// the router, the choice and the sort.
 #include "cuda/tests/harness.h"
 #include "cuda/tests/products.h"
 #include "ops/moe.h"

@@ -1,4 +1,5 @@
-// A norm done by the products before and behind it (cuda/fusion/norm_fusion.h), against the CPU; and what must not be joined.
+// A norm done by the products before and behind it (cuda/fusion/norm_fusion.h), against the CPU; and what must not be
+// joined.
 #include "cuda/tests/harness.h"
 #include "cuda/tests/products.h"
 #include "ops/norm.h"

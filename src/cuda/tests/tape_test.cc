@@ -1,4 +1,5 @@
-// A tape (cuda/tape.h): the products and norms of a layer put off and run together, against the CPU one after another.
+// A chain (cuda/fusion/chain.h): the products and norms of a layer deferred and run together, against the CPU one after
+// another.
 #include <cstring>
 
 #include "cuda/tests/harness.h"
