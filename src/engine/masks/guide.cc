@@ -73,13 +73,16 @@ void Guide::work() {
 void Guide::deliver() {
   MaskRow* row = std::exchange(row_, nullptr);
   if (row == nullptr) return;
-  if (!failed_) {
-    std::copy(bits_.begin(), bits_.end(), row->bits.begin());
-    row->forced.assign(forced_.begin(), forced_.end());
-  }
+  // A row that has missed its step may be sampled already: its bits are not touched.
   MaskState waiting = MaskState::kWaiting;
-  row->state.compare_exchange_strong(waiting, failed_ ? MaskState::kFailed : MaskState::kReady,
-                                     std::memory_order_release, std::memory_order_relaxed);
+  if (!row->state.compare_exchange_strong(waiting, failed_ ? MaskState::kFailed : MaskState::kWriting,
+                                          std::memory_order_acq_rel) ||
+      failed_) {
+    return;
+  }
+  std::copy(bits_.begin(), bits_.end(), row->bits.begin());
+  row->forced.assign(forced_.begin(), forced_.end());
+  row->state.store(MaskState::kReady, std::memory_order_release);
 }
 
 }  // namespace tern::engine

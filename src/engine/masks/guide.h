@@ -15,6 +15,7 @@ namespace tern::engine {
 
 enum class MaskState : uint8_t {
   kWaiting,  // for its tokens or its computation
+  kWriting,  // the mask is being copied to where the sampler reads it: some microseconds
   kReady,
   kMissed,  // the step went on without it: the row says nothing and is computed again
   kFailed,  // Guide::error() says why: the request ends

@@ -1,13 +1,17 @@
 #include "engine/masks/step_masks.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "base/check.h"
 
 namespace tern::engine {
 namespace {
 
-bool waits(const MaskRow& row) { return row.state.load(std::memory_order_acquire) == MaskState::kWaiting; }
+bool waits(const MaskRow& row) {
+  const MaskState state = row.state.load(std::memory_order_acquire);
+  return state == MaskState::kWaiting || state == MaskState::kWriting;
+}
 
 }  // namespace
 
@@ -33,6 +37,7 @@ void StepMasks::close() {
   for (MaskRow& row : rows()) {
     MaskState waiting = MaskState::kWaiting;
     row.state.compare_exchange_strong(waiting, MaskState::kMissed, std::memory_order_acq_rel);
+    while (row.state.load(std::memory_order_acquire) == MaskState::kWriting) std::this_thread::yield();
   }
 }
 

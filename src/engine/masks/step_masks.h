@@ -24,7 +24,7 @@ class StepMasks {
   // Any thread.
   bool waiting() const;    // a row still waits
   bool any_ready() const;  // a row need not wait any more
-  // The rank's thread: rows that wait have missed this step.
+  // The rank's thread: rows that wait have missed this step; none is written to from here on.
   void close();
 
  private:
