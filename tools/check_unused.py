@@ -57,8 +57,6 @@ EXCEPTIONS = {
         [
             "tern::content::Grammar*",
             "tern::content::Matcher::*",
-            "tern::content::constraint_of",
-            "tern::content::has_constraint",
             "tern::content::schema_spec",
         ],
         "guided decoding, which the server does not ask for yet",

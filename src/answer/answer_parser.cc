@@ -73,7 +73,7 @@ AnswerParser::AnswerParser(const AnswerFormat& format, AnswerOptions options)
       parse_calls_(options.parse_calls && format.tools() != nullptr) {
   if (const ReasoningMarks* marks = format.reasoning()) {
     reasoning_.emplace(*marks, options.start);
-    if (marks->format->response_tags) response_.emplace(options.start, parse_calls_);
+    if (marks->format->response_tags && !options.untagged) response_.emplace(options.start, parse_calls_);
   }
   if (!parse_calls_) return;
   const ToolFormat& tools = *format.tools();

@@ -50,6 +50,8 @@ struct AnswerOptions {
   std::shared_ptr<const Tools> tools;
   bool parse_calls = false;    // the request has tools and tool_choice is not "none"
   bool parallel_calls = true;  // false: the answer is over with its first call
+  // What follows the thoughts is the answer as it is: a grammar has no place for the tags around it.
+  bool untagged = false;
   // 32 hexadecimal digits, never the same twice: ids of calls are made of them.
   std::function<std::string()> random_hex;
 };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/sampling_params.h"
+#include "content/grammar/grammar_spec.h"
 #include "serve/http/cors.h"
 #include "serve/net/peer.h"
 
@@ -92,6 +93,10 @@ struct ServeConfig {
   int max_logprobs = 20;                // -1: the whole vocabulary
   bool prompt_logprobs_allowed = true;  // off while prefix caching is on, as FastDeploy
   bool logit_bias_processor = false;    // LogitBiasLogitsProcessor is among --logits-processors
+  bool thinking_budget_processor = false;  // the same of ThinkingBudgetLogitsProcessor
+  bool guided = false;                     // guided decoding acts; the next two only then
+  content::GrammarOptions grammar;
+  std::string thinking_truncate = "</think>";  // FD_LIMIT_THINKING_CONTENT_TRUNCATE_STR: forced where thoughts are cut
   bool allow_client_chat_template = false;
   bool allow_inert = false;          // --allow-inert-flags: fields without effect are no error
   bool mm_output = false;            // --enable-mm-output

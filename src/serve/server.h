@@ -6,6 +6,7 @@
 
 #include "answer/answer_parser.h"
 #include "base/error.h"
+#include "content/grammar/compiler.h"
 #include "content/media/media.h"
 #include "content/media/profile/vision_profile.h"
 #include "content/text/chat_template.h"
@@ -27,6 +28,7 @@ struct Content {
   const content::VisionProfile* vision = nullptr;        // null: a model of text only
   content::MediaService* media = nullptr;
   const answer::AnswerFormat* answers = nullptr;  // parsers of thoughts and calls; null: answers are content
+  content::GrammarCompiler* grammars = nullptr;   // null: guided decoding and forced calls are refused
 };
 
 class Server {

@@ -44,6 +44,7 @@ json::Object describe_engine(const Settings& s) {
                     {"early_stop_window", c.early_stop_window},
                     {"early_stop_threshold", c.early_stop_threshold},
                     {"watchdog_seconds", static_cast<double>(c.watchdog_ns) / 1e9},
+                    {"mask_threads", c.mask_threads},
                     {"trace", s.trace},
                     {"scripted", s.scripted},
                     {"reasoning_parser", s.reasoning_parser},

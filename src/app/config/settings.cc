@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "app/config/fault_settings.h"
 #include "app/config/graph_settings.h"
@@ -56,6 +57,9 @@ engine::EngineConfig engine_config(const FlagSet& flags, const Environment& envi
   c.num_blocks_override = flags.has("num-gpu-blocks-override") ? flags.integer32("num-gpu-blocks-override") : 0;
   c.memory_utilization = flags.number("gpu-memory-utilization");
   c.prefix_cache_allowance = flags.number("prefix-cache-allowance");
+  if (flags.text("guided-decoding-backend") != "off") {
+    c.mask_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 8);
+  }
   c.early_stop = flags.boolean("enable-early-stop");
   if (const json::Object* stop = flags.get("early-stop-config").if_object()) {  // validate() has checked its types
     if (const auto on = json::get_bool(*stop, "enable_early_stop"); on.ok() && *on) c.early_stop = **on;
@@ -144,6 +148,11 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.max_logprobs = flags.integer32("max-logprobs");
   const auto processors = flags.texts("logits-processors");
   c.logit_bias_processor = std::find(processors.begin(), processors.end(), kLogitBias) != processors.end();
+  c.thinking_budget_processor = std::ranges::find(processors, kThinkingBudget) != processors.end();
+  c.guided = flags.text("guided-decoding-backend") != "off";
+  c.grammar = {.tight = flags.boolean("guided-decoding-disable-any-whitespace"),
+               .closed = environment.boolean("FD_GUIDANCE_DISABLE_ADDITIONAL")};
+  c.thinking_truncate = environment.text("FD_LIMIT_THINKING_CONTENT_TRUNCATE_STR");
   c.allow_client_chat_template = flags.boolean("allow-request-chat-template");
   c.allow_inert = flags.boolean("allow-inert-flags");
   c.mm_output = flags.boolean("enable-mm-output");

@@ -97,7 +97,7 @@ Status check_speculation(const FlagSet& flags) {
   if (steps > tokens) {
     return wrong(kFlag, fmt::format("num_model_steps {} is above num_speculative_tokens {}", steps, tokens));
   }
-  if (flags.text("guided-decoding-backend") != "off") {
+  if (flags.given("guided-decoding-backend") && flags.text("guided-decoding-backend") != "off") {
     return wrong("guided-decoding-backend", "cannot be combined with --speculative-config");
   }
   if (flags.text("logprobs-mode").starts_with("processed")) {
@@ -153,7 +153,8 @@ Status check_processors(const FlagSet& flags) {
   for (const std::string& name : flags.texts("logits-processors")) {
     if (name == kLogitBias || name == kThinkingBudget) continue;
     return wrong("logits-processors",
-                 fmt::format("{} is not built in; {} is, and no Python code runs in this server", name, kLogitBias));
+                 fmt::format("{} is not built in; {} and {} are, and no Python code runs in this server", name,
+                             kLogitBias, kThinkingBudget));
   }
   return {};
 }

@@ -6,7 +6,6 @@ namespace {
 using enum ValueType;
 constexpr FlagGroup kHere = FlagGroup::kModel;
 constexpr std::string_view kNoWeightControl = "weights cannot be replaced while the server runs";
-constexpr std::string_view kNoGrammar = "this build restricts no output to a grammar";
 
 constexpr FlagSpec kFlags[] = {
     {.name = "model",
@@ -222,25 +221,20 @@ constexpr FlagSpec kFlags[] = {
     {.name = "guided-decoding-backend",
      .group = kHere,
      .type = kEnum,
-     .fallback = "off",
+     .fallback = "auto",
      .choices = "auto|xgrammar|guidance|off",
-     .support = Support::kInert,
-     .meaning = "Grammar library.",
-     .reason = kNoGrammar},
+     .meaning = "Guided decoding: response_format, guided_*, structured_outputs, forced tool calls. off: such requests "
+                "are refused. Every other value is the same: grammars are compiled by llguidance."},
     {.name = "guided-decoding-disable-any-whitespace",
      .group = kHere,
      .type = kBool,
      .fallback = "false",
-     .support = Support::kInert,
-     .meaning = "No free whitespace in JSON grammars.",
-     .reason = kNoGrammar},
+     .meaning = "JSON of guided decoding has no white space between its tokens; else at most 40 characters."},
     {.name = "logits-processors",
      .group = kHere,
      .type = kList,
-     .meaning = "Logits processors that requests may use; LogitBiasLogitsProcessor is built in, also spelled "
-                "fastdeploy.model_executor.logits_processor:LogitBiasLogitsProcessor.",
-     .reason = "this build does not limit thoughts",
-     .inert_values = "ThinkingBudgetLogitsProcessor"},
+     .meaning = "Logits processors that requests may use: LogitBiasLogitsProcessor and ThinkingBudgetLogitsProcessor "
+                "are built in, also spelled fastdeploy.model_executor.logits_processor:NAME."},
     {.name = "enable-logprob",
      .group = kHere,
      .type = kBool,

@@ -36,7 +36,6 @@ constexpr std::string_view kNoDownload = "nothing is downloaded";
 constexpr std::string_view kNoKernel = "concerns kernels that Tern does not have";
 constexpr std::string_view kNoFeatures = "vision features are computed here";
 constexpr std::string_view kOneProcess = "concerns the queues between FastDeploy's processes";
-constexpr std::string_view kNoGrammar = "this build restricts no output to a grammar";
 constexpr std::string_view kNoSplit = "this build runs prefill and decode in one place";
 constexpr std::string_view kNoExperts = "experts are not spread over ranks in this build";
 constexpr std::string_view kNoStorage = "this build keeps blocks in the memory of the device only";
@@ -93,8 +92,6 @@ constexpr VariableSpec kVariables[] = {
      .meaning = "Plug-ins to load.",
      .reason = "no Python code runs in this server"},
 
-    harmless("FD_LIMIT_THINKING_CONTENT_TRUNCATE_STR", kRequests, "</think>", "Text forced at reasoning_max_tokens.",
-             "this build does not limit thoughts"),
     harmless("FD_WORKER_ALIVE_TIMEOUT", kRequests, "30", "Age of a worker's heartbeat.", kKnown),
     harmless("FD_TOKEN_PROCESSOR_HEALTH_TIMEOUT", kRequests, "120", "Age of the last token.", kKnown),
 
@@ -140,9 +137,10 @@ constexpr VariableSpec kVariables[] = {
     harmless("FD_FP8_QUANT_WITH_POW2SCALE", kKernels, "0", "Scales of --quantization.", kNoQuantization),
     harmless("FD_CUSTOM_AR_MAX_SIZE_MB", kKernels, "8", "Own all-reduce.",
              "one rank has nothing to add up with others"),
-    harmless("FD_FILL_BITMASK_BATCH", kKernels, "4", "Threads of grammar masks.", kNoGrammar),
-    harmless("FD_GUIDANCE_DISABLE_ADDITIONAL", kKernels, "1", "Default of additionalProperties.", kNoGrammar),
-    harmless("FD_LLGUIDANCE_LOG_LEVEL", kKernels, "0", "Log of the grammar library.", kNoGrammar),
+    harmless("FD_FILL_BITMASK_BATCH", kKernels, "4", "Threads of grammar masks.",
+             "they follow from the number of cores"),
+    harmless("FD_LLGUIDANCE_LOG_LEVEL", kKernels, "0", "Log of the grammar library.",
+             "what cannot be enforced is said in the request's error"),
     harmless("FD_DETERMINISTIC_SPLIT_KV_SIZE", kKernels, "16", "Parts of long contexts.", kAlwaysSo),
     harmless("FD_DETERMINISTIC_LOG_MODE", kKernels, "0", "Log of that mode.", kAlwaysSo),
     harmless("USE_TBO", kKernels, "0", "Kernel experiment.", kNoKernel),

@@ -8,6 +8,7 @@
 #include "app/start/service.h"
 #include "app/start/trace_file.h"
 #include "app/start/vision_parts.h"
+#include "content/grammar/compiler.h"
 #include "serve/server.h"
 
 namespace tern::app {
@@ -37,6 +38,7 @@ class LoadedServer {
   OpenedDevice device_;
   TextParts text_;
   std::optional<answer::AnswerFormat> answers_;
+  std::unique_ptr<content::GrammarCompiler> grammars_;
   std::unique_ptr<model::Model> model_;
   VisionParts vision_;
   std::unique_ptr<TraceFile> trace_;

@@ -73,6 +73,18 @@ GrammarCompiler::Result GrammarCompiler::compile(const GrammarSpec& spec) {
   return made;
 }
 
+std::shared_ptr<const CompiledGrammar> GrammarCompiler::find(const GrammarSpec& spec) {
+  if (spec.text.size() > options_.limits.text_bytes) return nullptr;
+  const std::string key = key_of(spec);
+  const std::lock_guard lock(mutex_);
+  const auto found = entries_.find(key);
+  if (found == entries_.end() || !found->second->ready || !found->second->grammar) return nullptr;
+  Entry& entry = *found->second;
+  ++stats_.hits;
+  if (entry.listed) order_.splice(order_.begin(), order_, entry.place);
+  return entry.grammar;
+}
+
 void GrammarCompiler::keep(const std::shared_ptr<Entry>& entry) {
   order_.push_front(entry.get());
   entry->place = order_.begin();

@@ -38,6 +38,8 @@ class GrammarCompiler {
   GrammarCompiler(std::shared_ptr<const GrammarVocabulary> vocabulary, const GrammarCompilerOptions& options);
 
   Result compile(const GrammarSpec& spec);
+  // What is kept already; null: compile() has to work or to wait.
+  std::shared_ptr<const CompiledGrammar> find(const GrammarSpec& spec);
   GrammarCompilerStats stats() const;
   const GrammarVocabulary& vocabulary() const { return *vocabulary_; }
 

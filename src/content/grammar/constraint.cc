@@ -114,19 +114,19 @@ constexpr std::array kOutputs = {
 
 // The one field of `fields` that asks something; `prefix` leads the names in errors.
 template <size_t N>
-Spec only_one(const json::Object& body, const std::array<Field, N>& fields, const std::string& prefix,
-              const GrammarOptions& options) {
-  std::optional<GrammarSpec> found;
-  std::string first;
+Expected<std::optional<Constraint>> only_one(const json::Object& body, const std::array<Field, N>& fields,
+                                             const std::string& prefix, const GrammarOptions& options) {
+  std::optional<Constraint> found;
   for (const Field& field : fields) {
     const json::Value* value = json::find(body, field.name);
     if (value == nullptr) continue;
     const std::string name = prefix + std::string(field.name);
     TERN_ASSIGN_OR_RETURN(std::optional<GrammarSpec> one, field.read(name, *value, options));
     if (!one) continue;
-    if (found) return bad(name, "cannot be used together with " + first + ": at most one may restrict the answer");
-    found = std::move(one);
-    first = name;
+    if (found) {
+      return bad(name, "cannot be used together with " + found->field + ": at most one may restrict the answer");
+    }
+    found = Constraint{name, *std::move(one)};
   }
   return found;
 }
@@ -143,26 +143,19 @@ Spec from_structured_outputs(const std::string& field, const json::Value& value,
   if (space != nullptr) {
     return bad(field + ".whitespace_pattern", "cannot be chosen: at most 40 characters stand between tokens");
   }
-  TERN_ASSIGN_OR_RETURN(std::optional<GrammarSpec> one, only_one(object, kOutputs, field + ".", options));
+  TERN_ASSIGN_OR_RETURN(std::optional<Constraint> one, only_one(object, kOutputs, field + ".", options));
   if (!one) return bad(field, "names none of json, regex, choice, grammar, json_object and structural_tag");
-  return one;
+  return std::optional(std::move(one->spec));
 }
 
 }  // namespace
 
-Expected<std::optional<GrammarSpec>> constraint_of(const json::Object& body, const GrammarOptions& options) {
+Expected<std::optional<Constraint>> constraint_of(const json::Object& body, const GrammarOptions& options) {
   return only_one(body, kFields, "", options);
 }
 
 GrammarSpec schema_spec(const json::Value& schema, const GrammarOptions& options) {
   return spec(GrammarKind::kJsonSchema, json::dump(schema), options);
-}
-
-bool has_constraint(const json::Object& body) {
-  for (const Field& field : kFields) {
-    if (json::find(body, field.name) != nullptr) return true;
-  }
-  return false;
 }
 
 }  // namespace tern::content

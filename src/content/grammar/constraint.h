@@ -3,7 +3,7 @@
 #pragma once
 
 #include <optional>
-#include <string_view>
+#include <string>
 
 #include "base/error.h"
 #include "content/grammar/grammar_spec.h"
@@ -11,14 +11,15 @@
 
 namespace tern::content {
 
+struct Constraint {
+  std::string field;  // that asks, for errors
+  GrammarSpec spec;
+};
 // What the body of a request asks of its answer's form; nothing where it asks nothing. At most one field may ask; an
 // error's `param` is the field at fault. Nothing is compiled, so a spec may still be refused.
-Expected<std::optional<GrammarSpec>> constraint_of(const json::Object& body, const GrammarOptions& options);
+Expected<std::optional<Constraint>> constraint_of(const json::Object& body, const GrammarOptions& options);
 
 // A schema that a tool or another part of a request brings.
 GrammarSpec schema_spec(const json::Value& schema, const GrammarOptions& options);
-
-// True when the body has one of the fields with a value; cheap, for places that only refuse.
-bool has_constraint(const json::Object& body);
 
 }  // namespace tern::content

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "answer/tools/scanner.h"
+#include "content/grammar/constraint.h"
 #include "content/media/media.h"
 #include "json/json.h"
 
@@ -68,13 +69,19 @@ struct Ask {
   // "none", and then no call may begin (`forbid_calls`).
   std::shared_ptr<const answer::Tools> tool_specs;
   bool forbid_calls = false, parallel_calls = true;
+  // The answer is calls and nothing else: of any of tool_specs, which are just the one that tool_choice names.
+  bool force_calls = false;
   bool include_reasoning = true;  // thoughts are shown, where a parser tells them apart
+  std::optional<int64_t> reasoning_max_tokens;
+  std::string think_stop_sentence;  // forced before the mark that ends reasoning, within that limit
   json::Value documents;          // array or null
   json::Object chat_template_kwargs;
   std::string chat_template;
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // the prompt ends inside the last message
   bool disable_chat_template = false;
+
+  std::optional<content::Constraint> constraint;  // guided decoding: of the whole answer, or of what follows thoughts
 };
 
 }  // namespace tern::serve

@@ -58,6 +58,7 @@ void Generation::start_parser(Choice& choice, answer::ReasoningStart start) cons
   options.parse_calls = ask_.tool_specs != nullptr;
   options.tools = ask_.tool_specs;
   options.parallel_calls = ask_.parallel_calls;
+  options.untagged = ask_.constraint.has_value();
   options.random_hex = parts_.random_hex;
   choice.parser.emplace(*parts_.format, std::move(options));
 }

@@ -166,11 +166,6 @@ void read_template_fields(Fields& f, Ask& ask) {
   ask.thinking_off = thinking_is_off(ask);
 }
 
-void read_budget(Fields& f, std::string_view key, std::optional<int64_t>& tokens) {
-  f.integer(key, tokens, kMinInt, kMaxInt);
-  if (tokens && *tokens < 1) f.fail(fmt::format("{} must be greater than 0", key), key);
-}
-
 void read_continuation(Fields& f, Ask& ask) {
   constexpr std::string_view kKey = "continue_final_message";
   f.boolean(kKey, ask.continue_final_message);
@@ -207,9 +202,7 @@ void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& 
   f.boolean("add_generation_prompt", ask.add_generation_prompt);
   f.boolean("disable_chat_template", ask.disable_chat_template);
   read_continuation(f, ask);
-  std::optional<int64_t> reasoning;
-  read_budget(f, "reasoning_max_tokens", reasoning);
-  read_budget(f, "response_max_tokens", ask.response_max_tokens);
+  read_thinking(f, ask, config);
 }
 
 // One prompt or a list of prompts, as text or ids: str, [str], [int], [[int]].
@@ -275,7 +268,10 @@ Expected<Ask> parse(json::Value body, const ServeConfig& config, bool chat, Purp
     read_chat_only(f, body.get_object(), ask, config);
   else
     read_completion_only(f, ask, config);
-  if (purpose == Purpose::kAnswer) check_inert(f, ask, config);
+  if (purpose == Purpose::kAnswer) {
+    check_inert(f, ask, config);
+    read_constraint(f, body.get_object(), ask, config);
+  }
   if (!f.ok()) return f.take_error();
   return ask;
 }

@@ -8,8 +8,12 @@ namespace tern::serve::openai {
 
 // logit_bias and logits_processors_args.
 void read_bias(Fields& f, Ask& ask, const ServeConfig& config);
-// tools, tool_choice, parallel_tool_calls. What forces a call is for check_inert().
+// tools, tool_choice, parallel_tool_calls.
 void read_tools(Fields& f, Ask& ask, const ServeConfig& config);
+// The fields that limit thoughts and the answer behind them.
+void read_thinking(Fields& f, Ask& ask, const ServeConfig& config);
+// Guided decoding in every dialect, where the server has it; after check_inert(), which refuses it elsewhere.
+void read_constraint(Fields& f, const json::Object& body, Ask& ask, const ServeConfig& config);
 // logprobs, top_logprobs, prompt_logprobs and how they are shown.
 void read_logprobs(Fields& f, Ask& ask, const ServeConfig& config);
 

@@ -36,16 +36,35 @@ bool read_tool(Fields& f, const json::Value& tool, size_t number, answer::ToolSp
   return true;
 }
 
+const json::Value* find_name(const json::Object& choice) {
+  const json::Value* function = json::find(choice, "function");
+  return json::find(function != nullptr && function->is_object() ? function->get_object() : choice, "name");
+}
+
+std::string chosen_name(const json::Object& choice) { return std::string(find_name(choice)->get_string()); }
+
 // A choice by name must name one of the tools.
 void check_choice(Fields& f, const json::Object& choice, const answer::Tools& tools) {
-  const json::Value* function = json::find(choice, "function");
-  const json::Value* name =
-      json::find(function != nullptr && function->is_object() ? function->get_object() : choice, "name");
+  const json::Value* name = find_name(choice);
   if (name == nullptr || !name->is_string()) return f.fail("Field required", "tool_choice.function.name");
   const std::string_view wanted = name->get_string();
   if (std::ranges::any_of(tools, [&](const answer::ToolSpec& tool) { return tool.name == wanted; })) return;
   f.fail(fmt::format("tool_choice names a tool that is not among tools: {}", wanted.substr(0, 64)),
          "tool_choice.function.name");
+}
+
+// tool_choice: "required", a tool's name in an object, or neither.
+void read_choice(Fields& f, Ask& ask, const ServeConfig& config, const json::Value& choice, answer::Tools& tools) {
+  if (choice.is_string() && choice.get_string() != "required") return;
+  if (tools.empty()) return f.fail("tool_choice needs tools", "tool_choice");
+  if (choice.is_object()) check_choice(f, choice.get_object(), tools);
+  if (!f.ok()) return;
+  if (!config.tool_call_parser || !config.guided) return;  // refused by check_inert()
+  ask.force_calls = true;
+  if (!choice.is_object()) return;
+  const std::string named = chosen_name(choice.get_object());
+  std::erase_if(tools, [&](const answer::ToolSpec& tool) { return tool.name != named; });
+  ask.parallel_calls = false;  // just this call
 }
 
 }  // namespace
@@ -64,7 +83,7 @@ void read_tools(Fields& f, Ask& ask, const ServeConfig& config) {
   }
   f.boolean("parallel_tool_calls", ask.parallel_calls);
   const json::Value* choice = f.find("tool_choice");
-  if (choice != nullptr && choice->is_object() && !specs->empty()) check_choice(f, choice->get_object(), *specs);
+  if (choice != nullptr) read_choice(f, ask, config, *choice, *specs);
   if (choice != nullptr && choice->is_string() && choice->get_string() == "none") {
     ask.forbid_calls = !specs->empty();
     ask.tools = nullptr;  // the model does not see them

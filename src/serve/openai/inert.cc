@@ -26,10 +26,13 @@ enum class Asks {
   kOtherThanMedium,
   kAudio,            // among a list
   kFormat,           // a response_format other than text
-  kForcedCall,       // tool_choice, function_call: required, or a name
+  kForcedCall,       // tool_choice: required, or a name, where calls cannot be forced
+  kObsoleteCall,     // function_call: a name
   kMoreThanN,        // best_of
   kWithLogprobs,     // echo of a completion
-  kWhileThinking,    // response_max_tokens, where nothing says that thinking is off
+  kGuided,           // guided decoding, where it is off
+  kUnparsed,         // a limit of thoughts, where no parser tells them apart
+  kWhileThinking,    // response_max_tokens, the same, and nothing says that thinking is off
   kProcessors,       // arguments that no logits processor of this server reads
   kSpecialAndMedia,  // add_special_tokens, where pictures lay the prompt out
   kMediaKeys,        // mm_processor_kwargs with a key that no picture or video reads
@@ -45,35 +48,41 @@ struct Row {
   std::string_view needs;
 };
 
-constexpr std::string_view kGuided = "needs guided decoding, which this server does not have yet";
-constexpr std::string_view kThinking = "needs a limit on reasoning, which this server does not have yet";
-constexpr std::string_view kForced = "cannot be kept: this server does not force tool calls yet";
+// The original's words, which are the whole message.
+constexpr std::string_view kGuided =
+    "guided_backend is None, use --guided-decoding-backend to specify the backend at server startup";
+constexpr std::string_view kOtherName = "is another server's name for guided decoding; guided_json, guided_regex, "
+                                        "guided_grammar, guided_choice and response_format act here";
+constexpr std::string_view kThinking = "needs a server started with --reasoning-parser";
+constexpr std::string_view kForced =
+    "cannot be kept: to force a call the server needs --tool-call-parser, and --guided-decoding-backend not off";
 constexpr std::string_view kBeams = "needs beam search, which this server does not have";
 constexpr std::string_view kTransfer =
     "needs prefill and decode in separate servers, which this server does not have yet";
 
 constexpr Row kRows[] = {
     {"response_format", kBoth, Asks::kFormat, kGuided},
-    {"structured_outputs", kBoth, Asks::kAnything, kGuided},
-    {"guided_json", kBoth, Asks::kAnything, kGuided},
-    {"guided_regex", kBoth, Asks::kAnything, kGuided},
-    {"guided_choice", kBoth, Asks::kAnything, kGuided},
-    {"guided_grammar", kBoth, Asks::kAnything, kGuided},
-    {"guided_json_object", kBoth, Asks::kTrue, kGuided},
-    {"structural_tag", kBoth, Asks::kAnything, kGuided},
-    {"json_schema", kBoth, Asks::kAnything, kGuided},
-    {"grammar", kBoth, Asks::kAnything, kGuided},
-    {"regex", kBoth, Asks::kAnything, kGuided},
-    {"ebnf", kBoth, Asks::kAnything, kGuided},
+    {"structured_outputs", kBoth, Asks::kGuided, kGuided},
+    {"guided_json", kBoth, Asks::kGuided, kGuided},
+    {"guided_regex", kBoth, Asks::kGuided, kGuided},
+    {"guided_choice", kBoth, Asks::kGuided, kGuided},
+    {"guided_grammar", kBoth, Asks::kGuided, kGuided},
+    {"guided_json_object", kBoth, Asks::kGuided, kGuided},
+    {"structural_tag", kBoth, Asks::kGuided, kGuided},
+    {"json_schema", kBoth, Asks::kAnything, kOtherName},
+    {"grammar", kBoth, Asks::kAnything, kOtherName},
+    {"regex", kBoth, Asks::kAnything, kOtherName},
+    {"ebnf", kBoth, Asks::kAnything, kOtherName},
     {"tool_choice", kChat, Asks::kForcedCall, kForced},
     {"functions", kChat, Asks::kSomeItems, "is the obsolete form of `tools`, which acts"},
-    {"function_call", kChat, Asks::kForcedCall, kForced},
+    {"function_call", kChat, Asks::kObsoleteCall, "is the obsolete form of `tool_choice`, which acts"},
     {"parallel_tool_calls", kChat, Asks::kFalseUnparsed,
      "cannot be kept: this server finds no tool calls (--tool-call-parser)"},
-    {"reasoning_max_tokens", kChat, Asks::kAnything, kThinking},
-    {"thinking_token_budget", kChat, Asks::kAnything, kThinking},
+    {"reasoning_max_tokens", kChat, Asks::kUnparsed, kThinking},
+    {"thinking_token_budget", kChat, Asks::kUnparsed, kThinking},
     {"response_max_tokens", kChat, Asks::kWhileThinking,
-     "acts only where thinking is off (chat_template_kwargs.enable_thinking: false)"},
+     "needs a server started with --reasoning-parser, or thinking that is off (chat_template_kwargs.enable_thinking: "
+     "false)"},
     {"include_reasoning", kChat, Asks::kFalseUnparsed,
      "cannot be kept: this server does not part reasoning from answers (--reasoning-parser)"},
     {"logits_processors_args", kBoth, Asks::kProcessors, "holds a key that no logits processor of this server reads"},
@@ -138,11 +147,13 @@ bool holds_audio(const json::Value& value) {
   return !std::all_of(list.begin(), list.end(), [](const json::Value& v) { return is_text(v, {"text"}); });
 }
 
-// With the bias alone nothing is lost. Anything else is for processors that are not here.
+// Anything else is for processors that are not here.
 bool unread_arguments(const json::Value& value) {
   if (!value.is_object()) return true;
-  return std::any_of(value.get_object().begin(), value.get_object().end(),
-                     [](const auto& entry) { return entry.key() != "logit_bias" && !entry.value().is_null(); });
+  constexpr std::string_view kRead[] = {"logit_bias", "thinking_budget", "think_stop_sentence"};
+  return std::ranges::any_of(value.get_object(), [&](const auto& entry) {
+    return std::ranges::find(kRead, std::string_view(entry.key())) == std::end(kRead) && !entry.value().is_null();
+  });
 }
 
 bool asks_for(const Row& row, const json::Value& value, const Ask& ask, const ServeConfig& config, Fields& f) {
@@ -164,15 +175,21 @@ bool asks_for(const Row& row, const json::Value& value, const Ask& ask, const Se
     case Asks::kAudio:
       return holds_audio(value);
     case Asks::kFormat:
-      return !is_text(*json::find(value.get_object(), "type"), {"text"});
+      return !config.guided && !is_text(*json::find(value.get_object(), "type"), {"text"});
+    case Asks::kGuided:
+      return !config.guided && !(value.is_bool() && !value.get_bool());
     case Asks::kForcedCall:
+      return !ask.force_calls && !is_text(value, {"auto", "none"});
+    case Asks::kObsoleteCall:
       return !is_text(value, {"auto", "none"});
+    case Asks::kUnparsed:
+      return !config.reasoning_parser;
     case Asks::kMoreThanN:
       return number_other_than(f, row.name, ask.n) && number_other_than(f, row.name, 1);
     case Asks::kWithLogprobs:
       return ask.echo && ask.logprobs;
     case Asks::kWhileThinking:
-      return !ask.thinking_off;
+      return !ask.thinking_off && !config.reasoning_parser;
     case Asks::kProcessors:
       return unread_arguments(value);
     case Asks::kSpecialAndMedia:
@@ -265,6 +282,7 @@ void check_inert(Fields& f, const Ask& ask, const ServeConfig& config) {
       warn_once(i);
       continue;
     }
+    if (row.needs == kGuided) return f.fail(std::string(kGuided), row.name);
     return f.fail(fmt::format("{} {}; leave it out, or start the server with --allow-inert-flags to have it ignored",
                               row.name, row.needs),
                   row.name);

@@ -161,7 +161,7 @@ std::string make_id(const Ask& ask, const std::string& hex) {
 }  // namespace
 
 Expected<PendingRequest> begin(Ask ask, const PrepareInput& input) {
-  PendingRequest pending{std::move(ask), input, {}, {}, {}, {}};
+  PendingRequest pending{std::move(ask), input, {}, {}, {}, {}, {}};
   const ServeConfig& config = *input.config;
   TERN_RETURN_IF_ERROR(check_model(pending.ask, config));
   const Ask& known = pending.ask;
@@ -175,6 +175,7 @@ Expected<PendingRequest> begin(Ask ask, const PrepareInput& input) {
   add_cache_salt(known, pending.input);
   if (pending.input.salted) prototype.extra_keys.push_back({0, 0, {pending.input.salt[0], pending.input.salt[1]}});
   fill_sampling(known, input, prototype.sampling);
+  TERN_ASSIGN_OR_RETURN(pending.grammars, needed_grammars(known, input));
   if (config.scripted) pending.last_said = last_said(known.messages);
   if (known.chat && known.prompts.empty()) {
     TERN_ASSIGN_OR_RETURN(pending.rendered, render_chat(pending.ask, input));
@@ -193,9 +194,9 @@ Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<c
   Ask& ask = pending.ask;
   TERN_ASSIGN_OR_RETURN(auto prompts, encode_prompts(pending, media));
   TERN_RETURN_IF_ERROR(check_lengths(prompts, ask, config));
-  if (ask.response_max_tokens && ask.thinking_off) {
-    ask.max_tokens = std::min(ask.max_tokens.value_or(*ask.response_max_tokens), *ask.response_max_tokens);
-  }
+  const auto& ids = prompts[0].ids;
+  const int64_t room = int64_t{config.max_model_len} - static_cast<int64_t>(ids.size());
+  TERN_RETURN_IF_ERROR(constrain(ask, pending.grammars, ids, room, pending.input, pending.prototype));
   if (media.empty()) TERN_RETURN_IF_ERROR(encode_words(pending));
   ask.prompts.clear();
   ask.media.clear();

@@ -14,6 +14,7 @@
 #include "base/hash.h"
 #include "serve/core/generation.h"
 #include "serve/openai/ask.h"
+#include "serve/openai/constrain.h"
 #include "serve/openai/template/template_form.h"
 #include "serve/server.h"
 
@@ -45,6 +46,7 @@ struct PendingRequest {
   std::string rendered;   // the chat prompt as text; "" when the prompt came as ids
   std::string last_said;  // with ServeConfig::scripted: of the messages
   engine::Request prototype;
+  std::vector<NeededGrammar> grammars;  // to be compiled between begin() and finish()
 };
 Expected<PendingRequest> begin(Ask ask, const PrepareInput& input);
 // `media`: in the order of ask.media; empty for a request without.

@@ -136,6 +136,40 @@ void start_preparation(Shared& shared, Job& job, openai::PendingRequest pending,
   shared.preparations->start(std::move(preparation));
 }
 
+// The second half of every generating route: what needs the tokenizer, or the media service.
+void go_on(Shared& shared, Job& job, openai::PendingRequest pending) {
+  if (!pending.ask.media.empty()) return start_preparation(shared, job, std::move(pending));
+  const std::string id = pending.id;
+  auto generation = openai::finish(std::move(pending), {});
+  if (!generation.ok()) return refuse(shared, job.to, std::move(job.ticket), generation.error(), true);
+  Error taken;
+  IdLease lease = take_id(shared, id, taken);
+  if (!lease) return refuse(shared, job.to, std::move(job.ticket), taken, true);
+  log_received(shared.config, **generation, job.logged);
+  post_ready(shared, job.to, std::move(job.ticket), std::move(job.memory), *std::move(generation));
+  lease.keep();  // the worker's
+}
+
+// Compiles what the request's answer is restricted by on a pool of its own, and goes on there.
+void compile_first(Shared& shared, Job& job, openai::PendingRequest pending) {
+  struct Work {
+    Job job;
+    openai::PendingRequest pending;
+  };
+  const ReplyTo to = job.to;
+  auto work = std::make_unique<Work>(Work{std::move(job), std::move(pending)});
+  Task task = [&shared, to, work = std::move(work)]() mutable {
+    if (work->job.cancelled && work->job.cancelled->load(std::memory_order_relaxed)) return;
+    run_guarded(shared, to, [&] {
+      const Status compiled = openai::compile_grammars(work->pending.grammars, *shared.content.grammars);
+      if (!compiled.ok()) return refuse(shared, to, std::move(work->job.ticket), compiled.error(), true);
+      go_on(shared, work->job, std::move(work->pending));
+    });
+  };
+  if (shared.grammar_pool->try_submit(task)) return;
+  shared.post(to.worker, Reply{to, openai::busy_response("too many grammars wait to be compiled; send it again"), {}});
+}
+
 // The way of every generating route.
 void generate(Shared& shared, Job& job, const Protocol& protocol) {
   auto body = take_body(shared, job);
@@ -146,16 +180,10 @@ void generate(Shared& shared, Job& job, const Protocol& protocol) {
   input.make_writer = protocol.make_writer;
   auto pending = openai::begin(*std::move(ask), input);
   if (!pending.ok()) return refuse(shared, job.to, std::move(job.ticket), pending.error(), true);
-  if (!pending->ask.media.empty()) return start_preparation(shared, job, *std::move(pending));
-  const std::string id = pending->id;
-  auto generation = openai::finish(*std::move(pending), {});
-  if (!generation.ok()) return refuse(shared, job.to, std::move(job.ticket), generation.error(), true);
-  Error taken;
-  IdLease lease = take_id(shared, id, taken);
-  if (!lease) return refuse(shared, job.to, std::move(job.ticket), taken, true);
-  log_received(shared.config, **generation, job.logged);
-  post_ready(shared, job.to, std::move(job.ticket), std::move(job.memory), *std::move(generation));
-  lease.keep();  // the worker's
+  if (!openai::find_grammars(pending->grammars, shared.content.grammars)) {
+    return compile_first(shared, job, *std::move(pending));
+  }
+  go_on(shared, job, *std::move(pending));
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& tex
   }
   config.reasoning_parser = content.answers != nullptr && content.answers->reasoning() != nullptr;
   config.tool_call_parser = content.answers != nullptr && content.answers->tools() != nullptr;
+  config.guided = config.guided && content.grammars != nullptr;
   config.media.images = content.vision != nullptr;
   config.media.videos = content.vision != nullptr && content.vision->takes_video;
 }
@@ -120,6 +121,10 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
   shared.max_connections = config.http.connections > 0 ? config.http.connections : net::connections_allowed();
   shared.pool = std::make_unique<ThreadPool>("tern-cpu", static_cast<size_t>(cpu),
                                              static_cast<size_t>(config.max_concurrency) + 1024);
+  if (content.grammars != nullptr) {
+    shared.grammar_pool = std::make_unique<ThreadPool>("tern-grammar", static_cast<size_t>(std::clamp(cpu / 2, 1, 4)),
+                                                       static_cast<size_t>(config.max_concurrency) + 1024);
+  }
   for (int i = 0; i < workers; ++i) {
     shared.workers.push_back(
         std::make_unique<Worker>(shared, i, i == 0 ? std::move(listeners) : std::vector<Listening>{}));
@@ -151,6 +156,7 @@ void Server::stop(double drain_seconds) {
   // Even when it must be quick, clients get the end of their streams: what was aborted ends with the running step.
   wait_open(kAbortSeconds, [] { return false; });
   shared.pool->stop();
+  if (shared.grammar_pool) shared.grammar_pool->stop();
   for (size_t i = 0; i < shared.workers.size(); ++i) shared.post(static_cast<int>(i), Quit{});
   for (auto& worker : shared.workers) worker->join();
   if (shared.preparations) shared.preparations->close();
