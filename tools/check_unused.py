@@ -54,11 +54,7 @@ EXCEPTIONS = {
     ),
     "tern::cache::PrefixIndex::peek": "several GPUs need it",
     **dict.fromkeys(
-        [
-            "tern::content::Grammar*",
-            "tern::content::Matcher::*",
-            "tern::content::schema_spec",
-        ],
+        ["tern::content::Grammar*", "tern::content::Matcher::*", "tern::content::schema_spec"],
         "guided decoding, which the server does not ask for yet",
     ),
 }

@@ -90,9 +90,9 @@ struct ServeConfig {
   bool original_error_status = false;    // 500 for client mistakes found after validation, as FastDeploy
 
   bool enable_logprob = false;
-  int max_logprobs = 20;                // -1: the whole vocabulary
-  bool prompt_logprobs_allowed = true;  // off while prefix caching is on, as FastDeploy
-  bool logit_bias_processor = false;    // LogitBiasLogitsProcessor is among --logits-processors
+  int max_logprobs = 20;                   // -1: the whole vocabulary
+  bool prompt_logprobs_allowed = true;     // off while prefix caching is on, as FastDeploy
+  bool logit_bias_processor = false;       // LogitBiasLogitsProcessor is among --logits-processors
   bool thinking_budget_processor = false;  // the same of ThinkingBudgetLogitsProcessor
   bool guided = false;                     // guided decoding acts; the next two only then
   content::GrammarOptions grammar;

@@ -5,14 +5,7 @@ import time
 from fd_requests import Api, user
 
 # One of each kind that is in no other test here.
-FIELDS = {
-    "verbosity": "low",
-    "store": True,
-    "priority": 2,
-    "tool_choice": "required",
-    "guided_regex": "a+",
-    "vllm_xargs": {"a": 1},
-}
+FIELDS = {"verbosity": "low", "store": True, "priority": 2, "function_call": {"name": "f"}, "regex": "a+", "vllm_xargs": {"a": 1}}
 
 
 def log_of(server, wanted, seconds=20):

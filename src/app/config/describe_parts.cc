@@ -143,6 +143,11 @@ json::Object describe_server(const Settings& s) {
                     {"allow_inert", c.allow_inert},
                     {"mm_output", c.mm_output},
                     {"drain_seconds", s.drain_seconds}};
+  o["guided"] = {{"on", c.guided},
+                 {"white_space", !c.grammar.tight},
+                 {"additional_properties", !c.grammar.closed},
+                 {"thinking_budget_processor", c.thinking_budget_processor},
+                 {"thinking_truncate", c.thinking_truncate}};
   o["allowed_origins"] = list(c.cors.origins);
   o["allowed_methods"] = list(c.cors.methods);
   o["allowed_headers"] = list(c.cors.headers);

@@ -122,9 +122,12 @@ Status LoadedServer::load_scripted(const Settings& settings) {
 }
 
 Status LoadedServer::listen() {
-  const serve::Content content{text_.tokenizer.get(),     text_.chat_template.get(),
-                               text_.tool_template.get(), vision_.profile ? &*vision_.profile : nullptr,
-                               vision_.media.get(),       answers_ ? &*answers_ : nullptr,
+  const serve::Content content{text_.tokenizer.get(),
+                               text_.chat_template.get(),
+                               text_.tool_template.get(),
+                               vision_.profile ? &*vision_.profile : nullptr,
+                               vision_.media.get(),
+                               answers_ ? &*answers_ : nullptr,
                                grammars_.get()};
   TERN_ASSIGN_OR_RETURN(server_, serve::Server::start(config_, *engine_, content));
   return {};

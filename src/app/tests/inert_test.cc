@@ -131,8 +131,7 @@ TEST(Inert, ValuesThatAskForNothingPass) {
                           {"--swap-space", "0.0"},
                           {"--scheduler-max-size", "0"},
                           {"--revision", "main"},
-                          {"--kvcache-storage-backend", "none"},
-                          {"--guided-decoding-backend", "off"}};
+                          {"--kvcache-storage-backend", "none"}};
   for (const Args& args : nothing) {
     const Settings s = settled(args);
     EXPECT_TRUE(s.warnings.empty() && s.inert.empty()) << fmt::format("{}", fmt::join(args, " "));

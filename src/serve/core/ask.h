@@ -74,7 +74,7 @@ struct Ask {
   bool include_reasoning = true;  // thoughts are shown, where a parser tells them apart
   std::optional<int64_t> reasoning_max_tokens;
   std::string think_stop_sentence;  // forced before the mark that ends reasoning, within that limit
-  json::Value documents;          // array or null
+  json::Value documents;            // array or null
   json::Object chat_template_kwargs;
   std::string chat_template;
   bool add_generation_prompt = true;

@@ -75,20 +75,19 @@ Expected<std::vector<int32_t>> mark_ids(const answer::ReasoningMarks& marks, con
   return encode_text(input, marks.format->end, false, "reasoning_max_tokens");
 }
 
-// What is forced when thoughts reach their limit: the client's sentence, or the server's text; with the mark at its end.
+// What is forced when thoughts reach their limit: the client's sentence, or the server's text; with the mark at its
+// end.
 Expected<std::vector<int32_t>> forced_ids(const Ask& ask, const PrepareInput& input, std::span<const int32_t> mark) {
   constexpr const char* kParam = "reasoning_max_tokens";
   const bool own = !ask.think_stop_sentence.empty();
-  TERN_ASSIGN_OR_RETURN(
-      auto ids,
-      encode_text(input, own ? ask.think_stop_sentence : input.config->thinking_truncate, false,
-                  own ? "logits_processors_args" : kParam));
+  TERN_ASSIGN_OR_RETURN(auto ids, encode_text(input, own ? ask.think_stop_sentence : input.config->thinking_truncate,
+                                              false, own ? "logits_processors_args" : kParam));
   if (std::ranges::search(ids, mark).empty()) ids.insert(ids.end(), mark.begin(), mark.end());
   constexpr size_t kMost = 96;  // the engine keeps 128 with the mark
   if (ids.size() <= kMost) return ids;
-  return invalid_value(fmt::format("the text that ends thoughts has {} tokens; at most {} can be forced", ids.size(),
-                                   kMost),
-                       own ? "logits_processors_args" : kParam);
+  return invalid_value(
+      fmt::format("the text that ends thoughts has {} tokens; at most {} can be forced", ids.size(), kMost),
+      own ? "logits_processors_args" : kParam);
 }
 
 // Fills the mark that ends thoughts and their limit.
@@ -176,16 +175,16 @@ Status compile_grammars(std::span<NeededGrammar> needed, content::GrammarCompile
   return {};
 }
 
-Status constrain(Ask& ask, std::span<const NeededGrammar> grammars, std::span<const int32_t> prompt,
-                 int64_t room, const PrepareInput& input, engine::Request& request) {
+Status constrain(Ask& ask, std::span<const NeededGrammar> grammars, std::span<const int32_t> prompt, int64_t room,
+                 const PrepareInput& input, engine::Request& request) {
   const auto marks = thought_marks(ask, input);
   auto start = ReasoningStart::kAnswer;
   if (marks) {
     start = answer::reasoning_start(*marks, answer::vocabulary_of(*input.content.tokenizer), prompt);
   }
   const bool limited = ask.reasoning_max_tokens || ask.response_max_tokens;
-  const bool thinks = start == ReasoningStart::kThinking ||
-                      (start == ReasoningStart::kOpenable && limited && !ask.thinking_off);
+  const bool thinks =
+      start == ReasoningStart::kThinking || (start == ReasoningStart::kOpenable && limited && !ask.thinking_off);
   const int64_t most = std::min(room, ask.max_tokens.value_or(room));
   if (thinks) {
     TERN_RETURN_IF_ERROR(limit_thoughts(ask, *marks, start, most, input, request));

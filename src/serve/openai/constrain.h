@@ -1,5 +1,5 @@
-// What a request asks of the form of its answer beyond sampling: guided decoding, calls that are forced or strict, limits
-// of thoughts (fastdeploy.md 3.10 to 3.12).
+// What a request asks of the form of its answer beyond sampling: guided decoding, calls that are forced or strict,
+// limits of thoughts (fastdeploy.md 3.10 to 3.12).
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ Status compile_grammars(std::span<NeededGrammar> needed, content::GrammarCompile
 
 // Fills the request's constraint and its limits of thoughts. `prompt`: of the request; `room`: for its answer, tokens.
 // The answer of a prompt without thoughts is as long as response_max_tokens at most: ask.max_tokens.
-Status constrain(Ask& ask, std::span<const NeededGrammar> grammars, std::span<const int32_t> prompt,
-                 int64_t room, const PrepareInput& input, engine::Request& request);
+Status constrain(Ask& ask, std::span<const NeededGrammar> grammars, std::span<const int32_t> prompt, int64_t room,
+                 const PrepareInput& input, engine::Request& request);
 
 }  // namespace tern::serve::openai

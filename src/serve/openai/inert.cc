@@ -51,8 +51,9 @@ struct Row {
 // The original's words, which are the whole message.
 constexpr std::string_view kGuided =
     "guided_backend is None, use --guided-decoding-backend to specify the backend at server startup";
-constexpr std::string_view kOtherName = "is another server's name for guided decoding; guided_json, guided_regex, "
-                                        "guided_grammar, guided_choice and response_format act here";
+constexpr std::string_view kOtherName =
+    "is another server's name for guided decoding; guided_json, guided_regex, "
+    "guided_grammar, guided_choice and response_format act here";
 constexpr std::string_view kThinking = "needs a server started with --reasoning-parser";
 constexpr std::string_view kForced =
     "cannot be kept: to force a call the server needs --tool-call-parser, and --guided-decoding-backend not off";

@@ -51,7 +51,7 @@ struct Shared {
   size_t max_connections = 512;
   bool metrics_on_main = true;
   std::unique_ptr<ThreadPool> pool;
-  std::unique_ptr<ThreadPool> grammar_pool;  // compiles grammars, so that hostile ones hold up nobody else's request
+  std::unique_ptr<ThreadPool> grammar_pool;    // compiles grammars, so that hostile ones hold up nobody else's request
   std::shared_ptr<Preparations> preparations;  // null without a media service
   std::vector<std::unique_ptr<Worker>> workers;
 

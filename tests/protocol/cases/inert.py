@@ -4,27 +4,29 @@ import json
 from .shapes import ASK, CHAT_HI, HI, U, case, chat, chat_choice, completion, error, first, text_choice, usage
 
 
-GUIDED = "needs guided decoding, which this server does not have yet"
-FORCED = "cannot be kept: this server does not force tool calls yet"
+GUIDED = "guided_backend is None, use --guided-decoding-backend to specify the backend at server startup"
+OTHER_NAME = "is another server's name for guided decoding; guided_json, guided_regex, guided_grammar, guided_choice and response_format act here"
+FORCED = "cannot be kept: to force a call the server needs --tool-call-parser, and --guided-decoding-backend not off"
 TRANSFER = "needs prefill and decode in separate servers, which this server does not have yet"
+RESPONSE = "needs a server started with --reasoning-parser, or thinking that is off (chat_template_kwargs.enable_thinking: false)"
 BEAMS = "needs beam search, which this server does not have"
 # Field, a value that asks for something, one that asks for nothing, why it is refused.
 INERT = [
     ("structured_outputs", {"json": {}}, None, GUIDED), ("guided_json", {"type": "object"}, None, GUIDED), ("guided_json", "{}", None, GUIDED),
     ("guided_regex", "a+", None, GUIDED), ("guided_choice", ["a", "b"], None, GUIDED), ("guided_grammar", "root ::= a", None, GUIDED),
-    ("guided_json_object", True, False, GUIDED), ("structural_tag", "{}", None, GUIDED), ("json_schema", {}, None, GUIDED),
-    ("grammar", "root ::= a", None, GUIDED), ("regex", "a", None, GUIDED), ("ebnf", "root ::= a", None, GUIDED),
+    ("guided_json_object", True, False, GUIDED), ("structural_tag", "{}", None, GUIDED), ("json_schema", {}, None, OTHER_NAME),
+    ("grammar", "root ::= a", None, OTHER_NAME), ("regex", "a", None, OTHER_NAME), ("ebnf", "root ::= a", None, OTHER_NAME),
     ("response_format", {"type": "json_object"}, {"type": "text"}, GUIDED),
     ("response_format", {"type": "json_schema", "json_schema": {"name": "x", "schema": {}}}, None, GUIDED),
     ("response_format", {"type": "structural_tag", "structures": [], "triggers": []}, None, GUIDED),
-    ("tool_choice", "required", "auto", FORCED), ("tool_choice", {"type": "function", "function": {"name": "f"}}, "none", FORCED),
-    ("functions", [{"name": "f"}], [], "is the obsolete form of `tools`, which acts"), ("function_call", {"name": "f"}, "auto", FORCED),
+    ("functions", [{"name": "f"}], [], "is the obsolete form of `tools`, which acts"),
+    ("function_call", {"name": "f"}, "auto", "is the obsolete form of `tool_choice`, which acts"),
     ("parallel_tool_calls", False, True, "cannot be kept: this server finds no tool calls (--tool-call-parser)"),
-    ("reasoning_max_tokens", 20, None, "needs a limit on reasoning, which this server does not have yet"),
-    ("thinking_token_budget", 20, None, "needs a limit on reasoning, which this server does not have yet"),
-    ("response_max_tokens", 20, None, "acts only where thinking is off (chat_template_kwargs.enable_thinking: false)"),
+    ("reasoning_max_tokens", 20, None, "needs a server started with --reasoning-parser"),
+    ("thinking_token_budget", 20, None, "needs a server started with --reasoning-parser"),
+    ("response_max_tokens", 20, None, RESPONSE),
     ("include_reasoning", False, True, "cannot be kept: this server does not part reasoning from answers (--reasoning-parser)"),
-    ("logits_processors_args", {"thinking_budget": 3}, {}, "holds a key that no logits processor of this server reads"),
+    ("logits_processors_args", {"budget": 3}, {}, "holds a key that no logits processor of this server reads"),
     ("logits_processors", ["a.B"], [], "names processors; a request cannot bring any"),
     ("echo", True, False, "has no effect in chat requests"), ("use_beam_search", True, False, BEAMS), ("length_penalty", 0.8, 1.0, BEAMS),
     ("early_stopping", True, False, BEAMS), ("allowed_token_ids", [1], None, "is not available in this server"),
@@ -56,11 +58,24 @@ def inert_cases():
     allowed = {"allow_inert": True, "enable_logprob": True}
     n = len(CHAT_HI)
     hint = "; leave it out, or start the server with --allow-inert-flags to have it ignored"
+
+    def told(field, why):
+        return GUIDED if why is GUIDED else f"{field} {why}{hint}"
+
+    tools = {"tools": [{"type": "function", "function": {"name": "f"}}]}
+    for choice in ("required", {"type": "function", "function": {"name": "f"}}):
+        forced = {"messages": ASK, "max_tokens": 2, "tool_choice": choice}
+        case("inert", f"tool_choice = {json.dumps(choice)}", body=forced | tools, status=400, json=error(told("tool_choice", FORCED), "tool_choice"))
+        case("inert", f"tool_choice = {json.dumps(choice)} with allow_inert", body=forced | tools, server=allowed, json="$any")
+        case("inert", f"tool_choice = {json.dumps(choice)} without tools", body=forced, status=400,
+             json=error("tool_choice needs tools", "tool_choice"))
+    case("inert", "a budget without its processor", body={"messages": ASK, "logits_processors_args": {"thinking_budget": 3}}, status=400,
+         json=error("thinking_budget needs a server started with --logits-processors ThinkingBudgetLogitsProcessor", "logits_processors_args"))
     for field, asks, neutral, why in INERT:
         name = f"{field} = {json.dumps(asks)}"
         body = {"messages": ASK, "max_tokens": 2}
         good = chat([chat_choice(U + "h", "length")], usage(n, 2))
-        case("inert", name, body=body | {field: asks}, status=400, json=error(f"{field} {why}{hint}", field))
+        case("inert", name, body=body | {field: asks}, status=400, json=error(told(field, why), field))
         case("inert", f"{name} with allow_inert", body=body | {field: asks}, server=allowed, json=good)
         case("inert", f"{field} = {json.dumps(neutral)}", body=body | {field: neutral}, json=good)
     path = "/v1/completions"
@@ -68,7 +83,7 @@ def inert_cases():
     good = completion([text_choice("hi", "length")], usage(5, 2))
     for field, asks, neutral, why in INERT_COMPLETIONS:
         name = f"completions: {field} = {json.dumps(asks)}"
-        case("inert", name, path, body | {field: asks}, 400, json=error(f"{field} {why}{hint}", field))
+        case("inert", name, path, body | {field: asks}, 400, json=error(told(field, why), field))
         case("inert", f"{name} with allow_inert", path, body | {field: asks}, server=allowed, json=good)
         case("inert", f"completions: {field} = {json.dumps(neutral)}", path, body | {field: neutral}, json=good)
     both = {"prompt": "hi there", "max_tokens": 1, "echo": True, "logprobs": 1}
@@ -104,7 +119,6 @@ def inert_cases():
              json=chat([chat_choice(U + "h", "length")], usage(n, 2)))
     case("inert", "the template's switch comes before the top-level field", status=400,
          body={"messages": ASK, "response_max_tokens": 2, "enable_thinking": False, "chat_template_kwargs": {"enable_thinking": True}},
-         json=error("response_max_tokens acts only where thinking is off (chat_template_kwargs.enable_thinking: false)" + hint,
-                    "response_max_tokens"))
+         json=error(f"response_max_tokens {RESPONSE}{hint}", "response_max_tokens"))
     case("inert", "/tokenize does not mind", "/tokenize", {"messages": ASK, "guided_regex": "a"},
          json={"count": n, "max_model_len": 512, "tokens": CHAT_HI, "token_strs": None})
