@@ -14,6 +14,7 @@ import spread
 import stage_bench
 import stage_determinism
 import stage_faults
+import stage_guided
 import stage_memory
 import stage_ops
 import stage_profile
@@ -35,11 +36,12 @@ STAGES = {
     "memory-pictures": (stage_memory.pictures, "the largest pictures under the same pressure"),
     "bench-steps": (stage_bench.alone, "steps and kernels beside their ceilings; TERN_CHECK_BENCH picks parts"),
     "bench-serving": (stage_bench.served, "prompts, serving over HTTP, cold start, Hugging Face transformers; likewise"),
+    "bench-guided": (stage_guided.guided, "guided rows beside plain ones, over HTTP: what they cost and what they reach"),
     "profile": (stage_profile.profile, "counters of kernels that miss their target (ncu); never part of `all`"),
 }
 GROUPS = {
     "memory": ["memory-text", "memory-pictures"],
-    "bench": ["bench-steps", "bench-serving"],
+    "bench": ["bench-steps", "bench-serving", "bench-guided"],
     "all": [name for name in STAGES if name != "profile"],
 }
 

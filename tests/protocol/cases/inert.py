@@ -53,15 +53,16 @@ INERT_COMPLETIONS = [
 ]
 
 
-def inert_cases():
-    """Fields without effect: refused, let pass with allow_inert, and no fault with a value that asks for nothing."""
+HINT = "; leave it out, or start the server with --allow-inert-flags to have it ignored"
+
+
+def told(field, why):
+    return GUIDED if why is GUIDED else f"{field} {why}{HINT}"
+
+
+def forced_call_cases():
+    """tool_choice that forces a call where none can be forced, and a budget without its processor."""
     allowed = {"allow_inert": True, "enable_logprob": True}
-    n = len(CHAT_HI)
-    hint = "; leave it out, or start the server with --allow-inert-flags to have it ignored"
-
-    def told(field, why):
-        return GUIDED if why is GUIDED else f"{field} {why}{hint}"
-
     tools = {"tools": [{"type": "function", "function": {"name": "f"}}]}
     for choice in ("required", {"type": "function", "function": {"name": "f"}}):
         forced = {"messages": ASK, "max_tokens": 2, "tool_choice": choice}
@@ -71,6 +72,14 @@ def inert_cases():
              json=error("tool_choice needs tools", "tool_choice"))
     case("inert", "a budget without its processor", body={"messages": ASK, "logits_processors_args": {"thinking_budget": 3}}, status=400,
          json=error("thinking_budget needs a server started with --logits-processors ThinkingBudgetLogitsProcessor", "logits_processors_args"))
+
+
+def inert_cases():
+    """Fields without effect: refused, let pass with allow_inert, and no fault with a value that asks for nothing."""
+    forced_call_cases()
+    allowed = {"allow_inert": True, "enable_logprob": True}
+    n = len(CHAT_HI)
+    hint = HINT
     for field, asks, neutral, why in INERT:
         name = f"{field} = {json.dumps(asks)}"
         body = {"messages": ASK, "max_tokens": 2}
