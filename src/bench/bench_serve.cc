@@ -94,8 +94,9 @@ void add_fields(app::Options& parser, ServeBench& o) {
   parser.add_option("--repetition-penalty", o.repetition_penalty, "Of sampling");
   parser.add_option("--extra-body", o.extra_body,
                     "JSON object: further fields of the requests; null takes a field out");
-  parser.add_option("--extra-share", o.extra_share,
-                    "Share of the requests that send them; below 1 the others' times are also printed alone")
+  parser
+      .add_option("--extra-share", o.extra_share,
+                  "Share of the requests that send them; below 1 the others' times are also printed alone")
       .capture_default_str()
       .range(0.0, 1.0);
 }

@@ -65,17 +65,14 @@ std::string wrap(const std::string& text, size_t indent) {
 
 struct Status {
   app::Support support = app::Support::kActs;
-  std::string_view inert, refused, reason;
+  std::string_view refused, reason;
 };
-Status status_of(const app::FlagSpec& flag) { return {flag.support, flag.inert_values, flag.refused, flag.reason}; }
-Status status_of(const app::VariableSpec& variable) {
-  return {variable.support, "", variable.refused, variable.reason};
-}
+Status status_of(const app::FlagSpec& flag) { return {flag.support, flag.refused, flag.reason}; }
+Status status_of(const app::VariableSpec& variable) { return {variable.support, variable.refused, variable.reason}; }
 
 // "acts", "inert: why", "harmless: why; refused: a|b". `mark` stands around values.
 std::string status_text(const Status& status, std::string_view mark = "") {
   std::string out(app::support_name(status.support));
-  if (!status.inert.empty()) out += fmt::format("; inert: {0}{1}{0}", mark, status.inert);
   if (!status.refused.empty()) out += fmt::format("; refused: {0}{1}{0}", mark, status.refused);
   if (!status.reason.empty()) out += fmt::format(": {}", status.reason);
   return out;

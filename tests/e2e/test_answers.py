@@ -250,7 +250,7 @@ def test_bad_tools_are_named(scripted):
     assert refused(tools=tool(name="f", parameters=[1])) == "tools[0].function.parameters"
     assert refused(tools=[{"type": "retrieval", "function": {"name": "f"}}]) == "tools[0].type"
     assert refused(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "g"}}) == "tool_choice.function.name"
-    assert refused(tools=TOOLS, tool_choice="required") == "tool_choice"
+    assert refused(tool_choice="required") == "tool_choice"
 
 
 def test_a_scripts_pace_and_misses(scripted):

@@ -25,7 +25,8 @@ TOOLS = [
     {"type": "function", "function": {"name": "order", "parameters": ORDER}},
     {"type": "function", "function": {"name": "stop", "parameters": {"type": "object", "properties": {}}}},
 ]
-LONG = {"max_tokens": 400, "temperature": 1.0}
+TIGHT = "--guided-decoding-disable-any-whitespace"  # the model likes white space
+LONG = {"max_tokens": 800, "temperature": 1.0}
 
 
 def schema_format(schema):
@@ -191,7 +192,7 @@ def test_off(start):
 
 def test_white_space_and_additional_properties(start):
     schema = {"type": "object", "properties": {"a": {"type": "integer", "maximum": 9, "minimum": 0}}, "required": ["a"]}
-    tight = start("--guided-decoding-disable-any-whitespace", "--max-model-len", 512).wait_ready().client()
+    tight = start(TIGHT, "--max-model-len", 512).wait_ready().client()
     for seed in range(4):
         content = whole(tight, messages=say("x"), response_format=schema_format(schema), seed=seed, **LONG)[1]
         assert re.fullmatch(r'\{"a":[0-9]\}', content), content
@@ -206,7 +207,7 @@ def test_white_space_and_additional_properties(start):
 @pytest.fixture
 def caller(start):
     def launch(*flags):
-        return start("--tool-call-parser", "hermes", "--max-model-len", 1024, *flags).wait_ready().client()
+        return start("--tool-call-parser", "hermes", "--max-model-len", 1024, TIGHT, *flags).wait_ready().client()
 
     return launch
 
@@ -261,7 +262,7 @@ def test_limits_of_thoughts(start, tmp_path):
     template = tmp_path / "thinking.jinja"
     template.write_text(THINKING)
     client = (
-        start("--reasoning-parser", "deepseek_r1", "--chat-template", template, "--max-model-len", 512,
+        start("--reasoning-parser", "deepseek_r1", "--chat-template", template, "--max-model-len", 1024, TIGHT,
               "--logits-processors", "ThinkingBudgetLogitsProcessor").wait_ready().client()
     )  # fmt: skip
     for limit in (1, 7, 30):

@@ -108,7 +108,7 @@ def test_prompt_token_ids_round_trip(client, server):
         dict(messages=[{"role": "user", "content": "x"}], logprobs=True, top_logprobs=1000),
         dict(messages="nonsense"),
         dict(messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]),
-        dict(messages=[{"role": "user", "content": "x"}], extra_body={"guided_json": {"type": "object"}}),
+        dict(messages=[{"role": "user", "content": "x"}], extra_body={"guided_json": {"type": "array", "uniqueItems": True}}),
     ],
 )
 def test_client_mistakes_are_400(client, bad):

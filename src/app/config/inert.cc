@@ -20,16 +20,6 @@ bool asks_for_something(const FlagSpec& flag, const FlagSet& flags, const FlagSe
   return key != nullptr && !is_neutral(flag.neutral, *key);
 }
 
-void add_inert_values(const FlagSpec& flag, const FlagSet& flags, std::vector<Idle>& out) {
-  const auto inert = split(flag.inert_values, '|');
-  std::vector<std::string> given = flags.texts(flag.name);
-  if (given.empty()) given.push_back(flags.text(flag.name));
-  for (const std::string& value : given) {
-    if (std::find(inert.begin(), inert.end(), value) == inert.end()) continue;
-    out.push_back({fmt::format("--{} {}", flag.name, value), std::string(flag.reason)});
-  }
-}
-
 }  // namespace
 
 std::vector<Idle> idle_given(const FlagSet& flags, const Environment& environment, Support support) {
@@ -39,7 +29,6 @@ std::vector<Idle> idle_given(const FlagSet& flags, const Environment& environmen
     if (flag.support == support && asks_for_something(flag, flags, defaults)) {
       out.push_back({fmt::format("--{}", flag.name), std::string(flag.reason)});
     }
-    if (support == Support::kInert) add_inert_values(flag, flags, out);
   }
   for (const std::string& name : environment.given_names()) {
     const VariableSpec& variable = environment.spec(name);

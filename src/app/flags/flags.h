@@ -71,8 +71,7 @@ struct FlagSpec {
   std::string_view neutral = {};
   // kInert: a JSON object without this key, or with a neutral value of it, asks for nothing.
   std::string_view neutral_key = {};
-  std::string_view scheduler = {};     // kActs: "v1" or "legacy" when it acts with that scheduler alone
-  std::string_view inert_values = {};  // kActs: values that are inert although the flag itself is not: "a|b"
+  std::string_view scheduler = {};  // kActs: "v1" or "legacy" when it acts with that scheduler alone
 };
 
 // Every flag, by group in the order of kFlagGroups.

@@ -38,10 +38,9 @@ TEST(FlagTable, NamesAreUniqueAndEveryRowIsComplete) {
     for (const auto alias : split(flag.aliases, '|'))
       EXPECT_TRUE(names.insert(with_underscores(alias)).second) << alias;
     EXPECT_FALSE(flag.meaning.empty()) << flag.name;
-    const bool needs_reason = flag.support != Support::kActs || !flag.refused.empty() || !flag.inert_values.empty();
+    const bool needs_reason = flag.support != Support::kActs || !flag.refused.empty();
     EXPECT_TRUE(!needs_reason || !flag.reason.empty()) << flag.name;
     EXPECT_TRUE(flag.support == Support::kInert || (flag.neutral.empty() && flag.neutral_key.empty())) << flag.name;
-    EXPECT_TRUE(flag.support == Support::kActs || flag.inert_values.empty()) << flag.name;
     EXPECT_EQ(flag.type == ValueType::kEnum, !flag.choices.empty()) << flag.name;
   }
   EXPECT_GT(names.size(), 120u);

@@ -125,7 +125,8 @@ const Rule kRules[] = {
     {"processor",
      {"--logits-processors", "my.module:Mine"},
      {},
-     "--logits-processors my.module:Mine is not built in; LogitBiasLogitsProcessor is, and no Python code runs in "
+     "--logits-processors my.module:Mine is not built in; LogitBiasLogitsProcessor and ThinkingBudgetLogitsProcessor "
+     "are, and no Python code runs in "
      "this server"},
     {"device", {"--device", "tpu"}, {}, "--device \"tpu\" is none of auto, cpu, cuda, cuda:N"},
     {"gpu", {"--device", "cuda:x"}, {}, "--device \"cuda:x\": what stands behind the colon is not the number of a GPU"},

@@ -10,7 +10,7 @@ use toktrie::InferenceCapabilities;
 
 use super::cache::MaskCache;
 use super::env::{Env, WHITE_SPACE};
-use super::{gbnf, json, tag, Error, Res};
+use super::{gbnf, json, lark, tag, Error, Res};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -228,7 +228,10 @@ fn top_level(
             tag::check_nesting(text, limits.depth)?;
             Ok(TopLevelGrammar::from_regex(text))
         }
-        Kind::Lark => Ok(TopLevelGrammar::from_lark(gbnf::to_lark(text, limits)?)),
+        Kind::Lark => {
+            let text = gbnf::to_lark(text, limits)?;
+            Ok(TopLevelGrammar::from_lark(lark::prepare_schemas(&text, limits, &mut prepare)?))
+        }
         Kind::Choice => Ok(TopLevelGrammar::from_lark(tag::choice(&json::read(text, limits.depth)?)?)),
         Kind::StructuralTag => {
             let value = json::read(text, limits.depth)?;

@@ -6,6 +6,7 @@ pub mod env;
 pub mod ffi;
 pub mod gbnf;
 pub mod json;
+mod lark;
 pub mod matcher;
 mod place;
 pub mod tag;

@@ -219,3 +219,32 @@ fn matcher_goes_back_and_ahead() {
     // Others go on.
     assert!(accepts(&c, "abc"));
 }
+
+#[test]
+fn schemas_inside_lark() {
+    let closed = Options { closed: true, tight: true, ..Options::default() };
+    let text = r#"start: "x" a | /y%json\{/ // %json { is text here
+a: %json {"type":"object","properties":{"}":{"type":"boolean"}}} "z""#;
+    let c = compile_with(Kind::Lark, text, closed).unwrap();
+    for (text, good) in [
+        (r#"x{"}":true}z"#, true),
+        (r#"x{ "}":true}z"#, false),
+        (r#"x{"}":true,"b":1}z"#, false),
+        ("x{}z", true),
+        ("y%json{", true),
+    ] {
+        assert_eq!(accepts(&c, text), good, "{text}");
+    }
+    for (text, words) in [
+        (r#"start: %json {"uniqueItems":true,"type":"array"}"#, "uniqueItems"),
+        (r#"start: %json {"a":"#, ""),
+        (r#"start: %json 1"#, "%json"),
+        (r#"start: %json {"$ref":"http://a/b"}"#, "$ref"),
+    ] {
+        let e = compile_with(Kind::Lark, text, closed).err().unwrap_or_else(|| panic!("{text} compiles"));
+        assert!(e.message().contains(words), "{text}: {e:?}");
+    }
+    let lenient = Options { lenient: true, ..Options::default() };
+    let c = compile_with(Kind::Lark, r#"start: %json {"uniqueItems":true,"type":"array"}"#, lenient).unwrap();
+    assert_eq!(c.warnings.len(), 1);
+}
