@@ -263,6 +263,9 @@ pub fn of_llguidance(error: &anyhow::Error) -> Error {
     if has(&["panic", "internal"]) {
         return Error::TooLarge(format!("the grammar cannot be compiled: {short}"));
     }
+    if has(&["NoExtension"]) {
+        return Error::Unsupported("the model's vocabulary cannot write any text of the grammar".into());
+    }
     if has(&["not supported", "only supported", "not disjoint", "can't determine", "Unable to determine", "look-around"]) {
         return Error::Unsupported(format!("the grammar cannot be enforced: {short}"));
     }

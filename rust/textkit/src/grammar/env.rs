@@ -92,10 +92,18 @@ fn words(tok: &Tok) -> Vec<Vec<u8>> {
 impl Env {
     /// `ends`: ids that end an answer.
     pub fn new(tok: Arc<Tok>, ends: &[u32], plain: bool) -> Res<Env> {
-        let words = words(&tok);
+        let mut words = words(&tok);
         let ids = words.len();
         if ends.is_empty() || ends.iter().any(|&id| id as usize >= ids) {
             return Err(Error::Invalid("guided decoding needs end tokens that are in the vocabulary".into()));
+        }
+        // The engine takes them for the end wherever they stand, so they spell nothing.
+        for &end in ends {
+            let word = &mut words[end as usize];
+            if word.first() != Some(&TokTrie::SPECIAL_TOKEN_MARKER) {
+                *word = format!("<end {end}>").into_bytes();
+                word.insert(0, TokTrie::SPECIAL_TOKEN_MARKER);
+            }
         }
         let trie = TokTrie::from(&TokRxInfo::new(ids as u32, ends[0]), &words).with_eos_tokens(ends);
         let mut vocabulary = Vocabulary { tok, trie, canonical: true };

@@ -248,3 +248,23 @@ a: %json {"type":"object","properties":{"}":{"type":"boolean"}}} "z""#;
     let c = compile_with(Kind::Lark, r#"start: %json {"uniqueItems":true,"type":"array"}"#, lenient).unwrap();
     assert_eq!(c.warnings.len(), 1);
 }
+
+#[test]
+fn closed_objects_are_closed_when_all_is_put_together() {
+    let closed = Options { closed: true, tight: true, ..Options::default() };
+    for (text, good, bad) in [
+        (
+            r#"{"allOf":[{"properties":{"a":{}},"required":["a"]},{"properties":{"b":{}},"required":["b"]}]}"#,
+            r#"{"a":1,"b":2}"#,
+            r#"{"a":1,"b":2,"c":3}"#,
+        ),
+        (r#"{"properties":{"a":{}},"allOf":[{"required":["a"]}]}"#, r#"{"a":1}"#, r#"{"a":1,"c":3}"#),
+        (r#"{"type":"object","properties":{"a":{}},"required":["b"]}"#, r#"{"a":1,"b":[]}"#, r#"{"a":1,"b":1,"c":3}"#),
+        (r#"{"properties":{"a":{}},"additionalProperties":true}"#, r#"{"c":1}"#, r#"{"c":1"#),
+        (r#"{"type":"object"}"#, r#"{"c":1}"#, "[]"),
+    ] {
+        let c = compile_with(Kind::JsonSchema, text, closed).unwrap_or_else(|e| panic!("{text}: {e:?}"));
+        assert!(accepts(&c, good), "{text}: {good}");
+        assert!(!accepts(&c, bad), "{text}: {bad}");
+    }
+}

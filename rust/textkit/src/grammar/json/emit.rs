@@ -7,7 +7,7 @@ use serde_json::{json, Map, Value};
 
 use super::super::compile::white_space;
 use super::super::{Error, Res};
-use super::node::{Alt, Arr, Bound, Node, Num, Obj};
+use super::node::{is_any, never, Alt, Arr, Bound, Node, Num, Obj};
 use super::parse::Context;
 use super::pattern::all_but;
 use super::strings::Str;
@@ -214,7 +214,24 @@ impl Emitter<'_, '_> {
         Ok(out)
     }
 
+    /// With `Options::closed`, once all that a value obeys has been put together, nothing but what is named may come.
+    fn closed(&mut self, o: &Obj) -> Res<Option<Obj>> {
+        let named = !o.props.is_empty() || !o.patterns.is_empty();
+        if !self.context.options.closed || o.open || !named || !is_any(&o.additional) {
+            return Ok(None);
+        }
+        let mut closed = Obj { additional: never(), ..o.clone() };
+        for name in &o.required {
+            if !closed.props.contains_key(name) {
+                closed.props.insert(name.clone(), self.context.property(o, name)?);
+            }
+        }
+        Ok(Some(closed))
+    }
+
     fn object(&mut self, o: &Obj, alts: &mut Vec<Value>) -> Res<()> {
+        let closed = self.closed(o)?;
+        let o = closed.as_ref().unwrap_or(o);
         let required = o.required.len() as u64;
         let counted = o.min > required || o.max.is_some();
         let optional: Vec<&String> =

@@ -53,6 +53,8 @@ pub struct Obj {
     pub props: IndexMap<String, Node>,
     pub patterns: IndexMap<String, Node>,
     pub additional: Node,
+    /// The schema speaks of additional properties.
+    pub open: bool,
     pub required: IndexSet<String>,
     pub min: u64,
     pub max: Option<u64>,
@@ -84,6 +86,7 @@ impl Default for Obj {
             props: IndexMap::new(),
             patterns: IndexMap::new(),
             additional: any(),
+            open: false,
             required: IndexSet::new(),
             min: 0,
             max: None,

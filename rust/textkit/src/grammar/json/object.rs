@@ -44,7 +44,8 @@ impl Context<'_> {
         let required = a.required.union(&b.required).cloned().collect();
         let max = tighter(a.max, b.max);
         let at = if a.min > 0 || a.max.is_some() { a.at.clone() } else { b.at.clone() };
-        self.trim_object(Obj { props, patterns, additional, required, min: a.min.max(b.min), max, at })
+        let open = a.open || b.open;
+        self.trim_object(Obj { props, patterns, additional, open, required, min: a.min.max(b.min), max, at })
     }
 
     /// Nothing when a name that must be there cannot, or the counts contradict.
@@ -80,12 +81,10 @@ impl Context<'_> {
                 o.patterns.insert(self.pattern(p, at, "patternProperties")?, node);
             }
         }
-        let named = !o.props.is_empty() || !o.patterns.is_empty();
-        o.additional = match s.get("additionalProperties").or_else(|| closing(s)) {
-            Some(v) => self.parse(v, &join(at, "additionalProperties"), base)?,
-            None if self.options.closed && named => never(),
-            None => any(),
-        };
+        if let Some(v) = s.get("additionalProperties").or_else(|| closing(s)) {
+            o.additional = self.parse(v, &join(at, "additionalProperties"), base)?;
+            o.open = true;
+        }
         self.obey_patterns(&mut o)?;
         if let Some(v) = s.get("propertyNames") {
             self.property_names(&mut o, v, at, base)?;
