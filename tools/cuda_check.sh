@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The CUDA side where there is no GPU: builds it within its limits and loads it, builds the emulated kernels and runs one
-# group of them. On a machine with a GPU the smallest shapes of its kernels run too. Everything else about GPUs:
+# The CUDA side where there is no GPU: builds it within its limits and loads it, compares which kernels steps launch
+# with the recording, builds the emulated kernels and runs one group of them. On a machine with a GPU the smallest shapes of its kernels run too. Everything else about GPUs:
 # tools/gpu_check.sh.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -55,6 +55,7 @@ step "CUDA build" make --no-print-directory cuda
 [ -f "$BUILD/cuda_seconds.txt" ] && sort -rn "$BUILD/cuda_seconds.txt" | awk '{ sum += $1; print "     | " $1 " s  " $2 } END { print "     | " sum " s  all of nvcc" }'
 step "CUDA build: limits" within_limits
 step "libtern_cuda.so loads" loads
+[ -x build/release/tern ] && step "launches of steps" python3 src/cuda/tests/record/launches.py
 step "emulated kernels: linear" make --no-print-directory cuda-emulate ONLY=linear
 [ -x build/release/tern ] && step "tern --device cuda without a driver" program_says_why
 printf 'make cuda took %d s\n' $((SECONDS - begin))
