@@ -20,6 +20,9 @@ class WeightFormat;
 struct PackedWeight {
   const WeightFormat* format = nullptr;
   int64_t n = 0, k = 0;
+  // Of a format whose scales serve groups of columns: columns of the first group, where the rank's slice begins inside
+  // one; 0: a whole group.
+  int64_t first_group = 0;
   device::Buffer data;
   // The same weight without ownership, for kernels.
   bool valid() const { return format != nullptr; }
@@ -72,6 +75,22 @@ struct HeadLinearParams {
 };
 Status head_linear(const HeadLinearParams& params, device::Stream stream);
 
+// What one scale of a format with scales serves, in the whole matrix, whatever part of it a slice or rank holds.
+struct ScaleBlocks {
+  int64_t rows = 0;    // 0: the format has no scales
+  int64_t cols = 0;    // 0: all columns
+  float bound = 1.0f;  // scale = largest magnitude / bound, float32
+};
+
+// Rows for a format with scales, and the scales that the whole matrix gives them.
+struct ScaledRows {
+  TensorView source;        // as in WeightFormat::pack()
+  TensorView scales;        // [rows, groups of columns that the slice meets] f32
+  int64_t row_begin = 0;    // of the packed weight
+  int64_t n = 0, k = 0;     // of the packed weight
+  int64_t first_group = 0;  // PackedWeight::first_group
+};
+
 // How weights are kept and multiplied. Formats register themselves by name ("bf16", "f32", ...); further ones (wint8,
 // wint4, block fp8) are new files. `device` is the kind the format packs for.
 class WeightFormat {
@@ -84,6 +103,12 @@ class WeightFormat {
   // Packs rows [row_begin, row_begin + rows) of an [n, k] weight. `rows_f`: source rows, [rows, k] bf16 or f32, row
   // stride free; `dst` is the whole packed buffer. Never needs the whole tensor at once.
   virtual Status pack(TensorView source, int64_t row_begin, int64_t n, int64_t k, void* dst) const = 0;
+  // Formats with scales: pack() takes whole rows of the whole matrix and slices that begin at a multiple of
+  // scale_blocks().rows; pack_scaled() takes any slice, whose scales the caller has made (quantize.h).
+  virtual ScaleBlocks scale_blocks() const { return {}; }
+  virtual Status pack_scaled(const ScaledRows&, void* /*dst*/) const {
+    return make_error(ErrorCode::kInternal, "pack: a format without scales was given some");
+  }
   // Whole-tensor kernels; x and out as in LinearParams. `data` is the packed buffer.
   virtual Status run(const LinearParams& params, device::Stream stream) const = 0;
   virtual Status run_grouped(const GroupedLinearParams& params, device::Stream stream) const = 0;

@@ -5,6 +5,8 @@
 
 #include <stdint.h>
 
+#include "kernels/cpu/code_kernels.h"
+
 namespace tern::kernels {
 
 // acc[r, c] (+)= sum over k of x[r, k] * w[k, c], one accumulator per (r, c), k ascending: the result of a row depends
@@ -124,6 +126,7 @@ struct KernelTable {
   void (*layer_norm_row)(const LayerNormRow*);
   void (*activate_row)(const void* x, void* out, int kind, int bf16, int out_bf16, int64_t n);
   void (*interpolate_row)(const InterpolateRow*);
+  CodeKernels codes;
 };
 
 // Each fills what it has and leaves the rest: called from the lowest to the highest set.

@@ -7,5 +7,6 @@ namespace tern::kernels {
 
 void fill_rows_ref(KernelTable* table);
 void fill_vision_ref(KernelTable* table);
+void fill_codes_ref(KernelTable* table);
 
 }  // namespace tern::kernels

@@ -7,5 +7,7 @@ struct KernelTable;
 void fill_rows_avx2(KernelTable* table);
 void fill_rows_avx512(KernelTable* table);
 void fill_rows_avx512bf16(KernelTable* table);
+void fill_codes_avx2(KernelTable* table);
+void fill_codes_avx512(KernelTable* table);
 
 }  // namespace tern::kernels

@@ -56,6 +56,7 @@ void interleave16(const uint16_t* a, const uint16_t* b, uint16_t* dst, int64_t n
 
 void fill_avx2(KernelTable* t) {
   fill_rows_avx2(t);
+  fill_codes_avx2(t);
   t->gemm_f32_bf16 = gemm<F32Bf16>;
   t->gemm_f32 = gemm<F32F32>;
   t->transpose32 = transpose32;

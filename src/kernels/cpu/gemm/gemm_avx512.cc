@@ -20,6 +20,7 @@ void scatter16(const uint16_t* a, uint16_t* dst, int64_t n) {
 
 void fill_avx512(KernelTable* t) {
   fill_rows_avx512(t);
+  fill_codes_avx512(t);
   t->gemm_f32_bf16 = gemm<F32Bf16>;
   t->gemm_f32 = gemm<F32F32>;
   t->scatter16 = scatter16;

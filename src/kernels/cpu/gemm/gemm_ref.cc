@@ -85,6 +85,7 @@ void fill_scalar(KernelTable* table) {
   fill_gemm_ref(table);
   fill_rows_ref(table);
   fill_vision_ref(table);
+  fill_codes_ref(table);
 }
 
 }  // namespace tern::kernels

@@ -1,0 +1,24 @@
+// From values to the scales of a quantized weight. Codes are made by the formats (WeightFormat::pack_scaled).
+#pragma once
+
+#include <cstdint>
+
+#include "device/tensor.h"
+#include "ops/linear.h"
+
+namespace tern::ops {
+
+// Ranks cut columns at multiples of this where scales serve groups of them.
+inline constexpr int64_t kScaleGrain = 64;
+
+// Groups of columns that a slice [.., k] meets.
+int64_t scale_groups(const ScaleBlocks& blocks, int64_t k, int64_t first_group);
+
+// Columns of the first group of a slice that begins at column `begin` of the whole matrix; 0: a whole group.
+int64_t first_group_of(const ScaleBlocks& blocks, int64_t begin);
+
+// The scale of rows [0, values.dim[0]) x columns [begin, end) of `values` (bf16 or f32). Negative when one of them is
+// NaN or infinite.
+float scale_of(TensorView values, int64_t begin, int64_t end, float bound);
+
+}  // namespace tern::ops
