@@ -41,6 +41,30 @@ Status fill(const LoadOptions& options, const DecoderSpec& spec, const WeightPla
   return checkpoint.check();
 }
 
+Expected<WeightPlan> plan_of(const LoadOptions& options, const DecoderSpec& spec, Presences& presences,
+                             DecoderWeights& weights) {
+  presences.head_apart = !options.quantization.head.empty();
+  TERN_ASSIGN_OR_RETURN(WeightPlan plan, plan_weights(spec, presences, options.shard, weights));
+  TERN_RETURN_IF_ERROR(leave_out(options.quantization.ignore, plan));
+  return plan;
+}
+
+// Bytes by precision. Sizes are those of a CPU, which has every format.
+Status weigh(const LoadOptions& options, const WeightPlan& plan, ModelSummary& s) {
+  for (const DType activation : {DType::kBF16, DType::kF32}) {
+    LoadOptions o = options;
+    o.activation = activation;
+    o.weight_format.clear(), o.format = nullptr, o.quantization = {};
+    TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(o, device::DeviceKind::kCpu));
+    s.weight_bytes.emplace_back(dtype_name(activation), packed_bytes(plan, pack));
+  }
+  if (!options.quantization.any()) return {};
+  TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(options, device::DeviceKind::kCpu));
+  s.weight_bytes.emplace_back(options.quantization.method, packed_bytes(plan, pack));
+  s.formats = formats_line(plan, pack);
+  return {};
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::Device& device) {
@@ -54,11 +78,12 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
     TERN_RETURN_IF_ERROR(checkpoint.check());
   }
   auto weights = std::make_unique<DecoderWeights>();
-  TERN_ASSIGN_OR_RETURN(const WeightPlan plan, plan_weights(spec, presences, options.shard, *weights));
+  TERN_ASSIGN_OR_RETURN(const WeightPlan plan, plan_of(options, spec, presences, *weights));
   TERN_ASSIGN_OR_RETURN(const ParameterCount count, count_parameters(spec, plan));
   TERN_RETURN_IF_ERROR(fill(options, spec, plan, checkpoint, pack, device, *weights));
   const RopeTable table = make_rope_table(spec.rope, options.max_model_len);
   ModelInfo info = info_of(spec, count, weights->bytes, options.activation);
+  if (options.quantization.any()) info.formats = formats_line(plan, pack);
   if (!presences.output.note.empty()) info.notes.push_back(presences.output.note);
   TERN_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::make(std::move(spec), table, std::move(weights),
                                                                         std::move(info), options.shard, device));
@@ -74,7 +99,7 @@ Expected<ModelSummary> summarize_model(const LoadOptions& options) {
     TERN_RETURN_IF_ERROR(checkpoint.check());
   }
   DecoderWeights places;
-  TERN_ASSIGN_OR_RETURN(const WeightPlan plan, plan_weights(spec, presences, options.shard, places));
+  TERN_ASSIGN_OR_RETURN(const WeightPlan plan, plan_of(options, spec, presences, places));
   TERN_ASSIGN_OR_RETURN(const ParameterCount count, count_parameters(spec, plan));
   ModelSummary s;
   if (!presences.output.note.empty()) s.notes.push_back(presences.output.note);
@@ -89,13 +114,7 @@ Expected<ModelSummary> summarize_model(const LoadOptions& options) {
   s.bos_token_id = spec.bos_token_id;
   s.kv = {decoder_kv_spec(spec, options.shard, options.activation, device::DeviceKind::kCpu, 64)};
   for (const KvSpec& kv : s.kv) s.kv_bytes_per_token += kv.block_bytes() / static_cast<size_t>(kv.block_size);
-  for (const DType activation : {DType::kBF16, DType::kF32}) {
-    LoadOptions o = options;
-    o.activation = activation;
-    o.weight_format.clear(), o.format = nullptr;
-    TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(o, device::DeviceKind::kCpu));
-    s.weight_bytes.emplace_back(dtype_name(activation), packed_bytes(plan, pack));
-  }
+  TERN_RETURN_IF_ERROR(weigh(options, plan, s));
   return s;
 }
 

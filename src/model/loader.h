@@ -10,6 +10,7 @@
 #include "device/device.h"
 #include "json/json.h"
 #include "model/model.h"
+#include "model/quantization.h"
 #include "ops/linear.h"
 
 namespace tern::model {
@@ -29,6 +30,9 @@ struct LoadOptions {
   DType activation = DType::kBF16;            // kBF16 or kF32
   std::string weight_format;                  // empty: by activation and stored type ("bf16" or "f32")
   const ops::WeightFormat* format = nullptr;  // used instead of the named one: formats that are not built in
+  Quantization quantization;                  // formats by part; not beside the two above
+  // Where set, asked for every format that `quantization` names: formats that are not built in.
+  std::function<const ops::WeightFormat*(const ops::WeightFormat&)> instead;
   Shard shard;
   int max_model_len = 0;  // for rope scalings that depend on the length; 0: the config's
   int threads = 0;        // that read and convert for a device without a pool of its own; 0: physical cores
@@ -48,11 +52,13 @@ struct ModelSummary {
   int layers = 0, vocab_size = 0, max_position_embeddings = 0;
   std::vector<int32_t> eos_token_ids;
   int32_t bos_token_id = -1;
-  std::vector<KvSpec> kv;                                    // for block_size 64, one rank
-  size_t kv_bytes_per_token = 0;                             // one rank
-  bool tied = false;                                         // the output layer is the embedding
-  std::vector<std::string> notes;                            // as in ModelInfo
-  std::vector<std::pair<std::string, size_t>> weight_bytes;  // by precision: ("bfloat16", n), ("float32", n), ...
+  std::vector<KvSpec> kv;          // for block_size 64, one rank
+  size_t kv_bytes_per_token = 0;   // one rank
+  bool tied = false;               // the output layer is the embedding
+  std::vector<std::string> notes;  // as in ModelInfo
+  // By precision: ("bfloat16", n), ("float32", n) and, where one is asked for, the quantization's method.
+  std::vector<std::pair<std::string, size_t>> weight_bytes;
+  std::string formats;  // as in ModelInfo
 };
 Expected<ModelSummary> summarize_model(const LoadOptions& options);
 

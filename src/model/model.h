@@ -24,6 +24,7 @@ struct ModelInfo {
   int64_t parameters = 0;
   size_t weight_bytes = 0;  // as packed in memory
   DType activation = DType::kBF16;
+  std::string formats = {};             // what each part of a quantized model's weights became, in a line; else empty
   std::vector<std::string> notes = {};  // what was decided where files and config.json disagree: a line each
 };
 

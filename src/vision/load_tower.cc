@@ -37,7 +37,7 @@ Expected<TowerParts> tower_parts_of(const model::LoadOptions& options) {
 // Vision towers stay in the activation type, whatever format the decoder's weights have, as in the original.
 Expected<model::PackOptions> pack_options_of(const model::LoadOptions& options, device::DeviceKind kind) {
   model::LoadOptions plain = options;
-  plain.weight_format.clear(), plain.format = nullptr;
+  plain.weight_format.clear(), plain.format = nullptr, plain.quantization = {};
   return model::pack_options(plain, kind);
 }
 

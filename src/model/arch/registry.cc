@@ -81,4 +81,10 @@ Expected<DecoderSpec> read_spec(const json::Object& object) {
   return spec;
 }
 
+Expected<std::string> read_architecture(const std::string& folder, const std::string& config_name,
+                                        const json::Object& overrides) {
+  TERN_ASSIGN_OR_RETURN(const json::Object config, read_config(folder, config_name, overrides));
+  return architecture_of(config);
+}
+
 }  // namespace tern::model

@@ -25,4 +25,8 @@ std::span<const Architecture> architectures();
 // and names the known ones.
 Expected<DecoderSpec> read_spec(const json::Object& config);
 
+// architectures[0] of a folder's config, with overrides.
+Expected<std::string> read_architecture(const std::string& folder, const std::string& config_name,
+                                        const json::Object& overrides);
+
 }  // namespace tern::model

@@ -56,13 +56,20 @@ TensorView part(TensorView v, int64_t begin, int64_t n) {
   return v;
 }
 
-// Rows sorted by expert, of the tokens `token_of` in x, through the experts: neighbours of one width in one product.
+// Whether two experts share a grouped product.
+bool alike(const MoeWeights& w, size_t a, size_t b) {
+  return w.gate_up[a].n == w.gate_up[b].n && w.gate_up[a].format == w.gate_up[b].format &&
+         w.down[a].format == w.down[b].format;
+}
+
+// Rows sorted by expert, of the tokens `token_of` in x, through the experts: neighbours of one width and one format in
+// one product.
 // Which rows are a width's is known on the device only, so each width has the whole height of the buffers.
 Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView offsets, TensorView gate_up,
                TensorView hidden, TensorView results, TensorView x, TensorView token_of) {
   for (size_t begin = 0, end = 0; begin < w.gate_up.size(); begin = end) {
     const int64_t n = w.gate_up[begin].n, k = w.down[begin].k;
-    for (end = begin + 1; end < w.gate_up.size() && w.gate_up[end].n == n;) ++end;
+    for (end = begin + 1; end < w.gate_up.size() && alike(w, begin, end);) ++end;
     const size_t count = end - begin;
     const TensorView rows = part(offsets, static_cast<int64_t>(begin), static_cast<int64_t>(count) + 1);
     const TensorView wide = gate_up.columns(0, n), narrow = hidden.columns(0, k);

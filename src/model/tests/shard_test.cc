@@ -33,7 +33,9 @@ std::unique_ptr<Rank> load_rank(const std::string& folder, const Shard& shard) {
   auto stored = resolve_parameters(r->plan.parameters, *checkpoint, {spec->layers, spec->mtp_layers, false});
   if (!stored.ok()) return ADD_FAILURE() << stored.error().message, nullptr;
   static const PlainFormat plain;
-  PackOptions options{DType::kF32, &plain, &plain, &plain, {}};
+  PackOptions options;
+  options.activation = DType::kF32;
+  options.formats.fill(&plain);
   const Status s = pack_weights(r->plan, CheckpointSource(r->plan.parameters, std::move(*stored)), options,
                                 testing::cpu(), r->weights);
   if (!s.ok()) return ADD_FAILURE() << s.error().message, nullptr;

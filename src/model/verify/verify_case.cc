@@ -7,12 +7,14 @@
 #include <cstring>
 #include <memory>
 
+#include "model/arch/registry.h"
 #include "model/decoder.h"
 #include "model/loader.h"
 #include "model/run/sequence_runner.h"
 #include "model/verify/checks.h"
 #include "model/verify/golden_case.h"
 #include "model/verify/probes.h"
+#include "model/verify/twin.h"
 
 namespace tern::model {
 namespace {
@@ -32,11 +34,12 @@ double log_prob(std::span<const float> row, int32_t id) {
 
 class CaseRun {
  public:
-  CaseRun(const GoldenCase& golden, const VerifyOptions& options, device::Device& device)
-      : golden_(golden),
+  CaseRun(GoldenCase golden, const VerifyOptions& options, device::Device& device)
+      : golden_(std::move(golden)),
         options_(options),
         device_(device),
-        dynamic_(golden.reference_options.contains("dynamic_rope")) {}
+        widened_(device.info().kind),
+        dynamic_(golden_.reference_options.contains("dynamic_rope") && options.quantization.is_null()) {}
 
   Expected<CaseReport> run() {
     report_.folder = golden_.folder;
@@ -44,6 +47,7 @@ class CaseRun {
       longest_ = std::max(longest_, static_cast<int>(p.ids.size() + p.greedy.size()));
       total_ += static_cast<int>(p.ids.size());
     }
+    TERN_RETURN_IF_ERROR(quantize());
     TERN_RETURN_IF_ERROR(load(options_.activation, 0, model_));
     report_.architecture = model_->info().architecture;
     const auto& decoder = static_cast<const Decoder&>(*model_);
@@ -54,7 +58,7 @@ class CaseRun {
       for (int32_t id : p.ids)
         if (id >= model_->info().vocab_size)
           return make_error(ErrorCode::kCorrupt, "a prompt's token id is out of range");
-    if (forces()) TERN_RETURN_IF_ERROR(load(DType::kF32, 0, exact_model_));
+    if (forces() && exact_model_ == nullptr) TERN_RETURN_IF_ERROR(load(DType::kF32, 0, exact_model_));
     for (const GoldenPrompt& p : golden_.prompts) TERN_RETURN_IF_ERROR(prompt(p));
     if (forces()) report_.statements.push_back(routing_.statement());
     if (options_.variations) TERN_RETURN_IF_ERROR(batched());
@@ -67,8 +71,20 @@ class CaseRun {
   // Whether it makes no difference to a bit how the work is cut.
   bool bits() const { return exact_ && options_.exact; }
 
-  Status load(DType activation, int length, std::unique_ptr<Model>& out) {
+  // With quantized weights the reference is their twin.
+  Status quantize() {
+    if (options_.quantization.is_null()) return {};
+    TERN_ASSIGN_OR_RETURN(const std::string architecture, read_architecture(golden_.folder, "config.json", {}));
+    TERN_ASSIGN_OR_RETURN(quantization_, read_quantization(options_.quantization, architecture));
+    TERN_RETURN_IF_ERROR(load(DType::kF32, 0, exact_model_, true));
+    TERN_ASSIGN_OR_RETURN(golden_, twin_case(std::move(golden_), *exact_model_, device_));
+    return {};
+  }
+
+  Status load(DType activation, int length, std::unique_ptr<Model>& out, bool twin = false) {
     LoadOptions o;
+    o.quantization = quantization_;
+    if (twin) o.instead = [this](const ops::WeightFormat& codes) { return widened_.of(codes); };
     o.path = golden_.folder;
     o.activation = activation;
     o.max_model_len = length;
@@ -255,9 +271,11 @@ class CaseRun {
     return {};
   }
 
-  const GoldenCase& golden_;
+  GoldenCase golden_;
   const VerifyOptions& options_;
   device::Device& device_;
+  Quantization quantization_;
+  WidenedFormats widened_;
   const bool dynamic_;
   bool has_experts_ = false;
   bool exact_ = true;  // bit-equal whatever the batch; latent attention promises the same tokens only
@@ -284,11 +302,11 @@ int CaseReport::failed() const {
 }
 
 Expected<CaseReport> verify_case(const std::string& folder, const VerifyOptions& options, device::Device& device) {
-  TERN_ASSIGN_OR_RETURN(const GoldenCase golden, read_golden_case(folder));
+  TERN_ASSIGN_OR_RETURN(GoldenCase golden, read_golden_case(folder));
   if (golden.kind != "text")
     return make_error(ErrorCode::kUnsupported,
                       fmt::format("{}: {} cases cannot be verified by this build", folder, golden.kind));
-  return CaseRun(golden, options, device).run();
+  return CaseRun(std::move(golden), options, device).run();
 }
 
 }  // namespace tern::model

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "device/device.h"
+#include "json/json.h"
 #include "ops/linear.h"
 
 namespace tern::model {
@@ -23,6 +24,9 @@ struct VerifyTolerance {
 struct VerifyOptions {
   DType activation = DType::kF32;
   const ops::WeightFormat* format = nullptr;  // linear weights in this format instead
+  // Not null: weights are quantized so (read_quantization()), and the reference is what the same codes compute as
+  // float32 (twin.h) instead of what the case holds.
+  json::Value quantization = {};
   VerifyTolerance tolerance = VerifyTolerance::of(DType::kF32);
   bool variations = true;  // chunk sizes, block tables and batches
   // They change no bit. False: they stay within the tolerance (bfloat16: with the same experts), as on a GPU whose

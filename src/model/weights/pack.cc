@@ -10,6 +10,7 @@
 
 #include "base/checked.h"
 #include "device/compute_pool.h"
+#include "ops/quantize.h"
 
 namespace tern::model {
 namespace {
@@ -28,7 +29,7 @@ size_t array_bytes(const ArrayPlan& a, DType activation) {
 }
 
 const ops::WeightFormat& format_of(const MatrixPlan& m, const PackOptions& o) {
-  return *(m.role == MatrixRole::kRouter ? o.router : m.role == MatrixRole::kPlain ? o.plain : o.linear);
+  return *o.formats[static_cast<size_t>(m.role)];
 }
 
 // Calls f(part, row) for what each piece contributes to target rows [begin, end); `row` counts from begin.
@@ -51,8 +52,10 @@ void for_pieces(const std::vector<Piece>& pieces, int64_t begin, int64_t end, F&
 // copying overlaps with reading.
 class Packer {
  public:
-  Packer(const WeightSource& source, const PackOptions& options, device::Device& device)
-      : source_(source),
+  Packer(const std::vector<Parameter>& parameters, const WeightSource& source, const PackOptions& options,
+         device::Device& device)
+      : parameters_(parameters),
+        source_(source),
         options_(options),
         device_(device),
         stream_(device.stream()),
@@ -65,6 +68,7 @@ class Packer {
     const ops::WeightFormat& format = format_of(m, options_);
     m.out->format = &format;
     m.out->n = m.n, m.out->k = m.k;
+    m.out->first_group = ops::first_group_of(format.scale_blocks(), m.pieces.front().col);
     m.out->data = device::Buffer(dst, format.packed_bytes(m.n, m.k), nullptr);
     const DType type = source_type(m.pieces);
     cut({&m.pieces, &m, dst, type, m.k * static_cast<int64_t>(dtype_bytes(type))}, m.n, format.row_granularity());
@@ -132,7 +136,54 @@ class Packer {
     const Target& t = targets_[c.target];
     const MatrixPlan& m = *t.matrix;
     const TensorView source = rows(m.pieces, c.begin, c.end, m.k, t.type, staging);
-    return format_of(m, options_).pack(source, c.begin, m.n, m.k, t.dst);
+    const ops::WeightFormat& format = format_of(m, options_);
+    const ops::ScaleBlocks blocks = format.scale_blocks();
+    if (blocks.rows == 0) return format.pack(source, c.begin, m.n, m.k, t.dst);
+    const int64_t groups = ops::scale_groups(blocks, m.k, m.out->first_group);
+    std::vector<float> scales(static_cast<size_t>((c.end - c.begin) * groups));
+    Status status;
+    for_pieces(m.pieces, c.begin, c.end, [&](const Piece& p, int64_t at) {
+      const TensorView mine = tensor2(source.row_bytes(at), source.dtype, p.rows, m.k, source.stride[0]);
+      if (status.ok()) status = piece_scales(p, mine, blocks, scales.data() + at * groups);
+    });
+    TERN_RETURN_IF_ERROR(std::move(status));
+    return format.pack_scaled(
+        {source, tensor2(scales.data(), DType::kF32, c.end - c.begin, groups), c.begin, m.n, m.k, m.out->first_group},
+        t.dst);
+  }
+
+  // Scales of a piece's rows, by group of columns. They belong to the whole matrix: blocks that reach beyond the piece
+  // are read once more. `mine`: the piece's values.
+  Status piece_scales(const Piece& p, const TensorView& mine, const ops::ScaleBlocks& blocks, float* scales) {
+    const Parameter& whole = parameters_[static_cast<size_t>(p.parameter)];
+    if (p.transposed) return make_error(ErrorCode::kInternal, "pack: a transposed block has no scales");
+    const int64_t cols = blocks.cols == 0 ? whole.cols : blocks.cols;
+    Piece cover = p;
+    cover.row = p.row / blocks.rows * blocks.rows, cover.col = p.col / cols * cols;
+    cover.rows = std::min(round_up(p.row + p.rows, blocks.rows), whole.rows) - cover.row;
+    cover.cols = std::min(round_up(p.col + p.cols, cols), whole.cols) - cover.col;
+    TensorView values = mine;
+    std::vector<char> staging;
+    if (cover.rows != p.rows || cover.cols != p.cols) {
+      staging.resize(static_cast<size_t>(cover.rows * cover.cols) * dtype_bytes(mine.dtype));
+      values = tensor2(staging.data(), mine.dtype, cover.rows, cover.cols);
+      source_.read(cover, values);
+    }
+    const int64_t groups = ceil_div(cover.cols, cols);
+    for (int64_t r = 0; r < cover.rows; r += blocks.rows) {
+      const int64_t height = std::min(blocks.rows, cover.rows - r);
+      const TensorView block = tensor2(values.row_bytes(r), values.dtype, height, cover.cols, values.stride[0]);
+      for (int64_t g = 0; g < groups; ++g) {
+        const float scale = ops::scale_of(block, g * cols, std::min((g + 1) * cols, cover.cols), blocks.bound);
+        if (scale < 0.0f)
+          return make_error(ErrorCode::kCorrupt,
+                            fmt::format("{} holds NaN or infinity in rows {} to {} and cannot be quantized", whole.name,
+                                        cover.row + r, cover.row + r + height - 1));
+        const int64_t begin = std::max(cover.row + r, p.row), end = std::min(cover.row + r + height, p.row + p.rows);
+        for (int64_t i = begin; i < end; ++i) scales[(i - p.row) * groups + g] = scale;
+      }
+    }
+    return {};
   }
 
   Status copy_array(const Chunk& c, std::vector<char>& staging) {
@@ -197,6 +248,7 @@ class Packer {
     if (!failed_.exchange(true)) error_ = std::move(s);
   }
 
+  const std::vector<Parameter>& parameters_;
   const WeightSource& source_;
   const PackOptions& options_;
   device::Device& device_;
@@ -214,29 +266,6 @@ class Packer {
 };
 
 }  // namespace
-
-Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKind kind) {
-  if (options.activation != DType::kBF16 && options.activation != DType::kF32)
-    return make_error(ErrorCode::kUnsupported,
-                      fmt::format("activations in {} are not supported", dtype_name(options.activation)), "dtype");
-  const auto find = [&](const std::string& name) { return ops::find_weight_format(kind, name); };
-  PackOptions pack;
-  pack.activation = options.activation;
-  pack.plain = find(options.activation == DType::kF32 ? "f32" : "bf16");
-  pack.router = find("f32");
-  pack.linear = options.format != nullptr       ? options.format
-                : options.weight_format.empty() ? pack.plain
-                                                : find(options.weight_format);
-  pack.progress = options.progress;
-  pack.threads = options.threads;
-  if (pack.linear == nullptr)
-    return make_error(ErrorCode::kUnsupported,
-                      fmt::format("weight format {} is not known on this device", options.weight_format),
-                      "quantization");
-  if (pack.plain == nullptr || pack.router == nullptr)
-    return make_error(ErrorCode::kUnsupported, "this device has no plain weight formats");
-  return pack;
-}
 
 size_t packed_bytes(const WeightPlan& plan, const PackOptions& options) {
   size_t bytes = 0;
@@ -256,7 +285,7 @@ Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackO
                     "fewer layers (--model-override)",
                     static_cast<double>(bytes) / 1e9, static_cast<double>(available) / 1e9));
   TERN_ASSIGN_OR_RETURN(memory, device.allocate(bytes));
-  Packer packer(source, options, device);
+  Packer packer(plan.parameters, source, options, device);
   char* at = memory.data();
   for (const MatrixPlan& m : plan.matrices) {
     packer.add(m, at);

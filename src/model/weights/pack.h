@@ -1,7 +1,9 @@
 // Fills a rank's memory: slice by slice, from files (whose pages are released as it goes on) or from a seed.
 #pragma once
 
+#include <array>
 #include <functional>
+#include <string>
 
 #include "base/error.h"
 #include "device/device.h"
@@ -12,15 +14,16 @@ namespace tern::model {
 
 struct PackOptions {
   DType activation = DType::kBF16;
-  const ops::WeightFormat* linear = nullptr;     // projections, experts
-  const ops::WeightFormat* plain = nullptr;      // output layer, latent projections of MLA
-  const ops::WeightFormat* router = nullptr;     // float32
-  std::function<void(size_t, size_t)> progress;  // from several threads, one at a time
-  int threads = 0;                               // on a device without a pool of its own; 0: physical cores
+  std::array<const ops::WeightFormat*, kMatrixRoles> formats = {};  // by MatrixRole
+  std::function<void(size_t, size_t)> progress;                     // from several threads, one at a time
+  int threads = 0;  // on a device without a pool of its own; 0: physical cores
 };
 
-// The formats that the options name, or their defaults.
+// The formats that the options name, or their defaults. An error when the device lacks one.
 Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKind kind);
+
+// What each part became: "168 projections in wint8, 1 output layer in bf16, ..."; from the plan and the formats.
+std::string formats_line(const WeightPlan& plan, const PackOptions& options);
 
 // Bytes that pack_weights() will allocate.
 size_t packed_bytes(const WeightPlan& plan, const PackOptions& options);

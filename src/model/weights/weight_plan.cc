@@ -97,12 +97,13 @@ class Planner {
                                false,
                                {}});
     if (presences_.output.tied) {
-      matrix(w_.lm_head.weight, {embed}, MatrixRole::kPlain);
+      if (presences_.head_apart) array(w_.embedding, {embed}, true, true);
+      matrix(w_.lm_head.weight, {embed}, MatrixRole::kHead);
     } else {
       array(w_.embedding, {embed}, true, true);
       const int head = linear("lm_head.weight", s_.vocab_size, s_.hidden_size, ShardRule::kVocabulary, s_.vocab_size,
                               {{presences_.output.name, 0, 0, 0, 0}});
-      matrix(w_.lm_head.weight, {head}, MatrixRole::kPlain);
+      matrix(w_.lm_head.weight, {head}, MatrixRole::kHead);
     }
     norm(w_.final_norm, "model.norm.weight", s_.hidden_size);
   }
@@ -209,17 +210,19 @@ class Planner {
   }
 
   // gate, up and down of a gated MLP.
-  void gated_pair(ops::PackedWeight& gate_up, ops::PackedWeight& down, const std::string& at, int64_t width) {
+  void gated_pair(ops::PackedWeight& gate_up, ops::PackedWeight& down, const std::string& at, int64_t width,
+                  MatrixRole role) {
     const int64_t h = s_.hidden_size;
-    matrix(gate_up,
-           {linear(at + "gate_proj.weight", width, h, ShardRule::kColumn, width, fused_gate_up(at, 0, width, "weight")),
-            linear(at + "up_proj.weight", width, h, ShardRule::kColumn, width,
-                   fused_gate_up(at, width, width, "weight"))});
-    matrix(down, {linear(at + "down_proj.weight", h, width, ShardRule::kRow, width)});
+    matrix(
+        gate_up,
+        {linear(at + "gate_proj.weight", width, h, ShardRule::kColumn, width, fused_gate_up(at, 0, width, "weight")),
+         linear(at + "up_proj.weight", width, h, ShardRule::kColumn, width, fused_gate_up(at, width, width, "weight"))},
+        role);
+    matrix(down, {linear(at + "down_proj.weight", h, width, ShardRule::kRow, width)}, role);
   }
 
-  void dense(DenseWeights& w, const std::string& at, int64_t width, bool bias) {
-    gated_pair(w.gate_up.weight, w.down.weight, at, width);
+  void dense(DenseWeights& w, const std::string& at, int64_t width, bool bias, MatrixRole role = MatrixRole::kLinear) {
+    gated_pair(w.gate_up.weight, w.down.weight, at, width, role);
     if (!bias) return;
     constexpr auto kBias = ParameterKind::kBias;
     array(
@@ -273,8 +276,9 @@ class Planner {
     size_t place = 0;
     for (const Bank& b : banks)
       for (int e = 0; e < b.experts; ++e, ++place) expert(w.gate_up[place], w.down[place], at, plain, b, e);
-    if (dense_bank) gated_pair(w.gate_up.back(), w.down.back(), plain, s_.intermediate);
-    if (m.shared_intermediate > 0) dense(w.shared, at + m.shared + ".", m.shared_intermediate, false);
+    if (dense_bank) gated_pair(w.gate_up.back(), w.down.back(), plain, s_.intermediate, MatrixRole::kLinear);
+    if (m.shared_intermediate > 0)
+      dense(w.shared, at + m.shared + ".", m.shared_intermediate, false, MatrixRole::kSharedExpert);
     if (m.shared_gate) {
       const int gate = declare({at + "shared_expert_gate.weight",
                                 ParameterKind::kRouter,
@@ -338,8 +342,9 @@ class Planner {
     expert_ = -1;
     if (shard_.expert_parallel && shard_.ranks > 1 && e * static_cast<int64_t>(shard_.ranks) / b.experts != shard_.rank)
       return;
-    matrix(gate_up, {gate, up});
-    matrix(down_out, {down});
+    const MatrixRole role = b.index == 1 ? MatrixRole::kPictureExpert : MatrixRole::kExpert;
+    matrix(gate_up, {gate, up}, role);
+    matrix(down_out, {down}, role);
   }
 
   const DecoderSpec& s_;

@@ -22,11 +22,17 @@ struct Piece {
   int64_t target_cols() const { return transposed ? rows : cols; }
 };
 
+// What a matrix is for; its role chooses its weight format (pack.h).
 enum class MatrixRole : uint8_t {
-  kLinear,  // in the chosen weight format
-  kPlain,   // in the activation type, whatever the format: output layer, latent projections of MLA
-  kRouter,  // float32
+  kLinear,         // projections of attention, dense MLPs
+  kSharedExpert,   // serves every token of a layer of experts
+  kExpert,         // one of those that tokens choose
+  kPictureExpert,  // likewise, in the bank for pictures
+  kHead,           // the output layer
+  kPlain,          // what stays in the activation type, whatever the formats: latent projections of MLA, towers' parts
+  kRouter,         // float32: routers, gates of shared experts
 };
+inline constexpr int kMatrixRoles = 7;
 
 // A packed weight: the pieces' rows one below the other.
 struct MatrixPlan {
@@ -54,12 +60,18 @@ struct WeightPlan {
 struct Presences {
   OutputLayer output;
   bool correction_bias = false;
+  // The output layer's format is not the embedding's: where both are one tensor, it is packed twice.
+  bool head_apart = false;
 };
 
 // Fills `weights` with empty places and returns what belongs there. `weights` must stay where it is while the plan is
 // in use. kInvalidArgument when the ranks cannot share the heads or widths; kTooLarge for an absurd number of tensors.
 Expected<WeightPlan> plan_weights(const DecoderSpec& spec, const Presences& presences, const Shard& shard,
                                   DecoderWeights& weights);
+
+// Matrices of the modules in `ignore` (Quantization::ignore) get the role kPlain. Errors: an entry that names nothing,
+// a pattern that is none, a product of which only a part is named.
+Status leave_out(const std::vector<std::string>& ignore, WeightPlan& plan);
 
 // Elements of all parameters, and those that take part in one token.
 struct ParameterCount {

@@ -1,0 +1,130 @@
+// Which format each matrix gets.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <regex>
+
+#include "model/weights/pack.h"
+
+namespace tern::model {
+namespace {
+
+// Formats of the parts that `options.quantization` names.
+Status choose(const LoadOptions& options, device::DeviceKind kind, PackOptions& pack) {
+  const Quantization& q = options.quantization;
+  const std::pair<MatrixRole, const std::string*> parts[] = {
+      {MatrixRole::kLinear, &q.dense},   {MatrixRole::kSharedExpert, &q.dense},
+      {MatrixRole::kExpert, &q.experts}, {MatrixRole::kPictureExpert, &q.picture_experts},
+      {MatrixRole::kHead, &q.head},
+  };
+  for (const auto& [role, name] : parts) {
+    if (name->empty()) continue;
+    const ops::WeightFormat* format = ops::find_weight_format(kind, *name);
+    if (format == nullptr)
+      return make_error(ErrorCode::kUnsupported,
+                        fmt::format("{}: weights of type {} are not built for this device; leave the flag out, or use "
+                                    "--device cpu",
+                                    q.method, *name),
+                        "quantization");
+    pack.formats[static_cast<size_t>(role)] = options.instead ? options.instead(*format) : format;
+  }
+  return {};
+}
+
+// The name of a parameter's module.
+std::string_view module_of(const Parameter& p) {
+  std::string_view name = p.name;
+  if (name.ends_with(".weight")) name.remove_suffix(7);
+  return name;
+}
+
+bool quantizable(MatrixRole role) { return role != MatrixRole::kPlain && role != MatrixRole::kRouter; }
+
+}  // namespace
+
+Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKind kind) {
+  if (options.activation != DType::kBF16 && options.activation != DType::kF32)
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("activations in {} are not supported", dtype_name(options.activation)), "dtype");
+  const auto find = [&](const std::string& name) { return ops::find_weight_format(kind, name); };
+  PackOptions pack;
+  pack.activation = options.activation;
+  pack.progress = options.progress;
+  pack.threads = options.threads;
+  const ops::WeightFormat* plain = find(options.activation == DType::kF32 ? "f32" : "bf16");
+  const ops::WeightFormat* router = find("f32");
+  if (plain == nullptr || router == nullptr)
+    return make_error(ErrorCode::kUnsupported, "this device has no plain weight formats");
+  const ops::WeightFormat* linear = options.format != nullptr       ? options.format
+                                    : options.weight_format.empty() ? plain
+                                                                    : find(options.weight_format);
+  if (linear == nullptr)
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("weight format {} is not known on this device", options.weight_format),
+                      "quantization");
+  pack.formats.fill(plain);
+  const auto set = [&](MatrixRole role, const ops::WeightFormat* format) {
+    pack.formats[static_cast<size_t>(role)] = format;
+  };
+  for (const MatrixRole role :
+       {MatrixRole::kLinear, MatrixRole::kSharedExpert, MatrixRole::kExpert, MatrixRole::kPictureExpert})
+    set(role, linear);
+  set(MatrixRole::kRouter, router);
+  TERN_RETURN_IF_ERROR(choose(options, kind, pack));
+  return pack;
+}
+
+Status leave_out(const std::vector<std::string>& ignore, WeightPlan& plan) {
+  std::vector<bool> left(plan.parameters.size(), false);
+  for (const std::string& entry : ignore) {
+    bool any = false;
+    std::regex pattern;
+    const bool is_pattern = entry.starts_with("re:");
+    if (is_pattern) {
+      try {
+        pattern = std::regex(entry.substr(3));
+      } catch (const std::regex_error&) {
+        return make_error(ErrorCode::kInvalidArgument, fmt::format("ignore: {} is no pattern", entry), "quantization");
+      }
+    }
+    for (size_t i = 0; i < plan.parameters.size(); ++i) {
+      const std::string_view name = module_of(plan.parameters[i]);
+      const bool match =
+          is_pattern ? std::regex_search(name.begin(), name.end(), pattern, std::regex_constants::match_continuous)
+                     : name == entry;
+      if (match) left[i] = any = true;
+    }
+    if (!any)
+      return make_error(ErrorCode::kInvalidArgument, fmt::format("ignore: {} names no weight of this model", entry),
+                        "quantization");
+  }
+  for (MatrixPlan& m : plan.matrices) {
+    const auto is_left = [&](const Piece& p) { return left[static_cast<size_t>(p.parameter)]; };
+    const auto count = std::count_if(m.pieces.begin(), m.pieces.end(), is_left);
+    if (count == 0 || !quantizable(m.role)) continue;
+    if (static_cast<size_t>(count) != m.pieces.size()) {
+      std::vector<std::string_view> names;
+      for (const Piece& p : m.pieces) names.push_back(module_of(plan.parameters[static_cast<size_t>(p.parameter)]));
+      return make_error(
+          ErrorCode::kInvalidArgument,
+          fmt::format("ignore: {} are one product and can only be left out together", fmt::join(names, ", ")),
+          "quantization");
+    }
+    m.role = MatrixRole::kPlain;
+  }
+  return {};
+}
+
+std::string formats_line(const WeightPlan& plan, const PackOptions& options) {
+  constexpr const char* kNames[kMatrixRoles] = {"projections",  "shared experts", "experts", "picture experts",
+                                                "output layer", "left alone",     "routers"};
+  size_t counts[kMatrixRoles] = {};
+  for (const MatrixPlan& m : plan.matrices) ++counts[static_cast<size_t>(m.role)];
+  std::vector<std::string> parts;
+  for (size_t i = 0; i < kMatrixRoles; ++i)
+    if (counts[i] > 0) parts.push_back(fmt::format("{} {} in {}", counts[i], kNames[i], options.formats[i]->name()));
+  return fmt::format("{}; embeddings and norms in {}", fmt::join(parts, ", "), dtype_name(options.activation));
+}
+
+}  // namespace tern::model
