@@ -7,12 +7,14 @@
 #include <optional>
 
 #include "app/config/model_facts.h"
+#include "app/config/quantization_flag.h"
 #include "app/flags/environment.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "cli/commands.h"
 #include "device/device.h"
 #include "json/json.h"
+#include "model/arch/registry.h"
 #include "model/loader.h"
 #include "vision/tower.h"
 
@@ -68,7 +70,7 @@ std::vector<Fit> fits(const model::ModelSummary& s, const model::ModelSummary& w
 void add_tower(model::ModelSummary& s, const vision::TowerSummary& tower) {
   for (auto& [name, bytes] : s.weight_bytes)
     for (const auto& [precision, more] : tower.weight_bytes)
-      if (name == precision) bytes += more;
+      if (precision == (name == "float32" ? name : std::string("bfloat16"))) bytes += more;
   s.parameters += tower.info.parameters;
   s.active_parameters += tower.info.parameters;
 }
@@ -88,6 +90,7 @@ void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, c
              s.max_position_embeddings);
   fmt::print("output layer     {}\n", s.tied ? "the embedding" : "its own weights");
   for (const std::string& note : s.notes) fmt::print("note             {}\n", note);
+  if (!s.formats.empty()) fmt::print("formats          {}\n", s.formats);
   for (const auto& [name, bytes] : s.weight_bytes)
     fmt::print("weights          {} in {}\n", human(static_cast<double>(bytes)), name);
   fmt::print("cache            {} per token in bfloat16, {} in float32\n",
@@ -118,6 +121,7 @@ void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, c
       {"max_position_embeddings", s.max_position_embeddings},
       {"tied_embeddings", s.tied},
       {"notes", json::Array(s.notes.begin(), s.notes.end())},
+      {"formats", s.formats},
       {"weight_bytes", weights},
       {"cache_bytes_per_token", json::Object{{"bfloat16", s.kv_bytes_per_token}, {"float32", wide.kv_bytes_per_token}}},
       {"memory_bytes", static_cast<int64_t>(memory)},
@@ -137,7 +141,18 @@ Expected<double> memory_of(const std::string& text) {
   return static_cast<double>(device->info().memory_total);
 }
 
-Status inspect(const std::string& name, const std::string& overrides, const std::string& memory_text, bool as_json) {
+Expected<model::Quantization> quantization_of(const std::string& text, const model::LoadOptions& options) {
+  TERN_ASSIGN_OR_RETURN(const json::Value asked, app::quantization_value(text));
+  TERN_ASSIGN_OR_RETURN(const std::string architecture,
+                        model::read_architecture(options.path, options.config_name, options.overrides));
+  auto read = model::read_quantization(asked, architecture);
+  if (!read.ok())
+    return make_error(ErrorCode::kInvalidArgument, "--quantization " + read.error().message, "quantization");
+  return read;
+}
+
+Status inspect(const std::string& name, const std::string& overrides, const std::string& quantization,
+               const std::string& memory_text, bool as_json) {
   TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
   model::LoadOptions options;
   options.path = app::find_folder(name, environment);
@@ -149,6 +164,7 @@ Status inspect(const std::string& name, const std::string& overrides, const std:
       return make_error(ErrorCode::kInvalidArgument, "--model-override must be a JSON object", "model-override");
     options.overrides = value.get_object();
   }
+  TERN_ASSIGN_OR_RETURN(options.quantization, quantization_of(quantization, options));
   TERN_ASSIGN_OR_RETURN(const double memory, memory_of(memory_text));
   TERN_ASSIGN_OR_RETURN(model::ModelSummary summary, model::summarize_model(options));
   TERN_ASSIGN_OR_RETURN(const vision::TowerSummary tower, vision::summarize_tower(options));
@@ -163,14 +179,15 @@ Status inspect(const std::string& name, const std::string& overrides, const std:
 
 int run_inspect(const std::vector<std::string>& args) {
   app::Options parser("Says what a model is and what it takes; config.json is enough", "tern inspect");
-  std::string name, overrides, memory;
+  std::string name, overrides, quantization, memory;
   bool as_json = false;
   parser.add_option("model,--model,-m", name, "Folder of the model").required();
   parser.add_option("--model-override", overrides, "JSON that replaces values of config.json");
+  parser.add_option("--quantization", quantization, "Weights made so while loading, as serve has it");
   parser.add_option("--memory", memory, "What must suffice, like 24GiB; this machine's when left out");
   parser.add_flag("--json", as_json, "Prints one JSON object");
   if (const auto status = app::parse_options(parser, args)) return *status;
-  const Status status = inspect(name, overrides, memory, as_json);
+  const Status status = inspect(name, overrides, quantization, memory, as_json);
   std::fflush(stdout);
   return status.ok() ? 0 : app::report(status.error());
 }

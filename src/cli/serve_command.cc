@@ -51,6 +51,7 @@ int dry_run(const app::Settings& settings) {
     o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
     o["bos_token_id"] = summary->bos_token_id;
     o["tied_embeddings"] = summary->tied;
+    if (!summary->formats.empty()) o["weight_formats"] = summary->formats;
     for (const std::string& note : summary->notes) out["warnings"].as_array().emplace_back(note);
     auto profile = app::read_profile(settings, nullptr);
     if (!profile.ok()) return app::report(profile.error());

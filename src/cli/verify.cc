@@ -3,6 +3,7 @@
 #include <cstdio>
 
 #include "app/config/device_settings.h"
+#include "app/config/quantization_flag.h"
 #include "app/flags/environment.h"
 #include "app/options.h"
 #include "app/report.h"
@@ -81,7 +82,7 @@ int replay_cases(const std::vector<std::string>& folders, DType type, const std:
 int run_verify(const std::vector<std::string>& args) {
   app::Options parser("Runs reference cases through the model code and compares", "tern verify");
   std::vector<std::string> folders;
-  std::string dtype = "float32", device_name = "cpu";
+  std::string dtype = "float32", device_name = "cpu", quantization;
   int threads = 0;
   uint64_t replays = 0;
   parser.add_option("case", folders, "Folders with config.json, weights, golden.json and golden.safetensors")
@@ -95,7 +96,12 @@ int run_verify(const std::vector<std::string>& args) {
       .add_option("--replays", replays,
                   "On a GPU, instead: so many steps as graphs against the same steps run as they are, bit by bit")
       .range(uint64_t{1}, uint64_t{1} << 30);
+  parser.add_option("--quantization", quantization,
+                    "As serve has it; the reference is then what the same codes compute as float32");
   if (const auto status = app::parse_options(parser, args)) return *status;
+  if (replays > 0 && !quantization.empty()) {
+    return app::report(make_error(ErrorCode::kInvalidArgument, "--replays knows no --quantization", "quantization"));
+  }
   if (replays > 0) return replay_cases(folders, dtype == "float32" ? DType::kF32 : DType::kBF16, device_name, replays);
 
   auto opened = open(device_name, threads);
@@ -103,8 +109,11 @@ int run_verify(const std::vector<std::string>& args) {
   device::Device& device = *opened->device;
   if (opened->library != nullptr) fmt::print("{}\n", device.info().name);
   const DType type = dtype == "float32" ? DType::kF32 : DType::kBF16;
-  const model::VerifyOptions options{
+  model::VerifyOptions options{
       .activation = type, .tolerance = model::VerifyTolerance::of(type), .exact = opened->deterministic};
+  auto asked = app::quantization_value(quantization);
+  if (!asked.ok()) return app::report(asked.error());
+  options.quantization = std::move(*asked);
   int passed = 0, failed = 0;
   for (const std::string& folder : folders) {
     const auto result = vision::verify_case(folder, options, device);
@@ -113,7 +122,8 @@ int run_verify(const std::vector<std::string>& args) {
       ++failed;
       continue;
     }
-    fmt::print("{} ({}, {})\n", folder, result->architecture, dtype);
+    fmt::print("{} ({}, {}{}{})\n", folder, result->architecture, dtype, quantization.empty() ? "" : ", ",
+               quantization);
     print_report(*result);
     passed += result->passed();
     failed += result->failed();

@@ -112,6 +112,7 @@ SAMPLES = {
     "--config": (written("c.yaml", "max_num_seqs: 3\n"),),
     "--device": ("cpu",),
     "--model-override": ('{"num_hidden_layers": 2}',),
+    "--quantization": ('{"quantization": "wint4", "group_size": 64}',),
     "--trace": ("t.json",),
     "--scripted": ("answers.jsonl",),
     "--reasoning-parser": ("qwen3",),
@@ -216,7 +217,7 @@ def test_what_acts_is_read_outside_the_table():
 @pytest.mark.parametrize("row", [row for row in rows() if row.status.startswith(("harmless", "inert"))], ids=lambda row: row.name)
 def test_what_does_not_act_changes_nothing(row, tmp_path):
     """The other side: a row that is called harmless or inert comes to the same settings."""
-    asking = {"--quantization": "wint4", "--speculative-config": '{"method": "mtp"}'}
+    asking = {"--speculative-config": '{"method": "mtp"}'}
     if "*" in row.name:
         value = "1"
     elif row.name in asking:

@@ -80,6 +80,9 @@ model::LoadOptions load_options(const FlagSet& flags, const ModelFacts& model) {
   o.dummy = flags.text("load-choices") == "dummy";
   o.dummy_seed = static_cast<uint64_t>(flags.integer("seed"));
   if (const json::Object* overrides = flags.get("model-override").if_object()) o.overrides = *overrides;
+  if (auto q = model::read_quantization(flags.get("quantization"), model.architecture); q.ok()) {  // validated
+    o.quantization = std::move(*q);
+  }
   o.activation = flags.text("dtype") == "float32" ? DType::kF32 : DType::kBF16;
   o.max_model_len = flags.integer32("max-model-len");
   o.threads = flags.has("cpu-threads") ? flags.integer32("cpu-threads") : 0;

@@ -108,20 +108,8 @@ Status check_speculation(const FlagSet& flags) {
 }
 
 Status check_quantization(const FlagSet& flags) {
-  constexpr std::array<std::string_view, 14> kMethods = {
-      "wint8", "wint4",       "wint2",     "block_wise_fp8", "tensor_wise_fp8", "wfp8afp8", "w4afp8",
-      "w4a8",  "weight_only", "mix_quant", "kvcache",        "modelopt_fp4",    "mxfp4",    "w8a8"};
-  const json::Value& value = flags.get("quantization");
-  std::string method = flags.text("quantization");
-  if (const json::Object* object = value.if_object()) {
-    auto name = json::get_string(*object, "quantization");
-    if (!name.ok()) return wrong("quantization", name.error().message);
-    if (!*name) return wrong("quantization", "needs the key \"quantization\"");
-    method = **name;
-  }
-  if (method.empty() || method == "none" || method == "None") return {};
-  if (std::find(kMethods.begin(), kMethods.end(), method) != kMethods.end()) return {};
-  return wrong("quantization", fmt::format("\"{}\" is none of {}", method, fmt::join(kMethods, ", ")));
+  const auto read = model::read_quantization(flags.get("quantization"), "");
+  return read.ok() ? Status() : wrong("quantization", read.error().message);
 }
 
 Status check_early_stop(const FlagSet& flags) {

@@ -39,7 +39,8 @@ constexpr std::string_view kOneProcess = "concerns the queues between FastDeploy
 constexpr std::string_view kNoSplit = "this build runs prefill and decode in one place";
 constexpr std::string_view kNoExperts = "experts are not spread over ranks in this build";
 constexpr std::string_view kNoStorage = "this build keeps blocks in the memory of the device only";
-constexpr std::string_view kNoQuantization = "this build keeps the weights in the precision of --dtype";
+constexpr std::string_view kNoQuantization =
+    "weights are quantized anew at each start, with scales that are not rounded";
 constexpr std::string_view kAlwaysSo = "parts of contexts are always the same";
 constexpr std::string_view kOneToken = "this build decodes one token at a time";
 constexpr std::string_view kKnown = "the engine is in this process and its state is known";

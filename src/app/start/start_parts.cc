@@ -49,8 +49,9 @@ Expected<std::unique_ptr<model::Model>> load_with_progress(const Settings& setti
   model::LoadOptions options = settings.load;
   options.progress = [&](size_t done, size_t all) { progress.update(done, all); };
   auto loaded = model::load_model(options, device);
-  if (loaded.ok())
-    for (const std::string& note : (*loaded)->info().notes) TERN_WARN("{}", note);
+  if (!loaded.ok()) return loaded;
+  for (const std::string& note : (*loaded)->info().notes) TERN_WARN("{}", note);
+  if (!(*loaded)->info().formats.empty()) TERN_INFO("weights: {}", (*loaded)->info().formats);
   return loaded;
 }
 

@@ -56,7 +56,7 @@ std::string asking(const FlagSpec& flag) {
       return "";
     }
     default:
-      return flag.name == "quantization" ? "wint4" : "x:1";
+      return "x:1";
   }
 }
 
@@ -114,11 +114,10 @@ TEST(Inert, EveryVariableEndsTheStartUnlessAllowed) {
 }
 
 TEST(Inert, OneLineNamesAll) {
-  EXPECT_EQ(
-      failure({"--quantization", "wint4", "--tensor-parallel-size", "2", "--enable-mm"}, {{"FD_TRACE", "local"}}),
-      "--quantization (this build keeps the weights in the precision of --dtype), --tensor-parallel-size (this "
-      "build runs one rank), FD_TRACE (this build writes no traces) have no effect in this build; leave them out, "
-      "or start anyway with --allow-inert-flags");
+  EXPECT_EQ(failure({"--tensor-parallel-size", "2", "--enable-mm"}, {{"FD_TRACE", "local"}}),
+            "--tensor-parallel-size (this build runs one rank), FD_TRACE (this build writes no traces) have no effect "
+            "in this build; leave them out, "
+            "or start anyway with --allow-inert-flags");
 }
 
 TEST(Inert, ValuesThatAskForNothingPass) {
@@ -146,9 +145,9 @@ TEST(Inert, MistakesAreNamedFirst) {
             std::string::npos);
   EXPECT_NE(failure({"--tool-call-parser", "qwen"}).find("--tool-call-parser: \"qwen\" is none of ernie-x1"),
             std::string::npos);
-  EXPECT_EQ(failure({"--quantization", "wint4", "--max-num-seqs", "0"}),
+  EXPECT_EQ(failure({"--tensor-parallel-size", "2", "--max-num-seqs", "0"}),
             "--max-num-seqs 0 is not between 1 and 256 (TERN_MAX_SEQUENCES sets that limit)");
-  EXPECT_EQ(failure({"--quantization", "wint4"}, {{"TERN_FAULT", "x"}}),
+  EXPECT_EQ(failure({"--tensor-parallel-size", "2"}, {{"TERN_FAULT", "x"}}),
             "TERN_FAULT: \"x\" is neither trap@N nor hang@N");
   EXPECT_EQ(failure({"--allow-inert-flags", "--tensor-parallel-size", "0"}), "--tensor-parallel-size: 0 is below 1");
 }

@@ -156,7 +156,10 @@ TEST(Validation, EveryRuleNamesTheFlag) {
   EXPECT_EQ(failure({"--max-num-seqs", "-1073741824"}),
             "--max-num-seqs -1073741824 is not between 1 and 256 (TERN_MAX_SEQUENCES sets that limit)");
   EXPECT_EQ(settled({"--max-num-seqs", "512"}, {{"TERN_MAX_SEQUENCES", "512"}}).engine.scheduler.max_num_seqs, 512);
-  EXPECT_NE(failure({"--quantization", "wint5"}).find("--quantization \"wint5\" is none of wint8"), std::string::npos);
+  EXPECT_EQ(failure({"--quantization", "wint5"}),
+            "--quantization \"wint5\" is not built; wint8, wint4, block_wise_fp8, weight_only and mix_quant work");
+  EXPECT_EQ(settled({"--quantization", R"({"quantization":"wint4","group_size":64})"}).load.quantization.dense,
+            "wint4-64");
 }
 
 TEST(Validation, UnusedPortsMayRepeat) {
