@@ -120,7 +120,8 @@ Expected<Quantization> read_object(const json::Object& object, const std::string
   Reader r(object);
   Quantization q;
   q.method = r.text("quantization");
-  if (r.status().ok() && r.find("quantization") == nullptr) return wrong("needs the key \"quantization\"");
+  TERN_RETURN_IF_ERROR(r.status());
+  if (r.find("quantization") == nullptr) return wrong("needs the key \"quantization\"");
   if (q.method.empty() || q.method == "none" || q.method == "None") return Quantization{};
   refuse(r);
   read_types(r, architecture, q);
