@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/clock.h"
+#include "base/tests/eventually.h"
 
 namespace tern::engine {
 namespace {
@@ -131,13 +132,13 @@ TEST(Echo, DrainsOrEndsAtOnce) {
 TEST(Echo, ReaderThatStopsHoldsTheEngineNotTheAborts) {
   auto engine = make_echo_engine({.fixed_tokens = 1 << 30, .outbox_capacity = 16});
   ASSERT_TRUE(engine->submit(make(1, {1}, 1 << 30)).ok());
-  std::this_thread::sleep_for(milliseconds(30));
+  EXPECT_TRUE(eventually([&] { return engine->stats().generated_tokens >= 16; }));
+  std::this_thread::sleep_for(milliseconds(30));  // nothing more is to come
   const uint64_t held = engine->stats().generated_tokens;
   EXPECT_LE(held, 17u);
   std::vector<Delta> some;
   engine->poll(some, milliseconds(0));
-  std::this_thread::sleep_for(milliseconds(30));
-  EXPECT_GT(engine->stats().generated_tokens, held);
+  EXPECT_TRUE(eventually([&] { return engine->stats().generated_tokens > held; }));
   engine->abort(1);
   EXPECT_EQ(read(*engine, 1)[1].last.finish, FinishReason::kAbort);
 }

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "base/log.h"
+#include "base/tests/eventually.h"
 #include "engine/tests/engine_harness.h"
 
 namespace tern::engine {
@@ -213,10 +214,11 @@ TEST(Engine, ASlowReaderHoldsStepsNotAborts) {
     r.ignore_eos = true;
     ASSERT_TRUE(h->submit(r).ok());
   }
-  std::this_thread::sleep_for(milliseconds(50));
-  EXPECT_LE(h->stats().generated_tokens, 28u);  // the capacity and the rows of two steps
+  EXPECT_TRUE(eventually([&] { return h->stats().generated_tokens >= 20; }));
+  std::this_thread::sleep_for(milliseconds(50));  // nothing more is to come
+  EXPECT_LE(h->stats().generated_tokens, 28u);    // the capacity and the rows of two steps
   h->abort(1);
-  std::this_thread::sleep_for(milliseconds(10));
+  std::this_thread::sleep_for(milliseconds(10));  // the engine is asked while it is held, not after
   h.read(4);
   EXPECT_EQ(h.answers[1].last.finish, FinishReason::kAbort);
   EXPECT_EQ(h.answers[2].ids.size(), 150u);

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <set>
-#include <thread>
 
 #include "serve/tests/support.h"
 
@@ -16,11 +15,6 @@ engine::EchoConfig slow_engine() {
   engine::EchoConfig config = test_engine_config();
   config.step_ns = 20'000'000;
   return config;
-}
-
-void wait_running(TestServer& server, int n) {
-  for (int i = 0; i < 1000 && server.engine().stats().running < n; ++i) std::this_thread::sleep_for(5ms);
-  ASSERT_GE(server.engine().stats().running, n);
 }
 
 // Starts a request that runs for long; its id is cmpl-ID.
@@ -47,7 +41,7 @@ TEST(Abort, AKeyEndsItsOwnRequestsOnly) {
   TestServer server(config, slow_engine());
   const char *one = "Authorization: Bearer one\r\n", *two = "Authorization: Bearer two\r\n";
   const auto a = begin(server, "a", 1, one), b = begin(server, "b", 2, two);
-  wait_running(server, 3);
+  ASSERT_TRUE(server.wait_running(3));
   Client control(server.port());
   const auto result = [&](std::string_view body, std::string_view key) {
     return control.post("/v1/abort_requests", body, key).json().as_object().at("result");
@@ -69,8 +63,8 @@ TEST(Abort, ThousandsOfNamesAgainstThousandsOfSamples) {
   TestServer server(test_config(), slow_engine());
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 8; ++i) clients.push_back(begin(server, fmt::format("r{}", i), 128));
-  for (int i = 0; i < 1000 && server.server().open_requests() < 8; ++i) std::this_thread::sleep_for(5ms);
-  wait_running(server, 1);
+  ASSERT_TRUE(eventually([&] { return server.server().open_requests() == 8; }));
+  ASSERT_TRUE(server.wait_running(1));
   std::string ids;
   for (int i = 0; i < 4094; ++i) ids += fmt::format("\"cmpl-nobody-{}\",", i);
   const auto answer =
@@ -96,7 +90,7 @@ TEST(Controller, AnswersAsTheOriginal) {
   const auto scheduler = [&](std::string_view body) { return Client(port).post("/controller/scheduler", body); };
 
   const auto a = begin(server, "a");
-  wait_running(server, 1);
+  ASSERT_TRUE(server.wait_running(1));
   const auto reset = Client(port).post("/controller/reset_scheduler", R"({"reset":true})");
   EXPECT_EQ(reset.status, 200);
   EXPECT_EQ(reset.body, "Scheduler Reset Successfully");
@@ -104,7 +98,7 @@ TEST(Controller, AnswersAsTheOriginal) {
   EXPECT_EQ(a->receive().json().as_object().at("choices").at(0).at("finish_reason").as_string(), "abort");
 
   const auto b = begin(server, "b");
-  wait_running(server, 1);
+  ASSERT_TRUE(server.wait_running(1));
   const char* done = R"({"error":{"message":"Scheduler updated successfully","type":null,"param":null,"code":"0"}})";
   for (const char* body :
        {"{}", R"({"reset":false})", R"({"reset":null,"load_shards_num":0,"reallocate_shard":false})"}) {

@@ -28,11 +28,6 @@ std::string post_bytes(std::string_view path, std::string_view body) {
   return fmt::format("POST {} HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}", path, body.size(), body);
 }
 
-void wait_running(const TestServer& server, int n) {
-  for (int i = 0; i < 400 && const_cast<TestServer&>(server).engine().stats().running < n; ++i)
-    std::this_thread::sleep_for(5ms);
-}
-
 std::mutex log_mutex;
 std::string logged;
 void keep_log(LogChannel, LogLevel, const char*, int, std::string_view message) {
@@ -163,7 +158,7 @@ TEST(Limits, OpenRequests) {
   Client a(server.port()), b(server.port());
   a.send(post_bytes("/v1/completions", kLong));
   b.send(post_bytes("/v1/completions", kLong));
-  wait_running(server, 2);
+  ASSERT_TRUE(server.wait_running(2));
   const auto third = Client(server.port()).post("/v1/completions", kShort);
   EXPECT_EQ(third.status, 429);
   EXPECT_EQ(third.body, "{\"detail\":\"Too many requests,current max concurrency is 2\"}");
@@ -185,7 +180,7 @@ TEST(Limits, WaitingForAPlaceInTheEngine) {
   TestServer server(config, slow_engine());
   Client a(server.port());
   a.send(post_bytes("/v1/completions", kLong));
-  wait_running(server, 1);
+  ASSERT_TRUE(server.wait_running(1));
   for (const char* body : {kShort, R"({"prompt":[5,6,7],"max_tokens":2,"stream":true})"}) {
     const auto late = Client(server.port()).post("/v1/completions", body);
     EXPECT_EQ(late.status, 408);
@@ -194,8 +189,7 @@ TEST(Limits, WaitingForAPlaceInTheEngine) {
   }
   Client waiting(server.port());
   waiting.send(post_bytes("/v1/completions", kShort));
-  std::this_thread::sleep_for(100ms);
-  EXPECT_EQ(metric(server.port(), "fastdeploy:num_requests_enqueued"), 1);
+  EXPECT_TRUE(eventually([&] { return metric(server.port(), "fastdeploy:num_requests_enqueued") == 1; }));
   a.close();
   EXPECT_EQ(waiting.receive().status, 200) << "the place is handed over";
 }
@@ -222,7 +216,7 @@ TEST(Ids, OneIdOneRequest) {
   const std::string body = R"({"prompt":[5,6,7],"max_tokens":400,"ignore_eos":true,"request_id":"same"})";
   Client a(server.port());
   a.send(post_bytes("/v1/completions", body));
-  wait_running(server, 1);
+  ASSERT_TRUE(server.wait_running(1));
   const auto second = Client(server.port()).post("/v1/completions", body);
   EXPECT_EQ(second.status, 400);
   EXPECT_EQ(second.json().as_object().at("error").at("message").as_string(), "duplicated request_id cmpl-same");
@@ -244,8 +238,9 @@ TEST(Abort, ByIdChoiceAndAll) {
   a.send(post_bytes("/v1/completions", body("a", 1, false)));
   b.send(post_bytes("/v1/completions", body("b", 2, true)));
   c.send(post_bytes("/v1/completions", body("c", 1, false)));
-  wait_running(server, 4);
-  std::this_thread::sleep_for(60ms);
+  ASSERT_TRUE(server.wait_running(4));
+  const uint64_t before = server.engine().stats().generated_tokens;
+  EXPECT_TRUE(eventually([&] { return server.engine().stats().generated_tokens >= before + 8; })) << "two of each";
   Client control(server.port());
   const auto first =
       control.post("/v1/abort_requests", R"({"req_ids":["cmpl-a","cmpl-b_1","nobody"]})").json().as_object();

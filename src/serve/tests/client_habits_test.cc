@@ -144,15 +144,14 @@ TEST(HalfClosed, AClientThatHasLeftIsStillNoticed) {
     std::string body = kLong;  // ten seconds
     if (stream) body.insert(1, "\"stream\":true,");
     c.send(post_bytes(body));
-    for (int i = 0; i < 1000 && server.engine().stats().running < 1; ++i) std::this_thread::sleep_for(5ms);
-    EXPECT_EQ(server.engine().stats().running, 1);
+    EXPECT_TRUE(server.wait_running(1));
     c.close();
     EXPECT_TRUE(server.wait_idle()) << "its request is aborted long before its end";
   }
   Client late(server.port());  // first half-closed, then gone
   late.send(post_bytes(kLong));
   late.shut_write();
-  for (int i = 0; i < 1000 && server.engine().stats().running < 1; ++i) std::this_thread::sleep_for(5ms);
+  EXPECT_TRUE(server.wait_running(1));
   EXPECT_EQ(late.receive().status, 100);
   late.close();
   EXPECT_TRUE(server.wait_idle());

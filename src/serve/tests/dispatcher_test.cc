@@ -5,7 +5,6 @@
 
 #include <atomic>
 #include <chrono>
-#include <thread>
 
 #include "serve/tests/support.h"
 
@@ -40,12 +39,6 @@ class Collector final : public Sink {
   std::vector<int32_t> ids_;
 };
 
-template <class Condition>
-bool soon(Condition condition) {
-  for (int i = 0; i < 2000 && !condition(); ++i) std::this_thread::sleep_for(5ms);
-  return condition();
-}
-
 engine::Request request(engine::RequestId id, std::vector<int32_t> prompt) {
   engine::Request r;
   r.id = id;
@@ -63,22 +56,22 @@ TEST(Dispatcher, SinksGetTheirOwnAndAFullOneHoldsNobodyUp) {
   dispatcher.start([&] { told = true; });
   slow.full = true;
   ASSERT_TRUE(engine->submit(request(dispatcher.next_id(first), {5, 6, 7})).ok());
-  ASSERT_TRUE(soon([&] { return slow.offers > 3; }));
+  ASSERT_TRUE(eventually([&] { return slow.offers > 3; }));
   ASSERT_TRUE(engine->submit(request(dispatcher.next_id(second), {8, 9})).ok());
-  ASSERT_TRUE(soon([&] { return quick.ended == 1; }));
+  ASSERT_TRUE(eventually([&] { return quick.ended == 1; }));
   EXPECT_EQ(quick.ids(), (std::vector<int32_t>{8, 9, 903}));
   EXPECT_TRUE(slow.ids().empty());
   slow.full = false;
-  ASSERT_TRUE(soon([&] { return slow.ended == 1; }));
+  ASSERT_TRUE(eventually([&] { return slow.ended == 1; }));
   EXPECT_EQ(slow.ids(), (std::vector<int32_t>{5, 6, 7, 903})) << "in order, nothing lost";
 
   dispatcher.remove(second);
   ASSERT_TRUE(engine->submit(request(dispatcher.next_id(second), {8, 9})).ok());
   ASSERT_TRUE(engine->submit(request(dispatcher.next_id(first), {5})).ok());
-  ASSERT_TRUE(soon([&] { return slow.ended == 2; }));
+  ASSERT_TRUE(eventually([&] { return slow.ended == 2; }));
   EXPECT_EQ(quick.ended, 1) << "nothing reaches a removed sink";
   engine->shutdown(true);
-  EXPECT_TRUE(soon([&] { return slow.gone.load(); }));
+  EXPECT_TRUE(eventually([&] { return slow.gone.load(); }));
   EXPECT_TRUE(told && !quick.gone);
 }
 
@@ -94,7 +87,7 @@ TEST(Dispatcher, ACallerInTheProcessAsksBesideHttp) {
     EXPECT_EQ(reply.status, 200);
     EXPECT_EQ(reply.json().as_object().at("usage").at("completion_tokens").as_int64(), 3);
   }
-  ASSERT_TRUE(soon([&] { return caller.ended == 20; }));
+  ASSERT_TRUE(eventually([&] { return caller.ended == 20; }));
   EXPECT_EQ(caller.ids().size(), 60u);
   dispatcher.remove(sink);
 }

@@ -20,7 +20,10 @@ struct Rig {
     server =
         *Server::start(config, engine, {parts.tokenizer.get(), parts.chat_template.get(), parts.tool_template.get()});
   }
-  ~Rig() { server->stop(0); }
+  ~Rig() {
+    engine.ends_aborted = true;
+    server->stop(0);
+  }
   // What the engine is asked for a request.
   engine::Request asked(std::string_view path, std::string_view body) {
     open.push_back(std::make_unique<Client>(server->port()));

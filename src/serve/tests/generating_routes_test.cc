@@ -33,14 +33,6 @@ engine::EchoConfig slow_engine() {
   return config;
 }
 
-bool waits_for(const std::function<bool()>& condition) {
-  for (int i = 0; i < 1000; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(5ms);
-  }
-  return false;
-}
-
 std::vector<const Route*> generating() {
   std::vector<const Route*> out;
   for (const Route& route : routes()) {
@@ -98,7 +90,7 @@ TEST(GeneratingRoutes, CountAsOpenRequests) {
   for (const Route* route : generating()) {
     Client first(server.port());
     first.send(post_bytes(route->path, body_of(3, kLong)));
-    ASSERT_TRUE(waits_for([&] { return server.engine().stats().running == 1; })) << route->path;
+    ASSERT_TRUE(server.wait_running(1)) << route->path;
     for (const Route* other : generating()) {
       const auto reply = Client(server.port()).post(other->path, body_of(3, kShort));
       EXPECT_EQ(reply.status, 429) << other->path;
@@ -117,7 +109,7 @@ TEST(GeneratingRoutes, EndWhenTheClientLeaves) {
       const uint64_t before = server.engine().stats().generated_tokens;
       Client client(server.port());
       client.send(post_bytes(route->path, body_of(3, form)));
-      ASSERT_TRUE(waits_for([&] { return server.engine().stats().generated_tokens > before; })) << route->path;
+      ASSERT_TRUE(eventually([&] { return server.engine().stats().generated_tokens > before; })) << route->path;
       client.close();
       EXPECT_TRUE(server.wait_idle()) << route->path;
       EXPECT_LT(server.engine().stats().generated_tokens, before + 300) << route->path;
@@ -130,13 +122,13 @@ TEST(GeneratingRoutes, TakeNothingWhileDraining) {
     auto server = std::make_unique<TestServer>(test_config(), slow_engine());
     Client open(server->port()), late(server->port());
     open.send(post_bytes(route->path, body_of(3, R"("max_tokens":30,"ignore_eos":true)")));
-    ASSERT_TRUE(waits_for([&] { return server->engine().stats().running == 1; })) << route->path;
+    ASSERT_TRUE(server->wait_running(1)) << route->path;
     // Half a head keeps the connection until its request is whole.
     const std::string bytes = post_bytes(route->path, body_of(3, kShort));
     late.send(bytes.substr(0, 20));
-    std::this_thread::sleep_for(50ms);
+    std::this_thread::sleep_for(50ms);  // until these bytes are read, of which nothing tells
     std::jthread stopping([&] { server->server().stop(10); });
-    ASSERT_TRUE(waits_for([&] { return !Client(server->port()).connected(); }));
+    ASSERT_TRUE(eventually([&] { return !Client(server->port()).connected(); }));
     late.send(bytes.substr(20));
     EXPECT_EQ(late.receive().status, 503) << route->path;
     EXPECT_EQ(open.receive().status, 200) << "what was open may finish";

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <thread>
 
 #include "serve/tests/vision_support.h"
 
@@ -18,15 +17,6 @@ const std::string kPicture =
 const std::string kText = R"({"messages":[{"role":"user","content":"hi"}]})";
 
 std::vector<content::PreparedMediaPtr> one_picture() { return {prepared(content::MediaKind::kImage, 2, 4, 1)}; }
-
-template <class Condition>
-bool soon(Condition condition) {
-  for (int i = 0; i < 500; ++i) {
-    if (condition()) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
-}
 
 TEST(Preparation, TextRequestsGoPastIt) {
   ServeConfig config = VisionRig::vision_config();
@@ -68,7 +58,7 @@ TEST(Preparation, ErrorsNameThePart) {
     EXPECT_EQ(body.at("error").at("param").get_string(), "messages[0].content[0]");
     EXPECT_EQ(client->get("/health").status, 200) << "the connection goes on";
   }
-  EXPECT_TRUE(soon([&] { return rig.server->open_requests() == 0; }));
+  EXPECT_TRUE(eventually([&] { return rig.server->open_requests() == 0; }));
 }
 
 TEST(Preparation, WhatTheServiceRefusesIsAnsweredAtOnce) {
@@ -80,7 +70,7 @@ TEST(Preparation, WhatTheServiceRefusesIsAnsweredAtOnce) {
   const Reply reply = rig.ask("/v1/chat/completions", kPicture)->receive();
   EXPECT_EQ(reply.status, 400);
   EXPECT_NE(reply.body.find("Missing items cannot be retrieved without processor cache."), std::string::npos);
-  EXPECT_TRUE(soon([&] { return rig.server->open_requests() == 0; }));
+  EXPECT_TRUE(eventually([&] { return rig.server->open_requests() == 0; }));
 }
 
 TEST(Preparation, MistakesComeBeforeAnyWork) {
@@ -102,9 +92,9 @@ TEST(Preparation, AClientThatLeavesIsForgotten) {
   ASSERT_TRUE(call.cancelled);
   EXPECT_FALSE(call.cancelled->load());
   client->close();
-  EXPECT_TRUE(soon([&] { return call.cancelled->load(); })) << "the service is told to stop";
+  EXPECT_TRUE(eventually([&] { return call.cancelled->load(); })) << "the service is told to stop";
   call.done(one_picture());
-  EXPECT_TRUE(soon([&] { return rig.server->open_requests() == 0; }));
+  EXPECT_TRUE(eventually([&] { return rig.server->open_requests() == 0; }));
   EXPECT_TRUE(rig.engine.requests().empty()) << "nothing of it reaches the engine";
 }
 

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <chrono>
 #include <mutex>
-#include <thread>
 
 #include "base/log.h"
 #include "serve/tests/support.h"

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <thread>
 
 #include "base/check.h"
 
@@ -75,12 +74,14 @@ TestServer::~TestServer() {
 }
 
 bool TestServer::wait_idle() const {
-  for (int i = 0; i < 500; ++i) {
+  return eventually([&] {
     const auto stats = engine_->stats();
-    if (stats.running == 0 && stats.waiting == 0 && server_->open_requests() == 0) return true;
-    std::this_thread::sleep_for(10ms);
-  }
-  return false;
+    return stats.running == 0 && stats.waiting == 0 && server_->open_requests() == 0;
+  });
+}
+
+bool TestServer::wait_running(int n) const {
+  return eventually([&] { return engine_->stats().running >= n; });
 }
 
 Status RecordingEngine::submit(engine::Request request) {
@@ -94,6 +95,12 @@ Status RecordingEngine::submit(engine::Request request) {
 void RecordingEngine::abort(engine::RequestId id) {
   std::lock_guard lock(mutex_);
   aborted_.push_back(id);
+  if (ends_aborted) {
+    engine::Delta end;
+    end.id = id;
+    end.finish = engine::FinishReason::kAbort;
+    news_.push_back(std::move(end));
+  }
   changed_.notify_all();
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/tests/eventually.h"
 #include "engine/echo.h"
 #include "json/json.h"
 #include "serve/server.h"
@@ -34,7 +35,9 @@ class TestServer {
   Server& server() { return *server_; }
   engine::EngineClient& engine() { return *engine_; }
   int port() const { return server_->port(); }
-  // Waits until nothing runs or waits in the engine; false after five seconds.
+  // Waits until that many sequences run in the engine.
+  bool wait_running(int n) const;
+  // Waits until nothing runs or waits in the engine.
   bool wait_idle() const;
 
  private:
@@ -62,6 +65,7 @@ class RecordingEngine final : public engine::EngineClient {
            engine::FinishReason finish = engine::FinishReason::kNone, int32_t stop_token = -1);
 
   std::atomic<bool> refuse{false}, is_healthy{true};
+  std::atomic<bool> ends_aborted{false};  // an aborted request gets its last delta at once, as in a real engine
 
  private:
   mutable std::mutex mutex_;

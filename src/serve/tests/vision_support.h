@@ -61,7 +61,10 @@ class FakeMedia final : public content::MediaService {
 // Server over an engine whose answers the test writes, or over the echo engine.
 struct VisionRig {
   explicit VisionRig(ServeConfig config = vision_config(), bool numbered = false, bool videos = true);
-  ~VisionRig() { server->stop(0); }
+  ~VisionRig() {
+    engine.ends_aborted = true;
+    server->stop(0);
+  }
   static ServeConfig vision_config();  // 3 pictures, 2 videos
   std::unique_ptr<Client> ask(std::string_view path, std::string_view body, std::string_view headers = {}) const;
   Reply chat(std::string_view content, std::string_view more = {}) const;  // one user message; waits for the answer

@@ -84,7 +84,7 @@ TEST(FairPool, SpreadsWorkOverIdleThreads) {
       const int now = ++together;
       for (int seen = most; seen < now && !most.compare_exchange_weak(seen, now);) {
       }
-      if (i < 4) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      if (i < 4) std::this_thread::sleep_for(std::chrono::milliseconds(50));  // others find work beside it
       ++runs[static_cast<size_t>(i)];
       --together;
     });

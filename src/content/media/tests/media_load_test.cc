@@ -169,7 +169,7 @@ TEST_F(MediaServiceTest, TheEndOfTheServiceAnswersEverybody) {
   for (int i = 0; i < 30; i++) answers.push_back(begin(*service, {image("gate:scene.png"), image("scene_420.jpg")}));
   hosts_->wait_for(4);
   std::thread opener([&] {
-    std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    std::this_thread::sleep_for(std::chrono::milliseconds(30));  // the service waits for its threads by then
     hosts_->open();
   });
   service.reset();
