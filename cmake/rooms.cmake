@@ -5,13 +5,19 @@ set(TERN_ISA_avx2 -mavx2 -mfma -mf16c)
 set(TERN_ISA_avx512 -Wno-uninitialized -Wno-maybe-uninitialized -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512)
 set(TERN_ISA_avx512bf16 ${TERN_ISA_avx512} -mavx512bf16)
 
-# With TERN_UNITY: the target's sources are compiled several at a time (tools/unity_groups.py divides them). Sources with
-# options of their own stay alone.
+# Rooms without loops over numbers, for which -O2 is as good as -O3 and compiles faster.
+set(TERN_COLD_ROOMS app bench cli client answer fetch json serve)
+# Their tests compute: -O1 would cost more than it saves.
+set(TERN_NUMERIC_TESTS device image kernels model ops sample video vision)
+
+# With TERN_UNITY: the target's sources are compiled several at a time, TERN_UNITY lines at most (tools/unity_groups.py
+# divides them). Sources with options of their own stay alone, and so does every file of the kernels when they are optimized:
+# what a hot loop becomes must not depend on its neighbours.
 function(tern_unity target)
   set(sources ${ARGN})
   list(FILTER sources EXCLUDE REGEX "_(avx2|avx512|avx512bf16)\\.cc$")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/unity_groups.py)
-  execute_process(COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/unity_groups.py 2000 ${sources}
+  execute_process(COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/unity_groups.py ${TERN_UNITY} ${sources}
                   OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" lines "${lines}")
   foreach(line ${lines})
@@ -19,6 +25,7 @@ function(tern_unity target)
     set_source_files_properties(${CMAKE_MATCH_2} PROPERTIES UNITY_GROUP ${CMAKE_MATCH_1})
   endforeach()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
+  target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # every source looks like a header to it then
 endfunction()
 
 function(tern_room name)
@@ -32,8 +39,11 @@ function(tern_room name)
   if(count GREATER 0)
     add_library(${target} STATIC ${sources})
     set(visibility PUBLIC)
-    if(TERN_UNITY)
+    if(TERN_UNITY AND NOT (name STREQUAL kernels AND CMAKE_BUILD_TYPE STREQUAL Release))
       tern_unity(${target} ${sources})
+    endif()
+    if(name IN_LIST TERN_COLD_ROOMS)
+      target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
     endif()
     foreach(isa avx2 avx512 avx512bf16)
       set(files ${sources})
@@ -59,6 +69,9 @@ function(tern_room name)
     target_link_libraries(test_${name} PRIVATE ${target} ${TERN_TEST_LIBS_${name}} GTest::gtest GTest::gmock GTest::gtest_main)
     if(TERN_UNITY)
       tern_unity(test_${name} ${tests})
+    endif()
+    if(NOT name IN_LIST TERN_NUMERIC_TESTS)
+      target_compile_options(test_${name} PRIVATE $<$<CONFIG:Release>:-O1>)
     endif()
     target_compile_definitions(test_${name} PRIVATE TERN_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
     add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})

@@ -5,12 +5,13 @@ Exit 1 and a line per breach.
 Reads the object files of a build (default: build/release), which must be up to date; tests, fuzz targets and test helpers
 do not count as users. Members may be used by their own file alone; a function outside classes that only its own file uses
 belongs into an anonymous namespace, unless a test calls it too. Inline functions and templates are not seen: they are weak
-symbols.
+symbols. Where several sources are one object (TERN_UNITY), a source uses a function of another if it has its name.
 
   check_unused.py [BUILD_FOLDER]
 """
 
 import collections
+import functools
 import json
 import pathlib
 import re
@@ -95,6 +96,16 @@ def read(files):
     return functions, users
 
 
+@functools.cache
+def sources(file):
+    """The sources of an object file that was made of several, by path; empty for others."""
+    unity = pathlib.Path(file).with_suffix("")
+    if unity.parent.name != "Unity":
+        return {}
+    paths = re.findall(r'^#include "([^"]+)"', unity.read_text(), re.MULTILINE)
+    return {path: set(re.findall(r"\w+", pathlib.Path(path).read_text())) for path in paths}
+
+
 def demangle(names):
     out = subprocess.run(["c++filt", "-p"], input="\n".join(names), capture_output=True, text=True, check=True).stdout
     return dict(zip(names, out.splitlines(), strict=True))
@@ -121,7 +132,11 @@ def breaches(files, exceptions):
         if matching:
             used_exceptions |= matching
             continue
-        where = re.sub(r"^.*?\.dir/(.*)\.o$", r"\1", file)
+        word = re.split(r"\W", shown)[-1]
+        named = [path for path, words in sources(file).items() if word in words]
+        if by_itself and len(named) > 1:
+            continue
+        where = re.sub(r"^.*?\.dir/(.*)\.o$|^.*?/(?=src/)", r"\1", named[0] if named else file)
         yield f"{where}: {shown} is used by " + ("its own file alone: make it local" if by_itself else whom)
     for name in sorted(set(exceptions) - used_exceptions):
         yield f"tools/check_unused.py: the exception {name} is not needed"

@@ -64,18 +64,18 @@ Expected<KernelCase> make_activation(KernelBencher& bencher, int64_t rows, int64
 }
 
 Expected<KernelCase> make_qkv(KernelBencher& bencher, int rows, int heads, int kv_heads) {
-  constexpr int kDim = 128, kBlock = 64;
+  constexpr int kDim = 128, kBlockRows = 64;
   TERN_ASSIGN_OR_RETURN(ops::QkvPrepareParams p, qkv_prepare_params(bencher, rows, heads, kv_heads, kDim));
   KvSpec spec;
   spec.arrangement =
       bencher.device().info().kind == device::DeviceKind::kCpu ? KvArrangement::kCpuPacked : KvArrangement::kHeadsKV;
-  spec.layers = 1, spec.kv_heads = kv_heads, spec.head_dim_k = spec.head_dim_v = kDim, spec.block_size = kBlock;
-  const int64_t blocks = (rows + kBlock - 1) / kBlock + 1;
+  spec.layers = 1, spec.kv_heads = kv_heads, spec.head_dim_k = spec.head_dim_v = kDim, spec.block_size = kBlockRows;
+  const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows + 1;
   TERN_ASSIGN_OR_RETURN(char* cache, bencher.take(spec.block_bytes() * static_cast<size_t>(blocks)));
   p.cache = {cache, spec.layer_block_bytes(), spec};
   TERN_ASSIGN_OR_RETURN(p.q, bencher.zeros(DType::kBF16, rows, int64_t{heads} * kDim));
   std::vector<int64_t> slots(static_cast<size_t>(rows));
-  std::iota(slots.begin(), slots.end(), int64_t{kBlock});
+  std::iota(slots.begin(), slots.end(), int64_t{kBlockRows});
   TERN_ASSIGN_OR_RETURN(int64_t * mapping, bencher.values(slots));
   p.slot_mapping = tensor1(mapping, DType::kI64, rows);
   KernelCase c;
