@@ -14,7 +14,7 @@ setup:
 	@bash tools/setup.sh
 
 build: setup
-	@cmake --preset release -DTERN_BENCH=OFF --log-level=WARNING > /dev/null
+	@cmake --preset release -DTERN_BENCH=OFF -DTERN_UNITY=1000 --log-level=WARNING > /dev/null
 	@JOBS=$(JOBS) bash tools/build.sh release tern
 
 # ROOM=serve: one room's tests. ONLY=pattern: tests whose name holds the pattern.

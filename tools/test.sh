@@ -14,7 +14,7 @@ if [ "${1:-}" = --help ] || [ "${1:-}" = -h ]; then
   exit 0
 fi
 export PATH="$PATH:$HOME/.cargo/bin"
-cmake --preset release --log-level=WARNING -DTERN_WERROR="${TERN_WERROR:-OFF}" >/dev/null
+cmake --preset release --log-level=WARNING -DTERN_UNITY=1000 -DTERN_WERROR="${TERN_WERROR:-OFF}" >/dev/null
 targets=()
 for room in $(tr ',' ' ' <<<"${ROOM:-}"); do
   [ -d "src/$room/tests" ] || [ "$room" = textkit ] || {
