@@ -68,7 +68,8 @@ def test_a_folder_without_objects_is_no_success(tmp_path):
 def test_sources_that_are_one_object_use_each_other(tmp_path):
     header = "namespace tern { int shared(); int lonely(); int lost(); int start(); }\n"
     texts = {
-        "src/b/one.cc": header + "int tern::shared() { return 1; }\nint tern::lonely() { return 2; }\nint tern::lost() { return 3; }\n",
+        "src/b/one.cc": header
+        + "int tern::shared() { return 1; }\nint tern::lonely() { return 2; }\nint tern::lost() { return 3; }\n",
         "src/b/two.cc": header + "int tern::start() { return shared(); }\n",
         "src/b/three.cc": header + "extern int (*const kKept)();\nint (*const kKept)() = tern::lonely;\n",
     }
@@ -80,12 +81,6 @@ def test_sources_that_are_one_object_use_each_other(tmp_path):
         (tmp_path / name).write_text(text)
     unity.write_text("".join(f'#include "{tmp_path / name}"\n' for name in texts))
     main = header.replace("int start()", "int start(); int called()") + "int main() { return tern::start(); }"
-    done = check(
-        tmp_path,
-        {
-            "tern_b.dir/Unity/unity_g0_cxx.cxx.o": unity.read_text(),
-            "tern.dir/src/main.cc.o": main,
-        },
-    )
+    done = check(tmp_path, {"tern_b.dir/Unity/unity_g0_cxx.cxx.o": unity.read_text(), "tern.dir/src/main.cc.o": main})
     assert done.returncode == 1 and "src/b/one.cc: tern::lost is used by nobody" in done.stdout, done.stdout
     assert "tern::shared" not in done.stdout and "tern::lonely" not in done.stdout, done.stdout
