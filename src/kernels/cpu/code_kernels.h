@@ -6,6 +6,19 @@
 
 namespace tern::kernels {
 
+// acc[r, c] (+)= sum over k of x[r, k] * code[k, c] over 64 columns, for at most kCodeRows rows: what gemm_bf16 makes
+// of the widened codes, bit by bit.
+inline constexpr int64_t kCodeRows = 6;
+struct CodeGemmArgs {
+  const uint16_t* x;  // [rows, K] bf16
+  int64_t ldx;        // elements
+  const void* codes;  // whole steps
+  int64_t pairs;      // of k; the last step may hold more
+  float* acc;         // [rows, 64]
+  int64_t rows;
+  int accumulate;  // 0: acc starts from zero
+};
+
 struct CodeKernels {
   // n values (bf16 or f32) to codes: value / scale, to nearest and ties to even, within +-bound; scale 0: zeros.
   void (*encode_int)(const void* x, int bf16, float scale, float bound, uint8_t* codes, int64_t n);
@@ -16,6 +29,10 @@ struct CodeKernels {
   void (*widen_e4m3)(const void* codes, uint16_t* pairs, int64_t steps);
   // The same for steps of eight codes: the first four in the lower halves of the bytes, in two's complement.
   void (*widen_int4)(const void* codes, uint16_t* pairs, int64_t steps);
+  // Null where codes are better widened first.
+  void (*gemm_int8)(const CodeGemmArgs*);
+  void (*gemm_e4m3)(const CodeGemmArgs*);
+  void (*gemm_int4)(const CodeGemmArgs*);
   // sum[r, c] (+)= part[r, c] * scale[c] over 64 columns; accumulate 0: sum starts from zero.
   void (*scale_sums)(const float* part, const float* scale, float* sum, int64_t rows, int accumulate);
 };

@@ -84,11 +84,19 @@ void sum_values(const KernelTable& t, const Job& j, const char* w, int64_t row0,
   }
 }
 
+// The kernel that reads codes as they are; null where there is none for so many rows.
+auto code_kernel(const KernelTable& t, const Job& j, const Rows& x, int64_t rows) {
+  if (x.type != DType::kBF16 || !x.direct || rows > kernels::kCodeRows) return decltype(t.codes.gemm_int8){};
+  const bool int4 = j.layout.codes == Codes::kInt4, int8 = j.layout.codes == Codes::kInt8;
+  return int4 ? t.codes.gemm_int4 : int8 ? t.codes.gemm_int8 : t.codes.gemm_e4m3;
+}
+
 // Sums of a panel of codes in s.acc: codes become bf16, which holds each of them exactly, and a group's float32 sum is
 // multiplied by its scale. One order of k whatever the number of rows.
 void sum_codes(const KernelTable& t, const Job& j, const char* w, int64_t row0, int64_t rows, Scratch& s) {
   const Rows x(t, j);
   const auto kernel = x.type == DType::kBF16 ? t.gemm_bf16 : t.gemm_f32_bf16;
+  const auto few = code_kernel(t, j, x, rows);
   const auto* scales = reinterpret_cast<const float*>(w + j.layout.value_bytes(j.k));
   const bool grouped = j.layout.group > 0;
   int64_t left = !grouped ? j.k : j.first_group > 0 ? j.first_group : j.layout.group;  // k of this group
@@ -98,14 +106,20 @@ void sum_codes(const KernelTable& t, const Job& j, const char* w, int64_t row0, 
   a.rows = rows, a.cols = kPanel;
   bool first = true;
   for (int64_t k0 = 0, in_group = 0; k0 < j.k;) {
-    const int64_t count = std::min({kKBlock, left, j.k - k0});
-    widen_codes(t, j.layout.codes, w + j.layout.value_bytes(k0), count, s.w);
+    const int64_t count = std::min({few != nullptr ? j.k : kKBlock, left, j.k - k0});
+    const char* codes = w + j.layout.value_bytes(k0);
     a.ksteps = ceil_div<int64_t>(count, 2);
     x.put(t, j, row0, k0, count, a.ksteps * 2, s, a);
-    a.w = s.w;
-    a.acc = s.part;
-    a.accumulate = in_group > 0;
-    kernel(&a);
+    if (few != nullptr) {
+      const kernels::CodeGemmArgs c{static_cast<const uint16_t*>(a.x), a.ldx, codes, a.ksteps, s.part, rows, 0};
+      few(&c);
+    } else {
+      widen_codes(t, j.layout.codes, codes, count, s.w);
+      a.w = s.w;
+      a.acc = s.part;
+      a.accumulate = in_group > 0;
+      kernel(&a);
+    }
     k0 += count, in_group += count, left -= count;
     if (left > 0 && k0 < j.k) continue;
     t.codes.scale_sums(s.part, scales, s.acc, rows, first ? 0 : 1);

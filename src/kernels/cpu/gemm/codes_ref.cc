@@ -95,6 +95,9 @@ void fill_codes_ref(KernelTable* t) {
               .widen_int8 = widen_int8,
               .widen_e4m3 = widen_e4m3,
               .widen_int4 = widen_int4,
+              .gemm_int8 = nullptr,
+              .gemm_e4m3 = nullptr,
+              .gemm_int4 = nullptr,
               .scale_sums = scale_sums};
 }
 
