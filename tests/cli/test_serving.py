@@ -86,6 +86,17 @@ def test_a_full_disk_stops_the_log_not_the_server(start):
     assert with_pipe.process.poll() is None
 
 
+def test_quantized_weights(start):
+    s = start(
+        "--quantization", '{"quantization": "wint4", "group_size": 32, "lm_head_quant_type": "wint8"}', "--device", "cpu"
+    ).ready()
+    assert s.post("/v1/completions", prompt=[5, 6, 7], max_tokens=4)["usage"]["completion_tokens"] > 0
+    page = s.get("/config-info")
+    assert page["inert"] == [] and page["flags"]["quantization"]["group_size"] == 32
+    log = (s.logs / "fastdeploy.log").read_text()
+    assert len([line for line in log.splitlines() if "weights: " in line and "output layer in wint8" in line]) == 1, log
+
+
 def test_no_tokenizer_serves_token_ids(start, tmp_path):
     folder = tmp_path / "bare"
     folder.mkdir()

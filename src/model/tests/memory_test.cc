@@ -99,7 +99,7 @@ size_t status_kb(const char* key) {
 }
 
 // Loads in a process of its own and gives (peak minus before, weights), in bytes.
-std::pair<size_t, size_t> peak_of(const std::string& folder) {
+std::pair<size_t, size_t> peak_of(const std::string& folder, const Quantization& quantization = {}) {
   int fds[2];
   EXPECT_EQ(::pipe(fds), 0);
   const pid_t child = ::fork();
@@ -108,6 +108,7 @@ std::pair<size_t, size_t> peak_of(const std::string& folder) {
     auto device = device::make_cpu_device({.threads = 2, .pin = false});
     LoadOptions o;
     o.path = folder;
+    o.quantization = quantization;
     std::ofstream("/proc/self/clear_refs") << 5;  // the peak starts here
     const size_t before = status_kb("VmRSS:");
     const auto model = load_model(o, **device);
@@ -127,6 +128,20 @@ std::pair<size_t, size_t> peak_of(const std::string& folder) {
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   return {in[0], in[1]};
+}
+
+// Codes are made slice by slice: never is there a copy of the weights as they were.
+TEST(Memory, QuantizingPeaksAtTheCodesAndAFewPercent) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers use memory of their own";
+  for (const char* method : {"wint8", "wint4", "block_wise_fp8"}) {
+    TempFolder folder;
+    write_big(folder.path(), false, false);
+    const auto quantization = read_quantization(method, "LlamaForCausalLM");
+    ASSERT_TRUE(quantization.ok());
+    const auto [peak, weights] = peak_of(folder.path(), *quantization);
+    ASSERT_GT(weights, 40u << 20);
+    EXPECT_LE(peak, weights + weights / 20 + 2 * (64u << 20)) << method;
+  }
 }
 
 TEST(Memory, LoadingPeaksAtTheWeightsAndATenth) {
