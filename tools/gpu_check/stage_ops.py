@@ -32,12 +32,12 @@ GROUPS = [
     "device",
     "graph",
     "chain",
-    "tape",
-    "joint",
+    "layer_chain",
+    "norm_fusion",
     "experts",
 ]
 # Where racecheck and synccheck take long: as so many processes, each with a share of the group's cases.
-PARTS = {"linear": 6, "grouped": 4, "sample": 4, "joint": 3, "bits": 3}
+PARTS = {"linear": 6, "grouped": 4, "sample": 4, "norm_fusion": 3, "bits": 3}
 PARALLEL = max(8, (os.cpu_count() or 8) * 5 // 8)
 # Own products only: the kernels of cuBLASLt are not ours to check. Those of this GPU, in deterministic mode where it has
 # kernels of its own, and the portable ones.

@@ -25,7 +25,7 @@ ROWS = [
 ]
 # Of ours, as functions are called: neither those that find the ceilings nor the vendor's.
 KERNELS = (
-    "regex:(hopper|walk|push|held|fixed|tape|box_kernel|decode|grouped|few|wide|gate|norm|silu_mul|qkv|router|"
+    "regex:(wgmma|streamk|splitk|resident|single_wave|large_tile|chain|decode|grouped|few|wide|gate|norm|silu_mul|qkv|router|"
     "mixed|route|dispatch|sort|combine)"
 )
 SKIP, COUNT = 4, 24  # launches: ops that take long are not launched more often

@@ -63,7 +63,7 @@ struct Cut {
   uint64_t shape() const {
     uint64_t h = few ? 3 : latent ? 5 : 1;
     for (const int v : {a.chunks, a.chunk_heads, a.unit_tokens, a.few_all ? 1 : 0, a.few_tokens, a.few_blocks,
-                        a.few_ranges, a.few_team, a.few_nodes, a.few_capacity, a.rows}) {
+                        a.few_ranges, a.few_cluster, a.few_nodes, a.few_capacity, a.rows}) {
       h = device::fold_layout(h, static_cast<size_t>(v));
     }
     return h;
@@ -99,9 +99,9 @@ Status run_paged(const AttentionArgs& args, const ops::AttentionPlan& plan, int6
   }
   cut.a.planned = true;
   TERN_RETURN_IF_ERROR(fuse_qkv_prepare(cut.a, tokens, max_query_len, stream));
-  if (cut.latent) return attention_latent_hopper(cut.a, tokens, stream);
+  if (cut.latent) return attention_mla_sm90(cut.a, tokens, stream);
   if (cut.few) {
-    if (Status s = attention_few(cut.a, stream); !s.ok() || cut.a.few_all) return s;
+    if (Status s = attention_decode_rows(cut.a, stream); !s.ok() || cut.a.few_all) return s;
   }
   if (cut.prefill) return attention_prefill(cut.a, tokens, stream);
   if (cut.a.latent) return attention_latent(cut.a, max_query_len, stream);

@@ -13,7 +13,7 @@ namespace tern::cuda {
 inline constexpr int kSegment = 1024;  // tokens
 inline constexpr int64_t kSplitBytes = int64_t{96} << 20;
 
-// The pass between the QKV projection and attention, where attention does it (attention_few_prepare.cuh): as
+// The pass between the QKV projection and attention, where attention does it (attention_decode_qkv.cuh): as
 // ops::QkvPrepareParams, one token per row.
 struct PrepareArgs {
   const float* qkv = nullptr;  // null: it was done before
@@ -64,27 +64,28 @@ struct AttentionArgs {
   bool fixed_parts = false;  // only such parts as leave a query's chain of operations alone (deterministic mode)
   bool planned = false;      // the plan is there: made once for all layers of a step
 
-  // Rows of few queries go to a kernel of their own (attention_few.cuh) and are left out of the units above. Null: they
-  // do not. Heads of one KV head in `few_chunks` groups of `few_heads`, few_tokens tokens each, 16 queries at most.
-  // Written by the plan kernel: [0] rounds of 256 keys per item, 0: all of them; [1] items, [2 + r] first item of row
-  // r. Of ranges: [0] how many there are, [2 + r] where row r begins; they lie behind kFewRanges + 1 counters.
+  // Rows of few queries go to a kernel of their own (attention_decode.cuh) and are left out of the units above. Null:
+  // they do not. Heads of one KV head in `few_chunks` groups of `few_heads`, few_tokens tokens each, 16 queries at
+  // most. Written by the plan kernel: [0] rounds of 256 keys per item, 0: all of them; [1] items, [2 + r] first item of
+  // row r. Of ranges: [0] how many there are, [2 + r] where row r begins; they lie behind kFewRanges + 1 counters.
   int* few = nullptr;
   int* few_counters = nullptr;  // parts of a unit that are done; by the unit's first item; 0 between kernels
   bool few_all = false;         // every row goes there (deterministic mode)
   int few_chunks = 1, few_heads = 1, few_tokens = 1;
   int few_capacity = 0;  // items that may leave a state in `slots`
   int few_blocks = 0;    // that run at once
-  // On Hopper instead of items (attention_few_hopper.cuh): ranges of tiles, one per block, of which each may leave
-  // few_capacity states; 0: items. few_fixed: how they are cut must not change a bit. few_group: heads of one KV head.
-  // few_wide: units have up to 16 queries, not 8.
+  // On Hopper instead of items (attention_decode_tma.cuh): ranges of tiles, one per block, of which each may leave
+  // few_capacity states; 0: items. few_deterministic: how they are cut must not change a bit. few_group: heads of one
+  // KV head. few_wide: units have up to 16 queries, not 8.
   int few_ranges = 0, few_group = 1;
-  bool few_wide = false, few_fixed = true;
-  // A cluster of so many blocks has an item each (attention_few_team.cuh), few_ranges of them at once; 0: ranges.
-  int few_team = 0;
-  // So few teams that each of their blocks has a multiprocessor, and room for all that it has to load.
+  bool few_wide = false, few_deterministic = true;
+  // A cluster of so many blocks has an item each (attention_decode_cluster.cuh), few_ranges of them at once; 0: ranges.
+  int few_cluster = 0;
+  // So few clusters that each of their blocks has a multiprocessor, and room for all that it has to load.
   bool few_deep = false;
-  // Such a team keeps to the order of ranges (attention_few_steady.cuh, deterministic mode): each of its blocks leaves
-  // so many states at most; few_ranges counts blocks, few[1] says whether the step has ranges after all.
+  // Such a cluster keeps to the order of ranges (attention_decode_cluster_deterministic.cuh, deterministic mode): each
+  // of its blocks leaves so many states at most; few_ranges counts blocks, few[1] says whether the step has ranges
+  // after all.
   int few_nodes = 0;
   // The plan and keys of earlier steps may be read before wait_for_previous(). plan_kernel lets nothing start before it
   // has waited and its plan is written, so whatever starts behind it finds both, however many kernels are still under
@@ -108,7 +109,7 @@ AttentionArgs mma_units(AttentionArgs a, int queries, device::Stream stream);
 // Whether the kernel for few queries takes this cache, and its units.
 bool few_fits(const AttentionArgs& a);
 AttentionArgs few_units(AttentionArgs a, int max_query_len, device::Stream stream);
-Status attention_few(const AttentionArgs& a, device::Stream stream);
+Status attention_decode_rows(const AttentionArgs& a, device::Stream stream);
 // The same with Hopper's own instructions.
 bool decode_fits(const AttentionArgs& a, device::Stream stream);
 AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream stream);

@@ -41,6 +41,6 @@ Status attention_segments(AttentionArgs a, const SegmentRotation& rotation, int6
 // Latent attention of 512 + 64 values, all rows of a step: as for prompt chunks.
 bool latent_fits(const AttentionArgs& a, device::Stream stream);
 AttentionArgs latent_units(AttentionArgs a, device::Stream stream);
-Status attention_latent_hopper(const AttentionArgs& a, int64_t tokens, device::Stream stream);
+Status attention_mla_sm90(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 
 }  // namespace tern::cuda

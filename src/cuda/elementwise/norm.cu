@@ -72,7 +72,8 @@ __global__ void norm_kernel(const NormArgs<T, W, O> a) {
 }
 
 // Eight values at a time, kPer times per thread; a block has just the threads that the row needs. kMore: parts besides
-// the first. Up to 512 threads have 40 registers at most, beside which a block of gemm_fixed.cuh finds room (kLean).
+// the first. Up to 512 threads have 40 registers at most, beside which a block of gemm_large_tile.cuh finds room
+// (kLean).
 template <int kPer, int kMore, class T, class W, class O>
 __global__ void __launch_bounds__(kPer == 1 ? 512 : 1024) norm_vector_kernel(const NormArgs<T, W, O> a) {
   __shared__ float scratch[32];

@@ -12,7 +12,7 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kChainWarps = 8, kChainThreads = 32 * kChainWarps + 32, kChainTeam = 32 * kChainWarps;
+constexpr int kChainWarps = 8, kChainThreads = 32 * kChainWarps + 32, kChainGroup = 32 * kChainWarps;
 
 struct ChainArgs {
   CUtensorMap maps[kChainSteps];  // of the steps' weights
@@ -95,7 +95,7 @@ __device__ void fill_ring(const ChainArgs& a, ChainShared& s) {
 // What the steps will read now and then, towards the second-level cache while nothing waits for it: it would be missed
 // there behind all that the ring asks for. A line per thread of the whole launch.
 __device__ __forceinline__ void prefetch_chain(const ChainArgs& a) {
-  const int thread = static_cast<int>(blockIdx.x) * kChainTeam + static_cast<int>(threadIdx.x);
+  const int thread = static_cast<int>(blockIdx.x) * kChainGroup + static_cast<int>(threadIdx.x);
   const auto fetch = [](const void* p) { asm volatile("prefetch.global.L2 [%0];\n" ::"l"(p)); };
   if (thread == 0) fetch(a.counters);
   for (int i = 0; i < a.count; ++i) {
@@ -111,11 +111,11 @@ __device__ __forceinline__ Vec8 load_sums(const float* p) {
 }
 
 // Sum over the threads that multiply, in a fixed order.
-__device__ __forceinline__ float team_sum(float v, float* scratch) {
+__device__ __forceinline__ float cluster_sum(float v, float* scratch) {
   v = warp_sum(v);
-  hopper::group_sync(1, kChainTeam);
+  hopper::group_sync(1, kChainGroup);
   if ((threadIdx.x & 31) == 0) scratch[threadIdx.x / 32] = v;
-  hopper::group_sync(1, kChainTeam);
+  hopper::group_sync(1, kChainGroup);
   const int lane = threadIdx.x & 31;
   return warp_sum(lane < kChainWarps ? scratch[lane] : 0.0f);
 }
@@ -123,12 +123,12 @@ __device__ __forceinline__ float team_sum(float v, float* scratch) {
 // A norm, eight values of a thread at a time. `keeps`: this block leaves sum and y in memory; `normed`: y for itself,
 // or null. All loads come before the first store: they are far away.
 __device__ __forceinline__ void norm_row(const ChainNorm& n, bool keeps, bf* normed, float* scratch) {
-  constexpr int kPer = kChainNormed / 8 / kChainTeam;
+  constexpr int kPer = kChainNormed / 8 / kChainGroup;
   const int count = n.width / 8;
   Vec8 v[kPer] = {}, r[kPer] = {};
 #pragma unroll
   for (int p = 0; p < kPer; ++p) {
-    const int i = threadIdx.x + p * kChainTeam;
+    const int i = threadIdx.x + p * kChainGroup;
     if (i >= count) continue;
     v[p] = load_sums(n.x + 8 * i);
     if (n.residual != nullptr) r[p] = load_sums(n.residual + 8 * i);
@@ -138,16 +138,16 @@ __device__ __forceinline__ void norm_row(const ChainNorm& n, bool keeps, bf* nor
   for (int p = 0; p < kPer; ++p) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) v[p].v[j] += r[p].v[j], squares += v[p].v[j] * v[p].v[j];
-    const int i = threadIdx.x + p * kChainTeam;  // from here on r is the weight
+    const int i = threadIdx.x + p * kChainGroup;  // from here on r is the weight
     if (i < count) {
       r[p] = n.weight_bf16 ? load8(static_cast<const bf*>(n.weight) + 8 * i)
                            : load8(static_cast<const float*>(n.weight) + 8 * i);
     }
   }
-  const float scale = 1.0f / sqrtf(team_sum(squares, scratch) / static_cast<float>(n.width) + n.eps);
+  const float scale = 1.0f / sqrtf(cluster_sum(squares, scratch) / static_cast<float>(n.width) + n.eps);
 #pragma unroll
   for (int p = 0; p < kPer; ++p) {
-    const int i = threadIdx.x + p * kChainTeam;
+    const int i = threadIdx.x + p * kChainGroup;
     if (i >= count) continue;
     if (keeps && n.residual != nullptr) store8(n.sum + 8 * i, v[p]);
 #pragma unroll
@@ -161,7 +161,7 @@ __device__ __forceinline__ void norm_row(const ChainNorm& n, bool keeps, bf* nor
 __device__ void norm_step(const ChainNorm& n, bool everywhere, ChainShared& s) {
   if (!everywhere && blockIdx.x > 0) return;
   norm_row(n, blockIdx.x == 0, everywhere ? s.normed : nullptr, s.scratch);
-  if (everywhere) hopper::group_sync(1, kChainTeam);
+  if (everywhere) hopper::group_sync(1, kChainGroup);
 }
 
 }  // namespace

@@ -82,7 +82,7 @@ __device__ __forceinline__ void join_sums(const ChainProduct& p, int begin, int 
     if (u >= units) break;
     if (lane % 4 == 0) s.join[warp][u][lane / 4] = make_float2(sums[u][0], sums[u][2]);
   }
-  hopper::group_sync(1, kChainTeam);
+  hopper::group_sync(1, kChainGroup);
   const int unit = static_cast<int>(threadIdx.x) / 8, row = static_cast<int>(threadIdx.x) % 8;
   if (unit < units) {
     float2 v{};
@@ -93,7 +93,7 @@ __device__ __forceinline__ void join_sums(const ChainProduct& p, int begin, int 
     }
     finish(p, begin + unit, row, v.x, v.y);
   }
-  hopper::group_sync(1, kChainTeam);
+  hopper::group_sync(1, kChainGroup);
 }
 
 // The next slot of the ring, as soon as it is there.
@@ -143,18 +143,18 @@ __device__ __forceinline__ void wait_for_step(const ChainArgs& a, int i) {
       asm volatile("ld.acquire.gpu.global.u32 %0, [%1];\n" : "=r"(done) : "l"(a.counters + i - 1) : "memory");
     }
   }
-  hopper::group_sync(1, kChainTeam);
+  hopper::group_sync(1, kChainGroup);
 }
 
 __device__ __forceinline__ void step_done(const ChainArgs& a, int i) {
-  hopper::group_sync(1, kChainTeam);
+  hopper::group_sync(1, kChainGroup);
   if (threadIdx.x == 0) {
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;\n" ::"l"(a.counters + i) : "memory");
   }
 }
 
 // The last block to leave puts the counters back: nobody waits for them any more.
-__device__ __forceinline__ void leave_chain(const ChainArgs& a) {
+__device__ __forceinline__ void end_chain(const ChainArgs& a) {
   if (threadIdx.x != 0) return;
   uint32_t* leaving = a.counters + kChainSteps;
   if (atomicAdd(leaving, 1u) + 1 != gridDim.x) return;
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
   extern __shared__ char memory[];
   ChainShared& s = *reinterpret_cast<ChainShared*>(memory);
   let_next_start();
-  if (threadIdx.x < kChainTeam) prefetch_chain(a);
+  if (threadIdx.x < kChainGroup) prefetch_chain(a);
   if (threadIdx.x == 0) {
     for (int i = 0; i < kSlots; ++i) {
       hopper::barrier_init(&s.full[i], 1);
@@ -174,8 +174,8 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
     hopper::barrier_init_done();
   }
   __syncthreads();
-  if (threadIdx.x >= kChainTeam) {
-    if (threadIdx.x == kChainTeam) fill_ring(a, s);
+  if (threadIdx.x >= kChainGroup) {
+    if (threadIdx.x == kChainGroup) fill_ring(a, s);
     return;
   }
   wait_for_previous();
@@ -187,7 +187,7 @@ __global__ void __launch_bounds__(kChainThreads, 1) chain_kernel(const __grid_co
     if (step.product.n > 0) product_step(step.product, place, s);
     if (i + 1 < a.count) step_done(a, i);
   }
-  leave_chain(a);
+  end_chain(a);
 }
 
 }  // namespace

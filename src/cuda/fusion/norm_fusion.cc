@@ -72,7 +72,7 @@ bool defer(const ops::MoeCombineNormParams& p, device::Stream stream) {
   if (!j.product || j.norm || j.g.offsets == nullptr || !norm_fits(j.g, p.norm)) return false;
   const bool reads = c.y.data == j.g.out && (c.y.dtype == DType::kBF16) == j.g.out_bf16 &&
                      c.y.stride[0] == j.g.out_row && c.y.dim[0] == j.g.rows && c.y.dim[1] == j.g.n &&
-                     c.row_of.dim[0] * c.row_of.dim[1] == j.g.rows && c.out.dim[0] <= kHeldRows;
+                     c.row_of.dim[0] * c.row_of.dim[1] == j.g.rows && c.out.dim[0] <= kRegisterResidentRows;
   if (!reads || c.shared.data != nullptr) return false;
   j.norm = true, j.combine = c, j.params = p.norm;
   return true;
@@ -155,7 +155,7 @@ Expected<bool> launch_many(const NormFusion& j, device::Stream stream) {
   if (const int parts = parts_pay(j.g, stream); parts > 1) {
     Gemm g = j.g;
     g.apart = reinterpret_cast<float*>(state(stream).parts);
-    TERN_RETURN_IF_ERROR(gemm_fixed(g, j.weight, stream));
+    TERN_RETURN_IF_ERROR(gemm_large_tile(g, j.weight, stream));
     TERN_RETURN_IF_ERROR(rms_norm_parts(j.params, g.apart, parts, stream));
     return true;
   }

@@ -1,10 +1,10 @@
 // A norm fused with its neighbours. A product of few rows is deferred until it is known what follows. If that is a norm
 // that adds it to a residual, and behind the norm a product of its rows alone, neither is launched as it is: the first
-// product adds to the residual and leaves rows that lack their scale, the second one scales its sums (gemm_norm.cuh).
-// Likewise the last products of experts, their weighed sum and the norm behind it (moe_combine_norm). A product of more
-// rows may leave parts of k, which the norm behind it adds up, or add to the residual itself. The pass between the QKV
-// projection and attention is deferred, too: the attention of decoding rows does it for itself
-// (attention_few_prepare.cuh). In every other case what is deferred runs as it came.
+// product adds to the residual and leaves rows that lack their scale, the second one scales its sums
+// (norm_epilogue.cuh). Likewise the last products of experts, their weighed sum and the norm behind it
+// (moe_combine_norm). A product of more rows may leave parts of k, which the norm behind it adds up, or add to the
+// residual itself. The pass between the QKV projection and attention is deferred, too: the attention of decoding rows
+// does it for itself (attention_decode_qkv.cuh). In every other case what is deferred runs as it came.
 #pragma once
 
 #include "base/error.h"

@@ -29,23 +29,25 @@ bool mixed_fits(const Gemm& g);
 bool mma_fits(const Gemm& g);
 bool gemv_fits(const Gemm& g);
 
-// Few rows, with sums of their own: not for deterministic mode. Up to kHeldRows rows and a small weight (gemm_held.cu);
-// up to kWalkRows rows and a large weight with many values of k (gemm_walk_sm90.cu), whose parts are left in the
-// stream's own memory.
-bool held_fits(const Gemm& g);
-Status gemm_held(const Gemm& g, const void* weight, device::Stream stream);
-// The same on Hopper where the whole weight finds room on the GPU at once (gemm_box_sm90.cu); gemm_held() knows.
-bool box_fits(const Gemm& g, device::Stream stream);
-Status gemm_box(const Gemm& g, const void* weight, device::Stream stream);
-bool walk_fits(const Gemm& g, device::Stream stream);
-Status gemm_walk(const Gemm& g, const void* weight, device::Stream stream);
-inline constexpr int64_t kHeldRows = 8, kWalkRows = 64, kTickets = 4096;
+// Few rows, with sums of their own: not for deterministic mode. Up to kRegisterResidentRows rows and a small weight
+// (gemm_register_resident.cu); up to kStreamKRows rows and a large weight with many values of k (gemm_streamk_sm90.cu),
+// whose parts are left in the stream's own memory.
+bool register_resident_fits(const Gemm& g);
+Status gemm_register_resident(const Gemm& g, const void* weight, device::Stream stream);
+// The same on Hopper where the whole weight finds room on the GPU at once (gemm_smem_resident_sm90.cu);
+// gemm_register_resident() knows.
+bool smem_resident_fits(const Gemm& g, device::Stream stream);
+Status gemm_smem_resident(const Gemm& g, const void* weight, device::Stream stream);
+bool streamk_fits(const Gemm& g, device::Stream stream);
+Status gemm_streamk(const Gemm& g, const void* weight, device::Stream stream);
+inline constexpr int64_t kRegisterResidentRows = 8, kStreamKRows = 64, kTickets = 4096;
 inline constexpr int64_t kLargeWeight = int64_t{16} << 20;  // values
-bool held_normed(const Gemm& g, device::Stream stream);     // whether gemm_held can do the first part of a norm
-bool held_scaled(const Gemm& g, device::Stream stream);     // and the second one (norm_fusion.h)
+bool register_resident_normed(const Gemm& g,
+                              device::Stream stream);  // whether gemm_register_resident can do the first part of a norm
+bool register_resident_scaled(const Gemm& g, device::Stream stream);  // and the second one (norm_fusion.h)
 // Bytes of StreamState::parts: two parts of a tile per block.
-inline size_t walk_bytes(int multiprocessors) {
-  return size_t{2} * static_cast<size_t>(multiprocessors) * kWalkRows * 128 * sizeof(float);
+inline size_t streamk_bytes(int multiprocessors) {
+  return size_t{2} * static_cast<size_t>(multiprocessors) * kStreamKRows * 128 * sizeof(float);
 }
 
 // Many rows and their gate in one (gemm_gate_sm90.cu), where that fills the GPU; not in deterministic mode, where their
@@ -78,36 +80,36 @@ Status grouped_product(const Gemm& g, const void* const* weights, device::Stream
 bool grouped_sum_fits(const Gemm& g, device::Stream stream);
 Status gemm_grouped_sum(const Gemm& g, const ExpertPicks& picks, const void* const* weights, device::Stream stream);
 
-// Hopper (gemm_sm90.cu, gemm_grouped_sm90.cu): in deterministic mode sums do not depend on how many rows there are.
-// Need mma_fits().
-Status gemm_hopper(const Gemm& g, const void* weight, device::Stream stream);
-Status gemm_hopper(const Gemm& g, const void* weight, int split, device::Stream stream);
-Status gemm_hopper_grouped(const Gemm& g, const void* const* weights, device::Stream stream);
-inline constexpr int64_t kHopperRows = 64;   // from here on cuBLASLt is ahead, when it is there
+// Hopper (gemm_wgmma_sm90.cu, gemm_grouped_sm90.cu): in deterministic mode sums do not depend on how many rows there
+// are. Need mma_fits().
+Status gemm_wgmma(const Gemm& g, const void* weight, device::Stream stream);
+Status gemm_wgmma(const Gemm& g, const void* weight, int split, device::Stream stream);
+Status gemm_wgmma_grouped(const Gemm& g, const void* const* weights, device::Stream stream);
+inline constexpr int64_t kWgmmaRows = 64;    // from here on cuBLASLt is ahead, when it is there
 inline constexpr int64_t kNarrowRows = 512;  // from here on what products leave is worth its bytes: bfloat16
 // Into how many parts k is cut: 1, 2, 4 or 8.
-int hopper_split(int64_t n, int64_t k);
-int hopper_norm_width(const Gemm& g);  // norm_width() of gemm_hopper with few rows
-bool hopper_grouped_fits(const Gemm& g, const void* const* weights);
-// Whether gemm_hopper_grouped() can read rows by Gemm::from.
-bool hopper_gathers(const Gemm& g, const void* const* weights, device::Stream stream);
+int wgmma_split(int64_t n, int64_t k);
+int wgmma_norm_width(const Gemm& g);  // norm_width() of gemm_wgmma with few rows
+bool wgmma_grouped_fits(const Gemm& g, const void* const* weights);
+// Whether gemm_wgmma_grouped() can read rows by Gemm::from.
+bool grouped_gathers(const Gemm& g, const void* const* weights, device::Stream stream);
 
 // Whether rows of x stay where they are and `token_of` says where: of many pairs, where products of so many experts can
 // read them there. True for some of the experts where it is true for all; moe_permute() fills in token_of anyway.
 bool rows_stay(const TensorView& x, const TensorView& token_of, int64_t experts, device::Stream stream);
 
-// Few rows and a large weight whose tiles are shared out evenly (gemm_even_sm90.cu): not for deterministic mode. Needs
-// mma_fits().
-bool even_fits(const Gemm& g, device::Stream stream);
-Status gemm_even(const Gemm& g, const void* weight, device::Stream stream);
-inline constexpr int kEvenWidth = 32;                       // norm_width() where a norm may follow
-int even_norm_width(const Gemm& g, device::Stream stream);  // that, or 0
+// Few rows and a large weight whose tiles are shared out evenly (gemm_single_wave_sm90.cu): not for deterministic mode.
+// Needs mma_fits().
+bool single_wave_fits(const Gemm& g, device::Stream stream);
+Status gemm_single_wave(const Gemm& g, const void* weight, device::Stream stream);
+inline constexpr int kSingleWaveWidth = 32;                        // norm_width() where a norm may follow
+int single_wave_norm_width(const Gemm& g, device::Stream stream);  // that, or 0
 
-// In deterministic mode: kernels for large weights (gemm_fixed.cuh), or gemm_hopper, which has the same sums.
-Status gemm_fixed(const Gemm& g, const void* weight, device::Stream stream);
+// In deterministic mode: kernels for large weights (gemm_large_tile.cuh), or gemm_wgmma, which has the same sums.
+Status gemm_large_tile(const Gemm& g, const void* weight, device::Stream stream);
 // Whether one of the former does, and is ahead outside that mode: of up to so many rows, with a gate of any number.
-bool fixed_takes(const Gemm& g, device::Stream stream);
-inline constexpr int64_t kFixedRows = 128;
+bool large_tile_takes(const Gemm& g, device::Stream stream);
+inline constexpr int64_t kLargeTileRows = 128;
 // How many parts of k it leaves of a product without a bias where Gemm::apart says so; 1: it cannot.
 int parts_of(const Gemm& g, device::Stream stream);
 // Bytes of StreamState::parts where blocks may wait for each other: a part of the largest tile per block.

@@ -13,8 +13,8 @@ inline constexpr int kNormFusedExperts = 256;
 inline constexpr int kNormFusedTurns = 2;  // a product may read the sums before a norm and leave those behind the next
 inline constexpr size_t kNormSquaresBytes = kNormFusedTurns * kNormFusedRows * kNormFusedParts * sizeof(float);
 
-// A norm between two products that its neighbours do (norm_fusion.h, gemm_norm.cuh). What the first one leaves instead
-// of its sums: residual + sum, that times the norm's weight, and of every so many columns the sum of squares.
+// A norm between two products that its neighbours do (norm_fusion.h, norm_epilogue.cuh). What the first one leaves
+// instead of its sums: residual + sum, that times the norm's weight, and of every so many columns the sum of squares.
 struct NormAfter {
   float* residual = nullptr;  // [rows, n], in and out; null: no norm follows
   int64_t residual_row = 0;
@@ -64,9 +64,9 @@ struct Gemm {
   bool heads = false;
   // Rows of the weight are [gate, up]: out [rows, n / 2] gets silu(gate) * up. Hopper's kernels only.
   bool gated = false;
-  // Grouped: row s is x[from[s]], for hopper_gathers(); null: x[s].
+  // Grouped: row s is x[from[s]], for grouped_gathers(); null: x[s].
   const int32_t* from = nullptr;
-  // Parts of k are left to who reads them: [part][rows][n] without gaps. gemm_fixed() alone, see parts_of().
+  // Parts of k are left to who reads them: [part][rows][n] without gaps. gemm_large_tile() alone, see parts_of().
   float* apart = nullptr;
   NormAfter after;
   NormBefore before;

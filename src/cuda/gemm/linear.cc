@@ -90,17 +90,17 @@ bool hopper(device::Stream stream) {
 
 // Whether the kernels of deterministic mode are the fastest outside of it, too: too many rows for the others, and a
 // gate, or k in parts, that cuBLASLt needs a kernel of its own for.
-bool fixed_first(const Gemm& g, device::Stream stream) {
-  return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && fixed_takes(g, stream);
+bool large_tile_first(const Gemm& g, device::Stream stream) {
+  return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && large_tile_takes(g, stream);
 }
 
 // Which of Hopper's own products.
 Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
-  if (state(stream).deterministic || fixed_first(g, stream)) return gemm_fixed(g, weight, stream);
-  if (even_fits(g, stream)) return gemm_even(g, weight, stream);
-  if (held_fits(g)) return gemm_held(g, weight, stream);
-  if (walk_fits(g, stream)) return gemm_walk(g, weight, stream);
-  return gemm_hopper(g, weight, stream);
+  if (state(stream).deterministic || large_tile_first(g, stream)) return gemm_large_tile(g, weight, stream);
+  if (single_wave_fits(g, stream)) return gemm_single_wave(g, weight, stream);
+  if (register_resident_fits(g)) return gemm_register_resident(g, weight, stream);
+  if (streamk_fits(g, stream)) return gemm_streamk(g, weight, stream);
+  return gemm_wgmma(g, weight, stream);
 }
 
 // cuBLASLt adds a bias of the results' type.
@@ -109,21 +109,22 @@ bool blas_has_bias(const Gemm& g) { return g.bias == nullptr || !g.out_bf16 || g
 // Whether a product goes to cuBLASLt: many rows, where its tiles are best.
 bool blas_first(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
-  if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0 || fixed_first(g, stream)) return false;
-  return !hopper(stream) || g.rows > kHopperRows;
+  if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0 || large_tile_first(g, stream))
+    return false;
+  return !hopper(stream) || g.rows > kWgmmaRows;
 }
 
 // Rows at multiples of 8 bytes only (patches of a picture): own kernels for these are for few of them.
 bool blas_only(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
-  return s.blas != nullptr && !s.deterministic && g.x_bf16 && g.w_bf16 && g.rows > kHopperRows && g.k % 4 == 0 &&
+  return s.blas != nullptr && !s.deterministic && g.x_bf16 && g.w_bf16 && g.rows > kWgmmaRows && g.k % 4 == 0 &&
          g.x_row % 4 == 0 && reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && blas_has_bias(g);
 }
 
 // Whether a product that may be deferred goes to a kernel of few rows that may have a norm beside it.
 bool beside_norm(const Gemm& g, device::Stream stream) {
   return defers_few_rows(stream) && hopper(stream) && mma_fits(g) && g.rows > 0 && g.rows <= kNormFusedRows &&
-         !g.gelu && !fixed_first(g, stream);
+         !g.gelu && !large_tile_first(g, stream);
 }
 
 // Whether it can do the first part of a norm behind it.
@@ -232,8 +233,8 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
   }
   const bool behind = p.out.dtype == DType::kF32 && is_gated(p.out, gated) && behind_norm(g, stream);
   TERN_RETURN_IF_ERROR(behind ? fuse_norm_before(g, stream) : launch_deferred(stream));
-  if (fixed_first(g, stream) && is_gated(p.out, gated)) {
-    TERN_RETURN_IF_ERROR(gemm_fixed(g, w.data.data(), stream));
+  if (large_tile_first(g, stream) && is_gated(p.out, gated)) {
+    TERN_RETURN_IF_ERROR(gemm_large_tile(g, w.data.data(), stream));
     return true;
   }
   if (hopper(stream) && !state(stream).deterministic && gate_fits(g, stream) && is_gated(p.out, gated)) {
@@ -257,7 +258,7 @@ Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, Tensor
   TERN_RETURN_IF_ERROR(check_grouped(p, weights));
   Gemm g = grouped_shape(p, gated);
   g.gated = true;
-  if (!hopper(stream) || !hopper_grouped_fits(g, weights) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) {
+  if (!hopper(stream) || !wgmma_grouped_fits(g, weights) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) {
     return false;
   }
   TERN_RETURN_IF_ERROR(launch_deferred(stream));
@@ -265,13 +266,13 @@ Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, Tensor
   if (rows_stay(p.source, p.from, g.groups, stream)) {
     Gemm apart = g;
     apart.x = p.source.data, apart.x_row = p.source.stride[0], apart.from = p.from.as<const int32_t>();
-    if (hopper_gathers(apart, weights, stream)) {
-      TERN_RETURN_IF_ERROR(gemm_hopper_grouped(apart, weights, stream));
+    if (grouped_gathers(apart, weights, stream)) {
+      TERN_RETURN_IF_ERROR(gemm_wgmma_grouped(apart, weights, stream));
       return true;
     }
     TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
   }
-  TERN_RETURN_IF_ERROR(gemm_hopper_grouped(g, weights, stream));
+  TERN_RETURN_IF_ERROR(gemm_wgmma_grouped(g, weights, stream));
   return true;
 }
 
@@ -331,15 +332,15 @@ const RowFormat kF32Format("f32", DType::kF32);
 }  // namespace
 
 int norm_width(const Gemm& g, device::Stream stream) {
-  if (const int width = even_norm_width(g, stream); width > 0) return width;
-  if (held_fits(g)) return held_normed(g, stream) ? 16 : 0;
-  return walk_fits(g, stream) ? 16 : hopper_norm_width(g);
+  if (const int width = single_wave_norm_width(g, stream); width > 0) return width;
+  if (register_resident_fits(g)) return register_resident_normed(g, stream) ? 16 : 0;
+  return streamk_fits(g, stream) ? 16 : wgmma_norm_width(g);
 }
 
 bool norm_scaled(const Gemm& g, device::Stream stream) {
-  if (even_fits(g, stream)) return true;
-  if (held_fits(g)) return held_scaled(g, stream);
-  return !walk_fits(g, stream);
+  if (single_wave_fits(g, stream)) return true;
+  if (register_resident_fits(g)) return register_resident_scaled(g, stream);
+  return !streamk_fits(g, stream);
 }
 
 // Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
@@ -357,7 +358,7 @@ Status product(const Gemm& g, const void* weight, device::Stream stream) {
 }
 
 Status grouped_product(const Gemm& g, const void* const* weights, device::Stream stream) {
-  if (hopper(stream) && hopper_grouped_fits(g, weights)) return gemm_hopper_grouped(g, weights, stream);
+  if (hopper(stream) && wgmma_grouped_fits(g, weights)) return gemm_wgmma_grouped(g, weights, stream);
   return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
 }
 
@@ -380,9 +381,9 @@ bool norm_adds(const Gemm& g) {
 }  // namespace
 
 int parts_pay(const Gemm& g, device::Stream stream) {
-  const bool fits = g.rows > kNormFusedRows && g.rows <= kFixedRows && !g.gated && !g.gelu && g.bias == nullptr &&
+  const bool fits = g.rows > kNormFusedRows && g.rows <= kLargeTileRows && !g.gated && !g.gelu && g.bias == nullptr &&
                     !g.out_bf16 && norm_adds(g);
-  return fits && !state(stream).deterministic && fixed_first(g, stream) ? parts_of(g, stream) : 1;
+  return fits && !state(stream).deterministic && large_tile_first(g, stream) ? parts_of(g, stream) : 1;
 }
 
 // Where tiles of 128 rows and 128 tokens leave half of the GPU idle. Whole, the library takes smaller ones, or cuts k

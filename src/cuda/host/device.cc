@@ -29,7 +29,7 @@ class CudaEvent final : public device::Event {
   ~CudaEvent() override { (void)cudaEventDestroy(event_); }
   Status record(Stream s) override { return check(cudaEventRecord(event_, raw(s))); }
   Status wait_on(Stream s) override {
-    state(s).joins = state(s).lanes;
+    state(s).joins = state(s).microbatches;
     return check(cudaStreamWaitEvent(raw(s), event_, 0));
   }
   Status synchronize() override { return check(cudaEventSynchronize(event_)); }
@@ -72,8 +72,8 @@ class CudaDevice final : public device::Device {
   const device::DeviceInfo& info() const override { return info_; }
   Stream stream() override { return as_stream(0); }
   Stream side_stream(device::StreamRole role) override { return as_stream(1 + static_cast<size_t>(role)); }
-  int microbatch_streams() const override { return lanes_; }
-  Stream microbatch_stream(int i) override { return as_stream(kFirstLane + static_cast<size_t>(i)); }
+  int microbatch_streams() const override { return microbatches_; }
+  Stream microbatch_stream(int i) override { return as_stream(kFirstMicrobatch + static_cast<size_t>(i)); }
   Status bind_thread() override { return check("choosing the device", cudaSetDevice(ordinal_)); }
   Expected<Buffer> allocate(size_t bytes) override;
   Expected<Buffer> allocate_host(size_t bytes) override;
@@ -130,19 +130,21 @@ class CudaDevice final : public device::Device {
   }
   Stream as_stream(size_t i) { return {device::DeviceKind::kCuda, nullptr, &streams_[i]}; }
   // Of the streams those that this device has.
-  size_t stream_count() const { return kFirstLane + (lanes_ == 1 ? 0 : static_cast<size_t>(lanes_)); }
-  static int lanes_of(const cudaDeviceProp& p, const device::CudaOptions& options);
+  size_t stream_count() const {
+    return kFirstMicrobatch + (microbatches_ == 1 ? 0 : static_cast<size_t>(microbatches_));
+  }
+  static int microbatches_of(const cudaDeviceProp& p, const device::CudaOptions& options);
   void fill_state(const cudaDeviceProp& p, const device::CudaOptions& options);
   Status make_scratch();
 
   static constexpr size_t kCompute = 0, kVision = 1 + static_cast<size_t>(device::StreamRole::kVision);
-  static constexpr size_t kFirstLane = kVision + 1, kLanes = 4;
-  int ordinal_ = 0, lanes_ = 1;
+  static constexpr size_t kFirstMicrobatch = kVision + 1, kMicrobatches = 4;
+  int ordinal_ = 0, microbatches_ = 1;
   device::DeviceInfo info_;
   std::unique_ptr<BlasLt> blas_;  // of the compute stream; the vision stream has its own
   std::unique_ptr<BlasLt> vision_blas_;
-  std::array<StreamState, kFirstLane + kLanes> streams_;
-  std::array<Deferred, kFirstLane + kLanes> deferred_;
+  std::array<StreamState, kFirstMicrobatch + kMicrobatches> streams_;
+  std::array<Deferred, kFirstMicrobatch + kMicrobatches> deferred_;
   cudaError_t fault_ = cudaSuccess;
   std::atomic<uint64_t> allocations_{0};
 };
@@ -156,11 +158,11 @@ void CudaDevice::fill_state(const cudaDeviceProp& p, const device::CudaOptions& 
     s.smem_limit = static_cast<int>(p.sharedMemPerBlockOptin);
     const int limit = options.shared_memory_limit * 1024;
     if (limit > 0 && limit < s.smem_limit) s.smem_limit = limit;
-    s.deterministic = options.deterministic, s.lanes = lanes_ > 1;
+    s.deterministic = options.deterministic, s.microbatches = microbatches_ > 1;
     s.pdl = options.pdl && s.arch >= 90 && waits_compiled();
   }
   for (size_t i = 0; i < streams_.size(); ++i) streams_[i].deferred = &deferred_[i];
-  for (size_t i = kFirstLane; i < streams_.size(); ++i) streams_[i].lane = true;
+  for (size_t i = kFirstMicrobatch; i < streams_.size(); ++i) streams_[i].microbatch = true;
   streams_[kCompute].blas = blas_.get();
   streams_[kVision].blas = vision_blas_.get();
 }
@@ -171,13 +173,13 @@ Status CudaDevice::make_scratch() {
     StreamState& s = streams_[i];
     s.waits = i == kCompute;
     if (s.arch < 90 || (s.deterministic && !s.waits)) continue;
-    cudaError_t e = cudaMalloc(&s.parts, s.waits ? parts_bytes(s.multiprocessors) : walk_bytes(s.multiprocessors));
+    cudaError_t e = cudaMalloc(&s.parts, s.waits ? parts_bytes(s.multiprocessors) : streamk_bytes(s.multiprocessors));
     if (e == cudaSuccess) e = cudaMalloc(&s.tickets, kTickets * sizeof(uint32_t));
     if (e == cudaSuccess) e = cudaMemsetAsync(s.tickets, 0, kTickets * sizeof(uint32_t), s.stream);
     if (e == cudaSuccess && !s.deterministic) e = cudaMalloc(&s.squares, kNormSquaresBytes);
     if (e != cudaSuccess) return cuda_error("memory for products", e);
   }
-  for (size_t i = kFirstLane; i < stream_count(); ++i) {
+  for (size_t i = kFirstMicrobatch; i < stream_count(); ++i) {
     const cudaError_t e = cudaMalloc(&streams_[i].squares, kNormSquaresBytes);
     if (e != cudaSuccess) return cuda_error("memory for norms", e);
   }
@@ -185,10 +187,10 @@ Status CudaDevice::make_scratch() {
 }
 
 // Two where kernels for Hopper leave each other room. Parts of a step have other company, and so other bits.
-int CudaDevice::lanes_of(const cudaDeviceProp& p, const device::CudaOptions& options) {
+int CudaDevice::microbatches_of(const cudaDeviceProp& p, const device::CudaOptions& options) {
   const bool hopper = p.major == 9 && (options.arch_limit == 0 || options.arch_limit >= 90);
   const int wanted = options.microbatches > 0 ? options.microbatches : hopper ? 2 : 1;
-  return options.deterministic ? 1 : std::min(wanted, static_cast<int>(kLanes));
+  return options.deterministic ? 1 : std::min(wanted, static_cast<int>(kMicrobatches));
 }
 
 Status CudaDevice::open(const device::CudaOptions& options) {
@@ -204,11 +206,11 @@ Status CudaDevice::open(const device::CudaOptions& options) {
   }
   int least = 0, greatest = 0;
   (void)cudaDeviceGetStreamPriorityRange(&least, &greatest);
-  lanes_ = lanes_of(p, options);
+  microbatches_ = microbatches_of(p, options);
   for (size_t i = 0; i < stream_count(); ++i) {
     // Steps go first; what runs beside them gives way.
     const cudaError_t e = cudaStreamCreateWithPriority(&streams_[i].stream, cudaStreamNonBlocking,
-                                                       i == kCompute || i >= kFirstLane ? greatest : least);
+                                                       i == kCompute || i >= kFirstMicrobatch ? greatest : least);
     if (e != cudaSuccess) return cuda_error("a stream", e);
   }
   if (options.cublaslt && !options.deterministic) {

@@ -7,10 +7,10 @@
 
 #include "cuda/gemm/portable/gemm_mixed.cuh"
 #include "cuda/moe/moe_route.cuh"
+#include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/cluster_count.cuh"
 #include "cuda/ptx/launch.cuh"
 #include "cuda/ptx/mma.cuh"
-#include "cuda/ptx/sample_team.cuh"
 
 namespace tern::cuda {
 namespace {
@@ -18,17 +18,17 @@ namespace {
 constexpr int kWeightRows = 128, kWarps = kWeightRows / 16, kThreads = 32 * kWarps;
 constexpr int kK = 64, kSteps = kK / 16;  // of a stage
 constexpr int kDepth = 3;                 // stages of tokens
-constexpr int kHeld = 4;                  // stages of which a block may have everything under way at once
+constexpr int kResident = 4;              // stages of which a block may have everything under way at once
 constexpr int kLeastColumns = 33;         // fewer leave most warps without weights
 
-template <int kPieces_, int kTeam_>
+template <int kPieces_, int kClusterSize_>
 struct RouterTile {
-  static constexpr int kPieces = kPieces_, kTeam = kTeam_, kTokens = 8 * kPieces;
+  static constexpr int kPieces = kPieces_, kClusterSize = kClusterSize_, kTokens = 8 * kPieces;
   static constexpr int kPitch = kK * 2 + 32;  // bytes from token to token: a warp reads 32 bytes of eight of them
   static constexpr int kStage = kTokens * kPitch;
   static constexpr int kPartPitch = kWeightRows + 4;  // floats
   static constexpr size_t kPart = sizeof(float) * kTokens * kPartPitch;
-  static constexpr int kShare = kTokens / kTeam;  // tokens that a block adds up
+  static constexpr int kShare = kTokens / kClusterSize;  // tokens that a block adds up
   static constexpr size_t kScores = sizeof(float) * kShare * kWeightRows;
   static constexpr size_t bytes(int stages) {
     return kPart > static_cast<size_t>(stages * kStage) ? kPart : static_cast<size_t>(stages * kStage);
@@ -138,8 +138,8 @@ __device__ __forceinline__ void add_parts(const Gemm& g, const float* parts, int
     const auto* const own = reinterpret_cast<const float4*>(parts + t * Tile::kPartPitch + column);
     float sum[4] = {};
 #pragma unroll
-    for (int r = 0; r < Tile::kTeam; ++r) {
-      const float4 v = team_load<Tile::kTeam>(own, r);
+    for (int r = 0; r < Tile::kClusterSize; ++r) {
+      const float4 v = cluster_load<Tile::kClusterSize>(own, r);
       sum[0] += v.x, sum[1] += v.y, sum[2] += v.z, sum[3] += v.w;
     }
     if (scores != nullptr) {
@@ -180,10 +180,10 @@ struct RouterWork {
   static __device__ RouterWork of(const Gemm& g) {
     RouterWork a;
     const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
-    const int rank = static_cast<int>(blockIdx.x) % Tile::kTeam, all = static_cast<int>((g.k + kK - 1) / kK);
-    a.t0 = int64_t{blockIdx.x / Tile::kTeam} * Tile::kTokens, a.n0 = int64_t{blockIdx.y} * kWeightRows;
+    const int rank = static_cast<int>(blockIdx.x) % Tile::kClusterSize, all = static_cast<int>((g.k + kK - 1) / kK);
+    a.t0 = int64_t{blockIdx.x / Tile::kClusterSize} * Tile::kTokens, a.n0 = int64_t{blockIdx.y} * kWeightRows;
     a.row = a.n0 + warp * 16 + lane / 4;
-    a.first = rank * all / Tile::kTeam, a.stages = (rank + 1) * all / Tile::kTeam - a.first;
+    a.first = rank * all / Tile::kClusterSize, a.stages = (rank + 1) * all / Tile::kClusterSize - a.first;
     return a;
   }
   __device__ __forceinline__ int64_t k(int i) const { return int64_t{first + i} * kK; }
@@ -217,17 +217,18 @@ __device__ __forceinline__ void multiply_in_turn(float (&acc)[Tile::kPieces][4],
   }
 }
 
-// With all of them under way before the wait: of up to kHeld stages.
+// With all of them under way before the wait: of up to kResident stages.
 template <class Tile>
-__device__ __forceinline__ void multiply_held(float (&acc)[Tile::kPieces][4], const Gemm& g, const float* w,
-                                              const RouterWork& work, char* ring, int own) {
-  RouterWeights weights[kHeld];
+__device__ __forceinline__ void multiply_register_resident(float (&acc)[Tile::kPieces][4], const Gemm& g,
+                                                           const float* w, const RouterWork& work, char* ring,
+                                                           int own) {
+  RouterWeights weights[kResident];
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) work.weights(weights[i], g, w, i);
+  for (int i = 0; i < kResident; ++i) work.weights(weights[i], g, w, i);
   bring_parameters(g);
   wait_for_previous();
 #pragma unroll
-  for (int i = 0; i < kHeld; ++i) {
+  for (int i = 0; i < kResident; ++i) {
     if (i < work.stages) load_tokens<Tile>(ring + i * Tile::kStage, g, work.t0, work.k(i));
     copy_commit();
   }
@@ -236,7 +237,7 @@ __device__ __forceinline__ void multiply_held(float (&acc)[Tile::kPieces][4], co
     __syncthreads();
     if (i < work.stages) multiply_stage<Tile>(acc, ring + i * Tile::kStage + own, weights[i]);
   };
-  static_assert(kHeld == 4);
+  static_assert(kResident == 4);
   stage(std::integral_constant<int, 3>(), 0), stage(std::integral_constant<int, 2>(), 1);
   stage(std::integral_constant<int, 1>(), 2), stage(std::integral_constant<int, 0>(), 3);
 }
@@ -248,11 +249,11 @@ __global__ void __launch_bounds__(kThreads, Tile::template blocks<kAll>())
   char* const ring = reinterpret_cast<char*>(memory);
   let_next_start();
   const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
-  const int rank = static_cast<int>(blockIdx.x) % Tile::kTeam, own = lane / 4 * Tile::kPitch + lane % 4 * 8;
+  const int rank = static_cast<int>(blockIdx.x) % Tile::kClusterSize, own = lane / 4 * Tile::kPitch + lane % 4 * 8;
   const RouterWork work = RouterWork::of<Tile>(g);
   float acc[Tile::kPieces][4] = {};
   if constexpr (kAll) {
-    multiply_held<Tile>(acc, g, w, work, ring, own);
+    multiply_register_resident<Tile>(acc, g, w, work, ring, own);
   } else {
     multiply_in_turn<Tile>(acc, g, w, work, ring, own);
   }
@@ -265,26 +266,27 @@ __global__ void __launch_bounds__(kThreads, Tile::template blocks<kAll>())
       parts[(p * 8 + lane % 4 * 2 + v % 2) * Tile::kPartPitch + warp * 16 + lane / 4 + v / 2 * 8] = acc[p][v];
     }
   }
-  team_sync<Tile::kTeam>();
+  cluster_barrier<Tile::kClusterSize>();
   if constexpr (Choice::kMade) {
-    auto* const scores = reinterpret_cast<float*>(ring + Tile::bytes(kAll ? kHeld : kDepth));
+    auto* const scores = reinterpret_cast<float*>(ring + Tile::bytes(kAll ? kResident : kDepth));
     const LaneBias<Choice::kEach> bias(choice.route);
     add_parts<Tile>(g, parts, rank, work.t0, work.n0, scores);
-    team_arrive<Tile::kTeam>();
+    cluster_arrive<Tile::kClusterSize>();
     __syncthreads();
     choose_experts<Tile>(choice, bias, scores, work.t0 + rank * Tile::kShare, g.rows);
   } else {
     add_parts<Tile>(g, parts, rank, work.t0, work.n0, nullptr);
-    team_arrive<Tile::kTeam>();
+    cluster_arrive<Tile::kClusterSize>();
   }
-  team_wait<Tile::kTeam>();  // nobody leaves while others read
+  cluster_wait<Tile::kClusterSize>();  // nobody leaves while others read
 }
 
 template <class Tile, bool kAll, class Choice>
 Shape router_shape(const Gemm& g) {
-  const dim3 grid(static_cast<unsigned>(blocks_for(g.rows, Tile::kTokens) * Tile::kTeam),
+  const dim3 grid(static_cast<unsigned>(blocks_for(g.rows, Tile::kTokens) * Tile::kClusterSize),
                   static_cast<unsigned>(blocks_for(g.n, kWeightRows)));
-  return {grid, kThreads, Tile::bytes(kAll ? kHeld : kDepth) + (Choice::kMade ? Tile::kScores : 0), Tile::kTeam};
+  return {grid, kThreads, Tile::bytes(kAll ? kResident : kDepth) + (Choice::kMade ? Tile::kScores : 0),
+          Tile::kClusterSize};
 }
 
 template <class Tile, bool kAll, class Choice>
@@ -325,7 +327,7 @@ Status run_router(const Gemm& g, const void* weight, const Choice& choice, devic
       return launch_router<Large, false>(g, w, choice, stream);
     }
   }
-  if (g.k <= int64_t{SmallTile::kTeam} * kHeld * kK) {
+  if (g.k <= int64_t{SmallTile::kClusterSize} * kResident * kK) {
     if (router_turns<SmallTile, true, Choice>(g, stream) == 1) {
       return launch_router<SmallTile, true>(g, w, choice, stream);
     }
@@ -340,7 +342,7 @@ Status run_router(const Gemm& g, const void* weight, const Choice& choice, devic
 
 bool router_fits(const Gemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
-  return s.arch >= 90 && waits_compiled() && !s.deterministic && g.rows > kTeamRows && g.n >= kLeastColumns &&
+  return s.arch >= 90 && waits_compiled() && !s.deterministic && g.rows > kClusterRows && g.n >= kLeastColumns &&
          g.x_row % 8 == 0 && reinterpret_cast<uintptr_t>(g.x) % 16 == 0 &&
          RouterTile<20, 4>::bytes(kDepth) <= static_cast<size_t>(s.smem_limit);
 }

@@ -6,8 +6,8 @@
 #include "cuda/gemm/portable/gemm_mixed.cuh"
 #include "cuda/moe/moe_route.cuh"
 #include "cuda/moe/moe_sort.h"
+#include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/launch.cuh"
-#include "cuda/ptx/sample_team.cuh"
 #include "cuda/runtime/cuda_ops.h"
 #include "ops/op_check.h"
 
@@ -17,7 +17,7 @@ namespace {
 constexpr int kAhead = 2;  // words of a thread that are on their way while it chooses
 constexpr int kMostPairs = 1024, kMostExperts = 256;
 constexpr int kLeastWarps = kMostExperts / 32, kMostWarps = 16;  // of a block
-constexpr int kTeam = 8;                                         // blocks of a cluster that choose for each other
+constexpr int kClusterSize = 8;                                  // blocks of a cluster that choose for each other
 constexpr int kMostBlocks = 128;
 
 struct SortArgs {
@@ -40,7 +40,7 @@ template <int kBlocks>
 __device__ __forceinline__ void add_token(TokenBits* bits, int token, int expert) {
   uint32_t* const own = &bits[token / 32][expert];
 #pragma unroll
-  for (int r = 0; r < kBlocks; ++r) team_or<kBlocks>(own, r, 1u << (token % 32));
+  for (int r = 0; r < kBlocks; ++r) cluster_or<kBlocks>(own, r, 1u << (token % 32));
 }
 
 // Fills in sh.first: how many rows the experts before one have. All threads.
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(32 * kMostWarps) dispatch_kernel(const RouteAr
   const LaneBias<kEach> bias(a);
   for (int i = threadIdx.x; i < words * kMostExperts / 4; i += threads) zeros[i] = make_uint4(0, 0, 0, 0);
   bring_parameters(a, s);
-  team_sync<kBlocks>();
+  cluster_barrier<kBlocks>();
   wait_for_previous();
   // The rows that this block copies do not wait for the choice, only where they go does.
   const int c0 = cluster * s.words / clusters, columns = (cluster + 1) * s.words / clusters - c0;
@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(32 * kMostWarps) dispatch_kernel(const RouteAr
     add_token<kBlocks>(bits, t0 + t, choice.expert);
     if (cluster == 0) a.ids.row(t0 + t)[lane] = choice.expert, a.weights.row(t0 + t)[lane] = choice.weight;
   }
-  team_sync<kBlocks>();
+  cluster_barrier<kBlocks>();
   count_rows(sh, bits, words);
 #pragma unroll
   for (int j = 0; j < kAhead; ++j) {
@@ -143,11 +143,12 @@ Status launch_dispatch(const RouteArgs& a, const SortArgs& s, int64_t tokens, de
   const size_t bytes = static_cast<size_t>(blocks_for(tokens, 32)) * sizeof(TokenBits);
   // Up to here every warp of a block by itself has one token at most.
   if (tokens > kLeastWarps && state(stream).arch >= 90 && waits_compiled()) {
-    const auto clusters = static_cast<unsigned>(std::min(s.words, kMostBlocks / kTeam));
-    return launch(stream, "moe_dispatch_team", {clusters * kTeam, warps(blocks_for(tokens, kTeam)), bytes, kTeam},
-                  dispatch_kernel<kEach, kTeam>, a, s, static_cast<int>(tokens));
+    const auto clusters = static_cast<unsigned>(std::min(s.words, kMostBlocks / kClusterSize));
+    return launch(stream, "moe_dispatch_cluster",
+                  {clusters * kClusterSize, warps(blocks_for(tokens, kClusterSize)), bytes, kClusterSize},
+                  dispatch_kernel<kEach, kClusterSize>, a, s, static_cast<int>(tokens));
   }
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>({s.words, kMostBlocks, tokens * kTeam}));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>({s.words, kMostBlocks, tokens * kClusterSize}));
   return launch(stream, "moe_dispatch", {blocks, warps(tokens), bytes}, dispatch_kernel<kEach, 1>, a, s,
                 static_cast<int>(tokens));
 }

@@ -4,17 +4,17 @@
 #include "base/checked.h"
 #include "cuda/moe/moe_route.cuh"
 #include "cuda/moe/moe_sort.h"
+#include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/launch.cuh"
 #include "cuda/ptx/mma.cuh"
-#include "cuda/ptx/sample_team.cuh"
 #include "cuda/runtime/cuda_ops.h"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
 namespace {
 
-constexpr int kTeam = 8, kThreads = 128, kWarps = kThreads / 32;
-constexpr int kRows = 16, kMostExperts = kRows * kTeam;  // experts of a block, of all
+constexpr int kClusterSize = 8, kThreads = 128, kWarps = kThreads / 32;
+constexpr int kRows = 16, kMostExperts = kRows * kClusterSize;  // experts of a block, of all
 // Of more tokens launches of their own are faster: every block norms all rows (a step of
 // Qwen3-30B-A3B on an H100 with three: 5,514 us instead of 5,794).
 constexpr int kMostTokens = 2, kMostPairs = 32;
@@ -47,8 +47,8 @@ static_assert(sizeof(EnterShared) % 16 == 0);
 struct Share {
   int begin, end;
   __device__ __forceinline__ Share(int rank, int count)
-      : begin(rank * count / kTeam), end((rank + 1) * count / kTeam) {}
-  static int most(int count) { return count / kTeam + 1; }
+      : begin(rank * count / kClusterSize), end((rank + 1) * count / kClusterSize) {}
+  static int most(int count) { return count / kClusterSize + 1; }
 };
 
 // All that a block has in shared memory; in a cluster everything is where the launch says.
@@ -61,8 +61,8 @@ struct EnterMemory {
       : sh(*reinterpret_cast<EnterShared*>(memory)),
         weights(reinterpret_cast<float4*>(memory + sizeof(EnterShared) / 16)),
         sums(weights + kRows * (a.width / 4)),
-        x(reinterpret_cast<uint4*>(sums + a.tokens * (a.width / 4 / kTeam + 1))),
-        sum_row(a.width / 4 / kTeam + 1) {}
+        x(reinterpret_cast<uint4*>(sums + a.tokens * (a.width / 4 / kClusterSize + 1))),
+        sum_row(a.width / 4 / kClusterSize + 1) {}
   static size_t bytes(int tokens, int width) {
     return sizeof(EnterShared) + sizeof(float4) * static_cast<size_t>(kRows * (width / 4)) +
            sizeof(float4) * static_cast<size_t>(tokens * Share::most(width / 4)) +
@@ -208,7 +208,7 @@ __device__ __forceinline__ void send_logits(const EnterMemory& m, int rank) {
   const auto both = static_cast<unsigned long long>(__float_as_uint(sum[1])) << 32 | __float_as_uint(sum[0]);
   auto* const own = reinterpret_cast<unsigned long long*>(&m.sh.logits[t][rank * kRows + r]);
 #pragma unroll
-  for (int b = 0; b < kTeam; ++b) team_store<kTeam>(own, b, both);
+  for (int b = 0; b < kClusterSize; ++b) cluster_store<kClusterSize>(own, b, both);
 }
 
 // Which row every pair of a token and an expert gets, experts in order, tokens in order within them.
@@ -230,7 +230,7 @@ __device__ __forceinline__ void sort_pairs(const EnterArgs& a, EnterShared& sh, 
 
 // What this block writes of the rows, once all blocks have read what they need.
 template <bool kNorm>
-__device__ __forceinline__ void leave_rows(const EnterArgs& a, const EnterMemory& m, int top_k, int rank) {
+__device__ __forceinline__ void epilogue_rows(const EnterArgs& a, const EnterMemory& m, int top_k, int rank) {
   const int words = a.width / 8, pairs = a.tokens * top_k;
   const Share columns(rank, words), quads(rank, a.width / 4);
   const int count = columns.end - columns.begin, sums = quads.end - quads.begin;
@@ -255,7 +255,7 @@ __global__ void __launch_bounds__(kThreads) enter_kernel(const RouteArgs route, 
   extern __shared__ uint4 memory[];
   const EnterMemory m(memory, a);
   let_next_start();
-  team_arrive<kTeam>();
+  cluster_arrive<kClusterSize>();
   const int lane = threadIdx.x & 31, warp = static_cast<int>(threadIdx.x) / 32;
   const int rank = static_cast<int>(blockIdx.x);
   copy_weights(a, m, route.experts, rank);
@@ -275,9 +275,9 @@ __global__ void __launch_bounds__(kThreads) enter_kernel(const RouteArgs route, 
   multiply<kTokens>(acc, a, m);
   add_lanes(acc, m.sh.parts[warp]);
   __syncthreads();
-  team_wait<kTeam>();
+  cluster_wait<kClusterSize>();
   send_logits<kTokens>(m, rank);
-  team_sync<kTeam>();
+  cluster_barrier<kClusterSize>();
   if (warp < a.tokens) {
     const Ranked choice = route_row(route, m.sh.logits[warp], bias);
     if (lane < route.top_k) {
@@ -289,12 +289,12 @@ __global__ void __launch_bounds__(kThreads) enter_kernel(const RouteArgs route, 
   __syncthreads();
   sort_pairs(a, m.sh, route.experts, route.top_k, rank);
   __syncthreads();
-  leave_rows<kNorm>(a, m, route.top_k, rank);
+  epilogue_rows<kNorm>(a, m, route.top_k, rank);
 }
 
 template <bool kNorm>
 Status launch_enter(const RouteArgs& route, const EnterArgs& a, device::Stream stream) {
-  const Shape shape{kTeam, kThreads, EnterMemory::bytes(a.tokens, a.width), kTeam};
+  const Shape shape{kClusterSize, kThreads, EnterMemory::bytes(a.tokens, a.width), kClusterSize};
   const char* name = kNorm ? "moe_dispatch_norm" : "moe_dispatch_router";
   if (a.tokens == 1) return launch(stream, name, shape, enter_kernel<1, kNorm>, route, a);
   return launch(stream, name, shape, enter_kernel<2, kNorm>, route, a);

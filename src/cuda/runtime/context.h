@@ -22,13 +22,13 @@ struct StreamState {
   int smem_limit = 48 * 1024;   // bytes of shared memory that one block may use
   bool deterministic = false;   // one chain of operations per value, whatever else is in the batch
   bool pdl = false;             // kernels may start while the one before them ends (launch.cuh)
-  float4* parts = nullptr;      // of products whose k is cut (gemm_walk.cuh); null: this stream has none
+  float4* parts = nullptr;      // of products whose k is cut (gemm_streamk.cuh); null: this stream has none
   uint32_t* tickets = nullptr;  // kTickets, by warps of tiles of such a product, zero between launches
-  bool lane = false;       // other chains of kernels of the same step run beside this one (Device::microbatch_stream)
-  bool lanes = false;      // the device has such streams
-  bool joins = false;      // the next kernel stands behind other streams too: no dependent launch
-  bool waits = false;      // blocks of a kernel may wait for each other: two such kernels at once might never end
-  BlasLt* blas = nullptr;  // null: own kernels only
+  bool microbatch = false;  // other chains of kernels of the same step run beside this one (Device::microbatch_stream)
+  bool microbatches = false;  // the device has such streams
+  bool joins = false;         // the next kernel stands behind other streams too: no dependent launch
+  bool waits = false;         // blocks of a kernel may wait for each other: two such kernels at once might never end
+  BlasLt* blas = nullptr;     // null: own kernels only
   const char* last_kernel = "none";  // the kernel that the last op chose
   // What is known to be complete when the kernel after the last one starts, dependent launch or not: what the last one
   // read, after its wait and before it let the next one start. Null: nothing.

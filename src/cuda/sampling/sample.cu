@@ -1,5 +1,5 @@
-// Penalties, temperature, min-p, top-k, top-p and the draw: a block per row, or a team of blocks while the GPU has room
-// for them.
+// Penalties, temperature, min-p, top-k, top-p and the draw: a block per row, or a cluster of blocks while the GPU has
+// room for them.
 #include <cfloat>
 
 #include "cuda/ptx/launch.cuh"
@@ -26,8 +26,8 @@ struct DrawArgs {
 
 constexpr int kQuads = 4;  // per lane and chunk
 // The longest row of the fast way.
-template <int kTeam>
-constexpr int kLongest = kTeam*(kChunks - 1) * 128 * kQuads;
+template <int kClusterSize>
+constexpr int kLongest = kClusterSize*(kChunks - 1) * 128 * kQuads;
 
 // The id of the first entry with the largest value.
 __device__ int top_index(const Piece& p, const RowRange& range) {
@@ -39,7 +39,8 @@ __device__ int top_index(const Piece& p, const RowRange& range) {
 
 // By one warp: the id at which the running sum over a chunk passes `target`. Only one lane is told; the others get -1.
 template <int kQuadsOfChunk>
-__device__ int walk_chunk(const Piece& p, int chunk, unsigned long long target, float least, float scale, float top) {
+__device__ int streamk_chunk(const Piece& p, int chunk, unsigned long long target, float least, float scale,
+                             float top) {
   const int quad = p.begin + chunk * 32 * kQuadsOfChunk + static_cast<int>(threadIdx.x % 32);
   float4 v[kQuadsOfChunk];
   p.load<kQuadsOfChunk, 32>(quad, v);
@@ -63,71 +64,72 @@ __device__ int walk_chunk(const Piece& p, int chunk, unsigned long long target, 
 // What every block knows at last.
 struct Found {
   Nucleus nucleus;
-  unsigned long long earlier, own;  // masses of the nucleus in earlier blocks of the team, in this one
+  unsigned long long earlier, own;  // masses of the nucleus in earlier blocks of the cluster, in this one
 };
 
-// Tells the team what this block listed and summed; the lists of all into sh.gathered, where those of block r are
+// Tells the cluster what this block listed and summed; the lists of all into sh.gathered, where those of block r are
 // entries starts[r] to starts[r + 1].
-template <int kTeam>
-__device__ void exchange_lists(int rank, int (&starts)[kTeam + 1], DrawShared<kTeam>& sh) {
+template <int kClusterSize>
+__device__ void exchange_lists(int rank, int (&starts)[kClusterSize + 1], DrawShared<kClusterSize>& sh) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   const unsigned long long part = warp_sum64(sh.chunks[threadIdx.x]);
   if (lane == 0) sh.row.sums[warp] = part;
   __syncthreads();
   if (warp == 0) {
     const unsigned long long mass = warp_sum64(sh.row.sums[lane]);
-    if (lane < kTeam) {
-      team_store<kTeam>(sh.team_mass + rank, lane, mass), team_store<kTeam>(sh.team_listed + rank, lane, sh.listed);
+    if (lane < kClusterSize) {
+      cluster_store<kClusterSize>(sh.cluster_mass + rank, lane, mass),
+          cluster_store<kClusterSize>(sh.cluster_listed + rank, lane, sh.listed);
     }
   }
-  team_sync<kTeam>();
+  cluster_barrier<kClusterSize>();
   starts[0] = 0;
 #pragma unroll
-  for (int r = 0; r < kTeam; ++r) starts[r + 1] = starts[r] + static_cast<int>(sh.team_listed[r]);
-  for (int i = threadIdx.x; i < starts[kTeam]; i += kRowThreads) {
+  for (int r = 0; r < kClusterSize; ++r) starts[r + 1] = starts[r] + static_cast<int>(sh.cluster_listed[r]);
+  for (int i = threadIdx.x; i < starts[kClusterSize]; i += kRowThreads) {
     int r = 0, start = 0;
 #pragma unroll
-    for (int k = 1; k < kTeam; ++k) {
+    for (int k = 1; k < kClusterSize; ++k) {
       if (i >= starts[k]) r = k, start = starts[k];
     }
-    sh.gathered[i] = team_load<kTeam>(sh.list.entry + (i - start), r);
+    sh.gathered[i] = cluster_load<kClusterSize>(sh.list.entry + (i - start), r);
   }
   __syncthreads();
-  team_arrive<kTeam>();
+  cluster_arrive<kClusterSize>();
 }
 
-// The end of the nucleus, from what all blocks of the team listed and summed.
-template <int kTeam>
-__device__ Found gather(const Cut& cut, bool truncated, uint32_t base, int rank, DrawShared<kTeam>& sh) {
+// The end of the nucleus, from what all blocks of the cluster listed and summed.
+template <int kClusterSize>
+__device__ Found gather(const Cut& cut, bool truncated, uint32_t base, int rank, DrawShared<kClusterSize>& sh) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  int starts[kTeam + 1];
+  int starts[kClusterSize + 1];
   exchange_lists(rank, starts, sh);
   Found f{{base - cut.low, cut.before + cut.mass}, 0, 0};
-  if (starts[kTeam] > 0) {
-    f.nucleus = nucleus_end(sh.gathered, starts[kTeam], base - (cut.high - 1), base - cut.low, cut.before, cut.limit,
-                            sh.row, sh.found);
-    // A warp per block of the team adds what stays of its list.
-    if (warp < kTeam) {
+  if (starts[kClusterSize] > 0) {
+    f.nucleus = nucleus_end(sh.gathered, starts[kClusterSize], base - (cut.high - 1), base - cut.low, cut.before,
+                            cut.limit, sh.row, sh.found);
+    // A warp per block of the cluster adds what stays of its list.
+    if (warp < kClusterSize) {
       int start = 0;
 #pragma unroll
-      for (int k = 0; k < kTeam; ++k) start = warp == k ? starts[k] : start;
+      for (int k = 0; k < kClusterSize; ++k) start = warp == k ? starts[k] : start;
       unsigned long long kept = 0;
-      for (int i = lane; i < static_cast<int>(sh.team_listed[warp]); i += 32) {
+      for (int i = lane; i < static_cast<int>(sh.cluster_listed[warp]); i += 32) {
         const unsigned long long e = sh.gathered[start + i];
         if (static_cast<uint32_t>(e >> 32) <= f.nucleus.last) kept += e & 0xffffffffu;
       }
       kept = warp_sum64(kept);
-      if (lane == 0) sh.team_mass[warp] += kept;
+      if (lane == 0) sh.cluster_mass[warp] += kept;
     }
     __syncthreads();
   }
   unsigned long long all = 0;
 #pragma unroll
-  for (int r = 0; r < kTeam; ++r) {
-    if (r < rank) f.earlier += sh.team_mass[r];
-    all += sh.team_mass[r];
+  for (int r = 0; r < kClusterSize; ++r) {
+    if (r < rank) f.earlier += sh.cluster_mass[r];
+    all += sh.cluster_mass[r];
   }
-  f.own = sh.team_mass[rank];
+  f.own = sh.cluster_mass[rank];
   if (!truncated) f.nucleus.mass = all;
   return f;
 }
@@ -147,12 +149,12 @@ __device__ Found gather(const Cut& cut, bool truncated, uint32_t base, int, Draw
   return f;
 }
 
-// The draw without top-k and min-p. Calls write(draw) in one thread of the team.
-template <int kTeam, class Write>
+// The draw without top-k and min-p. Calls write(draw) in one thread of the cluster.
+template <int kClusterSize, class Write>
 __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const SlotParams& s, int rank,
-                          DrawShared<kTeam>& sh, const Write& write) {
+                          DrawShared<kClusterSize>& sh, const Write& write) {
   const bool pick_top = s.greedy != 0 || s.top_k == 1 || s.top_p < 1e-5f;
-  const RowRange range = team_range(p, pick_top ? 0 : a.room, rank, sh);
+  const RowRange range = cluster_range(p, pick_top ? 0 : a.room, rank, sh);
   const float max = from_ordered(range.most), top = __fmul_rn(max, s.scale);
   if (range.nan || max == -INFINITY || !isfinite(top) || pick_top) {
     if (rank != 0 || threadIdx.x != 0) return;
@@ -192,7 +194,7 @@ __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const 
     const Crossing c = find_crossing(
         sh.row, sh.found, [&](int i) { return sh.chunks[i]; }, [&](unsigned long long) { return own + 1; });
     if (threadIdx.x < 32) {
-      const int id = walk_chunk<kQuads>(p, c.at, own - c.before, least, s.scale, top);
+      const int id = streamk_chunk<kQuads>(p, c.at, own - c.before, least, s.scale, top);
       if (id >= 0 && a.out.probs == nullptr) {
         write(Draw{id, ops::kSampleOk, 0.0f});
       } else if (id >= 0) {
@@ -202,28 +204,28 @@ __device__ void fast_draw(Piece p, const DrawArgs& a, const SampleRow& r, const 
       }
     }
   }
-  team_wait<kTeam>();
+  cluster_wait<kClusterSize>();
 }
 
-template <int kTeam>
+template <int kClusterSize>
 __global__ void __launch_bounds__(kRowThreads) sample_kernel(const DrawArgs a) {
   extern __shared__ __align__(16) char memory[];
-  auto& sh = *reinterpret_cast<DrawShared<kTeam>*>(memory);
-  const auto row = static_cast<int>(blockIdx.x / kTeam), rank = static_cast<int>(blockIdx.x % kTeam);
+  auto& sh = *reinterpret_cast<DrawShared<kClusterSize>*>(memory);
+  const auto row = static_cast<int>(blockIdx.x / kClusterSize), rank = static_cast<int>(blockIdx.x % kClusterSize);
   if (gridDim.x <= 32) let_next_start();  // else its blocks would crowd together on what is free
-  team_arrive<kTeam>();
+  cluster_arrive<kClusterSize>();
   bring_parameters(a);
   clear_masses(sh);
   sh.chunks[threadIdx.x] = 0;
   if (threadIdx.x == 0) sh.listed = 0, sh.row.word = 0;
   wait_for_previous();
-  team_wait<kTeam>();
-  if (kTeam == 1) __syncthreads();
+  cluster_wait<kClusterSize>();
+  if (kClusterSize == 1) __syncthreads();
   const SampleRow r = a.rows[row];
   if (r.logit_row < 0 || r.logit_row >= a.logit_rows || r.slot < 0 || r.slot >= a.slots.slots) return;
   const SlotParams& s = a.slots.params[r.slot];
   float* x = a.logits.row(r.logit_row);
-  const Piece p(x, a.n, rank, kTeam, 32 * kQuads, reinterpret_cast<float4*>(memory + sizeof(sh)));
+  const Piece p(x, a.n, rank, kClusterSize, 32 * kQuads, reinterpret_cast<float4*>(memory + sizeof(sh)));
   const bool penalised = a.penalise && s.penalised != 0;
   if (penalised) {
     if (threadIdx.x == 0 && a.aligned && p.end > p.begin) prefetch(p);  // ids of penalties are all over it
@@ -237,8 +239,8 @@ __global__ void __launch_bounds__(kRowThreads) sample_kernel(const DrawArgs a) {
   const bool want_prob = a.out.probs != nullptr;
   const bool truncated = (s.top_k > 1 && s.top_k < a.n) || s.min_p > 0.0f;
   const bool pick_top = s.greedy != 0 || s.top_k == 1 || s.top_p < 1e-5f;
-  if ((truncated && !pick_top) || (pick_top && want_prob) || !a.aligned || a.n > kLongest<kTeam>) {
-    if (penalised) team_sync<kTeam>();
+  if ((truncated && !pick_top) || (pick_top && want_prob) || !a.aligned || a.n > kLongest<kClusterSize>) {
+    if (penalised) cluster_barrier<kClusterSize>();
     if (rank != 0) return;
     const Draw d = draw(x, a.n, s, row_random(r, s), want_prob, sh.row);
     if (threadIdx.x == 0) write(d);
@@ -248,37 +250,38 @@ __global__ void __launch_bounds__(kRowThreads) sample_kernel(const DrawArgs a) {
 }
 
 // Shared memory of a block that has a multiprocessor to itself: as much of its piece as fits beside the rest.
-template <int kTeam>
+template <int kClusterSize>
 size_t shared_bytes(int64_t vocab, device::Stream stream) {
-  const size_t least = sizeof(DrawShared<kTeam>), piece = static_cast<size_t>(vocab) * sizeof(float) / kTeam + 2048;
+  const size_t least = sizeof(DrawShared<kClusterSize>),
+               piece = static_cast<size_t>(vocab) * sizeof(float) / kClusterSize + 2048;
   return std::max(least, std::min(least + piece, static_cast<size_t>(state(stream).smem_limit)) / 16 * 16);
 }
 
-template <int kTeam>
-Status launch_team(const ops::SampleParams& p, int64_t logit_rows, device::Stream stream) {
-  const char* name = kTeam > 1 ? "sample_team" : "sample";
+template <int kClusterSize>
+Status launch_cluster(const ops::SampleParams& p, int64_t logit_rows, device::Stream stream) {
+  const char* name = kClusterSize > 1 ? "sample_cluster" : "sample";
   const ops::LogitsParams& in = p.rows;
-  const size_t bytes = shared_bytes<kTeam>(in.logits.dim[1], stream);
+  const size_t bytes = shared_bytes<kClusterSize>(in.logits.dim[1], stream);
   DrawArgs a{rows_of<float>(in.logits), logit_rows, static_cast<int>(in.logits.dim[1])};
-  a.room = static_cast<int>((bytes - sizeof(DrawShared<kTeam>)) / sizeof(float4));
+  a.room = static_cast<int>((bytes - sizeof(DrawShared<kClusterSize>)) / sizeof(float4));
   a.aligned = reinterpret_cast<uintptr_t>(in.logits.data) % 16 == 0 && in.logits.stride[0] % 4 == 0;
   a.penalise = p.penalise, a.rows = in.rows, a.slots = in.slots;
   a.out = {p.ids.as<int32_t>(), p.status.as<int32_t>(), p.probs.empty() ? nullptr : p.probs.as<float>()};
-  const Shape shape{static_cast<unsigned>(in.count * kTeam), kRowThreads, bytes, kTeam};
-  return launch(stream, name, shape, sample_kernel<kTeam>, a);
+  const Shape shape{static_cast<unsigned>(in.count * kClusterSize), kRowThreads, bytes, kClusterSize};
+  return launch(stream, name, shape, sample_kernel<kClusterSize>, a);
 }
 
 // Multiprocessors for clusters of blocks; 0 where the GPU or the build has none.
 int cluster_blocks(device::Stream stream) {
 #ifdef TERN_EMULATED
-  return 132;  // as on the GPUs that have them, so that every team is emulated
+  return 132;  // as on the GPUs that have them, so that every cluster is emulated
 #else
   return state(stream).arch >= 90 && waits_compiled() ? state(stream).multiprocessors : 0;
 #endif
 }
 
-// The largest team of which the GPU takes `count` at once.
-int team_size(int count, device::Stream stream) {
+// The largest cluster of which the GPU takes `count` at once.
+int cluster_size(int count, device::Stream stream) {
   // Clusters are of neighbouring multiprocessors: of large ones fewer fit than there are multiprocessors for.
   const int blocks = cluster_blocks(stream);
   if (count * 9 <= blocks) return 8;
@@ -305,17 +308,17 @@ Status sample(const ops::SampleParams& p, device::Stream stream) {
   if (in.count == 0) return {};
   TERN_OP_CHECK(kOp, in.rows != nullptr, "rows are missing");
   const int64_t rows = in.logits.dim[0] < p.ids.dim[0] ? in.logits.dim[0] : p.ids.dim[0];
-  switch (in.logits.dim[1] >= 4096 ? team_size(in.count, stream) : 1) {
+  switch (in.logits.dim[1] >= 4096 ? cluster_size(in.count, stream) : 1) {
     case 8:
-      return launch_team<8>(p, rows, stream);
+      return launch_cluster<8>(p, rows, stream);
     case 4:
-      return launch_team<4>(p, rows, stream);
+      return launch_cluster<4>(p, rows, stream);
     case 3:
-      return launch_team<3>(p, rows, stream);
+      return launch_cluster<3>(p, rows, stream);
     case 2:
-      return launch_team<2>(p, rows, stream);
+      return launch_cluster<2>(p, rows, stream);
     default:
-      return launch_team<1>(p, rows, stream);
+      return launch_cluster<1>(p, rows, stream);
   }
 }
 

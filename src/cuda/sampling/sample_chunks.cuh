@@ -25,9 +25,9 @@ __device__ __forceinline__ unsigned add_all(const float4 (&v)[kQuads], float sca
 
 // The third pass: chunk masses of the entries from `high` on, the list of those from `low` on below it. kQuads per
 // lane and chunk.
-template <int kQuads, int kTeam>
+template <int kQuads, int kClusterSize>
 __device__ void sum_chunks(const Piece& p, float scale, float top, float low, float high, uint32_t base,
-                           DrawShared<kTeam>& sh) {
+                           DrawShared<kClusterSize>& sh) {
   // Signs of differences tell what is below: of both zeros to -0 they have none, -0 minus +0 has one.
   low = low == 0.0f ? -0.0f : low, high = high == 0.0f ? -0.0f : high;
   constexpr int kValues = 4 * kQuads, kDense = kValues / 2;  // from so many on a lane does not look for them one by one

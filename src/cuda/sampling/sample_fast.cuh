@@ -1,10 +1,10 @@
 // The draw of a row without top-k and min-p in three passes over its logits: the largest, masses by distance from it,
 // masses by place together with the few entries around the end of the nucleus (sample_chunks.cuh). Masses are the same
-// integers as in sample_row.cuh, so the token is the same; only how the end of the nucleus is found differs. A team of
-// blocks has a piece of the row each; what they find is put together in every block alike.
+// integers as in sample_row.cuh, so the token is the same; only how the end of the nucleus is found differs. A cluster
+// of blocks has a piece of the row each; what they find is put together in every block alike.
 #pragma once
 
-#include "cuda/ptx/sample_team.cuh"
+#include "cuda/ptx/cluster.cuh"
 #include "cuda/sampling/sample_piece.cuh"
 
 namespace tern::cuda {
@@ -20,7 +20,7 @@ struct Crossing {
   unsigned long long wanted, total;  // limit(total), sum of all values
 };
 
-template <int kTeam>
+template <int kClusterSize>
 struct alignas(16) DrawShared {
   RowShared row;
   unsigned long long chunks[kChunks];  // masses by place
@@ -38,9 +38,10 @@ struct alignas(16) DrawShared {
   Crossing found;
   unsigned long long best[kRowWarps], rest[kRowWarps];  // what each warp found in its first pass
   unsigned long long masses[kSlots];
-  // Of every block of the team, told by itself.
-  unsigned long long team_best[kTeam], team_rest[kTeam], team_mass[kTeam], team_listed[kTeam];
-  unsigned long long gathered[kTeam > 1 ? kListed : 1];
+  // Of every block of the cluster, told by itself.
+  unsigned long long cluster_best[kClusterSize], cluster_rest[kClusterSize], cluster_mass[kClusterSize],
+      cluster_listed[kClusterSize];
+  unsigned long long gathered[kClusterSize > 1 ? kListed : 1];
 };
 
 __device__ __forceinline__ float max_or_nan(float a, float b) {
@@ -73,8 +74,8 @@ __device__ __forceinline__ void warp_best(unsigned long long& best, unsigned lon
 }
 
 // The first pass. Copies what there is room for to shared memory.
-template <int kTeam>
-__device__ RowRange team_range(Piece& p, int room, int rank, DrawShared<kTeam>& sh) {
+template <int kClusterSize>
+__device__ RowRange cluster_range(Piece& p, int room, int rank, DrawShared<kClusterSize>& sh) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   float most = -INFINITY, least = INFINITY;
   int quad = 0;
@@ -95,16 +96,17 @@ __device__ RowRange team_range(Piece& p, int room, int rank, DrawShared<kTeam>& 
   warp_best(best, rest);
   if (lane == 0) sh.best[warp] = best, sh.rest[warp] = rest;
   __syncthreads();
-  if (kTeam == 1 || warp == 0) {
+  if (kClusterSize == 1 || warp == 0) {
     best = sh.best[lane], rest = sh.rest[lane];
     warp_best(best, rest);
   }
-  if constexpr (kTeam > 1) {
-    if (threadIdx.x < kTeam) {
-      team_store<kTeam>(sh.team_best + rank, lane, best), team_store<kTeam>(sh.team_rest + rank, lane, rest);
+  if constexpr (kClusterSize > 1) {
+    if (threadIdx.x < kClusterSize) {
+      cluster_store<kClusterSize>(sh.cluster_best + rank, lane, best),
+          cluster_store<kClusterSize>(sh.cluster_rest + rank, lane, rest);
     }
-    team_sync<kTeam>();
-    best = sh.team_best[lane % kTeam], rest = sh.team_rest[lane % kTeam];
+    cluster_barrier<kClusterSize>();
+    best = sh.cluster_best[lane % kClusterSize], rest = sh.cluster_rest[lane % kClusterSize];
     warp_best(best, rest);
   }
   return {static_cast<uint32_t>(best >> 32), static_cast<uint32_t>(rest),
@@ -128,8 +130,8 @@ struct Binning {
 };
 
 // Before masses are added. All threads.
-template <int kTeam>
-__device__ __forceinline__ void clear_masses(DrawShared<kTeam>& sh) {
+template <int kClusterSize>
+__device__ __forceinline__ void clear_masses(DrawShared<kClusterSize>& sh) {
   for (int i = threadIdx.x; i < kSlots * 32; i += kRowThreads) sh.low[i] = 0;
   if (threadIdx.x < kSlots) sh.high[threadIdx.x] = 0;
 }
@@ -146,8 +148,8 @@ __device__ __forceinline__ uint32_t add_shared(uint32_t* base, uint32_t bytes, u
 #endif
 }
 // The masses of four values; weights and places are found first, so that nothing waits for the one before it.
-template <int kTeam>
-__device__ __forceinline__ void add_masses(DrawShared<kTeam>& sh, const Binning& bin, const float4& v) {
+template <int kClusterSize>
+__device__ __forceinline__ void add_masses(DrawShared<kClusterSize>& sh, const Binning& bin, const float4& v) {
   const float d[4] = {bin.distance(v.x), bin.distance(v.y), bin.distance(v.z), bin.distance(v.w)};
   if (!(fmaxf(fmaxf(d[0], d[1]), fmaxf(d[2], d[3])) > -kDeep)) return;
   uint32_t* own = sh.low + threadIdx.x % 32;
@@ -171,8 +173,8 @@ __device__ __forceinline__ void add_masses(DrawShared<kTeam>& sh, const Binning&
 
 // The masses of the slots in the whole row, into bins; kRowThreads of them, those behind the last slot are 0. A thread
 // may read its own before the next barrier.
-template <int kTeam>
-__device__ void sum_masses(DrawShared<kTeam>& sh) {
+template <int kClusterSize>
+__device__ void sum_masses(DrawShared<kClusterSize>& sh) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   __syncthreads();
 #pragma unroll
@@ -185,11 +187,11 @@ __device__ void sum_masses(DrawShared<kTeam>& sh) {
         low + (static_cast<unsigned long long>(high) << 16) + (static_cast<unsigned long long>(sh.high[slot]) << 32);
     if (lane == 0) sh.masses[slot] = mass;
   }
-  team_sync<kTeam>();
+  cluster_barrier<kClusterSize>();
   unsigned long long sum = 0;
   if (threadIdx.x < kSlots) {
 #pragma unroll
-    for (int r = 0; r < kTeam; ++r) sum += team_load<kTeam>(sh.masses + threadIdx.x, r);
+    for (int r = 0; r < kClusterSize; ++r) sum += cluster_load<kClusterSize>(sh.masses + threadIdx.x, r);
   }
   sh.row.bins[threadIdx.x] = sum;
 }
@@ -260,11 +262,11 @@ struct Cut {
 };
 
 // Narrows a cut between whose ends there are more entries than the list has room for. All blocks.
-template <int kTeam>
-__device__ void narrow(const Piece& p, const Binning& bin, Cut& cut, DrawShared<kTeam>& sh) {
+template <int kClusterSize>
+__device__ void narrow(const Piece& p, const Binning& bin, Cut& cut, DrawShared<kClusterSize>& sh) {
   int shift = 0;
   while (((cut.high - 1 - cut.low) >> shift) >= kSlots) ++shift;
-  team_sync<kTeam>();  // masses may still be read
+  cluster_barrier<kClusterSize>();  // masses may still be read
   clear_masses(sh);
   __syncthreads();
   for_quads_back(p, [&](int, const float4& v) {
@@ -288,9 +290,9 @@ __device__ void narrow(const Piece& p, const Binning& bin, Cut& cut, DrawShared<
 
 // The second pass: the cut for a nucleus of limit(mass of the row). All blocks. A warp that has nothing else to do
 // calls aside().
-template <int kTeam, class Limit, class Aside>
-__device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, DrawShared<kTeam>& sh, const Limit& limit,
-                        const Aside& aside) {
+template <int kClusterSize, class Limit, class Aside>
+__device__ Cut find_cut(const Piece& p, const Binning& bin, uint32_t most, DrawShared<kClusterSize>& sh,
+                        const Limit& limit, const Aside& aside) {
   for_quads_back(p, [&](int, const float4& v) { add_masses(sh, bin, v); });
   sum_masses(sh);
   const Crossing c = find_crossing(

@@ -1,5 +1,5 @@
-// The part of a row of logits that one block of its team looks at, in quads: 16 aligned bytes. What the last quad of a
-// row has behind the row's end reads as -inf.
+// The part of a row of logits that one block of its cluster looks at, in quads: 16 aligned bytes. What the last quad of
+// a row has behind the row's end reads as -inf.
 #pragma once
 
 #include "cuda/sampling/sample_row.cuh"
@@ -17,10 +17,10 @@ struct Piece {
   int held = 0;    // how many of them there are: all, or whole batches
 
   // Quads are dealt out in steps of `step`.
-  __device__ Piece(float* row, int length, int rank, int team, int step, float4* shared)
+  __device__ Piece(float* row, int length, int rank, int cluster, int step, float4* shared)
       : x(row), n(length), kept(shared) {
     const int quads = (n + 3) / 4, steps = (quads + step - 1) / step;
-    begin = min(quads, steps * rank / team * step), end = min(quads, steps * (rank + 1) / team * step);
+    begin = min(quads, steps * rank / cluster * step), end = min(quads, steps * (rank + 1) / cluster * step);
     whole = min(end, n / 4);
   }
   // How many quads to keep of `room`.

@@ -193,8 +193,8 @@ __device__ Selected select_offset(int n, uint32_t largest, unsigned long long li
 // By one warp: the first i of [begin, end) at which `run` plus the running sum of mass(i) passes `target` goes into
 // word.
 template <class Mass>
-__device__ __forceinline__ void walk_piece(int begin, int end, unsigned long long run, unsigned long long target,
-                                           RowShared& sh, const Mass& mass) {
+__device__ __forceinline__ void streamk_piece(int begin, int end, unsigned long long run, unsigned long long target,
+                                              RowShared& sh, const Mass& mass) {
   const int lane = threadIdx.x % 32;
   for (int i0 = begin; i0 < end; i0 += 32) {
     unsigned long long m = i0 + lane < end ? mass(i0 + lane) : 0;
@@ -228,7 +228,7 @@ __device__ int walk(int n, unsigned long long target, RowShared& sh, const Mass&
   __syncthreads();
   unsigned long long run = 0;
   for (int w = 0; w < warp; ++w) run += sh.sums[w];
-  if (run <= target && target < run + sum) walk_piece(begin, end, run, target, sh, mass);
+  if (run <= target && target < run + sum) streamk_piece(begin, end, run, target, sh, mass);
   __syncthreads();
   return static_cast<int>(sh.word);
 }

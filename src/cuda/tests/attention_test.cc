@@ -15,16 +15,16 @@ struct Case {
   std::string kernel;
 };
 
-// On Hopper teams of blocks take few units, in deterministic mode only those of decoding rows.
+// On Hopper clusters of blocks take few units, in deterministic mode only those of decoding rows.
 std::string decoding(const Context& c, const Case& k, int longest_query) {
-  constexpr std::string_view kFew = "attention_few_", kOwn = "_sm90";
+  constexpr std::string_view kFew = "attention_decode_", kOwn = "_sm90";
   if (!k.kernel.starts_with(kFew) || !k.kernel.ends_with(kOwn)) return k.kernel;
   const int chunks = (k.heads / k.kv_heads + 15) / 16, heads = (k.heads / k.kv_heads + chunks - 1) / chunks;
   const int tokens = (heads > 8 || longest_query > 8 / heads ? 16 : 8) / heads;
   if (c.fixed() && longest_query > tokens) return k.kernel;
   const int units = static_cast<int>(k.rows.size()) * k.kv_heads * chunks;
-  if (units > (k.dim == 256 ? 66 : 132)) return k.kernel;  // teams of two that an H200 has room for
-  return (c.fixed() ? "attention_fixed_" : "attention_team_") + k.kernel.substr(kFew.size());
+  if (units > (k.dim == 256 ? 66 : 132)) return k.kernel;  // clusters of two that an H200 has room for
+  return (c.fixed() ? "attention_decode_deterministic_" : "attention_decode_cluster_") + k.kernel.substr(kFew.size());
 }
 
 void run(Context& c, const Case& k, DType q_type) {
@@ -107,9 +107,9 @@ std::vector<char> alone(Context& c, PagedCache& cache, const Mirror& q, const Mi
 
 // `few`, `many`: names of kernels by width of a head.
 template <class Few, class Many>
-void teams_and_chunks(Context& c, const Few& few, const Many& many) {
+void clusters_and_chunks(Context& c, const Few& few, const Many& many) {
   const DType b = DType::kBF16;
-  // Teams of every size; contexts of less tiles than a team has blocks, and so long that units are in parts.
+  // Clusters of every size; contexts of less tiles than a cluster has blocks, and so long that units are in parts.
   for (const auto& [count, most] : {std::pair{7, 9000}, {13, 5000}, {27, 3000}, {55, 2000}}) {
     run(c, {b, 16, 2, 128, 64, ragged(count, most), few(128)}, b);
     run(c, {b, 10, 2, 64, 128, ragged(count, 1100), few(64)}, b);
@@ -131,7 +131,7 @@ void test_attention(Context& c) {
   // The first two rows of each are enough for every branch of a kernel: a split context and a ragged tile.
   const std::vector<Row> decode = c.pick<Row>({{1, 65}, {1, 1025}, {1, 1}, {1, 64}, {1, 700}, {1, 1023}, {1, 3000}}, 2);
   const std::vector<Row> mixed = c.pick<Row>({{5, 5}, {70, 200}, {0, 10}, {1, 130}, {3, 1500}, {33, 33}}, 3);
-  const auto portable = [](int dim) { return "attention_few_" + std::to_string(dim); };
+  const auto portable = [](int dim) { return "attention_decode_" + std::to_string(dim); };
   const auto few = [&](int dim) { return portable(dim) + (c.hopper() ? "_sm90" : ""); };
   // Deterministic mode has one kernel for all rows.
   const auto many = [&](int dim) {
@@ -153,7 +153,7 @@ void test_attention(Context& c) {
   run(c, {b, 40, 1, 128, 64, decode, few(128)}, b);  // a group wider than the tile
   run(c, {f, 4, 2, 64, 64, mixed, "attention_plain"}, f);
   for (const int dim : {64, 128}) run(c, {b, 128, 1, dim, 64, {{66, 130}, {1, 70}}, many(dim)}, b);
-  // More units than teams of blocks take.
+  // More units than clusters of blocks take.
   for (const int dim : c.hopper() ? std::vector<int>{64, 128, 256} : std::vector<int>{})
     run(c, {b, 4, 2, dim, 64, std::vector<Row>(70, {1, 70}), few(dim)}, b);
   if (c.smallest) return;
@@ -175,16 +175,16 @@ void test_attention(Context& c) {
     if (hopper(c)) run(c, {b, 32, 8, dim, 64, {{1300, 1300}, {300, 1500}, {700, 700}}, many(dim)}, b);
   }
   if (!c.hopper()) return;
-  teams_and_chunks(c, few, many);
+  clusters_and_chunks(c, few, many);
 }
 
-// Decoding rows of more units than teams of blocks: ranges, of which most begin inside a unit; up to 8 queries of a KV
-// head and up to 16.
+// Decoding rows of more units than clusters of blocks: ranges, of which most begin inside a unit; up to 8 queries of a
+// KV head and up to 16.
 void test_attention_ranges(Context& c) {
   if (c.smallest || !c.hopper()) return;
   const DType b = DType::kBF16;
   for (const int dim : {64, 128, 256}) {
-    const std::string few = "attention_few_" + std::to_string(dim) + "_sm90";
+    const std::string few = "attention_decode_" + std::to_string(dim) + "_sm90";
     run(c, {b, 8, 2, dim, 64, ragged(150, 700), few}, b);
     run(c, {b, 28, 2, dim, 128, ragged(140, 500), few}, b);
     run(c, {b, 4, 2, dim, 64, std::vector<Row>(180, {2, 129}), few}, b);
@@ -237,7 +237,7 @@ void attention_bits(Context& c, int context) {
 
 void test_attention_bits(Context& c) {
   attention_bits(c, c.smallest ? 200 : 2300);
-  // Blocks of a team that take whole segments, and ranges where a unit is too long for a team of two.
+  // Blocks of a cluster that take whole segments, and ranges where a unit is too long for a cluster of two.
   if (c.fixed() && c.hopper() && !c.smallest) attention_bits(c, 5000);
 }
 

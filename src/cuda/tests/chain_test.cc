@@ -151,7 +151,7 @@ void test_chain(Context& c) {
                   Chain{32, 8, 128, {200}},               // one row of many heads
                   Chain{24, 2, 64, {5, 300}},             // twelve queries of a KV head
                   Chain{40, 2, 128, {62, 700, 1}, true},  // twenty: two units
-                  Chain{64, 64, 128, {5, 70, 3}}}) {      // more units than teams
+                  Chain{64, 64, 128, {5, 70, 3}}}) {      // more units than clusters
     if (c.smallest) k.steps = 2;
     chain(c, k);
   }

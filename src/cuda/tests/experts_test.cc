@@ -74,7 +74,7 @@ Status run(Context& c, const Experts& e, Bench& b, bool on_gpu, std::string* joi
   return {};
 }
 
-Status on_tape(Context& c, const Experts& e, Bench& b, std::string* joined = nullptr) {
+Status in_chain(Context& c, const Experts& e, Bench& b, std::string* joined = nullptr) {
   ops::open_tape(c.gpu, e.tokens);
   const Status s = run(c, e, b, true, joined);
   const Status closed = ops::close_tape(c.gpu);
@@ -89,7 +89,7 @@ void experts(Context& c, const Experts& e) {
       title("experts and a norm", DType::kBF16, {e.tokens, e.hidden, e.inner, e.next, e.experts, e.top_k});
   b.fresh();
   std::string joined;
-  if (!c.both(name, run(c, e, b, false), on_tape(c, e, b, &joined))) return;
+  if (!c.both(name, run(c, e, b, false), in_chain(c, e, b, &joined))) return;
   if (c.hopper() && !c.fixed()) {
     c.report((joined == "gemm_grouped_sum") == e.joined, name, "the last product came with " + joined);
     if (e.joined) c.kernels.insert(joined);
@@ -98,7 +98,7 @@ void experts(Context& c, const Experts& e) {
   compare(c, name + " out", b.out, b.out.host(), 2.0 / 100);
   const std::vector<char> sum = b.residual.pull(), out = b.out.pull();
   b.fresh();
-  if (!c.both(name, {}, on_tape(c, e, b))) return;
+  if (!c.both(name, {}, in_chain(c, e, b))) return;
   c.report(sum == b.residual.pull() && out == b.out.pull(), name, "the same bits");
 }
 

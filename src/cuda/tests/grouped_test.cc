@@ -86,18 +86,18 @@ void gathered(Context& c, int experts, int64_t tokens, int64_t half, int64_t k, 
 
 void gates(Context& c) {
   const bool hopper = c.hopper(), fused = hopper && c.fixed();
-  gated(c, 1, 200, 512, true, fused ? "gemm_push_16" : hopper ? "gemm_box" : "silu_mul_vector");
-  gated(c, 8, 1029, 1032, false, fused ? "gemm_hopper_8" : hopper ? "gemm_held" : nullptr);
-  gated(c, 17, 330, 1096, false, hopper ? "gemm_hopper_32" : nullptr);
-  gated(c, 15, 328, 1088, true, hopper ? "gemm_push_16" : nullptr);
-  gated(c, 30, 328, 1088, true, hopper ? "gemm_push_32" : nullptr);
-  gated(c, 60, 512, 2048, true, hopper ? "gemm_push_64" : "silu_mul_vector");
-  gated(c, 100, 200, 512, false, fused ? "gemm_hopper_128" : nullptr);
-  gated(c, 300, 256, 264, false, fused ? "gemm_hopper_256" : nullptr);
+  gated(c, 1, 200, 512, true, fused ? "gemm_splitk_dsmem_16" : hopper ? "gemm_smem_resident" : "silu_mul_vector");
+  gated(c, 8, 1029, 1032, false, fused ? "gemm_wgmma_8" : hopper ? "gemm_register_resident" : nullptr);
+  gated(c, 17, 330, 1096, false, hopper ? "gemm_wgmma_32" : nullptr);
+  gated(c, 15, 328, 1088, true, hopper ? "gemm_splitk_dsmem_16" : nullptr);
+  gated(c, 30, 328, 1088, true, hopper ? "gemm_splitk_dsmem_32" : nullptr);
+  gated(c, 60, 512, 2048, true, hopper ? "gemm_splitk_dsmem_64" : "silu_mul_vector");
+  gated(c, 100, 200, 512, false, fused ? "gemm_wgmma_128" : nullptr);
+  gated(c, 300, 256, 264, false, fused ? "gemm_wgmma_256" : nullptr);
   gated(c, 300, 256, 264, true, "silu_mul_vector", DType::kBF16);
   if (hopper) {
     // 64 of 66 places on an H200, edges in every direction.
-    const char* large = fused ? "gemm_hopper_256" : "gemm_gate";
+    const char* large = fused ? "gemm_wgmma_256" : "gemm_gate";
     if (!c.smallest) gated(c, 2040, 1016, 1096, false, large);
     gated(c, 4090, 504, 72, false, fused ? "silu_mul_vector" : large, DType::kBF16);
     // Of fewer rows a cluster of four, which fills an H200 once: tiles of 56 and of 104 columns.
@@ -107,30 +107,30 @@ void gates(Context& c) {
     if (!c.smallest && !fused) gated(c, 1000, 3072, 328, false, "gemm_gate_four");  // two tiles a cluster
   }
   if (hopper && !c.smallest) {
-    gated(c, 2, 3072, 1024, true, fused ? "gemm_push_16" : "gemm_box");
-    gated(c, 7, 3072, 1024, true, "gemm_push_16");
+    gated(c, 2, 3072, 1024, true, fused ? "gemm_splitk_dsmem_16" : "gemm_smem_resident");
+    gated(c, 7, 3072, 1024, true, "gemm_splitk_dsmem_16");
   }
   for (const int64_t k : {72, 136}) {  // one run of k, and two
-    if (hopper) gated(c, 7, 3072, k, true, fused ? nullptr : "gemm_held");
+    if (hopper) gated(c, 7, 3072, k, true, fused ? nullptr : "gemm_register_resident");
   }
-  const char* few = !hopper ? nullptr : c.fixed() ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
-  grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_hopper_grouped_32" : nullptr);
-  grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
+  const char* few = !hopper ? nullptr : c.fixed() ? "gemm_wgmma_grouped_32" : "gemm_wgmma_grouped_few";
+  grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_wgmma_grouped_32" : nullptr);
+  grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_wgmma_grouped_32" : nullptr);
   for (const int64_t k : {256, 512, 768, 1024, 1536, 2048, 2560, 4096}) grouped_gated(c, 10, 8, 104, k, few);
   grouped_gated(c, 130, 8, 64, 2048, few);
   grouped_gated(c, c.smallest ? 3 : 10, c.smallest ? 500 : 2000, 328, 320,
-                hopper ? "gemm_hopper_grouped_pairs" : nullptr);
+                hopper ? "gemm_wgmma_grouped_pairs" : nullptr);
   if (!c.smallest) {
-    grouped_gated(c, 130, 9000, 136, 128, hopper ? "gemm_hopper_grouped_wide" : nullptr);
-    grouped_gated(c, 60, 5000, 264, 128, hopper ? "gemm_hopper_grouped_pairs" : nullptr);
+    grouped_gated(c, 130, 9000, 136, 128, hopper ? "gemm_wgmma_grouped_wide" : nullptr);
+    grouped_gated(c, 60, 5000, 264, 128, hopper ? "gemm_wgmma_grouped_pairs" : nullptr);
   }
-  grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_hopper_grouped_wide" : nullptr);
-  grouped_gated(c, 10, 500, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);
-  gathered(c, 40, 300, 136, 192, hopper ? "gemm_hopper_gather_wide" : nullptr);
-  gathered(c, 10, 260, 264, 320, hopper ? "gemm_hopper_gather_pairs" : nullptr);
-  gathered(c, 10, 131, 72, 128, hopper ? "gemm_hopper_gather_pairs" : nullptr);
-  gathered(c, 10, 260, 100, 192, hopper ? "gemm_hopper_grouped_128" : nullptr);  // moved after all
-  if (!c.smallest) gathered(c, 100, 1500, 328, 832, hopper ? "gemm_hopper_gather_pairs" : nullptr);
+  grouped_gated(c, 10, 500, 136, 192, hopper ? "gemm_wgmma_grouped_wide" : nullptr);
+  grouped_gated(c, 10, 500, 100, 192, hopper ? "gemm_wgmma_grouped_128" : nullptr);
+  gathered(c, 40, 300, 136, 192, hopper ? "gemm_wgmma_gather_wide" : nullptr);
+  gathered(c, 10, 260, 264, 320, hopper ? "gemm_wgmma_gather_pairs" : nullptr);
+  gathered(c, 10, 131, 72, 128, hopper ? "gemm_wgmma_gather_pairs" : nullptr);
+  gathered(c, 10, 260, 100, 192, hopper ? "gemm_wgmma_grouped_128" : nullptr);  // moved after all
+  if (!c.smallest) gathered(c, 100, 1500, 328, 832, hopper ? "gemm_wgmma_gather_pairs" : nullptr);
 }
 
 }  // namespace
@@ -138,36 +138,36 @@ void gates(Context& c) {
 void test_grouped(Context& c) {
   const bool fixed = c.fixed(), hopper = c.hopper();
   const DType b = DType::kBF16, f = DType::kF32;
-  const char* thin = !hopper ? nullptr : fixed ? "gemm_hopper_grouped_32" : "gemm_hopper_grouped_few";
+  const char* thin = !hopper ? nullptr : fixed ? "gemm_wgmma_grouped_32" : "gemm_wgmma_grouped_few";
   for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {
     grouped(c, "bf16", b, 10, rows, 136, 264);
     grouped(c, "bf16", b, 10, rows, 200, 256,
-            hopper ? rows > 80 ? "gemm_hopper_grouped_128" : "gemm_hopper_grouped_32" : nullptr);
+            hopper ? rows > 80 ? "gemm_wgmma_grouped_128" : "gemm_wgmma_grouped_32" : nullptr);
     grouped(c, "bf16", b, 10, rows, 200, 256,
-            hopper ? rows > 80 ? "gemm_hopper_grouped_128" : "gemm_hopper_grouped_32" : nullptr, true);
+            hopper ? rows > 80 ? "gemm_wgmma_grouped_128" : "gemm_wgmma_grouped_32" : nullptr, true);
   }
   for (const int64_t rows : {1, 5, 8}) {
     for (const int64_t k : {256, 768, 2048}) grouped(c, "bf16", b, 10, rows, 208, k, thin, rows == 5);
   }
   grouped(c, "bf16", b, 200, 8, 48, 512, thin, true);
-  constexpr const char* kWide[] = {"gemm_hopper_grouped_wide", "gemm_hopper_grouped_pairs"};
+  constexpr const char* kWide[] = {"gemm_wgmma_grouped_wide", "gemm_wgmma_grouped_pairs"};
   for (const int64_t rows : {1400, 3000}) {
     for (const bool exact : {true, false}) {
-      if (!c.smallest) grouped(c, "bf16", b, 10, rows, 400, 320, hopper ? "gemm_hopper_grouped_pairs" : nullptr, exact);
+      if (!c.smallest) grouped(c, "bf16", b, 10, rows, 400, 320, hopper ? "gemm_wgmma_grouped_pairs" : nullptr, exact);
       if (!c.smallest)
         grouped(c, "bf16", b, 40, rows, 528, exact ? 192 : 832, hopper ? kWide[rows > 1400] : nullptr, exact);
     }
   }
   for (const int64_t rows : {90, 250, 700}) {
-    grouped(c, "bf16", b, 10, rows, 272, 192, hopper ? "gemm_hopper_grouped_wide" : nullptr, rows == 250);
+    grouped(c, "bf16", b, 10, rows, 272, 192, hopper ? "gemm_wgmma_grouped_wide" : nullptr, rows == 250);
   }
-  if (!c.smallest) grouped(c, "bf16", b, 10, 3000, 392, 320, hopper ? "gemm_hopper_grouped_128" : nullptr, true);
+  if (!c.smallest) grouped(c, "bf16", b, 10, 3000, 392, 320, hopper ? "gemm_wgmma_grouped_128" : nullptr, true);
   for (const int64_t rows : {1, 7}) {
-    grouped(c, "bf16", b, 10, rows, 200, 1088, hopper ? "gemm_hopper_grouped_32" : nullptr);
-    grouped(c, "bf16", b, 10, rows, 136, 576, hopper ? "gemm_hopper_grouped_32" : nullptr);
+    grouped(c, "bf16", b, 10, rows, 200, 1088, hopper ? "gemm_wgmma_grouped_32" : nullptr);
+    grouped(c, "bf16", b, 10, rows, 136, 576, hopper ? "gemm_wgmma_grouped_32" : nullptr);
   }
   grouped(c, "bf16", b, 130, c.smallest ? 300 : 2000, 72, 64,
-          hopper && !c.smallest ? "gemm_hopper_grouped_128" : nullptr);
+          hopper && !c.smallest ? "gemm_wgmma_grouped_128" : nullptr);
   grouped(c, "bf16", f, 7, 90, 40, 50);
   grouped(c, "f32", f, 7, 90, 40, 50);
   gates(c);

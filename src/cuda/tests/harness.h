@@ -104,8 +104,8 @@ void test_logprobs(Context&);
 void test_device(Context&);
 void test_graph(Context&);
 void test_chain(Context&);
-void test_tape(Context&);
-void test_joint(Context&);
+void test_layer_chain(Context&);
+void test_norm_fusion(Context&);
 void test_experts(Context&);
 
 }  // namespace tern::cuda_test

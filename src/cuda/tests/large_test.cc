@@ -10,12 +10,12 @@ namespace {
 void walked(Context& c, DType out) {
   const bool fixed = c.fixed();
   const DType b = DType::kBF16;
-  const char* parts = fixed && out == DType::kF32 ? "gemm_fixed_8" : "gemm_hopper_8";
+  const char* parts = fixed && out == DType::kF32 ? "gemm_large_tile_8" : "gemm_wgmma_8";
   plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, parts);
-  plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, fixed ? parts : "gemm_walk_8");
-  plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_hopper_16" : "gemm_walk_16");
-  plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_hopper_32" : "gemm_walk_32");
-  plain(c, "bf16", b, out, 61, 2900, 6000, true, 8, fixed ? "gemm_hopper_64" : "gemm_walk_64");
+  plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, fixed ? parts : "gemm_streamk_8");
+  plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_wgmma_16" : "gemm_streamk_16");
+  plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_wgmma_32" : "gemm_streamk_32");
+  plain(c, "bf16", b, out, 61, 2900, 6000, true, 8, fixed ? "gemm_wgmma_64" : "gemm_streamk_64");
 }
 
 // In deterministic mode: tiles of 128 and of 192 rows, of parts, of their sums and whole.
@@ -23,8 +23,8 @@ void fixed_tiles(Context& c) {
   constexpr DType kX = DType::kBF16, kOut = DType::kF32;
   for (const int64_t rows : {7, 20, 61, 100, 250, 600}) {
     const int tile = rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
-    const std::string fixed = "gemm_fixed_" + std::to_string(tile), other = "gemm_hopper_" + std::to_string(tile);
-    const std::string parts = rows <= 256 ? fixed : "gemm_fixed_sums";
+    const std::string fixed = "gemm_large_tile_" + std::to_string(tile), other = "gemm_wgmma_" + std::to_string(tile);
+    const std::string parts = rows <= 256 ? fixed : "gemm_large_tile_sums";
     plain(c, "bf16", kX, kOut, rows, 1960, 8704, rows % 2 == 0, 8, parts.c_str());
     gated(c, rows, 12288, 704, false, fixed.c_str());
     if (c.smallest) continue;
@@ -42,28 +42,28 @@ void fixed_bits(Context& c) {
 // The same kernels outside deterministic mode: a gate that fills the GPU once, a long k, parts of tiles of 192 rows.
 void fixed_elsewhere(Context& c) {
   for (const int64_t rows : {100, 250, 600}) {
-    gated(c, rows, 12288, 704, false, rows == 100 ? "gemm_fixed_128" : "gemm_fixed_256");
+    gated(c, rows, 12288, 704, false, rows == 100 ? "gemm_large_tile_128" : "gemm_large_tile_256");
   }
   for (const int64_t k : {12296, 10248}) {
     const bool long_k = k == 12296;
-    plain(c, "bf16", DType::kBF16, DType::kF32, 100, long_k ? 1400 : 5120, k, long_k, 8, "gemm_fixed_128");
+    plain(c, "bf16", DType::kBF16, DType::kF32, 100, long_k ? 1400 : 5120, k, long_k, 8, "gemm_large_tile_128");
   }
   // Parts in tiles of 128 rows that fill an H200.
-  plain(c, "bf16", DType::kBF16, DType::kF32, 40, 4090, 8200, true, 8, "gemm_fixed_64");
-  plain(c, "bf16", DType::kBF16, DType::kF32, 110, 4090, 4104, false, 0, "gemm_fixed_128");
+  plain(c, "bf16", DType::kBF16, DType::kF32, 40, 4090, 8200, true, 8, "gemm_large_tile_64");
+  plain(c, "bf16", DType::kBF16, DType::kF32, 110, 4090, 4104, false, 0, "gemm_large_tile_128");
 }
 
 // Outside deterministic mode: four blocks that share tokens, of which the last ones bring none.
-void teams(Context& c) {
+void clusters(Context& c) {
   constexpr DType kX = DType::kBF16, kOut = DType::kF32;
-  plain(c, "bf16", kX, kOut, 17, 13700, 1232, true, 8, "gemm_fixed_team_64");
-  plain(c, "bf16", kX, kOut, 66, 13700, 1232, false, 8, "gemm_fixed_team_128");
+  plain(c, "bf16", kX, kOut, 17, 13700, 1232, true, 8, "gemm_large_tile_cluster_64");
+  plain(c, "bf16", kX, kOut, 66, 13700, 1232, false, 8, "gemm_large_tile_cluster_128");
   for (const int64_t rows : {66, 100, 128}) {  // of 64 rows of the weight
-    plain(c, "bf16", kX, kOut, rows, 6104, 2824, rows == 100, 8, "gemm_fixed_slim_128");
+    plain(c, "bf16", kX, kOut, rows, 6104, 2824, rows == 100, 8, "gemm_large_tile_slim_128");
   }
   if (c.smallest) return;
-  plain(c, "bf16", kX, kOut, 64, 13824, 2048, false, 0, "gemm_fixed_team_64");
-  plain(c, "bf16", kX, kOut, 128, 13824, 2048, true, 0, "gemm_fixed_team_128");
+  plain(c, "bf16", kX, kOut, 64, 13824, 2048, false, 0, "gemm_large_tile_cluster_64");
+  plain(c, "bf16", kX, kOut, 128, 13824, 2048, true, 0, "gemm_large_tile_cluster_128");
 }
 
 // Outside deterministic mode: a tile for each of an H200's multiprocessors, or three with a gate.
@@ -71,7 +71,9 @@ void even(Context& c) {
   constexpr DType kX = DType::kBF16, kOut = DType::kF32;
   for (const int64_t rows : {1, 5, 8, 13, 16, 30, 32}) {
     if (c.smallest && rows != 5 && rows != 13 && rows != 30) continue;
-    const std::string name = rows <= 8 ? "gemm_even_8" : rows <= 16 ? "gemm_even_16" : "gemm_even_32";
+    const std::string name = rows <= 8    ? "gemm_single_wave_8"
+                             : rows <= 16 ? "gemm_single_wave_16"
+                                          : "gemm_single_wave_32";
     gated(c, rows, 12288, 704, rows % 2 == 0, name.c_str());
     if (rows > 16) continue;
     plain(c, "bf16", kX, kOut, rows, 14336, 1176, rows % 2 == 0, 8, name.c_str());
@@ -90,7 +92,7 @@ void test_large(Context& c) {
   if (c.fixed()) fixed_tiles(c);
   if (c.fixed() && !c.smallest) fixed_bits(c);
   if (!c.fixed() && !c.smallest) fixed_elsewhere(c);
-  if (!c.fixed()) teams(c), even(c);
+  if (!c.fixed()) clusters(c), even(c);
 }
 
 }  // namespace tern::cuda_test

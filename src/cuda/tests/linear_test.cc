@@ -107,35 +107,39 @@ void test_linear(Context& c) {
   const DType b = DType::kBF16, f = DType::kF32;
   for (const DType out : {b, f}) {
     plain(c, "bf16", b, out, 0, 256, 512, false, 0, nullptr);
-    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_push_16" : "gemm_held"));
-    plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, hopper ? "gemm_push_16" : nullptr);
-    plain(c, "bf16", b, out, 7, 1000, 1544, false, 8, own_or("gemm_push_16", "gemm_held"));
-    plain(c, "bf16", b, out, 4, 264, 4096, false, 8, few(fixed ? "gemm_push_16" : "gemm_held_kept"));
+    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_splitk_dsmem_16" : "gemm_register_resident"));
+    plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, hopper ? "gemm_splitk_dsmem_16" : nullptr);
+    plain(c, "bf16", b, out, 7, 1000, 1544, false, 8, own_or("gemm_splitk_dsmem_16", "gemm_register_resident"));
+    plain(c, "bf16", b, out, 4, 264, 4096, false, 8,
+          few(fixed ? "gemm_splitk_dsmem_16" : "gemm_register_resident_long"));
     // Weights that the copy engine brings: warps with less k than others, or none; up to 16 of them.
-    plain(c, "bf16", b, out, 1, 1024, 1024, true, 0, own_or(nullptr, "gemm_box"));
-    plain(c, "bf16", b, out, 8, 272, 64, false, 8, own_or(nullptr, "gemm_box"));
-    plain(c, "bf16", b, out, 3, 48, 1344, true, 8, own_or(nullptr, "gemm_box"));
-    if (!c.smallest) plain(c, "bf16", b, out, 5, 2048, 4096, false, 0, own_or(nullptr, "gemm_box"));
-    plain(c, "bf16", b, out, 17, 520, 1096, false, 0, hopper ? "gemm_push_32" : blas ? "cublaslt" : "gemm_mma_16");
-    plain(c, "bf16", b, out, 50, 72, 136, true, 0, hopper ? "gemm_hopper_64" : nullptr);
-    plain(c, "bf16", b, out, 16, 72, 136, true, 0, hopper ? "gemm_hopper_16" : nullptr);
-    plain(c, "bf16", b, out, 16, 256, 2048, true, 0, hopper ? "gemm_push_16" : nullptr);
+    plain(c, "bf16", b, out, 1, 1024, 1024, true, 0, own_or(nullptr, "gemm_smem_resident"));
+    plain(c, "bf16", b, out, 8, 272, 64, false, 8, own_or(nullptr, "gemm_smem_resident"));
+    plain(c, "bf16", b, out, 3, 48, 1344, true, 8, own_or(nullptr, "gemm_smem_resident"));
+    if (!c.smallest) plain(c, "bf16", b, out, 5, 2048, 4096, false, 0, own_or(nullptr, "gemm_smem_resident"));
+    plain(c, "bf16", b, out, 17, 520, 1096, false, 0,
+          hopper ? "gemm_splitk_dsmem_32"
+          : blas ? "cublaslt"
+                 : "gemm_mma_16");
+    plain(c, "bf16", b, out, 50, 72, 136, true, 0, hopper ? "gemm_wgmma_64" : nullptr);
+    plain(c, "bf16", b, out, 16, 72, 136, true, 0, hopper ? "gemm_wgmma_16" : nullptr);
+    plain(c, "bf16", b, out, 16, 256, 2048, true, 0, hopper ? "gemm_splitk_dsmem_16" : nullptr);
     // Parts of unequal length; as long as the ring of an H200 and longer.
-    plain(c, "bf16", b, out, 40, 1000, 520, true, 8, hopper ? "gemm_push_64" : nullptr);
-    if (hopper && !c.smallest) plain(c, "bf16", b, out, 61, 1000, 3072, false, 0, "gemm_push_64");
-    if (hopper) plain(c, "bf16", b, out, 61, 264, 4096, false, 8, "gemm_push_64");
-    plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_128" : nullptr);
+    plain(c, "bf16", b, out, 40, 1000, 520, true, 8, hopper ? "gemm_splitk_dsmem_64" : nullptr);
+    if (hopper && !c.smallest) plain(c, "bf16", b, out, 61, 1000, 3072, false, 0, "gemm_splitk_dsmem_64");
+    if (hopper) plain(c, "bf16", b, out, 61, 264, 4096, false, 8, "gemm_splitk_dsmem_64");
+    plain(c, "bf16", b, out, 100, 512, 2048, false, 0, blas ? "cublaslt" : hopper ? "gemm_wgmma_128" : nullptr);
     if (hopper && (!c.smallest || out == b)) {
-      plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, own_or("gemm_hopper_8", "gemm_held_kept"));
+      plain(c, "bf16", b, out, 6, 4300, 2056, true, 8, own_or("gemm_wgmma_8", "gemm_register_resident_long"));
     }
     if (hopper && !c.smallest) {  // more blocks than multiprocessors; weights of three turns
-      plain(c, "bf16", b, out, 8, 2200, 3208, false, 8, own_or(nullptr, "gemm_held"));
-      plain(c, "bf16", b, out, 8, 856, 6152, true, 0, own_or(nullptr, "gemm_held_kept"));
+      plain(c, "bf16", b, out, 8, 2200, 3208, false, 8, own_or(nullptr, "gemm_register_resident"));
+      plain(c, "bf16", b, out, 8, 856, 6152, true, 0, own_or(nullptr, "gemm_register_resident_long"));
     }
     if (c.smallest) plain(c, "bf16", b, out, 130, 520, 264, true, 0, nullptr);  // the tile of 128
     if (!c.smallest) {
       // By the size of the GPU.
-      plain(c, "bf16", b, out, 333, 1000, 584, false, 0, blas ? "cublaslt" : hopper ? "gemm_hopper_256" : nullptr);
+      plain(c, "bf16", b, out, 333, 1000, 584, false, 0, blas ? "cublaslt" : hopper ? "gemm_wgmma_256" : nullptr);
       plain(c, "bf16", b, out, 1030, 2050, 264, true, 0, nullptr);
       plain(c, "bf16", b, out, 300, 2048, 264, true, 0, blas && out == f ? "cublaslt" : nullptr);
     }
@@ -152,7 +156,7 @@ void test_linear(Context& c) {
   const char* most = hopper && !fixed ? "gemm_router" : "gemm_mixed";
   for (const int64_t rows : {1, 20, 33, 200}) {
     for (const int64_t k : {264, 2200}) {
-      plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_team" : most);
+      plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_cluster" : most);
     }
   }
   for (const DType source : {b, f}) router(c, source, 200, 128, 520, most);

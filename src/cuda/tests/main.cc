@@ -42,8 +42,8 @@ constexpr Group kGroups[] = {{"device", test_device},
                              {"graph", test_graph},
                              {"chain", test_chain},
                              {"ranges", test_attention_ranges},
-                             {"tape", test_tape},
-                             {"joint", test_joint},
+                             {"layer_chain", test_layer_chain},
+                             {"norm_fusion", test_norm_fusion},
                              {"experts", test_experts}};
 
 struct Variant {
@@ -65,7 +65,7 @@ constexpr Variant kVariants[] = {
 constexpr Variant kEmulated[] = {
     {"no-cublaslt", "norms rows rope linear grouped attention bits segments latent moe logits sample logprobs", false,
      false, 0},
-    {"hopper", "joint experts", false, false, 0, 0, 1}};
+    {"hopper", "norm_fusion experts", false, false, 0, 0, 1}};
 
 struct Options {
   std::vector<std::string> folders;

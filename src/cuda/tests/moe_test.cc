@@ -125,7 +125,7 @@ void dispatch(Context& c, ops::MoeRouteParams shape, DType type, int64_t tokens,
   const std::string name = title("moe_dispatch", type, {tokens, width, experts, shape.top_k});
   if (!c.both(name, ops::moe_dispatch(params(false), c.cpu), ops::moe_dispatch(params(true), c.gpu))) return;
   const bool vector = width * static_cast<int64_t>(dtype_bytes(type)) % 16 == 0, few = tokens * shape.top_k <= 1024;
-  const char* together = c.hopper() && tokens > 8 ? "moe_dispatch_team" : "moe_dispatch";
+  const char* together = c.hopper() && tokens > 8 ? "moe_dispatch_cluster" : "moe_dispatch";
   c.expect_kernel(name, few && vector && experts <= 256          ? together
                         : vector && tokens * shape.top_k <= 2048 ? "moe_permute_few"
                                                                  : "moe_permute");

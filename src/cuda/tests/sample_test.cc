@@ -170,7 +170,7 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool 
     if (!c.both(name, {}, ops::sample(params(true), c.gpu))) return;
   }
   const bool clusters = c.hopper() || c.device->info().name.find("emulated") != std::string::npos;
-  c.expect_kernel(name, clusters && rows <= 66 && vocab >= 4096 ? "sample_team" : "sample");
+  c.expect_kernel(name, clusters && rows <= 66 && vocab >= 4096 ? "sample_cluster" : "sample");
   compare(c, name + " tokens", ids, ids.host(), 0);
   if (penalise) compare(c, name + " logits", logits, logits.host(), 1e-12);  // not 0: kinds of NaN differ
   compare(c, name + " status", status, status.host(), 0);
@@ -194,7 +194,7 @@ void test_sample(Context& c) {
   for (const int first : c.pick<int>({0, 16, 32, 48, 64, 80, 96, 112, 128}, 1)) draws(c, 10007, 16, false, first);
   if (!c.smallest) draws(c, 10007, 30, false), draws(c, 10007, 60, true, 3), draws(c, 103424, 40, false, 5);
   if (!c.smallest) draws(c, 152064, 13, false), draws(c, 103424, 5, true, 7);
-  // Any rows, of several widths and with as many rows that a block has one, or a team does.
+  // Any rows, of several widths and with as many rows that a block has one, or a cluster does.
   unsigned seed = 1;
   for (int round = 0; round < (c.smallest ? 1 : c.rounds); ++round) {
     for (const int64_t vocab : c.pick<int64_t>({5003, 12345, 40000, 103424}, 1)) {

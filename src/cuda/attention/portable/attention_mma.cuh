@@ -213,8 +213,8 @@ __device__ void join_segment(const AttentionArgs& a, bool first, const Attention
 
 // Tiles [t0, t1) of the unit's context; segments are joined into `total` as they end.
 template <class S>
-__device__ void walk_tiles(const AttentionArgs& a, const AttentionUnit& u, int t0, int t1, const AttentionShared<S>& sh,
-                           AttentionSums<S>& acc, AttentionSums<S>& total) {
+__device__ void streamk_tiles(const AttentionArgs& a, const AttentionUnit& u, int t0, int t1,
+                              const AttentionShared<S>& sh, AttentionSums<S>& acc, AttentionSums<S>& total) {
   const int end = u.most();
   if (!S::kLatent && t0 < t1) load_tile<S, false>(a, u, t0 * S::kTile, end, sh.k);
   copy_commit();
@@ -262,7 +262,7 @@ __device__ void run_unit(const AttentionArgs& a, const AttentionUnit& u, bool sp
   }
   __syncthreads();
   AttentionSums<S> acc = {}, total = {};
-  walk_tiles(a, u, t0, t1, sh, acc, total);
+  streamk_tiles(a, u, t0, t1, sh, acc, total);
   __syncthreads();
   if (!split) {
     for_sums<S>(a, total, [&](int r, int col, float v) {

@@ -1,5 +1,5 @@
 // The plan of attention work, and attention without tensor cores for what the others do not take.
-#include "cuda/attention/attention_few_range.cuh"
+#include "cuda/attention/attention_decode_range.cuh"
 #include "cuda/ptx/launch.cuh"
 #include "ops/op_check.h"
 
@@ -7,7 +7,7 @@ namespace tern::cuda {
 namespace {
 
 constexpr int kPlanThreads = 512, kPartSizes = 9;
-constexpr int kCutTiles = 12, kTeamTiles = 8;  // see plan_ranges and item_size
+constexpr int kCutTiles = 12, kClusterTiles = 8;  // see plan_ranges and item_size
 
 __device__ int queries_of(const AttentionArgs& a, int r) { return a.row_start[r + 1] - a.row_start[r]; }
 __device__ bool is_few(const AttentionArgs& a, int r) { return a.few != nullptr && few_takes(a, queries_of(a, r)); }
@@ -140,7 +140,7 @@ __device__ FewRange range_of(const AttentionArgs& a, int i, int ranges, int tota
   const int context = context_of(a, x.row), start = a.row_start[x.row], queries = queries_of(a, x.row);
   if (!cut) return {x.row, x.unit + (x.inside > 0 ? 1 : 0), 0, 0, 1, context, start, queries};
   // Long parts are cut between rounds where that leaves fewer nodes.
-  const int step = a.few_fixed && total / ranges >= 8 * kFewRound ? kFewRound : 1;
+  const int step = a.few_deterministic && total / ranges >= 8 * kFewRound ? kFewRound : 1;
   // The last range that begins at or before place x: (x + 1) * ranges - 1 over `total`.
   const int begin = x.at - x.inside;
   const int head = divided(int64_t{begin + kFewExtra + step} * ranges - 1, total);
@@ -175,12 +175,12 @@ __device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {
   if (threadIdx.x == 0) a.few[0] = ranges;
 }
 
-// The smallest size of an item, in tiles, with which all teams have one at most; units are left whole up to kTeamTiles
-// tiles of a block. Every warp tries a size.
+// The smallest size of an item, in tiles, with which all clusters have one at most; units are left whole up to
+// kClusterTiles tiles of a block. Every warp tries a size.
 __device__ int item_size(const AttentionArgs& a, int longest, int tiles, int* scratch) {
   constexpr int kWarps = kPlanThreads / 32;
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  int size = max(kTeamTiles * a.few_team, (tiles + a.few_ranges - 1) / a.few_ranges);
+  int size = max(kClusterTiles * a.few_cluster, (tiles + a.few_ranges - 1) / a.few_ranges);
   while (size < longest) {
     const int mine = size + size * warp / kWarps;
     int items = 0;
@@ -200,7 +200,7 @@ __device__ int item_size(const AttentionArgs& a, int longest, int tiles, int* sc
   return size;
 }
 
-// Items for teams of blocks. There are at least as many teams as units.
+// Items for clusters of blocks. There are at least as many clusters as units.
 __device__ void plan_items(const AttentionArgs& a, int* sums, int* scratch) {
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
     const int units = few_units_in(a, r), tiles = few_tiles(context_of(a, r));
@@ -228,17 +228,17 @@ __device__ void plan_items(const AttentionArgs& a, int* sums, int* scratch) {
              queries_of(a, row),
              {}};
   }
-  for (int i = threadIdx.x; i < items * a.few_team; i += kPlanThreads) a.few_counters[i] = 0;
+  for (int i = threadIdx.x; i < items * a.few_cluster; i += kPlanThreads) a.few_counters[i] = 0;
   if (threadIdx.x == 0) a.few[0] = items;
 }
 
-// Whole units for teams that keep to the order of ranges; where one is too long for them, ranges.
+// Whole units for clusters that keep to the order of ranges; where one is too long for them, ranges.
 __device__ void plan_fixed(const AttentionArgs& a, int* sums, int* scratch) {
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
     if (few_units_in(a, r) > 0) atomicMax(&sums[4], few_tiles(context_of(a, r)));
   }
   __syncthreads();
-  const bool ranges = sums[4] > a.few_nodes * a.few_team * kFewSegment;
+  const bool ranges = sums[4] > a.few_nodes * a.few_cluster * kFewSegment;
   if (threadIdx.x == 0) a.few[1] = ranges ? 1 : 0;
   if (ranges) {
     plan_ranges(a, sums, scratch);
@@ -268,7 +268,7 @@ __device__ void plan_rows(const AttentionArgs& a, int* sums, int* scratch) {
   if (a.few == nullptr) return;
   if (a.few_nodes > 0) {
     plan_fixed(a, sums, scratch);
-  } else if (a.few_team > 0) {
+  } else if (a.few_cluster > 0) {
     plan_items(a, sums, scratch);
   } else if (a.few_ranges > 0) {
     plan_ranges(a, sums, scratch);

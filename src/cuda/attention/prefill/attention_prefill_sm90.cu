@@ -1,6 +1,6 @@
 // Prompt chunks over the paged cache.
 #include "cuda/attention/attention_prefill.h"
-#include "cuda/attention/prefill/attention_hopper.cuh"
+#include "cuda/attention/prefill/attention_prefill.cuh"
 
 namespace tern::cuda {
 namespace {

@@ -255,7 +255,7 @@ Status launch_few(const Gemm& g, const void* const* weights, device::Stream stre
   grid.ahead = grid.settled ? kAhead / Steps::kBytes : 0;
   const size_t bytes = grid.settled ? size_t{1024} + static_cast<size_t>(grid.depth) * Steps::kBytes : size_t{kAlone};
   const auto kernel = few_kernel<Steps, kCount>;
-  constexpr const char* kName = "gemm_hopper_grouped_few";
+  constexpr const char* kName = "gemm_wgmma_grouped_few";
   const Shape shape{static_cast<unsigned>(state(stream).multiprocessors), kThreads, bytes};
   const Status done = launch(stream, kName, shape, kernel, map, base, g, table, grid);
   state(stream).settled = g.offsets;

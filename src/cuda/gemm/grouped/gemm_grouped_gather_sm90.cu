@@ -14,15 +14,15 @@ Status launch_tile(const Gemm& g, const void* const* weights, const char* name, 
 
 }  // namespace
 
-bool hopper_gathers(const Gemm& g, const void* const* weights, device::Stream stream) {
-  return g.gated && g.rows > kFewPerGroup * g.groups && hopper_grouped_fits(g, weights) && grouped_wide_fits(g, stream);
+bool grouped_gathers(const Gemm& g, const void* const* weights, device::Stream stream) {
+  return g.gated && g.rows > kFewPerGroup * g.groups && wgmma_grouped_fits(g, weights) && grouped_wide_fits(g, stream);
 }
 
 Status gemm_grouped_gather(const Gemm& g, const void* const* weights, device::Stream stream) {
   if (g.rows / g.groups <= kSharedRows) {
-    return launch_tile<WideTile<80, 5, 1>>(g, weights, "gemm_hopper_gather_wide", stream);
+    return launch_tile<WideTile<80, 5, 1>>(g, weights, "gemm_wgmma_gather_wide", stream);
   }
-  return launch_tile<WideTile<160, 4, 2>>(g, weights, "gemm_hopper_gather_pairs", stream);
+  return launch_tile<WideTile<160, 4, 2>>(g, weights, "gemm_wgmma_gather_pairs", stream);
 }
 
 }  // namespace tern::cuda

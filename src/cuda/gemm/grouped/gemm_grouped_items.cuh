@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "cuda/gemm/epilogues/gemm_leave.cuh"
+#include "cuda/gemm/epilogues/store_epilogue.cuh"
 #include "cuda/gemm/gemm.h"
 
 namespace tern::cuda {

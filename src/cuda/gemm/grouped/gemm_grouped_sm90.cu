@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cuda/gemm/grouped/gemm_grouped.h"
-#include "cuda/gemm/sm90/gemm_hopper.cuh"
+#include "cuda/gemm/sm90/gemm_wgmma.cuh"
 #include "cuda/ptx/tensor_map.h"
 
 namespace tern::cuda {
@@ -157,24 +157,24 @@ int grouped_split(const Gemm& g, device::Stream stream) {
 
 }  // namespace
 
-bool hopper_grouped_fits(const Gemm& g, const void* const* weights) {
+bool wgmma_grouped_fits(const Gemm& g, const void* const* weights) {
   if (!mma_fits(g) || g.offsets == nullptr || g.k % 64 != 0 || g.w_row != g.k) return false;
   return std::all_of(weights, weights + g.groups,
                      [](const void* w) { return reinterpret_cast<uintptr_t>(w) % 128 == 0; });
 }
 
-Status gemm_hopper_grouped(const Gemm& g, const void* const* weights, device::Stream stream) {
+Status gemm_wgmma_grouped(const Gemm& g, const void* const* weights, device::Stream stream) {
   if (grouped_few_fits(g, stream)) return gemm_grouped_few(g, weights, stream);
   if (g.rows <= kFewPerGroup * g.groups) {
     const int split = grouped_split(g, stream);
     // Three smaller blocks per multiprocessor where few tiles leave it with gaps between them.
     if (split == 1 && 2 * g.rows <= g.groups) {
-      return launch_grouped<HopperTile<32, 16, 3, 3>>(g, weights, split, "gemm_hopper_grouped_32", stream);
+      return launch_grouped<WgmmaTile<32, 16, 3, 3>>(g, weights, split, "gemm_wgmma_grouped_32", stream);
     }
-    return launch_grouped<HopperTile<32, 16, 5, 2>>(g, weights, split, "gemm_hopper_grouped_32", stream);
+    return launch_grouped<WgmmaTile<32, 16, 5, 2>>(g, weights, split, "gemm_wgmma_grouped_32", stream);
   }
   if (grouped_wide_fits(g, stream)) return gemm_grouped_wide(g, weights, stream);
-  return launch_grouped<HopperTile<128, 16, 3, 2>>(g, weights, 1, "gemm_hopper_grouped_128", stream);
+  return launch_grouped<WgmmaTile<128, 16, 3, 2>>(g, weights, 1, "gemm_wgmma_grouped_128", stream);
 }
 
 }  // namespace tern::cuda

@@ -5,7 +5,7 @@
 // leave it settled, while those still run: the ring is then full before the first row can be read.
 #include <algorithm>
 
-#include "cuda/gemm/epilogues/gemm_norm.cuh"
+#include "cuda/gemm/epilogues/norm_epilogue.cuh"
 #include "cuda/gemm/gemm.h"
 #include "cuda/ptx/launch.cuh"
 #include "cuda/ptx/mma.cuh"
@@ -79,14 +79,15 @@ struct PiecePlace {
 };
 
 // What a warp reads: `count` pieces from `first` on.
-struct SumWalk {
+struct SumIterator {
   const SumShared& sh;
   const Gemm& g;
   const void* const* weights;
   int per, count;  // pieces of an expert, of this warp
   PiecePlace first;
 
-  __device__ __forceinline__ SumWalk(const SumShared& shared, const Gemm& gemm, const void* const* table, int experts)
+  __device__ __forceinline__ SumIterator(const SumShared& shared, const Gemm& gemm, const void* const* table,
+                                         int experts)
       : sh(shared), g(gemm), weights(table), per(static_cast<int>(gemm.k) / kPiece) {
     const int warp = static_cast<int>(threadIdx.x) / 32, all = experts * per;
     const int begin = all * warp / kWarps;
@@ -170,7 +171,8 @@ struct ExpertSums {
 
 // The pieces of a warp, whose weights are on their way for the first kDepth of them.
 template <int kDepth>
-__device__ __forceinline__ void add_pieces(ExpertSums& sums, const SumWalk& walk, char* ring, int slot_bytes, int row) {
+__device__ __forceinline__ void add_pieces(ExpertSums& sums, const SumIterator& walk, char* ring, int slot_bytes,
+                                           int row) {
   PiecePlace ahead = walk.first, at = walk.first;
   for (int i = 0; i < min(kDepth, walk.count); ++i, ahead.next(walk.per)) {
     walk.copy_tokens(ring + i * slot_bytes, ahead);
@@ -213,7 +215,7 @@ __global__ void __launch_bounds__(kThreads, kDepth == kSlots ? 2 : 3)
   if (warp == 0) bring_parameters(g, picks, table);
   if (!picks.settled) wait_for_previous();
   const int experts = find_experts(sh, g, picks);
-  const SumWalk walk(sh, g, table.w, experts);
+  const SumIterator walk(sh, g, table.w, experts);
   PiecePlace ahead = walk.first;
   for (int i = 0; i < min(kDepth, walk.count); ++i, ahead.next(walk.per)) {
     walk.copy_weight(ring + i * slot_bytes, ahead);
@@ -238,7 +240,7 @@ __global__ void __launch_bounds__(kThreads, kDepth == kSlots ? 2 : 3)
     const float4 v = reinterpret_cast<const float4*>(ring_of(w))[lane];
     sum.x += v.x, sum.y += v.y, sum.z += v.z, sum.w += v.w;
   }
-  norm.leave(g, lane % 4 * 2, col, weights, sum);
+  norm.epilogue(g, lane % 4 * 2, col, weights, sum);
 }
 
 template <int kDepth>

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "cuda/gemm/grouped/gemm_grouped_feed.cuh"
+#include "cuda/gemm/grouped/gemm_grouped_producer.cuh"
 #include "cuda/ptx/kernel_util.cuh"
 #include "cuda/ptx/tensor_map.h"
 #include "cuda/ptx/wgmma.cuh"
@@ -59,8 +59,8 @@ __device__ __forceinline__ void multiply_wide(WideShared<Tile>& sh, const Gemm& 
   const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
   char* const mine = staging + (half * 4 + warp) * kStaging;
   const int unit = item.tile * (kRows / 16) + half * 8 + warp;
-  leave<kN, To>(g, item.row0, item.count, unit * To::kColumns, acc[0], mine);
-  leave<kN, To>(g, item.row0, item.count, (unit + 4) * To::kColumns, acc[1], mine);
+  epilogue<kN, To>(g, item.row0, item.count, unit * To::kColumns, acc[0], mine);
+  epilogue<kN, To>(g, item.row0, item.count, (unit + 4) * To::kColumns, acc[1], mine);
 }
 
 template <class To, bool kGathered, class Tile>

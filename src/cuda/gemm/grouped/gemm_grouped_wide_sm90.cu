@@ -28,8 +28,8 @@ bool grouped_wide_fits(const Gemm& g, device::Stream stream) {
 Status gemm_grouped_wide(const Gemm& g, const void* const* weights, device::Stream stream) {
   if (g.from != nullptr) return gemm_grouped_gather(g, weights, stream);
   const int64_t rows = g.rows / g.groups;
-  if (rows <= kSharedRows) return launch_tile<WideTile<80, 5, 1>>(g, weights, "gemm_hopper_grouped_wide", stream);
-  return launch_tile<WideTile<160, 4, 2>>(g, weights, "gemm_hopper_grouped_pairs", stream);
+  if (rows <= kSharedRows) return launch_tile<WideTile<80, 5, 1>>(g, weights, "gemm_wgmma_grouped_wide", stream);
+  return launch_tile<WideTile<160, 4, 2>>(g, weights, "gemm_wgmma_grouped_pairs", stream);
 }
 
 }  // namespace tern::cuda

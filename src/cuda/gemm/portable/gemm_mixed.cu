@@ -9,8 +9,8 @@ namespace tern::cuda {
 namespace {
 
 constexpr int kWeightRows = 16, kTokens = 32, kManyTokens = 64, kParts = 16;
-constexpr int kTeam = 8;         // blocks of a cluster that share the k of a tile
-constexpr int kThinRows = 32;    // up to which a team has eight tokens: the more teams, the sooner they end
+constexpr int kClusterSize = 8;  // blocks of a cluster that share the k of a tile
+constexpr int kThinRows = 32;    // up to which a cluster has eight tokens: the more clusters, the sooner they end
 constexpr int kManyRows = 2048;  // from which on tiles of kManyTokens fill the GPU
 
 // Sums of part `p`, in the memory of the block that has it.
@@ -35,7 +35,7 @@ __device__ __forceinline__ float load_part(const float* at, int p) {
 }
 
 template <int kBlocks>
-__device__ __forceinline__ void team_sync() {
+__device__ __forceinline__ void cluster_barrier() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if constexpr (kBlocks > 1) {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -50,7 +50,7 @@ __device__ __forceinline__ void team_sync() {
   __syncthreads();
 }
 
-// This block's share of the sums, of parts that all blocks of the team have.
+// This block's share of the sums, of parts that all blocks of the cluster have.
 template <int kBlocks, int kPitch>
 __device__ __forceinline__ void add_parts(const Gemm& g, const float (*parts)[kWeightRows][kPitch], int rank,
                                           int64_t n0, int64_t t0) {
@@ -139,9 +139,9 @@ __global__ void __launch_bounds__(32 * kParts / kBlocks) mixed_kernel(const Gemm
 #pragma unroll
     for (int v = 0; v < 4; ++v) parts[own][row + v / 2 * 8][p * 8 + lane % 4 * 2 + v % 2] = acc[p][v];
   }
-  team_sync<kBlocks>();
+  cluster_barrier<kBlocks>();
   add_parts<kBlocks>(g, parts, rank, n0, t0);
-  if constexpr (kBlocks > 1) team_sync<kBlocks>();  // nobody leaves while others read
+  if constexpr (kBlocks > 1) cluster_barrier<kBlocks>();  // nobody leaves while others read
 }
 
 }  // namespace
@@ -158,13 +158,13 @@ Status gemm_mixed(const Gemm& g, const void* weight, device::Stream stream) {
   const auto rows = [&](int each) { return static_cast<unsigned>(blocks_for(g.rows, each)); };
   const auto bytes = [](int warps, int each) { return sizeof(float) * warps * kWeightRows * (each + 1); };
   // Few rows: more blocks, which share a tile.
-  if (state(stream).arch >= 90 && waits_compiled() && g.rows <= kTeamRows) {
-    constexpr int kWarps = kParts / kTeam;
+  if (state(stream).arch >= 90 && waits_compiled() && g.rows <= kClusterRows) {
+    constexpr int kWarps = kParts / kClusterSize;
     const auto shape = [&](int each) {
-      return Shape{dim3(tiles * kTeam, rows(each)), 32 * kWarps, bytes(kWarps, each), kTeam};
+      return Shape{dim3(tiles * kClusterSize, rows(each)), 32 * kWarps, bytes(kWarps, each), kClusterSize};
     };
-    if (g.rows <= kThinRows) return launch(stream, "gemm_mixed_team", shape(8), mixed_kernel<kTeam, 1>, g, w);
-    return launch(stream, "gemm_mixed_team", shape(kTokens), mixed_kernel<kTeam, kTokens / 8>, g, w);
+    if (g.rows <= kThinRows) return launch(stream, "gemm_mixed_cluster", shape(8), mixed_kernel<kClusterSize, 1>, g, w);
+    return launch(stream, "gemm_mixed_cluster", shape(kTokens), mixed_kernel<kClusterSize, kTokens / 8>, g, w);
   }
   const auto shape = [&](int each) { return Shape{dim3(tiles, rows(each)), 32 * kParts, bytes(kParts, each)}; };
   // Many rows: fewer of them read each weight again.

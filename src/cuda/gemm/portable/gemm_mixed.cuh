@@ -26,7 +26,7 @@ __device__ __forceinline__ Split split(float2 v) {
           upper_halves(rest_x - cut(rest_x), rest_y - cut(rest_y))};
 }
 
-inline constexpr int kTeamRows = 128;  // up to which blocks of gemm_mixed() that share the k of a tile pay
+inline constexpr int kClusterRows = 128;  // up to which blocks of gemm_mixed() that share the k of a tile pay
 
 // More rows with more than a few rows of the weight: sums of their own, not for deterministic mode.
 bool router_fits(const Gemm& g, device::Stream stream);

@@ -1,0 +1,10 @@
+// Tiles of gemm_large_tile.cuh with a gate.
+#include "cuda/gemm/sm90/gemm_large_tile_run.cuh"
+
+namespace tern::cuda {
+
+Status run_large_tile_gated(const Gemm& g, const void* weight, device::Stream stream) {
+  return run_large_tile_tile<3, true>(g, weight, 1, stream);
+}
+
+}  // namespace tern::cuda
