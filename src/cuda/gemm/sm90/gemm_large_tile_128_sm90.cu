@@ -34,11 +34,11 @@ bool gated_fits(const Gemm& g) {
          reinterpret_cast<uintptr_t>(g.out) % 4 == 0;
 }
 
-enum class LargeTileKernel : uint8_t { kOther, kGated, kClusterSize, kTall, kLow, kSums };  // kOther: gemm_wgmma
+enum class LargeTileKernel : uint8_t { kOther, kGated, kCluster, kTall, kLow, kSums };  // kOther: gemm_wgmma
 
 LargeTileKernel kernel_of(const Gemm& g, int split, device::Stream stream) {
   if (g.n * g.k < kLargeWeight || (!g.gated && g.out_bf16)) return LargeTileKernel::kOther;
-  if (cluster_fits(g, stream)) return LargeTileKernel::kClusterSize;
+  if (cluster_fits(g, stream)) return LargeTileKernel::kCluster;
   const int64_t low = large_tile_time(g, 128, split, stream), tall = large_tile_time(g, 192, split, stream);
   if (g.gated) return split > 1 || tall > low || !gated_fits(g) ? LargeTileKernel::kOther : LargeTileKernel::kGated;
   // Few rows: weights pass through smaller blocks, of which a multiprocessor has more, as fast.
@@ -53,7 +53,7 @@ LargeTileKernel kernel_of(const Gemm& g, int split, device::Stream stream) {
 }  // namespace
 
 Status run_large_tile_128(const Gemm& g, const void* weight, int split, device::Stream stream) {
-  return run_large_tile_tile<2, false>(g, weight, split, stream);
+  return run_tile<2, false>(g, weight, split, stream);
 }
 
 // Others are ahead with few rows and many, and where k is not long, unless its parts in tiles of 128 rows fill the GPU.
@@ -62,7 +62,7 @@ bool large_tile_takes(const Gemm& g, device::Stream stream) {
   const LargeTileKernel kernel = kernel_of(g, split, stream);
   if (kernel == LargeTileKernel::kOther) return false;
   if (g.gated) return g.rows > kWgmmaRows;
-  if (kernel == LargeTileKernel::kClusterSize) return true;
+  if (kernel == LargeTileKernel::kCluster) return true;
   const bool full = kernel == LargeTileKernel::kLow && split > 1 &&
                     8 * blocks_for(g.n, 128) * split >= 7 * int64_t{state(stream).multiprocessors};
   const bool long_k = g.k >= 2 * g.n;
@@ -81,7 +81,7 @@ Status gemm_large_tile(const Gemm& g, const void* weight, device::Stream stream)
   switch (kernel_of(g, split, stream)) {
     case LargeTileKernel::kGated:
       return run_large_tile_gated(g, weight, stream);
-    case LargeTileKernel::kClusterSize:
+    case LargeTileKernel::kCluster:
       return run_large_tile_cluster(g, weight, stream);
     case LargeTileKernel::kTall:
       return run_large_tile_192(g, weight, split, stream);

@@ -4,7 +4,7 @@
 namespace tern::cuda {
 
 Status run_large_tile_gated(const Gemm& g, const void* weight, device::Stream stream) {
-  return run_large_tile_tile<3, true>(g, weight, 1, stream);
+  return run_tile<3, true>(g, weight, 1, stream);
 }
 
 }  // namespace tern::cuda

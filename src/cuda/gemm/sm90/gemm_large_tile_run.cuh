@@ -109,7 +109,7 @@ Status run_large_tile(const Gemm& g, const void* weight, int split, const char* 
 
 // kLeast: tokens of the smallest tile.
 template <int kGroups, bool kGated, int kLeast = 8>
-Status run_large_tile_tile(const Gemm& g, const void* weight, int split, device::Stream stream) {
+Status run_tile(const Gemm& g, const void* weight, int split, device::Stream stream) {
   constexpr bool kTall = kGroups == 3;
   if constexpr (kLeast <= 8) {
     if (g.rows <= 8) {

@@ -27,19 +27,19 @@ bool three_each(const Gemm& g, device::Stream stream) {
 
 // kDepth: stages of the ring. kBlocks: of a multiprocessor.
 template <int kRows, int kTokens, int kDepth, int kBlocks>
-Status run_even(const Gemm& g, const void* weight, const KernelNames& names, device::Stream stream) {
+Status run_single_wave(const Gemm& g, const void* weight, const KernelNames& names, device::Stream stream) {
   using Tile = WgmmaTile<kTokens, kTokens, kDepth, kBlocks, kRows>;
   return launch_hopper<Tile>(g, weight, HopperGrid(g, 1), names, stream);
 }
 
-constexpr KernelNames kEven8{"gemm_single_wave_8", "gemm_single_wave_8_normed"},
-    kEven16{"gemm_single_wave_16", "gemm_single_wave_16_normed"},
-    kEven32{"gemm_single_wave_32", "gemm_single_wave_32_normed"};
+constexpr KernelNames kNames8{"gemm_single_wave_8", "gemm_single_wave_8_normed"},
+    kNames16{"gemm_single_wave_16", "gemm_single_wave_16_normed"},
+    kNames32{"gemm_single_wave_32", "gemm_single_wave_32_normed"};
 
 Status run_gate(const Gemm& g, const void* weight, device::Stream stream) {
-  if (g.rows <= 8) return run_even<64, 8, 8, 3>(g, weight, kEven8, stream);
-  if (g.rows <= 16) return run_even<64, 16, 7, 3>(g, weight, kEven16, stream);
-  return run_even<64, 32, 6, 3>(g, weight, kEven32, stream);
+  if (g.rows <= 8) return run_single_wave<64, 8, 8, 3>(g, weight, kNames8, stream);
+  if (g.rows <= 16) return run_single_wave<64, 16, 7, 3>(g, weight, kNames16, stream);
+  return run_single_wave<64, 32, 6, 3>(g, weight, kNames32, stream);
 }
 
 }  // namespace
@@ -61,13 +61,13 @@ Status gemm_single_wave(const Gemm& g, const void* weight, device::Stream stream
   if (g.gated) return run_gate(g, weight, stream);
   const int rows = single_wave_rows(g, stream);
   const bool few = g.rows <= 8;
-  if (rows == kSingleWaveWidth) return run_even<kSingleWaveWidth, 8, 32, 1>(g, weight, kEven8, stream);
+  if (rows == kSingleWaveWidth) return run_single_wave<kSingleWaveWidth, 8, 32, 1>(g, weight, kNames8, stream);
   if (rows == 48) {
-    return few ? run_even<48, 8, 28, 1>(g, weight, kEven8, stream)
-               : run_even<48, 16, 24, 1>(g, weight, kEven16, stream);
+    return few ? run_single_wave<48, 8, 28, 1>(g, weight, kNames8, stream)
+               : run_single_wave<48, 16, 24, 1>(g, weight, kNames16, stream);
   }
-  return few ? run_even<112, 8, 14, 1>(g, weight, kEven8, stream)
-             : run_even<112, 16, 13, 1>(g, weight, kEven16, stream);
+  return few ? run_single_wave<112, 8, 14, 1>(g, weight, kNames8, stream)
+             : run_single_wave<112, 16, 13, 1>(g, weight, kNames16, stream);
 }
 
 }  // namespace tern::cuda
