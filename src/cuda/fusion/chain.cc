@@ -1,6 +1,7 @@
 // What is deferred into a chain, and how it is laid out for one launch; when ops may be deferred at all.
 #include "cuda/fusion/fusion.h"
 #include "cuda/gemm/gemm.h"
+#include "cuda/gemm/may_fuse.h"
 #include "cuda/runtime/cuda_ops.h"
 
 namespace tern::cuda {
@@ -84,8 +85,9 @@ bool defers(device::Stream stream) { return state(stream).deferred->norm.any; }
 // Smaller weights are over before the blocks have waited for each other.
 bool chain_fits(const Gemm& g, device::Stream stream) {
   const Chain& chain = state(stream).deferred->chain;
-  return chain.open && g.n * g.k >= chain.least && g.x_bf16 && g.w_bf16 && g.rows == 1 && g.offsets == nullptr &&
-         !g.heads && !g.gelu && mma_fits(g) && g.k % 32 == 0 && g.n % 16 == 0 && g.k >= 256 && g.n < (1 << 24);
+  return may_fuse(g) && chain.open && g.n * g.k >= chain.least && g.x_bf16 && g.w_bf16 && g.rows == 1 &&
+         g.offsets == nullptr && !g.heads && !g.gelu && mma_fits(g) && g.k % 32 == 0 && g.n % 16 == 0 && g.k >= 256 &&
+         g.n < (1 << 24);
 }
 
 // A chain begins with a product: a norm alone is no reason for one.

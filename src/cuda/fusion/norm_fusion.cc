@@ -7,6 +7,7 @@
 #include "cuda/fusion/fusion.h"
 #include "cuda/gemm/blaslt.h"
 #include "cuda/gemm/gemm.h"
+#include "cuda/gemm/may_fuse.h"
 #include "cuda/runtime/cuda_ops.h"
 
 namespace tern::cuda {
@@ -32,8 +33,8 @@ bool apart(const Gemm& g, const ops::RmsNormParams& p) {
 
 // Whether the norm can be left to the products around it.
 bool norm_fits(const Gemm& g, const ops::RmsNormParams& p) {
-  return p.once && p.x.rank == 2 && p.residual.data != nullptr && p.out.dtype == DType::kBF16 && at16(p.out) &&
-         at16(p.residual) && apart(g, p) && reinterpret_cast<uintptr_t>(p.weight.data) % 16 == 0;
+  return may_fuse(g) && p.once && p.x.rank == 2 && p.residual.data != nullptr && p.out.dtype == DType::kBF16 &&
+         at16(p.out) && at16(p.residual) && apart(g, p) && reinterpret_cast<uintptr_t>(p.weight.data) % 16 == 0;
 }
 
 bool reads_norm(const Gemm& g, const NormFusion& j) {

@@ -3,7 +3,9 @@
 
 #include "base/checked.h"
 #include "cuda/gemm/blaslt.h"
+#include "cuda/gemm/choice.h"
 #include "cuda/gemm/gemm.h"
+#include "cuda/gemm/may_fuse.h"
 #include "cuda/runtime/cuda_ops.h"
 #include "cuda/runtime/staging.h"
 #include "ops/op_check.h"
@@ -82,60 +84,32 @@ Gemm RowFormat::shape(const TensorView& x, const PackedWeight& w, const TensorVi
   return g;
 }
 
-// Hopper's own kernels, unless the options hold the device to what smaller ones have.
-bool hopper(device::Stream stream) {
-  const StreamState& s = state(stream);
-  return s.arch >= 90 && s.arch < 100 && s.smem_limit >= 200 * 1024;
+Status run_kernel(GemmKernel kernel, const Gemm& g, const void* weight, device::Stream stream) {
+  switch (kernel) {
+    case GemmKernel::kMixed:
+      return gemm_mixed(g, weight, stream);
+    case GemmKernel::kGemv:
+      return gemv(g, weight, stream);
+    case GemmKernel::kMma:
+      return gemm_mma(g, &weight, stream);
+    case GemmKernel::kLargeTile:
+      return gemm_large_tile(g, weight, stream);
+    case GemmKernel::kSingleWave:
+      return gemm_single_wave(g, weight, stream);
+    case GemmKernel::kRegisterResident:
+      return gemm_register_resident(g, weight, stream);
+    case GemmKernel::kStreamK:
+      return gemm_streamk(g, weight, stream);
+    case GemmKernel::kWgmma:
+      return gemm_wgmma(g, weight, stream);
+    case GemmKernel::kLibrary:
+    case GemmKernel::kLibraryUnaligned:
+      return make_error(ErrorCode::kInternal, "cuBLASLt has no algorithm");  // product() asks again without it
+    case GemmKernel::kSimple:
+      break;
+  }
+  return gemm_simple(g, &weight, stream);
 }
-
-// Whether the kernels of deterministic mode are the fastest outside of it, too: too many rows for the others, and a
-// gate, or k in parts, that cuBLASLt needs a kernel of its own for.
-bool large_tile_first(const Gemm& g, device::Stream stream) {
-  return hopper(stream) && mma_fits(g) && state(stream).parts != nullptr && large_tile_takes(g, stream);
-}
-
-// Which of Hopper's own products.
-Status on_hopper(const Gemm& g, const void* weight, device::Stream stream) {
-  if (state(stream).deterministic || large_tile_first(g, stream)) return gemm_large_tile(g, weight, stream);
-  if (single_wave_fits(g, stream)) return gemm_single_wave(g, weight, stream);
-  if (register_resident_fits(g)) return gemm_register_resident(g, weight, stream);
-  if (streamk_fits(g, stream)) return gemm_streamk(g, weight, stream);
-  return gemm_wgmma(g, weight, stream);
-}
-
-// cuBLASLt adds a bias of the results' type.
-bool blas_has_bias(const Gemm& g) { return g.bias == nullptr || !g.out_bf16 || g.short_bias != nullptr; }
-
-// Whether a product goes to cuBLASLt: many rows, where its tiles are best.
-bool blas_first(const Gemm& g, device::Stream stream) {
-  const StreamState& s = state(stream);
-  if (s.blas == nullptr || s.deterministic || !blas_has_bias(g) || g.k % 8 != 0 || large_tile_first(g, stream))
-    return false;
-  return !hopper(stream) || g.rows > kWgmmaRows;
-}
-
-// Rows at multiples of 8 bytes only (patches of a picture): own kernels for these are for few of them.
-bool blas_only(const Gemm& g, device::Stream stream) {
-  const StreamState& s = state(stream);
-  return s.blas != nullptr && !s.deterministic && g.x_bf16 && g.w_bf16 && g.rows > kWgmmaRows && g.k % 4 == 0 &&
-         g.x_row % 4 == 0 && reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && blas_has_bias(g);
-}
-
-// Whether a product that may be deferred goes to a kernel of few rows that may have a norm beside it.
-bool beside_norm(const Gemm& g, device::Stream stream) {
-  return defers_few_rows(stream) && hopper(stream) && mma_fits(g) && g.rows > 0 && g.rows <= kNormFusedRows &&
-         !g.gelu && !large_tile_first(g, stream);
-}
-
-// Whether it can do the first part of a norm behind it.
-bool before_norm(const Gemm& g, device::Stream stream) {
-  if (!beside_norm(g, stream) || g.gated || g.bias != nullptr || g.out_bf16) return false;
-  const int width = norm_width(g, stream);
-  return width > 0 && g.n % (4 * width) == 0 && g.n / width <= kNormFusedParts;
-}
-
-// Whether it can do the second part of a norm before it.
-bool behind_norm(const Gemm& g, device::Stream stream) { return beside_norm(g, stream) && norm_scaled(g, stream); }
 
 // Whether `gated` can take what comes of `out`, a product with rows [gate, up].
 bool is_gated(const TensorView& out, const TensorView& gated) {
@@ -217,7 +191,7 @@ Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream strea
   if (g.rows == 0) return {};
   TERN_RETURN_IF_ERROR(launch_deferred(stream));
   TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
-  if (!p.once || !grouped_sum_fits(g, stream)) return grouped_product(g, weights, stream);
+  if (!p.once || !may_fuse(g) || !grouped_sum_fits(g, stream)) return grouped_product(g, weights, stream);
   defer_experts(g, weights, stream);
   return {};
 }
@@ -237,18 +211,19 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
     TERN_RETURN_IF_ERROR(gemm_large_tile(g, w.data.data(), stream));
     return true;
   }
-  if (hopper(stream) && !state(stream).deterministic && gate_fits(g, stream) && is_gated(p.out, gated)) {
+  if (has_hopper_kernels(stream) && !state(stream).deterministic && gate_fits(g, stream) && is_gated(p.out, gated)) {
     TERN_RETURN_IF_ERROR(gemm_gate(g, w.data.data(), stream));
     // Steps of fewer rows may take cuBLASLt, and the start has no other occasion to time it.
-    if (const Gemm whole = shape(p.x, w, p.out); blas_first(whole, stream))
+    if (const Gemm whole = shape(p.x, w, p.out); library_first(whole, stream))
       state(stream).blas->meet(whole, w.data.data(), stream);
     return true;
   }
   // A product in bfloat16 would be rounded before the gate.
-  if (!hopper(stream) || !mma_fits(g) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) return false;
+  if (!has_hopper_kernels(stream) || !mma_fits(g) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated))
+    return false;
   if (g.rows == 0) return true;
-  if (blas_first(g, stream)) return false;
-  TERN_RETURN_IF_ERROR(on_hopper(g, w.data.data(), stream));
+  if (library_first(g, stream)) return false;
+  TERN_RETURN_IF_ERROR(run_kernel(choose_gemm(g, stream, false), g, w.data.data(), stream));
   return true;
 }
 
@@ -258,7 +233,8 @@ Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, Tensor
   TERN_RETURN_IF_ERROR(check_grouped(p, weights));
   Gemm g = grouped_shape(p, gated);
   g.gated = true;
-  if (!hopper(stream) || !wgmma_grouped_fits(g, weights) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated)) {
+  if (!has_hopper_kernels(stream) || !wgmma_grouped_fits(g, weights) || p.out.dtype != DType::kF32 ||
+      !is_gated(p.out, gated)) {
     return false;
   }
   TERN_RETURN_IF_ERROR(launch_deferred(stream));
@@ -288,7 +264,7 @@ Expected<bool> RowFormat::run_active(const LinearParams& p, ops::Activation kind
   TERN_RETURN_IF_ERROR(launch_deferred(stream));
   if (kind != ops::Activation::kGeluTanh || !g.out_bf16 || g.short_bias == nullptr || !mma_fits(g)) return false;
   if (g.rows == 0) return true;
-  if (!blas_first(g, stream) || !state(stream).blas->run(g, w.data.data(), stream)) return false;
+  if (!library_first(g, stream) || !state(stream).blas->run(g, w.data.data(), stream)) return false;
   TERN_RETURN_IF_ERROR(launched(stream, "cublaslt_gelu"));
   return true;
 }
@@ -331,67 +307,17 @@ const RowFormat kF32Format("f32", DType::kF32);
 
 }  // namespace
 
-int norm_width(const Gemm& g, device::Stream stream) {
-  if (const int width = single_wave_norm_width(g, stream); width > 0) return width;
-  if (register_resident_fits(g)) return register_resident_normed(g, stream) ? 16 : 0;
-  return streamk_fits(g, stream) ? 16 : wgmma_norm_width(g);
-}
-
-bool norm_scaled(const Gemm& g, device::Stream stream) {
-  if (single_wave_fits(g, stream)) return true;
-  if (register_resident_fits(g)) return register_resident_scaled(g, stream);
-  return !streamk_fits(g, stream);
-}
-
-// Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
 Status product(const Gemm& g, const void* weight, device::Stream stream) {
-  if (mixed_fits(g)) return gemm_mixed(g, weight, stream);
-  const bool mma = mma_fits(g);
-  if (!state(stream).deterministic && !(mma && hopper(stream)) && gemv_fits(g)) return gemv(g, weight, stream);
-  if (!mma) {
-    if (blas_only(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
-    return gemm_simple(g, &weight, stream);
-  }
-  if (blas_first(g, stream) && state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
-  if (!hopper(stream)) return gemm_mma(g, &weight, stream);
-  return on_hopper(g, weight, stream);
+  const GemmKernel kernel = choose_gemm(g, stream);
+  if (kernel != GemmKernel::kLibrary && kernel != GemmKernel::kLibraryUnaligned)
+    return run_kernel(kernel, g, weight, stream);
+  if (state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
+  return run_kernel(choose_gemm(g, stream, false), g, weight, stream);
 }
 
 Status grouped_product(const Gemm& g, const void* const* weights, device::Stream stream) {
-  if (hopper(stream) && wgmma_grouped_fits(g, weights)) return gemm_wgmma_grouped(g, weights, stream);
+  if (has_hopper_kernels(stream) && wgmma_grouped_fits(g, weights)) return gemm_wgmma_grouped(g, weights, stream);
   return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
-}
-
-// The norm then reads what it would have written.
-bool onto_pays(const Gemm& g, device::Stream stream) {
-  constexpr int64_t kLeastRows = 129;
-  static_assert(kLeastRows > kNormFusedRows);  // launch_deferred() tells these by the rows
-  return mma_fits(g) && g.rows >= kLeastRows && !g.gated && !g.gelu && g.bias == nullptr && !g.out_bf16 &&
-         blas_first(g, stream);
-}
-
-namespace {
-
-// Whether a norm behind the product can add parts of it up.
-bool norm_adds(const Gemm& g) {
-  constexpr int64_t kLeastWidth = 1024, kMostWidth = 16384;  // of a norm
-  return g.n >= kLeastWidth && g.n <= kMostWidth && g.n % 8 == 0;
-}
-
-}  // namespace
-
-int parts_pay(const Gemm& g, device::Stream stream) {
-  const bool fits = g.rows > kNormFusedRows && g.rows <= kLargeTileRows && !g.gated && !g.gelu && g.bias == nullptr &&
-                    !g.out_bf16 && norm_adds(g);
-  return fits && !state(stream).deterministic && large_tile_first(g, stream) ? parts_of(g, stream) : 1;
-}
-
-// Where tiles of 128 rows and 128 tokens leave half of the GPU idle. Whole, the library takes smaller ones, or cuts k
-// itself and adds up in a kernel of its own.
-bool halves_pay(const Gemm& g, device::Stream stream) {
-  constexpr int64_t kTile = 128;
-  return norm_adds(g) && BlasLt::halves_fit(g) &&
-         2 * blocks_for(g.rows, kTile) * blocks_for(g.n, kTile) <= state(stream).multiprocessors;
 }
 
 DType product_type(device::Stream stream, int64_t rows) {
