@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks the sizes that the house holds itself to: sources of at most 400 lines, headers of 150, functions of 60, folders of
-25 files of their own. Exit 1 and a line per breach; also for an exception that is no longer needed.
+25 files of their own. A .cuh file holds kernels that several .cu files make from it: it counts as a source. Exit 1 and a line per breach; also for an exception that is no longer needed.
 
   check_sizes.py [--folders] [ROOT]
 
@@ -17,7 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE, HEADER, FUNCTION, FOLDER = 400, 150, 60, 25
-HEADERS, CXX = {".h", ".cuh"}, {".h", ".cuh", ".cc", ".cu", ".inc"}
+HEADERS, CXX = {".h"}, {".h", ".cuh", ".cc", ".cu", ".inc"}
 SUFFIXES = CXX | {".rs", ".py", ".sh"}
 FOLDERS = ("src", "rust", "tools", "bench", "tests", "models")
 EXCEPTIONS = "tools/size_exceptions.txt"
