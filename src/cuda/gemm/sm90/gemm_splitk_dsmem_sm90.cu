@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   if (threadIdx.x < 32) bring_parameters(g, grid);
   SplitKEpilogue<Tile, kSplit> epilogue(g, work);
   if (g.after.residual != nullptr) wait_for_previous();
-  leave.load(g);
+  epilogue.load(g);
   typename Tile::Sums acc;
   multiply_splitk_dsmem(ring, work.steps, acc);
   splitk_dsmem_wait();
   send_part<Tile, kSplit>(ring, rank, acc);
   if (g.before.squares != nullptr) hopper::group_sync(1, kScaled);
   // Nobody waits at the end: a block stays until all parts of its share have arrived, so those who send may leave.
-  leave.finish(g, ring, scales);
+  epilogue.finish(g, ring, scales);
 }
 
 // Stages of a ring: what is there for as many blocks on a multiprocessor as there will be, but for two at least, so
