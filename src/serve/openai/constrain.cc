@@ -82,7 +82,8 @@ Expected<std::vector<int32_t>> forced_ids(const Ask& ask, const PrepareInput& in
   const bool own = !ask.think_stop_sentence.empty();
   TERN_ASSIGN_OR_RETURN(auto ids, encode_text(input, own ? ask.think_stop_sentence : input.config->thinking_truncate,
                                               false, own ? "logits_processors_args" : kParam));
-  if (std::ranges::search(ids, mark).empty()) ids.insert(ids.end(), mark.begin(), mark.end());
+  const auto found = std::search(ids.begin(), ids.end(), mark.begin(), mark.end());
+  if (found == ids.end()) ids.insert(ids.end(), mark.begin(), mark.end());
   constexpr size_t kMost = 96;  // the engine keeps 128 with the mark
   if (ids.size() <= kMost) return ids;
   return invalid_value(
