@@ -20,8 +20,8 @@ Status PanelFormat::check_slice(const TensorView& source, int64_t row_begin, int
   return {};
 }
 
-Job PanelFormat::make_job(const TensorView& x, const PackedWeight& w, const TensorView& out) const {
-  Job j;
+PanelJob PanelFormat::make_job(const TensorView& x, const PackedWeight& w, const TensorView& out) const {
+  PanelJob j;
   j.x = static_cast<const char*>(x.data), j.x_type = x.dtype;
   j.x_stride = x.stride[0] * static_cast<int64_t>(dtype_bytes(x.dtype));
   j.w = w.data.data(), j.layout = layout_, j.first_group = w.first_group;
@@ -38,7 +38,7 @@ Status PanelFormat::run(const LinearParams& p, device::Stream stream) const {
   TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], w.k), "x must be [T, K]");
   TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], w.n), "out must be [T, N]");
   TERN_OP_CHECK(kOp, p.bias.data == nullptr || is_vector(p.bias, DType::kF32, w.n), "bias must be [N] float32");
-  Job j = make_job(p.x, w, p.out);
+  PanelJob j = make_job(p.x, w, p.out);
   j.bias = p.bias.as<const float>();
   run_job(kernels::kernel_table(), j, stream);
   return {};
@@ -64,14 +64,14 @@ Status PanelFormat::run_grouped(const GroupedLinearParams& p, device::Stream str
   TERN_OP_CHECK(kOp, offsets[experts] <= p.x.dim[0], "offsets reach beyond x");
   if (active == 0) return {};
   const KernelTable& t = kernels::kernel_table();
-  const Job shape = make_job(p.x, p.weights[0], p.out);
+  const PanelJob shape = make_job(p.x, p.weights[0], p.out);
   const int64_t chunk = panel_chunk(shape, active, stream), chunks = ceil_div(shape.panels(), chunk);
   auto body = [&](int part) {
     int64_t e = 0;
     for (int64_t left = part / chunks;; ++e) {  // the expert that is number part / chunks among those with rows
       if (offsets[e] < offsets[e + 1] && left-- == 0) break;
     }
-    Job j = shape;
+    PanelJob j = shape;
     j.w = p.weights[static_cast<size_t>(e)].data.data();
     j.x += offsets[e] * j.x_stride, j.out += offsets[e] * j.out_stride;
     j.rows = offsets[e + 1] - offsets[e];
@@ -99,11 +99,11 @@ Status PanelFormat::run_heads(const HeadLinearParams& p, device::Stream stream) 
                 "out must be [T, heads, N]");
   if (p.x.dim[0] == 0) return {};
   const KernelTable& t = kernels::kernel_table();
-  const Job shape = make_job(p.x, p.weights[0], p.out);
+  const PanelJob shape = make_job(p.x, p.weights[0], p.out);
   const int64_t chunk = panel_chunk(shape, heads, stream), chunks = ceil_div(shape.panels(), chunk);
   auto body = [&](int part) {
     const int64_t h = part / chunks, first = part % chunks * chunk;
-    Job j = shape;
+    PanelJob j = shape;
     j.w = p.weights[static_cast<size_t>(h)].data.data();
     j.x += h * p.x.stride[1] * static_cast<int64_t>(dtype_bytes(p.x.dtype));
     j.out += h * p.out.stride[1] * static_cast<int64_t>(dtype_bytes(p.out.dtype));

@@ -27,7 +27,7 @@ class PanelFormat : public WeightFormat {
   const PanelLayout& layout() const { return layout_; }
 
  private:
-  Job make_job(const TensorView& x, const PackedWeight& w, const TensorView& out) const;
+  PanelJob make_job(const TensorView& x, const PackedWeight& w, const TensorView& out) const;
 
   const char* name_;
   const PanelLayout layout_;

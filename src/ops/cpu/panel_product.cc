@@ -20,7 +20,7 @@ struct Scratch {
 };
 
 // Copies x[row0.., k0..k0+count) as `to`, zero-padded to `padded` values per row.
-void stage_x(const KernelTable& t, const Job& j, int64_t row0, int64_t rows, int64_t k0, int64_t count, DType to,
+void stage_x(const KernelTable& t, const PanelJob& j, int64_t row0, int64_t rows, int64_t k0, int64_t count, DType to,
              int64_t padded, float* dst) {
   const auto in = static_cast<int64_t>(dtype_bytes(j.x_type)), out = static_cast<int64_t>(dtype_bytes(to));
   for (int64_t r = 0; r < rows; ++r) {
@@ -40,13 +40,13 @@ struct Rows {
   DType type;
   bool direct;  // read where they lie
 
-  Rows(const KernelTable& t, const Job& j) {
+  Rows(const KernelTable& t, const PanelJob& j) {
     const bool pairs = j.layout.type == DType::kBF16;
     type = pairs && j.x_type == DType::kBF16 && t.gemm_bf16 != nullptr ? DType::kBF16 : DType::kF32;
     direct = j.x_type == type && (!pairs || j.k % 2 == 0);
   }
   // k0..k0+count, padded to `padded` values.
-  void put(const KernelTable& t, const Job& j, int64_t row0, int64_t k0, int64_t count, int64_t padded, Scratch& s,
+  void put(const KernelTable& t, const PanelJob& j, int64_t row0, int64_t k0, int64_t count, int64_t padded, Scratch& s,
            GemmArgs& a) const {
     const auto bytes = static_cast<int64_t>(dtype_bytes(type));
     if (direct) {
@@ -61,7 +61,7 @@ struct Rows {
 };
 
 // Sums of a panel of values in s.acc.
-void sum_values(const KernelTable& t, const Job& j, const char* w, int64_t row0, int64_t rows, Scratch& s) {
+void sum_values(const KernelTable& t, const PanelJob& j, const char* w, int64_t row0, int64_t rows, Scratch& s) {
   const bool pairs = j.layout.type == DType::kBF16;
   const Rows x(t, j);
   const auto kernel = x.type == DType::kBF16 ? t.gemm_bf16 : pairs ? t.gemm_f32_bf16 : t.gemm_f32;
@@ -85,7 +85,7 @@ void sum_values(const KernelTable& t, const Job& j, const char* w, int64_t row0,
 }
 
 // The kernel that reads codes as they are; null where there is none for so many rows.
-auto code_kernel(const KernelTable& t, const Job& j, const Rows& x, int64_t rows) {
+auto code_kernel(const KernelTable& t, const PanelJob& j, const Rows& x, int64_t rows) {
   if (x.type != DType::kBF16 || !x.direct || rows > kernels::kCodeRows) return decltype(t.codes.gemm_int8){};
   const bool int4 = j.layout.codes == Codes::kInt4, int8 = j.layout.codes == Codes::kInt8;
   return int4 ? t.codes.gemm_int4 : int8 ? t.codes.gemm_int8 : t.codes.gemm_e4m3;
@@ -93,7 +93,7 @@ auto code_kernel(const KernelTable& t, const Job& j, const Rows& x, int64_t rows
 
 // Sums of a panel of codes in s.acc: codes become bf16, which holds each of them exactly, and a group's float32 sum is
 // multiplied by its scale. One order of k whatever the number of rows.
-void sum_codes(const KernelTable& t, const Job& j, const char* w, int64_t row0, int64_t rows, Scratch& s) {
+void sum_codes(const KernelTable& t, const PanelJob& j, const char* w, int64_t row0, int64_t rows, Scratch& s) {
   const Rows x(t, j);
   const auto kernel = x.type == DType::kBF16 ? t.gemm_bf16 : t.gemm_f32_bf16;
   const auto few = code_kernel(t, j, x, rows);
@@ -128,7 +128,7 @@ void sum_codes(const KernelTable& t, const Job& j, const char* w, int64_t row0, 
 }
 
 // Rows [row0, row0 + rows), at most kRowBlock, of one panel.
-void run_block(const KernelTable& t, const Job& j, int64_t panel, int64_t row0, int64_t rows, Scratch& s) {
+void run_block(const KernelTable& t, const PanelJob& j, int64_t panel, int64_t row0, int64_t rows, Scratch& s) {
   const char* w = j.w + panel * j.panel_bytes();
   (j.layout.codes == Codes::kNone ? sum_values : sum_codes)(t, j, w, row0, rows, s);
   const int64_t c0 = panel * kPanel, cols = std::min(kPanel, j.n - c0);
@@ -152,7 +152,7 @@ void widen_codes(const KernelTable& t, Codes codes, const char* w, int64_t count
   }
 }
 
-void run_panels(const KernelTable& t, const Job& j, int64_t panel0, int64_t panel1, int64_t row0, int64_t row1) {
+void run_panels(const KernelTable& t, const PanelJob& j, int64_t panel0, int64_t panel1, int64_t row0, int64_t row1) {
   Scratch s;  // not initialised: 180 KiB of stack
   for (int64_t p = panel0; p < panel1; ++p) {
     for (int64_t r = row0; r < row1; r += kRowBlock) run_block(t, j, p, r, std::min(kRowBlock, row1 - r), s);
@@ -160,12 +160,12 @@ void run_panels(const KernelTable& t, const Job& j, int64_t panel0, int64_t pane
 }
 
 // About 1 MiB of weights, but at least four turns per thread.
-int64_t panel_chunk(const Job& j, int64_t jobs, device::Stream stream) {
+int64_t panel_chunk(const PanelJob& j, int64_t jobs, device::Stream stream) {
   const int64_t fair = j.panels() * jobs / (4 * thread_count(stream));
   return std::clamp<int64_t>(std::min(fair, (int64_t{1} << 20) / std::max<int64_t>(j.panel_bytes(), 1)), 1, j.panels());
 }
 
-void run_job(const KernelTable& t, const Job& j, device::Stream stream) {
+void run_job(const KernelTable& t, const PanelJob& j, device::Stream stream) {
   if (j.rows == 0) return;
   if (j.tiny(j.rows)) return run_panels(t, j, 0, j.panels(), 0, j.rows);
   const int64_t row_tasks = j.rows <= kTaskRows ? 1 : ceil_div(j.rows, kTaskRows);

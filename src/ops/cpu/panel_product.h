@@ -42,7 +42,7 @@ struct PanelLayout {
 };
 
 // One product: rows of x against one packed weight.
-struct Job {
+struct PanelJob {
   const char* x = nullptr;
   int64_t x_stride = 0;  // bytes
   DType x_type = DType::kF32;
@@ -64,11 +64,11 @@ struct Job {
 // `count` k of a panel's codes, at most kKBlock, as bf16 pairs [count / 2][64][2].
 void widen_codes(const kernels::KernelTable& t, Codes codes, const char* w, int64_t count, uint16_t* pairs);
 // Panels [panel0, panel1) of rows [row0, row1), in the calling thread.
-void run_panels(const kernels::KernelTable& t, const Job& j, int64_t panel0, int64_t panel1, int64_t row0,
+void run_panels(const kernels::KernelTable& t, const PanelJob& j, int64_t panel0, int64_t panel1, int64_t row0,
                 int64_t row1);
 // All of a job, by the stream's threads.
-void run_job(const kernels::KernelTable& t, const Job& j, device::Stream stream);
+void run_job(const kernels::KernelTable& t, const PanelJob& j, device::Stream stream);
 // Panels handed out at a time where `jobs` like this one run together.
-int64_t panel_chunk(const Job& j, int64_t jobs, device::Stream stream);
+int64_t panel_chunk(const PanelJob& j, int64_t jobs, device::Stream stream);
 
 }  // namespace tern::ops::cpu
