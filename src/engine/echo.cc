@@ -108,8 +108,8 @@ class EchoEngine final : public EngineClient {
         next_step = std::max(next_step + config_.step_ns, monotonic_ns());
         step();
       }
+      publish_stats();  // before anybody hears that a request has ended
       outbox_.publish(news_);
-      publish_stats();
       if (stop && !busy()) break;
     }
     outbox_.close();

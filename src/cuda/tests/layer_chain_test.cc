@@ -112,19 +112,19 @@ void again(Context& c, const Layer& l, int times) {
 
 void test_layer_chain(Context& c) {
   if (c.smallest) {
-    layers(c, {1, 256, 256, 256, 256}, 1, "layer_chain");
-    layers(c, {1, 1024, 256, 288, 256}, 2, "layer_chain");
+    layers(c, {1, 256, 256, 256, 256}, 1, "chain");
+    layers(c, {1, 1024, 256, 288, 256}, 2, "chain");
     return;
   }
-  layers(c, {1, 2048, 1024, 3072, 2560}, 1, "layer_chain");
-  layers(c, {1, 4096, 4096, 1536, 6144}, 1, "layer_chain");
-  layers(c, {1, 256, 256, 288, 16}, 3, "layer_chain");
+  layers(c, {1, 2048, 1024, 3072, 2560}, 1, "chain");
+  layers(c, {1, 4096, 4096, 1536, 6144}, 1, "chain");
+  layers(c, {1, 256, 256, 288, 16}, 3, "chain");
   layers(c, {1, 2080, 264, 2336, 48}, 1, nullptr);  // k of no multiple of 32 in between
-  layers(c, {1, 4096, 4096, 12288, 6144}, 1, "layer_chain");
-  layers(c, {1, 768, 8192, 768, 768}, 1, "layer_chain");
-  layers(c, {1, 896, 896, 4864, 1152, true}, 1, "layer_chain");
-  layers(c, {1, 1024, 1024, 1024, 1024, false, DType::kF32, false}, 1, "layer_chain");
-  layers(c, {1, 1024, 1024, 1024, 1024, true, DType::kF32}, 1, "layer_chain");
+  layers(c, {1, 4096, 4096, 12288, 6144}, 1, "chain");
+  layers(c, {1, 768, 8192, 768, 768}, 1, "chain");
+  layers(c, {1, 896, 896, 4864, 1152, true}, 1, "chain");
+  layers(c, {1, 1024, 1024, 1024, 1024, false, DType::kF32, false}, 1, "chain");
+  layers(c, {1, 1024, 1024, 1024, 1024, true, DType::kF32}, 1, "chain");
   for (const int64_t rows : {2, 9}) layers(c, {rows, 1024, 1024, 1024, 1024}, 1, nullptr);  // one after the other
   again(c, {1, 2048, 1024, 3072, 2560}, 200);
   again(c, {1, 4096, 4096, 1536, 6144}, 100);

@@ -52,13 +52,21 @@ void Preparations::start(Preparation preparation) {
 }
 
 void Preparations::on_done(uint64_t key, Expected<Media> media) {
+  std::lock_guard lock(mutex_);  // held to the end: close() waits until the server is not needed any more
+  const auto it = waiting_.find(key);
+  if (closed_ || it == waiting_.end()) return;
+  const ReplyTo to = it->second.to;
+  run_guarded(shared_, to, [&] { hand_over(key, std::move(media)); });
+  waiting_.erase(key);  // where memory ran out before it was taken
+}
+
+// Under the mutex.
+void Preparations::hand_over(uint64_t key, Expected<Media> media) {
   struct Work {
     Preparation preparation;
     Media media;
   };
-  std::lock_guard lock(mutex_);  // held to the end: close() waits until the server is not needed any more
   const auto it = waiting_.find(key);
-  if (closed_ || it == waiting_.end()) return;
   auto work = std::make_shared<Work>(Work{std::move(it->second), {}});
   waiting_.erase(it);
   if (work->preparation.cancelled && work->preparation.cancelled->load()) return;  // the request has ended

@@ -47,6 +47,7 @@ class Preparations : public std::enable_shared_from_this<Preparations> {
  private:
   using Media = std::vector<content::PreparedMediaPtr>;
   void on_done(uint64_t key, Expected<Media> media);
+  void hand_over(uint64_t key, Expected<Media> media);
   void answer(Preparation& preparation, const Error& error);
 
   Shared& shared_;

@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <new>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -40,6 +43,28 @@ class Stopwatch {
   int64_t start_;
 };
 
+// A few bytes, which are there again soon: what others hold is given back all the time.
+template <class Work>
+auto until_done(const Work& work) -> decltype(work()) {
+  for (;;) {
+    try {
+      return work();
+    } catch (const std::bad_alloc&) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  }
+}
+
+// Memory that cannot be had ends this request alone.
+template <class Work>
+auto guarded(const Work& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {  // what the work held is free again
+  }
+  return until_done([] { return too_much_memory(); });
+}
+
 Error too_many_bytes() {
   return make_error(ErrorCode::kTooLarge, "the files of this request have more bytes than the limit");
 }
@@ -57,8 +82,11 @@ void ServiceCore::fail(Job* job, size_t i, Error error) {
   }
   if (i < job->parts.size()) {
     const std::string& where = job->parts[i].part.where;
-    if (!where.empty()) error.message = fmt::format("{}: {}", where, error.message);
-    error.param = where;
+    until_done([&] {
+      std::string message = where.empty() ? error.message : fmt::format("{}: {}", where, error.message);
+      error.param = where;
+      error.message = std::move(message);
+    });
   }
   const std::lock_guard lock(job->mutex);
   if (job->failed && i >= job->error_part) return;
@@ -134,7 +162,7 @@ void ServiceCore::fetch_part(const JobPtr& job, size_t i) {
   JobPart& part = job->parts[i];
   if (skip(*job)) return finish_part(job, &ServiceCore::reserve);
   const bool data = is_data_url(part.part.url);
-  auto file = fetch_file(job.get(), part.part);
+  auto file = guarded([&] { return fetch_file(job.get(), part.part); });
   std::string().swap(part.part.url);
   if (file.ok()) {
     part.file = std::move(*file);
@@ -193,7 +221,7 @@ Status ServiceCore::examine(JobPart* part) {
 
 void ServiceCore::examine_part(const JobPtr& job, size_t i) {
   if (!skip(*job)) {
-    Status status = examine(&job->parts[i]);
+    Status status = guarded([&] { return examine(&job->parts[i]); });
     if (!status.ok()) fail(job.get(), i, std::move(status).error());
   }
   finish_part(job, &ServiceCore::reserve);
@@ -323,7 +351,7 @@ Expected<PreparedMediaPtr> ServiceCore::read_video(Job* job, JobPart* part) {
 void ServiceCore::media_part(const JobPtr& job, size_t i, ReadPart read) {
   if (!skip(*job)) {
     JobPart& part = job->parts[i];
-    auto media = (this->*read)(job.get(), &part);
+    auto media = guarded([&] { return (this->*read)(job.get(), &part); });
     if (media.ok()) {
       part.result = std::move(*media);
       keep(part, part.result);

@@ -6,7 +6,7 @@ use indexmap::{IndexMap, IndexSet};
 use serde_json::{Map, Value};
 
 use super::super::Res;
-use super::node::{any, is_any, never, tighter, Alt, Node, Obj};
+use super::node::{is_any, never, tighter, Alt, Node, Obj};
 use super::parse::Context;
 use super::strings::Str;
 use super::{invalid, join, pattern, unsupported};
