@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <thread>
 
 #include "app/report.h"
@@ -52,10 +53,13 @@ class SchedulerLines {
     while (!wake_.wait_for(lock, std::chrono::duration<double>(log_.scheduler_interval), [&] { return stopping_; })) {
       const engine::EngineStats now = engine_.stats();
       const int64_t time = monotonic_ns();
-      const std::string line = serve::scheduler_line(before, now, static_cast<double>(time - then) / 1e9);
-      if (!line.empty()) {
-        TERN_LOG(LogChannel::kConsole, LogLevel::kInfo, "{}", line);
-        TERN_LOG(LogChannel::kScheduler, LogLevel::kInfo, "{}", line);
+      try {
+        const std::string line = serve::scheduler_line(before, now, static_cast<double>(time - then) / 1e9);
+        if (!line.empty()) {
+          TERN_LOG(LogChannel::kConsole, LogLevel::kInfo, "{}", line);
+          TERN_LOG(LogChannel::kScheduler, LogLevel::kInfo, "{}", line);
+        }
+      } catch (const std::bad_alloc&) {  // requests have all memory now: a line less
       }
       before = now;
       then = time;
