@@ -14,7 +14,7 @@
 #include "model/verify/checks.h"
 #include "model/verify/golden_case.h"
 #include "model/verify/probes.h"
-#include "model/verify/twin.h"
+#include "model/verify/widened.h"
 
 namespace tern::model {
 namespace {
@@ -71,20 +71,20 @@ class CaseRun {
   // Whether it makes no difference to a bit how the work is cut.
   bool bits() const { return exact_ && options_.exact; }
 
-  // With quantized weights the reference is their twin.
+  // With quantized weights the reference is the same codes as float32 weights.
   Status quantize() {
     if (options_.quantization.is_null()) return {};
     TERN_ASSIGN_OR_RETURN(const std::string architecture, read_architecture(golden_.folder, "config.json", {}));
     TERN_ASSIGN_OR_RETURN(quantization_, read_quantization(options_.quantization, architecture));
     TERN_RETURN_IF_ERROR(load(DType::kF32, 0, exact_model_, true));
-    TERN_ASSIGN_OR_RETURN(golden_, twin_case(std::move(golden_), *exact_model_, device_));
+    TERN_ASSIGN_OR_RETURN(golden_, widened_case(std::move(golden_), *exact_model_, device_));
     return {};
   }
 
-  Status load(DType activation, int length, std::unique_ptr<Model>& out, bool twin = false) {
+  Status load(DType activation, int length, std::unique_ptr<Model>& out, bool widened = false) {
     LoadOptions o;
     o.quantization = quantization_;
-    if (twin) o.instead = [this](const ops::WeightFormat& codes) { return widened_.of(codes); };
+    if (widened) o.instead = [this](const ops::WeightFormat& codes) { return widened_.of(codes); };
     o.path = golden_.folder;
     o.activation = activation;
     o.max_model_len = length;

@@ -25,7 +25,7 @@ struct VerifyOptions {
   DType activation = DType::kF32;
   const ops::WeightFormat* format = nullptr;  // linear weights in this format instead
   // Not null: weights are quantized so (read_quantization()), and the reference is what the same codes compute as
-  // float32 (twin.h) instead of what the case holds.
+  // float32 (widened.h) instead of what the case holds.
   json::Value quantization = {};
   VerifyTolerance tolerance = VerifyTolerance::of(DType::kF32);
   bool variations = true;  // chunk sizes, block tables and batches

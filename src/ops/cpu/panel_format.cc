@@ -31,6 +31,13 @@ PanelJob PanelFormat::make_job(const TensorView& x, const PackedWeight& w, const
   return j;
 }
 
+bool PanelFormat::alike(std::span<const PackedWeight> weights) const {
+  const PackedWeight& first = weights[0];
+  return std::ranges::all_of(weights, [&](const PackedWeight& w) {
+    return usable(w) && w.n == first.n && w.k == first.k && w.first_group == first.first_group;
+  });
+}
+
 Status PanelFormat::run(const LinearParams& p, device::Stream stream) const {
   constexpr const char* kOp = "linear";
   const PackedWeight& w = *p.weight;
@@ -48,10 +55,7 @@ Status PanelFormat::run_grouped(const GroupedLinearParams& p, device::Stream str
   constexpr const char* kOp = "grouped_linear";
   const auto experts = static_cast<int64_t>(p.weights.size());
   const int64_t n = p.weights[0].n, k = p.weights[0].k;
-  for (const PackedWeight& w : p.weights) {
-    TERN_OP_CHECK(kOp, usable(w) && w.n == n && w.k == k && w.first_group == p.weights[0].first_group,
-                  "the weights must be alike and packed by this format");
-  }
+  TERN_OP_CHECK(kOp, alike(p.weights), "the weights must be alike and packed by this format");
   TERN_OP_CHECK(kOp, is_act(p.x.dtype) && is_matrix(p.x, p.x.dim[0], k), "x must be [S, K]");
   TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], n), "out must be [S, N]");
   TERN_OP_CHECK(kOp, is_vector(p.offsets, DType::kI32, experts + 1), "offsets must be [E + 1] int32");
@@ -87,10 +91,7 @@ Status PanelFormat::run_heads(const HeadLinearParams& p, device::Stream stream) 
   constexpr const char* kOp = "head_linear";
   const auto heads = static_cast<int64_t>(p.weights.size());
   const int64_t n = p.weights[0].n, k = p.weights[0].k;
-  for (const PackedWeight& w : p.weights) {
-    TERN_OP_CHECK(kOp, usable(w) && w.n == n && w.k == k && w.first_group == p.weights[0].first_group,
-                  "the weights must be alike and packed by this format");
-  }
+  TERN_OP_CHECK(kOp, alike(p.weights), "the weights must be alike and packed by this format");
   TERN_OP_CHECK(kOp, is_act(p.x.dtype) && p.x.rank == 3 && is_rows(p.x) && p.x.dim[1] == heads && p.x.dim[2] == k,
                 "x must be [T, heads, K]");
   TERN_OP_CHECK(kOp,

@@ -27,6 +27,8 @@ class PanelFormat : public WeightFormat {
   const PanelLayout& layout() const { return layout_; }
 
  private:
+  // Of one shape, all packed by this format.
+  bool alike(std::span<const PackedWeight> weights) const;
   PanelJob make_job(const TensorView& x, const PackedWeight& w, const TensorView& out) const;
 
   const char* name_;

@@ -24,8 +24,8 @@ class WidenedFormats {
   std::map<std::string, std::unique_ptr<ops::WeightFormat>, std::less<>> made_;
 };
 
-// The case with all that `twin` computes in the place of what another implementation computed of the weights as they
-// stand in the files: hidden states, logits, greedy tokens and their margins.
-Expected<GoldenCase> twin_case(GoldenCase golden, const Model& twin, device::Device& device);
+// The case with all that `widened`, a model of such weights, computes in the place of what another implementation
+// computed of the weights as they stand in the files: hidden states, logits, greedy tokens and their margins.
+Expected<GoldenCase> widened_case(GoldenCase golden, const Model& widened, device::Device& device);
 
 }  // namespace tern::model

@@ -1,4 +1,4 @@
-#include "model/verify/twin.h"
+#include "model/verify/widened.h"
 
 #include <algorithm>
 #include <cmath>
@@ -49,15 +49,13 @@ class Widened final : public ops::WeightFormat {
     return wide_.run(q, stream);
   }
   Status run_grouped(const ops::GroupedLinearParams& p, device::Stream stream) const override {
-    std::vector<ops::PackedWeight> weights;
-    for (const ops::PackedWeight& w : p.weights) weights.push_back(as_wide(w));
+    const std::vector<ops::PackedWeight> weights = all_wide(p.weights);
     ops::GroupedLinearParams q = p;
     q.weights = weights;
     return wide_.run_grouped(q, stream);
   }
   Status run_heads(const ops::HeadLinearParams& p, device::Stream stream) const override {
-    std::vector<ops::PackedWeight> weights;
-    for (const ops::PackedWeight& w : p.weights) weights.push_back(as_wide(w));
+    const std::vector<ops::PackedWeight> weights = all_wide(p.weights);
     ops::HeadLinearParams q = p;
     q.weights = weights;
     return wide_.run_heads(q, stream);
@@ -66,6 +64,11 @@ class Widened final : public ops::WeightFormat {
  private:
   ops::PackedWeight as_wide(const ops::PackedWeight& w) const {
     return {&wide_, w.n, w.k, 0, device::Buffer(w.data.data(), w.data.bytes(), nullptr)};
+  }
+  std::vector<ops::PackedWeight> all_wide(std::span<const ops::PackedWeight> weights) const {
+    std::vector<ops::PackedWeight> wide;
+    for (const ops::PackedWeight& w : weights) wide.push_back(as_wide(w));
+    return wide;
   }
 
   const ops::WeightFormat& codes_;
@@ -112,15 +115,15 @@ const ops::WeightFormat* WidenedFormats::of(const ops::WeightFormat& codes) {
   return made.get();
 }
 
-Expected<GoldenCase> twin_case(GoldenCase golden, const Model& twin, device::Device& device) {
-  const auto v = static_cast<size_t>(twin.info().vocab_size);
+Expected<GoldenCase> widened_case(GoldenCase golden, const Model& widened, device::Device& device) {
+  const auto v = static_cast<size_t>(widened.info().vocab_size);
   int longest = 1;
   for (const GoldenPrompt& p : golden.prompts)
     longest = std::max(longest, static_cast<int>(p.ids.size() + p.greedy.size()));
   for (GoldenPrompt& p : golden.prompts) {
     TERN_ASSIGN_OR_RETURN(
         auto run,
-        SequenceRunner::make(twin, device, {.max_tokens = longest, .max_rows = 1, .max_length = longest + 1}));
+        SequenceRunner::make(widened, device, {.max_tokens = longest, .max_rows = 1, .max_length = longest + 1}));
     VerifyProbe probe(device);
     const SequenceRunner::Row row{0, p.ids, true};
     TERN_ASSIGN_OR_RETURN(const auto logits, run->step({&row, 1}, &probe));
