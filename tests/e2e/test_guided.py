@@ -245,6 +245,17 @@ def test_tools_beside_a_response_format(caller):
             jsonschema.validate(json.loads(content), schema)
 
 
+def test_fields_of_structured_outputs_hold_beside_tools(start):
+    client = start("--tool-call-parser", "hermes", "--max-model-len", 1024).wait_ready().client()
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}, "b": {"enum": [3]}}, "required": ["a", "b"]}
+    outputs = {"structured_outputs": {"json": schema, "disable_any_whitespace": True}}
+    seen = [
+        whole(client, messages=say("x"), tools=TOOLS, extra_body=outputs, seed=seed, max_tokens=80, temperature=1.0)[1]
+        for seed in range(8)
+    ]
+    assert any(seen) and all(re.fullmatch(r'\{"a":[12],"b":3\}', content) for content in seen if content), seen
+
+
 def test_strict_schemas_are_checked(caller):
     strict = {
         "name": "f",

@@ -8,7 +8,7 @@ namespace tern::answer {
 namespace {
 
 constexpr ReasoningFormat kFormats[] = {
-    {.name = "ernie-45-vl"},
+    {.name = "ernie-45-vl", .most_percent = 80},
     {.name = "ernie-x1", .unmarked = ReasoningStart::kThinking, .after_end = Strip::kNewlines, .response_tags = true},
     {.name = "ernie-45-vl-thinking", .unmarked = ReasoningStart::kThinking, .after_end = Strip::kNewlines},
     {.name = "ernie-test", .unmarked = ReasoningStart::kThinking, .after_end = Strip::kNewlines},

@@ -32,6 +32,8 @@ struct ReasoningFormat {
   ReasoningStart unmarked = ReasoningStart::kOpenable;  // the prompt ends with no mark
   Strip after_end = Strip::kNothing;                    // what is dropped directly after the end mark
   bool response_tags = false;                           // the answer stands in <response>...</response>
+  // Of an answer's tokens thoughts may take so many per cent where the request sets no limit; 0: any number.
+  int32_t most_percent = 0;
 };
 
 std::span<const ReasoningFormat> reasoning_formats();

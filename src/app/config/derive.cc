@@ -75,6 +75,10 @@ void derive(FlagSet& flags, const Environment& environment, const ModelFacts& mo
   const bool sees = model.pictures && flags.text("deploy-modality") != "text";
   fill(flags, "max-body-bytes", sees ? kPictureBodyBytes : kTextBodyBytes);
   fill(flags, "max-request-memory", std::max<int64_t>(256 << 20, 4 * flags.integer("max-body-bytes")));
+  if (const std::string backend = flags.text("guided-decoding-backend");
+      backend == "xgrammar" || backend == "guidance") {
+    warnings.push_back(fmt::format("--guided-decoding-backend {}: grammars are compiled by llguidance", backend));
+  }
   const int64_t logprobs = flags.integer("max-logprobs");
   if ((logprobs > kMaxLogprobs || logprobs < 0) && !environment.boolean("FD_USE_GET_SAVE_OUTPUT_V1")) {
     warnings.push_back(fmt::format("--max-logprobs {} is lowered to {}: higher values need FD_USE_GET_SAVE_OUTPUT_V1=1",

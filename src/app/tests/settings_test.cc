@@ -90,6 +90,19 @@ TEST(Derived, LengthFollowsTheModel) {
   EXPECT_NE(s.warnings[0].find("512 positions"), std::string::npos);
 }
 
+TEST(Derived, EveryGrammarBackEndIsOneLibrary) {
+  for (const char* name : {"xgrammar", "guidance"}) {
+    const Settings s = settled({"--guided-decoding-backend", name});
+    EXPECT_TRUE(s.serve.guided && s.engine.mask_threads > 0);
+    ASSERT_EQ(s.warnings.size(), 1u);
+    EXPECT_EQ(s.warnings[0],
+              std::string("--guided-decoding-backend ") + name + ": grammars are compiled by llguidance");
+  }
+  EXPECT_TRUE(settled({"--guided-decoding-backend", "auto"}).warnings.empty());
+  const Settings off = settled({"--guided-decoding-backend", "off"});
+  EXPECT_TRUE(!off.serve.guided && off.engine.mask_threads == 0);
+}
+
 TEST(Derived, PaddleOcrKeepsThePrefixCache) {
   EXPECT_TRUE(settled({}, {}, model_of(0, "PaddleOCRVLForConditionalGeneration")).engine.scheduler.prefix_caching);
 }

@@ -27,10 +27,10 @@ const answer::ToolFormat* tool_format(const PrepareInput& input) {
 // Strict tools bind an answer that is not forced to call from the first call on.
 bool begins_with_call(const Ask& ask) { return ask.tool_specs && !ask.force_calls && any_strict(*ask.tool_specs); }
 
-std::string calls_grammar(const Ask& ask, const answer::AnswerFormat& format) {
+std::string calls_grammar(const Ask& ask, const answer::AnswerFormat& format, bool after_trigger) {
   return format.tools()->grammar({.tools = *ask.tool_specs,
                                   .parallel = ask.parallel_calls,
-                                  .after_trigger = !ask.force_calls,
+                                  .after_trigger = after_trigger,
                                   .vocabulary = &format.vocabulary()});
 }
 
@@ -51,23 +51,34 @@ void need_strict_tools(const Ask& ask, const content::GrammarOptions& options, s
   }
 }
 
-// The marks of thoughts: the reasoning parser's, or those that ThinkingBudgetLogitsProcessor looks for.
-std::optional<answer::ReasoningMarks> thought_marks(const Ask& ask, const PrepareInput& input) {
-  if (!ask.chat) return std::nullopt;
-  if (input.content.answers != nullptr && input.content.answers->reasoning() != nullptr) {
-    return *input.content.answers->reasoning();
+struct Thoughts {
+  answer::ReasoningMarks marks;
+  ReasoningStart start{};
+};
+
+// By the marks of the reasoning parser, or those that ThinkingBudgetLogitsProcessor looks for. Nothing where there can
+// be no thoughts, or nothing is asked of them.
+std::optional<Thoughts> thoughts_of(const Ask& ask, bool guided, const PrepareInput& input,
+                                    std::span<const int32_t> prompt) {
+  if (!ask.chat || input.content.tokenizer == nullptr) return std::nullopt;
+  const answer::AnswerFormat* format = input.content.answers;
+  const bool limited = ask.reasoning_max_tokens || ask.response_max_tokens;
+  if (format != nullptr && format->reasoning() != nullptr) {
+    const answer::ReasoningMarks& marks = *format->reasoning();
+    if (!limited && !guided && marks.format->most_percent == 0) return std::nullopt;
+    return Thoughts{marks, format->start(prompt)};
   }
-  if (!ask.reasoning_max_tokens || input.content.tokenizer == nullptr) return std::nullopt;
-  return answer::reasoning_marks(*answer::find_reasoning_format("qwen3"),
-                                 answer::vocabulary_of(*input.content.tokenizer));
+  if (!ask.reasoning_max_tokens) return std::nullopt;
+  const answer::Vocabulary vocabulary = answer::vocabulary_of(*input.content.tokenizer);
+  const auto marks = answer::reasoning_marks(*answer::find_reasoning_format("qwen3"), vocabulary);
+  return Thoughts{marks, answer::reasoning_start(marks, vocabulary, prompt)};
 }
 
-// The original's share of an answer that thoughts of ERNIE-4.5-VL may take.
-std::optional<int64_t> thought_limit(const Ask& ask, const answer::ReasoningFormat& format, ReasoningStart start,
-                                     int64_t max_tokens) {
+std::optional<int64_t> thought_limit(const Ask& ask, const Thoughts& thoughts, int64_t max_tokens) {
   if (ask.reasoning_max_tokens) return ask.reasoning_max_tokens;
-  if (format.name != "ernie-45-vl" || start != ReasoningStart::kThinking) return std::nullopt;
-  return std::max<int64_t>(max_tokens * 4 / 5, 1);
+  const int32_t percent = thoughts.marks.format->most_percent;
+  if (percent == 0 || thoughts.start != ReasoningStart::kThinking) return std::nullopt;
+  return std::max<int64_t>(max_tokens * percent / 100, 1);
 }
 
 Expected<std::vector<int32_t>> mark_ids(const answer::ReasoningMarks& marks, const PrepareInput& input) {
@@ -92,15 +103,15 @@ Expected<std::vector<int32_t>> forced_ids(const Ask& ask, const PrepareInput& in
 }
 
 // Fills the mark that ends thoughts and their limit.
-Status limit_thoughts(const Ask& ask, const answer::ReasoningMarks& marks, ReasoningStart start, int64_t max_tokens,
-                      const PrepareInput& input, engine::Request& request) {
+Status limit_thoughts(const Ask& ask, const Thoughts& thoughts, int64_t max_tokens, const PrepareInput& input,
+                      engine::Request& request) {
   SamplingParams& s = request.sampling;
-  TERN_ASSIGN_OR_RETURN(s.thinking_mark, mark_ids(marks, input));
+  TERN_ASSIGN_OR_RETURN(s.thinking_mark, mark_ids(thoughts.marks, input));
   if (ask.response_max_tokens) {
     request.max_answer_tokens =
         static_cast<int32_t>(std::min<int64_t>(*ask.response_max_tokens, std::numeric_limits<int32_t>::max()));
   }
-  const auto limit = thought_limit(ask, *marks.format, start, max_tokens);
+  const auto limit = thought_limit(ask, thoughts, max_tokens);
   if (!limit) return {};
   TERN_ASSIGN_OR_RETURN(s.thinking_forced, forced_ids(ask, input, s.thinking_mark));
   int64_t free = *limit;
@@ -141,14 +152,10 @@ Expected<std::vector<NeededGrammar>> needed_grammars(const Ask& ask, const Prepa
   if (!calls || !(ask.force_calls || any_strict(*ask.tool_specs) || (ask.constraint && schema))) return needed;
   if (!input.config->guided) return needed;
   if (ask.constraint && !ask.force_calls && !schema) return needed;  // the constraint leaves no room for calls
-  content::GrammarOptions options = input.config->grammar;
-  need_strict_tools(ask, options, needed);
-  Ask form;  // only what the grammar of calls reads
-  form.tool_specs = ask.tool_specs;
-  form.parallel_calls = ask.parallel_calls;
   const bool either = ask.constraint && !ask.force_calls;
-  form.force_calls = ask.force_calls || either;
-  std::string text = calls_grammar(form, *input.content.answers);
+  content::GrammarOptions options = either ? ask.constraint->spec.options : input.config->grammar;
+  need_strict_tools(ask, options, needed);
+  std::string text = calls_grammar(ask, *input.content.answers, !ask.force_calls && !either);
   if (either) text = calls_or_schema(std::move(text), ask.constraint->spec);
   options.lenient = !std::ranges::all_of(*ask.tool_specs, &answer::ToolSpec::strict);
   needed.push_back({{content::GrammarKind::kLark, std::move(text), options}, "tools", "tools", nullptr});
@@ -178,25 +185,22 @@ Status compile_grammars(std::span<NeededGrammar> needed, content::GrammarCompile
 
 Status constrain(Ask& ask, std::span<const NeededGrammar> grammars, std::span<const int32_t> prompt, int64_t room,
                  const PrepareInput& input, engine::Request& request) {
-  const auto marks = thought_marks(ask, input);
-  auto start = ReasoningStart::kAnswer;
-  if (marks) {
-    start = answer::reasoning_start(*marks, answer::vocabulary_of(*input.content.tokenizer), prompt);
-  }
+  const auto thoughts = thoughts_of(ask, !grammars.empty(), input, prompt);
+  const auto start = thoughts ? thoughts->start : ReasoningStart::kAnswer;
   const bool limited = ask.reasoning_max_tokens || ask.response_max_tokens;
   const bool thinks =
       start == ReasoningStart::kThinking || (start == ReasoningStart::kOpenable && limited && !ask.thinking_off);
   const int64_t most = std::min(room, ask.max_tokens.value_or(room));
   if (thinks) {
-    TERN_RETURN_IF_ERROR(limit_thoughts(ask, *marks, start, most, input, request));
+    TERN_RETURN_IF_ERROR(limit_thoughts(ask, *thoughts, most, input, request));
   } else if (ask.response_max_tokens) {
     ask.max_tokens = std::min(most, *ask.response_max_tokens);
   }
   if (grammars.empty()) return {};
   GrammarPlace place;
-  if (!thinks && start == ReasoningStart::kOpenable && marks->begin && marks->end) {
-    place.thoughts_begin = marks->begin;
-    place.thoughts_end = marks->end;
+  if (!thinks && start == ReasoningStart::kOpenable && thoughts->marks.begin && thoughts->marks.end) {
+    place.thoughts_begin = thoughts->marks.begin;
+    place.thoughts_end = thoughts->marks.end;
   }
   if (!ask.constraint && begins_with_call(ask)) {
     place.trigger = call_trigger(*input.content.answers);

@@ -31,6 +31,7 @@ enum class Asks {
   kMoreThanN,        // best_of
   kWithLogprobs,     // echo of a completion
   kGuided,           // guided decoding, where it is off
+  kStrictTool,       // of a tool: strict arguments, where no call can be held to a schema
   kUnparsed,         // a limit of thoughts, where no parser tells them apart
   kWhileThinking,    // response_max_tokens, the same, and nothing says that thinking is off
   kProcessors,       // arguments that no logits processor of this server reads
@@ -75,6 +76,8 @@ constexpr Row kRows[] = {
     {"regex", kBoth, Asks::kAnything, kOtherName},
     {"ebnf", kBoth, Asks::kAnything, kOtherName},
     {"tool_choice", kChat, Asks::kForcedCall, kForced},
+    {"tools", kChat, Asks::kStrictTool,
+     "asks for strict arguments, which need --tool-call-parser, and --guided-decoding-backend not off"},
     {"functions", kChat, Asks::kSomeItems, "is the obsolete form of `tools`, which acts"},
     {"function_call", kChat, Asks::kObsoleteCall, "is the obsolete form of `tool_choice`, which acts"},
     {"parallel_tool_calls", kChat, Asks::kFalseUnparsed,
@@ -142,6 +145,16 @@ bool is_text(const json::Value& value, std::initializer_list<std::string_view> t
          std::find(texts.begin(), texts.end(), std::string_view(value.get_string())) != texts.end();
 }
 
+bool any_strict_tool(const json::Value& tools) {
+  return tools.is_array() && std::ranges::any_of(tools.get_array(), [](const json::Value& tool) {
+           const json::Object* object = tool.if_object();
+           const json::Value* function = object != nullptr ? json::find(*object, "function") : nullptr;
+           const json::Object* inner = function != nullptr ? function->if_object() : nullptr;
+           const json::Value* strict = inner != nullptr ? json::find(*inner, "strict") : nullptr;
+           return strict != nullptr && strict->is_bool() && strict->get_bool();
+         });
+}
+
 bool holds_audio(const json::Value& value) {
   if (!value.is_array()) return true;
   const json::Array& list = value.get_array();
@@ -183,6 +196,8 @@ bool asks_for(const Row& row, const json::Value& value, const Ask& ask, const Se
       return !ask.force_calls && !is_text(value, {"auto", "none"});
     case Asks::kObsoleteCall:
       return !is_text(value, {"auto", "none"});
+    case Asks::kStrictTool:
+      return !(config.guided && config.tool_call_parser) && any_strict_tool(value);
     case Asks::kUnparsed:
       return !config.reasoning_parser;
     case Asks::kMoreThanN:

@@ -70,6 +70,10 @@ def forced_call_cases():
         case("inert", f"tool_choice = {json.dumps(choice)} with allow_inert", body=forced | tools, server=allowed, json="$any")
         case("inert", f"tool_choice = {json.dumps(choice)} without tools", body=forced, status=400,
              json=error("tool_choice needs tools", "tool_choice"))
+    strict = {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]}
+    case("inert", "strict arguments where calls cannot be held to a schema", body={"messages": ASK, "max_tokens": 2} | strict, status=400,
+         json=error(told("tools", "asks for strict arguments, which need --tool-call-parser, and --guided-decoding-backend not off"), "tools"))
+    case("inert", "strict arguments with allow_inert", body={"messages": ASK, "max_tokens": 2} | strict, server=allowed, json="$any")
     case("inert", "a budget without its processor", body={"messages": ASK, "logits_processors_args": {"thinking_budget": 3}}, status=400,
          json=error("thinking_budget needs a server started with --logits-processors ThinkingBudgetLogitsProcessor", "logits_processors_args"))
 
