@@ -30,29 +30,13 @@ Expected<std::optional<answer::AnswerFormat>> load_parsers(const Settings& setti
   return std::optional(std::move(format));
 }
 
-// For guided decoding; null where it is off, and for a model without a tokenizer.
-Expected<std::unique_ptr<content::GrammarCompiler>> load_grammars(const Settings& settings,
-                                                                  const content::Tokenizer* tokenizer,
-                                                                  std::span<const int32_t> ends) {
-  if (!settings.serve.guided || tokenizer == nullptr || ends.empty()) {
-    return std::unique_ptr<content::GrammarCompiler>();
-  }
-  TERN_ASSIGN_OR_RETURN(auto vocabulary, content::GrammarVocabulary::make(*tokenizer, ends));
-  return std::make_unique<content::GrammarCompiler>(std::move(vocabulary), content::GrammarCompilerOptions{});
-}
-
-struct Text {
-  TextParts parts;
-  std::unique_ptr<content::GrammarCompiler> grammars;
-};
-
-// Everything of the tokenizer; takes as long as small weights do.
-Expected<Text> load_texts(const Settings& settings, std::vector<int32_t> ends) {
-  Text text;
-  TERN_ASSIGN_OR_RETURN(text.parts, load_text(settings.tokenizer_folder, settings.chat_template));
-  add_eos(ends, text.parts.tokenizer.get());
-  TERN_ASSIGN_OR_RETURN(text.grammars, load_grammars(settings, text.parts.tokenizer.get(), ends));
-  return text;
+// For guided decoding; null where it is off, and for a model without a tokenizer. The tokenizer must outlive it.
+std::unique_ptr<content::GrammarCompiler> make_grammars(const Settings& settings, const content::Tokenizer* tokenizer,
+                                                        const std::vector<int32_t>& ends) {
+  if (!settings.serve.guided || tokenizer == nullptr || ends.empty()) return nullptr;
+  return std::make_unique<content::GrammarCompiler>(
+      [tokenizer, ends] { return content::GrammarVocabulary::make(*tokenizer, ends); },
+      content::GrammarCompilerOptions{});
 }
 
 }  // namespace
@@ -65,7 +49,8 @@ Expected<std::unique_ptr<LoadedServer>> LoadedServer::load(const Settings& setti
 
 Status LoadedServer::load_parts(const Settings& settings) {
   const int64_t started = monotonic_ns();
-  auto loading = std::async(std::launch::async, [&] { return load_texts(settings, settings.engine.eos_token_ids); });
+  auto text =
+      std::async(std::launch::async, [&] { return load_text(settings.tokenizer_folder, settings.chat_template); });
   TERN_ASSIGN_OR_RETURN(device_, open_device(settings.device));
   device::Device& device = *device_.device;
   TERN_INFO("device: {}", device.info().name);
@@ -74,9 +59,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
            "{}: {} layers, {} parameters, {:.3f} GB of weights, loaded in {:.3f} s", model_->info().architecture,
            model_->info().layers, model_->info().parameters, static_cast<double>(model_->info().weight_bytes) / 1e9,
            static_cast<double>(monotonic_ns() - started) / 1e9);
-  TERN_ASSIGN_OR_RETURN(Text text, loading.get());
-  text_ = std::move(text.parts);
-  grammars_ = std::move(text.grammars);
+  TERN_ASSIGN_OR_RETURN(text_, text.get());
   TERN_ASSIGN_OR_RETURN(answers_, load_parsers(settings, text_.tokenizer.get()));
   TERN_ASSIGN_OR_RETURN(vision_, load_vision(settings, device, text_.tokenizer.get()));
   engine::EngineConfig engine_config = settings.engine;
@@ -85,6 +68,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
     engine_config.trace = trace_.get();
   }
   add_eos(engine_config.eos_token_ids, text_.tokenizer.get());
+  grammars_ = make_grammars(settings, text_.tokenizer.get(), engine_config.eos_token_ids);
   if (grammars_ == nullptr) engine_config.mask_threads = 0;
   if (vision_.tower) engine_config.vision = vision_config(settings, *vision_.profile, vision_.tower->info().merge);
   TERN_ASSIGN_OR_RETURN(auto engine, engine::Engine::start(engine_config, *model_, device, vision_.tower.get()));
@@ -97,10 +81,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
 }
 
 Status LoadedServer::load_scripted(const Settings& settings) {
-  std::vector<int32_t> eos = settings.engine.eos_token_ids;
-  TERN_ASSIGN_OR_RETURN(Text text, load_texts(settings, eos));
-  text_ = std::move(text.parts);
-  grammars_ = std::move(text.grammars);
+  TERN_ASSIGN_OR_RETURN(text_, load_text(settings.tokenizer_folder, settings.chat_template));
   const content::Tokenizer* tokenizer = text_.tokenizer.get();
   if (tokenizer == nullptr) {
     return make_error(ErrorCode::kInvalidArgument, "--scripted needs the tokenizer files of a model", "scripted");
@@ -112,7 +93,9 @@ Status LoadedServer::load_scripted(const Settings& settings) {
   TERN_ASSIGN_OR_RETURN(vision_, load_media(settings, tokenizer));
   config_ = settings.serve;
   config_.vocab_size = std::max(static_cast<int32_t>(settings.model.vocab_size), tokenizer->vocab_size());
+  std::vector<int32_t> eos = settings.engine.eos_token_ids;
   add_eos(eos, tokenizer);
+  grammars_ = make_grammars(settings, tokenizer, eos);
   if (!eos.empty()) echo.eos_token_id = eos.front();
   echo.vocab_size = config_.vocab_size;
   echo.max_num_seqs = settings.engine.scheduler.max_num_seqs;

@@ -22,9 +22,21 @@ bool lasting(const Error& error) {
 
 }  // namespace
 
-GrammarCompiler::GrammarCompiler(std::shared_ptr<const GrammarVocabulary> vocabulary,
-                                 const GrammarCompilerOptions& options)
-    : vocabulary_(std::move(vocabulary)), options_(options) {}
+GrammarCompiler::GrammarCompiler(MakeVocabulary make_vocabulary, const GrammarCompilerOptions& options)
+    : make_vocabulary_(std::move(make_vocabulary)), options_(options) {}
+
+GrammarCompiler::Result GrammarCompiler::make(const GrammarSpec& spec) {
+  {
+    const std::lock_guard lock(vocabulary_mutex_);
+    if (vocabulary_ == nullptr) {
+      auto made = make_vocabulary_();
+      if (!made.ok())
+        return make_error(ErrorCode::kInternal, "guided decoding has no vocabulary: " + made.error().message);
+      vocabulary_ = *std::move(made);
+    }
+  }
+  return CompiledGrammar::compile(*vocabulary_, spec, options_.limits);
+}
 
 GrammarCompiler::Result GrammarCompiler::result(const Entry& entry) {
   if (entry.grammar) return entry.grammar;
@@ -53,7 +65,7 @@ GrammarCompiler::Result GrammarCompiler::compile(const GrammarSpec& spec) {
   changed_.wait(lock, [&] { return running_ < options_.at_once; });
   ++running_;
   lock.unlock();
-  Result made = CompiledGrammar::compile(*vocabulary_, spec, options_.limits);
+  Result made = make(spec);
   const size_t bytes = made.ok() ? made.value()->bytes() : size_t{1024};
   lock.lock();
   --running_;

@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -34,14 +35,15 @@ struct GrammarCompilerStats {
 class GrammarCompiler {
  public:
   using Result = Expected<std::shared_ptr<const CompiledGrammar>>;
+  using MakeVocabulary = std::function<Expected<std::shared_ptr<const GrammarVocabulary>>()>;
 
-  GrammarCompiler(std::shared_ptr<const GrammarVocabulary> vocabulary, const GrammarCompilerOptions& options);
+  // The vocabulary is made with the first grammar: it takes time and memory that most servers never need.
+  GrammarCompiler(MakeVocabulary make_vocabulary, const GrammarCompilerOptions& options);
 
   Result compile(const GrammarSpec& spec);
   // What is kept already; null: compile() has to work or to wait.
   std::shared_ptr<const CompiledGrammar> find(const GrammarSpec& spec);
   GrammarCompilerStats stats() const;
-  const GrammarVocabulary& vocabulary() const { return *vocabulary_; }
 
  private:
   struct Entry {
@@ -54,11 +56,14 @@ class GrammarCompiler {
     std::list<Entry*>::iterator place;
   };
   static Result result(const Entry& entry);
+  Result make(const GrammarSpec& spec);
   void keep(const std::shared_ptr<Entry>& entry);
   void drop(Entry& entry);
 
-  const std::shared_ptr<const GrammarVocabulary> vocabulary_;
+  const MakeVocabulary make_vocabulary_;
   const GrammarCompilerOptions options_;
+  std::mutex vocabulary_mutex_;
+  std::shared_ptr<const GrammarVocabulary> vocabulary_;  // null: no grammar yet
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

@@ -154,10 +154,10 @@ Expected<std::shared_ptr<const CompiledGrammar>> CompiledGrammar::compile(const 
   const tk_code code = tk_grammar_compile(vocabulary.handle(), raw_kind(spec.kind), tk_data(spec.text),
                                           spec.text.size(), flags, &raw, &made, &error.raw);
   if (code != TK_OK) return tk_error(code, error, "");
-  return std::shared_ptr<const CompiledGrammar>(new CompiledGrammar(made));
+  return std::shared_ptr<const CompiledGrammar>(new CompiledGrammar(made, vocabulary.ids()));
 }
 
-CompiledGrammar::CompiledGrammar(const tk_grammar* raw) : raw_(raw) {
+CompiledGrammar::CompiledGrammar(const tk_grammar* raw, size_t ids) : raw_(raw), ids_(ids) {
   TkBytes lines;
   if (tk_grammar_warnings(raw, &lines.raw) != TK_OK) return;
   std::string_view rest = lines.view();

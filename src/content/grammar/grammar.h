@@ -100,12 +100,14 @@ class CompiledGrammar {
 
   // At the beginning of an answer; microseconds, apart from the first few of a grammar.
   Expected<Matcher> start() const;
+  size_t ids() const { return ids_; }                                     // of the vocabulary
   size_t bytes() const;                                                   // of memory, estimated
   const std::vector<std::string>& warnings() const { return warnings_; }  // what a lenient compilation left out
 
  private:
-  explicit CompiledGrammar(const tk_grammar* raw);
+  CompiledGrammar(const tk_grammar* raw, size_t ids);
   const tk_grammar* raw_;
+  size_t ids_;
   std::vector<std::string> warnings_;
 };
 

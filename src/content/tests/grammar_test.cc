@@ -102,7 +102,10 @@ TEST(Grammar, OverATokenizer) {
 }
 
 TEST(GrammarCompiler, EqualTextsCompileOnce) {
-  GrammarCompiler compiler(bytes(), {});
+  int vocabularies = 0;
+  const auto make = [&] { return ++vocabularies, GrammarVocabulary::bytes(); };
+  GrammarCompiler compiler(make, {});
+  EXPECT_EQ(vocabularies, 0) << "made before the first grammar";
   const GrammarSpec spec{GrammarKind::kJsonSchema, R"({"type":"object"})", {}};
   std::vector<std::thread> threads;
   std::atomic<int> good{0};
@@ -120,18 +123,19 @@ TEST(GrammarCompiler, EqualTextsCompileOnce) {
   EXPECT_FALSE(compiler.compile({GrammarKind::kRegex, "(", {}}).ok());
   EXPECT_FALSE(compiler.compile({GrammarKind::kRegex, "(", {}}).ok());
   EXPECT_EQ(compiler.stats().misses, 3u);
+  EXPECT_EQ(vocabularies, 1);
 }
 
 TEST(GrammarCompiler, MemoryIsBounded) {
   GrammarCompilerOptions options;
   options.max_bytes = 1;
-  GrammarCompiler none(bytes(), options);
+  GrammarCompiler none(GrammarVocabulary::bytes, options);
   EXPECT_TRUE(none.compile({GrammarKind::kRegex, "a", {}}).ok());
   EXPECT_EQ(none.stats().entries, 0u);
   EXPECT_EQ(none.stats().bytes, 0u);
   options.max_bytes = 1u << 30;
   options.max_entries = 2;
-  GrammarCompiler two(bytes(), options);
+  GrammarCompiler two(GrammarVocabulary::bytes, options);
   for (const char* text : {"a", "b", "a", "c", "a"}) EXPECT_TRUE(two.compile({GrammarKind::kRegex, text, {}}).ok());
   EXPECT_EQ(two.stats().entries, 2u);
   EXPECT_EQ(two.stats().hits, 2u);

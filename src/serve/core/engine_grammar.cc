@@ -17,8 +17,8 @@ void allow(std::span<uint32_t> bits, int32_t id) {
 
 class PlacedMatcher : public engine::TokenMatcher {
  public:
-  PlacedMatcher(std::shared_ptr<const CompiledGrammar> grammar, Matcher matcher, size_t ids, const GrammarPlace& place)
-      : grammar_(std::move(grammar)), matcher_(std::move(matcher)), words_((ids + 31) / 32), place_(place) {}
+  PlacedMatcher(std::shared_ptr<const CompiledGrammar> grammar, Matcher matcher, const GrammarPlace& place)
+      : grammar_(std::move(grammar)), matcher_(std::move(matcher)), place_(place) {}
 
   Status consume(std::span<const int32_t> ids) override {
     for (size_t i = 0; i < ids.size(); ++i) {
@@ -64,8 +64,9 @@ class PlacedMatcher : public engine::TokenMatcher {
  private:
   // A tokenizer may know more ids than the model has columns for.
   Status fill_by_grammar(std::span<uint32_t> bits) {
-    if (bits.size() >= words_) return matcher_.fill(bits);
-    wide_.resize(words_);
+    const size_t words = (grammar_->ids() + 31) / 32;
+    if (bits.size() >= words) return matcher_.fill(bits);
+    wide_.resize(words);
     TERN_RETURN_IF_ERROR(matcher_.fill(wide_));
     std::copy_n(wide_.begin(), bits.size(), bits.begin());
     return {};
@@ -97,7 +98,6 @@ class PlacedMatcher : public engine::TokenMatcher {
 
   const std::shared_ptr<const CompiledGrammar> grammar_;
   Matcher matcher_;
-  const size_t words_;  // of a mask of the grammar
   std::vector<uint32_t> wide_;
   const GrammarPlace place_;
   bool free_ = place_.trigger.has_value();  // nothing is refused
@@ -108,24 +108,23 @@ class PlacedMatcher : public engine::TokenMatcher {
 
 class PlacedGrammar : public engine::Grammar {
  public:
-  PlacedGrammar(std::shared_ptr<const CompiledGrammar> grammar, size_t ids, const GrammarPlace& place)
-      : grammar_(std::move(grammar)), ids_(ids), place_(place) {}
+  PlacedGrammar(std::shared_ptr<const CompiledGrammar> grammar, const GrammarPlace& place)
+      : grammar_(std::move(grammar)), place_(place) {}
   Expected<std::unique_ptr<engine::TokenMatcher>> start() const override {
     TERN_ASSIGN_OR_RETURN(Matcher matcher, grammar_->start());
-    return std::unique_ptr<engine::TokenMatcher>(new PlacedMatcher(grammar_, std::move(matcher), ids_, place_));
+    return std::unique_ptr<engine::TokenMatcher>(new PlacedMatcher(grammar_, std::move(matcher), place_));
   }
 
  private:
   const std::shared_ptr<const CompiledGrammar> grammar_;
-  const size_t ids_;
   const GrammarPlace place_;
 };
 
 }  // namespace
 
 std::shared_ptr<const engine::Grammar> engine_grammar(std::shared_ptr<const content::CompiledGrammar> compiled,
-                                                      size_t ids, const GrammarPlace& place) {
-  return std::make_shared<PlacedGrammar>(std::move(compiled), ids, place);
+                                                      const GrammarPlace& place) {
+  return std::make_shared<PlacedGrammar>(std::move(compiled), place);
 }
 
 }  // namespace tern::serve

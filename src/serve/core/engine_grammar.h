@@ -1,7 +1,6 @@
 // Compiled grammars as the engine takes them.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,8 +18,7 @@ struct GrammarPlace {
   std::optional<int32_t> trigger;
 };
 
-// `ids`: GrammarVocabulary::ids() of the grammar.
 std::shared_ptr<const engine::Grammar> engine_grammar(std::shared_ptr<const content::CompiledGrammar> compiled,
-                                                      size_t ids, const GrammarPlace& place);
+                                                      const GrammarPlace& place);
 
 }  // namespace tern::serve

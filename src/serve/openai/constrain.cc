@@ -212,7 +212,7 @@ Status constrain(Ask& ask, std::span<const NeededGrammar> grammars, std::span<co
     }
   }
   const NeededGrammar& last = grammars.back();
-  request.constraint.grammar = engine_grammar(last.compiled, input.content.grammars->vocabulary().ids(), place);
+  request.constraint.grammar = engine_grammar(last.compiled, place);
   request.constraint.after_thinking = thinks;
   return {};
 }

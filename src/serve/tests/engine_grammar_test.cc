@@ -17,7 +17,7 @@ class Answer {
     static const auto vocabulary = *content::GrammarVocabulary::bytes();
     auto grammar = content::CompiledGrammar::compile(*vocabulary, {content::GrammarKind::kRegex, "a(b|c)d", {}});
     EXPECT_TRUE(grammar.ok());
-    matcher_ = *engine_grammar(*grammar, vocabulary->ids(), place)->start();
+    matcher_ = *engine_grammar(*grammar, place)->start();
   }
   // The bytes that may come next, '$' for the end; "*" for all.
   std::string next() {
