@@ -199,7 +199,9 @@ int run_service(const Settings& settings) {
   TERN_LOG(LogChannel::kApiServer, LogLevel::kInfo, "args: {}", configuration);
   int exit_status = 0;
   const Status status = start_and_serve(settings, signals, log, exit_status);
-  return status.ok() ? exit_status : report(status.error());
+  if (status.ok()) return exit_status;
+  log.flush();  // why it ends is the last line
+  return report(status.error());
 }
 
 }  // namespace tern::app
