@@ -1,9 +1,10 @@
 # tern_room(NAME DEPS...): a static library of src/NAME/**.cc and, where src/NAME/tests/*_test.cc exist, a GoogleTest
-# program test_NAME. Files named *_avx2.cc, *_avx512.cc and *_avx512bf16.cc are compiled for that instruction set.
+# program test_NAME. Files named *_ISA.cc are compiled for that instruction set, of those below.
 set(TERN_ISA_avx2 -mavx2 -mfma -mf16c)
 # gcc 12's AVX-512 headers warn about their own deliberately undefined registers.
 set(TERN_ISA_avx512 -Wno-uninitialized -Wno-maybe-uninitialized -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512)
 set(TERN_ISA_avx512bf16 ${TERN_ISA_avx512} -mavx512bf16)
+set(TERN_ISA_avx512vbmi ${TERN_ISA_avx512bf16} -mavx512vbmi)
 
 # Rooms without loops over numbers: with TERN_UNITY, which is to be quick, they are compiled with -O2.
 set(TERN_COLD_ROOMS app bench cli client answer fetch json serve)
@@ -15,7 +16,7 @@ set(TERN_NUMERIC_TESTS device image kernels model ops sample video vision)
 # what a hot loop becomes must not depend on its neighbours.
 function(tern_unity target)
   set(sources ${ARGN})
-  list(FILTER sources EXCLUDE REGEX "_(avx2|avx512|avx512bf16)\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "_(avx2|avx512|avx512bf16|avx512vbmi)\\.cc$")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/unity_groups.py)
   execute_process(COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/unity_groups.py ${TERN_UNITY} ${sources}
                   OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
@@ -45,7 +46,7 @@ function(tern_room name)
     if(TERN_UNITY AND name IN_LIST TERN_COLD_ROOMS)
       target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
     endif()
-    foreach(isa avx2 avx512 avx512bf16)
+    foreach(isa avx2 avx512 avx512bf16 avx512vbmi)
       set(files ${sources})
       list(FILTER files INCLUDE REGEX "_${isa}\\.cc$")
       if(files)

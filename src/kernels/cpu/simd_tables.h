@@ -9,6 +9,6 @@ void fill_rows_avx512(KernelTable* table);
 void fill_rows_avx512bf16(KernelTable* table);
 void fill_codes_avx2(KernelTable* table);
 void fill_codes_avx512(KernelTable* table);
-void fill_codes_avx512bf16(KernelTable* table);
+void fill_codes_avx512vbmi(KernelTable* table);
 
 }  // namespace tern::kernels

@@ -46,7 +46,7 @@ struct Bf16Bf16 {
 
 void fill_avx512bf16(KernelTable* t) {
   fill_rows_avx512bf16(t);
-  fill_codes_avx512bf16(t);
+  if (__builtin_cpu_supports("avx512vbmi") != 0) fill_codes_avx512vbmi(t);
   t->gemm_bf16 = gemm<Bf16Bf16>;
 }
 

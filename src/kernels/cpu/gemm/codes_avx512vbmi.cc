@@ -1,5 +1,5 @@
 // Products of a few rows with codes that are widened in registers: the sums that gemm_bf16 makes of widened codes, bit
-// by bit, without the detour through memory.
+// by bit, without the detour through memory. Bytes come from tables in registers, which needs AVX-512-VBMI.
 #include <immintrin.h>
 
 #include "kernels/cpu/kernel_table.h"
@@ -40,9 +40,6 @@ constexpr Bytes e4m3_bytes() {
 }
 
 constexpr Bytes kInt8 = int8_bytes(), kE4m3 = e4m3_bytes();
-
-#pragma GCC push_options
-#pragma GCC target("avx512vbmi")
 
 // Where the bytes of the pairs of codes (0, 1) of every column lie in [low, high]; those of (2, 3) two further.
 struct Places {
@@ -157,12 +154,9 @@ void gemm(const CodeGemmArgs* a) {
   }
 }
 
-#pragma GCC pop_options
-
 }  // namespace
 
-void fill_codes_avx512bf16(KernelTable* t) {
-  if (__builtin_cpu_supports("avx512vbmi") == 0) return;
+void fill_codes_avx512vbmi(KernelTable* t) {
   t->codes.gemm_int8 = gemm<EightBits<true>>;
   t->codes.gemm_e4m3 = gemm<EightBits<false>>;
   t->codes.gemm_int4 = gemm<FourBits>;
