@@ -1,10 +1,6 @@
 # tern_room(NAME DEPS...): a static library of src/NAME/**.cc and, where src/NAME/tests/*_test.cc exist, a GoogleTest
-# program test_NAME. Files named *_ISA.cc are compiled for that instruction set, of those below.
-set(TERN_ISA_avx2 -mavx2 -mfma -mf16c)
-# gcc 12's AVX-512 headers warn about their own deliberately undefined registers.
-set(TERN_ISA_avx512 -Wno-uninitialized -Wno-maybe-uninitialized -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mprefer-vector-width=512)
-set(TERN_ISA_avx512bf16 ${TERN_ISA_avx512} -mavx512bf16)
-set(TERN_ISA_avx512vbmi ${TERN_ISA_avx512bf16} -mavx512vbmi)
+# program test_NAME.
+include(${CMAKE_CURRENT_LIST_DIR}/isa.cmake)
 
 # Rooms without loops over numbers: with TERN_UNITY, which is to be quick, they are compiled with -O2.
 set(TERN_COLD_ROOMS app bench cli client answer fetch json serve)
@@ -16,7 +12,8 @@ set(TERN_NUMERIC_TESTS device image kernels model ops sample video vision)
 # what a hot loop becomes must not depend on its neighbours.
 function(tern_unity target)
   set(sources ${ARGN})
-  list(FILTER sources EXCLUDE REGEX "_(avx2|avx512|avx512bf16|avx512vbmi)\\.cc$")
+  string(REPLACE ";" "|" isas "${TERN_ISAS}")
+  list(FILTER sources EXCLUDE REGEX "_(${isas})\\.cc$")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/tools/unity_groups.py)
   execute_process(COMMAND python3 ${CMAKE_SOURCE_DIR}/tools/unity_groups.py ${TERN_UNITY} ${sources}
                   OUTPUT_VARIABLE lines OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
@@ -46,13 +43,7 @@ function(tern_room name)
     if(TERN_UNITY AND name IN_LIST TERN_COLD_ROOMS)
       target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O2>)
     endif()
-    foreach(isa avx2 avx512 avx512bf16 avx512vbmi)
-      set(files ${sources})
-      list(FILTER files INCLUDE REGEX "_${isa}\\.cc$")
-      if(files)
-        set_source_files_properties(${files} PROPERTIES COMPILE_OPTIONS "${TERN_ISA_${isa}}")
-      endif()
-    endforeach()
+    tern_isa_options(${sources})
   else()
     add_library(${target} INTERFACE)
     set(visibility INTERFACE)
