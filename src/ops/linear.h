@@ -80,15 +80,17 @@ struct ScaleBlocks {
   int64_t rows = 0;    // 0: the format has no scales
   int64_t cols = 0;    // 0: all columns
   float bound = 1.0f;  // scale = largest magnitude / bound, float32
+  bool zeros = false;  // zero points as well: such weights come from files only, as codes
 };
 
-// Rows for a format with scales, and the scales that the whole matrix gives them.
+// Rows for a format with scales, and the scales that the whole matrix gives them: value = (code - zero) * scale.
 struct ScaledRows {
-  TensorView source;        // as in WeightFormat::pack()
+  TensorView source;        // as in WeightFormat::pack(); or codes, a byte each: kI8 or, of e4m3, kF8E4M3
   TensorView scales;        // [rows, groups of columns that the slice meets] f32
   int64_t row_begin = 0;    // of the packed weight
   int64_t n = 0, k = 0;     // of the packed weight
   int64_t first_group = 0;  // PackedWeight::first_group
+  TensorView zeros{};       // empty, or as `scales`: whole numbers that keep code - zero within +-256
 };
 
 // How weights are kept and multiplied. Formats register themselves by name ("bf16", "f32", ...); further ones (wint8,

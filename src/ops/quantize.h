@@ -21,4 +21,8 @@ int64_t first_group_of(const ScaleBlocks& blocks, int64_t begin);
 // NaN or infinite.
 float scale_of(TensorView values, int64_t begin, int64_t end, float bound);
 
+// Codes of rows [n, k] (bf16 or f32), a byte each, by the scales of each row [n, groups of whole columns]: two's
+// complement, or e4m3 where `e4m3`. What the formats' pack_scaled() makes of them.
+void encode_rows(TensorView source, TensorView scales, const ScaleBlocks& blocks, bool e4m3, TensorView codes);
+
 }  // namespace tern::ops

@@ -29,6 +29,9 @@ struct CodeKernels {
   void (*widen_e4m3)(const void* codes, uint16_t* pairs, int64_t steps);
   // The same for steps of eight codes: the first four in the lower halves of the bytes, in two's complement.
   void (*widen_int4)(const void* codes, uint16_t* pairs, int64_t steps);
+  // `steps` of 64 columns of bf16 pairs, whole numbers, less their column's zero point; the results must be within
+  // +-256, which bf16 holds exactly.
+  void (*subtract_zeros)(uint16_t* pairs, const float* zeros, int64_t steps);
   // Null where codes are better widened first.
   void (*gemm_int8)(const CodeGemmArgs*);
   void (*gemm_e4m3)(const CodeGemmArgs*);

@@ -15,7 +15,7 @@ using kernels::KernelTable;
 class CodeFormat final : public PanelFormat {
  public:
   CodeFormat(const char* name, Codes codes, ScaleBlocks blocks)
-      : PanelFormat(name, {.codes = codes, .group = blocks.cols}), blocks_(blocks) {}
+      : PanelFormat(name, {.codes = codes, .group = blocks.cols, .zeros = blocks.zeros}), blocks_(blocks) {}
   ScaleBlocks scale_blocks() const override { return blocks_; }
   // Slices hold whole blocks of scales.
   int64_t row_granularity() const override { return std::max(kPanel, blocks_.rows); }
@@ -25,6 +25,7 @@ class CodeFormat final : public PanelFormat {
   Status gather_rows(const PackedWeight& weight, TensorView ids, TensorView out, device::Stream stream) const override;
 
  private:
+  DType code_type() const { return layout().codes == Codes::kE4m3 ? DType::kF8E4M3 : DType::kI8; }
   void pack_panel(const KernelTable& t, const ScaledRows& s, int64_t row, int64_t rows, char* panel) const;
   void encode(const KernelTable& t, const ScaledRows& s, int64_t row, int64_t k0, int64_t count, uint8_t* codes) const;
 
@@ -33,6 +34,7 @@ class CodeFormat final : public PanelFormat {
 
 Status CodeFormat::pack(TensorView source, int64_t row_begin, int64_t n, int64_t k, void* dst) const {
   TERN_RETURN_IF_ERROR(check_slice(source, row_begin, n, k));
+  TERN_OP_CHECK("pack", !blocks_.zeros, "weights with zero points are packed from codes");
   TERN_OP_CHECK("pack", row_begin % blocks_.rows == 0, "slices start at a block of scales");
   const int64_t groups = scale_groups(blocks_, k, 0), width = blocks_.cols == 0 ? k : blocks_.cols;
   std::vector<float> scales(static_cast<size_t>(source.dim[0] * groups));
@@ -49,12 +51,18 @@ Status CodeFormat::pack(TensorView source, int64_t row_begin, int64_t n, int64_t
 }
 
 Status CodeFormat::pack_scaled(const ScaledRows& s, void* dst) const {
-  TERN_RETURN_IF_ERROR(check_slice(s.source, s.row_begin, s.n, s.k));
+  TensorView source = s.source;
+  if (source.dtype == code_type()) source.dtype = DType::kF32;  // for the checks of shapes
+  TERN_RETURN_IF_ERROR(check_slice(source, s.row_begin, s.n, s.k));
   const int64_t rows = s.source.dim[0], groups = layout().groups(s.k);
   TERN_OP_CHECK("pack", s.first_group % kScaleGrain == 0 && scale_groups(blocks_, s.k, s.first_group) == groups,
                 "a rank's columns must be multiples of 64 where scales serve groups of columns");
   TERN_OP_CHECK("pack", s.scales.dtype == DType::kF32 && is_matrix(s.scales, rows, groups),
                 "there must be a scale for every row and group");
+  TERN_OP_CHECK("pack", (s.zeros.data != nullptr) == blocks_.zeros && (!blocks_.zeros || s.source.dtype == code_type()),
+                "zero points go with codes of formats that have them");
+  TERN_OP_CHECK("pack", !blocks_.zeros || (s.zeros.dtype == DType::kF32 && is_matrix(s.zeros, rows, groups)),
+                "there must be a zero point for every row and group");
   const KernelTable& t = kernels::kernel_table();
   for (int64_t r = 0; r < rows; r += kPanel) {
     pack_panel(t, s, r, std::min(kPanel, rows - r),
@@ -66,6 +74,10 @@ Status CodeFormat::pack_scaled(const ScaledRows& s, void* dst) const {
 // Codes of `count` values of one row from k0 on; a group may end among them.
 void CodeFormat::encode(const KernelTable& t, const ScaledRows& s, int64_t row, int64_t k0, int64_t count,
                         uint8_t* codes) const {
+  if (s.source.dtype == code_type()) {
+    std::memcpy(codes, s.source.row_bytes(row) + k0, static_cast<size_t>(count));
+    return;
+  }
   const auto* scales = reinterpret_cast<const float*>(s.scales.row_bytes(row));
   const int64_t group = layout().group == 0 ? s.k : layout().group;
   const int64_t shift = s.first_group == 0 ? 0 : group - s.first_group;  // of the slice in the groups' grid
@@ -101,10 +113,13 @@ void CodeFormat::pack_panel(const KernelTable& t, const ScaledRows& s, int64_t r
     t.transpose32(codes, kKBlock, reinterpret_cast<uint32_t*>(panel + layout().value_bytes(k0)), kPanel, kPanel,
                   ceil_div<int64_t>(count, half ? 8 : 4));
   }
-  auto* scales = reinterpret_cast<float*>(panel + layout().value_bytes(s.k));
-  for (int64_t g = 0; g < layout().groups(s.k); ++g) {
-    for (int64_t r = 0; r < kPanel; ++r)
-      scales[g * kPanel + r] = r < rows ? reinterpret_cast<const float*>(s.scales.row_bytes(row + r))[g] : 0.0f;
+  auto* behind = reinterpret_cast<float*>(panel + layout().value_bytes(s.k));
+  for (const TensorView* values : {&s.scales, &s.zeros}) {
+    if (values->data == nullptr) continue;
+    for (int64_t g = 0; g < layout().groups(s.k); ++g, behind += kPanel) {
+      for (int64_t r = 0; r < kPanel; ++r)
+        behind[r] = r < rows ? reinterpret_cast<const float*>(values->row_bytes(row + r))[g] : 0.0f;
+    }
   }
 }
 
@@ -126,7 +141,9 @@ Status CodeFormat::gather_rows(const PackedWeight& w, TensorView ids, TensorView
         if (k % kKBlock == 0)
           widen_codes(t, layout().codes, panel + layout().value_bytes(k), std::min(kKBlock, w.k - k), pairs);
         const bf16 code{pairs[k % kKBlock / 2 * 2 * kPanel + id[r] % kPanel * 2 + k % 2]};
-        const float v = to_float(code) * scales[(k + shift) / group * kPanel];
+        const float* scale = scales + (k + shift) / group * kPanel;
+        const float zero = layout().zeros ? scale[layout().groups(w.k) * kPanel] : 0.0f;
+        const float v = (to_float(code) - zero) * scale[0];
         if (out.dtype == DType::kBF16) {
           reinterpret_cast<bf16*>(out.row_bytes(r))[k] = to_bf16(v);
         } else {
@@ -138,10 +155,26 @@ Status CodeFormat::gather_rows(const PackedWeight& w, TensorView ids, TensorView
   return {};
 }
 
+// The latter half is for files only; "-zp": with zero points.
 const CodeFormat kFormats[] = {
-    {"wint8", Codes::kInt8, {1, 0, 127.0f}},     {"wint4", Codes::kInt4, {1, 0, 7.0f}},
-    {"wint4-32", Codes::kInt4, {1, 32, 7.0f}},   {"wint4-64", Codes::kInt4, {1, 64, 7.0f}},
-    {"wint4-128", Codes::kInt4, {1, 128, 7.0f}}, {"block_wise_fp8", Codes::kE4m3, {128, 128, 448.0f}},
+    {"wint8", Codes::kInt8, {1, 0, 127.0f}},
+    {"wint4", Codes::kInt4, {1, 0, 7.0f}},
+    {"wint4-32", Codes::kInt4, {1, 32, 7.0f}},
+    {"wint4-64", Codes::kInt4, {1, 64, 7.0f}},
+    {"wint4-128", Codes::kInt4, {1, 128, 7.0f}},
+    {"block_wise_fp8", Codes::kE4m3, {128, 128, 448.0f}},
+    {"channel_wise_fp8", Codes::kE4m3, {1, 0, 448.0f}},
+    {"wint8-32", Codes::kInt8, {1, 32, 127.0f}},
+    {"wint8-64", Codes::kInt8, {1, 64, 127.0f}},
+    {"wint8-128", Codes::kInt8, {1, 128, 127.0f}},
+    {"wint8-zp", Codes::kInt8, {1, 0, 127.0f, true}},
+    {"wint8-32-zp", Codes::kInt8, {1, 32, 127.0f, true}},
+    {"wint8-64-zp", Codes::kInt8, {1, 64, 127.0f, true}},
+    {"wint8-128-zp", Codes::kInt8, {1, 128, 127.0f, true}},
+    {"wint4-zp", Codes::kInt4, {1, 0, 7.0f, true}},
+    {"wint4-32-zp", Codes::kInt4, {1, 32, 7.0f, true}},
+    {"wint4-64-zp", Codes::kInt4, {1, 64, 7.0f, true}},
+    {"wint4-128-zp", Codes::kInt4, {1, 128, 7.0f, true}},
 };
 
 }  // namespace

@@ -86,18 +86,20 @@ void sum_values(const KernelTable& t, const PanelJob& j, const char* w, int64_t 
 
 // The kernel that reads codes as they are; null where there is none for so many rows.
 auto code_kernel(const KernelTable& t, const PanelJob& j, const Rows& x, int64_t rows) {
-  if (x.type != DType::kBF16 || !x.direct || rows > kernels::kCodeRows) return decltype(t.codes.gemm_int8){};
+  if (x.type != DType::kBF16 || !x.direct || rows > kernels::kCodeRows || j.layout.zeros)
+    return decltype(t.codes.gemm_int8){};
   const bool int4 = j.layout.codes == Codes::kInt4, int8 = j.layout.codes == Codes::kInt8;
   return int4 ? t.codes.gemm_int4 : int8 ? t.codes.gemm_int8 : t.codes.gemm_e4m3;
 }
 
-// Sums of a panel of codes in s.acc: codes become bf16, which holds each of them exactly, and a group's float32 sum is
-// multiplied by its scale. One order of k whatever the number of rows.
+// Sums of a panel of codes in s.acc: codes, less their zero point, become bf16, which holds each of them exactly, and a
+// group's float32 sum is multiplied by its scale. One order of k whatever the number of rows.
 void sum_codes(const KernelTable& t, const PanelJob& j, const char* w, int64_t row0, int64_t rows, Scratch& s) {
   const Rows x(t, j);
   const auto kernel = x.type == DType::kBF16 ? t.gemm_bf16 : t.gemm_f32_bf16;
   const auto few = code_kernel(t, j, x, rows);
   const auto* scales = reinterpret_cast<const float*>(w + j.layout.value_bytes(j.k));
+  const float* zeros = j.layout.zeros ? scales + j.layout.groups(j.k) * kPanel : nullptr;
   const bool grouped = j.layout.group > 0;
   int64_t left = !grouped ? j.k : j.first_group > 0 ? j.first_group : j.layout.group;  // k of this group
   GemmArgs a{};
@@ -115,6 +117,7 @@ void sum_codes(const KernelTable& t, const PanelJob& j, const char* w, int64_t r
       few(&c);
     } else {
       widen_codes(t, j.layout.codes, codes, count, s.w);
+      if (zeros != nullptr) t.codes.subtract_zeros(s.w, zeros, a.ksteps);
       a.w = s.w;
       a.acc = s.part;
       a.accumulate = in_group > 0;
@@ -124,6 +127,7 @@ void sum_codes(const KernelTable& t, const PanelJob& j, const char* w, int64_t r
     if (left > 0 && k0 < j.k) continue;
     t.codes.scale_sums(s.part, scales, s.acc, rows, first ? 0 : 1);
     scales += kPanel, in_group = 0, left = j.layout.group, first = false;
+    if (zeros != nullptr) zeros += kPanel;
   }
 }
 

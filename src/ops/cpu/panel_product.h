@@ -18,11 +18,12 @@ enum class Codes : uint8_t { kNone, kInt8, kInt4, kE4m3 };
 
 // How a panel lies in memory. Values: for every pair of k (every k in f32) its 64 columns side by side. Codes: for
 // every four k 64 columns of four bytes; int4: for every eight, the later four in the upper halves of the bytes. Behind
-// the codes, for every group of k, 64 scales in float32.
+// the codes, for every group of k, 64 scales in float32, and behind all scales as many zero points where there are any.
 struct PanelLayout {
   DType type = DType::kBF16;  // of values
   Codes codes = Codes::kNone;
-  int64_t group = 0;  // k that a scale serves; 0: all of them
+  int64_t group = 0;   // k that a scale serves; 0: all of them
+  bool zeros = false;  // there are zero points
 
   int64_t groups(int64_t k) const { return group == 0 ? 1 : ceil_div(k, group); }
   // Bytes of [0, k) without scales; k must be whole steps unless it is the last.
@@ -36,8 +37,9 @@ struct PanelLayout {
         return round_up<int64_t>(k, 4) * kPanel;
     }
   }
+  int64_t scale_bytes(int64_t k) const { return groups(k) * kPanel * static_cast<int64_t>(sizeof(float)); }
   int64_t bytes(int64_t k) const {
-    return value_bytes(k) + (codes == Codes::kNone ? 0 : groups(k) * kPanel * static_cast<int64_t>(sizeof(float)));
+    return value_bytes(k) + (codes == Codes::kNone ? 0 : (zeros ? 2 : 1) * scale_bytes(k));
   }
 };
 

@@ -33,6 +33,7 @@ struct C {
     return _mm512_srai_epi32(v, N);
   }
   static inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
   static inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   // bf16 of 0 to 7 and -8 to -1, by the byte.
   static inline I low_bytes() {
@@ -61,6 +62,7 @@ void fill_codes_avx512(KernelTable* t) {
   t->codes.widen_int8 = widen_int8;
   t->codes.widen_e4m3 = widen_e4m3;
   t->codes.widen_int4 = widen_int4;
+  t->codes.subtract_zeros = subtract_zeros;
   t->codes.scale_sums = scale_sums;
 }
 

@@ -61,6 +61,7 @@ template <bool kWhole>
 struct EightBits {
   static constexpr int kPairs = 2;  // of a step
   __m512i low0, low1, high0, high1, first, second;
+  const __m512i lowest = _mm512_set1_epi8(-128), lowest_high = _mm512_set1_epi8(0x43);
   EightBits() {
     const Bytes& b = kWhole ? kInt8 : kE4m3;
     low0 = _mm512_load_si512(b.low), low1 = _mm512_load_si512(b.low + 64);
@@ -70,7 +71,9 @@ struct EightBits {
   inline void widen(__m512i v, __m512i (&pairs)[kPairs]) const {
     const __m512i index = kWhole ? _mm512_abs_epi8(v) : v;
     const __m512i low = _mm512_permutex2var_epi8(low0, index, low1);
-    const __m512i magnitude = _mm512_permutex2var_epi8(high0, index, high1);
+    __m512i magnitude = _mm512_permutex2var_epi8(high0, index, high1);
+    // -128, which only files hold, is beyond the tables: 0xc300.
+    if (kWhole) magnitude = _mm512_mask_blend_epi8(_mm512_cmpeq_epi8_mask(v, lowest), magnitude, lowest_high);
     const __m512i high = _mm512_or_si512(magnitude, _mm512_and_si512(v, _mm512_set1_epi8(-128)));
     pairs[0] = _mm512_permutex2var_epi8(low, first, high);
     pairs[1] = _mm512_permutex2var_epi8(low, second, high);

@@ -78,6 +78,11 @@ void widen_int4(const void* codes, uint16_t* pairs, int64_t steps) {
   }
 }
 
+void subtract_zeros(uint16_t* pairs, const float* zeros, int64_t steps) {
+  for (int64_t i = 0; i < steps * 2 * kPanel; ++i)
+    pairs[i] = to_bf16(to_float(bf16{pairs[i]}) - zeros[i % (2 * kPanel) / 2]).bits;
+}
+
 void scale_sums(const float* part, const float* scale, float* sum, int64_t rows, int accumulate) {
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < kPanel; ++c) {
@@ -95,6 +100,7 @@ void fill_codes_ref(KernelTable* t) {
               .widen_int8 = widen_int8,
               .widen_e4m3 = widen_e4m3,
               .widen_int4 = widen_int4,
+              .subtract_zeros = subtract_zeros,
               .gemm_int8 = nullptr,
               .gemm_e4m3 = nullptr,
               .gemm_int4 = nullptr,
