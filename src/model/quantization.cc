@@ -11,7 +11,7 @@ namespace tern::model {
 namespace {
 
 constexpr std::string_view kWorks = "wint8, wint4, block_wise_fp8, weight_only and mix_quant work";
-constexpr std::array<std::string_view, 12> kKeys = {
+constexpr std::array<std::string_view, 13> kKeys = {
     "quantization",        "dense_quant_type",  "moe_quant_type", "image_moe_quant_type",
     "kv_cache_quant_type", "group_size",        "ignore",         "algo",
     "lm_head_quant_type",  "weight_block_size", "is_quantized",   "is_moe_quantized"};
@@ -84,7 +84,8 @@ void refuse(Reader& r) {
     r.fail(wrong(fmt::format("kv_cache_quant_type {} is not built: the cache keeps the activation type", cache)));
   for (const char* key : {"is_quantized", "is_moe_quantized"})
     if (r.boolean(key))
-      r.fail(wrong(fmt::format("{} is about checkpoints that are quantized already, which are not read yet", key)));
+      r.fail(wrong(fmt::format(
+          "{} is about the files of a checkpoint; it belongs into quantization_config of config.json", key)));
   if (const json::Value* blocks = r.find("weight_block_size"); blocks != nullptr && json::dump(*blocks) != "[128,128]")
     r.fail(wrong("weight_block_size must be [128, 128]"));
 }

@@ -26,8 +26,6 @@ void read_base(ConfigReader& config, DecoderSpec& s, double default_eps, bool ti
   const std::string type = config.string_or("dtype", config.string_or("torch_dtype", "bfloat16"));
   if (type != "bfloat16" && type != "float16" && type != "float32" && type != "auto")
     config.complain(fmt::format("dtype {} is not one of bfloat16, float16, float32", type), ErrorCode::kUnsupported);
-  if (const json::Value* q = json::find(config.object(), "quantization_config"); q != nullptr)
-    config.complain("quantized checkpoints (quantization_config) cannot be loaded yet", ErrorCode::kUnsupported);
 }
 
 void read_gqa(ConfigReader& config, DecoderSpec& s, ops::RopeStyle style, double default_theta,

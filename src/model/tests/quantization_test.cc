@@ -68,7 +68,7 @@ TEST(Quantization, WhatIsNotBuiltIsRefusedInALine) {
       {R"({"quantization":"wint8","bits":8})", "has no key \"bits\""},
       {R"({"quantization":"wint8","lm_head_quant_type":"wint4"})", "lm_head_quant_type wint4 is not built"},
       {R"({"quantization":"wint8","kv_cache_quant_type":"int8"})", "kv_cache_quant_type int8 is not built"},
-      {R"({"quantization":"wint8","is_quantized":true})", "is_quantized is about checkpoints"},
+      {R"({"quantization":"wint8","is_quantized":true})", "is_quantized is about the files of a checkpoint"},
       {R"({"quantization":"wint8","moe_quant_type":"wint4"})", "moe_quant_type goes with mix_quant only"},
       {R"({"quantization":"mix_quant"})", "mix_quant needs"},
       {R"({"quantization":"mix_quant","dense_quant_type":"w4a8"})", "weights of type w4a8 are not built"},

@@ -10,6 +10,7 @@
 #include "model/arch/registry.h"
 #include "model/decoder.h"
 #include "model/loader.h"
+#include "model/quantized/file_quantization.h"
 #include "model/run/sequence_runner.h"
 #include "model/verify/checks.h"
 #include "model/verify/golden_case.h"
@@ -71,10 +72,12 @@ class CaseRun {
   // Whether it makes no difference to a bit how the work is cut.
   bool bits() const { return exact_ && options_.exact; }
 
-  // With quantized weights the reference is the same codes as float32 weights.
+  // With quantized weights, made while loading or stored, the reference is the same codes as float32 weights.
   Status quantize() {
-    if (options_.quantization.is_null()) return {};
     TERN_ASSIGN_OR_RETURN(const std::string architecture, read_architecture(golden_.folder, "config.json", {}));
+    TERN_ASSIGN_OR_RETURN(const FileQuantization files, read_file_quantization(golden_.folder));
+    if (options_.quantization.is_null() && !files.any()) return {};
+    dynamic_ = false;
     TERN_ASSIGN_OR_RETURN(quantization_, read_quantization(options_.quantization, architecture));
     TERN_RETURN_IF_ERROR(load(DType::kF32, 0, exact_model_, true));
     TERN_ASSIGN_OR_RETURN(golden_, widened_case(std::move(golden_), *exact_model_, device_));
@@ -276,7 +279,7 @@ class CaseRun {
   device::Device& device_;
   Quantization quantization_;
   WidenedFormats widened_;
-  const bool dynamic_;
+  bool dynamic_;
   bool has_experts_ = false;
   bool exact_ = true;  // bit-equal whatever the batch; latent attention promises the same tokens only
   int longest_ = 0, total_ = 0;

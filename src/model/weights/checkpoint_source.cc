@@ -73,16 +73,47 @@ CheckpointSource::CheckpointSource(const std::vector<Parameter>& parameters, std
     : parameters_(parameters), stored_(std::move(stored)) {
   constexpr size_t kWorthTelling = 1 << 20;
   for (const Stored& s : stored_)
-    if (s.swapped && s.tensor->bytes >= kWorthTelling)
+    if (s.tensor != nullptr && (s.swapped || (s.coded != nullptr && s.coded->across())) &&
+        s.tensor->bytes >= kWorthTelling)
       s.tensor->file->expect_scattered(s.tensor->data, s.tensor->bytes);
 }
 
 DType CheckpointSource::natural_type(int parameter) const {
+  // Codes times their scales are float32.
   return stored_[static_cast<size_t>(parameter)].tensor->dtype == FileType::kBF16 ? DType::kBF16 : DType::kF32;
+}
+
+std::optional<DType> CheckpointSource::code_type(int parameter) const {
+  const Stored& s = stored_[static_cast<size_t>(parameter)];
+  return s.coded == nullptr ? std::nullopt : std::optional(s.coded->code_type());
+}
+
+Status CheckpointSource::read_codes(const Piece& p, TensorView codes, TensorView scales, TensorView zeros) const {
+  const Stored& s = stored_[static_cast<size_t>(p.parameter)];
+  TERN_RETURN_IF_ERROR(s.coded->read_codes(s.row + p.row, p.col, codes));
+  return s.coded->read_scales(s.row + p.row, p.rows, p.col, p.cols, scales, zeros);
+}
+
+// Codes whose matrix stays in the activation type.
+void CheckpointSource::read_coded(const Stored& s, const Piece& p, TensorView dst) const {
+  std::vector<float> values(static_cast<size_t>(p.rows * p.cols));
+  if (Status status = s.coded->read_values(s.row + p.row, p.col, tensor2(values.data(), DType::kF32, p.rows, p.cols));
+      !status.ok()) {
+    const std::lock_guard lock(mutex_);
+    if (error_.ok()) error_ = std::move(status);
+  }
+  const int64_t row = (p.transposed ? 1 : p.cols) * 4, col = (p.transposed ? p.cols : 1) * 4;
+  const auto* src = reinterpret_cast<const char*>(values.data());
+  if (dst.dtype == DType::kBF16) {
+    copy_block<FromF32>(src, row, col, dst.as<bf16>(), dst.stride[0], p.target_rows(), p.target_cols());
+  } else {
+    copy_block<FromF32>(src, row, col, dst.as<float>(), dst.stride[0], p.target_rows(), p.target_cols());
+  }
 }
 
 void CheckpointSource::read(const Piece& piece, TensorView dst) const {
   const Stored& s = stored_[static_cast<size_t>(piece.parameter)];
+  if (s.coded != nullptr) return read_coded(s, piece, dst);
   const auto bytes = static_cast<int64_t>(file_type_bytes(s.tensor->dtype));
   // Byte steps of one logical row and one logical column.
   const int64_t row = (s.swapped ? 1 : s.stride) * bytes, col = (s.swapped ? s.stride : 1) * bytes;
@@ -98,7 +129,7 @@ void CheckpointSource::read(const Piece& piece, TensorView dst) const {
 
 TensorView CheckpointSource::in_place(const Piece& piece) const {
   const Stored& s = stored_[static_cast<size_t>(piece.parameter)];
-  if (piece.transposed || s.swapped || s.tensor->dtype == FileType::kF16) return {};
+  if (s.coded != nullptr || piece.transposed || s.swapped || s.tensor->dtype == FileType::kF16) return {};
   const DType type = s.tensor->dtype == FileType::kBF16 ? DType::kBF16 : DType::kF32;
   const auto bytes = static_cast<int64_t>(dtype_bytes(type));
   const char* p = s.data + (piece.row * s.stride + piece.col) * bytes;
@@ -108,7 +139,7 @@ TensorView CheckpointSource::in_place(const Piece& piece) const {
 
 void CheckpointSource::expect(const Piece& piece) const {
   const Stored& s = stored_[static_cast<size_t>(piece.parameter)];
-  if (s.swapped) return;
+  if (s.swapped || s.coded != nullptr) return;
   const auto bytes = static_cast<int64_t>(file_type_bytes(s.tensor->dtype));
   const char* begin = s.data + piece.row * s.stride * bytes;
   const char* end = s.data + (piece.row + piece.rows) * s.stride * bytes;
@@ -117,12 +148,29 @@ void CheckpointSource::expect(const Piece& piece) const {
 }
 
 Status CheckpointSource::check(const Piece& piece) const {
+  const std::lock_guard lock(mutex_);
+  if (!error_.ok()) return error_;
   const MappedFile& file = *stored_[static_cast<size_t>(piece.parameter)].tensor->file;
   return file.lost() ? file.check() : Status();
 }
 
 void CheckpointSource::release(const Piece& piece) const {
   const Stored& s = stored_[static_cast<size_t>(piece.parameter)];
+  if (s.coded != nullptr) {
+    const CodedTensor& t = *s.coded;
+    for (const StoredTensor* whole : {t.codes, t.scales, t.zeros}) {
+      if (whole == nullptr) continue;
+      // Rows below each other are given back alone; else rows share their pages with all others.
+      const auto part = [&](int64_t row) {
+        return static_cast<size_t>(static_cast<double>(whole->bytes) / static_cast<double>(t.n) *
+                                   static_cast<double>(row));
+      };
+      const size_t begin = t.across() ? 0 : part(s.row + piece.row);
+      const size_t end = t.across() ? whole->bytes : std::min(part(s.row + piece.row + piece.rows), whole->bytes);
+      whole->file->release(whole->data + begin, end - begin);
+    }
+    return;
+  }
   const auto bytes = static_cast<int64_t>(file_type_bytes(s.tensor->dtype));
   if (s.swapped) {
     // The block's columns run through every stored row.

@@ -75,7 +75,9 @@ OutputLayer find_output_layer(const DecoderSpec& spec, const Checkpoint& checkpo
   OutputLayer out;
   const std::string name = find_head(checkpoint);
   const StoredTensor* head = name.empty() ? nullptr : checkpoint.find(name);
-  out.tied = spec.tied.value_or(head == nullptr);
+  const auto coded = [&](const char* leaf) { return checkpoint.find(std::string("lm_head") + leaf) != nullptr; };
+  const bool codes = coded(".qweight") || coded(".weight_packed") || coded(".quant_weight");
+  out.tied = spec.tied.value_or(head == nullptr && !codes);
   if (head == nullptr) return out;
   out.name = name;
   if (!out.tied) return out;

@@ -29,7 +29,7 @@ size_t array_bytes(const ArrayPlan& a, DType activation) {
 }
 
 const ops::WeightFormat& format_of(const MatrixPlan& m, const PackOptions& o) {
-  return *o.formats[static_cast<size_t>(m.role)];
+  return m.format != nullptr ? *m.format : *o.formats[static_cast<size_t>(m.role)];
 }
 
 // Calls f(part, row) for what each piece contributes to target rows [begin, end); `row` counts from begin.
@@ -70,7 +70,7 @@ class Packer {
     m.out->n = m.n, m.out->k = m.k;
     m.out->first_group = ops::first_group_of(format.scale_blocks(), m.pieces.front().col);
     m.out->data = device::Buffer(dst, format.packed_bytes(m.n, m.k), nullptr);
-    const DType type = source_type(m.pieces);
+    const DType type = m.format != nullptr ? *source_.code_type(m.pieces.front().parameter) : source_type(m.pieces);
     cut({&m.pieces, &m, dst, type, m.k * static_cast<int64_t>(dtype_bytes(type))}, m.n, format.row_granularity());
   }
 
@@ -135,6 +135,7 @@ class Packer {
   Status pack_matrix(const Chunk& c, std::vector<char>& staging) {
     const Target& t = targets_[c.target];
     const MatrixPlan& m = *t.matrix;
+    if (m.format != nullptr) return pack_codes(c, staging);
     const TensorView source = rows(m.pieces, c.begin, c.end, m.k, t.type, staging);
     const ops::WeightFormat& format = format_of(m, options_);
     const ops::ScaleBlocks blocks = format.scale_blocks();
@@ -150,6 +151,31 @@ class Packer {
     return format.pack_scaled(
         {source, tensor2(scales.data(), DType::kF32, c.end - c.begin, groups), c.begin, m.n, m.k, m.out->first_group},
         t.dst);
+  }
+
+  // Codes, scales and zero points as the files hold them.
+  Status pack_codes(const Chunk& c, std::vector<char>& staging) {
+    const Target& t = targets_[c.target];
+    const MatrixPlan& m = *t.matrix;
+    const ops::ScaleBlocks blocks = m.format->scale_blocks();
+    const int64_t count = c.end - c.begin, groups = ops::scale_groups(blocks, m.k, m.out->first_group);
+    staging.resize(static_cast<size_t>(count * m.k));
+    std::vector<float> scales(static_cast<size_t>(count * groups)), zeros(blocks.zeros ? scales.size() : 0);
+    const TensorView codes = tensor2(staging.data(), t.type, count, m.k);
+    const TensorView scale = tensor2(scales.data(), DType::kF32, count, groups);
+    const TensorView zero = blocks.zeros ? tensor2(zeros.data(), DType::kF32, count, groups) : TensorView{};
+    const auto part = [](TensorView v, int64_t at, int64_t n) {
+      if (v.data != nullptr) v.data = v.row_bytes(at), v.dim[0] = n;
+      return v;
+    };
+    Status status;
+    for_pieces(m.pieces, c.begin, c.end, [&](const Piece& p, int64_t at) {
+      if (own_memory_) source_.expect(p);
+      if (status.ok())
+        status = source_.read_codes(p, part(codes, at, p.rows), part(scale, at, p.rows), part(zero, at, p.rows));
+    });
+    TERN_RETURN_IF_ERROR(std::move(status));
+    return m.format->pack_scaled({codes, scale, c.begin, m.n, m.k, m.out->first_group, zero}, t.dst);
   }
 
   // Scales of a piece's rows, by group of columns. They belong to the whole matrix: blocks that reach beyond the piece

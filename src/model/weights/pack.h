@@ -22,6 +22,11 @@ struct PackOptions {
 // The formats that the options name, or their defaults. An error when the device lacks one.
 Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKind kind);
 
+// Matrices whose codes the files hold get the format of these. Errors: a product of which only a part is stored so, or
+// differently from the rest; a format that the device lacks.
+Status take_stored_formats(const std::vector<Stored>& stored, const LoadOptions& options, device::DeviceKind kind,
+                           WeightPlan& plan);
+
 // What each part became: "168 projections in wint8, 1 output layer in bf16, ..."; from the plan and the formats.
 std::string formats_line(const WeightPlan& plan, const PackOptions& options);
 

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <regex>
 
 #include "model/weights/pack.h"
@@ -116,14 +117,44 @@ Status leave_out(const std::vector<std::string>& ignore, WeightPlan& plan) {
   return {};
 }
 
+Status take_stored_formats(const std::vector<Stored>& stored, const LoadOptions& options, device::DeviceKind kind,
+                           WeightPlan& plan) {
+  const auto name_of = [&](const Piece& p) {
+    const Stored& s = stored[static_cast<size_t>(p.parameter)];
+    return s.coded == nullptr ? std::string() : s.coded->scheme.format();
+  };
+  for (MatrixPlan& m : plan.matrices) {
+    if (!quantizable(m.role)) continue;
+    const std::string name = name_of(m.pieces.front());
+    for (const Piece& p : m.pieces)
+      if (name_of(p) != name)
+        return make_error(ErrorCode::kUnsupported,
+                          fmt::format("{} and {} are one product, but the files hold them in different formats",
+                                      plan.parameters[static_cast<size_t>(m.pieces.front().parameter)].name,
+                                      plan.parameters[static_cast<size_t>(p.parameter)].name));
+    if (name.empty()) continue;
+    const ops::WeightFormat* format = ops::find_weight_format(kind, name);
+    if (format == nullptr)
+      return make_error(ErrorCode::kUnsupported,
+                        fmt::format("the files hold weights of type {}, which are not built for this device; use "
+                                    "--device cpu, or an unquantized checkpoint",
+                                    name));
+    m.format = options.instead ? options.instead(*format) : format;
+  }
+  return {};
+}
+
 std::string formats_line(const WeightPlan& plan, const PackOptions& options) {
   constexpr const char* kNames[kMatrixRoles] = {"projections",  "shared experts", "experts", "picture experts",
                                                 "output layer", "left alone",     "routers"};
-  size_t counts[kMatrixRoles] = {};
-  for (const MatrixPlan& m : plan.matrices) ++counts[static_cast<size_t>(m.role)];
+  std::map<std::pair<size_t, std::string>, size_t> counts;
+  for (const MatrixPlan& m : plan.matrices) {
+    const auto role = static_cast<size_t>(m.role);
+    ++counts[{role, m.format != nullptr ? m.format->name() : options.formats[role]->name()}];
+  }
   std::vector<std::string> parts;
-  for (size_t i = 0; i < kMatrixRoles; ++i)
-    if (counts[i] > 0) parts.push_back(fmt::format("{} {} in {}", counts[i], kNames[i], options.formats[i]->name()));
+  for (const auto& [what, count] : counts)
+    parts.push_back(fmt::format("{} {} in {}", count, kNames[what.first], what.second));
   return fmt::format("{}; embeddings and norms in {}", fmt::join(parts, ", "), dtype_name(options.activation));
 }
 

@@ -26,6 +26,7 @@ class Resolver {
       : parameters_(parameters),
         checkpoint_(checkpoint),
         options_(options),
+        finder_(options.codes != nullptr ? *options.codes : no_codes(), checkpoint),
         // Names of another part than the decoder are looked for as they stand.
         root_(options.own.empty() ? find_root(checkpoint) : std::string(kCanonicalRoot)) {}
 
@@ -45,6 +46,7 @@ class Resolver {
   struct Match {
     const StoredTensor* tensor = nullptr;
     Location at;
+    std::shared_ptr<const CodedTensor> coded = {};
     int straight = -1;  // 1: stored [out, in]; 0: [in, out]; -1: its shape fits both or it is a vector
   };
 
@@ -64,19 +66,50 @@ class Resolver {
       const std::string name = spelled(l->name);
       // Only the name that was found first is tried in other shapes.
       if (!found.empty() && name != found) continue;
+      const size_t before = wrong_.size();
+      if (Match coded = match_codes(p, *l, name); coded.tensor != nullptr) {
+        wrong_.resize(complaints);
+        return coded;
+      }
+      if (wrong_.size() > before) return {};
       const StoredTensor* t = checkpoint_.find(name);
       if (t == nullptr) continue;
       found = name;
       used_.insert(name);
-      Match m{t, *l, -1};
+      Match m{t, *l, {}, -1};
       if (m.at.total_rows == 0) m.at.total_rows = p.rows;
       m.at.name = name;
       if (!fits(p, m)) continue;
       wrong_.resize(complaints);
+      check_promise(p, name, *t);
       return m;
     }
     if (found.empty() && !p.optional) missing_.push_back(spelled(p.name));
     return {};
+  }
+
+  static const StoredCodes& no_codes() {
+    static const StoredCodes none;
+    return none;
+  }
+
+  // A matrix that is stored as codes, whose places are always [out, in].
+  Match match_codes(const Parameter& p, const Location& l, const std::string& name) {
+    const bool matrix = p.kind == ParameterKind::kLinear || p.kind == ParameterKind::kRouter;
+    if (options_.codes == nullptr || !matrix || l.count > 0 || !ends_with(name, ".weight")) return {};
+    Match m{nullptr, l, {}, -1};
+    if (m.at.total_rows == 0) m.at.total_rows = p.rows;
+    const std::string module = name.substr(0, name.size() - 7);
+    m.coded = finder_.find(module, m.at.total_rows, p.cols, used_, wrong_);
+    if (m.coded != nullptr) m.tensor = m.coded->codes;
+    return m;
+  }
+
+  void check_promise(const Parameter& p, const std::string& name, const StoredTensor& t) {
+    if (p.kind != ParameterKind::kLinear || !ends_with(name, ".weight") || p.name == "lm_head.weight") return;
+    if (options_.codes != nullptr && finder_.promised(name.substr(0, name.size() - 7)))
+      wrong_.push_back(fmt::format("{} is stored as {}, but quantization_config names it and does not ignore it", name,
+                                   file_type_name(t.dtype)));
   }
 
   // Checks type and shape; sets the orientation when the shape tells it.
@@ -138,7 +171,7 @@ class Resolver {
     bool square[2] = {}, paddle = root_ == "ernie.";
     for (size_t i = 0; i < matches.size(); ++i) {
       const Match& m = matches[i];
-      if (m.tensor == nullptr || parameters_[i].kind != ParameterKind::kLinear) continue;
+      if (m.tensor == nullptr || m.coded != nullptr || parameters_[i].kind != ParameterKind::kLinear) continue;
       const size_t stacked = m.at.count > 0, down = m.at.name.find("down_proj") != std::string::npos;
       straight[stacked][down] += m.straight == 1;
       across[stacked][down] += m.straight == 0;
@@ -162,7 +195,8 @@ class Resolver {
 
   Stored place(const Parameter& p, const Match& m, const Usual& usual) const {
     const auto bytes = static_cast<int64_t>(file_type_bytes(m.tensor->dtype));
-    Stored s{m.tensor, m.tensor->data, p.cols, false};
+    Stored s{m.tensor, m.tensor->data, p.cols, false, m.coded, m.at.row};
+    if (m.coded != nullptr) return s;
     if (p.is_vector()) {
       s.stride = 1;
       s.data += (m.at.index * m.at.total_rows + m.at.row) * bytes;
@@ -193,6 +227,8 @@ class Resolver {
          {"rotary_emb.inv_freq", "rotary_emb.cos_cached", "rotary_emb.sin_cached", ".mtp_emb_norm.",
           ".mtp_hidden_norm.", ".mtp_linear_proj.", ".mtp_block.", "packing_position_embedding", "vision_model.head."})
       if (name.find(part) != std::string::npos) return true;
+    // Scales of a quantized cache, of which the configuration has spoken.
+    if (options_.codes != nullptr && (ends_with(name, ".k_scale") || ends_with(name, ".v_scale"))) return true;
     if (ends_with(name, "lm_head.weight")) return true;  // find_output_layer() has said whether it is used
     const auto holds = [&](const std::string& part) { return name.find(part) != std::string::npos; };
     if (std::any_of(options_.foreign.begin(), options_.foreign.end(), holds)) return true;
@@ -234,6 +270,7 @@ class Resolver {
   const std::vector<Parameter>& parameters_;
   const Checkpoint& checkpoint_;
   const ResolveOptions options_;
+  const CodedFinder finder_;
   const std::string root_;
   std::set<std::string> used_;
   std::vector<std::string> missing_, unexpected_, wrong_;

@@ -40,6 +40,7 @@ struct MatrixPlan {
   MatrixRole role = MatrixRole::kLinear;
   int64_t n = 0, k = 0;
   std::vector<Piece> pieces;
+  const ops::WeightFormat* format = nullptr;  // of codes that are taken from the files as they are; null: the role's
 };
 
 // A vector, or the embedding table, kept as rows: pieces one after the other.

@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <vector>
 
 #include "base/error.h"
 #include "device/tensor.h"
 #include "model/files/checkpoint.h"
+#include "model/quantized/coded_tensor.h"
 #include "model/weights/weight_plan.h"
 
 namespace tern::model {
@@ -20,6 +23,12 @@ class WeightSource {
   // Writes the block (its transpose when piece.transposed) to `dst` [target_rows, target_cols], bf16 or f32, row stride
   // free. Safe to call from several threads.
   virtual void read(const Piece& piece, TensorView dst) const = 0;
+  // The type of the codes that files hold of a parameter: kI8, kF8E4M3; nothing: they hold values.
+  virtual std::optional<DType> code_type(int) const { return std::nullopt; }
+  // Codes of the block, and scales and zero points (either may be empty) of its rows and the groups its columns meet.
+  virtual Status read_codes(const Piece&, TensorView /*codes*/, TensorView /*scales*/, TensorView /*zeros*/) const {
+    return make_error(ErrorCode::kInternal, "these weights are not stored as codes");
+  }
   // The same values where they lie in memory, without a copy; empty when they cannot be used in place.
   virtual TensorView in_place(const Piece& piece) const = 0;
   // Rows of the block run across the pages of the source: neighbouring rows share them.
@@ -51,9 +60,11 @@ class DummySource final : public WeightSource {
 // A parameter found in a file.
 struct Stored {
   const StoredTensor* tensor = nullptr;
-  const char* data = nullptr;  // element (0, 0) of the parameter's storage
-  int64_t stride = 0;          // elements from one stored row to the next
-  bool swapped = false;        // stored [in, out]
+  const char* data = nullptr;                     // element (0, 0) of the parameter's storage
+  int64_t stride = 0;                             // elements from one stored row to the next
+  bool swapped = false;                           // stored [in, out]
+  std::shared_ptr<const CodedTensor> coded = {};  // null: values. Else the parameter's first row is `row` of it
+  int64_t row = 0;
 };
 
 class CheckpointSource final : public WeightSource {
@@ -61,17 +72,24 @@ class CheckpointSource final : public WeightSource {
   CheckpointSource(const std::vector<Parameter>& parameters, std::vector<Stored> stored);
   DType natural_type(int parameter) const override;
   void read(const Piece& piece, TensorView dst) const override;
+  std::optional<DType> code_type(int parameter) const override;
+  Status read_codes(const Piece& piece, TensorView codes, TensorView scales, TensorView zeros) const override;
   TensorView in_place(const Piece& piece) const override;
   bool scattered(const Piece& piece) const override {
-    return stored_[static_cast<size_t>(piece.parameter)].swapped != piece.transposed;
+    const Stored& s = stored_[static_cast<size_t>(piece.parameter)];
+    return s.coded != nullptr ? s.coded->across() : s.swapped != piece.transposed;
   }
   void expect(const Piece& piece) const override;
   void release(const Piece& piece) const override;
   Status check(const Piece& piece) const override;
 
  private:
+  void read_coded(const Stored& s, const Piece& piece, TensorView dst) const;
+
   const std::vector<Parameter>& parameters_;
   const std::vector<Stored> stored_;
+  mutable std::mutex mutex_;
+  mutable Status error_;  // the first of read()
 };
 
 struct ResolveOptions {
@@ -81,6 +99,7 @@ struct ResolveOptions {
   // Parts of names. Tensors whose name holds one of `foreign` belong to another part of the model (a tower, say). When
   // `own` is not empty, so do all whose name holds none of `own`.
   std::vector<std::string> foreign = {}, own = {};
+  const StoredCodes* codes = nullptr;  // null: all weights are stored as values
 };
 
 // Finds every parameter in the checkpoint: names under any root prefix and spelling, fused or split, in either

@@ -1,0 +1,46 @@
+#include "model/opened_folder.h"
+
+#include "model/arch/registry.h"
+#include "model/config/config_reader.h"
+#include "model/quantized/file_quantization.h"
+
+namespace tern::model {
+
+Expected<OpenedFolder> OpenedFolder::open(const LoadOptions& options, bool weights) {
+  OpenedFolder o{};
+  o.options = options;
+  TERN_ASSIGN_OR_RETURN(o.config, read_config(options.path, options.config_name, options.overrides));
+  TERN_ASSIGN_OR_RETURN(o.spec, read_spec(o.config));
+  TERN_ASSIGN_OR_RETURN(o.files, find_file_quantization(options.path, o.config, o.spec.architecture));
+  o.presences = default_presences(o.spec);
+  if (!options.dummy && (weights || has_weights(options.path))) {
+    TERN_ASSIGN_OR_RETURN(o.checkpoint, Checkpoint::open(options.path));
+    o.presences = detect_presences(o.spec, o.checkpoint);
+    TERN_RETURN_IF_ERROR(o.checkpoint.check());
+  } else {
+    o.options.dummy = true;
+  }
+  settle_quantization(o.files, o.options);
+  return o;
+}
+
+std::vector<std::string> OpenedFolder::notes() const {
+  std::vector<std::string> all = files.notes;
+  if (!presences.output.note.empty()) all.push_back(presences.output.note);
+  return all;
+}
+
+Expected<WeightPlan> OpenedFolder::plan(DecoderWeights& weights) {
+  presences.head_apart = !options.quantization.head.empty();
+  TERN_ASSIGN_OR_RETURN(WeightPlan plan, plan_weights(spec, presences, options.shard, weights));
+  TERN_RETURN_IF_ERROR(leave_out(options.quantization.ignore, plan));
+  return plan;
+}
+
+Expected<std::vector<Stored>> OpenedFolder::resolve(const WeightPlan& plan) const {
+  const bool cut = flatten_text_config(options.overrides).contains("num_hidden_layers");
+  const ResolveOptions resolve{spec.layers, spec.mtp_layers, cut, spec.tower_names, {}, codes()};
+  return resolve_parameters(plan.parameters, checkpoint, resolve);
+}
+
+}  // namespace tern::model
