@@ -1,11 +1,10 @@
-#include <fmt/format.h>
+#include "engine/loop/open_requests.h"
 
 #include <algorithm>
 #include <new>
 
 #include "base/clock.h"
-#include "base/log.h"
-#include "engine/loop/engine_impl.h"
+#include "engine/loop/request_check.h"
 
 namespace tern::engine {
 namespace {
@@ -16,35 +15,7 @@ Error invalid(std::string message, const char* param) {
 
 }  // namespace
 
-Status EngineImpl::check(Request& r) const {
-  const int64_t vocab = parts_.model->info().vocab_size;
-  const auto longest = static_cast<size_t>(parts_.config.scheduler.max_model_len);
-  if (r.prompt.empty()) return invalid("the prompt is empty", "prompt");
-  if (r.prompt.size() >= longest) {
-    return make_error(
-        ErrorCode::kTooLarge,
-        fmt::format("the prompt has {} tokens, and at most {} leave room for an answer within the context of {}",
-                    r.prompt.size(), longest - 1, longest),
-        "prompt");
-  }
-  for (int32_t id : r.prompt) {
-    if (id < 0 || id >= vocab) {
-      return invalid(fmt::format("token id {} of the prompt is outside the vocabulary of {}", id, vocab), "prompt");
-    }
-    if (r.sampling.prompt_logprobs >= 0 && id >= parts_.sampled_vocab) {
-      return invalid(fmt::format("token id {} of the prompt has no log-probability", id), "prompt");
-    }
-  }
-  if (r.max_tokens <= 0) return invalid("max_tokens must be positive", "max_tokens");
-  r.max_tokens = std::min(r.max_tokens, static_cast<int32_t>(longest - r.prompt.size()));
-  for (const auto& s : r.stop_sequences) {
-    if (s.empty()) return invalid("a stop sequence is empty", "stop");
-  }
-  TERN_RETURN_IF_ERROR(check_media(r));
-  return check_positions(r);
-}
-
-Status EngineImpl::open(Generation& g) {
+Status OpenRequests::open(Generation& g) {
   Request& r = g.request;
   const auto keep = [&](const std::vector<int32_t>& ids) {
     for (int32_t id : ids) {
@@ -75,12 +46,12 @@ Status EngineImpl::open(Generation& g) {
   s.max_new_tokens = r.max_tokens;
   s.use_prefix_cache = r.sampling.prompt_logprobs < 0;
   s.prompt_logit_rows = r.sampling.prompt_logprobs >= 0 ? g.prompt - 1 : 0;
-  add_media(r, g, s);
+  pictures_.add(r, g, s);
   if (r.sampling.prompt_logprobs >= 0) g.prompt_logprobs.resize(static_cast<size_t>(g.prompt - 1));
   return parts_.scheduler->add(std::move(s));
 }
 
-void EngineImpl::refuse(const Request& request, Error error) {
+void OpenRequests::refuse(const Request& request, Error error) {
   News::Event& e = news_.event(request.id);
   e.head.finish = FinishReason::kError;
   e.head.prompt_tokens = static_cast<int32_t>(request.prompt.size());
@@ -89,10 +60,10 @@ void EngineImpl::refuse(const Request& request, Error error) {
   news_.extra().error = std::move(error);
 }
 
-void EngineImpl::enter(Request request) {
-  if (dead_) return refuse(request, make_error(ErrorCode::kUnavailable, "the engine has failed"));
+void OpenRequests::enter(Request request) {
+  if (failed_) return refuse(request, make_error(ErrorCode::kUnavailable, "the engine has failed"));
   if (generations_.contains(request.id)) return refuse(request, invalid("duplicated request_id", "request_id"));
-  if (Status ok = check(request); !ok.ok()) return refuse(request, std::move(ok).error());
+  if (Status ok = check_request(request, parts_); !ok.ok()) return refuse(request, std::move(ok).error());
   auto owner = std::make_unique<Generation>();
   Generation& g = *owner;
   g.request = std::move(request);
@@ -114,12 +85,12 @@ void EngineImpl::enter(Request request) {
   generations_.emplace(g.request.id, std::move(owner));
 }
 
-Generation* EngineImpl::find(RequestId id) {
+Generation* OpenRequests::find(RequestId id) {
   const auto it = generations_.find(id);
   return it == generations_.end() ? nullptr : it->second.get();
 }
 
-News::Event& EngineImpl::event_of(const Generation& g) {
+News::Event& OpenRequests::event_of(const Generation& g) {
   News::Event& e = news_.event(g.id);
   e.head.prompt_tokens = g.prompt;
   e.head.cached_tokens = g.cached_tokens;
@@ -128,7 +99,7 @@ News::Event& EngineImpl::event_of(const Generation& g) {
   return e;
 }
 
-void EngineImpl::end(Generation& g, FinishReason reason) {
+void OpenRequests::end(Generation& g, FinishReason reason) {
   g.ended = true;
   g.times.finished = monotonic_ns();
   if (g.guided) guidance_->close(g);
@@ -136,25 +107,16 @@ void EngineImpl::end(Generation& g, FinishReason reason) {
   e.head.finish = reason;
 }
 
-void EngineImpl::end_error(Generation& g, Error error) {
+void OpenRequests::end_error(Generation& g, Error error) {
   end(g, FinishReason::kError);
   news_.extra().error = std::move(error);
 }
 
-void EngineImpl::forget(Generation& g) {
-  if (g.ended && !has_rows(g, collected_)) generations_.erase(g.request.id);
+void OpenRequests::forget(Generation& g) {
+  if (g.ended && !steps_.has_rows(g)) generations_.erase(g.request.id);
 }
 
-// Launched and not yet collected steps, from number `step` on, have a row of it: it must stay.
-bool EngineImpl::has_rows(const Generation& g, uint64_t step) const {
-  const auto named = [&g](const StepRow& row) { return row.generation == &g; };
-  for (; g.admitted && step < launched_; ++step) {
-    if (std::ranges::any_of(parts_.steps[step % 2]->rows, named)) return true;
-  }
-  return false;
-}
-
-void EngineImpl::abort_one(RequestId id) {
+void OpenRequests::abort(RequestId id) {
   Generation* g = find(id);
   if (g == nullptr || g->ended) return;
   parts_.scheduler->abort(id);
@@ -162,7 +124,7 @@ void EngineImpl::abort_one(RequestId id) {
   forget(*g);
 }
 
-void EngineImpl::end_all(FinishReason reason, const Error& error) {
+void OpenRequests::end_all(FinishReason reason, const Error& error) {
   for (auto it = generations_.begin(); it != generations_.end();) {
     Generation& g = *it->second;
     if (!g.ended) {
@@ -170,12 +132,17 @@ void EngineImpl::end_all(FinishReason reason, const Error& error) {
       end(g, reason);
       if (reason == FinishReason::kError) news_.extra().error = error;
     }
-    it = has_rows(g, collected_) ? std::next(it) : generations_.erase(it);
+    it = steps_.has_rows(g) ? std::next(it) : generations_.erase(it);
   }
 }
 
-void EngineImpl::expire(int64_t now) {
-  if (now < next_deadline_) return;
+void OpenRequests::fail(const Error& error) {
+  failed_ = true;
+  end_all(FinishReason::kError, error);
+}
+
+void OpenRequests::expire(int64_t now) {
+  if (next_deadline_ == 0 || now < next_deadline_) return;
   next_deadline_ = 0;
   for (auto it = generations_.begin(); it != generations_.end();) {
     Generation& g = *it->second;
@@ -186,7 +153,7 @@ void EngineImpl::expire(int64_t now) {
     } else if (!g.ended && deadline > 0) {
       next_deadline_ = next_deadline_ == 0 ? deadline : std::min(next_deadline_, deadline);
     }
-    it = g.ended && !has_rows(g, collected_) ? generations_.erase(it) : std::next(it);
+    it = g.ended && !steps_.has_rows(g) ? generations_.erase(it) : std::next(it);
   }
 }
 

@@ -1,11 +1,9 @@
-#include <fmt/format.h>
+#include "engine/loop/step_results.h"
 
 #include <algorithm>
 #include <cmath>
 
-#include "base/clock.h"
-#include "base/log.h"
-#include "engine/loop/engine_impl.h"
+#include "engine/stops.h"
 #include "ops/thinking.h"
 
 namespace tern::engine {
@@ -18,13 +16,17 @@ Error not_a_number() {
 
 }  // namespace
 
-// The oldest open step is done: confirms progress, says tokens, ends what is complete.
-void EngineImpl::collect() {
-  const int64_t now = monotonic_ns();  // of everything this step says
-  Step& step = *parts_.steps[collected_ % 2];
-  if (!step.status.ok() && !dead_) die(fmt::format("step {} failed: {}", step.plan.step, step.status.error().message));
-  collect_media(step);
-  results_.clear(), result_tokens_.clear(), finished_.clear();
+StepResults::StepResults(const EngineParts& parts, OpenSteps& steps, OpenRequests& requests, Pictures& pictures,
+                         Guidance* guidance, News& news)
+    : parts_(parts), steps_(steps), requests_(requests), pictures_(pictures), guidance_(guidance), news_(news) {
+  const auto rows = static_cast<size_t>(parts.config.scheduler.max_num_seqs);
+  results_.reserve(rows), finished_.reserve(rows);
+  tokens_.reserve(rows * (guidance != nullptr ? 1 + Guide::kMostForced : 1));
+}
+
+void StepResults::collect(Step& step, int64_t now) {
+  pictures_.collect(step);
+  results_.clear(), tokens_.clear(), finished_.clear();
   for (size_t i = 0; i < step.rows.size(); ++i) {
     if (i + sched::kAhead < step.rows.size()) prefetch(*step.rows[i + sched::kAhead].generation, 3);
     if (i + sched::kAhead / 2 < step.rows.size())
@@ -32,22 +34,15 @@ void EngineImpl::collect() {
     Generation& g = *step.rows[i].generation;
     if (!g.ended && step.rows[i].prompt_scored > 0) take_prompt_logprobs(step, i, g);
     if (step.plan.rows[i].samples) take_row(step, i, g, now);
-    if (g.pictured) release_media(g, step.plan.rows[i].first + step.plan.rows[i].count);
-    if (g.ended && !has_rows(g, collected_ + 1)) finished_.push_back(&g);
+    if (g.pictured) pictures_.release(g, step.plan.rows[i].first + step.plan.rows[i].count);
+    if (g.ended && !steps_.has_rows(g, 1)) finished_.push_back(&g);
   }
   parts_.scheduler->collect(results_);
-  ++collected_;
-  oldest_since_ = monotonic_ns();
-  replayed_ += step.replayed;
-  for (Generation* g : finished_) forget(*g);
-  trace(StepPhase::kCollect, step, collected_ - 1, now);
-  if (collected_ < launched_) {
-    Step& next = *parts_.steps[collected_ % 2];
-    if (next.masks.size() > 0) ask_masks(next, true);
-  }
+  steps_.collect();
+  for (Generation* g : finished_) requests_.forget(*g);
 }
 
-void EngineImpl::take_prompt_logprobs(const Step& step, size_t i, Generation& g) {
+void StepResults::take_prompt_logprobs(const Step& step, size_t i, Generation& g) {
   const StepRow& row = step.rows[i];
   for (int j = 0; j < row.prompt_scored; ++j) {
     auto& out = g.prompt_logprobs[static_cast<size_t>(step.plan.rows[i].first + j)];
@@ -55,8 +50,8 @@ void EngineImpl::take_prompt_logprobs(const Step& step, size_t i, Generation& g)
     for (const ops::TokenScore& s : step.sampling.scores(row.prompt_logprobs + j)) {
       if (std::isnan(s.value)) {
         parts_.scheduler->abort(g.request.id);
-        forget_media(g);
-        return end_error(g, not_a_number());
+        pictures_.forget(g);
+        return requests_.end_error(g, not_a_number());
       }
       out.push_back({s.id, s.value, s.rank});
     }
@@ -64,7 +59,7 @@ void EngineImpl::take_prompt_logprobs(const Step& step, size_t i, Generation& g)
 }
 
 // Whether what the row sampled is the next token of its answer. `forced`: what follows it, if anything.
-bool EngineImpl::says_something(Step& step, size_t i, Generation& g, std::span<const int32_t>& forced) {
+bool StepResults::says_something(Step& step, size_t i, Generation& g, std::span<const int32_t>& forced) {
   const sched::PlanRow& row = step.plan.rows[i];
   MaskRow* mask = step.rows[i].mask < 0 ? nullptr : &step.masks.rows()[static_cast<size_t>(step.rows[i].mask)];
   const MaskState state = mask == nullptr ? MaskState::kReady : guidance_->settle(g, *mask);
@@ -75,17 +70,17 @@ bool EngineImpl::says_something(Step& step, size_t i, Generation& g, std::span<c
     g.recount = true;
     return false;
   }
-  if (state == MaskState::kFailed) end_error(g, g.guide->error());
+  if (state == MaskState::kFailed) requests_.end_error(g, g.guide->error());
   return state == MaskState::kReady;
 }
 
-void EngineImpl::take_row(Step& step, size_t i, Generation& g, int64_t now) {
+void StepResults::take_row(Step& step, size_t i, Generation& g, int64_t now) {
   const sched::PlanRow& row = step.plan.rows[i];
   const int32_t logit_row = row.logit_begin + row.logit_count - 1;
   // Within the reserved capacity: spans into it stay valid.
-  const size_t begin = result_tokens_.size();
-  result_tokens_.push_back(step.status.ok() ? step.sampling.id(logit_row) : 0);
-  std::span<const int32_t> tokens(result_tokens_.data() + begin, 1);
+  const size_t begin = tokens_.size();
+  tokens_.push_back(step.status.ok() ? step.sampling.id(logit_row) : 0);
+  std::span<const int32_t> tokens(tokens_.data() + begin, 1);
   if (g.ended) {
     results_.push_back({row.seq, tokens, true});
     return;
@@ -97,16 +92,17 @@ void EngineImpl::take_row(Step& step, size_t i, Generation& g, int64_t now) {
   }
   const ops::SampleStatus status = step.sampling.status(logit_row);
   if (status != ops::kSampleOk) {
-    if (status == ops::kSampleNan) forget_media(g);
-    end_error(g, status == ops::kSampleNan ? not_a_number()
-                                           : make_error(ErrorCode::kInvalidArgument,
-                                                        "no token is allowed to follow: masks exclude all of them"));
+    if (status == ops::kSampleNan) pictures_.forget(g);
+    requests_.end_error(
+        g, status == ops::kSampleNan
+               ? not_a_number()
+               : make_error(ErrorCode::kInvalidArgument, "no token is allowed to follow: masks exclude all of them"));
     results_.push_back({row.seq, {}, true});
     return;
   }
   if (forced.size() > 1 && forced[0] == tokens[0]) {
-    result_tokens_.insert(result_tokens_.end(), forced.begin() + 1, forced.end());
-    tokens = {result_tokens_.data() + begin, forced.size()};
+    tokens_.insert(tokens_.end(), forced.begin() + 1, forced.end());
+    tokens = {tokens_.data() + begin, forced.size()};
   }
   const size_t taken = take_tokens(step, i, g, tokens, now);
   results_.push_back({row.seq, tokens.first(taken), g.ended});
@@ -114,7 +110,7 @@ void EngineImpl::take_row(Step& step, size_t i, Generation& g, int64_t now) {
 
 // The output has a new last token: whether it ends reasoning. The answer after it has a limit and a grammar of its
 // own.
-void EngineImpl::watch_thinking(Generation& g) {
+void StepResults::watch_thinking(Generation& g) {
   const SamplingParams& p = g.request.sampling;
   const auto said = static_cast<int32_t>(g.output.size());
   ops::advance_thinking(g.thinking, sample::thinking_ids(p), g.output.back(),
@@ -125,7 +121,7 @@ void EngineImpl::watch_thinking(Generation& g) {
   if (const int32_t most = g.request.max_answer_tokens; most > 0) g.max_tokens = std::min(g.max_tokens, said + most);
 }
 
-FinishReason EngineImpl::judge(Generation& g, float prob, StopHit& hit) {
+FinishReason StepResults::judge(Generation& g, float prob, StopHit& hit) {
   const EngineConfig& c = parts_.config;
   StopRules rules{g.stop_ids, {}};
   if (g.stops_by_words) rules.sequences = g.request.stop_sequences;
@@ -139,7 +135,7 @@ FinishReason EngineImpl::judge(Generation& g, float prob, StopHit& hit) {
 }
 
 // The sampled token, and what has to follow it until the answer ends. Returns how many were taken.
-size_t EngineImpl::take_tokens(const Step& step, size_t i, Generation& g, std::span<const int32_t> ids, int64_t now) {
+size_t StepResults::take_tokens(const Step& step, size_t i, Generation& g, std::span<const int32_t> ids, int64_t now) {
   const StepRow& row = step.rows[i];
   const sched::PlanRow& planned = step.plan.rows[i];
   const bool first = g.output.empty();
@@ -162,7 +158,7 @@ size_t EngineImpl::take_tokens(const Step& step, size_t i, Generation& g, std::s
     g.times.finished = now;
     if (g.guided) guidance_->close(g);
   }
-  News::Event& e = event_of(g);
+  News::Event& e = requests_.event_of(g);
   e.head.finish = finish;
   e.head.stop_sequence = hit.sequence;
   e.head.stop_token = hit.token;
@@ -172,7 +168,7 @@ size_t EngineImpl::take_tokens(const Step& step, size_t i, Generation& g, std::s
   return taken;
 }
 
-void EngineImpl::add_scores(const sample::SamplingBatch& batch, int request) {
+void StepResults::add_scores(const sample::SamplingBatch& batch, int request) {
   for (const ops::TokenScore& s : batch.scores(request)) news_.logprob({s.id, s.value, s.rank});
 }
 

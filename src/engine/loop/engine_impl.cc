@@ -1,0 +1,202 @@
+#include "engine/loop/engine_impl.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/thread_pool.h"
+
+namespace tern::engine {
+namespace {
+
+// How often a wait for a step asks for what comes after it: caches lose that within a long step, to other programs too,
+// and planning would wait for memory.
+constexpr int64_t kPrefetchNs = 500'000;
+
+size_t open_requests(const EngineConfig& c) { return c.inbox_capacity + static_cast<size_t>(c.scheduler.max_num_seqs); }
+
+EngineStats fixed_stats(const EngineParts& parts) {
+  EngineStats s;
+  s.max_num_seqs = parts.config.scheduler.max_num_seqs;
+  s.total_blocks = s.free_blocks = s.usable_blocks = parts.blocks.total;
+  return s;
+}
+
+std::unique_ptr<Guidance> make_guidance(const EngineParts& parts) {
+  if (parts.config.mask_threads == 0) return nullptr;
+  return std::make_unique<Guidance>(parts.config.mask_threads, static_cast<size_t>((parts.sampled_vocab + 31) / 32));
+}
+
+}  // namespace
+
+EngineImpl::EngineImpl(EngineParts parts, StepRunner runner)
+    : parts_(std::move(parts)),
+      outbox_(parts_.config.outbox_capacity),
+      inbox_(open_requests(parts_.config), fixed_stats(parts_)),
+      guidance_(make_guidance(parts_)),
+      open_(parts_.steps),
+      pictures_(parts_),
+      requests_(parts_, open_, pictures_, guidance_.get(), news_),
+      builder_(parts_, requests_, pictures_),
+      results_(parts_, open_, requests_, pictures_, guidance_.get(), news_) {
+  const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
+  news_.reserve(std::max(2 * rows, outbox_.expected()));
+  outbox_.on_drained([](void* inbox) { static_cast<Inbox*>(inbox)->wake(); }, &inbox_);
+  // Work that is done when it has been given may take its time.
+  if (parts_.device->own_memory()) watchdog_ns_ = std::max<int64_t>(parts_.config.watchdog_ns, 0);
+  rank_ = std::make_unique<Rank>(
+      std::move(runner), Rank::Faults{parts_.config.fault, parts_.config.fault_step},
+      [](void* inbox) { static_cast<Inbox*>(inbox)->step_done(); }, &inbox_);
+  allocations_ = parts_.device->allocations();
+  thread_ = std::thread([this] { run(); });
+}
+
+EngineImpl::~EngineImpl() {
+  shutdown(true);
+  thread_.join();
+}
+
+void EngineImpl::run() {
+  set_thread_name("engine");
+  for (;;) {
+    take_commands();
+    while (launch()) {
+    }
+    watch(monotonic_ns());
+    if (commands_.steps_done > open_.collected() && !hung_) {
+      collect();
+      publish();
+      continue;
+    }
+    publish();
+    if (commands_.stopping && idle()) break;
+    wait_for_event();
+  }
+  outbox_.close();
+}
+
+void EngineImpl::take_commands() {
+  inbox_.take(commands_);
+  for (Request& r : commands_.requests) requests_.enter(std::move(r));
+  commands_.requests.clear();
+  for (RequestId id : commands_.aborts) requests_.abort(id);
+  commands_.aborts.clear();
+  if (commands_.ending) requests_.end_all(FinishReason::kAbort, {});
+  if (requests_.next_deadline() != 0) requests_.expire(monotonic_ns());
+}
+
+// Plans and submits one more step. False when two are open, nothing can run, or the reader is too far behind.
+bool EngineImpl::launch() {
+  if (open_.full() || dead_ || requests_.empty() || outbox_.full()) return false;
+  const int64_t begin = parts_.config.trace == nullptr ? 0 : monotonic_ns();
+  Step& step = open_.next();
+  parts_.scheduler->plan(step.plan);
+  for (sched::SeqId id : step.plan.preempted) {
+    if (Generation* g = requests_.find(id)) ++g->preemptions;
+  }
+  if (step.plan.empty()) return false;
+  if (const int64_t delay = parts_.config.plan_delay_ns; delay > 0) {
+    std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
+  }
+  builder_.fill(step);
+  if (step.masks.size() > 0) ask_masks(step, open_.none());
+  if (pictures_.pack(step)) rank_->submit_vision(&step);
+  rank_->submit_forward(&step, open_.last());
+  open_.launch();
+  rank_->submit_sample(&step);
+  trace(StepPhase::kPlan, step, open_.launched() - 1, begin);
+  return true;
+}
+
+// `last`: no step before this one is open, so that whatever is to be known of its rows is known.
+void EngineImpl::ask_masks(Step& step, bool last) {
+  for (MaskRow& mask : step.masks.rows()) {
+    const auto i = static_cast<size_t>(mask.step_row);
+    Generation& g = *step.rows[i].generation;
+    const sched::PlanRow& row = step.plan.rows[i];
+    guidance_->ask(g, mask, row.first + row.count - g.prompt, last);
+  }
+  guidance_->flush();
+}
+
+// The oldest open step is done.
+void EngineImpl::collect() {
+  const int64_t now = monotonic_ns();
+  Step& step = open_.oldest();
+  if (!step.status.ok() && !dead_) die(fmt::format("step {} failed: {}", step.plan.step, step.status.error().message));
+  results_.collect(step, now);
+  trace(StepPhase::kCollect, step, open_.collected() - 1, now);
+  if (!open_.none() && open_.oldest().masks.size() > 0) ask_masks(open_.oldest(), true);
+}
+
+void EngineImpl::publish() {
+  const sched::SchedulerStats s = parts_.scheduler->stats();
+  EngineStats stats = fixed_stats(parts_);
+  stats.running = s.running, stats.waiting = s.waiting, stats.preempted_waiting = s.preempted_waiting;
+  stats.free_blocks = s.free_blocks, stats.usable_blocks = s.usable_blocks;
+  stats.steps = open_.collected(), stats.graph_steps = open_.replayed();
+  stats.prompt_tokens = builder_.prompt_tokens(), stats.generated_tokens = results_.generated_tokens();
+  stats.preemptions = s.preemptions;
+  stats.late_allocations = parts_.device->allocations() - allocations_;
+  stats.prefix_lookup_tokens = s.prefix_lookup_tokens, stats.prefix_hit_tokens = s.prefix_hit_tokens;
+  stats.prefix_lookups = s.prefix_lookups, stats.prefix_hits = s.prefix_hits;
+  pictures_.report(stats);
+  inbox_.publish(stats, requests_.size(), !dead_);
+  outbox_.publish(news_);  // after the figures: who reads of an end finds it counted
+}
+
+void EngineImpl::wait_for_event() {
+  const bool working = !dead_ && !open_.none();
+  const int64_t hangs_at = open_.oldest_since() + watchdog_ns_;
+  int64_t until = requests_.next_deadline();  // 0: none
+  if (working && watchdog_ns_ > 0 && (until == 0 || hangs_at < until)) until = hangs_at;
+  const bool prefetching = parts_.device->own_memory() && working;
+  while (prefetching && (until == 0 || monotonic_ns() + kPrefetchNs < until)) {
+    if (inbox_.wait_for(kPrefetchNs)) return;
+    prefetch_ahead();
+  }
+  if (until == 0) {
+    inbox_.wait();
+  } else if (const int64_t left = until - monotonic_ns(); left > 0) {
+    inbox_.wait_for(left);
+  }
+}
+
+// Most of what collecting the oldest step and planning the next one touch; sequences are not among it.
+void EngineImpl::prefetch_ahead() const {
+  open_.next().prefetch();
+  for (const StepRow& row : open_.oldest().rows) engine::prefetch(*row.generation, 3);
+}
+
+// The oldest open step must end in time. Nothing of it or of the one after it is touched afterwards: the device may
+// still be at them.
+void EngineImpl::watch(int64_t now) {
+  if (watchdog_ns_ == 0 || dead_ || open_.none() || commands_.steps_done > open_.collected()) return;
+  if (now - open_.oldest_since() < watchdog_ns_) return;
+  hung_ = true;
+  rank_->abandon();
+  die(fmt::format("step {} has not ended after {:.1f} s: the device hangs", open_.oldest().plan.step,
+                  static_cast<double>(watchdog_ns_) / 1e9));
+}
+
+// The device's state is unknown from here on: no further step, and an error for everyone.
+void EngineImpl::die(const std::string& why) {
+  dead_ = true;
+  TERN_ERROR("{}", why);
+  requests_.fail(make_error(ErrorCode::kInternal, fmt::format("the engine failed: {}", why)));
+}
+
+void EngineImpl::trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns) {
+  if (parts_.config.trace == nullptr) return;
+  StepSpan span;
+  span.phase = phase, span.step = n;
+  span.tokens = step.plan.tokens, span.rows = static_cast<int32_t>(step.rows.size());
+  span.begin_ns = begin_ns, span.end_ns = monotonic_ns();
+  parts_.config.trace->add(span);
+}
+
+}  // namespace tern::engine
