@@ -35,7 +35,7 @@ struct Handler {
   // is carried out in any case.
   void (*question)(Shared& shared, Job& job) = nullptr;
   void (*order)(Shared& shared, Job& job) = nullptr;
-  // Answers of the model. Every such route has the same admission (Worker::submit_job) and the same way.
+  // Answers of the model. Every such route has the same admission (Exchanges::submit_job) and the same way.
   const Protocol* protocol = nullptr;
 
   bool generates() const { return protocol != nullptr; }

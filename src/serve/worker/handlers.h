@@ -29,5 +29,7 @@ void tokens_to_text(Shared& shared, Job& job);   // /detokenize
 void abort_requests(Shared& shared, Job& job);   // the requests of the key that asks
 void reset_scheduler(Shared& shared, Job& job);  // ends every request
 void control_scheduler(Shared& shared, Job& job);
+// What the last three come to, once every worker has been asked (simple.cc).
+http::Response sweep_answer(Shared& shared, const AbortSweep& sweep);
 
 }  // namespace tern::serve

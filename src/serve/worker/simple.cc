@@ -69,6 +69,8 @@ std::string abort_result(const AbortSweep& sweep) {
   return result + "]}";
 }
 
+}  // namespace
+
 http::Response sweep_answer(Shared& shared, const AbortSweep& sweep) {
   switch (sweep.answered) {
     case AbortSweep::Form::kReset:
@@ -83,8 +85,6 @@ http::Response sweep_answer(Shared& shared, const AbortSweep& sweep) {
   return http::json_response(200, envelope(shared, "success", {}, abort_result(sweep)));
 }
 
-}  // namespace
-
 std::string Shared::random_hex() {
   const uint64_t number = serial.fetch_add(1, std::memory_order_relaxed);
   const Hash128 hash = siphash128(key, &number, sizeof number);
@@ -94,10 +94,6 @@ std::string Shared::random_hex() {
 void Shared::post(int worker, Message message) { workers[static_cast<size_t>(worker)]->post(std::move(message)); }
 void Shared::post_control(int worker, Message message) {
   workers[static_cast<size_t>(worker)]->post_control(std::move(message));
-}
-
-void Worker::finish_sweep(AbortSweep& sweep) {
-  shared_.post_control(sweep.reply.worker, Reply{sweep.reply, sweep_answer(shared_, sweep), {}});
 }
 
 http::Response answer_health(Shared& shared, std::string_view) {

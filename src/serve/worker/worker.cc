@@ -1,10 +1,11 @@
 #include "serve/worker/worker.h"
 
-#include <fcntl.h>
-
-#include <algorithm>
+#include <new>
+#include <utility>
 
 #include "base/clock.h"
+#include "serve/worker/handlers.h"
+#include "serve/worker/preparations.h"
 
 namespace tern::serve {
 namespace {
@@ -16,12 +17,11 @@ constexpr int64_t kQuitNs = 1'000'000'000;
 Worker::Worker(Shared& shared, int number, std::vector<Listening> listeners)
     : shared_(shared),
       number_(number),
-      listeners_(std::move(listeners)),
-      reserve_(::open("/dev/null", O_RDONLY | O_CLOEXEC)),
       mailbox_(kMailbox),
-      metrics_(shared.metrics.shard(static_cast<size_t>(number))) {
-  for (size_t i = 0; i < listeners_.size(); ++i) poller_.add(listeners_[i].listener.fd.get(), EPOLLIN, i + 1);
-}
+      connections_(shared, poller_, *this),
+      acceptor_(shared, number, std::move(listeners), poller_, connections_),
+      exchanges_(shared, number, shared.metrics.shard(static_cast<size_t>(number)), connections_),
+      active_(shared, number, shared.metrics.shard(static_cast<size_t>(number)), connections_, exchanges_) {}
 
 Worker::~Worker() { join(); }
 
@@ -70,12 +70,11 @@ void Worker::run() {
     const int64_t now = monotonic_ns();
     if (now - last_sweep_ns_ >= kSweepNs) {
       last_sweep_ns_ = now;
-      sweep(now);
-      sweep_waiting(now);
+      connections_.sweep(now);
+      if (number_ == 0 && shared_.preparations) shared_.preparations->sweep(now);
+      active_.sweep(now);
     }
-    flush_touched();
-    for (const uint64_t id : gone_) connections_.erase(id);
-    gone_.clear();
+    connections_.end_turn();
   }
   mailbox_.close();
   {
@@ -83,9 +82,7 @@ void Worker::run() {
     control_closed_ = true;
   }
   drain_mailbox();  // tickets and generations inside die here
-  flush_touched();
-  shared_.connections.fetch_sub(static_cast<int>(connections_.size()), std::memory_order_relaxed);
-  connections_.clear();
+  connections_.close();
   active_.clear();
 }
 
@@ -103,7 +100,7 @@ void Worker::drain_mailbox() {
     try {
       std::visit([this](auto& m) { on(std::move(m)); }, message);
     } catch (const std::bad_alloc&) {
-      lose(connection);
+      active_.lose(connection);
     }
   }
   messages_.clear();
@@ -111,35 +108,39 @@ void Worker::drain_mailbox() {
 
 void Worker::handle(const epoll_event& event) {
   const uint64_t key = event.data.u64;
-  if (key <= listeners_.size()) return accept_from(listeners_[key - 1]);
-  const auto it = connections_.find(key);
-  if (it == connections_.end() || it->second->gone) return;
-  Connection& c = *it->second;
-  if ((event.events & (EPOLLERR | EPOLLHUP)) != 0) return drop(c);
-  try {
-    if ((event.events & EPOLLOUT) != 0) flush(c);
-    if (!c.gone && (event.events & (EPOLLIN | EPOLLRDHUP)) != 0) read_from(c);
-  } catch (const std::bad_alloc&) {
-    run_out_of_memory(c);
-  }
+  if (acceptor_.listens(key)) return acceptor_.accept(key);
+  connections_.handle(key, event.events);
 }
 
-void Worker::on(NewConnection&& m) { add_connection(std::move(m)); }
+void Worker::on(NewConnection&& m) { connections_.add(std::move(m)); }
+void Worker::on(DeltaBatch&& m) { active_.take(std::move(m)); }
+void Worker::on(Reply&& m) { exchanges_.take(std::move(m)); }
+void Worker::on(Ready&& m) { active_.start(std::move(m)); }
+void Worker::on(SlotGranted&& m) { active_.grant(std::move(m)); }
 
-void Worker::on(CloseListeners&&) {
-  for (auto& listening : listeners_) {
-    poller_.remove(listening.listener.fd.get());
-    listening.listener.fd.reset();
-  }
+void Worker::on(std::unique_ptr<AbortSweep>&& m) {
+  if (m->hops == 0 && shared_.preparations) shared_.preparations->abort_matching(*m);
+  active_.abort_matching(*m);
+  const int next = (number_ + 1) % static_cast<int>(shared_.workers.size());
+  if (++m->hops < static_cast<int>(shared_.workers.size())) return shared_.post_control(next, std::move(m));
+  shared_.post_control(m->reply.worker, Reply{m->reply, sweep_answer(shared_, *m), {}});
 }
 
+void Worker::on(AbortAll&&) {
+  AbortSweep sweep;
+  sweep.all = true;
+  if (number_ == 0 && shared_.preparations) shared_.preparations->abort_matching(sweep);
+  active_.abort_matching(sweep);
+}
+
+void Worker::on(CloseListeners&&) { acceptor_.close(); }
+void Worker::on(EngineGone&&) { active_.engine_gone(); }
 void Worker::on(Quit&&) { quit_by_ns_ = monotonic_ns() + kQuitNs; }
 
 // Answers that are on their way may still leave, for a moment.
 bool Worker::may_quit() const {
   if (quit_by_ns_ == 0) return false;
-  const auto unsent = [](const auto& entry) { return entry.second->unsent() > 0; };
-  return monotonic_ns() > quit_by_ns_ || std::none_of(connections_.begin(), connections_.end(), unsent);
+  return monotonic_ns() > quit_by_ns_ || !connections_.unsent();
 }
 
 }  // namespace tern::serve

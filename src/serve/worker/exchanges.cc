@@ -1,4 +1,5 @@
-// Requests of a worker: who may ask what, and where the answer comes from.
+#include "serve/worker/exchanges.h"
+
 #include <fmt/format.h>
 
 #include <new>
@@ -8,7 +9,6 @@
 #include "json/json.h"
 #include "serve/http/target.h"
 #include "serve/openai/json/error.h"
-#include "serve/worker/worker.h"
 
 namespace tern::serve {
 namespace {
@@ -52,14 +52,14 @@ bool cover_body(Connection& c, uint64_t length) {
 
 }  // namespace
 
-Connection* Worker::find(const ReplyTo& to) {
-  const auto it = connections_.find(to.connection);
-  if (it == connections_.end() || it->second->gone || it->second->exchange != to.exchange) return nullptr;
-  return it->second->phase == Connection::Phase::kWorking ? it->second.get() : nullptr;
+Connection* Exchanges::find(const ReplyTo& to) {
+  Connection* c = connections_.find(to.connection);
+  if (c == nullptr || c->gone || c->exchange != to.exchange) return nullptr;
+  return c->phase == Connection::Phase::kWorking ? c : nullptr;
 }
 
 // Decides from the head alone whether this client may ask this, so that no body is read in vain.
-bool Worker::on_head(Connection& c) {
+bool Exchanges::on_head(Connection& c) {
   const http::Head& head = c.parser.head();
   c.method = head.method;
   c.minor_version = head.minor_version;
@@ -109,15 +109,15 @@ bool Worker::on_head(Connection& c) {
   if (!cover_body(c, head.content_length.value_or(0))) {
     return refuse_now(openai::busy_response("there is no memory for the body of the request now; send it again"));
   }
-  set_idle(c, false);  // a client that sends its body is not pushed out by newcomers
+  connections_.set_idle(c, false);  // a client that sends its body is not pushed out by newcomers
   if (head.expect_continue && head.has_body() && c.minor_version == 1 && c.input().empty()) {
     c.out += "HTTP/1.1 100 Continue\r\n\r\n";
-    touch(c);
+    connections_.touch(c);
   }
   return true;
 }
 
-void Worker::on_request(Connection& c) {
+void Exchanges::on_request(Connection& c) {
   c.phase = Connection::Phase::kWorking;
   c.deadline_ns = 0;
   c.trim(kKeptBuffer);  // the answer may take long
@@ -128,7 +128,7 @@ void Worker::on_request(Connection& c) {
     submit_job(c);
 }
 
-void Worker::submit_job(Connection& c) {
+void Exchanges::submit_job(Connection& c) {
   Job job;
   if (c.route->handler.generates()) {
     metrics_.add(Count::kRequests);
@@ -142,7 +142,7 @@ void Worker::submit_job(Connection& c) {
     }
     if (!shared_.healthy()) return respond(c, http::Response{304, "", "", "", false});
   }
-  job.to = {number_, c.id, c.exchange};
+  job.to = {worker_, c.id, c.exchange};
   job.route = c.route;
   job.body = std::move(c.parser.body());
   job.content_type = std::move(c.parser.head().content_type);
@@ -158,49 +158,48 @@ void Worker::submit_job(Connection& c) {
   respond(c, openai::error_response({ErrorCode::kResourceExhausted, "the server is overloaded", {}}));
 }
 
-std::string Worker::request_id_line(std::string_view given) {
+std::string Exchanges::request_id_line(std::string_view given) {
   return fmt::format("x-request-id: {}\r\n", given.empty() ? shared_.random_hex() : given);
 }
 
-void Worker::respond(Connection& c, http::Response response) {
+void Exchanges::respond(Connection& c, http::Response response) {
   if (c.answer_headers.empty()) c.answer_headers = request_id_line({});  // a head that could not be read
   response.extra_headers += c.answer_headers;
   if (shared_.draining.load(std::memory_order_relaxed) || response.close) c.keep_alive = false;
   http::append_response(c.out, response, c.method == http::Method::kHead, c.keep_alive, c.minor_version);
-  finish_exchange(c, response.status);
+  finish(c, response.status);
 }
 
-// The answer is in `out`: counts it and makes the connection ready for its next request.
-void Worker::finish_exchange(Connection& c, int status) {
+void Exchanges::finish(Connection& c, int status) {
   const std::string_view path = c.route != nullptr ? c.route->path : "other";
   const double seconds = static_cast<double>(monotonic_ns() - c.begin_ns) * 1e-9;
   metrics_.http(http::method_name(c.method), path, status, seconds);
   TERN_LOG(LogChannel::kApiServer, LogLevel::kDebug, "{} {} -> {} {}", http::method_name(c.method), path, status,
            std::string_view(c.answer_headers).substr(0, c.answer_headers.find('\r')));
   c.answer_headers.clear();
-  touch(c);
+  connections_.touch(c);
   c.active = 0;
   c.cancelled.reset();
   c.memory.release();
   c.served_before = true;
   c.route = nullptr;
-  set_idle(c, false);
+  connections_.set_idle(c, false);
   if (!c.keep_alive || (c.input_ended && c.input().empty())) {
     c.phase = Connection::Phase::kClosing;
     return;
   }
   c.phase = Connection::Phase::kReading;
   c.parser.reset();
-  set_idle(c, true);
-  set_read_deadline(c);
+  connections_.set_idle(c, true);
+  connections_.set_read_deadline(c);
 }
 
-void Worker::on(Reply&& m) {
+void Exchanges::take(Reply&& m) {
   Connection* c = find(m.to);
   if (c == nullptr) return;
   respond(*c, std::move(m.response));
   m.ticket.release();
-  process(*c);  // the next request may already be here
+  connections_.process(*c);  // the next request may already be here
 }
 
 }  // namespace tern::serve

@@ -1,4 +1,5 @@
-// Generations of a worker: into the engine, and deltas back to the client.
+#include "serve/worker/active_requests.h"
+
 #include <algorithm>
 #include <new>
 
@@ -6,8 +7,6 @@
 #include "base/log.h"
 #include "serve/openai/json/error.h"
 #include "serve/report/request_log.h"
-#include "serve/worker/preparations.h"
-#include "serve/worker/worker.h"
 
 namespace tern::serve {
 namespace {
@@ -18,16 +17,45 @@ double seconds(int64_t from_ns, int64_t to_ns) {
   return from_ns > 0 && to_ns > from_ns ? static_cast<double>(to_ns - from_ns) * 1e-9 : 0.0;
 }
 
+void measure(MetricsShard& metrics, const Choice& choice, int32_t tokens, int64_t now_ns, bool first) {
+  metrics.add(Count::kGenerationTokens, static_cast<uint64_t>(tokens));
+  if (first) {
+    const double ttft = seconds(choice.times.arrival, choice.times.first_token > 0 ? choice.times.first_token : now_ns);
+    metrics.observe(Hist::kTimeToFirst, ttft);
+    metrics.set_first_token(ttft);
+  } else if (choice.last_token_ns > 0) {
+    metrics.observe(Hist::kTimePerToken, seconds(choice.last_token_ns, now_ns) / tokens, static_cast<uint64_t>(tokens));
+  }
+}
+
+void measure_finished(MetricsShard& metrics, const Generation& g, const Choice& choice) {
+  if (choice.reason != engine::FinishReason::kAbort) metrics.add(Count::kSuccess);
+  const auto& t = choice.times;
+  const int64_t end = t.finished > 0 ? t.finished : monotonic_ns();
+  metrics.observe(Hist::kGenerationTokens, static_cast<double>(choice.completion_tokens));
+  if (choice.completion_tokens > 0) {
+    metrics.observe(Hist::kTokenRatio,
+                    static_cast<double>(g.prompt_tokens(choice)) / static_cast<double>(choice.completion_tokens));
+  }
+  metrics.observe(Hist::kEndToEnd, seconds(t.arrival, end));
+  metrics.observe(Hist::kInference, seconds(t.scheduled, end));
+  metrics.observe(Hist::kQueue, seconds(t.arrival, t.scheduled));
+  metrics.observe(Hist::kPrefill, seconds(t.scheduled, t.first_token));
+  metrics.observe(Hist::kDecode, seconds(t.first_token, end));
+  metrics.set_infer(
+      choice.completion_tokens > 0 ? seconds(t.first_token, end) / static_cast<double>(choice.completion_tokens) : 0.0);
+}
+
 }  // namespace
 
-void Worker::on(Ready&& m) {
-  Connection* c = find(m.to);
+void ActiveRequests::start(Ready&& m) {
+  Connection* c = exchanges_.find(m.to);
   if (c == nullptr) {  // the client left while its prompt was prepared
     shared_.ids.erase(m.generation->id());
     return;
   }
-  auto active = std::make_unique<Active>();
-  Active& a = *active;
+  auto active = std::make_unique<ActiveRequest>();
+  ActiveRequest& a = *active;
   a.key = next_key_++;
   a.connection = c->id;
   a.key_index = c->key_index;
@@ -36,8 +64,8 @@ void Worker::on(Ready&& m) {
   a.ticket = std::move(m.ticket);
   a.memory = std::move(m.memory);
   c->active = a.key;
-  active_.emplace(a.key, std::move(active));
-  a.place = {number_, a.key, c->owner, static_cast<int64_t>(a.generation->choices().size())};
+  all_.emplace(a.key, std::move(active));
+  a.place = {worker_, a.key, c->owner, static_cast<int64_t>(a.generation->choices().size())};
   if (shared_.slots.acquire(a.place)) {
     a.has_slot = true;
     log_stage(shared_.config, a.generation->id(), "has a place in the engine");
@@ -49,9 +77,9 @@ void Worker::on(Ready&& m) {
   }
 }
 
-void Worker::on(SlotGranted&& m) {
-  const auto it = active_.find(m.place.key);
-  if (it != active_.end() && !it->second->has_slot) {
+void ActiveRequests::grant(SlotGranted&& m) {
+  const auto it = all_.find(m.place.key);
+  if (it != all_.end() && !it->second->has_slot) {
     it->second->has_slot = true;
     log_stage(shared_.config, it->second->generation->id(), "has a place in the engine");
     start_generation(*it->second);
@@ -60,12 +88,12 @@ void Worker::on(SlotGranted&& m) {
   }
 }
 
-void Worker::start_generation(Active& a) {
+void ActiveRequests::start_generation(ActiveRequest& a) {
   Error error;
   if (!submit_rows(a, error)) return fail(a, error);
-  const auto it = connections_.find(a.connection);
-  if (it == connections_.end() || !a.generation->ask().stream) return;
-  Connection& c = *it->second;
+  Connection* const reader = connections_.find(a.connection);
+  if (reader == nullptr || !a.generation->ask().stream) return;
+  Connection& c = *reader;
   if (shared_.draining.load(std::memory_order_relaxed)) c.keep_alive = false;
   if (c.minor_version == 0) c.keep_alive = false;  // without chunks only the end of the connection ends the body
   http::Response head;
@@ -73,13 +101,13 @@ void Worker::start_generation(Active& a) {
   head.extra_headers = "cache-control: no-cache\r\n" + c.answer_headers;
   http::append_head(c.out, head, std::nullopt, c.minor_version == 1, c.keep_alive, c.minor_version);
   c.streaming = true;
-  touch(c);
+  connections_.touch(c);
 }
 
-bool Worker::submit_rows(Active& a, Error& error) {
+bool ActiveRequests::submit_rows(ActiveRequest& a, Error& error) {
   auto& choices = a.generation->choices();
   for (size_t i = 0; i < a.requests.size(); ++i) {
-    const engine::RequestId id = shared_.dispatcher.next_id(number_);
+    const engine::RequestId id = shared_.dispatcher.next_id(worker_);
     choices[i].request_id = id;
     choices[i].submitted_ns = monotonic_ns();
     a.requests[i].id = id;
@@ -103,7 +131,7 @@ bool Worker::submit_rows(Active& a, Error& error) {
   return true;
 }
 
-void Worker::on(DeltaBatch&& m) {
+void ActiveRequests::take(DeltaBatch&& m) {
   const int64_t now = monotonic_ns();
   for (engine::Delta& delta : m.items) {
     const auto row = rows_.find(delta.id);
@@ -113,40 +141,40 @@ void Worker::on(DeltaBatch&& m) {
       take_or_hold(*row->second.active, row->second.choice, std::move(delta), now);
     } catch (const std::bad_alloc&) {
       lose(connection);
-      if (const auto left = active_.find(key); left != active_.end()) abandon(*left->second);
+      if (const auto left = all_.find(key); left != all_.end()) abandon(*left->second);
     }
   }
 }
 
-void Worker::take_or_hold(Active& a, size_t choice, engine::Delta&& delta, int64_t now) {
-  const auto it = connections_.find(a.connection);
-  const bool slow = it != connections_.end() && it->second->streaming && congested(*it->second);
+void ActiveRequests::take_or_hold(ActiveRequest& a, size_t choice, engine::Delta&& delta, int64_t now) {
+  Connection* const c = connections_.find(a.connection);
+  const bool slow = c != nullptr && c->streaming && connections_.congested(*c);
   if (!slow && a.held.empty()) {
     return take_delta(a, choice, std::move(delta), now);
   }
   a.held_tokens += delta.tokens.size();
   a.held.emplace_back(choice, std::move(delta));
-  if (a.held_tokens > shared_.config.http.held_tokens && it != connections_.end()) {
+  if (a.held_tokens > shared_.config.http.held_tokens && c != nullptr) {
     TERN_LOG(LogChannel::kRequest, LogLevel::kWarning, "request {} ended: its client does not read",
              a.generation->id());
-    drop(*it->second);
+    connections_.drop(*c);
   }
 }
 
 // The client has read enough: deltas that waited become text.
-void Worker::resume_held(Connection& c) {
+void ActiveRequests::resume_held(Connection& c) {
   const uint64_t key = c.active;
   const int64_t now = monotonic_ns();
-  auto it = active_.find(key);
-  if (it == active_.end() || it->second->held.empty()) return;
+  auto it = all_.find(key);
+  if (it == all_.end() || it->second->held.empty()) return;
   auto held = std::move(it->second->held);
   it->second->held.clear();
   it->second->held_tokens = 0;
   size_t i = 0;
-  for (; i < held.size() && !congested(c); ++i) {
+  for (; i < held.size() && !connections_.congested(c); ++i) {
     take_delta(*it->second, held[i].first, std::move(held[i].second), now);
-    it = active_.find(key);
-    if (it == active_.end()) return;
+    it = all_.find(key);
+    if (it == all_.end()) return;
   }
   for (; i < held.size(); ++i) {
     it->second->held_tokens += held[i].second.tokens.size();
@@ -154,9 +182,8 @@ void Worker::resume_held(Connection& c) {
   }
 }
 
-void Worker::take_delta(Active& a, size_t choice, engine::Delta&& delta, int64_t now_ns) {
-  const auto it = connections_.find(a.connection);
-  Connection* c = it != connections_.end() ? it->second.get() : nullptr;
+void ActiveRequests::take_delta(ActiveRequest& a, size_t choice, engine::Delta&& delta, int64_t now_ns) {
+  Connection* const c = connections_.find(a.connection);
   std::string& out = c != nullptr && c->streaming ? c->stream_out() : discard_;
   Choice& row = a.generation->choices()[choice];
   const bool first = row.completion_tokens == 0;
@@ -169,13 +196,13 @@ void Worker::take_delta(Active& a, size_t choice, engine::Delta&& delta, int64_t
     a.told = true;
   }
   discard_.clear();
-  if (c != nullptr && c->streaming) touch(*c);
-  if (outcome.tokens > 0) measure(row, outcome.tokens, now_ns, first);
+  if (c != nullptr && c->streaming) connections_.touch(*c);
+  if (outcome.tokens > 0) measure(metrics_, row, outcome.tokens, now_ns, first);
   row.last_token_ns = now_ns;
   settle(a, outcome, choice);
 }
 
-void Worker::settle(Active& a, const Generation::Outcome& outcome, size_t choice) {
+void ActiveRequests::settle(ActiveRequest& a, const Generation::Outcome& outcome, size_t choice) {
   if (outcome.failed) {
     rows_.erase(a.generation->choices()[choice].request_id);
     return fail(a, a.generation->error());
@@ -184,16 +211,17 @@ void Worker::settle(Active& a, const Generation::Outcome& outcome, size_t choice
   const Choice& row = a.generation->choices()[choice];
   if (outcome.abort) shared_.engine.abort(row.request_id);
   rows_.erase(row.request_id);
-  measure_finished(*a.generation, row);
+  log_finished(shared_.config, *a.generation, row);
+  measure_finished(metrics_, *a.generation, row);
   if (a.generation->finished()) complete(a);
 }
 
 // All samples have ended: the end of the stream, or the whole answer.
-void Worker::complete(Active& a) {
-  const auto it = connections_.find(a.connection);
-  if (it == connections_.end()) return release(a);
-  Connection& c = *it->second;
-  const ReplyTo to{number_, c.id, c.exchange};
+void ActiveRequests::complete(ActiveRequest& a) {
+  Connection* const reader = connections_.find(a.connection);
+  if (reader == nullptr) return release(a);
+  Connection& c = *reader;
+  const ReplyTo to{worker_, c.id, c.exchange};
   const Ask& ask = a.generation->ask();
   if (c.streaming) {
     std::string& out = c.stream_out();
@@ -202,8 +230,8 @@ void Worker::complete(Active& a) {
     log_chunk(shared_.config, a.generation->id(), std::string_view(out).substr(before), false, true);
     c.end_stream();
     release(a);
-    finish_exchange(c, 200);
-    return process(c);
+    exchanges_.finish(c, 200);
+    return connections_.process(c);
   }
   const bool heavy =
       ask.logprobs || ask.prompt_logprobs || ask.return_token_ids || a.generation->writer().weight() > kInlineBody;
@@ -218,15 +246,14 @@ void Worker::complete(Active& a) {
   http::Response response = http::json_response(200, a.generation->writer().body());
   log_answer(shared_.config, a.generation->id(), response.body);
   release(a);
-  respond(c, std::move(response));
-  process(c);
+  exchanges_.respond(c, std::move(response));
+  connections_.process(c);
 }
 
-void Worker::fail(Active& a, const Error& error) {
+void ActiveRequests::fail(ActiveRequest& a, const Error& error) {
   const Error shown = error;  // `error` may lie inside the generation
   log_failed(shared_.config, a.generation->id(), shown);
-  const auto it = connections_.find(a.connection);
-  Connection* c = it != connections_.end() ? it->second.get() : nullptr;
+  Connection* const c = connections_.find(a.connection);
   const bool in_stream = c != nullptr && c->streaming;
   if (in_stream) {
     a.generation->writer().fail(shown, c->stream_out());
@@ -235,13 +262,13 @@ void Worker::fail(Active& a, const Error& error) {
   abandon(a);
   if (c == nullptr) return;
   if (in_stream)
-    finish_exchange(*c, 200);
+    exchanges_.finish(*c, 200);
   else
-    respond(*c, openai::error_response(shown, shared_.config.original_error_status));
-  process(*c);
+    exchanges_.respond(*c, openai::error_response(shown, shared_.config.original_error_status));
+  connections_.process(*c);
 }
 
-void Worker::abandon(Active& a) {
+void ActiveRequests::abandon(ActiveRequest& a) {
   if (a.generation) {
     for (const auto& choice : a.generation->choices()) {
       if (choice.request_id != 0 && rows_.erase(choice.request_id) > 0) shared_.engine.abort(choice.request_id);
@@ -250,7 +277,7 @@ void Worker::abandon(Active& a) {
   release(a);
 }
 
-void Worker::release(Active& a) {
+void ActiveRequests::release(ActiveRequest& a) {
   if (a.generation) shared_.ids.erase(a.generation->id());
   if (a.has_slot) {
     if (const auto next = shared_.slots.release(a.place)) shared_.post_control(next->worker, SlotGranted{*next});
@@ -258,50 +285,35 @@ void Worker::release(Active& a) {
     // False when the place is on its way here: on(SlotGranted) will find no request and pass it on.
     [[maybe_unused]] const bool left_queue = shared_.slots.cancel(a.place);
   }
-  active_.erase(a.key);
+  all_.erase(a.key);
 }
 
-void Worker::measure(const Choice& choice, int32_t tokens, int64_t now_ns, bool first) {
-  metrics_.add(Count::kGenerationTokens, static_cast<uint64_t>(tokens));
-  if (first) {
-    const double ttft = seconds(choice.times.arrival, choice.times.first_token > 0 ? choice.times.first_token : now_ns);
-    metrics_.observe(Hist::kTimeToFirst, ttft);
-    metrics_.set_first_token(ttft);
-  } else if (choice.last_token_ns > 0) {
-    metrics_.observe(Hist::kTimePerToken, seconds(choice.last_token_ns, now_ns) / tokens,
-                     static_cast<uint64_t>(tokens));
-  }
-}
-
-void Worker::measure_finished(const Generation& g, const Choice& choice) {
-  log_finished(shared_.config, g, choice);
-  if (choice.reason != engine::FinishReason::kAbort) metrics_.add(Count::kSuccess);
-  const auto& t = choice.times;
-  const int64_t end = t.finished > 0 ? t.finished : monotonic_ns();
-  metrics_.observe(Hist::kGenerationTokens, static_cast<double>(choice.completion_tokens));
-  if (choice.completion_tokens > 0) {
-    metrics_.observe(Hist::kTokenRatio,
-                     static_cast<double>(g.prompt_tokens(choice)) / static_cast<double>(choice.completion_tokens));
-  }
-  metrics_.observe(Hist::kEndToEnd, seconds(t.arrival, end));
-  metrics_.observe(Hist::kInference, seconds(t.scheduled, end));
-  metrics_.observe(Hist::kQueue, seconds(t.arrival, t.scheduled));
-  metrics_.observe(Hist::kPrefill, seconds(t.scheduled, t.first_token));
-  metrics_.observe(Hist::kDecode, seconds(t.first_token, end));
-  metrics_.set_infer(
-      choice.completion_tokens > 0 ? seconds(t.first_token, end) / static_cast<double>(choice.completion_tokens) : 0.0);
-}
-
-void Worker::sweep_waiting(int64_t now_ns) {
-  if (number_ == 0 && shared_.preparations) shared_.preparations->sweep(now_ns);
+void ActiveRequests::sweep(int64_t now_ns) {
   std::vector<uint64_t> late;
-  for (const auto& [key, a] : active_) {
+  for (const auto& [key, a] : all_) {
     if (!a->has_slot && a->wait_deadline_ns > 0 && now_ns > a->wait_deadline_ns) late.push_back(key);
   }
   for (const uint64_t key : late) {
-    fail(*active_.at(key),
+    fail(*all_.at(key),
          {ErrorCode::kCancelled, "Timed out waiting for a place in the engine (--max-waiting-time)", {}});
   }
+}
+
+void ActiveRequests::client_left(Connection& c) {
+  const auto it = all_.find(c.active);
+  if (it == all_.end()) return;
+  it->second->connection = 0;
+  if (!shared_.config.abort_on_disconnect && it->second->held.empty()) return;
+  log_left(shared_.config, it->second->generation->id());
+  abandon(*it->second);
+}
+
+void ActiveRequests::lose(uint64_t connection) noexcept {
+  Connection* const c = connections_.find(connection);
+  if (c == nullptr) return;
+  const uint64_t key = c->active;
+  connections_.drop(*c);
+  if (const auto left = all_.find(key); left != all_.end()) abandon(*left->second);
 }
 
 bool AbortSweep::names(const std::string& id) {
@@ -312,9 +324,9 @@ bool AbortSweep::names(const std::string& id) {
 }
 
 // Linear in the open samples of this worker, whatever the number of ids.
-void Worker::abort_matching(AbortSweep& sweep) {
+void ActiveRequests::abort_matching(AbortSweep& sweep) {
   std::vector<uint64_t> unsent;
-  for (auto& [key, a] : active_) {
+  for (auto& [key, a] : all_) {
     if (!sweep.takes_key(a->key_index)) continue;
     const bool whole = sweep.names(a->generation->id()) || sweep.all;
     for (auto& choice : a->generation->choices()) {
@@ -327,30 +339,15 @@ void Worker::abort_matching(AbortSweep& sweep) {
         unsent.push_back(key);
     }
   }
-  for (const uint64_t key : unsent) fail(*active_.at(key), {ErrorCode::kUnavailable, "the request was aborted", {}});
+  for (const uint64_t key : unsent) fail(*all_.at(key), {ErrorCode::kUnavailable, "the request was aborted", {}});
 }
 
-void Worker::on(std::unique_ptr<AbortSweep>&& m) {
-  if (m->hops == 0 && shared_.preparations) shared_.preparations->abort_matching(*m);
-  abort_matching(*m);
-  const int next = (number_ + 1) % static_cast<int>(shared_.workers.size());
-  if (++m->hops < static_cast<int>(shared_.workers.size())) return shared_.post_control(next, std::move(m));
-  finish_sweep(*m);
-}
-
-void Worker::on(AbortAll&&) {
-  AbortSweep sweep;
-  sweep.all = true;
-  if (number_ == 0 && shared_.preparations) shared_.preparations->abort_matching(sweep);
-  abort_matching(sweep);
-}
-
-void Worker::on(EngineGone&&) {
+void ActiveRequests::engine_gone() {
   std::vector<uint64_t> keys;
-  for (const auto& [key, a] : active_) keys.push_back(key);
+  for (const auto& [key, a] : all_) keys.push_back(key);
   for (const uint64_t key : keys) {
-    const auto it = active_.find(key);
-    if (it != active_.end()) fail(*it->second, {ErrorCode::kInternal, "Engine is not healthy", {}});
+    const auto it = all_.find(key);
+    if (it != all_.end()) fail(*it->second, {ErrorCode::kInternal, "Engine is not healthy", {}});
   }
 }
 

@@ -1,9 +1,8 @@
-// Sockets of a worker: accepting, reading, writing, deadlines.
-#include <fcntl.h>
+#include "serve/worker/connections.h"
+
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -11,8 +10,6 @@
 
 #include "base/clock.h"
 #include "serve/openai/json/error.h"
-#include "serve/report/request_log.h"
-#include "serve/worker/worker.h"
 
 namespace tern::serve {
 namespace {
@@ -29,54 +26,24 @@ constexpr char kBusy[] =
     "HTTP/1.1 503 Service Unavailable\r\nserver: tern\r\ncontent-type: application/json\r\ncontent-length: 33\r\n"
     "connection: close\r\n\r\n{\"detail\":\"Too many connections\"}";
 
-void turn_away(int fd) {
+}  // namespace
+
+void Connections::turn_away(int fd) {
   char waste[4096];
   [[maybe_unused]] const auto n = ::recv(fd, waste, sizeof waste, MSG_DONTWAIT);  // unread bytes would reset
   [[maybe_unused]] const auto m = ::send(fd, kBusy, sizeof kBusy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-}  // namespace
-
-void Worker::accept_from(Listening& listening) {
-  for (int i = 0; i < 64; ++i) {
-    sockaddr_storage address{};
-    socklen_t size = sizeof address;
-    const int fd = ::accept4(listening.listener.fd.get(), reinterpret_cast<sockaddr*>(&address), &size,
-                             SOCK_NONBLOCK | SOCK_CLOEXEC);
-    if (fd < 0) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      if ((errno == EMFILE || errno == ENFILE) && reserve_) {
-        // No descriptor left: use the reserved one to turn the client away instead of spinning on a full backlog.
-        reserve_.reset();
-        if (const net::Fd refused(
-                ::accept4(listening.listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-            refused) {
-          turn_away(refused.get());
-        }
-        reserve_ = net::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
-        evict_idle();
-      }
-      return;
-    }
-    NewConnection fresh{
-        net::Fd(fd), listening.port, net::peer_of(address, shared_.config.http.trusted, shared_.key), {}};
-    const size_t most = shared_.config.http.connections_per_address;
-    if (most > 0 && fresh.peer.limited) {
-      fresh.place = shared_.addresses.enter(fresh.peer.owner, most);
-      if (!fresh.place) {
-        turn_away(fresh.fd.get());
-        continue;
-      }
-    }
-    const int worker = next_worker_++ % static_cast<int>(shared_.workers.size());
-    if (worker == number_)
-      add_connection(std::move(fresh));
-    else
-      shared_.post_control(worker, std::move(fresh));
-  }
+bool Connections::unsent() const {
+  return std::any_of(all_.begin(), all_.end(), [](const auto& entry) { return entry.second->unsent() > 0; });
 }
 
-void Worker::add_connection(NewConnection&& m) {
+Connection* Connections::find(uint64_t id) {
+  const auto it = all_.find(id);
+  return it == all_.end() ? nullptr : it->second.get();
+}
+
+void Connections::add(NewConnection&& m) {
   const auto open = static_cast<size_t>(shared_.connections.fetch_add(1, std::memory_order_relaxed)) + 1;
   if (open > shared_.max_connections && !evict_idle()) {
     shared_.connections.fetch_sub(1, std::memory_order_relaxed);
@@ -97,16 +64,14 @@ void Worker::add_connection(NewConnection&& m) {
     shared_.connections.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
-  connections_.emplace(id, std::move(connection));
+  all_.emplace(id, std::move(connection));
   set_idle(c, true);
   set_read_deadline(c);
 }
 
-// Ends the connection that has waited longest for the head of a request. False when every one sends its body or is
-// being answered.
-bool Worker::evict_idle() {
+bool Connections::evict_idle() {
   for (const uint64_t id : idle_) {
-    Connection& c = *connections_.at(id);
+    Connection& c = *all_.at(id);
     if (c.unsent() > 0) continue;  // its answer is still on the way
     char next = 0;
     if (::recv(c.fd.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) > 0) continue;  // not silent: only not read yet
@@ -116,13 +81,26 @@ bool Worker::evict_idle() {
   return false;
 }
 
-void Worker::set_idle(Connection& c, bool idle) {
+void Connections::handle(uint64_t id, uint32_t events) {
+  const auto it = all_.find(id);
+  if (it == all_.end() || it->second->gone) return;
+  Connection& c = *it->second;
+  if ((events & (EPOLLERR | EPOLLHUP)) != 0) return drop(c);
+  try {
+    if ((events & EPOLLOUT) != 0) flush(c);
+    if (!c.gone && (events & (EPOLLIN | EPOLLRDHUP)) != 0) read_from(c);
+  } catch (const std::bad_alloc&) {
+    run_out_of_memory(c);
+  }
+}
+
+void Connections::set_idle(Connection& c, bool idle) {
   if (c.idle_listed) idle_.erase(c.idle_place);
   c.idle_listed = idle;
   if (idle) c.idle_place = idle_.insert(idle_.end(), c.id);
 }
 
-void Worker::set_read_deadline(Connection& c) {
+void Connections::set_read_deadline(Connection& c) {
   const HttpLimits& limits = shared_.config.http;
   const int64_t now = monotonic_ns();
   const bool untouched = c.parser.fresh() && c.input().empty();
@@ -132,7 +110,7 @@ void Worker::set_read_deadline(Connection& c) {
     c.deadline_ns = now + ns(untouched && c.served_before ? limits.idle_timeout : limits.header_timeout);
 }
 
-void Worker::read_from(Connection& c) {
+void Connections::read_from(Connection& c) {
   thread_local char buffer[kReadBuffer];
   size_t turn = 0;
   bool ended = false;
@@ -165,7 +143,7 @@ void Worker::read_from(Connection& c) {
 
 // The client sends no more: it has left, or it has only shut its sending half and still reads. What was asked whole is
 // answered; half a request is not.
-void Worker::end_input(Connection& c) {
+void Connections::end_input(Connection& c) {
   c.unread_input = false;
   c.input_ended = true;
   if (c.phase == Connection::Phase::kLinger) return drop(c);
@@ -185,15 +163,14 @@ void Worker::end_input(Connection& c) {
 // Whether the client still reads shows only when bytes are sent: a closed socket answers with a reset. An interim
 // response is what a client of HTTP/1.1 skips (RFC 9110, 15.2); 100 is the one that all of them know. A stream needs no
 // probe.
-void Worker::probe_reader(Connection& c) {
+void Connections::probe_reader(Connection& c) {
   c.probe_ns = monotonic_ns() + kProbeNs;
   if (c.minor_version == 0 || c.streaming || c.unsent() > 0) return;
   c.out += "HTTP/1.1 100 Continue\r\n\r\n";
   touch(c);
 }
 
-// Takes requests out of the input until one has to wait for its answer or more bytes are needed.
-void Worker::process(Connection& c) {
+void Connections::process(Connection& c) {
   while (!c.gone && c.phase == Connection::Phase::kReading && !congested(c)) {
     size_t used = 0;
     const auto progress = c.parser.advance(c.input(), used);
@@ -213,22 +190,23 @@ void Worker::process(Connection& c) {
         c.minor_version = 1;
         c.route = nullptr;
         c.begin_ns = monotonic_ns();
-        respond(c, http::json_response(c.parser.error_status(),
-                                       openai::error_json({ErrorCode::kInvalidArgument, c.parser.error_text(), {}})));
+        user_.refuse(c,
+                     http::json_response(c.parser.error_status(),
+                                         openai::error_json({ErrorCode::kInvalidArgument, c.parser.error_text(), {}})));
         return;
       case http::RequestParser::Progress::kHead:
-        if (!on_head(c)) return;
+        if (!user_.on_head(c)) return;
         set_read_deadline(c);
         break;
       case http::RequestParser::Progress::kDone:
-        on_request(c);
+        user_.on_request(c);
         break;
     }
   }
 }
 
 // Bytes of a body count as they arrive, so that announcing one takes nothing from others; small ones at once.
-bool Worker::hold_body(Connection& c) {
+bool Connections::hold_body(Connection& c) {
   constexpr size_t kStep = MemoryBudget::kSmall;
   const size_t have = c.parser.body().size();
   if (have <= c.memory.bytes()) return true;
@@ -240,13 +218,13 @@ bool Worker::hold_body(Connection& c) {
   c.memory.release();
   c.keep_alive = false;
   c.unread_input = true;
-  respond(c, openai::busy_response("the bodies of all requests in flight take the memory there is for them "
-                                   "(--max-request-memory); send the request again"));
+  user_.refuse(c, openai::busy_response("the bodies of all requests in flight take the memory there is for them "
+                                        "(--max-request-memory); send the request again"));
   return false;
 }
 
 // Memory for this connection cannot be had: what it holds is given back, and its client learns why.
-void Worker::run_out_of_memory(Connection& c) noexcept {
+void Connections::run_out_of_memory(Connection& c) noexcept {
   const bool reading = c.phase == Connection::Phase::kReading && c.unsent() == 0 && !c.parser.fresh();
   std::string().swap(c.in);
   c.in_begin = 0;
@@ -256,28 +234,20 @@ void Worker::run_out_of_memory(Connection& c) noexcept {
     if (!reading || c.gone) return drop(c);
     c.keep_alive = false;
     c.unread_input = true;
-    respond(c, openai::busy_response("the server has no memory for this request now; send it again"));
+    user_.refuse(c, openai::busy_response("the server has no memory for this request now; send it again"));
   } catch (const std::bad_alloc&) {
     drop(c);
   }
 }
 
-void Worker::lose(uint64_t connection) noexcept {
-  const auto it = connections_.find(connection);
-  if (it == connections_.end()) return;
-  const uint64_t active = it->second->active;
-  drop(*it->second);
-  if (const auto left = active_.find(active); left != active_.end()) abandon(*left->second);
-}
-
-bool Worker::congested(const Connection& c) const { return c.unsent() > shared_.config.http.write_buffer_bytes; }
+bool Connections::congested(const Connection& c) const { return c.unsent() > shared_.config.http.write_buffer_bytes; }
 
 // A client that does not read its answers, or sends requests ahead without end, is not read any further.
-bool Worker::paused(const Connection& c) const {
+bool Connections::paused(const Connection& c) const {
   return (c.phase == Connection::Phase::kWorking || congested(c)) && c.input().size() >= kPipelined;
 }
 
-void Worker::watch(Connection& c, bool writable) {
+void Connections::watch(Connection& c, bool writable) {
   uint32_t events = 0;
   if (!c.input_ended && !paused(c))
     events |= EPOLLIN | EPOLLRDHUP;  // a paused one would report its end again and again
@@ -287,23 +257,23 @@ void Worker::watch(Connection& c, bool writable) {
   poller_.change(c.fd.get(), events, c.id);
 }
 
-void Worker::touch(Connection& c) {
+void Connections::touch(Connection& c) {
   if (c.touched || c.gone) return;
   c.touched = true;
   touched_.push_back(c.id);
 }
 
-void Worker::flush_touched() {
+void Connections::flush_touched() {
   for (size_t i = 0; i < touched_.size(); ++i) {  // flushing may touch further connections
-    const auto it = connections_.find(touched_[i]);
-    if (it == connections_.end()) continue;
+    const auto it = all_.find(touched_[i]);
+    if (it == all_.end()) continue;
     it->second->touched = false;
     if (!it->second->gone) flush(*it->second);
   }
   touched_.clear();
 }
 
-void Worker::flush(Connection& c) {
+void Connections::flush(Connection& c) {
   c.close_chunk();
   while (c.unsent() > 0) {
     const ssize_t n = ::send(c.fd.get(), c.out.data() + c.sent, c.unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -328,43 +298,34 @@ void Worker::flush(Connection& c) {
   }
   watch(c, c.unsent() > 0);
   if (c.unsent() >= shared_.config.http.write_buffer_bytes / 2) return;
-  if (c.active != 0) resume_held(c);
+  if (c.active != 0) user_.on_room(c);
   if (c.phase == Connection::Phase::kReading && !c.input().empty()) process(c);
 }
 
 // Shuts our side and drops what the client still sends, so that it can read the answer before the reset.
-void Worker::begin_linger(Connection& c) {
+void Connections::begin_linger(Connection& c) {
   ::shutdown(c.fd.get(), SHUT_WR);
   c.phase = Connection::Phase::kLinger;
   c.deadline_ns = monotonic_ns() + kLingerNs;
   watch(c, false);
 }
 
-void Worker::drop(Connection& c) {
+void Connections::drop(Connection& c) {
   if (c.gone) return;
   c.gone = true;
   set_idle(c, false);
   c.place = {};
   if (c.cancelled) c.cancelled->store(true, std::memory_order_relaxed);
-  if (c.active != 0) {
-    const auto it = active_.find(c.active);
-    if (it != active_.end()) {
-      it->second->connection = 0;
-      if (shared_.config.abort_on_disconnect || !it->second->held.empty()) {
-        log_left(shared_.config, it->second->generation->id());
-        abandon(*it->second);
-      }
-    }
-  }
+  user_.on_drop(c);
   poller_.remove(c.fd.get());
   c.fd.reset();
   shared_.connections.fetch_sub(1, std::memory_order_relaxed);
   gone_.push_back(c.id);
 }
 
-void Worker::sweep(int64_t now_ns) {
+void Connections::sweep(int64_t now_ns) {
   const bool draining = shared_.draining.load(std::memory_order_relaxed);
-  for (auto& [id, connection] : connections_) {
+  for (auto& [id, connection] : all_) {
     if (connection->gone) continue;
     const bool untouched = connection->phase == Connection::Phase::kReading && connection->parser.fresh() &&
                            connection->input().empty() && connection->unsent() == 0;
@@ -376,7 +337,7 @@ void Worker::sweep(int64_t now_ns) {
   }
 }
 
-void Worker::sweep_connection(Connection& c, int64_t now_ns) {
+void Connections::sweep_connection(Connection& c, int64_t now_ns) {
   const int64_t stall = ns(shared_.config.http.write_stall_timeout);
   if (c.stalled_since_ns != 0 && now_ns - c.stalled_since_ns > stall) return drop(c);
   if (c.phase == Connection::Phase::kLinger && now_ns > c.deadline_ns) return drop(c);
@@ -389,7 +350,19 @@ void Worker::sweep_connection(Connection& c, int64_t now_ns) {
   c.unread_input = true;
   c.minor_version = 1;
   http::Response late = openai::error_response({ErrorCode::kCancelled, "the request did not arrive in time", {}});
-  respond(c, std::move(late));
+  user_.refuse(c, std::move(late));
+}
+
+void Connections::end_turn() {
+  flush_touched();
+  for (const uint64_t id : gone_) all_.erase(id);
+  gone_.clear();
+}
+
+void Connections::close() {
+  flush_touched();
+  shared_.connections.fetch_sub(static_cast<int>(all_.size()), std::memory_order_relaxed);
+  all_.clear();
 }
 
 }  // namespace tern::serve
