@@ -86,6 +86,17 @@ function(tern_rooms_from_table path)
   endforeach()
 endfunction()
 
+# test_cuda: which kernels the CUDA side chooses. These files of src/cuda are pure functions and need no CUDA; the rest is
+# built apart.
+function(tern_cuda_choices)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cuda/choice*.cc ${CMAKE_SOURCE_DIR}/src/cuda/fits*.cc
+       ${CMAKE_SOURCE_DIR}/src/cuda/tests/choice/*.cc)
+  find_package(GTest REQUIRED)
+  add_executable(test_cuda ${sources})
+  target_link_libraries(test_cuda PRIVATE tern_device GTest::gtest GTest::gtest_main)
+  add_test(NAME cuda COMMAND test_cuda WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
+endfunction()
+
 # Third-party libraries by room.
 find_package(Boost 1.81 REQUIRED)
 set(TERN_LIBS_image jpeg png webp webpdemux gif tiff)

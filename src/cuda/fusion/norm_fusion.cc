@@ -87,7 +87,7 @@ Status fuse_norm_before(Gemm& g, device::Stream stream) {
   Gemm first = j.g;
   float* const squares = s.squares + j.turn * kNormFusedRows * kNormFusedParts;
   const bool experts = first.offsets != nullptr;
-  const int parts = static_cast<int>(first.n / (experts ? 16 : norm_width(first, stream)));
+  const int parts = static_cast<int>(first.n / (experts ? 16 : norm_width(first, gemm_facts(stream))));
   first.after = {.residual = p.residual.as<float>(),
                  .residual_row = p.residual.stride[0],
                  .weight = p.weight.data,
@@ -153,16 +153,17 @@ namespace {
 
 // A product of many rows and the norm behind it. False: there is nothing for both.
 Expected<bool> launch_many(const NormFusion& j, device::Stream stream) {
-  if (const int parts = parts_pay(j.g, stream); parts > 1) {
+  const GemmFacts f = gemm_facts(stream);
+  if (const int parts = parts_pay(j.g, f); parts > 1) {
     Gemm g = j.g;
     g.apart = reinterpret_cast<float*>(state(stream).parts);
-    TERN_RETURN_IF_ERROR(gemm_large_tile(g, j.weight, stream));
+    TERN_RETURN_IF_ERROR(run_gemm(choose_gemm(g, f), g, j.weight, stream));
     TERN_RETURN_IF_ERROR(rms_norm_parts(j.params, g.apart, parts, stream));
     return true;
   }
-  if (!onto_pays(j.g, stream)) return false;
+  if (!onto_pays(j.g, f)) return false;
   BlasLt& blas = *state(stream).blas;
-  if (halves_pay(j.g, stream)) {
+  if (halves_pay(j.g, f)) {
     if (const float* halves = blas.run_halves(j.g, j.weight, stream); halves != nullptr) {
       TERN_RETURN_IF_ERROR(launched(stream, "cublaslt"));
       TERN_RETURN_IF_ERROR(rms_norm_parts(j.params, halves, 2, stream));

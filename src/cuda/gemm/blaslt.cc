@@ -16,7 +16,7 @@
 namespace tern::cuda {
 namespace {
 
-constexpr size_t kWorkspace = size_t{32} << 20;
+constexpr size_t kWorkspace = kLibraryWorkspace;
 
 // rows, n, k, x_row, out_row, out is bf16 (1) with a bias (2) and gelu (4), or k is half of the product's (8)
 using Key = std::array<int64_t, 6>;
@@ -323,10 +323,6 @@ bool BlasLt::run(const Gemm& g, const void* weight, device::Stream stream, bool 
   // An algorithm out of a stale file may be refused: own kernels then, for these shapes from now on.
   p.usable = false;
   return false;
-}
-
-bool BlasLt::halves_fit(const Gemm& g) {
-  return 2 * static_cast<size_t>(g.rows * g.n) * sizeof(float) <= kWorkspace && g.k % 16 == 0 && g.n % 4 == 0;
 }
 
 const float* BlasLt::run_halves(const Gemm& g, const void* weight, device::Stream stream) {

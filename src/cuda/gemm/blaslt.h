@@ -21,10 +21,8 @@ class BlasLt {
   // only short_bias is looked at. `onto`: adds to what is in g.out, rounded once.
   bool run(const Gemm& g, const void* weight, device::Stream stream, bool onto = false);
   // The sums over either half of k, side by side: [2][rows][n] float32, which stay until the next product here. Null
-  // when the library has no algorithm for it. No bias.
+  // when the library has no algorithm for it. No bias; library_halves_fit() (fits.h).
   const float* run_halves(const Gemm& g, const void* weight, device::Stream stream);
-  // Whether there is room for them.
-  static bool halves_fit(const Gemm& g);
   // Chooses the algorithms of a product that steps may need later; launches nothing, does nothing after settle().
   void meet(const Gemm& g, const void* weight, device::Stream stream);
   // Ends the start: from now on nothing is timed and no memory taken, a product not met yet gets what the library

@@ -1,8 +1,8 @@
 #include "cuda/gemm/choice.h"
 
-#include "cuda/gemm/blaslt.h"
+#include "base/checked.h"
+#include "cuda/gemm/fits.h"
 #include "cuda/gemm/may_fuse.h"
-#include "cuda/runtime/deferred.h"
 
 namespace tern::cuda {
 namespace {
@@ -11,86 +11,119 @@ namespace {
 bool library_has_bias(const Gemm& g) { return g.bias == nullptr || !g.out_bf16 || g.short_bias != nullptr; }
 
 // Rows at multiples of 8 bytes only (patches of a picture): own kernels for these are for few of them.
-bool library_unaligned(const Gemm& g, device::Stream stream) {
-  const StreamState& s = state(stream);
-  return s.blas != nullptr && !s.deterministic && g.x_bf16 && g.w_bf16 && g.rows > kWgmmaRows && g.k % 4 == 0 &&
+bool library_unaligned(const Gemm& g, const GemmFacts& f) {
+  return f.library && !f.deterministic && g.x_bf16 && g.w_bf16 && g.rows > kWgmmaRows && g.k % 4 == 0 &&
          g.x_row % 4 == 0 && reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && library_has_bias(g);
-}
-
-// Whether a product that may be deferred goes to a kernel of few rows that may have a norm beside it.
-bool beside_norm(const Gemm& g, device::Stream stream) {
-  return may_fuse(g) && defers_few_rows(stream) && has_hopper_kernels(stream) && mma_fits(g) && g.rows > 0 &&
-         g.rows <= kNormFusedRows && !g.gelu && !large_tile_first(g, stream);
-}
-
-// Of Hopper's own kernels.
-GemmKernel choose_hopper(const Gemm& g, device::Stream stream) {
-  if (state(stream).deterministic || large_tile_first(g, stream)) return GemmKernel::kLargeTile;
-  if (single_wave_fits(g, stream)) return GemmKernel::kSingleWave;
-  if (register_resident_fits(g)) return GemmKernel::kRegisterResident;
-  if (streamk_fits(g, stream)) return GemmKernel::kStreamK;
-  return GemmKernel::kWgmma;
-}
-
-}  // namespace
-
-// Deterministic mode keeps to kernels whose sums do not depend on how many rows there are.
-GemmKernel choose_gemm(const Gemm& g, device::Stream stream, bool library) {
-  if (mixed_fits(g)) return GemmKernel::kMixed;
-  const bool mma = mma_fits(g), hopper = has_hopper_kernels(stream);
-  if (!state(stream).deterministic && !(mma && hopper) && gemv_fits(g)) return GemmKernel::kGemv;
-  if (!mma) return library && library_unaligned(g, stream) ? GemmKernel::kLibraryUnaligned : GemmKernel::kSimple;
-  if (library && library_first(g, stream)) return GemmKernel::kLibrary;
-  return hopper ? choose_hopper(g, stream) : GemmKernel::kMma;
-}
-
-bool has_hopper_kernels(device::Stream stream) {
-  const StreamState& s = state(stream);
-  return s.arch >= 90 && s.arch < 100 && s.smem_limit >= 200 * 1024;
 }
 
 // Whether the kernels of deterministic mode are the fastest outside of it, too: too many rows for the others, and a
 // gate, or k in parts, that cuBLASLt needs a kernel of its own for.
-bool large_tile_first(const Gemm& g, device::Stream stream) {
-  return has_hopper_kernels(stream) && mma_fits(g) && state(stream).parts != nullptr && large_tile_takes(g, stream);
+bool large_tile_first(const Gemm& g, const GemmFacts& f) {
+  return f.hopper() && mma_fits(g) && f.parts && large_tile_takes(g, f);
 }
 
-// Whether a product goes to cuBLASLt: many rows, where its tiles are best.
-bool library_first(const Gemm& g, device::Stream stream) {
-  const StreamState& s = state(stream);
-  if (s.blas == nullptr || s.deterministic || !library_has_bias(g) || g.k % 8 != 0 || large_tile_first(g, stream))
-    return false;
-  return !has_hopper_kernels(stream) || g.rows > kWgmmaRows;
+// Whether a product that may be deferred goes to a kernel of few rows that may have a norm beside it.
+bool beside_norm(const Gemm& g, const GemmFacts& f) {
+  return may_fuse(g) && f.hopper() && mma_fits(g) && g.rows > 0 && g.rows <= kNormFusedRows && !g.gelu &&
+         !large_tile_first(g, f);
 }
 
-// Whether it can do the first part of a norm behind it.
-bool before_norm(const Gemm& g, device::Stream stream) {
-  if (!beside_norm(g, stream) || g.gated || g.bias != nullptr || g.out_bf16) return false;
-  const int width = norm_width(g, stream);
+// Both have the same sums.
+GemmChoice choose_wgmma(const Gemm& g, int split) {
+  return {splitk_dsmem_fits(g, split) ? GemmKernel::kSplitKDsmem : GemmKernel::kWgmma, split};
+}
+
+GemmChoice choose_large_tile(const Gemm& g, const GemmFacts& f) {
+  const int split = large_tile_split(g, f);
+  switch (large_tile(g, split, f)) {
+    case LargeTile::kGated:
+      return {GemmKernel::kLargeTileGated};
+    case LargeTile::kSlim:
+      return {GemmKernel::kLargeTileSlim};
+    case LargeTile::kCluster:
+      return {GemmKernel::kLargeTileCluster};
+    case LargeTile::kTall:
+      return {GemmKernel::kLargeTile192, split};
+    case LargeTile::kLow:
+      return {GemmKernel::kLargeTile128, split};
+    case LargeTile::kSums:
+      return {GemmKernel::kLargeTileSums, split};
+    case LargeTile::kNone:
+      break;
+  }
+  return choose_wgmma(g, split);
+}
+
+// Of Hopper's own kernels.
+GemmChoice choose_hopper(const Gemm& g, const GemmFacts& f) {
+  if (f.deterministic || large_tile_first(g, f)) return choose_large_tile(g, f);
+  if (single_wave_fits(g, f)) return {GemmKernel::kSingleWave};
+  if (register_resident_fits(g, f))
+    return {smem_resident_fits(g, f) ? GemmKernel::kSmemResident : GemmKernel::kRegisterResident};
+  if (streamk_fits(g, f)) return {GemmKernel::kStreamK};
+  return choose_wgmma(g, wgmma_split(g, f));
+}
+
+}  // namespace
+
+GemmChoice choose_gemm(const Gemm& g, const GemmFacts& f, bool library) {
+  if (mixed_fits(g)) return {GemmKernel::kMixed};
+  const bool mma = mma_fits(g), hopper = f.hopper();
+  if (!f.deterministic && !(mma && hopper) && gemv_fits(g)) return {GemmKernel::kGemv};
+  if (!mma) return {library && library_unaligned(g, f) ? GemmKernel::kLibraryUnaligned : GemmKernel::kSimple};
+  if (library && library_first(g, f)) return {GemmKernel::kLibrary};
+  return hopper ? choose_hopper(g, f) : GemmChoice{GemmKernel::kMma};
+}
+
+GemmChoice choose_gated(const Gemm& g, bool whole_f32, const GemmFacts& f) {
+  if (large_tile_first(g, f)) return choose_large_tile(g, f);
+  switch (gate_tiles(g, f)) {
+    case GateTiles::kWide:
+      return {GemmKernel::kGateWide};
+    case GateTiles::kNarrow:
+      return {GemmKernel::kGateNarrow};
+    case GateTiles::kSmall:
+      return {GemmKernel::kGateSmall};
+    case GateTiles::kNone:
+      break;
+  }
+  if (!f.hopper() || !mma_fits(g) || !whole_f32 || library_first(g, f)) return {GemmKernel::kApart};
+  return choose_gemm(g, f, false);
+}
+
+bool library_first(const Gemm& g, const GemmFacts& f) {
+  if (!f.library || f.deterministic || !library_has_bias(g) || g.k % 8 != 0 || large_tile_first(g, f)) return false;
+  return !f.hopper() || g.rows > kWgmmaRows;
+}
+
+int norm_width(const Gemm& g, const GemmFacts& f) {
+  if (single_wave_fits(g, f) && !g.gated && single_wave_rows(g, f.multiprocessors) == kSingleWaveWidth)
+    return kSingleWaveWidth;
+  if (register_resident_fits(g, f)) return register_resident_normed(g, f) ? 16 : 0;
+  if (streamk_fits(g, f)) return 16;
+  if (!f.sm90_files) return 0;
+  return splitk_dsmem_fits(g, wgmma_split(g.n, g.k)) ? 16 : 128;
+}
+
+bool before_norm(const Gemm& g, const GemmFacts& f) {
+  if (!beside_norm(g, f) || g.gated || g.bias != nullptr || g.out_bf16) return false;
+  const int width = norm_width(g, f);
   return width > 0 && g.n % (4 * width) == 0 && g.n / width <= kNormFusedParts;
 }
 
-// Whether it can do the second part of a norm before it.
-bool behind_norm(const Gemm& g, device::Stream stream) { return beside_norm(g, stream) && norm_scaled(g, stream); }
-
-int norm_width(const Gemm& g, device::Stream stream) {
-  if (const int width = single_wave_norm_width(g, stream); width > 0) return width;
-  if (register_resident_fits(g)) return register_resident_normed(g, stream) ? 16 : 0;
-  return streamk_fits(g, stream) ? 16 : wgmma_norm_width(g);
-}
-
-bool norm_scaled(const Gemm& g, device::Stream stream) {
-  if (single_wave_fits(g, stream)) return true;
-  if (register_resident_fits(g)) return register_resident_scaled(g, stream);
-  return !streamk_fits(g, stream);
+bool behind_norm(const Gemm& g, const GemmFacts& f) {
+  if (!beside_norm(g, f)) return false;
+  if (single_wave_fits(g, f)) return true;
+  if (register_resident_fits(g, f)) return register_resident_scaled(g, f);
+  return !streamk_fits(g, f);
 }
 
 // The norm then reads what it would have written.
-bool onto_pays(const Gemm& g, device::Stream stream) {
+bool onto_pays(const Gemm& g, const GemmFacts& f) {
   constexpr int64_t kLeastRows = 129;
   static_assert(kLeastRows > kNormFusedRows);  // launch_deferred() tells these by the rows
   return may_fuse(g) && mma_fits(g) && g.rows >= kLeastRows && !g.gated && !g.gelu && g.bias == nullptr &&
-         !g.out_bf16 && library_first(g, stream);
+         !g.out_bf16 && library_first(g, f);
 }
 
 namespace {
@@ -103,18 +136,20 @@ bool norm_adds(const Gemm& g) {
 
 }  // namespace
 
-int parts_pay(const Gemm& g, device::Stream stream) {
+int parts_pay(const Gemm& g, const GemmFacts& f) {
   const bool fits = may_fuse(g) && g.rows > kNormFusedRows && g.rows <= kLargeTileRows && !g.gated && !g.gelu &&
                     g.bias == nullptr && !g.out_bf16 && norm_adds(g);
-  return fits && !state(stream).deterministic && large_tile_first(g, stream) ? parts_of(g, stream) : 1;
+  if (!fits || f.deterministic || !large_tile_first(g, f)) return 1;
+  const GemmChoice choice = choose_large_tile(g, f);
+  return choice.kernel == GemmKernel::kLargeTile128 || choice.kernel == GemmKernel::kLargeTile192 ? choice.split : 1;
 }
 
 // Where tiles of 128 rows and 128 tokens leave half of the GPU idle. Whole, the library takes smaller ones, or cuts k
 // itself and adds up in a kernel of its own.
-bool halves_pay(const Gemm& g, device::Stream stream) {
+bool halves_pay(const Gemm& g, const GemmFacts& f) {
   constexpr int64_t kTile = 128;
-  return norm_adds(g) && BlasLt::halves_fit(g) &&
-         2 * blocks_for(g.rows, kTile) * blocks_for(g.n, kTile) <= state(stream).multiprocessors;
+  return norm_adds(g) && library_halves_fit(g) &&
+         2 * ceil_div(g.rows, kTile) * ceil_div(g.n, kTile) <= f.multiprocessors;
 }
 
 }  // namespace tern::cuda

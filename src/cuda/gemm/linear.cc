@@ -3,7 +3,6 @@
 
 #include "base/checked.h"
 #include "cuda/gemm/blaslt.h"
-#include "cuda/gemm/choice.h"
 #include "cuda/gemm/gemm.h"
 #include "cuda/gemm/may_fuse.h"
 #include "cuda/runtime/cuda_ops.h"
@@ -84,31 +83,8 @@ Gemm RowFormat::shape(const TensorView& x, const PackedWeight& w, const TensorVi
   return g;
 }
 
-Status run_kernel(GemmKernel kernel, const Gemm& g, const void* weight, device::Stream stream) {
-  switch (kernel) {
-    case GemmKernel::kMixed:
-      return gemm_mixed(g, weight, stream);
-    case GemmKernel::kGemv:
-      return gemv(g, weight, stream);
-    case GemmKernel::kMma:
-      return gemm_mma(g, &weight, stream);
-    case GemmKernel::kLargeTile:
-      return gemm_large_tile(g, weight, stream);
-    case GemmKernel::kSingleWave:
-      return gemm_single_wave(g, weight, stream);
-    case GemmKernel::kRegisterResident:
-      return gemm_register_resident(g, weight, stream);
-    case GemmKernel::kStreamK:
-      return gemm_streamk(g, weight, stream);
-    case GemmKernel::kWgmma:
-      return gemm_wgmma(g, weight, stream);
-    case GemmKernel::kLibrary:
-    case GemmKernel::kLibraryUnaligned:
-      return make_error(ErrorCode::kInternal, "cuBLASLt has no algorithm");  // product() asks again without it
-    case GemmKernel::kSimple:
-      break;
-  }
-  return gemm_simple(g, &weight, stream);
+bool is_gate(GemmKernel kernel) {
+  return kernel == GemmKernel::kGateWide || kernel == GemmKernel::kGateNarrow || kernel == GemmKernel::kGateSmall;
 }
 
 // Whether `gated` can take what comes of `out`, a product with rows [gate, up].
@@ -143,9 +119,11 @@ Status RowFormat::run(const LinearParams& p, device::Stream stream) const {
   if (g.rows == 0) return {};
   const void* weight = w.data.data();
   if (chain_fits(g, stream)) return append_to_chain(g, weight, stream);
-  TERN_RETURN_IF_ERROR(behind_norm(g, stream) ? fuse_norm_before(g, stream) : launch_deferred(stream));
-  const bool many = defers(stream) && (onto_pays(g, stream) || parts_pay(g, stream) > 1);
-  if (!many && !before_norm(g, stream)) return product(g, weight, stream);
+  const GemmFacts f = gemm_facts(stream);
+  const bool few = defers_few_rows(stream);
+  TERN_RETURN_IF_ERROR(few && behind_norm(g, f) ? fuse_norm_before(g, stream) : launch_deferred(stream));
+  const bool many = defers(stream) && (onto_pays(g, f) || parts_pay(g, f) > 1);
+  if (!many && !(few && before_norm(g, f))) return product(g, weight, stream);
   defer_product(g, weight, stream);
   return {};
 }
@@ -191,7 +169,8 @@ Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream strea
   if (g.rows == 0) return {};
   TERN_RETURN_IF_ERROR(launch_deferred(stream));
   TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
-  if (!p.once || !may_fuse(g) || !grouped_sum_fits(g, stream)) return grouped_product(g, weights, stream);
+  const bool sums = p.once && may_fuse(g) && defers_few_rows(stream) && grouped_sum_fits(g, device_facts(stream));
+  if (!sums) return grouped_product(g, weights, stream);
   defer_experts(g, weights, stream);
   return {};
 }
@@ -205,25 +184,16 @@ Expected<bool> RowFormat::run_gated(const LinearParams& p, TensorView gated, dev
     TERN_RETURN_IF_ERROR(append_to_chain(g, w.data.data(), stream));
     return true;
   }
-  const bool behind = p.out.dtype == DType::kF32 && is_gated(p.out, gated) && behind_norm(g, stream);
+  const GemmFacts f = gemm_facts(stream);
+  const bool whole_f32 = p.out.dtype == DType::kF32, fits = g.rows > 0 && is_gated(p.out, gated);
+  const bool behind = whole_f32 && fits && defers_few_rows(stream) && behind_norm(g, f);
   TERN_RETURN_IF_ERROR(behind ? fuse_norm_before(g, stream) : launch_deferred(stream));
-  if (large_tile_first(g, stream) && is_gated(p.out, gated)) {
-    TERN_RETURN_IF_ERROR(gemm_large_tile(g, w.data.data(), stream));
-    return true;
-  }
-  if (has_hopper_kernels(stream) && !state(stream).deterministic && gate_fits(g, stream) && is_gated(p.out, gated)) {
-    TERN_RETURN_IF_ERROR(gemm_gate(g, w.data.data(), stream));
-    // Steps of fewer rows may take cuBLASLt, and the start has no other occasion to time it.
-    if (const Gemm whole = shape(p.x, w, p.out); library_first(whole, stream))
-      state(stream).blas->meet(whole, w.data.data(), stream);
-    return true;
-  }
-  // A product in bfloat16 would be rounded before the gate.
-  if (!has_hopper_kernels(stream) || !mma_fits(g) || p.out.dtype != DType::kF32 || !is_gated(p.out, gated))
-    return false;
-  if (g.rows == 0) return true;
-  if (library_first(g, stream)) return false;
-  TERN_RETURN_IF_ERROR(run_kernel(choose_gemm(g, stream, false), g, w.data.data(), stream));
+  const GemmChoice choice = fits ? choose_gated(g, whole_f32, f) : GemmChoice{GemmKernel::kApart};
+  if (choice.kernel == GemmKernel::kApart) return false;
+  TERN_RETURN_IF_ERROR(run_gemm(choice, g, w.data.data(), stream));
+  // Steps of fewer rows may take cuBLASLt, and the start has no other occasion to time it.
+  const Gemm whole = shape(p.x, w, p.out);
+  if (is_gate(choice.kernel) && library_first(whole, f)) state(stream).blas->meet(whole, w.data.data(), stream);
   return true;
 }
 
@@ -233,22 +203,24 @@ Expected<bool> RowFormat::run_grouped_gated(const GroupedLinearParams& p, Tensor
   TERN_RETURN_IF_ERROR(check_grouped(p, weights));
   Gemm g = grouped_shape(p, gated);
   g.gated = true;
-  if (!has_hopper_kernels(stream) || !wgmma_grouped_fits(g, weights) || p.out.dtype != DType::kF32 ||
-      !is_gated(p.out, gated)) {
-    return false;
-  }
+  if (!is_gated(p.out, gated)) return false;
+  const DeviceFacts f = device_facts(stream);
+  const bool whole_f32 = p.out.dtype == DType::kF32, aligned = weights_aligned(weights, g.groups);
+  const GroupedChoice choice = choose_grouped_gated(g, aligned, whole_f32, f);
+  if (choice.kernel == GroupedKernel::kApart) return false;
   TERN_RETURN_IF_ERROR(launch_deferred(stream));
   if (g.rows == 0) return true;
   if (rows_stay(p.source, p.from, g.groups, stream)) {
     Gemm apart = g;
     apart.x = p.source.data, apart.x_row = p.source.stride[0], apart.from = p.from.as<const int32_t>();
-    if (grouped_gathers(apart, weights, stream)) {
-      TERN_RETURN_IF_ERROR(gemm_wgmma_grouped(apart, weights, stream));
+    const GroupedChoice gather = choose_grouped_gated(apart, aligned, whole_f32, f);
+    if (gather.gathers()) {
+      TERN_RETURN_IF_ERROR(gemm_grouped_gather(gather.kernel, apart, weights, stream));
       return true;
     }
     TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
   }
-  TERN_RETURN_IF_ERROR(gemm_wgmma_grouped(g, weights, stream));
+  TERN_RETURN_IF_ERROR(cuda::run_grouped(choice, g, weights, stream));
   return true;
 }
 
@@ -264,7 +236,7 @@ Expected<bool> RowFormat::run_active(const LinearParams& p, ops::Activation kind
   TERN_RETURN_IF_ERROR(launch_deferred(stream));
   if (kind != ops::Activation::kGeluTanh || !g.out_bf16 || g.short_bias == nullptr || !mma_fits(g)) return false;
   if (g.rows == 0) return true;
-  if (!library_first(g, stream) || !state(stream).blas->run(g, w.data.data(), stream)) return false;
+  if (!library_first(g, gemm_facts(stream)) || !state(stream).blas->run(g, w.data.data(), stream)) return false;
   TERN_RETURN_IF_ERROR(launched(stream, "cublaslt_gelu"));
   return true;
 }
@@ -291,7 +263,7 @@ Status RowFormat::run_heads(const HeadLinearParams& p, device::Stream stream) co
   g.heads = true, g.groups = static_cast<int>(heads);
   if (g.rows == 0) return {};
   TERN_RETURN_IF_ERROR(launch_deferred(stream));
-  return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
+  return grouped_product(g, weights, stream);
 }
 
 Status RowFormat::gather_rows(const PackedWeight& w, TensorView ids, TensorView out, device::Stream stream) const {
@@ -308,16 +280,17 @@ const RowFormat kF32Format("f32", DType::kF32);
 }  // namespace
 
 Status product(const Gemm& g, const void* weight, device::Stream stream) {
-  const GemmKernel kernel = choose_gemm(g, stream);
-  if (kernel != GemmKernel::kLibrary && kernel != GemmKernel::kLibraryUnaligned)
-    return run_kernel(kernel, g, weight, stream);
+  const GemmFacts f = gemm_facts(stream);
+  const GemmChoice choice = choose_gemm(g, f);
+  if (choice.kernel != GemmKernel::kLibrary && choice.kernel != GemmKernel::kLibraryUnaligned)
+    return run_gemm(choice, g, weight, stream);
   if (state(stream).blas->run(g, weight, stream)) return launched(stream, "cublaslt");
-  return run_kernel(choose_gemm(g, stream, false), g, weight, stream);
+  return run_gemm(choose_gemm(g, f, false), g, weight, stream);
 }
 
 Status grouped_product(const Gemm& g, const void* const* weights, device::Stream stream) {
-  if (has_hopper_kernels(stream) && wgmma_grouped_fits(g, weights)) return gemm_wgmma_grouped(g, weights, stream);
-  return mma_fits(g) ? gemm_mma(g, weights, stream) : gemm_simple(g, weights, stream);
+  const bool aligned = weights_aligned(weights, g.groups);
+  return cuda::run_grouped(choose_grouped(g, aligned, device_facts(stream)), g, weights, stream);
 }
 
 DType product_type(device::Stream stream, int64_t rows) {

@@ -1,7 +1,7 @@
 // Mixture of experts: sort rows by expert.
 #include <algorithm>
 
-#include "cuda/gemm/grouped/gemm_grouped.h"
+#include "cuda/gemm/gemm.h"
 #include "cuda/moe/moe_sort.h"
 #include "cuda/ptx/kernel_util.cuh"
 #include "cuda/ptx/launch.cuh"

@@ -6,7 +6,7 @@
 // to read being known, fills its own ring on every multiprocessor.
 #include <algorithm>
 
-#include "cuda/gemm/grouped/gemm_grouped.h"
+#include "cuda/gemm/gemm.h"
 #include "cuda/gemm/portable/gemm_mma.cuh"
 #include "cuda/ptx/hopper_units.cuh"
 #include "cuda/ptx/launch.cuh"
@@ -15,17 +15,13 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kUnitRows = 16, kTokens = 8;
+constexpr int kUnitRows = 16, kTokens = kFewTokens;
 constexpr int kWarps = 8, kWorkers = 32 * kWarps, kThreads = kWorkers + 32;
-constexpr int kMostTiles = 16;  // of rows, that a block's share touches
-constexpr int kMostGroups = 256, kEach = kMostGroups / 32;
+constexpr int kMostTiles = kMostFewTiles, kEach = kMostGroups / 32;
 constexpr int kRing = 96 << 10, kAhead = 96 << 10;  // bytes of the ring; behind it, that are brought into the cache
 constexpr int kAlone = 107 << 10;  // bytes that a block asks for, which with its own are more than half of the memory
 constexpr int kMostDepth = kRing / (kUnitRows * 256 * 2);
 static_assert(kAlone >= kRing + 1024);
-// A token or two. Of more rows the blocks, of which some multiprocessors get two and others none while launches
-// overlap, take longer than tiles dealt out as blocks end.
-constexpr int64_t kMostRows = 8;
 
 // k of the weight: kSteps stages of kChunk values, of which a warp has kRuns runs of 32.
 template <int kChunk_, int kSteps_>
@@ -270,14 +266,6 @@ Status launch_steps(const Gemm& g, const void* const* weights, device::Stream st
 }
 
 }  // namespace
-
-bool grouped_few_fits(const Gemm& g, device::Stream stream) {
-  const int64_t tiles = std::min<int64_t>(g.groups, g.rows) + g.rows / 8;
-  const bool k =
-      g.k == 256 || g.k == 512 || g.k == 768 || g.k == 1024 || g.k == 1536 || g.k == 2048 || g.k == 2560 || g.k == 4096;
-  return k && !state(stream).deterministic && g.bias == nullptr && g.groups <= kMostGroups && g.rows <= kMostRows &&
-         g.n % 16 == 0 && g.n <= (1 << 20) && blocks_for(tiles, state(stream).multiprocessors) + 2 <= kMostTiles;
-}
 
 Status gemm_grouped_few(const Gemm& g, const void* const* weights, device::Stream stream) {
   switch (g.k) {

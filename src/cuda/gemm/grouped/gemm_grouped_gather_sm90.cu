@@ -1,6 +1,5 @@
 // Gate and up of experts with more than a few rows each, whose rows are read by their places among the tokens: nothing
 // is copied into the experts' order before.
-#include "cuda/gemm/grouped/gemm_grouped.h"
 #include "cuda/gemm/grouped/gemm_grouped_wide.cuh"
 
 namespace tern::cuda {
@@ -14,14 +13,9 @@ Status launch_tile(const Gemm& g, const void* const* weights, const char* name, 
 
 }  // namespace
 
-bool grouped_gathers(const Gemm& g, const void* const* weights, device::Stream stream) {
-  return g.gated && g.rows > kFewPerGroup * g.groups && wgmma_grouped_fits(g, weights) && grouped_wide_fits(g, stream);
-}
-
-Status gemm_grouped_gather(const Gemm& g, const void* const* weights, device::Stream stream) {
-  if (g.rows / g.groups <= kSharedRows) {
+Status gemm_grouped_gather(GroupedKernel kernel, const Gemm& g, const void* const* weights, device::Stream stream) {
+  if (kernel == GroupedKernel::kGatherWide)
     return launch_tile<WideTile<80, 5, 1>>(g, weights, "gemm_wgmma_gather_wide", stream);
-  }
   return launch_tile<WideTile<160, 4, 2>>(g, weights, "gemm_wgmma_gather_pairs", stream);
 }
 

@@ -8,12 +8,11 @@
 
 namespace tern::cuda {
 
-constexpr int kRows = 256, kK = 64, kRow = kK * 2;  // bytes of a row in a stage
+constexpr int kRows = kWideRows, kK = kWideK, kRow = kK * 2;  // bytes of a row in a stage
 constexpr int kThreads = 384, kWarps = 8;
 constexpr int kGrain = 8;  // tokens are multiplied in multiples of this: the code has a loop for each
 constexpr int kBox = 16;   // and are loaded in multiples of this
-constexpr int kMostGroups = 256, kGroupWarps = kMostGroups / 32;
-constexpr int64_t kSharedRows = 72;  // per expert on average: above, pairs of blocks share the weight
+constexpr int kGroupWarps = kMostGroups / 32;
 
 template <int kTokens_, int kDepth_, int kCluster_>
 struct WideTile {

@@ -3,7 +3,7 @@
 // the others what their weights cost.
 #include <algorithm>
 
-#include "cuda/gemm/grouped/gemm_grouped.h"
+#include "cuda/gemm/gemm.h"
 #include "cuda/gemm/sm90/gemm_wgmma.cuh"
 #include "cuda/ptx/tensor_map.h"
 
@@ -148,33 +148,19 @@ Status launch_grouped(const Gemm& g, const void* const* weights, int split, cons
   return launch_counted<Tile, kMaxExperts>(g, weights, split, name, stream);
 }
 
-// Into how many parts k is cut: two where that lets all blocks run at once.
-int grouped_split(const Gemm& g, device::Stream stream) {
-  if (state(stream).deterministic) return 1;
-  const int64_t tiles = blocks_for(g.n, 128) * std::min<int64_t>(g.groups, g.rows);
-  return tiles <= state(stream).multiprocessors && g.k / 64 >= 8 ? 2 : 1;
-}
-
 }  // namespace
 
-bool wgmma_grouped_fits(const Gemm& g, const void* const* weights) {
-  if (!mma_fits(g) || g.offsets == nullptr || g.k % 64 != 0 || g.w_row != g.k) return false;
-  return std::all_of(weights, weights + g.groups,
-                     [](const void* w) { return reinterpret_cast<uintptr_t>(w) % 128 == 0; });
-}
-
-Status gemm_wgmma_grouped(const Gemm& g, const void* const* weights, device::Stream stream) {
-  if (grouped_few_fits(g, stream)) return gemm_grouped_few(g, weights, stream);
-  if (g.rows <= kFewPerGroup * g.groups) {
-    const int split = grouped_split(g, stream);
-    // Three smaller blocks per multiprocessor where few tiles leave it with gaps between them.
-    if (split == 1 && 2 * g.rows <= g.groups) {
-      return launch_grouped<WgmmaTile<32, 16, 3, 3>>(g, weights, split, "gemm_wgmma_grouped_32", stream);
-    }
-    return launch_grouped<WgmmaTile<32, 16, 5, 2>>(g, weights, split, "gemm_wgmma_grouped_32", stream);
+Status gemm_grouped_tiles(const GroupedChoice& choice, const Gemm& g, const void* const* weights,
+                          device::Stream stream) {
+  constexpr const char *k32 = "gemm_wgmma_grouped_32", *k128 = "gemm_wgmma_grouped_128";
+  switch (choice.kernel) {
+    case GroupedKernel::kTiles32Three:
+      return launch_grouped<WgmmaTile<32, 16, 3, 3>>(g, weights, choice.split, k32, stream);
+    case GroupedKernel::kTiles32:
+      return launch_grouped<WgmmaTile<32, 16, 5, 2>>(g, weights, choice.split, k32, stream);
+    default:
+      return launch_grouped<WgmmaTile<128, 16, 3, 2>>(g, weights, 1, k128, stream);
   }
-  if (grouped_wide_fits(g, stream)) return gemm_grouped_wide(g, weights, stream);
-  return launch_grouped<WgmmaTile<128, 16, 3, 2>>(g, weights, 1, "gemm_wgmma_grouped_128", stream);
 }
 
 }  // namespace tern::cuda

@@ -9,20 +9,16 @@
 #include "cuda/gemm/gemm.h"
 #include "cuda/ptx/launch.cuh"
 #include "cuda/ptx/mma.cuh"
-#include "cuda/runtime/deferred.h"
 
 namespace tern::cuda {
 namespace {
 
-constexpr int kColumns = 16, kTokens = 8;
+constexpr int kColumns = kSumColumns, kTokens = 8;
 constexpr int kWarps = 8, kThreads = 32 * kWarps;
-constexpr int kPiece = 64;                                                     // values of k
+constexpr int kPiece = kSumPiece;
 constexpr int kWeightBytes = kColumns * kPiece * 2, kTokenBytes = kPiece * 2;  // of a piece
-constexpr int kSlots = 6;           // pieces of a warp that are on their way; fewer where blocks share a multiprocessor
-constexpr int kMostTogether = 3;    // blocks of a multiprocessor
-constexpr int64_t kMostPairs = 32;  // of a token and an expert
-// Of fewer rows gemm_grouped_few is ahead, which fills the ring of this product while the one before it runs.
-constexpr int64_t kLeastPairs = 9;
+constexpr int kSlots = 6;  // pieces of a warp that are on their way; fewer where blocks share a multiprocessor
+constexpr int64_t kMostPairs = kMostSumPairs;
 // Blocks of the launch before leave multiprocessors one by one, and a second block of this one shall find no room where
 // a first one is.
 constexpr size_t kAlone = 115 << 10;
@@ -253,25 +249,11 @@ Status launch_sum(const Gemm& g, const ExpertPicks& picks, const void* const* we
                 sum_kernel<kDepth>, g, picks, table);
 }
 
-int64_t together(const Gemm& g, device::Stream stream) {
-  return blocks_for(g.n / kColumns, state(stream).multiprocessors);
-}
-
 }  // namespace
-
-// Two multiprocessors of three keep the memory busy.
-bool grouped_sum_fits(const Gemm& g, device::Stream stream) {
-  const StreamState& s = state(stream);
-  const int64_t blocks = together(g, stream);
-  return defers_few_rows(stream) && mma_fits(g) && g.offsets != nullptr && !g.gated && g.bias == nullptr &&
-         g.rows >= kLeastPairs && g.rows <= kMostPairs && g.groups <= kNormFusedExperts && g.k % kPiece == 0 &&
-         g.n % (4 * kColumns) == 0 && g.n / kColumns <= kNormFusedParts && blocks <= kMostTogether &&
-         3 * g.n >= 2 * kColumns * blocks * s.multiprocessors;
-}
 
 Status gemm_grouped_sum(const Gemm& g, const ExpertPicks& picks, const void* const* weights, device::Stream stream) {
   static_assert(kThreads >= kNormFusedExperts && kThreads >= kMostPairs);
-  switch (together(g, stream)) {
+  switch (grouped_sum_together(g, state(stream).multiprocessors)) {
     case 1:
       return launch_sum<kSlots>(g, picks, weights, stream);
     case 2:

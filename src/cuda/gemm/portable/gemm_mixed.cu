@@ -8,7 +8,7 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kWeightRows = 16, kTokens = 32, kManyTokens = 64, kParts = 16;
+constexpr int kWeightRows = 16, kTokens = kMixedTokens, kManyTokens = 64, kParts = 16;
 constexpr int kClusterSize = 8;  // blocks of a cluster that share the k of a tile
 constexpr int kThinRows = 32;    // up to which a cluster has eight tokens: the more clusters, the sooner they end
 constexpr int kManyRows = 2048;  // from which on tiles of kManyTokens fill the GPU
@@ -145,11 +145,6 @@ __global__ void __launch_bounds__(32 * kParts / kBlocks) mixed_kernel(const Gemm
 }
 
 }  // namespace
-
-bool mixed_fits(const Gemm& g) {
-  return g.x_bf16 && !g.w_bf16 && g.groups == 1 && g.k % 8 == 0 && g.x_row % 4 == 0 &&
-         reinterpret_cast<uintptr_t>(g.x) % 8 == 0 && g.rows <= 65535 * int64_t{kTokens};
-}
 
 Status gemm_mixed(const Gemm& g, const void* weight, device::Stream stream) {
   if (router_fits(g, stream)) return gemm_router(g, weight, stream);

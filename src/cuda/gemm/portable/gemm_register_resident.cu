@@ -7,7 +7,6 @@
 
 #include "cuda/gemm/epilogues/norm_epilogue.cuh"
 #include "cuda/gemm/gemm.h"
-#include "cuda/gemm/gemm_splitk_dsmem.h"
 #include "cuda/ptx/launch.cuh"
 #include "cuda/ptx/mma.cuh"
 
@@ -121,7 +120,6 @@ struct ResidentScale {
 
 // The same where no register is left: up to kKeptSquares sums of each row, a warp's row number `warp`, wait in shared
 // memory, where a thread puts what it will read itself.
-constexpr int kKeptSquares = 128;
 struct KeptScale {
   float4* own;
   __device__ __forceinline__ explicit KeptScale(float4* memory) : own(memory + threadIdx.x) {}
@@ -276,15 +274,6 @@ __global__ void __launch_bounds__(kThreads, kThreads > 256 ? 1
   if (warp < kGroups) finish_held<kGroups, kNorms>(g, parts, scales, norm, norm_weights);
 }
 
-// Values of k per warp and run.
-constexpr int kResidentRun = 128;
-// Blocks of a multiprocessor that are sure to run at once where they are many.
-constexpr int kTogether = 2;
-
-bool many_blocks(const Gemm& g, device::Stream stream) {
-  return blocks_for(g.n, 16) > int64_t{kTogether} * state(stream).multiprocessors;
-}
-
 template <int kGroups, bool kKept, int kThreads, Norms kNorms = Norms::kBoth>
 Status launch_register_resident(const Gemm& g, const void* weight, unsigned warps, device::Stream stream) {
   const auto blocks = static_cast<unsigned>(blocks_for(g.gated ? g.n / 2 : g.n, kGroups * (g.gated ? 8 : 16)));
@@ -298,32 +287,16 @@ Status launch_register_resident(const Gemm& g, const void* weight, unsigned warp
                                      ? KernelNames{"gemm_register_resident_long", "gemm_register_resident_long_normed"}
                                      : KernelNames{"gemm_register_resident", "gemm_register_resident_normed"};
   return launch(stream, kNames.of(g), {dim3(blocks), dim3(warps * 32), bytes}, kernel, g,
-                static_cast<const bf*>(weight), kTogether * state(stream).multiprocessors);
+                static_cast<const bf*>(weight), kBlocksTogether * state(stream).multiprocessors);
 }
 
 }  // namespace
 
-bool register_resident_fits(const Gemm& g) {
-  return mma_fits(g) && g.rows <= kRegisterResidentRows && g.n * g.k <= kLargeWeight && !splitk_dsmem_few(g);
-}
-
-// Where many blocks are to share a multiprocessor with weights of two runs no register is left for norms behind them.
-bool register_resident_normed(const Gemm& g, device::Stream stream) {
-  if (smem_resident_fits(g, stream)) return true;
-  return blocks_for(g.k, kResidentRun) <= 8 || !many_blocks(g, stream);
-}
-
-// The norm's sums are of 16 columns and more.
-bool register_resident_scaled(const Gemm& g, device::Stream stream) {
-  return register_resident_normed(g, stream) || (g.k <= 16 * kKeptSquares && g.rows <= 8);
-}
-
 // A warp per run, where the blocks are few or k is short, but as many as there are groups, which write; wide blocks
 // would leave a multiprocessor room for one, and keep a second run only where that is no loss.
 Status gemm_register_resident(const Gemm& g, const void* weight, device::Stream stream) {
-  if (smem_resident_fits(g, stream)) return gemm_smem_resident(g, weight, stream);
   const int64_t runs = blocks_for(g.k, kResidentRun);
-  const bool many = many_blocks(g, stream);
+  const bool many = many_resident_blocks(g, state(stream).multiprocessors);
   if (many && runs > 1 && runs <= 8)
     return launch_register_resident<2, false, 256>(g, weight, static_cast<unsigned>(runs), stream);
   if (runs <= 8) return launch_register_resident<1, false, 256>(g, weight, static_cast<unsigned>(runs), stream);

@@ -131,15 +131,7 @@ auto with_types(const Gemm& g, F&& f) {
   });
 }
 
-bool aligned(const Gemm& g) {
-  const int64_t bytes = g.x_bf16 ? 2 : 4;
-  return reinterpret_cast<uintptr_t>(g.x) % 16 == 0 && g.x_row * bytes % 16 == 0 && g.x_head * bytes % 16 == 0;
-}
-
 }  // namespace
-
-bool mma_fits(const Gemm& g) { return g.x_bf16 && g.w_bf16 && aligned(g); }
-bool gemv_fits(const Gemm& g) { return g.rows <= kGemvRows && g.groups == 1 && aligned(g) && g.k % 8 == 0; }
 
 Status gemm_simple(const Gemm& g, const void* const* weights, device::Stream stream) {
   return with_types(g, [&]<class X, class W>() -> Status {

@@ -16,8 +16,6 @@
 namespace tern::cuda {
 namespace {
 
-constexpr int kGateTokens = 128, kGatePair = 2;  // of a block; blocks that share weights
-
 // kHalf_: rows of gate in a tile. kAcross_: neighbouring tiles of a cluster, with the same tokens.
 template <int kHalf_, int kAcross_>
 struct GateTile {
@@ -209,15 +207,6 @@ int64_t gate_clusters(device::Stream stream) {
                               {dim3(1), Tile::kThreads, Tile::kBytes, Tile::kCluster}, 1, stream));
 }
 
-// How much of the time of all blocks is used.
-template <class Tile>
-float gate_share(const Gemm& g, device::Stream stream) {
-  constexpr int64_t kRows = kGatePair * kGateTokens, kColumns = Tile::kAcross * Tile::kHalf;
-  const int64_t most = gate_clusters<Tile>(stream);
-  const int64_t waves = blocks_for(blocks_for(g.rows, kRows) * blocks_for(g.n / 2, kColumns), most);
-  return static_cast<float>(g.rows * (g.n / 2)) / static_cast<float>(waves * most * kRows * kColumns);
-}
-
 template <class Tile>
 Status launch_gate(const Gemm& g, const void* weight, device::Stream stream) {
   GateGrid grid;
@@ -240,28 +229,21 @@ Status launch_gate(const Gemm& g, const void* weight, device::Stream stream) {
                 grid);
 }
 
-using Wide = GateTile<128, 1>;
-// 30 clusters of four run on 132 multiprocessors: of 3,072 columns these leave few of them idle at 512 and 256 tokens.
-using Narrow = GateTile<104, 2>;
-using Small = GateTile<56, 2>;
+using Wide = GateTile<kGateWide.half, kGateWide.across>;
+using Narrow = GateTile<kGateNarrow.half, kGateNarrow.across>;
+using Small = GateTile<kGateSmall.half, kGateSmall.across>;
 
 }  // namespace
 
-bool gate_fits(const Gemm& g, device::Stream stream) {
-  // Where the last wave leaves more idle, others have smaller tiles.
-  constexpr float kLeast = 0.7f;
-  if (!g.gated || g.bias != nullptr || !g.out_bf16 || !mma_fits(g) || g.n % 16 != 0 || g.rows < kGateRows ||
-      reinterpret_cast<uintptr_t>(g.out) % 16 != 0 || g.out_row % 8 != 0) {
-    return false;
-  }
-  return std::max({gate_share<Wide>(g, stream), gate_share<Narrow>(g, stream), gate_share<Small>(g, stream)}) >= kLeast;
+void count_gate_clusters(ClusterFacts& facts, device::Stream stream) {
+  facts.gate_narrow = static_cast<int>(gate_clusters<Narrow>(stream));
+  facts.gate_small = static_cast<int>(gate_clusters<Small>(stream));
 }
 
-Status gemm_gate(const Gemm& g, const void* weight, device::Stream stream) {
-  constexpr float kGain = 1.1f;  // smaller tiles read more for what they multiply
-  const float wide = gate_share<Wide>(g, stream), narrow = gate_share<Narrow>(g, stream);
-  if (gate_share<Small>(g, stream) > kGain * std::max(wide, narrow)) return launch_gate<Small>(g, weight, stream);
-  return narrow > kGain * wide ? launch_gate<Narrow>(g, weight, stream) : launch_gate<Wide>(g, weight, stream);
+Status gemm_gate(const Gemm& g, const void* weight, GemmKernel kernel, device::Stream stream) {
+  if (kernel == GemmKernel::kGateSmall) return launch_gate<Small>(g, weight, stream);
+  if (kernel == GemmKernel::kGateNarrow) return launch_gate<Narrow>(g, weight, stream);
+  return launch_gate<Wide>(g, weight, stream);
 }
 
 }  // namespace tern::cuda

@@ -1,4 +1,4 @@
-// Products of large weights on Hopper in deterministic mode, and outside of it where they are ahead (linear.cc): 128 or
+// Products of large weights on Hopper in deterministic mode, and outside of it where they are ahead (choice.cc): 128 or
 // 192 rows of the weight are the tall side of wgmma, up to 256 tokens the wide one, a warpgroup for every 64 rows of
 // the weight. Tiles are that tall so that they and the parts into which k is cut, which follow from the weight alone,
 // fill the GPU in whole waves. A part is one chain of steps of 16 values of k, as in gemm_wgmma_sm90.cu, and parts are
@@ -173,15 +173,5 @@ __device__ __forceinline__ void multiply_large_tile(const LargeTileRing<Tile>& r
   hopper::wgmma_wait<0>();
   release_large_tile<Tile>(ring, i - 1);
 }
-
-// In tiles of 128 rows, of 192 rows, of 192 with all parts of k, of 192 with a gate.
-Status run_large_tile_128(const Gemm& g, const void* weight, int split, device::Stream stream);
-Status run_large_tile_192(const Gemm& g, const void* weight, int split, device::Stream stream);
-Status run_large_tile_sums(const Gemm& g, const void* weight, int split, device::Stream stream);
-Status run_large_tile_gated(const Gemm& g, const void* weight, device::Stream stream);
-
-// Outside deterministic mode, of 17 to 128 rows: tiles of 128 rows of the weight or of 64, k whole, clusters of four.
-bool cluster_fits(const Gemm& g, device::Stream stream);
-Status run_large_tile_cluster(const Gemm& g, const void* weight, device::Stream stream);
 
 }  // namespace tern::cuda

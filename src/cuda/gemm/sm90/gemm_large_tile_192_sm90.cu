@@ -3,11 +3,11 @@
 
 namespace tern::cuda {
 
-Status run_large_tile_192(const Gemm& g, const void* weight, int split, device::Stream stream) {
+Status gemm_large_tile_192(const Gemm& g, const void* weight, int split, device::Stream stream) {
   return run_tile<3, false, 64>(g, weight, split, stream);
 }
 
-Status run_large_tile_sums(const Gemm& g, const void* weight, int split, device::Stream stream) {
+Status gemm_large_tile_sums(const Gemm& g, const void* weight, int split, device::Stream stream) {
   return run_large_tile<LargeTileDims<128, 3, 5, false, true>>(g, weight, split, "gemm_large_tile_sums", stream);
 }
 

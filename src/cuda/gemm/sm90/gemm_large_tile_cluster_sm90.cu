@@ -11,36 +11,20 @@ using Cluster64 = LargeTileDims<64, 2, 9, false, false, 4>;
 using Cluster128 = LargeTileDims<128, 2, 7, false, false, 4>;
 using Slim128 = LargeTileDims<128, 1, 8, false, false, 4>;
 
-bool wanted(const Gemm& g, device::Stream stream) {
-  return !state(stream).deterministic && !g.gated && !g.out_bf16 && g.n * g.k >= kLargeWeight && g.rows > 16 &&
-         g.rows <= 128;
-}
-
-// Tiles of 64 rows, where those of 128 would leave half of the GPU without one. As fast as cuBLASLt's, but they start
-// under what is before them.
-bool slim_fits(const Gemm& g, device::Stream stream) {
-  if (!wanted(g, stream) || g.rows <= kWgmmaRows) return false;
-  const int64_t clusters = blocks_for(g.n, int64_t{Slim128::kRows} * Slim128::kClusterSize);
-  return Slim128::kClusterSize * clusters * 10 >= int64_t{state(stream).multiprocessors} * 7 &&
-         clusters <= clusters_at_once<Slim128>(stream);
-}
-
 }  // namespace
 
-bool cluster_fits(const Gemm& g, device::Stream stream) {
-  if (slim_fits(g, stream)) return true;
-  if (!wanted(g, stream)) return false;
-  const StreamState& s = state(stream);
-  constexpr int64_t kTurns = 8;
-  const int64_t clusters = blocks_for(g.n, int64_t{Cluster64::kRows} * Cluster64::kClusterSize);
-  if (Cluster64::kClusterSize * clusters * 5 < int64_t{s.multiprocessors} * 4) return false;
-  const int64_t most = g.rows <= 64 ? clusters_at_once<Cluster64>(stream) : clusters_at_once<Cluster128>(stream);
-  return clusters <= most || clusters >= kTurns * most;
+void count_large_tile_clusters(ClusterFacts& facts, device::Stream stream) {
+  facts.large_tile_slim = clusters_at_once<Slim128>(stream);
+  facts.large_tile_64 = clusters_at_once<Cluster64>(stream);
+  facts.large_tile_128 = clusters_at_once<Cluster128>(stream);
+}
+
+Status gemm_large_tile_slim(const Gemm& g, const void* weight, device::Stream stream) {
+  return run_large_tile<Slim128>(g, weight, 1, "gemm_large_tile_slim_128", stream);
 }
 
 // Fewer tokens than a tile has cost no more: nobody reads what is not there.
-Status run_large_tile_cluster(const Gemm& g, const void* weight, device::Stream stream) {
-  if (slim_fits(g, stream)) return run_large_tile<Slim128>(g, weight, 1, "gemm_large_tile_slim_128", stream);
+Status gemm_large_tile_cluster(const Gemm& g, const void* weight, device::Stream stream) {
   if (g.rows <= 64) return run_large_tile<Cluster64>(g, weight, 1, "gemm_large_tile_cluster_64", stream);
   return run_large_tile<Cluster128>(g, weight, 1, "gemm_large_tile_cluster_128", stream);
 }

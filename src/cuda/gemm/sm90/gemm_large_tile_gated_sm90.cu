@@ -3,7 +3,7 @@
 
 namespace tern::cuda {
 
-Status run_large_tile_gated(const Gemm& g, const void* weight, device::Stream stream) {
+Status gemm_large_tile_gated(const Gemm& g, const void* weight, device::Stream stream) {
   return run_tile<3, true>(g, weight, 1, stream);
 }
 

@@ -5,26 +5,6 @@
 namespace tern::cuda {
 namespace {
 
-// Tokens of a product up to which tiles are even. Of more, what all blocks read of the tokens counts beside the weight,
-// and attention finds no room beside blocks that have a multiprocessor for themselves.
-constexpr int64_t kGateTokens = 32, kPlainTokens = 16, kNormTokens = 8;
-
-// Rows of the weight in a tile, where that makes a tile for each multiprocessor; else 0.
-int single_wave_rows(const Gemm& g, device::Stream stream) {
-  const int64_t all = state(stream).multiprocessors;
-  for (const int rows : {112, 48, kSingleWaveWidth}) {
-    const int64_t tiles = g.n / rows;
-    if (g.n % rows == 0 && tiles <= all && 20 * tiles >= 19 * all) return rows;
-  }
-  return 0;
-}
-
-// Gates whose halves of k, in tiles of 128 rows, just fill three blocks per multiprocessor.
-bool three_each(const Gemm& g, device::Stream stream) {
-  const int64_t blocks = blocks_for(g.n, 64), all = state(stream).multiprocessors;
-  return g.n % 64 == 0 && blocks > 2 * all && blocks <= 3 * all && 20 * blocks >= 57 * all;
-}
-
 // kDepth: stages of the ring. kBlocks: of a multiprocessor.
 template <int kRows, int kTokens, int kDepth, int kBlocks>
 Status run_single_wave(const Gemm& g, const void* weight, const KernelNames& names, device::Stream stream) {
@@ -44,22 +24,9 @@ Status run_gate(const Gemm& g, const void* weight, device::Stream stream) {
 
 }  // namespace
 
-bool single_wave_fits(const Gemm& g, device::Stream stream) {
-  if (state(stream).deterministic || g.n * g.k < kLargeWeight || streamk_fits(g, stream)) return false;
-  if (g.gated) return g.rows <= kGateTokens && three_each(g, stream);
-  const int rows = g.rows <= kPlainTokens ? single_wave_rows(g, stream) : 0;
-  if (rows == kSingleWaveWidth) return g.rows <= kNormTokens;
-  return rows > 0 && g.after.residual == nullptr;
-}
-
-int single_wave_norm_width(const Gemm& g, device::Stream stream) {
-  return !g.gated && single_wave_fits(g, stream) && single_wave_rows(g, stream) == kSingleWaveWidth ? kSingleWaveWidth
-                                                                                                    : 0;
-}
-
 Status gemm_single_wave(const Gemm& g, const void* weight, device::Stream stream) {
   if (g.gated) return run_gate(g, weight, stream);
-  const int rows = single_wave_rows(g, stream);
+  const int rows = single_wave_rows(g, state(stream).multiprocessors);
   const bool few = g.rows <= 8;
   if (rows == kSingleWaveWidth) return run_single_wave<kSingleWaveWidth, 8, 32, 1>(g, weight, kNames8, stream);
   if (rows == 48) {

@@ -16,9 +16,7 @@ namespace {
 // (ERNIE-4.5-0.3B on an H200: steps of 409 and 422 us instead of 424 and 449; of eight rows 534 instead of 506); why
 // not for more is not known.
 constexpr int kManyRegisters = 80, kFewRegisters = 72, kFewestRows = 2;
-constexpr int kPlanes = 4;             // of 64 values of k: a warp's run
-constexpr int kPlaneBytes = 16 * 128;  // of 16 rows
-constexpr int kMostWarps = 16, kLeastWarps = 4;
+constexpr int kPlanes = kSmemPlanes, kPlaneBytes = kSmemPlaneBytes, kMostWarps = kMostSmemWarps;
 // Planes of a warp that are on their way at once. More would stand before what the kernels at work ask of the memory.
 constexpr int kPace = 2;
 
@@ -212,34 +210,16 @@ __global__ void __maxnreg__(kRegisters)
   store_register_resident(g, n, token, col + 8, sum.z, 0), store_register_resident(g, n, token + 1, col + 8, sum.w, 0);
 }
 
-int box_warps(const Gemm& g) {
-  const auto warps = static_cast<int>(blocks_for(g.k, 64 * kPlanes));
-  return warps < kLeastWarps ? kLeastWarps : warps;
-}
-
-size_t box_bytes(int warps) {
-  return 1024 + static_cast<size_t>(warps) * (kPlanes * kPlaneBytes + 32 * sizeof(float4));
-}
-
 }  // namespace
-
-bool smem_resident_fits(const Gemm& g, device::Stream stream) {
-  const StreamState& s = state(stream);
-  if (s.arch < 90 || s.arch >= 100 || s.smem_limit < 200 * 1024 || !register_resident_fits(g)) return false;
-  if (g.n % 16 != 0 || g.k % 64 != 0 || g.k > 64 * kPlanes * kMostWarps) return false;
-  // A multiprocessor has 228 KiB, of which a block takes one for the system, and some for barriers and scales.
-  const auto block = static_cast<int64_t>(box_bytes(box_warps(g))) + 1792;
-  return g.n / 16 <= s.multiprocessors * (int64_t{228} * 1024 / block);
-}
 
 Status gemm_smem_resident(const Gemm& g, const void* weight, device::Stream stream) {
   CUtensorMap map;
   TERN_RETURN_IF_ERROR(tensor_map_units(weight, g.n, g.w_row, g.gated, 1, 1, &map, g.k / 64));
-  const int warps = box_warps(g);
+  const int warps = smem_resident_warps(g);
   const bool scaled = g.before.squares != nullptr, normed = g.after.residual != nullptr || scaled;
   constexpr KernelNames kNames{"gemm_smem_resident", "gemm_smem_resident_normed"};
   const Shape shape{static_cast<unsigned>(g.n / 16), static_cast<unsigned>(warps + (scaled ? 1 : 0)) * 32,
-                    box_bytes(warps)};
+                    smem_resident_bytes(warps)};
   const auto few = normed ? smem_resident_kernel<true, kFewRegisters> : smem_resident_kernel<false, kFewRegisters>;
   const auto many = normed ? smem_resident_kernel<true, kManyRegisters> : smem_resident_kernel<false, kManyRegisters>;
   return launch(stream, kNames.of(g), shape, g.rows <= kFewestRows ? few : many, map, g, warps);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cuda/gemm/gemm_splitk_dsmem.h"
+#include "cuda/gemm/gemm.h"
 #include "cuda/ptx/tensor_map.h"
 
 namespace tern::cuda {
@@ -108,18 +108,6 @@ Status push(const Gemm& g, const void* weight, int split, const KernelNames& nam
 }
 
 }  // namespace
-
-// Of larger weights gemm_wgmma_sm90.cu is ahead: its blocks copy x less often.
-bool splitk_dsmem_fits(const Gemm& g, int split) {
-  constexpr int64_t kPlain = int64_t{5} << 20, kGated = int64_t{6} << 20, kMostRows = 64;  // values of the weight
-  if (split == 1 || g.rows > kMostRows) return false;
-  return g.gated ? g.n * g.k <= kGated && g.n % 16 == 0 && g.k % 64 == 0 : g.n * g.k <= kPlain;
-}
-
-bool splitk_dsmem_few(const Gemm& g) {
-  constexpr int64_t kLeast = int64_t{2} << 20, kLeastRows = 3;
-  return g.rows >= kLeastRows && g.n * g.k >= kLeast && splitk_dsmem_fits(g, wgmma_split(g.n, g.k));
-}
 
 Status gemm_splitk_dsmem(const Gemm& g, const void* weight, int split, device::Stream stream) {
   if (g.rows <= 16)

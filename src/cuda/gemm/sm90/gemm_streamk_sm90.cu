@@ -19,13 +19,6 @@ Status launch_streamk(const Gemm& g, const void* weight, Iterator w, const char*
 
 }  // namespace
 
-bool streamk_fits(const Gemm& g, device::Stream stream) {
-  const int64_t tiles = blocks_for(g.n, 128), most = int64_t{1} << 31;
-  return mma_fits(g) && state(stream).parts != nullptr && !g.gated && g.rows <= kStreamKRows && g.k >= 2 * g.n &&
-         g.n * g.k > kLargeWeight && 8 * tiles <= kTickets &&
-         tiles * blocks_for(g.k, 128) < most / (state(stream).multiprocessors + 1);
-}
-
 Status gemm_streamk(const Gemm& g, const void* weight, device::Stream stream) {
   const StreamState& s = state(stream);
   Iterator w{};

@@ -1,29 +1,7 @@
 // Products with one weight on Hopper.
-#include "cuda/gemm/gemm_splitk_dsmem.h"
 #include "cuda/gemm/sm90/gemm_wgmma_run.cuh"
 
 namespace tern::cuda {
-
-int wgmma_split(int64_t n, int64_t k) {
-  const int64_t tiles = blocks_for(n, 128), k_tiles = blocks_for(k, 64);
-  int split = 1;
-  while (split < 8 && tiles * split * 2 <= 224 && k_tiles / (split * 2) >= 4) split *= 2;
-  // Halves of these just fill three blocks per multiprocessor.
-  if (split == 1 && tiles > 170 && tiles <= 198 && k_tiles >= 32) split = 2;
-  return split;
-}
-
-int wgmma_norm_width(const Gemm& g) { return splitk_dsmem_fits(g, wgmma_split(g.n, g.k)) ? 16 : 128; }
-
-// Cutting k fills the GPU when there are few tiles. In deterministic mode it is cut alike for any number of rows.
-Status gemm_wgmma(const Gemm& g, const void* weight, device::Stream stream) {
-  int split = wgmma_split(g.n, g.k);
-  if (!state(stream).deterministic && g.rows > 256) {
-    const int64_t tiles = blocks_for(g.n, 128) * blocks_for(g.rows, 256);
-    while (split > 1 && tiles * split > state(stream).multiprocessors) split /= 2;
-  }
-  return gemm_wgmma(g, weight, split, stream);
-}
 
 namespace {
 
@@ -43,7 +21,6 @@ constexpr KernelNames kHopper8{"gemm_wgmma_8", "gemm_wgmma_8_normed"},
 }  // namespace
 
 Status gemm_wgmma(const Gemm& g, const void* weight, int split, device::Stream stream) {
-  if (splitk_dsmem_fits(g, split)) return gemm_splitk_dsmem(g, weight, split, stream);
   const HopperGrid grid(g, split);
   const bool many = blocks_for(g.n, 128) * split > 2 * int64_t{state(stream).multiprocessors};
   if (g.rows <= 8) return run_few<8, 4, 6>(g, weight, grid, many, kHopper8, stream);
