@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -175,6 +176,17 @@ def test_ops_beside_the_sanitizers_are_one_check(right, monkeypatch, tmp_path):
     assert (tmp_path / "kernels.txt").read_text() == "a kernel\n"
 
 
+def test_every_group_of_kernels_is_sanitized():
+    main = (ROOT / "src/cuda/tests/main.cc").read_text()
+    table = main[main.index("constexpr Group kGroups[]") : main.index("struct Variant")]
+    groups = set(re.findall(r'\{"(\w+)", test_', table))
+    assert groups - {"ranges"} == set(stage_ops.GROUPS) and len(groups) > 20
+    variants = set(re.findall(r'^    \{"([\w-]+)", ', main[main.index("kVariants[]") : main.index("kEmulated[]")], re.M))
+    variants |= set(re.findall(r'kVariants\[\] = \{\s*\{"([\w-]+)"', main))
+    assert set(stage_ops.OPS_VARIANTS) == variants and set(stage_ops.VARIANTS) <= variants
+    assert set(stage_ops.FIXED) <= groups and set(stage_ops.PARTS) <= groups
+
+
 def test_greedy_ids_may_part_only_where_the_reference_wavers():
     prompt = dict(greedy=[1, 2, 3], margins=[1.0, 0.0001, 1.0])
     for got, clear, fails in (([1, 2, 3], 3, 0), ([1, 9, 9], 1, 0), ([9, 2, 3], 0, 1), ([1, 2], 2, 1), ([1, 2, 9], 2, 1)):
@@ -225,20 +237,20 @@ def test_pressure_sees_failures_and_lost_memory():
 
 
 def test_a_profile_is_read():
-    name = "void tern::cuda::(anonymous namespace)::hopper_kernel<tern::cuda::HopperTile<(int)8, (int)3>>(CUtensorMap, int)"
+    name = "void tern::cuda::(anonymous namespace)::wgmma_kernel<tern::cuda::WgmmaTile<(int)8, (int)3>>(CUtensorMap, int)"
     rows = [
         ("0", name, stage_profile.METRICS["us"], "nsecond", "2,000"),
         ("0", name, stage_profile.METRICS["memory %"], "%", "80"),
         ("1", name, stage_profile.METRICS["us"], "usecond", "4"),
         ("1", name, "not asked for", "%", "7"),
-        ("2", "held_kernel<128>", stage_profile.METRICS["us"], "usecond", "9"),
-        ("2", "held_kernel<128>", stage_profile.METRICS["L2 hits %"], "%", "n/a"),
+        ("2", "smem_resident_kernel<128>", stage_profile.METRICS["us"], "usecond", "9"),
+        ("2", "smem_resident_kernel<128>", stage_profile.METRICS["L2 hits %"], "%", "n/a"),
     ]
     head = '"ID","Kernel Name","Metric Name","Metric Unit","Metric Value"'
     text = "\n".join(["==PROF== Connected", head, *(",".join(f'"{cell}"' for cell in row) for row in rows)])
     assert stage_profile.table(text) == [
-        {"kernel": "held_kernel<128>", "times": 1, "us": 9.0},
-        {"kernel": "hopper_kernel<HopperTile<8, 3>>", "times": 2, "us": 3.0, "memory %": 80.0},
+        {"kernel": "smem_resident_kernel<128>", "times": 1, "us": 9.0},
+        {"kernel": "wgmma_kernel<WgmmaTile<8, 3>>", "times": 2, "us": 3.0, "memory %": 80.0},
     ]
     assert stage_profile.table("==ERROR== no counters") == []
 

@@ -13,7 +13,7 @@ import time
 from results import Stage
 
 SANITIZERS = {"racecheck": [], "synccheck": [], "memcheck": ["--leak-check", "full"], "initcheck": []}
-# As cuda_ops_test names them; each is a process, so many at a time.
+# As cuda_ops_test names them, but `ranges`, which has no small shapes; each is a process, so many at a time.
 GROUPS = [
     "linear",
     "large",
@@ -26,6 +26,7 @@ GROUPS = [
     "moe",
     "logprobs",
     "logits",
+    "thinking",
     "norms",
     "rows",
     "rope",
