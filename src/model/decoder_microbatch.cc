@@ -52,7 +52,7 @@ bool Decoder::small_layers() const {
     size_t bytes = 0;
     for (const Linear* w : {&l.gqa.qkv, &l.gqa.out, &l.dense.gate_up, &l.dense.down}) {
       if (!w->weight.valid()) return false;  // experts
-      bytes += w->weight.data.bytes();
+      bytes += std::max(w->weight.data.bytes(), static_cast<size_t>(w->weight.n * w->weight.k) * 2);
     }
     return bytes <= kSmallLayer;
   });

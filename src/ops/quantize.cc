@@ -4,8 +4,6 @@
 #include <cstring>
 
 #include "base/checked.h"
-#include "kernels/cpu/isa.h"
-#include "kernels/cpu/kernel_table.h"
 
 namespace tern::ops {
 namespace {
@@ -53,23 +51,20 @@ float scale_of(TensorView values, int64_t begin, int64_t end, float bound) {
   return magnitude / bound;
 }
 
-void encode_rows(TensorView source, TensorView scales, const ScaleBlocks& blocks, bool e4m3, TensorView codes) {
-  const kernels::CodeKernels& kernels = kernels::kernel_table().codes;
-  const int64_t k = source.dim[1], group = blocks.cols == 0 ? k : blocks.cols;
-  const int is_bf16 = source.dtype == DType::kBF16;
-  for (int64_t r = 0; r < source.dim[0]; ++r) {
-    const auto* scale = reinterpret_cast<const float*>(scales.row_bytes(r));
-    auto* to = reinterpret_cast<uint8_t*>(codes.row_bytes(r));
-    for (int64_t k0 = 0; k0 < k; k0 += group, ++scale) {
-      const char* x = source.row_bytes(r) + k0 * static_cast<int64_t>(dtype_bytes(source.dtype));
-      const int64_t n = std::min(group, k - k0);
-      if (e4m3) {
-        kernels.encode_e4m3(x, is_bf16, *scale, to + k0, n);
-      } else {
-        kernels.encode_int(x, is_bf16, *scale, blocks.bound, to + k0, n);
-      }
+bool scales_of(const ScaleBlocks& blocks, TensorView values, std::vector<float>& scales) {
+  const int64_t rows = values.dim[0], k = values.dim[1], width = blocks.cols == 0 ? k : blocks.cols;
+  const int64_t groups = scale_groups(blocks, k, 0);
+  scales.resize(static_cast<size_t>(rows * groups));
+  for (int64_t r = 0; r < rows; r += blocks.rows) {
+    const int64_t end = std::min(r + blocks.rows, rows);
+    const TensorView block = tensor2(values.row_bytes(r), values.dtype, end - r, k, values.stride[0]);
+    for (int64_t g = 0; g < groups; ++g) {
+      const float scale = scale_of(block, g * width, std::min((g + 1) * width, k), blocks.bound);
+      if (scale < 0.0f) return false;
+      for (int64_t i = r; i < end; ++i) scales[static_cast<size_t>(i * groups + g)] = scale;
     }
   }
+  return true;
 }
 
 }  // namespace tern::ops

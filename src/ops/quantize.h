@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "device/tensor.h"
 #include "ops/linear.h"
@@ -20,6 +21,9 @@ int64_t first_group_of(const ScaleBlocks& blocks, int64_t begin);
 // The scale of rows [0, values.dim[0]) x columns [begin, end) of `values` (bf16 or f32). Negative when one of them is
 // NaN or infinite.
 float scale_of(TensorView values, int64_t begin, int64_t end, float bound);
+
+// [rows][groups] scales of whole rows of the whole matrix, from a block of scales on. False: as above.
+bool scales_of(const ScaleBlocks& blocks, TensorView values, std::vector<float>& scales);
 
 // Codes of rows [n, k] (bf16 or f32), a byte each, by the scales of each row [n, groups of whole columns]: two's
 // complement, or e4m3 where `e4m3`. What the formats' pack_scaled() makes of them.

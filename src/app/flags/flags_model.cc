@@ -197,9 +197,8 @@ constexpr FlagSpec kFlags[] = {
     {.name = "quantization",
      .group = kHere,
      .type = kStringOrJson,
-     .meaning =
-         "Weight format made at load time, on a CPU: wint8, wint4, block_wise_fp8, weight_only, mix_quant, or JSON "
-         "(quantization, group_size, ignore, dense_quant_type, ..., lm_head_quant_type)."},
+     .meaning = "Weight format made at load time: wint8, wint4, block_wise_fp8, weight_only, mix_quant, or JSON "
+                "(quantization, group_size, ignore, dense_quant_type, ..., lm_head_quant_type)."},
     {.name = "graph-optimization-config",
      .group = kHere,
      .type = kJson,

@@ -3,6 +3,7 @@
 
 #include "base/checked.h"
 #include "cuda/gemm/blaslt.h"
+#include "cuda/gemm/code_format.h"
 #include "cuda/gemm/gemm.h"
 #include "cuda/gemm/may_fuse.h"
 #include "cuda/runtime/cuda_ops.h"
@@ -303,7 +304,7 @@ const ops::WeightFormat* find_weight_format(const char* name) {
        {static_cast<const ops::WeightFormat*>(&kBf16Format), static_cast<const ops::WeightFormat*>(&kF32Format)}) {
     if (std::strcmp(f->name(), name) == 0) return f;
   }
-  return nullptr;
+  return find_code_format(name);
 }
 
 }  // namespace tern::cuda

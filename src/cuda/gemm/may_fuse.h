@@ -6,7 +6,11 @@
 
 namespace tern::cuda {
 
-enum class WeightKind { kBf16, kF32 };
+enum class WeightKind {
+  kBf16,
+  kF32,
+  kCodes,  // never in a Gemm: products with codes (codes/) defer nothing and launch what has been deferred
+};
 // Between a product and what reads its sums, over several GPUs.
 enum class Collective { kNone };
 

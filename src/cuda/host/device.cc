@@ -14,6 +14,7 @@
 #include "cuda/host/timing.h"
 #include "cuda/runtime/context.h"
 #include "cuda/runtime/modules.h"
+#include "cuda/runtime/wide_room.h"
 
 namespace tern::cuda {
 namespace {
@@ -60,6 +61,8 @@ class CudaDevice final : public device::Device {
  public:
   ~CudaDevice() override {
     (void)cudaSetDevice(ordinal_);
+    if (room_.data != nullptr) set_wide_room(ordinal_, {});
+    (void)cudaFree(room_.data);
     for (StreamState& s : streams_) {
       if (s.stream != nullptr) (void)cudaStreamDestroy(s.stream);
       (void)cudaFree(s.parts);
@@ -119,6 +122,7 @@ class CudaDevice final : public device::Device {
   Status inject(device::Fault fault, Stream s) override { return cuda::inject(fault, s); }
   Status load_kernels() override {
     if (Status s = bind_thread(); !s.ok()) return s;
+    TERN_RETURN_IF_ERROR(make_wide_room());
     return cuda::load_kernels();
   }
 
@@ -136,6 +140,7 @@ class CudaDevice final : public device::Device {
   static int microbatches_of(const cudaDeviceProp& p, const device::CudaOptions& options);
   void fill_state(const cudaDeviceProp& p, const device::CudaOptions& options);
   Status make_scratch();
+  Status make_wide_room();
 
   static constexpr size_t kCompute = 0, kVision = 1 + static_cast<size_t>(device::StreamRole::kVision);
   static constexpr size_t kFirstMicrobatch = kVision + 1, kMicrobatches = 4;
@@ -147,6 +152,7 @@ class CudaDevice final : public device::Device {
   std::array<Deferred, kFirstMicrobatch + kMicrobatches> deferred_;
   cudaError_t fault_ = cudaSuccess;
   std::atomic<uint64_t> allocations_{0};
+  WideRoom room_;  // of the compute stream
 };
 
 void CudaDevice::fill_state(const cudaDeviceProp& p, const device::CudaOptions& options) {
@@ -227,6 +233,23 @@ Status CudaDevice::open(const device::CudaOptions& options) {
                ", driver for CUDA " + dotted(driver_version) + (blas_ != nullptr ? ", cuBLASLt" : ", own products");
   info_.memory_total = p.totalGlobalMem;
   info_.memory_available = memory_available();
+  return {};
+}
+
+// For weights of codes that have been packed by now; not where their products never widen them.
+Status CudaDevice::make_wide_room() {
+  const size_t bytes = wanted_wide_room(ordinal_);
+  if (bytes <= room_.bytes || blas_ == nullptr) return {};
+  (void)cudaFree(room_.data);
+  room_ = {};
+  ++allocations_;
+  if (const cudaError_t e = cudaMalloc(&room_.data, bytes); e != cudaSuccess) {
+    (void)cudaGetLastError();
+    return make_error(ErrorCode::kResourceExhausted,
+                      "cannot allocate " + std::to_string(bytes) + " bytes on the GPU for widened weights");
+  }
+  room_.bytes = bytes;
+  set_wide_room(ordinal_, room_);
   return {};
 }
 

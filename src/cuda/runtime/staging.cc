@@ -66,18 +66,43 @@ Status Staging::rows(const TensorView& source, DType to, int64_t row_elements, v
   if (per_turn == 0) return make_error(ErrorCode::kUnsupported, "pack: a weight row is longer than 8 MiB");
   for (int64_t r = 0; r < source.dim[0]; r += per_turn) {
     const int64_t count = std::min(per_turn, source.dim[0] - r);
-    char* buffer = memory_[turn_];
-    cudaError_t e = cudaEventSynchronize(done_[turn_]);
-    if (e != cudaSuccess) return cuda_error("weight upload", e);
+    TERN_RETURN_IF_ERROR(turn());
     for (int64_t i = 0; i < count; ++i) {
-      convert_row(source.row_bytes(r + i), source.dtype, buffer + i * row, to, source.dim[1], row_elements);
+      convert_row(source.row_bytes(r + i), source.dtype, memory_[turn_] + i * row, to, source.dim[1], row_elements);
     }
-    e = cudaMemcpyAsync(static_cast<char*>(dst) + r * row, buffer, static_cast<size_t>(count * row),
-                        cudaMemcpyHostToDevice, stream_);
-    if (e == cudaSuccess) e = cudaEventRecord(done_[turn_], stream_);
-    if (e != cudaSuccess) return cuda_error("weight upload", e);
-    turn_ ^= 1;
+    TERN_RETURN_IF_ERROR(send(static_cast<char*>(dst) + r * row, count * row));
   }
+  return arrive();
+}
+
+Status Staging::pieces(int64_t count, int64_t bytes, const std::function<void(int64_t, char*)>& fill, void* dst) {
+  TERN_RETURN_IF_ERROR(open(dst));
+  const int64_t per_turn = static_cast<int64_t>(kBytes) / bytes;
+  if (per_turn == 0) return make_error(ErrorCode::kUnsupported, "pack: 16 rows of a weight are longer than 8 MiB");
+  for (int64_t at = 0; at < count; at += per_turn) {
+    const int64_t here = std::min(per_turn, count - at);
+    TERN_RETURN_IF_ERROR(turn());
+    for (int64_t i = 0; i < here; ++i) fill(at + i, memory_[turn_] + i * bytes);
+    TERN_RETURN_IF_ERROR(send(static_cast<char*>(dst) + at * bytes, here * bytes));
+  }
+  return arrive();
+}
+
+// Waits until the buffer whose turn it is has been copied.
+Status Staging::turn() {
+  const cudaError_t e = cudaEventSynchronize(done_[turn_]);
+  return e == cudaSuccess ? Status() : cuda_error("weight upload", e);
+}
+
+Status Staging::send(void* dst, int64_t bytes) {
+  cudaError_t e = cudaMemcpyAsync(dst, memory_[turn_], static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_);
+  if (e == cudaSuccess) e = cudaEventRecord(done_[turn_], stream_);
+  if (e != cudaSuccess) return cuda_error("weight upload", e);
+  turn_ ^= 1;
+  return {};
+}
+
+Status Staging::arrive() {
   const cudaError_t e = cudaStreamSynchronize(stream_);
   return e == cudaSuccess ? Status() : cuda_error("weight upload", e);
 }

@@ -3,6 +3,8 @@
 
 #include <cuda_runtime.h>
 
+#include <functional>
+
 #include "base/error.h"
 #include "device/tensor.h"
 
@@ -19,7 +21,14 @@ class Staging {
   // zero. Returns when everything has arrived: pack() says nothing about streams.
   Status rows(const TensorView& source, DType to, int64_t row_elements, void* dst);
 
+  // Copies `count` pieces of `bytes` each, which fill(i, to) makes in host memory.
+  Status pieces(int64_t count, int64_t bytes, const std::function<void(int64_t, char*)>& fill, void* dst);
+  int ordinal() const { return ordinal_; }  // of the device that was copied to last
+
  private:
+  Status turn();
+  Status send(void* dst, int64_t bytes);
+  Status arrive();
   static constexpr size_t kBytes = size_t{8} << 20;
   Status open(const void* dst);
   int ordinal_ = -1, turn_ = 0;

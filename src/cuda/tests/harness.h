@@ -107,5 +107,6 @@ void test_chain(Context&);
 void test_layer_chain(Context&);
 void test_norm_fusion(Context&);
 void test_experts(Context&);
+void test_codes(Context&);
 
 }  // namespace tern::cuda_test

@@ -44,7 +44,8 @@ constexpr Group kGroups[] = {{"device", test_device},
                              {"ranges", test_attention_ranges},
                              {"layer_chain", test_layer_chain},
                              {"norm_fusion", test_norm_fusion},
-                             {"experts", test_experts}};
+                             {"experts", test_experts},
+                             {"codes", test_codes}};
 
 struct Variant {
   const char* label;
@@ -55,17 +56,18 @@ struct Variant {
 };
 constexpr Variant kVariants[] = {
     {"plain", nullptr, true, false, 0},
-    {"no-cublaslt", "linear large grouped graph", false, false, 0},
-    {"smem-99", "attention bits segments latent rope", true, false, 99},
-    {"deterministic", "linear large grouped attention bits latent chain ranges", true, true, 0},
+    {"no-cublaslt", "linear large grouped graph codes", false, false, 0},
+    {"smem-99", "attention bits segments latent rope codes", true, false, 99},
+    {"deterministic", "linear large grouped attention bits latent chain ranges codes", true, true, 0},
     {"portable", nullptr, true, false, 0, 80},
-    {"portable-deterministic", "linear large grouped", true, true, 0, 80}};
+    {"portable-deterministic", "linear large grouped codes", true, true, 0, 80}};
 
 // Without a GPU (emulate/): no virtual memory and no graphs; of Hopper's kernels few.
 constexpr Variant kEmulated[] = {
-    {"no-cublaslt", "norms rows rope linear grouped attention bits segments latent moe logits sample logprobs", false,
-     false, 0},
-    {"hopper", "norm_fusion experts", false, false, 0, 0, 1}};
+    {"no-cublaslt", "norms rows rope linear grouped attention bits segments latent moe logits sample logprobs codes",
+     false, false, 0},
+    {"deterministic", "codes", false, true, 0},
+    {"hopper", "norm_fusion experts codes", false, false, 0, 0, 1}};
 
 struct Options {
   std::vector<std::string> folders;

@@ -95,7 +95,7 @@ TEST(Quantization, SaysWhatEachPartBecameAndCountsItsBytes) {
   ASSERT_TRUE(model.ok()) << model.error().message;
   const std::string& line = (*model)->info().formats;
   for (const char* part : {"projections in wint8", "shared experts in wint8", " experts in wint4",
-                           "1 output layer in bf16", "routers in f32", "embeddings and norms in bfloat16"})
+                           "1 output layer in bf16", "routers in f32", "embeddings, norms and activations in bfloat16"})
     EXPECT_NE(line.find(part), std::string::npos) << line;
   const auto summary = summarize_model(o);
   ASSERT_TRUE(summary.ok());

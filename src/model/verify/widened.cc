@@ -111,7 +111,11 @@ Status follow(const GoldenCase& golden, SequenceRunner& run, std::span<const flo
 
 const ops::WeightFormat* WidenedFormats::of(const ops::WeightFormat& codes) {
   std::unique_ptr<ops::WeightFormat>& made = made_[codes.name()];
-  if (made == nullptr) made = std::make_unique<Widened>(codes, *ops::find_weight_format(kind_, "f32"));
+  if (made == nullptr) {
+    // Made on the host, whatever device the codes are for: all make the same ones.
+    const ops::WeightFormat* host = ops::find_weight_format(device::DeviceKind::kCpu, codes.name());
+    made = std::make_unique<Widened>(host != nullptr ? *host : codes, *ops::find_weight_format(kind_, "f32"));
+  }
   return made.get();
 }
 

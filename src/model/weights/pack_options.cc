@@ -155,7 +155,8 @@ std::string formats_line(const WeightPlan& plan, const PackOptions& options) {
   std::vector<std::string> parts;
   for (const auto& [what, count] : counts)
     parts.push_back(fmt::format("{} {} in {}", count, kNames[what.first], what.second));
-  return fmt::format("{}; embeddings and norms in {}", fmt::join(parts, ", "), dtype_name(options.activation));
+  return fmt::format("{}; embeddings, norms and activations in {}", fmt::join(parts, ", "),
+                     dtype_name(options.activation));
 }
 
 }  // namespace tern::model

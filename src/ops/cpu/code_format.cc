@@ -36,17 +36,9 @@ Status CodeFormat::pack(TensorView source, int64_t row_begin, int64_t n, int64_t
   TERN_RETURN_IF_ERROR(check_slice(source, row_begin, n, k));
   TERN_OP_CHECK("pack", !blocks_.zeros, "weights with zero points are packed from codes");
   TERN_OP_CHECK("pack", row_begin % blocks_.rows == 0, "slices start at a block of scales");
-  const int64_t groups = scale_groups(blocks_, k, 0), width = blocks_.cols == 0 ? k : blocks_.cols;
-  std::vector<float> scales(static_cast<size_t>(source.dim[0] * groups));
-  for (int64_t r = 0; r < source.dim[0]; r += blocks_.rows) {
-    const int64_t end = std::min(r + blocks_.rows, source.dim[0]);
-    const TensorView block = tensor2(source.row_bytes(r), source.dtype, end - r, k, source.stride[0]);
-    for (int64_t g = 0; g < groups; ++g) {
-      const float scale = scale_of(block, g * width, std::min((g + 1) * width, k), blocks_.bound);
-      TERN_OP_CHECK("pack", scale >= 0.0f, "NaN and infinity cannot be quantized");
-      for (int64_t i = r; i < end; ++i) scales[static_cast<size_t>(i * groups + g)] = scale;
-    }
-  }
+  std::vector<float> scales;
+  TERN_OP_CHECK("pack", scales_of(blocks_, source, scales), "NaN and infinity cannot be quantized");
+  const int64_t groups = scale_groups(blocks_, k, 0);
   return pack_scaled({source, tensor2(scales.data(), DType::kF32, source.dim[0], groups), row_begin, n, k, 0}, dst);
 }
 

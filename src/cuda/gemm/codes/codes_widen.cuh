@@ -1,0 +1,128 @@
+// From codes to pairs of bfloat16, exactly, in registers: no conversion instructions, of which sm_80 has none for e4m3
+// and a multiprocessor does few at a time.
+#pragma once
+
+#include "cuda/gemm/codes/codes.h"
+#include "cuda/ptx/mma.cuh"
+
+namespace tern::cuda {
+
+// Two products and sums of bfloat16, each rounded once; the smallest numbers are not cut off.
+__device__ __forceinline__ uint32_t fma_pairs(uint32_t a, uint32_t b, uint32_t c) {
+#if defined(TERN_EMULATED)
+  return pack2(__builtin_fmaf(bfv(a, 0), bfv(b, 0), bfv(c, 0)), __builtin_fmaf(bfv(a, 1), bfv(b, 1), bfv(c, 1)));
+#else
+  uint32_t d;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+#endif
+}
+
+// d = a b; mma() (ptx/mma.cuh) adds to it.
+__device__ __forceinline__ void mma_first(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+#if defined(TERN_EMULATED)
+  d[0] = d[1] = d[2] = d[3] = 0;
+  mma(d, a, b);
+#else
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%10,%10,%10,%10};\n"
+      : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "f"(0.0f));
+#endif
+}
+
+// Fragments of 16 rows by 32 columns for two steps of mma: what a lane has of them in memory (codes.h).
+struct WideCodes {
+  uint32_t a[2][4];
+};
+
+template <CodeKind kKind>
+struct Widen;
+
+// Bytes 0 and 2 of `w`: 128 + the lower seven bits, less 128, or 256 where the sign is set.
+__device__ __forceinline__ uint32_t widen_bytes(uint32_t w) {
+  return fma_pairs((w & 0x007f007fu) | 0x43004300u, 0x3f803f80u, (w & 0x00800080u) | 0xc300c300u);
+}
+
+template <>
+struct Widen<CodeKind::kInt8> {
+  static constexpr int kWords = 4;  // per lane and 32 columns
+  static __device__ __forceinline__ WideCodes wide(const uint32_t (&w)[4]) {
+    WideCodes v;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        v.a[s][i] = widen_bytes(w[2 * s + i]);
+        v.a[s][2 + i] = widen_bytes(w[2 * s + i] >> 8);
+      }
+    }
+    return v;
+  }
+};
+
+template <>
+struct Widen<CodeKind::kE4m3> {
+  static constexpr int kWords = 4;
+  // Exponent and mantissa in the place of bfloat16's, whose bias is larger by 120.
+  static __device__ __forceinline__ uint32_t scaled(uint32_t sign, uint32_t magnitude) {
+    return fma_pairs((sign & 0x80008000u) | (magnitude & 0x07f007f0u), 0x7b807b80u, 0x80008000u);
+  }
+  static __device__ __forceinline__ WideCodes wide(const uint32_t (&w)[4]) {
+    WideCodes v;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        const uint32_t word = w[2 * s + i];
+        v.a[s][i] = scaled(word << 8, word << 4);
+        v.a[s][2 + i] = scaled(word, word >> 4);
+      }
+    }
+    return v;
+  }
+};
+
+template <>
+struct Widen<CodeKind::kInt4> {
+  static constexpr int kWords = 2;
+  // 128 + (code + 8), less 136.
+  static __device__ __forceinline__ uint32_t pair(uint32_t w) {
+    return fma_pairs((w & 0x000f000fu) | 0x43004300u, 0x3f803f80u, 0xc308c308u);
+  }
+  static __device__ __forceinline__ WideCodes wide(const uint32_t (&w)[2]) {
+    WideCodes v;
+#pragma unroll
+    for (int s = 0; s < 2; ++s) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        v.a[s][i] = pair(w[i] >> 8 * s);
+        v.a[s][2 + i] = pair(w[i] >> (8 * s + 4));
+      }
+    }
+    return v;
+  }
+};
+
+// One code of a stripe as a float, for kernels that take any type.
+__device__ __forceinline__ float code_at(const CodeLayout& layout, const char* stripe, int row, int k) {
+  const int block = k / kCodeBlock, part = k % kCodeBlock / 32, q = k % 32 / 8, e = k % 8;
+  const int lane = row % 8 * 4 + q, half = row / 8;
+  const char* at = stripe + int64_t{block} * layout.block_bytes() + lane * 16;
+  if (layout.kind == CodeKind::kInt4) {
+    const uint32_t w = *reinterpret_cast<const uint32_t*>(at + part * 8 + half * 4);
+    return static_cast<float>(static_cast<int>(w >> (e % 2 * 16 + e / 2 * 4) & 15) - 8);
+  }
+  const int byte = e % 4 == 1 ? 2 : e % 4 == 2 ? 1 : e % 4;
+  const auto code = static_cast<uint8_t>(at[part * 512 + e / 4 * 8 + half * 4 + byte]);
+  if (layout.kind == CodeKind::kInt8) return static_cast<float>(static_cast<int8_t>(code));
+  const uint32_t wide = (code & 0x80u) << 8 | (code & 0x7fu) << 4;
+  return __uint_as_float(wide << 16) * 0x1p120f;
+}
+
+__device__ __forceinline__ float scale_at(const CodeLayout& layout, const char* stripe, int row, int k) {
+  const int group = layout.group == 0 ? 0 : (k + layout.shift) / layout.group;
+  return reinterpret_cast<const float*>(stripe + layout.code_bytes())[group * kStripe + row];
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,311 @@
+// Codes times bfloat16 tokens. Warps read stripes of the weight by copies of their own into a ring in shared memory,
+// widen them in registers and are the tall side of mma; tokens are the wide one and shared by the block. Warps that
+// share k are added up at the end, in order.
+#pragma once
+
+#include "cuda/gemm/codes/codes_gemm.h"
+#include "cuda/gemm/codes/codes_widen.cuh"
+#include "cuda/gemm/portable/gemm_mma.cuh"
+#include "cuda/ptx/launch.cuh"
+
+namespace tern::cuda {
+
+// How scales are met: one per row, groups of 64 or 128 columns, two groups in a block.
+enum class CodeScale : uint8_t { kRow, kBlocks, kHalves };
+
+// kTok: tiles of eight tokens; kTall: stripes of a warp; kWarpsN x kWarpsK warps.
+template <CodeKind kKindOf, CodeScale kScaleOf, int kTok, int kTall, int kWarpsN, int kWarpsK, int kStages>
+struct CodeShape {
+  static constexpr CodeKind kKind = kKindOf;
+  static constexpr CodeScale kScale = kScaleOf;
+  static constexpr int kTokTiles = kTok, kTokens = 8 * kTok, kStripes = kTall, kAcross = kWarpsN, kAlong = kWarpsK;
+  static constexpr int kDepth = kStages, kWarps = kWarpsN * kWarpsK, kThreads = 32 * kWarps;
+  static constexpr int kTiles = kWarpsN * kTall, kRows = kStripe * kTiles;  // of the weight
+  static constexpr int kUnit = kKindOf == CodeKind::kInt4 ? 512 : 1024;     // bytes of a stripe and block
+  static constexpr int kGroups = kScaleOf == CodeScale::kRow ? 0 : kScaleOf == CodeScale::kBlocks ? 1 : 2;
+  static constexpr int kCodeBytes = kWarps * kTall * kUnit, kScaleBytes = kWarps * kTall * kGroups * 64;
+  static constexpr int kPitch = kWarpsK * kCodeBlock * 2 + 64;  // bytes of a token: pairs of them fall into all banks
+  static constexpr int kStage = kCodeBytes + kScaleBytes + kTokens * kPitch;
+  static constexpr int kSumPitch = kRows + 4;
+  static constexpr size_t kSums = size_t{kWarpsK} * kTokens * kSumPitch * 4;
+  static constexpr size_t kBytes = size_t{kStages} * kStage > kSums ? size_t{kStages} * kStage : kSums;
+  static_assert(kBytes <= 99 * 1024);
+};
+
+// What a block has: rows [row0, row_end) of tokens.
+struct CodeBlock {
+  const char* w;
+  int64_t row0, row_end, head;
+};
+
+template <class S>
+__device__ __forceinline__ int tokens_of(const CodeBlock& b) {
+  return b.row_end - b.row0 < S::kTokens ? static_cast<int>(b.row_end - b.row0) : S::kTokens;
+}
+
+// The stripe of the weight that is this block's number `tile`.
+template <class S>
+__device__ __forceinline__ int stripe_of(const CodeGemm& g, int tile) {
+  const int x = static_cast<int>(blockIdx.x);
+  if (!g.gated) return x * S::kTiles + tile;
+  constexpr int kHalf = S::kTiles / 2;
+  return tile < kHalf ? x * kHalf + tile : g.w.n / (2 * kStripe) + x * kHalf + tile - kHalf;
+}
+
+// One warp's codes and scales of a stage.
+template <class S>
+__device__ __forceinline__ void load_codes(const CodeGemm& g, const char* w, int step, char* stage) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+  const int across = warp % S::kAcross, block = step * S::kAlong + warp / S::kAcross;
+  char* const to = stage + warp * S::kStripes * S::kUnit;
+  const int64_t stripe_bytes = g.w.stripe_bytes();
+#pragma unroll
+  for (int i = 0; i < S::kStripes; ++i) {
+    const int stripe = stripe_of<S>(g, across * S::kStripes + i);
+    const bool there = block < g.w.blocks() && stripe < g.w.stripes();
+    const char* from = there ? w + stripe * stripe_bytes + int64_t{block} * S::kUnit + lane * 16 : w;
+#pragma unroll
+    for (int j = 0; j < S::kUnit; j += 512)
+      copy_async(to + i * S::kUnit + j + lane * 16, from + (there ? j : 0), there ? 16 : 0);
+  }
+  if constexpr (S::kGroups > 0) {
+    constexpr int kCopies = S::kStripes * S::kGroups * 4;
+    static_assert(kCopies <= 32);
+    if (lane < kCopies) {
+      const int i = lane / (S::kGroups * 4), at = lane % (S::kGroups * 4);
+      const int stripe = stripe_of<S>(g, across * S::kStripes + i);
+      const int group = S::kGroups == 2 ? 2 * block : (block * kCodeBlock + g.w.shift) / g.w.group;
+      const bool there = block < g.w.blocks() && stripe < g.w.stripes() && group + at / 4 < g.w.groups();
+      const char* from = there ? w + stripe * stripe_bytes + g.w.code_bytes() + group * 64 + at * 16 : w;
+      copy_async(stage + S::kCodeBytes + (warp * S::kStripes * S::kGroups * 4 + lane) * 16, from, there ? 16 : 0);
+    }
+  }
+}
+
+// The block's tokens of a stage; those that are not there have been cleared for good.
+template <class S>
+__device__ __forceinline__ void load_tokens(const CodeGemm& g, const CodeBlock& b, int step, char* stage) {
+  constexpr int kPieces = S::kAlong * kCodeBlock / 8;  // of 16 bytes, of a token
+  const int here = tokens_of<S>(b);
+  const bf* x = static_cast<const bf*>(g.x) + b.head * g.x_head;
+  char* const to = stage + S::kCodeBytes + S::kScaleBytes;
+  for (int i = threadIdx.x; i < here * kPieces; i += S::kThreads) {
+    const int t = i / kPieces, k = (step * kPieces + i % kPieces) * 8;
+    const int64_t row = g.from != nullptr ? g.from[b.row0 + t] : b.row0 + t;
+    const int left = g.w.k - k, bytes = left <= 0 ? 0 : left >= 8 ? 16 : left * 2;
+    copy_async(to + t * S::kPitch + i % kPieces * 16, bytes > 0 ? x + row * g.x_row + k : x, bytes);
+  }
+}
+
+template <class S>
+__device__ __forceinline__ void clear_tokens(const CodeBlock& b, char* memory) {
+  const int here = tokens_of<S>(b);
+  constexpr int kPieces = S::kPitch / 16;
+  for (int s = 0; s < S::kDepth; ++s) {
+    char* const to = memory + s * S::kStage + S::kCodeBytes + S::kScaleBytes;
+    for (int i = here * kPieces + static_cast<int>(threadIdx.x); i < S::kTokens * kPieces; i += S::kThreads)
+      *reinterpret_cast<uint4*>(to + i * 16) = make_uint4(0, 0, 0, 0);
+  }
+}
+
+// A warp's 64 columns of a stage.
+template <class S>
+__device__ __forceinline__ void multiply(const char* stage, float (&acc)[S::kStripes][S::kTokTiles][4]) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, r = lane / 4, q = lane % 4;
+  const char* codes = stage + warp * S::kStripes * S::kUnit + lane * 16;
+  const char* tokens =
+      stage + S::kCodeBytes + S::kScaleBytes + r * S::kPitch + warp / S::kAcross * kCodeBlock * 2 + q * 16;
+  const float* scales =
+      reinterpret_cast<const float*>(stage + S::kCodeBytes) + warp * S::kStripes * S::kGroups * kStripe;
+#pragma unroll
+  for (int j = 0; j < 2; ++j) {
+    WideCodes a[S::kStripes];
+    float low[S::kStripes] = {}, high[S::kStripes] = {};
+#pragma unroll
+    for (int i = 0; i < S::kStripes; ++i) {
+      if constexpr (S::kKind == CodeKind::kInt4) {
+        const uint2 w = *reinterpret_cast<const uint2*>(codes + i * S::kUnit + j * 8);
+        a[i] = Widen<S::kKind>::wide({w.x, w.y});
+      } else {
+        const uint4 w = *reinterpret_cast<const uint4*>(codes + i * S::kUnit + j * 512);
+        a[i] = Widen<S::kKind>::wide({w.x, w.y, w.z, w.w});
+      }
+      if constexpr (S::kGroups > 0) {
+        const float* s = scales + (i * S::kGroups + (S::kGroups == 2 ? j : 0)) * kStripe;
+        low[i] = s[r], high[i] = s[r + 8];
+      }
+    }
+#pragma unroll
+    for (int t = 0; t < S::kTokTiles; ++t) {
+      const uint4 x = *reinterpret_cast<const uint4*>(tokens + t * 8 * S::kPitch + j * 64);
+      const uint32_t b[2][2] = {{x.x, x.y}, {x.z, x.w}};
+#pragma unroll
+      for (int i = 0; i < S::kStripes; ++i) {
+        if constexpr (S::kGroups > 0) {
+          float part[4];
+          mma_first(part, a[i].a[0], b[0]);
+          mma(part, a[i].a[1], b[1]);
+#pragma unroll
+          for (int v = 0; v < 4; ++v) acc[i][t][v] = __fmaf_rn(v < 2 ? low[i] : high[i], part[v], acc[i][t][v]);
+        } else {
+          mma(acc[i][t], a[i].a[0], b[0]);
+          mma(acc[i][t], a[i].a[1], b[1]);
+        }
+      }
+    }
+  }
+}
+
+// What every column of the block is multiplied by and gets added.
+struct CodeColumn {
+  float scale = 1.0f, bias = 0.0f;
+};
+
+template <class S>
+__device__ __forceinline__ CodeColumn column_of(const CodeGemm& g, const char* w, int row) {
+  CodeColumn c;
+  const int stripe = stripe_of<S>(g, row / kStripe), n = stripe * kStripe + row % kStripe;
+  if (n >= g.w.n) return c;
+  if constexpr (S::kGroups == 0)
+    c.scale = reinterpret_cast<const float*>(w + stripe * g.w.stripe_bytes() + g.w.code_bytes())[row % kStripe];
+  if (g.bias != nullptr) c.bias = g.bias[n];
+  return c;
+}
+
+template <class S>
+__device__ __forceinline__ float sum_of(const float* sums, int t, int row, const CodeColumn& c) {
+  float v = sums[t * S::kSumPitch + row];
+#pragma unroll
+  for (int i = 1; i < S::kAlong; ++i) v += sums[(i * S::kTokens + t) * S::kSumPitch + row];
+  return v * c.scale + c.bias;
+}
+
+// Sums of all warps meet in shared memory and leave in rows.
+template <class S>
+__device__ __forceinline__ void finish(const CodeGemm& g, const CodeBlock& b, float* sums,
+                                       const float (&acc)[S::kStripes][S::kTokTiles][4], const CodeColumn (&c)[2]) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
+  float* const own = sums + warp / S::kAcross * S::kTokens * S::kSumPitch + warp % S::kAcross * S::kStripes * kStripe;
+#pragma unroll
+  for (int i = 0; i < S::kStripes; ++i) {
+#pragma unroll
+    for (int t = 0; t < S::kTokTiles; ++t) {
+#pragma unroll
+      for (int v = 0; v < 4; ++v)
+        own[(t * 8 + lane % 4 * 2 + v % 2) * S::kSumPitch + i * kStripe + lane / 4 + v / 2 * 8] = acc[i][t][v];
+    }
+  }
+  __syncthreads();
+  const int cols = g.gated ? S::kRows / 2 : S::kRows, col = static_cast<int>(threadIdx.x) % cols;
+  const int n = static_cast<int>(blockIdx.x) * cols + col;
+  if (n >= (g.gated ? g.w.n / 2 : g.w.n)) return;
+  for (int t = static_cast<int>(threadIdx.x) / cols; t < S::kTokens && b.row0 + t < b.row_end;
+       t += S::kThreads / cols) {
+    float v = sum_of<S>(sums, t, col, c[0]);
+    if (g.gated) v = silu(v) * sum_of<S>(sums, t, col + cols, c[1]);
+    const int64_t at = (b.row0 + t) * g.out_row + b.head * g.out_head + n;
+    if (g.out_bf16) {
+      static_cast<bf*>(g.out)[at] = from_float<bf>(v);
+    } else {
+      static_cast<float*>(g.out)[at] = v;
+    }
+  }
+}
+
+template <class S, int kCount>
+__device__ __forceinline__ CodeBlock block_of(const CodeGemm& g, const WeightTable<kCount>& table) {
+  RowTile tile{0, int64_t{blockIdx.y} * S::kTokens, g.rows};
+  if (kCount > 1) tile = find_tile(g.offsets, g.groups, blockIdx.y, S::kTokens);
+  return {static_cast<const char*>(table.w[kCount == 1 ? 0 : tile.group]), tile.row0, tile.row_end, 0};
+}
+
+template <class S, int kCount>
+__global__ void __launch_bounds__(S::kThreads)
+    codes_kernel(const CodeGemm g, const __grid_constant__ WeightTable<kCount> table) {
+  extern __shared__ __align__(16) char memory[];
+  let_next_start();
+  const int steps = (g.w.blocks() + S::kAlong - 1) / S::kAlong;
+  const auto stage = [&](int step) { return memory + step % S::kDepth * S::kStage; };
+  if (kCount > 1) wait_for_previous();  // which weight it is was left there
+  const CodeBlock b = block_of<S>(g, table);
+  if (b.row0 < 0) return;
+#pragma unroll
+  for (int s = 0; s < S::kDepth - 1; ++s) {
+    if (s < steps) load_codes<S>(g, b.w, s, stage(s));
+  }
+  const int cols = g.gated ? S::kRows / 2 : S::kRows, col = static_cast<int>(threadIdx.x) % cols;
+  const CodeColumn columns[2] = {column_of<S>(g, b.w, col), g.gated ? column_of<S>(g, b.w, col + cols) : CodeColumn{}};
+  clear_tokens<S>(b, memory);
+  if (kCount == 1) wait_for_previous();
+#pragma unroll
+  for (int s = 0; s < S::kDepth - 1; ++s) {
+    if (s < steps) load_tokens<S>(g, b, s, stage(s));
+    copy_commit();
+  }
+  float acc[S::kStripes][S::kTokTiles][4] = {};
+  for (int step = 0; step < steps; ++step) {
+    copy_wait<S::kDepth - 2>();
+    __syncthreads();
+    if (const int next = step + S::kDepth - 1; next < steps) {
+      load_codes<S>(g, b.w, next, stage(next));
+      load_tokens<S>(g, b, next, stage(next));
+    }
+    copy_commit();
+    multiply<S>(stage(step), acc);
+  }
+  copy_wait<0>();
+  __syncthreads();
+  finish<S>(g, b, reinterpret_cast<float*>(memory), acc, columns);
+}
+
+template <class S, int kCount>
+Status launch_codes(const CodeGemm& g, const void* const* weights, const char* name, device::Stream stream) {
+  WeightTable<kCount> table{};
+  for (int i = 0; i < g.groups; ++i) table.w[i] = weights[i];
+  const int64_t tiles = g.offsets == nullptr ? blocks_for(g.rows, S::kTokens)
+                                             : blocks_for(g.rows, S::kTokens) + (g.groups < g.rows ? g.groups : g.rows);
+  TERN_OP_CHECK("linear", tiles <= 65535, "there are too many rows for one product");
+  const dim3 grid(static_cast<unsigned>(blocks_for(g.w.n, S::kRows)), static_cast<unsigned>(tiles));
+  return launch(stream, name, {grid, S::kThreads, S::kBytes}, codes_kernel<S, kCount>, g, table);
+}
+
+// A tile of either kind of product.
+template <class S>
+Status launch_codes(const CodeGemm& g, const void* const* weights, const char* name, device::Stream stream) {
+  if (g.offsets == nullptr) return launch_codes<S, 1>(g, weights, name, stream);
+  if (g.groups <= 128) return launch_codes<S, 128>(g, weights, name, stream);
+  return launch_codes<S, kMaxExperts>(g, weights, name, stream);
+}
+
+template <CodeKind kKind, CodeScale kScale>
+Status launch_codes(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream) {
+  // Bytes in flight, and room for two blocks or more on a multiprocessor: of smaller codes more stages.
+  constexpr int kFew = kKind == CodeKind::kInt4 ? 5 : 4, kSmall = kKind == CodeKind::kInt4 ? 5 : 3;
+  switch (tile) {
+    case CodeTile::kFew8:
+      return launch_codes<CodeShape<kKind, kScale, 1, 4, 1, 4, kFew>>(g, weights, "gemm_codes_8", stream);
+    case CodeTile::kFew16:
+      return launch_codes<CodeShape<kKind, kScale, 2, 4, 1, 4, 3>, 1>(g, weights, "gemm_codes_16", stream);
+    case CodeTile::kFew32:
+      return launch_codes<CodeShape<kKind, kScale, 4, 2, 2, 2, 4>, 1>(g, weights, "gemm_codes_32", stream);
+    case CodeTile::kFew64:
+      return launch_codes<CodeShape<kKind, kScale, 8, 2, 2, 2, 3>, 1>(g, weights, "gemm_codes_64", stream);
+    case CodeTile::kSmall8:
+      return launch_codes<CodeShape<kKind, kScale, 1, 2, 1, 8, kSmall>, 1>(g, weights, "gemm_codes_small_8", stream);
+    case CodeTile::kSmall16:
+      return launch_codes<CodeShape<kKind, kScale, 2, 2, 1, 8, 2>, 1>(g, weights, "gemm_codes_small_16", stream);
+    case CodeTile::kSmall32:
+      return launch_codes<CodeShape<kKind, kScale, 4, 2, 1, 4, 3>, 1>(g, weights, "gemm_codes_small_32", stream);
+    case CodeTile::kSmall64:
+      return launch_codes<CodeShape<kKind, kScale, 8, 2, 1, 4, 2>, 1>(g, weights, "gemm_codes_small_64", stream);
+    case CodeTile::kFixed8:
+      return launch_codes<CodeShape<kKind, kScale, 1, 1, 4, 1, 6>>(g, weights, "gemm_codes_fixed_8", stream);
+    case CodeTile::kFixed64:
+      return launch_codes<CodeShape<kKind, kScale, 8, 2, 4, 1, 4>>(g, weights, "gemm_codes_fixed_64", stream);
+    case CodeTile::kSimple:
+      break;
+  }
+  return gemm_codes_simple(g, weights, stream);
+}
+
+}  // namespace tern::cuda

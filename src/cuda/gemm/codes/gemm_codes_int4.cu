@@ -1,0 +1,9 @@
+#include "cuda/gemm/codes/gemm_codes.cuh"
+
+namespace tern::cuda {
+
+Status launch_codes_int4(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream) {
+  return launch_codes<CodeKind::kInt4, CodeScale::kRow>(g, tile, weights, stream);
+}
+
+}  // namespace tern::cuda

@@ -1,0 +1,242 @@
+// Weights that are codes: the bytes of the CPU's quantizer, and products against float64 over codes and scales.
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <numeric>
+
+#include "base/bf16.h"
+#include "cuda/tests/products.h"
+#include "ops/moe.h"
+#include "ops/quantize.h"
+
+namespace tern::cuda_test {
+namespace {
+
+struct Kind {
+  const char* name;
+  double rms;  // of the error of float32 results
+};
+constexpr Kind kKinds[] = {
+    {"wint8", 2e-4},     {"wint4", 2e-4},    {"wint4-32", 3e-3},         {"wint4-64", 3e-3},
+    {"wint4-128", 3e-3}, {"wint8-32", 3e-3}, {"channel_wise_fp8", 2e-4}, {"block_wise_fp8", 3e-3}};
+
+// Codes times scales, [n, k], as the CPU has them.
+std::vector<float> values_of(Context& c, const ops::PackedWeight& w) {
+  std::vector<int32_t> ids(static_cast<size_t>(w.n));
+  std::iota(ids.begin(), ids.end(), 0);
+  std::vector<float> all(static_cast<size_t>(w.n * w.k));
+  const Status s = w.format->gather_rows(w, tensor1(ids.data(), DType::kI32, w.n),
+                                         tensor2(all.data(), DType::kF32, w.n, w.k), c.cpu);
+  if (!s.ok()) c.report(false, "rows of codes", s.error().message);
+  return all;
+}
+
+void same_bytes(Context& c, const std::string& name, const ops::PackedWeight& cpu, const ops::PackedWeight& gpu) {
+  Mirror ids(c, DType::kI32, {cpu.n}), out(c, DType::kF32, {cpu.n, cpu.k});
+  std::vector<int32_t> all(static_cast<size_t>(cpu.n));
+  std::iota(all.begin(), all.end(), 0);
+  ids.fill(all);
+  if (c.both(name, cpu.format->gather_rows(cpu, ids.cpu(), out.cpu(), c.cpu),
+             gpu.format->gather_rows(gpu, ids.gpu(), out.gpu(), c.gpu)))
+    compare(c, name + ": codes and scales", out, out.host(), 0);
+}
+
+// sum_k x[row, k] w[n, k] (+ bias) in float64.
+double exact(const Mirror& x, const std::vector<float>& w, int64_t row, int64_t n, int64_t k) {
+  double sum = 0;
+  for (int64_t i = 0; i < k; ++i) {
+    const char* at = x.cpu().row_bytes(row);
+    const double v = x.type() == DType::kF32 ? static_cast<double>(reinterpret_cast<const float*>(at)[i])
+                                             : static_cast<double>(to_float(reinterpret_cast<const bf16*>(at)[i]));
+    sum += v * static_cast<double>(w[static_cast<size_t>(n * k + i)]);
+  }
+  return sum;
+}
+
+// The rms of the error over that of the results.
+class Error {
+ public:
+  void add(double got, double want) { error_ += (got - want) * (got - want), size_ += want * want; }
+  void report(Context& c, const std::string& name, double most) const {
+    const double rms = size_ > 0 ? std::sqrt(error_ / size_) : error_;
+    char text[80];
+    std::snprintf(text, sizeof text, "rms %.3g (at most %.2g)", rms, most);
+    c.report(std::isfinite(rms) && rms <= most, name, text);
+  }
+
+ private:
+  double error_ = 0, size_ = 0;
+};
+
+double silu_of(double v) { return v / (1.0 + std::exp(-v)); }
+
+struct Case {
+  int64_t rows, n, k;
+  DType x = DType::kBF16, out = DType::kF32;
+  bool gated = false, bias = false;
+  int64_t pad = 0;  // of rows of x
+  const char* kernel = nullptr;
+};
+
+void product(Context& c, const Kind& kind, const Case& t) {
+  if (!c.own_turn()) return;
+  Weights w = pack(c, kind.name, DType::kBF16, 1, t.n, t.k, 11);
+  if (w.gpu.empty()) return;
+  const std::string name =
+      title(std::string(t.gated ? "gated_linear " : "linear ") + kind.name, t.x, {t.rows, t.n, t.k});
+  if (!c.device->info().name.starts_with("emulated")) (void)c.device->load_kernels();  // memory for widened weights
+  same_bytes(c, name, w.cpu[0], w.gpu[0]);
+  const std::vector<float> wide = values_of(c, w.cpu[0]);
+  const int64_t cols = t.gated ? t.n / 2 : t.n;
+  Mirror x(c, t.x, {t.rows, t.k}, t.pad), b(c, DType::kF32, {t.n}),
+      between(c, t.gated ? DType::kF32 : t.out, {t.rows, t.n}), out(c, t.out, {t.rows, cols}, 16);
+  x.random(12), b.random(13);
+  const ops::LinearParams p{x.gpu(), &w.gpu[0], t.bias ? b.gpu() : TensorView{}, t.gated ? between.gpu() : out.gpu()};
+  if (!c.both(name, {}, t.gated ? ops::gated_linear(p, out.gpu(), c.gpu) : ops::linear(p, c.gpu))) return;
+  if (t.kernel != nullptr) c.expect_kernel(name, t.kernel);
+  const std::vector<char> got = out.pull();
+  const auto* bias = reinterpret_cast<const float*>(b.host());
+  Error error;
+  for (int64_t r = 0; r < t.rows; ++r) {
+    for (int64_t n = 0; n < cols; ++n) {
+      const auto sum = [&](int64_t i) {
+        return exact(x, wide, r, i, t.k) + (t.bias ? static_cast<double>(bias[i]) : 0.0);
+      };
+      const double want = t.gated ? silu_of(sum(n)) * sum(n + cols) : sum(n);
+      error.add(element(got, t.out, static_cast<size_t>(r * out.cpu().stride[0] + n)), want);
+    }
+  }
+  error.report(c, name, t.out == DType::kBF16 ? 3e-3 : kind.rms);
+}
+
+// Experts with many rows, few and none; rows of the last ones belong to nobody.
+void experts(Context& c, const Kind& kind, int count, int64_t rows, int64_t n, int64_t k, bool gated) {
+  if (!c.own_turn()) return;
+  Weights w = pack(c, kind.name, DType::kBF16, count, n, k, 31);
+  if (w.gpu.empty()) return;
+  const int64_t cols = gated ? n / 2 : n;
+  Mirror x(c, DType::kBF16, {rows, k}), between(c, DType::kF32, {rows, n}), out(c, DType::kF32, {rows, cols}),
+      offsets(c, DType::kI32, {count + 1});
+  x.random(32);
+  std::vector<int32_t> at{0};
+  for (int e = 0; e < count; ++e) {
+    const int64_t share = e % 3 == 1 ? 0 : e == 0 ? rows / 2 : rows / (2 * count);
+    at.push_back(static_cast<int32_t>(std::min<int64_t>(rows, at.back() + share)));
+  }
+  offsets.fill(at);
+  const std::string name = title(std::string(gated ? "grouped_gated_linear " : "grouped_linear ") + kind.name,
+                                 DType::kBF16, {count, rows, n, k});
+  const ops::GroupedLinearParams p{x.gpu(), offsets.gpu(), w.gpu, gated ? between.gpu() : out.gpu()};
+  if (!c.both(name, {}, gated ? ops::grouped_gated_linear(p, out.gpu(), c.gpu) : ops::grouped_linear(p, c.gpu))) return;
+  const std::vector<char> got = out.pull();
+  Error error;
+  for (int e = 0; e < count; ++e) {
+    const std::vector<float> wide = values_of(c, w.cpu[static_cast<size_t>(e)]);
+    for (int64_t r = at[static_cast<size_t>(e)]; r < at[static_cast<size_t>(e) + 1]; ++r) {
+      for (int64_t i = 0; i < cols; ++i) {
+        const double first = exact(x, wide, r, i, k);
+        error.add(element(got, DType::kF32, static_cast<size_t>(r * cols + i)),
+                  gated ? silu_of(first) * exact(x, wide, r, i + cols, k) : first);
+      }
+    }
+  }
+  error.report(c, name, kind.rms);
+}
+
+// A rank's columns, whose first group is half of one.
+void slice(Context& c, const Kind& kind, int64_t n, int64_t k) {
+  ops::PackedWeight both[2];
+  Mirror source(c, DType::kF32, {n, k});
+  source.random(41, 0.05f);
+  for (int side = 0; side < 2; ++side) {
+    const auto device = side == 0 ? device::DeviceKind::kCpu : device::DeviceKind::kCuda;
+    const ops::WeightFormat& format = *ops::find_weight_format(device, kind.name);
+    static auto host = device::make_cpu_device({});
+    device::Device& owner = side == 0 ? **host : *c.device;
+    const int64_t groups = ops::scale_groups(format.scale_blocks(), k, 64);
+    std::vector<float> scales;
+    for (int64_t i = 0; i < n * groups; ++i) scales.push_back(0.001f * static_cast<float>(1 + i % 7));
+    auto memory = owner.allocate(format.packed_bytes(n, k));
+    both[side].format = &format, both[side].n = n, both[side].k = k, both[side].first_group = 64;
+    both[side].data = std::move(memory).value();
+    const Status s = format.pack_scaled({source.cpu(), tensor2(scales.data(), DType::kF32, n, groups), 0, n, k, 64},
+                                        both[side].data.data());
+    if (!s.ok()) return c.report(false, "a slice of groups", s.error().message);
+  }
+  same_bytes(c, std::string("a slice of groups ") + kind.name, both[0], both[1]);
+  const std::vector<float> wide = values_of(c, both[0]);
+  Mirror x(c, DType::kBF16, {3, k}), out(c, DType::kF32, {3, n});
+  x.random(42);
+  if (!c.both("a slice of groups", {}, ops::linear({x.gpu(), &both[1], {}, out.gpu()}, c.gpu))) return;
+  const std::vector<char> got = out.pull();
+  Error error;
+  for (int64_t r = 0; r < 3; ++r)
+    for (int64_t i = 0; i < n; ++i)
+      error.add(element(got, DType::kF32, static_cast<size_t>(r * n + i)), exact(x, wide, r, i, k));
+  error.report(c, std::string("a slice of groups ") + kind.name, kind.rms);
+}
+
+// Deterministic mode: a row's bits are the same in any company.
+void company(Context& c, const Kind& kind, bool gated) {
+  constexpr int64_t kRows = 70, kN = 192, kK = 448;
+  Weights w = pack(c, kind.name, DType::kBF16, 1, kN, kK, 51);
+  if (w.gpu.empty()) return;
+  const int64_t cols = gated ? kN / 2 : kN;
+  Mirror x(c, DType::kBF16, {kRows, kK}), all(c, DType::kF32, {kRows, cols}), some(c, DType::kF32, {kRows, cols}),
+      between(c, DType::kF32, {kRows, kN});
+  x.random(52);
+  const auto run = [&](int64_t begin, int64_t count, const Mirror& to) {
+    TensorView from = x.gpu(), out = to.gpu(), room = gated ? between.gpu() : TensorView{};
+    from.data = from.row_bytes(begin), out.data = out.row_bytes(begin), from.dim[0] = out.dim[0] = count;
+    if (gated) room.dim[0] = count;
+    const ops::LinearParams p{from, &w.gpu[0], {}, gated ? room : out};
+    return gated ? ops::gated_linear(p, out, c.gpu) : ops::linear(p, c.gpu);
+  };
+  Status s = run(0, kRows, all);
+  for (int64_t begin = 0, count; s.ok() && begin < kRows; begin += count) {
+    count = std::min<int64_t>(begin < 5 ? 1 : begin < 20 ? 8 : 50, kRows - begin);
+    s = run(begin, count, some);
+  }
+  const std::string name = title(std::string("the same bits in any company ") + kind.name, DType::kBF16, {kN, kK});
+  if (!c.both(name, {}, s)) return;
+  const std::vector<char> want = all.pull();
+  compare(c, name, some, want.data(), 0);
+}
+
+}  // namespace
+
+void test_codes(Context& c) {
+  const bool emulated = c.device->info().name.starts_with("emulated"), fixed = c.fixed();
+  constexpr DType b = DType::kBF16, f = DType::kF32;
+  // Enough weight rows for the tiles of large weights.
+  const int64_t large = emulated ? 400 : 9008;
+  for (const Kind& kind : kKinds) {
+    const bool all = !emulated || &kind == &kKinds[0] || &kind == &kKinds[7];  // tiles are the same code in all of them
+    for (const int64_t k : {int64_t{96}, int64_t{192}, int64_t{448}, int64_t{1024}}) {
+      product(c, kind, {1, 33, k, b, f, false, k == 192, 0, fixed ? "gemm_codes_fixed_8" : "gemm_codes_small_8"});
+      product(c, kind, {3, 96, k, b, f, true, k == 448, 8});
+    }
+    for (const int64_t rows : {9, 16, 17, 33, 64, 65, 100})
+      if (all || rows == 17 || rows == 65) product(c, kind, {rows, 136, 192, b, rows == 33 ? b : f, false, rows == 64});
+    product(c, kind, {8, large, 192, b, f, false, true, 0, fixed ? "gemm_codes_fixed_8" : "gemm_codes_8"});
+    if (all && !c.smallest)
+      for (const int64_t rows : {12, 30, 50, 130}) product(c, kind, {rows, large, 192, b, f, rows == 30, true});
+    product(c, kind, {20, 128, 100, b, b, true, false, 4});                       // k fills no piece of 16 bytes
+    product(c, kind, {20, 128, 100, b, b, false, true, 0, "gemm_codes_simple"});  // nor do rows
+    product(c, kind, {2, 40, 75, f, f, false, true, 0, "gemm_codes_simple"});
+    experts(c, kind, 9, 40, 96, 192, false), experts(c, kind, 5, 64, 128, 96, true),
+        experts(c, kind, 3, 70, 33, 448, false);
+    if (!emulated) {
+      // Widened where cuBLASLt is there: results in either type, k that fills no block, a bias.
+      for (const DType out : {f, b}) {
+        product(c, kind, {300, 1000, 584, b, out, false, out == f});
+        product(c, kind, {520, 512, 1024, b, out, out == b, false});
+      }
+    }
+    if (fixed) company(c, kind, false), company(c, kind, true);
+  }
+  slice(c, kKinds[4], 40, 192), slice(c, kKinds[7], 130, 320);
+}
+
+}  // namespace tern::cuda_test
