@@ -22,8 +22,8 @@ struct KernelOptions {
 
 std::vector<KernelBench> all_items() {
   std::vector<KernelBench> items;
-  for (auto& group :
-       {bench_products(), bench_layers(), bench_attention(), bench_rows(), bench_experts(), bench_sampling()}) {
+  for (auto& group : {bench_products(), bench_codes(), bench_layers(), bench_attention(), bench_rows(), bench_experts(),
+                      bench_sampling()}) {
     items.insert(items.end(), group.begin(), group.end());
   }
   return items;

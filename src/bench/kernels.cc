@@ -112,27 +112,44 @@ Status KernelBencher::fill(char* to, size_t size, DType type, float sigma) {
 
 Expected<ops::PackedWeight> KernelBencher::empty_weight(int64_t n, int64_t k, const char* format) {
   ops::PackedWeight w;
+  TERN_ASSIGN_OR_RETURN(const size_t bytes, weight_bytes(n, k, format));
   w.format = ops::find_weight_format(stream().kind, format), w.n = n, w.k = k;
-  if (w.format == nullptr) {
-    return make_error(ErrorCode::kUnsupported, fmt::format("this device has no {} weights", format));
-  }
-  TERN_ASSIGN_OR_RETURN(w.data, device().allocate(w.format->packed_bytes(n, k)));
+  TERN_ASSIGN_OR_RETURN(w.data, device().allocate(bytes));
   return w;
+}
+
+Expected<size_t> KernelBencher::weight_bytes(int64_t n, int64_t k, const char* format) {
+  const ops::WeightFormat* found = ops::find_weight_format(stream().kind, format);
+  if (found == nullptr)
+    return make_error(ErrorCode::kUnsupported, fmt::format("this device has no {} weights", format));
+  return found->packed_bytes(n, k);
 }
 
 Expected<std::span<const ops::PackedWeight>> KernelBencher::weights(int64_t count, int64_t n, int64_t k,
                                                                     const char* format) {
-  const int64_t slice = std::clamp<int64_t>((int64_t{4} << 20) / k, 1, n);
+  // Whole blocks of scales, whatever the format.
+  const int64_t slice = std::min(n, std::max<int64_t>((int64_t{4} << 20) / k / 128, 1) * 128);
   std::vector<bf16> rows(static_cast<size_t>(slice * k));
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = to_bf16(0.05f * normal_[i % kPattern]);
   auto list = std::make_unique<std::vector<ops::PackedWeight>>(static_cast<size_t>(count));
+  std::vector<char> first;
   for (ops::PackedWeight& w : *list) {
     TERN_ASSIGN_OR_RETURN(w, empty_weight(n, k, format));
+    if (!first.empty()) {
+      device().copy_to_device(w.data.data(), first.data(), first.size(), stream());
+      continue;
+    }
     for (int64_t begin = 0; begin < n; begin += slice) {
       const TensorView source = tensor2(rows.data(), DType::kBF16, std::min(slice, n - begin), k);
       TERN_RETURN_IF_ERROR(w.format->pack(source, begin, n, k, w.data.data()));
     }
+    if (count == 1) break;
+    first.resize(w.format->packed_bytes(n, k));
+    device().copy_to_host(first.data(), w.data.data(), first.size(), stream());
+    TERN_RETURN_IF_ERROR(device().synchronize(stream()));
   }
+  TERN_RETURN_IF_ERROR(device().synchronize(stream()));
+  TERN_RETURN_IF_ERROR(device().load_kernels());  // with the memory that these weights want
   weights_.push_back(std::move(list));
   return std::span<const ops::PackedWeight>(*weights_.back());
 }

@@ -62,7 +62,8 @@ class KernelBencher {
   Expected<char*> take(size_t bytes);
   // One with these values, row by row.
   Expected<const ops::PackedWeight*> weight_of(const std::vector<bf16>& rows, int64_t n, int64_t k, const char* format);
-  // `count` weights in one place.
+  Expected<size_t> weight_bytes(int64_t n, int64_t k, const char* format);
+  // `count` weights of the same values in one place.
   Expected<std::span<const ops::PackedWeight>> weights(int64_t count, int64_t n, int64_t k,
                                                        const char* format = "bf16");
   // Lets go of everything that was taken.
@@ -97,10 +98,12 @@ Expected<ops::QkvPrepareParams> qkv_prepare_params(KernelBencher& bencher, int64
 
 // The shapes by group. Add a line where a kernel's shape is missing.
 std::vector<KernelBench> bench_products();
+std::vector<KernelBench> bench_codes();
 std::vector<KernelBench> bench_layers();
 std::vector<KernelBench> bench_attention();
 std::vector<KernelBench> bench_rows();
 std::vector<KernelBench> bench_experts();
+KernelBench bench_layer_of(const char* format, int tokens);  // of experts in this format, in group "codes"
 std::vector<KernelBench> bench_sampling();
 
 Expected<KernelResult> run_kernel_bench(KernelBencher& bencher, const KernelBench& item, const KernelCeilings& ceilings,

@@ -121,11 +121,14 @@ Carried carry(const MoeShape& s, int tokens, const std::vector<float>& logits) {
   return c;
 }
 
-Expected<Layer> make_layer(KernelBencher& bencher, const MoeShape& s, int tokens, bool skewed, int* turns) {
+Expected<Layer> make_layer(KernelBencher& bencher, const MoeShape& s, int tokens, bool skewed, int* turns,
+                           const char* format) {
   Layer l;
   l.shape = s, l.stream = bencher.stream();
   const std::vector<float> logits = choose(s, tokens, skewed);
-  l.expert_bytes = static_cast<double>(chosen_experts(s, tokens, logits)) * static_cast<double>(s.hidden * s.width) * 6;
+  TERN_ASSIGN_OR_RETURN(const size_t enter, bencher.weight_bytes(2 * s.width, s.hidden, format));
+  TERN_ASSIGN_OR_RETURN(const size_t leave, bencher.weight_bytes(s.hidden, s.width, format));
+  l.expert_bytes = static_cast<double>(chosen_experts(s, tokens, logits)) * static_cast<double>(enter + leave);
   *turns = std::min(bencher.turns(l.expert_bytes), 4);
   const int64_t pairs = int64_t{tokens} * s.top_k;
   const Carried carried = carry(s, tokens, logits);
@@ -149,8 +152,8 @@ Expected<Layer> make_layer(KernelBencher& bencher, const MoeShape& s, int tokens
   TERN_ASSIGN_OR_RETURN(l.results, bencher.zeros(type, pairs, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.out, bencher.zeros(DType::kF32, tokens, s.hidden));
   TERN_ASSIGN_OR_RETURN(l.router, bencher.weight_of(carried.router, s.experts, s.hidden, "f32"));
-  TERN_ASSIGN_OR_RETURN(l.gate_ups, bencher.weights(int64_t{s.experts} * *turns, 2 * s.width, s.hidden));
-  TERN_ASSIGN_OR_RETURN(l.downs, bencher.weights(int64_t{s.experts} * *turns, s.hidden, s.width));
+  TERN_ASSIGN_OR_RETURN(l.gate_ups, bencher.weights(int64_t{s.experts} * *turns, 2 * s.width, s.hidden, format));
+  TERN_ASSIGN_OR_RETURN(l.downs, bencher.weights(int64_t{s.experts} * *turns, s.hidden, s.width, format));
   // Parts that run alone find what the parts before them leave.
   TERN_RETURN_IF_ERROR(l.permute());
   TERN_RETURN_IF_ERROR(l.whole(0));
@@ -171,10 +174,10 @@ enum class Part : uint8_t {
   kCombine
 };
 
-Expected<KernelCase> make(KernelBencher& bencher, int tokens, bool skewed, Part part) {
+Expected<KernelCase> make(KernelBencher& bencher, int tokens, bool skewed, Part part, const char* format = "bf16") {
   const MoeShape s;
   KernelCase c;
-  TERN_ASSIGN_OR_RETURN(const Layer l, make_layer(bencher, s, tokens, skewed, &c.turns));
+  TERN_ASSIGN_OR_RETURN(const Layer l, make_layer(bencher, s, tokens, skewed, &c.turns, format));
   const double t = tokens, pairs = t * s.top_k, h = static_cast<double>(s.hidden), w = static_cast<double>(s.width);
   const auto result = static_cast<double>(dtype_bytes(l.results.dtype));
   const double products = 2 * pairs * h * w;              // of one h x w weight
@@ -226,6 +229,11 @@ Expected<KernelCase> make(KernelBencher& bencher, int tokens, bool skewed, Part 
 }
 
 }  // namespace
+
+KernelBench bench_layer_of(const char* format, int tokens) {
+  return {"codes", fmt::format("{} layer 2048/768, 128 top-8, {} tokens", format, tokens),
+          [=](KernelBencher& bencher) { return make(bencher, tokens, false, Part::kWhole, format); }};
+}
 
 std::vector<KernelBench> bench_experts() {
   std::vector<KernelBench> items;

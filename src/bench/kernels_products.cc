@@ -34,16 +34,20 @@ constexpr Shape kShapes[] = {
 };
 constexpr int64_t kRows[] = {1, 8, 16, 32, 64, 100, 128, 256, 2048, 8192};
 
-Expected<KernelCase> make(KernelBencher& bencher, int64_t rows, int64_t n, int64_t k) {
-  const double weight = static_cast<double>(n * k) * 2;
+// `format`: of the weight; `out_type`: as the decoder asks for it.
+Expected<KernelCase> make(KernelBencher& bencher, int64_t rows, int64_t n, int64_t k, const char* format = "bf16",
+                          DType out_type = DType::kF32) {
+  TERN_ASSIGN_OR_RETURN(const size_t bytes, bencher.weight_bytes(n, k, format));
+  const auto weight = static_cast<double>(bytes);
   KernelCase c;
   c.turns = bencher.turns(weight);
-  c.bytes = weight + static_cast<double>(rows * k) * 2 + static_cast<double>(rows * n) * 4;
+  c.bytes = weight + static_cast<double>(rows * k) * 2 +
+            static_cast<double>(rows * n) * static_cast<double>(dtype_bytes(out_type));
   c.flops = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(k);
   if (n % 8 == 0 && k % 8 == 0) c.peer = {.kind = device::MeasureKind::kProduct, .rows = rows, .n = n, .k = k};
-  TERN_ASSIGN_OR_RETURN(const auto weights, bencher.weights(c.turns, n, k));
+  TERN_ASSIGN_OR_RETURN(const auto weights, bencher.weights(c.turns, n, k, format));
   TERN_ASSIGN_OR_RETURN(const TensorView x, bencher.random(DType::kBF16, rows, k));
-  TERN_ASSIGN_OR_RETURN(const TensorView out, bencher.zeros(DType::kF32, rows, n));
+  TERN_ASSIGN_OR_RETURN(const TensorView out, bencher.zeros(out_type, rows, n));
   c.run = [weights, x, out, stream = bencher.stream()](int turn) {
     return ops::linear({x, &weights[static_cast<size_t>(turn)], {}, out}, stream);
   };
@@ -84,6 +88,22 @@ std::vector<KernelBench> bench_products() {
           {"products", fmt::format("{} gate_up and silu {}x{} rows {}", what, 2 * width, k, rows),
            [=, w = width, depth = k](KernelBencher& bencher) { return make_gated(bencher, rows, w, depth); }});
     }
+  }
+  return items;
+}
+
+// Weights by format, bfloat16 beside them: one product, and experts.
+std::vector<KernelBench> bench_codes() {
+  std::vector<KernelBench> items;
+  for (const char* format : {"bf16", "wint8", "wint4", "wint4-128", "block_wise_fp8"}) {
+    for (const int64_t rows : {1, 8, 16, 32, 64, 128, 4096}) {
+      items.push_back({"codes", fmt::format("{} 14336x4096 rows {}", format, rows), [=](KernelBencher& bencher) {
+                         return make(bencher, rows, 14336, 4096, format, ops::product_type(bencher.stream(), rows));
+                       }});
+    }
+  }
+  for (const char* format : {"bf16", "wint8", "wint4", "block_wise_fp8"}) {
+    for (const int tokens : {8, 64}) items.push_back(bench_layer_of(format, tokens));
   }
   return items;
 }

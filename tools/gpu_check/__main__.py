@@ -18,6 +18,7 @@ import stage_guided
 import stage_memory
 import stage_ops
 import stage_profile
+import stage_quant
 import stage_serve
 import stage_verify
 from places import Places
@@ -27,6 +28,7 @@ STAGES = {
     "ops": (stage_ops.ops, "every kernel against the CPU; four ways"),
     "sanitize": (stage_ops.sanitize, "memcheck, racecheck, initcheck, synccheck over every kernel's smallest shapes"),
     "verify": (stage_verify.verify, "reference cases, float32 and bfloat16, as it is and on the portable path; HTTP"),
+    "verify-quant": (stage_quant.verify, "reference cases with quantized weights against the same codes as float32"),
     "wide": (stage_verify.wide, "cases of published widths, made here by make_golden.py (PyTorch)"),
     "replays": (stage_verify.replays, "10,000 steps as graphs against the same steps run as they are, bit by bit"),
     "serve": (stage_serve.serve, "the shipped model: texts of the GPU and of the CPU, streams, samples"),
@@ -37,11 +39,12 @@ STAGES = {
     "bench-steps": (stage_bench.alone, "steps and kernels beside their ceilings; TERN_CHECK_BENCH picks parts"),
     "bench-serving": (stage_bench.served, "prompts, serving over HTTP, cold start, Hugging Face transformers; likewise"),
     "bench-guided": (stage_guided.guided, "guided rows beside plain ones, over HTTP: what they cost and what they reach"),
+    "bench-quant": (stage_quant.bench, "quantized weights beside bfloat16: products, experts, steps; TERN_CHECK_BENCH likewise"),
     "profile": (stage_profile.profile, "counters of kernels that miss their target (ncu); never part of `all`"),
 }
 GROUPS = {
     "memory": ["memory-text", "memory-pictures"],
-    "bench": ["bench-steps", "bench-serving", "bench-guided"],
+    "bench": ["bench-steps", "bench-serving", "bench-guided", "bench-quant"],
     "all": [name for name in STAGES if name != "profile"],
 }
 

@@ -27,6 +27,7 @@ GROUPS = [
     "logprobs",
     "logits",
     "thinking",
+    "codes",
     "norms",
     "rows",
     "rope",

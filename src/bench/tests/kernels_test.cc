@@ -71,7 +71,8 @@ TEST(KernelBencher, InputsTakeTurnsUntilNoCacheHoldsThem) {
 TEST(KernelBencher, ShapesHaveDifferentNames) {
   std::set<std::string> names;
   size_t count = 0;
-  for (const auto& items : {bench_products(), bench_attention(), bench_rows(), bench_experts(), bench_sampling()}) {
+  for (const auto& items :
+       {bench_products(), bench_codes(), bench_attention(), bench_rows(), bench_experts(), bench_sampling()}) {
     for (const KernelBench& item : items) names.insert(item.group + item.shape), ++count;
   }
   EXPECT_EQ(names.size(), count);

@@ -10,8 +10,7 @@
 namespace tern::serve {
 
 struct Protocol {
-  // The fields of a body, checked. The error's `param` is the field at fault; later checks, which all protocols share
-  // (serve/prepare), name fields as the OpenAI protocol spells them.
+  // The fields of a body, checked. The error's `param` is the field at fault.
   Expected<Ask> (*read)(json::Value body, const ServeConfig& config) = nullptr;
   MakeWriter make_writer = nullptr;
 };

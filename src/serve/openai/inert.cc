@@ -11,7 +11,6 @@
 #include <string>
 
 #include "base/log.h"
-#include "serve/prepare/messages.h"
 
 namespace tern::serve::openai {
 namespace {
@@ -216,7 +215,7 @@ bool asks_for(const Row& row, const json::Value& value, const Ask& ask, const Se
                                              : !ask.parallel_calls && !config.tool_call_parser;
     case Asks::kMediaKeys:
       return value.is_object() && std::any_of(value.get_object().begin(), value.get_object().end(),
-                                              [](const auto& m) { return !prepare::is_shared_media_kwarg(m.key()); });
+                                              [](const auto& m) { return !is_shared_media_kwarg(m.key()); });
   }
   return true;
 }

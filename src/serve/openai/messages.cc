@@ -1,13 +1,12 @@
-#include "serve/prepare/messages.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 
-#include "serve/core/invalid.h"
+#include "serve/openai/ask.h"
+#include "serve/openai/json/error.h"
 
-namespace tern::serve::prepare {
+namespace tern::serve::openai {
 namespace {
 
 using content::MediaKind;
@@ -210,4 +209,4 @@ Status take_messages(json::Array& messages, const json::Object* shared, const Se
   return {};
 }
 
-}  // namespace tern::serve::prepare
+}  // namespace tern::serve::openai
