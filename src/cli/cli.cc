@@ -44,6 +44,7 @@ constexpr Command kCommands[] = {
     {"render", run_render},
     {"verify", run_verify},
     {"inspect", run_inspect},
+    {"export", run_export},
     {"version", run_version},
     {"help", run_help},
     {"ocr", run_ocr},

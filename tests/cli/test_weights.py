@@ -3,7 +3,9 @@
 import json
 import os
 import pathlib
+import resource
 import shutil
+import struct
 import subprocess
 
 import pytest
@@ -36,3 +38,91 @@ def test_inspect_and_dry_run_say_which_output_layer_is_used(tmp_path, name, tied
     # The config that says what is so: no line.
     (folder / "config.json").write_text(json.dumps(config | {"tie_word_embeddings": tied}))
     assert json.loads(tern("inspect", folder, "--json"))["notes"] == []
+
+
+def tensors_of(path):
+    data = path.read_bytes()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    header.pop("__metadata__", None)
+    base = 8 + length
+    return {
+        name: (t["dtype"], t["shape"], data[base + t["data_offsets"][0] : base + t["data_offsets"][1]])
+        for name, t in header.items()
+    }
+
+
+def as_float32(value):
+    return struct.unpack("<f", struct.pack("<f", value))[0]
+
+
+def bf16_values(data):
+    return [struct.unpack("<f", b"\0\0" + data[i : i + 2])[0] for i in range(0, len(data), 2)]
+
+
+def e4m3(code):
+    exponent, mantissa = code >> 3 & 15, code & 7
+    value = mantissa * 2.0**-9 if exponent == 0 else (8 + mantissa) * 2.0 ** (exponent - 10)
+    return -value if code & 128 else value
+
+
+# By the formats' own definitions, not by this program's reader.
+def test_an_export_holds_the_codes_of_its_format(tmp_path):
+    name = "model.layers.1.mlp.down_proj"
+    _, (rows, cols), data = tensors_of(GOLDEN / "llama3" / "model.safetensors")[name + ".weight"]
+    values = bf16_values(data)
+    tern("export", GOLDEN / "llama3", tmp_path / "int", "--quantization", '{"quantization":"wint4","group_size":64}')
+    exported = tensors_of(tmp_path / "int" / "model.safetensors")
+    kind, shape, packed = exported[name + ".weight_packed"]
+    assert (kind, shape) == ("I32", [rows, cols // 8])
+    assert struct.unpack("<2q", exported[name + ".weight_shape"][2]) == (rows, cols)
+    scales = struct.unpack(f"<{rows * cols // 64}f", exported[name + ".weight_scale"][2])
+    for row in range(0, rows, 17):
+        for col in range(cols):
+            group = values[row * cols + col // 64 * 64 :][:64]
+            scale = scales[row * (cols // 64) + col // 64]
+            assert scale == as_float32(max(map(abs, group)) / 7)
+            word = struct.unpack_from("<I", packed, (row * (cols // 8) + col // 8) * 4)[0]
+            code = (word >> 4 * (col % 8) & 15) - 8
+            assert code == round(as_float32(values[row * cols + col] / scale))
+    tern("export", GOLDEN / "llama3", tmp_path / "fp8", "--quantization", "block_wise_fp8", "--quiet")
+    exported = tensors_of(tmp_path / "fp8" / "model.safetensors")
+    kind, shape, codes = exported[name + ".weight"]
+    assert (kind, shape) == ("F8_E4M3", [rows, cols])
+    scales = struct.unpack(f"<{-(-rows // 128) * -(-cols // 128)}f", exported[name + ".weight_scale_inv"][2])
+    steps = sorted(e4m3(c) for c in range(256) if c & 127 != 127)
+    for row in range(0, rows, 31):
+        for col in range(cols):
+            scale = scales[row // 128 * -(-cols // 128) + col // 128]
+            value = as_float32(values[row * cols + col] / scale)
+            assert abs(e4m3(codes[row * cols + col]) - value) == min(abs(s - value) for s in steps)
+
+
+@pytest.mark.parametrize("name,method", [("llama3", "wint8"), ("qwen3_moe", "wint4"), ("deepseek_v3", "block_wise_fp8")])
+def test_an_exported_folder_is_verified_like_any_other(tmp_path, name, method):
+    out = tmp_path / "out"
+    tern("export", GOLDEN / name, out, "--quantization", method)
+    # All but files of tensors is taken over; what the case compares with is not the model's.
+    assert {p.name for p in (GOLDEN / name).iterdir()} == {p.name for p in out.iterdir()} | {"golden.safetensors"}
+    shutil.copy(GOLDEN / name / "golden.safetensors", out)
+    said = tern("verify", out)
+    assert "FAIL" not in said and "ok" in said.lower(), said
+    inspected = json.loads(tern("inspect", out, "--json"))
+    made = json.loads(tern("inspect", GOLDEN / name, "--quantization", method, "--json"))
+    assert inspected["formats"] == made["formats"]
+    dry = json.loads(tern("serve", "--model", out, "--dry-run", "--quantization", "wint8", "--device", "cpu"))
+    assert any("--quantization wint8 is not used: config.json says" in w for w in dry["warnings"])
+
+
+def test_a_full_disk_leaves_nothing_of_an_export(tmp_path):
+    source = tmp_path / "source"
+    shutil.copytree(GOLDEN / "llama3", source)
+    process = subprocess.Popen(
+        [TERN, "export", source, tmp_path / "out", "--quantization", "wint8"],
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000)),
+        env=os.environ | {"FD_LOG_DIR": "/nonexistent"},
+    )
+    _, err = process.communicate(timeout=60)
+    assert process.returncode > 0 and b"cannot write" in err, err
+    assert [p.name for p in tmp_path.iterdir()] == ["source"]

@@ -38,23 +38,28 @@ uint32_t field(uint32_t word, int64_t index, int bits) {
   return word >> (static_cast<uint32_t>(index) * static_cast<uint32_t>(bits)) & ((1u << bits) - 1);
 }
 
-// Words that run along K below each other: a cache line of neighbouring rows at a time.
-void read_gptq(const CodedTensor& t, int64_t row, int64_t col, TensorView to) {
-  constexpr int64_t kLine = 16;
-  const int bits = t.scheme.bits;
-  const int64_t per = 32 / bits, rows = to.dim[0], cols = to.dim[1];
+// Codes [col, col + cols) of words along K, where word(i) is the i-th, less the middle.
+template <class F>
+void unpack(int bits, int64_t col, int64_t cols, uint8_t* out, F&& word) {
+  const int64_t per = 32 / bits;
   const auto middle = static_cast<uint8_t>(1 << (bits - 1));
-  for (int64_t r0 = 0; r0 < rows; r0 += kLine) {
-    const int64_t r1 = std::min(r0 + kLine, rows);
-    for (int64_t c0 = 0; c0 < cols;) {
-      const int64_t first = (col + c0) % per, count = std::min(per - first, cols - c0);
-      const char* line = t.codes->data + (col + c0) / per * t.n * 4;
-      for (int64_t r = r0; r < r1; ++r) {
-        const auto word = load_as<uint32_t>(line, row + r);
-        auto* out = reinterpret_cast<uint8_t*>(to.row_bytes(r)) + c0;
-        for (int64_t i = 0; i < count; ++i) out[i] = static_cast<uint8_t>(field(word, first + i, bits) - middle);
-      }
-      c0 += count;
+  for (int64_t c = 0; c < cols;) {
+    const int64_t first = (col + c) % per, count = std::min(per - first, cols - c);
+    const uint32_t w = word((col + c) / per);
+    for (int64_t i = 0; i < count; ++i) out[c + i] = static_cast<uint8_t>(field(w, first + i, bits) - middle);
+    c += count;
+  }
+}
+
+// Words of a column lie below each other: a cache line of neighbouring rows at a time.
+void read_gptq(const CodedTensor& t, int64_t row, int64_t col, TensorView to) {
+  constexpr int64_t kLine = 16, kStep = 512;
+  for (int64_t r0 = 0; r0 < to.dim[0]; r0 += kLine) {
+    for (int64_t c0 = 0; c0 < to.dim[1]; c0 += kStep) {
+      for (int64_t r = r0; r < std::min(r0 + kLine, to.dim[0]); ++r)
+        unpack(t.scheme.bits, col + c0, std::min(kStep, to.dim[1] - c0),
+               reinterpret_cast<uint8_t*>(to.row_bytes(r)) + c0,
+               [&](int64_t i) { return load_as<uint32_t>(t.codes->data, i * t.n + row + r); });
     }
   }
 }
@@ -76,15 +81,10 @@ void read_awq(const CodedTensor& t, int64_t row, int64_t col, TensorView to) {
 }
 
 void read_packed(const CodedTensor& t, int64_t row, int64_t col, TensorView to) {
-  const int bits = t.scheme.bits;
-  const int64_t per = 32 / bits, words = ceil_div(t.k, per);
-  const auto middle = static_cast<uint8_t>(1 << (bits - 1));
-  for (int64_t r = 0; r < to.dim[0]; ++r) {
-    const char* line = t.codes->data + (row + r) * words * 4;
-    auto* out = reinterpret_cast<uint8_t*>(to.row_bytes(r));
-    for (int64_t c = 0; c < to.dim[1]; ++c)
-      out[c] = static_cast<uint8_t>(field(load_as<uint32_t>(line, (col + c) / per), (col + c) % per, bits) - middle);
-  }
+  const int64_t words = ceil_div<int64_t>(t.k, 32 / t.scheme.bits);
+  for (int64_t r = 0; r < to.dim[0]; ++r)
+    unpack(t.scheme.bits, col, to.dim[1], reinterpret_cast<uint8_t*>(to.row_bytes(r)),
+           [&](int64_t i) { return load_as<uint32_t>(t.codes->data, (row + r) * words + i); });
 }
 
 // The zero point of row n and group g, less the middle of the codes.

@@ -126,7 +126,7 @@ Expected<CodeScheme> read_weights(const json::Object& w, const std::string& form
   TERN_ASSIGN_OR_RETURN(const auto strategy, json::get_string(w, "strategy"));
   TERN_ASSIGN_OR_RETURN(const auto symmetric, json::get_bool(w, "symmetric"));
   const std::string kind = type.value_or("int"), place = strategy.value_or("tensor");
-  s.bits = static_cast<int>(bits.value_or(8));
+  s.bits = static_cast<int>(std::clamp<int64_t>(bits.value_or(8), 0, 64));
   s.zeros = !symmetric.value_or(true);
   if (kind == "float" && s.bits == 8 && !s.zeros && (format == "float-quantized" || format == "naive-quantized")) {
     s.layout = CodeLayout::kFloat8;
@@ -144,9 +144,11 @@ Expected<CodeScheme> read_weights(const json::Object& w, const std::string& form
     if (s.layout == CodeLayout::kFloat8) return refused("groups of float codes are not read");
   } else if (place == "tensor") {
     s.rows = 0;
+    if (s.zeros && s.layout == CodeLayout::kPacked) return refused("packed codes with one zero point are not read");
   } else if (place == "block") {
     const json::Value* blocks = json::find(w, "block_structure");
-    if (s.layout != CodeLayout::kFloat8 || blocks == nullptr || json::dump(*blocks) != "[128,128]")
+    if (s.layout != CodeLayout::kFloat8 || blocks == nullptr ||
+        (json::dump(*blocks) != "[128,128]" && json::dump(*blocks) != "\"128x128\""))
       return refused("compressed-tensors with blocks other than 128 x 128 of float codes is not read");
     s.rows = s.group = 128;
   } else if (place != "channel") {
