@@ -146,8 +146,9 @@ void print(const Options& o, const Result& result, double cpu) {
   std::printf("server CPU %.3f s of %.3f s: %.2f microseconds per streamed token (echo engine included)\n", cpu,
               result.seconds, cpu * 1e6 / tokens);
   add_result({.what = "server CPU per streamed token, echo engine, " + std::to_string(o.streams) + " streams" +
-                      (o.step_us > 0 ? ", a token every " + std::to_string(o.step_us) + " us each" : ", unpaced"),
-              .command = "bench_http --step-us " + std::to_string(o.step_us),
+                      (o.step_us > 0 ? ", a token every " + std::to_string(o.step_us) + " us each" : ", unpaced") +
+                      (o.parsers != 0 ? ", through parsers of thoughts and calls" : ""),
+              .command = "bench_http --step-us " + std::to_string(o.step_us) + (o.parsers != 0 ? " --parsers 1" : ""),
               .measured = cpu * 1e6 / tokens,
               .unit = "us"});
   std::printf("load generator CPU %.2f microseconds per token\n", result.cpu_seconds * 1e6 / tokens);

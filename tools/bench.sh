@@ -28,7 +28,7 @@ program() { # program PATH: runs a benchmark; those over Google Benchmark leave 
       python3 tools/gpu_check/rows.py google "$out" "${1##*/}"
       rm -f "$out"
       ;;
-    *_http) "$1" && "$1" --seconds 4 --step-us 10000 ;;
+    *_http) "$1" && "$1" --seconds 4 --step-us 10000 && "$1" --seconds 4 --step-us 10000 --parsers 1 ;;
     *) "$1" ;;
   esac
 }
@@ -53,6 +53,15 @@ done
 if section "pictures beside Pillow and NumPy"; then
   .venv/bin/python -c 'import numpy, PIL' 2>/dev/null || .venv/bin/python -m pip install -q --disable-pip-version-check numpy pillow==12.3.0
   .venv/bin/python bench/media_compare.py build/release/bench/bench_media
+fi
+if section "masks of guided decoding"; then
+  if [ -f "${TERN_SHARED_DATA:-../shared}/data/structured/maskbench_sample.jsonl" ]; then
+    (cd rust/textkit && CARGO_TARGET_DIR=../../build/rust cargo test -q --release --test masks -- --ignored --nocapture) |
+      tee build/masks.txt
+    [ -z "${RESULTS:-}" ] || python3 tools/gpu_check/rows.py masks "make bench SECTION=masks" <build/masks.txt
+  else
+    echo "skipped: needs data/structured/maskbench_sample.jsonl in the folder that TERN_SHARED_DATA names"
+  fi
 fi
 section "startup" && python3 bench/startup.py
 exit 0

@@ -105,14 +105,25 @@ def test_benchmarks_leave_rows(tmp_path, monkeypatch):
     rows.add_tern(prompt, "tern bench prefill --model bench/shapes/x")
     report = [dict(name="BM_Greedy", cpu_time=4.4, time_unit="us"), dict(name="x/real_time", real_time=2.0, time_unit="ms")]
     rows.add_google(dict(benchmarks=report), "bench_engine")
+    figures = "{} masks, mean {:.1f} us, p50 1.0, p90 2.0, p99 {:.1f}, most 9.0; compile p50 {:.0f} us, p99 900"
+    masks = [
+        "qwen3: vocabulary in 0.12 s",
+        "  plain: " + figures.format(9, 40.0, 400.0, 1000),
+        "  ours : " + figures.format(9, 20.0, 300.0, 800),
+    ]
+    rows.add_masks("\n".join(masks), "make bench SECTION=masks")
     made = [json.loads(line) for line in path.read_text().splitlines()]
     assert not [wrong for row in made for wrong in rows.faults(row)]
-    assert [row["what"] for row in made] == [
+    assert [row["what"].rpartition(": ")[2] for row in made] == [
         "x, decode, batch 1, context 128",
         "x, a prompt of 1024 tokens",
         "greedy choice of 151,936 logits",
         "x/real_time",
+        "a mask, mean",
+        "a mask, p99",
+        "compiling a schema, p50",
     ]
+    assert [row["ratio"] for row in made[-3:]] == [2.0, 1.333, 1.25]
     with pytest.raises(ValueError, match="no line of text"):
         rows.add("a\nb", "c", 1.0, "us")
     monkeypatch.delenv("TERN_RESULTS")

@@ -4,6 +4,7 @@
   rows.py env                        prints the variables that the writers read, as a shell takes them
   rows.py tern COMMAND... < JSON     a row of what `tern bench decode --json` or `tern bench prefill --json` printed
   rows.py google FILE PROGRAM        rows of a --benchmark_out file, one per benchmark
+  rows.py masks COMMAND... < TEXT    rows of what rust/textkit/tests/masks.rs printed
 
 Rows go to the file that TERN_RESULTS names; without it none is written. bench/results.h is the writer of programs in C++.
 """
@@ -138,6 +139,27 @@ def add_google(report, program):
     return made
 
 
+def add_masks(text, command):
+    """Masks and compile times beside those of llguidance as it is, per vocabulary; the ratio says how many times as fast."""
+    line = re.compile(r"  (plain|ours ): \d+ masks, mean ([\d.]+) us.* p99 ([\d.]+), most .*; compile p50 ([\d.]+) us")
+    made, folder, plain = [], None, None
+    for printed in text.splitlines():
+        if named := re.match(r"(\S+): vocabulary in", printed):
+            folder = named.group(1)
+        if not (found := line.match(printed)):
+            continue
+        figures = [float(figure) for figure in found.groups()[1:]]
+        if found.group(1) == "plain":
+            plain = figures
+            continue
+        for what, ours, theirs in zip(("a mask, mean", "a mask, p99", "compiling a schema, p50"), figures, plain, strict=True):
+            made.append(add(
+                f"guided decoding, vocabulary of {folder}, MaskBench sample: {what}", command, ours, "us of one core",
+                reference="llguidance as it is", reference_value=theirs, reference_unit="us", ratio=round(theirs / ours, 3),
+            ))  # fmt: skip
+    return made
+
+
 def main(args):
     if args[:1] == ["env"]:
         print(f"export TERN_RESULTS_MACHINE='{machine()}' TERN_RESULTS_COMMIT={commit()} TERN_RESULTS_DATE={today()}")
@@ -145,6 +167,10 @@ def main(args):
         print(json.dumps(add_tern(json.load(sys.stdin), " ".join(args[1:]))))
     elif args[:1] == ["google"] and len(args) == 3:
         add_google(json.loads(pathlib.Path(args[1]).read_text()), args[2])
+    elif args[:1] == ["masks"] and len(args) > 1:
+        if not add_masks(sys.stdin.read(), " ".join(args[1:])):
+            print("rows.py: no line of masks.rs", file=sys.stderr)
+            return 1
     else:
         print(__doc__, file=sys.stderr)
         return 2
