@@ -24,12 +24,15 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
+sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
 import jsonschema  # noqa: E402
+import rows  # noqa: E402
 
 from tern_server import Server  # noqa: E402
 
 NOMINAL = 16  # --max-num-seqs of the server: what it is set for
-FLAGS = ("--max-num-seqs", NOMINAL, "--max-model-len", 1024, "--tool-call-parser", "hermes",
+# Few cache blocks: all have been touched after a minute, so that what grows later is no cache.
+FLAGS = ("--max-num-seqs", NOMINAL, "--max-model-len", 1024, "--num-gpu-blocks-override", 256, "--tool-call-parser", "hermes",
          "--guided-decoding-disable-any-whitespace")  # fmt: skip
 FORMS = ("plain", "schema", "tools", "regex")
 
@@ -172,9 +175,10 @@ def main():
         threads = [threading.Thread(target=load.client, args=(seed,)) for seed in range(args.clients)]
         for thread in threads:
             thread.start()
-        time.sleep(min(60, args.minutes * 20))
+        warm_up = min(60, args.minutes * 20)
+        time.sleep(warm_up)
         early, descriptors = resident(server.process.pid), len(os.listdir(f"/proc/{server.process.pid}/fd"))
-        time.sleep(max(0, args.minutes * 60 - 60))
+        time.sleep(args.minutes * 60 - warm_up)
         late = resident(server.process.pid)
         load.stop.set()
         for thread in threads:
@@ -187,6 +191,10 @@ def main():
         load.faults.append(f"{after} descriptors, {descriptors} under load")
     if late > early * 1.01:
         load.faults.append(f"memory grew from {early:.1f} to {late:.1f} MiB")
+    checked = sum(load.counts[form] for form in FORMS)
+    rows.add(f"{args.clients} clients for {args.minutes:g} minutes at a server for {NOMINAL}, a tenth of which go away",
+             "bench/soak.py", checked, "answers checked", note=f"{len(load.faults)} wrong; memory {early:.1f} MiB after a "
+             f"minute, {late:.1f} at the end; nothing left over" if not load.faults else f"{len(load.faults)} faults")
     print(json.dumps({**load.counts, "MiB after a minute": round(early, 1), "MiB at the end": round(late, 1),
                       "descriptors": after, "wrong": len(load.faults)}))  # fmt: skip
     for fault in load.faults[:20]:

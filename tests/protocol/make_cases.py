@@ -11,9 +11,10 @@ Keys of objects must match exactly: none missing, none more.
 
 import json
 
-from cases import chat, completions, endpoints, errors, inert, lenient, shapes
+from cases import answers, chat, completions, endpoints, errors, inert, lenient, shapes
 
 MAKERS = (
+    answers.answer_cases,
     chat.chat_cases,
     chat.stop_and_name_cases,
     chat.stream_cases,

@@ -69,10 +69,21 @@ ServeConfig config_of(const json::Object& overrides) {
       config.served_model_name = std::string(value.get_string());
     else if (key == "config_info")
       config.config_info = std::string(value.get_string());
-    else
+    else if (key != "parsers")  // format_of
       ADD_FAILURE() << "unknown override " << std::string_view(key);
   }
   return config;
+}
+
+// "parsers": the names of --reasoning-parser and --tool-call-parser, "" for none.
+std::unique_ptr<answer::AnswerFormat> format_of(const json::Object& overrides) {
+  const auto* names = json::find(overrides, "parsers");
+  if (names == nullptr) return nullptr;
+  const auto& pair = names->get_array();
+  auto made = answer::AnswerFormat::make(pair.at(0).get_string(), pair.at(1).get_string(),
+                                         answer::vocabulary_of(*text_parts().tokenizer));
+  TERN_CHECK_MSG(made.ok(), made.error().message);
+  return std::make_unique<answer::AnswerFormat>(*std::move(made));
 }
 
 std::string unhex(std::string_view hex) {
@@ -118,12 +129,18 @@ class Golden : public ::testing::TestWithParam<const char*> {};
 TEST_P(Golden, Transcripts) {
   const auto file = json::parse_file(fmt::format("{}/tests/protocol/{}.json", TERN_SOURCE_DIR, GetParam()));
   ASSERT_TRUE(file.ok()) << file.error().message;
+  std::map<std::string, std::unique_ptr<answer::AnswerFormat>> formats;
   std::map<std::string, std::unique_ptr<TestServer>> servers;
   for (const auto& item : file->get_array()) {
     const auto& c = item.get_object();
     SCOPED_TRACE(std::string(c.at("name").get_string()));
-    auto& server = servers[json::dump(c.at("server"))];
-    if (!server) server = std::make_unique<TestServer>(config_of(c.at("server").get_object()));
+    const auto& overrides = c.at("server").get_object();
+    const std::string key = json::dump(overrides);
+    auto& server = servers[key];
+    if (!server) {
+      formats[key] = format_of(overrides);
+      server = std::make_unique<TestServer>(config_of(overrides), test_engine_config(), true, formats[key].get());
+    }
     Client client(server->port());
     const Reply reply = client.request(c.at("method").get_string(), c.at("path").get_string(), body_of(c));
     EXPECT_EQ(reply.status, c.at("status").get_int64()) << reply.body;
@@ -143,7 +160,7 @@ TEST_P(Golden, Transcripts) {
 
 INSTANTIATE_TEST_SUITE_P(Protocol, Golden,
                          ::testing::Values("chat", "chat_stream", "completions", "completions_stream", "errors",
-                                           "inert", "lenient", "endpoints"),
+                                           "inert", "lenient", "endpoints", "answers"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -56,13 +56,15 @@ engine::EchoConfig test_engine_config() {
   return config;
 }
 
-TestServer::TestServer(ServeConfig config, engine::EchoConfig engine, bool with_text)
+TestServer::TestServer(ServeConfig config, engine::EchoConfig engine, bool with_text,
+                       const answer::AnswerFormat* answers)
     : engine_(engine::make_echo_engine(engine)) {
   Content content;
   if (with_text) {
     const TextParts& parts = text_parts();
     content = {parts.tokenizer.get(), parts.chat_template.get(), parts.tool_template.get()};
   }
+  content.answers = answers;
   auto server = Server::start(config, *engine_, content);
   TERN_CHECK_MSG(server.ok(), server.error().message);
   server_ = *std::move(server);

@@ -29,8 +29,9 @@ engine::EchoConfig test_engine_config();  // vocabulary and end token of the tok
 
 class TestServer {
  public:
+  // `answers`: the parsers of its answers; outlives the server. nullptr: none.
   explicit TestServer(ServeConfig config = test_config(), engine::EchoConfig engine = test_engine_config(),
-                      bool with_text = true);
+                      bool with_text = true, const answer::AnswerFormat* answers = nullptr);
   ~TestServer();
   Server& server() { return *server_; }
   engine::EngineClient& engine() { return *engine_; }
