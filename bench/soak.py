@@ -192,9 +192,15 @@ def main():
     if late > early * 1.01:
         load.faults.append(f"memory grew from {early:.1f} to {late:.1f} MiB")
     checked = sum(load.counts[form] for form in FORMS)
-    rows.add(f"{args.clients} clients for {args.minutes:g} minutes at a server for {NOMINAL}, a tenth of which go away",
-             "bench/soak.py", checked, "answers checked", note=f"{len(load.faults)} wrong; memory {early:.1f} MiB after a "
-             f"minute, {late:.1f} at the end; nothing left over" if not load.faults else f"{len(load.faults)} faults")
+    rows.add(
+        f"{args.clients} clients for {args.minutes:g} minutes at a server for {NOMINAL}, a tenth of which go away",
+        "bench/soak.py",
+        checked,
+        "answers checked",
+        note=f"{len(load.faults)} wrong; memory {early:.1f} MiB after a minute, {late:.1f} at the end; nothing left over"
+        if not load.faults
+        else f"{len(load.faults)} faults",
+    )
     print(json.dumps({**load.counts, "MiB after a minute": round(early, 1), "MiB at the end": round(late, 1),
                       "descriptors": after, "wrong": len(load.faults)}))  # fmt: skip
     for fault in load.faults[:20]:

@@ -5,6 +5,9 @@ A citation is the name of a page and sections: `fastdeploy.md 3.1`, `models-othe
 `models-ernie-paddleocr.md, trap 3`. Sections without their page (`spec 5.1`, `FastDeploy 3.8`) are breaches: a reader
 would not know where to look.
 
+Comments of sources name only files that exist: with folders, from the root, from src/ or from a folder above the comment;
+without, any file of that name.
+
   check_citations.py [ROOT]
 """
 
@@ -81,8 +84,36 @@ def breaches(root):
     return found, citations
 
 
+SOURCES = {".h", ".cc", ".cu", ".cuh", ".inc", ".rs"}
+COMMENT = re.compile(r"//(.*)$", re.M)
+FILE = re.compile(r"(?<![\w./$<:-])((?:[\w-]+/)*[\w-]+\.(?:h|cc|cuh?|inc|rs|py|sh|md))(?![\w*]|\.\w)")
+# Names of files that are not ours: of libraries, and patterns that stand for many files.
+FOREIGN = re.compile(r"^(jpeglib\.h|engine\.cc|_\w+\.\w+|NAME\S*)$")
+
+
+def missing_files(root):
+    """Files that comments of sources name and that do not exist."""
+    paths = [path.relative_to(root) for folder in FOLDERS for path in (root / folder).rglob("*") if path.is_file()]
+    known, names = {path.as_posix() for path in paths}, {path.name for path in paths}
+    known |= {path.name for path in root.iterdir()}
+    found = []
+    for path in sorted(paths):
+        if path.suffix not in SOURCES:
+            continue
+        above = ["src/", *(parent.as_posix() + "/" for parent in path.parents)]
+        for comment in COMMENT.finditer((root / path).read_text(errors="replace")):
+            for match in FILE.finditer(comment.group(1)):
+                name = match.group(1)
+                there = any(prefix.removeprefix("./") + name in known for prefix in above) if "/" in name else name in names
+                if not there and name not in known and not FOREIGN.match(name) and not name.startswith("build/"):
+                    found.append(f"{path}: there is no {name}")
+    return found
+
+
 def main():
-    found, citations = breaches(pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT)
+    root = pathlib.Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT
+    found, citations = breaches(root)
+    found += missing_files(root)
     for line in found:
         print(line)
     print(f"citations: {citations} of docs/spec, {len(found)} breaches")

@@ -88,8 +88,8 @@ class PatchMaker {
   const Grid& grid() const { return grid_; }
   // Rows of the frame that are read for a band.
   Rows source_rows(const Band& band) const;
-  // Into out[grid.h * grid.w][patch_values]; rows outside the band stay as they are. Errors: as RowResizer::make,
-  // kInvalidArgument for a slot that is not there or an `out` that is too small.
+  // Into out[rows of the grid * its columns][patch_values]; rows outside the band stay as they are. Errors: as
+  // RowResizer::make, kInvalidArgument for a slot that is not there or an `out` that is too small.
   Status write(const Image& rgb, int slot, float* out, size_t out_values, const Band& band = {}) const;
   Status write(const Image& rgb, int slot, bf16* out, size_t out_values, const Band& band = {}) const;
 

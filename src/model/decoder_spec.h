@@ -36,7 +36,7 @@ struct MoeSpec {
   Presence correction_bias = Presence::kAbsent;
   int shared_intermediate = 0;  // 0: no shared expert
   bool shared_gate = false;     // sigmoid gate on the shared expert
-  // Names below "model.layers.N.", where architectures differ; spellings all of them share are in weights/spellings.cc.
+  // Names below "model.layers.N.", where architectures differ; what all of them share is in weights/weight_plan.cc.
   std::string block = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj", shared = "shared_experts";
   std::string bias_name = "gate.e_score_correction_bias";
   // A second bank for the tokens in `second_tokens` (models-ernie-paddleocr.md 5.3), with a router, a bias and experts

@@ -53,3 +53,17 @@ def test_sections_that_exist_pass(tmp_path, comment):
 def test_sections_that_do_not_exist_are_found(tmp_path, comment, word):
     done = tree(tmp_path, comment)
     assert done.returncode == 1 and word in done.stdout and "src/a.h" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["a.h", "src/a.h", "tools/b.py", "docs/spec/page.md", "build/x.h"])
+def test_files_that_exist_may_be_named(tmp_path, name):
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "b.py").write_text("")
+    done = tree(tmp_path, f"// See {name}.")
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize("name", ["b.h", "src/b.cc", "other/a.h", "tools/c.py"])
+def test_files_that_do_not_exist_are_found(tmp_path, name):
+    done = tree(tmp_path, f"// See {name}.")
+    assert done.returncode == 1 and f"there is no {name}" in done.stdout

@@ -1,5 +1,5 @@
 // What flags, variables and the model folder came to: the values that each part of the program takes. A flag that acts
-// shows here under another value (tests/effects_test.cc holds that).
+// shows here under another value (tests/cli/test_effects.py holds that).
 #include "app/config/settings.h"
 
 namespace tern::app {

@@ -39,7 +39,7 @@ bool looks_like_tiktoken(std::string_view data) {
                      [](char c) { return (c >= '0' && c <= '9') || c == '\r'; });
 }
 
-// What textkit is told; src/tok/options.rs has the fields.
+// What textkit is told; rust/textkit/src/tok/options.rs has the fields.
 struct LoaderOptions {
   std::string pattern;
   bool nfc = false;

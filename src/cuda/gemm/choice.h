@@ -1,6 +1,6 @@
 // Which kernel takes a product with one weight: pure functions of its shape and types, the mode and the device
 // (README.md, "Which kernel takes a product"; cases in tests/choice/gemm_test.cc). Products with a weight per expert:
-// grouped/choice.h. Whoever adds a kernel or a weight format adds a value here, its condition to fits.h, a line to
+// choice_grouped.h. Whoever adds a kernel or a weight format adds a value here, its condition to fits.h, a line to
 // choose_gemm() or choose_gated(), one to run_gemm() in run.cc, and cases to the test.
 #pragma once
 

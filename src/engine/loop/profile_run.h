@@ -14,9 +14,9 @@ class ProfileRun {
   // `step`: either of the two; what it holds is lost. Sizes as the engine's.
   ProfileRun(StepRunner& runner, Step& step, const model::BatchLimits& limits, const sched::SchedulerConfig& config);
 
-  // Prefill of every power of two up to the most tokens (products choose their kernels by it), the most rows that
-  // decode, with every processor and log-probabilities, beside the tower's largest call. Waits until all has run;
-  // errors are the device's.
+  // Prefill of every power of two up to the most tokens (products choose their kernels by it), the largest of them
+  // beside the tower's largest call; then the most rows that decode, with every processor and log-probabilities. Waits
+  // until all has run; errors are the device's.
   Status run();
 
  private:

@@ -12,7 +12,7 @@ type Args = (Vec<V>, Vec<(String, V)>);
 impl Eval {
     /// A call of a macro with Jinja's rules: positions, then names, then defaults, else undefined.
     pub fn call_macro(&mut self, m: &Macro, args: Vec<V>, kwargs: Vec<(String, V)>) -> Res<V> {
-        // SAFETY: the syntax tree outlives every value of a render (template.rs keeps it for the whole call).
+        // SAFETY: the syntax tree outlives every value of a render (the `Template` that is rendered keeps it for the whole call).
         let decl = unsafe { &*m.decl };
         if args.len() > decl.args.len() {
             return bad(format!("macro '{}' takes not more than {} argument(s)", m.name, decl.args.len()));
