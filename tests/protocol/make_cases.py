@@ -15,6 +15,7 @@ from cases import answers, chat, completions, endpoints, errors, inert, lenient,
 
 MAKERS = (
     answers.answer_cases,
+    answers.answer_stream_cases,
     chat.chat_cases,
     chat.stop_and_name_cases,
     chat.stream_cases,

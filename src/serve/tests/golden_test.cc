@@ -6,6 +6,7 @@
 #include <fstream>
 #include <map>
 
+#include "base/check.h"
 #include "serve/tests/support.h"
 
 namespace tern::serve::testing {
