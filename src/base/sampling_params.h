@@ -14,9 +14,10 @@ struct SamplingParams {
   float top_p = 0.7f;        // FastDeploy's default, not OpenAI's
   int32_t top_k = 0;         // 0 and -1: off
   float min_p = 0.0f;
-  float repetition_penalty = 1.0f;  // over prompt and output
-  float frequency_penalty = 0.0f;   // over output
-  float presence_penalty = 0.0f;    // over output
+  float repetition_penalty = 1.0f;     // over prompt and output
+  bool repetition_over_prompt = true;  // false: over output alone, as PaddleNLP counts (paddlenlp-server.md 2.7)
+  float frequency_penalty = 0.0f;      // over output
+  float presence_penalty = 0.0f;       // over output
   uint64_t seed = 0;
   int32_t min_tokens = 0;                             // end-of-text and stop ids are masked before that many
   std::vector<std::pair<int32_t, float>> logit_bias;  // token id, bias

@@ -54,6 +54,7 @@ void SlotUpdates::add(int slot, const SamplingParams& p, std::span<const int32_t
   const ops::SlotParams params = slot_params(p, static_cast<int>(stop_ids.size()));
   const ops::ThinkingState thinking = thinking_state(p, output);
   if (!params.penalised) prompt = output = {};
+  if (!p.repetition_over_prompt) prompt = {};
   const size_t words = stop_ids.size() + 2 * p.logit_bias.size() + p.bad_words.size() + p.thinking_mark.size() +
                        p.thinking_forced.size() + prompt.size() + output.size();
   Item item;

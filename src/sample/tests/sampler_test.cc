@@ -213,6 +213,25 @@ TEST_F(SamplerTest, LongPromptsArePenalisedAsShortOnesAre) {
   }
 }
 
+// PaddleNLP counts what was generated alone.
+TEST_F(SamplerTest, RepetitionMayLeaveThePromptOut) {
+  make(LogprobsMode::kRawLogprobs);
+  SamplingParams p;
+  p.temperature = 0, p.repetition_penalty = 100.0f, p.repetition_over_prompt = false;
+  const std::vector<int32_t> favourites = {1, 2, 3, 5, 8};
+  logits_ = base_;
+  batch_.updates.add(0, p, {}, favourites, {});
+  batch_.updates.add(1, p, {}, favourites, favourites);
+  for (int32_t slot = 0; slot < 2; ++slot) {
+    std::copy_n(base_.begin(), 64, logits_.begin() + slot * 64);
+    for (const int32_t id : favourites) logits_[static_cast<size_t>(slot * 64 + id)] = 9.0f;
+    batch_.add({slot, slot, 3, 0, 0, -1}, wanted_processors(p));
+  }
+  run();
+  EXPECT_EQ(std::count(favourites.begin(), favourites.end(), batch_.id(0)), 1);
+  EXPECT_EQ(std::count(favourites.begin(), favourites.end(), batch_.id(1)), 0);
+}
+
 TEST(Validate, RefusesWhatIsNotANumberOrOutOfRange) {
   const SlotCapacity capacity;
   const auto ok = [&](auto change) {
