@@ -74,6 +74,10 @@ for program in tern tern-video-decoder; do patchelf --set-rpath '$ORIGIN/lib' "$
 for lib in "$out"/lib/*.so*; do patchelf --set-rpath '$ORIGIN' "$lib"; done
 cp -r models/tern-demo-ocr "$out/model"
 cp LICENSE README.md "$out/"
+# PaddleNLP's commands: links, by whose names the program knows what is asked (docs/paddlenlp.md).
+ln -s tern "$out/start_server"
+ln -s tern "$out/stop_server"
+cp tools/download_model.py "$out/"
 tar -C "$dist" --sort=name --owner=0 --group=0 --numeric-owner -czf "$dist/$name.tar.gz" "$name"
 rm -rf "$out"
 ls -l "$dist/$name.tar.gz" | awk '{printf "%s  %.1f MB\n", $NF, $5 / 1e6}'

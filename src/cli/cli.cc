@@ -30,14 +30,18 @@ int run_help(const std::vector<std::string>&) {
   return 0;
 }
 
-int run_markdown(const std::vector<std::string>&) {
-  fmt::print("{}", flags_markdown());
+int run_markdown(const std::vector<std::string>& args) {
+  fmt::print("{}", !args.empty() && args[0] == "paddlenlp" ? paddlenlp_markdown() : flags_markdown());
   return 0;
 }
 
 constexpr Command kCommands[] = {
     {"serve", run_serve},
     {"api_server", run_serve},
+    {"serve-paddlenlp", run_serve_paddlenlp},
+    {"start_server", run_start_server},
+    {"stop_server", run_stop_server},
+    {"download_model", run_download_model},
     {"chat", run_chat},
     {"bench", bench::run_bench},
     {"tokenize", run_tokenize},
@@ -66,6 +70,10 @@ int unknown_command(const std::string& name) {
 int run(int argc, char** argv) {
   if (const Status ready = app::prepare_process(); !ready.ok()) return app::report(ready.error());
   std::vector<std::string> args(argv + (argc > 0 ? 1 : 0), argv + argc);
+  // Links of these names to the program are the commands.
+  const std::string_view path = argc > 0 ? argv[0] : "";
+  const std::string_view called = path.substr(path.rfind('/') + 1);
+  if (called == "start_server" || called == "stop_server") args.insert(args.begin(), std::string(called));
   if (args.empty() || args[0] == "--help" || args[0] == "-h") return run_help(args);
   if (args[0] == "--version") return run_version(args);
   if (args[0].starts_with("-")) return run_serve(args);

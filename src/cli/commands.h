@@ -7,6 +7,10 @@
 namespace tern::cli {
 
 int run_serve(const std::vector<std::string>& args);
+int run_serve_paddlenlp(const std::vector<std::string>& args);
+int run_start_server(const std::vector<std::string>& args);
+int run_stop_server(const std::vector<std::string>& args);
+int run_download_model(const std::vector<std::string>& args);
 int run_chat(const std::vector<std::string>& args);
 int run_tokenize(const std::vector<std::string>& args);
 int run_render(const std::vector<std::string>& args);

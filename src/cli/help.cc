@@ -143,12 +143,27 @@ void append_variables(std::string& out) {
 
 }  // namespace
 
+std::string paddlenlp_markdown() {
+  std::string out = "| Variable | Value | Code | `start_server` | Meaning | Status |\n|---|---|---|---|---|---|\n";
+  for (const app::VariableSpec& variable : app::paddlenlp_variables()) {
+    const bool typed = variable.support == app::Support::kActs || variable.type != app::ValueType::kString;
+    out += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", variable.name,
+                       typed ? value_cell(variable.type, variable.choices) : "any",
+                       variable.fallback.empty() ? "none" : escaped(variable.fallback),
+                       variable.script.empty() ? "" : escaped(variable.script), escaped(variable.meaning),
+                       escaped(status_text(status_of(variable), "`")));
+  }
+  return out;
+}
+
 std::string command_help() {
   return R"(Usage: tern COMMAND [flags]
        tern --model DIR [flags]      the same as tern serve
 
 Commands:
   serve       serves a model over the OpenAI protocol (also: api_server)
+  serve-paddlenlp  serves it as PaddleNLP's server does, which its environment sets up (docs/paddlenlp.md)
+  start_server, stop_server, download_model  that server's commands
   chat        talks to a server; -q TEXT asks one question
   ocr         reads the text of pictures, with the model that ships or at a server
   verify      runs reference cases through this build

@@ -13,5 +13,7 @@ std::string command_help();
 std::string flag_help(std::string_view topic);
 // docs/flags.md.
 std::string flags_markdown();
+// The table of PaddleNLP's variables, for docs/paddlenlp.md.
+std::string paddlenlp_markdown();
 
 }  // namespace tern::cli

@@ -8,6 +8,7 @@
 #include "app/start/vision_parts.h"
 #include "cli/commands.h"
 #include "cli/help.h"
+#include "cli/serve_settings.h"
 #include "model/loader.h"
 
 namespace tern::cli {
@@ -21,20 +22,6 @@ Error missing_folder(const std::string& model) {
                   "under FD_MODEL_CACHE",
                   model),
       "");
-}
-
-Expected<app::Settings> settle(app::FlagSet flags) {
-  TERN_ASSIGN_OR_RETURN(app::Environment environment, app::Environment::from(app::Environment::of_process()));
-  const json::Object* overrides = flags.get("model-override").if_object();
-  const std::string folder = app::find_folder(flags.text("model"), environment);
-  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, app::read_model_facts(folder, flags.text("model-config-name"),
-                                                                           overrides ? *overrides : json::Object()));
-  TERN_ASSIGN_OR_RETURN(app::Settings settings, app::resolve(std::move(flags), std::move(environment), facts));
-  if (!settings.model.folder.empty() && settings.tokenizer_folder.empty()) {
-    return make_error(ErrorCode::kNotFound,
-                      fmt::format("there is no tokenizer folder {}", settings.flags.text("tokenizer")));
-  }
-  return settings;
 }
 
 int dry_run(const app::Settings& settings) {
@@ -57,13 +44,12 @@ int dry_run(const app::Settings& settings) {
     if (!profile.ok()) return app::report(profile.error());
     if (*profile) o["vision"] = app::describe_profile(**profile);
   }
+  if (settings.paddlenlp) out["paddlenlp_columns"] = paddlenlp_columns(settings);
   fmt::print("{}\n", app::json_page(out));
   return 0;
 }
 
-}  // namespace
-
-int run_serve(const std::vector<std::string>& args) {
+int start(const std::vector<std::string>& args, bool paddlenlp_alone) {
   app::hold_hangup();
   auto arguments = app::parse_arguments(args);
   if (!arguments.ok()) return app::report(arguments.error());
@@ -72,11 +58,16 @@ int run_serve(const std::vector<std::string>& args) {
     return 0;
   }
   const bool dry = arguments->flags.boolean("dry-run");
-  auto settings = settle(std::move(arguments->flags));
+  auto settings = serve_settings(std::move(arguments->flags), paddlenlp_alone);
   if (!settings.ok()) return app::report(settings.error());
   if (dry) return dry_run(*settings);
   if (settings->model.folder.empty()) return app::report(missing_folder(settings->flags.text("model")));
   return app::run_service(*settings);
 }
+
+}  // namespace
+
+int run_serve(const std::vector<std::string>& args) { return start(args, false); }
+int run_serve_paddlenlp(const std::vector<std::string>& args) { return start(args, true); }
 
 }  // namespace tern::cli

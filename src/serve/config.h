@@ -13,6 +13,7 @@
 #include "content/grammar/grammar_spec.h"
 #include "serve/http/cors.h"
 #include "serve/net/peer.h"
+#include "serve/paddlenlp_config.h"
 
 namespace tern::serve {
 
@@ -68,7 +69,7 @@ struct GenerationDefaults {
 
 struct ServeConfig {
   std::string host = "0.0.0.0";
-  int port = 8000;                  // 0: the system chooses (Server::port tells)
+  int port = 8000;                  // 0: the system chooses (Server::port tells); below 0: none
   std::optional<int> metrics_port;  // nothing or == port: /metrics is on the main port
   int controller_port = -1;         // below 0: none; bound to 127.0.0.1
   int io_threads = 0;               // 0: chosen from the machine
@@ -112,6 +113,8 @@ struct ServeConfig {
   bool log_requests = true;    // FD_LOG_REQUESTS
   int log_requests_level = 0;  // FD_LOG_REQUESTS_LEVEL
   size_t log_max_len = 2048;   // FD_LOG_MAX_LEN
+
+  std::optional<PaddleNlpConfig> paddlenlp;  // the PaddleNLP front, beside the main port or alone
 
   std::string version = TERN_VERSION;
   std::string config_info = "{}";                                 // body of /config-info: JSON text

@@ -9,7 +9,7 @@ namespace {
 const Route* find_route(std::string_view path, PortKind port, bool metrics_on_main) {
   for (const Route& route : routes()) {
     if (route.path != path || path.find('{') != std::string_view::npos) continue;
-    return serves(route, port, metrics_on_main) ? &route : nullptr;
+    if (serves(route, port, metrics_on_main)) return &route;
   }
   return nullptr;
 }
@@ -23,9 +23,13 @@ bool serves(const Route& route, PortKind port, bool metrics_on_main) {
     case PortKind::kMetrics:
       return (route.ports & kMetricsPort) != 0;
     case PortKind::kController:
+      return (route.ports & kControllerPort) != 0;
+    case PortKind::kPaddleNlp:
+      return (route.ports & kPaddleNlpPort) != 0;
+    case PortKind::kPaddleNlpMetrics:
       break;
   }
-  return (route.ports & kControllerPort) != 0;
+  return (route.ports & kPaddleNlpMetricsPort) != 0;
 }
 
 const Route* match_route(const http::Head& head, PortKind port, bool metrics_on_main, std::string& rest) {
@@ -67,7 +71,7 @@ std::string allow_header(const Route& route) {
 std::string load_json() {
   std::string out = "{\"routes\":[";
   for (const Route& route : routes()) {
-    if (!route.path.starts_with("/v1")) continue;
+    if (!route.path.starts_with("/v1") || (route.ports & kMainPort) == 0) continue;
     if (out.back() != '[') out += ',';
     out += "{\"path\":\"";
     out += route.path;

@@ -15,11 +15,17 @@ struct Shared;
 struct Job;
 struct Protocol;
 
-enum class PortKind : uint8_t { kMain, kMetrics, kController };
+enum class PortKind : uint8_t { kMain, kMetrics, kController, kPaddleNlp, kPaddleNlpMetrics };
 
 enum MethodBit : uint8_t { kGetBit = 1, kPostBit = 2 };
 
-enum PortBit : uint8_t { kMainPort = 1, kMetricsPort = 2, kControllerPort = 4 };
+enum PortBit : uint8_t {
+  kMainPort = 1,
+  kMetricsPort = 2,
+  kControllerPort = 4,
+  kPaddleNlpPort = 8,  // that front's ports: requests and figures
+  kPaddleNlpMetricsPort = 16
+};
 
 enum class KeyRule : uint8_t {
   kNeeded,

@@ -41,10 +41,12 @@ class Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Ports bound; metrics and controller are 0 when there is no such listener of its own.
+  // Ports bound; 0 where there is no such listener of its own.
   int port() const;
   int metrics_port() const;
   int controller_port() const;
+  int paddlenlp_port() const;
+  int paddlenlp_metrics_port() const;
 
   // Takes no new connections and no new requests, waits up to `drain_seconds` for the open ones, aborts the rest and
   // joins every thread. Does not end the engine. Idempotent; callable from any thread but the server's own.

@@ -53,6 +53,7 @@ json::Object describe(const Settings& s) {
   o["environment"] = std::move(variables);
   o["model"] = describe_model(s);
   describe_parts(s, o);
+  if (s.paddlenlp) o["paddlenlp"] = describe_paddlenlp(*s.paddlenlp);
   o["inert"] = json::Array(s.inert.begin(), s.inert.end());
   o["warnings"] = json::Array(s.warnings.begin(), s.warnings.end());
   return o;

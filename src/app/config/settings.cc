@@ -179,6 +179,28 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   return c;
 }
 
+void take_paddlenlp(PaddleNlp p, bool alone, Settings& s, std::vector<std::string>& warnings) {
+  warnings.insert(warnings.end(), p.warnings.begin(), p.warnings.end());
+  const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
+  const sched::SchedulerConfig& c = s.engine.scheduler;
+  s.serve.paddlenlp = serve::PaddleNlpConfig{.port = p.http_port,
+                                             .metrics_port = p.metrics_port > 0 ? p.metrics_port : -1,
+                                             .seq_len_limit = narrow(p.seq_len_limit),
+                                             .dec_len_limit = narrow(p.dec_len_limit),
+                                             .block_size = c.block_size,
+                                             .total_blocks = s.engine.num_blocks_override,
+                                             .answer_blocks = narrow(p.enc_dec_block_num),
+                                             .query_blocks = narrow(p.max_query_block_num),
+                                             .host_blocks = narrow(c.v1 ? p.total_block_num : p.max_block_num),
+                                             .batch_size = c.max_num_seqs,
+                                             .cached_tasks = narrow(p.cached_tasks),
+                                             .disable_streaming = p.disable_streaming,
+                                             .raw_text = p.raw_text};
+  if (alone) s.serve.port = -1;
+  s.openai_port = !alone;
+  s.paddlenlp = std::move(p);
+}
+
 LogSettings log_settings(const Environment& environment) {
   LogSettings s;
   s.folder = environment.text("FD_LOG_DIR");
@@ -217,7 +239,8 @@ std::string harmless_line(const FlagSet& flags, const Environment& environment) 
 
 }  // namespace
 
-Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model) {
+Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model,
+                           std::optional<PaddleNlp> paddlenlp, bool alone) {
   std::vector<std::string> warnings;
   derive(flags, environment, model, warnings);
   TERN_RETURN_IF_ERROR(validate(flags, environment));
@@ -244,6 +267,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   TERN_ASSIGN_OR_RETURN(s.engine.graphs, graph_settings(s.flags));
   TERN_RETURN_IF_ERROR(fault_settings(s.flags, s.environment, s.engine));
   s.serve = serve_config(s.flags, s.environment, model);
+  if (paddlenlp) take_paddlenlp(*std::move(paddlenlp), alone, s, warnings);
   s.media = media_settings(s.flags, model);
   TERN_RETURN_IF_ERROR(settle_inert(s, warnings));
   s.log = log_settings(s.environment);

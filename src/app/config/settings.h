@@ -1,6 +1,7 @@
 // Flags, environment and model folder resolved into the values the rooms below take.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -8,6 +9,7 @@
 #include "app/config/model_facts.h"
 #include "app/flags/environment.h"
 #include "app/flags/flag_set.h"
+#include "app/paddlenlp/paddlenlp.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "content/media/service/media_service.h"
@@ -49,13 +51,17 @@ struct Settings {
   std::string reasoning_parser, tool_call_parser;  // "": none
   std::string scripted;                            // --scripted; "": the model answers
   double drain_seconds = 0;
-  std::vector<std::string> inert;     // flags and variables that --allow-inert-flags lets pass
-  std::vector<std::string> warnings;  // one line each
+  std::optional<PaddleNlp> paddlenlp;  // the PaddleNLP front
+  bool openai_port = true;             // --port; not with `tern serve-paddlenlp`
+  std::vector<std::string> inert;      // flags and variables that --allow-inert-flags lets pass
+  std::vector<std::string> warnings;   // one line each
 };
 
 // Derives what the user left open, checks everything and fills the rooms' values. Only what the user gave can be wrong.
 // Errors: one sentence, with the flag or variable in `param`.
-Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model);
+// `paddlenlp`: opens that front too, or, with `alone`, in place of --port.
+Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model,
+                           std::optional<PaddleNlp> paddlenlp = {}, bool alone = false);
 
 // Sets derived values so that they are valid together with what was given. Part of resolve().
 void derive(FlagSet& flags, const Environment& environment, const ModelFacts& model,

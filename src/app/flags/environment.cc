@@ -19,6 +19,16 @@ bool matches(const VariableSpec& spec, std::string_view name) {
   return name == spec.name;
 }
 
+// The row of a variable, or null.
+const VariableSpec* find_row(std::string_view name, std::span<const VariableSpec> also) {
+  for (const std::span<const VariableSpec> table : {std::span<const VariableSpec>(variable_table()), also}) {
+    for (const VariableSpec& spec : table) {
+      if (matches(spec, name)) return &spec;
+    }
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::string_view group_title(VariableGroup group) {
@@ -37,6 +47,8 @@ std::string_view group_title(VariableGroup group) {
       return "Disaggregation and training";
     case VariableGroup::kTern:
       return "Tern";
+    case VariableGroup::kPaddleNlp:
+      return "The PaddleNLP server";
   }
   return "";
 }
@@ -72,14 +84,13 @@ Environment::Pairs Environment::of_process() {
   return pairs;
 }
 
-Expected<Environment> Environment::from(const Pairs& pairs) {
+Expected<Environment> Environment::from(const Pairs& pairs, std::span<const VariableSpec> also) {
   Environment result;
+  for (const VariableSpec& spec : also) result.values_.emplace(std::string(spec.name), fallback(spec));
   for (const auto& [name, text] : pairs) {
     if (text.empty()) continue;
-    const auto& table = variable_table();
-    const auto spec = std::find_if(table.begin(), table.end(),
-                                   [key = std::string_view(name)](const auto& s) { return matches(s, key); });
-    if (spec == table.end()) {
+    const VariableSpec* const spec = find_row(name, also);
+    if (spec == nullptr) {
       if (name.starts_with("FD_")) result.unknown_.push_back(name);
       continue;
     }
@@ -93,7 +104,7 @@ Expected<Environment> Environment::from(const Pairs& pairs) {
                         name);
     }
     result.values_[name] = std::move(value);
-    result.given_.emplace(name, &*spec);
+    result.given_.emplace(name, spec);
     result.order_.push_back(name);
   }
   std::sort(result.order_.begin(), result.order_.end());
@@ -105,6 +116,12 @@ const json::Value& Environment::get(std::string_view name) const {
   const auto found = values_.find(std::string(name));
   TERN_CHECK_MSG(found != values_.end(), std::string(name));
   return found->second;
+}
+
+void Environment::set(std::string_view name, json::Value value) {
+  const auto found = values_.find(std::string(name));
+  TERN_CHECK_MSG(found != values_.end(), std::string(name));
+  found->second = std::move(value);
 }
 
 std::string Environment::text(std::string_view name) const {

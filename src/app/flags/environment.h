@@ -15,7 +15,16 @@
 
 namespace tern::app {
 
-enum class VariableGroup : uint8_t { kLogging, kSource, kRequests, kScheduling, kKernels, kClusters, kTern };
+enum class VariableGroup : uint8_t {
+  kLogging,
+  kSource,
+  kRequests,
+  kScheduling,
+  kKernels,
+  kClusters,
+  kTern,
+  kPaddleNlp
+};
 inline constexpr VariableGroup kVariableGroups[] = {
     VariableGroup::kLogging, VariableGroup::kSource,   VariableGroup::kRequests, VariableGroup::kScheduling,
     VariableGroup::kKernels, VariableGroup::kClusters, VariableGroup::kTern};
@@ -35,19 +44,24 @@ struct VariableSpec {
   std::string_view neutral = {};    // the same
   std::string_view refused = {};    // the same
   std::string_view scheduler = {};  // the same
+  std::string_view script = {};     // PaddleNLP's variables: what start_server exports where the user sets none
 };
 
 const std::vector<VariableSpec>& variable_table();
 std::span<const VariableSpec> acting_variables();
 std::span<const VariableSpec> idle_variables();
+// The variables of PaddleNLP's server (paddlenlp-server.md 1.1), which only that front reads. What both servers have
+// (FD_LOG_DIR, FD_DEBUG, FD_LOG_BACKUP_COUNT) stands in variable_table().
+std::span<const VariableSpec> paddlenlp_variables();
 
 class Environment {
  public:
   using Pairs = std::vector<std::pair<std::string, std::string>>;
   // Every variable at its default.
   Environment();
-  // Types every known variable in `pairs`; an empty value counts as unset. Errors name the variable.
-  static Expected<Environment> from(const Pairs& pairs);
+  // Types every known variable in `pairs`; an empty value counts as unset. Errors name the variable. `also`: rows known
+  // beside variable_table().
+  static Expected<Environment> from(const Pairs& pairs, std::span<const VariableSpec> also = {});
   // The process's environment.
   static Pairs of_process();
 
@@ -63,6 +77,9 @@ class Environment {
   double number(std::string_view name) const { return get(name).as_double(); }
   std::string text(std::string_view name) const;
   std::vector<std::string> texts(std::string_view name) const;
+
+  // Another value for a variable of the table, as if it had been the default.
+  void set(std::string_view name, json::Value value);
 
   // Names given, sorted; FD_ names that are not known.
   const std::vector<std::string>& given_names() const { return order_; }

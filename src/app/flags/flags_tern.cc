@@ -89,6 +89,12 @@ constexpr FlagSpec kFlags[] = {
      .meaning = "File of answers, for tests of clients: no weights are loaded, everything else is real. JSON lines of "
                 "match (part of the client's last text), text, token_delay_ms and stop (natural or length); the first "
                 "line that matches is said as it is, also where a schema or a limit of thoughts is asked for."},
+    {.name = "paddlenlp",
+     .group = kTern,
+     .type = kBool,
+     .fallback = "false",
+     .meaning = "Opens the ports of PaddleNLP's server too, over the same engine; its variables say which "
+                "(docs/paddlenlp.md)."},
     {.name = "allow-request-chat-template",
      .group = kTern,
      .type = kBool,

@@ -14,6 +14,7 @@
 #include "app/report.h"
 #include "app/start/loaded_server.h"
 #include "app/start/log_files.h"
+#include "app/start/paddlenlp_start.h"
 #include "app/start/process_limits.h"
 #include "app/start/signals.h"
 #include "base/clock.h"
@@ -157,10 +158,30 @@ class Watch {
   std::thread thread_;
 };
 
+// While it lives, the engine decides what the health port says.
+class HealthWatch {
+ public:
+  HealthWatch(PaddleNlpHealth* health, const engine::EngineClient& engine) : health_(health) {
+    if (health_ != nullptr) health_->serving(engine);
+  }
+  ~HealthWatch() {
+    if (health_ != nullptr) health_->release();
+  }
+  HealthWatch(const HealthWatch&) = delete;
+  HealthWatch& operator=(const HealthWatch&) = delete;
+
+ private:
+  PaddleNlpHealth* const health_;
+};
+
 Status start_and_serve(const Settings& settings, Signals& signals, LogFiles& log, int& exit_status) {
   const int64_t started = monotonic_ns();
+  TERN_ASSIGN_OR_RETURN(const auto health, PaddleNlpHealth::open(settings));
   TERN_ASSIGN_OR_RETURN(const auto loaded, LoadedServer::load(settings));
   std::unique_ptr<Stopper> stopper = std::make_unique<Stopper>(signals, settings.drain_seconds);
+  if (settings.paddlenlp && settings.paddlenlp->warmup) {
+    TERN_RETURN_IF_ERROR(warm_up(loaded->engine(), *settings.paddlenlp, loaded->config().vocab_size));
+  }
   TERN_RETURN_IF_ERROR(loaded->listen());
   const serve::ServeConfig& config = loaded->config();
   serve::Server& server = loaded->server();
@@ -169,7 +190,9 @@ Status start_and_serve(const Settings& settings, Signals& signals, LogFiles& log
         "every machine that reaches {} may use this server: no --api-key is set (--host 127.0.0.1 keeps it local)",
         config.host);
   }
-  console(serve::startup_lines(config, server.port(), server.metrics_port()));
+  if (settings.paddlenlp) console(paddlenlp_lines(settings, server));
+  if (settings.openai_port) console(serve::startup_lines(config, server.port(), server.metrics_port()));
+  const HealthWatch probed(health.get(), loaded->engine());
   TERN_INFO("ready after {:.3f} s", static_cast<double>(monotonic_ns() - started) / 1e9);
   const SchedulerLines lines(loaded->engine(), settings.log);
   const Watch watch(loaded->engine(), log);

@@ -31,6 +31,11 @@ TEST(Help, FlagsPageIsInStepWithTheTables) {
   std::stringstream page;
   page << file.rdbuf();
   EXPECT_EQ(page.str(), flags_markdown()) << "run: tern flags-markdown > docs/flags.md";
+  std::ifstream other(std::string(TERN_SOURCE_DIR) + "/docs/paddlenlp.md");
+  std::ostringstream text;
+  text << other.rdbuf();
+  EXPECT_NE(text.str().find(paddlenlp_markdown()), std::string::npos)
+      << "its table is what tern flags-markdown paddlenlp prints";
 }
 
 }  // namespace

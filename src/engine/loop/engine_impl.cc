@@ -63,6 +63,7 @@ EngineImpl::~EngineImpl() {
 void EngineImpl::run() {
   set_thread_name("engine");
   for (;;) {
+    busy_since_ns_.store(monotonic_ns(), std::memory_order_relaxed);
     take_commands();
     while (launch()) {
     }
@@ -74,6 +75,7 @@ void EngineImpl::run() {
     }
     publish();
     if (commands_.stopping && idle()) break;
+    busy_since_ns_.store(0, std::memory_order_relaxed);
     wait_for_event();
   }
   outbox_.close();

@@ -1,6 +1,7 @@
 // The engine behind engine.h: its thread's loop over the parts beside this file. CONTRACT.md says who may write what.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -27,7 +28,11 @@ class EngineImpl final : public Engine {
   Status submit(Request request) override { return inbox_.submit(std::move(request)); }
   void abort(RequestId id) override { inbox_.abort(id); }
   bool poll(std::vector<Delta>& out, std::chrono::milliseconds timeout) override { return outbox_.poll(out, timeout); }
-  EngineStats stats() const override { return inbox_.stats(); }
+  EngineStats stats() const override {
+    EngineStats stats = inbox_.stats();
+    stats.busy_since_ns = busy_since_ns_.load(std::memory_order_relaxed);
+    return stats;
+  }
   bool healthy() const override { return inbox_.healthy(); }
   void shutdown(bool now) override { inbox_.shutdown(now); }
   BlockNumbers blocks() const override { return parts_.blocks; }
@@ -49,6 +54,7 @@ class EngineImpl final : public Engine {
   EngineParts parts_;
   Outbox outbox_;
   Inbox inbox_;
+  std::atomic<int64_t> busy_since_ns_{0};  // EngineStats::busy_since_ns
 
   // Of the engine thread alone.
   std::unique_ptr<Guidance> guidance_;  // null: no masks

@@ -81,6 +81,13 @@ struct Ask {
   bool continue_final_message = false;  // the prompt ends inside the last message
   bool disable_chat_template = false;
 
+  bool hide_stop_sequence = false;  // the id that completes a stop sequence of ids is not shown
+  double message_timeout = 0;       // seconds between two messages to the client, more: an error; 0: any time
+  bool last_message_only = false;   // of a stream
+  struct Native {                   // PaddleNLP's protocol (paddlenlp-server.md 2.2)
+    bool return_all_tokens = false, return_usage = false, benchmark = false;
+  } native;
+
   std::optional<content::Constraint> constraint;  // guided decoding: of the whole answer, or of what follows thoughts
 };
 

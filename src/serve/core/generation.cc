@@ -134,7 +134,8 @@ void Generation::take_token(Choice& choice, const engine::Delta& delta, size_t n
                             Outcome& outcome, std::string& out) {
   const engine::TokenOutput& token = delta.tokens[number];
   const bool last_token = number + 1 == delta.tokens.size();
-  const bool ends_here = last_token && delta.finish == engine::FinishReason::kStop && delta.stop_token == token.id;
+  const bool stops = delta.stop_token == token.id || (ask_.hide_stop_sequence && delta.stop_sequence >= 0);
+  const bool ends_here = last_token && delta.finish == engine::FinishReason::kStop && stops;
   TokenNews news{.token = &token, .last = last_token && delta.finish != engine::FinishReason::kNone};
   news.end_token = ends_here;
   news.arrival_ns = arrival_ns;

@@ -13,6 +13,8 @@ struct Protocol {
   // The fields of a body, checked. The error's `param` is the field at fault.
   Expected<Ask> (*read)(json::Value body, const ServeConfig& config) = nullptr;
   MakeWriter make_writer = nullptr;
+  // The route takes bodies of PaddleNLP's native protocol too, which are told by their fields (serve/native).
+  bool native_too = false;
 };
 
 }  // namespace tern::serve

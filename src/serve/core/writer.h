@@ -39,6 +39,8 @@ class Writer {
   virtual void fail(const Error& error, std::string& out) = 0;
   // The whole answer; all choices have finished.
   virtual std::string body() const = 0;
+  // The body of status 200 for a request that failed before it had a stream; "": the error is OpenAI's.
+  virtual std::string failure_body(const Error&) const { return {}; }
   // Bytes that body() will have to write, roughly.
   virtual size_t weight() const = 0;
 };

@@ -36,7 +36,15 @@ Ticket Ticket::take(std::atomic<int>& count, int limit) {
   return ticket;
 }
 
+bool Ticket::also(std::atomic<int>& count, int limit) {
+  Ticket ticket = take(count, limit);
+  second_ = std::exchange(ticket.count_, nullptr);
+  return second_ != nullptr;
+}
+
 void Ticket::release() {
+  if (second_ != nullptr) second_->fetch_sub(1, std::memory_order_acq_rel);
+  second_ = nullptr;
   if (count_ != nullptr) count_->fetch_sub(1, std::memory_order_acq_rel);
   count_ = nullptr;
 }

@@ -34,19 +34,24 @@ class Ticket {
  public:
   Ticket() = default;
   ~Ticket() { release(); }
-  Ticket(Ticket&& other) noexcept : count_(std::exchange(other.count_, nullptr)) {}
+  Ticket(Ticket&& other) noexcept
+      : count_(std::exchange(other.count_, nullptr)), second_(std::exchange(other.second_, nullptr)) {}
   Ticket& operator=(Ticket&& other) noexcept {
     release();
     count_ = std::exchange(other.count_, nullptr);
+    second_ = std::exchange(other.second_, nullptr);
     return *this;
   }
   // Adds one unless `limit` are taken.
   static Ticket take(std::atomic<int>& count, int limit);
+  // Adds one to a second count, which is given back with the first. False when `limit` are taken.
+  bool also(std::atomic<int>& count, int limit);
   explicit operator bool() const { return count_ != nullptr; }
   void release();
 
  private:
   std::atomic<int>* count_ = nullptr;
+  std::atomic<int>* second_ = nullptr;
 };
 
 // Open connections by address.

@@ -33,7 +33,16 @@ class Histogram {
   std::atomic<double> sum_{0};
 };
 
-enum class Count : uint8_t { kRequests, kSuccess, kPromptTokens, kGenerationTokens, kPreempted, kPrefixTokens, kLast };
+enum class Count : uint8_t {
+  kRequests,
+  kSuccess,
+  kPromptTokens,
+  kGenerationTokens,
+  kPreempted,
+  kPrefixTokens,
+  kFailed,
+  kLast
+};
 enum class Hist : uint8_t {
   kPromptTokens,
   kGenerationTokens,
@@ -78,6 +87,8 @@ class Metrics {
   MetricsShard& shard(size_t i) { return *shards_[i]; }
   // The whole exposition text. `queued`: requests that wait in front of the engine. `media`: null for a model of text.
   std::string text(const engine::EngineStats& stats, int queued, const content::MediaStats* media = nullptr) const;
+  // What the PaddleNLP front's port says. `host_blocks`: of all blocks, those that prompts may take; 0: all.
+  std::string paddlenlp_text(const engine::EngineStats& stats, int queued, int host_blocks) const;
 
  private:
   uint64_t total(Count count) const;

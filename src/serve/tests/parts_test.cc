@@ -279,6 +279,8 @@ TEST(Router, EveryRouteIsFoundWhereItBelongs) {
     EXPECT_EQ(found(route, PortKind::kMain, false), (route.ports & kMainPort) != 0) << route.path;
     EXPECT_EQ(found(route, PortKind::kMetrics, false), (route.ports & kMetricsPort) != 0) << route.path;
     EXPECT_EQ(found(route, PortKind::kController, false), (route.ports & kControllerPort) != 0) << route.path;
+    EXPECT_EQ(found(route, PortKind::kPaddleNlp, false), (route.ports & kPaddleNlpPort) != 0) << route.path;
+    EXPECT_EQ(found(route, PortKind::kPaddleNlpMetrics, false), (route.ports & kPaddleNlpMetricsPort) != 0);
     EXPECT_EQ(route.key == KeyRule::kPublic, route.path == "/health" || route.path == "/ping") << route.path;
   }
   EXPECT_NE(load_json().find("{\"path\":\"/v1/chat/completions\",\"methods\":[\"POST\"],\"tags\":[]}"),

@@ -1,5 +1,7 @@
 #include "serve/worker/active_requests.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <new>
 
@@ -63,6 +65,7 @@ void ActiveRequests::start(Ready&& m) {
   a.requests = std::move(m.requests);
   a.ticket = std::move(m.ticket);
   a.memory = std::move(m.memory);
+  a.heard_ns = monotonic_ns();
   c->active = a.key;
   all_.emplace(a.key, std::move(active));
   a.place = {worker_, a.key, c->owner, static_cast<int64_t>(a.generation->choices().size())};
@@ -191,13 +194,17 @@ void ActiveRequests::take_delta(ActiveRequest& a, size_t choice, engine::Delta&&
   const auto outcome = a.generation->consume(row, std::move(delta), now_ns, out);
   if (first && outcome.tokens > 0 && logs(shared_.config, RequestLogLevel::kStages))
     log_stage(shared_.config, a.generation->choice_id(row), "has its first token");
-  if (c != nullptr && c->streaming && out.size() > before) {
+  const bool sent = out.size() > before;
+  if (c != nullptr && c->streaming && sent) {
     log_chunk(shared_.config, a.generation->id(), std::string_view(out).substr(before), !a.told, false);
     a.told = true;
   }
   discard_.clear();
   if (c != nullptr && c->streaming) connections_.touch(*c);
   if (outcome.tokens > 0) measure(metrics_, row, outcome.tokens, now_ns, first);
+  // Without a stream every token is a message within the server.
+  const Ask& ask = a.generation->ask();
+  if (ask.message_timeout > 0 && (ask.stream ? sent : !ask.last_message_only)) a.heard_ns = now_ns;
   row.last_token_ns = now_ns;
   settle(a, outcome, choice);
 }
@@ -253,16 +260,20 @@ void ActiveRequests::complete(ActiveRequest& a) {
 void ActiveRequests::fail(ActiveRequest& a, const Error& error) {
   const Error shown = error;  // `error` may lie inside the generation
   log_failed(shared_.config, a.generation->id(), shown);
+  metrics_.add(Count::kFailed);
   Connection* const c = connections_.find(a.connection);
   const bool in_stream = c != nullptr && c->streaming;
   if (in_stream) {
     a.generation->writer().fail(shown, c->stream_out());
     c->end_stream();
   }
+  std::string own = in_stream ? "" : a.generation->writer().failure_body(shown);
   abandon(a);
   if (c == nullptr) return;
   if (in_stream)
     exchanges_.finish(*c, 200);
+  else if (!own.empty())
+    exchanges_.respond(*c, http::json_response(200, std::move(own)));
   else
     exchanges_.respond(*c, openai::error_response(shown, shared_.config.original_error_status));
   connections_.process(*c);
@@ -296,6 +307,22 @@ void ActiveRequests::sweep(int64_t now_ns) {
   for (const uint64_t key : late) {
     fail(*all_.at(key),
          {ErrorCode::kCancelled, "Timed out waiting for a place in the engine (--max-waiting-time)", {}});
+  }
+  sweep_silent(now_ns);
+}
+
+// Requests whose client has waited too long for its next message.
+void ActiveRequests::sweep_silent(int64_t now_ns) {
+  std::vector<uint64_t> silent;
+  for (const auto& [key, a] : all_) {
+    const double limit = a->generation->ask().message_timeout;
+    if (limit > 0 && static_cast<double>(now_ns - a->heard_ns) > limit * 1e9) silent.push_back(key);
+  }
+  for (const uint64_t key : silent) {
+    ActiveRequest& a = *all_.at(key);
+    fail(a,
+         {ErrorCode::kCancelled,
+          fmt::format("Fetch response from server timeout ({:.0f}s)", a.generation->ask().message_timeout), "timeout"});
   }
 }
 

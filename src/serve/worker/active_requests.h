@@ -29,6 +29,7 @@ struct ActiveRequest {
   bool told = false;  // the log knows of its first chunk
   EngineSlots::Waiter place;
   int64_t wait_deadline_ns = 0;
+  int64_t heard_ns = 0;                                // when its last message went to the client, or it began
   std::vector<std::pair<size_t, engine::Delta>> held;  // choice, delta: the client reads too slowly
   size_t held_tokens = 0;
 };
@@ -66,6 +67,7 @@ class ActiveRequests {
   void complete(ActiveRequest& a);
   void fail(ActiveRequest& a, const Error& error);
   void abandon(ActiveRequest& a);  // aborts its rows and forgets it
+  void sweep_silent(int64_t now_ns);
   void release(ActiveRequest& a);  // forgets a request whose rows have ended
 
   Shared& shared_;

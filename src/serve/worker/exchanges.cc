@@ -9,6 +9,7 @@
 #include "json/json.h"
 #include "serve/http/target.h"
 #include "serve/openai/json/error.h"
+#include "serve/worker/job_steps.h"
 
 namespace tern::serve {
 namespace {
@@ -133,6 +134,9 @@ void Exchanges::submit_job(Connection& c) {
   if (c.route->handler.generates()) {
     metrics_.add(Count::kRequests);
     job.ticket = Ticket::take(shared_.open_requests, shared_.config.max_concurrency);
+    if (c.port == PortKind::kPaddleNlp && (!job.ticket || shared_.draining.load(std::memory_order_relaxed))) {
+      return respond(c, paddlenlp_refusal(job.ticket ? "The server is stopping" : "too many requests are open"));
+    }
     if (!job.ticket) {
       return respond(c, detail(429, fmt::format("Too many requests,current max concurrency is {}",
                                                 shared_.config.max_concurrency)));
@@ -140,7 +144,10 @@ void Exchanges::submit_job(Connection& c) {
     if (shared_.draining.load(std::memory_order_relaxed)) {
       return respond(c, openai::error_response({ErrorCode::kUnavailable, "the server is shutting down", {}}));
     }
-    if (!shared_.healthy()) return respond(c, http::Response{304, "", "", "", false});
+    if (!shared_.healthy()) {
+      return respond(c, c.port == PortKind::kPaddleNlp ? paddlenlp_refusal("the engine has failed", true)
+                                                       : http::Response{304, "", "", "", false});
+    }
   }
   job.to = {worker_, c.id, c.exchange};
   job.route = c.route;
@@ -197,6 +204,7 @@ void Exchanges::finish(Connection& c, int status) {
 void Exchanges::take(Reply&& m) {
   Connection* c = find(m.to);
   if (c == nullptr) return;
+  if (!m.served && c->route->handler.generates()) metrics_.add(Count::kFailed);
   respond(*c, std::move(m.response));
   m.ticket.release();
   connections_.process(*c);  // the next request may already be here

@@ -17,6 +17,9 @@ http::Response answer_version(Shared& shared, std::string_view rest);
 http::Response answer_config_info(Shared& shared, std::string_view rest);
 http::Response answer_metrics(Shared& shared, std::string_view rest);
 http::Response answer_is_paused(Shared& shared, std::string_view rest);
+// Of the PaddleNLP front.
+http::Response answer_null(Shared& shared, std::string_view rest);
+http::Response answer_paddlenlp_metrics(Shared& shared, std::string_view rest);
 // What this server does not have.
 http::Response refuse_pooling(Shared& shared, std::string_view rest);
 http::Response refuse_weights(Shared& shared, std::string_view rest);

@@ -10,12 +10,14 @@
 #include "base/log.h"
 #include "json/json.h"
 #include "serve/core/protocol.h"
+#include "serve/native/request.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/json/fields.h"
 #include "serve/openai/prepare.h"
 #include "serve/openai/prompts.h"
 #include "serve/report/request_log.h"
 #include "serve/worker/handlers.h"
+#include "serve/worker/job_steps.h"
 #include "serve/worker/preparations.h"
 #include "serve/worker/shared.h"
 #include "serve/worker/text_api.h"
@@ -65,9 +67,14 @@ Expected<json::Value> parse_body(const Shared& shared, Job& job) {
 std::optional<json::Value> take_body(Shared& shared, Job& job) {
   auto body = parse_body(shared, job);
   if (body.ok()) return *std::move(body);
-  shared.post(job.to.worker, Reply{job.to, openai::error_response(body.error()), std::move(job.ticket)});
+  const Protocol* protocol = job.route->handler.protocol;
+  const bool native = protocol != nullptr && protocol->native_too;
+  http::Response response = native ? native::invalid_json(body.error().message) : openai::error_response(body.error());
+  shared.post(job.to.worker, Reply{job.to, std::move(response), std::move(job.ticket)});
   return std::nullopt;
 }
+
+}  // namespace
 
 openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
   openai::PrepareInput input;
@@ -91,6 +98,8 @@ openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
   return input;
 }
 
+namespace {
+
 void refuse(Shared& shared, ReplyTo to, Ticket ticket, const Error& error, bool after_validation) {
   log_refused(shared.config, error);
   const bool original = after_validation && shared.config.original_error_status;
@@ -103,6 +112,8 @@ IdLease take_id(Shared& shared, const std::string& id, Error& error) {
   return lease;
 }
 
+}  // namespace
+
 void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease memory,
                 std::unique_ptr<Generation> generation) {
   size_t tokens = 0;
@@ -114,6 +125,8 @@ void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease m
   ready.generation->release_media();
   shared.post(to.worker, std::move(ready));
 }
+
+namespace {
 
 // Goes on in finish_preparation(), when the pictures are there.
 void start_preparation(Shared& shared, Job& job, openai::PendingRequest pending, bool token_strs = false) {
@@ -174,6 +187,10 @@ void compile_first(Shared& shared, Job& job, openai::PendingRequest pending) {
 void generate(Shared& shared, Job& job, const Protocol& protocol) {
   auto body = take_body(shared, job);
   if (!body) return;
+  if (protocol.native_too) {
+    if (native::is_native(*body)) return answer_native(shared, job, *std::move(body));
+    if (!take_place(shared, job, false, false)) return;
+  }
   auto ask = protocol.read(*std::move(body), shared.config);
   if (!ask.ok()) return refuse(shared, job.to, std::move(job.ticket), ask.error(), false);
   auto input = prepare_input(shared, job);
@@ -308,7 +325,7 @@ void write_body(Shared& shared, ReplyTo to, std::unique_ptr<Generation> generati
     run_guarded(shared, to, [&] {
       std::string body = generation->writer().body();
       log_answer(shared.config, generation->id(), body);
-      shared.post_control(to.worker, Reply{to, http::json_response(200, std::move(body)), std::move(ticket)});
+      shared.post_control(to.worker, Reply{to, http::json_response(200, std::move(body)), std::move(ticket), true});
     });
   };
   if (!shared.pool->try_submit(write)) write();  // the pool is full: this thread does it

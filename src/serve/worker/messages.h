@@ -58,7 +58,8 @@ struct DeltaBatch {
 struct Reply {
   ReplyTo to;
   http::Response response;
-  Ticket ticket;  // of the open request, given back when the answer is written
+  Ticket ticket;        // of the open request, given back when the answer is written
+  bool served = false;  // of a route that generates: the answer, not a refusal
 };
 struct Ready {
   ReplyTo to;

@@ -1,4 +1,5 @@
 // The table of routes: deny by default, every route asks for a key unless its row says otherwise.
+#include "serve/native/protocols.h"
 #include "serve/openai/protocols.h"
 #include "serve/router.h"
 #include "serve/worker/handlers.h"
@@ -7,6 +8,16 @@ namespace tern::serve {
 namespace {
 
 constexpr uint8_t kBoth = kGetBit | kPostBit;
+
+constexpr Route paddlenlp(std::string_view path, const Protocol& protocol) {
+  return {path,
+          kPostBit,
+          kPaddleNlpPort,
+          KeyRule::kNeeded,
+          {.protocol = &protocol},
+          "Answers a native or an OpenAI body",
+          "NativeRequest"};
+}
 
 constexpr Route kRoutes[] = {
     {"/health",
@@ -148,6 +159,20 @@ constexpr Route kRoutes[] = {
      {.order = control_scheduler},
      "Controls the scheduler",
      "ControlSchedulerRequest"},
+    paddlenlp("/v1/chat/completions", native::kChat),
+    paddlenlp("/v1/completions", native::kCompletions),
+    // What OpenAI's clients make of the base URL .../v1/chat/completions, which that server's documents name.
+    paddlenlp("/v1/chat/completions/completions", native::kCompletions),
+    paddlenlp("/v1/chat/completions/chat/completions", native::kChat),
+    {"/v1", kPostBit, kPaddleNlpPort, KeyRule::kNeeded, {.at_once = answer_null}, "null"},
+    {"/metrics",
+     kGetBit,
+     kPaddleNlpMetricsPort,
+     KeyRule::kMetrics,
+     {.at_once = answer_paddlenlp_metrics},
+     "Figures for Prometheus",
+     "",
+     "text/plain"},
 };
 
 }  // namespace

@@ -72,7 +72,7 @@ Shared::~Shared() {
 
 struct Server::Impl {
   std::unique_ptr<Shared> shared;
-  int port = 0, metrics_port = 0, controller_port = 0;
+  int port = 0, metrics_port = 0, controller_port = 0, paddlenlp_port = 0, paddlenlp_metrics_port = 0;
   std::atomic<bool> stop_now{false};
   std::mutex stop_mutex;
   bool stopped = false;
@@ -85,6 +85,8 @@ Server::~Server() { stop(0); }
 int Server::port() const { return impl_->port; }
 int Server::metrics_port() const { return impl_->metrics_port; }
 int Server::controller_port() const { return impl_->controller_port; }
+int Server::paddlenlp_port() const { return impl_->paddlenlp_port; }
+int Server::paddlenlp_metrics_port() const { return impl_->paddlenlp_metrics_port; }
 Dispatcher& Server::dispatcher() { return impl_->shared->dispatcher; }
 int Server::open_requests() const { return impl_->shared->open_requests.load(); }
 void Server::stop_now() { impl_->stop_now.store(true); }
@@ -103,13 +105,22 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
   };
   std::unique_ptr<Server> server(new Server());
   Impl& impl = *server->impl_;
-  TERN_ASSIGN_OR_RETURN(impl.port, listen(config.host, config.port, PortKind::kMain));
+  if (config.port >= 0) {
+    TERN_ASSIGN_OR_RETURN(impl.port, listen(config.host, config.port, PortKind::kMain));
+  }
   const bool own_metrics = config.metrics_port && *config.metrics_port != config.port;
   if (own_metrics) {
     TERN_ASSIGN_OR_RETURN(impl.metrics_port, listen(config.host, *config.metrics_port, PortKind::kMetrics));
   }
   if (config.controller_port >= 0) {
     TERN_ASSIGN_OR_RETURN(impl.controller_port, listen("127.0.0.1", config.controller_port, PortKind::kController));
+  }
+  if (config.paddlenlp) {
+    TERN_ASSIGN_OR_RETURN(impl.paddlenlp_port, listen(config.host, config.paddlenlp->port, PortKind::kPaddleNlp));
+    if (config.paddlenlp->metrics_port >= 0) {
+      TERN_ASSIGN_OR_RETURN(impl.paddlenlp_metrics_port,
+                            listen(config.host, config.paddlenlp->metrics_port, PortKind::kPaddleNlpMetrics));
+    }
   }
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int workers = std::clamp(config.io_threads > 0 ? config.io_threads : default_workers(cores), 1, kMaxWorkers);

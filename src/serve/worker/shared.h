@@ -47,6 +47,7 @@ struct Shared {
   HashKey key;  // of ids, seeds and cache salts of this process
   std::atomic<uint64_t> serial{0};
   std::atomic<int> open_requests{0}, connections{0};
+  std::atomic<int> paddlenlp_open{0};  // of these, those that came over that front's port and were admitted
   std::atomic<bool> draining{false}, engine_gone{false};
   size_t max_connections = 512;
   bool metrics_on_main = true;

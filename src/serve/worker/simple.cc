@@ -130,6 +130,16 @@ http::Response answer_config_info(Shared& shared, std::string_view) {
   return http::json_response(200, shared.config.config_info);
 }
 
+http::Response answer_null(Shared&, std::string_view) { return http::json_response(200, "null"); }
+
+http::Response answer_paddlenlp_metrics(Shared& shared, std::string_view) {
+  http::Response response =
+      http::text_response(200, shared.metrics.paddlenlp_text(shared.engine.stats(), shared.slots.waiting(),
+                                                             shared.config.paddlenlp->host_blocks));
+  response.content_type = "text/plain; version=0.0.4; charset=utf-8";
+  return response;
+}
+
 http::Response answer_metrics(Shared& shared, std::string_view) {
   content::MediaStats media;
   if (shared.content.media != nullptr) media = shared.content.media->stats();

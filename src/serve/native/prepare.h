@@ -1,0 +1,22 @@
+// From a checked native request to token ids and a Generation. Runs on the CPU pool.
+#pragma once
+
+#include <memory>
+#include <variant>
+
+#include "serve/core/generation.h"
+#include "serve/native/errors.h"
+#include "serve/native/request.h"
+#include "serve/openai/prepare.h"
+
+namespace tern::serve::native {
+
+// `request.req_id` is set. A Refusal is the answer.
+using Prepared = std::variant<std::unique_ptr<Generation>, Refusal>;
+Prepared prepare(NativeRequest request, const openai::PrepareInput& input);
+
+// The first `most` ids of a text; what lies behind them is hardly read.
+Expected<std::vector<int32_t>> encode_first(const openai::PrepareInput& input, std::string_view text, bool special,
+                                            size_t most);
+
+}  // namespace tern::serve::native
