@@ -85,7 +85,7 @@ bool defers(device::Stream stream) { return state(stream).deferred->norm.any; }
 // Smaller weights are over before the blocks have waited for each other.
 bool chain_fits(const Gemm& g, device::Stream stream) {
   const Chain& chain = state(stream).deferred->chain;
-  return may_fuse(g) && chain.open && g.n * g.k >= chain.least && g.x_bf16 && g.w_bf16 && g.rows == 1 &&
+  return may_fuse(Fusion::kChain, g) && chain.open && g.n * g.k >= chain.least && g.x_bf16 && g.w_bf16 && g.rows == 1 &&
          g.offsets == nullptr && !g.heads && !g.gelu && mma_fits(g) && g.k % 32 == 0 && g.n % 16 == 0 && g.k >= 256 &&
          g.n < (1 << 24);
 }

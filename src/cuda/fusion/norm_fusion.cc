@@ -31,9 +31,16 @@ bool apart(const Gemm& g, const ops::RmsNormParams& p) {
   return !overlap(g.x, g.rows * g.x_row * 2, p.out.data, p.out.dim[0] * p.out.stride[0] * 2);
 }
 
+// Whether the table (may_fuse.h) has one of the fusions for which such a product is deferred.
+bool may_join(const Gemm& g) {
+  if (g.offsets != nullptr) return may_fuse(Fusion::kExpertSum, g);
+  if (g.rows <= kNormFusedRows) return may_fuse(Fusion::kNormAfter, g);
+  return may_fuse(Fusion::kResidualAdd, g) || may_fuse(Fusion::kPartsIntoNorm, g);
+}
+
 // Whether the norm can be left to the products around it.
 bool norm_fits(const Gemm& g, const ops::RmsNormParams& p) {
-  return may_fuse(g) && p.once && p.x.rank == 2 && p.residual.data != nullptr && p.out.dtype == DType::kBF16 &&
+  return may_join(g) && p.once && p.x.rank == 2 && p.residual.data != nullptr && p.out.dtype == DType::kBF16 &&
          at16(p.out) && at16(p.residual) && apart(g, p) && reinterpret_cast<uintptr_t>(p.weight.data) % 16 == 0;
 }
 

@@ -23,8 +23,8 @@ bool large_tile_first(const Gemm& g, const GemmFacts& f) {
 }
 
 // Whether a product that may be deferred goes to a kernel of few rows that may have a norm beside it.
-bool beside_norm(const Gemm& g, const GemmFacts& f) {
-  return may_fuse(g) && f.hopper() && mma_fits(g) && g.rows > 0 && g.rows <= kNormFusedRows && !g.gelu &&
+bool beside_norm(Fusion fusion, const Gemm& g, const GemmFacts& f) {
+  return may_fuse(fusion, g) && f.hopper() && mma_fits(g) && g.rows > 0 && g.rows <= kNormFusedRows && !g.gelu &&
          !large_tile_first(g, f);
 }
 
@@ -106,13 +106,13 @@ int norm_width(const Gemm& g, const GemmFacts& f) {
 }
 
 bool before_norm(const Gemm& g, const GemmFacts& f) {
-  if (!beside_norm(g, f) || g.gated || g.bias != nullptr || g.out_bf16) return false;
+  if (!beside_norm(Fusion::kNormAfter, g, f) || g.gated || g.bias != nullptr || g.out_bf16) return false;
   const int width = norm_width(g, f);
   return width > 0 && g.n % (4 * width) == 0 && g.n / width <= kNormFusedParts;
 }
 
 bool behind_norm(const Gemm& g, const GemmFacts& f) {
-  if (!beside_norm(g, f)) return false;
+  if (!beside_norm(Fusion::kNormBefore, g, f)) return false;
   if (single_wave_fits(g, f)) return true;
   if (register_resident_fits(g, f)) return register_resident_scaled(g, f);
   return !streamk_fits(g, f);
@@ -122,8 +122,8 @@ bool behind_norm(const Gemm& g, const GemmFacts& f) {
 bool onto_pays(const Gemm& g, const GemmFacts& f) {
   constexpr int64_t kLeastRows = 129;
   static_assert(kLeastRows > kNormFusedRows);  // launch_deferred() tells these by the rows
-  return may_fuse(g) && mma_fits(g) && g.rows >= kLeastRows && !g.gated && !g.gelu && g.bias == nullptr &&
-         !g.out_bf16 && library_first(g, f);
+  return may_fuse(Fusion::kResidualAdd, g) && mma_fits(g) && g.rows >= kLeastRows && !g.gated && !g.gelu &&
+         g.bias == nullptr && !g.out_bf16 && library_first(g, f);
 }
 
 namespace {
@@ -137,8 +137,8 @@ bool norm_adds(const Gemm& g) {
 }  // namespace
 
 int parts_pay(const Gemm& g, const GemmFacts& f) {
-  const bool fits = may_fuse(g) && g.rows > kNormFusedRows && g.rows <= kLargeTileRows && !g.gated && !g.gelu &&
-                    g.bias == nullptr && !g.out_bf16 && norm_adds(g);
+  const bool fits = may_fuse(Fusion::kPartsIntoNorm, g) && g.rows > kNormFusedRows && g.rows <= kLargeTileRows &&
+                    !g.gated && !g.gelu && g.bias == nullptr && !g.out_bf16 && norm_adds(g);
   if (!fits || f.deterministic || !large_tile_first(g, f)) return 1;
   const GemmChoice choice = choose_large_tile(g, f);
   return choice.kernel == GemmKernel::kLargeTile128 || choice.kernel == GemmKernel::kLargeTile192 ? choice.split : 1;

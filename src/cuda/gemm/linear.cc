@@ -170,7 +170,8 @@ Status RowFormat::run_grouped(const GroupedLinearParams& p, device::Stream strea
   if (g.rows == 0) return {};
   TERN_RETURN_IF_ERROR(launch_deferred(stream));
   TERN_RETURN_IF_ERROR(fetch_rows(p, stream));
-  const bool sums = p.once && may_fuse(g) && defers_few_rows(stream) && grouped_sum_fits(g, device_facts(stream));
+  const bool sums =
+      p.once && may_fuse(Fusion::kExpertSum, g) && defers_few_rows(stream) && grouped_sum_fits(g, device_facts(stream));
   if (!sums) return grouped_product(g, weights, stream);
   defer_experts(g, weights, stream);
   return {};

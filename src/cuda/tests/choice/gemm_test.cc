@@ -1,6 +1,7 @@
 // Which kernel takes a product with one weight: the table that README.md tells in words.
 #include <string>
 
+#include "cuda/gemm/may_fuse.h"
 #include "cuda/tests/choice/cases.h"
 
 namespace tern::cuda::choice_test {
@@ -203,6 +204,19 @@ TEST(ChooseGemm, NormsBesideProducts) {
   EXPECT_TRUE(onto_pays(gemm(129, 4096, 4096), f));
   EXPECT_TRUE(halves_pay(gemm(256, 4096, 4096), f));
   EXPECT_FALSE(halves_pay(gemm(512, 4096, 4096), f));
+}
+
+// A format or a collective that a fusion's rule does not name is not fused.
+TEST(MayFuse, WhatTheTableNames) {
+  Gemm g = gemm(8, 4096, 4096);
+  for (const Fusion f : {Fusion::kNormAfter, Fusion::kNormBefore, Fusion::kChain, Fusion::kExpertSum,
+                         Fusion::kResidualAdd, Fusion::kPartsIntoNorm}) {
+    g.w_bf16 = true;
+    EXPECT_TRUE(may_fuse(f, g));
+    g.w_bf16 = false;
+    EXPECT_FALSE(may_fuse(f, g));
+    EXPECT_FALSE(may_fuse(f, WeightKind::kBf16, static_cast<Collective>(99)));
+  }
 }
 
 }  // namespace
