@@ -93,6 +93,7 @@ def test_quantized_weights(start):
     assert s.post("/v1/completions", prompt=[5, 6, 7], max_tokens=4)["usage"]["completion_tokens"] > 0
     page = s.get("/config-info")
     assert page["inert"] == [] and page["flags"]["quantization"]["group_size"] == 32
+    assert "1 output layer in wint8" in page["weight_formats"]
     log = (s.logs / "fastdeploy.log").read_text()
     assert len([line for line in log.splitlines() if "weights: " in line and "output layer in wint8" in line]) == 1, log
 

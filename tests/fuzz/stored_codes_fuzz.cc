@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <set>
 #include <string>
@@ -20,14 +21,15 @@ namespace {
 
 using namespace tern;
 
-// One folder for the whole run.
+// One folder for the whole run, removed at its end.
 const std::string& folder() {
-  static const std::string path = [] {
-    std::string name = "/tmp/stored_codes_fuzz_XXXXXX";
-    if (mkdtemp(name.data()) == nullptr) std::abort();
+  static const std::string* const path = [] {
+    auto* name = new std::string("/tmp/stored_codes_fuzz_XXXXXX");  // lives as long as what removes it
+    if (mkdtemp(name->data()) == nullptr) std::abort();
+    std::atexit([] { std::filesystem::remove_all(folder()); });
     return name;
   }();
-  return path;
+  return *path;
 }
 
 int64_t size_of(const json::Object& o, std::string_view key) {

@@ -198,7 +198,8 @@ constexpr FlagSpec kFlags[] = {
      .group = kHere,
      .type = kStringOrJson,
      .meaning = "Weight format made at load time: wint8, wint4, block_wise_fp8, weight_only, mix_quant, or JSON "
-                "(quantization, group_size, ignore, dense_quant_type, ..., lm_head_quant_type)."},
+                "(quantization, group_size, ignore, dense_quant_type, ..., lm_head_quant_type). quantization_config of "
+                "config.json wins."},
     {.name = "graph-optimization-config",
      .group = kHere,
      .type = kJson,

@@ -3,12 +3,21 @@
 #include <algorithm>
 #include <future>
 
+#include "app/flags/json_text.h"
 #include "app/start/script_file.h"
 #include "base/clock.h"
 #include "base/log.h"
 
 namespace tern::app {
 namespace {
+
+// The page of /config-info with what each part's weights became, which is known when they are loaded.
+std::string with_formats(const std::string& page, const std::string& formats) {
+  auto value = json::parse(page);
+  if (formats.empty() || !value.ok() || !value->is_object()) return page;
+  value->get_object()["weight_formats"] = formats;
+  return json_line(*value);
+}
 
 void add_eos(std::vector<int32_t>& ids, const content::Tokenizer* tokenizer) {
   if (tokenizer == nullptr || !tokenizer->eos_id()) return;
@@ -74,6 +83,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
   TERN_ASSIGN_OR_RETURN(auto engine, engine::Engine::start(engine_config, *model_, device, vision_.tower.get()));
   keep_learned(device_);
   config_ = settings.serve;
+  config_.config_info = with_formats(config_.config_info, model_->info().formats);
   config_.vocab_size = model_->info().vocab_size;
   config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine->blocks().total));
   engine_ = std::move(engine);

@@ -7,6 +7,7 @@
 
 #include "model/config/config_reader.h"
 #include "model/decoder.h"
+#include "model/quantized/file_quantization.h"
 #include "model/run/sequence_runner.h"
 #include "model/verify/checks.h"
 #include "model/verify/golden_case.h"
@@ -390,7 +391,8 @@ Expected<model::CaseReport> verify_case(const std::string& folder, const model::
                                         device::Device& device) {
   TERN_ASSIGN_OR_RETURN(const model::GoldenCase golden, model::read_golden_case(folder));
   if (golden.kind != "vision") return model::verify_case(folder, options, device);
-  if (!options.quantization.is_null())
+  TERN_ASSIGN_OR_RETURN(const model::FileQuantization files, model::read_file_quantization(folder));
+  if (!options.quantization.is_null() || files.any())
     return make_error(ErrorCode::kUnsupported, "picture cases have no reference for quantized weights yet");
   return VisionRun(golden, options, device).run();
 }
