@@ -144,37 +144,48 @@ void experts(Context& c, const Kind& kind, int count, int64_t rows, int64_t n, i
   error.report(c, name, kind.rms);
 }
 
-// A rank's columns, whose first group is half of one.
-void slice(Context& c, const Kind& kind, int64_t n, int64_t k) {
-  ops::PackedWeight both[2];
-  Mirror source(c, DType::kF32, {n, k});
-  source.random(41, 0.05f);
-  for (int side = 0; side < 2; ++side) {
-    const auto device = side == 0 ? device::DeviceKind::kCpu : device::DeviceKind::kCuda;
-    const ops::WeightFormat& format = *ops::find_weight_format(device, kind.name);
-    static auto host = device::make_cpu_device({});
-    device::Device& owner = side == 0 ? **host : *c.device;
-    const int64_t groups = ops::scale_groups(format.scale_blocks(), k, 64);
-    std::vector<float> scales;
-    for (int64_t i = 0; i < n * groups; ++i) scales.push_back(0.001f * static_cast<float>(1 + i % 7));
-    auto memory = owner.allocate(format.packed_bytes(n, k));
-    both[side].format = &format, both[side].n = n, both[side].k = k, both[side].first_group = 64;
-    both[side].data = std::move(memory).value();
-    const Status s = format.pack_scaled({source.cpu(), tensor2(scales.data(), DType::kF32, n, groups), 0, n, k, 64},
-                                        both[side].data.data());
-    if (!s.ok()) return c.report(false, "a slice of groups", s.error().message);
+// Codes that are there already, packed by both sides; zero points where the format has them.
+void stored(Context& c, const char* format, int64_t n, int64_t k, int64_t first_group) {
+  static auto host = device::make_cpu_device({});
+  const ops::ScaleBlocks blocks = ops::find_weight_format(device::DeviceKind::kCpu, format)->scale_blocks();
+  const bool floats = std::strstr(format, "fp8") != nullptr;
+  const int half = std::strstr(format, "wint4") != nullptr ? 8 : 128;
+  const int64_t groups = ops::scale_groups(blocks, k, first_group);
+  std::vector<int8_t> codes;
+  std::vector<float> scales, zeros;
+  for (int64_t i = 0; i < n * k; ++i)
+    codes.push_back(static_cast<int8_t>(floats ? i * 37 % 255 - 127 : i * 37 % (2 * half) - half));
+  for (int64_t i = 0; i < n * groups; ++i) {
+    scales.push_back(0.001f * static_cast<float>(1 + i % 7));
+    zeros.push_back(static_cast<float>(i * 5 % half - half / 2));
   }
-  same_bytes(c, std::string("a slice of groups ") + kind.name, both[0], both[1]);
+  const TensorView source = tensor2(codes.data(), floats ? DType::kF8E4M3 : DType::kI8, n, k);
+  const TensorView scale = tensor2(scales.data(), DType::kF32, n, groups);
+  const TensorView zero = blocks.zeros ? tensor2(zeros.data(), DType::kF32, n, groups) : TensorView{};
+  ops::PackedWeight both[2];
+  for (ops::PackedWeight& w : both) {
+    const auto kind = &w == both ? device::DeviceKind::kCpu : device::DeviceKind::kCuda;
+    device::Device& owner = &w == both ? **host : *c.device;
+    w.format = ops::find_weight_format(kind, format), w.n = n, w.k = k, w.first_group = first_group;
+    auto memory = owner.allocate(w.format->packed_bytes(n, k));
+    w.data = std::move(memory).value();
+    const Status s = w.format->pack_scaled({source, scale, 0, n, k, first_group, zero}, w.data.data());
+    if (!s.ok()) return c.report(false, std::string("stored codes ") + format, s.error().message);
+  }
+  same_bytes(c, std::string("stored codes ") + format, both[0], both[1]);
   const std::vector<float> wide = values_of(c, both[0]);
-  Mirror x(c, DType::kBF16, {3, k}), out(c, DType::kF32, {3, n});
-  x.random(42);
-  if (!c.both("a slice of groups", {}, ops::linear({x.gpu(), &both[1], {}, out.gpu()}, c.gpu))) return;
-  const std::vector<char> got = out.pull();
-  Error error;
-  for (int64_t r = 0; r < 3; ++r)
-    for (int64_t i = 0; i < n; ++i)
-      error.add(element(got, DType::kF32, static_cast<size_t>(r * n + i)), exact(x, wide, r, i, k));
-  error.report(c, std::string("a slice of groups ") + kind.name, kind.rms);
+  for (const int64_t rows : {1, 7, 70}) {
+    Mirror x(c, DType::kBF16, {rows, k}), out(c, DType::kF32, {rows, n});
+    x.random(42);
+    const std::string name = title(std::string("stored codes ") + format, DType::kBF16, {rows, n, k});
+    if (!c.both(name, {}, ops::linear({x.gpu(), &both[1], {}, out.gpu()}, c.gpu))) return;
+    const std::vector<char> got = out.pull();
+    Error error;
+    for (int64_t r = 0; r < rows; ++r)
+      for (int64_t i = 0; i < n; ++i)
+        error.add(element(got, DType::kF32, static_cast<size_t>(r * n + i)), exact(x, wide, r, i, k));
+    error.report(c, name, 2e-4);
+  }
 }
 
 // Deterministic mode: a row's bits are the same in any company.
@@ -236,7 +247,11 @@ void test_codes(Context& c) {
     }
     if (fixed) company(c, kind, false), company(c, kind, true);
   }
-  slice(c, kKinds[4], 40, 192), slice(c, kKinds[7], 130, 320);
+  // A rank's columns, whose first group is half of one; codes of files.
+  stored(c, "wint4-128", 40, 192, 64), stored(c, "block_wise_fp8", 130, 320, 64);
+  for (const char* format : {"wint8", "wint4", "wint8-128", "channel_wise_fp8", "wint8-zp", "wint4-zp", "wint8-32-zp",
+                             "wint8-64-zp", "wint4-32-zp", "wint4-64-zp", "wint4-128-zp"})
+    stored(c, format, 66, 200, 0);
 }
 
 }  // namespace tern::cuda_test

@@ -19,7 +19,7 @@ CodeTile choose_codes(const CodeGemm& g, device::Stream stream) {
   const StreamState& s = state(stream);
   const int64_t rows = g.offsets != nullptr ? g.rows / g.groups : g.rows;
   if (s.deterministic) return rows <= 8 ? CodeTile::kFixed8 : CodeTile::kFixed64;
-  if (g.offsets != nullptr) return rows <= 8 ? CodeTile::kFew8 : CodeTile::kFixed64;
+  if (g.offsets != nullptr || g.w.zeros) return rows <= 8 ? CodeTile::kFew8 : CodeTile::kFixed64;
   if (rows > 64) {
     const int64_t blocks = blocks_for(g.w.n, kWideTile) * blocks_for(rows, 64);
     return blocks >= s.multiprocessors ? CodeTile::kFixed64 : CodeTile::kFew64;
@@ -48,8 +48,10 @@ Status gemm_codes(const CodeGemm& g, const void* const* weights, device::Stream 
   const bool rows = g.w.group == 0;
   switch (g.w.kind) {
     case CodeKind::kInt8:
+      if (g.w.zeros) return launch_codes_int8_zeros(g, tile, weights, stream);
       return rows ? launch_codes_int8(g, tile, weights, stream) : launch_codes_int8_groups(g, tile, weights, stream);
     case CodeKind::kInt4:
+      if (g.w.zeros) return launch_codes_int4_zeros(g, tile, weights, stream);
       return rows ? launch_codes_int4(g, tile, weights, stream) : launch_codes_int4_groups(g, tile, weights, stream);
     case CodeKind::kE4m3:
       break;

@@ -7,7 +7,8 @@
 // last four), (row r + 8, last four), whose bytes are columns 0, 2, 1, 3. Halves of bytes: 16 per lane for 64 columns,
 // as words (row r, first 32 columns), (row r + 8, first 32), (row r, last 32), (row r + 8, last 32), whose four lower
 // halves are columns 0, 2, 4, 6 and the upper ones 1, 3, 5, 7, each code + 8. Behind the blocks lie the scales:
-// [groups][16 rows] float32. Rows and columns beyond the weight are zero.
+// [groups][16 rows] float32. With zero points every group's scales are followed by [16 rows] pairs of bfloat16, both
+// the zero point's negative: value = (code - zero) * scale. Rows and columns beyond the weight are zero.
 #pragma once
 
 #include <cstddef>
@@ -25,12 +26,14 @@ struct CodeLayout {
   int group = 0;  // columns of a scale: 0: all; 32, 64 or 128
   int shift = 0;  // columns by which a rank's slice begins inside a group
   int n = 0, k = 0;
+  bool zeros = false;
 
   constexpr int block_bytes() const { return kind == CodeKind::kInt4 ? 512 : 1024; }
   constexpr int blocks() const { return (k + kCodeBlock - 1) / kCodeBlock; }
   constexpr int groups() const { return group == 0 ? 1 : (k + shift + group - 1) / group; }
   constexpr int64_t code_bytes() const { return int64_t{blocks()} * block_bytes(); }
-  constexpr int64_t stripe_bytes() const { return code_bytes() + int64_t{groups()} * kStripe * 4; }
+  constexpr int group_bytes() const { return kStripe * 4 * (zeros ? 2 : 1); }
+  constexpr int64_t stripe_bytes() const { return code_bytes() + int64_t{groups()} * group_bytes(); }
   constexpr int64_t stripes() const { return (n + kStripe - 1) / kStripe; }
   constexpr int64_t bytes() const { return stripes() * stripe_bytes(); }
 };

@@ -1,8 +1,10 @@
 // Weight formats whose values are codes: int8 and int4 with a scale per row or group of columns, e4m3 with a scale per
 // block. The codes are those of the CPU's formats, made by the same kernels.
+#include <bit>
 #include <cstring>
 #include <vector>
 
+#include "base/bf16.h"
 #include "cuda/gemm/blaslt.h"
 #include "cuda/gemm/code_format.h"
 #include "cuda/gemm/codes/codes_gemm.h"
@@ -41,6 +43,12 @@ const kernels::CodeKernels& encoders() {
   return table.codes;
 }
 
+// Twice -zero as bfloat16, in the bits of a float.
+float negative_pair(float zero) {
+  const uint32_t half = to_bf16(-zero).bits;
+  return std::bit_cast<float>(half << 16 | half);
+}
+
 // Of a whole weight, or of as many of its rows as one part may have.
 size_t wide_bytes(const CodeLayout& layout) {
   const auto all = static_cast<size_t>(layout.stripes() * kStripe * ((layout.k + 7) / 8 * 8)) * sizeof(uint16_t);
@@ -74,6 +82,7 @@ class CodeFormat final : public ops::WeightFormat {
   DType code_type() const { return kind_ == CodeKind::kE4m3 ? DType::kF8E4M3 : DType::kI8; }
   CodeLayout layout_of(int64_t n, int64_t k, int64_t first_group) const {
     CodeLayout layout{kind_, static_cast<int>(blocks_.cols), 0, static_cast<int>(n), static_cast<int>(k)};
+    layout.zeros = blocks_.zeros;
     if (first_group != 0) layout.shift = static_cast<int>(blocks_.cols - first_group);
     return layout;
   }
@@ -93,6 +102,7 @@ class CodeFormat final : public ops::WeightFormat {
 };
 
 Status CodeFormat::pack(TensorView source, int64_t row_begin, int64_t n, int64_t k, void* dst) const {
+  TERN_OP_CHECK("pack", !blocks_.zeros, "weights with zero points are packed from codes");
   TERN_OP_CHECK("pack", is_act(source.dtype) && is_matrix(source, source.dim[0], k) && row_begin % blocks_.rows == 0,
                 "the slice must be [rows, k] of float32 or bfloat16, from a block of scales on");
   std::vector<float> scales;
@@ -130,7 +140,8 @@ Status CodeFormat::pack_scaled(const ScaledRows& s, void* dst) const {
                 (is_act(s.source.dtype) || s.source.dtype == code_type()) && is_matrix(s.source, rows, s.k) &&
                     s.k > 0 && s.k < (1 << 30),
                 "the slice must be [rows, k] of float32 or bfloat16, or of this format's codes");
-  TERN_OP_CHECK(kOp, s.zeros.data == nullptr, "this format has no zero points");
+  TERN_OP_CHECK(kOp, (s.zeros.data != nullptr) == blocks_.zeros && (!blocks_.zeros || s.source.dtype == code_type()),
+                "zero points go with codes of formats that have them");
   TERN_OP_CHECK(kOp,
                 s.row_begin >= 0 && s.row_begin % kStripe == 0 && s.row_begin + rows <= s.n &&
                     (rows % kStripe == 0 || s.row_begin + rows == s.n),
@@ -140,6 +151,8 @@ Status CodeFormat::pack_scaled(const ScaledRows& s, void* dst) const {
                 "a rank's columns must be multiples of 64 where scales serve groups of columns");
   TERN_OP_CHECK(kOp, s.scales.dtype == DType::kF32 && is_matrix(s.scales, rows, layout.groups()),
                 "there must be a scale for every row and group");
+  TERN_OP_CHECK(kOp, !blocks_.zeros || (s.zeros.dtype == DType::kF32 && is_matrix(s.zeros, rows, layout.groups())),
+                "there must be a zero point for every row and group");
   const int64_t pitch = int64_t{layout.blocks()} * kCodeBlock;
   std::vector<uint8_t> codes(static_cast<size_t>(kStripe * pitch));
   const auto fill = [&](int64_t i, char* to) {
@@ -149,8 +162,12 @@ Status CodeFormat::pack_scaled(const ScaledRows& s, void* dst) const {
     std::memset(scales, 0, static_cast<size_t>(layout.stripe_bytes() - layout.code_bytes()));
     for (int64_t r = 0; r < here; ++r) {
       encode(s, layout, i * kStripe + r, codes.data() + r * pitch);
+      const int words = layout.group_bytes() / 4;
       const auto* from = reinterpret_cast<const float*>(s.scales.row_bytes(i * kStripe + r));
-      for (int g = 0; g < layout.groups(); ++g) scales[g * kStripe + r] = from[g];
+      for (int g = 0; g < layout.groups(); ++g) scales[g * words + r] = from[g];
+      if (!layout.zeros) continue;
+      const auto* zeros = reinterpret_cast<const float*>(s.zeros.row_bytes(i * kStripe + r));
+      for (int g = 0; g < layout.groups(); ++g) scales[g * words + kStripe + r] = negative_pair(zeros[g]);
     }
     lay_stripe(layout, codes.data(), pitch, to);
   };
@@ -311,7 +328,7 @@ Status CodeFormat::gather_rows(const PackedWeight& w, TensorView ids, TensorView
   return codes_rows(layout_of(w.n, w.k, w.first_group), w.data.data(), ids, out, stream);
 }
 
-// The last ones are for files only.
+// All behind block_wise_fp8 are for files only; "-zp": with zero points.
 const CodeFormat kFormats[] = {
     {"wint8", CodeKind::kInt8, {1, 0, 127.0f}},
     {"wint4", CodeKind::kInt4, {1, 0, 7.0f}},
@@ -323,6 +340,14 @@ const CodeFormat kFormats[] = {
     {"wint8-32", CodeKind::kInt8, {1, 32, 127.0f}},
     {"wint8-64", CodeKind::kInt8, {1, 64, 127.0f}},
     {"wint8-128", CodeKind::kInt8, {1, 128, 127.0f}},
+    {"wint8-zp", CodeKind::kInt8, {1, 0, 127.0f, true}},
+    {"wint8-32-zp", CodeKind::kInt8, {1, 32, 127.0f, true}},
+    {"wint8-64-zp", CodeKind::kInt8, {1, 64, 127.0f, true}},
+    {"wint8-128-zp", CodeKind::kInt8, {1, 128, 127.0f, true}},
+    {"wint4-zp", CodeKind::kInt4, {1, 0, 7.0f, true}},
+    {"wint4-32-zp", CodeKind::kInt4, {1, 32, 7.0f, true}},
+    {"wint4-64-zp", CodeKind::kInt4, {1, 64, 7.0f, true}},
+    {"wint4-128-zp", CodeKind::kInt4, {1, 128, 7.0f, true}},
 };
 
 }  // namespace

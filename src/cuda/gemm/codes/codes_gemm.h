@@ -55,6 +55,8 @@ Status gemm_codes_simple(const CodeGemm& g, const void* const* weights, device::
 // One file per kind, because they compile for long.
 Status launch_codes_int8(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);
 Status launch_codes_int8_groups(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);
+Status launch_codes_int8_zeros(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);
+Status launch_codes_int4_zeros(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);
 Status launch_codes_int4(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);
 Status launch_codes_int4_groups(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);
 Status launch_codes_e4m3(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);

@@ -104,8 +104,26 @@ struct Widen<CodeKind::kInt4> {
   }
 };
 
-// One code of a stripe as a float, for kernels that take any type.
-__device__ __forceinline__ float code_at(const CodeLayout& layout, const char* stripe, int row, int k) {
+// Less the zero points of rows r and r + 8 (pairs, negative): exact, within +-256.
+__device__ __forceinline__ void subtract_zeros(WideCodes& v, uint32_t low, uint32_t high) {
+#pragma unroll
+  for (int s = 0; s < 2; ++s) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) v.a[s][i] = fma_pairs(v.a[s][i], 0x3f803f80u, i % 2 == 0 ? low : high);
+  }
+}
+
+// Scales of the group that column k is in; zero points 16 words behind them.
+__device__ __forceinline__ const float* group_of(const CodeLayout& layout, const char* stripe, int k) {
+  const int group = layout.group == 0 ? 0 : (k + layout.shift) / layout.group;
+  return reinterpret_cast<const float*>(stripe + layout.code_bytes() + int64_t{group} * layout.group_bytes());
+}
+__device__ __forceinline__ uint32_t zero_of(const float* group, int row) {
+  return __float_as_uint(group[kStripe + row]);
+}
+
+// One code of a stripe as a float, for kernels that take any type; code_at(): less its zero point.
+__device__ __forceinline__ float plain_code(const CodeLayout& layout, const char* stripe, int row, int k) {
   const int block = k / kCodeBlock, part = k % kCodeBlock / 32, q = k % 32 / 8, e = k % 8;
   const int lane = row % 8 * 4 + q, half = row / 8;
   const char* at = stripe + int64_t{block} * layout.block_bytes() + lane * 16;
@@ -120,9 +138,14 @@ __device__ __forceinline__ float code_at(const CodeLayout& layout, const char* s
   return __uint_as_float(wide << 16) * 0x1p120f;
 }
 
+__device__ __forceinline__ float code_at(const CodeLayout& layout, const char* stripe, int row, int k) {
+  const float code = plain_code(layout, stripe, row, k);
+  // The upper half of the pair is the zero point's negative.
+  return layout.zeros ? code + __uint_as_float(zero_of(group_of(layout, stripe, k), row) & 0xffff0000u) : code;
+}
+
 __device__ __forceinline__ float scale_at(const CodeLayout& layout, const char* stripe, int row, int k) {
-  const int group = layout.group == 0 ? 0 : (k + layout.shift) / layout.group;
-  return reinterpret_cast<const float*>(stripe + layout.code_bytes())[group * kStripe + row];
+  return group_of(layout, stripe, k)[row];
 }
 
 }  // namespace tern::cuda

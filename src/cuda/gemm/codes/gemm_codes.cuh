@@ -14,7 +14,8 @@ namespace tern::cuda {
 enum class CodeScale : uint8_t { kRow, kBlocks, kHalves };
 
 // kTok: tiles of eight tokens; kTall: stripes of a warp; kWarpsN x kWarpsK warps.
-template <CodeKind kKindOf, CodeScale kScaleOf, int kTok, int kTall, int kWarpsN, int kWarpsK, int kStages>
+template <CodeKind kKindOf, CodeScale kScaleOf, int kTok, int kTall, int kWarpsN, int kWarpsK, int kStages,
+          bool kZerosToo = false>
 struct CodeShape {
   static constexpr CodeKind kKind = kKindOf;
   static constexpr CodeScale kScale = kScaleOf;
@@ -23,7 +24,9 @@ struct CodeShape {
   static constexpr int kTiles = kWarpsN * kTall, kRows = kStripe * kTiles;  // of the weight
   static constexpr int kUnit = kKindOf == CodeKind::kInt4 ? 512 : 1024;     // bytes of a stripe and block
   static constexpr int kGroups = kScaleOf == CodeScale::kRow ? 0 : kScaleOf == CodeScale::kBlocks ? 1 : 2;
-  static constexpr int kCodeBytes = kWarps * kTall * kUnit, kScaleBytes = kWarps * kTall * kGroups * 64;
+  static constexpr bool kZeros = kZerosToo;
+  static constexpr int kGroupBytes = kZeros ? 128 : 64;  // of a stripe
+  static constexpr int kCodeBytes = kWarps * kTall * kUnit, kScaleBytes = kWarps * kTall * kGroups * kGroupBytes;
   static constexpr int kPitch = kWarpsK * kCodeBlock * 2 + 64;  // bytes of a token: pairs of them fall into all banks
   static constexpr int kStage = kCodeBytes + kScaleBytes + kTokens * kPitch;
   static constexpr int kSumPitch = kRows + 4;
@@ -69,15 +72,13 @@ __device__ __forceinline__ void load_codes(const CodeGemm& g, const char* w, int
       copy_async(to + i * S::kUnit + j + lane * 16, from + (there ? j : 0), there ? 16 : 0);
   }
   if constexpr (S::kGroups > 0) {
-    constexpr int kCopies = S::kStripes * S::kGroups * 4;
-    static_assert(kCopies <= 32);
-    if (lane < kCopies) {
-      const int i = lane / (S::kGroups * 4), at = lane % (S::kGroups * 4);
-      const int stripe = stripe_of<S>(g, across * S::kStripes + i);
+    constexpr int kPieces = S::kGroups * S::kGroupBytes / 16, kCopies = S::kStripes * kPieces;  // of 16 bytes
+    for (int copy = lane; copy < kCopies; copy += 32) {
+      const int stripe = stripe_of<S>(g, across * S::kStripes + copy / kPieces), at = copy % kPieces * 16;
       const int group = S::kGroups == 2 ? 2 * block : (block * kCodeBlock + g.w.shift) / g.w.group;
-      const bool there = block < g.w.blocks() && stripe < g.w.stripes() && group + at / 4 < g.w.groups();
-      const char* from = there ? w + stripe * stripe_bytes + g.w.code_bytes() + group * 64 + at * 16 : w;
-      copy_async(stage + S::kCodeBytes + (warp * S::kStripes * S::kGroups * 4 + lane) * 16, from, there ? 16 : 0);
+      const bool there = block < g.w.blocks() && stripe < g.w.stripes() && group + at / S::kGroupBytes < g.w.groups();
+      const char* from = there ? w + stripe * stripe_bytes + g.w.code_bytes() + group * S::kGroupBytes + at : w;
+      copy_async(stage + S::kCodeBytes + warp * kCopies * 16 + copy * 16, from, there ? 16 : 0);
     }
   }
 }
@@ -110,13 +111,14 @@ __device__ __forceinline__ void clear_tokens(const CodeBlock& b, char* memory) {
 
 // A warp's 64 columns of a stage.
 template <class S>
-__device__ __forceinline__ void multiply(const char* stage, float (&acc)[S::kStripes][S::kTokTiles][4]) {
+__device__ __forceinline__ void multiply(const char* stage, const uint32_t (&zeros)[S::kStripes][2],
+                                         float (&acc)[S::kStripes][S::kTokTiles][4]) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, r = lane / 4, q = lane % 4;
   const char* codes = stage + warp * S::kStripes * S::kUnit + lane * 16;
   const char* tokens =
       stage + S::kCodeBytes + S::kScaleBytes + r * S::kPitch + warp / S::kAcross * kCodeBlock * 2 + q * 16;
-  const float* scales =
-      reinterpret_cast<const float*>(stage + S::kCodeBytes) + warp * S::kStripes * S::kGroups * kStripe;
+  constexpr int kGroup = S::kGroupBytes / 4;  // words
+  const auto* scales = reinterpret_cast<const float*>(stage + S::kCodeBytes) + warp * S::kStripes * S::kGroups * kGroup;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
     WideCodes a[S::kStripes];
@@ -131,8 +133,11 @@ __device__ __forceinline__ void multiply(const char* stage, float (&acc)[S::kStr
         a[i] = Widen<S::kKind>::wide({w.x, w.y, w.z, w.w});
       }
       if constexpr (S::kGroups > 0) {
-        const float* s = scales + (i * S::kGroups + (S::kGroups == 2 ? j : 0)) * kStripe;
+        const float* s = scales + (i * S::kGroups + (S::kGroups == 2 ? j : 0)) * kGroup;
         low[i] = s[r], high[i] = s[r + 8];
+        if constexpr (S::kZeros) subtract_zeros(a[i], zero_of(s, r), zero_of(s, r + 8));
+      } else if constexpr (S::kZeros) {
+        subtract_zeros(a[i], zeros[i][0], zeros[i][1]);
       }
     }
 #pragma unroll
@@ -156,6 +161,21 @@ __device__ __forceinline__ void multiply(const char* stage, float (&acc)[S::kStr
   }
 }
 
+// Zero points of a warp's rows, where there is one group of columns.
+template <class S>
+__device__ __forceinline__ void load_zeros(const CodeGemm& g, const char* w, uint32_t (&zeros)[S::kStripes][2]) {
+  if constexpr (S::kZeros && S::kGroups == 0) {
+    const int across = static_cast<int>(threadIdx.x) / 32 % S::kAcross, r = static_cast<int>(threadIdx.x & 31) / 4;
+#pragma unroll
+    for (int i = 0; i < S::kStripes; ++i) {
+      const int stripe = stripe_of<S>(g, across * S::kStripes + i);
+      if (stripe >= g.w.stripes()) continue;
+      const float* group = group_of(g.w, w + stripe * g.w.stripe_bytes(), 0);
+      zeros[i][0] = zero_of(group, r), zeros[i][1] = zero_of(group, r + 8);
+    }
+  }
+}
+
 // What every column of the block is multiplied by and gets added.
 struct CodeColumn {
   float scale = 1.0f, bias = 0.0f;
@@ -166,8 +186,7 @@ __device__ __forceinline__ CodeColumn column_of(const CodeGemm& g, const char* w
   CodeColumn c;
   const int stripe = stripe_of<S>(g, row / kStripe), n = stripe * kStripe + row % kStripe;
   if (n >= g.w.n) return c;
-  if constexpr (S::kGroups == 0)
-    c.scale = reinterpret_cast<const float*>(w + stripe * g.w.stripe_bytes() + g.w.code_bytes())[row % kStripe];
+  if constexpr (S::kGroups == 0) c.scale = group_of(g.w, w + stripe * g.w.stripe_bytes(), 0)[row % kStripe];
   if (g.bias != nullptr) c.bias = g.bias[n];
   return c;
 }
@@ -235,6 +254,8 @@ __global__ void __launch_bounds__(S::kThreads)
   }
   const int cols = g.gated ? S::kRows / 2 : S::kRows, col = static_cast<int>(threadIdx.x) % cols;
   const CodeColumn columns[2] = {column_of<S>(g, b.w, col), g.gated ? column_of<S>(g, b.w, col + cols) : CodeColumn{}};
+  uint32_t zeros[S::kStripes][2] = {};
+  load_zeros<S>(g, b.w, zeros);
   clear_tokens<S>(b, memory);
   if (kCount == 1) wait_for_previous();
 #pragma unroll
@@ -251,7 +272,7 @@ __global__ void __launch_bounds__(S::kThreads)
       load_tokens<S>(g, b, next, stage(next));
     }
     copy_commit();
-    multiply<S>(stage(step), acc);
+    multiply<S>(stage(step), zeros, acc);
   }
   copy_wait<0>();
   __syncthreads();
@@ -303,6 +324,23 @@ Status launch_codes(const CodeGemm& g, CodeTile tile, const void* const* weights
     case CodeTile::kFixed64:
       return launch_codes<CodeShape<kKind, kScale, 8, 2, 4, 1, 4>>(g, weights, "gemm_codes_fixed_64", stream);
     case CodeTile::kSimple:
+      break;
+  }
+  return gemm_codes_simple(g, weights, stream);
+}
+
+// With zero points, which only files have: the tiles that choose_codes() names for them.
+template <CodeKind kKind, CodeScale kScale>
+Status launch_zeros(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream) {
+  switch (tile) {
+    case CodeTile::kFew8:
+      return launch_codes<CodeShape<kKind, kScale, 1, 4, 1, 4, 4, true>>(g, weights, "gemm_codes_zeros_8", stream);
+    case CodeTile::kFixed8:
+      return launch_codes<CodeShape<kKind, kScale, 1, 1, 4, 1, 6, true>>(g, weights, "gemm_codes_zeros_fixed_8",
+                                                                         stream);
+    case CodeTile::kFixed64:
+      return launch_codes<CodeShape<kKind, kScale, 8, 2, 4, 1, 4, true>>(g, weights, "gemm_codes_zeros_64", stream);
+    default:
       break;
   }
   return gemm_codes_simple(g, weights, stream);

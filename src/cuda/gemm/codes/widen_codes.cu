@@ -40,6 +40,10 @@ __global__ void widen_kernel(const CodeLayout layout, const char* w, int64_t beg
     const uint4 c = *reinterpret_cast<const uint4*>(at + part % 2 * 512);
     v = Widen<kKind>::wide({c.x, c.y, c.z, c.w});
   }
+  if (layout.zeros && k < layout.k) {
+    const float* group = group_of(layout, stripe, k);
+    subtract_zeros(v, zero_of(group, r), zero_of(group, r + 8));
+  }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     uint4 values = row_of(v, i);
