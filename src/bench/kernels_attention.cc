@@ -8,7 +8,7 @@
 
 #include "bench/kernels.h"
 #include "ops/attention.h"
-#include "ops/tape.h"
+#include "ops/deferral.h"
 #include "ops/vision.h"
 
 namespace tern::bench {
@@ -119,14 +119,14 @@ Status run_latent(const Buffers& b, const KvLayerView& cache, const Paged& paged
                             stream);
 }
 
-// With the pass before it, on a tape as in a model.
+// With the pass before it, deferred as in a model.
 Status run_pass(ops::QkvPrepareParams p, const Buffers& b, const KvLayerView& cache, const Paged& paged, const Work& w,
                 device::Stream stream) {
   p.cache = cache;
-  ops::open_tape(stream, w.tokens);
+  ops::begin_deferral(stream, w.tokens);
   Status done = ops::qkv_prepare(p, stream);
   if (done.ok()) done = run_heads(b, cache, paged, w, stream);
-  const Status closed = ops::close_tape(stream);
+  const Status closed = ops::end_deferral(stream);
   return done.ok() ? closed : done;
 }
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "bench/kernels.h"
+#include "ops/deferral.h"
 #include "ops/norm.h"
-#include "ops/tape.h"
 
 namespace tern::bench {
 namespace {
@@ -56,9 +56,9 @@ Expected<KernelCase> make(KernelBencher& bencher, const Shape& s, int64_t rows) 
   c.turns = bencher.turns(c.bytes);
   TERN_ASSIGN_OR_RETURN(const Values v, take(bencher, s, rows, c.turns));
   c.run = [v, rows, stream = bencher.stream()](int turn) {
-    ops::open_tape(stream, rows);
+    ops::begin_deferral(stream, rows);
     const Status done = layer(v, static_cast<size_t>(turn), stream);
-    const Status closed = ops::close_tape(stream);
+    const Status closed = ops::end_deferral(stream);
     return done.ok() ? closed : done;
   };
   return c;

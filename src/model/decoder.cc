@@ -6,10 +6,10 @@
 #include <utility>
 
 #include "model/layers/layers.h"
+#include "ops/deferral.h"
 #include "ops/embedding.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 #include "ops/vision.h"
 
 namespace tern::model {
@@ -103,9 +103,9 @@ Status Decoder::forward(const ForwardContext& context, TensorView logits) const 
             context.probe,
             {}};
   if (info_.activation == DType::kBF16) step.product = ops::product_type(context.stream, b.tokens);
-  ops::open_tape(context.stream, b.tokens);
+  ops::begin_deferral(context.stream, b.tokens);
   Status status = run(step, &context.cache, b.logit_rows, logits);
-  if (Status closed = ops::close_tape(context.stream); status.ok()) status = closed;
+  if (Status closed = ops::end_deferral(context.stream); status.ok()) status = closed;
   context.workspace.release(mark);
   return status;
 }
@@ -217,9 +217,9 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
   const bool runs = !step.measuring();
   const auto show = [&](int i, TensorView value) -> Status {
     if (!runs || step.probe == nullptr) return {};
-    TERN_RETURN_IF_ERROR(ops::close_tape(step.stream));
+    TERN_RETURN_IF_ERROR(ops::end_deferral(step.stream));
     step.probe->tensor(hidden_names_[static_cast<size_t>(i)], value);
-    ops::open_tape(step.stream, t);
+    ops::begin_deferral(step.stream, t);
     return {};
   };
   if (runs) {

@@ -4,8 +4,8 @@
 #include "base/checked.h"
 #include "model/decoder.h"
 #include "model/layers/layers.h"
+#include "ops/deferral.h"
 #include "ops/linear.h"
-#include "ops/tape.h"
 
 namespace tern::model {
 namespace {
@@ -88,7 +88,7 @@ Status Decoder::run_microbatches(Step& step, const KvCache& cache, const Cut& cu
                                  TensorView delta) const {
   const Scratch scratch(step.arena);
   const int parts = cut.parts;
-  TERN_RETURN_IF_ERROR(ops::close_tape(step.stream));
+  TERN_RETURN_IF_ERROR(ops::end_deferral(step.stream));
   TERN_RETURN_IF_ERROR(microbatches_->fork(step.stream, parts));
   Status status;
   for (int i = 0; i < parts; ++i) {
@@ -99,14 +99,14 @@ Status Decoder::run_microbatches(Step& step, const KvCache& cache, const Cut& cu
     Step part = part_of(step, n, arena, microbatches_->stream(i));
     part.cos = rows(step.cos), part.sin = rows(step.sin), part.batch = &batch;
     if (step.type == DType::kBF16) part.product = ops::product_type(part.stream, n);
-    ops::open_tape(part.stream, n);
+    ops::begin_deferral(part.stream, n);
     Status done = microbatch(part, &cache, rows(x), rows(residual), rows(delta));
-    if (Status closed = ops::close_tape(part.stream); done.ok()) done = closed;
+    if (Status closed = ops::end_deferral(part.stream); done.ok()) done = closed;
     if (status.ok()) status = done;
   }
   // Also after a failure: a stream that was forked may be under capture.
   if (Status joined = microbatches_->join(step.stream, parts); status.ok()) status = joined;
-  ops::open_tape(step.stream, step.tokens);
+  ops::begin_deferral(step.stream, step.tokens);
   return status;
 }
 

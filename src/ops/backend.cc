@@ -106,14 +106,14 @@ Status linear(const LinearParams& p, device::Stream stream) {
   return p.weight->format->run(p, stream);
 }
 
-void open_tape(device::Stream stream, int64_t rows, bool always) {
+void begin_deferral(device::Stream stream, int64_t rows, bool always) {
   const Backend* b = lookup(stream.kind);
-  if (b != nullptr && b->open_tape != nullptr) b->open_tape(stream, rows, always);
+  if (b != nullptr && b->begin_deferral != nullptr) b->begin_deferral(stream, rows, always);
 }
 
-Status close_tape(device::Stream stream) {
+Status end_deferral(device::Stream stream) {
   const Backend* b = lookup(stream.kind);
-  return b == nullptr || b->close_tape == nullptr ? Status() : b->close_tape(stream);
+  return b == nullptr || b->end_deferral == nullptr ? Status() : b->end_deferral(stream);
 }
 
 DType product_type(device::Stream stream, int64_t rows) {

@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/deferral.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/logits.h"
@@ -15,7 +16,6 @@
 #include "ops/norm.h"
 #include "ops/rope.h"
 #include "ops/sample.h"
-#include "ops/tape.h"
 #include "ops/thinking.h"
 #include "ops/vision.h"
 

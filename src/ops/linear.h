@@ -48,8 +48,8 @@ struct GroupedLinearParams {
   // Empty, or where rows of x come from: x[s] is source[from[s]], and moe_permute() may have left them there.
   TensorView source{};  // [T, K]
   TensorView from{};    // [S] int32
-  // The next op is moe_combine_norm(), whose rows are all of them these experts' ones, and no other op reads `out`: on
-  // an open tape (tape.h) it need not be there.
+  // The next op is moe_combine_norm(), whose rows are all of them these experts' ones, and no other op reads `out`:
+  // under deferral (deferral.h) it need not be there.
   bool once = false;
 };
 Status grouped_linear(const GroupedLinearParams& params, device::Stream stream);

@@ -16,7 +16,7 @@ struct RmsNormParams {
   TensorView weight;    // [H] bf16 or f32
   TensorView out;       // shaped like x; may be x itself when the types agree
   float eps = 1e-6f;
-  // The next op is a product that reads `out`, and no other op does: on an open tape (tape.h) its rows may be left
+  // The next op is a product that reads `out`, and no other op does: under deferral (deferral.h) its rows may be left
   // without their scale, and x, where a product put it, need not be there.
   bool once = false;
 };

@@ -62,7 +62,7 @@ Status append(const ChainStep& step, device::Stream stream) {
 }  // namespace
 
 // Of more rows than one, products of their own are as fast.
-void open_tape(device::Stream stream, int64_t rows, bool always) {
+void begin_deferral(device::Stream stream, int64_t rows, bool always) {
   const StreamState& s = state(stream);
   Deferred& d = *s.deferred;
   const bool hopper = s.arch >= 90 && s.arch < 100 && s.smem_limit >= 227 * 1024;
@@ -72,7 +72,7 @@ void open_tape(device::Stream stream, int64_t rows, bool always) {
   d.norm.any = hopper;
 }
 
-Status close_tape(device::Stream stream) {
+Status end_deferral(device::Stream stream) {
   const Status launched = launch_deferred(stream);
   Deferred& d = *state(stream).deferred;
   d.chain.open = d.norm.open = d.norm.any = false;

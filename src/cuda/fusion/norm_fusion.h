@@ -25,7 +25,8 @@ struct NormFusion {
   const void* experts[kNormFusedExperts] = {};
   ops::MoeCombineParams combine;  // between experts and the norm
   ops::RmsNormParams params;
-  bool any = false;      // on Hopper, between open_tape() and close_tape(): what does not need few rows may be deferred
+  bool any =
+      false;  // on Hopper, between begin_deferral() and end_deferral(): what does not need few rows may be deferred
   bool prepare = false;  // one is, and nothing else
   ops::QkvPrepareParams qkv;
 };

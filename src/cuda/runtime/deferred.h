@@ -1,6 +1,6 @@
-// What an op asks of fusion. Between open_tape() and close_tape() (ops/tape.h) products, norms and the pass before
-// attention may be deferred until it is known what follows, and are then launched together with it. Every op that is
-// not deferred calls launch_deferred() before it launches anything (launch() does).
+// What an op asks of fusion. Between begin_deferral() and end_deferral() (ops/deferral.h) products, norms and the pass
+// before attention may be deferred until it is known what follows, and are then launched together with it. Every op
+// that is not deferred calls launch_deferred() before it launches anything (launch() does).
 #pragma once
 
 #include "base/error.h"

@@ -4,8 +4,8 @@
 #include "cuda/tests/harness.h"
 #include "cuda/tests/paged.h"
 #include "ops/attention.h"
+#include "ops/deferral.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 
 namespace tern::cuda_test {
 namespace {
@@ -118,10 +118,10 @@ std::vector<char> run(Context& c, const Chain& k, Bench& b, const std::vector<st
                       How how) {
   for (size_t i = 0; i < b.caches.size(); ++i) b.caches[i]->random(static_cast<uint32_t>(7 + i));
   for (int i = 0; i < k.steps; ++i) {
-    if (how == How::kJoined) ops::open_tape(c.gpu, k.rows());
+    if (how == How::kJoined) ops::begin_deferral(c.gpu, k.rows());
     Status s = step(c, k, b, *inputs[static_cast<size_t>(i)], i, how);
     if (how == How::kJoined) {
-      if (Status closed = ops::close_tape(c.gpu); s.ok()) s = closed;
+      if (Status closed = ops::end_deferral(c.gpu); s.ok()) s = closed;
     }
     if (!s.ok()) c.report(false, "chain", s.error().message);
   }

@@ -3,9 +3,9 @@
 // the router, the choice and the sort.
 #include "cuda/tests/harness.h"
 #include "cuda/tests/products.h"
+#include "ops/deferral.h"
 #include "ops/moe.h"
 #include "ops/norm.h"
-#include "ops/tape.h"
 
 namespace tern::cuda_test {
 namespace {
@@ -75,9 +75,9 @@ Status run(Context& c, const Experts& e, Bench& b, bool on_gpu, std::string* joi
 }
 
 Status in_chain(Context& c, const Experts& e, Bench& b, std::string* joined = nullptr) {
-  ops::open_tape(c.gpu, e.tokens);
+  ops::begin_deferral(c.gpu, e.tokens);
   const Status s = run(c, e, b, true, joined);
-  const Status closed = ops::close_tape(c.gpu);
+  const Status closed = ops::end_deferral(c.gpu);
   return s.ok() ? closed : s;
 }
 
@@ -111,7 +111,7 @@ void left_alone(Context& c, const Experts& e) {
   const auto products = [&](bool on_gpu, bool norm) -> Status {
     const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
     const device::Stream stream = on_gpu ? c.gpu : c.cpu;
-    ops::open_tape(stream, e.tokens);
+    ops::begin_deferral(stream, e.tokens);
     TERN_RETURN_IF_ERROR(
         ops::moe_permute({view(b.x), view(b.ids), e.experts, view(b.offsets), view(b.row_of), view(b.sorted)}, stream));
     ops::GroupedLinearParams down{view(b.inner), view(b.offsets), on_gpu ? b.down.gpu : b.down.cpu, view(b.results)};
@@ -123,7 +123,7 @@ void left_alone(Context& c, const Experts& e) {
                                  {view(b.delta), view(b.residual), view(b.norm), view(b.x), 1e-5f, true}},
                                 stream));
     }
-    return ops::close_tape(stream);
+    return ops::end_deferral(stream);
   };
   b.inner.random(6);
   if (!c.both(name, products(false, false), products(true, false))) return;

@@ -3,10 +3,10 @@
 #include <cstring>
 
 #include "cuda/tests/harness.h"
+#include "ops/deferral.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 #include "ops/rope.h"
-#include "ops/tape.h"
 
 namespace tern::cuda_test {
 namespace {
@@ -15,7 +15,7 @@ struct Layer {
   int64_t rows, mixed, hidden, inner, next;  // widths
   bool bias = false;                         // of gate, up and the last product
   DType norm_type = DType::kBF16;
-  bool second_norm = true;  // false: the tape ends with the down product
+  bool second_norm = true;  // false: deferral ends with the down product
 };
 
 // One layer's weights and values on both sides.
@@ -66,14 +66,14 @@ Status layer(const Layer& l, Bench& b, bool on_gpu, device::Stream stream) {
 }
 
 Status chained(Context& c, const Layer& l, Bench& b, int times) {
-  ops::open_tape(c.gpu, l.rows, true);
+  ops::begin_deferral(c.gpu, l.rows, true);
   Status s;
   for (int i = 0; i < times && s.ok(); ++i) s = layer(l, b, true, c.gpu);
-  const Status closed = ops::close_tape(c.gpu);
+  const Status closed = ops::end_deferral(c.gpu);
   return s.ok() ? closed : s;
 }
 
-// `times`: layers on one tape, more steps than one launch takes; the sums over them grow by the same each time.
+// `times`: layers under one deferral, more steps than one launch takes; the sums over them grow by the same each time.
 void layers(Context& c, const Layer& l, int times, const char* kernel) {
   Bench b(c, l);
   if (b.gpu.size() != 4) return;

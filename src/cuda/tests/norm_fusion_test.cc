@@ -2,8 +2,8 @@
 // joined.
 #include "cuda/tests/harness.h"
 #include "cuda/tests/products.h"
+#include "ops/deferral.h"
 #include "ops/norm.h"
-#include "ops/tape.h"
 
 namespace tern::cuda_test {
 namespace {
@@ -58,9 +58,9 @@ Status layer(Context& c, const Layer& l, Bench& b, bool on_gpu, bool once, std::
 }
 
 Status joined(Context& c, const Layer& l, Bench& b, bool once, std::string* reader = nullptr) {
-  ops::open_tape(c.gpu, l.rows);
+  ops::begin_deferral(c.gpu, l.rows);
   const Status s = layer(c, l, b, true, once, reader);
-  const Status closed = ops::close_tape(c.gpu);
+  const Status closed = ops::end_deferral(c.gpu);
   return s.ok() ? closed : s;
 }
 
@@ -116,14 +116,14 @@ void chain(Context& c, int64_t rows, int64_t width, bool in_place) {
     const auto& weights = on_gpu ? w.gpu : w.cpu;
     const device::Stream stream = on_gpu ? c.gpu : c.cpu;
     const Mirror* at[3] = {&a, in_place ? &a : &b, &a};
-    ops::open_tape(stream, rows);
+    ops::begin_deferral(stream, rows);
     for (size_t i = 0; i < 2; ++i) {
       const TensorView rows_behind = view(*at[i + 1]);
       TERN_RETURN_IF_ERROR(ops::linear({view(*at[i]), &weights[i], {}, view(delta)}, stream));
       TERN_RETURN_IF_ERROR(ops::rms_norm({view(delta), view(sum), view(norm), rows_behind, 1e-5f, true}, stream));
     }
     TERN_RETURN_IF_ERROR(ops::linear({view(a), &weights[2], {}, view(out)}, stream));
-    return ops::close_tape(stream);
+    return ops::end_deferral(stream);
   };
   const std::string name = title(in_place ? "norms in place" : "norms in a row", DType::kBF16, {rows, width});
   if (!c.both(name, run(false), run(true))) return;
@@ -142,11 +142,11 @@ void pair(Context& c, int64_t rows, int64_t k, int64_t n, int64_t next, const ch
   const auto run = [&](bool on_gpu) -> Status {
     const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
     const device::Stream stream = on_gpu ? c.gpu : c.cpu;
-    ops::open_tape(stream, rows);
+    ops::begin_deferral(stream, rows);
     TERN_RETURN_IF_ERROR(ops::linear({view(x), on_gpu ? &first.gpu[0] : &first.cpu[0], {}, view(delta)}, stream));
     TERN_RETURN_IF_ERROR(ops::rms_norm({view(delta), view(sum), view(norm), view(between), 1e-5f, true}, stream));
     TERN_RETURN_IF_ERROR(ops::linear({view(between), on_gpu ? &second.gpu[0] : &second.cpu[0], {}, view(out)}, stream));
-    return ops::close_tape(stream);
+    return ops::end_deferral(stream);
   };
   const std::string name = title("a norm between", DType::kBF16, {rows, k, n, next});
   if (!c.both(name, run(false), run(true))) return;
@@ -164,13 +164,13 @@ void left_alone(Context& c, int64_t rows, bool with_norm) {
   const auto run = [&](bool on_gpu) -> Status {
     const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
     const device::Stream stream = on_gpu ? c.gpu : c.cpu;
-    ops::open_tape(stream, rows);
+    ops::begin_deferral(stream, rows);
     TERN_RETURN_IF_ERROR(ops::linear({view(b.mixed), on_gpu ? &b.gpu[0] : &b.cpu[0], {}, view(b.delta)}, stream));
     if (with_norm) {
       TERN_RETURN_IF_ERROR(
           ops::rms_norm({view(b.delta), view(b.residual), view(b.norm), view(b.x), 1e-5f, true}, stream));
     }
-    return ops::close_tape(stream);
+    return ops::end_deferral(stream);
   };
   const std::string name = title("put off", DType::kBF16, {rows, with_norm});
   if (!c.both(name, run(false), run(true))) return;
@@ -195,10 +195,10 @@ void parted(Context& c, int64_t rows, int64_t k, int64_t n, bool parts, bool onc
     const auto run = [&](bool on_gpu) -> Status {
       const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
       const device::Stream stream = on_gpu ? c.gpu : c.cpu;
-      ops::open_tape(stream, rows);
+      ops::begin_deferral(stream, rows);
       TERN_RETURN_IF_ERROR(ops::linear({view(x), on_gpu ? &w.gpu[0] : &w.cpu[0], {}, view(delta)}, stream));
       TERN_RETURN_IF_ERROR(ops::rms_norm({view(delta), view(sum), view(norm), view(normed), 1e-5f, once}, stream));
-      return ops::close_tape(stream);
+      return ops::end_deferral(stream);
     };
     if (!c.both(name, run(false), run(true))) return;
     if (c.hopper()) c.expect_kernel(name, parts && once && !c.fixed() ? "rms_norm_parts" : "rms_norm_vector");
@@ -294,7 +294,7 @@ void test_norm_fusion(Context& c) {
     chain(c, rows, 1024, false), chain(c, rows, 1024, true);
     left_alone(c, rows, false), left_alone(c, rows, true);
     pair(c, rows, 512, 2048, 5120, kBox);
-    if (rows == 1) continue;  // the tape's
+    if (rows == 1) continue;  // the chain's
     // Of more blocks than find room at once.
     pair(c, rows, 512, 2048, 8192, kKept), pair(c, rows, 512, 1024, 16384, kResident);
   }
