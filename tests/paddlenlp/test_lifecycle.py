@@ -29,7 +29,7 @@ def test_health_from_the_first_moment(start):
     assert server.health("/v2/health/live") == (200, "")
     assert server.request("POST", "/v2/health/live", "{}", port=server.health_port).status == 405
     assert server.request("GET", "/", port=server.health_port).status == 404
-    assert "warm-up: 12 requests" in server.text() + "".join(p.read_text() for p in server.logs.glob("*.log"))
+    assert "warm-up: 6 requests" in server.text() + "".join(p.read_text() for p in server.logs.glob("*.log"))
 
 
 def test_a_failed_engine_is_down(start):
