@@ -109,7 +109,7 @@ __device__ __forceinline__ void clear_tokens(const CodeBlock& b, char* memory) {
   }
 }
 
-// A warp's 64 columns of a stage.
+// A warp's 64 columns of a stage. Steps that add to one sum are apart, so that none waits for the one before it.
 template <class S>
 __device__ __forceinline__ void multiply(const char* stage, const uint32_t (&zeros)[S::kStripes][2],
                                          float (&acc)[S::kStripes][S::kTokTiles][4]) {
@@ -117,7 +117,8 @@ __device__ __forceinline__ void multiply(const char* stage, const uint32_t (&zer
   const char* codes = stage + warp * S::kStripes * S::kUnit + lane * 16;
   const char* tokens =
       stage + S::kCodeBytes + S::kScaleBytes + r * S::kPitch + warp / S::kAcross * kCodeBlock * 2 + q * 16;
-  constexpr int kGroup = S::kGroupBytes / 4;  // words
+  constexpr int kGroup = S::kGroupBytes / 4;                      // words
+  constexpr int kTogether = S::kTokTiles < 4 ? S::kTokTiles : 4;  // tiles of tokens
   const auto* scales = reinterpret_cast<const float*>(stage + S::kCodeBytes) + warp * S::kStripes * S::kGroups * kGroup;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -141,20 +142,45 @@ __device__ __forceinline__ void multiply(const char* stage, const uint32_t (&zer
       }
     }
 #pragma unroll
-    for (int t = 0; t < S::kTokTiles; ++t) {
-      const uint4 x = *reinterpret_cast<const uint4*>(tokens + t * 8 * S::kPitch + j * 64);
-      const uint32_t b[2][2] = {{x.x, x.y}, {x.z, x.w}};
+    for (int t = 0; t < S::kTokTiles; t += kTogether) {
+      uint32_t b[kTogether][2][2];
 #pragma unroll
-      for (int i = 0; i < S::kStripes; ++i) {
-        if constexpr (S::kGroups > 0) {
-          float part[4];
-          mma_first(part, a[i].a[0], b[0]);
-          mma(part, a[i].a[1], b[1]);
+      for (int u = 0; u < kTogether; ++u) {
+        const uint4 x = *reinterpret_cast<const uint4*>(tokens + (t + u) * 8 * S::kPitch + j * 64);
+        b[u][0][0] = x.x, b[u][0][1] = x.y, b[u][1][0] = x.z, b[u][1][1] = x.w;
+      }
+      if constexpr (S::kGroups > 0) {
+        float part[S::kStripes][kTogether][4];
 #pragma unroll
-          for (int v = 0; v < 4; ++v) acc[i][t][v] = __fmaf_rn(v < 2 ? low[i] : high[i], part[v], acc[i][t][v]);
-        } else {
-          mma(acc[i][t], a[i].a[0], b[0]);
-          mma(acc[i][t], a[i].a[1], b[1]);
+        for (int s = 0; s < 2; ++s) {
+#pragma unroll
+          for (int u = 0; u < kTogether; ++u) {
+#pragma unroll
+            for (int i = 0; i < S::kStripes; ++i) {
+              if (s == 0) mma_first(part[i][u], a[i].a[0], b[u][0]);
+              if (s == 1) mma(part[i][u], a[i].a[1], b[u][1]);
+            }
+          }
+        }
+#pragma unroll
+        for (int u = 0; u < kTogether; ++u) {
+#pragma unroll
+          for (int i = 0; i < S::kStripes; ++i) {
+#pragma unroll
+            for (int v = 0; v < 4; ++v) {
+              float& sum = acc[i][t + u][v];
+              sum = __fmaf_rn(v < 2 ? low[i] : high[i], part[i][u][v], sum);
+            }
+          }
+        }
+      } else {
+#pragma unroll
+        for (int s = 0; s < 2; ++s) {
+#pragma unroll
+          for (int u = 0; u < kTogether; ++u) {
+#pragma unroll
+            for (int i = 0; i < S::kStripes; ++i) mma(acc[i][t + u], a[i].a[s], b[u][s]);
+          }
         }
       }
     }
@@ -302,11 +328,12 @@ template <CodeKind kKind, CodeScale kScale>
 Status launch_codes(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream) {
   // Bytes in flight, and room for two blocks or more on a multiprocessor: of smaller codes more stages.
   constexpr int kFew = kKind == CodeKind::kInt4 ? 5 : 4, kSmall = kKind == CodeKind::kInt4 ? 5 : 3;
+  constexpr int kMore = kKind == CodeKind::kInt4 ? 4 : 3;
   switch (tile) {
     case CodeTile::kFew8:
       return launch_codes<CodeShape<kKind, kScale, 1, 4, 1, 4, kFew>>(g, weights, "gemm_codes_8", stream);
     case CodeTile::kFew16:
-      return launch_codes<CodeShape<kKind, kScale, 2, 4, 1, 4, 3>, 1>(g, weights, "gemm_codes_16", stream);
+      return launch_codes<CodeShape<kKind, kScale, 2, 4, 1, 4, kMore>, 1>(g, weights, "gemm_codes_16", stream);
     case CodeTile::kFew32:
       return launch_codes<CodeShape<kKind, kScale, 4, 2, 2, 2, 4>, 1>(g, weights, "gemm_codes_32", stream);
     case CodeTile::kFew64:
