@@ -2,6 +2,8 @@
 // GPU.
 #pragma once
 
+#include <cstddef>
+
 #include "device/device.h"
 
 namespace tern::cuda {
@@ -13,6 +15,7 @@ struct DeviceFacts {
   bool deterministic = false;  // one chain of operations per value, whatever else is in the batch
   bool library = false;        // cuBLASLt is there, for products of this stream
   bool parts = false;          // this stream has memory for the parts of products whose k is cut
+  size_t wide_bytes = 0;       // memory of this stream for weights that are widened first (runtime/wide_room.h)
   bool waits = false;          // blocks of a kernel may wait for each other on this stream
   bool sm90_files = true;      // the build has the kernels of *_sm90.cu: not where they are emulated
 

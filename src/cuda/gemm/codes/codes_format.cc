@@ -234,7 +234,7 @@ Status CodeFormat::run(const LinearParams& p, device::Stream stream) const {
   g.bias = p.bias.as<const float>();
   if (g.rows == 0) return {};
   const void* weight = p.weight->data.data();
-  if (widen_first(g, stream)) {
+  if (widen_first(g, device_facts(stream))) {
     const void* short_bias = p.short_bias.dtype == DType::kBF16 ? p.short_bias.data : nullptr;
     TERN_ASSIGN_OR_RETURN(const bool done, widened_product(g, weight, short_bias, stream));
     if (done) return {};
@@ -247,7 +247,7 @@ Expected<bool> CodeFormat::run_gated(const LinearParams& p, TensorView gated, de
   if (p.out.dim[1] % 2 != 0 || !is_act(gated.dtype) || !is_matrix(gated, p.x.dim[0], p.out.dim[1] / 2)) return false;
   CodeGemm g = shape(p.x, *p.weight, gated);
   g.bias = p.bias.as<const float>(), g.gated = true;
-  if (!codes_gate_fits(g, stream)) return false;
+  if (!codes_gate_fits(g, device_facts(stream))) return false;
   const void* weight = p.weight->data.data();
   if (g.rows > 0) TERN_RETURN_IF_ERROR(gemm_codes(g, &weight, stream));
   return true;
@@ -298,7 +298,7 @@ Expected<bool> CodeFormat::run_grouped_gated(const GroupedLinearParams& p, Tenso
   if (p.out.dim[1] % 2 != 0 || !is_act(gated.dtype) || !is_matrix(gated, p.x.dim[0], p.out.dim[1] / 2)) return false;
   TERN_ASSIGN_OR_RETURN(CodeGemm g, grouped_shape(p, gated, weights, stream));
   g.gated = true;
-  if (!codes_gate_fits(g, stream)) return false;
+  if (!codes_gate_fits(g, device_facts(stream))) return false;
   if (g.rows > 0) TERN_RETURN_IF_ERROR(gemm_codes(g, weights, stream));
   return true;
 }
