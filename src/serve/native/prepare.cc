@@ -25,6 +25,25 @@ std::string_view text_prefix(std::string_view text, size_t bytes) {
   return text.substr(0, bytes);
 }
 
+// The first `most` ids of a text; what lies behind them is hardly read.
+Expected<std::vector<int32_t>> encode_first(const openai::PrepareInput& input, std::string_view text, bool special,
+                                            size_t most) {
+  const content::Tokenizer* tokenizer = input.content.tokenizer;
+  if (tokenizer == nullptr) {
+    return make_error(ErrorCode::kInvalidArgument, "this model has no tokenizer: send input_ids");
+  }
+  auto ids = tokenizer->encode(text, special, {most, input.cancelled.get()});
+  if (ids.ok() || !too_many(ids.error())) return ids;
+  for (size_t bytes = (most + kMargin) * kBytesPerToken;; bytes *= 2) {
+    const std::string_view part = text_prefix(text, bytes);
+    ids = tokenizer->encode(part, special, {SIZE_MAX, input.cancelled.get()});
+    if (!ids.ok()) return ids;
+    if (ids->size() < most + kMargin && part.size() < text.size()) continue;
+    if (ids->size() > most) ids->resize(most);
+    return ids;
+  }
+}
+
 Expected<std::vector<int32_t>> read_prompt_ids(const json::Array& list, int32_t vocab) {
   std::vector<int32_t> ids;
   ids.reserve(list.size());
@@ -164,24 +183,6 @@ Ask ask_of(const NativeRequest& r, const Lengths& lengths, const ServeConfig& co
 }
 
 }  // namespace
-
-Expected<std::vector<int32_t>> encode_first(const openai::PrepareInput& input, std::string_view text, bool special,
-                                            size_t most) {
-  const content::Tokenizer* tokenizer = input.content.tokenizer;
-  if (tokenizer == nullptr) {
-    return make_error(ErrorCode::kInvalidArgument, "this model has no tokenizer: send input_ids");
-  }
-  auto ids = tokenizer->encode(text, special, {most, input.cancelled.get()});
-  if (ids.ok() || !too_many(ids.error())) return ids;
-  for (size_t bytes = (most + kMargin) * kBytesPerToken;; bytes *= 2) {
-    const std::string_view part = text_prefix(text, bytes);
-    ids = tokenizer->encode(part, special, {SIZE_MAX, input.cancelled.get()});
-    if (!ids.ok()) return ids;
-    if (ids->size() < most + kMargin && part.size() < text.size()) continue;
-    if (ids->size() > most) ids->resize(most);
-    return ids;
-  }
-}
 
 Prepared prepare(NativeRequest request, const openai::PrepareInput& input) {
   const ServeConfig& config = *input.config;

@@ -15,8 +15,4 @@ namespace tern::serve::native {
 using Prepared = std::variant<std::unique_ptr<Generation>, Refusal>;
 Prepared prepare(NativeRequest request, const openai::PrepareInput& input);
 
-// The first `most` ids of a text; what lies behind them is hardly read.
-Expected<std::vector<int32_t>> encode_first(const openai::PrepareInput& input, std::string_view text, bool special,
-                                            size_t most);
-
 }  // namespace tern::serve::native
