@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Checks the sizes that the house holds itself to: sources of at most 400 lines, headers of 150, functions of 60, folders of
-25 files of their own. A .cuh file holds kernels that several .cu files make from it: it counts as a source. Exit 1 and a line per breach; also for an exception that is no longer needed.
+25 files of their own, and a class's functions in one or two files. A .cuh file holds kernels that several .cu files make from
+it: it counts as a source. Exit 1 and a line per breach; also for an exception that is no longer needed.
 
   check_sizes.py [--folders] [ROOT]
 
 --folders looks at the folders alone. tools/size_exceptions.txt names what may be larger, each with its reason:
-`path: reason` or `path:function: reason` for one of them, `folder/: reason` for all under a folder.
+`path: reason` or `path:function: reason` for one of them, `src/room:Class: reason` for a class, `folder/: reason` for all under
+a folder.
 
 A C++ function is what an unindented line that ends in `{` opens and a `}` in column 0 closes: clang-format lays out every
 function outside classes so. A Rust or Python function ends where its indentation does.
@@ -16,11 +18,12 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-SOURCE, HEADER, FUNCTION, FOLDER = 400, 150, 60, 25
+SOURCE, HEADER, FUNCTION, FOLDER, CLASS = 400, 150, 60, 25, 2
 HEADERS, CXX = {".h"}, {".h", ".cuh", ".cc", ".cu", ".inc"}
 SUFFIXES = CXX | {".rs", ".py", ".sh"}
 FOLDERS = ("src", "rust", "tools", "bench", "tests", "models")
 EXCEPTIONS = "tools/size_exceptions.txt"
+MEMBER = re.compile(r"^(?:[A-Za-z][^()=]*?\b)?([A-Z]\w*)::~?\w+\(")  # how the definition of a class's function begins
 NO_FUNCTION = re.compile(
     r"^(namespace|class|struct|enum|union|extern|template <[^>]*>$|#|//|constexpr|const |static const|inline constexpr)"
 )
@@ -98,7 +101,7 @@ def breaches(root, folders_alone=False):
         else:
             found.append(f"{key}: {size} {what}, at most {most}")
 
-    counts = {}
+    counts, classes = {}, {}
     for folder in FOLDERS:
         for path in sorted((root / folder).rglob("*")):
             rel = path.relative_to(root).as_posix()
@@ -113,6 +116,12 @@ def breaches(root, folders_alone=False):
             over(rel, len(lines), HEADER if path.suffix in HEADERS else SOURCE, "lines")
             for name, size in functions(path, lines):
                 over(f"{rel}:{name}", size, FUNCTION, "lines in a function")
+            if path.suffix in {".cc", ".cu"} and "/tests/" not in rel and rel.startswith("src/"):
+                room = "/".join(rel.split("/")[:2])
+                for match in filter(None, map(MEMBER.match, lines)):
+                    classes.setdefault(f"{room}:{match.group(1)}", set()).add(rel)
+    for name, places in classes.items():
+        over(name, len(places), CLASS, "files define functions of a class")
     for folder, count in counts.items():
         over(folder.relative_to(root).as_posix() + "/", count, FOLDER, "files in a folder")
     if not folders_alone:

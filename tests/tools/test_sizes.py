@@ -52,6 +52,19 @@ def test_files(tmp_path, path, allowed, more, what):
     assert done.returncode == 1 and what in done.stdout
 
 
+def test_a_class_in_three_files(tmp_path):
+    for name, text in {
+        "a": "A::A(int n) : n_(n) {\n}\n",
+        "b": "Status A::run(int n) {\n}\n",
+        "user": "void f() {\n  A::make(1);\n}\n",
+        "other": "Expected<int> B::run() {\n}\n",
+    }.items():
+        done = tree(tmp_path, f"src/room/{name}/{name}.cc", text)
+    assert done.returncode == 0, done.stdout
+    done = tree(tmp_path, "src/room/c/c.cc", "int A::third() const { return 3; }\n")
+    assert done.returncode == 1 and "src/room:A: 3 files" in done.stdout
+
+
 @pytest.mark.parametrize(
     "path,function,line",
     [
