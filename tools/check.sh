@@ -24,7 +24,8 @@ sanitized() { # sanitized PRESET ROOMS
   local targets=()
   for room in ${rooms//,/ }; do targets+=("test_$room"); done
   bash tools/build.sh "$preset" "${targets[@]}" || return 1
-  .venv/bin/python tools/run_tests.py "build/$preset" --rooms "$rooms" --no-python --timeout 1800  # test_model alone computes for minutes
+  # test_model alone computes for minutes.
+  .venv/bin/python tools/run_tests.py "build/$preset" --rooms "$rooms" --no-python --timeout 1800
 }
 unused_symbols() { # of the release build, tests included: what a test calls need not be local
   cmake --preset release --log-level=WARNING >/dev/null && bash tools/build.sh release && python3 tools/check_unused.py
