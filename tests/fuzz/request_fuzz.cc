@@ -3,9 +3,10 @@
 #include <string_view>
 
 #include "json/json.h"
+#include "serve/openai/ask.h"
 #include "serve/openai/json/error.h"
-#include "serve/openai/prepare.h"
 #include "serve/openai/writers/make_writer.h"
+#include "serve/prepare/prepare.h"
 
 namespace {
 
@@ -32,8 +33,8 @@ void try_media(const tern::json::Value& body) {
   if (images > 3 || videos > 2) std::abort();
   if (!ask->messages.is_array()) return;
   for (const bool lists : {false, true}) {
-    const serve::openai::TemplateForm form{lists, lists, lists, lists ? "image_url" : "image", ""};
-    const json::Value shaped = serve::openai::shape_messages(ask->messages.get_array(), form);
+    const serve::prepare::TemplateForm form{lists, lists, lists, lists ? "image_url" : "image", ""};
+    const json::Value shaped = serve::prepare::shape_messages(ask->messages.get_array(), form);
     if (shaped.get_array().size() != ask->messages.get_array().size()) std::abort();
   }
 }
@@ -60,13 +61,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     if (ask->n < 1 || ask->n > config.limits.n || ask->stop.size() > 5 || ask->stream_group < 1) std::abort();
     if (ask->top_logprobs < 0 || ask->top_logprobs > config.max_logprobs) std::abort();
-    serve::openai::PrepareInput input;
+    serve::prepare::PrepareInput input;
     input.config = &config;
     input.id_hex = "0123456789abcdef0123456789abcdef";
     input.make_writer = serve::openai::make_writer;
-    auto pending = serve::openai::begin(*std::move(ask), input);
+    auto pending = serve::prepare::begin(*std::move(ask), input);
     if (!pending.ok()) continue;
-    auto generation = serve::openai::finish(*std::move(pending), {});
+    auto generation = serve::prepare::finish(*std::move(pending), {});
     if (!generation.ok()) continue;
     for (auto& choice : (*generation)->choices()) {
       const auto request = (*generation)->engine_request(choice);

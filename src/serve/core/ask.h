@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Ask {
   bool chat = false;
   std::string model = "default";
   std::string request_id, user;
+  std::string_view id_prefix;  // of the answer's id: "chatcmpl-"
 
   bool stream = false;
   bool include_usage = false;     // a usage chunk at the end of the stream
@@ -48,6 +50,7 @@ struct Ask {
   int32_t top_logprobs = 0;  // alternatives besides the sampled token; the vocabulary's size for "all"
   std::optional<int32_t> prompt_logprobs;
   bool decode_logprob_tokens = true;  // log-probs name their tokens
+  bool logprobs_by_name = false;      // they are listed by name, and two tokens may share one
   bool temp_scaled_logprobs = false, top_p_normalized_logprobs = false;
 
   bool return_token_ids = false;

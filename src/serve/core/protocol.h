@@ -10,7 +10,8 @@
 namespace tern::serve {
 
 struct Protocol {
-  // The fields of a body, checked. The error's `param` is the field at fault.
+  // The fields of a body, checked. The error's `param` is the field at fault; later checks, which all protocols share
+  // (serve/prepare), name fields as the OpenAI protocol spells them.
   Expected<Ask> (*read)(json::Value body, const ServeConfig& config) = nullptr;
   MakeWriter make_writer = nullptr;
   // The route takes bodies of PaddleNLP's native protocol too, which are told by their fields (serve/native).

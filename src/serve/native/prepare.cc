@@ -6,7 +6,7 @@
 
 #include "serve/native/lengths.h"
 #include "serve/native/writer.h"
-#include "serve/openai/ask.h"
+#include "serve/prepare/messages.h"
 
 namespace tern::serve::native {
 namespace {
@@ -26,7 +26,7 @@ std::string_view text_prefix(std::string_view text, size_t bytes) {
 }
 
 // The first `most` ids of a text; what lies behind them is hardly read.
-Expected<std::vector<int32_t>> encode_first(const openai::PrepareInput& input, std::string_view text, bool special,
+Expected<std::vector<int32_t>> encode_first(const prepare::PrepareInput& input, std::string_view text, bool special,
                                             size_t most) {
   const content::Tokenizer* tokenizer = input.content.tokenizer;
   if (tokenizer == nullptr) {
@@ -59,14 +59,14 @@ Expected<std::vector<int32_t>> read_prompt_ids(const json::Array& list, int32_t 
 }
 
 // One turn of the user, or the conversation, through the chat template.
-Expected<std::string> render(json::Array messages, const openai::PrepareInput& input) {
+Expected<std::string> render(json::Array messages, const prepare::PrepareInput& input) {
   Ask ask;
   ask.chat = true;
-  TERN_RETURN_IF_ERROR(openai::take_messages(messages, nullptr, *input.config, ask));
+  TERN_RETURN_IF_ERROR(prepare::take_messages(messages, nullptr, *input.config, ask));
   if (!ask.media.empty()) {
     return make_error(ErrorCode::kUnsupported, "the native protocol takes no pictures; send OpenAI messages");
   }
-  return openai::render_chat(ask, input);
+  return prepare::render_chat(ask, input);
 }
 
 // 2.4, step 1: in front of every check.
@@ -81,7 +81,7 @@ struct Prompt {
   std::string said;   // the client's text, for engines that answer from a script
 };
 
-Expected<Prompt> read_prompt(NativeRequest& r, const openai::PrepareInput& input) {
+Expected<Prompt> read_prompt(NativeRequest& r, const prepare::PrepareInput& input) {
   const PaddleNlpConfig& config = *input.config->paddlenlp;
   const int64_t context = input.config->max_model_len;
   const bool from_text = native::from_text(r);
@@ -137,7 +137,7 @@ SamplingParams sampling_of(const NativeRequest& r, const Lengths& lengths, uint6
   return s;
 }
 
-Status take_stops(const NativeRequest& r, const openai::PrepareInput& input, engine::Request& request) {
+Status take_stops(const NativeRequest& r, const prepare::PrepareInput& input, engine::Request& request) {
   const RequestLimits& limits = input.config->limits;
   const auto take = [&](std::vector<int32_t> ids) -> Status {
     if (ids.empty()) return {};
@@ -184,7 +184,7 @@ Ask ask_of(const NativeRequest& r, const Lengths& lengths, const ServeConfig& co
 
 }  // namespace
 
-Prepared prepare(NativeRequest request, const openai::PrepareInput& input) {
+Prepared prepare(NativeRequest request, const prepare::PrepareInput& input) {
   const ServeConfig& config = *input.config;
   auto read = read_prompt(request, input);
   if (!read.ok()) return unexpected(read.error().message);

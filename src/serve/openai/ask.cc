@@ -8,6 +8,7 @@
 #include "serve/openai/inert.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/json/fields.h"
+#include "serve/prepare/messages.h"
 
 namespace tern::serve::openai {
 namespace {
@@ -189,7 +190,7 @@ void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& 
     f.ids("messages", ids, config.vocab_size, max_prompt_ids(config));
   } else if (list.empty() && !ids.empty()) {
     // The ids are the whole prompt.
-  } else if (Status taken = take_messages(list, media_kwargs, config, ask); !taken.ok()) {
+  } else if (Status taken = prepare::take_messages(list, media_kwargs, config, ask); !taken.ok()) {
     f.fail(taken.error().message, taken.error().param);
   }
   if (!ids.empty()) ask.prompts.push_back({false, {}, std::move(ids)});
@@ -261,6 +262,8 @@ Expected<Ask> parse(json::Value body, const ServeConfig& config, bool chat, Purp
   if (!chat) TERN_RETURN_IF_ERROR(merge_extras(body.get_object(), "suffix"));
   Ask ask;
   ask.chat = chat;
+  ask.id_prefix = chat ? "chatcmpl-" : "cmpl-";
+  ask.logprobs_by_name = !chat;
   Fields f(body.get_object());
   if (chat && f.find("messages") == nullptr) f.fail("Field required", "messages");
   read_common(f, ask, config);

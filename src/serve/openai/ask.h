@@ -17,12 +17,4 @@ enum class Purpose { kAnswer, kTokens };
 Expected<Ask> parse_chat(json::Value body, const ServeConfig& config, Purpose purpose = Purpose::kAnswer);
 Expected<Ask> parse_completion(json::Value body, const ServeConfig& config);
 
-// Messages of a chat request (fastdeploy.md 4.1, 4.3): roles, contents, limits and numbers of media checked, keys
-// that hold null or no tool call dropped. Fills ask.messages and ask.media; `messages` is used up, so that
-// the bytes of data: URLs are never held twice. `shared`: kwargs that hold for every medium whose part does not set
-// them.
-Status take_messages(json::Array& messages, const json::Object* shared, const ServeConfig& config, Ask& ask);
-// A key of the request's mm_processor_kwargs that a picture or a video reads: "fps", "video_fps".
-bool is_shared_media_kwarg(std::string_view key);
-
 }  // namespace tern::serve::openai

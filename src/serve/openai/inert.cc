@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "serve/prepare/messages.h"
 
 namespace tern::serve::openai {
 namespace {
@@ -40,7 +41,7 @@ enum class Asks {
   kFalseUnparsed,    // what needs --tool-call-parser, or --reasoning-parser
 };
 
-constexpr uint8_t kChat = 1, kCompletions = 2, kBoth = 3;
+constexpr uint8_t kOfChat = 1, kOfCompletions = 2, kBoth = 3;
 
 struct Row {
   std::string_view name;
@@ -75,33 +76,33 @@ constexpr Row kRows[] = {
     {"grammar", kBoth, Asks::kAnything, kOtherName},
     {"regex", kBoth, Asks::kAnything, kOtherName},
     {"ebnf", kBoth, Asks::kAnything, kOtherName},
-    {"tool_choice", kChat, Asks::kForcedCall, kForced},
-    {"tools", kChat, Asks::kStrictTool,
+    {"tool_choice", kOfChat, Asks::kForcedCall, kForced},
+    {"tools", kOfChat, Asks::kStrictTool,
      "asks for strict arguments, which need --tool-call-parser, and --guided-decoding-backend not off"},
-    {"functions", kChat, Asks::kSomeItems, "is the obsolete form of `tools`, which acts"},
-    {"function_call", kChat, Asks::kObsoleteCall, "is the obsolete form of `tool_choice`, which acts"},
-    {"parallel_tool_calls", kChat, Asks::kFalseUnparsed,
+    {"functions", kOfChat, Asks::kSomeItems, "is the obsolete form of `tools`, which acts"},
+    {"function_call", kOfChat, Asks::kObsoleteCall, "is the obsolete form of `tool_choice`, which acts"},
+    {"parallel_tool_calls", kOfChat, Asks::kFalseUnparsed,
      "cannot be kept: this server finds no tool calls (--tool-call-parser)"},
-    {"reasoning_max_tokens", kChat, Asks::kUnparsed, kThinking},
-    {"thinking_token_budget", kChat, Asks::kUnparsed, kThinking},
-    {"response_max_tokens", kChat, Asks::kWhileThinking,
+    {"reasoning_max_tokens", kOfChat, Asks::kUnparsed, kThinking},
+    {"thinking_token_budget", kOfChat, Asks::kUnparsed, kThinking},
+    {"response_max_tokens", kOfChat, Asks::kWhileThinking,
      "needs a server started with --reasoning-parser, or thinking that is off (chat_template_kwargs.enable_thinking: "
      "false)"},
-    {"include_reasoning", kChat, Asks::kFalseUnparsed,
+    {"include_reasoning", kOfChat, Asks::kFalseUnparsed,
      "cannot be kept: this server does not part reasoning from answers (--reasoning-parser)"},
     {"logits_processors_args", kBoth, Asks::kProcessors, "holds a key that no logits processor of this server reads"},
     {"logits_processors", kBoth, Asks::kSomeItems, "names processors; a request cannot bring any"},
     {"best_of", kBoth, Asks::kMoreThanN, "above n has no effect: n answers are made and given"},
-    {"echo", kCompletions, Asks::kWithLogprobs,
+    {"echo", kOfCompletions, Asks::kWithLogprobs,
      "together with logprobs has no effect on logprobs: those of the prompt would be missing (prompt_logprobs has "
      "them)"},
-    {"echo", kChat, Asks::kTrue, "has no effect in chat requests"},
+    {"echo", kOfChat, Asks::kTrue, "has no effect in chat requests"},
     {"use_beam_search", kBoth, Asks::kTrue, kBeams},
     {"length_penalty", kBoth, Asks::kOtherThanOne, kBeams},
     {"early_stopping", kBoth, Asks::kTrue, kBeams},
     {"allowed_token_ids", kBoth, Asks::kAnything, "is not available in this server"},
     {"truncate_prompt_tokens", kBoth, Asks::kAnything, "is not available in this server: prompts are never cut"},
-    {"prompt_embeds", kCompletions, Asks::kAnything, "is not available in this server"},
+    {"prompt_embeds", kOfCompletions, Asks::kAnything, "is not available in this server"},
     {"detokenize", kBoth, Asks::kFalse, "cannot be kept: answers are text (return_token_ids adds the ids)"},
     {"return_tokens_as_token_ids", kBoth, Asks::kTrue, "is not available in this server (return_token_ids is)"},
     {"include_draft_logprobs", kBoth, Asks::kTrue, "needs speculative decoding, which this server does not have yet"},
@@ -110,16 +111,16 @@ constexpr Row kRows[] = {
     {"kv_transfer_params", kBoth, Asks::kAnything, kTransfer},
     {"ec_transfer_params", kBoth, Asks::kAnything, kTransfer},
     {"vllm_xargs", kBoth, Asks::kSomeItems, "is not available in this server"},
-    {"media_io_kwargs", kChat, Asks::kSomeItems, "is not available in this server (mm_processor_kwargs is)"},
-    {"mm_processor_kwargs", kChat, Asks::kMediaKeys,
+    {"media_io_kwargs", kOfChat, Asks::kSomeItems, "is not available in this server (mm_processor_kwargs is)"},
+    {"mm_processor_kwargs", kOfChat, Asks::kMediaKeys,
      "holds a key that has no effect; fps, min_frames, max_frames, target_frames, frames_sample, min_pixels and "
      "max_pixels have (also with image_ or video_ in front)"},
-    {"add_special_tokens", kChat, Asks::kSpecialAndMedia, "has no effect beside pictures"},
-    {"audio", kChat, Asks::kAnything, "needs spoken answers, which this server does not have"},
-    {"modalities", kChat, Asks::kAudio, "needs spoken answers, which this server does not have"},
-    {"web_search_options", kChat, Asks::kAnything, "needs a web search, which this server does not have"},
-    {"verbosity", kChat, Asks::kOtherThanMedium, "is not available in this server"},
-    {"store", kChat, Asks::kTrue, "cannot be kept: this server stores no answers"},
+    {"add_special_tokens", kOfChat, Asks::kSpecialAndMedia, "has no effect beside pictures"},
+    {"audio", kOfChat, Asks::kAnything, "needs spoken answers, which this server does not have"},
+    {"modalities", kOfChat, Asks::kAudio, "needs spoken answers, which this server does not have"},
+    {"web_search_options", kOfChat, Asks::kAnything, "needs a web search, which this server does not have"},
+    {"verbosity", kOfChat, Asks::kOtherThanMedium, "is not available in this server"},
+    {"store", kOfChat, Asks::kTrue, "cannot be kept: this server stores no answers"},
 };
 
 bool number_other_than(Fields& f, std::string_view key, double neutral) {
@@ -215,7 +216,7 @@ bool asks_for(const Row& row, const json::Value& value, const Ask& ask, const Se
                                              : !ask.parallel_calls && !config.tool_call_parser;
     case Asks::kMediaKeys:
       return value.is_object() && std::any_of(value.get_object().begin(), value.get_object().end(),
-                                              [](const auto& m) { return !is_shared_media_kwarg(m.key()); });
+                                              [](const auto& m) { return !prepare::is_shared_media_kwarg(m.key()); });
   }
   return true;
 }
@@ -291,7 +292,7 @@ void check_inert(Fields& f, const Ask& ask, const ServeConfig& config) {
   if (!f.ok()) return;
   for (size_t i = 0; i < std::size(kRows); ++i) {
     const Row& row = kRows[i];
-    if ((row.api & (ask.chat ? kChat : kCompletions)) == 0) continue;
+    if ((row.api & (ask.chat ? kOfChat : kOfCompletions)) == 0) continue;
     const json::Value* value = f.find(row.name);
     if (value == nullptr || !asks_for(row, *value, ask, config, f)) continue;
     if (config.allow_inert) {

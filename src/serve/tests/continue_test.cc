@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include "serve/openai/template/continue_message.h"
+#include "serve/prepare/continue_message.h"
 #include "serve/tests/support.h"
 
 namespace tern::serve::testing {
@@ -114,13 +114,13 @@ TEST(ContinueMessage, WhatCannotBeContinued) {
 TEST(ContinueMessage, TheLastTextOfAListOfParts) {
   auto messages = *json::parse(
       R"([{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"text","text":"b"},{"type":"text","text":"c"},{"type":"image"}]}])");
-  ASSERT_TRUE(openai::mark_final_message(messages).ok());
+  ASSERT_TRUE(prepare::mark_final_message(messages).ok());
   const auto& parts = messages.at(1).at("content");
   EXPECT_EQ(parts.at(0).at("text").as_string(), "b");
   EXPECT_NE(parts.at(1).at("text").as_string(), "c");
   EXPECT_TRUE(parts.at(1).at("text").as_string().starts_with("c"));
   auto none = *json::parse(R"([{"role":"assistant","content":[{"type":"image"}]}])");
-  EXPECT_FALSE(openai::mark_final_message(none).ok());
+  EXPECT_FALSE(prepare::mark_final_message(none).ok());
 }
 
 TEST(TokenStrs, AsTheVocabularySpellsThem) {

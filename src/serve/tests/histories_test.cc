@@ -7,7 +7,8 @@
 #include <filesystem>
 
 #include "serve/limits/admission.h"
-#include "serve/openai/prepare.h"
+#include "serve/openai/ask.h"
+#include "serve/prepare/prepare.h"
 #include "serve/tests/support.h"
 
 namespace tern::serve {
@@ -47,23 +48,23 @@ struct Chat {
     content::SpecialText special;
     for (const auto& [name, text] : kwargs) special.named.emplace_back(name, std::string(text.as_string()));
     const content::VisionProfile profile;
-    form = openai::probe_template(*chat_template, special, sees ? &profile : nullptr);
+    form = prepare::probe_template(*chat_template, special, sees ? &profile : nullptr);
   }
 
   Expected<std::string> prompt(json::Value messages, json::Value tools = nullptr) const {
     json::Object body{{"messages", std::move(messages)}, {"tools", std::move(tools)}, {"chat_template_kwargs", kwargs}};
     const ServeConfig config = testing::test_config();
     TERN_ASSIGN_OR_RETURN(auto ask, openai::parse_chat(json::Value(std::move(body)), config));
-    openai::PrepareInput input;
+    prepare::PrepareInput input;
     input.config = &config;
     input.content.chat_template = chat_template.get();
     input.chat_form = &form;
-    return openai::render_chat(ask, input);
+    return prepare::render_chat(ask, input);
   }
 
   json::Object kwargs;
   std::unique_ptr<content::ChatTemplate> chat_template;
-  openai::TemplateForm form;
+  prepare::TemplateForm form;
 };
 
 json::Object tokens() { return {{"bos_token", "<s>"}, {"eos_token", "</s>"}}; }

@@ -4,12 +4,12 @@
 #include <memory>
 
 #include "json/json.h"
-#include "serve/openai/prepare.h"
+#include "serve/prepare/prepare.h"
 #include "serve/worker/shared.h"
 
 namespace tern::serve {
 
-openai::PrepareInput prepare_input(Shared& shared, const Job& job);
+prepare::PrepareInput prepare_input(Shared& shared, const Job& job);
 // Hands a request that is ready to its I/O thread.
 void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease memory,
                 std::unique_ptr<Generation> generation);

@@ -11,10 +11,11 @@
 #include "json/json.h"
 #include "serve/core/protocol.h"
 #include "serve/native/request.h"
+#include "serve/openai/ask.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/json/fields.h"
-#include "serve/openai/prepare.h"
-#include "serve/openai/prompts.h"
+#include "serve/prepare/prepare.h"
+#include "serve/prepare/prompts.h"
 #include "serve/report/request_log.h"
 #include "serve/worker/handlers.h"
 #include "serve/worker/job_steps.h"
@@ -76,8 +77,8 @@ std::optional<json::Value> take_body(Shared& shared, Job& job) {
 
 }  // namespace
 
-openai::PrepareInput prepare_input(Shared& shared, const Job& job) {
-  openai::PrepareInput input;
+prepare::PrepareInput prepare_input(Shared& shared, const Job& job) {
+  prepare::PrepareInput input;
   input.config = &shared.config;
   input.content = shared.content;
   input.chat_form = &shared.chat_form;
@@ -129,7 +130,7 @@ void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease m
 namespace {
 
 // Goes on in finish_preparation(), when the pictures are there.
-void start_preparation(Shared& shared, Job& job, openai::PendingRequest pending, bool token_strs = false) {
+void start_preparation(Shared& shared, Job& job, prepare::PendingRequest pending, bool token_strs = false) {
   Preparation preparation;
   preparation.to = job.to;
   preparation.counts = !job.route->handler.generates();
@@ -150,10 +151,10 @@ void start_preparation(Shared& shared, Job& job, openai::PendingRequest pending,
 }
 
 // The second half of every generating route: what needs the tokenizer, or the media service.
-void go_on(Shared& shared, Job& job, openai::PendingRequest pending) {
+void go_on(Shared& shared, Job& job, prepare::PendingRequest pending) {
   if (!pending.ask.media.empty()) return start_preparation(shared, job, std::move(pending));
   const std::string id = pending.id;
-  auto generation = openai::finish(std::move(pending), {});
+  auto generation = prepare::finish(std::move(pending), {});
   if (!generation.ok()) return refuse(shared, job.to, std::move(job.ticket), generation.error(), true);
   Error taken;
   IdLease lease = take_id(shared, id, taken);
@@ -164,17 +165,17 @@ void go_on(Shared& shared, Job& job, openai::PendingRequest pending) {
 }
 
 // Compiles what the request's answer is restricted by on a pool of its own, and goes on there.
-void compile_first(Shared& shared, Job& job, openai::PendingRequest pending) {
+void compile_first(Shared& shared, Job& job, prepare::PendingRequest pending) {
   struct Work {
     Job job;
-    openai::PendingRequest pending;
+    prepare::PendingRequest pending;
   };
   const ReplyTo to = job.to;
   auto work = std::make_unique<Work>(Work{std::move(job), std::move(pending)});
   Task task = [&shared, to, work = std::move(work)]() mutable {
     if (work->job.cancelled && work->job.cancelled->load(std::memory_order_relaxed)) return;
     run_guarded(shared, to, [&] {
-      const Status compiled = openai::compile_grammars(work->pending.grammars, *shared.content.grammars);
+      const Status compiled = prepare::compile_grammars(work->pending.grammars, *shared.content.grammars);
       if (!compiled.ok()) return refuse(shared, to, std::move(work->job.ticket), compiled.error(), true);
       go_on(shared, work->job, std::move(work->pending));
     });
@@ -195,9 +196,9 @@ void generate(Shared& shared, Job& job, const Protocol& protocol) {
   if (!ask.ok()) return refuse(shared, job.to, std::move(job.ticket), ask.error(), false);
   auto input = prepare_input(shared, job);
   input.make_writer = protocol.make_writer;
-  auto pending = openai::begin(*std::move(ask), input);
+  auto pending = prepare::begin(*std::move(ask), input);
   if (!pending.ok()) return refuse(shared, job.to, std::move(job.ticket), pending.error(), true);
-  if (!openai::find_grammars(pending->grammars, shared.content.grammars)) {
+  if (!prepare::find_grammars(pending->grammars, shared.content.grammars)) {
     return compile_first(shared, job, *std::move(pending));
   }
   go_on(shared, job, *std::move(pending));
@@ -217,10 +218,10 @@ void count_tokens(Shared& shared, Job& job) {
   if (shared.config.media.images && body.is_object() && json::find(body.get_object(), "messages") != nullptr) {
     auto ask = openai::parse_chat(std::move(body), shared.config, openai::Purpose::kTokens);
     if (!ask.ok()) return refuse(shared, job.to, {}, ask.error(), false);
-    auto pending = openai::begin(*std::move(ask), input);
+    auto pending = prepare::begin(*std::move(ask), input);
     if (!pending.ok()) return refuse(shared, job.to, {}, pending.error(), false);
     if (!pending->ask.media.empty()) return start_preparation(shared, job, *std::move(pending), *strs);
-    auto prompts = openai::encode_prompts(*pending, {});
+    auto prompts = prepare::encode_prompts(*pending, {});
     if (!prompts.ok()) return refuse(shared, job.to, {}, prompts.error(), false);
     return shared.post(job.to.worker, Reply{job.to, tokens_response((*prompts)[0].ids, *strs, input), {}});
   }
@@ -285,14 +286,14 @@ void control_scheduler(Shared& shared, Job& job) {
 void finish_preparation(Shared& shared, Preparation preparation, std::vector<content::PreparedMediaPtr> media) {
   const ReplyTo to = preparation.to;
   if (preparation.counts) {
-    auto prompts = openai::encode_prompts(preparation.pending, media);
+    auto prompts = prepare::encode_prompts(preparation.pending, media);
     if (!prompts.ok()) return refuse(shared, to, {}, prompts.error(), false);
     return shared.post(
         to.worker,
         Reply{to, tokens_response((*prompts)[0].ids, preparation.token_strs, preparation.pending.input), {}});
   }
   const int64_t arrival_ns = preparation.pending.input.arrival_ns;
-  auto generation = openai::finish(std::move(preparation.pending), media);
+  auto generation = prepare::finish(std::move(preparation.pending), media);
   if (!generation.ok()) return refuse(shared, to, std::move(preparation.ticket), generation.error(), true);
   log_received(shared.config, **generation, preparation.logged);
   log_stage(shared.config, (*generation)->id(),

@@ -63,7 +63,7 @@ void answer_native(Shared& shared, Job& job, json::Value body) {
     return refuse_native(shared, job, {native::kRefused, native::python_list(messages), id_of(fields)}, stream);
   }
   native::NativeRequest request = native::take_request(fields);
-  openai::PrepareInput input = prepare_input(shared, job);
+  prepare::PrepareInput input = prepare_input(shared, job);
   if (!request.req_id || request.req_id->empty()) {
     const std::string_view h = input.id_hex;
     request.req_id = fmt::format("{}-{}-{}-{}-{}", h.substr(0, 8), h.substr(8, 4), h.substr(12, 4), h.substr(16, 4),

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "content/media/media.h"
-#include "serve/openai/prepare.h"
+#include "serve/prepare/prepare.h"
 #include "serve/worker/shared.h"
 
 namespace tern::serve {
@@ -22,7 +22,7 @@ struct Preparation {
   bool counts = false;      // /tokenize: nothing is generated
   bool token_strs = false;  // then: with each token's text
   int key_index = 0;        // of the API key that asked
-  openai::PendingRequest pending;
+  prepare::PendingRequest pending;
   Ticket ticket;
   IdLease id;
   MemoryBudget::Lease memory;

@@ -1,5 +1,5 @@
 // The table of routes: deny by default, every route asks for a key unless its row says otherwise.
-#include "serve/native/protocols.h"
+#include "serve/openai/paddlenlp_protocols.h"
 #include "serve/openai/protocols.h"
 #include "serve/router.h"
 #include "serve/worker/handlers.h"
@@ -159,11 +159,11 @@ constexpr Route kRoutes[] = {
      {.order = control_scheduler},
      "Controls the scheduler",
      "ControlSchedulerRequest"},
-    paddlenlp("/v1/chat/completions", native::kChat),
-    paddlenlp("/v1/completions", native::kCompletions),
+    paddlenlp("/v1/chat/completions", openai::kPaddleNlpChat),
+    paddlenlp("/v1/completions", openai::kPaddleNlpCompletions),
     // What OpenAI's clients make of the base URL .../v1/chat/completions, which that server's documents name.
-    paddlenlp("/v1/chat/completions/completions", native::kCompletions),
-    paddlenlp("/v1/chat/completions/chat/completions", native::kChat),
+    paddlenlp("/v1/chat/completions/completions", openai::kPaddleNlpCompletions),
+    paddlenlp("/v1/chat/completions/chat/completions", openai::kPaddleNlpChat),
     {"/v1", kPostBit, kPaddleNlpPort, KeyRule::kNeeded, {.at_once = answer_null}, "null"},
     {"/metrics",
      kGetBit,

@@ -29,13 +29,13 @@ void probe_templates(Shared& shared) {
   static const content::SpecialText kNone;
   const auto& special = content.tokenizer != nullptr ? content.tokenizer->special_text() : kNone;
   if (content.chat_template != nullptr) {
-    shared.chat_form = openai::probe_template(*content.chat_template, special, content.vision);
+    shared.chat_form = prepare::probe_template(*content.chat_template, special, content.vision);
     if (content.vision != nullptr && shared.chat_form.image_type.empty()) {
       TERN_WARN("the chat template writes no placeholder for pictures; requests with pictures are answered with 400");
     }
   }
   if (content.tool_template != nullptr) {
-    shared.tool_form = openai::probe_template(*content.tool_template, special, content.vision);
+    shared.tool_form = prepare::probe_template(*content.tool_template, special, content.vision);
   }
 }
 

@@ -17,7 +17,7 @@
 #include "serve/limits/admission.h"
 #include "serve/limits/engine_slots.h"
 #include "serve/limits/memory_budget.h"
-#include "serve/openai/template/template_form.h"
+#include "serve/prepare/template_form.h"
 #include "serve/report/metrics.h"
 #include "serve/router.h"
 #include "serve/server.h"
@@ -36,7 +36,7 @@ struct Shared {
   engine::EngineClient& engine;
   Dispatcher dispatcher;
   Content content;
-  openai::TemplateForm chat_form, tool_form;  // of the content's templates
+  prepare::TemplateForm chat_form, tool_form;  // of the content's templates
   Auth auth;
   http::Cors cors;
   ActiveIds ids;

@@ -1,5 +1,6 @@
 #include "serve/worker/text_api.h"
 
+#include "serve/openai/ask.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/json/fields.h"
 #include "serve/openai/json/writers.h"
@@ -8,14 +9,14 @@ namespace tern::serve {
 namespace {
 
 // Uses up the body.
-Expected<std::string> text_of(json::Value& body, openai::Fields& f, bool& special, const openai::PrepareInput& input) {
+Expected<std::string> text_of(json::Value& body, openai::Fields& f, bool& special, const prepare::PrepareInput& input) {
   f.boolean("add_special_tokens", special);
   if (!f.ok()) return f.take_error();
   if (f.find("messages") != nullptr) {
     if (f.find("add_special_tokens") == nullptr) special = false;
     TERN_ASSIGN_OR_RETURN(auto ask, openai::parse_chat(std::move(body), *input.config, openai::Purpose::kTokens));
     if (!ask.prompts.empty()) return openai::invalid_value("Input should be a list of messages", "messages");
-    return openai::render_chat(ask, input);
+    return prepare::render_chat(ask, input);
   }
   const json::Value* prompt = f.find("prompt");
   if (prompt == nullptr) return openai::invalid_value("Field required", "prompt");
@@ -23,7 +24,7 @@ Expected<std::string> text_of(json::Value& body, openai::Fields& f, bool& specia
   return std::string(prompt->get_string());
 }
 
-std::string tokens_body(const std::vector<int32_t>& ids, bool strs, const openai::PrepareInput& input) {
+std::string tokens_body(const std::vector<int32_t>& ids, bool strs, const prepare::PrepareInput& input) {
   std::string out = "{\"count\":";
   openai::append_int(out, static_cast<int64_t>(ids.size()));
   out += ",\"max_model_len\":";
@@ -40,7 +41,7 @@ std::string tokens_body(const std::vector<int32_t>& ids, bool strs, const openai
   return out + "]}";
 }
 
-Expected<std::string> tokenize_body(json::Value body, const openai::PrepareInput& input) {
+Expected<std::string> tokenize_body(json::Value body, const prepare::PrepareInput& input) {
   if (!body.is_object()) return openai::invalid_value("Input should be a valid dictionary", "body");
   if (input.content.tokenizer == nullptr) return openai::invalid_value("this model has no tokenizer", "prompt");
   openai::Fields f(body.get_object());
@@ -57,7 +58,7 @@ Expected<std::string> tokenize_body(json::Value body, const openai::PrepareInput
   return tokens_body(*ids, strs, input);
 }
 
-Expected<std::string> detokenize_body(const json::Value& body, const openai::PrepareInput& input) {
+Expected<std::string> detokenize_body(const json::Value& body, const prepare::PrepareInput& input) {
   if (!body.is_object()) return openai::invalid_value("Input should be a valid dictionary", "body");
   if (input.content.tokenizer == nullptr) return openai::invalid_value("this model has no tokenizer", "tokens");
   openai::Fields f(body.get_object());
@@ -79,7 +80,7 @@ http::Response reply(Expected<std::string> body) {
 
 }  // namespace
 
-http::Response tokenize(json::Value body, const openai::PrepareInput& input) {
+http::Response tokenize(json::Value body, const prepare::PrepareInput& input) {
   return reply(tokenize_body(std::move(body), input));
 }
 Expected<bool> wants_token_strs(const json::Value& body) {
@@ -90,10 +91,10 @@ Expected<bool> wants_token_strs(const json::Value& body) {
   if (!f.ok()) return f.take_error();
   return strs;
 }
-http::Response tokens_response(const std::vector<int32_t>& ids, bool strs, const openai::PrepareInput& input) {
+http::Response tokens_response(const std::vector<int32_t>& ids, bool strs, const prepare::PrepareInput& input) {
   return http::json_response(200, tokens_body(ids, strs, input));
 }
-http::Response detokenize(const json::Value& body, const openai::PrepareInput& input) {
+http::Response detokenize(const json::Value& body, const prepare::PrepareInput& input) {
   return reply(detokenize_body(body, input));
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "base/error.h"
+#include "serve/core/invalid.h"
 #include "serve/http/response.h"
 
 namespace tern::serve::openai {
@@ -24,8 +25,6 @@ http::Response busy_response(std::string message);
 // `original_status`: 500 for what was found after validation, as FastDeploy answers.
 http::Response error_response(const Error& error, bool original_status = false);
 
-inline Error invalid_value(std::string message, std::string param = {}) {
-  return make_error(ErrorCode::kInvalidArgument, std::move(message), std::move(param));
-}
+using serve::invalid_value;
 
 }  // namespace tern::serve::openai

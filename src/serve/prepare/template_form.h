@@ -11,7 +11,7 @@
 #include "content/text/tokenizer.h"
 #include "json/json.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 
 // What stands in a message without content.
 enum class NoContent : uint8_t {
@@ -55,4 +55,4 @@ json::Array shape_messages(json::Array messages, const TemplateForm& form);
 // The text parts of a content list, with line breaks between them.
 std::string joined_text(const json::Array& parts);
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

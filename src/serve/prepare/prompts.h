@@ -8,9 +8,9 @@
 #include "base/error.h"
 #include "content/media/media.h"
 #include "serve/core/choice.h"
-#include "serve/openai/prepare.h"
+#include "serve/prepare/prepare.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 
 // kInvalidArgument with `param`: no tokenizer, no UTF-8, an id the model does not know.
 Expected<std::vector<int32_t>> encode_text(const PrepareInput& input, std::string_view text, bool special,
@@ -20,4 +20,4 @@ Expected<std::vector<int32_t>> encode_text(const PrepareInput& input, std::strin
 Expected<std::vector<PromptFacts>> encode_prompts(PendingRequest& pending,
                                                   std::span<const content::PreparedMediaPtr> media);
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

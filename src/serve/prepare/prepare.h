@@ -12,13 +12,13 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "serve/core/ask.h"
 #include "serve/core/generation.h"
-#include "serve/openai/ask.h"
-#include "serve/openai/constrain.h"
-#include "serve/openai/template/template_form.h"
+#include "serve/prepare/constrain.h"
+#include "serve/prepare/template_form.h"
 #include "serve/server.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 
 struct PrepareInput {
   const ServeConfig* config = nullptr;
@@ -56,4 +56,4 @@ Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<c
 // Uses up ask.messages.
 Expected<std::string> render_chat(Ask& ask, const PrepareInput& input);
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

@@ -1,14 +1,14 @@
-#include "serve/openai/prompts.h"
+#include "serve/prepare/prompts.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "content/media/profile/prompt_layout.h"
-#include "serve/openai/json/error.h"
-#include "serve/openai/template/continue_message.h"
+#include "serve/core/invalid.h"
+#include "serve/prepare/continue_message.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 namespace {
 
 Status check_vocabulary(std::span<const int32_t> ids, int32_t vocab, const char* param) {
@@ -237,4 +237,4 @@ Expected<std::string> render_chat(Ask& ask, const PrepareInput& input) {
   return ask.continue_final_message ? cut_at_mark(*std::move(text)) : std::move(text);
 }
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

@@ -1,10 +1,10 @@
-#include "serve/openai/template/continue_message.h"
+#include "serve/prepare/continue_message.h"
 
 #include <string_view>
 
-#include "serve/openai/json/error.h"
+#include "serve/core/invalid.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 namespace {
 
 // White space as no template writes it after a content: whether it is still there tells whether the template trims.
@@ -55,4 +55,4 @@ Expected<std::string> cut_at_mark(std::string rendered) {
   return rendered;
 }
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

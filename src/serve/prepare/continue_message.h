@@ -7,7 +7,7 @@
 #include "base/error.h"
 #include "json/json.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 
 // Marks the end of the last text of the last message. `messages`: an array as the template gets it. kInvalidArgument
 // when there is no such text.
@@ -16,4 +16,4 @@ Status mark_final_message(json::Value& messages);
 // the template does not print that text.
 Expected<std::string> cut_at_mark(std::string rendered);
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

@@ -1,8 +1,8 @@
 #include <utility>
 
-#include "serve/openai/template/template_form.h"
+#include "serve/prepare/template_form.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 namespace {
 
 json::Value text_list(std::string_view text) { return json::Array{json::Object{{"type", "text"}, {"text", text}}}; }
@@ -168,4 +168,4 @@ json::Array shape_messages(json::Array messages, const TemplateForm& form) {
   return messages;
 }
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

@@ -1,12 +1,13 @@
+#include "serve/prepare/messages.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <iterator>
 
-#include "serve/openai/ask.h"
-#include "serve/openai/json/error.h"
+#include "serve/core/invalid.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 namespace {
 
 using content::MediaKind;
@@ -209,4 +210,4 @@ Status take_messages(json::Array& messages, const json::Object* shared, const Se
   return {};
 }
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

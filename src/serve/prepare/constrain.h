@@ -12,7 +12,7 @@
 #include "engine/request.h"
 #include "serve/core/ask.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 
 struct PrepareInput;
 
@@ -36,4 +36,4 @@ Status compile_grammars(std::span<NeededGrammar> needed, content::GrammarCompile
 Status constrain(Ask& ask, std::span<const NeededGrammar> grammars, std::span<const int32_t> prompt, int64_t room,
                  const PrepareInput& input, engine::Request& request);
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

@@ -1,10 +1,10 @@
-#include "serve/openai/template/template_form.h"
+#include "serve/prepare/template_form.h"
 
 #include <algorithm>
 #include <optional>
 #include <vector>
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 namespace {
 
 constexpr std::string_view kMark = "tern-probe";
@@ -203,4 +203,4 @@ TemplateForm probe_template(const content::ChatTemplate& chat_template, const co
   return probe.form;
 }
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

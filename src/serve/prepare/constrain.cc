@@ -1,4 +1,4 @@
-#include "serve/openai/constrain.h"
+#include "serve/prepare/constrain.h"
 
 #include <fmt/format.h>
 
@@ -9,11 +9,11 @@
 #include "answer/answer_parser.h"
 #include "base/log.h"
 #include "serve/core/engine_grammar.h"
-#include "serve/openai/json/error.h"
-#include "serve/openai/prepare.h"
-#include "serve/openai/prompts.h"
+#include "serve/core/invalid.h"
+#include "serve/prepare/prepare.h"
+#include "serve/prepare/prompts.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 namespace {
 
 using answer::ReasoningStart;
@@ -217,4 +217,4 @@ Status constrain(Ask& ask, std::span<const NeededGrammar> grammars, std::span<co
   return {};
 }
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare

@@ -1,15 +1,15 @@
-#include "serve/openai/prepare.h"
+#include "serve/prepare/prepare.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "base/log.h"
-#include "serve/openai/json/error.h"
-#include "serve/openai/prompts.h"
-#include "serve/openai/template/template_form.h"
+#include "serve/core/invalid.h"
+#include "serve/prepare/prompts.h"
+#include "serve/prepare/template_form.h"
 
-namespace tern::serve::openai {
+namespace tern::serve::prepare {
 namespace {
 
 constexpr int64_t kMaxSeed = 922337203685477580;
@@ -102,9 +102,8 @@ void fill_sampling(const Ask& ask, const PrepareInput& input, SamplingParams& s)
   s.min_tokens = static_cast<int32_t>(ask.min_tokens.value_or(1));  // checked against the context
   s.logit_bias = ask.logit_bias;
   s.logprobs = ask.logprobs ? ask.top_logprobs : -1;
-  // Completions list names, and two tokens may share one.
   const content::Tokenizer* tokenizer = input.content.tokenizer;
-  if (ask.logprobs && !ask.chat && tokenizer != nullptr && tokenizer->has_equal_tokens()) {
+  if (ask.logprobs && ask.logprobs_by_name && tokenizer != nullptr && tokenizer->has_equal_tokens()) {
     s.logprobs = std::min(2 * s.logprobs, input.config->vocab_size);
   }
   s.prompt_logprobs = ask.prompt_logprobs.value_or(-1);
@@ -147,9 +146,9 @@ Status encode_words(PendingRequest& pending) {
   return {};
 }
 
-// chatcmpl-/cmpl- ids as FastDeploy makes them.
+// Ids as FastDeploy makes them.
 std::string make_id(const Ask& ask, const std::string& hex) {
-  const std::string_view prefix = ask.chat ? "chatcmpl-" : "cmpl-";
+  const std::string_view prefix = ask.id_prefix;
   if (!ask.request_id.empty()) {
     return ask.request_id.starts_with(prefix) ? ask.request_id : fmt::format("{}{}", prefix, ask.request_id);
   }
@@ -209,4 +208,4 @@ Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<c
                                                   .make_writer = input.make_writer});
 }
 
-}  // namespace tern::serve::openai
+}  // namespace tern::serve::prepare
