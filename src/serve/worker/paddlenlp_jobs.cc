@@ -85,8 +85,10 @@ void answer_native(Shared& shared, Job& job, json::Value body) {
         stream);
   }
   native::Prepared prepared = native::prepare(std::move(request), input);
-  if (const auto* refusal = std::get_if<native::Refusal>(&prepared))
+  if (const auto* refusal = std::get_if<native::Refusal>(&prepared)) {
+    lease = IdLease();  // free before the answer leaves: the client may ask again at once
     return refuse_native(shared, job, *refusal, stream);
+  }
   auto& generation = std::get<std::unique_ptr<Generation>>(prepared);
   log_received(shared.config, *generation, job.logged);
   post_ready(shared, job.to, std::move(job.ticket), std::move(job.memory), std::move(generation));
