@@ -1,9 +1,6 @@
 #include "device/compute_pool.h"
 
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -11,9 +8,9 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "base/thread_pool.h"
 #include "device/topology.h"
+#include "device/waiting.h"
 
 namespace tern::device {
 namespace {
@@ -23,40 +20,11 @@ constexpr int64_t kSpinNs = 50'000;
 // read: that fails when the loop is over or another has begun, so that no loop has to wait for threads that come late.
 constexpr int kMaxParts = 0xffff;
 
-inline void cpu_relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#else
-  std::this_thread::yield();
-#endif
-}
-
-void futex_wait(std::atomic<uint32_t>& word, uint32_t seen) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT_PRIVATE, seen, nullptr, nullptr, 0);
-}
-
-void futex_wake(std::atomic<uint32_t>& word, int count) {
-  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE_PRIVATE, count, nullptr, nullptr, 0);
-}
-
 void pin_to(int cpu) {
   cpu_set_t set;
   CPU_ZERO(&set);
   CPU_SET(static_cast<size_t>(cpu), &set);
   (void)sched_setaffinity(0, sizeof set, &set);  // best effort: a container may forbid it
-}
-
-// Spins while `done()` is false, at most kSpinNs. True when it became true.
-template <class F>
-bool spin_until(F&& done) {
-  const int64_t end = monotonic_ns() + kSpinNs;
-  do {
-    for (int i = 0; i < 64; ++i) {
-      if (done()) return true;
-      cpu_relax();
-    }
-  } while (monotonic_ns() < end);
-  return false;
 }
 
 }  // namespace
@@ -98,7 +66,7 @@ struct ComputePool::Impl {
 
   uint32_t wait_for_loop(uint32_t seen) {
     auto changed = [&] { return epoch.load(std::memory_order_acquire) != seen; };
-    if (spin && spin_until(changed)) return epoch.load(std::memory_order_acquire);
+    if (spin && spin_until(kSpinNs, changed)) return epoch.load(std::memory_order_acquire);
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     while (epoch.load(std::memory_order_seq_cst) == seen) futex_wait(epoch, seen);
     sleepers.fetch_sub(1, std::memory_order_seq_cst);
@@ -123,7 +91,7 @@ struct ComputePool::Impl {
 
   void wait_done(uint32_t parts) {
     auto finished = [&] { return done.load(std::memory_order_acquire) == parts; };
-    if (spin ? spin_until(finished) : finished()) return;
+    if (spin ? spin_until(kSpinNs, finished) : finished()) return;
     uint32_t now = done.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
     while (now != (kCallerSleeps | parts)) {
       futex_wait(done, now);

@@ -8,6 +8,7 @@
 #include "device/device.h"
 #include "ops/activation.h"
 #include "ops/attention.h"
+#include "ops/collective.h"
 #include "ops/deferral.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
@@ -24,6 +25,7 @@ namespace tern::ops {
 struct Backend {
 #define TERN_OP(name, Params) Status (*name)(const Params&, device::Stream) = nullptr;
 #define TERN_OP_OPTIONAL(name, Params) Status (*name)(const Params&, device::Stream) = nullptr;
+#define TERN_OP_CPU(name, Params) Status (*name)(const Params&, device::Stream) = nullptr;
 #define TERN_OP_FUNCTION(Result, name, Parameters) Result(*name) Parameters = nullptr;
 #define TERN_OP_FUNCTION_OPTIONAL(Result, name, Parameters) Result(*name) Parameters = nullptr;
 #include "ops/op_list.inc"

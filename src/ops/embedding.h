@@ -17,6 +17,22 @@ struct EmbeddingParams {
 };
 Status embedding(const EmbeddingParams& params, device::Stream stream);
 
+// For a rank whose table is the part [first, first + count) of a vocabulary: local[t] = ids[t] - first where the part
+// has that id, else 0. What embedding() then makes of ids that others have, clear_foreign_rows() turns into zeros; the
+// sum over ranks is the embedding.
+struct VocabularyIdsParams {
+  TensorView ids;    // [T] int32, in [0, vocab)
+  TensorView local;  // [T] int32, out
+  int64_t first = 0, count = 0, vocab = 0;
+};
+Status vocabulary_ids(const VocabularyIdsParams& params, device::Stream stream);
+struct ClearForeignRowsParams {
+  TensorView ids;  // [T] int32
+  TensorView x;    // [T, H] bf16 or f32, in and out
+  int64_t first = 0, count = 0;
+};
+Status clear_foreign_rows(const ClearForeignRowsParams& params, device::Stream stream);
+
 // ids[t] = source[t] >= 0 ? previous[source[t]] : ids[t]. `previous` holds what the step before sampled and may not
 // have reached the host yet: this is what lets steps run ahead. Beside it what has changed of a table since the step
 // before: value changes[i][1] at place changes[i][0] of it, rows end to end; a place of -1 is none.

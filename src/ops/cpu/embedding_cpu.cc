@@ -46,6 +46,35 @@ Status embedding(const EmbeddingParams& p, device::Stream stream) {
   return {};
 }
 
+Status vocabulary_ids(const VocabularyIdsParams& p, device::Stream) {
+  constexpr const char* kOp = "vocabulary_ids";
+  const int64_t n = p.ids.dim[0];
+  TERN_OP_CHECK(kOp, is_vector(p.ids, DType::kI32, n) && is_vector(p.local, DType::kI32, n),
+                "ids and local must be [T] int32");
+  const auto* ids = p.ids.as<const int32_t>();
+  auto* local = p.local.as<int32_t>();
+  for (int64_t t = 0; t < n; ++t) {
+    TERN_OP_CHECK(kOp, ids[t] >= 0 && ids[t] < p.vocab, "a token id is out of range");
+    const int64_t id = ids[t] - p.first;
+    local[t] = id >= 0 && id < p.count ? static_cast<int32_t>(id) : 0;
+  }
+  return {};
+}
+
+Status clear_foreign_rows(const ClearForeignRowsParams& p, device::Stream) {
+  constexpr const char* kOp = "clear_foreign_rows";
+  const int64_t n = p.ids.dim[0];
+  TERN_OP_CHECK(kOp, is_vector(p.ids, DType::kI32, n), "ids must be [T] int32");
+  TERN_OP_CHECK(kOp, is_act(p.x.dtype) && p.x.rank == 2 && p.x.dim[0] == n && is_rows(p.x),
+                "x must be [T, H] of float32 or bfloat16");
+  for (int64_t t = 0; t < n; ++t) {
+    const int64_t id = p.ids.as<const int32_t>()[t] - p.first;
+    if (id < 0 || id >= p.count)
+      std::memset(p.x.row_bytes(t), 0, static_cast<size_t>(p.x.dim[1]) * dtype_bytes(p.x.dtype));
+  }
+  return {};
+}
+
 Status resolve_ids(const ResolveIdsParams& p, device::Stream) {
   constexpr const char* kOp = "resolve_ids";
   const int64_t n = p.ids.dim[0];

@@ -1,0 +1,41 @@
+// What the ranks of a group exchange in a step (device/communicator.h). All ranks give the same ops in the same order;
+// of a group of one rank every op is done already.
+#pragma once
+
+#include <cstdint>
+
+#include "base/error.h"
+#include "device/communicator.h"
+#include "device/stream.h"
+#include "device/tensor.h"
+
+namespace tern::ops {
+
+// x = ((x of rank 0 + x of rank 1) + x of rank 2) + ...: in the order of ranks, so that bits depend neither on who
+// comes when nor on how many rows there are.
+struct AllReduceParams {
+  device::Communicator communicator;
+  TensorView x;  // [T, H] f32 without gaps, in and out
+};
+Status all_reduce(const AllReduceParams& params, device::Stream stream);
+
+// Row l of `out`, on the rank that owns it, is row l of the ranks' `x` side by side: each rank brings its columns of
+// all rows and gets all columns of its rows. Rows of others stay as they are.
+struct AllToAllParams {
+  device::Communicator communicator;
+  TensorView x;                    // [L, W] f32, row stride free; W differs from rank to rank
+  int64_t first = 0;               // its first column in `out`
+  const int32_t* owner = nullptr;  // [L] device memory: a rank for each row; null: rank 0 owns all rows
+  TensorView out;                  // [L, V] f32, row stride free; of a rank that owns nothing it may be empty
+};
+Status all_to_all(const AllToAllParams& params, device::Stream stream);
+
+// Entry l of `x` becomes that of the rank that owns it, on every rank.
+struct AllGatherParams {
+  device::Communicator communicator;
+  const int32_t* owner = nullptr;  // [L] as above
+  TensorView x;                    // [L] int32 or f32, in and out
+};
+Status all_gather(const AllGatherParams& params, device::Stream stream);
+
+}  // namespace tern::ops
