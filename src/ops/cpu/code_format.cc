@@ -12,6 +12,9 @@ namespace {
 
 using kernels::KernelTable;
 
+// k that lie in one word of codes at most: a slice's first group of scales is whole words.
+constexpr int64_t kCodeStep = 8;
+
 class CodeFormat final : public PanelFormat {
  public:
   CodeFormat(const char* name, Codes codes, ScaleBlocks blocks)
@@ -46,9 +49,9 @@ Status CodeFormat::pack_scaled(const ScaledRows& s, void* dst) const {
   TensorView source = s.source;
   if (source.dtype == code_type()) source.dtype = DType::kF32;  // for the checks of shapes
   TERN_RETURN_IF_ERROR(check_slice(source, s.row_begin, s.n, s.k));
-  const int64_t rows = s.source.dim[0], groups = layout().groups(s.k);
-  TERN_OP_CHECK("pack", s.first_group % kScaleGrain == 0 && scale_groups(blocks_, s.k, s.first_group) == groups,
-                "a rank's columns must be multiples of 64 where scales serve groups of columns");
+  const int64_t rows = s.source.dim[0], groups = scale_groups(blocks_, s.k, s.first_group);
+  TERN_OP_CHECK("pack", s.first_group % kCodeStep == 0 && groups <= layout().groups(s.k),
+                "a rank's columns must be multiples of 8 where scales serve groups of columns");
   TERN_OP_CHECK("pack", s.scales.dtype == DType::kF32 && is_matrix(s.scales, rows, groups),
                 "there must be a scale for every row and group");
   TERN_OP_CHECK("pack", (s.zeros.data != nullptr) == blocks_.zeros && (!blocks_.zeros || s.source.dtype == code_type()),
@@ -108,9 +111,10 @@ void CodeFormat::pack_panel(const KernelTable& t, const ScaledRows& s, int64_t r
   auto* behind = reinterpret_cast<float*>(panel + layout().value_bytes(s.k));
   for (const TensorView* values : {&s.scales, &s.zeros}) {
     if (values->data == nullptr) continue;
+    const int64_t groups = values->dim[1];
     for (int64_t g = 0; g < layout().groups(s.k); ++g, behind += kPanel) {
       for (int64_t r = 0; r < kPanel; ++r)
-        behind[r] = r < rows ? reinterpret_cast<const float*>(values->row_bytes(row + r))[g] : 0.0f;
+        behind[r] = r < rows && g < groups ? reinterpret_cast<const float*>(values->row_bytes(row + r))[g] : 0.0f;
     }
   }
 }

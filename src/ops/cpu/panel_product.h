@@ -25,7 +25,8 @@ struct PanelLayout {
   int64_t group = 0;   // k that a scale serves; 0: all of them
   bool zeros = false;  // there are zero points
 
-  int64_t groups(int64_t k) const { return group == 0 ? 1 : ceil_div(k, group); }
+  // Room for scales: a rank's slice may begin and end inside a group.
+  int64_t groups(int64_t k) const { return group == 0 ? 1 : k / group + (k % group == 0 ? 0 : 2); }
   // Bytes of [0, k) without scales; k must be whole steps unless it is the last.
   int64_t value_bytes(int64_t k) const {
     switch (codes) {
