@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "model/layers/layers.h"
+#include "model/ranks.h"
 #include "ops/deferral.h"
 #include "ops/embedding.h"
 #include "ops/norm.h"
@@ -82,9 +83,8 @@ size_t Decoder::workspace_bytes(const BatchLimits& limits, device::Stream stream
 }
 
 Status Decoder::forward(const ForwardContext& context, TensorView logits) const {
-  if (shard_.ranks != 1)
-    return make_error(ErrorCode::kUnsupported,
-                      "a model of several ranks needs a communicator, which this build does not have");
+  if (shard_.ranks != context.communicator.ranks || shard_.rank != context.communicator.rank)
+    return make_error(ErrorCode::kInvalidArgument, "the communicator is not of the ranks that share the model");
   const Batch& b = context.batch;
   if (b.tokens == 0) return {};
   if (context.cache.groups.size() != 1)
@@ -102,6 +102,7 @@ Status Decoder::forward(const ForwardContext& context, TensorView logits) const 
             &b,
             context.probe,
             {}};
+  step.communicator = context.communicator;
   if (info_.activation == DType::kBF16) step.product = ops::product_type(context.stream, b.tokens);
   ops::begin_deferral(context.stream, b.tokens);
   Status status = run(step, &context.cache, b.logit_rows, logits);
@@ -111,18 +112,34 @@ Status Decoder::forward(const ForwardContext& context, TensorView logits) const 
 }
 
 Status Decoder::embed(Step& step, TensorView out) const {
-  ops::EmbeddingParams p{weights_->embedding, step.batch->token_ids.first(step.tokens), out};
-  if (weights_->embedding.empty()) p.packed = &weights_->lm_head.weight;
-  TERN_RETURN_IF_ERROR(ops::embedding(p, step.stream));
+  const TensorView ids = step.batch->token_ids.first(step.tokens);
+  if (step.communicator.alone()) {
+    TERN_RETURN_IF_ERROR(embed_rows(step, ids, out));
+  } else {
+    const Scratch scratch(step.arena);
+    const VocabularyPart part = vocabulary_part(info_.vocab_size, shard_.rank, shard_.ranks);
+    const TensorView local = step.arena.tensor(DType::kI32, step.tokens);
+    TERN_RETURN_IF_ERROR(ops::vocabulary_ids({ids, local, part.first, part.count, info_.vocab_size}, step.stream));
+    TERN_RETURN_IF_ERROR(embed_rows(step, local, out));
+    TERN_RETURN_IF_ERROR(ops::clear_foreign_rows({ids, out, part.first, part.count}, step.stream));
+    TERN_RETURN_IF_ERROR(step.reduce(out));
+  }
   if (!step.batch->has_pictures) return {};
   return ops::take_rows({step.batch->pictures, step.batch->picture_row.first(step.tokens), out}, step.stream);
 }
 
+Status Decoder::embed_rows(Step& step, TensorView ids, TensorView out) const {
+  ops::EmbeddingParams p{weights_->embedding, ids, out};
+  if (weights_->embedding.empty()) p.packed = &weights_->lm_head.weight;
+  return ops::embedding(p, step.stream);
+}
+
 Status Decoder::layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const {
   const LayerWeights& l = weights_->layers[static_cast<size_t>(index)];
-  if (spec_.attention.kind == AttentionKind::kGqa)
-    return gqa_attention(step, spec_.attention, spec_.rope, spec_.norm_eps, l.gqa, cache, x, out);
-  return mla_attention(step, spec_.attention, spec_.rope, l.mla, cache, x, out);
+  TERN_RETURN_IF_ERROR(spec_.attention.kind == AttentionKind::kGqa
+                           ? gqa_attention(step, spec_.attention, spec_.rope, spec_.norm_eps, l.gqa, cache, x, out)
+                           : mla_attention(step, spec_.attention, spec_.rope, l.mla, cache, x, out));
+  return step.measuring() || step.results() == 0 ? Status() : step.reduce(out);
 }
 
 Status Decoder::head(Step& step, TensorView normed, int logit_rows, TensorView logits) const {
@@ -173,7 +190,9 @@ Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView
   if (!dense) return moe_mlp(step, spec_.moe, index, l.moe, before, next);
   if (!step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(before, step.stream));
   TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));
-  return step.measuring() ? Status() : ops::rms_norm(next, step.stream);
+  if (step.measuring()) return {};
+  TERN_RETURN_IF_ERROR(step.reduce(delta));
+  return ops::rms_norm(next, step.stream);
 }
 
 Status Decoder::whole_layer(Step& step, const KvCache* cache, int index, TensorView x, TensorView residual,

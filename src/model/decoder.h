@@ -36,6 +36,7 @@ class Decoder final : public Model {
   Status run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const;
   Status layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const;
   Status embed(Step& step, TensorView out) const;
+  Status embed_rows(Step& step, TensorView ids, TensorView out) const;
   Status behind_attention(Step& step, int index, TensorView x, TensorView residual, TensorView delta,
                           TensorView next_norm) const;
   // Whether the last layer is worth cutting down to the rows whose logits are asked for.

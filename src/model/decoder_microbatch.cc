@@ -76,6 +76,8 @@ size_t Decoder::microbatch_bytes(const Step& step, int rows) const {
 
 Decoder::Cut Decoder::cut_of(const Step& step, int logit_rows) const {
   const bool decodes = step.tokens == step.rows && step.max_query_len == 1;
+  // Parts beside each other would have more than one collective under way.
+  if (!step.communicator.alone()) return {};
   if (microbatches_ == nullptr || step.measuring() || !decodes || step.probe != nullptr || trims(step, logit_rows))
     return {};
   const int parts = ceil_div(step.tokens, kMicrobatchRows);

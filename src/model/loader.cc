@@ -6,6 +6,7 @@
 
 #include "model/decoder.h"
 #include "model/opened_folder.h"
+#include "model/ranks.h"
 #include "model/weights/pack.h"
 #include "model/weights/weight_plan.h"
 
@@ -58,6 +59,7 @@ Status weigh(const OpenedFolder& opened, WeightPlan& plan, ModelSummary& s) {
 
 Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::Device& device) {
   TERN_ASSIGN_OR_RETURN(OpenedFolder o, OpenedFolder::open(options, true));
+  TERN_RETURN_IF_ERROR(check_ranks(o.spec, options.shard.expert_parallel, options.shard.ranks));
   TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(o.options, device.info().kind));
   auto weights = std::make_unique<DecoderWeights>();
   TERN_ASSIGN_OR_RETURN(WeightPlan plan, o.plan(*weights));

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "device/arena.h"
+#include "device/communicator.h"
 #include "device/device.h"
 #include "device/kv_layout.h"
 #include "model/batch.h"
@@ -72,6 +73,7 @@ struct ForwardContext {
   device::Stream stream;
   device::Arena& workspace;  // at least workspace_bytes()
   Probe* probe = nullptr;
+  device::Communicator communicator = {};  // of a model that is one rank's part
 };
 
 class Model {
@@ -82,8 +84,9 @@ class Model {
   virtual std::vector<KvSpec> kv_specs(int block_size) const = 0;
   // Bytes of temporaries that forward() takes for the largest batch of these limits.
   virtual size_t workspace_bytes(const BatchLimits& limits, device::Stream stream) const = 0;
-  // Runs the batch and leaves float32 logits [L, vocab_size] in `logits` (row stride free). Const: may run on any
-  // thread that owns the stream, one at a time. Token ids must be resolved (ops::resolve_ids) before.
+  // Runs the batch and leaves float32 logits [L, vocab_size] in `logits` (row stride free); one of several ranks: the
+  // columns of its vocabulary_part() (ranks.h). All ranks of a group run the same batch. Const: may run on any thread
+  // that owns the stream, one at a time. Token ids must be resolved (ops::resolve_ids) before.
   virtual Status forward(const ForwardContext& context, TensorView logits) const = 0;
 };
 

@@ -76,7 +76,8 @@ Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView of
     TERN_RETURN_IF_ERROR(
         ops::grouped_gated_linear({sorted, rows, {&w.gate_up[begin], count}, wide, x, token_of}, narrow, step.stream));
     ops::GroupedLinearParams down{narrow, rows, {&w.down[begin], count}, results};
-    down.once = count == w.down.size() && !w.shared.down.weight.valid();  // else more comes before the sum
+    // Else more comes before the sum, or a sum over ranks after it.
+    down.once = count == w.down.size() && !w.shared.down.weight.valid() && step.communicator.alone();
     TERN_RETURN_IF_ERROR(ops::grouped_linear(down, step.stream));
   }
   return {};
@@ -113,14 +114,16 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
                                 {x, ids, static_cast<int>(places), offsets, row_of, sorted, token_of}));
   TERN_RETURN_IF_ERROR(experts(step, w, sorted, offsets, gate_up, hidden, results, x, token_of));
   if (gated) TERN_RETURN_IF_ERROR(ops::linear({x, &w.shared_gate, {}, shared_gate}, step.stream));
-  return ops::moe_combine_norm({{.y = results,
-                                 .row_of = row_of,
-                                 .weights = weights,
-                                 .shared = shared_out,
-                                 .shared_gate = gated ? tensor1(shared_gate.data, DType::kF32, t) : TensorView{},
-                                 .out = next.x},
-                                next},
-                               step.stream);
+  const ops::MoeCombineParams combine{.y = results,
+                                      .row_of = row_of,
+                                      .weights = weights,
+                                      .shared = shared_out,
+                                      .shared_gate = gated ? tensor1(shared_gate.data, DType::kF32, t) : TensorView{},
+                                      .out = next.x};
+  if (step.communicator.alone()) return ops::moe_combine_norm({combine, next}, step.stream);
+  TERN_RETURN_IF_ERROR(ops::moe_combine(combine, step.stream));
+  TERN_RETURN_IF_ERROR(step.reduce(next.x));
+  return ops::rms_norm(next, step.stream);
 }
 
 }  // namespace tern::model

@@ -2,11 +2,13 @@
 #pragma once
 
 #include "device/arena.h"
+#include "device/communicator.h"
 #include "model/batch.h"
 #include "model/decoder_spec.h"
 #include "model/model.h"
 #include "model/weights/decoder_weights.h"
 #include "ops/attention.h"
+#include "ops/collective.h"
 
 namespace tern::model {
 
@@ -20,11 +22,16 @@ struct Step {
   TensorView cos, sin;  // [T, rotary_dim / 2] f32
   const Batch* batch = nullptr;
   Probe* probe = nullptr;
-  ops::AttentionPlan plan;      // how the attention of all layers is cut
-  DType product = DType::kF32;  // of between()
+  ops::AttentionPlan plan;            // how the attention of all layers is cut
+  DType product = DType::kF32;        // of between()
+  device::Communicator communicator;  // of the ranks that have a part of every product
   // [R] int32: the rows of a layer's result that are asked for, in this order; rank 0: all of them.
   TensorView wanted;
 
+  // Adds up over the ranks what their parts of a product have given: [rows, h] f32.
+  Status reduce(TensorView partial) {
+    return communicator.alone() ? Status() : ops::all_reduce({communicator, partial}, stream);
+  }
   int64_t results() const { return wanted.rank == 0 ? tokens : wanted.dim[0]; }
   bool measuring() const { return arena.measuring(); }
   // What a product reads: rounded to the activation type.

@@ -15,6 +15,7 @@
 #include "model/verify/checks.h"
 #include "model/verify/golden_case.h"
 #include "model/verify/probes.h"
+#include "model/verify/ranked_model.h"
 #include "model/verify/widened.h"
 
 namespace tern::model {
@@ -51,7 +52,8 @@ class CaseRun {
     TERN_RETURN_IF_ERROR(quantize());
     TERN_RETURN_IF_ERROR(load(options_.activation, 0, model_));
     report_.architecture = model_->info().architecture;
-    const auto& decoder = static_cast<const Decoder&>(*model_);
+    const auto& decoder =
+        options_.ranks > 1 ? static_cast<const RankedModel&>(*model_).rank(0) : static_cast<const Decoder&>(*model_);
     const auto& moe = decoder.spec().moe_layer;
     has_experts_ = std::any_of(moe.begin(), moe.end(), [](uint8_t banks) { return banks != kDenseLayer; });
     exact_ = decoder.spec().attention.kind == AttentionKind::kGqa;
@@ -92,6 +94,11 @@ class CaseRun {
     o.activation = activation;
     o.max_model_len = length;
     if (activation == options_.activation) o.format = options_.format;
+    if (options_.ranks > 1 && &out != &exact_model_) {
+      o.shard = {0, options_.ranks, false};
+      TERN_ASSIGN_OR_RETURN(out, RankedModel::load(o, device_));
+      return {};
+    }
     TERN_ASSIGN_OR_RETURN(out, load_model(o, device_));
     return {};
   }

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "base/checked.h"
+#include "model/ranks.h"
 
 namespace tern::model {
 namespace {
@@ -27,8 +27,8 @@ Expected<Range> shard_range(const Parameter& p, const Shard& shard) {
     case ShardRule::kReplicated:
       break;
     case ShardRule::kVocabulary: {
-      const int64_t part = ceil_div(length, ranks);
-      return Range{std::min(rank * part, length), std::min((rank + 1) * part, length)};
+      const VocabularyPart part = vocabulary_part(length, shard.rank, shard.ranks);
+      return Range{part.first, part.first + part.count};
     }
     case ShardRule::kKvHeads:
       if (ranks > p.units) {
