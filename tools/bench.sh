@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the benchmarks and prints their tables: kernels and ceilings, scheduler and engine, decode and prefill of published
 # shapes with dummy weights, the HTTP server over the echo engine, start-up. Ratios are taken within the same run.
-# RESULTS=FILE also appends a row of JSON per figure; tools/performance.py --merge FILE takes them into docs/performance.md.
+# RESULTS=FILE also appends a row of JSON per figure; tools/performance.py --merge FILE takes them into docs/performance.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$PATH:$HOME/.cargo/bin"

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-"""Makes docs/performance.md of bench/results/*.jsonl: one table per machine, no figure of which was typed.
+"""Makes docs/performance.md and the pages below docs/performance/ of bench/results/*.jsonl: one table per machine, no figure
+of which was typed.
 
-  performance.py                    writes docs/performance.md
-  performance.py --check            fails where it is not what the files make
+  performance.py                    writes them: the page of a file has its name; pages without one are removed
+  performance.py --check            fails where they are not what the files make
   performance.py --merge FILE...    takes rows of a run into bench/results first: those whose `what` is there take the old
                                     ones' places. --new: rows of a `what` that is not there come in, too
 
 A file begins with {"machine", "about"}; every other line is a row (tools/gpu_check/rows.py has the fields and what writes
-them). A malformed row, or more than LINES lines of page, is an error.
+them). A malformed row, or a page of more than LINES lines, is an error.
 """
 
 import argparse
@@ -25,8 +26,9 @@ HEAD = """# Performance
 
 Written by `tools/performance.py` from `bench/results/`, whose rows the benchmarks leave: `RESULTS=FILE make bench` on a CPU,
 `tools/gpu_check.sh bench` on a GPU ([gpu-checks.md](gpu-checks.md)), which leaves `rows.jsonl` among its results. After a run:
-`tools/performance.py --merge FILE`.
+`tools/performance.py --merge FILE`. Every machine has a page with one table:
 
+{machines}
 The ratio is of a ceiling or a peer of the same run: the share of what the machine can do at most, or how many times as fast as
 the peer. Ceilings are the fastest of several read-only kernels and of dot products or cuBLASLt (`tern bench --help`). Weights
 are bfloat16, of published shapes (`bench/shapes`), random. Single figures differ by a few percent between cards and by
@@ -83,24 +85,48 @@ def line(row):
     return f"| {row['what']} | `{row['command']}` | {measured} | {beside} | {ratio} |"
 
 
-def table(machine, about, found):
-    """The rows in their order; the commits that they were recorded at stand above."""
+def dated(found):
+    """The commits at which the rows were recorded, newest first."""
     commits = {}
     for row in found:
         commits.setdefault((row["date"], row["commit"][:7]), []).append(row)
-    dated = ", ".join(f"{commit} of {date} ({len(of)})" for (date, commit), of in sorted(commits.items(), reverse=True))
-    head = f"\n## {machine}\n\n{about} Rows recorded at {dated}.\n\n| What | Command | Measured | Beside it | Ratio |\n|---|---|---|---|---|\n"
-    return head + "".join(line(row) + "\n" for row in found)
+    return ", ".join(f"{commit} of {date} ({len(of)})" for (date, commit), of in sorted(commits.items(), reverse=True))
 
 
-def page(folder):
+def machine_page(machine, about, found, index):
+    """The rows in their order."""
+    head = (
+        f"# Performance: {machine}\n\n{about} Rows recorded at {dated(found)}. What the columns mean: [{index}](../{index}).\n\n"
+    )
+    return (
+        head
+        + "| What | Command | Measured | Beside it | Ratio |\n|---|---|---|---|---|\n"
+        + "".join(line(row) + "\n" for row in found)
+    )
+
+
+def pages(folder, index):
+    """Texts by path: the index, and a page per machine in a folder of its name."""
     files = sorted(folder.glob("*.jsonl"))
     if not files:
         raise Malformed(f"{folder} has no results")
-    text = HEAD + "".join(table(*read(path)) for path in files)
-    if (count := len(text.splitlines())) > LINES:
-        raise Malformed(f"{count} lines of page, {LINES} at most: leave rows out")
-    return text
+    made, machines = {}, "| Machine | What it is | Rows, latest |\n|---|---|---|\n"
+    for path in files:
+        machine, about, found = read(path)
+        page = index.with_suffix("") / f"{path.stem}.md"
+        made[page] = machine_page(machine, about, found, index.name)
+        latest = max((row["date"] for row in found), default="none")
+        machines += f"| [{machine}]({page.relative_to(index.parent)}) | {about} | {len(found)}, {latest} |\n"
+    made[index] = HEAD.format(machines=machines)
+    for path, text in made.items():
+        if (count := len(text.splitlines())) > LINES:
+            raise Malformed(f"{path.name}: {count} lines of page, {LINES} at most: leave rows out")
+    return made
+
+
+def stale(index, made):
+    """Pages of machines whose files are gone."""
+    return [path for path in index.with_suffix("").glob("*.md") if path not in made]
 
 
 def merge(folder, path, new):
@@ -138,16 +164,21 @@ def main():
         for path in args.merge:
             replaced, added, left = merge(args.results, path, args.new)
             print(f"{path}: {replaced} rows in the place of older ones, {added} new, {left} left out")
-        text = page(args.results)
+        made = pages(args.results, args.page)
     except (Malformed, json.JSONDecodeError) as e:
         print(e, file=sys.stderr)
         return 1
     if not args.check:
-        args.page.write_text(text)
-    elif args.page.read_text() != text:
-        print(f"{args.page} is not what {args.results} makes: run tools/performance.py", file=sys.stderr)
-        return 1
-    return 0
+        args.page.with_suffix("").mkdir(parents=True, exist_ok=True)
+        for path, text in made.items():
+            path.write_text(text)
+        for path in stale(args.page, made):
+            path.unlink()
+        return 0
+    wrong = [path for path, text in made.items() if not path.exists() or path.read_text() != text] + stale(args.page, made)
+    for path in wrong:
+        print(f"{path} is not what {args.results} makes: run tools/performance.py", file=sys.stderr)
+    return 1 if wrong else 0
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""tools/performance.py: docs/performance.md is what the result files make, and malformed rows are errors."""
+"""tools/performance.py: the pages of docs/performance are what the result files make, and malformed rows are errors."""
 
 import json
 import os
@@ -28,7 +28,7 @@ def results(tmp_path, *found):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-def test_the_page_is_what_the_results_make():
+def test_the_pages_are_what_the_results_make():
     done = subprocess.run([sys.executable, ROOT / "tools" / "performance.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
@@ -36,13 +36,24 @@ def test_the_page_is_what_the_results_make():
 def test_a_row_becomes_a_line_of_its_machines_table(tmp_path):
     results(tmp_path, ROW, {**ROW, "what": "two", "ratio": 12.3})
     assert run(tmp_path).returncode == 0
-    page = (tmp_path / "page.md").read_text()
+    page = (tmp_path / "page" / "a.md").read_text()
     assert "| one | `tern bench` | 1,234 us (host 3 us) | reading memory, 800 GB/s | 0.50 |" in page
-    assert "| 12 |" in page and "## A\n\nA machine." in page and "0123abc of 2026-01-02 (2)" in page
+    assert "| 12 |" in page and page.startswith("# Performance: A\n\nA machine.") and "0123abc of 2026-01-02 (2)" in page
+    assert "| [A](page/a.md) | A machine. | 2, 2026-01-02 |" in (tmp_path / "page.md").read_text()
     assert run(tmp_path, "--check").returncode == 0
-    (tmp_path / "page.md").write_text(page.replace("0.50", "0.90"))
+    (tmp_path / "page" / "a.md").write_text(page.replace("0.50", "0.90"))
     done = run(tmp_path, "--check")
-    assert done.returncode == 1 and "is not what" in done.stderr
+    assert done.returncode == 1 and "a.md is not what" in done.stderr
+
+
+def test_a_page_without_a_file_is_an_error_and_is_removed(tmp_path):
+    results(tmp_path, ROW)
+    assert run(tmp_path).returncode == 0
+    left = tmp_path / "page" / "gone.md"
+    left.write_text("# Performance: gone\n")
+    done = run(tmp_path, "--check")
+    assert done.returncode == 1 and "gone.md is not what" in done.stderr
+    assert run(tmp_path).returncode == 0 and not left.exists()
 
 
 @pytest.mark.parametrize(
@@ -91,9 +102,9 @@ def test_rows_of_a_run_take_the_places_of_older_ones(tmp_path):
     more = [{**ROW, "measured": 7}, {**ROW, "what": "three"}, {**ROW, "machine": "B b", "what": "four"}]
     new.write_text("".join(json.dumps(row) + "\n" for row in more))
     assert "1 rows in the place of older ones, 0 new, 2 left out" in run(tmp_path, "--merge", new).stdout
-    assert "| 7 us" in (tmp_path / "page.md").read_text()
+    assert "| 7 us" in (tmp_path / "page" / "a.md").read_text()
     assert "1 rows in the place of older ones, 2 new, 0 left out" in run(tmp_path, "--merge", new, "--new").stdout
-    assert (tmp_path / "b-b.jsonl").exists() and "## B b" in (tmp_path / "page.md").read_text()
+    assert (tmp_path / "b-b.jsonl").exists() and "# Performance: B b" in (tmp_path / "page" / "b-b.md").read_text()
 
 
 def test_benchmarks_leave_rows(tmp_path, monkeypatch):

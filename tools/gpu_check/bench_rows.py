@@ -1,6 +1,6 @@
-"""Rows of docs/performance.md (rows.py) out of what `tern bench` printed."""
+"""Rows of docs/performance (rows.py) out of what `tern bench` printed."""
 
-# Rows of `tern bench kernels` that docs/performance.md shows, beside the longer one of moving their bytes and computing them.
+# Rows of `tern bench kernels` that docs/performance shows, beside the longer one of moving their bytes and computing them.
 KERNELS = (
     {("products", f"reference 14336x4096 rows {rows}") for rows in (1, 16, 32, 128)}
     | {("experts", f"layer 2048/768, 128 top-8, {tokens} tokens") for tokens in (1, 32, 1024, 4096)}

@@ -23,7 +23,7 @@ class Stage:
         self.say(f"{name}: {value}")
 
     def row(self, what, measured, unit, **more):
-        """A figure of docs/performance.md (rows.py)."""
+        """A figure of docs/performance (rows.py)."""
         self.rows.append(dict(what=what, measured=float(f"{measured:.5g}"), unit=unit, **more))
 
     def record(self):

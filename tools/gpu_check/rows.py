@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Result rows of benchmarks: one JSON object a line. tools/performance.py makes docs/performance.md of them.
+"""Result rows of benchmarks: one JSON object a line. tools/performance.py makes the pages of docs/performance of them.
 
   rows.py env                        prints the variables that the writers read, as a shell takes them
   rows.py tern COMMAND... < JSON     a row of what `tern bench decode --json` or `tern bench prefill --json` printed
@@ -112,7 +112,7 @@ def add_tern(f, command):
     )  # fmt: skip
 
 
-# Benchmarks of Google Benchmark under the names of docs/performance.md: what, and a counter in place of the time.
+# Benchmarks of Google Benchmark under the names of docs/performance: what, and a counter in place of the time.
 NAMES = {
     "BM_EngineStep/256/0/iterations:10": ("planning and batch building per step, 256 running", "plan_and_build_us"),
     **{f"BM_TopP/{s}": (f"top-p 0.8 of 151,936 logits of sigma {s}", None) for s in (1, 2, 4)},
