@@ -4,6 +4,7 @@
 
 #include "cuda/ptx/launch.cuh"
 #include "cuda/runtime/cuda_ops.h"
+#include "cuda/sampling/choice.h"
 #include "cuda/sampling/penalties.cuh"
 #include "cuda/sampling/sample_chunks.cuh"
 #include "cuda/sampling/sample_draw.cuh"
@@ -272,22 +273,12 @@ Status launch_cluster(const ops::SampleParams& p, int64_t logit_rows, device::St
 }
 
 // Multiprocessors for clusters of blocks; 0 where the GPU or the build has none.
-int cluster_blocks(device::Stream stream) {
+int cluster_multiprocessors(device::Stream stream) {
 #ifdef TERN_EMULATED
   return 132;  // as on the GPUs that have them, so that every cluster is emulated
 #else
   return state(stream).arch >= 90 && waits_compiled() ? state(stream).multiprocessors : 0;
 #endif
-}
-
-// The largest cluster of which the GPU takes `count` at once.
-int cluster_size(int count, device::Stream stream) {
-  // Clusters are of neighbouring multiprocessors: of large ones fewer fit than there are multiprocessors for.
-  const int blocks = cluster_blocks(stream);
-  if (count * 9 <= blocks) return 8;
-  if (count * 9 <= 2 * blocks) return 4;
-  if (count * 10 <= 3 * blocks) return 3;
-  return count * 2 <= blocks ? 2 : 1;
 }
 
 }  // namespace
@@ -308,18 +299,19 @@ Status sample(const ops::SampleParams& p, device::Stream stream) {
   if (in.count == 0) return {};
   TERN_OP_CHECK(kOp, in.rows != nullptr, "rows are missing");
   const int64_t rows = in.logits.dim[0] < p.ids.dim[0] ? in.logits.dim[0] : p.ids.dim[0];
-  switch (in.logits.dim[1] >= 4096 ? cluster_size(in.count, stream) : 1) {
-    case 8:
+  switch (choose_sample(in.count, in.logits.dim[1], cluster_multiprocessors(stream))) {
+    case SampleKernel::kCluster8:
       return launch_cluster<8>(p, rows, stream);
-    case 4:
+    case SampleKernel::kCluster4:
       return launch_cluster<4>(p, rows, stream);
-    case 3:
+    case SampleKernel::kCluster3:
       return launch_cluster<3>(p, rows, stream);
-    case 2:
+    case SampleKernel::kCluster2:
       return launch_cluster<2>(p, rows, stream);
-    default:
-      return launch_cluster<1>(p, rows, stream);
+    case SampleKernel::kBlock:
+      break;
   }
+  return launch_cluster<1>(p, rows, stream);
 }
 
 }  // namespace tern::cuda
