@@ -1,7 +1,7 @@
-// Checks of the attention ops and the choice of kernel.
-#include "cuda/attention/attention_args.h"
+// Checks of the attention ops; launches what choice.h says.
 #include "cuda/attention/attention_prefill.h"
 #include "cuda/runtime/cuda_ops.h"
+#include "cuda/runtime/deferred.h"
 #include "device/device_cuda.h"
 #include "ops/op_check.h"
 
@@ -47,68 +47,114 @@ bool aligned(const void* data, DType t, int64_t s0, int64_t s1) {
   return reinterpret_cast<uintptr_t>(data) % 16 == 0 && s0 * bytes % 16 == 0 && s1 * bytes % 16 == 0;
 }
 
-int widest(const AttentionArgs& a) { return a.dk > a.dv ? a.dk : a.dv; }
-
-Status run_heads(const AttentionArgs& a, int64_t tokens, int max_query_len, bool fits, device::Stream stream) {
-  if (fits && widest(a) <= 64) return attention_64(a, max_query_len, stream);
-  if (fits && widest(a) <= 128) return attention_128(a, max_query_len, stream);
-  if (fits && widest(a) <= 256) return attention_256(a, max_query_len, stream);
-  return attention_plain(a, tokens, stream);
+AttentionFacts attention_facts(const AttentionArgs& a, int max_query_len, device::Stream stream) {
+  AttentionFacts f{device_facts(stream), {}};
+  if (decode_sm90_fits(a, f)) count_decode_clusters(a, decode_units(a, max_query_len, true).wide, f, stream);
+  return f;
 }
 
 // Which kernels take the rows of a step, and their units.
 struct Cut {
   AttentionArgs a;
-  bool few, prefill, latent = false;  // latent: with Hopper's own instructions
+  AttentionChoice choice;
   uint64_t shape() const {
-    uint64_t h = few ? 3 : latent ? 5 : 1;
-    for (const int v : {a.chunks, a.chunk_heads, a.unit_tokens, a.few_all ? 1 : 0, a.few_tokens, a.few_blocks,
-                        a.few_ranges, a.few_cluster, a.few_nodes, a.few_capacity, a.rows}) {
+    uint64_t h = choice.decode != DecodeKernel::kNone ? 3 : choice.kernel == AttentionKernel::kLatent ? 5 : 1;
+    for (const int v : {a.chunks, a.chunk_heads, a.unit_tokens, a.decode_all ? 1 : 0, a.decode_tokens, a.decode_blocks,
+                        a.decode_ranges, a.decode_cluster, a.decode_nodes, a.decode_capacity, a.rows}) {
       h = device::fold_layout(h, static_cast<size_t>(v));
     }
     return h;
   }
 };
 
-Cut cut_rows(AttentionArgs a, int* plan, int max_query_len, device::Stream stream) {
-  Cut cut{a, few_fits(a), false};
-  cut.a.plan = plan;
-  cut.latent = latent_fits(a, stream);
-  if (cut.latent) {
-    cut.a = latent_units(cut.a, stream);
-    return cut;
+AttentionArgs cut_long_rows(const AttentionArgs& a, AttentionKernel kernel, device::Stream stream) {
+  switch (kernel) {
+    case AttentionKernel::kNone:
+    case AttentionKernel::kPlain:
+    case AttentionKernel::kSegments:
+      return a;
+    case AttentionKernel::kLatent:
+      return latent_units(a, stream);
+    case AttentionKernel::kPrefill64:
+    case AttentionKernel::kPrefill128:
+      return prefill_units(a);
+    case AttentionKernel::kMma64:
+    case AttentionKernel::kMma128:
+      return mma_units(a, 64, stream);
+    case AttentionKernel::kMma256:
+    case AttentionKernel::kMmaLatent:
+      return mma_units(a, 32, stream);
   }
-  if (cut.few) {
-    cut.a.few = plan + plan_words(a.rows), cut.a.few_counters = cut.a.few + plan_words(a.rows);
-    cut.a = few_units(cut.a, max_query_len, stream);
-  }
-  if (cut.a.few_all) return cut;
-  cut.prefill = prefill_fits(a, stream);
-  cut.a = cut.prefill ? prefill_units(cut.a) : mma_units(cut.a, a.latent || widest(a) > 128 ? 32 : 64, stream);
-  return cut;
+  return a;
 }
 
-// Rows of a paged cache whose types and alignment suit the tensor-core kernels.
+Cut cut_rows(AttentionArgs a, const AttentionChoice& choice, int* plan, device::Stream stream) {
+  a.plan = plan;
+  if (choice.decode != DecodeKernel::kNone) {
+    a.decode_plan = plan + plan_words(a.rows), a.decode_counters = a.decode_plan + plan_words(a.rows);
+    a = choice.decode == DecodeKernel::kPortable ? decode_portable_units(a, choice, stream)
+                                                 : decode_sm90_units(a, choice, stream);
+  }
+  return {cut_long_rows(a, choice.kernel, stream), choice};
+}
+
+// Rows of the kernels that no decode kernel takes.
+Status run_long_rows(AttentionKernel kernel, const AttentionArgs& a, int64_t tokens, int longest,
+                     device::Stream stream) {
+  switch (kernel) {
+    case AttentionKernel::kNone:
+    case AttentionKernel::kSegments:  // segment_attention() alone
+      return {};
+    case AttentionKernel::kPlain:
+      return attention_plain(a, tokens, stream);
+    case AttentionKernel::kMma64:
+      return attention_64(a, longest, stream);
+    case AttentionKernel::kMma128:
+      return attention_128(a, longest, stream);
+    case AttentionKernel::kMma256:
+      return attention_256(a, longest, stream);
+    case AttentionKernel::kMmaLatent:
+      return attention_latent(a, longest, stream);
+    case AttentionKernel::kPrefill64:
+    case AttentionKernel::kPrefill128:
+      return attention_prefill(a, tokens, stream);
+    case AttentionKernel::kLatent:
+      return attention_mla_sm90(a, tokens, stream);
+  }
+  return {};
+}
+
 Status run_paged(const AttentionArgs& args, const ops::AttentionPlan& plan, int64_t tokens, int max_query_len,
                  device::Stream stream) {
-  Cut cut = cut_rows(args, args.plan, max_query_len, stream);
+  const AttentionChoice c = choose_attention(args, max_query_len, attention_facts(args, max_query_len, stream));
+  if (c.kernel == AttentionKernel::kPlain) return attention_plain(args, tokens, stream);
+  Cut cut = cut_rows(args, c, args.plan, stream);
   if (plan.memory != nullptr && plan.shape == cut.shape()) {
-    cut = cut_rows(args, static_cast<int*>(plan.memory), max_query_len, stream);
+    cut = cut_rows(args, c, static_cast<int*>(plan.memory), stream);
   } else if (Status s = launch_plan(cut.a, stream); !s.ok()) {
     return s;
   }
   cut.a.planned = true;
   TERN_RETURN_IF_ERROR(fuse_qkv_prepare(cut.a, tokens, max_query_len, stream));
-  if (cut.latent) return attention_mla_sm90(cut.a, tokens, stream);
-  if (cut.few) {
-    if (Status s = attention_decode_rows(cut.a, stream); !s.ok() || cut.a.few_all) return s;
+  if (c.decode == DecodeKernel::kPortable) {
+    TERN_RETURN_IF_ERROR(attention_decode_portable(cut.a, stream));
+  } else if (c.decode != DecodeKernel::kNone) {
+    TERN_RETURN_IF_ERROR(attention_decode_sm90(cut.a, c.decode, stream));
   }
-  if (cut.prefill) return attention_prefill(cut.a, tokens, stream);
-  if (cut.a.latent) return attention_latent(cut.a, max_query_len, stream);
-  return run_heads(cut.a, tokens, max_query_len, true, stream);
+  return run_long_rows(c.kernel, cut.a, tokens, max_query_len, stream);
 }
 
 }  // namespace
+
+AttentionArgs mma_units(AttentionArgs a, int queries, device::Stream stream) {
+  const int group = a.heads / a.kv_heads;
+  a.chunks = (group + queries - 1) / queries;
+  a.chunk_heads = (group + a.chunks - 1) / a.chunks;
+  a.unit_tokens = queries / a.chunk_heads;
+  a.slot_capacity = a.slots == nullptr ? 0 : kSplitBytes / (static_cast<int64_t>(queries) * (a.dv + 2) * 4);
+  a.split_below = 2 * state(stream).multiprocessors;
+  return a;
+}
 
 Status attention(const ops::AttentionParams& p, device::Stream stream) {
   constexpr const char* kOp = "attention";
@@ -129,10 +175,7 @@ Status attention(const ops::AttentionParams& p, device::Stream stream) {
   a.kv_heads = s.kv_heads, a.dv = s.head_dim_v;
   a.out = p.out.data, a.out_f32 = p.out.dtype == DType::kF32;
   a.out_token = p.out.stride[0], a.out_head = s.head_dim_v;
-  const bool fits = !a.kv_f32 && aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
-                    aligned(p.cache.base, DType::kI8, a.block_stride, 0);
-  if (fits && widest(a) <= 256) return run_paged(a, p.plan, p.q.dim[0], p.max_query_len, stream);
-  return attention_plain(a, p.q.dim[0], stream);
+  return run_paged(a, p.plan, p.q.dim[0], p.max_query_len, stream);
 }
 
 Status mla_attention(const ops::MlaAttentionParams& p, device::Stream stream) {
@@ -156,11 +199,7 @@ Status mla_attention(const ops::MlaAttentionParams& p, device::Stream stream) {
   a.latent = true, a.kv_heads = 1, a.dv = p.kv_lora_rank;
   a.out = p.out.data, a.out_f32 = p.out.dtype == DType::kF32;
   a.out_token = p.out.stride[0], a.out_head = p.out.stride[1];
-  const bool fits = !a.kv_f32 && a.dk <= 576 && a.dv <= 512 && a.dk % 8 == 0 && a.dv % 8 == 0 &&
-                    aligned(p.q.data, p.q.dtype, a.q_token, a.q_head) &&
-                    aligned(p.cache.base, DType::kI8, a.block_stride, 0);
-  if (fits) return run_paged(a, p.plan, p.q.dim[0], p.max_query_len, stream);
-  return attention_plain(a, p.q.dim[0], stream);
+  return run_paged(a, p.plan, p.q.dim[0], p.max_query_len, stream);
 }
 
 Status attention_plan(const ops::AttentionPlanParams& p, device::Stream stream) {
@@ -184,7 +223,9 @@ Status attention_plan(const ops::AttentionPlanParams& p, device::Stream stream) 
   a.rows = static_cast<int>(rows);
   // Stand-ins: the plan reads neither.
   a.cache = static_cast<const char*>(p.plan->memory), a.slots = static_cast<float*>(p.plan->memory);
-  const Cut cut = cut_rows(a, static_cast<int*>(p.plan->memory), p.max_query_len, stream);
+  const AttentionChoice c = choose_attention(a, p.max_query_len, attention_facts(a, p.max_query_len, stream));
+  if (c.kernel == AttentionKernel::kPlain) return {};
+  const Cut cut = cut_rows(a, c, static_cast<int*>(p.plan->memory), stream);
   p.plan->shape = cut.shape();
   return launch_plan(cut.a, stream);
 }
@@ -247,11 +288,12 @@ Status segment_attention(const ops::SegmentAttentionParams& p, device::Stream st
                   "cos and sin must be [T, D / 2] float32");
     rotation = {p.cos.as<const float>(), p.sin.as<const float>(), p.cos.stride[0], p.sin.stride[0]};
   }
-  if (fits && segments_fit(a, rotation, tokens, stream)) {
+  const AttentionKernel kernel = choose_segments(a, tokens, fits, rotate_fits(a, rotation), device_facts(stream));
+  if (kernel == AttentionKernel::kSegments) {
     return attention_segments(a, rotation, tokens, static_cast<char*>(p.workspace) + plan_bytes(segments), stream);
   }
   if (rotation.cos != nullptr) TERN_RETURN_IF_ERROR(rotate_heads(a, p, rotation, stream));
-  return run_heads(a, tokens, p.max_segment, fits, stream);
+  return run_long_rows(kernel, a, tokens, p.max_segment, stream);
 }
 
 size_t segment_attention_workspace(device::Stream, int64_t max_rows, int64_t max_segments, int heads, int head_dim) {

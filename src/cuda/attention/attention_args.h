@@ -6,7 +6,8 @@
 
 #include <cstdint>
 
-#include "cuda/runtime/context.h"
+#include "base/error.h"
+#include "device/device.h"
 
 namespace tern::cuda {
 
@@ -60,44 +61,49 @@ struct AttentionArgs {
   int split_below = 0;  // units; fewer than this are split
   // Latent attention on Hopper: [0] of the plan is how many tokens a part of a unit has; 0: units are whole. The plan's
   // second half counts units as the first counts items.
-  int part_blocks = 0;       // that run at once; 0: segments as above
-  bool fixed_parts = false;  // only such parts as leave a query's chain of operations alone (deterministic mode)
-  bool planned = false;      // the plan is there: made once for all layers of a step
+  int part_blocks = 0;  // that run at once; 0: segments as above
+  bool deterministic_parts =
+      false;             // only such parts as leave a query's chain of operations alone (deterministic mode)
+  bool planned = false;  // the plan is there: made once for all layers of a step
 
   // Rows of few queries go to a kernel of their own (attention_decode.cuh) and are left out of the units above. Null:
-  // they do not. Heads of one KV head in `few_chunks` groups of `few_heads`, few_tokens tokens each, 16 queries at
-  // most. Written by the plan kernel: [0] rounds of 256 keys per item, 0: all of them; [1] items, [2 + r] first item of
-  // row r. Of ranges: [0] how many there are, [2 + r] where row r begins; they lie behind kFewRanges + 1 counters.
-  int* few = nullptr;
-  int* few_counters = nullptr;  // parts of a unit that are done; by the unit's first item; 0 between kernels
-  bool few_all = false;         // every row goes there (deterministic mode)
-  int few_chunks = 1, few_heads = 1, few_tokens = 1;
-  int few_capacity = 0;  // items that may leave a state in `slots`
-  int few_blocks = 0;    // that run at once
+  // they do not. Heads of one KV head in `decode_chunks` groups of `decode_heads`, decode_tokens tokens each, 16
+  // queries at most. Written by the plan kernel: [0] rounds of 256 keys per item, 0: all of them; [1] items, [2 + r]
+  // first item of row r. Of ranges: [0] how many there are, [2 + r] where row r begins; they lie behind kDecodeRanges +
+  // 1 counters.
+  int* decode_plan = nullptr;
+  int* decode_counters = nullptr;  // parts of a unit that are done; by the unit's first item; 0 between kernels
+  bool decode_all = false;         // every row goes there (deterministic mode)
+  int decode_chunks = 1, decode_heads = 1, decode_tokens = 1;
+  int decode_capacity = 0;  // items that may leave a state in `slots`
+  int decode_blocks = 0;    // that run at once
   // On Hopper instead of items (attention_decode_tma.cuh): ranges of tiles, one per block, of which each may leave
-  // few_capacity states; 0: items. few_deterministic: how they are cut must not change a bit. few_group: heads of one
-  // KV head. few_wide: units have up to 16 queries, not 8.
-  int few_ranges = 0, few_group = 1;
-  bool few_wide = false, few_deterministic = true;
-  // A cluster of so many blocks has an item each (attention_decode_cluster.cuh), few_ranges of them at once; 0: ranges.
-  int few_cluster = 0;
+  // decode_capacity states; 0: items. decode_deterministic: how they are cut must not change a bit. decode_group: heads
+  // of one KV head. decode_wide: units have up to 16 queries, not 8.
+  int decode_ranges = 0, decode_group = 1;
+  bool decode_wide = false, decode_deterministic = true;
+  // A cluster of so many blocks has an item each (attention_decode_cluster.cuh), decode_ranges of them at once; 0:
+  // ranges.
+  int decode_cluster = 0;
   // So few clusters that each of their blocks has a multiprocessor, and room for all that it has to load.
-  bool few_deep = false;
+  bool decode_deep = false;
   // Such a cluster keeps to the order of ranges (attention_decode_cluster_deterministic.cuh, deterministic mode): each
-  // of its blocks leaves so many states at most; few_ranges counts blocks, few[1] says whether the step has ranges
-  // after all.
-  int few_nodes = 0;
+  // of its blocks leaves so many states at most; decode_ranges counts blocks, decode_plan[1] says whether the step has
+  // ranges after all.
+  int decode_nodes = 0;
   // The plan and keys of earlier steps may be read before wait_for_previous(). plan_kernel lets nothing start before it
   // has waited and its plan is written, so whatever starts behind it finds both, however many kernels are still under
   // way; and behind attention_plan() a step writes only its own places of the cache.
-  bool few_early = false;
+  bool decode_early = false;
   PrepareArgs prepare;
 };
 
-inline constexpr int kFewCounters = 16384;
+inline constexpr int kDecodeCounters = 16384;
+inline constexpr int kDecodeTile = 64;      // keys, on Hopper
+inline constexpr int kDecodeRanges = 1023;  // at most
 constexpr int64_t plan_words(int64_t rows) { return (rows + 5 + 63) / 64 * 64; }
 // Both plans and the counters.
-inline int64_t plan_bytes(int64_t rows) { return (2 * plan_words(rows) + kFewCounters) * 4; }
+inline int64_t plan_bytes(int64_t rows) { return (2 * plan_words(rows) + kDecodeCounters) * 4; }
 
 // One per container of head sizes; each sets units and launches plan, attention and join.
 Status attention_64(AttentionArgs a, int max_query_len, device::Stream stream);
@@ -106,14 +112,6 @@ Status attention_256(AttentionArgs a, int max_query_len, device::Stream stream);
 Status attention_latent(AttentionArgs a, int max_query_len, device::Stream stream);
 // Units of the kernels above: kM queries each.
 AttentionArgs mma_units(AttentionArgs a, int queries, device::Stream stream);
-// Whether the kernel for few queries takes this cache, and its units.
-bool few_fits(const AttentionArgs& a);
-AttentionArgs few_units(AttentionArgs a, int max_query_len, device::Stream stream);
-Status attention_decode_rows(const AttentionArgs& a, device::Stream stream);
-// The same with Hopper's own instructions.
-bool decode_fits(const AttentionArgs& a, device::Stream stream);
-AttentionArgs decode_units(AttentionArgs a, int max_query_len, device::Stream stream);
-Status attention_decode(const AttentionArgs& a, device::Stream stream);
 // Any type and any size: a warp per query.
 Status attention_plain(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 Status launch_plan(const AttentionArgs& a, device::Stream stream);

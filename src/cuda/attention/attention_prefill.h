@@ -1,13 +1,20 @@
-// Attention with Hopper's own instructions: prompt chunks over the paged cache, segments of packed rows, latent rows.
+// Attention of decoding rows, and with Hopper's own instructions: prompt chunks over the paged cache, segments of
+// packed rows, latent rows. What each can take: choice.h.
 #pragma once
 
-#include "cuda/attention/attention_args.h"
+#include "cuda/attention/choice.h"
 
 namespace tern::cuda {
 
-// Whether the kernel takes these arguments.
-bool prefill_fits(const AttentionArgs& a, device::Stream stream);
-// The units it works in; the plan is made from these.
+// Decoding rows: the units of the chosen kernel, which the plan is made from; `a` as that left it, with its plan made.
+AttentionArgs decode_portable_units(AttentionArgs a, const AttentionChoice& choice, device::Stream stream);
+Status attention_decode_portable(const AttentionArgs& a, device::Stream stream);
+AttentionArgs decode_sm90_units(AttentionArgs a, const AttentionChoice& choice, device::Stream stream);
+Status attention_decode_sm90(const AttentionArgs& a, DecodeKernel kernel, device::Stream stream);
+// Asks the driver once per GPU and size of heads.
+void count_decode_clusters(const AttentionArgs& a, bool wide, AttentionFacts& facts, device::Stream stream);
+
+// Prompt chunks: the units it works in; the plan is made from these.
 AttentionArgs prefill_units(AttentionArgs a);
 // `a` as prefill_units() left it, with its plan made.
 Status attention_prefill(const AttentionArgs& a, int64_t tokens, device::Stream stream);
@@ -32,14 +39,11 @@ size_t apart_bytes(int64_t tokens, int heads, int dim);
 Status lay_apart(AttentionArgs& a, const SegmentRotation& rotation, int64_t tokens, void* to, SegmentTails* tails,
                  device::Stream stream);
 
-// Segments of packed rows: whether the kernel takes them; the op itself, which makes its plan unless it is there.
-// `apart`: apart_bytes().
-bool segments_fit(const AttentionArgs& a, const SegmentRotation& rotation, int64_t tokens, device::Stream stream);
+// Segments of packed rows; makes its plan unless it is there. `apart`: apart_bytes().
 Status attention_segments(AttentionArgs a, const SegmentRotation& rotation, int64_t tokens, void* apart,
                           device::Stream stream);
 
 // Latent attention of 512 + 64 values, all rows of a step: as for prompt chunks.
-bool latent_fits(const AttentionArgs& a, device::Stream stream);
 AttentionArgs latent_units(AttentionArgs a, device::Stream stream);
 Status attention_mla_sm90(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 

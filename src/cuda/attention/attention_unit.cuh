@@ -137,7 +137,7 @@ __device__ inline void store_out(const AttentionArgs& a, const AttentionUnit& u,
 }
 
 // Items that a unit of a context makes when each has `rounds` rounds of 256 keys; 0: one item.
-__device__ inline int few_parts(int context, int rounds) {
+__device__ inline int decode_parts(int context, int rounds) {
   return rounds == 0 ? 1 : max(1, (context + 256 * rounds - 1) / (256 * rounds));
 }
 

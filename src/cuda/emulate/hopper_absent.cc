@@ -30,16 +30,13 @@ Status gemm_grouped_tiles(const GroupedChoice&, const Gemm&, const void* const*,
 Status gemm_grouped_wide(GroupedKernel, const Gemm&, const void* const*, device::Stream) { return absent(); }
 Status gemm_grouped_gather(GroupedKernel, const Gemm&, const void* const*, device::Stream) { return absent(); }
 Status launch_chain(const Chain&, device::Stream) { return absent(); }
-bool prefill_fits(const AttentionArgs&, device::Stream) { return false; }
 AttentionArgs prefill_units(AttentionArgs a) { return a; }
 Status attention_prefill(const AttentionArgs&, int64_t, device::Stream) { return absent(); }
-bool latent_fits(const AttentionArgs&, device::Stream) { return false; }
 AttentionArgs latent_units(AttentionArgs a, device::Stream) { return a; }
 Status attention_mla_sm90(const AttentionArgs&, int64_t, device::Stream) { return absent(); }
-bool decode_fits(const AttentionArgs&, device::Stream) { return false; }
-AttentionArgs decode_units(AttentionArgs a, int, device::Stream) { return a; }
-Status attention_decode(const AttentionArgs&, device::Stream) { return absent(); }
-bool segments_fit(const AttentionArgs&, const SegmentRotation&, int64_t, device::Stream) { return false; }
+void count_decode_clusters(const AttentionArgs&, bool, AttentionFacts&, device::Stream) {}
+AttentionArgs decode_sm90_units(AttentionArgs a, const AttentionChoice&, device::Stream) { return a; }
+Status attention_decode_sm90(const AttentionArgs&, DecodeKernel, device::Stream) { return absent(); }
 Status attention_segments(AttentionArgs, const SegmentRotation&, int64_t, void*, device::Stream) { return absent(); }
 void launch_bulk_read(const void*, size_t, int, uint32_t*, cudaStream_t) {}
 

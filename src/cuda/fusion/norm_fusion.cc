@@ -133,10 +133,10 @@ bool defer(const ops::QkvPrepareParams& p, device::Stream stream) {
 Status fuse_qkv_prepare(AttentionArgs& a, int64_t tokens, int max_query_len, device::Stream stream) {
   NormFusion& j = state(stream).deferred->norm;
   const ops::QkvPrepareParams& p = j.qkv;
-  const bool mine = j.prepare && a.planned && a.few_all && a.few_ranges > 0 && max_query_len == 1 && a.rows == tokens &&
-                    p.qkv.dim[0] == tokens && p.q.data == a.q && p.q.stride[0] == a.q_token && a.q_head == p.head_dim &&
-                    p.heads == a.heads && p.kv_heads == a.kv_heads && p.head_dim == a.dk && p.cache.base == a.cache &&
-                    static_cast<int64_t>(p.cache.block_stride) == a.block_stride;
+  const bool mine = j.prepare && a.planned && a.decode_all && a.decode_ranges > 0 && max_query_len == 1 &&
+                    a.rows == tokens && p.qkv.dim[0] == tokens && p.q.data == a.q && p.q.stride[0] == a.q_token &&
+                    a.q_head == p.head_dim && p.heads == a.heads && p.kv_heads == a.kv_heads && p.head_dim == a.dk &&
+                    p.cache.base == a.cache && static_cast<int64_t>(p.cache.block_stride) == a.block_stride;
   if (!mine || overlap(p.qkv.data, tokens * p.qkv.stride[0] * 4, a.out, tokens * a.out_token * (a.out_f32 ? 4 : 2)))
     return launch_deferred(stream);
   const TensorView& norm = p.q_norm.data != nullptr ? p.q_norm : p.k_norm;

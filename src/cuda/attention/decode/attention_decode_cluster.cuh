@@ -9,12 +9,11 @@
 // instead.
 #pragma once
 
+#include "cuda/attention/choice.h"
 #include "cuda/attention/decode/attention_decode_tma.cuh"
 
 namespace tern::cuda {
 namespace {
-
-inline constexpr int kMostCluster = 8;  // blocks
 
 // The barrier of the cluster in two steps; what was written before the first is seen after the second, unless nothing
 // was (a release waits for all of this block's writes). No thread may end between the two.
@@ -39,7 +38,7 @@ __device__ __forceinline__ void cluster_store(uint32_t to, float x, float y) {
   asm volatile("st.shared::cluster.v2.f32 [%0], {%1, %2};\n" ::"r"(to), "f"(x), "f"(y) : "memory");
 }
 
-__device__ __forceinline__ int cluster_bits(const AttentionArgs& a) { return 31 - __clz(a.few_cluster); }
+__device__ __forceinline__ int cluster_bits(const AttentionArgs& a) { return 31 - __clz(a.decode_cluster); }
 
 template <class S>
 struct ClusterShape {
@@ -47,14 +46,14 @@ struct ClusterShape {
   static constexpr size_t kBytes = S::kBytes + sizeof(float) * (kSums + kMostCluster * kQueries * 2);
 };
 
-// The rank's share of a unit: of the groups of 32 columns of all queries every a.few_cluster-th.
+// The rank's share of a unit: of the groups of 32 columns of all queries every a.decode_cluster-th.
 template <class S>
 class ClusterShare {
  public:
-  __device__ ClusterShare(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh, int rank)
+  __device__ ClusterShare(const AttentionArgs& a, const DecodePiece& p, const DecodeShared<S>& sh, int rank)
       : a_(a), p_(p), rank_(rank), bits_(cluster_bits(a)) {
     values_ = reinterpret_cast<float*>(sh.last + 4), states_ = reinterpret_cast<float2*>(values_ + T::kSums);
-    groups_ = (p.u.queries() * kGroups + a.few_cluster - 1) >> bits_;
+    groups_ = (p.u.queries() * kGroups + a.decode_cluster - 1) >> bits_;
   }
   // To all blocks of the cluster what is theirs of this block's sums; nothing was found if `none`.
   __device__ __forceinline__ void send(const DecodeState<S>& s, bool none) const {
@@ -63,7 +62,7 @@ class ClusterShare {
     for (int q = 0; q < 2 * S::kN; ++q) {
       const int i = q / 2 * 8 + lane % 4 * 2 + q % 2, to = warp * 8 + lane / 4;
       if (i >= queries) continue;
-      if (to < a_.few_cluster) {
+      if (to < a_.decode_cluster) {
         cluster_store(cluster_address(states_ + rank_ * T::kQueries + i, to), none ? -INFINITY : s.m[q], s.l[q]);
       }
       if (none) continue;
@@ -71,7 +70,7 @@ class ClusterShare {
       for (int r = 0; r < 2 * S::kRows; ++r) {
         const int column = (warp * S::kRows + r / 2) * 16 + lane / 4 + r % 2 * 8, group = i * kGroups + column / 32;
         const float* at = values_ + (rank_ * groups_ + (group >> bits_)) * 32 + column % 32;
-        cluster_store(cluster_address(at, group & (a_.few_cluster - 1)), s.v[r / 2][q / 2][r % 2 * 2 + q % 2]);
+        cluster_store(cluster_address(at, group & (a_.decode_cluster - 1)), s.v[r / 2][q / 2][r % 2 * 2 + q % 2]);
       }
     }
   }
@@ -88,11 +87,11 @@ class ClusterShare {
   __device__ __forceinline__ float4 joined(int i, int query) const {
     float m = -INFINITY;
 #pragma unroll 4
-    for (int s = 0; s < a_.few_cluster; ++s) m = fmaxf(m, states_[s * T::kQueries + query].x);
+    for (int s = 0; s < a_.decode_cluster; ++s) m = fmaxf(m, states_[s * T::kQueries + query].x);
     const float base = m == -INFINITY ? 0.0f : m;
     float v = 0.0f, l = 0.0f;
 #pragma unroll 4
-    for (int s = 0; s < a_.few_cluster; ++s) {
+    for (int s = 0; s < a_.decode_cluster; ++s) {
       const float2 state = states_[s * T::kQueries + query];
       const float x = values_[s * groups_ * 32 + i], f = power2(__fsub_rn(state.x, base));
       const bool none = state.x == -INFINITY;
@@ -109,7 +108,7 @@ class ClusterShare {
   using T = ClusterShape<S>;
   static constexpr int kGroups = S::kD / 32;
   const AttentionArgs& a_;
-  const FewPiece& p_;
+  const DecodePiece& p_;
   int rank_, bits_, groups_;
   float* values_;
   float2* states_;
@@ -117,12 +116,12 @@ class ClusterShare {
 
 // Leaves this block's share; the last of the unit's parts joins them in order.
 template <class S>
-__device__ __forceinline__ void cluster_join(const AttentionArgs& a, const FewPiece& p, const ClusterShare<S>& share,
+__device__ __forceinline__ void cluster_join(const AttentionArgs& a, const DecodePiece& p, const ClusterShare<S>& share,
                                              int rank, int* shared_last) {
   share.each([&](int i, int query, int) { share.slot(p.range)[i] = share.joined(i, query); });
   computing_sync();
   if (threadIdx.x == 0) {
-    int* counter = a.few_counters + p.head * a.few_cluster + rank;
+    int* counter = a.decode_counters + p.head * a.decode_cluster + rank;
     __threadfence();  // what the others wrote before the barrier is also ahead of this
     const bool last = atomicAdd(counter, 1) == p.parts - 1;
     __threadfence();
@@ -144,19 +143,20 @@ __device__ __forceinline__ void cluster_join(const AttentionArgs& a, const FewPi
 }
 
 // The tiles of the item that are this block's.
-__device__ __forceinline__ FewPiece cluster_piece(const AttentionArgs& a, int item, int rank) {
-  const FewItem x = few_item_at(a, item);
-  FewPiece p;
-  p.u = few_unit_of(a, x.row, x.unit, x.context, x.start, x.queries);
-  const int to = min(x.to, few_tiles(p.u.most())), tiles = max(0, to - x.from), up = a.few_cluster - 1;
+__device__ __forceinline__ DecodePiece cluster_piece(const AttentionArgs& a, int item, int rank) {
+  const DecodeItem x = decode_item_at(a, item);
+  DecodePiece p;
+  p.u = decode_unit_of(a, x.row, x.unit, x.context, x.start, x.queries);
+  const int to = min(x.to, decode_tile_count(p.u.most())), tiles = max(0, to - x.from), up = a.decode_cluster - 1;
   // What does not come out even goes to the first: the last one may have the newest key to make.
-  p.from = x.from + (tiles * rank + up) / a.few_cluster, p.to = x.from + (tiles * (rank + 1) + up) / a.few_cluster;
+  p.from = x.from + (tiles * rank + up) / a.decode_cluster,
+  p.to = x.from + (tiles * (rank + 1) + up) / a.decode_cluster;
   p.known = x.context - x.queries;
   p.range = item, p.head = item - x.part, p.parts = x.parts;
   return p;
 }
 
-// few_early: as in decode_kernel.
+// decode_early: as in decode_kernel.
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     decode_cluster_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ DecodeMaps maps) {
@@ -165,14 +165,14 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   const DecodeShared<S> sh(memory);
   decode_begin<S>(sh, maps);
   cluster_arrive_relaxed();
-  if (!a.few_early) wait_for_previous();
-  const int item = static_cast<int>(blockIdx.x) / a.few_cluster, rank = cluster_rank();
-  if (item >= a.few[0]) {
+  if (!a.decode_early) wait_for_previous();
+  const int item = static_cast<int>(blockIdx.x) / a.decode_cluster, rank = cluster_rank();
+  if (item >= a.decode_plan[0]) {
     cluster_wait();
     if (item == 0) wait_for_previous();  // somebody has to; others make room
     return;
   }
-  const FewPiece p = cluster_piece(a, item, rank);
+  const DecodePiece p = cluster_piece(a, item, rank);
   DecodePlace<S> at;
   if (threadIdx.x >= 128) {
     bool waited = decode_waited(a);
@@ -183,7 +183,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     return cluster_wait();
   }
   bring_parameters(a);
-  if (a.few_early) wait_for_previous();
+  if (a.decode_early) wait_for_previous();
   DecodeState<S> total;
   total.clear();
   int turn = 0;

@@ -38,9 +38,9 @@ __device__ __forceinline__ float2 cluster_load2(uint32_t from) {
 struct DeterministicCut {
   int tiles, step, nodes, bits;
   __device__ DeterministicCut(const AttentionArgs& a, int tiles) : tiles(tiles) {
-    const int most = a.few_nodes * a.few_cluster;
-    step = tiles <= most * kFewRound ? kFewRound : kFewSegment;
-    nodes = (tiles + step - 1) / step, bits = nodes > a.few_cluster ? 1 : 0;
+    const int most = a.decode_nodes * a.decode_cluster;
+    step = tiles <= most * kDecodeRound ? kDecodeRound : kDecodeSegment;
+    nodes = (tiles + step - 1) / step, bits = nodes > a.decode_cluster ? 1 : 0;
   }
   __device__ int begin(int rank) const { return min(tiles, (rank << bits) * step); }
 };
@@ -61,7 +61,7 @@ struct DeterministicSum {
 template <class S>
 class DeterministicStates {
  public:
-  __device__ DeterministicStates(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh)
+  __device__ DeterministicStates(const AttentionArgs& a, const DecodePiece& p, const DecodeShared<S>& sh)
       : a_(a), p_(p), sums_(reinterpret_cast<float*>(sh.last + 4)) {}
   __device__ __forceinline__ void epilogue(int i, const DecodeState<S>& s) const {
     const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, queries = p_.u.queries();
@@ -78,11 +78,11 @@ class DeterministicStates {
       if (threadIdx.x < 4) *state(to, query) = make_float2(s.m[q], s.l[q]);
     }
   }
-  // This block's share of the result: of the groups of 32 columns of all queries every a.few_cluster-th.
+  // This block's share of the result: of the groups of 32 columns of all queries every a.decode_cluster-th.
   __device__ __forceinline__ void join_all(const DeterministicCut& cut, int rank) const {
     constexpr int kGroups = S::kD / 32;
-    const int lane = threadIdx.x & 31, step = a_.few_cluster * 4;
-    for (int g = rank + a_.few_cluster * (threadIdx.x / 32); g < p_.u.queries() * kGroups; g += step) {
+    const int lane = threadIdx.x & 31, step = a_.decode_cluster * 4;
+    for (int g = rank + a_.decode_cluster * (threadIdx.x / 32); g < p_.u.queries() * kGroups; g += step) {
       const int query = g / kGroups, column = g % kGroups * 32 + lane;
       const DeterministicSum y = joined(cut, query, column);
       store_out(a_, p_.u, query, column, y.v, y.l);
@@ -109,26 +109,27 @@ class DeterministicStates {
       }
 #pragma unroll
       for (int i = 0; i < kTogether; ++i) {
-        if (cut.step == kFewRound) {
+        if (cut.step == kDecodeRound) {
           segment.add(y[i]);
         } else {
           total.add(y[i]);
         }
       }
-      if (cut.step == kFewRound) total.add(segment), segment = {};
+      if (cut.step == kDecodeRound) total.add(segment), segment = {};
     }
     return total;
   }
   const AttentionArgs& a_;
-  const FewPiece& p_;
+  const DecodePiece& p_;
   float* sums_;
 };
-static_assert(kFewSegment / kFewRound == 4);
+static_assert(kDecodeSegment / kDecodeRound == 4);
 
 // The tiles of a block of the cluster, one node after the other.
 template <class S>
-__device__ __forceinline__ void fixed_tiles(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh,
-                                            const DeterministicCut& cut, const DeterministicStates<S>& states) {
+__device__ __forceinline__ void deterministic_tiles(const AttentionArgs& a, const DecodePiece& p,
+                                                    const DecodeShared<S>& sh, const DeterministicCut& cut,
+                                                    const DeterministicStates<S>& states) {
   DecodePlace<S> at;
   DecodeState<S> round, segment;
   round.clear(), segment.clear();
@@ -136,18 +137,18 @@ __device__ __forceinline__ void fixed_tiles(const AttentionArgs& a, const FewPie
   decode_tiles<S>(a, p, sh, at, turn, [&](int t, const DecodeState<S>& tile) {
     round.add(tile);
     const bool last = t + 1 == p.to;
-    if (!last && (t + 1) % kFewRound != 0) return;
-    if (cut.step == kFewRound) {
+    if (!last && (t + 1) % kDecodeRound != 0) return;
+    if (cut.step == kDecodeRound) {
       states.epilogue(node++, round);
     } else {
       segment.add(round);
-      if (last || (t + 1) % kFewSegment == 0) states.epilogue(node++, segment), segment.clear();
+      if (last || (t + 1) % kDecodeSegment == 0) states.epilogue(node++, segment), segment.clear();
     }
     round.clear();
   });
 }
 
-// few_early: as in decode_kernel.
+// decode_early: as in decode_kernel.
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     decode_deterministic_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ DecodeMaps maps) {
@@ -155,14 +156,14 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   let_next_start();
   const DecodeShared<S> sh(memory);
   decode_begin<S>(sh, maps);
-  if (!a.few_early) wait_for_previous();
-  if (a.few[1] != 0) return decode_range<S>(a, maps, sh);
-  const int item = static_cast<int>(blockIdx.x) / a.few_cluster, rank = cluster_rank();
-  if (item >= a.few[0]) return wait_for_previous();  // the whole cluster
-  const FewItem x = few_item_at(a, item);
-  FewPiece p;
-  p.u = few_unit_of(a, x.row, x.unit, x.context, x.start, x.queries);
-  const DeterministicCut cut(a, min(x.to, few_tiles(p.u.most())));
+  if (!a.decode_early) wait_for_previous();
+  if (a.decode_plan[1] != 0) return decode_range<S>(a, maps, sh);
+  const int item = static_cast<int>(blockIdx.x) / a.decode_cluster, rank = cluster_rank();
+  if (item >= a.decode_plan[0]) return wait_for_previous();  // the whole cluster
+  const DecodeItem x = decode_item_at(a, item);
+  DecodePiece p;
+  p.u = decode_unit_of(a, x.row, x.unit, x.context, x.start, x.queries);
+  const DeterministicCut cut(a, min(x.to, decode_tile_count(p.u.most())));
   p.from = cut.begin(rank), p.to = cut.begin(rank + 1), p.known = x.context - x.queries;
   if (threadIdx.x >= 128) {
     DecodePlace<S> at;
@@ -174,9 +175,9 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     cluster_arrive_relaxed();
     return cluster_wait();
   }
-  if (a.few_early) wait_for_previous();
+  if (a.decode_early) wait_for_previous();
   const DeterministicStates<S> states(a, p, sh);
-  fixed_tiles<S>(a, p, sh, cut, states);
+  deterministic_tiles<S>(a, p, sh, cut, states);
   __syncwarp();
   cluster_arrive();
   cluster_wait();  // all nodes of the unit are there

@@ -11,10 +11,10 @@ namespace {
 
 // After this block's part of a unit was left: whether all parts of it are there now.
 template <class S>
-__device__ __forceinline__ bool decode_last(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh) {
+__device__ __forceinline__ bool decode_last(const AttentionArgs& a, const DecodePiece& p, const DecodeShared<S>& sh) {
   computing_sync();
   if (threadIdx.x == 0) {
-    int* counter = a.few_counters + p.head;
+    int* counter = a.decode_counters + p.head;
     __threadfence();  // what the others wrote before the barrier is also ahead of this
     const bool last = atomicAdd(counter, 1) == p.parts - 1;
     __threadfence();
@@ -29,10 +29,10 @@ __device__ __forceinline__ bool decode_last(const AttentionArgs& a, const FewPie
 // must be fetched. A node of a higher level comes when all below it is empty and passes through unchanged. Not inline:
 // its registers would be missing in the loop over tiles.
 template <class S>
-__device__ __noinline__ void decode_join(const AttentionArgs& a, const FewPiece& p, FewParts parts) {
+__device__ __noinline__ void decode_join(const AttentionArgs& a, const DecodePiece& p, DecodeParts parts) {
   DecodeState<S> round, segment, total;
   round.clear(), segment.clear(), total.clear();
-  FewNodes nodes(a, p, parts);
+  DecodeNodes nodes(a, p, parts);
   constexpr int kTogether = 2;  // loads under way
 #pragma unroll 1
   for (bool more = true; more;) {
@@ -42,8 +42,8 @@ __device__ __noinline__ void decode_join(const AttentionArgs& a, const FewPiece&
     for (int i = 0; i < kTogether; ++i) {
       y[i].clear();
       more = more && nodes.next();
-      closes_round[i] = more && (nodes.level >= 1 || nodes.end % kFewRound == 0);
-      closes_segment[i] = more && (nodes.level >= 2 || nodes.end % kFewSegment == 0);
+      closes_round[i] = more && (nodes.level >= 1 || nodes.end % kDecodeRound == 0);
+      closes_segment[i] = more && (nodes.level >= 2 || nodes.end % kDecodeSegment == 0);
       if (more) y[i].read(a.slots + int64_t{nodes.slot()} * S::kNode, p.u.queries());
     }
 #pragma unroll
@@ -60,9 +60,9 @@ __device__ __noinline__ void decode_join(const AttentionArgs& a, const FewPiece&
 
 // A unit or a part of one.
 template <class S>
-class DecodePiece {
+class DeterministicPiece {
  public:
-  __device__ DecodePiece(const AttentionArgs& a, const FewPiece& p) : a_(a), p_(p), parts_(a, p) {
+  __device__ DeterministicPiece(const AttentionArgs& a, const DecodePiece& p) : a_(a), p_(p), parts_(a, p) {
     slot_ = a.slots + int64_t{p.slot(a)} * S::kNode;
   }
   __device__ __forceinline__ void run(const DecodeShared<S>& sh, DecodePlace<S>& at, int& turn) {
@@ -76,22 +76,23 @@ class DecodePiece {
     s.epilogue(slot_, p_.u.queries());
     slot_ += S::kNode;
   }
-  // What began before this part is left in pieces (FewNodes).
+  // What began before this part is left in pieces (DecodeNodes).
   __device__ __forceinline__ void fold(int t, const DecodeState<S>& tile) {
-    const bool round = t / kFewRound * kFewRound >= p_.from, segment = t / kFewSegment * kFewSegment >= p_.from;
+    const bool round = t / kDecodeRound * kDecodeRound >= p_.from,
+               segment = t / kDecodeSegment * kDecodeSegment >= p_.from;
     if (!round) {
       emit(tile);
     } else {
       round_.add(tile);
     }
-    if ((t + 1) % kFewRound != 0) return;
+    if ((t + 1) % kDecodeRound != 0) return;
     if (segment) {
       segment_.add(round_);
     } else if (round) {
       emit(round_);
     }
     round_.clear();
-    if ((t + 1) % kFewSegment != 0 || !segment) return;
+    if ((t + 1) % kDecodeSegment != 0 || !segment) return;
     if (p_.from == 0) {
       total_.add(segment_);
     } else {
@@ -106,30 +107,30 @@ class DecodePiece {
       decode_store<S>(a_, p_.u, total_);
       return;
     }
-    const int segment = p_.to / kFewSegment * kFewSegment, round = p_.to / kFewRound * kFewRound;
+    const int segment = p_.to / kDecodeSegment * kDecodeSegment, round = p_.to / kDecodeRound * kDecodeRound;
     if (p_.from == 0 && segment > 0) emit(total_);
     if (segment >= p_.from && round > segment) emit(segment_);
     if (round >= p_.from && p_.to > round) emit(round_);
     if (!decode_last(a_, p_, sh)) return;
     // What a function that is not inline reads lies in memory: a copy, or all of the loop would read it there.
-    const FewPiece copy = p_;
+    const DecodePiece copy = p_;
     decode_join<S>(a_, copy, parts_);
   }
   const AttentionArgs& a_;
-  const FewPiece& p_;
-  FewParts parts_;
+  const DecodePiece& p_;
+  DecodeParts parts_;
   float* slot_;
   DecodeState<S> round_, segment_, total_;
 };
 
-// This block's range. few_early: as in decode_kernel.
+// This block's range. decode_early: as in decode_kernel.
 template <class S>
 __device__ __forceinline__ void decode_range(const AttentionArgs& a, const DecodeMaps& maps,
                                              const DecodeShared<S>& sh) {
-  const int used = a.few[0];
-  FewIterator walk(a, blockIdx.x);
+  const int used = a.decode_plan[0];
+  DecodeIterator walk(a, blockIdx.x);
   if (static_cast<int>(blockIdx.x) >= used) return wait_for_previous();
-  FewPiece p;
+  DecodePiece p;
   DecodePlace<S> at;
   if (threadIdx.x >= 128) {
     bool waited = decode_waited(a);
@@ -138,11 +139,11 @@ __device__ __forceinline__ void decode_range(const AttentionArgs& a, const Decod
   }
   int turn = 0;
   bool more = walk.next(p);
-  if (a.few_early) wait_for_previous();
-  for (; more; more = walk.next(p)) DecodePiece<S>(a, p).run(sh, at, turn);
+  if (a.decode_early) wait_for_previous();
+  for (; more; more = walk.next(p)) DeterministicPiece<S>(a, p).run(sh, at, turn);
 }
 
-// few_early (attention_args.h): the plan and tiles of earlier steps are read before the wait.
+// decode_early (attention_args.h): the plan and tiles of earlier steps are read before the wait.
 template <class S>
 __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
     decode_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ DecodeMaps maps) {
@@ -150,7 +151,7 @@ __global__ void __launch_bounds__(S::kThreads, S::kBlocks)
   let_next_start();
   const DecodeShared<S> sh(memory);
   decode_begin<S>(sh, maps);
-  if (!a.few_early) wait_for_previous();
+  if (!a.decode_early) wait_for_previous();
   decode_range<S>(a, maps, sh);
 }
 

@@ -39,11 +39,11 @@ template <class S>
 class Newest {
  public:
   static constexpr int kEach = S::kD / 64;
-  __device__ __forceinline__ void load(const AttentionArgs& a, const FewPiece& p) {
+  __device__ __forceinline__ void load(const AttentionArgs& a, const DecodePiece& p) {
     const PrepareArgs& from = a.prepare;
-    const int place = p.u.context - 1, warp = threadIdx.x / 32, owner = place % kFewTile / 16;
-    if (p.from >= p.to || p.to * kFewTile <= place || (warp != owner && warp != (owner + 1) % 4)) return;
-    value_ = warp != owner, tile_ = place / kFewTile, place_ = place % kFewTile;
+    const int place = p.u.context - 1, warp = threadIdx.x / 32, owner = place % kDecodeTile / 16;
+    if (p.from >= p.to || p.to * kDecodeTile <= place || (warp != owner && warp != (owner + 1) % 4)) return;
+    value_ = warp != owner, tile_ = place / kDecodeTile, place_ = place % kDecodeTile;
     const int head = a.heads + p.u.kv_head + (value_ ? a.kv_heads : 0);
     head_.read(from.qkv + p.u.token0 * from.row + head * S::kD, from.interleaved, head_.v);
     if (!value_ && from.k_norm != nullptr) head_.read(from.k_norm, from.norm_bf16, from.interleaved, weight_);
@@ -53,7 +53,7 @@ class Newest {
                                          const Rotation<kEach>& rotation) {
     if (tile_ < 0) return;
     if (!value_) prepare_head(a.prepare, a.prepare.k_norm, weight_, rotation, head_);
-    if (u.head0 != u.kv_head * a.few_group) return;
+    if (u.head0 != u.kv_head * a.decode_group) return;
     const int64_t slot = a.prepare.slots[u.token0], size = a.block_size;
     if (slot < size) return;  // the null block: padding
     char* const block = const_cast<char*>(a.cache) + slot / size * a.block_stride;
@@ -85,7 +85,7 @@ class Newest {
 // Queries of a unit as the narrow side of the products, and the newest key. `room`: scores of a tile that no warp reads
 // any more. All loads are on their way together.
 template <class S>
-__device__ __forceinline__ void prepare_piece(const AttentionArgs& a, const FewPiece& p, float* room,
+__device__ __forceinline__ void prepare_piece(const AttentionArgs& a, const DecodePiece& p, float* room,
                                               uint32_t (&q)[S::kN][S::kSteps][2], Newest<S>& newest) {
   constexpr int kEach = S::kD / 64, kPitch = S::kD + 8, kHeads = 2 * S::kN;  // of a warp
   static_assert(8 * S::kN * kPitch * sizeof(bf) <= S::kScores * sizeof(float));

@@ -19,12 +19,12 @@ inline constexpr int kFreeEarly = 2;
 template <class S>
 struct FreeShared {
   static constexpr int kThreads = S::kThreads + 32;
-  static constexpr size_t kBytes = S::kBytes + kFreeSlots * (sizeof(FewPiece) + 3 * sizeof(uint64_t)) + 24;
+  static constexpr size_t kBytes = S::kBytes + kFreeSlots * (sizeof(DecodePiece) + 3 * sizeof(uint64_t)) + 24;
   uint64_t *known, *done, *open, *begun;  // begun: the first queries are there
-  FewPiece* pieces;
+  DecodePiece* pieces;
   __device__ explicit FreeShared(const DecodeShared<S>& sh) {
     known = reinterpret_cast<uint64_t*>(sh.last + 2), done = known + kFreeSlots, open = done + kFreeSlots;
-    begun = open + kFreeSlots, pieces = reinterpret_cast<FewPiece*>(begun + 1);
+    begun = open + kFreeSlots, pieces = reinterpret_cast<DecodePiece*>(begun + 1);
   }
   __device__ __forceinline__ void begin() const {  // before decode_begin()
     if (threadIdx.x != 0) return;
@@ -33,12 +33,12 @@ struct FreeShared {
     barrier_init(begun, 4);
   }
   // Piece number i; false: there are no more. All lanes of a warp.
-  __device__ __forceinline__ bool take(int i, FewPiece& p) const {
+  __device__ __forceinline__ bool take(int i, DecodePiece& p) const {
     barrier_wait(&known[i % kFreeSlots], static_cast<uint32_t>(i / kFreeSlots) & 1);
     p = pieces[i % kFreeSlots];
     return p.parts > 0;
   }
-  __device__ __forceinline__ void tell(int i, const FewPiece& p) const {
+  __device__ __forceinline__ void tell(int i, const DecodePiece& p) const {
     barrier_wait(&open[i % kFreeSlots], static_cast<uint32_t>(i / kFreeSlots + 1) & 1);
     if ((threadIdx.x & 31) == 0) {
       pieces[i % kFreeSlots] = p;
@@ -49,13 +49,13 @@ struct FreeShared {
 };
 
 template <class S>
-__device__ __forceinline__ float* free_node(const AttentionArgs& a, const FewPiece& p, int part) {
-  return a.slots + int64_t{few_slot(a, p.head + part, part == 0)} * S::kNode;
+__device__ __forceinline__ float* free_node(const AttentionArgs& a, const DecodePiece& p, int part) {
+  return a.slots + int64_t{decode_slot(a, p.head + part, part == 0)} * S::kNode;
 }
 
 // All parts of a unit by one warp, which stands for the four that left them.
 template <class S>
-__device__ __forceinline__ void free_join(const AttentionArgs& a, const FewPiece& p) {
+__device__ __forceinline__ void free_join(const AttentionArgs& a, const DecodePiece& p) {
   constexpr int kTogether = S::kValues <= 8 ? 4 : 1;  // warps
   const int lane = threadIdx.x & 31;
 #pragma unroll 1
@@ -81,9 +81,9 @@ __device__ __forceinline__ void free_join(const AttentionArgs& a, const FewPiece
 
 template <class S>
 __device__ __forceinline__ void free_producer(const AttentionArgs& a, const DecodeMaps& maps, const DecodeShared<S>& sh,
-                                              const FreeShared<S>& free, FewIterator& walk) {
+                                              const FreeShared<S>& free, DecodeIterator& walk) {
   DecodePlace<S> at;
-  FewPiece p{};
+  DecodePiece p{};
   bool waited = decode_waited(a);
   int i = 0, early = kFreeEarly;
   for (; walk.next(p); ++i) {
@@ -99,14 +99,14 @@ __device__ __forceinline__ void free_producer(const AttentionArgs& a, const Deco
 template <class S>
 __device__ __forceinline__ void free_hand_in(const AttentionArgs& a, const FreeShared<S>& free) {
   const int lane = threadIdx.x & 31;
-  FewPiece p{};
+  DecodePiece p{};
 #pragma unroll 1
   for (int i = 0; free.take(i, p); ++i) {
     barrier_wait(&free.done[i % kFreeSlots], static_cast<uint32_t>(i / kFreeSlots) & 1);
     __syncwarp();
     if (lane == 0) barrier_arrive(&free.open[i % kFreeSlots]);
     if (p.parts == 1) continue;
-    auto* const ticket = reinterpret_cast<uint32_t*>(a.few_counters + p.head);
+    auto* const ticket = reinterpret_cast<uint32_t*>(a.decode_counters + p.head);
     if (last_to_come(ticket, p.parts)) free_join<S>(a, p);
   }
 }
@@ -115,7 +115,7 @@ template <class S>
 __device__ __forceinline__ void free_compute(const AttentionArgs& a, const DecodeShared<S>& sh,
                                              const FreeShared<S>& free) {
   DecodePlace<S> at;
-  FewPiece p{};
+  DecodePiece p{};
   int turn = 0;
   for (int i = 0; free.take(i, p); ++i) {
     DecodeState<S> total;
@@ -136,7 +136,7 @@ __device__ __forceinline__ void free_compute(const AttentionArgs& a, const Decod
   }
 }
 
-// few_early as of decode_kernel().
+// decode_early as of decode_kernel().
 template <class S>
 __global__ void __launch_bounds__(FreeShared<S>::kThreads, S::kBlocks)
     decode_free_kernel(const __grid_constant__ AttentionArgs a, const __grid_constant__ DecodeMaps maps) {
@@ -146,9 +146,9 @@ __global__ void __launch_bounds__(FreeShared<S>::kThreads, S::kBlocks)
   const FreeShared<S> free(sh);
   free.begin();
   decode_begin<S>(sh, maps);
-  if (!a.few_early) wait_for_previous();
-  FewIterator walk(a, blockIdx.x);  // asked for together with the number of ranges
-  const int used = a.few[0];
+  if (!a.decode_early) wait_for_previous();
+  DecodeIterator walk(a, blockIdx.x);  // asked for together with the number of ranges
+  const int used = a.decode_plan[0];
   if (static_cast<int>(blockIdx.x) >= used) {
     if (blockIdx.x == 0) wait_for_previous();  // somebody has to; others make room
     return;
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(FreeShared<S>::kThreads, S::kBlocks)
     return;
   }
   bring_parameters(a);
-  if (a.few_early) wait_for_previous();
+  if (a.decode_early) wait_for_previous();
   if (threadIdx.x < 128) {
     free_compute<S>(a, sh, free);
   } else {

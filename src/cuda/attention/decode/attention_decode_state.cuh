@@ -11,11 +11,11 @@ namespace tern::cuda {
 template <int kD_, int kN_, int kStages_, int kBlocks_>
 struct DecodeShape {
   static constexpr int kD = kD_, kN = kN_, kStages = kStages_, kBlocks = kBlocks_;  // kBlocks per multiprocessor
-  static constexpr int kThreads = 160, kHalves = kD / 64, kHalfBytes = kFewTile * 128;
+  static constexpr int kThreads = 160, kHalves = kD / 64, kHalfBytes = kDecodeTile * 128;
   static constexpr int kStageBytes = kHalves * kHalfBytes, kSteps = kD / 16;
   static constexpr int kRows = kD / 64;                  // of 16 columns of the values that a warp has
   static constexpr int kValues = kRows * kN * 4;         // sums of a thread
-  static constexpr int kPitch = kFewTile + 4;            // of the scores of a query, padded against banks
+  static constexpr int kPitch = kDecodeTile + 4;         // of the scores of a query, padded against banks
   static constexpr int kScores = 8 * kN * kPitch;        // twice: one tile is written while another is read
   static constexpr int kNode = 128 * kValues + 16 * kN;  // floats of a state in `slots`
   static constexpr size_t kBytes = 1024 + kStages * kStageBytes + 2 * kScores * 4 + 16 * kStages + 16;

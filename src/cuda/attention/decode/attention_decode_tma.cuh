@@ -3,7 +3,7 @@
 // products: of a tile every warp scores 16 keys, all warps read all scores and make the same softmax of them, and each
 // has a quarter of the values' columns for itself. So nothing is exchanged between warps but scores.
 //
-// Every tile is a softmax of its own. A block works on one range of all tiles of the step (FewRange, written by the
+// Every tile is a softmax of its own. A block works on one range of all tiles of the step (DecodeRange, written by the
 // plan); what it makes of a range, or of a part of a unit, is in attention_decode_deterministic.cuh and
 // attention_decode_split.cuh.
 #pragma once
@@ -16,7 +16,7 @@ namespace {
 
 using namespace hopper;
 
-// Pages of the cache as the copy engine sees them: whole tiles, and kFewBox keys of the last one.
+// Pages of the cache as the copy engine sees them: whole tiles, and kDecodeBox keys of the last one.
 struct DecodeMaps {
   CUtensorMap whole, last;
 };
@@ -39,7 +39,7 @@ __device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const Dec
   char* to = sh.ring + at.stage * S::kStageBytes;
   uint64_t* full = &sh.full[at.stage];
   barrier_wait(&sh.free[at.stage], at.phase ^ 1);
-  if (keys > kFewTile - kFewBox) {
+  if (keys > kDecodeTile - kDecodeBox) {
     barrier_expect(full, S::kStageBytes);
 #pragma unroll
     for (int h = 0; h < S::kHalves; ++h) {
@@ -47,12 +47,12 @@ __device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const Dec
     }
     return;
   }
-  const int boxes = (keys + kFewBox - 1) / kFewBox;
-  barrier_expect(full, boxes * kFewBox * S::kD * 2);
+  const int boxes = (keys + kDecodeBox - 1) / kDecodeBox;
+  barrier_expect(full, boxes * kDecodeBox * S::kD * 2);
   for (int i = 0; i < boxes; ++i) {
 #pragma unroll
     for (int h = 0; h < S::kHalves; ++h) {
-      load_box(to + h * S::kHalfBytes + i * kFewBox * 128, &maps.last, full, h * 64, row + i * kFewBox, block,
+      load_box(to + h * S::kHalfBytes + i * kDecodeBox * 128, &maps.last, full, h * 64, row + i * kDecodeBox, block,
                kEvictFirst);
     }
   }
@@ -61,16 +61,16 @@ __device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const Dec
 // Whether the warp that feeds need not wait for what the kernel before writes: this one has waited already, or writes
 // the step's own keys and values itself.
 __device__ __forceinline__ bool decode_waited(const AttentionArgs& a) {
-  return !a.few_early || a.prepare.qkv != nullptr;
+  return !a.decode_early || a.prepare.qkv != nullptr;
 }
 
 // Keys, then values of every tile of a piece, by the warp that feeds the ring. `waited`: what the kernel before writes
 // is there; else it waits at the first tile with a place that this step writes. before() comes before every tile.
 template <class S, class Before>
-__device__ __forceinline__ void decode_producer(const AttentionArgs& a, const DecodeMaps& maps, const FewPiece& p,
+__device__ __forceinline__ void decode_producer(const AttentionArgs& a, const DecodeMaps& maps, const DecodePiece& p,
                                                 const DecodeShared<S>& sh, DecodePlace<S>& at, bool& waited,
                                                 const Before& before) {
-  const int lane = threadIdx.x & 31, pages = a.block_size / kFewTile;  // tiles of a block
+  const int lane = threadIdx.x & 31, pages = a.block_size / kDecodeTile;  // tiles of a block
   const int end = p.u.most();
   int blocks = 0;
   for (int t = p.from; t < p.to; ++t) {
@@ -79,21 +79,21 @@ __device__ __forceinline__ void decode_producer(const AttentionArgs& a, const De
       blocks = a.table[p.u.row * a.table_stride + (pages == 1 ? tile : tile / pages)];
     }
     const int block = __shfl_sync(0xffffffffu, blocks, (t - p.from) % 32);
-    if (!waited && (t + 1) * kFewTile > p.known) {
+    if (!waited && (t + 1) * kDecodeTile > p.known) {
       wait_for_previous();
       waited = true;
     }
     before();
-    const int row = p.u.kv_head * a.block_size + (pages == 1 ? 0 : t % pages * kFewTile);
-    if (lane == 0) decode_load<S>(sh, at, maps, row, block, end - t * kFewTile);
+    const int row = p.u.kv_head * a.block_size + (pages == 1 ? 0 : t % pages * kDecodeTile);
+    if (lane == 0) decode_load<S>(sh, at, maps, row, block, end - t * kDecodeTile);
     at.next();
-    if (lane == 0) decode_load<S>(sh, at, maps, row + a.kv_heads * a.block_size, block, end - t * kFewTile);
+    if (lane == 0) decode_load<S>(sh, at, maps, row + a.kv_heads * a.block_size, block, end - t * kDecodeTile);
     at.next();
   }
 }
 
 template <class S>
-__device__ __forceinline__ void decode_producer(const AttentionArgs& a, const DecodeMaps& maps, const FewPiece& p,
+__device__ __forceinline__ void decode_producer(const AttentionArgs& a, const DecodeMaps& maps, const DecodePiece& p,
                                                 const DecodeShared<S>& sh, DecodePlace<S>& at, bool& waited) {
   decode_producer<S>(a, maps, p, sh, at, waited, [] {});
 }
@@ -210,7 +210,7 @@ __device__ __forceinline__ void decode_values(const char* values, const uint32_t
       load_matrix4_transposed(b[i / 4][i % 4],
                               values + chunk / 8 * S::kHalfBytes + key * 128 + ((chunk % 8) ^ (key & 7)) * 16);
     }
-    if (keys < kFewTile) {
+    if (keys < kDecodeTile) {
 #pragma unroll
       for (int i = 0; i < 16 * kTogether; ++i) {
         uint32_t& pair = b[i / 16][i / 4 % 4][i % 4];
@@ -231,7 +231,7 @@ __device__ __forceinline__ void decode_values(const char* values, const uint32_t
 // Queries of a piece, and its newest key where this kernel makes it. Room of the last tile but one takes them, and the
 // tile to come has the other: a warp may be behind by the products of one tile.
 template <class S>
-__device__ __forceinline__ void decode_start(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh,
+__device__ __forceinline__ void decode_start(const AttentionArgs& a, const DecodePiece& p, const DecodeShared<S>& sh,
                                              int& turn, uint32_t (&q)[S::kN][S::kSteps][2], Newest<S>& newest) {
   if constexpr (S::kD <= 128) {
     if (a.prepare.qkv != nullptr) {
@@ -246,7 +246,7 @@ __device__ __forceinline__ void decode_start(const AttentionArgs& a, const FewPi
 // The tiles of a piece, by the warps that compute; fold(t, tile) is handed what was found in each. begun() comes when
 // the piece's queries are there.
 template <class S, class Fold, class Begun>
-__device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh,
+__device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const DecodePiece& p, const DecodeShared<S>& sh,
                                              DecodePlace<S>& at, int& turn, const Fold& fold, const Begun& begun) {
   const int lane = threadIdx.x & 31;
   uint32_t q[S::kN][S::kSteps][2];
@@ -266,7 +266,7 @@ __device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPi
     float* scores = sh.scores + turn * S::kScores;
     barrier_wait(&sh.full[at.stage], at.phase);
     if (newest.mine(t, false)) newest.put(a.prepare.interleaved, sh.ring + at.stage * S::kStageBytes);
-    decode_scores<S>(sh.ring + at.stage * S::kStageBytes, q, a.scale_log2, t * kFewTile, visible, scores);
+    decode_scores<S>(sh.ring + at.stage * S::kStageBytes, q, a.scale_log2, t * kDecodeTile, visible, scores);
     done();
     if (newest.mine(t, true)) {
       barrier_wait(&sh.full[at.stage], at.phase);
@@ -277,13 +277,13 @@ __device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPi
     DecodeState<S> tile;
     decode_softmax<S>(scores, w, tile);
     barrier_wait(&sh.full[at.stage], at.phase);
-    decode_values<S>(sh.ring + at.stage * S::kStageBytes, w, end - t * kFewTile, tile);
+    decode_values<S>(sh.ring + at.stage * S::kStageBytes, w, end - t * kDecodeTile, tile);
     done();
     fold(t, tile);
   }
 }
 template <class S, class Fold>
-__device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const FewPiece& p, const DecodeShared<S>& sh,
+__device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const DecodePiece& p, const DecodeShared<S>& sh,
                                              DecodePlace<S>& at, int& turn, const Fold& fold) {
   decode_tiles<S>(a, p, sh, at, turn, fold, [] {});
 }

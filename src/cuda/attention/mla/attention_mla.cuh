@@ -11,6 +11,7 @@
 #pragma once
 
 #include "cuda/attention/attention_unit.cuh"
+#include "cuda/attention/choice.h"
 #include "cuda/ptx/hopper.cuh"
 #include "cuda/ptx/launch.cuh"
 #include "cuda/ptx/tensor_map.h"
@@ -22,7 +23,7 @@ namespace {
 
 using namespace hopper;
 
-constexpr int kLatentQueries = 64, kLatentKeys = 64, kLatentValues = 512, kLatentWidth = 576, kLatentThreads = 384;
+constexpr int kLatentQueries = 64, kLatentThreads = 384;
 constexpr int kColumns = kLatentWidth / 64, kColumnBytes = 64 * 128, kRotary = kColumns - 1;  // 64 values of 64 rows
 constexpr int kLatentTileBytes = kColumns * kColumnBytes;
 // What a part leaves: by thread of the two warpgroups, 128 sums and its two rows' tops and weights.
@@ -125,7 +126,7 @@ __device__ __forceinline__ void free_columns(uint64_t* free) {
 }
 
 // A producer warp: side 0 loads queries and even tiles, side 1 odd ones. It finds its first item before the wait: plan
-// and tables are there before anything behind plan_kernel starts, as few_early has it. Queries and keys are not.
+// and tables are there before anything behind plan_kernel starts, as decode_early has it. Queries and keys are not.
 template <int kClusterSize, int kSide>
 __device__ void latent_producer(const AttentionArgs& a, const LatentMaps& maps, const LatentShared& sh) {
   const bool first = (threadIdx.x & 31) == 0;

@@ -106,7 +106,7 @@ __device__ void latent_attend(const AttentionArgs& a, const LatentShared& sh) {
     st.clear();
     if (w.x.begin >= w.x.end) barrier_arrive(sh.q_free);
     const int slot = each == 0 ? static_cast<int>(blockIdx.x) : w.x.first + w.x.part * a.chunks;
-    const int stride = each == 0 && a.fixed_parts ? kSegment : max(w.x.end, 1);
+    const int stride = each == 0 && a.deterministic_parts ? kSegment : max(w.x.end, 1);
     for (int begin = w.x.begin; begin < w.x.end; begin += stride) {
       streamk_pairs<kClusterSize, kSide>(a, sh, w, begin, min(begin + stride, w.x.end), st);
       if (begin > w.x.begin) join_state(a, st, slot);  // what earlier segments left
@@ -245,13 +245,7 @@ __global__ void __launch_bounds__(256) latent_join_kernel(const AttentionArgs a)
 
 }  // namespace
 
-bool latent_fits(const AttentionArgs& a, device::Stream stream) {
-  const StreamState& s = state(stream);
-  return s.arch >= 90 && a.latent && a.cache != nullptr && !a.kv_f32 && !a.q_f32 && !a.out_f32 &&
-         a.dk == kLatentWidth && a.dv == kLatentValues && a.block_size % kLatentKeys == 0 && a.scale_log2 > 0 &&
-         reinterpret_cast<uintptr_t>(a.out) % 16 == 0 && a.out_token % 8 == 0 && a.out_head % 8 == 0 &&
-         static_cast<size_t>(s.smem_limit) >= LatentShared::kBytes;
-}
+static_assert(LatentShared::kBytes <= kDecodeShared);
 
 AttentionArgs latent_units(AttentionArgs a, device::Stream stream) {
   a.chunks = (a.heads + kLatentQueries - 1) / kLatentQueries;
@@ -259,7 +253,7 @@ AttentionArgs latent_units(AttentionArgs a, device::Stream stream) {
   a.unit_tokens = kLatentQueries / a.chunk_heads;
   a.slot_capacity = kSplitBytes / (kStateFloats * 4);
   a.part_blocks = state(stream).multiprocessors;
-  a.fixed_parts = state(stream).deterministic;
+  a.deterministic_parts = state(stream).deterministic;
   return a;
 }
 

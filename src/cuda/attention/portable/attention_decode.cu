@@ -1,4 +1,5 @@
 // Which shape of attention_decode.cuh a head size takes.
+#include "cuda/attention/attention_prefill.h"
 #include "cuda/attention/portable/attention_decode_kernel.cuh"
 #include "ops/op_check.h"
 
@@ -7,7 +8,8 @@ namespace {
 
 template <class S>
 Status run(const AttentionArgs& a, const char* name, device::Stream stream) {
-  return launch(stream, name, {static_cast<unsigned>(a.few_blocks), S::kThreads, S::kBytes}, few_kernel<S>, a);
+  return launch(stream, name, {static_cast<unsigned>(a.decode_blocks), S::kThreads, S::kBytes},
+                portable_decode_kernel<S>, a);
 }
 
 // f.operator()<S>() with the longest ring that shared memory has room for.
@@ -15,38 +17,30 @@ template <class F>
 auto with_shape(const AttentionArgs& a, device::Stream stream, F&& f) {
   const int widest = a.dk > a.dv ? a.dk : a.dv;
   const bool roomy = state(stream).smem_limit >= 110 * 1024;
-  if (widest <= 64) return f.template operator()<FewShape<64, 6>>();
+  if (widest <= 64) return f.template operator()<PortableDecodeShape<64, 6>>();
   if (widest <= 128) {
-    return roomy ? f.template operator()<FewShape<128, 4>>() : f.template operator()<FewShape<128, 3>>();
+    return roomy ? f.template operator()<PortableDecodeShape<128, 4>>()
+                 : f.template operator()<PortableDecodeShape<128, 3>>();
   }
-  return roomy ? f.template operator()<FewShape<256, 4>>() : f.template operator()<FewShape<256, 2>>();
+  return roomy ? f.template operator()<PortableDecodeShape<256, 4>>()
+               : f.template operator()<PortableDecodeShape<256, 2>>();
 }
 
 }  // namespace
 
-bool few_fits(const AttentionArgs& a) {
-  return a.cache != nullptr && a.context_len != nullptr && !a.latent && !a.kv_f32 && a.dk <= 256 && a.dv <= 256 &&
-         a.block_size % 16 == 0;
-}
-
-AttentionArgs few_units(AttentionArgs a, int max_query_len, device::Stream stream) {
-  if (decode_fits(a, stream)) return decode_units(a, max_query_len, stream);
-  const int group = a.heads / a.kv_heads;
-  a.few_chunks = (group + 15) / 16;
-  a.few_heads = (group + a.few_chunks - 1) / a.few_chunks;
-  a.few_tokens = 16 / a.few_heads;
-  a.few_all = state(stream).deterministic || max_query_len <= a.few_tokens;
+AttentionArgs decode_portable_units(AttentionArgs a, const AttentionChoice& choice, device::Stream stream) {
+  a.decode_chunks = choice.units.chunks, a.decode_heads = choice.units.heads, a.decode_tokens = choice.units.tokens;
+  a.decode_all = choice.kernel == AttentionKernel::kNone;
   with_shape(a, stream, [&]<class S>() {
     const int64_t slots = kSplitBytes / static_cast<int64_t>(sizeof(float) * (2 * S::kM + S::kM * S::kD));
-    a.few_capacity = static_cast<int>(slots < kFewCounters ? slots : kFewCounters);
+    a.decode_capacity = static_cast<int>(slots < kDecodeCounters ? slots : kDecodeCounters);
     const int each = 2 * S::kBytes <= static_cast<size_t>(state(stream).smem_limit) ? 2 : 1;
-    a.few_blocks = each * state(stream).multiprocessors;
+    a.decode_blocks = each * state(stream).multiprocessors;
   });
   return a;
 }
 
-Status attention_decode_rows(const AttentionArgs& a, device::Stream stream) {
-  if (a.few_ranges > 0) return attention_decode(a, stream);
+Status attention_decode_portable(const AttentionArgs& a, device::Stream stream) {
   const int widest = a.dk > a.dv ? a.dk : a.dv;
   const char* name = widest <= 64    ? "attention_decode_64"
                      : widest <= 128 ? "attention_decode_128"

@@ -2,7 +2,7 @@
 // a prompt), made to read the cache as fast as it can. A block of four warps; keys come in rounds of 256, each warp has
 // 64 of them, whose products, softmax and values it does alone behind a ring of copies of its own. What the warps found
 // is joined in ascending order after each round; rounds are joined to segments of kSegment keys, segments to the
-// result, always at the same absolute positions. How many rounds an item of work has (FewPlan) changes no bit.
+// result, always at the same absolute positions. How many rounds an item of work has (the plan) changes no bit.
 #pragma once
 
 #include "cuda/attention/attention_unit.cuh"
@@ -11,7 +11,7 @@
 namespace tern::cuda {
 
 template <int kD_, int kRing_>
-struct FewShape {
+struct PortableDecodeShape {
   static constexpr int kD = kD_, kRing = kRing_, kWarps = 4, kThreads = 32 * kWarps, kM = 16;
   static constexpr int kTile = 64, kPiece = 16;  // keys of a warp's turn and of one copy
   static constexpr int kPieceBytes = kPiece * kD * 2, kRow = kD * 2;
@@ -21,13 +21,13 @@ struct FewShape {
       kWarps * kRing * kPieceBytes + kM * kRow + sizeof(float) * kWarps * (kM * kExchange + 2 * kM) + 16;
 };
 
-struct FewState {
+struct PortableDecodeState {
   float m = -INFINITY, l = 0.0f;
 };
 
 // One warp's ring of copies: pieces of 16 keys, then of their values.
 template <class S>
-struct FewRing {
+struct PortableDecodeRing {
   const AttentionArgs& a;
   const AttentionUnit& u;
   char* memory;
@@ -73,11 +73,11 @@ struct FewRing {
 };
 
 // d[4]: one tile of 8 keys; a warp's scores of 64 keys.
-using FewScores = float[8][4];
+using PortableDecodeScores = float[8][4];
 
 template <class S>
-__device__ __forceinline__ void few_scores(const char* piece, const uint32_t (&q)[S::kD / 16][4], float (&low)[4],
-                                           float (&high)[4]) {
+__device__ __forceinline__ void portable_scores(const char* piece, const uint32_t (&q)[S::kD / 16][4], float (&low)[4],
+                                                float (&high)[4]) {
   const int lane = threadIdx.x & 31, row = lane % 8 + lane / 16 * 8, half = lane / 8 % 2;
 #pragma unroll
   for (int k = 0; k < S::kD / 16; ++k) {
@@ -89,8 +89,8 @@ __device__ __forceinline__ void few_scores(const char* piece, const uint32_t (&q
 }
 
 // Scores become weights; m and l are those of these 64 keys. j0: the first key. visible: keys that the two queries see.
-__device__ __forceinline__ void few_softmax(FewScores& s, float scale, int j0, const int (&visible)[2],
-                                            FewState (&st)[2]) {
+__device__ __forceinline__ void portable_softmax(PortableDecodeScores& s, float scale, int j0, const int (&visible)[2],
+                                                 PortableDecodeState (&st)[2]) {
   const int col = j0 + static_cast<int>(threadIdx.x & 3) * 2;
   float top[2] = {-INFINITY, -INFINITY};
 #pragma unroll
@@ -120,8 +120,8 @@ __device__ __forceinline__ void few_softmax(FewScores& s, float scale, int j0, c
 }
 
 template <class S>
-__device__ __forceinline__ void few_values(const char* piece, const float (&first)[4], const float (&second)[4],
-                                           float (&acc)[S::kD / 8][4]) {
+__device__ __forceinline__ void portable_values(const char* piece, const float (&first)[4], const float (&second)[4],
+                                                float (&acc)[S::kD / 8][4]) {
   const int lane = threadIdx.x & 31, row = lane % 16, side = lane / 16;
   const uint32_t p[4] = {pack2(first[0], first[1]), pack2(first[2], first[3]), pack2(second[0], second[1]),
                          pack2(second[2], second[3])};
@@ -136,10 +136,10 @@ __device__ __forceinline__ void few_values(const char* piece, const float (&firs
 
 // What a thread joins: query threadIdx.x / 8, of every 64 columns two runs of four.
 template <class S>
-struct FewTotal {
-  FewState state;
+struct PortableDecodeTotal {
+  PortableDecodeState state;
   float v[S::kOwn] = {};
-  __device__ __forceinline__ void add(const FewState& other, const float (&y)[S::kOwn]) {
+  __device__ __forceinline__ void add(const PortableDecodeState& other, const float (&y)[S::kOwn]) {
     if (other.m == -INFINITY) return;
     const JoinFactors f = join_factors(state.m, other.m);
     state.m = f.m, state.l = join(state.l, other.l, f);
@@ -152,11 +152,11 @@ struct FewTotal {
 };
 
 template <class S>
-struct FewShared {
+struct PortableDecodeShared {
   char *ring, *q;
   float *exchange, *m, *l;
   int* last;
-  __device__ explicit FewShared(char* memory) {
+  __device__ explicit PortableDecodeShared(char* memory) {
     ring = memory, q = ring + S::kWarps * S::kRing * S::kPieceBytes;
     exchange = reinterpret_cast<float*>(q + S::kM * S::kRow);
     m = exchange + S::kWarps * S::kM * S::kExchange, l = m + S::kWarps * S::kM;
@@ -166,8 +166,8 @@ struct FewShared {
 
 // The four warps' results of one round, joined in ascending order into `total`. `here`: this warp had keys.
 template <class S>
-__device__ void few_round(const FewShared<S>& sh, bool here, const FewState (&st)[2], float (&acc)[S::kD / 8][4],
-                          FewTotal<S>& total) {
+__device__ void portable_round(const PortableDecodeShared<S>& sh, bool here, const PortableDecodeState (&st)[2],
+                               float (&acc)[S::kD / 8][4], PortableDecodeTotal<S>& total) {
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, row = lane / 4, mine = threadIdx.x / 8;
   if (lane % 4 == 0) {
 #pragma unroll
@@ -176,7 +176,7 @@ __device__ void few_round(const FewShared<S>& sh, bool here, const FewState (&st
       sh.l[warp * S::kM + row + 8 * h] = here ? st[h].l : 0.0f;
     }
   }
-  FewTotal<S> round;
+  PortableDecodeTotal<S> round;
   JoinFactors f[S::kWarps];
 #pragma unroll
   for (int g = 0; g < S::kGroups; ++g) {

@@ -6,28 +6,28 @@
 namespace tern::cuda {
 
 // `parts`: items per unit.
-__device__ inline AttentionUnit few_unit(const AttentionArgs& a, int item, int rounds, int* parts) {
+__device__ inline AttentionUnit portable_unit(const AttentionArgs& a, int item, int rounds, int* parts) {
   AttentionUnit u;
-  u.row = row_by_warp(a.few + 2, a.rows, item);
+  u.row = row_by_warp(a.decode_plan + 2, a.rows, item);
   const int start = a.row_start[u.row], n = a.row_start[u.row + 1] - start;
   u.context = a.context_len[u.row], u.causal = true;
-  *parts = few_parts(u.context, rounds);
-  int index = item - a.few[2 + u.row];
+  *parts = decode_parts(u.context, rounds);
+  int index = item - a.decode_plan[2 + u.row];
   u.segment = index % *parts, u.segments = *parts;
   index /= *parts;
-  const int chunk = index % a.few_chunks, block = index / a.few_chunks / a.kv_heads, group = a.heads / a.kv_heads;
-  u.kv_head = index / a.few_chunks % a.kv_heads;
-  u.head0 = u.kv_head * group + chunk * a.few_heads;
-  u.heads = min(a.few_heads, group - chunk * a.few_heads);
-  u.token0 = start + block * a.few_tokens;
-  u.tokens = min(a.few_tokens, start + n - u.token0);
-  u.position0 = u.context - n + block * a.few_tokens;
+  const int chunk = index % a.decode_chunks, block = index / a.decode_chunks / a.kv_heads, group = a.heads / a.kv_heads;
+  u.kv_head = index / a.decode_chunks % a.kv_heads;
+  u.head0 = u.kv_head * group + chunk * a.decode_heads;
+  u.heads = min(a.decode_heads, group - chunk * a.decode_heads);
+  u.token0 = start + block * a.decode_tokens;
+  u.tokens = min(a.decode_tokens, start + n - u.token0);
+  u.position0 = u.context - n + block * a.decode_tokens;
   return u;
 }
 
 template <class S>
-__device__ void few_queries(const AttentionArgs& a, const AttentionUnit& u, const FewShared<S>& sh,
-                            uint32_t (&q)[S::kD / 16][4]) {
+__device__ void portable_queries(const AttentionArgs& a, const AttentionUnit& u, const PortableDecodeShared<S>& sh,
+                                 uint32_t (&q)[S::kD / 16][4]) {
   for (int i = threadIdx.x; i < S::kM * S::kD / 8; i += S::kThreads) {
     const int r = i / (S::kD / 8), c = i % (S::kD / 8);
     Vec8 x{};
@@ -46,7 +46,7 @@ __device__ void few_queries(const AttentionArgs& a, const AttentionUnit& u, cons
 }
 
 template <class S>
-__device__ void few_store(const AttentionArgs& a, const AttentionUnit& u, const FewTotal<S>& total) {
+__device__ void portable_store(const AttentionArgs& a, const AttentionUnit& u, const PortableDecodeTotal<S>& total) {
   const int r = threadIdx.x / 8;
   if (r >= u.queries()) return;
   const float l = total.state.l;
@@ -55,7 +55,7 @@ __device__ void few_store(const AttentionArgs& a, const AttentionUnit& u, const 
   const bool whole = !a.out_f32 && reinterpret_cast<uintptr_t>(row) % 8 == 0;
 #pragma unroll
   for (int i = 0; i < S::kOwn; i += 4) {
-    const int col = FewTotal<S>::column(i);
+    const int col = PortableDecodeTotal<S>::column(i);
     if (col >= a.dv) continue;
     if (whole) {  // dv is a multiple of 8
       float y[4];
@@ -71,42 +71,43 @@ __device__ void few_store(const AttentionArgs& a, const AttentionUnit& u, const 
 
 // A part's state for whoever joins the unit's parts: m and l of 16 queries, then their sums.
 template <class S>
-__device__ __forceinline__ float* few_slot(const AttentionArgs& a, int item) {
+__device__ __forceinline__ float* decode_slot(const AttentionArgs& a, int item) {
   return a.slots + int64_t{item} * (2 * S::kM + S::kM * S::kD);
 }
 
 // Leaves this part's state; the block that comes last joins all of them, in ascending order.
 template <class S>
-__device__ void few_join(const AttentionArgs& a, const AttentionUnit& u, int item, int rounds, const FewShared<S>& sh,
-                         const FewTotal<S>& mine) {
+__device__ void portable_join(const AttentionArgs& a, const AttentionUnit& u, int item, int rounds,
+                              const PortableDecodeShared<S>& sh, const PortableDecodeTotal<S>& mine) {
   const int r = threadIdx.x / 8, first = item - u.segment;
-  float* slot = few_slot<S>(a, item);
+  float* slot = decode_slot<S>(a, item);
   if (r < u.queries()) {
     if (threadIdx.x % 8 == 0) slot[r] = mine.state.m, slot[S::kM + r] = mine.state.l;
 #pragma unroll
     for (int i = 0; i < S::kOwn; i += 4) {
-      *reinterpret_cast<float4*>(slot + 2 * S::kM + r * S::kD + FewTotal<S>::column(i)) =
+      *reinterpret_cast<float4*>(slot + 2 * S::kM + r * S::kD + PortableDecodeTotal<S>::column(i)) =
           make_float4(mine.v[i], mine.v[i + 1], mine.v[i + 2], mine.v[i + 3]);
     }
   }
   __threadfence();
   __syncthreads();
-  if (threadIdx.x == 0) *sh.last = atomicAdd(a.few_counters + first, 1) == u.segments - 1;
+  if (threadIdx.x == 0) *sh.last = atomicAdd(a.decode_counters + first, 1) == u.segments - 1;
   __syncthreads();
   if (*sh.last == 0) return;
   __threadfence();
-  if (threadIdx.x == 0) a.few_counters[first] = 0;  // for the next layer
+  if (threadIdx.x == 0) a.decode_counters[first] = 0;  // for the next layer
   if (r >= u.queries()) return;
   const int per_segment = kSegment / (256 * rounds);
-  FewTotal<S> segment, total;
+  PortableDecodeTotal<S> segment, total;
 #pragma unroll 2
   for (int p = 0; p < u.segments; ++p) {
-    const float* from = few_slot<S>(a, first + p);
-    const FewState state{__ldcg(from + r), __ldcg(from + S::kM + r)};
+    const float* from = decode_slot<S>(a, first + p);
+    const PortableDecodeState state{__ldcg(from + r), __ldcg(from + S::kM + r)};
     float v[S::kOwn];
 #pragma unroll
     for (int i = 0; i < S::kOwn; i += 4) {
-      const float4 y = __ldcg(reinterpret_cast<const float4*>(from + 2 * S::kM + r * S::kD + FewTotal<S>::column(i)));
+      const float4 y =
+          __ldcg(reinterpret_cast<const float4*>(from + 2 * S::kM + r * S::kD + PortableDecodeTotal<S>::column(i)));
       v[i] = y.x, v[i + 1] = y.y, v[i + 2] = y.z, v[i + 3] = y.w;
     }
     if (per_segment == 1) {
@@ -119,40 +120,40 @@ __device__ void few_join(const AttentionArgs& a, const AttentionUnit& u, int ite
       segment = {};
     }
   }
-  few_store(a, u, total);
+  portable_store(a, u, total);
 }
 
 template <class S>
-__device__ void few_item(const AttentionArgs& a, int item, int rounds, const FewShared<S>& sh) {
+__device__ void portable_item(const AttentionArgs& a, int item, int rounds, const PortableDecodeShared<S>& sh) {
   constexpr int kRound = S::kWarps * S::kTile, kPerSegment = kSegment / kRound;
   int parts = 1;
-  const AttentionUnit u = few_unit(a, item, rounds, &parts);
+  const AttentionUnit u = portable_unit(a, item, rounds, &parts);
   const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, end = u.most();
   const int all = (end + kRound - 1) / kRound, round0 = rounds == 0 ? 0 : u.segment * rounds;
   const int round1 = rounds == 0 ? all : min(all, round0 + rounds);
   const int first = round0 * S::kWarps + warp, present = (end + S::kTile - 1) / S::kTile;  // tiles
   const int mine = min((present - first + S::kWarps - 1) / S::kWarps, round1 - round0);
-  FewRing<S> ring{a, u, sh.ring + warp * S::kRing * S::kPieceBytes, first, max(mine, 0), end};
+  PortableDecodeRing<S> ring{a, u, sh.ring + warp * S::kRing * S::kPieceBytes, first, max(mine, 0), end};
   ring.load_entries(0);
   for (int p = 0; p < S::kRing - 1; ++p) ring.issue(p);
   uint32_t q[S::kD / 16][4];
-  few_queries(a, u, sh, q);
+  portable_queries(a, u, sh, q);
   const int visible[2] = {u.visible(lane / 4), u.visible(lane / 4 + 8)};
-  FewTotal<S> segment, total;
+  PortableDecodeTotal<S> segment, total;
   for (int t = round0; t < round1; ++t) {
     const int tile = t - round0;
     const bool here = tile < ring.tiles;
-    FewState st[2];
+    PortableDecodeState st[2];
     float acc[S::kD / 8][4] = {};
     if (here) {
-      FewScores s = {};
+      PortableDecodeScores s = {};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) few_scores<S>(ring.take(8 * tile + i), q, s[2 * i], s[2 * i + 1]);
-      few_softmax(s, a.scale_log2, ring.key(tile), visible, st);
+      for (int i = 0; i < 4; ++i) portable_scores<S>(ring.take(8 * tile + i), q, s[2 * i], s[2 * i + 1]);
+      portable_softmax(s, a.scale_log2, ring.key(tile), visible, st);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) few_values<S>(ring.take(8 * tile + 4 + i), s[2 * i], s[2 * i + 1], acc);
+      for (int i = 0; i < 4; ++i) portable_values<S>(ring.take(8 * tile + 4 + i), s[2 * i], s[2 * i + 1], acc);
     }
-    few_round(sh, here, st, acc, segment);
+    portable_round(sh, here, st, acc, segment);
     if ((t + 1) % kPerSegment == 0 || t + 1 == round1) {
       total.add(segment.state, segment.v);
       segment = {};
@@ -160,21 +161,22 @@ __device__ void few_item(const AttentionArgs& a, int item, int rounds, const Few
   }
   copy_wait<0>();
   if (parts == 1) {
-    few_store(a, u, total);
+    portable_store(a, u, total);
   } else {
-    few_join(a, u, item, rounds, sh, total);
+    portable_join(a, u, item, rounds, sh, total);
   }
   __syncthreads();
 }
 
 template <class S>
-__global__ void __launch_bounds__(S::kThreads, S::kBytes <= 113 * 1024 ? 2 : 1) few_kernel(const AttentionArgs a) {
+__global__ void __launch_bounds__(S::kThreads, S::kBytes <= 113 * 1024 ? 2 : 1)
+    portable_decode_kernel(const AttentionArgs a) {
   extern __shared__ __align__(16) char memory[];
   let_next_start();
   wait_for_previous();
-  const FewShared<S> sh(memory);
-  const int rounds = a.few[0], items = a.few[1];
-  for (int item = blockIdx.x; item < items; item += gridDim.x) few_item(a, item, rounds, sh);
+  const PortableDecodeShared<S> sh(memory);
+  const int rounds = a.decode_plan[0], items = a.decode_plan[1];
+  for (int item = blockIdx.x; item < items; item += gridDim.x) portable_item(a, item, rounds, sh);
 }
 
 }  // namespace tern::cuda

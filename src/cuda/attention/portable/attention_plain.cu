@@ -10,15 +10,19 @@ constexpr int kPlanThreads = 512, kPartSizes = 9;
 constexpr int kCutTiles = 12, kClusterTiles = 8;  // see plan_ranges and item_size
 
 __device__ int queries_of(const AttentionArgs& a, int r) { return a.row_start[r + 1] - a.row_start[r]; }
-__device__ bool is_few(const AttentionArgs& a, int r) { return a.few != nullptr && few_takes(a, queries_of(a, r)); }
+__device__ bool is_decode(const AttentionArgs& a, int r) {
+  return a.decode_plan != nullptr && decode_takes(a, queries_of(a, r));
+}
 __device__ int units_of(const AttentionArgs& a, int r) {
-  return is_few(a, r) ? 0 : a.kv_heads * a.chunks * ((queries_of(a, r) + a.unit_tokens - 1) / a.unit_tokens);
+  return is_decode(a, r) ? 0 : a.kv_heads * a.chunks * ((queries_of(a, r) + a.unit_tokens - 1) / a.unit_tokens);
 }
-__device__ int few_units_in(const AttentionArgs& a, int r) {
-  return is_few(a, r) ? few_units_of(a, queries_of(a, r)) : 0;
+__device__ int decode_units_in(const AttentionArgs& a, int r) {
+  return is_decode(a, r) ? decode_units_of(a, queries_of(a, r)) : 0;
 }
-// Of a row's unit in FewRange's measure.
-__device__ int few_length(const AttentionArgs& a, int r) { return few_tiles(context_of(a, r)) + kFewExtra; }
+// Of a row's unit in DecodeRange's measure.
+__device__ int decode_length(const AttentionArgs& a, int r) {
+  return decode_tile_count(context_of(a, r)) + kDecodeExtra;
+}
 
 // Inclusive sum over the block.
 __device__ int block_scan(int v, int* scratch) {
@@ -69,7 +73,7 @@ __device__ void plan_units(const AttentionArgs& a, int* sums, int* scratch) {
 // first. A part costs a few tiles of 64 more than its keys: its beginning, and the state it leaves; so does a segment
 // inside a unit, where states are joined on the way.
 __device__ void plan_parts(const AttentionArgs& a, int* sums, int* scratch) {
-  const auto tokens = [&](int i) { return i == kPartSizes - 1 ? 0 : a.fixed_parts ? kSegment : 128 << i; };
+  const auto tokens = [&](int i) { return i == kPartSizes - 1 ? 0 : a.deterministic_parts ? kSegment : 128 << i; };
   const auto parts = [&](int r, int i) {
     return tokens(i) == 0 ? 1 : max(1, (context_of(a, r) + tokens(i) - 1) / tokens(i));
   };
@@ -85,7 +89,7 @@ __device__ void plan_parts(const AttentionArgs& a, int* sums, int* scratch) {
     const bool whole = tokens(i) == 0;
     if (!whole && sums[i] > a.slot_capacity) continue;
     const int keys = whole ? *longest : min(*longest, tokens(i));
-    const int more = !whole ? 6 : a.fixed_parts ? 2 + 4 * (keys / kSegment) : 2;
+    const int more = !whole ? 6 : a.deterministic_parts ? 2 + 4 * (keys / kSegment) : 2;
     const int cost = (sums[i] + a.part_blocks - 1) / a.part_blocks * ((keys + 63) / 64 + more);
     if (whole || cost < least) best = i, least = cost;
   }
@@ -97,22 +101,22 @@ __device__ void plan_parts(const AttentionArgs& a, int* sums, int* scratch) {
 
 // Items of 1024 or 256 keys, by which leaves less of the GPU idle in the last turn; without room for states, whole
 // units.
-__device__ void plan_few(const AttentionArgs& a, int* sums, int* scratch) {
+__device__ void plan_rounds(const AttentionArgs& a, int* sums, int* scratch) {
   constexpr int kLong = kSegment / 256;
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
-    const int n = few_units_in(a, r);
-    atomicAdd(&sums[2], n * few_parts(context_of(a, r), kLong));
-    atomicAdd(&sums[3], n * few_parts(context_of(a, r), 1));
+    const int n = decode_units_in(a, r);
+    atomicAdd(&sums[2], n * decode_parts(context_of(a, r), kLong));
+    atomicAdd(&sums[3], n * decode_parts(context_of(a, r), 1));
   }
   __syncthreads();
-  const auto turns = [&](int items) { return (items + a.few_blocks - 1) / a.few_blocks; };
+  const auto turns = [&](int items) { return (items + a.decode_blocks - 1) / a.decode_blocks; };
   int rounds = 8 * turns(sums[3]) < 7 * kLong * turns(sums[2]) ? 1 : kLong;
-  if (rounds == 1 && sums[3] > a.few_capacity) rounds = kLong;
-  if (sums[rounds == 1 ? 3 : 2] > a.few_capacity) rounds = 0;
-  const int items = number_rows(a.rows, a.few + 2, scratch,
-                                [&](int r) { return few_units_in(a, r) * few_parts(context_of(a, r), rounds); });
-  if (threadIdx.x == 0) a.few[0] = rounds, a.few[1] = items;
-  for (int i = threadIdx.x; rounds != 0 && i < items; i += kPlanThreads) a.few_counters[i] = 0;
+  if (rounds == 1 && sums[3] > a.decode_capacity) rounds = kLong;
+  if (sums[rounds == 1 ? 3 : 2] > a.decode_capacity) rounds = 0;
+  const int items = number_rows(a.rows, a.decode_plan + 2, scratch,
+                                [&](int r) { return decode_units_in(a, r) * decode_parts(context_of(a, r), rounds); });
+  if (threadIdx.x == 0) a.decode_plan[0] = rounds, a.decode_plan[1] = items;
+  for (int i = threadIdx.x; rounds != 0 && i < items; i += kPlanThreads) a.decode_counters[i] = 0;
 }
 
 // v / by, neither negative: a division of 64 bits takes a hundred instructions.
@@ -126,53 +130,54 @@ struct RangeBegin {
   int row, unit, inside, length, at;
   __device__ RangeBegin(const AttentionArgs& a, int i, int ranges, int total)
       : at(divided(int64_t{i} * total, ranges)) {
-    row = row_of(a.few, a.rows, at);
-    length = few_length(a, row), inside = (at - a.few[2 + row]) % length, unit = (at - a.few[2 + row]) / length;
+    row = row_of(a.decode_plan, a.rows, at);
+    length = decode_length(a, row), inside = (at - a.decode_plan[2 + row]) % length,
+    unit = (at - a.decode_plan[2 + row]) / length;
   }
   // Of the first unit that begins here or later.
   __device__ int next_unit() const { return inside > 0 ? at - inside + length : at; }
 };
 
 // `cut`: units may be in several ranges.
-__device__ FewRange range_of(const AttentionArgs& a, int i, int ranges, int total, bool cut) {
+__device__ DecodeRange range_of(const AttentionArgs& a, int i, int ranges, int total, bool cut) {
   if (i >= ranges) return {a.rows, 0, 0, 0, 0, 0, 0, 0};
   const RangeBegin x(a, i, ranges, total);
   const int context = context_of(a, x.row), start = a.row_start[x.row], queries = queries_of(a, x.row);
   if (!cut) return {x.row, x.unit + (x.inside > 0 ? 1 : 0), 0, 0, 1, context, start, queries};
   // Long parts are cut between rounds where that leaves fewer nodes.
-  const int step = a.few_deterministic && total / ranges >= 8 * kFewRound ? kFewRound : 1;
+  const int step = a.decode_deterministic && total / ranges >= 8 * kDecodeRound ? kDecodeRound : 1;
   // The last range that begins at or before place x: (x + 1) * ranges - 1 over `total`.
   const int begin = x.at - x.inside;
-  const int head = divided(int64_t{begin + kFewExtra + step} * ranges - 1, total);
+  const int head = divided(int64_t{begin + kDecodeExtra + step} * ranges - 1, total);
   const int last = divided(int64_t{begin + x.length} * ranges - 1, total);
-  return {x.row, x.unit, max(0, x.inside - kFewExtra) / step * step, head, last - head + 1, context, start, queries};
+  return {x.row, x.unit, max(0, x.inside - kDecodeExtra) / step * step, head, last - head + 1, context, start, queries};
 }
 
 // Units are cut where whole ones would leave some ranges much longer than others: joining parts costs as much as
 // kCutTiles tiles. The GPU reads as fast without a few of its blocks, so length alone is no loss.
 __device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
-    if (few_units_in(a, r) > 0) atomicMax(&sums[2], few_tiles(context_of(a, r)));
+    if (decode_units_in(a, r) > 0) atomicMax(&sums[2], decode_tile_count(context_of(a, r)));
   }
-  const int total =
-      number_rows(a.rows, a.few + 2, scratch, [&](int r) { return few_units_in(a, r) * few_length(a, r); });
+  const int total = number_rows(a.rows, a.decode_plan + 2, scratch,
+                                [&](int r) { return decode_units_in(a, r) * decode_length(a, r); });
   __syncthreads();
-  const int ranges = total == 0 ? 0 : max(1, min(total / kFewLeast, a.few_ranges));
+  const int ranges = total == 0 ? 0 : max(1, min(total / kDecodeLeast, a.decode_ranges));
   for (int i = threadIdx.x; i < ranges; i += kPlanThreads) {
     const int end = i + 1 == ranges ? total : RangeBegin(a, i + 1, ranges, total).next_unit();
     atomicMax(&sums[3], end - RangeBegin(a, i, ranges, total).next_unit());
   }
   __syncthreads();
   const int most = total == 0 ? 0 : min(sums[2], total / ranges + 1);  // tiles of a part
-  const bool cut =
-      most / kFewSegment + 2 * kFewRound <= a.few_capacity && total > 0 && sums[3] - total / ranges > kCutTiles;
-  auto* to = reinterpret_cast<FewRange*>(a.few_counters + kFewCounterWords);
+  const bool cut = most / kDecodeSegment + 2 * kDecodeRound <= a.decode_capacity && total > 0 &&
+                   sums[3] - total / ranges > kCutTiles;
+  auto* to = reinterpret_cast<DecodeRange*>(a.decode_counters + kDecodeCounterWords);
   // Blocks read theirs before they know that there is none.
-  for (int i = threadIdx.x; i <= a.few_ranges; i += kPlanThreads) {
+  for (int i = threadIdx.x; i <= a.decode_ranges; i += kPlanThreads) {
     to[i] = range_of(a, i, ranges, total, cut);
-    a.few_counters[i] = 0;
+    a.decode_counters[i] = 0;
   }
-  if (threadIdx.x == 0) a.few[0] = ranges;
+  if (threadIdx.x == 0) a.decode_plan[0] = ranges;
 }
 
 // The smallest size of an item, in tiles, with which all clusters have one at most; units are left whole up to
@@ -180,12 +185,12 @@ __device__ void plan_ranges(const AttentionArgs& a, int* sums, int* scratch) {
 __device__ int item_size(const AttentionArgs& a, int longest, int tiles, int* scratch) {
   constexpr int kWarps = kPlanThreads / 32;
   const int lane = threadIdx.x & 31, warp = threadIdx.x / 32;
-  int size = max(kClusterTiles * a.few_cluster, (tiles + a.few_ranges - 1) / a.few_ranges);
+  int size = max(kClusterTiles * a.decode_cluster, (tiles + a.decode_ranges - 1) / a.decode_ranges);
   while (size < longest) {
     const int mine = size + size * warp / kWarps;
     int items = 0;
     for (int r = lane; r < a.rows; r += 32) {
-      items += few_units_in(a, r) * max(1, (few_tiles(context_of(a, r)) + mine - 1) / mine);
+      items += decode_units_in(a, r) * max(1, (decode_tile_count(context_of(a, r)) + mine - 1) / mine);
     }
 #pragma unroll
     for (int d = 16; d > 0; d /= 2) items += __shfl_xor_sync(0xffffffffu, items, d);
@@ -193,7 +198,7 @@ __device__ int item_size(const AttentionArgs& a, int longest, int tiles, int* sc
     if (lane == 0) scratch[warp] = items;
     __syncthreads();
     for (int w = 0; w < kWarps; ++w) {
-      if (scratch[w] <= a.few_ranges) return size + size * w / kWarps;
+      if (scratch[w] <= a.decode_ranges) return size + size * w / kWarps;
     }
     size *= 2;
   }
@@ -203,20 +208,22 @@ __device__ int item_size(const AttentionArgs& a, int longest, int tiles, int* sc
 // Items for clusters of blocks. There are at least as many clusters as units.
 __device__ void plan_items(const AttentionArgs& a, int* sums, int* scratch) {
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
-    const int units = few_units_in(a, r), tiles = few_tiles(context_of(a, r));
+    const int units = decode_units_in(a, r), tiles = decode_tile_count(context_of(a, r));
     if (units > 0) atomicMax(&sums[2], tiles);
     atomicAdd(&sums[3], units * tiles);
   }
   __syncthreads();
-  const int size = a.few_nodes > 0 ? max(1, sums[2]) : item_size(a, sums[2], sums[3], scratch);
-  const auto parts_of = [&](int r) { return max(1, (few_tiles(context_of(a, r)) + size - 1) / size); };
-  const int items = number_rows(a.rows, a.few + 2, scratch, [&](int r) { return few_units_in(a, r) * parts_of(r); });
+  const int size = a.decode_nodes > 0 ? max(1, sums[2]) : item_size(a, sums[2], sums[3], scratch);
+  const auto parts_of = [&](int r) { return max(1, (decode_tile_count(context_of(a, r)) + size - 1) / size); };
+  const int items =
+      number_rows(a.rows, a.decode_plan + 2, scratch, [&](int r) { return decode_units_in(a, r) * parts_of(r); });
   __syncthreads();
-  auto* to = reinterpret_cast<FewItem*>(a.few_counters + kFewCounterWords);
+  auto* to = reinterpret_cast<DecodeItem*>(a.decode_counters + kDecodeCounterWords);
   for (int i = threadIdx.x; i < items; i += kPlanThreads) {
-    const int row = row_of(a.few, a.rows, i);
-    const int parts = parts_of(row), index = i - a.few[2 + row], part = index % parts, context = context_of(a, row);
-    const int tiles = few_tiles(context);
+    const int row = row_of(a.decode_plan, a.rows, i);
+    const int parts = parts_of(row), index = i - a.decode_plan[2 + row], part = index % parts,
+              context = context_of(a, row);
+    const int tiles = decode_tile_count(context);
     to[i] = {row,
              index / parts,
              static_cast<int>(int64_t{tiles} * part / parts),
@@ -228,18 +235,18 @@ __device__ void plan_items(const AttentionArgs& a, int* sums, int* scratch) {
              queries_of(a, row),
              {}};
   }
-  for (int i = threadIdx.x; i < items * a.few_cluster; i += kPlanThreads) a.few_counters[i] = 0;
-  if (threadIdx.x == 0) a.few[0] = items;
+  for (int i = threadIdx.x; i < items * a.decode_cluster; i += kPlanThreads) a.decode_counters[i] = 0;
+  if (threadIdx.x == 0) a.decode_plan[0] = items;
 }
 
 // Whole units for clusters that keep to the order of ranges; where one is too long for them, ranges.
-__device__ void plan_fixed(const AttentionArgs& a, int* sums, int* scratch) {
+__device__ void plan_deterministic(const AttentionArgs& a, int* sums, int* scratch) {
   for (int r = threadIdx.x; r < a.rows; r += kPlanThreads) {
-    if (few_units_in(a, r) > 0) atomicMax(&sums[4], few_tiles(context_of(a, r)));
+    if (decode_units_in(a, r) > 0) atomicMax(&sums[4], decode_tile_count(context_of(a, r)));
   }
   __syncthreads();
-  const bool ranges = sums[4] > a.few_nodes * a.few_cluster * kFewSegment;
-  if (threadIdx.x == 0) a.few[1] = ranges ? 1 : 0;
+  const bool ranges = sums[4] > a.decode_nodes * a.decode_cluster * kDecodeSegment;
+  if (threadIdx.x == 0) a.decode_plan[1] = ranges ? 1 : 0;
   if (ranges) {
     plan_ranges(a, sums, scratch);
   } else {
@@ -248,9 +255,9 @@ __device__ void plan_fixed(const AttentionArgs& a, int* sums, int* scratch) {
 }
 
 // Of up to so many rows what the plan reads again and again lies in shared memory while it is made.
-constexpr int kNearRows = 512, kFewHead = 2;  // kFewHead: words of AttentionArgs::few before its rows
+constexpr int kNearRows = 512, kDecodePlanHead = 2;  // words of AttentionArgs::decode_plan before its rows
 struct NearRows {
-  int start[kNearRows + 1], context[kNearRows], few[kFewHead + kNearRows + 1];
+  int start[kNearRows + 1], context[kNearRows], decode_plan[kDecodePlanHead + kNearRows + 1];
 };
 
 __device__ AttentionArgs bring_near(AttentionArgs a, NearRows& rows) {
@@ -258,22 +265,22 @@ __device__ AttentionArgs bring_near(AttentionArgs a, NearRows& rows) {
     rows.start[r] = a.row_start[r];
     if (r < a.rows) rows.context[r] = context_of(a, r);
   }
-  if (threadIdx.x < kFewHead) rows.few[threadIdx.x] = 0;
-  a.row_start = rows.start, a.context_len = rows.context, a.few = rows.few;
+  if (threadIdx.x < kDecodePlanHead) rows.decode_plan[threadIdx.x] = 0;
+  a.row_start = rows.start, a.context_len = rows.context, a.decode_plan = rows.decode_plan;
   return a;
 }
 
 __device__ void plan_rows(const AttentionArgs& a, int* sums, int* scratch) {
-  if (!a.few_all) plan_units(a, sums, scratch);
-  if (a.few == nullptr) return;
-  if (a.few_nodes > 0) {
-    plan_fixed(a, sums, scratch);
-  } else if (a.few_cluster > 0) {
+  if (!a.decode_all) plan_units(a, sums, scratch);
+  if (a.decode_plan == nullptr) return;
+  if (a.decode_nodes > 0) {
+    plan_deterministic(a, sums, scratch);
+  } else if (a.decode_cluster > 0) {
     plan_items(a, sums, scratch);
-  } else if (a.few_ranges > 0) {
+  } else if (a.decode_ranges > 0) {
     plan_ranges(a, sums, scratch);
   } else {
-    plan_few(a, sums, scratch);
+    plan_rounds(a, sums, scratch);
   }
 }
 
@@ -282,7 +289,7 @@ __device__ void make_plan(const AttentionArgs& a, NearRows& near, int* sums, int
   if (a.part_blocks > 0) {
     __syncthreads();
     plan_parts(a, sums, scratch);
-  } else if (a.few == nullptr || a.rows > kNearRows) {
+  } else if (a.decode_plan == nullptr || a.rows > kNearRows) {
     __syncthreads();
     plan_rows(a, sums, scratch);
   } else {
@@ -290,11 +297,11 @@ __device__ void make_plan(const AttentionArgs& a, NearRows& near, int* sums, int
     __syncthreads();
     plan_rows(b, sums, scratch);
     __syncthreads();
-    for (int i = threadIdx.x; i <= kFewHead + a.rows; i += kPlanThreads) a.few[i] = near.few[i];
+    for (int i = threadIdx.x; i <= kDecodePlanHead + a.rows; i += kPlanThreads) a.decode_plan[i] = near.decode_plan[i];
   }
 }
 
-// The next kernel may start when the plan is written (few_early).
+// The next kernel may start when the plan is written (decode_early).
 __global__ void plan_kernel(const AttentionArgs a) {
   __shared__ int scratch[kPlanThreads / 32], sums[kPartSizes + 1];
   __shared__ NearRows near;
@@ -380,16 +387,6 @@ Status attention_plain(const AttentionArgs& a, int64_t tokens, device::Stream st
   TERN_OP_CHECK("attention", bytes <= 48 * 1024 && a.heads <= 65535, "a head is too long for the plain kernel");
   const dim3 grid(static_cast<unsigned>(tokens), static_cast<unsigned>(a.heads));
   return launch(stream, "attention_plain", {grid, 32, bytes}, plain_kernel, a, tokens);
-}
-
-AttentionArgs mma_units(AttentionArgs a, int queries, device::Stream stream) {
-  const int group = a.heads / a.kv_heads;
-  a.chunks = (group + queries - 1) / queries;
-  a.chunk_heads = (group + a.chunks - 1) / a.chunks;
-  a.unit_tokens = queries / a.chunk_heads;
-  a.slot_capacity = a.slots == nullptr ? 0 : kSplitBytes / (static_cast<int64_t>(queries) * (a.dv + 2) * 4);
-  a.split_below = 2 * state(stream).multiprocessors;
-  return a;
 }
 
 }  // namespace tern::cuda

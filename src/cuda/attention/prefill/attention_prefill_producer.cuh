@@ -5,6 +5,7 @@
 #pragma once
 
 #include "cuda/attention/attention_unit.cuh"
+#include "cuda/attention/choice.h"
 #include "cuda/ptx/hopper.cuh"
 #include "cuda/ptx/tensor_map.h"
 
@@ -13,7 +14,7 @@ namespace {
 
 using namespace hopper;
 
-constexpr int kPage = 64, kUnits = 2;
+constexpr int kUnits = 2;
 
 // The arrays as the copy engine sees them; of a paged cache keys and values are one. Tails: what a head has beyond its
 // rows of 64 values, of shapes that keep it apart.

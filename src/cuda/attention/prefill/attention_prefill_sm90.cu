@@ -7,6 +7,8 @@ namespace {
 
 using Shape64 = LongShape<64, 64, 3, 128, 4, 2>;
 using Shape128 = LongShape<128, 128, 2, 128, 2, 2>;
+static_assert(Shape128::kQueries == kPrefillQueries && Shape64::kBytes <= kPrefillShared &&
+              Shape128::kBytes <= kPrefillShared);
 
 template <class C>
 Status run(const char* name, const AttentionArgs& a, int64_t tokens, device::Stream stream) {
@@ -28,15 +30,6 @@ Status run(const char* name, const AttentionArgs& a, int64_t tokens, device::Str
 }
 
 }  // namespace
-
-bool prefill_fits(const AttentionArgs& a, device::Stream stream) {
-  const StreamState& s = state(stream);
-  const int64_t group = a.heads / a.kv_heads;
-  return s.arch >= 90 && !s.deterministic && a.cache != nullptr && !a.latent && !a.kv_f32 && !a.q_f32 &&
-         a.context_len != nullptr && a.dk == a.dv && (a.dk == 128 || a.dk == 64) && a.block_size % kPage == 0 &&
-         group <= Shape128::kQueries && static_cast<size_t>(s.smem_limit) >= Shape128::kBytes && a.scale_log2 > 0 &&
-         a.out_token % 2 == 0;
-}
 
 AttentionArgs prefill_units(AttentionArgs a) {
   a.chunks = 1;

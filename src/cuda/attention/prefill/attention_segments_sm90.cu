@@ -9,6 +9,8 @@ using Shape64 = LongShape<64, 64, 3, 128, 4, 2>;
 using Shape72 = LongShape<80, 72, 3, 128, 2, 2, true>;
 using Shape80 = LongShape<80, 80, 2, 128, 2, 2, true>;  // three groups lack registers
 using Shape128 = LongShape<128, 128, 2, 128, 2, 2>;
+static_assert(Shape64::kBytes <= kPrefillShared && Shape72::kBytes <= kPrefillShared &&
+              Shape80::kBytes <= kPrefillShared && Shape128::kBytes <= kPrefillShared);
 
 template <class C>
 Status run(AttentionArgs a, int64_t tokens, const SegmentTails& tails, device::Stream stream) {
@@ -34,13 +36,6 @@ Status run(AttentionArgs a, int64_t tokens, const SegmentTails& tails, device::S
 }
 
 }  // namespace
-
-bool segments_fit(const AttentionArgs& a, const SegmentRotation& rotation, int64_t tokens, device::Stream stream) {
-  const StreamState& s = state(stream);
-  return s.arch >= 90 && !s.deterministic && !a.q_f32 && !a.kv_f32 && a.dk <= 128 && a.scale_log2 > 0 &&
-         rotate_fits(a, rotation) && static_cast<size_t>(s.smem_limit) >= Shape72::kBytes && a.out_token % 2 == 0 &&
-         tokens * a.heads >= int64_t{Shape128::kQueries} * s.multiprocessors / 2;
-}
 
 Status attention_segments(AttentionArgs a, const SegmentRotation& rotation, int64_t tokens, void* apart,
                           device::Stream stream) {
