@@ -184,7 +184,10 @@ def test_every_group_of_kernels_is_sanitized():
     variants = set(re.findall(r'^    \{"([\w-]+)", ', main[main.index("kVariants[]") : main.index("kEmulated[]")], re.M))
     variants |= set(re.findall(r'kVariants\[\] = \{\s*\{"([\w-]+)"', main))
     assert set(stage_ops.OPS_VARIANTS) == variants and set(stage_ops.VARIANTS) <= variants
-    assert set(stage_ops.FIXED) <= groups and set(stage_ops.PARTS) <= groups
+    assert set(stage_ops.DETERMINISTIC) <= groups and set(stage_ops.PARTS) <= groups
+    checked = {g for g in stage_ops.GROUPS for v in stage_ops.VARIANTS if stage_ops.checked_in(g, v)}
+    assert checked == set(stage_ops.GROUPS)
+    assert [g for g in stage_ops.GROUPS if stage_ops.checked_in(g, "plain")] == stage_ops.WITH_CUBLASLT
 
 
 def test_greedy_ids_may_part_only_where_the_reference_wavers():

@@ -37,15 +37,19 @@ GROUPS = [
     "layer_chain",
     "norm_fusion",
     "experts",
+    "widened",
 ]
 # Where racecheck and synccheck take long: as so many processes, each with a share of the group's cases.
 PARTS = {"linear": 6, "grouped": 4, "sample": 4, "norm_fusion": 3, "bits": 3}
 PARALLEL = max(8, (os.cpu_count() or 8) * 5 // 8)
 # Own products only: the kernels of cuBLASLt are not ours to check. Those of this GPU, in deterministic mode where it has
 # kernels of its own, and the portable ones.
-VARIANTS = ["no-cublaslt", "deterministic", "portable-deterministic"]
-FIXED = ["linear", "large", "grouped", "attention", "bits", "latent", "chain"]
+VARIANTS = ["no-cublaslt", "deterministic", "portable-deterministic", "plain"]
+DETERMINISTIC = ["linear", "large", "grouped", "attention", "bits", "latent", "chain"]
+WITH_CUBLASLT = ["widened"]  # has kernels that stand beside one of cuBLASLt's
+OURS = ["--kernel-name", "kns=4tern4cuda"]  # by a part of the mangled name: what a tool looks at there
 SECONDS = 300  # of one process
+OPS_SECONDS = 450  # of one variant of stage `ops`; references of all variants share the CPU
 # What stage `ops` runs, one process each: references take turns with the GPU.
 OPS_VARIANTS = ["plain", "no-cublaslt", "smem-99", "deterministic", "portable", "portable-deterministic"]
 TAIL = re.compile(r"(\d+) passed, (\d+) failed\s*$")
@@ -88,7 +92,7 @@ def ops_of(run, variant):
     seen = run.places.out / f"kernels-{variant}.txt"
     only = ["--only", run.args.only] if run.args.only else []
     status, text = execute(
-        test_command(run, "--variant", variant, "--kernels", str(seen), *only), run.places.out / f"ops-{variant}.txt", 400
+        test_command(run, "--variant", variant, "--kernels", str(seen), *only), run.places.out / f"ops-{variant}.txt", OPS_SECONDS
     )
     for line in text.splitlines():
         if line.startswith("FAIL"):
@@ -152,6 +156,7 @@ def one_tool(run, tool_path, tool, group, variant, part):
         "--tool",
         tool,
         *SANITIZERS[tool],
+        *(OURS if variant == "plain" else []),
         "--error-exitcode",
         "9",
         "--print-limit",
@@ -178,6 +183,13 @@ def parts_of(tool, group):
     return [f"{i}/{parts}" for i in range(parts)]
 
 
+def checked_in(group, variant):
+    """Whether a group runs under the tools in this variant."""
+    if variant == "plain" or group in WITH_CUBLASLT:
+        return variant == "plain" and group in WITH_CUBLASLT
+    return variant != "deterministic" or group in DETERMINISTIC
+
+
 def sanitize(run):
     tool_path = cuda_tool("compute-sanitizer")
     # TERN_CHECK_KERNELS: what stage `ops` writes, which may still run beside this one.
@@ -191,14 +203,14 @@ def sanitize(run):
         for tool in SANITIZERS
         for group in groups
         for variant in VARIANTS
-        if variant != "deterministic" or group in FIXED
+        if checked_in(group, variant)
         for part in parts_of(tool, group)
     ]
     with concurrent.futures.ThreadPoolExecutor(PARALLEL + 1) as pool:
         if not run.args.only and not listing.exists() and not beside:  # beside the tools: it takes as long as they do
             pool.submit(list_kernels_apart, run)
         results = list(pool.map(lambda p: one_tool(run, tool_path, *p), pairs))
-    while beside and not listing.exists() and time.monotonic() < began + 460:
+    while beside and not listing.exists() and time.monotonic() < began + OPS_SECONDS + 20:
         time.sleep(1)
     wanted = set()
     if not run.args.only and run.check(listing.exists(), "the list of kernels that ops saw", f"no {listing}"):

@@ -21,10 +21,11 @@ std::string decoding(const Context& c, const Case& k, int longest_query) {
   if (!k.kernel.starts_with(kFew) || !k.kernel.ends_with(kOwn)) return k.kernel;
   const int chunks = (k.heads / k.kv_heads + 15) / 16, heads = (k.heads / k.kv_heads + chunks - 1) / chunks;
   const int tokens = (heads > 8 || longest_query > 8 / heads ? 16 : 8) / heads;
-  if (c.fixed() && longest_query > tokens) return k.kernel;
+  if (c.deterministic() && longest_query > tokens) return k.kernel;
   const int units = static_cast<int>(k.rows.size()) * k.kv_heads * chunks;
   if (units > (k.dim == 256 ? 66 : 132)) return k.kernel;  // clusters of two that an H200 has room for
-  return (c.fixed() ? "attention_decode_deterministic_" : "attention_decode_cluster_") + k.kernel.substr(kFew.size());
+  return (c.deterministic() ? "attention_decode_deterministic_" : "attention_decode_cluster_") +
+         k.kernel.substr(kFew.size());
 }
 
 void run(Context& c, const Case& k, DType q_type) {
@@ -58,11 +59,11 @@ void run(Context& c, const Case& k, DType q_type) {
   Status status = ops::attention_plan(
       {p.cache.spec, k.heads, batch.tokens, p.row_start, p.context_len, p.max_query_len, &plan}, c.gpu);
   p.plan = plan;
-  const std::vector<char> want = out.pull();
-  out.push();  // the CPU's
+  const std::vector<char> want = out.copy_to_host();
+  out.copy_to_device();  // the CPU's
   for (int layer = 0; layer < 2 && status.ok(); ++layer) status = ops::attention(p, c.gpu);
   if (!status.ok()) return c.report(false, name, status.error().message);
-  c.report(out.pull() == want, name + " planned once", "the same bits");
+  c.report(out.copy_to_host() == want, name + " planned once", "the same bits");
 }
 
 // Rows of one token, of lengths all over [0, most].
@@ -74,7 +75,7 @@ std::vector<Row> ragged(int count, int most) {
 
 // Whether long prompts go to the kernel for Hopper: not in deterministic mode, not with the shared memory of older
 // cards.
-bool hopper(const Context& c) { return c.hopper() && !c.fixed(); }
+bool hopper(const Context& c) { return c.hopper() && !c.deterministic(); }
 
 // The last `queries` tokens of one sequence of `context`, alone or beside others, as the GPU computes them.
 std::vector<char> alone(Context& c, PagedCache& cache, const Mirror& q, const Mirror& table, int context, int first,
@@ -95,13 +96,13 @@ std::vector<char> alone(Context& c, PagedCache& cache, const Mirror& q, const Mi
   const auto row = static_cast<size_t>(heads * dim) * 2;
   std::memcpy(mixed.host() + static_cast<size_t>(others) * row, q.cpu().row_bytes(first),
               static_cast<size_t>(count) * row);
-  mixed.push();
+  mixed.copy_to_device();
   ops::AttentionParams p;
   p.q = mixed.gpu(), p.cache = cache.gpu(), p.block_table = t.gpu(), p.row_start = s.gpu(), p.context_len = l.gpu();
   p.out = out.gpu(), p.scale = 0.1f, p.max_query_len = count, p.max_context_len = context, p.workspace = space.data();
   const Status status = ops::attention(p, c.gpu);
   if (!status.ok()) c.report(false, "attention bits", status.error().message);
-  const std::vector<char> all = out.pull();
+  const std::vector<char> all = out.copy_to_host();
   return {all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(others) * row), all.end()};
 }
 
@@ -136,9 +137,11 @@ void test_attention(Context& c) {
   // Deterministic mode has one kernel for all rows.
   const auto many = [&](int dim) {
     const std::string name = std::to_string(dim);
-    return c.fixed() ? few(dim) : hopper(c) && dim <= 128 ? "attention_prefill_" + name + "_sm90" : "attention_" + name;
+    return c.deterministic()         ? few(dim)
+           : hopper(c) && dim <= 128 ? "attention_prefill_" + name + "_sm90"
+                                     : "attention_" + name;
   };
-  const auto odd = [&](int dim) { return c.fixed() ? portable(dim) : "attention_" + std::to_string(dim); };
+  const auto odd = [&](int dim) { return c.deterministic() ? portable(dim) : "attention_" + std::to_string(dim); };
   for (const int dim : {64, 128, 256}) {
     for (const int group : c.pick<int>({4, 1, 7, 16}, 1)) {
       run(c, {b, 2 * group, 2, dim, 64, decode, few(dim)}, b);
@@ -210,7 +213,7 @@ void attention_bits(Context& c, int context) {
     const auto whole = alone(c, cache, q, batch.table, context, 0, context, 0, kHeads, dim, space.gpu);
     const auto row = static_cast<size_t>(kHeads * dim) * 2;
     const std::vector<int> counts = c.smallest                ? std::vector<int>{37}
-                                    : c.fixed()               ? std::vector<int>{1, 4, 37, 500}
+                                    : c.deterministic()       ? std::vector<int>{1, 4, 37, 500}
                                     : dim <= 128 && hopper(c) ? std::vector<int>{1601, 1900, 2299}
                                                               : std::vector<int>{37, 500};
     const auto last = alone(c, cache, q, batch.table, context, context - 1, 1, 0, kHeads, dim, space.gpu);
@@ -220,7 +223,7 @@ void attention_bits(Context& c, int context) {
                "attention bits of " + std::to_string(dim), "few tokens beside " + std::to_string(others));
     }
     for (const int others :
-         c.pick<int>(c.fixed() ? std::vector<int>{3, 0, 15, 30, 200} : std::vector<int>{3, 0, 200}, 1)) {
+         c.pick<int>(c.deterministic() ? std::vector<int>{3, 0, 15, 30, 200} : std::vector<int>{3, 0, 200}, 1)) {
       for (const int count : counts) {
         const int first = context - count;
         const auto part = alone(c, cache, q, batch.table, context, first, count, others, kHeads, dim, space.gpu);
@@ -238,7 +241,7 @@ void attention_bits(Context& c, int context) {
 void test_attention_bits(Context& c) {
   attention_bits(c, c.smallest ? 200 : 2300);
   // Blocks of a cluster that take whole segments, and ranges where a unit is too long for a cluster of two.
-  if (c.fixed() && c.hopper() && !c.smallest) attention_bits(c, 5000);
+  if (c.deterministic() && c.hopper() && !c.smallest) attention_bits(c, 5000);
 }
 
 }  // namespace tern::cuda_test

@@ -74,9 +74,9 @@ struct Bench {
     if (b.ok()) plan = std::move(b).value();
   }
   std::vector<char> pulled() const {
-    std::vector<char> all = out.pull();
+    std::vector<char> all = out.copy_to_host();
     for (const auto& cache : caches) {
-      const std::vector<char> more = cache->pull();
+      const std::vector<char> more = cache->copy_to_host();
       all.insert(all.end(), more.begin(), more.end());
     }
     return all;
@@ -137,10 +137,10 @@ void chain(Context& c, const Chain& k) {
   const std::vector<char> alone = run(c, k, bench, inputs, How::kAlone);
   c.report(run(c, k, bench, inputs, How::kTogether) == alone, name, "the same bits");
   bench.q.random(3);  // which is left alone where attention makes its queries
-  const std::vector<char> before = bench.q.pull();
+  const std::vector<char> before = bench.q.copy_to_host();
   c.report(run(c, k, bench, inputs, How::kJoined) == alone, name + " joined", "the same bits");
   const bool joined = c.hopper() && k.dim <= 128 && (k.rows() > 1 || k.heads <= 16);
-  c.report((bench.q.pull() == before) == joined, name + " joined", joined ? "q is not made" : "q is made");
+  c.report((bench.q.copy_to_host() == before) == joined, name + " joined", joined ? "q is not made" : "q is made");
 }
 
 }  // namespace

@@ -90,16 +90,16 @@ void experts(Context& c, const Experts& e) {
   b.fresh();
   std::string joined;
   if (!c.both(name, run(c, e, b, false), in_chain(c, e, b, &joined))) return;
-  if (c.hopper() && !c.fixed()) {
+  if (c.hopper() && !c.deterministic()) {
     c.report((joined == "gemm_grouped_sum") == e.joined, name, "the last product came with " + joined);
     if (e.joined) c.kernels.insert(joined);
   }
   compare(c, name + " sum", b.residual, b.residual.host(), 1.0 / 100);
   compare(c, name + " out", b.out, b.out.host(), 2.0 / 100);
-  const std::vector<char> sum = b.residual.pull(), out = b.out.pull();
+  const std::vector<char> sum = b.residual.copy_to_host(), out = b.out.copy_to_host();
   b.fresh();
   if (!c.both(name, {}, in_chain(c, e, b))) return;
-  c.report(sum == b.residual.pull() && out == b.out.pull(), name, "the same bits");
+  c.report(sum == b.residual.copy_to_host() && out == b.out.copy_to_host(), name, "the same bits");
 }
 
 // Nothing behind the norm, and nothing behind the products.
@@ -166,7 +166,7 @@ void entrance(Context& c, const Entrance& e) {
     return p;
   };
   if (!c.both(name, ops::moe_dispatch(params(false), c.cpu), ops::moe_dispatch(params(true), c.gpu))) return;
-  if (e.kernel != nullptr && c.hopper() && !c.fixed()) c.expect_kernel(name, e.kernel);
+  if (e.kernel != nullptr && c.hopper() && !c.deterministic()) c.expect_kernel(name, e.kernel);
   compare(c, name + " sum", residual, residual.host(), 1e-6);
   compare(c, name + " x", x, x.host(), 1.0 / 100);
   compare(c, name + " logits", logits, logits.host(), 1.0 / 100);
@@ -176,7 +176,7 @@ void entrance(Context& c, const Entrance& e) {
   compare(c, name + " row_of", row_of, row_of.host(), 0);
   compare(c, name + " rows", sorted, sorted.host(), 1.0 / 100);
   // The emulated GPU has no room for small tiles of a router.
-  if (e.chooser == nullptr || !c.hopper() || c.fixed() || c.label == "hopper") return;
+  if (e.chooser == nullptr || !c.hopper() || c.deterministic() || c.label == "hopper") return;
   // A sort that is refused leaves what ran before it as the last kernel.
   ops::MoeDispatchParams p = params(true);
   p.permute.offsets.dim[0] = e.experts;

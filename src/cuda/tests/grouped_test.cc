@@ -80,12 +80,12 @@ void gathered(Context& c, int experts, int64_t tokens, int64_t half, int64_t k, 
   if (kernel != nullptr) c.expect_kernel(name, kernel);
   compare(c, name, out, out.host(), 1.0 / 100);
   if (!c.both(name, {}, run(true, false, moved))) return;
-  const std::vector<char> want = moved.pull();
+  const std::vector<char> want = moved.copy_to_host();
   compare(c, name + " bits", out, want.data(), 0);
 }
 
 void gates(Context& c) {
-  const bool hopper = c.hopper(), fused = hopper && c.fixed();
+  const bool hopper = c.hopper(), fused = hopper && c.deterministic();
   gated(c, 1, 200, 512, true, fused ? "gemm_splitk_dsmem_16" : hopper ? "gemm_smem_resident" : "silu_mul_vector");
   gated(c, 8, 1029, 1032, false, fused ? "gemm_wgmma_8" : hopper ? "gemm_register_resident" : nullptr);
   gated(c, 17, 330, 1096, false, hopper ? "gemm_wgmma_32" : nullptr);
@@ -113,7 +113,7 @@ void gates(Context& c) {
   for (const int64_t k : {72, 136}) {  // one run of k, and two
     if (hopper) gated(c, 7, 3072, k, true, fused ? nullptr : "gemm_register_resident");
   }
-  const char* few = !hopper ? nullptr : c.fixed() ? "gemm_wgmma_grouped_32" : "gemm_wgmma_grouped_few";
+  const char* few = !hopper ? nullptr : c.deterministic() ? "gemm_wgmma_grouped_32" : "gemm_wgmma_grouped_few";
   grouped_gated(c, 10, 30, 100, 256, hopper ? "gemm_wgmma_grouped_32" : nullptr);
   grouped_gated(c, 10, 4, 100, 1088, hopper ? "gemm_wgmma_grouped_32" : nullptr);
   for (const int64_t k : {256, 512, 768, 1024, 1536, 2048, 2560, 4096}) grouped_gated(c, 10, 8, 104, k, few);
@@ -136,9 +136,9 @@ void gates(Context& c) {
 }  // namespace
 
 void test_grouped(Context& c) {
-  const bool fixed = c.fixed(), hopper = c.hopper();
+  const bool deterministic = c.deterministic(), hopper = c.hopper();
   const DType b = DType::kBF16, f = DType::kF32;
-  const char* thin = !hopper ? nullptr : fixed ? "gemm_wgmma_grouped_32" : "gemm_wgmma_grouped_few";
+  const char* thin = !hopper ? nullptr : deterministic ? "gemm_wgmma_grouped_32" : "gemm_wgmma_grouped_few";
   for (const int64_t rows : c.pick<int64_t>({1, 40, 700}, 2)) {
     grouped(c, "bf16", b, 10, rows, 136, 264);
     grouped(c, "bf16", b, 10, rows, 200, 256,

@@ -63,16 +63,16 @@ Mirror& Mirror::random(uint32_t seed, float scale) {
       reinterpret_cast<float*>(host_.data())[i] = normal(engine);
     }
   }
-  return push();
+  return copy_to_device();
 }
 
-Mirror& Mirror::push() {
+Mirror& Mirror::copy_to_device() {
   c_.device->copy_to_device(device_.data(), host_.data(), host_.size(), c_.gpu);
   (void)c_.device->synchronize(c_.gpu);
   return *this;
 }
 
-std::vector<char> Mirror::pull() const {
+std::vector<char> Mirror::copy_to_host() const {
   std::vector<char> data(host_.size());
   c_.device->copy_to_host(data.data(), device_.data(), data.size(), c_.gpu);
   (void)c_.device->synchronize(c_.gpu);
@@ -93,7 +93,7 @@ double element(const std::vector<char>& data, DType type, size_t i) {
 }
 
 void compare(Context& c, const std::string& name, const Mirror& m, const char* cpu_data, double tolerance) {
-  const std::vector<char> want(cpu_data, cpu_data + m.bytes()), got = m.pull();
+  const std::vector<char> want(cpu_data, cpu_data + m.bytes()), got = m.copy_to_host();
   const size_t n = want.size() / dtype_bytes(m.type());
   double top = 0, worst = 0;
   size_t where = 0;

@@ -38,7 +38,7 @@ struct Context {
   // Whether the next product, draw or width is this process's.
   bool own_turn() { return turns++ % parts == part; }
   // Whether the options ask for bits that do not depend on the company, and whether Hopper's own kernels are chosen.
-  bool fixed() const { return label.ends_with("deterministic"); }
+  bool deterministic() const { return label.ends_with("deterministic"); }
   bool hopper() const {
     return device->info().name.find("compute capability 9.0") != std::string::npos && label != "smem-99" &&
            !label.starts_with("portable");
@@ -59,10 +59,10 @@ class Mirror {
   Mirror& fill(const std::vector<T>& values) {
     T* to = reinterpret_cast<T*>(host_.data());
     for (size_t i = 0; i < values.size(); ++i) to[i] = values[i];
-    return push();
+    return copy_to_device();
   }
-  Mirror& push();                  // host to device
-  std::vector<char> pull() const;  // what the device has
+  Mirror& copy_to_device();                // host to device
+  std::vector<char> copy_to_host() const;  // what the device has
   const TensorView& cpu() const { return cpu_; }
   const TensorView& gpu() const { return gpu_; }
   char* host() { return host_.data(); }
@@ -108,5 +108,6 @@ void test_layer_chain(Context&);
 void test_norm_fusion(Context&);
 void test_experts(Context&);
 void test_codes(Context&);
+void test_widened(Context&);
 
 }  // namespace tern::cuda_test

@@ -8,39 +8,39 @@ namespace {
 
 // Just large enough to be walked through, or too wide for it.
 void walked(Context& c, DType out) {
-  const bool fixed = c.fixed();
+  const bool deterministic = c.deterministic();
   const DType b = DType::kBF16;
-  const char* parts = fixed && out == DType::kF32 ? "gemm_large_tile_8" : "gemm_wgmma_8";
+  const char* parts = deterministic && out == DType::kF32 ? "gemm_large_tile_8" : "gemm_wgmma_8";
   plain(c, "bf16", b, out, 3, 4104, 4104, false, 8, parts);
-  plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, fixed ? parts : "gemm_streamk_8");
-  plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, fixed ? "gemm_wgmma_16" : "gemm_streamk_16");
-  plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, fixed ? "gemm_wgmma_32" : "gemm_streamk_32");
-  plain(c, "bf16", b, out, 61, 2900, 6000, true, 8, fixed ? "gemm_wgmma_64" : "gemm_streamk_64");
+  plain(c, "bf16", b, out, 5, 1400, 12296, true, 8, deterministic ? parts : "gemm_streamk_8");
+  plain(c, "bf16", b, out, 13, 2900, 6000, false, 8, deterministic ? "gemm_wgmma_16" : "gemm_streamk_16");
+  plain(c, "bf16", b, out, 30, 2900, 6000, true, 8, deterministic ? "gemm_wgmma_32" : "gemm_streamk_32");
+  plain(c, "bf16", b, out, 61, 2900, 6000, true, 8, deterministic ? "gemm_wgmma_64" : "gemm_streamk_64");
 }
 
 // In deterministic mode: tiles of 128 and of 192 rows, of parts, of their sums and whole.
-void fixed_tiles(Context& c) {
+void deterministic_tiles(Context& c) {
   constexpr DType kX = DType::kBF16, kOut = DType::kF32;
   for (const int64_t rows : {7, 20, 61, 100, 250, 600}) {
     const int tile = rows <= 8 ? 8 : rows <= 32 ? 32 : rows <= 64 ? 64 : rows <= 128 ? 128 : 256;
-    const std::string fixed = "gemm_large_tile_" + std::to_string(tile), other = "gemm_wgmma_" + std::to_string(tile);
-    const std::string parts = rows <= 256 ? fixed : "gemm_large_tile_sums";
+    const std::string own = "gemm_large_tile_" + std::to_string(tile), other = "gemm_wgmma_" + std::to_string(tile);
+    const std::string parts = rows <= 256 ? own : "gemm_large_tile_sums";
     plain(c, "bf16", kX, kOut, rows, 1960, 8704, rows % 2 == 0, 8, parts.c_str());
-    gated(c, rows, 12288, 704, false, fixed.c_str());
+    gated(c, rows, 12288, 704, false, own.c_str());
     if (c.smallest) continue;
     plain(c, "bf16", kX, kOut, rows, 6144, 2824, rows % 2 == 0, 8, (rows <= 64 ? other : parts).c_str());
-    plain(c, "bf16", kX, kOut, rows, 25608, 712, rows % 2 == 0, 8, (rows <= 32 ? other : fixed).c_str());
+    plain(c, "bf16", kX, kOut, rows, 25608, 712, rows % 2 == 0, 8, (rows <= 32 ? other : own).c_str());
   }
 }
 
-void fixed_bits(Context& c) {
+void deterministic_bits(Context& c) {
   same_bits(c, 1960, 8704), same_bits(c, 4096, 4096);  // parts of up to 256 rows are blocks
   same_bits(c, 6144, 2824), same_bits(c, 25608, 712);
   same_bits(c, 24576, 704, true, DType::kBF16);
 }
 
 // The same kernels outside deterministic mode: a gate that fills the GPU once, a long k, parts of tiles of 192 rows.
-void fixed_elsewhere(Context& c) {
+void deterministic_elsewhere(Context& c) {
   for (const int64_t rows : {100, 250, 600}) {
     gated(c, rows, 12288, 704, false, rows == 100 ? "gemm_large_tile_128" : "gemm_large_tile_256");
   }
@@ -89,10 +89,10 @@ void test_large(Context& c) {
   for (const DType out : {DType::kBF16, DType::kF32}) {
     if (!c.smallest || out == DType::kBF16) walked(c, out);
   }
-  if (c.fixed()) fixed_tiles(c);
-  if (c.fixed() && !c.smallest) fixed_bits(c);
-  if (!c.fixed() && !c.smallest) fixed_elsewhere(c);
-  if (!c.fixed()) clusters(c), even(c);
+  if (c.deterministic()) deterministic_tiles(c);
+  if (c.deterministic() && !c.smallest) deterministic_bits(c);
+  if (!c.deterministic() && !c.smallest) deterministic_elsewhere(c);
+  if (!c.deterministic()) clusters(c), even(c);
 }
 
 }  // namespace tern::cuda_test

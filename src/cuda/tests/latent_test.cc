@@ -57,11 +57,11 @@ void run_latent(Context& c, const LatentShape& s, const std::vector<Row>& rows) 
   Status status = ops::attention_plan(
       {p.cache.spec, s.heads, k.batch.tokens, p.row_start, p.context_len, p.max_query_len, &plan}, c.gpu);
   p.plan = plan;
-  const std::vector<char> want = k.out.pull();
-  k.out.push();  // the CPU's
+  const std::vector<char> want = k.out.copy_to_host();
+  k.out.copy_to_device();  // the CPU's
   for (int layer = 0; layer < 2 && status.ok(); ++layer) status = ops::mla_attention(p, c.gpu);
   if (!status.ok()) return c.report(false, name, status.error().message);
-  c.report(k.out.pull() == want, name + " planned once", "the same bits");
+  c.report(k.out.copy_to_host() == want, name + " planned once", "the same bits");
 }
 
 // The tokens of one sequence from `first` on, alone or behind `others` of one token, as the GPU computes them.
@@ -82,14 +82,14 @@ std::vector<char> latent_alone(Context& c, LatentCase& whole, int first, int cou
   const auto row = static_cast<size_t>(heads) * 2;
   std::memcpy(mixed.host() + static_cast<size_t>(others) * row * 576,
               whole.q.cpu().row_bytes(first - (context - whole.batch.tokens)), static_cast<size_t>(count) * row * 576);
-  mixed.push();
+  mixed.copy_to_device();
   ops::MlaAttentionParams p = whole.params(true);
   p.q = mixed.gpu(), p.block_table = t.gpu(), p.row_start = s.gpu(), p.context_len = l.gpu(), p.out = out.gpu();
   p.max_query_len = count;
   if (const Status status = ops::mla_attention(p, c.gpu); !status.ok()) {
     c.report(false, "latent bits", status.error().message);
   }
-  const std::vector<char> all = out.pull();
+  const std::vector<char> all = out.copy_to_host();
   return {all.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(others) * row * 512), all.end()};
 }
 
@@ -128,7 +128,7 @@ void test_latent(Context& c) {
   std::vector<Row> crowd(70, {1, 300});  // more units than blocks: none is cut
   crowd.push_back({9, 700});
   run_latent(c, {b, 128, 512, 64, 64, own}, crowd);
-  if (!c.fixed() || !c.hopper()) return;
+  if (!c.deterministic() || !c.hopper()) return;
   for (const int heads : {66, 16}) latent_bits(c, heads);
 }
 

@@ -101,17 +101,21 @@ void router(Context& c, DType source, int64_t rows, int64_t experts, int64_t k, 
 }  // namespace
 
 void test_linear(Context& c) {
-  const bool own = c.label == "no-cublaslt", fixed = c.fixed(), blas = !own && !fixed, hopper = c.hopper();
-  const auto own_or = [&](const char* always, const char* usual) { return !hopper ? nullptr : fixed ? always : usual; };
-  const auto few = [&](const char* kernel) { return hopper ? kernel : fixed ? "gemm_mma_16" : "gemv"; };
+  const bool own = c.label == "no-cublaslt", deterministic = c.deterministic(), blas = !own && !deterministic,
+             hopper = c.hopper();
+  const auto own_or = [&](const char* always, const char* usual) {
+    return !hopper ? nullptr : deterministic ? always : usual;
+  };
+  const auto few = [&](const char* kernel) { return hopper ? kernel : deterministic ? "gemm_mma_16" : "gemv"; };
   const DType b = DType::kBF16, f = DType::kF32;
   for (const DType out : {b, f}) {
     plain(c, "bf16", b, out, 0, 256, 512, false, 0, nullptr);
-    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0, few(fixed ? "gemm_splitk_dsmem_16" : "gemm_register_resident"));
+    plain(c, "bf16", b, out, 1, 1000, 1024, true, 0,
+          few(deterministic ? "gemm_splitk_dsmem_16" : "gemm_register_resident"));
     plain(c, "bf16", b, out, 7, 1000, 3072, false, 8, hopper ? "gemm_splitk_dsmem_16" : nullptr);
     plain(c, "bf16", b, out, 7, 1000, 1544, false, 8, own_or("gemm_splitk_dsmem_16", "gemm_register_resident"));
     plain(c, "bf16", b, out, 4, 264, 4096, false, 8,
-          few(fixed ? "gemm_splitk_dsmem_16" : "gemm_register_resident_long"));
+          few(deterministic ? "gemm_splitk_dsmem_16" : "gemm_register_resident_long"));
     // Weights that the copy engine brings: warps with less k than others, or none; up to 16 of them.
     plain(c, "bf16", b, out, 1, 1024, 1024, true, 0, own_or(nullptr, "gemm_smem_resident"));
     plain(c, "bf16", b, out, 8, 272, 64, false, 8, own_or(nullptr, "gemm_smem_resident"));
@@ -148,12 +152,12 @@ void test_linear(Context& c) {
     plain(c, "bf16", b, out, 80, 104, 588, out == f, 0, blas ? "cublaslt" : "gemm_simple");
     plain(c, "bf16", b, out, 9, 100, 75, true, 0, "gemm_simple");  // rows that are not aligned
   }
-  plain(c, "bf16", f, f, 1, 300, 512, false, 0, fixed ? "gemm_simple" : "gemv");
+  plain(c, "bf16", f, f, 1, 300, 512, false, 0, deterministic ? "gemm_simple" : "gemv");
   plain(c, "bf16", f, f, 70, 300, 515, true, 0, "gemm_simple");
   plain(c, "f32", f, f, 70, 128, 1000, false, 0, "gemm_simple");
   plain(c, "f32", b, f, 33, 64, 75, false, 0, "gemm_simple");
-  if (fixed && !c.smallest) same_bits(c, 1000, 3072);  // of up to 64 rows the parts are sent
-  const char* most = hopper && !fixed ? "gemm_router" : "gemm_mixed";
+  if (deterministic && !c.smallest) same_bits(c, 1000, 3072);  // of up to 64 rows the parts are sent
+  const char* most = hopper && !deterministic ? "gemm_router" : "gemm_mixed";
   for (const int64_t rows : {1, 20, 33, 200}) {
     for (const int64_t k : {264, 2200}) {
       plain(c, "f32", b, f, rows, 100, k, rows == 33, 0, hopper && rows <= 128 ? "gemm_mixed_cluster" : most);
@@ -162,8 +166,8 @@ void test_linear(Context& c) {
   for (const DType source : {b, f}) router(c, source, 200, 128, 520, most);
   router(c, f, 600, 200, c.smallest ? 72 : 392, most);
   plain(c, "f32", b, f, 2100, 24, 264, true, 0, "gemm_mixed_many");
-  if (fixed) same_bits(c, 640, 1096);
-  if (fixed && !c.smallest) same_bits(c, 3000, 3080), same_bits(c, 2576, 1536, true);
+  if (deterministic) same_bits(c, 640, 1096);
+  if (deterministic && !c.smallest) same_bits(c, 3000, 3080), same_bits(c, 2576, 1536, true);
   heads(c, b, 16, 1, 512, 128), heads(c, b, 16, 70, 128, 512), heads(c, f, 3, 5, 40, 24);
   heads(c, b, 70, 66, 136, 24);  // enough tiles for the large one on any GPU
   const bool narrow = ops::product_type(c.gpu, 513) == DType::kBF16;

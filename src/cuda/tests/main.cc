@@ -45,7 +45,8 @@ constexpr Group kGroups[] = {{"device", test_device},
                              {"layer_chain", test_layer_chain},
                              {"norm_fusion", test_norm_fusion},
                              {"experts", test_experts},
-                             {"codes", test_codes}};
+                             {"codes", test_codes},
+                             {"widened", test_widened}};
 
 struct Variant {
   const char* label;
@@ -56,11 +57,11 @@ struct Variant {
 };
 constexpr Variant kVariants[] = {
     {"plain", nullptr, true, false, 0},
-    {"no-cublaslt", "linear large grouped graph codes", false, false, 0},
-    {"smem-99", "attention bits segments latent rope codes", true, false, 99},
-    {"deterministic", "linear large grouped attention bits latent chain ranges codes", true, true, 0},
+    {"no-cublaslt", "linear large grouped graph codes widened", false, false, 0},
+    {"smem-99", "attention bits segments latent rope codes widened", true, false, 99},
+    {"deterministic", "linear large grouped attention bits latent chain ranges codes widened", true, true, 0},
     {"portable", nullptr, true, false, 0, 80},
-    {"portable-deterministic", "linear large grouped codes", true, true, 0, 80}};
+    {"portable-deterministic", "linear large grouped codes widened", true, true, 0, 80}};
 
 // Without a GPU (emulate/): no virtual memory and no graphs; of Hopper's kernels few.
 constexpr Variant kEmulated[] = {

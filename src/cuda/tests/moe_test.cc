@@ -163,11 +163,12 @@ void same_choice(Context& c) {
     if (!s.ok()) c.report(false, name, s.error().message);
   };
   run(0, kTokens);
-  const std::vector<char> score = logits.pull(), weight = weights.pull(), expert = ids.pull();
+  const std::vector<char> score = logits.copy_to_host(), weight = weights.copy_to_host(), expert = ids.copy_to_host();
   for (const int64_t first : c.pick<int64_t>({1, 7, 9, 30, 33, 70}, 3)) {
     logits.random(33), weights.random(34), ids.random(35);
     run(0, first), run(first, kTokens - first);
-    const bool same = logits.pull() == score && weights.pull() == weight && ids.pull() == expert;
+    const bool same =
+        logits.copy_to_host() == score && weights.copy_to_host() == weight && ids.copy_to_host() == expert;
     c.report(same, name, std::to_string(first) + " and the others");
   }
 }
@@ -204,7 +205,7 @@ void combine_norm(Context& c, DType y_type, DType type, DType weight_type, int64
     return c.report(false, name, "one after the other failed");
   }
   (void)c.device->synchronize(c.gpu);
-  const std::vector<char> want = out.pull();
+  const std::vector<char> want = out.copy_to_host();
   if (width > 512 && width <= 4096) compare(c, name + " in two", twice, want.data(), 0);
 }
 

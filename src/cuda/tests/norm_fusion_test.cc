@@ -72,7 +72,7 @@ void layers(Context& c, const Layer& l, bool once) {
   b.residual.random(5);
   std::string reader;
   if (!c.both(name, layer(c, l, b, false, once), joined(c, l, b, once, &reader))) return;
-  const bool expected = once && c.hopper() && !c.fixed();
+  const bool expected = once && c.hopper() && !c.deterministic();
   if (expected && l.gated != nullptr) {
     c.report(reader == l.gated, name, "the gated product by " + reader);
     c.kernels.insert(reader);
@@ -95,7 +95,7 @@ void again(Context& c, const Layer& l, int times) {
   for (int i = 0; i < times; ++i) {
     b.residual.random(5);
     if (const Status s = joined(c, l, b, true); !s.ok()) return c.report(false, "joined", s.error().message);
-    const std::vector<char> out = b.out.pull();
+    const std::vector<char> out = b.out.copy_to_host();
     if (i == 0) first = out;
     same = same && out == first;
   }
@@ -150,7 +150,7 @@ void pair(Context& c, int64_t rows, int64_t k, int64_t n, int64_t next, const ch
   };
   const std::string name = title("a norm between", DType::kBF16, {rows, k, n, next});
   if (!c.both(name, run(false), run(true))) return;
-  if (c.hopper() && !c.fixed()) c.expect_kernel(name, kernel);
+  if (c.hopper() && !c.deterministic()) c.expect_kernel(name, kernel);
   compare(c, name + " sum", sum, sum.host(), 1.0 / 100);
   compare(c, name + " out", out, out.host(), 2.0 / 100);
 }
@@ -191,7 +191,7 @@ void parted(Context& c, int64_t rows, int64_t k, int64_t n, bool parts, bool onc
   std::vector<char> first;
   for (int i = 0; i < 2; ++i) {
     x.random(1), sum.random(2), norm.random(3), delta.random(4);
-    const std::vector<char> before = delta.pull();
+    const std::vector<char> before = delta.copy_to_host();
     const auto run = [&](bool on_gpu) -> Status {
       const auto view = [&](const Mirror& m) { return on_gpu ? m.gpu() : m.cpu(); };
       const device::Stream stream = on_gpu ? c.gpu : c.cpu;
@@ -201,12 +201,13 @@ void parted(Context& c, int64_t rows, int64_t k, int64_t n, bool parts, bool onc
       return ops::end_deferral(stream);
     };
     if (!c.both(name, run(false), run(true))) return;
-    if (c.hopper()) c.expect_kernel(name, parts && once && !c.fixed() ? "rms_norm_parts" : "rms_norm_vector");
+    if (c.hopper()) c.expect_kernel(name, parts && once && !c.deterministic() ? "rms_norm_parts" : "rms_norm_vector");
     compare(c, name + " sum", sum, sum.host(), 1.0 / 100);
     compare(c, name + " normed", normed, normed.host(), 2.0 / 100);
     // Neither leaves what comes between.
-    if (c.hopper() && (rows > 128 || (parts && !c.fixed()))) c.report((delta.pull() == before) == once, name, "delta");
-    const std::vector<char> bits = sum.pull();
+    if (c.hopper() && (rows > 128 || (parts && !c.deterministic())))
+      c.report((delta.copy_to_host() == before) == once, name, "delta");
+    const std::vector<char> bits = sum.copy_to_host();
     if (i > 0) c.report(bits == first, name, "the same bits");
     first = bits;
   }
@@ -279,7 +280,7 @@ void test_norm_fusion(Context& c) {
     pair(c, 12, 32832, 512, 64, "gemm_splitk_dsmem_16_normed");  // gemm_streamk leaves
     pair(c, 12, 512, 256, 64, "gemm_wgmma_16_normed"), pair(c, 20, 512, 256, 64, "gemm_wgmma_32_normed");
     pair(c, 3, 256, 512, 32832, "gemm_wgmma_8_normed"), pair(c, 40, 512, 256, 64, "gemm_wgmma_64_normed");
-    if (c.hopper() && !c.fixed()) least_large(c);
+    if (c.hopper() && !c.deterministic()) least_large(c);
     return;
   }
   for (const int64_t rows : {1, 2, 5, 8}) {

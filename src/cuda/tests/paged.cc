@@ -33,7 +33,7 @@ PagedCache::PagedCache(Context& c, DType type, int kv_heads, int dim, int block,
       exchange_(c, type, {blocks, static_cast<int64_t>(spec_.layer_block_bytes() / dtype_bytes(type))}),
       blocks_(blocks) {
   std::memset(exchange_.host(), 0xff, exchange_.bytes());
-  exchange_.push();
+  exchange_.copy_to_device();
 }
 
 KvLayerView PagedCache::gpu() {

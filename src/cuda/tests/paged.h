@@ -19,7 +19,7 @@ class PagedCache {
   // Random values in every place, the same on both sides.
   void random(uint32_t seed);
   // What the GPU has.
-  std::vector<char> pull() const { return exchange_.pull(); }
+  std::vector<char> copy_to_host() const { return exchange_.copy_to_host(); }
   // What the GPU wrote against what the CPU wrote, block by block in the exchange form.
   void compare_blocks(const std::string& name, double tolerance);
 

@@ -56,7 +56,7 @@ void same_bits(Context& c, int64_t width, int64_t k, bool gate, DType type) {
     }
   };
   run(x.gpu(), all.gpu());
-  const std::vector<char> want = all.pull();
+  const std::vector<char> want = all.copy_to_host();
   const std::string name = title("the same bits in every batch", DType::kBF16, {width, k});
   constexpr int64_t kCounts[] = {1, 40, 80, 12, 27, 64, 129, 256, 8};
   size_t turn = 0;
@@ -71,14 +71,14 @@ void same_bits(Context& c, int64_t width, int64_t k, bool gate, DType type) {
   // Many in a row, with nobody waiting in between; every turn begins with other counts.
   for (int i = 0; i < (c.smallest ? 1 : 40); ++i) {
     for (int64_t t = 0; t < kRows;) t += some(t);
-    if (i % 8 == 7) c.report(one.pull() == want, name, "turn " + std::to_string(i));
+    if (i % 8 == 7) c.report(one.copy_to_host() == want, name, "turn " + std::to_string(i));
   }
   turn = 0;
   for (int64_t t = 0; t < kRows;) {
     const int64_t n = some(t);
     const size_t size = static_cast<size_t>(n * cols) * dtype_bytes(type),
                  at = static_cast<size_t>(t * cols) * dtype_bytes(type);
-    const std::vector<char> got = one.pull();
+    const std::vector<char> got = one.copy_to_host();
     c.report(
         std::equal(got.begin() + static_cast<std::ptrdiff_t>(at), got.begin() + static_cast<std::ptrdiff_t>(at + size),
                    want.begin() + static_cast<std::ptrdiff_t>(at)),

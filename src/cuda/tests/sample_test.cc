@@ -51,7 +51,7 @@ struct Items {
       : memory(c, DType::kU8, {static_cast<int64_t>(items.size() * sizeof(T)) + 1}),
         count(static_cast<int>(items.size())) {
     if (!items.empty()) std::memcpy(memory.host(), items.data(), items.size() * sizeof(T));
-    memory.push();
+    memory.copy_to_device();
   }
   const T* at(bool gpu) const { return static_cast<const T*>(gpu ? memory.gpu().data : memory.cpu().data); }
   Mirror memory;
@@ -125,7 +125,7 @@ void mark_seen(Slots& slots, std::mt19937& random) {
       reinterpret_cast<int32_t*>(slots.counts.host())[slot * slots.words + id] += static_cast<int32_t>(i % 3);
     }
   }
-  slots.seen.push(), slots.counts.push();
+  slots.seen.copy_to_device(), slots.counts.copy_to_device();
 }
 
 // Any kind of row with any wish for each row where `seed` is not 0, launched again and again where that changes
@@ -149,7 +149,7 @@ void draws(Context& c, int64_t vocab, int rows, bool probs, int first = 0, bool 
     items.push_back(r);
   }
   if (penalise) mark_seen(slots, random);
-  logits.push(), slots.params.push();
+  logits.copy_to_device(), slots.params.copy_to_device();
   const Items<ops::SampleRow> list(c, items);
   std::vector<char> cpu_space(ops::sample_workspace(c.cpu, vocab));
   auto gpu_space = c.device->allocate(ops::sample_workspace(c.gpu, vocab));
@@ -218,7 +218,7 @@ void test_logits(Context& c) {
   for (int i = 0; i < 300; ++i) words.push_back(static_cast<int32_t>(random() % 200));
   for (int i = 0; i < kRows * Slots::kList; ++i) lists.push_back(static_cast<int32_t>(random() % kVocab));
   lists[1] = lists[0], lists[5] = lists[0];  // an id that is listed more than once
-  masks.push(), tokens.fill(words), slots.stop.fill(lists), slots.bias_ids.fill(lists), slots.bad.fill(lists);
+  masks.copy_to_device(), tokens.fill(words), slots.stop.fill(lists), slots.bias_ids.fill(lists), slots.bad.fill(lists);
   slots.bias_values.random(3);
   std::vector<ops::SampleRow> items;
   for (int i = 0; i < kRows; ++i) {
@@ -231,7 +231,7 @@ void test_logits(Context& c) {
     r.logit_row = kRows - 1 - i, r.slot = i, r.generated = i, r.mask_row = i % 4 - 1;
     items.push_back(r);
   }
-  slots.params.push();
+  slots.params.copy_to_device();
   const Items<ops::SampleRow> list(c, items);
   const auto rows = [&](bool gpu) {
     return ops::LogitsParams{gpu ? logits.gpu() : logits.cpu(), list.at(gpu), list.count, slots.arrays(gpu)};
@@ -277,7 +277,7 @@ void test_thinking(Context& c) {
     ops::SlotParams& s = slots.at(i);
     s.thinking_limit = i % 7, s.thinking_mark = 1 + i % 4, s.thinking_forced = 1 + i % 9;
   }
-  slots.params.push();
+  slots.params.copy_to_device();
   for (int step = 0; step < 24; ++step) {
     std::vector<ops::SampleRow> items(kRows);
     for (int i = 0; i < kRows; ++i) {
@@ -325,7 +325,7 @@ void test_logprobs(Context& c) {
       out += 1 + r.top;
       items.push_back(r);
     }
-    logits.push(), ids.fill(sampled), which.fill<int32_t>({5, 0, 25});
+    logits.copy_to_device(), ids.fill(sampled), which.fill<int32_t>({5, 0, 25});
     const Items<ops::LogprobRow> list(c, items);
     Mirror scores(c, DType::kI32, {out, 3});
     std::vector<char> cpu_space(ops::sample_workspace(c.cpu, vocab));
@@ -342,7 +342,7 @@ void test_logprobs(Context& c) {
     };
     const std::string name = title("token_logprobs", DType::kF32, {kRows, vocab});
     if (c.both(name, ops::token_logprobs(params(false), c.cpu), ops::token_logprobs(params(true), c.gpu))) {
-      const std::vector<char> data = scores.pull();
+      const std::vector<char> data = scores.copy_to_host();
       const auto *got = reinterpret_cast<const ops::TokenScore*>(data.data()),
                  *want = reinterpret_cast<const ops::TokenScore*>(scores.host());
       for (int i = 0; i < out; ++i) {

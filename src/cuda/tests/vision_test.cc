@@ -36,7 +36,7 @@ void run(Context& c, DType type, DType product, int heads, int dim, const std::v
   compare(c, name, out, out.host(), product == DType::kBF16 || type == DType::kBF16 ? 1.5 / 100 : 2e-5);
   if (turned) return;
   // The plan of the call before serves the next.
-  const std::vector<char> first = out.pull();
+  const std::vector<char> first = out.copy_to_host();
   out.random(4);
   ops::SegmentAttentionParams again = params(true);
   again.planned = true;
@@ -58,7 +58,7 @@ void test_segments(Context& c) {
       run(c, type, DType::kF32, 2, 32, ragged, "attention_plain");
     }
   }
-  const bool hopper = c.hopper() && !c.fixed();
+  const bool hopper = c.hopper() && !c.deterministic();
   run(c, DType::kBF16, DType::kBF16, 128, 80, {0, 1, 67}, hopper ? "attention_segments_sm90" : "attention_128");
   for (const DType type : {DType::kBF16, DType::kF32}) {
     const bool own = hopper && type == DType::kBF16;
