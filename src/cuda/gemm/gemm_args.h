@@ -64,9 +64,9 @@ struct Gemm {
   bool heads = false;
   // Rows of the weight are [gate, up]: out [rows, n / 2] gets silu(gate) * up. Hopper's kernels only.
   bool gated = false;
-  // Grouped: row s is x[from[s]], for grouped_gathers(); null: x[s].
+  // Grouped: row s is x[from[s]], for kernels that gather (GroupedChoice); null: x[s].
   const int32_t* from = nullptr;
-  // Parts of k are left to who reads them: [part][rows][n] without gaps. gemm_large_tile() alone, see parts_of().
+  // Parts of k are left to who reads them: [part][rows][n] without gaps. gemm_large_tile_* alone, see parts_pay().
   float* apart = nullptr;
   NormAfter after;
   NormBefore before;
