@@ -70,6 +70,7 @@ struct GenerationDefaults {
 struct ServeConfig {
   std::string host = "0.0.0.0";
   int port = 8000;                  // 0: the system chooses (Server::port tells); below 0: none
+  std::string uds;                  // a Unix socket of this path in the main port's place; "": none
   std::optional<int> metrics_port;  // nothing or == port: /metrics is on the main port
   int controller_port = -1;         // below 0: none; bound to 127.0.0.1
   int io_threads = 0;               // 0: chosen from the machine

@@ -81,6 +81,7 @@ HUB_MODEL = ["--model", "baidu/m"]
 SAMPLES = {
     # flag or variable: (other value, arguments in both starts, variables in both starts)
     "--host": ("127.0.0.1",),
+    "--uds": ("tern.socket",),
     "--api-key": ("k",),
     "--model": (copied_model,),
     "--served-model-name": ("m",),

@@ -129,6 +129,7 @@ json::Object describe_server(const Settings& s) {
   const serve::ServeConfig& c = s.serve;
   json::Object o = {{"host", c.host},
                     {"port", c.port},
+                    {"uds", c.uds},
                     {"controller_port", c.controller_port},
                     {"io_threads", c.io_threads},
                     {"cpu_threads", c.cpu_threads},
@@ -148,6 +149,7 @@ json::Object describe_server(const Settings& s) {
                     {"allow_client_chat_template", c.allow_client_chat_template},
                     {"allow_inert", c.allow_inert},
                     {"mm_output", c.mm_output},
+                    {"exit_with_stdin", s.exit_with_stdin},
                     {"drain_seconds", s.drain_seconds}};
   o["guided"] = {{"on", c.guided},
                  {"white_space", !c.grammar.tight},

@@ -128,7 +128,8 @@ void fill_limits(const FlagSet& flags, const Environment& environment, serve::Se
 serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environment, const ModelFacts& model) {
   serve::ServeConfig c;
   c.host = flags.text("host");
-  c.port = flags.integer32("port");
+  c.uds = flags.text("uds");
+  c.port = c.uds.empty() ? flags.integer32("port") : -1;
   if (flags.has("metrics-port")) c.metrics_port = flags.integer32("metrics-port");
   c.controller_port = flags.integer32("controller-port");
   c.io_threads = flags.has("io-threads") ? flags.integer32("io-threads") : 0;
@@ -244,6 +245,9 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   std::vector<std::string> warnings;
   derive(flags, environment, model, warnings);
   TERN_RETURN_IF_ERROR(validate(flags, environment));
+  if (alone && !flags.text("uds").empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "--uds takes the place of --port, which is not opened here", "uds");
+  }
   if (const std::string line = harmless_line(flags, environment); !line.empty()) warnings.push_back(line);
   if (const std::string line = idle_media_line(flags, model); !line.empty()) warnings.push_back(line);
   if (const auto names = of_other_scheduler(flags, environment); !names.empty()) {
@@ -276,6 +280,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   s.tool_call_parser = s.flags.text("tool-call-parser");
   s.scripted = s.flags.text("scripted");
   s.serve.scripted = !s.scripted.empty();
+  s.exit_with_stdin = s.flags.boolean("exit-with-stdin");
   s.drain_seconds = s.flags.number("timeout-graceful-shutdown");
   s.warnings = std::move(warnings);
   s.serve.config_info = json_line(describe(s));

@@ -52,6 +52,7 @@ struct Settings {
   std::string scripted;                            // --scripted; "": the model answers
   double drain_seconds = 0;
   std::optional<PaddleNlp> paddlenlp;  // the PaddleNLP front
+  bool exit_with_stdin = false;        // --exit-with-stdin
   bool openai_port = true;             // --port; not with `tern serve-paddlenlp`
   std::vector<std::string> inert;      // flags and variables that --allow-inert-flags lets pass
   std::vector<std::string> warnings;   // one line each

@@ -148,6 +148,13 @@ Status check_processors(const FlagSet& flags) {
 }
 
 Status check_ports(const FlagSet& flags) {
+  if (!flags.text("uds").empty()) {
+    for (const char* other : {"host", "port", "metrics-port", "controller-port"}) {
+      if (flags.given(other))
+        return wrong("uds", fmt::format("with a Unix socket no port is opened: leave out --{}", other));
+    }
+    return {};
+  }
   const int64_t port = flags.integer("port"), controller = flags.integer("controller-port");
   const int64_t metrics = flags.has("metrics-port") ? flags.integer("metrics-port") : port;
   if (controller > 0 && (controller == port || controller == metrics)) {

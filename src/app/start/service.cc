@@ -211,6 +211,7 @@ int run_service(const Settings& settings) {
   // First, so that every thread inherits the blocked signals.
   Signals signals;
   LogFiles log(settings.log);
+  const StdinWatch with_stdin(settings.exit_with_stdin);
   signals.on_hangup([&log] {
     log.reopen();
     TERN_INFO("SIGHUP: the log files were opened anew; flags and variables are read at the start only");

@@ -1,9 +1,15 @@
 #include "app/start/signals.h"
 
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <array>
+#include <cerrno>
+
+#include "base/log.h"
 #include "base/thread_pool.h"
 
 namespace tern::app {
@@ -71,6 +77,37 @@ void Signals::run() {
     }
     if (!action_) _exit(128 + number);
     action_(++count_);
+  }
+}
+
+StdinWatch::StdinWatch(bool on) {
+  if (!on) return;
+  stop_ = ::eventfd(0, EFD_CLOEXEC);
+  thread_ = std::thread([this] { run(); });
+}
+
+StdinWatch::~StdinWatch() {
+  if (!thread_.joinable()) return;
+  [[maybe_unused]] const int written = ::eventfd_write(stop_, 1);
+  thread_.join();
+  ::close(stop_);
+}
+
+void StdinWatch::run() const {
+  set_thread_name("stdin-watch");
+  while (true) {
+    std::array<pollfd, 2> both = {pollfd{STDIN_FILENO, POLLIN, 0}, pollfd{stop_, POLLIN, 0}};
+    if (::poll(both.data(), both.size(), -1) < 0 && errno != EINTR) return;
+    if (both[1].revents != 0) return;
+    if (both[0].revents == 0) continue;
+    std::array<char, 4096> dropped;
+    const ssize_t read = ::read(STDIN_FILENO, dropped.data(), dropped.size());
+    if (read > 0 || (read < 0 && (errno == EINTR || errno == EAGAIN))) continue;
+    TERN_INFO("standard input has ended: the server ends with the process that started it");
+    // One of each kind: two pending signals of one kind would be one. The second ends the draining.
+    ::kill(::getpid(), SIGTERM);
+    ::kill(::getpid(), SIGINT);
+    return;
   }
 }
 

@@ -34,4 +34,20 @@ class Signals {
   std::thread thread_;
 };
 
+// Ends the process with the one that holds the other end of its standard input: also when that one was killed.
+class StdinWatch {
+ public:
+  // `on`: false watches nothing. At the end of standard input the process gets SIGTERM and SIGINT: what is open is
+  // aborted and not waited for. Bytes that come before are read and dropped.
+  explicit StdinWatch(bool on);
+  ~StdinWatch();
+  StdinWatch(const StdinWatch&) = delete;
+  StdinWatch& operator=(const StdinWatch&) = delete;
+
+ private:
+  void run() const;
+  int stop_ = -1;  // an eventfd
+  std::thread thread_;
+};
+
 }  // namespace tern::app

@@ -6,6 +6,7 @@
 namespace tern::serve {
 
 std::string startup_lines(const ServeConfig& config, int port, int metrics_port) {
+  if (!config.uds.empty()) return fmt::format("INFO:     Running on unix:{} (Press CTRL+C to quit)", config.uds);
   const int metrics = metrics_port > 0 ? metrics_port : port;
   return fmt::format(
       "Launching metrics service at http://{0}:{2}/metrics\n"
@@ -37,8 +38,8 @@ std::string scheduler_line(const engine::EngineStats& before, const engine::Engi
 }
 
 bool open_to_everyone(const ServeConfig& config) {
-  return config.api_keys.empty() && config.host != "localhost" && !config.host.starts_with("127.") &&
-         config.host != "::1";
+  return config.api_keys.empty() && config.uds.empty() && config.host != "localhost" &&
+         !config.host.starts_with("127.") && config.host != "::1";
 }
 
 }  // namespace tern::serve

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "serve/net/unix_socket.h"
 #include "serve/worker/preparations.h"
 #include "serve/worker/worker.h"
 
@@ -72,6 +73,7 @@ Shared::~Shared() {
 
 struct Server::Impl {
   std::unique_ptr<Shared> shared;
+  net::SocketFile socket_file;
   int port = 0, metrics_port = 0, controller_port = 0, paddlenlp_port = 0, paddlenlp_metrics_port = 0;
   std::atomic<bool> stop_now{false};
   std::mutex stop_mutex;
@@ -105,7 +107,11 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
   };
   std::unique_ptr<Server> server(new Server());
   Impl& impl = *server->impl_;
-  if (config.port >= 0) {
+  if (!config.uds.empty()) {
+    TERN_ASSIGN_OR_RETURN(auto opened, net::listen_unix(config.uds));
+    listeners.push_back({std::move(opened.listener), PortKind::kMain});
+    impl.socket_file = std::move(opened.file);
+  } else if (config.port >= 0) {
     TERN_ASSIGN_OR_RETURN(impl.port, listen(config.host, config.port, PortKind::kMain));
   }
   const bool own_metrics = config.metrics_port && *config.metrics_port != config.port;
