@@ -3,6 +3,7 @@
 #include "json/json.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/writers/make_writer.h"
+#include "serve/openai/writers/metrics.h"
 
 namespace tern::serve::openai {
 
@@ -71,7 +72,7 @@ void StreamWriter::append_chunk_end(const Choice& choice, bool first, std::strin
     out += ",\"usage\":";
     append_usage(out, usage);
   }
-  if (ask_.collect_metrics) append_metrics(choice, out);
+  if (ask_.collect_metrics) append_metrics(g_, choice, out);
   out += "}\n\n";
 }
 

@@ -54,7 +54,6 @@ class StreamWriter : public Writer {
  private:
   bool hold(Told& so_far, const TokenNews& news) const;
   void append_chunk_end(const Choice& choice, bool first, std::string& out) const;
-  void append_metrics(const Choice& choice, std::string& out) const;
 
   std::string head_;     // up to and with "choices":[
   std::string entries_;  // that wait for their chunk

@@ -3,6 +3,7 @@
 #include "json/json.h"
 #include "serve/openai/writers/content.h"
 #include "serve/openai/writers/make_writer.h"
+#include "serve/openai/writers/metrics.h"
 
 namespace tern::serve::openai {
 
@@ -77,6 +78,7 @@ void WholeWriter::append_scores(const Choice& choice, std::string& out) const {
     append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, choice.prompt_logprobs);
   else
     out += "null";
+  if (ask_.collect_metrics) append_metrics(g_, choice, out);  // FastDeploy has them in chunks only
 }
 
 // Beside calls an empty text is none (fastdeploy.md 3.11).

@@ -1,10 +1,12 @@
-// `metrics` of a chunk, for collect_metrics: keys as FastDeploy's RequestMetrics has them, since its benchmark computes
-// with them. Times are seconds since 1970, durations are seconds; null: this request has not reached that stage.
-#include "serve/openai/writers/stream_writer.h"
+// Keys as FastDeploy's RequestMetrics has them, since its benchmark computes with them. Times are seconds since 1970,
+// durations are seconds; null: this request has not reached that stage.
+#include "serve/openai/writers/metrics.h"
+
+#include "serve/openai/json/writers.h"
 
 namespace tern::serve::openai {
 
-void StreamWriter::append_metrics(const Choice& choice, std::string& out) const {
+void append_metrics(const Generation& generation, const Choice& choice, std::string& out) {
   const auto& t = choice.times;
   const auto append_key = [&](const char* key) {
     out += out.back() == '{' ? "\"" : ",\"";
@@ -13,7 +15,7 @@ void StreamWriter::append_metrics(const Choice& choice, std::string& out) const 
   };
   const auto append_time = [&](const char* key, int64_t at) {
     append_key(key);
-    at > 0 ? append_seconds(out, at + g_.wall_offset_ns()) : void(out += "null");
+    at > 0 ? append_seconds(out, at + generation.wall_offset_ns()) : void(out += "null");
   };
   const auto append_duration = [&](const char* key, int64_t from, int64_t to) {
     append_key(key);
@@ -23,8 +25,8 @@ void StreamWriter::append_metrics(const Choice& choice, std::string& out) const 
   // Stages that Tern does not have get the time of the nearest one it has.
   append_time("arrival_time", t.arrival);
   append_time("preprocess_start_time", t.arrival);
-  append_time("preprocess_end_time", g_.prepared_ns());
-  append_time("scheduler_recv_req_time", g_.prepared_ns());
+  append_time("preprocess_end_time", generation.prepared_ns());
+  append_time("scheduler_recv_req_time", generation.prepared_ns());
   append_time("engine_get_req_time", choice.submitted_ns);
   append_time("add_req_to_resource_manager_time", choice.submitted_ns);
   append_time("inference_start_time", t.scheduled);
@@ -38,8 +40,8 @@ void StreamWriter::append_metrics(const Choice& choice, std::string& out) const 
     append_time(key, 0);
   }
   append_duration("first_token_time", t.scheduled, t.first_token);
-  append_duration("time_in_queue", g_.prepared_ns(), t.scheduled);
-  append_duration("preprocess_cost_time", t.arrival, g_.prepared_ns());
+  append_duration("time_in_queue", generation.prepared_ns(), t.scheduled);
+  append_duration("preprocess_cost_time", t.arrival, generation.prepared_ns());
   append_duration("model_forward_time", t.scheduled, choice.received_ns);
   append_duration("model_execute_time", t.arrival, choice.received_ns);
   append_time("request_start_time", t.arrival);
