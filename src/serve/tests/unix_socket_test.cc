@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class UnixSocket : public testing::Test {
+class UnixSocket : public ::testing::Test {
  protected:
   void SetUp() override {
     std::string pattern = (fs::temp_directory_path() / "tern-socket-XXXXXX").string();

@@ -1,0 +1,3 @@
+from tern.llm import LLM
+
+__all__ = ["LLM"]
