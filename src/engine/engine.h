@@ -2,9 +2,11 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
+#include "device/communicator.h"
 #include "device/device.h"
 #include "engine/client.h"
 #include "engine/graph_shapes.h"
@@ -61,6 +63,7 @@ struct EngineConfig {
   // `fault_step` (counted from 1), and planning a step takes `plan_delay_ns` longer.
   device::Fault fault = device::Fault::kNone;
   uint64_t fault_step = 0;
+  int fault_rank = 0;  // whose device
   int64_t plan_delay_ns = 0;
   // Told what each step did when (--trace, benchmarks); outlives the engine. Null: no trace.
   StepTrace* trace = nullptr;
@@ -72,12 +75,21 @@ struct BlockNumbers {
   size_t bytes_per_block = 0;
 };
 
+// A rank of a group that runs one model together: its part of the model, its device.
+struct RankModel {
+  const model::Model* model = nullptr;
+  device::Device* device = nullptr;
+};
+
 class Engine : public EngineClient {
  public:
   // Sizes and allocates the cache, starts the threads. Model, device and tower outlive the engine. Without a
   // tower requests with media are refused. Errors say which flag to change when memory does not hold one sequence.
   static Expected<std::unique_ptr<Engine>> start(const EngineConfig& config, const model::Model& model,
                                                  device::Device& device, const vision::Tower* tower = nullptr);
+  // The same over several ranks, which meet in `group`; null: there is one. The tower is on the first one's device.
+  static Expected<std::unique_ptr<Engine>> start(const EngineConfig& config, std::span<const RankModel> ranks,
+                                                 device::CommunicatorGroup* group, const vision::Tower* tower);
   virtual BlockNumbers blocks() const = 0;
 };
 

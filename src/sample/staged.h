@@ -66,6 +66,12 @@ class Staged {
   void upload_rows(int64_t begin, int64_t n, int64_t rows, int64_t stride, CopyList& list) const {
     send(device_ + begin * stride, host() + begin * stride, n, rows, stride, list);
   }
+  // The first n entries of another one's host side to this one's device side; the same of rows.
+  void take(const Staged& other, int64_t n, CopyList& list) const { take_rows(other, n, 1, 0, list); }
+  void take_rows(const Staged& other, int64_t n, int64_t rows, int64_t stride, CopyList& list) const {
+    const size_t pitch = static_cast<size_t>(stride) * sizeof(T), bytes = static_cast<size_t>(n) * sizeof(T);
+    list.add({device_, other.host(), bytes, static_cast<size_t>(rows), pitch, pitch});
+  }
   // Entries [begin, begin + n) in a copy of their own.
   void upload(int64_t begin, int64_t n, device::Device& d, device::Stream stream) const {
     if (!shared_ && n > 0)

@@ -49,7 +49,7 @@ EngineImpl::EngineImpl(EngineParts parts, StepRunner runner)
   // Work that is done when it has been given may take its time.
   if (parts_.device->own_memory()) watchdog_ns_ = std::max<int64_t>(parts_.config.watchdog_ns, 0);
   rank_ = std::make_unique<Rank>(
-      std::move(runner), Rank::Faults{parts_.config.fault, parts_.config.fault_step},
+      std::move(runner), Rank::Faults{parts_.config.fault, parts_.config.fault_step, parts_.config.fault_rank},
       [](void* inbox) { static_cast<Inbox*>(inbox)->step_done(); }, &inbox_);
   allocations_ = parts_.device->allocations();
   thread_ = std::thread([this] { run(); });

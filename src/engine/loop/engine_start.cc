@@ -35,8 +35,9 @@ sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab) {
 }
 
 // Memory of a step beside the cache: workspace, logits, captured logits, token counts.
-size_t step_memory(const EngineConfig& c, int64_t vocab, size_t workspace) {
-  const auto rows = static_cast<size_t>(c.scheduler.max_logit_rows + 2 * c.scheduler.max_num_seqs);
+// Several ranks have the logits a second time, in parts.
+size_t step_memory(const EngineConfig& c, int64_t vocab, size_t workspace, bool ranks) {
+  const auto rows = static_cast<size_t>((ranks ? 2 : 1) * c.scheduler.max_logit_rows + 2 * c.scheduler.max_num_seqs);
   return workspace + rows * static_cast<size_t>(vocab) * sizeof(float);
 }
 
@@ -60,12 +61,13 @@ Status check_config(const EngineConfig& c) {
 // Brings up the parts in the order that memory asks for.
 class Starter {
  public:
-  Starter(const EngineConfig& config, const model::Model& model, device::Device& device, const vision::Tower* tower)
-      : model_(model), device_(device), tower_(tower) {
+  Starter(const EngineConfig& config, std::span<const RankModel> ranks, device::CommunicatorGroup* group,
+          const vision::Tower* tower)
+      : ranks_(ranks), group_(group), model_(*ranks[0].model), device_(*ranks[0].device), tower_(tower) {
     p_.config = config;
     p_.config.scheduler.max_logit_rows = config.scheduler.max_num_seqs + std::max(1, config.prompt_logit_rows);
-    p_.model = &model, p_.device = &device;
-    vocab_ = model.info().vocab_size;
+    p_.model = &model_, p_.device = &device_;
+    vocab_ = model_.info().vocab_size;
     p_.sampled_vocab = config.sampled_vocab > 0 ? std::min<int64_t>(config.sampled_vocab, vocab_) : vocab_;
   }
   Expected<std::unique_ptr<Engine>> run();
@@ -80,7 +82,9 @@ class Starter {
   Status capture(StepRunner& runner);
   Status grow(int64_t blocks);
 
-  const model::Model& model_;
+  const std::span<const RankModel> ranks_;
+  device::CommunicatorGroup* const group_;  // null: one rank
+  const model::Model& model_;               // of the first
   device::Device& device_;
   const vision::Tower* tower_;
   EngineParts p_;
@@ -108,8 +112,11 @@ Status Starter::plan() {
               pictures_.total_bytes >> 20, pictures_.call.patches, pictures_.cache_rows);
   }
   limits_ = batch_limits(s, pictures_.max_item_tokens);
-  workspace_ = model_.workspace_bytes(limits_, stream);
-  for (const KvSpec& spec : model_.kv_specs(s.block_size)) block_bytes_ += spec.block_bytes();
+  // Ranks of a CPU share its memory: a block is one on each of them.
+  for (const RankModel& rank : ranks_) {
+    workspace_ += rank.model->workspace_bytes(limits_, stream);
+    for (const KvSpec& spec : rank.model->kv_specs(s.block_size)) block_bytes_ += spec.block_bytes();
+  }
   return {};
 }
 
@@ -121,7 +128,7 @@ BlockQuestion Starter::question() {
   q.bytes_per_block = std::max<size_t>(block_bytes_, 1);
   q.memory_total = device_.info().memory_total;
   q.memory_available = available_;
-  q.memory_reserved = step_memory(p_.config, vocab_, workspace_);
+  q.memory_reserved = step_memory(p_.config, vocab_, workspace_, group_ != nullptr);
   q.memory_pictures = pictures_.total_bytes;
   return q;
 }
@@ -146,7 +153,13 @@ Expected<StepRunner> Starter::make_runner() {
   StepRunner::Parts r;
   r.model = &model_, r.device = &device_, r.cache = &p_.cache->cache();
   r.sampler = p_.sampler.get(), r.vision = p_.vision.get(), r.trace = p_.config.trace;
-  TERN_ASSIGN_OR_RETURN(r.workspace, device_.allocate(std::max<size_t>(workspace_, 1)));
+  if (group_ != nullptr) {
+    TERN_ASSIGN_OR_RETURN(
+        r.group,
+        RankGroup::create(ranks_, *group_, {limits_, scheduler().block_size, p_.blocks.total, p_.vision != nullptr}));
+  } else {
+    TERN_ASSIGN_OR_RETURN(r.workspace, device_.allocate(std::max<size_t>(workspace_, 1)));
+  }
   const int64_t rows = scheduler().max_logit_rows;
   TERN_ASSIGN_OR_RETURN(p_.logits, device_.allocate(static_cast<size_t>(rows * vocab_) * sizeof(float)));
   r.logits = tensor2(p_.logits.data(), DType::kF32, rows, vocab_);
@@ -221,7 +234,22 @@ Expected<std::unique_ptr<Engine>> Starter::run() {
 Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, const model::Model& model,
                                                 device::Device& device, const vision::Tower* tower) {
   TERN_RETURN_IF_ERROR(check_config(config));
-  return Starter(config, model, device, tower).run();
+  const RankModel only{&model, &device};
+  return Starter(config, {&only, 1}, nullptr, tower).run();
+}
+
+Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, std::span<const RankModel> ranks,
+                                                device::CommunicatorGroup* group, const vision::Tower* tower) {
+  TERN_RETURN_IF_ERROR(check_config(config));
+  if (group != nullptr && ranks[0].device->own_memory()) {
+    return make_error(ErrorCode::kUnsupported, "several ranks run on a CPU only", "tensor-parallel-size");
+  }
+  if (config.fault_rank >= static_cast<int>(ranks.size())) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("TERN_FAULT: there is no rank {} of {}", config.fault_rank, ranks.size()),
+                      "TERN_FAULT");
+  }
+  return Starter(config, ranks, group, tower).run();
 }
 
 }  // namespace tern::engine

@@ -40,7 +40,10 @@ class BlockTable {
   void pad(int rows);
   void upload(int rows, sample::CopyList& list) const;  // all that is used of so many
   void upload_changes(int rows, sample::CopyList& list) const { changes_.upload(2 * room(rows), list); }
-  void upload_rest(int rows, sample::CopyList& list) const;  // where the changes do not hold it
+  void upload_rest(int rows, sample::CopyList& list) const;                     // where the changes do not hold it
+  void take(const BlockTable& other, int rows, sample::CopyList& list) const {  // the same of another table
+    entries_.take_rows(other.entries_, other.columns_, rows, stride_, list);
+  }
   TensorView view(int rows) const { return tensor2(entries_.device(), DType::kI32, rows, stride_); }
   TensorView changes(int rows) const { return tensor2(changes_.device(), DType::kI32, room(rows), 2); }
 

@@ -153,7 +153,7 @@ Status Rank::run(const Submission& s) {
     }
     case Kind::kForward:
       if (faults_.fault != device::Fault::kNone && ++forwards_ == faults_.step) {
-        TERN_RETURN_IF_ERROR(runner_.device().inject(faults_.fault, runner_.device().stream()));
+        TERN_RETURN_IF_ERROR(runner_.inject(faults_.rank, faults_.fault));
       }
       return forward(s);
     case Kind::kSample:

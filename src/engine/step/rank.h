@@ -22,6 +22,7 @@ class Rank {
   struct Faults {
     device::Fault fault = device::Fault::kNone;  // met by the step number `step`, counted from 1
     uint64_t step = 0;
+    int rank = 0;
   };
   // `done` is called by the rank's thread after every finished step, without a lock held.
   Rank(StepRunner runner, const Faults& faults, void (*done)(void*), void* context);

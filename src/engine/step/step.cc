@@ -159,6 +159,21 @@ void Step::list_inputs(const StepShape& shape, int samples, sample::CopyList& li
   sampling.upload_rows(samples, list);
 }
 
+Status Step::copy_to(const StepInputs& inputs, const BlockTable& table, device::Device& device,
+                     device::Stream stream) const {
+  sample::CopyList list;
+  inputs.take(inputs_, batch, list);
+  table.take(table_, batch.rows, list);
+  return list.run(device, stream);
+}
+
+model::Batch Step::batch_at(const StepInputs& inputs, const BlockTable& table) const {
+  model::Batch b = batch;
+  inputs.set_views(b);
+  b.block_table = table.view(b.rows);
+  return b;
+}
+
 Status Step::upload_rest(device::Device& device, device::Stream stream) const {
   sample::CopyList list;
   table_.upload_rest(sent_rows_, list);

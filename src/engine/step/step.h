@@ -62,6 +62,11 @@ struct Step {
   // to sample; of the block table that is what has changed. And what few steps have besides, to be queued before.
   void list_inputs(const StepShape& shape, int samples, sample::CopyList& list) const;
   Status upload_rest(device::Device& device, device::Stream stream) const;
+  // The inputs of the batch to another rank's device side, at the addresses of `inputs` and `table`; what it runs
+  // there.
+  Status copy_to(const StepInputs& inputs, const BlockTable& table, device::Device& device,
+                 device::Stream stream) const;
+  model::Batch batch_at(const StepInputs& inputs, const BlockTable& table) const;
   // [C, 2]: places in the block table and what they hold now (ops::ResolveIdsParams).
   TensorView table_changes(const StepShape& shape) const { return table_.changes(shape.rows); }
 

@@ -46,6 +46,17 @@ void StepInputs::upload(int tokens, int rows, int logit_rows, sample::CopyList& 
   if (has_pictures) picture_row.upload(tokens, list);
 }
 
+void StepInputs::take(const StepInputs& other, const model::Batch& b, sample::CopyList& list) const {
+  token_ids.take(other.token_ids, b.tokens, list);
+  token_source.take(other.token_source, b.tokens, list);
+  positions.take_rows(other.positions, b.tokens, 3, stride, list);
+  slot_mapping.take(other.slot_mapping, b.tokens, list);
+  row_start.take(other.row_start, b.rows + 1, list);
+  context_len.take(other.context_len, b.rows, list);
+  logit_index.take(other.logit_index, b.logit_rows, list);
+  if (has_pictures) picture_row.take(other.picture_row, b.tokens, list);
+}
+
 void StepInputs::pad(int from, int tokens) {
   const int64_t more = tokens - from;
   std::fill_n(token_ids.host() + from, more, 0);

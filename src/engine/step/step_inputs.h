@@ -16,6 +16,8 @@ struct StepInputs {
                                      const StepInputs* shares);
   void set_views(model::Batch& b) const;  // of the batch's sizes
   void upload(int tokens, int rows, int logit_rows, sample::CopyList& list) const;
+  // What a batch of those sizes has of `other`, into this one's device side.
+  void take(const StepInputs& other, const model::Batch& sizes, sample::CopyList& list) const;
   // Tokens from `from` up to `tokens` belong to no row and write to the null block.
   void pad(int from, int tokens);
 

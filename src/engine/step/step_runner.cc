@@ -1,6 +1,7 @@
 #include "engine/step/step_runner.h"
 
 #include "device/arena.h"
+#include "ops/collective.h"
 #include "ops/embedding.h"
 
 namespace tern::engine {
@@ -18,9 +19,15 @@ Status StepRunner::forward(Step& step, const Step* previous) {
     TERN_RETURN_IF_ERROR(
         ops::resolve_ids({step.batch.token_ids, step.batch.token_source, previous->sampling.device_ids()}, stream));
   }
+  const TensorView logits = parts_.logits.first(step.batch.logit_rows);
+  if (RankGroup* const group = parts_.group.get(); group != nullptr) {
+    // From here on the others read this step's inputs.
+    group->forward(step);
+    return group->settle(group->first().forward(step.batch, *parts_.cache, logits));
+  }
   device::Arena arena(parts_.workspace.data(), parts_.workspace.bytes());
   const model::ForwardContext context{step.batch, *parts_.cache, stream, arena, nullptr};
-  return parts_.model->forward(context, parts_.logits.first(step.batch.logit_rows));
+  return parts_.model->forward(context, logits);
 }
 
 Status StepRunner::sample(Step& step) {
@@ -29,7 +36,25 @@ Status StepRunner::sample(Step& step) {
     TERN_ASSIGN_OR_RETURN(const bool replayed, parts_.graphs->sample(step, stream));
     if (replayed) return {};
   }
-  return parts_.sampler->run(step.sampling, parts_.logits.first(step.batch.logit_rows), device(), stream);
+  const auto run = [&] {
+    return parts_.sampler->run(step.sampling, parts_.logits.first(step.batch.logit_rows), device(), stream);
+  };
+  RankGroup* const group = parts_.group.get();
+  if (group == nullptr) return run();
+  // Rank 0 draws; the ids go to all.
+  group->sample(step);
+  Status status = run();
+  if (status.ok()) {
+    status = ops::all_gather(
+        {group->first().communicator, nullptr, step.sampling.device_ids().first(step.batch.logit_rows)}, stream);
+  }
+  return group->settle(std::move(status));
+}
+
+Status StepRunner::inject(int rank, device::Fault fault) {
+  if (rank == 0) return device().inject(fault, device().stream());
+  parts_.group->inject(rank, fault);
+  return {};
 }
 
 }  // namespace tern::engine

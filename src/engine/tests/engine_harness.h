@@ -36,6 +36,13 @@ class Harness {
       : fake_({}), device_(std::move(device)) {
     start(config, model, tower);
   }
+  // Over as many ranks as there are parts of the model.
+  Harness(const EngineConfig& config, const std::vector<const model::Model*>& parts) : fake_({}) {
+    start_ranks(config, parts);
+  }
+  Harness(const EngineConfig& config, FakeOptions options, int ranks) : fake_(options) {
+    start_ranks(config, std::vector<const model::Model*>(static_cast<size_t>(ranks), &fake_));
+  }
 
   static EngineConfig small(int blocks = 64, int seqs = 8, int budget = 64) {
     EngineConfig c;
@@ -102,8 +109,22 @@ class Harness {
     if (!engine.ok()) abort();
     engine_ = std::move(engine).value();
   }
+  void start_ranks(const EngineConfig& config, const std::vector<const model::Model*>& parts) {
+    std::vector<RankModel> ranks;
+    for (const model::Model* part : parts) {
+      devices_.push_back(device::make_cpu_device({1, false}).value());
+      ranks.push_back({part, devices_.back().get()});
+    }
+    group_ = device::make_cpu_communicators(static_cast<int>(parts.size()), false);
+    auto engine = Engine::start(config, ranks, group_.get(), nullptr);
+    EXPECT_TRUE(engine.ok()) << engine.error().message;
+    if (!engine.ok()) abort();
+    engine_ = std::move(engine).value();
+  }
   FakeModel fake_;
   std::unique_ptr<device::Device> device_;
+  std::vector<std::unique_ptr<device::Device>> devices_;  // of ranks
+  std::unique_ptr<device::CommunicatorGroup> group_;
   std::unique_ptr<Engine> engine_;
 };
 

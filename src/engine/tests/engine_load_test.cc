@@ -21,6 +21,7 @@ struct Load {
   int blocks, seqs, budget;
   bool v1 = true, prefix = true, chunked = true;
   double aborts = 0.1;
+  int ranks = 1;
 };
 
 std::vector<int32_t> random_prompt(std::mt19937& rng) {
@@ -39,7 +40,7 @@ void run_load(const Load& load, uint32_t seed) {
                                   << " v1 " << load.v1 << " seed " << seed);
   EngineConfig c = Harness::small(load.blocks, load.seqs, load.budget);
   c.scheduler.v1 = load.v1, c.scheduler.prefix_caching = load.prefix, c.scheduler.chunked_prefill = load.chunked;
-  Harness h(c);
+  Harness h(c, FakeOptions{}, load.ranks);
   std::mt19937 rng(seed);
   std::map<RequestId, Request> asked;
   std::vector<RequestId> aborted;
@@ -94,6 +95,12 @@ TEST(EngineLoad, WithoutPrefixCache) { run_load({.blocks = 26, .seqs = 8, .budge
 TEST(EngineLoad, WholePrompts) { run_load({.blocks = 40, .seqs = 8, .budget = 160, .chunked = false}, 5); }
 TEST(EngineLoad, LegacyScheduler) { run_load({.blocks = 48, .seqs = 8, .budget = 64, .v1 = false}, 6); }
 TEST(EngineLoad, ManyAborts) { run_load({.blocks = 30, .seqs = 8, .budget = 32, .aborts = 0.9}, 7); }
+
+TEST(EngineLoad, TwoRanks) { run_load({.blocks = 30, .seqs = 8, .budget = 32, .ranks = 2}, 8); }
+TEST(EngineLoad, FourRanksInTinyChunks) { run_load({.blocks = 30, .seqs = 6, .budget = 7, .ranks = 4}, 9); }
+TEST(EngineLoad, TwoRanksLegacyScheduler) {
+  run_load({.blocks = 48, .seqs = 8, .budget = 64, .v1 = false, .ranks = 2}, 10);
+}
 
 // Every client vanishes at once, again and again.
 TEST(EngineLoad, DisconnectStorm) {

@@ -1,9 +1,14 @@
 // The hash of a context that FakeModel keeps in its cache: one number for all tokens up to a position.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <span>
+#include <vector>
+
+#include "device/communicator.h"
+#include "model/ranks.h"
 
 namespace tern::engine {
 
@@ -31,5 +36,16 @@ struct FakeChain {
     return static_cast<int32_t>(z >> 34);
   }
 };
+
+// A rank's columns of a row of logits that `fill` makes whole.
+template <class Fill>
+void fill_columns(const device::Communicator& c, int vocab, char* row, Fill&& fill) {
+  auto* const out = reinterpret_cast<float*>(row);
+  if (c.alone()) return fill(out);
+  std::vector<float> whole(static_cast<size_t>(vocab));
+  fill(whole.data());
+  const auto [first, count] = model::vocabulary_part(vocab, c.rank, c.ranks);
+  std::copy_n(whole.begin() + first, count, out);
+}
 
 }  // namespace tern::engine

@@ -69,7 +69,7 @@ class FakeModel final : public model::Model {
       const int32_t t = b.logit_index.as<int32_t>()[l];
       if (t < 0 || t >= b.tokens) return fault("a logit index is out of range");
       const Cell& cell = at(c, b.slot_mapping.as<int64_t>()[t]);
-      fill(cell, reinterpret_cast<float*>(logits.row_bytes(l)));
+      fill_columns(c.communicator, o_.vocab, logits.row_bytes(l), [&](float* whole) { fill(cell, whole); });
     }
     if (o_.step_ns != nullptr) {
       if (const int64_t ns = o_.step_ns->load(); ns > 0) std::this_thread::sleep_for(std::chrono::nanoseconds(ns));

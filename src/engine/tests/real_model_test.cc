@@ -14,22 +14,32 @@ namespace {
 
 struct Case {
   std::unique_ptr<device::Device> device;
-  std::unique_ptr<model::Model> model;
+  std::vector<std::unique_ptr<model::Model>> ranks;
   std::map<std::string, std::vector<int32_t>> prompts, greedy;
   std::map<std::string, std::vector<float>> margins;
+
+  Harness start(const EngineConfig& config) const {
+    if (ranks.size() == 1) return Harness(config, *ranks[0]);
+    std::vector<const model::Model*> parts;
+    for (const auto& part : ranks) parts.push_back(part.get());
+    return Harness(config, parts);
+  }
 };
 
-Case load(const std::string& name, DType activation) {
+Case load(const std::string& name, DType activation, int ranks = 1) {
   Case c;
   c.device = std::move(device::make_cpu_device({1, false})).value();
   const std::string folder = std::string(TERN_SOURCE_DIR) + "/tests/data/golden/" + name;
   model::LoadOptions options;
   options.path = folder;
   options.activation = activation;
-  auto model = model::load_model(options, *c.device);
-  EXPECT_TRUE(model.ok()) << model.error().message;
-  if (!model.ok()) abort();
-  c.model = std::move(model).value();
+  options.shard.ranks = ranks;
+  for (options.shard.rank = 0; options.shard.rank < ranks; ++options.shard.rank) {
+    auto model = model::load_model(options, *c.device);
+    EXPECT_TRUE(model.ok()) << model.error().message;
+    if (!model.ok()) abort();
+    c.ranks.push_back(std::move(model).value());
+  }
   std::ifstream in(folder + "/golden.json");
   std::stringstream text;
   text << in.rdbuf();
@@ -75,7 +85,7 @@ std::vector<Request> requests(const Case& c) {
 }
 
 std::map<RequestId, Answer> run(const Case& c, const EngineConfig& config, EngineStats* stats, bool one_by_one) {
-  Harness h(config, *c.model);
+  Harness h = c.start(config);
   size_t sent = 0;
   for (Request& r : requests(c)) {
     EXPECT_TRUE(h->submit(std::move(r)).ok());
@@ -105,6 +115,7 @@ struct Param {
   const char* name;
   DType activation;
   bool bits = true;
+  int ranks = 1;
 };
 
 class RealModel : public testing::TestWithParam<Param> {};
@@ -114,7 +125,7 @@ TEST_P(RealModel, AnswersDoNotDependOnTheCompany) {
 #ifdef __SANITIZE_THREAD__
   if (std::string(p.name) != "qwen3") GTEST_SKIP() << "one architecture shows the threads; the others take minutes";
 #endif
-  const Case c = load(p.name, p.activation);
+  const Case c = load(p.name, p.activation, p.ranks);
   EngineStats stats;
   EngineConfig alone_config = config(1, 512, 40);
   alone_config.scheduler.prefix_caching = false;
@@ -142,20 +153,26 @@ TEST_P(RealModel, AnswersDoNotDependOnTheCompany) {
   expect_equal(alone, preempted, p.bits);
 }
 
-INSTANTIATE_TEST_SUITE_P(Cases, RealModel,
-                         testing::Values(Param{"qwen3", DType::kF32}, Param{"qwen3", DType::kBF16},
-                                         Param{"ernie4_5_moe", DType::kBF16}, Param{"llama3", DType::kBF16},
-                                         Param{"mixtral", DType::kF32}, Param{"glm4_moe", DType::kBF16},
-                                         Param{"deepseek_v3", DType::kF32, false}),
-                         [](const auto& param) {
-                           return std::string(param.param.name) + "_" + dtype_name(param.param.activation);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Cases, RealModel,
+    testing::Values(Param{"qwen3", DType::kF32}, Param{"qwen3", DType::kBF16}, Param{"ernie4_5_moe", DType::kBF16},
+                    Param{"llama3", DType::kBF16}, Param{"mixtral", DType::kF32}, Param{"glm4_moe", DType::kBF16},
+                    Param{"deepseek_v3", DType::kF32, false}, Param{"qwen3", DType::kF32, true, 2},
+                    Param{"qwen3", DType::kBF16, true, 2}, Param{"ernie4_5_moe", DType::kBF16, true, 2},
+                    Param{"glm4_moe", DType::kBF16, true, 2}, Param{"../golden_s/llama_bias", DType::kF32, true, 4},
+                    Param{"deepseek_v3", DType::kF32, false, 2}),
+    [](const auto& param) {
+      std::string name =
+          fmt::format("{}_{}_{}", param.param.name, dtype_name(param.param.activation), param.param.ranks);
+      for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
+      return name;
+    });
 
 TEST(RealModelPrompt, LogprobsAddUpInAnyChunks) {
   const Case c = load("qwen3", DType::kF32);
   std::vector<std::vector<TokenLogprob>> want;
   for (int budget : {512, 50}) {
-    Harness h(config(4, budget, 80), *c.model);
+    Harness h = c.start(config(4, budget, 80));
     Request r = Harness::request(1, c.prompts.at("long"), 1);
     r.sampling.prompt_logprobs = 1;
     ASSERT_TRUE(h->submit(r).ok());
@@ -177,12 +194,13 @@ TEST(RealModelPrompt, LogprobsAddUpInAnyChunks) {
 void expect_no_allocations(Harness& h, std::vector<Request> requests, uint64_t steps);
 
 TEST(Allocations, NoneInASteadyStepOfARealModel) {
-  for (const char* name : {"qwen3", "ernie4_5_moe", "deepseek_v3"}) {
+  for (const auto& [name, ranks] :
+       std::vector<std::pair<const char*, int>>{{"qwen3", 1}, {"ernie4_5_moe", 1}, {"deepseek_v3", 1}, {"qwen3", 2}}) {
     SCOPED_TRACE(name);
-    const Case c = load(name, DType::kBF16);
+    const Case c = load(name, DType::kBF16, ranks);
     EngineConfig cfg = config(4, 256, 400);
     cfg.scheduler.max_model_len = 2000;
-    Harness h(cfg, *c.model);
+    Harness h = c.start(cfg);
     std::vector<Request> list;
     for (RequestId id = 1; id <= 4; ++id) {
       Request r = Harness::request(id, c.prompts.at("short"), 1500);
