@@ -90,6 +90,7 @@ endfunction()
 # built apart.
 function(tern_cuda_choices)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/cuda/choice*.cc ${CMAKE_SOURCE_DIR}/src/cuda/fits*.cc
+       ${CMAKE_SOURCE_DIR}/src/cuda/codes_pack*.cc
        ${CMAKE_SOURCE_DIR}/src/cuda/tests/choice/*.cc)
   find_package(GTest REQUIRED)
   add_executable(test_cuda ${sources})

@@ -1,6 +1,7 @@
 // What the files for Hopper define: DeviceFacts::sm90_files is false here, so nothing of it is ever chosen.
 #include "cuda/attention/attention_prefill.h"
 #include "cuda/fusion/chain.h"
+#include "cuda/gemm/codes/codes_gemm.h"
 #include "cuda/gemm/gemm.h"
 #include "cuda/host/measure.h"
 
@@ -29,6 +30,11 @@ Status gemm_grouped_few(const Gemm&, const void* const*, device::Stream) { retur
 Status gemm_grouped_tiles(const GroupedChoice&, const Gemm&, const void* const*, device::Stream) { return absent(); }
 Status gemm_grouped_wide(GroupedKernel, const Gemm&, const void* const*, device::Stream) { return absent(); }
 Status gemm_grouped_gather(GroupedKernel, const Gemm&, const void* const*, device::Stream) { return absent(); }
+Status codes_wgmma_int8(const Gemm&, const CodesWgmma&, const void*, device::Stream) { return absent(); }
+Status codes_wgmma_int4(const Gemm&, const CodesWgmma&, const void*, device::Stream) { return absent(); }
+Status codes_wgmma_int4_32(const Gemm&, const CodesWgmma&, const void*, device::Stream) { return absent(); }
+Status codes_wgmma_int4_64(const Gemm&, const CodesWgmma&, const void*, device::Stream) { return absent(); }
+Status codes_wgmma_e4m3(const Gemm&, const CodesWgmma&, const void*, device::Stream) { return absent(); }
 Status launch_chain(const Chain&, device::Stream) { return absent(); }
 AttentionArgs prefill_units(AttentionArgs a) { return a; }
 Status attention_prefill(const AttentionArgs&, int64_t, device::Stream) { return absent(); }

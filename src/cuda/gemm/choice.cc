@@ -1,6 +1,7 @@
 #include "cuda/gemm/choice.h"
 
 #include "base/checked.h"
+#include "cuda/gemm/code_format.h"
 #include "cuda/gemm/fits.h"
 #include "cuda/gemm/may_fuse.h"
 
@@ -97,6 +98,7 @@ bool library_first(const Gemm& g, const GemmFacts& f) {
 }
 
 int norm_width(const Gemm& g, const GemmFacts& f) {
+  if (g.codes.n > 0) return codes_norm_width(g, f);
   if (single_wave_fits(g, f) && !g.gated && single_wave_rows(g, f.multiprocessors) == kSingleWaveWidth)
     return kSingleWaveWidth;
   if (register_resident_fits(g, f)) return register_resident_normed(g, f) ? 16 : 0;

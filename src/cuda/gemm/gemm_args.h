@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cuda/gemm/codes.h"
+
 namespace tern::cuda {
 
 // Of a norm that the products around it do: tokens, and sums of squares of each, at most; experts of a product before
@@ -50,6 +52,7 @@ struct Gemm {
   int64_t x_row = 0, x_head = 0;  // strides in elements
   bool w_bf16 = true;
   int64_t w_row = 0;  // elements of a packed row: k rounded up to 8
+  CodeLayout codes;   // of a weight of codes, with w_bf16 false; n 0: it is none. For gemm_codes_wgmma() alone
   const float* bias = nullptr;
   // The same in bf16, and whether gelu (tanh) follows it: cuBLASLt with bf16 results only.
   const void* short_bias = nullptr;

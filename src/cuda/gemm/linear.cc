@@ -282,6 +282,7 @@ const RowFormat kF32Format("f32", DType::kF32);
 }  // namespace
 
 Status product(const Gemm& g, const void* weight, device::Stream stream) {
+  if (g.codes.n > 0) return codes_product(g, weight, stream);
   const GemmFacts f = gemm_facts(stream);
   const GemmChoice choice = choose_gemm(g, f);
   if (choice.kernel != GemmKernel::kLibrary && choice.kernel != GemmKernel::kLibraryUnaligned)

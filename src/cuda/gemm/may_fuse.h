@@ -10,7 +10,7 @@ namespace tern::cuda {
 enum class WeightKind : uint8_t {
   kBf16,
   kF32,
-  kCodes,  // never in a Gemm: products with codes (codes/) defer nothing and launch what has been deferred
+  kCodes,  // codes/sm90: the other kernels for codes defer nothing and launch what has been deferred
 };
 // Between a product and what reads its sums, over several GPUs.
 enum class Collective : uint8_t { kNone };
@@ -29,8 +29,9 @@ struct FusionRule {
   WeightKind weight;      // that the product's kernel reads
   Collective collective;  // that may stand behind the product
 };
-// All that is fused. Kernels that do a neighbour's work read bfloat16 weights, and sums that nobody else adds to. The
-// pass between the QKV product and attention (runtime/deferred.h) reads no weight of a format and its sums whole.
+// All that is fused. Kernels that do a neighbour's work read bfloat16 weights, or codes where only a norm is beside
+// them, and sums that nobody else adds to. The pass between the QKV product and attention (runtime/deferred.h) reads no
+// weight of a format and its sums whole.
 inline constexpr FusionRule kFusionRules[] = {
     {Fusion::kNormAfter, WeightKind::kBf16, Collective::kNone},
     {Fusion::kNormBefore, WeightKind::kBf16, Collective::kNone},
@@ -38,9 +39,14 @@ inline constexpr FusionRule kFusionRules[] = {
     {Fusion::kExpertSum, WeightKind::kBf16, Collective::kNone},
     {Fusion::kResidualAdd, WeightKind::kBf16, Collective::kNone},
     {Fusion::kPartsIntoNorm, WeightKind::kBf16, Collective::kNone},
+    {Fusion::kNormAfter, WeightKind::kCodes, Collective::kNone},
+    {Fusion::kNormBefore, WeightKind::kCodes, Collective::kNone},
 };
 
-inline WeightKind weight_kind(const Gemm& g) { return g.w_bf16 ? WeightKind::kBf16 : WeightKind::kF32; }
+inline WeightKind weight_kind(const Gemm& g) {
+  if (g.codes.n > 0) return WeightKind::kCodes;
+  return g.w_bf16 ? WeightKind::kBf16 : WeightKind::kF32;
+}
 
 constexpr bool may_fuse(Fusion fusion, WeightKind weight, Collective between) {
   for (const FusionRule& r : kFusionRules) {

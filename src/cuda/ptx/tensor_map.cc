@@ -81,6 +81,16 @@ Status tensor_map_wide(const void* base, int64_t n, int64_t k, int64_t row_strid
   return encode(base, 4, dims, strides, box, out, CU_TENSOR_MAP_SWIZZLE_NONE);
 }
 
+Status tensor_map_stripes(const void* base, int piece_bytes, int64_t pieces, int64_t stripes, int64_t stripe_bytes,
+                          int box_pieces, int box_stripes, CUtensorMap* out) {
+  const auto bytes = static_cast<cuuint64_t>(piece_bytes);
+  const cuuint64_t dims[3] = {bytes / 2, static_cast<cuuint64_t>(pieces), static_cast<cuuint64_t>(stripes)};
+  const cuuint64_t strides[2] = {bytes, static_cast<cuuint64_t>(stripe_bytes)};
+  const cuuint32_t box[3] = {static_cast<cuuint32_t>(bytes / 2), static_cast<cuuint32_t>(box_pieces),
+                             static_cast<cuuint32_t>(box_stripes)};
+  return encode(base, 3, dims, strides, box, out, CU_TENSOR_MAP_SWIZZLE_NONE);
+}
+
 Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, int box_rows,
                         CUtensorMap* out) {
   constexpr cuuint64_t kBlocks = cuuint64_t{1} << 31;

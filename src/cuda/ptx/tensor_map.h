@@ -36,6 +36,12 @@ Status tensor_map_units(const void* base, int64_t n, int64_t row_stride, bool ga
 // Coordinates: value, 0, 0, unit of 16 rows.
 Status tensor_map_wide(const void* base, int64_t n, int64_t k, int64_t row_stride, bool gated, CUtensorMap* out);
 
+// Stripes of weights that are codes (gemm/codes.h), `stripe_bytes` apart: `pieces` of each, `piece_bytes` long (a
+// multiple of 16, at most 512), in boxes of `box_pieces` of `box_stripes`, without gaps in shared memory; what lies
+// outside reads as zero. Coordinates: 0, piece, stripe.
+Status tensor_map_stripes(const void* base, int piece_bytes, int64_t pieces, int64_t stripes, int64_t stripe_bytes,
+                          int box_pieces, int box_stripes, CUtensorMap* out);
+
 // Blocks of a paged cache at multiples of `block_bytes` from `base`, each of `rows` rows of `values` bf16: boxes of 64
 // values by `box_rows` rows, 128-byte swizzle. Coordinates: value, row, block.
 Status tensor_map_pages(const void* base, int64_t values, int64_t rows, int64_t block_bytes, int box_rows,

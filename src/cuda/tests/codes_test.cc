@@ -15,11 +15,17 @@ namespace {
 
 struct Kind {
   const char* name;
-  double rms;  // of the error of float32 results
+  double rms;         // of the error of float32 results
+  bool wgmma = true;  // whether Hopper has a kernel of its own for it
 };
-constexpr Kind kKinds[] = {
-    {"wint8", 2e-4},     {"wint4", 2e-4},    {"wint4-32", 3e-3},         {"wint4-64", 3e-3},
-    {"wint4-128", 3e-3}, {"wint8-32", 3e-3}, {"channel_wise_fp8", 2e-4}, {"block_wise_fp8", 3e-3}};
+constexpr Kind kKinds[] = {{"wint8", 2e-4},
+                           {"wint4", 2e-4},
+                           {"wint4-32", 3e-3},
+                           {"wint4-64", 3e-3},
+                           {"wint4-128", 3e-3},
+                           {"wint8-32", 3e-3, false},
+                           {"channel_wise_fp8", 2e-4, false},
+                           {"block_wise_fp8", 3e-3}};
 
 // Codes times scales, [n, k], as the CPU has them.
 std::vector<float> values_of(Context& c, const ops::PackedWeight& w) {
@@ -235,6 +241,32 @@ void company(Context& c, const Kind& kind, bool gated) {
   compare(c, name, some, want.data(), 0);
 }
 
+// What Hopper's own kernels have tiles, parts of k, gates and ragged ends for.
+void wgmma_products(Context& c, const Kind& kind) {
+  constexpr DType b = DType::kBF16, f = DType::kF32;
+  // Small weights whose k is cut.
+  for (const int64_t rows : {5, 9, 16}) product(c, kind, {rows, 200, 2048, b, f, false, rows == 9, 0, "codes_push_16"});
+  product(c, kind, {11, 352, 1024, b, f, true, true, 8, "codes_push_16"});
+  product(c, kind, {20, 96, 4096, b, b, true, false, 0, "codes_push_32"});
+  product(c, kind, {27, 1000, 584, b, b, false, true, 0, "codes_push_32"});
+  product(c, kind, {40, 1024, 1024, b, f, false, false, 0, "codes_push_64"});
+  product(c, kind, {64, 480, 2112, b, f, true, true, 0, "codes_push_64"});
+  // Tiles of 64 weight rows.
+  product(c, kind, {16, 200, 192, b, f, false, true, 8, "codes_wgmma_16"});
+  product(c, kind, {29, 6200, 1000, b, f, false, false, 0, "codes_wgmma_32"});
+  product(c, kind, {64, 480, 712, b, f, true, true, 0, "codes_wgmma_64"});
+  // Tiles of 128, of 128 tokens and of fewer.
+  for (const int64_t rows : {65, 100, 256})
+    product(c, kind, {rows, 1000, 584, b, f, false, true, 0, "codes_wgmma_128"});
+  product(c, kind, {130, 352, 320, b, b, true, false, 8, "codes_wgmma_128"});
+  product(c, kind, {70, 264, 4096, b, f, false, false, 0, "codes_wgmma_128"});
+  product(c, kind, {7, 4232, 4040, b, f, false, true, 0, "codes_wgmma_16"});
+  product(c, kind, {10, 14336, 1280, b, f, false, false, 0, "codes_wgmma_16"});  // seven stripes a tile
+  product(c, kind, {6, 24544, 896, b, f, true, false, 0, "codes_wgmma_16"});     // three of gate and of up
+  product(c, kind, {30, 8224, 2112, b, f, true, false, 0, "codes_wgmma_32"});
+  product(c, kind, {50, 1544, 11264, b, f, false, false, 0, "codes_wgmma_64"});
+}
+
 }  // namespace
 
 void test_codes(Context& c) {
@@ -243,15 +275,19 @@ void test_codes(Context& c) {
   // Enough weight rows for the tiles of large weights.
   const int64_t large = emulated ? 400 : 9008;
   for (const Kind& kind : kKinds) {
+    const bool wgmma = kind.wgmma && c.hopper() && !deterministic;
+    const auto first = [&](const char* portable) { return deterministic ? "gemm_codes_fixed_8" : portable; };
+    if (wgmma && !c.smallest) wgmma_products(c, kind);
+    if (wgmma && c.smallest)
+      for (const int64_t rows : {5, 20, 40}) product(c, kind, {rows, 64, 512, b, f, rows == 20, true});
     const bool all = !emulated || &kind == &kKinds[0] || &kind == &kKinds[7];  // tiles are the same code in all of them
     for (const int64_t k : {int64_t{96}, int64_t{192}, int64_t{448}, int64_t{1024}}) {
-      product(c, kind,
-              {1, 33, k, b, f, false, k == 192, 0, deterministic ? "gemm_codes_fixed_8" : "gemm_codes_small_8"});
+      product(c, kind, {1, 33, k, b, f, false, k == 192, 0, first("gemm_codes_small_8")});
       product(c, kind, {3, 96, k, b, f, true, k == 448, 8});
     }
     for (const int64_t rows : {9, 16, 17, 33, 64, 65, 100})
       if (all || rows == 17 || rows == 65) product(c, kind, {rows, 136, 192, b, rows == 33 ? b : f, false, rows == 64});
-    product(c, kind, {8, large, 192, b, f, false, true, 0, deterministic ? "gemm_codes_fixed_8" : "gemm_codes_8"});
+    product(c, kind, {8, large, 192, b, f, false, true, 0, first(wgmma ? "codes_wgmma_16" : "gemm_codes_8")});
     if (all && c.smallest)
       for (const int64_t rows : {12, 30}) product(c, kind, {rows, large, 96, b, f, false, true});
     if (all && !c.smallest)

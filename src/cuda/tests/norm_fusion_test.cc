@@ -13,6 +13,7 @@ struct Layer {
   const char *gated, *last;                  // the kernels that read what a norm leaves
   bool bias = false;                         // of gate, up and the last product
   DType norm_type = DType::kBF16;
+  const char* format = "bf16";  // of all weights
 };
 
 // One layer's weights and values on both sides: o, gate and up, down, QKV.
@@ -30,7 +31,7 @@ struct Bench {
         last_bias(c, DType::kF32, {l.next}) {
     mixed.random(1), norm.random(2), bias.random(3), last_bias.random(4);
     const auto add = [&](int64_t n, int64_t k, uint32_t seed) {
-      Weights w = pack(c, "bf16", DType::kBF16, 1, n, k, seed);
+      Weights w = pack(c, l.format, DType::kBF16, 1, n, k, seed);
       if (w.gpu.empty()) return;
       cpu.push_back(std::move(w.cpu[0])), gpu.push_back(std::move(w.gpu[0]));
     };
@@ -68,7 +69,8 @@ void layers(Context& c, const Layer& l, bool once) {
   if (!c.own_turn()) return;
   Bench b(c, l);
   if (!b.ready()) return;
-  const std::string name = title(once ? "joined" : "not joined", l.norm_type, {l.rows, l.mixed, l.hidden, l.inner});
+  const std::string name = title(std::string(once ? "joined " : "not joined ") + l.format, l.norm_type,
+                                 {l.rows, l.mixed, l.hidden, l.inner});
   b.residual.random(5);
   std::string reader;
   if (!c.both(name, layer(c, l, b, false, once), joined(c, l, b, once, &reader))) return;
@@ -247,6 +249,29 @@ void wider(Context& c) {
   }
 }
 
+// Weights of codes: the same fusions by Hopper's kernels (gemm/codes/sm90), of few rows by the portable ones.
+void of_codes(Context& c) {
+  for (const std::string format : {"wint8", "wint4", "wint4-32", "wint4-128", "block_wise_fp8"}) {
+    const bool halves = format.starts_with("wint4");
+    const auto of = [&](int64_t rows) {
+      return Layer{rows, 2048, 1024, 3072, 2560, nullptr, nullptr, rows == 13, DType::kBF16, format.c_str()};
+    };
+    for (const int64_t rows : {1, 2, 8, 13, 27, 50, 64}) {
+      const std::string tokens = rows <= 16 ? "16" : rows <= 32 ? "32" : "64";
+      const std::string push = "codes_push_" + tokens + "_normed", wgmma = "codes_wgmma_" + tokens + "_normed";
+      Layer small = of(rows);
+      small.gated = small.last = rows <= 4 ? "gemm_codes_small_8" : push.c_str();
+      layers(c, small, true);
+      if (rows != 1 && rows != 27) continue;
+      Layer large{rows, 2048, 4096, 6144, 6144, wgmma.c_str(), wgmma.c_str(), false, DType::kF32, format.c_str()};
+      if (rows == 1 && halves) large.gated = "gemm_codes_8", large.last = "gemm_codes_small_8";
+      layers(c, large, true);
+    }
+    layers(c, of(3), false), layers(c, of(9), false);
+    again(c, of(3), 50), again(c, of(6), 50), again(c, of(40), 50);
+  }
+}
+
 // The smallest weights that these kernels take.
 void least_large(Context& c) {
   pair(c, 8, 64, 1536, 14336, "gemm_single_wave_8_normed"), pair(c, 13, 64, 1536, 14336, "gemm_single_wave_16_normed");
@@ -299,7 +324,7 @@ void test_norm_fusion(Context& c) {
     // Of more blocks than find room at once.
     pair(c, rows, 512, 2048, 8192, kKept), pair(c, rows, 512, 1024, 16384, kResident);
   }
-  wider(c);
+  wider(c), of_codes(c);
   // Rows of which the library has an algorithm, and others in turn.
   for (const int64_t rows : {256, 129, 200, 256}) parted(c, rows, 2048, 1024, true), parted(c, rows, 12288, 4096, true);
   for (const int64_t rows : {65, 100, 128}) parted(c, rows, 4096, 4096, true), parted(c, rows, 12288, 4096, true);

@@ -9,6 +9,7 @@
 #include "cuda/gemm/code_format.h"
 #include "cuda/gemm/codes/codes_gemm.h"
 #include "cuda/runtime/cuda_ops.h"
+#include "cuda/runtime/deferred.h"
 #include "cuda/runtime/staging.h"
 #include "cuda/runtime/wide_room.h"
 #include "kernels/cpu/ref.h"
@@ -228,12 +229,23 @@ Expected<bool> widened_product(const CodeGemm& g, const void* weight, const void
   return true;
 }
 
+// A product that may wait for a norm behind it. With a norm before it, that is done here, too.
+Status product_beside_norms(const CodeGemm& g, const void* weight, device::Stream stream) {
+  const DeviceFacts f = device_facts(stream);
+  Gemm h = plain_gemm(g);
+  TERN_RETURN_IF_ERROR(codes_behind_norm(h, f) ? fuse_norm_before(h, stream) : launch_deferred(stream));
+  if (!codes_before_norm(h, f)) return codes_product(h, weight, stream);
+  defer_product(h, weight, stream);
+  return {};
+}
+
 Status CodeFormat::run(const LinearParams& p, device::Stream stream) const {
   TERN_RETURN_IF_ERROR(check(p));
   CodeGemm g = shape(p.x, *p.weight, p.out);
   g.bias = p.bias.as<const float>();
   if (g.rows == 0) return {};
   const void* weight = p.weight->data.data();
+  if (defers_few_rows(stream)) return product_beside_norms(g, weight, stream);
   if (widen_first(g, device_facts(stream))) {
     const void* short_bias = p.short_bias.dtype == DType::kBF16 ? p.short_bias.data : nullptr;
     TERN_ASSIGN_OR_RETURN(const bool done, widened_product(g, weight, short_bias, stream));
@@ -249,7 +261,9 @@ Expected<bool> CodeFormat::run_gated(const LinearParams& p, TensorView gated, de
   g.bias = p.bias.as<const float>(), g.gated = true;
   if (!codes_gate_fits(g, device_facts(stream))) return false;
   const void* weight = p.weight->data.data();
-  if (g.rows > 0) TERN_RETURN_IF_ERROR(gemm_codes(g, &weight, stream));
+  if (g.rows == 0) return true;
+  const bool few = defers_few_rows(stream);
+  TERN_RETURN_IF_ERROR(few ? product_beside_norms(g, weight, stream) : gemm_codes(g, &weight, stream));
   return true;
 }
 

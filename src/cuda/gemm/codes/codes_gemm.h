@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
+#include "cuda/gemm/codes.h"
 #include "cuda/gemm/codes/choice_codes.h"
-#include "cuda/gemm/codes/codes.h"
 #include "cuda/gemm/gemm.h"
 
 namespace tern::cuda {
@@ -21,6 +21,12 @@ Status launch_codes_int4(const CodeGemm& g, CodeTile tile, const void* const* we
 Status launch_codes_int4_groups(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);
 Status launch_codes_e4m3(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);
 Status launch_codes_e4m3_blocks(const CodeGemm& g, CodeTile tile, const void* const* weights, device::Stream stream);
+// Hopper's, one file per kind (codes/sm90): int4 with scales of 32 columns, of 64 or 128.
+Status codes_wgmma_int8(const Gemm& g, const CodesWgmma& tile, const void* weight, device::Stream stream);
+Status codes_wgmma_int4(const Gemm& g, const CodesWgmma& tile, const void* weight, device::Stream stream);
+Status codes_wgmma_int4_32(const Gemm& g, const CodesWgmma& tile, const void* weight, device::Stream stream);
+Status codes_wgmma_int4_64(const Gemm& g, const CodesWgmma& tile, const void* weight, device::Stream stream);
+Status codes_wgmma_e4m3(const Gemm& g, const CodesWgmma& tile, const void* weight, device::Stream stream);
 
 // Rows ids[i] of a weight times their scales.
 Status codes_rows(const CodeLayout& layout, const void* weight, const TensorView& ids, const TensorView& out,

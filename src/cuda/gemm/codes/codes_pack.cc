@@ -1,7 +1,7 @@
 // Codes of 16 rows in the order in which warps read them (codes.h).
 #include <cstring>
 
-#include "cuda/gemm/codes/codes.h"
+#include "cuda/gemm/codes.h"
 
 namespace tern::cuda {
 namespace {
@@ -15,7 +15,7 @@ uint32_t swap_middle(const uint8_t* codes) {
   return (w & 0xff0000ffu) | (w & 0x0000ff00u) << 8 | (w & 0x00ff0000u) >> 8;
 }
 
-// Eight codes as halves: columns 0, 2, 4, 6 and then 1, 3, 5, 7.
+// Eight codes as halves: values 0, 2, 4, 6 and then 1, 3, 5, 7.
 uint32_t halves(const uint8_t* codes) {
   uint32_t w = 0;
   for (int i = 0; i < 8; ++i) w |= ((codes[i] + 8u) & 15u) << (i % 2 * 16 + i / 2 * 4);
@@ -31,8 +31,11 @@ void lay_stripe(const CodeLayout& layout, const uint8_t* codes, int64_t pitch, c
     for (int lane = 0; lane < 32; ++lane) {
       const int r = lane / 4, q = lane % 4;
       for (int part = 0; part < 2; ++part) {
-        const uint8_t* at = codes + r * pitch + block * kCodeBlock + part * 32 + q * 8;
-        const uint8_t* below = at + 8 * pitch;
+        uint8_t at[8], below[8];
+        for (int e = 0; e < 8; ++e) {
+          const uint8_t* from = codes + r * pitch + block * kCodeBlock + part * 32 + lane_column(q, e);
+          at[e] = from[0], below[e] = from[8 * pitch];
+        }
         if (half) {
           const uint32_t words[2] = {halves(at), halves(below)};
           std::memcpy(to + lane * kLaneBytes + part * 8, words, sizeof words);

@@ -2,7 +2,7 @@
 // and a multiprocessor does few at a time.
 #pragma once
 
-#include "cuda/gemm/codes/codes.h"
+#include "cuda/gemm/codes.h"
 #include "cuda/ptx/mma.cuh"
 
 namespace tern::cuda {
@@ -14,6 +14,17 @@ __device__ __forceinline__ uint32_t fma_pairs(uint32_t a, uint32_t b, uint32_t c
 #else
   uint32_t d;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
+  return d;
+#endif
+}
+
+// w & mask | bits in one instruction: constants in registers, where the compiler would take two with one each.
+__device__ __forceinline__ uint32_t masked(uint32_t w, uint32_t mask, uint32_t bits) {
+#if defined(TERN_EMULATED)
+  return (w & mask) | bits;
+#else
+  uint32_t d;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(d) : "r"(w), "r"(mask), "r"(bits));
   return d;
 #endif
 }
@@ -41,7 +52,7 @@ struct Widen;
 
 // Bytes 0 and 2 of `w`: 128 + the lower seven bits, less 128, or 256 where the sign is set.
 __device__ __forceinline__ uint32_t widen_bytes(uint32_t w) {
-  return fma_pairs((w & 0x007f007fu) | 0x43004300u, 0x3f803f80u, (w & 0x00800080u) | 0xc300c300u);
+  return fma_pairs(masked(w, 0x007f007fu, 0x43004300u), 0x3f803f80u, masked(w, 0x00800080u, 0xc300c300u));
 }
 
 template <>
@@ -66,7 +77,7 @@ struct Widen<CodeKind::kE4m3> {
   static constexpr int kWords = 4;
   // Exponent and mantissa in the place of bfloat16's, whose bias is larger by 120.
   static __device__ __forceinline__ uint32_t scaled(uint32_t sign, uint32_t magnitude) {
-    return fma_pairs((sign & 0x80008000u) | (magnitude & 0x07f007f0u), 0x7b807b80u, 0x80008000u);
+    return fma_pairs(masked(sign, 0x80008000u, magnitude & 0x07f007f0u), 0x7b807b80u, 0x80008000u);
   }
   static __device__ __forceinline__ WideCodes wide(const uint32_t (&w)[4]) {
     WideCodes v;
@@ -88,7 +99,7 @@ struct Widen<CodeKind::kInt4> {
   static constexpr int kWords = 2;
   // 128 + (code + 8), less 136.
   static __device__ __forceinline__ uint32_t pair(uint32_t w) {
-    return fma_pairs((w & 0x000f000fu) | 0x43004300u, 0x3f803f80u, 0xc308c308u);
+    return fma_pairs(masked(w, 0x000f000fu, 0x43004300u), 0x3f803f80u, 0xc308c308u);
   }
   static __device__ __forceinline__ WideCodes wide(const uint32_t (&w)[2]) {
     WideCodes v;
@@ -124,7 +135,7 @@ __device__ __forceinline__ uint32_t zero_of(const float* group, int row) {
 
 // One code of a stripe as a float, for kernels that take any type; code_at(): less its zero point.
 __device__ __forceinline__ float plain_code(const CodeLayout& layout, const char* stripe, int row, int k) {
-  const int block = k / kCodeBlock, part = k % kCodeBlock / 32, q = k % 32 / 8, e = k % 8;
+  const int block = k / kCodeBlock, part = k % kCodeBlock / 32, q = k % 8 / 2, e = k % 32 / 8 * 2 + k % 2;
   const int lane = row % 8 * 4 + q, half = row / 8;
   const char* at = stripe + int64_t{block} * layout.block_bytes() + lane * 16;
   if (layout.kind == CodeKind::kInt4) {

@@ -3,57 +3,12 @@
 // share k are added up at the end, in order.
 #pragma once
 
+#include "cuda/gemm/codes/codes_epilogue.cuh"
 #include "cuda/gemm/codes/codes_gemm.h"
-#include "cuda/gemm/codes/codes_widen.cuh"
 #include "cuda/gemm/portable/gemm_mma.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace tern::cuda {
-
-// How scales are met: one per row, groups of 64 or 128 columns, two groups in a block.
-enum class CodeScale : uint8_t { kRow, kBlocks, kHalves };
-
-// kTok: tiles of eight tokens; kTall: stripes of a warp; kWarpsN x kWarpsK warps.
-template <CodeKind kKindOf, CodeScale kScaleOf, int kTok, int kTall, int kWarpsN, int kWarpsK, int kStages,
-          bool kZerosToo = false>
-struct CodeShape {
-  static constexpr CodeKind kKind = kKindOf;
-  static constexpr CodeScale kScale = kScaleOf;
-  static constexpr int kTokTiles = kTok, kTokens = 8 * kTok, kStripes = kTall, kAcross = kWarpsN, kAlong = kWarpsK;
-  static constexpr int kDepth = kStages, kWarps = kWarpsN * kWarpsK, kThreads = 32 * kWarps;
-  static constexpr int kTiles = kWarpsN * kTall, kRows = kStripe * kTiles;  // of the weight
-  static constexpr int kUnit = kKindOf == CodeKind::kInt4 ? 512 : 1024;     // bytes of a stripe and block
-  static constexpr int kGroups = kScaleOf == CodeScale::kRow ? 0 : kScaleOf == CodeScale::kBlocks ? 1 : 2;
-  static constexpr bool kZeros = kZerosToo;
-  static constexpr int kGroupBytes = kZeros ? 128 : 64;  // of a stripe
-  static constexpr int kCodeBytes = kWarps * kTall * kUnit, kScaleBytes = kWarps * kTall * kGroups * kGroupBytes;
-  static constexpr int kPitch = kWarpsK * kCodeBlock * 2 + 64;  // bytes of a token: pairs of them fall into all banks
-  static constexpr int kStage = kCodeBytes + kScaleBytes + kTokens * kPitch;
-  static constexpr int kSumPitch = kRows + 4;
-  static constexpr size_t kSums = size_t{kWarpsK} * kTokens * kSumPitch * 4;
-  static constexpr size_t kBytes = size_t{kStages} * kStage > kSums ? size_t{kStages} * kStage : kSums;
-  static_assert(kBytes <= 99 * 1024);
-};
-
-// What a block has: rows [row0, row_end) of tokens.
-struct CodeBlock {
-  const char* w;
-  int64_t row0, row_end, head;
-};
-
-template <class S>
-__device__ __forceinline__ int tokens_of(const CodeBlock& b) {
-  return b.row_end - b.row0 < S::kTokens ? static_cast<int>(b.row_end - b.row0) : S::kTokens;
-}
-
-// The stripe of the weight that is this block's number `tile`.
-template <class S>
-__device__ __forceinline__ int stripe_of(const CodeGemm& g, int tile) {
-  const int x = static_cast<int>(blockIdx.x);
-  if (!g.gated) return x * S::kTiles + tile;
-  constexpr int kHalf = S::kTiles / 2;
-  return tile < kHalf ? x * kHalf + tile : g.w.n / (2 * kStripe) + x * kHalf + tile - kHalf;
-}
 
 // One warp's codes and scales of a stage.
 template <class S>
@@ -113,12 +68,12 @@ __device__ __forceinline__ void clear_tokens(const CodeBlock& b, char* memory) {
 template <class S>
 __device__ __forceinline__ void multiply(const char* stage, const uint32_t (&zeros)[S::kStripes][2],
                                          float (&acc)[S::kStripes][S::kTokTiles][4]) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, r = lane / 4, q = lane % 4;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, r = lane / 4;
   const char* codes = stage + warp * S::kStripes * S::kUnit + lane * 16;
-  const char* tokens =
-      stage + S::kCodeBytes + S::kScaleBytes + r * S::kPitch + warp / S::kAcross * kCodeBlock * 2 + q * 16;
-  constexpr int kGroup = S::kGroupBytes / 4;                      // words
-  constexpr int kTogether = S::kTokTiles < 4 ? S::kTokTiles : 4;  // tiles of tokens
+  const char* tokens = stage + S::kCodeBytes + S::kScaleBytes + lane % 8 * S::kPitch +
+                       warp / S::kAcross * kCodeBlock * 2 + lane / 8 * 16;  // where load_matrix4() wants the lane
+  constexpr int kGroup = S::kGroupBytes / 4;                                // words
+  constexpr int kTogether = S::kTokTiles < 4 ? S::kTokTiles : 4;            // tiles of tokens
   const auto* scales = reinterpret_cast<const float*>(stage + S::kCodeBytes) + warp * S::kStripes * S::kGroups * kGroup;
 #pragma unroll
   for (int j = 0; j < 2; ++j) {
@@ -146,8 +101,9 @@ __device__ __forceinline__ void multiply(const char* stage, const uint32_t (&zer
       uint32_t b[kTogether][2][2];
 #pragma unroll
       for (int u = 0; u < kTogether; ++u) {
-        const uint4 x = *reinterpret_cast<const uint4*>(tokens + (t + u) * 8 * S::kPitch + j * 64);
-        b[u][0][0] = x.x, b[u][0][1] = x.y, b[u][1][0] = x.z, b[u][1][1] = x.w;
+        uint32_t x[4];
+        load_matrix4(x, tokens + (t + u) * 8 * S::kPitch + j * 64);
+        b[u][0][0] = x[0], b[u][0][1] = x[1], b[u][1][0] = x[2], b[u][1][1] = x[3];
       }
       if constexpr (S::kGroups > 0) {
         float part[S::kStripes][kTogether][4];
@@ -202,61 +158,6 @@ __device__ __forceinline__ void load_zeros(const CodeGemm& g, const char* w, uin
   }
 }
 
-// What every column of the block is multiplied by and gets added.
-struct CodeColumn {
-  float scale = 1.0f, bias = 0.0f;
-};
-
-template <class S>
-__device__ __forceinline__ CodeColumn column_of(const CodeGemm& g, const char* w, int row) {
-  CodeColumn c;
-  const int stripe = stripe_of<S>(g, row / kStripe), n = stripe * kStripe + row % kStripe;
-  if (n >= g.w.n) return c;
-  if constexpr (S::kGroups == 0) c.scale = group_of(g.w, w + stripe * g.w.stripe_bytes(), 0)[row % kStripe];
-  if (g.bias != nullptr) c.bias = g.bias[n];
-  return c;
-}
-
-template <class S>
-__device__ __forceinline__ float sum_of(const float* sums, int t, int row, const CodeColumn& c) {
-  float v = sums[t * S::kSumPitch + row];
-#pragma unroll
-  for (int i = 1; i < S::kAlong; ++i) v += sums[(i * S::kTokens + t) * S::kSumPitch + row];
-  return v * c.scale + c.bias;
-}
-
-// Sums of all warps meet in shared memory and leave in rows.
-template <class S>
-__device__ __forceinline__ void finish(const CodeGemm& g, const CodeBlock& b, float* sums,
-                                       const float (&acc)[S::kStripes][S::kTokTiles][4], const CodeColumn (&c)[2]) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x & 31;
-  float* const own = sums + warp / S::kAcross * S::kTokens * S::kSumPitch + warp % S::kAcross * S::kStripes * kStripe;
-#pragma unroll
-  for (int i = 0; i < S::kStripes; ++i) {
-#pragma unroll
-    for (int t = 0; t < S::kTokTiles; ++t) {
-#pragma unroll
-      for (int v = 0; v < 4; ++v)
-        own[(t * 8 + lane % 4 * 2 + v % 2) * S::kSumPitch + i * kStripe + lane / 4 + v / 2 * 8] = acc[i][t][v];
-    }
-  }
-  __syncthreads();
-  const int cols = g.gated ? S::kRows / 2 : S::kRows, col = static_cast<int>(threadIdx.x) % cols;
-  const int n = static_cast<int>(blockIdx.x) * cols + col;
-  if (n >= (g.gated ? g.w.n / 2 : g.w.n)) return;
-  for (int t = static_cast<int>(threadIdx.x) / cols; t < S::kTokens && b.row0 + t < b.row_end;
-       t += S::kThreads / cols) {
-    float v = sum_of<S>(sums, t, col, c[0]);
-    if (g.gated) v = silu(v) * sum_of<S>(sums, t, col + cols, c[1]);
-    const int64_t at = (b.row0 + t) * g.out_row + b.head * g.out_head + n;
-    if (g.out_bf16) {
-      static_cast<bf*>(g.out)[at] = from_float<bf>(v);
-    } else {
-      static_cast<float*>(g.out)[at] = v;
-    }
-  }
-}
-
 template <class S, int kCount>
 __device__ __forceinline__ CodeBlock block_of(const CodeGemm& g, const WeightTable<kCount>& table) {
   RowTile tile{0, int64_t{blockIdx.y} * S::kTokens, g.rows};
@@ -268,6 +169,7 @@ template <class S, int kCount>
 __global__ void __launch_bounds__(S::kThreads)
     codes_kernel(const CodeGemm g, const __grid_constant__ WeightTable<kCount> table) {
   extern __shared__ __align__(16) char memory[];
+  __shared__ float token_scale[S::kTokens];
   let_next_start();
   const int steps = (g.w.blocks() + S::kAlong - 1) / S::kAlong;
   const auto stage = [&](int step) { return memory + step % S::kDepth * S::kStage; };
@@ -289,6 +191,12 @@ __global__ void __launch_bounds__(S::kThreads)
     if (s < steps) load_tokens<S>(g, b, s, stage(s));
     copy_commit();
   }
+  const float* scales = nullptr;
+  CodeResidual<S> residual;
+  if constexpr (S::kNorms && kCount == 1) {
+    if (g.before.squares != nullptr) token_scales<S>(g, b, token_scale), scales = token_scale;
+    if (g.after.residual != nullptr) residual.load(g, b);
+  }
   float acc[S::kStripes][S::kTokTiles][4] = {};
   for (int step = 0; step < steps; ++step) {
     copy_wait<S::kDepth - 2>();
@@ -302,7 +210,7 @@ __global__ void __launch_bounds__(S::kThreads)
   }
   copy_wait<0>();
   __syncthreads();
-  finish<S>(g, b, reinterpret_cast<float*>(memory), acc, columns);
+  finish<S>(g, b, reinterpret_cast<float*>(memory), acc, columns, scales, residual);
 }
 
 template <class S, int kCount>
@@ -351,6 +259,7 @@ Status launch_codes(const CodeGemm& g, CodeTile tile, const void* const* weights
     case CodeTile::kFixed64:
       return launch_codes<CodeShape<kKind, kScale, 8, 2, 4, 1, 4>>(g, weights, "gemm_codes_fixed_64", stream);
     case CodeTile::kSimple:
+    case CodeTile::kWgmma:
       break;
   }
   return gemm_codes_simple(g, weights, stream);

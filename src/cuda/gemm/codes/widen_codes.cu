@@ -9,9 +9,22 @@ namespace {
 
 constexpr int kThreads = 256;
 
-// Eight values of a lane: both steps of its row r (`i` 0) or r + 8 (1).
-__device__ __forceinline__ uint4 row_of(const WideCodes& v, int i) {
-  return make_uint4(v.a[0][i], v.a[0][2 + i], v.a[1][i], v.a[1][2 + i]);
+__device__ __forceinline__ uint32_t word_of(const uint4& v, int i) {
+  return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
+// Eight neighbouring values of row r (`i` 0) or r + 8 (1): a lane has pairs that lie eight columns apart (codes.h), and
+// four lanes trade them. All lanes.
+__device__ __forceinline__ uint4 row_of(const WideCodes& v, int i, int q) {
+  const uint4 own = make_uint4(v.a[0][i], v.a[0][2 + i], v.a[1][i], v.a[1][2 + i]);
+  uint32_t all[4];
+#pragma unroll
+  for (int d = 0; d < 4; ++d) {
+    const uint32_t got = __shfl_xor_sync(0xffffffffu, word_of(own, q ^ d), d);
+#pragma unroll
+    for (int j = 0; j < 4; ++j) all[j] = (q ^ d) == j ? got : d == 0 ? 0 : all[j];
+  }
+  return make_uint4(all[0], all[1], all[2], all[3]);
 }
 
 __device__ __forceinline__ uint4 times(const uint4& v, float scale) {
@@ -29,7 +42,7 @@ __global__ void widen_kernel(const CodeLayout layout, const char* w, int64_t beg
   const int lane = threadIdx.x & 31, r = lane / 4, q = lane % 4;
   const int part = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
   const int k = part * 32 + q * 8;
-  if (part >= 2 * layout.blocks() || k >= row) return;
+  if (part >= 2 * layout.blocks()) return;
   const char* stripe = w + (begin + blockIdx.y) * layout.stripe_bytes();
   const char* at = stripe + int64_t{part / 2} * layout.block_bytes() + lane * 16;
   WideCodes v;
@@ -40,13 +53,14 @@ __global__ void widen_kernel(const CodeLayout layout, const char* w, int64_t beg
     const uint4 c = *reinterpret_cast<const uint4*>(at + part % 2 * 512);
     v = Widen<kKind>::wide({c.x, c.y, c.z, c.w});
   }
-  if (layout.zeros && k < layout.k) {
-    const float* group = group_of(layout, stripe, k);
+  if (layout.zeros && part * 32 < layout.k) {
+    const float* group = group_of(layout, stripe, part * 32);
     subtract_zeros(v, zero_of(group, r), zero_of(group, r + 8));
   }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    uint4 values = row_of(v, i);
+    uint4 values = row_of(v, i, q);
+    if (k >= row) continue;
     if constexpr (kScaled) values = times(values, k < layout.k ? scale_at(layout, stripe, r + 8 * i, k) : 0.0f);
     *reinterpret_cast<uint4*>(out + (int64_t{blockIdx.y} * kStripe + r + 8 * i) * row + k) = values;
   }
