@@ -245,7 +245,7 @@ void company(Context& c, const Kind& kind, bool gated) {
 void wgmma_products(Context& c, const Kind& kind) {
   constexpr DType b = DType::kBF16, f = DType::kF32;
   // Small weights whose k is cut.
-  for (const int64_t rows : {5, 9, 16}) product(c, kind, {rows, 200, 2048, b, f, false, rows == 9, 0, "codes_push_16"});
+  for (const int64_t rows : {1, 5, 16}) product(c, kind, {rows, 200, 2048, b, f, false, rows == 5, 0, "codes_push_16"});
   product(c, kind, {11, 352, 1024, b, f, true, true, 8, "codes_push_16"});
   product(c, kind, {20, 96, 4096, b, b, true, false, 0, "codes_push_32"});
   product(c, kind, {27, 1000, 584, b, b, false, true, 0, "codes_push_32"});
@@ -282,7 +282,8 @@ void test_codes(Context& c) {
       for (const int64_t rows : {5, 20, 40}) product(c, kind, {rows, 64, 512, b, f, rows == 20, true});
     const bool all = !emulated || &kind == &kKinds[0] || &kind == &kKinds[7];  // tiles are the same code in all of them
     for (const int64_t k : {int64_t{96}, int64_t{192}, int64_t{448}, int64_t{1024}}) {
-      product(c, kind, {1, 33, k, b, f, false, k == 192, 0, first("gemm_codes_small_8")});
+      product(c, kind,
+              {1, 33, k, b, f, false, k == 192, 0, first(wgmma && k == 1024 ? "codes_push_16" : "gemm_codes_small_8")});
       product(c, kind, {3, 96, k, b, f, true, k == 448, 8});
     }
     for (const int64_t rows : {9, 16, 17, 33, 64, 65, 100})

@@ -249,7 +249,8 @@ void wider(Context& c) {
   }
 }
 
-// Weights of codes: the same fusions by Hopper's kernels (gemm/codes/sm90), of few rows by the portable ones.
+// Weights of codes: the same fusions by Hopper's kernels (gemm/codes/sm90), of one row of large int4 weights by the
+// portable ones.
 void of_codes(Context& c) {
   for (const std::string format : {"wint8", "wint4", "wint4-32", "wint4-128", "block_wise_fp8"}) {
     const bool halves = format.starts_with("wint4");
@@ -260,7 +261,7 @@ void of_codes(Context& c) {
       const std::string tokens = rows <= 16 ? "16" : rows <= 32 ? "32" : "64";
       const std::string push = "codes_push_" + tokens + "_normed", wgmma = "codes_wgmma_" + tokens + "_normed";
       Layer small = of(rows);
-      small.gated = small.last = rows <= 4 ? "gemm_codes_small_8" : push.c_str();
+      small.gated = small.last = push.c_str();
       layers(c, small, true);
       if (rows != 1 && rows != 27) continue;
       Layer large{rows, 2048, 4096, 6144, 6144, wgmma.c_str(), wgmma.c_str(), false, DType::kF32, format.c_str()};

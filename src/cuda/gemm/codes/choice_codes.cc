@@ -15,11 +15,15 @@ bool codes_aligned(const CodeGemm& g) {
   return g.x_bf16 && !g.heads && reinterpret_cast<uintptr_t>(g.x) % 16 == 0 && g.x_row % 8 == 0;
 }
 
+// Small weights whose k is cut: parts are sent from registers.
+bool codes_push_fits(const Gemm& g) { return splitk_dsmem_fits(g, wgmma_split(g.n, g.k)); }
+
 // Very few rows, of which the portable kernels are ahead on Hopper, too: weights whose bytes are soon there, and int4
 // ones, of which wgmma would have to widen as much for one row as for 16.
 bool portable_first(const CodeGemm& g) {
   constexpr int64_t kMostRows = 4, kSmallWeight = int64_t{8} << 20;
-  return g.rows <= kMostRows && (g.w.kind == CodeKind::kInt4 || int64_t{g.w.n} * g.w.k <= kSmallWeight);
+  return g.rows <= kMostRows && !codes_push_fits(plain_gemm(g)) &&
+         (g.w.kind == CodeKind::kInt4 || int64_t{g.w.n} * g.w.k <= kSmallWeight);
 }
 
 }  // namespace
@@ -83,9 +87,6 @@ int64_t codes_cost(const Gemm& g, const CodesWgmma& t, const DeviceFacts& f) {
   if (t.tokens == 128) return each * (kStepAlone * steps + kWideBegin + kWideCut * cuts);
   return (each * t.stripes > kStepAlone ? each * t.stripes : kStepAlone) * steps + kBegin + kCut * cuts;
 }
-
-// Small weights whose k is cut: parts are sent from registers.
-bool codes_push_fits(const Gemm& g) { return splitk_dsmem_fits(g, wgmma_split(g.n, g.k)); }
 
 }  // namespace
 

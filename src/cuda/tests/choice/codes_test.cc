@@ -47,7 +47,7 @@ constexpr WgmmaCase kWgmmaCodes[] = {  // an H100
     {4096, 12288, 8, 128, 8, 16, 8, false},
     {4096, 4096, 8, 64, 4, 16, 8, false},       // a small weight has tiles of 64 rows
     // Smaller ones, whose parts are sent from registers: cut as bfloat16's.
-    {1024, 2048, 8, 64, 4, 16, 8, true},
+    {1024, 2048, 1, 64, 4, 16, 8, true},
     {2560, 1024, 32, 64, 4, 32, 4, true},
     {1024, 3072, 64, 64, 4, 64, 8, true},
     {1024, 192, 8, 64, 4, 16, 2, false},
@@ -140,7 +140,7 @@ TEST(ChooseCodes, NormsBesideHoppersKernel) {
   EXPECT_EQ(norm_width(g, h100()), 16);
   EXPECT_EQ(norm_width(product(8, 4096, 4096), h100()), 64);
   EXPECT_EQ(norm_width(product(8, 4096, 12288), h100()), 128);
-  EXPECT_EQ(norm_width(product(1, 1024, 1024), h100()), 32) << "the portable kernels";
+  EXPECT_EQ(norm_width(product(1, 2560, 2560), h100()), 32) << "the portable kernels";
   EXPECT_EQ(norm_width(product(1, 1024, 1024), a100()), 0);
 }
 
