@@ -10,7 +10,7 @@ namespace tern::cuda {
 enum class WeightKind : uint8_t {
   kBf16,
   kF32,
-  kCodes,  // codes/sm90: the other kernels for codes defer nothing and launch what has been deferred
+  kCodes,  // which of their kernels may stand beside a norm says codes_norm_width() (code_format.h)
 };
 // Between a product and what reads its sums, over several GPUs.
 enum class Collective : uint8_t { kNone };
