@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/checked.h"
+#include "model/quantized/compressed.h"
 #include "model/weights/output_layer.h"
 
 namespace tern::model {
@@ -18,24 +19,6 @@ using Kind = ExportTensor::Kind;
 bool is_float(const ops::WeightFormat& f) { return std::string_view(f.name()) == "block_wise_fp8"; }
 int bits_of(const ops::WeightFormat& f) { return f.scale_blocks().bound == 7.0f ? 4 : 8; }
 std::string module_name(const std::string& weight) { return weight.substr(0, weight.size() - 7); }
-
-json::Object group_of(const ops::WeightFormat& f, json::Array targets) {
-  const int64_t group = f.scale_blocks().cols;
-  json::Object weights{{"num_bits", bits_of(f)},
-                       {"type", "int"},
-                       {"symmetric", true},
-                       {"strategy", group == 0 ? "channel" : "group"},
-                       {"group_size", group == 0 ? json::Value() : json::Value(group)},
-                       {"actorder", nullptr},
-                       {"block_structure", nullptr},
-                       {"dynamic", false},
-                       {"observer", "minmax"},
-                       {"observer_kwargs", json::Object{}}};
-  return {{"targets", std::move(targets)},
-          {"weights", std::move(weights)},
-          {"input_activations", nullptr},
-          {"output_activations", nullptr}};
-}
 
 class ExportPlanner {
  public:
@@ -137,18 +120,13 @@ class ExportPlanner {
     const auto most = std::ranges::max_element(targets_, {}, [](const auto& t) { return t.second.size(); });
     json::Object groups;
     const auto add = [&](const ops::WeightFormat& f, json::Array targets) {
-      groups[fmt::format("group_{}", groups.size())] = group_of(f, std::move(targets));
+      groups[fmt::format("group_{}", groups.size())] =
+          compressed_group(bits_of(f), f.scale_blocks().cols, std::move(targets));
     };
     for (auto& [format, modules] : targets_)
       if (format != most->first) add(*format, modules);
     add(*most->first, {"Linear"});
-    out_.quantization_config = json::Object{{"quant_method", "compressed-tensors"},
-                                            {"format", "pack-quantized"},
-                                            {"quantization_status", "compressed"},
-                                            {"global_compression_ratio", nullptr},
-                                            {"kv_cache_scheme", nullptr},
-                                            {"config_groups", std::move(groups)},
-                                            {"ignore", ignore_}};
+    out_.quantization_config = compressed_config("pack-quantized", std::move(groups), std::move(ignore_));
     return {};
   }
 

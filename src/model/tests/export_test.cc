@@ -37,7 +37,7 @@ ExportOptions options_of(const TempFolder& from, const std::string& to, const st
   o.load.path = from.path();
   o.load.threads = 2;
   o.load.quantization = quantization(text, architecture);
-  o.out = to;
+  o.write.out = to;
   return o;
 }
 
@@ -81,9 +81,9 @@ TEST(Export, WritesSeveralFilesAndCopiesTheRest) {
   TempFolder from, to;
   write_model(from, "LlamaForCausalLM");
   ExportOptions o = options_of(from, to.file("out"), "wint8", "LlamaForCausalLM");
-  o.file_bytes = 20'000;
+  o.write.file_bytes = 20'000;
   size_t done = 0, all = 1;
-  o.progress = [&](size_t d, size_t a) { done = d, all = a; };
+  o.write.progress = [&](size_t d, size_t a) { done = d, all = a; };
   ASSERT_TRUE(export_model(o).ok());
   EXPECT_EQ(done, all);
   int shards = 0;
@@ -101,7 +101,7 @@ TEST(Export, WritesSeveralFilesAndCopiesTheRest) {
   EXPECT_EQ(testing::logits_of(again, {1, 2, 3}), testing::logits_of(o.load, {1, 2, 3}));
   // A second time, or of what is quantized already, it ends before anything is made.
   EXPECT_NE(export_model(o).error().message.find("is there already and not an empty folder"), std::string::npos);
-  o.load.path = to.file("out"), o.out = to.file("twice");
+  o.load.path = to.file("out"), o.write.out = to.file("twice");
   EXPECT_NE(export_model(o).error().message.find("is quantized already (compressed-tensors, 8 bits"),
             std::string::npos);
   EXPECT_FALSE(fs::exists(to.file("twice")));
@@ -135,13 +135,13 @@ TEST(Export, LeavesNoHalfFolder) {
   write_model(from, "LlamaForCausalLM");
   ExportOptions o = options_of(from, to.file("out"), "wint8", "LlamaForCausalLM");
   int asked = 0;
-  o.stop = [&] { return ++asked > 5; };
+  o.write.stop = [&] { return ++asked > 5; };
   const Status stopped = export_model(o);
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().code, ErrorCode::kCancelled);
   EXPECT_TRUE(entries(to.path()).empty());
   // A file system that takes no more.
-  o.stop = nullptr;
+  o.write.stop = nullptr;
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto handler = signal(SIGXFSZ, SIG_IGN);
