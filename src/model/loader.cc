@@ -26,12 +26,10 @@ ModelInfo info_of(const DecoderSpec& spec, const ParameterCount& count, size_t b
 
 Status fill(const OpenedFolder& o, WeightPlan& plan, const PackOptions& pack, device::Device& device,
             DecoderWeights& weights) {
-  if (o.options.dummy)
-    return pack_weights(plan, DummySource(plan.parameters, o.options.dummy_seed), pack, device, weights);
-  TERN_ASSIGN_OR_RETURN(std::vector<Stored> stored, o.resolve(plan));
-  TERN_RETURN_IF_ERROR(take_stored_formats(stored, o.options, device.info().kind, plan));
-  TERN_RETURN_IF_ERROR(pack_weights(plan, CheckpointSource(plan.parameters, std::move(stored)), pack, device, weights));
-  return o.checkpoint.check();
+  TERN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, o.source(plan));
+  TERN_RETURN_IF_ERROR(take_stored_formats(*source, o.options, device.info().kind, plan));
+  TERN_RETURN_IF_ERROR(pack_weights(plan, *source, pack, device, weights));
+  return o.check();
 }
 
 // Bytes by precision. Sizes are those of a CPU, which has every format.
@@ -46,8 +44,8 @@ Status weigh(const OpenedFolder& opened, WeightPlan& plan, ModelSummary& s) {
   if (!opened.options.quantization.any() && !opened.files.codes) return {};
   TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(opened.options, device::DeviceKind::kCpu));
   if (opened.codes() != nullptr) {
-    TERN_ASSIGN_OR_RETURN(const std::vector<Stored> stored, opened.resolve(plan));
-    TERN_RETURN_IF_ERROR(take_stored_formats(stored, opened.options, device::DeviceKind::kCpu, plan));
+    TERN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, opened.source(plan));
+    TERN_RETURN_IF_ERROR(take_stored_formats(*source, opened.options, device::DeviceKind::kCpu, plan));
   }
   s.weight_bytes.emplace_back(opened.files.codes ? opened.files.codes->method : opened.options.quantization.method,
                               packed_bytes(plan, pack));

@@ -2,6 +2,7 @@
 // say about quantization.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,7 @@
 #include "model/files/checkpoint.h"
 #include "model/loader.h"
 #include "model/quantized/scheme.h"
+#include "model/static/static_folder.h"
 #include "model/weights/weight_plan.h"
 #include "model/weights/weight_source.h"
 
@@ -20,7 +22,8 @@ struct OpenedFolder {
   DecoderSpec spec;
   FileQuantization files;
   Presences presences;
-  Checkpoint checkpoint;  // empty with dummy weights
+  Checkpoint checkpoint;                   // empty with dummy weights, and where there is an export
+  std::unique_ptr<StaticFolder> exported;  // a static export's weights; null: there are others
 
   // `weights`: there must be some, unless they are made from a seed.
   static Expected<OpenedFolder> open(const LoadOptions& options, bool weights);
@@ -28,9 +31,12 @@ struct OpenedFolder {
   // What the files hold as codes; null: nothing.
   const StoredCodes* codes() const { return files.codes && !options.dummy ? &*files.codes : nullptr; }
   std::vector<std::string> notes() const;
+  Status check() const;  // of the files, see MappedFile::check
   Expected<WeightPlan> plan(DecoderWeights& weights);
-  // Every parameter of the plan in the files.
+  // Every parameter of the plan in the checkpoint.
   Expected<std::vector<Stored>> resolve(const WeightPlan& plan) const;
+  // Where values and codes of the plan come from: a seed, the checkpoint or the export. The plan must outlive it.
+  Expected<std::unique_ptr<WeightSource>> source(const WeightPlan& plan) const;
 };
 
 }  // namespace tern::model

@@ -92,7 +92,7 @@ Status read_config_json(const json::Object& config, ModelFacts& facts) {
     if (list == nullptr || list->empty() || !list->front().is_string()) {
       return make_error(ErrorCode::kCorrupt, "architectures is no list of names");
     }
-    facts.architecture = std::string(list->front().get_string());
+    TERN_ASSIGN_OR_RETURN(facts.architecture, model::architecture_of(config));
   }
   const json::Value* vision = json::find(config, "vision_config");
   facts.pictures = vision != nullptr && vision->is_object();

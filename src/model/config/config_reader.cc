@@ -135,8 +135,16 @@ json::Object flatten_text_config(const json::Object& config) {
 
 Expected<std::string> architecture_of(const json::Object& config) {
   const json::Value* list = json::find(config, "architectures");
-  if (list != nullptr && list->is_array() && !list->get_array().empty() && list->get_array()[0].is_string())
-    return std::string(list->get_array()[0].get_string());
+  if (list != nullptr && list->is_array() && !list->get_array().empty() && list->get_array()[0].is_string()) {
+    std::string_view name = list->get_array()[0].get_string();
+    // Classes by which PaddleNLP runs the model of the same name.
+    for (const std::string_view tail : {"BlockInferenceModel", "InferenceModel"})
+      if (name.ends_with(tail)) {
+        name.remove_suffix(tail.size());
+        break;
+      }
+    return std::string(name);
+  }
   return make_error(ErrorCode::kInvalidArgument,
                     "config.json: architectures must be a list that names the model class");
 }

@@ -8,6 +8,7 @@
 
 #include "base/bf16.h"
 #include "base/checked.h"
+#include "base/float8.h"
 
 namespace tern::model {
 namespace {
@@ -104,13 +105,6 @@ float zero_at(const CodedTensor& t, int64_t n, int64_t g, int64_t groups) {
     default:
       return static_cast<float>(load_as<int8_t>(t.zeros->data, t.zeros->bytes == 1 ? 0 : n * groups + g));
   }
-}
-
-float from_e4m3(uint8_t code) {
-  const int exponent = code >> 3 & 15, mantissa = code & 7;
-  const float a = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return (code & 0x80) != 0 ? -a : a;
 }
 
 }  // namespace

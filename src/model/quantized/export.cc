@@ -174,6 +174,11 @@ Status export_model(const ExportOptions& options) {
     return make_error(ErrorCode::kUnsupported,
                       fmt::format("{} is quantized already ({}); export an unquantized checkpoint", options.load.path,
                                   folder.files.codes->method));
+  if (folder.exported != nullptr)
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("{} is a static export of PaddleNLP; tern convert-static makes a checkpoint of it, "
+                                  "which can be exported",
+                                  options.load.path));
   DecoderWeights places;
   TERN_ASSIGN_OR_RETURN(const WeightPlan plan, folder.plan(places));
   TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(folder.options, device::DeviceKind::kCpu));

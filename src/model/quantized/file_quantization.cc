@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "model/config/config_reader.h"
+#include "model/static/static_quantization.h"
 
 namespace tern::model {
 namespace {
@@ -30,6 +31,10 @@ Expected<json::Value> older_file(const std::string& folder) {
 
 Expected<FileQuantization> find_file_quantization(const std::string& folder, const json::Object& config,
                                                   const std::string& architecture) {
+  if (has_static_weights(folder)) {
+    TERN_ASSIGN_OR_RETURN(const StaticFolder exported, StaticFolder::open(folder, config));
+    return static_quantization(exported, config);
+  }
   const json::Object flat = flatten_text_config(config);
   if (const json::Value* said = json::find(flat, "quantization_config"); said != nullptr)
     return read_quantization_config(*said, architecture);

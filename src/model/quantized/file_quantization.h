@@ -12,7 +12,7 @@
 namespace tern::model {
 
 // quantization_config of config.json, or the file of its own that older GPTQ and AWQ folders have
-// (quantize_config.json, quant_config.json).
+// (quantize_config.json, quant_config.json); of a static export, what its tensors are.
 Expected<FileQuantization> find_file_quantization(const std::string& folder, const json::Object& config,
                                                   const std::string& architecture);
 // The same of a folder whose config.json is not read yet.

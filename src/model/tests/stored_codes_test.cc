@@ -113,8 +113,8 @@ TEST_P(StoredCodes, AreSlicedForRanks) {
     ASSERT_TRUE(plan.ok());
     const auto stored = folder.resolve(*plan);
     ASSERT_TRUE(stored.ok()) << stored.error().message;
-    ASSERT_TRUE(take_stored_formats(*stored, o, device::DeviceKind::kCpu, *plan).ok());
     const CheckpointSource source(plan->parameters, *stored);
+    ASSERT_TRUE(take_stored_formats(source, o, device::DeviceKind::kCpu, *plan).ok());
     const auto pack = pack_options(o, device::DeviceKind::kCpu);
     const Status packed = pack_weights(*plan, source, *pack, testing::cpu(), weights);
     ASSERT_TRUE(packed.ok()) << packed.error().message;

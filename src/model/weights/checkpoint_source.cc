@@ -88,6 +88,11 @@ std::optional<DType> CheckpointSource::code_type(int parameter) const {
   return s.coded == nullptr ? std::nullopt : std::optional(s.coded->code_type());
 }
 
+std::string CheckpointSource::code_format(const Piece& piece) const {
+  const Stored& s = stored_[static_cast<size_t>(piece.parameter)];
+  return s.coded == nullptr ? std::string() : s.coded->scheme.format();
+}
+
 Status CheckpointSource::read_codes(const Piece& p, TensorView codes, TensorView scales, TensorView zeros) const {
   const Stored& s = stored_[static_cast<size_t>(p.parameter)];
   TERN_RETURN_IF_ERROR(s.coded->read_codes(s.row + p.row, p.col, codes));

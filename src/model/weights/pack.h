@@ -24,7 +24,7 @@ Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKin
 
 // Matrices whose codes the files hold get the format of these. Errors: a product of which only a part is stored so, or
 // differently from the rest; a format that the device lacks.
-Status take_stored_formats(const std::vector<Stored>& stored, const LoadOptions& options, device::DeviceKind kind,
+Status take_stored_formats(const WeightSource& source, const LoadOptions& options, device::DeviceKind kind,
                            WeightPlan& plan);
 
 // What each part became: "168 projections in wint8, 1 output layer in bf16, ..."; from the plan and the formats.

@@ -117,17 +117,13 @@ Status leave_out(const std::vector<std::string>& ignore, WeightPlan& plan) {
   return {};
 }
 
-Status take_stored_formats(const std::vector<Stored>& stored, const LoadOptions& options, device::DeviceKind kind,
+Status take_stored_formats(const WeightSource& source, const LoadOptions& options, device::DeviceKind kind,
                            WeightPlan& plan) {
-  const auto name_of = [&](const Piece& p) {
-    const Stored& s = stored[static_cast<size_t>(p.parameter)];
-    return s.coded == nullptr ? std::string() : s.coded->scheme.format();
-  };
   for (MatrixPlan& m : plan.matrices) {
     if (!quantizable(m.role)) continue;
-    const std::string name = name_of(m.pieces.front());
+    const std::string name = source.code_format(m.pieces.front());
     for (const Piece& p : m.pieces)
-      if (name_of(p) != name)
+      if (source.code_format(p) != name)
         return make_error(ErrorCode::kUnsupported,
                           fmt::format("{} and {} are one product, but the files hold them in different formats",
                                       plan.parameters[static_cast<size_t>(m.pieces.front().parameter)].name,

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/error.h"
@@ -25,6 +26,8 @@ class WeightSource {
   virtual void read(const Piece& piece, TensorView dst) const = 0;
   // The type of the codes that files hold of a parameter: kI8, kF8E4M3; nothing: they hold values.
   virtual std::optional<DType> code_type(int) const { return std::nullopt; }
+  // The name of the format that holds the codes of a block as they are (ops::find_weight_format); empty: values.
+  virtual std::string code_format(const Piece&) const { return {}; }
   // Codes of the block, and scales and zero points (either may be empty) of its rows and the groups its columns meet.
   virtual Status read_codes(const Piece&, TensorView /*codes*/, TensorView /*scales*/, TensorView /*zeros*/) const {
     return make_error(ErrorCode::kInternal, "these weights are not stored as codes");
@@ -73,6 +76,7 @@ class CheckpointSource final : public WeightSource {
   DType natural_type(int parameter) const override;
   void read(const Piece& piece, TensorView dst) const override;
   std::optional<DType> code_type(int parameter) const override;
+  std::string code_format(const Piece& piece) const override;
   Status read_codes(const Piece& piece, TensorView codes, TensorView scales, TensorView zeros) const override;
   TensorView in_place(const Piece& piece) const override;
   bool scattered(const Piece& piece) const override {
