@@ -49,6 +49,7 @@ constexpr Command kCommands[] = {
     {"verify", run_verify},
     {"inspect", run_inspect},
     {"export", run_export},
+    {"convert-static", run_convert_static},
     {"version", run_version},
     {"help", run_help},
     {"ocr", run_ocr},

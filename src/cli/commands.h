@@ -19,5 +19,6 @@ int run_ocr(const std::vector<std::string>& args);
 int run_preprocess(const std::vector<std::string>& args);
 int run_inspect(const std::vector<std::string>& args);
 int run_export(const std::vector<std::string>& args);
+int run_convert_static(const std::vector<std::string>& args);
 
 }  // namespace tern::cli

@@ -169,6 +169,7 @@ Commands:
   verify      runs reference cases through this build
   inspect     says what a model folder holds and needs
   export      writes a model with quantized weights into a new folder
+  convert-static  writes a static export of PaddleNLP as safetensors into a new folder
   preprocess  pictures and videos as the server prepares them: grid, tokens, hash
   tokenize    text to token ids and back
   render      chat messages to the prompt
