@@ -25,13 +25,19 @@ import paddle
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "paddlenlp"))
-import static_export as se  # noqa: E402
-import static_tensors as st  # noqa: E402
+import static_export as se
+import static_tensors as st
 
 CASES = {
-    "bfloat16": dict(case="golden_s/qwen2_rope_yarn", program="pir", ranks=2),
-    "weight_only_int8": dict(case="golden_s/llama_rope_llama3", program="desc", quant="weight_only_int8", arch=80),
-    "weight_only_int4": dict(case="golden_s/llama_rope_linear", program="pir", quant="weight_only_int4", arch=70, dtype="F16"),
+    "bfloat16": {"case": "golden_s/qwen2_rope_yarn", "program": "pir", "ranks": 2},
+    "weight_only_int8": {"case": "golden_s/llama_rope_llama3", "program": "desc", "quant": "weight_only_int8", "arch": 80},
+    "weight_only_int4": {
+        "case": "golden_s/llama_rope_linear",
+        "program": "pir",
+        "quant": "weight_only_int4",
+        "arch": 70,
+        "dtype": "F16",
+    },
 }
 DTYPES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "I8": "int8"}
 
