@@ -87,6 +87,7 @@ class SamplingBatch {
 
  private:
   friend class Sampler;
+  friend class SamplingDeal;
   struct Scores {
     int32_t begin = 0, count = 0;
   };

@@ -28,6 +28,8 @@ class SlotUpdates {
            std::span<const int32_t> output);
   void clear() { items_.clear(), spilled_.clear(), used_ = 0; }
   bool empty() const { return items_.empty(); }
+  // Those of `whole` whose slot % ranks is `rank`, as slot / ranks. They lie where `whole` has them.
+  void take(const SlotUpdates& whole, int rank, int ranks);
 
  private:
   friend class SlotState;

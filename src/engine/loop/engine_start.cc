@@ -35,9 +35,10 @@ sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab) {
 }
 
 // Memory of a step beside the cache: workspace, logits, captured logits, token counts.
-// Several ranks have the logits a second time, in parts.
-size_t step_memory(const EngineConfig& c, int64_t vocab, size_t workspace, bool ranks) {
-  const auto rows = static_cast<size_t>((ranks ? 2 : 1) * c.scheduler.max_logit_rows + 2 * c.scheduler.max_num_seqs);
+// Each of several ranks has room for all logits, and they have them once more, in parts.
+size_t step_memory(const EngineConfig& c, int64_t vocab, size_t workspace, int ranks) {
+  const auto rows = static_cast<size_t>((ranks == 1 ? 1 : ranks + 1) * c.scheduler.max_logit_rows +
+                                        (ranks + 1) * c.scheduler.max_num_seqs);
   return workspace + rows * static_cast<size_t>(vocab) * sizeof(float);
 }
 
@@ -128,7 +129,7 @@ BlockQuestion Starter::question() {
   q.bytes_per_block = std::max<size_t>(block_bytes_, 1);
   q.memory_total = device_.info().memory_total;
   q.memory_available = available_;
-  q.memory_reserved = step_memory(p_.config, vocab_, workspace_, group_ != nullptr);
+  q.memory_reserved = step_memory(p_.config, vocab_, workspace_, static_cast<int>(ranks_.size()));
   q.memory_pictures = pictures_.total_bytes;
   return q;
 }
@@ -139,8 +140,10 @@ Status Starter::make_parts() {
     p_.encoder = std::make_unique<cache::EncoderCache>(pictures_.cache_rows);
   }
   const sample::SamplerLimits sampling = sampler_limits(p_.config, p_.sampled_vocab);
-  TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(sampling, device_));
-  p_.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
+  if (group_ == nullptr) {
+    TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(sampling, device_));
+    p_.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
+  }
   for (auto& slot : p_.steps) {
     TERN_ASSIGN_OR_RETURN(Step step, Step::create(limits_, sampling, p_.vision ? p_.vision->pictures() : TensorView{},
                                                   device_, p_.steps[0].get()));
@@ -154,12 +157,12 @@ Expected<StepRunner> Starter::make_runner() {
   r.model = &model_, r.device = &device_, r.cache = &p_.cache->cache();
   r.sampler = p_.sampler.get(), r.vision = p_.vision.get(), r.trace = p_.config.trace;
   if (group_ != nullptr) {
-    TERN_ASSIGN_OR_RETURN(
-        r.group,
-        RankGroup::create(ranks_, *group_, {limits_, scheduler().block_size, p_.blocks.total, p_.vision != nullptr}));
-  } else {
-    TERN_ASSIGN_OR_RETURN(r.workspace, device_.allocate(std::max<size_t>(workspace_, 1)));
+    const RankGroup::Sizes sizes{limits_, sampler_limits(p_.config, p_.sampled_vocab), scheduler().block_size,
+                                 p_.blocks.total, p_.vision != nullptr};
+    TERN_ASSIGN_OR_RETURN(r.group, RankGroup::create(ranks_, *group_, sizes));
+    return StepRunner(std::move(r));
   }
+  TERN_ASSIGN_OR_RETURN(r.workspace, device_.allocate(std::max<size_t>(workspace_, 1)));
   const int64_t rows = scheduler().max_logit_rows;
   TERN_ASSIGN_OR_RETURN(p_.logits, device_.allocate(static_cast<size_t>(rows * vocab_) * sizeof(float)));
   r.logits = tensor2(p_.logits.data(), DType::kF32, rows, vocab_);

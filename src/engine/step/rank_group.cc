@@ -13,32 +13,53 @@
 namespace tern::engine {
 
 Expected<RankPart> RankPart::create(const RankModel& rank, const device::Communicator& communicator,
-                                    const model::BatchLimits& limits) {
+                                    const model::BatchLimits& limits, const sample::SamplerLimits& sampling) {
   RankPart p;
   p.model = rank.model, p.device = rank.device, p.communicator = communicator;
-  const auto [first, columns] =
-      model::vocabulary_part(rank.model->info().vocab_size, communicator.rank, communicator.ranks);
-  const size_t workspace = rank.model->workspace_bytes(limits, rank.device->stream());
-  TERN_ASSIGN_OR_RETURN(p.workspace, rank.device->allocate(std::max<size_t>(workspace, 1)));
-  TERN_ASSIGN_OR_RETURN(p.logits_memory,
-                        rank.device->allocate(static_cast<size_t>(limits.max_logit_rows * columns) * sizeof(float)));
-  p.logits = tensor2(p.logits_memory.data(), DType::kF32, limits.max_logit_rows, columns);
+  device::Device& device = *rank.device;
+  const int64_t vocab = rank.model->info().vocab_size, most = limits.max_logit_rows;
+  const auto [first, columns] = model::vocabulary_part(vocab, communicator.rank, communicator.ranks);
+  const size_t workspace = rank.model->workspace_bytes(limits, device.stream());
+  TERN_ASSIGN_OR_RETURN(p.workspace, device.allocate(std::max<size_t>(workspace, 1)));
+  TERN_ASSIGN_OR_RETURN(p.logits_memory, device.allocate(static_cast<size_t>(most * columns) * sizeof(float)));
+  TERN_ASSIGN_OR_RETURN(p.rows_memory, device.allocate(static_cast<size_t>(most * vocab) * sizeof(float)));
+  p.logits = tensor2(p.logits_memory.data(), DType::kF32, most, columns);
+  p.rows = tensor2(p.rows_memory.data(), DType::kF32, most, vocab);
   p.first_column = first;
+  TERN_ASSIGN_OR_RETURN(p.owner, sample::Staged<int32_t>::create(most, device));
+  TERN_ASSIGN_OR_RETURN(sample::Sampler sampler,
+                        sample::Sampler::create(sample::SamplingDeal::limits_of(sampling, communicator.ranks), device));
+  p.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
+  TERN_ASSIGN_OR_RETURN(sample::SamplingDeal deal, sample::SamplingDeal::create(sampling, communicator, device));
+  p.deal = std::make_unique<sample::SamplingDeal>(std::move(deal));
   return p;
 }
 
-Status RankPart::forward(const model::Batch& batch, const model::KvCache& cache, TensorView whole) const {
+Status RankPart::forward(const model::Batch& b, const model::KvCache& cache) const {
   const device::Stream stream = device->stream();
   device::Arena arena(workspace.data(), workspace.bytes());
-  const TensorView mine = logits.first(batch.logit_rows);
-  TERN_RETURN_IF_ERROR(model->forward({batch, cache, stream, arena, nullptr, communicator}, mine));
-  return ops::all_to_all({communicator, mine, first_column, nullptr, whole}, stream);
+  const TensorView mine = logits.first(b.logit_rows);
+  TERN_RETURN_IF_ERROR(model->forward({b, cache, stream, arena, nullptr, communicator}, mine));
+  return ops::all_to_all({communicator, mine, first_column, owner.device(), rows.first(b.logit_rows)}, stream);
+}
+
+Status RankPart::sample(sample::SamplingBatch& whole, int64_t logit_rows) const {
+  const device::Stream stream = device->stream();
+  const std::span<const int32_t> owners(owner.host(), static_cast<size_t>(logit_rows));
+  deal->take(whole, owners);
+  sample::SamplingBatch& mine = deal->batch();
+  sample::CopyList list;
+  mine.upload(list);
+  TERN_RETURN_IF_ERROR(list.run(*device, stream));
+  TERN_RETURN_IF_ERROR(sampler->run(mine, rows.first(logit_rows), *device, stream));
+  deal->give(whole, owners);
+  return ops::all_gather({communicator, owner.device(), mine.device_ids().first(logit_rows)}, stream);
 }
 
 Expected<std::unique_ptr<RankGroup>> RankGroup::create(std::span<const RankModel> ranks,
                                                        device::CommunicatorGroup& group, const Sizes& sizes) {
   std::unique_ptr<RankGroup> g(new RankGroup(group));
-  TERN_ASSIGN_OR_RETURN(g->first_, RankPart::create(ranks[0], group.of(0), sizes.limits));
+  TERN_ASSIGN_OR_RETURN(g->first_, RankPart::create(ranks[0], group.of(0), sizes.limits, sizes.sampling));
   for (size_t r = 1; r < ranks.size(); ++r) TERN_RETURN_IF_ERROR(g->add(ranks[r], static_cast<int>(r), sizes));
   for (const auto& member : g->members_) member->thread = std::thread([&g = *g, &m = *member] { g.run(m); });
   return g;
@@ -48,14 +69,11 @@ Status RankGroup::add(const RankModel& rank, int number, const Sizes& sizes) {
   auto member = std::make_unique<Member>();
   Member& m = *member;
   device::Device& device = *rank.device;
-  TERN_ASSIGN_OR_RETURN(m.part, RankPart::create(rank, group_.of(number), sizes.limits));
+  TERN_ASSIGN_OR_RETURN(m.part, RankPart::create(rank, group_.of(number), sizes.limits, sizes.sampling));
   TERN_ASSIGN_OR_RETURN(m.cache, CacheMemory::reserve(rank.model->kv_specs(sizes.block_size), sizes.blocks, device));
   TERN_RETURN_IF_ERROR(m.cache->grow(sizes.blocks));
   TERN_ASSIGN_OR_RETURN(m.inputs, StepInputs::create(sizes.limits, sizes.pictures, device, nullptr));
   TERN_ASSIGN_OR_RETURN(m.table, BlockTable::create(sizes.limits, device, nullptr));
-  TERN_ASSIGN_OR_RETURN(m.ids_memory,
-                        device.allocate(static_cast<size_t>(sizes.limits.max_logit_rows) * sizeof(int32_t)));
-  m.ids = tensor1(m.ids_memory.data(), DType::kI32, sizes.limits.max_logit_rows);
   members_.push_back(std::move(member));
   return {};
 }
@@ -71,8 +89,13 @@ RankGroup::~RankGroup() {
   }
 }
 
-void RankGroup::forward(const Step& step) { give({Kind::kForward, &step}); }
-void RankGroup::sample(const Step& step) { give({Kind::kSample, &step}); }
+void RankGroup::forward(Step& step) {
+  sample::SamplingDeal::owners(step.sampling, ranks(),
+                               {first_.owner.host(), static_cast<size_t>(step.batch.logit_rows)});
+  give({Kind::kForward, &step});
+}
+
+void RankGroup::sample(Step& step) { give({Kind::kSample, &step}); }
 
 void RankGroup::give(const Work& work) {
   {
@@ -121,15 +144,16 @@ void RankGroup::run(Member& m) {
 
 Status RankGroup::run(Member& m, const Work& work) {
   const device::Stream stream = m.part.device->stream();
-  const Step& step = *work.step;
-  if (work.kind == Kind::kSample) {
-    return ops::all_gather({m.part.communicator, nullptr, m.ids.first(step.batch.logit_rows)}, stream);
-  }
+  Step& step = *work.step;
+  const int64_t rows = step.batch.logit_rows;
+  if (work.kind == Kind::kSample) return m.part.sample(step.sampling, rows);
   TERN_RETURN_IF_ERROR(m.part.device->inject(std::exchange(m.fault, device::Fault::kNone), stream));
   TERN_RETURN_IF_ERROR(step.copy_to(m.inputs, m.table, *m.part.device, stream));
+  std::copy_n(first_.owner.host(), rows, m.part.owner.host());
   const model::Batch batch = step.batch_at(m.inputs, m.table);
-  TERN_RETURN_IF_ERROR(ops::resolve_ids({batch.token_ids, batch.token_source, m.ids}, stream));
-  return m.part.forward(batch, m.cache->cache(), {});
+  TERN_RETURN_IF_ERROR(
+      ops::resolve_ids({batch.token_ids, batch.token_source, m.part.deal->batch().device_ids()}, stream));
+  return m.part.forward(batch, m.cache->cache());
 }
 
 }  // namespace tern::engine

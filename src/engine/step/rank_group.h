@@ -15,28 +15,38 @@
 #include "engine/engine.h"
 #include "engine/step/step.h"
 #include "model/model.h"
+#include "sample/sampler.h"
+#include "sample/sampling_deal.h"
+#include "sample/staged.h"
 
 namespace tern::engine {
 
-// A rank's part of a forward pass.
+// A rank's part of a step: of the model, and of what is drawn.
 struct RankPart {
   const model::Model* model = nullptr;
   device::Device* device = nullptr;
   device::Communicator communicator;
-  device::Buffer workspace, logits_memory;
-  TensorView logits;         // [max_logit_rows, columns] f32: those of its part of the vocabulary
-  int64_t first_column = 0;  // of them
+  device::Buffer workspace, logits_memory, rows_memory;
+  TensorView logits;              // [max_logit_rows, columns] f32: those of its part of the vocabulary
+  int64_t first_column = 0;       // of them
+  TensorView rows;                // [max_logit_rows, vocabulary] f32: of its slots
+  sample::Staged<int32_t> owner;  // [max_logit_rows]: the rank of each logit row
+  std::unique_ptr<sample::Sampler> sampler;
+  std::unique_ptr<sample::SamplingDeal> deal;
 
   static Expected<RankPart> create(const RankModel& rank, const device::Communicator& communicator,
-                                   const model::BatchLimits& limits);
-  // Runs the model, then brings the logits together: whole rows at `whole` on rank 0, which is empty on others.
-  Status forward(const model::Batch& batch, const model::KvCache& cache, TensorView whole) const;
+                                   const model::BatchLimits& limits, const sample::SamplerLimits& sampling);
+  // Runs the model, then brings the logits of this rank's rows together.
+  Status forward(const model::Batch& batch, const model::KvCache& cache) const;
+  // Draws its rows; every rank then has all ids, and `whole` the other results.
+  Status sample(sample::SamplingBatch& whole, int64_t logit_rows) const;
 };
 
 class RankGroup {
  public:
   struct Sizes {
     model::BatchLimits limits;
+    sample::SamplerLimits sampling;
     int block_size = 0;
     int64_t blocks = 0;
     bool pictures = false;
@@ -47,8 +57,8 @@ class RankGroup {
   ~RankGroup();
 
   // Rank 0's thread. Gives the others the same work and returns at once; `step` stays as it is until settle().
-  void forward(const Step& step);
-  void sample(const Step& step);
+  void forward(Step& step);
+  void sample(Step& step);
   // `status` is how rank 0 fared. Waits until all have done their work: a step is done when all ranks are. The first
   // failure of any; with one, those that wait for the failed rank are let go.
   Status settle(Status status);
@@ -62,7 +72,7 @@ class RankGroup {
   enum class Kind : uint8_t { kForward, kSample };
   struct Work {
     Kind kind = Kind::kForward;
-    const Step* step = nullptr;
+    Step* step = nullptr;
   };
   // A rank but the first, and its thread.
   struct Member {
@@ -70,8 +80,6 @@ class RankGroup {
     std::unique_ptr<CacheMemory> cache;
     StepInputs inputs;
     BlockTable table;
-    device::Buffer ids_memory;
-    TensorView ids;  // [max_logit_rows] int32: what the step before sampled
     device::Fault fault = device::Fault::kNone;
     Status status;  // of the work given last
     std::thread thread;
@@ -83,7 +91,7 @@ class RankGroup {
   Status run(Member& member, const Work& work);
 
   device::CommunicatorGroup& group_;
-  RankPart first_;
+  RankPart first_;  // its owner's host side is what all take theirs from
   std::vector<std::unique_ptr<Member>> members_;
   std::mutex mutex_;
   std::condition_variable given_, done_;

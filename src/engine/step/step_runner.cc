@@ -1,7 +1,6 @@
 #include "engine/step/step_runner.h"
 
 #include "device/arena.h"
-#include "ops/collective.h"
 #include "ops/embedding.h"
 
 namespace tern::engine {
@@ -19,15 +18,14 @@ Status StepRunner::forward(Step& step, const Step* previous) {
     TERN_RETURN_IF_ERROR(
         ops::resolve_ids({step.batch.token_ids, step.batch.token_source, previous->sampling.device_ids()}, stream));
   }
-  const TensorView logits = parts_.logits.first(step.batch.logit_rows);
   if (RankGroup* const group = parts_.group.get(); group != nullptr) {
     // From here on the others read this step's inputs.
     group->forward(step);
-    return group->settle(group->first().forward(step.batch, *parts_.cache, logits));
+    return group->settle(group->first().forward(step.batch, *parts_.cache));
   }
   device::Arena arena(parts_.workspace.data(), parts_.workspace.bytes());
   const model::ForwardContext context{step.batch, *parts_.cache, stream, arena, nullptr};
-  return parts_.model->forward(context, logits);
+  return parts_.model->forward(context, parts_.logits.first(step.batch.logit_rows));
 }
 
 Status StepRunner::sample(Step& step) {
@@ -36,17 +34,17 @@ Status StepRunner::sample(Step& step) {
     TERN_ASSIGN_OR_RETURN(const bool replayed, parts_.graphs->sample(step, stream));
     if (replayed) return {};
   }
-  const auto run = [&] {
-    return parts_.sampler->run(step.sampling, parts_.logits.first(step.batch.logit_rows), device(), stream);
-  };
   RankGroup* const group = parts_.group.get();
-  if (group == nullptr) return run();
-  // Rank 0 draws; the ids go to all.
+  if (group == nullptr) {
+    return parts_.sampler->run(step.sampling, parts_.logits.first(step.batch.logit_rows), device(), stream);
+  }
   group->sample(step);
-  Status status = run();
+  const RankPart& mine = group->first();
+  Status status = mine.sample(step.sampling, step.batch.logit_rows);
   if (status.ok()) {
-    status = ops::all_gather(
-        {group->first().communicator, nullptr, step.sampling.device_ids().first(step.batch.logit_rows)}, stream);
+    sample::CopyList list;
+    mine.deal->give_ids(step.sampling, step.batch.logit_rows, list);
+    status = list.run(device(), stream);
   }
   return group->settle(std::move(status));
 }

@@ -20,12 +20,12 @@ class StepRunner {
     const model::Model* model = nullptr;
     device::Device* device = nullptr;
     const model::KvCache* cache = nullptr;
-    sample::Sampler* sampler = nullptr;
+    sample::Sampler* sampler = nullptr;  // of one rank
     VisionStage* vision = nullptr;       // null: no tower
     std::unique_ptr<RankGroup> group;    // null: one rank
     std::unique_ptr<StepGraphs> graphs;  // null: every step is launched piece by piece
-    device::Buffer workspace;            // of one rank; several have theirs in the group
-    TensorView logits;                   // [max_logit_rows, vocabulary] f32
+    device::Buffer workspace;            // likewise
+    TensorView logits;                   // [max_logit_rows, vocabulary] f32; likewise
     StepTrace* trace = nullptr;          // null: times of steps are not recorded
   };
   explicit StepRunner(Parts parts) : parts_(std::move(parts)) {}

@@ -40,8 +40,9 @@ class Harness {
   Harness(const EngineConfig& config, const std::vector<const model::Model*>& parts) : fake_({}) {
     start_ranks(config, parts);
   }
-  Harness(const EngineConfig& config, FakeOptions options, int ranks) : fake_(options) {
-    start_ranks(config, std::vector<const model::Model*>(static_cast<size_t>(ranks), &fake_));
+  Harness(const EngineConfig& config, FakeOptions options, int ranks, const vision::Tower* tower = nullptr)
+      : fake_(options) {
+    start_ranks(config, std::vector<const model::Model*>(static_cast<size_t>(ranks), &fake_), tower);
   }
 
   static EngineConfig small(int blocks = 64, int seqs = 8, int budget = 64) {
@@ -109,14 +110,15 @@ class Harness {
     if (!engine.ok()) abort();
     engine_ = std::move(engine).value();
   }
-  void start_ranks(const EngineConfig& config, const std::vector<const model::Model*>& parts) {
+  void start_ranks(const EngineConfig& config, const std::vector<const model::Model*>& parts,
+                   const vision::Tower* tower = nullptr) {
     std::vector<RankModel> ranks;
     for (const model::Model* part : parts) {
       devices_.push_back(device::make_cpu_device({1, false}).value());
       ranks.push_back({part, devices_.back().get()});
     }
-    group_ = device::make_cpu_communicators(static_cast<int>(parts.size()), false);
-    auto engine = Engine::start(config, ranks, group_.get(), nullptr);
+    if (parts.size() > 1) group_ = device::make_cpu_communicators(static_cast<int>(parts.size()), false);
+    auto engine = Engine::start(config, ranks, group_.get(), tower);
     EXPECT_TRUE(engine.ok()) << engine.error().message;
     if (!engine.ok()) abort();
     engine_ = std::move(engine).value();

@@ -57,8 +57,11 @@ TEST(EngineSampling, DoesNotDependOnTheCompany) {
     EXPECT_EQ(alone[r.id].tokens[0].logprobs[0].id, alone[r.id].ids[0]);
   }
   uint64_t preemptions = 0, hits = 0;
-  for (const auto& [blocks, budget] : {std::pair{120, 64}, {24, 32}, {30, 9}}) {
-    Harness h(Harness::small(blocks, 8, budget));
+  // Ranks draw the rows of their slots, with penalties and scores of their own.
+  for (const auto& [blocks, budget, ranks] :
+       {std::tuple{120, 64, 1}, {24, 32, 1}, {30, 9, 1}, {120, 64, 2}, {24, 32, 3}, {30, 9, 4}}) {
+    SCOPED_TRACE(ranks);
+    Harness h(Harness::small(blocks, 8, budget), FakeOptions{}, ranks);
     for (const Request& r : sampled_requests()) ASSERT_TRUE(h->submit(r).ok());
     h.read(24);
     for (auto& [id, a] : h.answers) expect_same(a, alone[id], id);
@@ -71,10 +74,10 @@ TEST(EngineSampling, DoesNotDependOnTheCompany) {
 
 TEST(EngineSampling, PromptLogprobsInChunks) {
   std::vector<std::vector<TokenLogprob>> want;
-  for (int budget : {160, 64, 9}) {
+  for (const auto& [budget, ranks] : {std::pair{160, 1}, {64, 1}, {9, 1}, {160, 2}, {64, 3}, {9, 2}}) {
     EngineConfig c = Harness::small(64, 4, budget);
     c.prompt_logit_rows = budget == 64 ? 5 : 256;
-    Harness h(c);
+    Harness h(c, FakeOptions{}, ranks);
     Request r = Harness::request(1, {}, 3), plain = Harness::request(2, {4, 5, 6}, 30);
     for (int i = 0; i < 50; ++i) r.prompt.push_back((i * 13) % 97);
     r.sampling.prompt_logprobs = 2;

@@ -50,7 +50,7 @@ TEST(EngineVision, AnswersDoNotDependOnChunks) {
       c.scheduler.v1 = v1;
       c.scheduler.max_num_partial_prefills = 3;
       c.vision.step_tokens = budget == 600 ? 1 : 0;  // the largest item's, that is
-      Harness h(c, picture_options(), tower);
+      Harness h(c, picture_options(), budget == 33 ? 2 : 1, &tower);
       expect_answers(h, mixture(20));
       const EngineStats s = h->stats();
       EXPECT_EQ(s.tower_items, static_cast<uint64_t>(tower.items));

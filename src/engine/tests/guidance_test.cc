@@ -104,8 +104,8 @@ bool all_free(Harness& h) {
 
 TEST(Guidance, MasksErrorsAndNeighbours) {
   std::atomic<int> alive = 0;
-  {
-    Harness h(config(30, 6, 24));
+  for (const int ranks : {1, 2, 3}) {
+    Harness h(config(30, 6, 24), FakeOptions{}, ranks);
     const auto lost = [](size_t said) {
       return said == 3 ? Status(make_error(ErrorCode::kInternal, "lost")) : Status();
     };
