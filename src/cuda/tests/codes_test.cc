@@ -275,7 +275,7 @@ void test_codes(Context& c) {
   // Enough weight rows for the tiles of large weights.
   const int64_t large = emulated ? 400 : 9008;
   for (const Kind& kind : kKinds) {
-    const bool wgmma = kind.wgmma && c.hopper() && !deterministic;
+    const bool wgmma = kind.wgmma && c.hopper() && !emulated && !deterministic;
     const auto first = [&](const char* portable) { return deterministic ? "gemm_codes_fixed_8" : portable; };
     if (wgmma && !c.smallest) wgmma_products(c, kind);
     if (wgmma && c.smallest)

@@ -273,6 +273,16 @@ void of_codes(Context& c) {
   }
 }
 
+// Small shapes of the same; where Hopper's kernels are not emulated, the portable ones.
+void of_few_codes(Context& c, bool emulated) {
+  for (const char* format : {"wint8", "wint4-64", "block_wise_fp8"}) {
+    const char *const codes = emulated ? "gemm_codes_small_8" : nullptr, *const more =
+                                                                             emulated ? "gemm_codes_8" : nullptr;
+    layers(c, {3, 192, 128, 256, 320, more, codes, true, DType::kBF16, format}, true);
+    layers(c, {2, 256, 256, 64, 128, codes, codes, false, DType::kF32, format}, true);
+  }
+}
+
 // The smallest weights that these kernels take.
 void least_large(Context& c) {
   pair(c, 8, 64, 1536, 14336, "gemm_single_wave_8_normed"), pair(c, 13, 64, 1536, 14336, "gemm_single_wave_16_normed");
@@ -296,6 +306,7 @@ void test_norm_fusion(Context& c) {
     layers(c, {5, 512, 256, 128, 64, nullptr, nullptr}, false);
     chain(c, 2, 256, false), chain(c, 2, 256, true);
     left_alone(c, 2, false), left_alone(c, 2, true);
+    of_few_codes(c, emulated);
     if (emulated) {
       for (const int64_t rows : {1, 3, 8}) pair(c, rows, 256, 1088, 256, kKept), pair(c, rows, 256, 2048, 272, kKept);
       return;
