@@ -31,7 +31,7 @@ def made(tmp_path):
 
 
 def refusal(folder):
-    lines = tern("convert-static", folder, folder.parent / "refused", code=1, or_code=2).strip().split("\n")
+    lines = tern("convert-static", folder, folder.parent / "refused", code=1).strip().split("\n")
     return lines[0] if len(lines) == 1 else "\n".join(lines)
 
 

@@ -13,6 +13,15 @@ namespace {
 constexpr size_t kMaxTensors = 2'000'000;
 constexpr uint64_t kMaxDescription = 4096;  // bytes; eight dimensions take about 90
 
+// Bytes of a tensor; an error when they overflow.
+Expected<uint64_t> tensor_bytes(const PaddleTensor& tensor) {
+  std::optional<uint64_t> n = file_type_bytes(tensor.type);
+  for (const int64_t d : tensor.dims) n = n ? checked_mul<uint64_t>(*n, static_cast<uint64_t>(d)) : n;
+  if (n) return *n;
+  return make_error(ErrorCode::kCorrupt,
+                    fmt::format("has the dimensions {}, whose product is too large", shape_text(tensor.dims)));
+}
+
 // Walks a file; a number or a piece that is not there is nothing.
 class Cursor {
  public:
@@ -105,14 +114,6 @@ class Parser {
 };
 
 }  // namespace
-
-Expected<uint64_t> tensor_bytes(const PaddleTensor& tensor) {
-  std::optional<uint64_t> n = file_type_bytes(tensor.type);
-  for (const int64_t d : tensor.dims) n = n ? checked_mul<uint64_t>(*n, static_cast<uint64_t>(d)) : n;
-  if (n) return *n;
-  return make_error(ErrorCode::kCorrupt,
-                    fmt::format("has the dimensions {}, whose product is too large", shape_text(tensor.dims)));
-}
 
 Expected<std::vector<StoredParameter>> parse_pdiparams(std::string_view file) { return Parser(file).run(); }
 

@@ -19,7 +19,4 @@ struct StoredParameter {
 // All tensors of a file. Errors name the tensor's number and what is wrong with it; the file must end with the last.
 Expected<std::vector<StoredParameter>> parse_pdiparams(std::string_view file);
 
-// Bytes of a tensor; an error when they overflow.
-Expected<uint64_t> tensor_bytes(const PaddleTensor& tensor);
-
 }  // namespace tern::model

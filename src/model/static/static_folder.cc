@@ -41,7 +41,7 @@ std::set<int> rank_numbers(const std::string& folder) {
 }
 
 Error in_file(const std::string& path, const Error& error) {
-  return make_error(error.code, fmt::format("{}: {}", path, error.message), path);
+  return make_error(error.code, fmt::format("{}: {}", path, error.message));
 }
 
 // What to take instead of an export that is not read.
@@ -172,13 +172,6 @@ Expected<StaticFolder> StaticFolder::open(const std::string& folder, const json:
 const StaticParameter* StaticFolder::find(int layer, std::string_view leaf) const {
   const auto found = parameters.find(fmt::format("fuse{}.{}.{}", names.family, layer, leaf));
   return found == parameters.end() ? nullptr : &found->second;
-}
-
-size_t StaticFolder::bytes() const {
-  size_t n = 0;
-  for (const auto& [name, p] : parameters)
-    for (const StoredTensor& t : p.ranks) n += t.bytes;
-  return n;
 }
 
 Status StaticFolder::check() const {

@@ -33,7 +33,6 @@ struct StaticFolder {
   int ranks() const { return static_cast<int>(parameters.begin()->second.ranks.size()); }
   // "fuse<family>.<layer>.<leaf>"; null: there is none.
   const StaticParameter* find(int layer, std::string_view leaf) const;
-  size_t bytes() const;
   Status check() const;  // of all files, see MappedFile::check
 
   StaticNames names;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <numeric>
+#include <set>
 
 #include "base/checked.h"
 #include "model/static/static_names.h"
@@ -43,10 +44,18 @@ std::optional<LayerName> split_layer(std::string_view name, std::string_view pre
   return out;
 }
 
+// For which compute capability weight-only codes are laid out. Experts' products do not say it; FP8 beside them does,
+// which needs one newer than 7.5.
+std::optional<int64_t> arch_of(const StaticFolder& folder) {
+  if (folder.arch) return folder.arch;
+  const auto is_float8 = [](const auto& p) { return p.second.type() == FileType::kF8E4M3; };
+  return std::ranges::any_of(folder.parameters, is_float8) ? std::optional<int64_t>(89) : std::nullopt;
+}
+
 class Finder {
  public:
   Finder(const DecoderSpec& spec, const StaticFolder& folder, StaticTables tables)
-      : spec_(spec), folder_(folder), tables_(std::move(tables)), ranks_(folder.ranks()) {}
+      : spec_(spec), folder_(folder), tables_(std::move(tables)), ranks_(folder.ranks()), arch_(arch_of(folder)) {}
 
   Expected<std::vector<StaticPlace>> run(const std::vector<Parameter>& parameters) {
     std::vector<StaticPlace> out(parameters.size());
@@ -61,8 +70,9 @@ class Finder {
   }
 
  private:
-  static StaticPlace complain(std::vector<std::string>& list, std::string line) {
-    if (std::ranges::find(list, line) == list.end()) list.push_back(std::move(line));
+  StaticPlace complain(std::vector<std::string>& list, std::string line) {
+    // Parameters of one tensor complain alike.
+    if (complaints_.insert(line).second) list.push_back(std::move(line));
     return {};
   }
 
@@ -280,15 +290,14 @@ class Finder {
     out.kind = StaticMatrix::Kind::kWeightOnly;
     const int64_t experts = name.expert < 0 ? 1 : spec_.moe.experts, all = experts * out.n * out.k;
     const auto bytes = static_cast<int64_t>(out.tensor->bytes);
-    const auto arch = arch_of();
-    out.layout = {bytes == all ? 8 : 4, arch && *arch < 75, out.n, out.k};
+    out.layout = {bytes == all ? 8 : 4, arch_ && *arch_ < 75, out.n, out.k};
     const bool led = name.expert < 0 || out.tensor->shape.front() == experts;
-    if (!led || bytes != experts * out.layout.bytes() || !out.layout.possible() || !arch) {
-      complain(wrong_, arch ? fmt::format("{} has shape {}, which is no {} x {} matrix of weight-only codes",
-                                          label(name, rule), shape_text(out.tensor->shape), out.n, out.k)
-                            : fmt::format("{} has weight-only codes, but no weight_only_linear says for which "
-                                          "architecture they are laid out",
-                                          label(name, rule)));
+    if (!led || bytes != experts * out.layout.bytes() || !out.layout.possible() || !arch_) {
+      complain(wrong_, arch_ ? fmt::format("{} has shape {}, which is no {} x {} matrix of weight-only codes",
+                                           label(name, rule), shape_text(out.tensor->shape), out.n, out.k)
+                             : fmt::format("{} has weight-only codes, but no weight_only_linear says for which "
+                                           "architecture they are laid out",
+                                           label(name, rule)));
       return false;
     }
     out.data = out.tensor->data + std::max(name.expert, 0) * out.layout.bytes();
@@ -296,13 +305,6 @@ class Finder {
     for (const int64_t group : {int64_t{64}, kBlock})
       if (have > 1 && have == ceil_div(out.k, group)) out.group = group;
     return scales(name, rule, out.scale_groups() * out.n, out);
-  }
-
-  // Experts' products do not say it; FP8 beside them does, which needs an architecture newer than 7.5.
-  std::optional<int64_t> arch_of() const {
-    if (folder_.arch) return folder_.arch;
-    const auto is_float8 = [](const auto& p) { return p.second.type() == FileType::kF8E4M3; };
-    return std::ranges::any_of(folder_.parameters, is_float8) ? std::optional<int64_t>(89) : std::nullopt;
   }
 
   Status report() const {
@@ -322,6 +324,8 @@ class Finder {
   const StaticFolder& folder_;
   const StaticTables tables_;
   const int64_t ranks_;
+  const std::optional<int64_t> arch_;
+  std::set<std::string> complaints_;
   std::vector<std::string> missing_, wrong_;
 };
 

@@ -56,7 +56,6 @@ struct StaticTables {
   const StaticParameter* embedding = nullptr;
   const StaticParameter* norm = nullptr;
   const StaticParameter* head = nullptr;
-  std::vector<std::string> others;  // names of what is none of them, such as rotary tables
 };
 Expected<StaticTables> find_static_tables(const DecoderSpec& spec, const StaticFolder& folder);
 

@@ -23,8 +23,6 @@ class TableFinder {
     TERN_ASSIGN_OR_RETURN(t.norm, norm());
     TERN_ASSIGN_OR_RETURN(t.embedding, embedding());
     TERN_ASSIGN_OR_RETURN(t.head, head(t.embedding));
-    for (const auto& [name, p] : all_)
-      if (p != t.norm && p != t.embedding && p != t.head) t.others.push_back(*name);
     return t;
   }
 
