@@ -88,6 +88,13 @@ struct MoeCombineParams {
 };
 Status moe_combine(const MoeCombineParams& params, device::Stream stream);
 
+// Rows [offsets[0], offsets[E]) of x become zeros: those of experts that another rank has.
+struct ClearExpertsParams {
+  TensorView x;        // [S, H] bf16 or f32
+  TensorView offsets;  // [E + 1] int32
+};
+Status clear_experts(const ClearExpertsParams& params, device::Stream stream);
+
 // moe_combine(), then rms_norm() of its result with a residual; a back-end that does both at once leaves combine.out
 // alone.
 struct MoeCombineNormParams {

@@ -72,6 +72,10 @@ Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView of
     for (end = begin + 1; end < w.gate_up.size() && alike(w, begin, end);) ++end;
     const size_t count = end - begin;
     const TensorView rows = part(offsets, static_cast<int64_t>(begin), static_cast<int64_t>(count) + 1);
+    if (!w.gate_up[begin].valid()) {  // another rank has them
+      TERN_RETURN_IF_ERROR(ops::clear_experts({results, rows}, step.stream));
+      continue;
+    }
     const TensorView wide = gate_up.columns(0, n), narrow = hidden.columns(0, k);
     TERN_RETURN_IF_ERROR(
         ops::grouped_gated_linear({sorted, rows, {&w.gate_up[begin], count}, wide, x, token_of}, narrow, step.stream));

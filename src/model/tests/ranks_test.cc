@@ -140,6 +140,49 @@ TEST(RankedModel, EveryArchitectureIsAsOnOneRank) {
   }
 }
 
+// Experts dealt whole instead of cut: the same results, in every precision of the experts.
+TEST(RankedModel, ExpertsDealtWhole) {
+  int models = 0;
+  for (const auto& [name, config] : testing::small_configs(4, 2)) {
+    SCOPED_TRACE(name);
+    testing::TempFolder folder;
+    testing::write_random_model(folder.path(), config);
+    const DecoderSpec spec = spec_of(folder.path());
+    if (spec.moe.experts == 0) continue;
+    ++models;
+    for (const json::Value& format : {json::Value(nullptr), json::Value("wint8"), json::Value("block_wise_fp8")}) {
+      LoadOptions o;
+      o.path = folder.path(), o.activation = DType::kF32;
+      o.quantization = *read_quantization(format, spec.architecture);
+      const auto whole = load_model(o, cpu());
+      ASSERT_TRUE(whole.ok()) << whole.error().message;
+      const std::vector<int32_t> ids = testing::some_ids(37, (*whole)->info().vocab_size);
+      const std::vector<float> want = testing::logits_of(**whole, ids);
+      float largest = 0, off = 0;
+      for (const float v : want) largest = std::max(largest, std::fabs(v));
+      for (const int ranks : {2, 4}) {
+        if (!can(spec, true, ranks)) continue;
+        o.shard.ranks = ranks, o.shard.expert_parallel = true;
+        const auto cut = RankedModel::load(o, cpu());
+        ASSERT_TRUE(cut.ok()) << cut.error().message;
+        const std::vector<float> got = testing::logits_of(**cut, ids);
+        for (size_t i = 0; i < want.size(); ++i) off = std::max(off, std::fabs(got[i] - want[i]));
+        EXPECT_LE(off, 2e-5f * largest) << ranks << " ranks, " << json::dump(format);
+      }
+      o.shard = {};
+    }
+  }
+  EXPECT_GE(models, 6);
+}
+
+TEST(RankedModel, CasesWithExpertsDealtWhole) {
+  for (const char* name : {"qwen3_moe", "qwen2_moe", "mixtral", "deepseek_v3", "glm4_moe", "ernie4_5_moe"}) {
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(can(spec_of(testing::golden(name)), true, 2));
+    expect_passes(testing::golden(name), {.activation = DType::kF32, .ranks = 2, .expert_parallel = true});
+  }
+}
+
 // Widths that no block or group of scales divides.
 TEST(RankedModel, OddWidthsInEveryFormat) {
   for (const int width : {448, 192}) {

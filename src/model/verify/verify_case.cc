@@ -95,7 +95,7 @@ class CaseRun {
     o.max_model_len = length;
     if (activation == options_.activation) o.format = options_.format;
     if (options_.ranks > 1 && &out != &exact_model_) {
-      o.shard = {0, options_.ranks, false};
+      o.shard = {0, options_.ranks, options_.expert_parallel};
       TERN_ASSIGN_OR_RETURN(out, RankedModel::load(o, device_));
       return {};
     }

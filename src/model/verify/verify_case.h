@@ -27,8 +27,9 @@ struct VerifyOptions {
   // Not null: weights are quantized so (read_quantization()), and the reference is what the same codes compute as
   // float32 (widened.h) instead of what the case holds.
   json::Value quantization = {};
-  // More than one: the model is cut over so many ranks (ranked_model.h); on a CPU.
+  // More than one: the model is cut over so many ranks (ranked_model.h); on a CPU. Or experts are dealt to them whole.
   int ranks = 1;
+  bool expert_parallel = false;
   VerifyTolerance tolerance = VerifyTolerance::of(DType::kF32);
   bool variations = true;  // chunk sizes, block tables and batches
   // They change no bit. False: they stay within the tolerance (bfloat16: with the same experts), as on a GPU whose

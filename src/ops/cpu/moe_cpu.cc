@@ -229,4 +229,17 @@ Status moe_combine(const MoeCombineParams& p, device::Stream stream) {
   return {};
 }
 
+Status clear_experts(const ClearExpertsParams& p, device::Stream) {
+  constexpr const char* kOp = "clear_experts";
+  TERN_OP_CHECK(kOp, is_act(p.x.dtype) && p.x.rank == 2 && is_rows(p.x), "x must be [S, H] of float32 or bfloat16");
+  TERN_OP_CHECK(kOp, p.offsets.dim[0] > 0 && is_vector(p.offsets, DType::kI32, p.offsets.dim[0]),
+                "offsets must be [E + 1] int32");
+  const auto* offsets = p.offsets.as<const int32_t>();
+  const int64_t begin = offsets[0], end = offsets[p.offsets.dim[0] - 1];
+  TERN_OP_CHECK(kOp, begin >= 0 && begin <= end && end <= p.x.dim[0], "offsets lie outside x");
+  for (int64_t r = begin; r < end; ++r)
+    std::memset(p.x.row_bytes(r), 0, static_cast<size_t>(p.x.dim[1]) * dtype_bytes(p.x.dtype));
+  return {};
+}
+
 }  // namespace tern::ops::cpu
