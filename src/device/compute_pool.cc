@@ -120,14 +120,18 @@ struct ComputePool::Impl {
   }
 };
 
-ComputePool::ComputePool(int threads, bool pin) : impl_(std::make_unique<Impl>()) {
+ComputePool::ComputePool(int threads, bool pin, int part, int parts) : impl_(std::make_unique<Impl>()) {
   const CpuTopology topology = read_cpu_topology();
-  TERN_CHECK(threads >= 0 && threads <= 1024);
-  impl_->threads = threads > 0 ? threads : topology.default_threads;
-  const auto wanted = static_cast<size_t>(impl_->threads);
+  TERN_CHECK(threads >= 0 && threads <= 1024 && parts >= 1 && part >= 0 && part < parts);
+  const auto share = [&](int of) { return of * (part + 1) / parts - of * part / parts; };
+  const int all = threads > 0 ? threads : topology.default_threads;
+  impl_->threads = std::max(1, share(all));
+  const auto wanted = static_cast<size_t>(std::max(all, parts));
   impl_->spin = wanted <= topology.cpus.size();
-  if (pin && wanted <= topology.cpus.size()) {
-    impl_->cpus.assign(topology.cpus.begin(), topology.cpus.begin() + impl_->threads);
+  if (pin && impl_->spin) {
+    // Neighbours in the list lie beside each other: a part is on as few memory nodes as can be.
+    const auto first = topology.cpus.begin() + (all >= parts ? all * part / parts : part);
+    impl_->cpus.assign(first, first + impl_->threads);
   }
   for (int t = 1; t < impl_->threads; ++t) impl_->workers.emplace_back([this, t] { impl_->worker(t); });
 }
@@ -139,6 +143,8 @@ ComputePool::~ComputePool() {
 }
 
 int ComputePool::threads() const { return impl_->threads; }
+
+const std::vector<int>& ComputePool::cpus() const { return impl_->cpus; }
 
 void ComputePool::pin_caller() {
   if (!impl_->cpus.empty()) pin_to(impl_->cpus[0]);

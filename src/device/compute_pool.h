@@ -4,18 +4,22 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <vector>
 
 namespace tern::device {
 
 class ComputePool {
  public:
-  // `threads` includes the caller. 0: one per physical core this process may use.
-  explicit ComputePool(int threads, bool pin = true);
+  // `threads` includes the caller. 0: one per physical core this process may use. With several parts, `threads` and the
+  // cores are those of all of them, and this pool has its share of both, one thread at least.
+  explicit ComputePool(int threads, bool pin = true, int part = 0, int parts = 1);
   ~ComputePool();
   ComputePool(const ComputePool&) = delete;
   ComputePool& operator=(const ComputePool&) = delete;
 
   int threads() const;
+  // The logical CPUs of its threads, the caller's first; empty: they are not pinned.
+  const std::vector<int>& cpus() const;
   // Pins the calling thread to the core kept for the caller. For the one thread that owns the stream, at its start;
   // threads that it starts later inherit the mask. Does nothing when the pool is not pinned.
   void pin_caller();

@@ -109,6 +109,8 @@ class Device {
 struct CpuOptions {
   int threads = 0;  // --cpu-threads; 0: physical cores this process may use
   bool pin = true;
+  // Of several ranks: which part of the cores, and of `threads`, is this one's.
+  int part = 0, parts = 1;
 };
 Expected<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options);
 

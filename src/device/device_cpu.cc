@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/check.h"
 #include "base/checked.h"
 #include "base/cpu_isa.h"
 #include "device/compute_pool.h"
@@ -50,7 +51,8 @@ Expected<Buffer> map_pages(size_t bytes) {
 
 class CpuDevice final : public Device {
  public:
-  explicit CpuDevice(const CpuOptions& options) : pool_(options.threads, options.pin) {
+  explicit CpuDevice(const CpuOptions& options)
+      : pool_(options.threads, options.pin, options.part, options.parts), rank_(options.parts > 1) {
     const MemoryLimits memory = read_memory_limits();
     info_.kind = DeviceKind::kCpu;
     info_.name = fmt::format("{}, {}, {} thread{}", read_cpu_name(), isa_name(detect_isa()), pool_.threads(),
@@ -70,10 +72,16 @@ class CpuDevice final : public Device {
     if (bytes > 0) std::memcpy(dst, src, bytes);
   }
   Status synchronize(Stream) override { return {}; }
+  // A rank's thread computes on the first of its cores.
+  Status bind_thread() override {
+    if (rank_) pool_.pin_caller();
+    return {};
+  }
   size_t memory_available() const override { return read_memory_limits().available; }
 
  private:
   ComputePool pool_;
+  const bool rank_;  // one of several
   DeviceInfo info_;
 };
 
@@ -84,6 +92,7 @@ Expected<std::unique_ptr<Device>> make_cpu_device(const CpuOptions& options) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("--cpu-threads must be between 0 and 512, not {}", options.threads), "cpu-threads");
   }
+  TERN_CHECK(options.parts >= 1 && options.part >= 0 && options.part < options.parts);
   return std::unique_ptr<Device>(std::make_unique<CpuDevice>(options));
 }
 

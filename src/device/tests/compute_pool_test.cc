@@ -9,6 +9,8 @@
 #include <thread>
 #include <vector>
 
+#include "device/topology.h"
+
 namespace tern::device {
 namespace {
 
@@ -42,6 +44,26 @@ TEST(ComputePool, AllThreadsTakePart) {
     while (inside.load() < 3) std::this_thread::yield();
   });
   EXPECT_EQ(std::set<std::thread::id>(ids.begin(), ids.end()).size(), 3u);
+}
+
+// Ranks share threads and cores: none has another's, and each has one thread at least.
+TEST(ComputePool, PartsOfTheCores) {
+  const int cores = static_cast<int>(read_cpu_topology().cpus.size());
+  for (const int parts : {1, 2, 3, 5}) {
+    for (const int threads : {1, 2, 4, 7}) {
+      std::set<int> cpus;
+      int sum = 0, pinned = 0;
+      for (int part = 0; part < parts; ++part) {
+        const ComputePool pool(threads, true, part, parts);
+        sum += pool.threads();
+        pinned += static_cast<int>(pool.cpus().size());
+        cpus.insert(pool.cpus().begin(), pool.cpus().end());
+      }
+      EXPECT_EQ(sum, std::max(threads, parts));
+      EXPECT_EQ(pinned, sum <= cores ? sum : 0);
+      EXPECT_EQ(static_cast<int>(cpus.size()), pinned) << threads << " threads, " << parts << " parts";
+    }
+  }
 }
 
 TEST(ComputePool, MoreParts) {
