@@ -56,7 +56,8 @@ struct Fit {
   double weights = 0.0, cache_tokens = 0.0;
 };
 
-std::vector<Fit> fits(const model::ModelSummary& s, const model::ModelSummary& wide, double memory) {
+// In the memory of each of so many ranks.
+std::vector<Fit> fits(const model::RankSummary& s, const model::RankSummary& wide, double memory) {
   std::vector<Fit> out;
   for (const auto& [name, bytes] : s.weight_bytes) {
     const auto per_token = static_cast<double>(name == "float32" ? wide.kv_bytes_per_token : s.kv_bytes_per_token);
@@ -66,13 +67,62 @@ std::vector<Fit> fits(const model::ModelSummary& s, const model::ModelSummary& w
   return out;
 }
 
-// Weights of both parts lie in memory together.
-void add_tower(model::ModelSummary& s, const vision::TowerSummary& tower) {
-  for (auto& [name, bytes] : s.weight_bytes)
+void add_tower(std::vector<std::pair<std::string, size_t>>& weights, const vision::TowerSummary& tower) {
+  for (auto& [name, bytes] : weights)
     for (const auto& [precision, more] : tower.weight_bytes)
       if (precision == (name == "float32" ? name : std::string("bfloat16"))) bytes += more;
+}
+
+// Weights of both parts lie in memory together, the tower's whole on every rank.
+void add_tower(model::ModelSummary& s, const vision::TowerSummary& tower) {
+  add_tower(s.weight_bytes, tower);
+  for (model::RankSummary& rank : s.ranks) add_tower(rank.weight_bytes, tower);
   s.parameters += tower.info.parameters;
   s.active_parameters += tower.info.parameters;
+}
+
+void print_fits(const model::ModelSummary& s, const model::RankSummary& ranks, const model::RankSummary& wide,
+                double memory) {
+  if (ranks.count == 1) {
+    fmt::print("in {} of memory (a tenth kept for working space):\n", human(memory));
+  } else {
+    fmt::print("over {} ranks, in {} of memory each:\n", ranks.count, human(memory));
+  }
+  for (const Fit& f : fits(ranks, wide, memory)) {
+    if (f.cache_tokens < 1) {
+      fmt::print("  {:<10} does not fit: the weights take {}\n", f.precision, human(f.weights));
+      continue;
+    }
+    const std::string weights = ranks.count == 1 ? "" : human(f.weights) + " of weights, ";
+    fmt::print("  {:<10} {}{:.0f} tokens of cache, {:.1f} sequences of {} tokens\n", f.precision, weights,
+               f.cache_tokens, f.cache_tokens / s.max_position_embeddings, s.max_position_embeddings);
+  }
+}
+
+json::Object fit_object(const model::RankSummary& ranks, const model::RankSummary& wide, double memory) {
+  json::Object fit;
+  for (const Fit& f : fits(ranks, wide, memory)) fit[f.precision] = static_cast<int64_t>(f.cache_tokens);
+  return fit;
+}
+
+json::Object weights_object(const std::vector<std::pair<std::string, size_t>>& weight_bytes) {
+  json::Object weights;
+  for (const auto& [name, bytes] : weight_bytes) weights[name] = bytes;
+  return weights;
+}
+
+// What each of several ranks takes and holds, for every number of them that can share the model.
+json::Array ranks_array(const model::ModelSummary& s, const model::ModelSummary& wide, double memory) {
+  json::Array out;
+  for (size_t i = 0; i < s.ranks.size(); ++i) {
+    const model::RankSummary &r = s.ranks[i], &w = wide.ranks[i];
+    out.emplace_back(json::Object{
+        {"count", r.count},
+        {"weight_bytes", weights_object(r.weight_bytes)},
+        {"cache_bytes_per_token", json::Object{{"bfloat16", r.kv_bytes_per_token}, {"float32", w.kv_bytes_per_token}}},
+        {"cache_tokens_that_fit", fit_object(r, w, memory)}});
+  }
+  return out;
 }
 
 void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, const vision::TowerSummary& tower,
@@ -95,22 +145,11 @@ void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, c
     fmt::print("weights          {} in {}\n", human(static_cast<double>(bytes)), name);
   fmt::print("cache            {} per token in bfloat16, {} in float32\n",
              human(static_cast<double>(s.kv_bytes_per_token)), human(static_cast<double>(wide.kv_bytes_per_token)));
-  fmt::print("in {} of memory (a tenth kept for working space):\n", human(memory));
-  for (const Fit& f : fits(s, wide, memory)) {
-    if (f.cache_tokens < 1) {
-      fmt::print("  {:<10} does not fit: the weights take {}\n", f.precision, human(f.weights));
-    } else {
-      fmt::print("  {:<10} {:.0f} tokens of cache, {:.1f} sequences of {} tokens\n", f.precision, f.cache_tokens,
-                 f.cache_tokens / s.max_position_embeddings, s.max_position_embeddings);
-    }
-  }
+  for (size_t i = 0; i < s.ranks.size(); ++i) print_fits(s, s.ranks[i], wide.ranks[i], memory);
 }
 
 void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, const vision::TowerSummary& tower,
                 double memory) {
-  json::Object weights, fit;
-  for (const auto& [name, bytes] : s.weight_bytes) weights[name] = bytes;
-  for (const Fit& f : fits(s, wide, memory)) fit[f.precision] = static_cast<int64_t>(f.cache_tokens);
   const json::Object out{
       {"architecture", s.architecture},
       {"parameters", s.parameters},
@@ -122,10 +161,11 @@ void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, c
       {"tied_embeddings", s.tied},
       {"notes", json::Array(s.notes.begin(), s.notes.end())},
       {"formats", s.formats},
-      {"weight_bytes", weights},
+      {"weight_bytes", weights_object(s.weight_bytes)},
       {"cache_bytes_per_token", json::Object{{"bfloat16", s.kv_bytes_per_token}, {"float32", wide.kv_bytes_per_token}}},
       {"memory_bytes", static_cast<int64_t>(memory)},
-      {"cache_tokens_that_fit", fit}};
+      {"cache_tokens_that_fit", fit_object(s.ranks[0], wide.ranks[0], memory)},
+      {"ranks", ranks_array(s, wide, memory)}};
   fmt::print("{}\n", json::dump(out));
 }
 

@@ -32,25 +32,44 @@ Status fill(const OpenedFolder& o, WeightPlan& plan, const PackOptions& pack, de
   return o.check();
 }
 
-// Bytes by precision. Sizes are those of a CPU, which has every format.
-Status weigh(const OpenedFolder& opened, WeightPlan& plan, ModelSummary& s) {
+// Bytes by precision. Sizes are those of a CPU, which has every format. `formats`: what became of the weights.
+Expected<std::vector<std::pair<std::string, size_t>>> weigh(const OpenedFolder& opened, WeightPlan& plan,
+                                                            std::string& formats) {
+  std::vector<std::pair<std::string, size_t>> bytes;
   for (const DType activation : {DType::kBF16, DType::kF32}) {
     LoadOptions o = opened.options;
     o.activation = activation;
     o.weight_format.clear(), o.format = nullptr, o.quantization = {};
     TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(o, device::DeviceKind::kCpu));
-    s.weight_bytes.emplace_back(dtype_name(activation), packed_bytes(plan, pack));
+    bytes.emplace_back(dtype_name(activation), packed_bytes(plan, pack));
   }
-  if (!opened.options.quantization.any() && !opened.files.codes) return {};
+  if (!opened.options.quantization.any() && !opened.files.codes) return bytes;
   TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(opened.options, device::DeviceKind::kCpu));
   if (opened.codes() != nullptr) {
     TERN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, opened.source(plan));
     TERN_RETURN_IF_ERROR(take_stored_formats(*source, opened.options, device::DeviceKind::kCpu, plan));
   }
-  s.weight_bytes.emplace_back(opened.files.codes ? opened.files.codes->method : opened.options.quantization.method,
-                              packed_bytes(plan, pack));
-  s.formats = formats_line(plan, pack);
-  return {};
+  bytes.emplace_back(opened.files.codes ? opened.files.codes->method : opened.options.quantization.method,
+                     packed_bytes(plan, pack));
+  formats = formats_line(plan, pack);
+  return bytes;
+}
+
+size_t kv_bytes(const OpenedFolder& o) {
+  const KvSpec kv = decoder_kv_spec(o.spec, o.options.shard, o.options.activation, device::DeviceKind::kCpu, 64);
+  return kv.block_bytes() / static_cast<size_t>(kv.block_size);
+}
+
+// Of the first of so many ranks, which has the whole biases and the most of the vocabulary.
+Expected<RankSummary> summarize_rank(OpenedFolder& o, int count) {
+  o.options.shard = {0, count, false};
+  DecoderWeights places;
+  TERN_ASSIGN_OR_RETURN(WeightPlan plan, o.plan(places));
+  std::string formats;
+  RankSummary r{.count = count};
+  TERN_ASSIGN_OR_RETURN(r.weight_bytes, weigh(o, plan, formats));
+  r.kv_bytes_per_token = kv_bytes(o);
+  return r;
 }
 
 }  // namespace
@@ -75,6 +94,8 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
 Expected<ModelSummary> summarize_model(const LoadOptions& options) {
   TERN_ASSIGN_OR_RETURN(OpenedFolder o, OpenedFolder::open(options, false));
   const DecoderSpec& spec = o.spec;
+  TERN_RETURN_IF_ERROR(check_ranks(spec, options.shard.expert_parallel, options.shard.ranks));
+  o.options.shard = {};
   DecoderWeights places;
   TERN_ASSIGN_OR_RETURN(WeightPlan plan, o.plan(places));
   TERN_ASSIGN_OR_RETURN(const ParameterCount count, count_parameters(spec, plan));
@@ -89,9 +110,15 @@ Expected<ModelSummary> summarize_model(const LoadOptions& options) {
   s.max_position_embeddings = spec.max_position;
   s.eos_token_ids = spec.eos_token_ids;
   s.bos_token_id = spec.bos_token_id;
-  s.kv = {decoder_kv_spec(spec, options.shard, options.activation, device::DeviceKind::kCpu, 64)};
-  for (const KvSpec& kv : s.kv) s.kv_bytes_per_token += kv.block_bytes() / static_cast<size_t>(kv.block_size);
-  TERN_RETURN_IF_ERROR(weigh(o, plan, s));
+  s.kv = {decoder_kv_spec(spec, {}, options.activation, device::DeviceKind::kCpu, 64)};
+  s.kv_bytes_per_token = kv_bytes(o);
+  TERN_ASSIGN_OR_RETURN(s.weight_bytes, weigh(o, plan, s.formats));
+  s.ranks.push_back({1, s.weight_bytes, s.kv_bytes_per_token});
+  for (const int ranks : rank_counts(spec, false, kMostRanks)) {
+    if (ranks == 1) continue;
+    TERN_ASSIGN_OR_RETURN(RankSummary rank, summarize_rank(o, ranks));
+    s.ranks.push_back(std::move(rank));
+  }
   return s;
 }
 

@@ -45,6 +45,13 @@ struct LoadOptions {
 // the weights.
 Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::Device& device);
 
+// What each of several ranks takes: the one that takes most.
+struct RankSummary {
+  int count = 1;
+  std::vector<std::pair<std::string, size_t>> weight_bytes;  // as in ModelSummary
+  size_t kv_bytes_per_token = 0;
+};
+
 // What `tern inspect` and --dry-run say without loading weights.
 struct ModelSummary {
   std::string architecture;
@@ -58,8 +65,11 @@ struct ModelSummary {
   std::vector<std::string> notes;  // as in ModelInfo
   // By precision: ("bfloat16", n), ("float32", n) and, where one is asked for, the quantization's method.
   std::vector<std::pair<std::string, size_t>> weight_bytes;
-  std::string formats;  // as in ModelInfo
+  std::string formats;             // as in ModelInfo
+  std::vector<RankSummary> ranks;  // one rank, and every number of them up to kMostRanks that can share the model
 };
+inline constexpr int kMostRanks = 8;
+// `options.shard.ranks`: those that must be able to share it.
 Expected<ModelSummary> summarize_model(const LoadOptions& options);
 
 }  // namespace tern::model
