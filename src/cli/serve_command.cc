@@ -24,18 +24,33 @@ Error missing_folder(const std::string& model) {
       "");
 }
 
+// What each rank takes, for every number of ranks that can share the model.
+json::Array describe_ranks(const model::ModelSummary& summary) {
+  json::Array out;
+  for (const model::RankSummary& r : summary.ranks) {
+    json::Object weights;
+    for (const auto& [name, bytes] : r.weight_bytes) weights[name] = bytes;
+    out.emplace_back(
+        json::Object{{"count", r.count}, {"weight_bytes", weights}, {"kv_bytes_per_token", r.kv_bytes_per_token}});
+  }
+  return out;
+}
+
 int dry_run(const app::Settings& settings) {
   json::Object out = app::describe(settings);
   if (settings.model.folder.empty()) {
     out["note"] = "the model folder is not on this machine; its config.json was not read";
   } else {
-    auto summary = model::summarize_model(settings.load);
+    model::LoadOptions options = settings.load;
+    options.shard = {0, settings.ranks.count, settings.ranks.expert_parallel};
+    auto summary = model::summarize_model(options);
     if (!summary.ok()) return app::report(summary.error());
     json::Object& o = out["model"].as_object();
     o["parameters"] = summary->parameters;
     o["active_parameters"] = summary->active_parameters;
     o["layers"] = summary->layers;
     o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
+    o["ranks"] = describe_ranks(*summary);
     o["bos_token_id"] = summary->bos_token_id;
     o["tied_embeddings"] = summary->tied;
     if (!summary->formats.empty()) o["weight_formats"] = summary->formats;

@@ -45,7 +45,7 @@ def seed_lines():
             yield pytest.param(env, words[len(env) :], id=words[len(env) + 1] + "-" + str(len(words)))
 
 
-INERT = ["tensor-parallel-size"]  # in the order of the table
+INERT = ["data-parallel-size"]  # in the order of the table
 
 
 def ask(name, flags):

@@ -181,7 +181,7 @@ def test_stop_never_touches_another_process(tmp_path):
         ({"BATCH_SIZE": "300"}, 2, "The parameter `max_batch_size` is not allowed to exceed 256, but now it's 300."),
         ({"MP_NNODE": "2", "MP_NUM": "3"}, 2, "mp_num: 3 should be divisible by nnode: 2"),
         ({"MP_NNODE": "2", "MP_NUM": "2", "POD_IPS": "1.1.1.1,1.1.1.2", "POD_0_IP": "1.1.1.1", "HOST_IP": "1.1.1.2"}, 2,
-         "this build runs one rank on one node"),
+         "this front runs one rank on one node"),
     ],
 )  # fmt: skip
 def test_a_start_that_cannot_be_says_why(tmp_path, variables, status, text):

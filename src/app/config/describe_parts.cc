@@ -54,7 +54,8 @@ json::Object describe_engine(const Settings& s) {
                  {"sizes", list(c.graphs.sizes)},
                  {"prefill_sizes", list(c.graphs.prefill_sizes)},
                  {"max_prefill", c.graphs.max_prefill}};
-  if (c.fault != device::Fault::kNone) o["fault"] = {{"kind", static_cast<int>(c.fault)}, {"step", c.fault_step}};
+  if (c.fault != device::Fault::kNone)
+    o["fault"] = {{"kind", static_cast<int>(c.fault)}, {"step", c.fault_step}, {"rank", c.fault_rank}};
   if (c.plan_delay_ns != 0) o["plan_delay_ms"] = static_cast<double>(c.plan_delay_ns) / 1e6;
   return o;
 }
@@ -216,6 +217,7 @@ void describe_parts(const Settings& s, json::Object& out) {
   out["engine"] = describe_engine(s);
   out["weights"] = describe_load(s.load);
   out["device"] = describe_device(s.device);
+  out["ranks"] = {{"count", s.ranks.count}, {"expert_parallel", s.ranks.expert_parallel}, {"forced", s.ranks.forced}};
   if (s.media.wanted) out["media"] = describe_media(s);
   out["server"] = describe_server(s);
   out["limits"] = describe_limits(s.serve);

@@ -266,6 +266,8 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   const device::CpuOptions cpu = {.threads = s.flags.has("cpu-threads") ? s.flags.integer32("cpu-threads") : 0,
                                   .pin = s.flags.boolean("cpu-pin")};
   TERN_ASSIGN_OR_RETURN(s.device, device_settings(s.flags.text("device"), cpu, s.environment));
+  s.ranks = {s.flags.integer32("tensor-parallel-size"), s.flags.boolean("enable-expert-parallel"),
+             s.environment.boolean("TERN_TEST_RANKS")};
   s.load = load_options(s.flags, model);
   s.engine = engine_config(s.flags, s.environment, model);
   TERN_ASSIGN_OR_RETURN(s.engine.graphs, graph_settings(s.flags));

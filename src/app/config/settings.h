@@ -35,6 +35,13 @@ struct MediaSettings {
   int64_t encoder_cache_tokens = 0;
 };
 
+// Ranks that share the model (--tensor-parallel-size).
+struct RankSettings {
+  int count = 1;
+  bool expert_parallel = false;  // whole experts instead of parts of each
+  bool forced = false;           // TERN_TEST_RANKS: on a CPU with fewer cores, too
+};
+
 struct Settings {
   FlagSet flags;  // resolved
   Environment environment;
@@ -42,6 +49,7 @@ struct Settings {
   std::string tokenizer_folder;  // "" when there is none on this machine
   std::string chat_template;     // --chat-template
   DeviceSettings device;
+  RankSettings ranks;
   model::LoadOptions load;
   engine::EngineConfig engine;
   serve::ServeConfig serve;

@@ -37,7 +37,7 @@ constexpr std::string_view kNoKernel = "concerns kernels that Tern does not have
 constexpr std::string_view kNoFeatures = "vision features are computed here";
 constexpr std::string_view kOneProcess = "concerns the queues between FastDeploy's processes";
 constexpr std::string_view kNoSplit = "this build runs prefill and decode in one place";
-constexpr std::string_view kNoExperts = "experts are not spread over ranks in this build";
+constexpr std::string_view kNoExperts = "every rank has all tokens; none are sent to experts elsewhere";
 constexpr std::string_view kNoStorage = "this build keeps blocks in the memory of the device only";
 constexpr std::string_view kNoQuantization =
     "weights are quantized anew at each start, with scales that are not rounded";
@@ -136,8 +136,7 @@ constexpr VariableSpec kVariables[] = {
     harmless("FD_USE_DEEP_GEMM", kKernels, "0", "float8 products.", kNoKernel),
     harmless("FD_USE_BLACKWELL_GEMM", kKernels, "0", "float8 products.", kNoKernel),
     harmless("FD_FP8_QUANT_WITH_POW2SCALE", kKernels, "0", "Scales of --quantization.", kNoQuantization),
-    harmless("FD_CUSTOM_AR_MAX_SIZE_MB", kKernels, "8", "Own all-reduce.",
-             "one rank has nothing to add up with others"),
+    harmless("FD_CUSTOM_AR_MAX_SIZE_MB", kKernels, "8", "Own all-reduce.", "ranks of a CPU add up in shared memory"),
     harmless("FD_FILL_BITMASK_BATCH", kKernels, "4", "Threads of grammar masks.",
              "they follow from the number of cores"),
     harmless("FD_LLGUIDANCE_LOG_LEVEL", kKernels, "0", "Log of the grammar library.",
@@ -174,7 +173,7 @@ constexpr VariableSpec kVariables[] = {
     harmless("FD_EP_BATCHED_TOKEN_TIMEOUT", kClusters, "0.1", "Detail of --enable-expert-parallel.", kNoExperts),
     harmless("FD_USE_PFCC_DEEP_EP", kClusters, "0", "Exchange of experts' tokens.", kNoExperts),
     inert_switch("FD_ENABLE_MULTI_API_SERVER", kClusters, "One API server per copy of the model.",
-                 "this build runs one rank"),
+                 "this build runs one copy of the model"),
     {.name = "FD_ENABLE_INTERNAL_ADAPTER",
      .group = kClusters,
      .type = ValueType::kBool,

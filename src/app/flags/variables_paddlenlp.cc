@@ -7,7 +7,7 @@ namespace {
 using enum ValueType;
 using enum VariableGroup;
 
-constexpr std::string_view kOneRank = "this build runs one rank";
+constexpr std::string_view kOneRank = "this front runs one rank";
 constexpr std::string_view kOneProcess = "engine and server are one process";
 constexpr std::string_view kUnread = "no answer of PaddleNLP's server depends on it either";
 constexpr std::string_view kOneToken = "this build generates one token per step";

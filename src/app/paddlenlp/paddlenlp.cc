@@ -82,14 +82,14 @@ Status take_nodes(const Environment& e, PaddleNlp& p) {
       }
     }
     return make_error(ErrorCode::kUnsupported,
-                      fmt::format("MP_NNODE={} is not available: this build runs one rank on one node; set MP_NNODE=1 "
+                      fmt::format("MP_NNODE={} is not available: this front runs one rank on one node; set MP_NNODE=1 "
                                   "(the answers are the same)",
                                   p.nodes),
                       "MP_NNODE");
   }
   if (p.mp_num > 1 && e.given("MP_NUM")) {
     p.warnings.push_back(fmt::format(
-        "MP_NUM={}: this build runs one rank; the answers are the same, one device does all work", p.mp_num));
+        "MP_NUM={}: this front runs one rank; the answers are the same, one device does all work", p.mp_num));
   }
   return {};
 }

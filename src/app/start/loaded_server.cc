@@ -60,13 +60,14 @@ Status LoadedServer::load_parts(const Settings& settings) {
   const int64_t started = monotonic_ns();
   auto text =
       std::async(std::launch::async, [&] { return load_text(settings.tokenizer_folder, settings.chat_template); });
-  TERN_ASSIGN_OR_RETURN(device_, open_device(settings.device));
-  device::Device& device = *device_.device;
+  TERN_ASSIGN_OR_RETURN(ranks_, LoadedRanks::open(settings));
+  device::Device& device = *ranks_->device().device;
   TERN_INFO("device: {}", device.info().name);
-  TERN_ASSIGN_OR_RETURN(model_, load_with_progress(settings, device));
+  TERN_RETURN_IF_ERROR(ranks_->load(settings));
+  const model::ModelInfo& info = ranks_->model().info();
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
-           "{}: {} layers, {} parameters, {:.3f} GB of weights, loaded in {:.3f} s", model_->info().architecture,
-           model_->info().layers, model_->info().parameters, static_cast<double>(model_->info().weight_bytes) / 1e9,
+           "{}: {} layers, {} parameters, {:.3f} GB of weights, loaded in {:.3f} s", info.architecture, info.layers,
+           info.parameters, static_cast<double>(ranks_->weight_bytes()) / 1e9,
            static_cast<double>(monotonic_ns() - started) / 1e9);
   TERN_ASSIGN_OR_RETURN(text_, text.get());
   TERN_ASSIGN_OR_RETURN(answers_, load_parsers(settings, text_.tokenizer.get()));
@@ -80,11 +81,11 @@ Status LoadedServer::load_parts(const Settings& settings) {
   grammars_ = make_grammars(settings, text_.tokenizer.get(), engine_config.eos_token_ids);
   if (grammars_ == nullptr) engine_config.mask_threads = 0;
   if (vision_.tower) engine_config.vision = vision_config(settings, *vision_.profile, vision_.tower->info().merge);
-  TERN_ASSIGN_OR_RETURN(auto engine, engine::Engine::start(engine_config, *model_, device, vision_.tower.get()));
-  keep_learned(device_);
+  TERN_ASSIGN_OR_RETURN(auto engine, ranks_->start(engine_config, vision_.tower.get()));
+  keep_learned(ranks_->device());
   config_ = settings.serve;
-  config_.config_info = with_formats(config_.config_info, model_->info().formats);
-  config_.vocab_size = model_->info().vocab_size;
+  config_.config_info = with_formats(config_.config_info, info.formats);
+  config_.vocab_size = info.vocab_size;
   config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine->blocks().total));
   engine_ = std::move(engine);
   return {};

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "answer/answer_parser.h"
+#include "app/ranks/ranks.h"
 #include "app/start/service.h"
 #include "app/start/trace_file.h"
 #include "app/start/vision_parts.h"
@@ -35,11 +36,10 @@ class LoadedServer {
   Status load_scripted(const Settings& settings);
 
   // In the order in which they need one another.
-  OpenedDevice device_;
+  std::unique_ptr<LoadedRanks> ranks_;  // null with --scripted
   TextParts text_;
   std::optional<answer::AnswerFormat> answers_;
   std::unique_ptr<content::GrammarCompiler> grammars_;
-  std::unique_ptr<model::Model> model_;
   VisionParts vision_;
   std::unique_ptr<TraceFile> trace_;
   std::unique_ptr<engine::EngineClient> engine_;

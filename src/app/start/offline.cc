@@ -9,13 +9,13 @@ namespace tern::app {
 
 Expected<std::unique_ptr<Offline>> Offline::load(const Settings& settings) {
   std::unique_ptr<Offline> offline(new Offline(settings));
-  TERN_ASSIGN_OR_RETURN(offline->device_, open_device(settings.device));
-  TERN_ASSIGN_OR_RETURN(offline->model_, load_with_progress(settings, offline->device()));
+  TERN_ASSIGN_OR_RETURN(offline->ranks_, LoadedRanks::open(settings));
+  TERN_RETURN_IF_ERROR(offline->ranks_->load(settings));
   return offline;
 }
 
 Status Offline::start_engine() {
-  TERN_ASSIGN_OR_RETURN(engine_, engine::Engine::start(config_, *model_, device()));
+  TERN_ASSIGN_OR_RETURN(engine_, ranks_->start(config_, nullptr));
   return {};
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "app/config/settings.h"
+#include "app/ranks/ranks.h"
 #include "engine/engine.h"
 #include "model/model.h"
 
@@ -23,11 +24,11 @@ class Offline {
   // Opens the device and loads the model; the engine is not started yet, so that ceilings can be measured with nothing
   // else running.
   static Expected<std::unique_ptr<Offline>> load(const Settings& settings);
-  device::Device& device() { return *device_.device; }
-  OpenedDevice& open() { return device_; }
+  device::Device& device() { return *open().device; }
+  OpenedDevice& open() { return ranks_->device(); }
   // What a GPU came from; null for a CPU.
-  const device::CudaLibrary* cuda() const { return device_.library; }
-  const model::Model& model() const { return *model_; }
+  const device::CudaLibrary* cuda() const { return ranks_->device().library; }
+  const model::Model& model() const { return ranks_->model(); }
 
   Status start_engine();
   void stop_engine() { engine_.reset(); }
@@ -38,8 +39,7 @@ class Offline {
  private:
   explicit Offline(const Settings& settings) : config_(settings.engine) {}
   engine::EngineConfig config_;
-  OpenedDevice device_;
-  std::unique_ptr<model::Model> model_;
+  std::unique_ptr<LoadedRanks> ranks_;
   std::unique_ptr<engine::Engine> engine_;
   engine::RequestId next_id_ = 1;
 };

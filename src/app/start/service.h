@@ -23,7 +23,4 @@ struct TextParts {
 // --chat-template that does not compile. A folder's own template that does not compile is left out with a warning.
 Expected<TextParts> load_text(const std::string& folder, const std::string& chat_template);
 
-// The model with a progress bar.
-Expected<std::unique_ptr<model::Model>> load_with_progress(const Settings& settings, device::Device& device);
-
 }  // namespace tern::app

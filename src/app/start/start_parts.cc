@@ -1,7 +1,5 @@
 #include <fmt/format.h>
-#include <unistd.h>
 
-#include "app/start/progress.h"
 #include "app/start/service.h"
 #include "base/clock.h"
 
@@ -42,17 +40,6 @@ Expected<TextParts> load_text(const std::string& folder, const std::string& chat
     TERN_ASSIGN_OR_RETURN(parts.tool_template, compile(set.choose(true), true));
   }
   return parts;
-}
-
-Expected<std::unique_ptr<model::Model>> load_with_progress(const Settings& settings, device::Device& device) {
-  Progress progress(::isatty(STDERR_FILENO) == 1);
-  model::LoadOptions options = settings.load;
-  options.progress = [&](size_t done, size_t all) { progress.update(done, all); };
-  auto loaded = model::load_model(options, device);
-  if (!loaded.ok()) return loaded;
-  for (const std::string& note : (*loaded)->info().notes) TERN_WARN("{}", note);
-  if (!(*loaded)->info().formats.empty()) TERN_INFO("weights: {}", (*loaded)->info().formats);
-  return loaded;
 }
 
 }  // namespace tern::app

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <thread>
 
-#include "app/start/progress.h"
+#include "app/ranks/progress.h"
 
 namespace tern::app {
 namespace {

@@ -157,7 +157,7 @@ TEST(PaddleNlpSettings, Errors) {
               {"POD_IPS", "10.0.0.1, 10.0.0.2"},
               {"POD_0_IP", "10.0.0.1"},
               {"HOST_IP", "10.0.0.2"}}),
-       "MP_NNODE=2 is not available: this build runs one rank on one node; set MP_NNODE=1 (the answers are the same)"},
+       "MP_NNODE=2 is not available: this front runs one rank on one node; set MP_NNODE=1 (the answers are the same)"},
   };
   for (const Row& row : rows) EXPECT_EQ(failure(row.pairs), row.message);
   EXPECT_NE(failure(ports(), model_with(R"({"infer_model_cachekv_int8_type": "static"})")), "");

@@ -168,10 +168,16 @@ TEST(Faults, ReachTheEngine) {
   EXPECT_EQ(trap.fault, device::Fault::kTrap);
   EXPECT_EQ(trap.fault_step, 3u);
   EXPECT_EQ(trap.plan_delay_ns, 2'000'000);
+  EXPECT_EQ(trap.fault_rank, 0);
   EXPECT_EQ(settled({}, {{"TERN_FAULT", "hang@100"}}).engine.fault, device::Fault::kHang);
+  const engine::EngineConfig second = settled({}, {{"TERN_FAULT", "trap@7,rank=1"}}).engine;
+  EXPECT_EQ(second.fault_step, 7u);
+  EXPECT_EQ(second.fault_rank, 1);
   for (const char* bad :
-       {"trap", "trap@", "trap@0", "trap@x", "trap@1x", "stall@1", "@1", "hang@99999999999999999999"}) {
-    EXPECT_EQ(failure({}, {{"TERN_FAULT", bad}}), fmt::format("TERN_FAULT: \"{}\" is neither trap@N nor hang@N", bad));
+       {"trap", "trap@", "trap@0", "trap@x", "trap@1x", "stall@1", "@1", "hang@99999999999999999999",
+        "trap@1,rank=", "trap@1,rank=x", "trap@1,rank=-1", "trap,rank=1", "trap@1,", "trap@1,rank=1,rank=1"}) {
+    EXPECT_EQ(failure({}, {{"TERN_FAULT", bad}}),
+              fmt::format("TERN_FAULT: \"{}\" is neither trap@N nor hang@N, nor one of them with ,rank=R", bad));
   }
 }
 
@@ -231,7 +237,7 @@ TEST(SeedLines, AllResolve) {
     ++lines;
   }
   EXPECT_EQ(lines, 8);
-  EXPECT_EQ(pass_alone, 4);  // those of one card
+  EXPECT_EQ(pass_alone, 8);  // nothing in them is inert
 }
 
 TEST(ModelFacts, ReadsGenerationDefaultsAndEndIds) {

@@ -1,4 +1,4 @@
-#include "app/start/progress.h"
+#include "app/ranks/progress.h"
 
 #include <fmt/format.h>
 
