@@ -56,7 +56,7 @@ inline constexpr const char* kCudaLibrarySymbol = "tern_cuda_library";
 // Sizes of what crosses the border, folded into one number.
 constexpr uint64_t fold_layout(uint64_t h, size_t size) { return (h ^ size) * 0x100000001b3u; }
 constexpr uint64_t cuda_device_layout() {
-  uint64_t h = 0xcbf29ce484222325u;
+  uint64_t h = 0xcbf29ce484222325u + kKvLayoutVersion;
   for (const size_t size : {sizeof(CudaOptions), sizeof(CudaLibrary), sizeof(Device), sizeof(DeviceInfo),
                             sizeof(Buffer), sizeof(Stream), sizeof(TensorView), sizeof(KvSpec), sizeof(KvLayerView),
                             sizeof(Status), sizeof(std::string), sizeof(MeasureRequest)}) {
