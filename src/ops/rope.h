@@ -37,7 +37,8 @@ Status rope(const RopeParams& params, device::Stream stream);
 
 // What lies between the QKV projection and attention, in one pass: optional per-head RMS norm of q and k, rotation of q
 // and k, and the write of k and v into the cache. q is left rotated in place, or goes to `q`. A float32 qkv with a
-// bfloat16 cache is rounded once, at the end: without `q` each row is left as bfloat16 values in its own first half.
+// bfloat16 cache is rounded once, at the end: without `q` each row is left as bfloat16 values in its own first half. A
+// quantized cache needs `q`; keys and values become codes from what they are before any rounding to bfloat16.
 struct QkvPrepareParams {
   TensorView qkv;  // [T, (heads + 2 * kv_heads) * D]: q heads, k heads, v heads
   int heads = 0, kv_heads = 0, head_dim = 0;
@@ -47,7 +48,8 @@ struct QkvPrepareParams {
   RopeStyle style = RopeStyle::kHalfSplit;
   KvLayerView cache;
   TensorView slot_mapping;  // [T] int64: block * block_size + offset; block 0 is the null block
-  // Empty, or [T, heads * D] of the cache's type, apart from qkv: what is left in qkv is then undefined.
+  // Empty, or [T, heads * D] of the cache's type, apart from qkv: what is left in qkv is then undefined. Of a quantized
+  // cache: of qkv's type, or bf16.
   TensorView q;
 };
 Status qkv_prepare(const QkvPrepareParams& params, device::Stream stream);

@@ -19,6 +19,15 @@ struct CodeGemmArgs {
   int accumulate;  // 0: acc starts from zero
 };
 
+// `steps` of four codes of each of `cols` columns, side by side, as two steps of bf16 pairs each; exact.
+struct WidenTile {
+  const void* codes;
+  int64_t ld;  // bytes from one step to the next
+  uint16_t* pairs;
+  int64_t ld_pairs;     // elements from one step of pairs to the next
+  int64_t steps, cols;  // cols: a multiple of 16
+};
+
 struct CodeKernels {
   // n values (bf16 or f32) to codes: value / scale, to nearest and ties to even, within +-bound; scale 0: zeros.
   void (*encode_int)(const void* x, int bf16, float scale, float bound, uint8_t* codes, int64_t n);
@@ -27,7 +36,9 @@ struct CodeKernels {
   // `steps` of 64 columns of four codes as the bf16 pairs that gemm_bf16 and gemm_f32_bf16 read; exact.
   void (*widen_int8)(const void* codes, uint16_t* pairs, int64_t steps);
   void (*widen_e4m3)(const void* codes, uint16_t* pairs, int64_t steps);
-  // The same for steps of eight codes: the first four in the lower halves of the bytes, in two's complement.
+  void (*widen_tile_int8)(const WidenTile*);
+  void (*widen_tile_e4m3)(const WidenTile*);
+  // As widen_int8, for steps of eight codes: the first four in the lower halves of the bytes, in two's complement.
   void (*widen_int4)(const void* codes, uint16_t* pairs, int64_t steps);
   // `steps` of 64 columns of bf16 pairs, whole numbers, less their column's zero point; the results must be within
   // +-256, which bf16 holds exactly.

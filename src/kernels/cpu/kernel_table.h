@@ -37,7 +37,8 @@ struct RmsNormRow {
 };
 
 // One tile of online softmax for `rows` queries. For row r the first valid[r] columns are visible.
-// t = s * scale_log2; m' = max(m, max t); acc[r, :] *= 2^(m - m'); p = 2^(t - m'); l = l * 2^(m - m') + sum p.
+// t = s * scale_log2 * s_scale; m' = max(m, max t); acc[r, :] *= 2^(m - m'); p = 2^(t - m'); l = l * 2^(m - m') + sum
+// p. What is left as a probability is p * p_scale.
 struct SoftmaxTile {
   float* s;  // [rows, ld_s]: scores in, clobbered
   int64_t ld_s;
@@ -51,6 +52,7 @@ struct SoftmaxTile {
   int64_t rows, cols;
   float scale_log2;
   int p_bf16;
+  const float *s_scale, *p_scale;  // null, or [cols up to the next 16]: scales of keys and values that are codes
 };
 
 // Joins the state of a later KV range into the running one: (m, l, acc) of [rows]; a range with l = 0 adds nothing.

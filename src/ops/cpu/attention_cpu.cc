@@ -156,7 +156,7 @@ AttentionJob common_job(const TensorView& q, const KvLayerView& cache, const Ten
   j.row_start = row_start.as<const int32_t>(), j.context_len = context_len.as<const int32_t>();
   j.rows = context_len.dim[0];
   j.scale_log2 = scale * kLog2E;
-  j.dot = q.dtype == DType::kBF16 && cache.spec.dtype == DType::kBF16 && j.kernels->gemm_bf16 != nullptr;
+  j.dot = q.dtype == DType::kBF16 && cache.spec.dtype != DType::kF32 && j.kernels->gemm_bf16 != nullptr;
   return j;
 }
 
@@ -165,8 +165,9 @@ AttentionJob common_job(const TensorView& q, const KvLayerView& cache, const Ten
 Status attention(const AttentionParams& p, device::Stream stream) {
   constexpr const char* kOp = "attention";
   const KvSpec& s = p.cache.spec;
+  const bool type_fits = is_act(s.dtype) || (s.quantized() && s.head_dim_k % 16 == 0 && s.head_dim_v % 16 == 0);
   TERN_OP_CHECK(kOp,
-                s.arrangement == KvArrangement::kCpuPacked && is_act(s.dtype) && s.kv_heads >= 1 && s.head_dim_k >= 8 &&
+                s.arrangement == KvArrangement::kCpuPacked && type_fits && s.kv_heads >= 1 && s.head_dim_k >= 8 &&
                     s.head_dim_k % 8 == 0 && s.head_dim_v >= 8 && s.head_dim_v % 8 == 0 && s.block_size >= 16 &&
                     s.block_size % 16 == 0 && p.cache.block_stride >= s.layer_block_bytes(),
                 "the cache must be kCpuPacked with head sizes that are multiples of 8 and blocks of 16");

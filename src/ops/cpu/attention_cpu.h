@@ -68,10 +68,10 @@ struct SoftmaxState {
 // Memory of one thread and of the states shared between threads, cut out of the caller's workspace.
 struct AttentionScratch {
   char* q = nullptr;       // [kUnitRows, dk padded to 2] f32 or bf16
-  float* s = nullptr;      // [kUnitRows, kTile]
+  float* s = nullptr;      // [kUnitRows, kTile]; before the first tile: a row of queries
   char* p = nullptr;       // [kUnitRows, kTile] f32 or bf16
-  char* k_tile = nullptr;  // latent only
-  char* v_tile = nullptr;  // latent only; else one pair of tokens
+  char* k_tile = nullptr;  // latent rows and codes only
+  char* v_tile = nullptr;  // likewise; else one pair of tokens
   int32_t* valid = nullptr;
   SoftmaxState segment, total;
 };

@@ -16,8 +16,9 @@ int64_t state_bytes(int64_t dv) { return (2 * kUnitRows + kUnitRows * padded_dv(
 struct Tile {
   const char* k = nullptr;
   const char* v = nullptr;
-  int64_t ldk = 0, ldv = 0;      // elements per step
-  const char* v_last = nullptr;  // the pair of an odd last token with a zero beside it, or null
+  int64_t ldk = 0, ldv = 0;                            // elements per step
+  const char* v_last = nullptr;                        // the pair of an odd last token with a zero beside it, or null
+  const float *k_scale = nullptr, *v_scale = nullptr;  // of the tile's tokens; null: values are no codes
 };
 
 Tile packed_tile(const AttentionJob& j, const AttentionUnit& u, const char* block, int64_t offset, int64_t count,
@@ -77,11 +78,33 @@ Tile latent_tile(const AttentionJob& j, const char* block, int64_t offset, int64
   return tile;
 }
 
+// Codes as bf16 pairs; their scales go onto scores and probabilities.
+Tile code_tile(const AttentionJob& j, const AttentionUnit& u, const char* block, int64_t offset, int64_t count,
+               const AttentionScratch& s) {
+  const KvSpec& spec = j.cache.spec;
+  const auto widen = spec.dtype == DType::kI8 ? j.kernels->codes.widen_tile_int8 : j.kernels->codes.widen_tile_e4m3;
+  const int64_t bs = j.block_tokens(), keys = std::min(round_up<int64_t>(count, 16), bs - offset);
+  const char* k = block + u.kv_head * j.dk * bs + 4 * offset;
+  const char* v = block + (j.kv_heads * j.dk + u.kv_head * j.dv) * bs + offset * j.dv;
+  Tile t;
+  t.k = s.k_tile, t.ldk = 2 * kTile;
+  t.v = s.v_tile, t.ldv = 2 * j.dv;
+  const kernels::WidenTile of_keys{k, 4 * bs, reinterpret_cast<uint16_t*>(s.k_tile), t.ldk, j.dk / 4, keys};
+  widen(&of_keys);
+  // No byte is a NaN here, so what stands beyond the last token is harmless: its probability is zero.
+  const kernels::WidenTile of_values{
+      v, 4 * j.dv, reinterpret_cast<uint16_t*>(s.v_tile), t.ldv, ceil_div<int64_t>(count, 4), j.dv};
+  widen(&of_values);
+  t.k_scale = reinterpret_cast<const float*>(block + spec.scales_offset()) + u.kv_head * bs + offset;
+  t.v_scale = t.k_scale + j.kv_heads * bs;
+  return t;
+}
+
 // One tile: `count` is how many of its tokens the last row sees; `next` is where the keys of the next one lie, or null.
 void run_tile(const AttentionJob& j, const AttentionUnit& u, const Tile& tile, const char* next, int64_t count,
               bool first, const AttentionScratch& s, const SoftmaxState& state) {
   const auto& t = *j.kernels;
-  const bool pairs = j.cache.spec.dtype == DType::kBF16;
+  const bool pairs = j.cache.spec.dtype != DType::kF32;
   const auto gemm = j.dot ? t.gemm_bf16 : pairs ? t.gemm_f32_bf16 : t.gemm_f32;
   const int64_t rows = u.rows(), dv16 = padded_dv(j.dv);
   GemmArgs a{};
@@ -90,7 +113,7 @@ void run_tile(const AttentionJob& j, const AttentionUnit& u, const Tile& tile, c
   a.acc = s.s, a.ld_acc = kTile;
   a.rows = rows, a.cols = std::min(round_up<int64_t>(count, 16), kTile);
   a.ksteps = pairs ? ceil_div<int64_t>(j.dk, 2) : j.dk;
-  a.prefetch = j.latent ? nullptr : tile.v;
+  a.prefetch = j.latent || tile.k_scale != nullptr ? nullptr : tile.v;
   gemm(&a);
 
   kernels::SoftmaxTile soft{};
@@ -101,6 +124,7 @@ void run_tile(const AttentionJob& j, const AttentionUnit& u, const Tile& tile, c
   soft.acc = state.acc, soft.ld_acc = dv16, soft.dim = first ? 0 : j.dv;
   soft.rows = rows, soft.cols = std::min(round_up<int64_t>(count, 2), kTile);
   soft.scale_log2 = j.scale_log2;
+  soft.s_scale = tile.k_scale, soft.p_scale = tile.v_scale;
   t.softmax_tile(&soft);
 
   a.x = s.p, a.ldx = kTile;
@@ -179,6 +203,19 @@ AttentionScratch AttentionWorkspace::thread(int64_t t) const {
   return s;
 }
 
+namespace {
+
+// Scales of keys by channel go onto the query, which may be bf16; `room`: floats.
+void scale_query(const AttentionJob& j, const float* scales, char* query, float* room) {
+  auto* bits = reinterpret_cast<uint16_t*>(query);
+  float* values = j.dot ? room : reinterpret_cast<float*>(query);
+  if (j.dot) j.kernels->widen(bits, values, j.dk);
+  for (int64_t d = 0; d < j.dk; ++d) values[d] *= scales[d];
+  if (j.dot) j.kernels->narrow(values, bits, j.dk);
+}
+
+}  // namespace
+
 void load_queries(const AttentionJob& j, const AttentionUnit& u, const AttentionScratch& s) {
   const int64_t width = round_up<int64_t>(j.dk, 2), bytes = j.dot ? 2 : 4;
   const auto in = static_cast<int64_t>(dtype_bytes(j.q.dtype));
@@ -191,6 +228,7 @@ void load_queries(const AttentionJob& j, const AttentionUnit& u, const Attention
       j.kernels->widen(reinterpret_cast<const uint16_t*>(src), reinterpret_cast<float*>(dst), j.dk);
     }
     if (width > j.dk) std::memset(dst + j.dk * bytes, 0, static_cast<size_t>(bytes));
+    if (j.cache.scales.channels) scale_query(j, j.cache.scales.k + u.kv_head * j.dk, dst, s.s);
   }
 }
 
@@ -215,9 +253,12 @@ void run_segment(const AttentionJob& j, const AttentionUnit& u, int64_t segment,
     }
     const char* block =
         j.cache.base + static_cast<size_t>(j.table[u.sequence * j.table_stride + at / bs]) * j.cache.block_stride;
-    const Tile tile = j.latent ? latent_tile(j, block, offset, count, s) : packed_tile(j, u, block, offset, count, s);
+    const bool codes = j.cache.spec.quantized();
+    const Tile tile = j.latent ? latent_tile(j, block, offset, count, s)
+                      : codes  ? code_tile(j, u, block, offset, count, s)
+                               : packed_tile(j, u, block, offset, count, s);
     const char* next = nullptr;
-    if (!j.latent && at + width < u.visible()) {
+    if (!j.latent && !codes && at + width < u.visible()) {
       next = packed_tile(j, u, block_at(at + width), (at + width) % bs, 2, s).k;
     }
     run_tile(j, u, tile, next, count, at == begin, s, state);
@@ -233,6 +274,10 @@ void merge_state(const AttentionJob& j, const AttentionUnit& u, const SoftmaxSta
 void store_unit(const AttentionJob& j, const AttentionUnit& u, const SoftmaxState& total) {
   const auto bytes = static_cast<int64_t>(dtype_bytes(j.out_type));
   for (int64_t i = 0; i < u.rows(); ++i) {
+    if (j.cache.scales.channels) {
+      const float* scales = j.cache.scales.v + u.kv_head * j.dv;
+      for (int64_t d = 0; d < j.dv; ++d) total.acc[i * padded_dv(j.dv) + d] *= scales[d];
+    }
     char* out = j.out + ((u.token0 + i / u.heads) * j.out_token + (u.head0 + i % u.heads) * j.out_head) * bytes;
     j.kernels->store_row(total.acc + i * padded_dv(j.dv), nullptr, 1.0f / total.l[i], out, j.out_type == DType::kBF16,
                          j.dv);

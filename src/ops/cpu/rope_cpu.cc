@@ -5,6 +5,7 @@
 #include "base/checked.h"
 #include "kernels/cpu/isa.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/cpu/kv_write_cpu.h"
 #include "ops/op_check.h"
 
 namespace tern::ops::cpu {
@@ -18,49 +19,6 @@ const char* check_tables(const TensorView& cos, const TensorView& sin, int64_t r
     return "cos must be [T, d/2] f32";
   if (sin.dtype != DType::kF32 || !is_matrix(sin, rows, cos.dim[1])) return "sin must be like cos";
   return 2 * cos.dim[1] > head_dim ? "the rotated part is wider than a head" : nullptr;
-}
-
-// Tokens that lie one after the other in one block: written together, which turns scattered words into short rows.
-struct SlotRun {
-  int64_t slot = 0, count = 0;
-  const char *k = nullptr, *v = nullptr;  // of the first token
-  int64_t stride = 0;                     // bytes between tokens
-};
-
-// Writes k and v of a run into a kCpuPacked block. Neighbours in a pair may belong to another thread: only own halves
-// of a pair are written.
-void write_run(const KernelTable& t, const KvLayerView& cache, const SlotRun& run) {
-  const KvSpec& s = cache.spec;
-  const int64_t offset = run.slot % s.block_size;
-  char* base = cache.base + static_cast<size_t>(run.slot / s.block_size) * cache.block_stride;
-  const auto bytes = static_cast<int64_t>(dtype_bytes(s.dtype));
-  const int64_t k_row = s.head_dim_k * bytes, v_row = s.head_dim_v * bytes;
-  char* v_base = base + s.kv_heads * k_row * s.block_size;
-  for (int64_t h = 0; h < s.kv_heads; ++h) {
-    // A K head is 32-bit words [d/2 or d][token].
-    auto* words = reinterpret_cast<uint32_t*>(base + h * k_row * s.block_size) + offset;
-    t.transpose32(run.k + h * k_row, run.stride, words, s.block_size, run.count, k_row / 4);
-    char* to = v_base + h * v_row * s.block_size;
-    const char* from = run.v + h * v_row;
-    for (int64_t i = 0; i < run.count;) {
-      const int64_t at = offset + i;
-      const char* row = from + i * run.stride;
-      if (s.dtype == DType::kF32) {
-        std::memcpy(to + at * v_row, row, static_cast<size_t>(v_row));
-        ++i;
-        continue;
-      }
-      auto* pair = reinterpret_cast<uint16_t*>(to) + at / 2 * 2 * s.head_dim_v;
-      const auto* a = reinterpret_cast<const uint16_t*>(row);
-      const bool both = at % 2 == 0 && i + 1 < run.count;
-      if (both) {
-        t.interleave16(a, reinterpret_cast<const uint16_t*>(row + run.stride), pair, s.head_dim_v);
-      } else {
-        t.scatter16(a, pair + at % 2, s.head_dim_v);
-      }
-      i += both ? 2 : 1;
-    }
-  }
 }
 
 }  // namespace
@@ -141,14 +99,18 @@ const char* check_qkv(const QkvPrepareParams& p) {
   for (const TensorView* w : {&p.q_norm, &p.k_norm}) {
     if (w->data != nullptr && (!is_act(w->dtype) || !is_vector(*w, w->dtype, p.head_dim))) return "a norm must be [D]";
   }
-  if (s.arrangement != KvArrangement::kCpuPacked || (s.dtype != p.qkv.dtype && s.dtype != DType::kBF16) ||
-      s.kv_heads != p.kv_heads || s.head_dim_k != p.head_dim || s.head_dim_v != p.head_dim || s.block_size < 16 ||
-      s.block_size % 16 != 0 || p.cache.block_stride < s.layer_block_bytes()) {
+  const bool type_fits = s.quantized() ? p.head_dim % 16 == 0 && p.head_dim <= kCodeHeadValues && p.q.data != nullptr
+                                       : s.dtype == p.qkv.dtype || s.dtype == DType::kBF16;
+  if (s.arrangement != KvArrangement::kCpuPacked || !type_fits || s.kv_heads != p.kv_heads ||
+      s.head_dim_k != p.head_dim || s.head_dim_v != p.head_dim || s.block_size < 16 || s.block_size % 16 != 0 ||
+      p.cache.block_stride < s.layer_block_bytes()) {
     return "the cache does not fit these heads";
   }
   if (n > 0 && p.cache.base == nullptr) return "there is no cache";
   if (!is_vector(p.slot_mapping, DType::kI64, n)) return "slot_mapping must be [T] int64";
-  if (p.q.data != nullptr && (p.q.dtype != s.dtype || !is_matrix(p.q, n, int64_t{p.heads} * p.head_dim))) {
+  const bool q_type = s.quantized() ? is_act(p.q.dtype) && (p.q.dtype == p.qkv.dtype || p.q.dtype == DType::kBF16)
+                                    : p.q.dtype == s.dtype;
+  if (p.q.data != nullptr && (!q_type || !is_matrix(p.q, n, int64_t{p.heads} * p.head_dim))) {
     return "q must be [T, heads * D] of the cache's type";
   }
   return p.cos.data == nullptr ? nullptr : check_tables(p.cos, p.sin, n, p.head_dim);
@@ -173,7 +135,7 @@ void norm_and_rotate(const QkvPrepareParams& p, int64_t t) {
                  is_bf16);
     }
   }
-  if (p.cache.spec.dtype != p.qkv.dtype) {
+  if (p.cache.spec.dtype != p.qkv.dtype && !p.cache.spec.quantized()) {
     // The row is left as bfloat16 in its own first half.
     char* row = p.qkv.row_bytes(t);
     uint16_t piece[256];
@@ -183,6 +145,16 @@ void norm_and_rotate(const QkvPrepareParams& p, int64_t t) {
       std::memcpy(row + 2 * i, piece, static_cast<size_t>(2 * n));
     }
   }
+}
+
+// Rotated queries of token t to their own place. A quantized cache leaves the row as it is, so they may be wider.
+void move_queries(const QkvPrepareParams& p, int64_t t) {
+  if (p.q.dtype == DType::kBF16 && p.qkv.dtype == DType::kF32 && p.cache.spec.quantized()) {
+    kernels::kernel_table().narrow(reinterpret_cast<const float*>(p.qkv.row_bytes(t)),
+                                   reinterpret_cast<uint16_t*>(p.q.row_bytes(t)), p.q.dim[1]);
+    return;
+  }
+  std::memcpy(p.q.row_bytes(t), p.qkv.row_bytes(t), static_cast<size_t>(p.q.dim[1]) * dtype_bytes(p.q.dtype));
 }
 
 }  // namespace
@@ -195,18 +167,19 @@ Status qkv_prepare(const QkvPrepareParams& p, device::Stream stream) {
   for_ranges(stream, p.qkv.dim[0], row_grain(2 * p.qkv.dim[1]), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end;) {
       int64_t next = t + 1;
-      while (next < end && next - t < 16 && slots[next] == slots[next - 1] + 1 && slots[next] % bs != 0) ++next;
+      while (next < end && next - t < kRunTokens && slots[next] == slots[next - 1] + 1 && slots[next] % bs != 0) ++next;
       for (int64_t i = t; i < next; ++i) {
         norm_and_rotate(p, i);
-        if (p.q.data == nullptr) continue;
-        std::memcpy(p.q.row_bytes(i), p.qkv.row_bytes(i), static_cast<size_t>(p.q.dim[1]) * dtype_bytes(p.q.dtype));
+        if (p.q.data != nullptr) move_queries(p, i);
       }
       // Padding rows name the null block, which is never read: several threads must not write it at once.
       if (slots[t] >= bs) {
-        const int64_t head = p.head_dim * static_cast<int64_t>(dtype_bytes(p.cache.spec.dtype));
+        const DType left = p.cache.spec.quantized() ? p.qkv.dtype : p.cache.spec.dtype;
+        const int64_t head = p.head_dim * static_cast<int64_t>(dtype_bytes(left));
         const char* k = p.qkv.row_bytes(t) + p.heads * head;
         const int64_t stride = p.qkv.stride[0] * static_cast<int64_t>(dtype_bytes(p.qkv.dtype));
-        write_run(kernels::kernel_table(), p.cache, {slots[t], next - t, k, k + p.kv_heads * head, stride});
+        write_run(kernels::kernel_table(), p.cache,
+                  {slots[t], next - t, k, k + p.kv_heads * head, stride, left == DType::kBF16});
       }
       t = next;
     }

@@ -61,6 +61,8 @@ namespace tern::kernels {
 void fill_codes_avx512(KernelTable* t) {
   t->codes.widen_int8 = widen_int8;
   t->codes.widen_e4m3 = widen_e4m3;
+  t->codes.widen_tile_int8 = widen_tile_int8;
+  t->codes.widen_tile_e4m3 = widen_tile_e4m3;
   t->codes.widen_int4 = widen_int4;
   t->codes.subtract_zeros = subtract_zeros;
   t->codes.scale_sums = scale_sums;

@@ -68,6 +68,23 @@ void widen_e4m3(const void* codes, uint16_t* pairs, int64_t steps) {
     widen(static_cast<const uint8_t*>(codes) + s * 4 * kPanel, pairs + s * 4 * kPanel, from_e4m3);
 }
 
+template <class F>
+void widen_tile(const WidenTile* a, F&& f) {
+  const auto* codes = static_cast<const uint8_t*>(a->codes);
+  for (int64_t s = 0; s < a->steps; ++s) {
+    for (int64_t c = 0; c < a->cols; ++c) {
+      for (int64_t i = 0; i < 4; ++i)
+        a->pairs[(2 * s + i / 2) * a->ld_pairs + 2 * c + i % 2] = to_bf16(f(codes[s * a->ld + 4 * c + i])).bits;
+    }
+  }
+}
+
+void widen_tile_int8(const WidenTile* a) {
+  widen_tile(a, [](uint8_t b) { return static_cast<float>(static_cast<int8_t>(b)); });
+}
+
+void widen_tile_e4m3(const WidenTile* a) { widen_tile(a, from_e4m3); }
+
 float from_half_byte(int bits) { return static_cast<float>(bits < 8 ? bits : bits - 16); }
 
 void widen_int4(const void* codes, uint16_t* pairs, int64_t steps) {
@@ -99,6 +116,8 @@ void fill_codes_ref(KernelTable* t) {
               .encode_e4m3 = encode_e4m3,
               .widen_int8 = widen_int8,
               .widen_e4m3 = widen_e4m3,
+              .widen_tile_int8 = widen_tile_int8,
+              .widen_tile_e4m3 = widen_tile_e4m3,
               .widen_int4 = widen_int4,
               .subtract_zeros = subtract_zeros,
               .gemm_int8 = nullptr,

@@ -62,7 +62,11 @@ void softmax_tile(const SoftmaxTile* a) {
     float* s = a->s + r * a->ld_s;
     const int64_t valid = a->valid[r];
     float top = -std::numeric_limits<float>::infinity();
-    for (int64_t c = 0; c < valid; ++c) s[c] *= a->scale_log2, top = s[c] > top ? s[c] : top;
+    for (int64_t c = 0; c < valid; ++c) {
+      s[c] *= a->scale_log2;
+      if (a->s_scale != nullptr) s[c] *= a->s_scale[c];
+      top = s[c] > top ? s[c] : top;
+    }
     const float old = a->m[r];
     float sum = 0.0f;
     if (top > old) {
@@ -72,8 +76,9 @@ void softmax_tile(const SoftmaxTile* a) {
       for (int64_t d = 0; d < a->dim; ++d) a->acc[r * a->ld_acc + d] *= alpha;
     }
     for (int64_t c = 0; c < a->cols; ++c) {
-      const float p = c < valid ? std::exp2(s[c] - a->m[r]) : 0.0f;
+      float p = c < valid ? std::exp2(s[c] - a->m[r]) : 0.0f;
       sum += p;
+      if (a->p_scale != nullptr && c < valid) p *= a->p_scale[c];
       if (a->p_bf16) {
         static_cast<bf16*>(a->p)[r * a->ld_p + c] = to_bf16(p);
       } else {
