@@ -1,6 +1,8 @@
 // A quantized cache on the CPU: what is written, and attention over it.
+#include <cmath>
 #include <limits>
 
+#include "ops/rope.h"
 #include "ops/tests/paged.h"
 
 namespace tern::ops {
