@@ -41,10 +41,12 @@ struct KvSpec {
   int head_dim_k = 0;   // MLA: the whole row (kv_lora_rank + rope)
   int head_dim_v = 0;   // MLA: 0 (V is a prefix of the row)
   int block_size = 64;  // tokens
+  // Verification on a CPU: values of float32 become what such codes would hold. kF32: they stay as they are.
+  DType rounded = DType::kF32;
 
   bool quantized() const { return dtype == DType::kI8 || dtype == DType::kF8E4M3; }
-  // The largest code.
-  float code_bound() const { return dtype == DType::kI8 ? 127.0f : 448.0f; }
+  // The largest code, of the cache or of `rounded`.
+  float code_bound() const { return dtype == DType::kI8 || rounded == DType::kI8 ? 127.0f : 448.0f; }
   // From the beginning of a layer's part of a block to its scales.
   size_t scales_offset() const {
     return static_cast<size_t>(block_size) * static_cast<size_t>(kv_heads) *

@@ -23,6 +23,7 @@ struct AttentionPlanParams {
   TensorView context_len;  // [R] int32
   int max_query_len = 0;
   AttentionPlan* plan = nullptr;
+  int64_t long_context = 0;  // as in AttentionParams
 };
 Status attention_plan(const AttentionPlanParams& params, device::Stream stream);
 size_t attention_plan_bytes(device::Stream stream, int max_rows);
@@ -42,6 +43,9 @@ struct AttentionParams {
   int max_context_len = 0;
   void* workspace = nullptr;  // attention_workspace() bytes
   AttentionPlan plan;         // of this step; one that does not fit, or none: made here
+  // Sum of the contexts of rows of more than one query, or 0: not known. A device may use it to make room for keys of a
+  // quantized cache in a form that prompts read faster.
+  int64_t long_context = 0;
 };
 Status attention(const AttentionParams& params, device::Stream stream);
 size_t attention_workspace(device::Stream stream, int max_tokens, int heads, int head_dim);

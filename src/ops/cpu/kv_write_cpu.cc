@@ -49,6 +49,7 @@ void write_values(const KernelTable& t, const KvLayerView& cache, char* base, co
 // whoever reads them sees it. `known`: null, or the scale, `channels` of them where each value has its own.
 float encode_head(const KernelTable& t, const KvSpec& s, const char* x, int bf16, int64_t n, const float* known,
                   bool channels, uint8_t* codes) {
+  const DType kind = s.quantized() ? s.dtype : s.rounded;
   const float bound = s.code_bound();
   const auto type = bf16 != 0 ? DType::kBF16 : DType::kF32;
   float scale = scale_of(tensor2(const_cast<char*>(x), type, 1, n), 0, n, bound);
@@ -68,12 +69,45 @@ float encode_head(const KernelTable& t, const KvSpec& s, const char* x, int bf16
   } else if (known != nullptr) {
     scale = *known;
   }
-  if (s.dtype == DType::kI8) {
+  if (kind == DType::kI8) {
     t.codes.encode_int(x, bf16, scale, bound, codes, n);
   } else {
     t.codes.encode_e4m3(x, bf16, scale, codes, n);
   }
   return scale;
+}
+
+double code_value(DType kind, uint8_t code) {
+  if (kind == DType::kI8) return static_cast<int8_t>(code);
+  const int exponent = code >> 3 & 15, mantissa = code & 7;
+  const double a = exponent == 0 ? std::ldexp(mantissa, -9) : std::ldexp(8 + mantissa, exponent - 10);
+  return (code & 0x80) != 0 ? -a : a;
+}
+
+const float* known_scales(const KvLayerView& cache, bool key, int64_t head, int64_t dim) {
+  const float* all = key ? cache.scales.k : cache.scales.v;
+  return all == nullptr ? nullptr : all + (cache.scales.channels ? head * dim : head);
+}
+
+// float32 values of tokens to what their codes hold.
+void round_values(const KernelTable& t, const KvLayerView& cache, const SlotRun& run) {
+  const KvSpec& s = cache.spec;
+  uint8_t codes[kCodeHeadValues];
+  for (int64_t part = 0; part < 2 * s.kv_heads; ++part) {
+    const bool key = part < s.kv_heads;
+    const int64_t h = key ? part : part - s.kv_heads, dim = key ? s.head_dim_k : s.head_dim_v;
+    const float* known = known_scales(cache, key, h, dim);
+    for (int64_t i = 0; i < run.count; ++i) {
+      const char* x = (key ? run.k : run.v) + i * run.stride + h * dim * 4;
+      const float scale = encode_head(t, s, x, 0, dim, known, cache.scales.channels, codes);
+      auto* values = reinterpret_cast<float*>(const_cast<char*>(x));
+      for (int64_t d = 0; d < dim; ++d) {
+        const bool by_channel = known != nullptr && cache.scales.channels;
+        values[d] = static_cast<float>(code_value(s.rounded, codes[d]) * static_cast<double>(scale) *
+                                       (by_channel ? static_cast<double>(known[d]) : 1.0));
+      }
+    }
+  }
 }
 
 // Codes of tokens to a V head, of which four tokens' stand side by side.
@@ -101,8 +135,7 @@ void write_codes(const KernelTable& t, const KvLayerView& cache, char* base, con
     const bool key = part < s.kv_heads;
     const int64_t h = key ? part : part - s.kv_heads, dim = key ? s.head_dim_k : s.head_dim_v;
     const char* from = (key ? run.k : run.v) + h * dim * bytes;
-    const float* known = key ? cache.scales.k : cache.scales.v;
-    if (known != nullptr) known += cache.scales.channels ? h * dim : h;
+    const float* known = known_scales(cache, key, h, dim);
     for (int64_t i = 0; i < run.count; ++i) {
       scales[part * s.block_size + i] =
           encode_head(t, s, from + i * run.stride, run.bf16, dim, known, cache.scales.channels, codes + i * dim);
@@ -124,6 +157,7 @@ void write_run(const KernelTable& t, const KvLayerView& cache, const SlotRun& ru
   if (cache.spec.quantized()) {
     write_codes(t, cache, base, run);
   } else {
+    if (cache.spec.rounded != DType::kF32) round_values(t, cache, run);
     write_values(t, cache, base, run);
   }
 }

@@ -19,7 +19,8 @@ struct SlotRun {
   int bf16 = 1;                           // the type of k and v, which a cache that is not quantized shares
 };
 
-// Neighbours in a pair or in four may belong to another thread: only a token's own places are written.
+// Neighbours in a pair or in four may belong to another thread: only a token's own places are written. Values that
+// KvSpec::rounded names are rounded where they are.
 void write_run(const kernels::KernelTable& kernels, const KvLayerView& cache, const SlotRun& run);
 
 }  // namespace tern::ops::cpu

@@ -99,6 +99,11 @@ const char* check_qkv(const QkvPrepareParams& p) {
   for (const TensorView* w : {&p.q_norm, &p.k_norm}) {
     if (w->data != nullptr && (!is_act(w->dtype) || !is_vector(*w, w->dtype, p.head_dim))) return "a norm must be [D]";
   }
+  const bool rounds = s.rounded != DType::kF32;
+  if (rounds &&
+      (s.dtype != DType::kF32 || p.qkv.dtype != DType::kF32 || p.q.data == nullptr || p.head_dim > kCodeHeadValues)) {
+    return "only float32 values are rounded, beside queries of their own place";
+  }
   const bool type_fits = s.quantized() ? p.head_dim % 16 == 0 && p.head_dim <= kCodeHeadValues && p.q.data != nullptr
                                        : s.dtype == p.qkv.dtype || s.dtype == DType::kBF16;
   if (s.arrangement != KvArrangement::kCpuPacked || !type_fits || s.kv_heads != p.kv_heads ||
