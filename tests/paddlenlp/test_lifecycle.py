@@ -7,6 +7,7 @@ import http.server
 import json
 import os
 import pathlib
+import resource
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import time
 from typing import ClassVar
 
 import pytest
+from grpc_client import Client
 from pn_server import LIMITS, exported_model, free_ports
 from tern_server import MODEL, TERN, wait_for
 
@@ -55,6 +57,17 @@ def test_an_engine_whose_loop_stands_still_hangs(start):
     wait_for(lambda: server.health() == (200, ""))
 
 
+def test_a_step_that_hangs_is_seen(start):
+    server = start(TERN_FAULT="hang@3", CHECK_HEALTH_INTERVAL="1").wait_ready()
+    client = Client(server.grpc_port)
+    client.send(text="x", max_dec_len=30, min_dec_len=30)
+    assert wait_for(lambda: (h := server.health()) and h[0] == 500 and h) == (
+        500, '{"error_code": 3, "error_msg": "infer engine hangs"}',
+    )  # fmt: skip
+    client.close(cancel=True)
+    server.process.kill()  # it would wait for the step for ever
+
+
 def test_triton_health(start):
     server = start(USE_CUSTOM_HEALTH_CHECKER="0")
     assert wait_for(server.health) in [(400, ""), (200, "")]
@@ -91,7 +104,7 @@ def test_dry_run_shows_both_columns():
     assert (code["batch_size"], code["total_block_num"], code["max_dec_len"]) == (50, 6400, 1024)
     assert (script["batch_size"], script["total_block_num"], script["max_dec_len"]) == (20, 512, 8192)
     assert code["health_http_port"] == script["health_http_port"] == 81
-    assert any("NO gRPC" in warning for warning in out["warnings"])
+    assert code["service_grpc_port"] == 83 and not any("GRPC" in warning for warning in out["warnings"])
 
 
 class Background:
@@ -190,10 +203,12 @@ def test_a_start_that_cannot_be_says_why(tmp_path, variables, status, text):
 
 
 class Files(http.server.BaseHTTPRequestHandler):
-    """A list of files on loopback; `cut` closes the connection in the middle of a body, once per path."""
+    """A list of files on loopback; `cut` closes the connection in the middle of a body, once per path; `hold` stops there
+    until the client is gone, once per path too."""
 
     content: ClassVar[dict] = {}
     cut: ClassVar[set] = set()
+    hold: ClassVar[set] = set()
     asked: ClassVar[list] = []
 
     def do_GET(self):
@@ -216,6 +231,11 @@ class Files(http.server.BaseHTTPRequestHandler):
         if path in Files.cut:
             Files.cut.discard(path)
             part = part[: len(part) // 2]
+        if path in Files.hold:
+            Files.hold.discard(path)
+            self.wfile.write(part[: len(part) // 2])
+            self.connection.recv(1)
+            return
         self.wfile.write(part)
 
     def log_message(self, *_):
@@ -227,7 +247,7 @@ NAME = "Qwen/tiny/weight_only_int8"
 
 @pytest.fixture
 def files(tmp_path):
-    Files.content, Files.cut, Files.asked = {}, set(), []
+    Files.content, Files.cut, Files.hold, Files.asked = {}, set(), set(), []
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Files) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -318,15 +338,53 @@ def test_a_link_that_leads_out_is_refused(files, tmp_path):
     (tmp_path / "m" / NAME).mkdir(parents=True)
     (tmp_path / "m" / NAME / "sub").symlink_to(tmp_path)
     assert download(files, tmp_path / "m").returncode != 0 and not (tmp_path / "x").exists()
+    publish(sub__deep__x=b"1")
+    done = download(files, tmp_path / "m")
+    assert done.returncode != 0 and "leads out of" in done.stderr and not (tmp_path / "deep").exists()
+
+
+def popen(url, folder, **keys):
+    return subprocess.Popen([TERN, "download_model", "-m", NAME, "-d", str(folder)], stdout=subprocess.PIPE, text=True,
+                            env={**os.environ, "PADDLENLP_STATIC_MODEL_URL": url}, **keys)  # fmt: skip
+
+
+def test_a_killed_download_lets_the_next_one_go_on(files, tmp_path):
+    body = os.urandom(400_000)
+    base = publish(big=body)
+    Files.hold = {base + "big"}
+    part = tmp_path / "m" / NAME / "big.part"
+    first = popen(files, tmp_path / "m")
+    wait_for(lambda: part.exists() and part.stat().st_size == 200_000)
+    second = popen(files, tmp_path / "m")  # it waits for the lock of the first
+    assert "this one waits for it" in second.stdout.readline()
+    first.kill()
+    first.wait()
+    assert second.wait(60) == 0
+    for run in (first, second):
+        run.stdout.close()
+    assert part.with_suffix("").read_bytes() == body and (base + "big", "bytes=200000-") in Files.asked
+
+
+def test_a_disk_that_takes_no_more(files, tmp_path):
+    body = os.urandom(300_000)
+    base = publish(big=body, small=b"1")
+
+    def limit():  # a write beyond it fails, as on a full disk
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+
+    full = popen(files, tmp_path / "m", preexec_fn=limit, restore_signals=False)
+    out, _ = full.communicate(timeout=60)
+    folder = tmp_path / "m" / NAME
+    assert full.returncode == 1 and f"[×] Failed: {files}/{base}big" in out
+    assert not (folder / "big").exists() and (folder / "small").read_bytes() == b"1"
+    assert download(files, tmp_path / "m").returncode == 0  # with room it goes on
+    assert (folder / "big").read_bytes() == body and (base + "big", "bytes=100000-") in Files.asked
 
 
 def test_two_at_once_take_turns(files, tmp_path):
     publish(big=os.urandom(3_000_000))
-    runs = [
-        subprocess.Popen([TERN, "download_model", "-m", NAME, "-d", str(tmp_path / "m")], stdout=subprocess.PIPE, text=True,
-                         env={**os.environ, "PADDLENLP_STATIC_MODEL_URL": files})
-        for _ in range(2)
-    ]  # fmt: skip
+    runs = [popen(files, tmp_path / "m") for _ in range(2)]
     assert [run.wait(60) for run in runs] == [0, 0]
     for run in runs:
         run.stdout.close()

@@ -60,16 +60,16 @@ Expected<std::string> sum_of(const std::string& path) {
   return md5.hex();
 }
 
-// The folder of a listed file, made; no link on the way may lead out of the model's folder.
+// The folder of a listed file, made once it is clear that no link on the way leads out of the model's folder.
 Status make_parent(const fs::path& root, const fs::path& target) {
-  std::error_code error;
-  fs::create_directories(target.parent_path(), error);
-  if (error) return make_error(ErrorCode::kIo, fmt::format("{}: {}", target.parent_path().string(), error.message()));
-  const fs::path real = fs::canonical(target.parent_path(), error), real_root = fs::canonical(root, error);
+  std::error_code error, root_error;
+  const fs::path real = fs::weakly_canonical(target.parent_path(), error), real_root = fs::canonical(root, root_error);
   const auto [end, rest] = std::mismatch(real_root.begin(), real_root.end(), real.begin(), real.end());
-  if (error || end != real_root.end()) {
+  if (error || root_error || end != real_root.end()) {
     return make_error(ErrorCode::kInvalidArgument, fmt::format("{} leads out of {}", target.string(), root.string()));
   }
+  fs::create_directories(target.parent_path(), error);
+  if (error) return make_error(ErrorCode::kIo, fmt::format("{}: {}", target.parent_path().string(), error.message()));
   return {};
 }
 
