@@ -1,6 +1,7 @@
 #include "device/device.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 
@@ -95,6 +96,7 @@ Status Device::copy_in_turn(const std::array<std::span<const CopySpan>, 2>&, con
 
 Status Device::inject(Fault fault, Stream) {
   if (fault == Fault::kNone) return {};
+  while (fault == Fault::kHang) ::pause();
   return make_error(ErrorCode::kInternal, "a fault was asked for");
 }
 

@@ -103,7 +103,7 @@ struct EngineStats {
   uint64_t encoder_lookups = 0, encoder_hits = 0;  // items asked of the encoder-output cache, and found there
   uint64_t late_allocations = 0;  // of device memory and pinned memory since the start; none is expected
   bool healthy = true;
-  int64_t busy_since_ns = 0;  // monotonic: when the engine's loop began the turn it is in; 0: it waits for news
+  int64_t busy_since_ns = 0;  // monotonic: when the engine's loop began its turn; 0: it waits for news
 };
 
 struct AbortedRequest {

@@ -75,7 +75,8 @@ void EngineImpl::run() {
     }
     publish();
     if (commands_.stopping && idle()) break;
-    busy_since_ns_.store(0, std::memory_order_relaxed);
+    // Where no watchdog looks after steps, waiting for one is part of the turn.
+    if (open_.none() || watchdog_ns_ > 0) busy_since_ns_.store(0, std::memory_order_relaxed);
     wait_for_event();
   }
   outbox_.close();
