@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Packs ${DIST:-dist}/tern-VERSION-linux-x86_64.tar.gz: a folder that runs on any x86-64 Linux with glibc 2.36 or newer. Libraries
 # other than glibc's own lie in lib/ beside the programs, which find them through $ORIGIN; so do the decoder of videos
-# (with an LGPL build of FFmpeg, docs/dependencies.md), the font of its time stamps and, when it is built, the CUDA side.
+# (with an LGPL build of FFmpeg, docs/dependencies.md), the font of its time stamps, gRPC's side and, when it is built, the
+# CUDA side.
 # What the folder lacks is said at the end.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -28,6 +29,10 @@ copy_libraries "$binary"
 # libtiff names libjbig, which is under the GPL, for a compression that is refused before libtiff sees a file.
 gcc -O2 -shared -fPIC -Wl,-soname,libjbig.so.0 -o "$out/lib/libjbig.so.0.new" tools/no_jbig.c
 mv -f "$out/lib/libjbig.so.0.new" "$out/lib/libjbig.so.0"
+
+# Loaded when a gRPC port is asked for; its libraries are told from the program's by ldd of its own.
+cp build/release/libtern_grpc.so "$out/"
+copy_libraries "$out/libtern_grpc.so"
 
 # The CUDA side, when make cuda has built it from the same source: found beside the program.
 if [ -f build/cuda/libtern_cuda.so ]; then
@@ -69,8 +74,8 @@ fi
 cp /usr/share/fonts/truetype/roboto/unhinted/RobotoTTF/Roboto-Regular.ttf "$out/"
 cp -L /usr/share/doc/fonts-roboto-unhinted/copyright "$out/licences/Roboto.txt"
 
-strip --strip-unneeded "$out/tern" "$out/tern-video-decoder" "$out"/lib/*.so*
-for program in tern tern-video-decoder; do patchelf --set-rpath '$ORIGIN/lib' "$out/$program"; done
+strip --strip-unneeded "$out/tern" "$out/tern-video-decoder" "$out/libtern_grpc.so" "$out"/lib/*.so*
+for program in tern tern-video-decoder libtern_grpc.so; do patchelf --set-rpath '$ORIGIN/lib' "$out/$program"; done
 for lib in "$out"/lib/*.so*; do patchelf --set-rpath '$ORIGIN' "$lib"; done
 cp -r models/tern-demo-ocr "$out/model"
 cp LICENSE README.md "$out/"

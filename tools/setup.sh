@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-dev libfmt-dev libyaml-cpp-dev
-  libcurl4-openssl-dev libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
+  libcurl4-openssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
   fonts-roboto-unhinted libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libtiff-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format shfmt python3-venv patchelf
   ca-certificates curl)
 declare -A MORE=([dist]="nasm dpkg-dev" [fuzz]="clang libclang-rt-14-dev" ["gpu-pack"]="xz-utils")

@@ -21,6 +21,7 @@ namespace tern::serve {
 struct HttpLimits {
   size_t header_bytes = 32u << 10;         // request line and headers; more: 431
   size_t body_bytes = 64u << 20;           // more: 413
+  size_t grpc_message_bytes = 64u << 20;   // of a request over gRPC; more: RESOURCE_EXHAUSTED
   size_t json_depth = 64;                  // nested arrays and objects of a body
   size_t json_nodes = 4u << 20;            // values of a body
   size_t json_free_memory = 16u << 20;     // that its values may always take; larger bodies: three times their length

@@ -6,7 +6,8 @@
 namespace tern::serve {
 
 struct PaddleNlpConfig {
-  int port = -1;          // of requests; 0: the system chooses
+  int port = -1;          // of requests; 0: the system chooses; below 0: none
+  int grpc_port = -1;     // the same, over gRPC
   int metrics_port = -1;  // below 0: none
   // Tokens of a prompt and of an answer; both together: ServeConfig::max_model_len.
   int32_t seq_len_limit = 8192, dec_len_limit = 1024;

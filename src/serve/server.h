@@ -1,6 +1,7 @@
 // The HTTP server: OpenAI protocol, health, metrics and control over one EngineClient.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -17,6 +18,13 @@
 namespace tern::serve {
 
 class Dispatcher;
+
+namespace kserve {  // transport.h
+class Host;
+class Transport;
+struct Options;
+using Start = Transport* (*)(uint64_t interface, const Options& options, Host& host, std::string& error);
+}  // namespace kserve
 
 // What turns text into ids and back. Any of them may be null: without a tokenizer only token-id prompts are served,
 // without a template chat requests need `disable_chat_template` or token ids. All must outlive the server, but for the
@@ -35,8 +43,9 @@ class Server {
  public:
   // Binds, listens and serves; the engine must be ready. Starts the thread that polls the engine: from here on only the
   // server calls EngineClient::poll. Errors: a taken port (kIo, the message names the address), a bad address.
+  // `grpc`: of the transport's library, where the configuration names a port for it.
   static Expected<std::unique_ptr<Server>> start(const ServeConfig& config, engine::EngineClient& engine,
-                                                 const Content& content);
+                                                 const Content& content, kserve::Start grpc = nullptr);
   ~Server();  // stop(0)
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -47,6 +56,7 @@ class Server {
   int controller_port() const;
   int paddlenlp_port() const;
   int paddlenlp_metrics_port() const;
+  int grpc_port() const;
 
   // Takes no new connections and no new requests, waits up to `drain_seconds` for the open ones, aborts the rest and
   // joins every thread. Does not end the engine. Idempotent; callable from any thread but the server's own.

@@ -119,6 +119,7 @@ SAMPLES = {
     "--reasoning-parser": ("qwen3",),
     "--tool-call-parser": ("hermes",),
     "--max-body-bytes": ("4096",),
+    "--max-grpc-message-bytes": ("4096",),
     "--block-size": ("32",),
     "--num-gpu-blocks-override": ("500",),
     "--trusted-proxies": ("10.0.0.0/8",),

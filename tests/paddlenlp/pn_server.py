@@ -37,7 +37,7 @@ def exported_model(folder, **keys):
 
 class PaddleNlpServer:
     def __init__(self, tmp, *flags, model=MODEL, command="serve-paddlenlp", **variables):
-        self.port, self.health_port, self.metrics_port, grpc, inter = free_ports(5)
+        self.port, self.health_port, self.metrics_port, self.grpc_port, inter = free_ports(5)
         self.output, self.logs = tmp / f"server-{self.port}.txt", tmp / f"log-{self.port}"
         self.env = {
             **os.environ,
@@ -46,7 +46,7 @@ class PaddleNlpServer:
             "SERVICE_HTTP_PORT": str(self.port),
             "HEALTH_HTTP_PORT": str(self.health_port),
             "METRICS_HTTP_PORT": str(self.metrics_port),
-            "SERVICE_GRPC_PORT": str(grpc),
+            "SERVICE_GRPC_PORT": str(self.grpc_port),
             "INTER_PROC_PORT": str(inter),
             **LIMITS,
             **variables,

@@ -9,6 +9,7 @@ import time
 
 import openai
 import pytest
+from grpc_client import messages_of
 from tern_server import MODEL, wait_for
 
 ROWS = json.loads((pathlib.Path(__file__).parent / "refusals.json").read_text())
@@ -271,6 +272,8 @@ def test_both_fronts_over_one_engine(tmp_path):
         )
         thread.join()
         assert native[0]["error_code"] == 0 and native[0]["result"].startswith(chat.choices[0].message.content)
+        over_grpc = messages_of(ports[3], text="Hello", max_dec_len=6, min_dec_len=6, temperature=0)
+        assert over_grpc[-1][0]["tokens_all"] == native[0]["result"]
         # Native bodies are only known on that front's port.
         connection = http.client.HTTPConnection("127.0.0.1", both.port)
         connection.request("POST", "/v1/chat/completions", body, {"Content-Type": "application/json"})

@@ -169,6 +169,7 @@ json::Object describe_limits(const serve::ServeConfig& c) {
   const serve::RequestLimits& r = c.limits;
   return {{"header_bytes", h.header_bytes},
           {"body_bytes", h.body_bytes},
+          {"grpc_message_bytes", h.grpc_message_bytes},
           {"json_depth", h.json_depth},
           {"json_nodes", h.json_nodes},
           {"json_free_memory", h.json_free_memory},

@@ -93,6 +93,7 @@ void fill_limits(const FlagSet& flags, const Environment& environment, serve::Se
   auto bytes = [&](std::string_view name) { return static_cast<size_t>(flags.integer(name)); };
   c.http = {.header_bytes = bytes("max-header-bytes"),
             .body_bytes = bytes("max-body-bytes"),
+            .grpc_message_bytes = bytes("max-grpc-message-bytes"),
             .json_depth = bytes("max-json-depth"),
             .json_nodes = bytes("max-json-values"),
             .json_free_memory = bytes("json-values-bytes"),
@@ -184,7 +185,8 @@ void take_paddlenlp(PaddleNlp p, bool alone, Settings& s, std::vector<std::strin
   warnings.insert(warnings.end(), p.warnings.begin(), p.warnings.end());
   const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
   const sched::SchedulerConfig& c = s.engine.scheduler;
-  s.serve.paddlenlp = serve::PaddleNlpConfig{.port = p.http_port,
+  s.serve.paddlenlp = serve::PaddleNlpConfig{.port = p.http_port > 0 ? p.http_port : -1,
+                                             .grpc_port = p.grpc_port > 0 ? p.grpc_port : -1,
                                              .metrics_port = p.metrics_port > 0 ? p.metrics_port : -1,
                                              .seq_len_limit = narrow(p.seq_len_limit),
                                              .dec_len_limit = narrow(p.dec_len_limit),

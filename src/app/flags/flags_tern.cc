@@ -155,6 +155,8 @@ constexpr FlagSpec kFlags[] = {
      .min = 1024,
      .max = 1 << 30,
      .meaning = "Body of a request; beyond it: 413."},
+    count("max-grpc-message-bytes", "67108864", 1024, 1 << 30,
+          "Message of a request over gRPC (docs/paddlenlp.md); beyond it: RESOURCE_EXHAUSTED."),
     count("max-json-depth", "64", 4, 512, "Nested arrays and objects of a body."),
     count("max-json-values", "4194304", 1024, 1 << 30, "Values of a body: numbers, strings, lists and members."),
     count("json-values-bytes", "16777216", 1 << 20, 1 << 30,

@@ -11,8 +11,6 @@ constexpr std::string_view kOneRank = "this front runs one rank";
 constexpr std::string_view kOneProcess = "engine and server are one process";
 constexpr std::string_view kUnread = "no answer of PaddleNLP's server depends on it either";
 constexpr std::string_view kOneToken = "this build generates one token per step";
-constexpr std::string_view kNoGrpc =
-    "this build does not speak gRPC: with an HTTP port the server starts and says so, without one it does not start";
 
 constexpr VariableSpec number(std::string_view name, std::string_view fallback, std::string_view script, double min,
                               std::string_view meaning) {
@@ -81,8 +79,8 @@ constexpr VariableSpec kVariables[] = {
     port("HTTP_PORT", "", "", "The same; wins when both are set, as do the other old names."),
     port("SERVICE_HTTP_PORT", "-1", "9965", "Requests over HTTP; below 1: none."),
     port("PUSH_MODE_HTTP_PORT", "", "", "The same."),
-    idle(Support::kHarmless, port("SERVICE_GRPC_PORT", "", "8811", "Requests over gRPC."), kNoGrpc),
-    idle(Support::kHarmless, port("GRPC_PORT", "", "", "The same."), kNoGrpc),
+    port("SERVICE_GRPC_PORT", "", "8811", "Requests over gRPC. Required beside SERVICE_HTTP_PORT; 0: none."),
+    port("GRPC_PORT", "", "", "The same."),
     port("METRICS_HTTP_PORT", "", "8722", "Figures for Prometheus; without it: none."),
     port("METRICS_PORT", "", "", "The same."),
     idle(Support::kHarmless, port("INTER_PROC_PORT", "56666", "8813", "Queue between processes."), kOneProcess),

@@ -40,12 +40,14 @@ Status take_ports(const Environment& e, PaddleNlp& p) {
     return fatal(fmt::format("PUSH_MODE_HTTP_WORKERS ({}) must be positive", p.http_workers), "PUSH_MODE_HTTP_WORKERS");
   }
   if (p.health_port < 1 && p.custom_health) return fatal("HTTP_PORT must be set", "HEALTH_HTTP_PORT");
-  if (p.http_port < 1) {
-    return fatal("SERVICE_HTTP_PORT is not set, and this build does not speak gRPC: nobody could send a request",
-                 "SERVICE_HTTP_PORT");
+  if (p.http_port < 1 && p.grpc_port < 1) {
+    return fatal("neither SERVICE_HTTP_PORT nor SERVICE_GRPC_PORT is set: nobody could send a request",
+                 "SERVICE_GRPC_PORT");
   }
-  const std::pair<std::string_view, int> ports[] = {
-      {"HEALTH_HTTP_PORT", p.health_port}, {"METRICS_HTTP_PORT", p.metrics_port}, {"SERVICE_HTTP_PORT", p.http_port}};
+  const std::pair<std::string_view, int> ports[] = {{"HEALTH_HTTP_PORT", p.health_port},
+                                                    {"METRICS_HTTP_PORT", p.metrics_port},
+                                                    {"SERVICE_GRPC_PORT", p.grpc_port},
+                                                    {"SERVICE_HTTP_PORT", p.http_port}};
   for (const auto& one : ports) {
     for (const auto& other : ports) {
       if (one.first < other.first && one.second > 0 && one.second == other.second) {
@@ -265,11 +267,6 @@ Expected<PaddleNlp> resolve_paddlenlp(const Environment& environment, const Padd
   TERN_RETURN_IF_ERROR(settle_dtype(p));
   settle_limits(p);
   TERN_RETURN_IF_ERROR(derive_blocks(environment, p));
-  if (p.grpc_port > 0) {
-    p.warnings.push_back(fmt::format(
-        "NO gRPC: this build does not speak it, nothing listens on SERVICE_GRPC_PORT {}; clients use HTTP, port {}",
-        p.grpc_port, p.http_port));
-  }
   return p;
 }
 

@@ -4,6 +4,7 @@
 #include <future>
 
 #include "app/flags/json_text.h"
+#include "app/paddlenlp/grpc_library.h"
 #include "app/start/script_file.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -123,7 +124,11 @@ Status LoadedServer::listen() {
                                vision_.media.get(),
                                answers_ ? &*answers_ : nullptr,
                                grammars_.get()};
-  TERN_ASSIGN_OR_RETURN(server_, serve::Server::start(config_, *engine_, content));
+  GrpcLibrary grpc;
+  if (config_.paddlenlp && config_.paddlenlp->grpc_port >= 0) {
+    TERN_ASSIGN_OR_RETURN(grpc, load_grpc_library());
+  }
+  TERN_ASSIGN_OR_RETURN(server_, serve::Server::start(config_, *engine_, content, grpc.start));
   return {};
 }
 

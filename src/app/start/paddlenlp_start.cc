@@ -79,16 +79,16 @@ Status warm_up(engine::EngineClient& engine, const PaddleNlp& p, int32_t vocab_s
 
 std::string paddlenlp_lines(const Settings& settings, const serve::Server& server) {
   const PaddleNlp& p = *settings.paddlenlp;
-  std::string lines = fmt::format("Launching PaddleNLP service at http://{}:{}/v1/chat/completions",
-                                  settings.serve.host, server.paddlenlp_port());
-  if (server.paddlenlp_metrics_port() > 0) {
-    lines += fmt::format("\nLaunching PaddleNLP metrics at http://{}:{}/metrics", settings.serve.host,
-                         server.paddlenlp_metrics_port());
-  }
-  if (p.health_port > 0) {
-    lines +=
-        fmt::format("\nLaunching PaddleNLP health at http://{}:{}/v2/health/ready", settings.serve.host, p.health_port);
-  }
+  std::string lines;
+  const auto add = [&](int port, std::string_view what, std::string_view scheme, std::string_view path) {
+    if (port < 1) return;
+    lines += fmt::format("{}Launching PaddleNLP {} at {}{}:{}{}", lines.empty() ? "" : "\n", what, scheme,
+                         settings.serve.host, port, path);
+  };
+  add(server.paddlenlp_port(), "service", "http://", "/v1/chat/completions");
+  add(server.grpc_port(), "gRPC service", "", "");
+  add(server.paddlenlp_metrics_port(), "metrics", "http://", "/metrics");
+  add(p.health_port, "health", "http://", "/v2/health/ready");
   return lines;
 }
 

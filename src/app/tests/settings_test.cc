@@ -31,6 +31,7 @@ TEST(Defaults, AreFastDeploys) {
   const serve::HttpLimits http;
   EXPECT_EQ(s.serve.http.header_bytes, http.header_bytes);
   EXPECT_EQ(s.serve.http.body_bytes, http.body_bytes);
+  EXPECT_EQ(s.serve.http.grpc_message_bytes, http.grpc_message_bytes);
   EXPECT_EQ(s.serve.http.json_depth, http.json_depth);
   EXPECT_EQ(s.serve.http.connections, http.connections);
   EXPECT_EQ(s.serve.http.header_timeout, http.header_timeout);

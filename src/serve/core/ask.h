@@ -89,6 +89,7 @@ struct Ask {
   bool last_message_only = false;   // of a stream
   struct Native {                   // PaddleNLP's protocol (paddlenlp-server.md 2.2)
     bool return_all_tokens = false, return_usage = false, benchmark = false;
+    bool grpc = false;  // messages as they go over that transport
   } native;
 
   std::optional<content::Constraint> constraint;  // guided decoding: of the whole answer, or of what follows thoughts

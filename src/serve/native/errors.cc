@@ -72,6 +72,12 @@ void Faults::add(std::string_view type, std::string_view field, std::string_view
       json::Object{{"type", type}, {"loc", json::Array{"body", field}}, {"msg", message}, {"input", input}});
 }
 
+std::string Faults::first() const {
+  const json::Object& fault = details_.front().get_object();
+  return fmt::format("{}: {}", std::string_view(fault.at("loc").at(1).get_string()),
+                     std::string_view(fault.at("msg").get_string()));
+}
+
 http::Response Faults::response() const {
   return http::json_response(422, json::dump(json::Object{{"detail", details_}}));
 }

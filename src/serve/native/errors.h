@@ -39,6 +39,7 @@ class Faults {
  public:
   void add(std::string_view type, std::string_view field, std::string_view message, const json::Value& input);
   bool empty() const { return details_.empty(); }
+  std::string first() const;  // "field: message"
   http::Response response() const;
 
  private:

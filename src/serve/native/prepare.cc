@@ -178,7 +178,10 @@ Ask ask_of(const NativeRequest& r, const Lengths& lengths, const ServeConfig& co
   ask.hide_stop_sequence = true;
   ask.last_message_only = r.return_all_tokens || config.paddlenlp->disable_streaming;
   ask.message_timeout = r.timeout > 0 ? static_cast<double>(r.timeout) : 0;
-  ask.native = {.return_all_tokens = r.return_all_tokens, .return_usage = r.return_usage, .benchmark = r.benchmark};
+  ask.native = {.return_all_tokens = r.return_all_tokens,
+                .return_usage = r.return_usage,
+                .benchmark = r.benchmark,
+                .grpc = r.grpc};
   return ask;
 }
 

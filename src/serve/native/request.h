@@ -24,6 +24,7 @@ struct NativeRequest {
   std::vector<std::vector<int64_t>> stop_seqs;  // as ids
   bool return_all_tokens = false, return_usage = false, stream = false, benchmark = false;
   bool truncate = true;
+  bool grpc = false;      // the transport it came over
   int64_t timeout = 300;  // seconds between two messages
 };
 

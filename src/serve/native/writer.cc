@@ -30,7 +30,7 @@ std::string local_time(int64_t wall_ns) {
 }  // namespace
 
 NativeWriter::NativeWriter(const Generation& generation) : g_(generation) {
-  head_ = "{\"req_id\":";
+  head_ = g_.ask().native.grpc ? "[{\"req_id\":" : "{\"req_id\":";
   json::append_quoted(head_, g_.id());
 }
 
@@ -77,7 +77,7 @@ void NativeWriter::append_message(const Choice& choice, const Message& m, std::s
     json::append_quoted(out, text_);
   }
   if (g_.ask().native.benchmark) append_times(choice, out);
-  out += ",\"error_msg\":\"\",\"error_code\":0}\n";
+  out += g_.ask().native.grpc ? "}]\n" : ",\"error_msg\":\"\",\"error_code\":0}\n";
 }
 
 void NativeWriter::append_times(const Choice& choice, std::string& out) const {
@@ -93,7 +93,7 @@ void NativeWriter::append_times(const Choice& choice, std::string& out) const {
   fmt::format_to(std::back_inserter(out), ",\"inference_start_time\":\"{:.6f}\"",
                  static_cast<double>(scheduled + offset) * 1e-9);
   add("inference_current_step_time", monotonic_ns());
-  add("http_received_time", arrival);
+  if (!g_.ask().native.grpc) add("http_received_time", arrival);
 }
 
 void NativeWriter::fail(const Error& error, std::string& out) {

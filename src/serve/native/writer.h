@@ -1,5 +1,5 @@
 // Messages of PaddleNLP's native protocol (paddlenlp-server.md 2.5, 2.6): one JSON object per line, or one whole
-// answer.
+// answer. Over gRPC: a list of one object per line.
 #pragma once
 
 #include <memory>

@@ -51,24 +51,24 @@ void measure_finished(MetricsShard& metrics, const Generation& g, const Choice& 
 }  // namespace
 
 void ActiveRequests::start(Ready&& m) {
-  Connection* c = exchanges_.find(m.to);
-  if (c == nullptr) {  // the client left while its prompt was prepared
+  Reader* const reader = readers_.find_waiting(m.to);
+  if (reader == nullptr) {  // the client left while its prompt was prepared
     shared_.ids.erase(m.generation->id());
     return;
   }
   auto active = std::make_unique<ActiveRequest>();
   ActiveRequest& a = *active;
   a.key = next_key_++;
-  a.connection = c->id;
-  a.key_index = c->key_index;
+  a.reader = reader->id;
+  a.key_index = reader->key_index;
   a.generation = std::move(m.generation);
   a.requests = std::move(m.requests);
   a.ticket = std::move(m.ticket);
   a.memory = std::move(m.memory);
   a.heard_ns = monotonic_ns();
-  c->active = a.key;
+  reader->active = a.key;
   all_.emplace(a.key, std::move(active));
-  a.place = {worker_, a.key, c->owner, static_cast<int64_t>(a.generation->choices().size())};
+  a.place = {worker_, a.key, reader->owner, static_cast<int64_t>(a.generation->choices().size())};
   if (shared_.slots.acquire(a.place)) {
     a.has_slot = true;
     log_stage(shared_.config, a.generation->id(), "has a place in the engine");
@@ -94,17 +94,8 @@ void ActiveRequests::grant(SlotGranted&& m) {
 void ActiveRequests::start_generation(ActiveRequest& a) {
   Error error;
   if (!submit_rows(a, error)) return fail(a, error);
-  Connection* const reader = connections_.find(a.connection);
-  if (reader == nullptr || !a.generation->ask().stream) return;
-  Connection& c = *reader;
-  if (shared_.draining.load(std::memory_order_relaxed)) c.keep_alive = false;
-  if (c.minor_version == 0) c.keep_alive = false;  // without chunks only the end of the connection ends the body
-  http::Response head;
-  head.content_type = "text/event-stream; charset=utf-8";
-  head.extra_headers = "cache-control: no-cache\r\n" + c.answer_headers;
-  http::append_head(c.out, head, std::nullopt, c.minor_version == 1, c.keep_alive, c.minor_version);
-  c.streaming = true;
-  connections_.touch(c);
+  if (!a.generation->ask().stream) return;
+  if (Reader* const reader = readers_.find(a.reader)) reader->begin_stream();
 }
 
 bool ActiveRequests::submit_rows(ActiveRequest& a, Error& error) {
@@ -139,34 +130,34 @@ void ActiveRequests::take(DeltaBatch&& m) {
   for (engine::Delta& delta : m.items) {
     const auto row = rows_.find(delta.id);
     if (row == rows_.end()) continue;  // aborted here already
-    const uint64_t key = row->second.active->key, connection = row->second.active->connection;
+    const uint64_t key = row->second.active->key, reader = row->second.active->reader;
     try {
       take_or_hold(*row->second.active, row->second.choice, std::move(delta), now);
     } catch (const std::bad_alloc&) {
-      lose(connection);
+      lose(reader);
       if (const auto left = all_.find(key); left != all_.end()) abandon(*left->second);
     }
   }
 }
 
 void ActiveRequests::take_or_hold(ActiveRequest& a, size_t choice, engine::Delta&& delta, int64_t now) {
-  Connection* const c = connections_.find(a.connection);
-  const bool slow = c != nullptr && c->streaming && connections_.congested(*c);
+  Reader* const reader = readers_.find(a.reader);
+  const bool slow = reader != nullptr && reader->streaming && reader->congested();
   if (!slow && a.held.empty()) {
     return take_delta(a, choice, std::move(delta), now);
   }
   a.held_tokens += delta.tokens.size();
   a.held.emplace_back(choice, std::move(delta));
-  if (a.held_tokens > shared_.config.http.held_tokens && c != nullptr) {
+  if (a.held_tokens > shared_.config.http.held_tokens && reader != nullptr) {
     TERN_LOG(LogChannel::kRequest, LogLevel::kWarning, "request {} ended: its client does not read",
              a.generation->id());
-    connections_.drop(*c);
+    reader->drop();
   }
 }
 
 // The client has read enough: deltas that waited become text.
-void ActiveRequests::resume_held(Connection& c) {
-  const uint64_t key = c.active;
+void ActiveRequests::resume_held(Reader& reader) {
+  const uint64_t key = reader.active;
   const int64_t now = monotonic_ns();
   auto it = all_.find(key);
   if (it == all_.end() || it->second->held.empty()) return;
@@ -174,7 +165,7 @@ void ActiveRequests::resume_held(Connection& c) {
   it->second->held.clear();
   it->second->held_tokens = 0;
   size_t i = 0;
-  for (; i < held.size() && !connections_.congested(c); ++i) {
+  for (; i < held.size() && !reader.congested(); ++i) {
     take_delta(*it->second, held[i].first, std::move(held[i].second), now);
     it = all_.find(key);
     if (it == all_.end()) return;
@@ -186,8 +177,9 @@ void ActiveRequests::resume_held(Connection& c) {
 }
 
 void ActiveRequests::take_delta(ActiveRequest& a, size_t choice, engine::Delta&& delta, int64_t now_ns) {
-  Connection* const c = connections_.find(a.connection);
-  std::string& out = c != nullptr && c->streaming ? c->stream_out() : discard_;
+  Reader* const reader = readers_.find(a.reader);
+  const bool streams = reader != nullptr && reader->streaming;
+  std::string& out = streams ? reader->stream_out() : discard_;
   Choice& row = a.generation->choices()[choice];
   const bool first = row.completion_tokens == 0;
   const size_t before = out.size();
@@ -195,12 +187,12 @@ void ActiveRequests::take_delta(ActiveRequest& a, size_t choice, engine::Delta&&
   if (first && outcome.tokens > 0 && logs(shared_.config, RequestLogLevel::kStages))
     log_stage(shared_.config, a.generation->choice_id(row), "has its first token");
   const bool sent = out.size() > before;
-  if (c != nullptr && c->streaming && sent) {
+  if (streams && sent) {
     log_chunk(shared_.config, a.generation->id(), std::string_view(out).substr(before), !a.told, false);
     a.told = true;
   }
   discard_.clear();
-  if (c != nullptr && c->streaming) connections_.touch(*c);
+  if (streams) reader->touch();
   if (outcome.tokens > 0) measure(metrics_, row, outcome.tokens, now_ns, first);
   // Without a stream every token is a message within the server.
   const Ask& ask = a.generation->ask();
@@ -225,20 +217,17 @@ void ActiveRequests::settle(ActiveRequest& a, const Generation::Outcome& outcome
 
 // All samples have ended: the end of the stream, or the whole answer.
 void ActiveRequests::complete(ActiveRequest& a) {
-  Connection* const reader = connections_.find(a.connection);
+  Reader* const reader = readers_.find(a.reader);
   if (reader == nullptr) return release(a);
-  Connection& c = *reader;
-  const ReplyTo to{worker_, c.id, c.exchange};
+  const ReplyTo to{worker_, reader->id, reader->exchange};
   const Ask& ask = a.generation->ask();
-  if (c.streaming) {
-    std::string& out = c.stream_out();
+  if (reader->streaming) {
+    std::string& out = reader->stream_out();
     const size_t before = out.size();
     a.generation->writer().end(out);
     log_chunk(shared_.config, a.generation->id(), std::string_view(out).substr(before), false, true);
-    c.end_stream();
     release(a);
-    exchanges_.finish(c, 200);
-    return connections_.process(c);
+    return reader->end_stream();
   }
   const bool heavy =
       ask.logprobs || ask.prompt_logprobs || ask.return_token_ids || a.generation->writer().weight() > kInlineBody;
@@ -247,36 +236,32 @@ void ActiveRequests::complete(ActiveRequest& a) {
     Ticket ticket = std::move(a.ticket);
     shared_.ids.erase(generation->id());
     release(a);
-    c.active = 0;
+    reader->active = 0;
     return write_body(shared_, to, std::move(generation), std::move(ticket));
   }
   http::Response response = http::json_response(200, a.generation->writer().body());
   log_answer(shared_.config, a.generation->id(), response.body);
   release(a);
-  exchanges_.respond(c, std::move(response));
-  connections_.process(c);
+  reader->respond(std::move(response));
 }
 
 void ActiveRequests::fail(ActiveRequest& a, const Error& error) {
   const Error shown = error;  // `error` may lie inside the generation
   log_failed(shared_.config, a.generation->id(), shown);
   metrics_.add(Count::kFailed);
-  Connection* const c = connections_.find(a.connection);
-  const bool in_stream = c != nullptr && c->streaming;
-  if (in_stream) {
-    a.generation->writer().fail(shown, c->stream_out());
-    c->end_stream();
-  }
+  Reader* const reader = readers_.find(a.reader);
+  if (reader != nullptr && reader->tell(shown)) return abandon(a);
+  const bool in_stream = reader != nullptr && reader->streaming;
+  if (in_stream) a.generation->writer().fail(shown, reader->stream_out());
   std::string own = in_stream ? "" : a.generation->writer().failure_body(shown);
   abandon(a);
-  if (c == nullptr) return;
+  if (reader == nullptr) return;
   if (in_stream)
-    exchanges_.finish(*c, 200);
+    reader->end_stream();
   else if (!own.empty())
-    exchanges_.respond(*c, http::json_response(200, std::move(own)));
+    reader->respond(http::json_response(200, std::move(own)));
   else
-    exchanges_.respond(*c, openai::error_response(shown, shared_.config.original_error_status));
-  connections_.process(*c);
+    reader->respond(openai::error_response(shown, shared_.config.original_error_status));
 }
 
 void ActiveRequests::abandon(ActiveRequest& a) {
@@ -326,20 +311,20 @@ void ActiveRequests::sweep_silent(int64_t now_ns) {
   }
 }
 
-void ActiveRequests::client_left(Connection& c) {
-  const auto it = all_.find(c.active);
+void ActiveRequests::client_left(Reader& reader) {
+  const auto it = all_.find(reader.active);
   if (it == all_.end()) return;
-  it->second->connection = 0;
+  it->second->reader = 0;
   if (!shared_.config.abort_on_disconnect && it->second->held.empty()) return;
   log_left(shared_.config, it->second->generation->id());
   abandon(*it->second);
 }
 
-void ActiveRequests::lose(uint64_t connection) noexcept {
-  Connection* const c = connections_.find(connection);
-  if (c == nullptr) return;
-  const uint64_t key = c->active;
-  connections_.drop(*c);
+void ActiveRequests::lose(uint64_t id) noexcept {
+  Reader* const reader = readers_.find(id);
+  if (reader == nullptr) return;
+  const uint64_t key = reader->active;
+  reader->drop();
   if (const auto left = all_.find(key); left != all_.end()) abandon(*left->second);
 }
 

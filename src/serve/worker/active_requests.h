@@ -9,17 +9,25 @@
 #include <utility>
 #include <vector>
 
+#include "serve/core/reader.h"
 #include "serve/report/metrics.h"
-#include "serve/worker/connections.h"
-#include "serve/worker/exchanges.h"
 #include "serve/worker/messages.h"
 #include "serve/worker/shared.h"
 
 namespace tern::serve {
 
+// Those who wait for answers on this I/O thread.
+class Readers {
+ public:
+  virtual ~Readers() = default;
+  virtual Reader* find(uint64_t id) = 0;  // null: it is gone
+  // While its request that is meant waits for an answer; else null.
+  virtual Reader* find_waiting(const ReplyTo& to) = 0;
+};
+
 // A request that waits for an engine slot or whose rows run in the engine.
 struct ActiveRequest {
-  uint64_t key = 0, connection = 0;
+  uint64_t key = 0, reader = 0;
   int key_index = 0;  // of the API key that asked
   std::unique_ptr<Generation> generation;
   std::vector<engine::Request> requests;  // until submitted
@@ -37,17 +45,17 @@ struct ActiveRequest {
 class ActiveRequests {
  public:
   // `worker`: the number of the one whose thread this is.
-  ActiveRequests(Shared& shared, int worker, MetricsShard& metrics, Connections& connections, Exchanges& exchanges)
-      : shared_(shared), worker_(worker), metrics_(metrics), connections_(connections), exchanges_(exchanges) {}
+  ActiveRequests(Shared& shared, int worker, MetricsShard& metrics, Readers& readers)
+      : shared_(shared), worker_(worker), metrics_(metrics), readers_(readers) {}
 
   bool empty() const { return all_.empty(); }
   void start(Ready&& m);
   void grant(SlotGranted&& m);
   void take(DeltaBatch&& m);
-  void resume_held(Connection& c);  // its client has read
-  void client_left(Connection& c);
-  void lose(uint64_t connection) noexcept;  // there is no memory to go on with it
-  void sweep(int64_t now_ns);               // ends what has waited too long for a place
+  void resume_held(Reader& reader);  // its client has read
+  void client_left(Reader& reader);
+  void lose(uint64_t reader) noexcept;  // there is no memory to go on with it
+  void sweep(int64_t now_ns);           // ends what has waited too long for a place
   // Ends the requests that the sweep names and notes them in it.
   void abort_matching(AbortSweep& sweep);
   void engine_gone();
@@ -73,8 +81,7 @@ class ActiveRequests {
   Shared& shared_;
   const int worker_;
   MetricsShard& metrics_;
-  Connections& connections_;
-  Exchanges& exchanges_;
+  Readers& readers_;
   uint64_t next_key_ = 1;
   std::unordered_map<uint64_t, std::unique_ptr<ActiveRequest>> all_;
   std::unordered_map<engine::RequestId, Row> rows_;

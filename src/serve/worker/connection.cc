@@ -1,4 +1,4 @@
-#include "serve/worker/connection.h"
+#include "serve/worker/connections.h"
 
 namespace tern::serve {
 namespace {
@@ -44,10 +44,26 @@ void Connection::close_chunk() {
   chunk_at = npos;
 }
 
-void Connection::end_stream() {
+void Connection::close_stream() {
   close_chunk();
   if (minor_version == 1) out += "0\r\n\r\n";
   streaming = false;
+}
+
+bool Connection::congested() const { return home->congested(*this); }
+void Connection::begin_stream() { home->user().begin_stream(*this); }
+void Connection::touch() { home->touch(*this); }
+void Connection::drop() { home->drop(*this); }
+
+void Connection::end_stream() {
+  close_stream();
+  home->user().finish_stream(*this);
+  home->process(*this);
+}
+
+void Connection::respond(http::Response response) {
+  home->user().respond(*this, std::move(response));
+  home->process(*this);  // the next request may already be here
 }
 
 }  // namespace tern::serve

@@ -8,8 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "serve/core/reader.h"
 #include "serve/http/request.h"
-#include "serve/http/response.h"
 #include "serve/limits/admission.h"
 #include "serve/limits/memory_budget.h"
 #include "serve/net/fd.h"
@@ -18,7 +18,9 @@
 
 namespace tern::serve {
 
-struct Connection {
+class Connections;
+
+struct Connection final : Reader {
   enum class Phase : uint8_t {
     kReading,  // a request is awaited or being read
     kWorking,  // a request is being answered
@@ -26,10 +28,11 @@ struct Connection {
     kLinger    // our side is shut; the client's last bytes are read and dropped
   };
 
-  Connection(uint64_t number, net::Fd socket, PortKind kind, net::Peer from, const http::ParserLimits& limits)
-      : id(number), fd(std::move(socket)), port(kind), peer(from), parser(limits) {}
+  Connection(uint64_t number, Connections* whose, net::Fd socket, PortKind kind, net::Peer from,
+             const http::ParserLimits& limits)
+      : Reader(number), home(whose), fd(std::move(socket)), port(kind), peer(from), parser(limits) {}
 
-  const uint64_t id;
+  Connections* const home;
   net::Fd fd;
   const PortKind port;
   const net::Peer peer;
@@ -52,21 +55,16 @@ struct Connection {
   int64_t stalled_since_ns = 0;  // since when the client takes no bytes; 0: nothing waits
 
   // The current request.
-  uint64_t exchange = 0;
   const Route* route = nullptr;
   std::string rest;            // of the path, for a route that takes one
   std::string answer_headers;  // lines that go with every answer: the request's id, CORS
   http::Method method = http::Method::kOther;
   int minor_version = 1;
   bool keep_alive = true, served_before = false;
-  int key_index = 0;
-  uint64_t owner = 0;          // of the request: its key where there are several, else its address
   MemoryBudget::Lease memory;  // of its body
   int64_t begin_ns = 0;
-  uint64_t active = 0;                           // key of its generation
   std::shared_ptr<std::atomic<bool>> cancelled;  // tells the preparation of its media to stop
-  bool streaming = false;
-  size_t chunk_at = npos;  // where the open HTTP chunk starts in `out`
+  size_t chunk_at = npos;                        // where the open HTTP chunk starts in `out`
 
   std::list<uint64_t>::iterator idle_place;
   bool idle_listed = false;
@@ -79,10 +77,16 @@ struct Connection {
   // Gives the memory of empty buffers back, where they have more than `keep` bytes each.
   void trim(size_t keep);
 
-  // Event bytes of a stream are appended to this; one HTTP chunk holds all of them until close_chunk().
-  std::string& stream_out();
+  bool congested() const override;
+  void begin_stream() override;
+  std::string& stream_out() override;  // one HTTP chunk holds all that is appended until close_chunk()
+  void touch() override;
+  void end_stream() override;
+  void respond(http::Response response) override;
+  void drop() override;
+
   void close_chunk();
-  void end_stream();  // the last chunk
+  void close_stream();  // the last chunk
 };
 
 }  // namespace tern::serve

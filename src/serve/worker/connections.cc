@@ -56,7 +56,7 @@ void Connections::add(NewConnection&& m) {
   }
   const uint64_t id = next_connection_++;
   const http::ParserLimits limits{shared_.config.http.header_bytes, shared_.config.http.body_bytes};
-  auto connection = std::make_unique<Connection>(id, std::move(m.fd), m.port, m.peer, limits);
+  auto connection = std::make_unique<Connection>(id, this, std::move(m.fd), m.port, m.peer, limits);
   Connection& c = *connection;
   c.place = std::move(m.place);
   c.events = EPOLLIN | EPOLLRDHUP;
@@ -190,9 +190,9 @@ void Connections::process(Connection& c) {
         c.minor_version = 1;
         c.route = nullptr;
         c.begin_ns = monotonic_ns();
-        user_.refuse(c,
-                     http::json_response(c.parser.error_status(),
-                                         openai::error_json({ErrorCode::kInvalidArgument, c.parser.error_text(), {}})));
+        user_.respond(
+            c, http::json_response(c.parser.error_status(),
+                                   openai::error_json({ErrorCode::kInvalidArgument, c.parser.error_text(), {}})));
         return;
       case http::RequestParser::Progress::kHead:
         if (!user_.on_head(c)) return;
@@ -218,8 +218,8 @@ bool Connections::hold_body(Connection& c) {
   c.memory.release();
   c.keep_alive = false;
   c.unread_input = true;
-  user_.refuse(c, openai::busy_response("the bodies of all requests in flight take the memory there is for them "
-                                        "(--max-request-memory); send the request again"));
+  user_.respond(c, openai::busy_response("the bodies of all requests in flight take the memory there is for them "
+                                         "(--max-request-memory); send the request again"));
   return false;
 }
 
@@ -234,7 +234,7 @@ void Connections::run_out_of_memory(Connection& c) noexcept {
     if (!reading || c.gone) return drop(c);
     c.keep_alive = false;
     c.unread_input = true;
-    user_.refuse(c, openai::busy_response("the server has no memory for this request now; send it again"));
+    user_.respond(c, openai::busy_response("the server has no memory for this request now; send it again"));
   } catch (const std::bad_alloc&) {
     drop(c);
   }
@@ -350,7 +350,7 @@ void Connections::sweep_connection(Connection& c, int64_t now_ns) {
   c.unread_input = true;
   c.minor_version = 1;
   http::Response late = openai::error_response({ErrorCode::kCancelled, "the request did not arrive in time", {}});
-  user_.refuse(c, std::move(late));
+  user_.respond(c, std::move(late));
 }
 
 void Connections::end_turn() {

@@ -22,15 +22,18 @@ class Connections {
     // The head of a request is read. False: it has been answered without its body.
     virtual bool on_head(Connection& c) = 0;
     virtual void on_request(Connection& c) = 0;  // it is read whole
-    // It cannot be read: this answer is to be given.
-    virtual void refuse(Connection& c, http::Response response) = 0;
-    virtual void on_room(Connection& c) = 0;  // the client has read: there is room for more of its stream
-    virtual void on_drop(Connection& c) = 0;  // the client is gone or has lost its right to stay
+    // This answer is to be given.
+    virtual void respond(Connection& c, http::Response response) = 0;
+    virtual void begin_stream(Connection& c) = 0;   // the head of an answer of many chunks
+    virtual void finish_stream(Connection& c) = 0;  // its last chunk is written
+    virtual void on_room(Connection& c) = 0;        // the client has read: there is room for more of its stream
+    virtual void on_drop(Connection& c) = 0;        // the client is gone or has lost its right to stay
   };
 
   // `user` is told in the thread that calls.
   Connections(Shared& shared, net::Poller& poller, User& user) : shared_(shared), poller_(poller), user_(user) {}
 
+  User& user() { return user_; }
   bool empty() const { return all_.empty(); }
   bool unsent() const;  // any has bytes to send
   Connection* find(uint64_t id);

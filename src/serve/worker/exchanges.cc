@@ -177,6 +177,17 @@ void Exchanges::respond(Connection& c, http::Response response) {
   finish(c, response.status);
 }
 
+void Exchanges::begin_stream(Connection& c) {
+  if (shared_.draining.load(std::memory_order_relaxed)) c.keep_alive = false;
+  if (c.minor_version == 0) c.keep_alive = false;  // without chunks only the end of the connection ends the body
+  http::Response head;
+  head.content_type = "text/event-stream; charset=utf-8";
+  head.extra_headers = "cache-control: no-cache\r\n" + c.answer_headers;
+  http::append_head(c.out, head, std::nullopt, c.minor_version == 1, c.keep_alive, c.minor_version);
+  c.streaming = true;
+  connections_.touch(c);
+}
+
 void Exchanges::finish(Connection& c, int status) {
   const std::string_view path = c.route != nullptr ? c.route->path : "other";
   const double seconds = static_cast<double>(monotonic_ns() - c.begin_ns) * 1e-9;

@@ -22,6 +22,7 @@ class Exchanges {
   bool on_head(Connection& c);  // false: answered without its body
   void on_request(Connection& c);
   void respond(Connection& c, http::Response response);
+  void begin_stream(Connection& c);
   // The answer is in `out`: counts it and makes the connection ready for its next request.
   void finish(Connection& c, int status);
   void take(Reply&& m);

@@ -14,6 +14,7 @@
 #include "serve/openai/ask.h"
 #include "serve/openai/json/error.h"
 #include "serve/openai/json/fields.h"
+#include "serve/openai/text_api.h"
 #include "serve/prepare/prepare.h"
 #include "serve/prepare/prompts.h"
 #include "serve/report/request_log.h"
@@ -21,7 +22,6 @@
 #include "serve/worker/job_steps.h"
 #include "serve/worker/preparations.h"
 #include "serve/worker/shared.h"
-#include "serve/worker/text_api.h"
 #include "serve/worker/worker.h"
 
 namespace tern::serve {
@@ -40,13 +40,15 @@ bool is_json(std::string_view type) {
   return lower == "application/json" || (lower.starts_with("application/") && lower.ends_with("+json"));
 }
 
-Expected<json::Value> parse_body(const Shared& shared, Job& job) {
+}  // namespace
+
+Expected<json::Value> parse_body(const Shared& shared, Job& job, size_t most_bytes) {
   // Other types are what a foreign web page can send without asking first.
   if (!is_json(job.content_type)) return openai::invalid_value("Content-Type must be application/json", "body");
   std::string_view text = job.body;
   if (text.starts_with("\xef\xbb\xbf")) text.remove_prefix(3);  // a byte order mark, which editors and shells put there
   const HttpLimits& http = shared.config.http;
-  const json::Limits limits{.max_bytes = http.body_bytes,
+  const json::Limits limits{.max_bytes = most_bytes,
                             .max_depth = http.json_depth,
                             .max_nodes = http.json_nodes,
                             .max_memory_ratio = kValuesPerByte,
@@ -64,9 +66,11 @@ Expected<json::Value> parse_body(const Shared& shared, Job& job) {
   return value;
 }
 
-// Values of the body, which is given back. Its memory is counted before it is spent. Nothing: refused.
+namespace {
+
+// Nothing: refused.
 std::optional<json::Value> take_body(Shared& shared, Job& job) {
-  auto body = parse_body(shared, job);
+  auto body = parse_body(shared, job, shared.config.http.body_bytes);
   if (body.ok()) return *std::move(body);
   const Protocol* protocol = job.route->handler.protocol;
   const bool native = protocol != nullptr && protocol->native_too;
@@ -190,7 +194,9 @@ void generate(Shared& shared, Job& job, const Protocol& protocol) {
   if (!body) return;
   if (protocol.native_too) {
     if (native::is_native(*body)) return answer_native(shared, job, *std::move(body));
-    if (!take_place(shared, job, false, false)) return;
+    if (const auto full = take_place(shared, job)) {
+      return refuse(shared, job.to, std::move(job.ticket), make_error(ErrorCode::kResourceExhausted, *full), false);
+    }
   }
   auto ask = protocol.read(*std::move(body), shared.config);
   if (!ask.ok()) return refuse(shared, job.to, std::move(job.ticket), ask.error(), false);

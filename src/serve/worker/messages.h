@@ -13,6 +13,7 @@
 #include "engine/client.h"
 #include "serve/core/generation.h"
 #include "serve/http/response.h"
+#include "serve/kserve/calls.h"
 #include "serve/limits/admission.h"
 #include "serve/limits/engine_slots.h"
 #include "serve/limits/memory_budget.h"
@@ -21,7 +22,8 @@
 
 namespace tern::serve {
 
-// Where an answer goes: a connection of a worker, and which of its requests. Answers for another one are dropped.
+// Where an answer goes: a connection of a worker, or a call, and which of its requests. Answers for another one are
+// dropped.
 struct ReplyTo {
   int worker = 0;
   uint64_t connection = 0, exchange = 0;
@@ -71,12 +73,18 @@ struct Ready {
 struct SlotGranted {
   EngineSlots::Waiter place;
 };
+struct StreamClosed {
+  uint64_t stream = 0;
+};
+struct CallRoom {
+  uint64_t call = 0;
+};
 struct CloseListeners {};
 struct AbortAll {};    // clients get their last chunk with "abort"
 struct EngineGone {};  // every open request fails
 struct Quit {};
 
 using Message = std::variant<NewConnection, DeltaBatch, Reply, Ready, SlotGranted, std::unique_ptr<AbortSweep>,
-                             CloseListeners, AbortAll, EngineGone, Quit>;
+                             kserve::NewCall, StreamClosed, CallRoom, CloseListeners, AbortAll, EngineGone, Quit>;
 
 }  // namespace tern::serve

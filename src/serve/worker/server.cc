@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "serve/net/unix_socket.h"
+#include "serve/worker/kserve_front.h"
 #include "serve/worker/preparations.h"
 #include "serve/worker/worker.h"
 
@@ -74,6 +75,7 @@ Shared::~Shared() {
 struct Server::Impl {
   std::unique_ptr<Shared> shared;
   net::SocketFile socket_file;
+  std::unique_ptr<KserveFront> kserve;
   int port = 0, metrics_port = 0, controller_port = 0, paddlenlp_port = 0, paddlenlp_metrics_port = 0;
   std::atomic<bool> stop_now{false};
   std::mutex stop_mutex;
@@ -89,12 +91,13 @@ int Server::metrics_port() const { return impl_->metrics_port; }
 int Server::controller_port() const { return impl_->controller_port; }
 int Server::paddlenlp_port() const { return impl_->paddlenlp_port; }
 int Server::paddlenlp_metrics_port() const { return impl_->paddlenlp_metrics_port; }
+int Server::grpc_port() const { return impl_->kserve ? impl_->kserve->port() : 0; }
 Dispatcher& Server::dispatcher() { return impl_->shared->dispatcher; }
 int Server::open_requests() const { return impl_->shared->open_requests.load(); }
 void Server::stop_now() { impl_->stop_now.store(true); }
 
 Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engine::EngineClient& engine,
-                                                const Content& content) {
+                                                const Content& content, kserve::Start grpc) {
   if (config.vocab_size <= 0)
     return make_error(ErrorCode::kInvalidArgument, "the vocabulary's size is unknown", "vocab_size");
   TERN_RETURN_IF_ERROR(http::check(config.cors));
@@ -121,12 +124,12 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
   if (config.controller_port >= 0) {
     TERN_ASSIGN_OR_RETURN(impl.controller_port, listen("127.0.0.1", config.controller_port, PortKind::kController));
   }
-  if (config.paddlenlp) {
+  if (config.paddlenlp && config.paddlenlp->port >= 0) {
     TERN_ASSIGN_OR_RETURN(impl.paddlenlp_port, listen(config.host, config.paddlenlp->port, PortKind::kPaddleNlp));
-    if (config.paddlenlp->metrics_port >= 0) {
-      TERN_ASSIGN_OR_RETURN(impl.paddlenlp_metrics_port,
-                            listen(config.host, config.paddlenlp->metrics_port, PortKind::kPaddleNlpMetrics));
-    }
+  }
+  if (config.paddlenlp && config.paddlenlp->metrics_port >= 0) {
+    TERN_ASSIGN_OR_RETURN(impl.paddlenlp_metrics_port,
+                          listen(config.host, config.paddlenlp->metrics_port, PortKind::kPaddleNlpMetrics));
   }
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int workers = std::clamp(config.io_threads > 0 ? config.io_threads : default_workers(cores), 1, kMaxWorkers);
@@ -151,6 +154,10 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
     worker->start();
   }
   shared.dispatcher.start([&shared] { shared.engine_gone.store(true); });
+  if (config.paddlenlp && config.paddlenlp->grpc_port >= 0) {
+    if (grpc == nullptr) return make_error(ErrorCode::kInvalidArgument, "there is no transport for the gRPC port");
+    TERN_ASSIGN_OR_RETURN(impl.kserve, KserveFront::start(shared, grpc));
+  }
   return server;
 }
 
@@ -176,6 +183,7 @@ void Server::stop(double drain_seconds) {
   if (shared.grammar_pool) shared.grammar_pool->stop();
   for (size_t i = 0; i < shared.workers.size(); ++i) shared.post(static_cast<int>(i), Quit{});
   for (auto& worker : shared.workers) worker->join();
+  if (impl.kserve) impl.kserve->stop();
   if (shared.preparations) shared.preparations->close();
   shared.dispatcher.stop();
   impl.done.store(true);

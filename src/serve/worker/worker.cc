@@ -21,7 +21,8 @@ Worker::Worker(Shared& shared, int number, std::vector<Listening> listeners)
       connections_(shared, poller_, *this),
       acceptor_(shared, number, std::move(listeners), poller_, connections_),
       exchanges_(shared, number, shared.metrics.shard(static_cast<size_t>(number)), connections_),
-      active_(shared, number, shared.metrics.shard(static_cast<size_t>(number)), connections_, exchanges_) {}
+      calls_(shared.config.http, *this),
+      active_(shared, number, shared.metrics.shard(static_cast<size_t>(number)), *this) {}
 
 Worker::~Worker() { join(); }
 
@@ -63,7 +64,7 @@ void Worker::engine_gone() { post(EngineGone{}); }  // behind the deltas
 
 void Worker::run() {
   while (!may_quit()) {
-    const bool quiet = connections_.empty() && active_.empty();
+    const bool quiet = connections_.empty() && calls_.empty() && active_.empty();
     const int wait_ms = quit_by_ns_ != 0 ? 10 : quiet ? 1000 : 100;
     for (const epoll_event& event : poller_.wait(wait_ms)) handle(event);
     drain_mailbox();
@@ -73,8 +74,10 @@ void Worker::run() {
       connections_.sweep(now);
       if (number_ == 0 && shared_.preparations) shared_.preparations->sweep(now);
       active_.sweep(now);
+      calls_.sweep(now);
     }
     connections_.end_turn();
+    calls_.end_turn();
   }
   mailbox_.close();
   {
@@ -83,27 +86,43 @@ void Worker::run() {
   }
   drain_mailbox();  // tickets and generations inside die here
   connections_.close();
+  calls_.close();
   active_.clear();
+}
+
+Reader* Worker::find(uint64_t id) {
+  if ((id & kserve::kCallBit) != 0) return calls_.find(id);
+  return connections_.find(id);
+}
+
+Reader* Worker::find_waiting(const ReplyTo& to) {
+  if ((to.connection & kserve::kCallBit) != 0) return calls_.find(to.connection);
+  return exchanges_.find(to);
 }
 
 void Worker::drain_mailbox() {
   messages_.clear();
-  {
-    std::lock_guard lock(control_mutex_);
-    messages_.swap(control_);
-  }
+  urgent_.clear();
   mailbox_.drain(messages_);
-  for (Message& message : messages_) {
-    uint64_t connection = 0;
-    if (const auto* answer = std::get_if<Reply>(&message)) connection = answer->to.connection;
-    if (const auto* ready = std::get_if<Ready>(&message)) connection = ready->to.connection;
-    try {
-      std::visit([this](auto& m) { on(std::move(m)); }, message);
-    } catch (const std::bad_alloc&) {
-      active_.lose(connection);
-    }
+  {
+    std::lock_guard lock(control_mutex_);  // after the mailbox: what is sent first of all is also read first
+    urgent_.swap(control_);
   }
+  for (Message& message : urgent_) deliver(message);
+  for (Message& message : messages_) deliver(message);
+  urgent_.clear();
   messages_.clear();
+}
+
+void Worker::deliver(Message& message) {
+  uint64_t reader = 0;
+  if (const auto* answer = std::get_if<Reply>(&message)) reader = answer->to.connection;
+  if (const auto* ready = std::get_if<Ready>(&message)) reader = ready->to.connection;
+  try {
+    std::visit([this](auto& m) { on(std::move(m)); }, message);
+  } catch (const std::bad_alloc&) {
+    active_.lose(reader);
+  }
 }
 
 void Worker::handle(const epoll_event& event) {
@@ -114,7 +133,15 @@ void Worker::handle(const epoll_event& event) {
 
 void Worker::on(NewConnection&& m) { connections_.add(std::move(m)); }
 void Worker::on(DeltaBatch&& m) { active_.take(std::move(m)); }
-void Worker::on(Reply&& m) { exchanges_.take(std::move(m)); }
+
+void Worker::on(Reply&& m) {
+  if ((m.to.connection & kserve::kCallBit) == 0) return exchanges_.take(std::move(m));
+  kserve::Call* const call = calls_.find(m.to.connection);
+  if (call == nullptr) return;
+  if (!m.served) shared_.metrics.shard(static_cast<size_t>(number_)).add(Count::kFailed);
+  call->respond(std::move(m.response));
+}
+
 void Worker::on(Ready&& m) { active_.start(std::move(m)); }
 void Worker::on(SlotGranted&& m) { active_.grant(std::move(m)); }
 
@@ -133,14 +160,26 @@ void Worker::on(AbortAll&&) {
   active_.abort_matching(sweep);
 }
 
+void Worker::on(kserve::NewCall&& m) {
+  shared_.metrics.shard(static_cast<size_t>(number_)).add(Count::kRequests);
+  calls_.add(std::move(m));
+}
+
+void Worker::on(StreamClosed&& m) { calls_.close_stream(m.stream); }
+void Worker::on(CallRoom&& m) { calls_.room(m.call); }
 void Worker::on(CloseListeners&&) { acceptor_.close(); }
-void Worker::on(EngineGone&&) { active_.engine_gone(); }
+
+void Worker::on(EngineGone&&) {
+  calls_.end_all({kserve::Code::kUnavailable, "Engine is not healthy"});
+  active_.engine_gone();
+}
+
 void Worker::on(Quit&&) { quit_by_ns_ = monotonic_ns() + kQuitNs; }
 
 // Answers that are on their way may still leave, for a moment.
 bool Worker::may_quit() const {
   if (quit_by_ns_ == 0) return false;
-  return monotonic_ns() > quit_by_ns_ || !connections_.unsent();
+  return monotonic_ns() > quit_by_ns_ || !(connections_.unsent() || calls_.unsent());
 }
 
 }  // namespace tern::serve

@@ -9,6 +9,7 @@
 
 #include "base/bounded_queue.h"
 #include "serve/core/sink.h"
+#include "serve/kserve/calls.h"
 #include "serve/net/poller.h"
 #include "serve/worker/acceptor.h"
 #include "serve/worker/active_requests.h"
@@ -18,7 +19,7 @@
 
 namespace tern::serve {
 
-class Worker final : public Sink, private Connections::User {
+class Worker final : public Sink, private Readers, private Connections::User, private kserve::Calls::User {
  public:
   // The first worker accepts for all; the others get no listeners. `number` is also that of its sink.
   Worker(Shared& shared, int number, std::vector<Listening> listeners);
@@ -36,6 +37,7 @@ class Worker final : public Sink, private Connections::User {
   void run();
   void handle(const epoll_event& event);
   void drain_mailbox();
+  void deliver(Message& message);
   bool may_quit() const;
   void on(NewConnection&& m);
   void on(DeltaBatch&& m);
@@ -43,6 +45,9 @@ class Worker final : public Sink, private Connections::User {
   void on(Ready&& m);
   void on(SlotGranted&& m);
   void on(std::unique_ptr<AbortSweep>&& m);
+  void on(kserve::NewCall&& m);
+  void on(StreamClosed&& m);
+  void on(CallRoom&& m);
   void on(CloseListeners&& m);
   void on(AbortAll&& m);
   void on(EngineGone&& m);
@@ -50,9 +55,15 @@ class Worker final : public Sink, private Connections::User {
 
   bool on_head(Connection& c) override { return exchanges_.on_head(c); }
   void on_request(Connection& c) override { exchanges_.on_request(c); }
-  void refuse(Connection& c, http::Response response) override { exchanges_.respond(c, std::move(response)); }
+  void respond(Connection& c, http::Response response) override { exchanges_.respond(c, std::move(response)); }
+  void begin_stream(Connection& c) override { exchanges_.begin_stream(c); }
+  void finish_stream(Connection& c) override { exchanges_.finish(c, 200); }
   void on_room(Connection& c) override { active_.resume_held(c); }
   void on_drop(Connection& c) override { active_.client_left(c); }
+  void on_room(Reader& call) override { active_.resume_held(call); }
+  void on_drop(Reader& call) override { active_.client_left(call); }
+  Reader* find(uint64_t id) override;
+  Reader* find_waiting(const ReplyTo& to) override;
 
   Shared& shared_;
   const int number_;
@@ -61,12 +72,13 @@ class Worker final : public Sink, private Connections::User {
   std::mutex control_mutex_;
   std::vector<Message> control_;
   bool control_closed_ = false;
-  std::vector<Message> messages_;
+  std::vector<Message> messages_, urgent_;
   int64_t quit_by_ns_ = 0;  // 0: not asked to end
   int64_t last_sweep_ns_ = 0;
   Connections connections_;
   Acceptor acceptor_;
   Exchanges exchanges_;
+  kserve::Calls calls_;
   ActiveRequests active_;
   std::thread thread_;
 };

@@ -1,4 +1,4 @@
-#include "serve/worker/text_api.h"
+#include "serve/openai/text_api.h"
 
 #include "serve/openai/ask.h"
 #include "serve/openai/json/error.h"
