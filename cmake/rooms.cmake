@@ -112,3 +112,10 @@ set(TERN_LIBS_client Boost::boost)
 set(TERN_LIBS_content textkit)
 # What a room's tests take from the tests of a room below.
 set(TERN_TEST_SOURCES_vision ${CMAKE_SOURCE_DIR}/src/model/tests/weight_files.cc)
+
+# What stands for NVIDIA's library of figures in the tests of `device`.
+function(tern_fake_nvml)
+  add_library(tern_fake_nvml MODULE ${CMAKE_SOURCE_DIR}/tests/tools/fake_nvml.cc)
+  add_dependencies(test_device tern_fake_nvml)
+  target_compile_definitions(test_device PRIVATE TERN_FAKE_NVML="$<TARGET_FILE:tern_fake_nvml>")
+endfunction()

@@ -116,7 +116,8 @@ struct ServeConfig {
   int log_requests_level = 0;  // FD_LOG_REQUESTS_LEVEL
   size_t log_max_len = 2048;   // FD_LOG_MAX_LEN
 
-  std::optional<PaddleNlpConfig> paddlenlp;  // the PaddleNLP front, beside the main port or alone
+  std::optional<PaddleNlpConfig> paddlenlp;       // the PaddleNLP front, beside the main port or alone
+  std::function<std::vector<GpuFigures>()> gpus;  // for its figures; must not wait. Empty: there is no GPU
 
   std::string version = TERN_VERSION;
   std::string config_info = "{}";                                 // body of /config-info: JSON text

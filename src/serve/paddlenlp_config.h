@@ -2,8 +2,19 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
 
 namespace tern::serve {
+
+// Of one GPU; what it does not know is left out.
+struct GpuFigures {
+  std::string uuid;
+  std::optional<double> utilization;                // 0 to 1
+  std::optional<double> memory_total, memory_used;  // bytes
+  std::optional<double> power_usage, power_limit;   // watts
+  std::optional<double> energy;                     // joules since the server started
+};
 
 struct PaddleNlpConfig {
   int port = -1;          // of requests; 0: the system chooses; below 0: none

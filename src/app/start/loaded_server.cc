@@ -88,6 +88,8 @@ Status LoadedServer::load_parts(const Settings& settings) {
   config_.config_info = with_formats(config_.config_info, info.formats);
   config_.vocab_size = info.vocab_size;
   config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine->blocks().total));
+  if (config_.paddlenlp && device.own_memory()) gpus_ = GpuWatch::open();
+  if (gpus_) config_.gpus = [gpus = gpus_.get()] { return gpus->figures(); };
   engine_ = std::move(engine);
   return {};
 }

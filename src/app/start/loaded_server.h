@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "answer/answer_parser.h"
+#include "app/paddlenlp/gpu_watch.h"
 #include "app/ranks/ranks.h"
 #include "app/start/service.h"
 #include "app/start/trace_file.h"
@@ -43,6 +44,7 @@ class LoadedServer {
   VisionParts vision_;
   std::unique_ptr<TraceFile> trace_;
   std::unique_ptr<engine::EngineClient> engine_;
+  std::unique_ptr<GpuWatch> gpus_;
   serve::ServeConfig config_;
   std::unique_ptr<serve::Server> server_;
 };

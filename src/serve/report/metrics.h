@@ -16,6 +16,7 @@
 
 #include "content/media/media.h"
 #include "engine/request.h"
+#include "serve/paddlenlp_config.h"
 
 namespace tern::serve {
 
@@ -102,6 +103,9 @@ class Metrics {
   std::vector<std::pair<std::string, std::string>> cache_config_;
   double created_;
 };
+
+// Figures of GPUs, as that front's port says them.
+void append_gpus(std::string& out, const std::vector<GpuFigures>& gpus);
 
 // A number as Python's client prints it: "1.0", "2.5", "1.7e+09", "+Inf".
 void append_sample(std::string& out, double value);

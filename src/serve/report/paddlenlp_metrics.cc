@@ -69,4 +69,30 @@ std::string Metrics::paddlenlp_text(const engine::EngineStats& s, int queued, in
   return out;
 }
 
+void append_gpus(std::string& out, const std::vector<GpuFigures>& gpus) {
+  struct Family {
+    std::string_view name, help, type;
+    std::optional<double> GpuFigures::*value;
+  };
+  static constexpr Family kFamilies[] = {
+      {"nv_gpu_utilization", "GPU utilization rate [0.0 - 1.0)", "gauge", &GpuFigures::utilization},
+      {"nv_gpu_memory_total_bytes", "GPU total memory, in bytes", "gauge", &GpuFigures::memory_total},
+      {"nv_gpu_memory_used_bytes", "GPU used memory, in bytes", "gauge", &GpuFigures::memory_used},
+      {"nv_gpu_power_usage", "GPU power usage in watts", "gauge", &GpuFigures::power_usage},
+      {"nv_gpu_power_limit", "GPU power management limit in watts", "gauge", &GpuFigures::power_limit},
+      {"nv_energy_consumption", "GPU energy consumption in joules since the server started", "counter",
+       &GpuFigures::energy}};
+  for (const Family& family : kFamilies) {
+    if (std::ranges::none_of(gpus, [&](const GpuFigures& gpu) { return (gpu.*family.value).has_value(); })) continue;
+    append_family(out, family.name, family.help, family.type);
+    for (const GpuFigures& gpu : gpus) {
+      const auto& value = gpu.*family.value;
+      if (!value) continue;
+      out += fmt::format("{}{{gpu_uuid=\"{}\"}} ", family.name, gpu.uuid);
+      append_sample(out, *value);
+      out += '\n';
+    }
+  }
+}
+
 }  // namespace tern::serve

@@ -8,6 +8,7 @@
 #include "serve/native/errors.h"
 #include "serve/native/lengths.h"
 #include "serve/native/request.h"
+#include "serve/report/metrics.h"
 
 namespace tern::serve::native {
 namespace {
@@ -107,6 +108,21 @@ TEST(Native, ErrorObjects) {
   EXPECT_EQ(plain.at("error_code"), 200);
   EXPECT_EQ(plain.at("version"), "4.6");
   EXPECT_TRUE(json::parse(error_object({kRefused, "m", std::nullopt}, true))->at("req_id").is_null());
+}
+
+TEST(Native, FiguresOfGpus) {
+  std::string out;
+  append_gpus(out, {});
+  EXPECT_EQ(out, "");
+  append_gpus(out,
+              {{.uuid = "GPU-1", .utilization = 0.25, .memory_used = 2e9}, {.uuid = "GPU-2", .power_usage = 70.5}});
+  EXPECT_EQ(out,
+            "# HELP nv_gpu_utilization GPU utilization rate [0.0 - 1.0)\n# TYPE nv_gpu_utilization gauge\n"
+            "nv_gpu_utilization{gpu_uuid=\"GPU-1\"} 0.25\n"
+            "# HELP nv_gpu_memory_used_bytes GPU used memory, in bytes\n# TYPE nv_gpu_memory_used_bytes gauge\n"
+            "nv_gpu_memory_used_bytes{gpu_uuid=\"GPU-1\"} 2e+09\n"
+            "# HELP nv_gpu_power_usage GPU power usage in watts\n# TYPE nv_gpu_power_usage gauge\n"
+            "nv_gpu_power_usage{gpu_uuid=\"GPU-2\"} 70.5\n");
 }
 
 }  // namespace

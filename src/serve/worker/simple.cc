@@ -136,6 +136,7 @@ http::Response answer_paddlenlp_metrics(Shared& shared, std::string_view) {
   http::Response response =
       http::text_response(200, shared.metrics.paddlenlp_text(shared.engine.stats(), shared.slots.waiting(),
                                                              shared.config.paddlenlp->host_blocks));
+  if (shared.config.gpus) append_gpus(response.body, shared.config.gpus());
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return response;
 }
