@@ -143,29 +143,39 @@ void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, c
   if (!s.formats.empty()) fmt::print("formats          {}\n", s.formats);
   for (const auto& [name, bytes] : s.weight_bytes)
     fmt::print("weights          {} in {}\n", human(static_cast<double>(bytes)), name);
-  fmt::print("cache            {} per token in bfloat16, {} in float32\n",
-             human(static_cast<double>(s.kv_bytes_per_token)), human(static_cast<double>(wide.kv_bytes_per_token)));
+  const std::string bytes = human(static_cast<double>(s.kv_bytes_per_token));
+  if (s.kv.front().quantized()) {
+    fmt::print("cache            {} per token ({})\n", bytes, s.cache_format);
+  } else {
+    fmt::print("cache            {} per token in bfloat16, {} in float32\n", bytes,
+               human(static_cast<double>(wide.kv_bytes_per_token)));
+  }
   for (size_t i = 0; i < s.ranks.size(); ++i) print_fits(s, s.ranks[i], wide.ranks[i], memory);
+}
+
+json::Object cache_bytes(const model::ModelSummary& s, const model::ModelSummary& wide) {
+  if (s.kv.front().quantized()) return {{dtype_name(s.kv.front().dtype), s.kv_bytes_per_token}};
+  return {{"bfloat16", s.kv_bytes_per_token}, {"float32", wide.kv_bytes_per_token}};
 }
 
 void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, const vision::TowerSummary& tower,
                 double memory) {
-  const json::Object out{
-      {"architecture", s.architecture},
-      {"parameters", s.parameters},
-      {"active_parameters", s.active_parameters},
-      {"vision_parameters", tower.info.parameters},
-      {"layers", s.layers},
-      {"vocab_size", s.vocab_size},
-      {"max_position_embeddings", s.max_position_embeddings},
-      {"tied_embeddings", s.tied},
-      {"notes", json::Array(s.notes.begin(), s.notes.end())},
-      {"formats", s.formats},
-      {"weight_bytes", weights_object(s.weight_bytes)},
-      {"cache_bytes_per_token", json::Object{{"bfloat16", s.kv_bytes_per_token}, {"float32", wide.kv_bytes_per_token}}},
-      {"memory_bytes", static_cast<int64_t>(memory)},
-      {"cache_tokens_that_fit", fit_object(s.ranks[0], wide.ranks[0], memory)},
-      {"ranks", ranks_array(s, wide, memory)}};
+  const json::Object out{{"architecture", s.architecture},
+                         {"parameters", s.parameters},
+                         {"active_parameters", s.active_parameters},
+                         {"vision_parameters", tower.info.parameters},
+                         {"layers", s.layers},
+                         {"vocab_size", s.vocab_size},
+                         {"max_position_embeddings", s.max_position_embeddings},
+                         {"tied_embeddings", s.tied},
+                         {"notes", json::Array(s.notes.begin(), s.notes.end())},
+                         {"formats", s.formats},
+                         {"weight_bytes", weights_object(s.weight_bytes)},
+                         {"cache_bytes_per_token", cache_bytes(s, wide)},
+                         {"cache_format", s.cache_format},
+                         {"memory_bytes", static_cast<int64_t>(memory)},
+                         {"cache_tokens_that_fit", fit_object(s.ranks[0], wide.ranks[0], memory)},
+                         {"ranks", ranks_array(s, wide, memory)}};
   fmt::print("{}\n", json::dump(out));
 }
 

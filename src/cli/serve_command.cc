@@ -51,6 +51,7 @@ int dry_run(const app::Settings& settings) {
     o["layers"] = summary->layers;
     o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
     o["ranks"] = describe_ranks(*summary);
+    o["kv_cache_format"] = summary->cache_format;
     o["bos_token_id"] = summary->bos_token_id;
     o["tied_embeddings"] = summary->tied;
     if (!summary->formats.empty()) o["weight_formats"] = summary->formats;

@@ -22,6 +22,7 @@ struct Batch {
   int logit_rows = 0;  // L
   int max_query_len = 0;
   int max_context_len = 0;
+  int64_t long_context = 0;  // sum of the contexts of sequences with more than one token
 
   // Device memory, capacity as in BatchLimits; the first T, R, L entries are meant.
   TensorView token_ids;     // [T] int32; entries with token_source >= 0 are filled in on the device

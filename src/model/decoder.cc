@@ -41,11 +41,24 @@ Expected<std::unique_ptr<Decoder>> Decoder::make(DecoderSpec spec, const RopeTab
   return d;
 }
 
-KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType activation, device::DeviceKind device,
+Status Decoder::set_cache_scales(const CacheScales& scales, device::Device& device) {
+  if (scales.source.empty()) return {};
+  const size_t bytes = scales.k.size() * sizeof(float);
+  TERN_ASSIGN_OR_RETURN(scale_memory_, device.allocate(2 * bytes));
+  const device::Stream stream = device.stream();
+  device.copy_to_device(scale_memory_.data(), scales.k.data(), bytes, stream);
+  device.copy_to_device(scale_memory_.data() + bytes, scales.v.data(), bytes, stream);
+  layer_scales_ = static_cast<int64_t>(scales.k.size()) / spec_.layers;
+  const auto* first = reinterpret_cast<const float*>(scale_memory_.data());
+  scales_ = {first, first + scales.k.size(), scales.channels};
+  return device.synchronize(stream);
+}
+
+KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType type, device::DeviceKind device,
                        int block_size) {
   const AttentionSpec& a = spec.attention;
   KvSpec kv;
-  kv.dtype = activation;
+  kv.dtype = type;
   kv.layers = spec.layers;
   kv.block_size = block_size;
   if (a.kind == AttentionKind::kMla) {
@@ -61,7 +74,16 @@ KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType activa
 }
 
 std::vector<KvSpec> Decoder::kv_specs(int block_size) const {
-  return {decoder_kv_spec(spec_, shard_, info_.activation, device_kind_, block_size)};
+  KvSpec kv = decoder_kv_spec(spec_, shard_, info_.cache, device_kind_, block_size);
+  kv.rounded = info_.cache_rounded;
+  return {kv};
+}
+
+KvLayerView Decoder::cache_of(const KvCache& cache, int layer) const {
+  KvLayerView view = cache.layer(0, layer);
+  view.scales = scales_;
+  if (scales_.k != nullptr) view.scales.k += layer * layer_scales_, view.scales.v += layer * layer_scales_;
+  return view;
 }
 
 size_t Decoder::workspace_bytes(const BatchLimits& limits, device::Stream stream) const {
@@ -197,7 +219,7 @@ Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView
 
 Status Decoder::whole_layer(Step& step, const KvCache* cache, int index, TensorView x, TensorView residual,
                             TensorView delta) const {
-  const KvLayerView view = step.measuring() ? KvLayerView{} : cache->layer(0, index);
+  const KvLayerView view = step.measuring() ? KvLayerView{} : cache_of(*cache, index);
   TERN_RETURN_IF_ERROR(layer(step, index, view, x, delta));
   const size_t next = static_cast<size_t>(index) + 1;
   return behind_attention(step, index, x, residual, delta,
@@ -222,7 +244,8 @@ Status Decoder::plan_attention(Step& step, const KvCache* cache) const {
                               .row_start = b.row_start.first(step.rows + 1),
                               .context_len = b.context_len.first(step.rows),
                               .max_query_len = step.max_query_len,
-                              .plan = &step.plan},
+                              .plan = &step.plan,
+                              .long_context = b.long_context},
                              step.stream);
 }
 
@@ -259,7 +282,7 @@ Status Decoder::run(Step& step, const KvCache* cache, int logit_rows, TensorView
   const bool trimmed = trims(step, logit_rows);
   for (int i = 0; i < spec_.layers; ++i) {
     const bool last = i + 1 == spec_.layers;
-    if (last && trimmed && runs) return last_layer(step, cache->layer(0, i), logit_rows, x, residual, logits);
+    if (last && trimmed && runs) return last_layer(step, cache_of(*cache, i), logit_rows, x, residual, logits);
     TERN_RETURN_IF_ERROR(whole_layer(step, cache, i, x, residual, delta));
     if (!last) TERN_RETURN_IF_ERROR(show(i + 1, residual));
   }

@@ -8,6 +8,7 @@
 #include "model/loader.h"
 #include "model/microbatch.h"
 #include "model/model.h"
+#include "model/quantized/cache_scales.h"
 #include "model/weights/decoder_weights.h"
 
 namespace tern::model {
@@ -20,6 +21,9 @@ class Decoder final : public Model {
   static Expected<std::unique_ptr<Decoder>> make(DecoderSpec spec, const RopeTable& table,
                                                  std::unique_ptr<DecoderWeights> weights, ModelInfo info,
                                                  const Shard& shard, device::Device& device);
+
+  // Scales of the quantized cache that are known before; copied to the device.
+  Status set_cache_scales(const CacheScales& scales, device::Device& device);
 
   const ModelInfo& info() const override { return info_; }
   std::vector<KvSpec> kv_specs(int block_size) const override;
@@ -34,6 +38,7 @@ class Decoder final : public Model {
   // Takes memory for it in any case; nothing more where there is nothing to plan.
   Status plan_attention(Step& step, const KvCache* cache) const;
   Status run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const;
+  KvLayerView cache_of(const KvCache& cache, int layer) const;
   Status layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const;
   Status embed(Step& step, TensorView out) const;
   Status embed_rows(Step& step, TensorView ids, TensorView out) const;
@@ -67,14 +72,16 @@ class Decoder final : public Model {
   std::unique_ptr<Microbatches> microbatches_;  // null: steps are not cut
   Shard shard_;
   device::DeviceKind device_kind_ = device::DeviceKind::kCpu;
-  device::Buffer rope_memory_;
+  device::Buffer rope_memory_, scale_memory_;
+  KvScales scales_;           // of the first layer
+  int64_t layer_scales_ = 0;  // of a layer
   TensorView inv_freq_, axis_;
   float rope_factor_ = 1.0f;
   std::vector<std::string> hidden_names_;  // "hidden.0" ...
 };
 
-// The cache group of a decoder, before there are weights.
-KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType activation, device::DeviceKind device,
+// The cache group of a decoder, before there are weights. `type`: of keys and values.
+KvSpec decoder_kv_spec(const DecoderSpec& spec, const Shard& shard, DType type, device::DeviceKind device,
                        int block_size);
 
 }  // namespace tern::model

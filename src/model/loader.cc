@@ -21,7 +21,8 @@ ModelInfo info_of(const DecoderSpec& spec, const ParameterCount& count, size_t b
           .hidden_size = spec.hidden_size,
           .parameters = count.all,
           .weight_bytes = bytes,
-          .activation = activation};
+          .activation = activation,
+          .cache = activation};
 }
 
 Status fill(const OpenedFolder& o, WeightPlan& plan, const PackOptions& pack, device::Device& device,
@@ -55,20 +56,53 @@ Expected<std::vector<std::pair<std::string, size_t>>> weigh(const OpenedFolder& 
   return bytes;
 }
 
-size_t kv_bytes(const OpenedFolder& o) {
-  const KvSpec kv = decoder_kv_spec(o.spec, o.options.shard, o.options.activation, device::DeviceKind::kCpu, 64);
+// What the cache holds, by Quantization::cache.
+struct CacheChoice {
+  DType type = DType::kBF16;
+  CacheScales scales;  // of this rank
+  std::string line;
+};
+
+Expected<CacheChoice> choose_cache(const OpenedFolder& o) {
+  const std::string& asked = o.options.quantization.cache;
+  const DType activation = o.options.activation;
+  if (asked.empty()) return CacheChoice{activation, {}, dtype_name(activation)};
+  const AttentionSpec& a = o.spec.attention;
+  const auto refused = [&](std::string why) {
+    return make_error(ErrorCode::kUnsupported, fmt::format("kv_cache_quant_type {}: {}", asked, why), "quantization");
+  };
+  if (a.kind == AttentionKind::kMla)
+    return refused("the cache of latent attention (MLA) keeps the activation type; leave it out");
+  if (a.head_dim % 16 != 0 || a.head_dim > 512)
+    return refused(fmt::format("heads of {} values are not built, multiples of 16 up to 512 are", a.head_dim));
+  CacheChoice c{asked == "int8" ? DType::kI8 : DType::kF8E4M3, {}, asked + ", a scale per token and head"};
+  // block_wise_fp8 has no scales that are known before.
+  if (asked == "block_wise_fp8") return c;
+  const KvSpec spec{.dtype = c.type};
+  const int spare = o.cut() ? 1 << 20 : o.spec.mtp_layers;
+  const CacheScaleShape shape{o.spec.layers, spare, a.kv_heads, a.head_dim, spec.code_bound()};
+  TERN_ASSIGN_OR_RETURN(const CacheScales all, find_cache_scales(o.options.path, o.checkpoint, shape));
+  TERN_ASSIGN_OR_RETURN(c.scales, slice_cache_scales(all, shape, o.options.shard));
+  if (!all.source.empty())
+    c.line = fmt::format("{}, scales per {} from {}", asked, all.channels ? "channel" : "head", all.source);
+  return c;
+}
+
+// `type`: of keys and values.
+size_t kv_bytes(const OpenedFolder& o, DType type) {
+  const KvSpec kv = decoder_kv_spec(o.spec, o.options.shard, type, device::DeviceKind::kCpu, 64);
   return kv.block_bytes() / static_cast<size_t>(kv.block_size);
 }
 
 // Of the first of so many ranks, which has the whole biases and the most of the vocabulary.
-Expected<RankSummary> summarize_rank(OpenedFolder& o, int count) {
+Expected<RankSummary> summarize_rank(OpenedFolder& o, int count, DType cache) {
   o.options.shard = {0, count, false};
   DecoderWeights places;
   TERN_ASSIGN_OR_RETURN(WeightPlan plan, o.plan(places));
   std::string formats;
   RankSummary r{.count = count};
   TERN_ASSIGN_OR_RETURN(r.weight_bytes, weigh(o, plan, formats));
-  r.kv_bytes_per_token = kv_bytes(o);
+  r.kv_bytes_per_token = kv_bytes(o, cache);
   return r;
 }
 
@@ -86,8 +120,13 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   ModelInfo info = info_of(o.spec, count, weights->bytes, options.activation);
   if (o.files.any() || o.options.quantization.any()) info.formats = formats_line(plan, pack);
   info.notes = o.notes();
+  TERN_ASSIGN_OR_RETURN(const CacheChoice cache, choose_cache(o));
+  info.cache = cache.type, info.cache_format = cache.line;
+  if (options.rounded_cache && KvSpec{.dtype = cache.type}.quantized())
+    info.cache = DType::kF32, info.cache_rounded = cache.type;
   TERN_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::make(std::move(o.spec), table, std::move(weights),
                                                                         std::move(info), options.shard, device));
+  TERN_RETURN_IF_ERROR(decoder->set_cache_scales(cache.scales, device));
   return std::unique_ptr<Model>(std::move(decoder));
 }
 
@@ -110,13 +149,15 @@ Expected<ModelSummary> summarize_model(const LoadOptions& options) {
   s.max_position_embeddings = spec.max_position;
   s.eos_token_ids = spec.eos_token_ids;
   s.bos_token_id = spec.bos_token_id;
-  s.kv = {decoder_kv_spec(spec, {}, options.activation, device::DeviceKind::kCpu, 64)};
-  s.kv_bytes_per_token = kv_bytes(o);
+  TERN_ASSIGN_OR_RETURN(const CacheChoice cache, choose_cache(o));
+  s.cache_format = cache.line;
+  s.kv = {decoder_kv_spec(spec, {}, cache.type, device::DeviceKind::kCpu, 64)};
+  s.kv_bytes_per_token = kv_bytes(o, cache.type);
   TERN_ASSIGN_OR_RETURN(s.weight_bytes, weigh(o, plan, s.formats));
   s.ranks.push_back({1, s.weight_bytes, s.kv_bytes_per_token});
   for (const int ranks : rank_counts(spec, false, kMostRanks)) {
     if (ranks == 1) continue;
-    TERN_ASSIGN_OR_RETURN(RankSummary rank, summarize_rank(o, ranks));
+    TERN_ASSIGN_OR_RETURN(RankSummary rank, summarize_rank(o, ranks, cache.type));
     s.ranks.push_back(std::move(rank));
   }
   return s;

@@ -31,6 +31,8 @@ struct LoadOptions {
   std::string weight_format;                  // empty: by activation and stored type ("bf16" or "f32")
   const ops::WeightFormat* format = nullptr;  // used instead of the named one: formats that are not built in
   Quantization quantization;                  // formats by part; not beside the two above
+  // Verification on a CPU: the quantized cache's values as float32, rounded to what its codes hold.
+  bool rounded_cache = false;
   // Where set, asked for every format that `quantization` names: formats that are not built in.
   std::function<const ops::WeightFormat*(const ops::WeightFormat&)> instead;
   Shard shard;
@@ -61,6 +63,7 @@ struct ModelSummary {
   int32_t bos_token_id = -1;
   std::vector<KvSpec> kv;          // for block_size 64, one rank
   size_t kv_bytes_per_token = 0;   // one rank
+  std::string cache_format;        // as in ModelInfo
   bool tied = false;               // the output layer is the embedding
   std::vector<std::string> notes;  // as in ModelInfo
   // By precision: ("bfloat16", n), ("float32", n) and, where one is asked for, the quantization's method.

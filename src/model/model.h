@@ -25,6 +25,9 @@ struct ModelInfo {
   int64_t parameters = 0;
   size_t weight_bytes = 0;  // as packed in memory
   DType activation = DType::kBF16;
+  DType cache = DType::kBF16;           // keys and values in the cache
+  DType cache_rounded = DType::kF32;    // KvSpec::rounded
+  std::string cache_format = {};        // the same and where scales are from, in a line
   std::string formats = {};             // what each part of a quantized model's weights became, in a line; else empty
   std::vector<std::string> notes = {};  // what was decided where files and config.json disagree: a line each
 };

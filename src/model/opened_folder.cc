@@ -2,6 +2,7 @@
 
 #include "model/arch/registry.h"
 #include "model/config/config_reader.h"
+#include "model/quantized/cache_scales.h"
 #include "model/quantized/file_quantization.h"
 #include "model/static/static_quantization.h"
 #include "model/static/static_source.h"
@@ -53,9 +54,12 @@ Expected<WeightPlan> OpenedFolder::plan(DecoderWeights& weights) {
   return plan;
 }
 
+bool OpenedFolder::cut() const { return flatten_text_config(options.overrides).contains("num_hidden_layers"); }
+
 Expected<std::vector<Stored>> OpenedFolder::resolve(const WeightPlan& plan) const {
-  const bool cut = flatten_text_config(options.overrides).contains("num_hidden_layers");
-  const ResolveOptions resolve{spec.layers, spec.mtp_layers, cut, spec.tower_names, {}, codes()};
+  std::vector<std::string> foreign = spec.tower_names;
+  foreign.insert(foreign.end(), {kKeyScaleName, kValueScaleName});
+  const ResolveOptions resolve{spec.layers, spec.mtp_layers, cut(), foreign, {}, codes()};
   return resolve_parameters(plan.parameters, checkpoint, resolve);
 }
 

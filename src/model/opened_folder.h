@@ -32,6 +32,8 @@ struct OpenedFolder {
   const StoredCodes* codes() const { return files.codes && !options.dummy ? &*files.codes : nullptr; }
   std::vector<std::string> notes() const;
   Status check() const;  // of the files, see MappedFile::check
+  // Whether the number of layers was overridden: the files may have more.
+  bool cut() const;
   Expected<WeightPlan> plan(DecoderWeights& weights);
   // Every parameter of the plan in the checkpoint.
   Expected<std::vector<Stored>> resolve(const WeightPlan& plan) const;

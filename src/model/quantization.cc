@@ -10,11 +10,12 @@
 namespace tern::model {
 namespace {
 
-constexpr std::string_view kWorks = "wint8, wint4, block_wise_fp8, weight_only and mix_quant work";
-constexpr std::array<std::string_view, 13> kKeys = {
+constexpr std::string_view kWorks = "wint8, wint4, block_wise_fp8, weight_only, mix_quant and kvcache work";
+constexpr std::array<std::string_view, 14> kKeys = {
     "quantization",        "dense_quant_type",  "moe_quant_type", "image_moe_quant_type",
     "kv_cache_quant_type", "group_size",        "ignore",         "algo",
-    "lm_head_quant_type",  "weight_block_size", "is_quantized",   "is_moe_quantized"};
+    "lm_head_quant_type",  "weight_block_size", "is_quantized",   "is_moe_quantized",
+    "is_channel_wise",     "has_zero_point"};
 
 Error wrong(std::string message) { return make_error(ErrorCode::kInvalidArgument, std::move(message)); }
 
@@ -79,9 +80,7 @@ void read_ignore(Reader& r, Quantization& q) {
 
 // What would change the outcome and is not there.
 void refuse(Reader& r) {
-  const std::string cache = r.text("kv_cache_quant_type");
-  if (!cache.empty() && cache != "none")
-    r.fail(wrong(fmt::format("kv_cache_quant_type {} is not built: the cache keeps the activation type", cache)));
+  if (r.boolean("has_zero_point")) r.fail(wrong("has_zero_point: a cache with zero points is not built"));
   for (const char* key : {"is_quantized", "is_moe_quantized"})
     if (r.boolean(key))
       r.fail(wrong(fmt::format(
@@ -90,18 +89,35 @@ void refuse(Reader& r) {
     r.fail(wrong("weight_block_size must be [128, 128]"));
 }
 
+// Whether scales are by channel follows from their number (fastdeploy.md 7.6); is_channel_wise says nothing more.
+void read_cache(Reader& r, Quantization& q) {
+  (void)r.boolean("is_channel_wise");
+  q.cache = r.text("kv_cache_quant_type");
+  if (q.cache == "none" || q.cache == "None") q.cache.clear();
+  if (!q.cache.empty() && q.cache != "int8" && q.cache != "float8_e4m3fn" && q.cache != "block_wise_fp8")
+    r.fail(
+        wrong(fmt::format("kv_cache_quant_type {} is not built; int8, float8_e4m3fn and block_wise_fp8 are", q.cache)));
+  if (q.cache.empty() && q.method == "kvcache") r.fail(wrong("kvcache needs kv_cache_quant_type"));
+}
+
 bool is_ernie(const std::string& architecture) { return architecture.starts_with("Ernie4_5"); }
 
 // The types of the four parts, before they are names of formats.
 void read_types(Reader& r, const std::string& architecture, Quantization& q) {
   std::string type = q.method;
   if (type == "weight_only") type = algo_type(r);
+  if (type == "kvcache") {  // weights stay as they are
+    for (const char* key :
+         {"dense_quant_type", "moe_quant_type", "image_moe_quant_type", "lm_head_quant_type", "ignore"})
+      if (r.find(key) != nullptr) r.fail(wrong(fmt::format("{} does not go with kvcache", key)));
+    return;
+  }
   if (type == "mix_quant") {
     q.dense = r.text("dense_quant_type"), q.experts = r.text("moe_quant_type");
     q.picture_experts = r.text("image_moe_quant_type");
     if (q.picture_experts.empty()) q.picture_experts = q.experts;
-    if (q.dense.empty() && q.experts.empty() && q.picture_experts.empty())
-      r.fail(wrong("mix_quant needs dense_quant_type, moe_quant_type or image_moe_quant_type"));
+    if (q.dense.empty() && q.experts.empty() && q.picture_experts.empty() && q.cache.empty())
+      r.fail(wrong("mix_quant needs dense_quant_type, moe_quant_type, image_moe_quant_type or kv_cache_quant_type"));
   } else if (type == "wint8" || type == "wint4" || type == "block_wise_fp8") {
     q.dense = q.experts = q.picture_experts = type;
     if (type == "wint4" && is_ernie(architecture)) q.dense = "wint8";
@@ -123,8 +139,11 @@ Expected<Quantization> read_object(const json::Object& object, const std::string
   q.method = r.text("quantization");
   TERN_RETURN_IF_ERROR(r.status());
   if (r.find("quantization") == nullptr) return wrong("needs the key \"quantization\"");
-  if (q.method.empty() || q.method == "none" || q.method == "None") return Quantization{};
+  const bool none = q.method.empty() || q.method == "none" || q.method == "None";
+  if (none && r.find("kv_cache_quant_type") == nullptr) return Quantization{};
+  if (none) q.method = "kvcache";
   refuse(r);
+  read_cache(r, q);
   read_types(r, architecture, q);
   read_ignore(r, q);
   int64_t group = r.integer("group_size");

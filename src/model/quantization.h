@@ -16,8 +16,10 @@ struct Quantization {
   std::string dense;   // attention, dense MLPs, shared experts
   std::string experts, picture_experts;
   std::string head;                 // the output layer
+  std::string cache;                // kv_cache_quant_type; empty: keys and values stay in the activation type
   std::vector<std::string> ignore;  // modules left alone: names, or "re:" before a pattern that a name begins with
 
+  // Whether weights are.
   bool any() const { return !dense.empty() || !experts.empty() || !picture_experts.empty() || !head.empty(); }
 };
 

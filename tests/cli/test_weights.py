@@ -126,3 +126,81 @@ def test_a_full_disk_leaves_nothing_of_an_export(tmp_path):
     _, err = process.communicate(timeout=60)
     assert process.returncode > 0 and b"cannot write" in err, err
     assert [p.name for p in tmp_path.iterdir()] == ["source"]
+
+
+CACHE = '{"quantization":"kvcache","kv_cache_quant_type":"%s"}'
+
+
+def scale_name(layer, which):
+    return f"ernie.layers.{layer}.self_attn.cache{which}_matmul.activation_scale"
+
+
+@pytest.mark.parametrize("kind", ["int8", "float8_e4m3fn", "block_wise_fp8"])
+def test_inspect_and_dry_run_say_what_the_cache_holds(kind):
+    model = ROOT / "models" / "tern-demo-ocr"
+    wide = json.loads(tern("inspect", model, "--json"))
+    made = json.loads(tern("inspect", model, "--quantization", CACHE % kind, "--json"))
+    dry = json.loads(tern("serve", "--model", model, "--dry-run", "--quantization", CACHE % kind, "--device", "cpu"))
+    assert made["cache_format"] == dry["model"]["kv_cache_format"] == f"{kind}, a scale per token and head"
+    (per_token,) = made["cache_bytes_per_token"].values()
+    assert per_token == dry["model"]["kv_bytes_per_token"]
+    assert wide["cache_bytes_per_token"]["bfloat16"] > 1.8 * per_token
+    assert made["cache_tokens_that_fit"]["bfloat16"] > 1.8 * wide["cache_tokens_that_fit"]["bfloat16"]
+    assert "kv_cache_format" in json.dumps(dry) and wide["cache_format"] == "bfloat16"
+
+
+def copy_with_scales(folder, scales):
+    shutil.copytree(GOLDEN / "qwen3", folder)
+    text = scales if isinstance(scales, str) else json.dumps(scales)
+    (folder / "kv_cache_scale.json").write_text(text)
+    return json.loads((folder / "config.json").read_text())
+
+
+def refused(*arguments):
+    done = subprocess.run([TERN, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0 and done.stderr.count("\n") == 1, done.stderr
+    return done.stderr
+
+
+def test_scales_of_the_cache_come_from_the_folder_or_end_the_start(tmp_path):
+    config = json.loads((GOLDEN / "qwen3" / "config.json").read_text())
+    layers, heads = config["num_hidden_layers"], config["num_key_value_heads"]
+    dim = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
+    full = {scale_name(layer, w): [0.01] * heads for layer in range(layers) for w in "kv"}
+    copy_with_scales(tmp_path / "good", full)
+    ask = lambda folder, kind="int8": ("inspect", folder, "--json", "--quantization", CACHE % kind)
+    said = json.loads(tern(*ask(tmp_path / "good")))["cache_format"]
+    assert said == "int8, scales per head from kv_cache_scale.json"
+    said = json.loads(tern(*ask(tmp_path / "good", "block_wise_fp8")))["cache_format"]
+    assert said == "block_wise_fp8, a scale per token and head"
+    copy_with_scales(tmp_path / "channels", {k: [0.01] * (heads * dim) for k in full})
+    said = json.loads(tern(*ask(tmp_path / "channels", "float8_e4m3fn")))["cache_format"]
+    assert said == "float8_e4m3fn, scales per channel from kv_cache_scale.json"
+    first = scale_name(0, "k")
+    wrong = {
+        "missing": ({k: v for k, v in full.items() if k != first}, "cachek_matmul.activation_scale is missing"),
+        "doubled": (json.dumps(full)[:-1] + f', "{first}": {json.dumps(full[first])}}}', "a name is there twice"),
+        "misshapen": (full | {first: [0.01] * (heads + 1)}, f"has {heads + 1} values, not {heads} (one per head)"),
+        "zero": (full | {first: [0.0] * heads}, "holds 0, which is no scale"),
+        "infinite": (full | {first: [1e39] * heads}, "which is no scale"),
+        "unknown": (full | {"other": [1.0]}, "other is no scale of a layer of this model"),
+        "text": ("{", "kv_cache_scale.json"),
+    }
+    for name, (scales, message) in wrong.items():
+        copy_with_scales(tmp_path / name, scales)
+        assert message in refused(*ask(tmp_path / name)), name
+
+
+def test_types_of_the_cache_that_are_not_built_are_refused():
+    ask = lambda model, kind: refused("inspect", model, "--quantization", CACHE % kind)
+    assert "kv_cache_quant_type int4_zp is not built; int8, float8_e4m3fn and block_wise_fp8 are" in ask(
+        GOLDEN / "qwen3", "int4_zp"
+    )
+    assert "latent attention (MLA) keeps the activation type" in ask(GOLDEN / "deepseek_v3", "int8")
+
+
+def test_verify_knows_a_quantized_cache():
+    for kind in ("int8", "float8_e4m3fn"):
+        for dtype in ("float32", "bfloat16"):
+            out = tern("verify", GOLDEN / "qwen3", "--dtype", dtype, "--quantization", CACHE % kind)
+            assert "failed" not in out.splitlines()[-1] or " 0 failed" in out.splitlines()[-1], out

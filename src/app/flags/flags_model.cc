@@ -197,9 +197,10 @@ constexpr FlagSpec kFlags[] = {
     {.name = "quantization",
      .group = kHere,
      .type = kStringOrJson,
-     .meaning = "Weight format made at load time: wint8, wint4, block_wise_fp8, weight_only, mix_quant, or JSON "
-                "(quantization, group_size, ignore, dense_quant_type, ..., lm_head_quant_type). quantization_config of "
-                "config.json wins."},
+     .meaning =
+         "Weight format made at load time: wint8, wint4, block_wise_fp8, weight_only, mix_quant, kvcache, or JSON "
+         "(quantization, group_size, ignore, dense_quant_type, ..., lm_head_quant_type, kv_cache_quant_type: int8, "
+         "float8_e4m3fn, block_wise_fp8). quantization_config of config.json wins."},
     {.name = "graph-optimization-config",
      .group = kHere,
      .type = kJson,

@@ -105,6 +105,7 @@ Status LoadedRanks::load(const Settings& settings) {
   TERN_RETURN_IF_ERROR(std::move(status));
   for (const std::string& note : model().info().notes) TERN_WARN("{}", note);
   if (!model().info().formats.empty()) TERN_INFO("weights: {}", model().info().formats);
+  TERN_INFO("cache: {}", model().info().cache_format);
   return {};
 }
 

@@ -12,11 +12,12 @@
 namespace tern::app {
 namespace {
 
-// The page of /config-info with what each part's weights became, which is known when they are loaded.
-std::string with_formats(const std::string& page, const std::string& formats) {
+// The page of /config-info with what the weights and the cache became, which is known when the model is loaded.
+std::string with_formats(const std::string& page, const model::ModelInfo& info) {
   auto value = json::parse(page);
-  if (formats.empty() || !value.ok() || !value->is_object()) return page;
-  value->get_object()["weight_formats"] = formats;
+  if (!value.ok() || !value->is_object()) return page;
+  if (!info.formats.empty()) value->get_object()["weight_formats"] = info.formats;
+  value->get_object()["kv_cache_format"] = info.cache_format;
   return json_line(*value);
 }
 
@@ -85,7 +86,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
   TERN_ASSIGN_OR_RETURN(auto engine, ranks_->start(engine_config, vision_.tower.get()));
   keep_learned(ranks_->device());
   config_ = settings.serve;
-  config_.config_info = with_formats(config_.config_info, info.formats);
+  config_.config_info = with_formats(config_.config_info, info);
   config_.vocab_size = info.vocab_size;
   config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine->blocks().total));
   if (config_.paddlenlp && device.own_memory()) gpus_ = GpuWatch::open();

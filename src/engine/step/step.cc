@@ -66,6 +66,7 @@ void Step::add_row(const sched::PlanRow& row, const RowSource& source) {
   in.context_len[r] = context;
   batch.max_query_len = std::max(batch.max_query_len, count);
   batch.max_context_len = std::max(batch.max_context_len, context);
+  if (count > 1) batch.long_context += context;
   table_.widen(used);
   table_.set(r, used, row.table, source.blocks);
   table_.note(r);

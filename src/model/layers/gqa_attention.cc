@@ -45,7 +45,8 @@ Status gqa_attention(Step& step, const AttentionSpec& spec, const RopeSpec& rope
                                        .max_query_len = step.max_query_len,
                                        .max_context_len = step.max_context_len,
                                        .workspace = workspace,
-                                       .plan = step.plan},
+                                       .plan = step.plan,
+                                       .long_context = b.long_context},
                                       step.stream));
   if (step.wanted.rank != 0) TERN_RETURN_IF_ERROR(ops::gather_rows({mixed, step.wanted, asked}, step.stream));
   return ops::linear({asked, &w.out.weight, w.out.bias, out}, step.stream);

@@ -57,7 +57,7 @@ struct FileQuantization {
   std::optional<StoredCodes> codes;
   Quantization made;  // else: what is to be made of values while loading
   std::vector<std::string> notes;
-  bool any() const { return codes.has_value() || made.any(); }
+  bool any() const { return codes.has_value() || made.any() || !made.cache.empty(); }
 };
 
 // `config`: the value of quantization_config, null: there is none. An error says what works instead.

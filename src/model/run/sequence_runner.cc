@@ -71,7 +71,7 @@ int SequenceRunner::block_of(int sequence, int position) {
 Expected<std::span<const float>> SequenceRunner::step(std::span<const Row> rows, Probe* probe) {
   std::vector<int32_t> ids, positions[3], pictures, starts{0}, contexts, wanted;
   std::vector<int64_t> slots;
-  batch_.max_query_len = batch_.max_context_len = 0;
+  batch_.max_query_len = batch_.max_context_len = 0, batch_.long_context = 0;
   for (const Row& row : rows) {
     int& length = lengths_[static_cast<size_t>(row.sequence)];
     if (length + static_cast<int>(row.tokens.size()) > options_.max_length)
@@ -89,6 +89,7 @@ Expected<std::span<const float>> SequenceRunner::step(std::span<const Row> rows,
     contexts.push_back(length);
     batch_.max_query_len = std::max(batch_.max_query_len, static_cast<int>(row.tokens.size()));
     batch_.max_context_len = std::max(batch_.max_context_len, length);
+    if (row.tokens.size() > 1) batch_.long_context += length;
   }
   if (static_cast<int>(ids.size()) > options_.max_tokens || static_cast<int>(rows.size()) > options_.max_rows)
     return make_error(ErrorCode::kTooLarge, "the step exceeds the runner's limits");

@@ -45,6 +45,21 @@ TEST(Quantization, EveryMethodBecomesFormatsOfParts) {
   for (const char* nothing : {"", "none", "None", R"({"quantization":"none"})"}) EXPECT_FALSE(read(nothing).any());
 }
 
+TEST(Quantization, TheCacheHasATypeOfItsOwn) {
+  for (const char* type : {"int8", "float8_e4m3fn", "block_wise_fp8"}) {
+    const std::string key = std::string(R"(,"kv_cache_quant_type":")") + type + "\"}";
+    for (const char* method : {"kvcache", "none", "mix_quant"}) {
+      const Quantization q = read(std::string(R"({"quantization":")") + method + "\"" + key);
+      EXPECT_EQ(q.cache, type) << method;
+      EXPECT_FALSE(q.any()) << method;
+    }
+    const Quantization both = read(R"({"quantization":"wint8","is_channel_wise":true)" + key);
+    EXPECT_EQ(both.cache, type);
+    EXPECT_EQ(parts(both), "wint8 wint8 wint8 ");
+  }
+  EXPECT_EQ(read(R"({"quantization":"wint8","kv_cache_quant_type":"none"})").cache, "");
+}
+
 TEST(Quantization, ErnieKeepsDensePartsInEightBits) {
   for (const char* name :
        {"Ernie4_5_MoeForCausalLM", "Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_ForCausalLM"}) {
@@ -56,10 +71,10 @@ TEST(Quantization, ErnieKeepsDensePartsInEightBits) {
 }
 
 TEST(Quantization, WhatIsNotBuiltIsRefusedInALine) {
-  for (const char* method :
-       {"wint2", "w4a8", "w4afp8", "tensor_wise_fp8", "wfp8afp8", "kvcache", "modelopt_fp4", "mxfp4"})
+  for (const char* method : {"wint2", "w4a8", "w4afp8", "tensor_wise_fp8", "wfp8afp8", "modelopt_fp4", "mxfp4"})
     EXPECT_EQ(refusal(method), std::string("\"") + method +
-                                   "\" is not built; wint8, wint4, block_wise_fp8, weight_only and mix_quant work");
+                                   "\" is not built; wint8, wint4, block_wise_fp8, weight_only, mix_quant and kvcache "
+                                   "work");
   const std::pair<const char*, const char*> wrong[] = {
       {R"({"group_size":64})", "needs the key \"quantization\""},
       {R"({"quantization":8})", "quantization"},
@@ -67,7 +82,12 @@ TEST(Quantization, WhatIsNotBuiltIsRefusedInALine) {
       {R"({"quantization":"wint8","group_size":64})", "group_size goes with wint4 only"},
       {R"({"quantization":"wint8","bits":8})", "has no key \"bits\""},
       {R"({"quantization":"wint8","lm_head_quant_type":"wint4"})", "lm_head_quant_type wint4 is not built"},
-      {R"({"quantization":"wint8","kv_cache_quant_type":"int8"})", "kv_cache_quant_type int8 is not built"},
+      {R"({"quantization":"wint8","kv_cache_quant_type":"int8_zp"})",
+       "kv_cache_quant_type int8_zp is not built; int8, float8_e4m3fn and block_wise_fp8 are"},
+      {R"({"quantization":"wint8","kv_cache_quant_type":8})", "kv_cache_quant_type"},
+      {R"({"quantization":"wint8","has_zero_point":true})", "a cache with zero points is not built"},
+      {"kvcache", "kvcache needs kv_cache_quant_type"},
+      {R"({"quantization":"kvcache","kv_cache_quant_type":"int8","ignore":["x"]})", "ignore does not go with kvcache"},
       {R"({"quantization":"wint8","is_quantized":true})", "is_quantized is about the files of a checkpoint"},
       {R"({"quantization":"wint8","moe_quant_type":"wint4"})", "moe_quant_type goes with mix_quant only"},
       {R"({"quantization":"mix_quant"})", "mix_quant needs"},

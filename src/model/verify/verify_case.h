@@ -24,8 +24,9 @@ struct VerifyTolerance {
 struct VerifyOptions {
   DType activation = DType::kF32;
   const ops::WeightFormat* format = nullptr;  // linear weights in this format instead
-  // Not null: weights are quantized so (read_quantization()), and the reference is what the same codes compute as
-  // float32 (widened.h) instead of what the case holds.
+  // Not null: weights and cache are quantized so (read_quantization()). The reference of weights is what the same codes
+  // compute as float32 (widened.h) instead of what the case holds. That of a cache stays what it was: results may be
+  // off 1.25 times as far as those of an oracle whose float32 cache holds the same rounded values.
   json::Value quantization = {};
   // More than one: the model is cut over so many ranks (ranked_model.h); on a CPU. Or experts are dealt to them whole.
   int ranks = 1;
