@@ -1,5 +1,8 @@
 // Checks of the attention ops; launches what choice.h says.
+#include <algorithm>
+
 #include "cuda/attention/attention_prefill.h"
+#include "cuda/attention/widened.h"
 #include "cuda/runtime/cuda_ops.h"
 #include "cuda/runtime/deferred.h"
 #include "device/device_cuda.h"
@@ -23,6 +26,16 @@ const char* check_rows(const TensorView& q, const TensorView& table, const Tenso
   return nullptr;
 }
 
+KvCode code_of(const KvSpec& s) {
+  return s.dtype == DType::kI8 ? KvCode::kInt8 : s.dtype == DType::kF8E4M3 ? KvCode::kE4m3 : KvCode::kNone;
+}
+
+// Whether heads are of a size that a cache of this type can have.
+bool heads_fit(const KvSpec& s) {
+  if (!s.quantized()) return ops::is_act(s.dtype);
+  return s.head_dim_k % 16 == 0 && s.head_dim_v % 16 == 0 && s.block_size % 16 == 0;
+}
+
 AttentionArgs paged(const TensorView& q, const KvLayerView& cache, const TensorView& table, const TensorView& row_start,
                     const TensorView& context_len, float scale, void* workspace) {
   AttentionArgs a;
@@ -35,6 +48,8 @@ AttentionArgs paged(const TensorView& q, const KvLayerView& cache, const TensorV
   a.table = table.as<const int32_t>(), a.table_stride = table.stride[0];
   a.block_size = cache.spec.block_size;
   a.kv_f32 = cache.spec.dtype == DType::kF32;
+  a.code = code_of(cache.spec), a.scales = static_cast<int64_t>(cache.spec.scales_offset());
+  if (cache.scales.channels) a.k_channel = cache.scales.k, a.v_channel = cache.scales.v;
   a.round_bf16 = !a.kv_f32;
   a.plan = static_cast<int*>(workspace);
   a.slots = reinterpret_cast<float*>(static_cast<char*>(workspace) + plan_bytes(a.rows));
@@ -77,6 +92,7 @@ AttentionArgs cut_long_rows(const AttentionArgs& a, AttentionKernel kernel, devi
       return latent_units(a, stream);
     case AttentionKernel::kPrefill64:
     case AttentionKernel::kPrefill128:
+    case AttentionKernel::kPrefillWidened:
       return prefill_units(a);
     case AttentionKernel::kMma64:
     case AttentionKernel::kMma128:
@@ -98,8 +114,27 @@ Cut cut_rows(AttentionArgs a, const AttentionChoice& choice, int* plan, device::
   return {cut_long_rows(a, choice.kernel, stream), choice};
 }
 
-// Rows of the kernels that no decode kernel takes.
-Status run_long_rows(AttentionKernel kernel, const AttentionArgs& a, int64_t tokens, int longest,
+// Prompts over codes, some KV heads at a time; with fewer than all of them the plan of the step is another one, for
+// which the workspace has room.
+Status prefill_widened(const AttentionArgs& all, int* plan, int64_t tokens, device::Stream stream) {
+  const int at_once = widened_heads(all);
+  for (int first = 0; first < all.kv_heads; first += at_once) {
+    AttentionArgs a = all;
+    const int heads = std::min(at_once, all.kv_heads - first);
+    TERN_RETURN_IF_ERROR(widen_pages(a, first, heads, stream));
+    if (heads < all.kv_heads) {
+      a.plan = plan;
+      if (a.decode_plan != nullptr)
+        a.decode_plan = plan + plan_words(a.rows), a.decode_counters = a.decode_plan + plan_words(a.rows);
+      TERN_RETURN_IF_ERROR(launch_plan(a, stream));
+    }
+    TERN_RETURN_IF_ERROR(attention_prefill(a, tokens, stream));
+  }
+  return {};
+}
+
+// Rows of the kernels that no decode kernel takes. `plan`: of the workspace.
+Status run_long_rows(AttentionKernel kernel, const AttentionArgs& a, int* plan, int64_t tokens, int longest,
                      device::Stream stream) {
   switch (kernel) {
     case AttentionKernel::kNone:
@@ -118,6 +153,8 @@ Status run_long_rows(AttentionKernel kernel, const AttentionArgs& a, int64_t tok
     case AttentionKernel::kPrefill64:
     case AttentionKernel::kPrefill128:
       return attention_prefill(a, tokens, stream);
+    case AttentionKernel::kPrefillWidened:
+      return prefill_widened(a, plan, tokens, stream);
     case AttentionKernel::kLatent:
       return attention_mla_sm90(a, tokens, stream);
   }
@@ -141,7 +178,7 @@ Status run_paged(const AttentionArgs& args, const ops::AttentionPlan& plan, int6
   } else if (c.decode != DecodeKernel::kNone) {
     TERN_RETURN_IF_ERROR(attention_decode_sm90(cut.a, c.decode, stream));
   }
-  return run_long_rows(c.kernel, cut.a, tokens, max_query_len, stream);
+  return run_long_rows(c.kernel, cut.a, args.plan, tokens, max_query_len, stream);
 }
 
 }  // namespace
@@ -160,9 +197,9 @@ Status attention(const ops::AttentionParams& p, device::Stream stream) {
   constexpr const char* kOp = "attention";
   const KvSpec& s = p.cache.spec;
   TERN_OP_CHECK(kOp,
-                s.arrangement == KvArrangement::kHeadsKV && ops::is_act(s.dtype) && s.kv_heads >= 1 &&
-                    s.head_dim_k >= 8 && s.head_dim_k % 8 == 0 && s.head_dim_v >= 8 && s.head_dim_v % 8 == 0 &&
-                    s.block_size >= 1 && p.cache.block_stride >= s.layer_block_bytes(),
+                s.arrangement == KvArrangement::kHeadsKV && heads_fit(s) && s.kv_heads >= 1 && s.head_dim_k >= 8 &&
+                    s.head_dim_k % 8 == 0 && s.head_dim_v >= 8 && s.head_dim_v % 8 == 0 && s.block_size >= 1 &&
+                    p.cache.block_stride >= s.layer_block_bytes(),
                 "the cache must be kHeadsKV with head sizes that are multiples of 8");
   const char* wrong = check_rows(p.q, p.block_table, p.row_start, p.context_len);
   TERN_OP_CHECK(kOp, wrong == nullptr, wrong);
@@ -175,6 +212,8 @@ Status attention(const ops::AttentionParams& p, device::Stream stream) {
   a.kv_heads = s.kv_heads, a.dv = s.head_dim_v;
   a.out = p.out.data, a.out_f32 = p.out.dtype == DType::kF32;
   a.out_token = p.out.stride[0], a.out_head = s.head_dim_v;
+  a.long_context = p.long_context, a.max_context = p.max_context_len;
+  if (a.code != KvCode::kNone && a.q_f32) a.round_bf16 = false;
   return run_paged(a, p.plan, p.q.dim[0], p.max_query_len, stream);
 }
 
@@ -212,15 +251,16 @@ Status attention_plan(const ops::AttentionPlanParams& p, device::Stream stream) 
   TERN_OP_CHECK("attention_plan", s.kv_heads >= 1 && p.heads >= s.kv_heads && p.heads % s.kv_heads == 0,
                 "the heads do not fit the cache");
   p.plan->shape = 0;
-  if (s.dtype != DType::kBF16 || rows == 0) return {};  // the plain kernel needs no plan
+  if (s.dtype == DType::kF32 || rows == 0) return {};  // the plain kernel needs no plan
   AttentionArgs a;
   a.heads = p.heads, a.kv_heads = s.kv_heads, a.dk = s.head_dim_k, a.dv = s.head_dim_v;
   a.latent = s.arrangement == KvArrangement::kMlaRows;
   // Not said, and looked at only where 576 values are 512 and 64 rotary ones.
   if (a.latent) a.dv = a.dk == 576 ? 512 : a.dk;
-  a.block_size = s.block_size;
+  a.block_size = s.block_size, a.code = code_of(s);
   a.row_start = p.row_start.as<const int32_t>(), a.context_len = p.context_len.as<const int32_t>();
   a.rows = static_cast<int>(rows);
+  a.long_context = p.long_context;
   // Stand-ins: the plan reads neither.
   a.cache = static_cast<const char*>(p.plan->memory), a.slots = static_cast<float*>(p.plan->memory);
   const AttentionChoice c = choose_attention(a, p.max_query_len, attention_facts(a, p.max_query_len, stream));
@@ -293,7 +333,7 @@ Status segment_attention(const ops::SegmentAttentionParams& p, device::Stream st
     return attention_segments(a, rotation, tokens, static_cast<char*>(p.workspace) + plan_bytes(segments), stream);
   }
   if (rotation.cos != nullptr) TERN_RETURN_IF_ERROR(rotate_heads(a, p, rotation, stream));
-  return run_long_rows(kernel, a, tokens, p.max_segment, stream);
+  return run_long_rows(kernel, a, a.plan, tokens, p.max_segment, stream);
 }
 
 size_t segment_attention_workspace(device::Stream, int64_t max_rows, int64_t max_segments, int heads, int head_dim) {

@@ -11,6 +11,9 @@
 
 namespace tern::cuda {
 
+// What a paged cache holds: values, or codes with their scales behind them (device/kv_layout.h).
+enum class KvCode : uint8_t { kNone, kInt8, kE4m3 };
+
 inline constexpr int kSegment = 1024;  // tokens
 inline constexpr int64_t kSplitBytes = int64_t{96} << 20;
 
@@ -45,6 +48,12 @@ struct AttentionArgs {
   const int32_t* table = nullptr;
   int64_t table_stride = 0;
   int block_size = 0;
+  KvCode code = KvCode::kNone;
+  int64_t scales = 0;  // bytes from a block to its scales
+  // Of codes, null: they have none. Scales by channel, [kv_heads][dk] and [kv_heads][dv], beside those of tokens.
+  const float *k_channel = nullptr, *v_channel = nullptr;
+  int64_t long_context = 0;  // ops::AttentionParams
+  int max_context = 0;
   bool latent = false;  // values are the first dv of a key's row
   // Packed: rows of k and v by token; strides in elements.
   const void *k = nullptr, *v = nullptr;
@@ -115,5 +124,9 @@ AttentionArgs mma_units(AttentionArgs a, int queries, device::Stream stream);
 // Any type and any size: a warp per query.
 Status attention_plain(const AttentionArgs& a, int64_t tokens, device::Stream stream);
 Status launch_plan(const AttentionArgs& a, device::Stream stream);
+
+// Codes of `heads` KV heads from `first` on as bfloat16 pages (widened.h), of rows of many queries, which `a` then is
+// about.
+Status widen_pages(AttentionArgs& a, int first, int heads, device::Stream stream);
 
 }  // namespace tern::cuda

@@ -128,7 +128,8 @@ __device__ __forceinline__ float join(float x, float y, const JoinFactors& f) {
 
 __device__ inline void store_out(const AttentionArgs& a, const AttentionUnit& u, int r, int col, float v, float l) {
   const int64_t at = (u.token0 + r / u.heads) * a.out_token + (u.head0 + r % u.heads) * a.out_head + col;
-  const float y = l > 0.0f || l != l ? v / l : 0.0f;
+  float y = l > 0.0f || l != l ? v / l : 0.0f;
+  if (a.v_channel != nullptr) y *= a.v_channel[u.kv_head * a.dv + col];
   if (a.out_f32) {
     static_cast<float*>(a.out)[at] = y;
   } else {

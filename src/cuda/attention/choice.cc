@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "cuda/attention/widened.h"
+
 namespace tern::cuda {
 namespace {
 
@@ -14,6 +16,8 @@ bool aligned(const void* data, int bytes, int64_t s0, int64_t s1) {
 
 // Whether tensor cores can read the queries and the pages of the cache.
 bool pages_fit(const AttentionArgs& a) {
+  // Queries of float32 beside codes keep their precision.
+  if (a.code != KvCode::kNone && a.q_f32) return false;
   return !a.kv_f32 && a.dk % 8 == 0 && a.dv % 8 == 0 && a.dk <= (a.latent ? kLatentWidth : 256) &&
          a.dv <= (a.latent ? kLatentValues : 256) && aligned(a.q, a.q_f32 ? 4 : 2, a.q_token, a.q_head) &&
          aligned(a.cache, 1, a.block_stride, 0);
@@ -28,8 +32,9 @@ bool latent_fits(const AttentionArgs& a, const DeviceFacts& f) {
          reinterpret_cast<uintptr_t>(a.out) % 16 == 0 && a.out_token % 8 == 0 && a.out_head % 8 == 0;
 }
 
-// Its bits are not those of decoding rows.
+// Its bits are not those of decoding rows. Codes: once they are bfloat16 pages.
 bool prefill_fits(const AttentionArgs& a, const DeviceFacts& f) {
+  if (a.code != KvCode::kNone && widened_heads(a) == 0) return false;
   return sm90(f) && f.smem_limit >= kPrefillShared && !f.deterministic && !a.latent && !a.q_f32 && a.dk == a.dv &&
          (a.dk == 128 || a.dk == 64) && a.block_size % kPage == 0 && a.heads / a.kv_heads <= kPrefillQueries &&
          a.scale_log2 > 0 && a.out_token % 2 == 0;
@@ -84,7 +89,7 @@ AttentionChoice choose_decode(const AttentionArgs& a, int max_query_len, const A
 }  // namespace
 
 bool decode_sm90_fits(const AttentionArgs& a, const DeviceFacts& f) {
-  return sm90(f) && f.smem_limit >= kDecodeShared && !a.latent && a.dk == a.dv &&
+  return sm90(f) && f.smem_limit >= kDecodeShared && !a.latent && a.code == KvCode::kNone && a.dk == a.dv &&
          (a.dk == 64 || a.dk == 128 || a.dk == 256) && a.block_size % kDecodeTile == 0;
 }
 
@@ -105,9 +110,10 @@ AttentionChoice choose_attention(const AttentionArgs& a, int max_query_len, cons
   if (decode_fits(a)) c = choose_decode(a, max_query_len, f);
   const bool all = c.decode != DecodeKernel::kNone && (f.deterministic || max_query_len <= c.units.tokens);
   if (all) return c;
-  c.kernel = !prefill_fits(a, f) ? mma_kernel(a)
-             : a.dk == 128       ? AttentionKernel::kPrefill128
-                                 : AttentionKernel::kPrefill64;
+  c.kernel = !prefill_fits(a, f)       ? mma_kernel(a)
+             : a.code != KvCode::kNone ? AttentionKernel::kPrefillWidened
+             : a.dk == 128             ? AttentionKernel::kPrefill128
+                                       : AttentionKernel::kPrefill64;
   return c;
 }
 

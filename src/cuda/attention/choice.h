@@ -19,10 +19,11 @@ enum class AttentionKernel : uint8_t {
   kMma256,
   kMmaLatent,
   // Hopper.
-  kPrefill64,   // prompt chunks over pages of the cache
-  kPrefill128,  //
-  kLatent,      // latent rows of 512 + 64 values: all rows of a step
-  kSegments,    // packed rows: pictures of a tower
+  kPrefill64,       // prompt chunks over pages of the cache
+  kPrefill128,      //
+  kPrefillWidened,  // the same over bfloat16 pages made of a cache's codes (widened.h)
+  kLatent,          // latent rows of 512 + 64 values: all rows of a step
+  kSegments,        // packed rows: pictures of a tower
 };
 
 // Of rows with few queries, up to 16 of one KV head; in deterministic mode of all rows.

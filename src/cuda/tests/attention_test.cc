@@ -45,19 +45,20 @@ void run(Context& c, const Case& k, DType q_type) {
     p.out = v(out);
     p.scale = 1.0f / 8.0f;
     p.max_query_len = batch.longest_query, p.max_context_len = batch.longest_context;
+    for (const Row& r : k.rows) p.long_context += r.queries > 1 ? r.context : 0;
     p.workspace = gpu ? static_cast<void*>(space.gpu.data()) : space.cpu.data();
     return p;
   };
   if (!c.both(name, ops::attention(params(false), c.cpu), ops::attention(params(true), c.gpu))) return;
   if (batch.tokens > 0) c.expect_kernel(name, decoding(c, k, batch.longest_query));
-  compare(c, name, out, out.host(), k.type == DType::kBF16 ? 1.5 / 100 : 2e-5);
+  compare(c, name, out, out.host(), k.type == DType::kBF16 || q_type == DType::kBF16 ? 1.5 / 100 : 2e-5);
   // With a plan that two layers share.
   auto memory = c.device->allocate(ops::attention_plan_bytes(c.gpu, static_cast<int>(k.rows.size())));
   if (!memory.ok()) return c.report(false, name, memory.error().message);
   ops::AttentionPlan plan{memory->data()};
   ops::AttentionParams p = params(true);
   Status status = ops::attention_plan(
-      {p.cache.spec, k.heads, batch.tokens, p.row_start, p.context_len, p.max_query_len, &plan}, c.gpu);
+      {p.cache.spec, k.heads, batch.tokens, p.row_start, p.context_len, p.max_query_len, &plan, p.long_context}, c.gpu);
   p.plan = plan;
   const std::vector<char> want = out.copy_to_host();
   out.copy_to_device();  // the CPU's
@@ -125,6 +126,33 @@ void clusters_and_chunks(Context& c, const Few& few, const Many& many) {
   }
 }
 
+// Caches of codes.
+void codes(Context& c, const std::vector<Row>& decode, const std::vector<Row>& mixed) {
+  const DType b = DType::kBF16;
+  const auto few = [](int dim) { return "attention_decode_" + std::to_string(dim) + "_codes"; };
+  const auto many = [&](int dim) {
+    const std::string name = std::to_string(dim);
+    if (c.deterministic()) return few(dim);
+    return hopper(c) && dim <= 128 ? "attention_prefill_" + name + "_sm90" : "attention_" + name + "_codes";
+  };
+  for (const DType type : {DType::kI8, DType::kF8E4M3}) {
+    for (const int dim : {64, 128, 256}) {
+      run(c, {type, 8, 2, dim, 64, decode, few(dim)}, b);
+      run(c, {type, 8, 2, dim, 64, mixed, many(dim)}, b);
+    }
+    run(c, {type, 6, 3, 80, 16, decode, few(128)}, b);
+    run(c, {type, 12, 1, 48, 32, mixed, c.deterministic() ? few(64) : "attention_64_codes"}, b);
+    run(c, {type, 6, 3, 80, 64, mixed, "attention_plain"}, DType::kF32);
+    if (c.smallest) continue;
+    run(c, {type, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
+    run(c, {type, 16, 2, 128, 128, ragged(110, 2100), few(128)}, b);
+    run(c, {type, 8, 2, 128, 64, {{600, 1700}, {1, 0}, {1, 70}}, many(128)}, b);
+    run(c, {type, 128, 1, 64, 64, {{66, 130}, {1, 70}}, many(64)}, b);
+    // So much context that bfloat16 pages have room for some KV heads at a time.
+    if (hopper(c)) run(c, {type, 16, 8, 128, 64, {{70, 18000}, {300, 18000}, {1, 100}}, many(128)}, b);
+  }
+}
+
 }  // namespace
 
 void test_attention(Context& c) {
@@ -159,6 +187,7 @@ void test_attention(Context& c) {
   // More units than clusters of blocks take.
   for (const int dim : c.hopper() ? std::vector<int>{64, 128, 256} : std::vector<int>{})
     run(c, {b, 4, 2, dim, 64, std::vector<Row>(70, {1, 70}), few(dim)}, b);
+  codes(c, decode, mixed);
   if (c.smallest) return;
   run(c, {b, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
   run(c, {b, 8, 1, 128, 64, {{1, 65536}}, few(128)}, b);                       // every block has part of one unit
@@ -199,25 +228,26 @@ namespace {
 
 // A token's result does not depend on its chunk, its neighbours, or on how the work is cut: in deterministic mode at
 // all, otherwise among rows that the same kernel takes and cuts alike.
-void attention_bits(Context& c, int context) {
+void attention_bits(Context& c, int context, DType type = DType::kBF16) {
   constexpr int kHeads = 8, kKv = 2;
+  const bool own = hopper(c) && type == DType::kBF16;
   for (const int dim : {64, 128, 256}) {
     if (!c.own_turn()) continue;
     const std::vector<Row> one{{context, context}};
     Batch batch(c, one, 64, 3);
-    PagedCache cache(c, DType::kBF16, kKv, dim, 64, batch.blocks);
+    PagedCache cache(c, type, kKv, dim, 64, batch.blocks);
     cache.random(4);
     Mirror q(c, DType::kBF16, {context, kHeads, dim});
     q.random(5);
     Workspace space(c, std::max(4096, context), kHeads, dim);
     const auto whole = alone(c, cache, q, batch.table, context, 0, context, 0, kHeads, dim, space.gpu);
     const auto row = static_cast<size_t>(kHeads * dim) * 2;
-    const std::vector<int> counts = c.smallest                ? std::vector<int>{37}
-                                    : c.deterministic()       ? std::vector<int>{1, 4, 37, 500}
-                                    : dim <= 128 && hopper(c) ? std::vector<int>{1601, 1900, 2299}
-                                                              : std::vector<int>{37, 500};
+    const std::vector<int> counts = c.smallest          ? std::vector<int>{37}
+                                    : c.deterministic() ? std::vector<int>{1, 4, 37, 500}
+                                    : dim <= 128 && own ? std::vector<int>{1601, 1900, 2299}
+                                                        : std::vector<int>{37, 500};
     const auto last = alone(c, cache, q, batch.table, context, context - 1, 1, 0, kHeads, dim, space.gpu);
-    for (const int others : c.pick<int>(hopper(c) ? std::vector<int>{3, 1} : std::vector<int>{3, 1, 200}, 1)) {
+    for (const int others : c.pick<int>(own ? std::vector<int>{3, 1} : std::vector<int>{3, 1, 200}, 1)) {
       const auto part = alone(c, cache, q, batch.table, context, context - 4, 4, others, kHeads, dim, space.gpu);
       c.report(std::equal(last.begin(), last.end(), part.end() - static_cast<std::ptrdiff_t>(row)),
                "attention bits of " + std::to_string(dim), "few tokens beside " + std::to_string(others));
@@ -240,6 +270,7 @@ void attention_bits(Context& c, int context) {
 
 void test_attention_bits(Context& c) {
   attention_bits(c, c.smallest ? 200 : 2300);
+  for (const DType type : {DType::kI8, DType::kF8E4M3}) attention_bits(c, c.smallest ? 200 : 2300, type);
   // Blocks of a cluster that take whole segments, and ranges where a unit is too long for a cluster of two.
   if (c.deterministic() && c.hopper() && !c.smallest) attention_bits(c, 5000);
 }

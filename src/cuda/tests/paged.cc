@@ -1,6 +1,7 @@
 #include "cuda/tests/paged.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <random>
 
@@ -30,7 +31,8 @@ PagedCache::PagedCache(Context& c, DType type, int kv_heads, int dim, int block,
     : c_(c),
       spec_(spec_of(type, kv_heads, dim, block, latent)),
       host_(spec_.layer_block_bytes() * static_cast<size_t>(blocks), static_cast<char>(0xff)),
-      exchange_(c, type, {blocks, static_cast<int64_t>(spec_.layer_block_bytes() / dtype_bytes(type))}),
+      exchange_(c, spec_.quantized() ? DType::kU8 : type,
+                {blocks, static_cast<int64_t>(spec_.layer_block_bytes() / dtype_bytes(type))}),
       blocks_(blocks) {
   std::memset(exchange_.host(), 0xff, exchange_.bytes());
   exchange_.copy_to_device();
@@ -43,12 +45,34 @@ KvLayerView PagedCache::gpu() {
 }
 
 void PagedCache::random(uint32_t seed) {
-  exchange_.random(seed);
   const size_t each = spec_.layer_block_bytes();
+  if (spec_.quantized()) {
+    random_codes(seed);
+  } else {
+    exchange_.random(seed);
+  }
   for (int b = 0; b < blocks_; ++b) {
     const char* from = exchange_.host() + static_cast<size_t>(b) * each;
     device::kv_from_plain(spec_, from, host_.data() + static_cast<size_t>(b) * each);
   }
+}
+
+void PagedCache::random_codes(uint32_t seed) {
+  std::mt19937 random(seed);
+  std::uniform_int_distribution<int> code(-127, 126);
+  std::uniform_real_distribution<float> scale(0.5f, 2.0f);
+  const size_t each = spec_.layer_block_bytes(), codes = spec_.scales_offset();
+  // Codes of e4m3 as they are: the largest exponents are rare enough to leave sums in order.
+  const float unit = spec_.dtype == DType::kI8 ? 1.0f / 127 : 1.0f / 448;
+  for (int b = 0; b < blocks_; ++b) {
+    char* to = exchange_.host() + static_cast<size_t>(b) * each;
+    for (size_t i = 0; i < codes; ++i) to[i] = static_cast<char>(code(random));
+    for (size_t i = codes; i < each; i += sizeof(float)) {
+      const float v = scale(random) * unit;
+      std::memcpy(to + i, &v, sizeof v);
+    }
+  }
+  exchange_.copy_to_device();
 }
 
 void PagedCache::compare_blocks(const std::string& name, double tolerance) {
@@ -59,6 +83,30 @@ void PagedCache::compare_blocks(const std::string& name, double tolerance) {
     device::kv_to_plain(spec_, host_.data() + at, want.data() + at);
   }
   compare(c_, name, exchange_, want.data(), tolerance);
+}
+
+void PagedCache::compare_codes(const std::string& name, int most) {
+  const std::vector<char> got = exchange_.copy_to_host();
+  const size_t each = spec_.layer_block_bytes(), codes = spec_.scales_offset();
+  std::vector<char> want(each);
+  int worst = 0;
+  bool same = true;
+  for (int b = 0; b < blocks_; ++b) {
+    device::kv_to_plain(spec_, host_.data() + static_cast<size_t>(b) * each, want.data());
+    const char* have = got.data() + static_cast<size_t>(b) * each;
+    same = same && std::memcmp(have, want.data(), each) == 0;
+    for (size_t i = 0; i < codes; ++i) {
+      // Codes of one sign are in order in either type.
+      const int x = static_cast<int8_t>(have[i]), y = static_cast<int8_t>(want[i]);
+      worst = std::max(worst, std::min(std::abs(x - y), (x ^ y) == -128 ? 0 : 256));
+    }
+    for (size_t i = codes; i < each; i += sizeof(float)) {
+      float x, y;
+      std::memcpy(&x, have + i, sizeof x), std::memcpy(&y, want.data() + i, sizeof y);
+      if (std::abs(x - y) > 0.01f * std::abs(y)) worst = 256;
+    }
+  }
+  c_.report(most == 0 ? same : worst <= most, name, "codes at most " + std::to_string(worst) + " apart");
 }
 
 Batch::Batch(Context& c, const std::vector<Row>& rows, int block, uint32_t seed)

@@ -22,8 +22,11 @@ class PagedCache {
   std::vector<char> copy_to_host() const { return exchange_.copy_to_host(); }
   // What the GPU wrote against what the CPU wrote, block by block in the exchange form.
   void compare_blocks(const std::string& name, double tolerance);
+  // The same of codes and their scales: none further apart than `most` codes, scales within a hundredth; 0: the bytes.
+  void compare_codes(const std::string& name, int most);
 
  private:
+  void random_codes(uint32_t seed);
   Context& c_;
   KvSpec spec_;
   std::vector<char> host_;  // the CPU's

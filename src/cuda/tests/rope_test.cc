@@ -78,6 +78,39 @@ void prepare(Context& c, DType type, DType cache_type, ops::RopeStyle style, boo
   cache.compare_blocks(name + " cache", tolerance_of(cache_type));
 }
 
+// Into a cache of codes: without norms and rotation the CPU's bytes.
+void prepare_codes(Context& c, DType type, DType cache_type, bool plain, int dim, bool known, bool channels) {
+  const int heads = 3, kv_heads = 2, all = heads + 2 * kv_heads;
+  const int64_t tokens = 75;
+  Tables t = make_tables(c, tokens, dim / 2);
+  Mirror x(c, type, {tokens, all * dim}), norm(c, DType::kBF16, {dim}), slots(c, DType::kI64, {tokens}),
+      q(c, DType::kBF16, {tokens, heads * dim}), scales(c, DType::kF32, {kv_heads * dim});
+  x.random(2), norm.random(4);
+  std::vector<int64_t> at;
+  for (int64_t i = 0; i < tokens; ++i) at.push_back(i == 5 ? 3 : 64 * 2 + 40 + i);  // token 5 is padding
+  slots.fill(at);
+  std::vector<float> values;
+  for (int i = 0; i < kv_heads * dim; ++i) values.push_back(0.01f + 0.0001f * static_cast<float>(i));
+  scales.fill(values);
+  PagedCache cache(c, cache_type, kv_heads, dim, 64, 5);
+  const std::string name = title("qkv_prepare into " + std::string(dtype_name(cache_type)), type, {tokens, all, dim});
+  const auto params = [&](bool gpu) {
+    const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+    ops::QkvPrepareParams p;
+    p.qkv = v(x), p.heads = heads, p.kv_heads = kv_heads, p.head_dim = dim;
+    if (!plain) p.q_norm = p.k_norm = v(norm), p.cos = v(t.cos), p.sin = v(t.sin);
+    p.cache = gpu ? cache.gpu() : cache.cpu();
+    const auto* of = v(scales).as<const float>();
+    if (known) p.cache.scales = {of, of, channels};
+    p.slot_mapping = v(slots), p.q = v(q);
+    return p;
+  };
+  if (!c.both(name, ops::qkv_prepare(params(false), c.cpu), ops::qkv_prepare(params(true), c.gpu))) return;
+  c.expect_kernel(name, "qkv_prepare_codes");
+  compare(c, name + " q", q, q.host(), tolerance_of(DType::kBF16));
+  cache.compare_codes(name + " cache", plain ? 0 : type == DType::kBF16 ? 4 : 1);
+}
+
 void mla_write(Context& c, DType type) {
   Mirror latent(c, type, {70, 512}), tail(c, type, {70, 64}), slots(c, DType::kI64, {70});
   latent.random(1), tail.random(2);
@@ -107,6 +140,14 @@ void test_rope(Context& c) {
         prepare(c, DType::kF32, DType::kF32, style, norms, 2, 1, 128, apart);
       }
       prepare(c, DType::kBF16, DType::kBF16, style, true, 64, 8, 128, apart);
+    }
+  }
+  for (const DType cache : {DType::kI8, DType::kF8E4M3}) {
+    for (const DType type : {DType::kBF16, DType::kF32}) {
+      prepare_codes(c, type, cache, true, 128, false, false);
+      prepare_codes(c, type, cache, true, 80, true, false);
+      prepare_codes(c, type, cache, true, 64, true, true);
+      prepare_codes(c, type, cache, false, 128, false, false);
     }
   }
   mla_write(c, DType::kBF16);

@@ -12,10 +12,20 @@ Status run(const AttentionArgs& a, const char* name, device::Stream stream) {
                 portable_decode_kernel<S>, a);
 }
 
-// f.operator()<S>() with the longest ring that shared memory has room for.
+// f.operator()<S>() for codes: two blocks of a multiprocessor, or one of less shared memory, find room.
+template <KvCode kCode, class F>
+auto with_code_shape(int widest, F&& f) {
+  if (widest <= 64) return f.template operator()<PortableDecodeShape<64, 12, kCode>>();
+  if (widest <= 128) return f.template operator()<PortableDecodeShape<128, 8, kCode>>();
+  return f.template operator()<PortableDecodeShape<256, 4, kCode>>();
+}
+
+// The same with the longest ring that shared memory has room for.
 template <class F>
 auto with_shape(const AttentionArgs& a, device::Stream stream, F&& f) {
   const int widest = a.dk > a.dv ? a.dk : a.dv;
+  if (a.code == KvCode::kInt8) return with_code_shape<KvCode::kInt8>(widest, f);
+  if (a.code == KvCode::kE4m3) return with_code_shape<KvCode::kE4m3>(widest, f);
   const bool roomy = state(stream).smem_limit >= 110 * 1024;
   if (widest <= 64) return f.template operator()<PortableDecodeShape<64, 6>>();
   if (widest <= 128) {
@@ -42,9 +52,13 @@ AttentionArgs decode_portable_units(AttentionArgs a, const AttentionChoice& choi
 
 Status attention_decode_portable(const AttentionArgs& a, device::Stream stream) {
   const int widest = a.dk > a.dv ? a.dk : a.dv;
-  const char* name = widest <= 64    ? "attention_decode_64"
-                     : widest <= 128 ? "attention_decode_128"
-                                     : "attention_decode_256";
+  const bool codes = a.code != KvCode::kNone;
+  const char* name = codes && widest <= 64    ? "attention_decode_64_codes"
+                     : codes && widest <= 128 ? "attention_decode_128_codes"
+                     : codes                  ? "attention_decode_256_codes"
+                     : widest <= 64           ? "attention_decode_64"
+                     : widest <= 128          ? "attention_decode_128"
+                                              : "attention_decode_256";
   return with_shape(a, stream, [&]<class S>() { return run<S>(a, name, stream); });
 }
 

@@ -34,6 +34,7 @@ __device__ void portable_queries(const AttentionArgs& a, const AttentionUnit& u,
     if (r < u.queries() && 8 * c < a.dk) {
       const int64_t at = (u.token0 + r / u.heads) * a.q_token + (u.head0 + r % u.heads) * a.q_head + 8 * c;
       x = a.q_f32 ? load8(static_cast<const float*>(a.q) + at) : load8(static_cast<const bf*>(a.q) + at);
+      if constexpr (S::kCodes) scale_query(a, u, 8 * c, x);
     }
     store8(reinterpret_cast<bf*>(sh.q + r * S::kRow + ((c ^ (r & 7)) * 16)), x);
   }
@@ -41,7 +42,11 @@ __device__ void portable_queries(const AttentionArgs& a, const AttentionUnit& u,
   const int lane = threadIdx.x & 31, row = lane % 16;
 #pragma unroll
   for (int k = 0; k < S::kD / 16; ++k) {
-    load_matrix4(q[k], sh.q + row * S::kRow + (((2 * k + lane / 16) ^ (row & 7)) * 16));
+    if constexpr (S::kCodes) {
+      portable_code_query<S>(q[k], sh.q, k);
+    } else {
+      load_matrix4(q[k], sh.q + row * S::kRow + (((2 * k + lane / 16) ^ (row & 7)) * 16));
+    }
   }
 }
 
@@ -60,7 +65,10 @@ __device__ void portable_store(const AttentionArgs& a, const AttentionUnit& u, c
     if (whole) {  // dv is a multiple of 8
       float y[4];
 #pragma unroll
-      for (int j = 0; j < 4; ++j) y[j] = l > 0.0f || l != l ? total.v[i + j] / l : 0.0f;
+      for (int j = 0; j < 4; ++j) {
+        y[j] = l > 0.0f || l != l ? total.v[i + j] / l : 0.0f;
+        if (S::kCodes && a.v_channel != nullptr) y[j] *= a.v_channel[u.kv_head * a.dv + col + j];
+      }
       *reinterpret_cast<uint2*>(row + col) = make_uint2(pack2(y[0], y[1]), pack2(y[2], y[3]));
       continue;
     }
@@ -148,10 +156,24 @@ __device__ void portable_item(const AttentionArgs& a, int item, int rounds, cons
     if (here) {
       PortableDecodeScores s = {};
 #pragma unroll
-      for (int i = 0; i < 4; ++i) portable_scores<S>(ring.take(8 * tile + i), q, s[2 * i], s[2 * i + 1]);
-      portable_softmax(s, a.scale_log2, ring.key(tile), visible, st);
+      for (int i = 0; i < 4; ++i) {
+        const char* piece = ring.take(8 * tile + i);
+        if constexpr (S::kCodes) {
+          portable_code_scores<S>(piece, q, s[2 * i], s[2 * i + 1]);
+        } else {
+          portable_scores<S>(piece, q, s[2 * i], s[2 * i + 1]);
+        }
+      }
+      portable_softmax<S>(s, a.scale_log2, ring.key(tile), visible, st);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) portable_values<S>(ring.take(8 * tile + 4 + i), s[2 * i], s[2 * i + 1], acc);
+      for (int i = 0; i < 4; ++i) {
+        const char* piece = ring.take(8 * tile + 4 + i);
+        if constexpr (S::kCodes) {
+          portable_code_values<S>(piece, s[2 * i], s[2 * i + 1], ring.key(tile) + S::kPiece * i, end, acc);
+        } else {
+          portable_values<S>(piece, s[2 * i], s[2 * i + 1], acc);
+        }
+      }
     }
     portable_round(sh, here, st, acc, segment);
     if ((t + 1) % kPerSegment == 0 || t + 1 == round1) {

@@ -2,14 +2,16 @@
 // Scores go through shared memory, so that every query has one chain of operations whatever the tile of queries is.
 #pragma once
 
-#include "cuda/attention/attention_unit.cuh"
+#include "cuda/attention/codes/kv_codes.cuh"
 #include "cuda/ptx/launch.cuh"
 #include "ops/op_check.h"
 
 namespace tern::cuda {
 
-template <int kDK_, int kDV_, int kM_, int kTile_, int kWarps_, bool kLatent_>
+template <int kDK_, int kDV_, int kM_, int kTile_, int kWarps_, bool kLatent_, KvCode kCode_ = KvCode::kNone>
 struct AttentionShape {
+  static constexpr KvCode kCode = kCode_;
+  static constexpr bool kCodes = kCode != KvCode::kNone;
   static constexpr int kDK = kDK_, kDV = kDV_, kM = kM_, kTile = kTile_, kWarps = kWarps_;
   static constexpr bool kLatent = kLatent_;
   static constexpr int kThreads = 32 * kWarps;
@@ -18,7 +20,7 @@ struct AttentionShape {
   static constexpr int kPerSegment = kSegment / kTile;
   static constexpr size_t kBytes =
       sizeof(bf) * (kM * kKRow + kTile * kKRow + (kLatent ? 0 : kTile * kVRow) + kM * kPRow) +
-      sizeof(float) * (kM * kSRow + 6 * kM);
+      sizeof(float) * (kM * kSRow + 6 * kM + (kCodes ? 3 * kTile : 0));
 };
 
 template <class S>
@@ -26,6 +28,7 @@ struct AttentionShared {
   bf *q, *k, *v, *p;
   float *s, *m, *l, *alpha, *total_m, *total_l;
   int* visible;
+  float *k_scale, *v_scale;  // of codes: of two tiles in turn, of one
   __device__ explicit AttentionShared(char* memory) {
     q = reinterpret_cast<bf*>(memory);
     k = q + S::kM * S::kKRow;
@@ -35,6 +38,7 @@ struct AttentionShared {
     m = s + S::kM * S::kSRow;
     l = m + S::kM, alpha = l + S::kM, total_m = alpha + S::kM, total_l = total_m + S::kM;
     visible = reinterpret_cast<int*>(total_l + S::kM);
+    k_scale = total_l + 2 * S::kM, v_scale = k_scale + 2 * S::kTile;
   }
 };
 
@@ -61,6 +65,63 @@ __device__ void load_tile(const AttentionArgs& a, const AttentionUnit& u, int j0
   }
 }
 
+// The same of codes, and their scales; those of keys that are not there are zero.
+template <class S, bool kValues>
+__device__ void load_codes(const AttentionArgs& a, const AttentionUnit& u, int j0, int end, bf* to, float* scales) {
+  const int dim = kValues ? a.dv : a.dk;
+  constexpr int kRow = kValues ? S::kVRow : S::kKRow;
+  for (int r = threadIdx.x; r < S::kTile; r += S::kThreads) {
+    const int j = j0 + r;
+    float scale = 0.0f;
+    if (j < end) {
+      scale = code_scales(a, code_block(a, u.row, j), kValues ? a.kv_heads + u.kv_head : u.kv_head)[j % a.block_size];
+    }
+    scales[r] = scale;
+  }
+  // Sixteen codes at a time: of a key, or four columns of four values.
+  const int chunks = kValues ? dim / 4 : dim / 16, rows = kValues ? S::kTile / 4 : S::kTile;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < rows * chunks; i += S::kThreads) {
+    const int r = i / chunks, c = i % chunks, j = j0 + (kValues ? 4 * r : r);
+    uint4 codes = {};
+    if (j < end) {
+      const char* block = code_block(a, u.row, j);
+      const char* head = kValues ? code_values(a, block, u.kv_head) : code_keys(a, block, u.kv_head);
+      codes = *reinterpret_cast<const uint4*>(head + int64_t{j % a.block_size} * dim + 16 * c);
+    }
+    const uint32_t w[4] = {codes.x, codes.y, codes.z, codes.w};
+    uint32_t even[4], odd[4];
+#pragma unroll
+    for (int k = 0; k < 4; ++k) even[k] = even_codes<S::kCode>(w[k]), odd[k] = odd_codes<S::kCode>(w[k]);
+    if constexpr (kValues) {
+      bf* at = to + 4 * r * kRow + 4 * c;
+      *reinterpret_cast<uint2*>(at) = make_uint2(low_halves(even[0], even[1]), low_halves(even[2], even[3]));
+      *reinterpret_cast<uint2*>(at + kRow) = make_uint2(low_halves(odd[0], odd[1]), low_halves(odd[2], odd[3]));
+      *reinterpret_cast<uint2*>(at + 2 * kRow) =
+          make_uint2(high_halves(even[0], even[1]), high_halves(even[2], even[3]));
+      *reinterpret_cast<uint2*>(at + 3 * kRow) = make_uint2(high_halves(odd[0], odd[1]), high_halves(odd[2], odd[3]));
+    } else {
+      auto* at = reinterpret_cast<uint4*>(to + r * kRow + 16 * c);
+      at[0] = make_uint4(low_halves(even[0], odd[0]), high_halves(even[0], odd[0]), low_halves(even[1], odd[1]),
+                         high_halves(even[1], odd[1]));
+      at[1] = make_uint4(low_halves(even[2], odd[2]), high_halves(even[2], odd[2]), low_halves(even[3], odd[3]),
+                         high_halves(even[3], odd[3]));
+    }
+  }
+}
+
+// Keys or values of tile t, as the shape has them.
+template <class S, bool kValues>
+__device__ __forceinline__ void load_any(const AttentionArgs& a, const AttentionUnit& u, int t, int end,
+                                         const AttentionShared<S>& sh) {
+  if constexpr (S::kCodes) {
+    load_codes<S, kValues>(a, u, t * S::kTile, end, kValues ? sh.v : sh.k,
+                           kValues ? sh.v_scale : sh.k_scale + t % 2 * S::kTile);
+  } else {
+    load_tile<S, kValues>(a, u, t * S::kTile, end, kValues ? sh.v : sh.k);
+  }
+}
+
 template <class S>
 __device__ void load_queries(const AttentionArgs& a, const AttentionUnit& u, const AttentionShared<S>& sh) {
   const int chunks = (a.dk + 15) / 16 * 2;
@@ -70,6 +131,7 @@ __device__ void load_queries(const AttentionArgs& a, const AttentionUnit& u, con
     if (r < u.queries() && c < a.dk) {
       const int64_t at = (u.token0 + r / u.heads) * a.q_token + (u.head0 + r % u.heads) * a.q_head + c;
       x = a.q_f32 ? load8(static_cast<const float*>(a.q) + at) : load8(static_cast<const bf*>(a.q) + at);
+      if constexpr (S::kCodes) scale_query(a, u, c, x);
     }
     store8(sh.q + r * S::kKRow + c, x);
   }
@@ -109,6 +171,7 @@ __device__ void softmax(const AttentionArgs& a, int j0, const AttentionShared<S>
 #pragma unroll
     for (int i = 0; i < kEach; ++i) {
       v[i] = sh.s[r * S::kSRow + lane + 8 * i] * a.scale_log2;
+      if constexpr (S::kCodes) v[i] *= sh.k_scale[j0 / S::kTile % 2 * S::kTile + lane + 8 * i];
       if (lane + 8 * i >= visible) v[i] = -INFINITY;
       top = fmaxf(top, v[i]);
     }
@@ -120,7 +183,8 @@ __device__ void softmax(const AttentionArgs& a, int j0, const AttentionShared<S>
     for (int i = 0; i < kEach; ++i) {
       const float p = exp2f(v[i] - base);
       sum += p;
-      sh.p[r * S::kPRow + lane + 8 * i] = from_float<bf>(p);
+      const float weight = S::kCodes ? p * sh.v_scale[lane + 8 * i] : p;
+      sh.p[r * S::kPRow + lane + 8 * i] = from_float<bf>(weight);
     }
 #pragma unroll
     for (int d = 4; d > 0; d /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, d);
@@ -216,7 +280,7 @@ template <class S>
 __device__ void streamk_tiles(const AttentionArgs& a, const AttentionUnit& u, int t0, int t1,
                               const AttentionShared<S>& sh, AttentionSums<S>& acc, AttentionSums<S>& total) {
   const int end = u.most();
-  if (!S::kLatent && t0 < t1) load_tile<S, false>(a, u, t0 * S::kTile, end, sh.k);
+  if (!S::kLatent && t0 < t1) load_any<S, false>(a, u, t0, end, sh);
   copy_commit();
   for (int t = t0; t < t1; ++t) {
     const int j0 = t * S::kTile;
@@ -225,7 +289,7 @@ __device__ void streamk_tiles(const AttentionArgs& a, const AttentionUnit& u, in
       copy_commit();
       copy_wait<0>();
     } else {
-      load_tile<S, true>(a, u, j0, end, sh.v);
+      load_any<S, true>(a, u, t, end, sh);
       copy_commit();
       copy_wait<1>();
     }
@@ -233,7 +297,7 @@ __device__ void streamk_tiles(const AttentionArgs& a, const AttentionUnit& u, in
     scores(a, sh);
     __syncthreads();
     if constexpr (!S::kLatent) {
-      if (t + 1 < t1) load_tile<S, false>(a, u, j0 + S::kTile, end, sh.k);
+      if (t + 1 < t1) load_any<S, false>(a, u, t + 1, end, sh);
       copy_commit();
     }
     softmax(a, j0, sh);

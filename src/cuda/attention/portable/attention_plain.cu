@@ -1,5 +1,6 @@
 // The plan of attention work, and attention without tensor cores for what the others do not take.
 #include "cuda/attention/attention_decode_range.cuh"
+#include "cuda/attention/codes/kv_codes.cuh"
 #include "cuda/ptx/launch.cuh"
 #include "ops/op_check.h"
 
@@ -313,7 +314,10 @@ __global__ void plan_kernel(const AttentionArgs a) {
   let_next_start();
 }
 
-__device__ __forceinline__ float element(const char* row, int i, const AttentionArgs& a) {
+// Value i of key, or value, j; `row`: where it lies, unless it is codes.
+__device__ __forceinline__ float element(const AttentionArgs& a, const AttentionUnit& u, bool values, int j,
+                                         const char* row, int i) {
+  if (a.code != KvCode::kNone) return code_element(a, u, values, j, i);
   const float v = a.kv_f32 ? reinterpret_cast<const float*>(row)[i] : as_float(reinterpret_cast<const bf*>(row)[i]);
   return a.round_bf16 ? rounded<bf>(v) : v;
 }
@@ -348,7 +352,7 @@ __global__ void plain_kernel(const AttentionArgs a, int64_t tokens) {
     if (j0 + lane < visible) {
       const char* row = key_row(a, u, j0 + lane, bytes);
       float d = 0.0f;
-      for (int i = 0; i < a.dk; ++i) d += q[i] * element(row, i, a);
+      for (int i = 0; i < a.dk; ++i) d += q[i] * element(a, u, false, j0 + lane, row, i);
       s = d * a.scale_log2;
     }
     const float now = fmaxf(m, warp_max(s)), base = now == -INFINITY ? 0.0f : now;
@@ -361,7 +365,7 @@ __global__ void plain_kernel(const AttentionArgs a, int64_t tokens) {
     for (int j = 0; j < min(32, visible - j0); ++j) {
       const float w = __shfl_sync(0xffffffffu, weight, j);
       const char* row = value_row(a, u, j0 + j, bytes);
-      for (int i = lane; i < a.dv; i += 32) sums[i] += w * element(row, i, a);
+      for (int i = lane; i < a.dv; i += 32) sums[i] += w * element(a, u, true, j0 + j, row, i);
     }
     __syncwarp();
   }

@@ -43,6 +43,8 @@ struct QkvArgs {
   }
 };
 
+// A quantized cache; `a` but for the cache's type as for others (qkv_codes.cu).
+Status qkv_codes(const ops::QkvPrepareParams& p, const QkvArgs& a, device::Stream stream);
 // Rows in bfloat16 at multiples of 16 bytes, heads of 64 or 128 values (qkv_wide.cu).
 bool qkv_wide_fits(const ops::QkvPrepareParams& p, const QkvArgs& a);
 Status qkv_wide(const ops::QkvPrepareParams& p, const QkvArgs& a, device::Stream stream);

@@ -1,5 +1,5 @@
 // Rotary positions, and the pass between the QKV projection and attention: norms of heads, rotation, the cache write.
-#include "cuda/attention/qkv/qkv_args.cuh"
+#include "cuda/attention/qkv/qkv_any_head.cuh"
 #include "cuda/attention/qkv/qkv_head.cuh"
 #include "cuda/attention/qkv/qkv_prepare.h"
 #include "cuda/ptx/launch.cuh"
@@ -25,11 +25,6 @@ __global__ void table_kernel(const int32_t* positions, int64_t row, const float*
   }
 }
 
-// Pair i of a head: where its two values lie.
-__device__ __forceinline__ int2 pair_of(int i, int half, bool interleaved) {
-  return interleaved ? make_int2(2 * i, 2 * i + 1) : make_int2(i, i + half);
-}
-
 // A warp per head. x is rotated in place, and a copy goes to `out`.
 template <class T, class O>
 __global__ void rope_kernel(T* x, int64_t x_row, int64_t x_head, O* out, int64_t out_row, int64_t out_head,
@@ -53,32 +48,6 @@ __global__ void rope_kernel(T* x, int64_t x_row, int64_t x_head, O* out, int64_t
   __syncwarp();
   O* to = out + t * out_row + h * out_head;
   for (int i = lane; i < dim; i += 32) to[i] = from_float<O>(as_float(head[i]));
-}
-
-__device__ __forceinline__ float norm_weight(const QkvArgs& a, const void* w, int i) {
-  return a.norm_bf16 ? as_float(static_cast<const bf*>(w)[i]) : static_cast<const float*>(w)[i];
-}
-
-// The head in shared memory, normalised and rotated with the roundings of type T. `v` is the warp's own.
-template <class T>
-__device__ void prepare_head(const QkvArgs& a, int64_t t, const void* norm, float* v) {
-  const int lane = threadIdx.x & 31;
-  if (norm != nullptr) {
-    float sum = 0.0f;
-    for (int i = lane; i < a.dim; i += 32) sum += v[i] * v[i];
-    const float r = 1.0f / sqrtf(warp_sum(sum) / static_cast<float>(a.dim) + a.eps);
-    for (int i = lane; i < a.dim; i += 32) v[i] = rounded<T>(rounded<T>(v[i] * r) * norm_weight(a, norm, i));
-    __syncwarp();
-  }
-  if (a.cos == nullptr) return;
-  const float *c = a.cos + t * a.cos_row, *s = a.sin + t * a.sin_row;
-  for (int i = lane; i < a.half; i += 32) {
-    const int2 p = pair_of(i, a.half, a.interleaved);
-    const float x = v[p.x], y = v[p.y];
-    v[p.x] = rounded<T>(x * c[i] - y * s[i]);
-    v[p.y] = rounded<T>(y * c[i] + x * s[i]);
-  }
-  __syncwarp();
 }
 
 // A block per token, a warp per head in turn. Where the cache is narrower than qkv the row is left as bfloat16 in its
@@ -202,14 +171,18 @@ const char* check_qkv(const ops::QkvPrepareParams& p) {
   if (p.q_norm.data != nullptr && p.k_norm.data != nullptr && p.q_norm.dtype != p.k_norm.dtype) {
     return "the norms must be of one type";
   }
-  if (s.arrangement != KvArrangement::kHeadsKV || (s.dtype != p.qkv.dtype && s.dtype != DType::kBF16) ||
-      s.kv_heads != p.kv_heads || s.head_dim_k != p.head_dim || s.head_dim_v != p.head_dim || s.block_size < 1 ||
+  const bool type_fits = s.quantized() ? p.head_dim % 16 == 0 && s.block_size % 16 == 0 && p.q.data != nullptr
+                                       : s.dtype == p.qkv.dtype || s.dtype == DType::kBF16;
+  if (s.arrangement != KvArrangement::kHeadsKV || !type_fits || s.kv_heads != p.kv_heads ||
+      s.head_dim_k != p.head_dim || s.head_dim_v != p.head_dim || s.block_size < 1 ||
       p.cache.block_stride < s.layer_block_bytes()) {
     return "the cache does not fit these heads (a GPU keeps kHeadsKV)";
   }
   if (n > 0 && p.cache.base == nullptr) return "there is no cache";
   if (!ops::is_vector(p.slot_mapping, DType::kI64, n)) return "slot_mapping must be [T] int64";
-  if (p.q.data != nullptr && (p.q.dtype != s.dtype || !ops::is_matrix(p.q, n, int64_t{p.heads} * p.head_dim))) {
+  const bool q_type = s.quantized() ? ops::is_act(p.q.dtype) && (p.q.dtype == p.qkv.dtype || p.q.dtype == DType::kBF16)
+                                    : p.q.dtype == s.dtype;
+  if (p.q.data != nullptr && (!q_type || !ops::is_matrix(p.q, n, int64_t{p.heads} * p.head_dim))) {
     return "q must be [T, heads * D] of the cache's type";
   }
   return p.cos.data == nullptr ? nullptr : check_tables(p.cos, p.sin, n, p.head_dim);
@@ -312,6 +285,7 @@ Status launch_prepare(const ops::QkvPrepareParams& p, device::Stream stream) {
                   p.q.data,
                   p.q.stride[0],
                   p.qkv.dim[0]};
+  if (p.cache.spec.quantized()) return qkv_codes(p, a, stream);
   if (p.qkv.dtype == DType::kBF16) return launch_qkv<bf, bf>(p, a, stream);
   if (p.cache.spec.dtype == DType::kBF16) return launch_qkv<float, bf>(p, a, stream);
   return launch_qkv<float, float>(p, a, stream);

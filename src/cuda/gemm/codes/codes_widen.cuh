@@ -1,33 +1,10 @@
-// From codes to pairs of bfloat16, exactly, in registers: no conversion instructions, of which sm_80 has none for e4m3
-// and a multiprocessor does few at a time.
+// From the codes of a weight to fragments of bfloat16 pairs (code_pairs.cuh).
 #pragma once
 
 #include "cuda/gemm/codes.h"
-#include "cuda/ptx/mma.cuh"
+#include "cuda/ptx/code_pairs.cuh"
 
 namespace tern::cuda {
-
-// Two products and sums of bfloat16, each rounded once; the smallest numbers are not cut off.
-__device__ __forceinline__ uint32_t fma_pairs(uint32_t a, uint32_t b, uint32_t c) {
-#if defined(TERN_EMULATED)
-  return pack2(__builtin_fmaf(bfv(a, 0), bfv(b, 0), bfv(c, 0)), __builtin_fmaf(bfv(a, 1), bfv(b, 1), bfv(c, 1)));
-#else
-  uint32_t d;
-  asm("fma.rn.bf16x2 %0, %1, %2, %3;\n" : "=r"(d) : "r"(a), "r"(b), "r"(c));
-  return d;
-#endif
-}
-
-// w & mask | bits in one instruction: constants in registers, where the compiler would take two with one each.
-__device__ __forceinline__ uint32_t masked(uint32_t w, uint32_t mask, uint32_t bits) {
-#if defined(TERN_EMULATED)
-  return (w & mask) | bits;
-#else
-  uint32_t d;
-  asm("lop3.b32 %0, %1, %2, %3, 0xea;\n" : "=r"(d) : "r"(w), "r"(mask), "r"(bits));
-  return d;
-#endif
-}
 
 // d = a b; mma() (ptx/mma.cuh) adds to it.
 __device__ __forceinline__ void mma_first(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
@@ -50,11 +27,6 @@ struct WideCodes {
 template <CodeKind kKind>
 struct Widen;
 
-// Bytes 0 and 2 of `w`: 128 + the lower seven bits, less 128, or 256 where the sign is set.
-__device__ __forceinline__ uint32_t widen_bytes(uint32_t w) {
-  return fma_pairs(masked(w, 0x007f007fu, 0x43004300u), 0x3f803f80u, masked(w, 0x00800080u, 0xc300c300u));
-}
-
 template <>
 struct Widen<CodeKind::kInt8> {
   static constexpr int kWords = 4;  // per lane and 32 columns
@@ -64,8 +36,8 @@ struct Widen<CodeKind::kInt8> {
     for (int s = 0; s < 2; ++s) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        v.a[s][i] = widen_bytes(w[2 * s + i]);
-        v.a[s][2 + i] = widen_bytes(w[2 * s + i] >> 8);
+        v.a[s][i] = int8_pair(w[2 * s + i]);
+        v.a[s][2 + i] = int8_pair(w[2 * s + i] >> 8);
       }
     }
     return v;
@@ -75,10 +47,6 @@ struct Widen<CodeKind::kInt8> {
 template <>
 struct Widen<CodeKind::kE4m3> {
   static constexpr int kWords = 4;
-  // Exponent and mantissa in the place of bfloat16's, whose bias is larger by 120.
-  static __device__ __forceinline__ uint32_t scaled(uint32_t sign, uint32_t magnitude) {
-    return fma_pairs(masked(sign, 0x80008000u, magnitude & 0x07f007f0u), 0x7b807b80u, 0x80008000u);
-  }
   static __device__ __forceinline__ WideCodes wide(const uint32_t (&w)[4]) {
     WideCodes v;
 #pragma unroll
@@ -86,8 +54,8 @@ struct Widen<CodeKind::kE4m3> {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const uint32_t word = w[2 * s + i];
-        v.a[s][i] = scaled(word << 8, word << 4);
-        v.a[s][2 + i] = scaled(word, word >> 4);
+        v.a[s][i] = e4m3_pair(word << 8, word << 4);
+        v.a[s][2 + i] = e4m3_pair(word, word >> 4);
       }
     }
     return v;

@@ -131,6 +131,26 @@ TEST(ChooseAttention, WhatTensorCoresCannotRead) {
   expect(choose_attention(a, 500, f), D::kCluster, K::kMma128, 8, "a prompt of float32 queries");
 }
 
+TEST(ChooseAttention, CachesOfCodes) {
+  for (const KvCode code : {KvCode::kInt8, KvCode::kE4m3}) {
+    AttentionArgs a = pages(64, 32, 8, 128);
+    a.code = code;
+    expect(choose_attention(a, 1, attention_h100()), D::kPortable, K::kNone, 0, "decoding rows");
+    expect(choose_attention(a, 512, attention_deterministic()), D::kPortable, K::kNone, 0, "all rows");
+    // Prompts become bfloat16 pages where it is known how much context they have and there is room.
+    expect(choose_attention(a, 8192, attention_h100()), D::kPortable, K::kMma128, 0, "a prompt of unknown context");
+    a.long_context = 8192;
+    expect(choose_attention(a, 8192, attention_h100()), D::kPortable, K::kPrefillWidened, 0, "a prompt");
+    expect(choose_attention(a, 8192, attention_a100()), D::kPortable, K::kMma128, 0, "a prompt on an A100");
+    a.long_context = 300000;
+    expect(choose_attention(a, 8192, attention_h100()), D::kPortable, K::kMma128, 0, "prompts without room");
+    a.q_f32 = true;
+    expect(choose_attention(a, 1, attention_h100()), D::kNone, K::kPlain, 0, "queries of float32");
+    a = pages(1, 8, 2, 96), a.code = code, a.long_context = 8192;
+    expect(choose_attention(a, 8192, attention_h100()), D::kPortable, K::kMma128, 0, "heads of 96 values");
+  }
+}
+
 TEST(ChooseAttention, LatentRows) {
   for (const int longest : {1, 4096}) {
     const std::string what = "longest " + std::to_string(longest);
