@@ -24,22 +24,26 @@ struct PagedShape {
   bool in_order = false;                  // blocks lie one after the other
   int latent_rank = 0;                    // > 0: latent attention, `dim` is the row's width
   bool pass = false;                      // with what stands between the QKV product and attention
+  DType cache = DType::kBF16;             // or codes, with their scales
 };
 
 struct Work {
   double bytes = 0, flops = 0;  // of one layer
+  int64_t long_context = 0;
   int tokens = 0, longest_query = 0, longest_context = 0, blocks = 1;
 };
 
 Work work_of(const PagedShape& s) {
   Work w;
   const double value_dim = s.latent_rank > 0 ? s.latent_rank : s.dim;
-  const double token_bytes = 2.0 * s.kv_heads * (s.latent_rank > 0 ? s.dim : 2 * s.dim);
+  const double token_bytes = s.cache != DType::kBF16 ? 2.0 * s.kv_heads * (s.dim + 4.0)
+                                                     : 2.0 * s.kv_heads * (s.latent_rank > 0 ? s.dim : 2 * s.dim);
   for (const auto& [query, context] : s.rows) {
     const double seen = query * (context - (query - 1) / 2.0);
     w.flops += 2.0 * s.heads * seen * (s.dim + value_dim);
     w.bytes += context * token_bytes + 2.0 * query * s.heads * (s.dim + value_dim);
     w.tokens += query;
+    if (query > 1) w.long_context += context;
     w.longest_query = std::max(w.longest_query, query), w.longest_context = std::max(w.longest_context, context);
     w.blocks += (context + kBlock - 1) / kBlock;
   }
@@ -98,7 +102,8 @@ Status run_heads(const Buffers& b, const KvLayerView& cache, const Paged& paged,
                          .max_query_len = w.longest_query,
                          .max_context_len = w.longest_context,
                          .workspace = b.workspace,
-                         .plan = b.plan},
+                         .plan = b.plan,
+                         .long_context = w.long_context},
                         stream);
 }
 
@@ -135,7 +140,8 @@ Expected<KernelCase> make_paged(KernelBencher& bencher, const PagedShape& s) {
   const bool latent = s.latent_rank > 0, packed = bencher.device().info().kind == device::DeviceKind::kCpu;
   KvSpec spec;
   spec.arrangement = latent ? KvArrangement::kMlaRows : packed ? KvArrangement::kCpuPacked : KvArrangement::kHeadsKV;
-  spec.kv_heads = s.kv_heads, spec.head_dim_k = s.dim, spec.head_dim_v = latent ? 0 : s.dim, spec.block_size = kBlock;
+  spec.dtype = s.cache, spec.kv_heads = s.kv_heads, spec.head_dim_k = s.dim, spec.head_dim_v = latent ? 0 : s.dim,
+  spec.block_size = kBlock;
   KernelCase c;
   c.turns = bencher.turns(w.bytes), c.bytes = w.bytes, c.flops = w.flops;
   spec.layers = c.turns;  // each turn is a layer
@@ -162,7 +168,8 @@ Expected<KernelCase> make_paged(KernelBencher& bencher, const PagedShape& s) {
                                             .row_start = paged.row_start,
                                             .context_len = paged.context_len,
                                             .max_query_len = w.longest_query,
-                                            .plan = &b.plan},
+                                            .plan = &b.plan,
+                                            .long_context = w.long_context},
                                            stream));
   if (s.pass) {
     TERN_ASSIGN_OR_RETURN(ops::QkvPrepareParams pass,
@@ -237,6 +244,21 @@ std::vector<PagedShape> decode_shapes() {
   return shapes;
 }
 
+// The same over caches of codes.
+std::vector<PagedShape> over_codes(const std::vector<PagedShape>& shapes) {
+  std::vector<PagedShape> out;
+  for (const char* what : {"64/8 heads 64 x 4k", "64/8 heads 64 ragged 512 to 16k", "qwen3-8b 32/8 heads 1 x 1k",
+                           "qwen3-8b 32/8 heads 100 x 1k", "32/8 heads 1 x 8k", "32/8 heads 2k behind 14k"}) {
+    const auto found = std::find_if(shapes.begin(), shapes.end(), [&](const PagedShape& s) { return s.what == what; });
+    for (const DType type : {DType::kI8, DType::kF8E4M3}) {
+      if (found == shapes.end()) continue;
+      out.push_back(*found);
+      out.back().cache = type, out.back().what += type == DType::kI8 ? ", int8 cache" : ", e4m3 cache";
+    }
+  }
+  return out;
+}
+
 std::vector<PagedShape> prefill_shapes() {
   return {
       {"32/8 heads 4 x 4k", 32, 8, 128, same(4, 4096, 4096)},
@@ -264,6 +286,8 @@ std::vector<KernelBench> bench_attention() {
   for (const PagedShape& s : decode_shapes()) {
     items.push_back({"decode attention", s.what, [s](KernelBencher& bencher) { return make_paged(bencher, s); }});
   }
+  for (const PagedShape& s : over_codes(decode_shapes()))
+    items.push_back({"decode attention", s.what, [s](KernelBencher& bencher) { return make_paged(bencher, s); }});
   for (PagedShape s : decode_shapes()) {
     s.pass = s.latent_rank == 0 && s.what.ends_with("x 1k");
     if (!s.pass) continue;
@@ -273,6 +297,8 @@ std::vector<KernelBench> bench_attention() {
   for (const PagedShape& s : prefill_shapes()) {
     items.push_back({"prefill attention", s.what, [s](KernelBencher& bencher) { return make_paged(bencher, s); }});
   }
+  for (const PagedShape& s : over_codes(prefill_shapes()))
+    items.push_back({"prefill attention", s.what, [s](KernelBencher& bencher) { return make_paged(bencher, s); }});
   items.push_back({"segment attention", "paddleocr-vl 16 heads of 72, 1 x 5184",
                    [](KernelBencher& bencher) { return make_segments(bencher, 16, 72, {5184}); }});
   items.push_back({"segment attention", "paddleocr-vl 16 heads of 72, 8 x 1024", [](KernelBencher& bencher) {

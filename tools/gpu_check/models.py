@@ -23,6 +23,10 @@ TEMPLATE = (
 )
 
 
+# --quantization for a cache of codes.
+CACHES = {name: f'{{"quantization":"kvcache","kv_cache_quant_type":"{name}"}}' for name in ("int8", "float8_e4m3fn")}
+
+
 def golden(case):
     return json.loads((case / "golden.json").read_text())
 

@@ -14,6 +14,8 @@ TEXT = ["qwen3", "qwen3_moe", "ernie4_5_hd128", "deepseek_v3"]
 VISION = ["paddleocr_vl"]
 # Dummy weights, published widths, few layers: other kernels than the small cases take.
 WIDE = ["qwen3-8b", "qwen3-30b-a3b", "deepseek-v3"]
+# Models of the lists above over a cache of codes.
+CODES = [("qwen3", "int8"), ("ernie4_5_hd128", "float8_e4m3fn")]
 
 
 class Probe:
@@ -184,6 +186,10 @@ def parting(mine, want):
 
 
 def one_case(run, name):
+    more = []
+    if " over " in name:
+        name, kind = name.split(" over ")
+        more = ["--quantization", models.CACHES[kind]]
     if name in WIDE:
         folder, config = models.published(run.places, name, run.places.fresh(f"det-{name}"), num_hidden_layers=2)
         vocab = config["vocab_size"]
@@ -192,11 +198,12 @@ def one_case(run, name):
     data = models.golden(case)
     config = json.loads((case / "config.json").read_text())
     vocab = config.get("text_config", config)["vocab_size"]
-    folder = models.from_case(case, run.places.fresh(f"det-{name}"))
+    folder = models.from_case(case, run.places.fresh(f"det-{name}{len(more)}"))
     probes = text_probes(vocab)
     if models.is_vision(data):
         probes = picture_probes(case, data) + probes[::2]
-    return Case(run, name, folder, models.case_flags(data), probes, vocab).all_ways()
+    label = f"{name}-{kind}" if more else name
+    return Case(run, label, folder, [*models.case_flags(data), *more], probes, vocab).all_ways()
 
 
 def apart(run, name):
@@ -210,7 +217,8 @@ def apart(run, name):
 
 
 def determinism(run):
-    names = [n for n in [*TEXT, *VISION, *(WIDE if run.places.on_gpu else [])] if run.args.only in ("", n)]
+    codes = [f"{name} over {kind}" for name, kind in CODES]
+    names = [n for n in [*TEXT, *codes, *VISION, *(WIDE if run.places.on_gpu else [])] if run.args.only in ("", n)]
     # A server needs little of a GPU here; several at a time bring more company, too.
     with concurrent.futures.ProcessPoolExecutor(4 if run.places.on_gpu else 1, multiprocessing.get_context("fork")) as pool:
         for name, checks in zip(names, pool.map(apart, [run] * len(names), names)):

@@ -6,6 +6,7 @@ import subprocess
 
 import models
 import stage_bench
+from models import CACHES
 from server import together
 from stage_verify import PATHS, judge
 
@@ -35,11 +36,14 @@ def verify(run):
         (label, env, dtype, asked)
         for label, env in (PATHS if run.places.on_gpu else {"as it is": {}}).items()
         for dtype in ("float32", "bfloat16")
-        for asked in [*FORMATS, GROUPS]
+        for asked in [*FORMATS, GROUPS, *CACHES.values()]
         if label == "as it is" or dtype == "bfloat16"
     ]
+    # Latent attention keeps its cache.
+    latent = {c for c in cases if "kv_lora_rank" in (c / "config.json").read_text()}
+    fit = lambda way: [c for c in cases if way[3] not in CACHES.values() or c not in latent]
     one = lambda way: subprocess.run(
-        [run.places.tern, "verify", *device, "--dtype", way[2], "--quantization", way[3], *map(str, cases)],
+        [run.places.tern, "verify", *device, "--dtype", way[2], "--quantization", way[3], *map(str, fit(way))],
         capture_output=True,
         text=True,
         timeout=300,
@@ -47,11 +51,12 @@ def verify(run):
     )
     for way, done in zip(ways, together(one, ways, 6 if run.places.on_gpu else 1)):
         label, _, dtype, asked = way
-        name = f"{label} {asked if not asked.startswith('{') else 'wint4 in groups of 32 and an int8 head'}"
+        wide = {GROUPS: "wint4 in groups of 32 and an int8 head", **{v: f"a cache of {k}" for k, v in CACHES.items()}}
+        name = f"{label} {wide.get(asked, asked)}"
         if isinstance(done, Exception):
             run.check(False, f"{dtype} {name}", f"{type(done).__name__}: {done}"[:600])
         else:
-            judge(run, cases, name, dtype, done)
+            judge(run, fit(way), name, dtype, done)
 
 
 def beside(run, what, unit, value, plain, least):
@@ -92,6 +97,34 @@ def kernels(run):
             beside(run, f"experts {name} {shape}", "us", us[f"{name} {shape}"], us[f"bf16 {shape}"], wanted.get(tokens))
 
 
+# Times bfloat16's speed, at least, of attention over a cache of codes.
+ATTENTION = {
+    "64/8 heads 64 x 4k": 1.4,
+    "64/8 heads 64 ragged 512 to 16k": None,
+    "qwen3-8b 32/8 heads 1 x 1k": None,
+    "qwen3-8b 32/8 heads 100 x 1k": None,
+    "32/8 heads 1 x 8k": 0.8,
+    "32/8 heads 2k behind 14k": None,
+}
+
+
+def attention(run):
+    shapes = [s + more for s in ATTENTION for more in ("", ", int8 cache", ", e4m3 cache")]
+    us = {}
+    for group in ("decode attention", "prefill attention"):
+        f = stage_bench.tern(run, "kernels", "--device", run.places.device, "--no-peers", "--only", group)
+        for r in f["rows"] if f else []:
+            if r["shape"] in shapes:
+                us[r["shape"]] = r["us"]
+                run.say(
+                    f"{r['shape']}: {r['us']:.2f} us, {r['gb_per_second']:.0f} GB/s, {r['tflops']:.0f} TFLOP/s, {r['kernel']}"
+                )
+    for shape, least in ATTENTION.items():
+        for kind in ("int8", "e4m3"):
+            if shape in us:
+                beside(run, f"attention {shape}, {kind} cache", "us", us[f"{shape}, {kind} cache"], us[shape], least)
+
+
 def steps(run, model):
     for batch in BATCHES:
         plain = stage_bench.decode(run, model, batch, TOKENS)
@@ -112,6 +145,7 @@ def bench(run):
         run,
         {
             "quant-kernels": kernels,
+            "quant-attention": attention,
             "quant-8b": lambda run: steps(run, "qwen3-8b"),
             "quant-0.3b": lambda run: steps(run, "ernie-4.5-0.3b"),
         },
