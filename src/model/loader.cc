@@ -112,6 +112,7 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   TERN_ASSIGN_OR_RETURN(OpenedFolder o, OpenedFolder::open(options, true));
   TERN_RETURN_IF_ERROR(check_ranks(o.spec, options.shard.expert_parallel, options.shard.ranks));
   TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(o.options, device.info().kind));
+  TERN_ASSIGN_OR_RETURN(const CacheChoice cache, choose_cache(o));
   auto weights = std::make_unique<DecoderWeights>();
   TERN_ASSIGN_OR_RETURN(WeightPlan plan, o.plan(*weights));
   TERN_ASSIGN_OR_RETURN(const ParameterCount count, count_parameters(o.spec, plan));
@@ -120,7 +121,6 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   ModelInfo info = info_of(o.spec, count, weights->bytes, options.activation);
   if (o.files.any() || o.options.quantization.any()) info.formats = formats_line(plan, pack);
   info.notes = o.notes();
-  TERN_ASSIGN_OR_RETURN(const CacheChoice cache, choose_cache(o));
   info.cache = cache.type, info.cache_format = cache.line;
   if (options.rounded_cache && KvSpec{.dtype = cache.type}.quantized())
     info.cache = DType::kF32, info.cache_rounded = cache.type;

@@ -1,6 +1,7 @@
 // kv_cache_quant_type: scales that a folder brings, what it refuses, and models over a quantized cache.
 #include "model/quantized/cache_scales.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,17 +17,21 @@ using testing::TempFolder;
 
 constexpr CacheScaleShape kShape{2, 1, 2, 4, 127.0f};
 
-std::string name_of(int layer, const char* which, const std::string& prefix = "ernie.layers.") {
-  return prefix + std::to_string(layer) + ".self_attn.cache" + which + "_matmul.activation_scale";
+std::string name_of(int layer, const char* which, const char* prefix = "ernie.layers.") {
+  return fmt::format("{}{}.self_attn.cache{}_matmul.activation_scale", prefix, layer, which);
 }
 
-// All four lists, `more` put behind them.
+std::string entry(const std::string& name, const std::string& values) {
+  return fmt::format("\"{}\": {}", name, values);
+}
+
+// All four lists, `more` behind them.
 std::string file(const std::string& values, const std::string& more = "") {
-  std::string text = "{";
+  std::string text;
   for (int layer = 0; layer < 2; ++layer)
-    for (const char* which : {"k", "v"}) text += "\"" + name_of(layer, which) + "\": " + values + ",";
-  text.pop_back();
-  return text + more + "}";
+    for (const char* which : {"k", "v"})
+      text += fmt::format("{}{}", text.empty() ? "{" : ",", entry(name_of(layer, which), values));
+  return fmt::format("{}{}{}}}", text, more.empty() ? "" : ",", more);
 }
 
 std::string refusal(const std::string& text) {
@@ -47,25 +52,26 @@ TEST(CacheScales, ByHeadOrChannelFollowsFromTheirNumber) {
   EXPECT_TRUE(channels->channels);
   EXPECT_EQ(channels->v.size(), 16u);
   // Scales of a layer behind the decoder's are nobody's.
-  EXPECT_EQ(refusal(file("[1, 1]", ",\"" + name_of(2, "k") + "\": [1, 1]")), "");
+  EXPECT_EQ(refusal(file("[1, 1]", entry(name_of(2, "k"), "[1, 1]"))), "");
 }
 
 TEST(CacheScales, NamesWhatIsWrong) {
-  const std::string more = ",\"" + name_of(0, "k", "model.layers.") + "\": [1, 1]";
+  const std::string more = entry(name_of(0, "k", "model.layers."), "[1, 1]");
   const std::pair<std::string, const char*> wrong[] = {
       {"[1]", "kv_cache_scale.json is not a JSON object"},
       {"{", "kv_cache_scale.json: "},
       {"{}", "layers.0.self_attn.cachek_matmul.activation_scale is missing"},
-      {"{\"" + name_of(0, "k") + "\": [1, 1]}", "layers.1.self_attn.cachek_matmul.activation_scale is missing"},
-      {file("[1, 1]", ",\"" + name_of(0, "k") + "\": [1, 1]"), "a name is there twice"},
+      {fmt::format("{{{}}}", entry(name_of(0, "k"), "[1, 1]")),
+       "layers.1.self_attn.cachek_matmul.activation_scale is missing"},
+      {file("[1, 1]", entry(name_of(0, "k"), "[1, 1]")), "a name is there twice"},
       {file("[1, 1]", more), "model.layers.0.self_attn.cachek_matmul.activation_scale is there twice"},
       {file("[1, 1, 1]"), "has 3 values, not 2 (one per head) or 8 (per channel)"},
       {file("[1, 0]"), "holds 0, which is no scale"},
       {file("[1, -2]"), "holds -2, which is no scale"},
       {file("[1, 1e39]"), "which is no scale"},
       {file("[1, \"x\"]"), "is not a list of numbers"},
-      {file("[1, 1]", ",\"zero\": [1]"), "zero is no scale of a layer of this model"},
-      {file("[1, 1]", ",\"" + name_of(3, "v") + "\": [1, 1]"), "is no scale of a layer of this model"}};
+      {file("[1, 1]", entry("zero", "[1]")), "zero is no scale of a layer of this model"},
+      {file("[1, 1]", entry(name_of(3, "v"), "[1, 1]")), "is no scale of a layer of this model"}};
   for (const auto& [text, message] : wrong) EXPECT_NE(refusal(text).find(message), std::string::npos) << refusal(text);
 }
 
@@ -100,7 +106,7 @@ TEST(CacheScales, AFolderBringsThemOnce) {
   for (int layer = 0; layer < static_cast<int>(config.at("num_hidden_layers").as_int64()); ++layer) {
     for (const char* which : {"k", "v"}) {
       const std::string name = name_of(layer, which, "model.layers.");
-      json += "\"" + name + "\": [0.02, 0.03],";
+      json += fmt::format("{},", entry(name, "[0.02, 0.03]"));
       const float values[2] = {4.0f, 5.0f};
       tensors[name] = {"F32", {2}, std::string(reinterpret_cast<const char*>(values), sizeof values)};
     }
