@@ -202,7 +202,7 @@ Expected<model::Quantization> quantization_of(const std::string& text, const mod
 }
 
 Status inspect(const std::string& name, const std::string& overrides, const std::string& quantization,
-               const std::string& memory_text, bool as_json) {
+               const std::string& memory_text, int ranks, bool as_json) {
   TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
   model::LoadOptions options;
   options.path = app::find_folder(name, environment);
@@ -214,13 +214,17 @@ Status inspect(const std::string& name, const std::string& overrides, const std:
       return make_error(ErrorCode::kInvalidArgument, "--model-override must be a JSON object", "model-override");
     options.overrides = value.get_object();
   }
+  options.shard.ranks = std::max(ranks, 1);
   TERN_ASSIGN_OR_RETURN(options.quantization, quantization_of(quantization, options));
   TERN_ASSIGN_OR_RETURN(const double memory, memory_of(memory_text));
   TERN_ASSIGN_OR_RETURN(model::ModelSummary summary, model::summarize_model(options));
   TERN_ASSIGN_OR_RETURN(const vision::TowerSummary tower, vision::summarize_tower(options));
   add_tower(summary, tower);
   options.activation = DType::kF32;
-  TERN_ASSIGN_OR_RETURN(const model::ModelSummary wide, model::summarize_model(options));
+  TERN_ASSIGN_OR_RETURN(model::ModelSummary wide, model::summarize_model(options));
+  if (ranks > 0)  // only these
+    for (auto* all : {&summary.ranks, &wide.ranks})
+      std::erase_if(*all, [&](const model::RankSummary& r) { return r.count != ranks; });
   as_json ? print_json(summary, wide, tower, memory) : print_text(summary, wide, tower, memory);
   return {};
 }
@@ -230,14 +234,17 @@ Status inspect(const std::string& name, const std::string& overrides, const std:
 int run_inspect(const std::vector<std::string>& args) {
   app::Options parser("Says what a model is and what it takes; config.json is enough", "tern inspect");
   std::string name, overrides, quantization, memory;
+  int ranks = 0;
   bool as_json = false;
   parser.add_option("model,--model,-m", name, "Folder of the model").required();
   parser.add_option("--model-override", overrides, "JSON that replaces values of config.json");
   parser.add_option("--quantization", quantization, "Weights made so while loading, as serve has it");
+  parser.add_option("--tensor-parallel-size", ranks, "Only over so many ranks; every number that can share the model")
+      .range(1, model::kMostRanks);
   parser.add_option("--memory", memory, "What must suffice, like 24GiB; this machine's when left out");
   parser.add_flag("--json", as_json, "Prints one JSON object");
   if (const auto status = app::parse_options(parser, args)) return *status;
-  const Status status = inspect(name, overrides, quantization, memory, as_json);
+  const Status status = inspect(name, overrides, quantization, memory, ranks, as_json);
   std::fflush(stdout);
   return status.ok() ? 0 : app::report(status.error());
 }

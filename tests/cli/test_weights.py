@@ -40,6 +40,36 @@ def test_inspect_and_dry_run_say_which_output_layer_is_used(tmp_path, name, tied
     assert json.loads(tern("inspect", folder, "--json"))["notes"] == []
 
 
+SHAPES = ROOT / "bench" / "shapes"
+
+
+# 300B on cards of 80 GB, as FastDeploy's page has it; and what is said is what one device takes alone, in N parts.
+@pytest.mark.parametrize("method,cards,gigabytes", [("wint4", 4, 39), ("wint8", 8, 38), ("block_wise_fp8", 8, 38)])
+def test_inspect_says_what_each_of_several_cards_holds(method, cards, gigabytes):
+    asked = ["inspect", SHAPES / "ernie-4.5-300b-a47b", "--quantization", method, "--memory", "80GB"]
+    (each,) = json.loads(tern(*asked, "--tensor-parallel-size", cards, "--json"))["ranks"]
+    alone = json.loads(tern(*asked, "--json"))
+    assert each in alone["ranks"] and alone["ranks"][0]["count"] == 1 and each["count"] == cards
+    assert abs(each["weight_bytes"][method] / 1e9 - gigabytes) < 1
+    assert 1 <= each["weight_bytes"][method] * cards / alone["weight_bytes"][method] < 1.01
+    assert each["cache_bytes_per_token"]["bfloat16"] * cards == alone["cache_bytes_per_token"]["bfloat16"]
+    assert each["cache_tokens_that_fit"][method] > 131072 and alone["cache_tokens_that_fit"][method] == 0
+    assert f"over {cards} ranks, in 80.00 GB of memory each" in tern(*asked, "--tensor-parallel-size", cards)
+
+
+# A card of 24 GB of which nine tenths are used; and one of 8 GB.
+@pytest.mark.parametrize(
+    "shape,method,memory,weights,tokens",
+    [("ernie-4.5-vl-28b-a3b", "wint4", "24GB", 17e9, 32768), ("paddleocr-vl-0.9b", "none", "8GB", 2e9, 131072)],
+)
+def test_picture_models_leave_room_for_their_cache(shape, method, memory, weights, tokens):
+    said = json.loads(tern("inspect", SHAPES / shape, "--quantization", method, "--memory", memory, "--json"))
+    name = "bfloat16" if method == "none" else method
+    assert said["vision_parameters"] > 4e8
+    assert weights * 0.9 < said["weight_bytes"][name] < weights
+    assert said["cache_tokens_that_fit"][name] >= tokens
+
+
 def tensors_of(path):
     data = path.read_bytes()
     (length,) = struct.unpack("<Q", data[:8])
