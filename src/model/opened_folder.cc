@@ -51,6 +51,7 @@ Expected<WeightPlan> OpenedFolder::plan(DecoderWeights& weights) {
   presences.head_apart = !options.quantization.head.empty();
   TERN_ASSIGN_OR_RETURN(WeightPlan plan, plan_weights(spec, presences, options.shard, weights));
   TERN_RETURN_IF_ERROR(leave_out(options.quantization.ignore, plan));
+  if (files.codes && options.dummy) leave_out(*files.codes, plan);
   return plan;
 }
 

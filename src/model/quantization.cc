@@ -11,11 +11,11 @@ namespace tern::model {
 namespace {
 
 constexpr std::string_view kWorks = "wint8, wint4, block_wise_fp8, weight_only, mix_quant and kvcache work";
-constexpr std::array<std::string_view, 14> kKeys = {
+constexpr std::array<std::string_view, 15> kKeys = {
     "quantization",        "dense_quant_type",  "moe_quant_type", "image_moe_quant_type",
     "kv_cache_quant_type", "group_size",        "ignore",         "algo",
     "lm_head_quant_type",  "weight_block_size", "is_quantized",   "is_moe_quantized",
-    "is_channel_wise",     "has_zero_point"};
+    "is_channel_wise",     "has_zero_point",    "scale_fmt"};
 
 Error wrong(std::string message) { return make_error(ErrorCode::kInvalidArgument, std::move(message)); }
 
@@ -76,6 +76,15 @@ void read_ignore(Reader& r, Quantization& q) {
     if (good) q.ignore.emplace_back((*names)[i].get_string());
   }
   if (!good) r.fail(wrong("ignore must be a list of names"));
+}
+
+void read_scale_format(Reader& r, Quantization& q) {
+  const std::string format = r.text("scale_fmt");
+  if (format.empty()) return;
+  if (format != "ue8m0") r.fail(wrong(fmt::format("scale_fmt {} is not built; ue8m0 is", format)));
+  q.pow2_scales = true;
+  if (q.dense != "block_wise_fp8" && q.experts != "block_wise_fp8" && q.picture_experts != "block_wise_fp8")
+    r.fail(wrong("scale_fmt goes with block_wise_fp8 only"));
 }
 
 // What would change the outcome and is not there.
@@ -154,6 +163,7 @@ Expected<Quantization> read_object(const json::Object& object, const std::string
   if (group != 0 && !groups) r.fail(wrong("group_size goes with wint4 only"));
   if (!q.head.empty() && q.head != "wint8")
     r.fail(wrong(fmt::format("lm_head_quant_type {} is not built; wint8 is", q.head)));
+  read_scale_format(r, q);
   TERN_RETURN_IF_ERROR(std::move(r.status()));
   for (std::string* type : {&q.dense, &q.experts, &q.picture_experts}) {
     TERN_ASSIGN_OR_RETURN(*type, format_name(*type, group));

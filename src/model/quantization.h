@@ -18,6 +18,7 @@ struct Quantization {
   std::string head;                 // the output layer
   std::string cache;                // kv_cache_quant_type; empty: keys and values stay in the activation type
   std::vector<std::string> ignore;  // modules left alone: names, or "re:" before a pattern that a name begins with
+  bool pow2_scales = false;         // of block_wise_fp8: rounded up to powers of two
 
   // Whether weights are.
   bool any() const { return !dense.empty() || !experts.empty() || !picture_experts.empty() || !head.empty(); }

@@ -77,10 +77,11 @@ Status head_linear(const HeadLinearParams& params, device::Stream stream);
 
 // What one scale of a format with scales serves, in the whole matrix, whatever part of it a slice or rank holds.
 struct ScaleBlocks {
-  int64_t rows = 0;    // 0: the format has no scales
-  int64_t cols = 0;    // 0: all columns
-  float bound = 1.0f;  // scale = largest magnitude / bound, float32
-  bool zeros = false;  // zero points as well: such weights come from files only, as codes
+  int64_t rows = 0;            // 0: the format has no scales
+  int64_t cols = 0;            // 0: all columns
+  float bound = 1.0f;          // scale = largest magnitude / bound, float32
+  bool zeros = false;          // zero points as well: such weights come from files only, as codes
+  bool powers_of_two = false;  // scales are rounded up to powers of two; for whoever makes scales, not the formats
 };
 
 // Rows for a format with scales, and the scales that the whole matrix gives them: value = (code - zero) * scale.

@@ -1,6 +1,7 @@
 #include "ops/quantize.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "base/checked.h"
@@ -39,7 +40,13 @@ int64_t first_group_of(const ScaleBlocks& blocks, int64_t begin) {
   return blocks.cols == 0 || begin % blocks.cols == 0 ? 0 : blocks.cols - begin % blocks.cols;
 }
 
-float scale_of(TensorView values, int64_t begin, int64_t end, float bound) {
+float power_of_two_from(float scale) {
+  int exponent = 0;
+  const float half = std::frexp(scale, &exponent);  // in [0.5, 1)
+  return scale == 0.0f ? 0.0f : std::ldexp(1.0f, half == 0.5f ? exponent - 1 : exponent);
+}
+
+float scale_of(const ScaleBlocks& blocks, TensorView values, int64_t begin, int64_t end) {
   uint32_t top = 0;
   for (int64_t r = 0; r < values.dim[0]; ++r) {
     const char* row = values.row_bytes(r) + begin * static_cast<int64_t>(dtype_bytes(values.dtype));
@@ -48,7 +55,7 @@ float scale_of(TensorView values, int64_t begin, int64_t end, float bound) {
   if (top >= 0x7f800000u) return -1.0f;
   float magnitude;
   std::memcpy(&magnitude, &top, sizeof magnitude);
-  return magnitude / bound;
+  return blocks.powers_of_two ? power_of_two_from(magnitude / blocks.bound) : magnitude / blocks.bound;
 }
 
 bool scales_of(const ScaleBlocks& blocks, TensorView values, std::vector<float>& scales) {
@@ -59,7 +66,7 @@ bool scales_of(const ScaleBlocks& blocks, TensorView values, std::vector<float>&
     const int64_t end = std::min(r + blocks.rows, rows);
     const TensorView block = tensor2(values.row_bytes(r), values.dtype, end - r, k, values.stride[0]);
     for (int64_t g = 0; g < groups; ++g) {
-      const float scale = scale_of(block, g * width, std::min((g + 1) * width, k), blocks.bound);
+      const float scale = scale_of(blocks, block, g * width, std::min((g + 1) * width, k));
       if (scale < 0.0f) return false;
       for (int64_t i = r; i < end; ++i) scales[static_cast<size_t>(i * groups + g)] = scale;
     }

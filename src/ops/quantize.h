@@ -20,7 +20,10 @@ int64_t first_group_of(const ScaleBlocks& blocks, int64_t begin);
 
 // The scale of rows [0, values.dim[0]) x columns [begin, end) of `values` (bf16 or f32). Negative when one of them is
 // NaN or infinite.
-float scale_of(TensorView values, int64_t begin, int64_t end, float bound);
+float scale_of(const ScaleBlocks& blocks, TensorView values, int64_t begin, int64_t end);
+
+// The next power of two from a scale on; 0 stays.
+float power_of_two_from(float scale);
 
 // [rows][groups] scales of whole rows of the whole matrix, from a block of scales on. False: as above.
 bool scales_of(const ScaleBlocks& blocks, TensorView values, std::vector<float>& scales);

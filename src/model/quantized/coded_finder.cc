@@ -100,9 +100,10 @@ class ModuleTensors {
     }
     if (t_.scales == nullptr)
       return complain(fmt::format("{} has codes but no {}", t_.module, across ? "scales" : "weight_scale"));
-    if (!is_float_weight(t_.scales->dtype))
-      return complain(fmt::format("{}{} has type {}; F32, F16 and BF16 are read", t_.module, leaf,
-                                  file_type_name(t_.scales->dtype)));
+    const bool exponents = t_.scheme.layout == CodeLayout::kFloat8 && t_.scales->dtype == FileType::kF8E8M0;
+    if (!is_float_weight(t_.scales->dtype) && !exponents)
+      return complain(fmt::format("{}{} has type {}; F32, F16 and BF16 are read, F8_E8M0 with e4m3 codes", t_.module,
+                                  leaf, file_type_name(t_.scales->dtype)));
     return scale_shape(leaf);
   }
   bool scale_shape(const std::string& leaf) {

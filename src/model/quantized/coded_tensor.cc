@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/bf16.h"
 #include "base/checked.h"
 #include "base/float8.h"
+#include "ops/quantize.h"
 
 namespace tern::model {
 namespace {
@@ -27,6 +29,10 @@ float float_at(const StoredTensor& t, int64_t index) {
       return load_as<float>(t.data, index);
     case FileType::kF16:
       return half_to_float(load_as<uint16_t>(t.data, index));
+    case FileType::kF8E8M0: {
+      const auto exponent = load_as<uint8_t>(t.data, index);
+      return exponent == 255 ? std::numeric_limits<float>::quiet_NaN() : std::ldexp(1.0f, exponent - 127);
+    }
     default:
       return to_float(load_as<bf16>(t.data, index));
   }
@@ -153,6 +159,11 @@ Status CodedTensor::read_scales(int64_t row, int64_t rows, int64_t col, int64_t 
         if (!std::isfinite(scale) || scale == 0.0f)
           return make_error(ErrorCode::kCorrupt,
                             fmt::format("the scale of {} for row {} and group {} is {}", module, n_at, g, scale));
+        if (scheme.pow2 && scale != ops::power_of_two_from(scale))
+          return make_error(ErrorCode::kCorrupt,
+                            fmt::format("quantization_config says scale_fmt ue8m0, but the scale of {} for row {} and "
+                                        "group {} is {}, which is no power of two",
+                                        module, n_at, g, scale));
         reinterpret_cast<float*>(scales_to.row_bytes(r))[i] = scale;
       }
       if (zeros == nullptr) continue;

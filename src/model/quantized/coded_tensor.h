@@ -47,7 +47,9 @@ class CodedFinder {
   std::shared_ptr<const CodedTensor> find(const std::string& module, int64_t n, int64_t k, std::set<std::string>& used,
                                           std::vector<std::string>& wrong) const;
   // Whether the config says that a module has codes and the files must agree.
-  bool promised(const std::string& module) const { return codes_.complete && codes_.scheme_of(module) != nullptr; }
+  bool promised(const std::string& module) const {
+    return codes_.complete && codes_.scheme_of(module) != nullptr && !codes_.ignore.may_contain(module);
+  }
 
  private:
   const StoredCodes& codes_;

@@ -22,10 +22,11 @@ constexpr int64_t kChunkBytes = 32 << 20;  // of values read between two writes
 
 class Exporter {
  public:
-  Exporter(const ExportOptions& options, const OpenedFolder& folder, const WeightPlan& plan, std::vector<Stored> stored,
-           ExportPlan what, FolderWriter& to)
+  Exporter(const ExportOptions& options, const OpenedFolder& folder, const PackOptions& pack, const WeightPlan& plan,
+           std::vector<Stored> stored, ExportPlan what, FolderWriter& to)
       : options_(options),
         folder_(folder),
+        pack_(pack),
         plan_(plan),
         source_(plan.parameters, std::move(stored)),
         what_(std::move(what)),
@@ -118,7 +119,7 @@ class Exporter {
   // Rows [row, row + n), at most kBlockRows; false: one of them holds no number.
   bool encode(const ExportTensor& t, int64_t row, int64_t n, int64_t groups, char* out) {
     const int64_t k = plan_.parameters[static_cast<size_t>(t.parameter)].cols;
-    const ops::ScaleBlocks blocks = t.format->scale_blocks();
+    const ops::ScaleBlocks blocks = blocks_made(*t.format, pack_);
     const DType type = source_.natural_type(t.parameter);
     std::vector<char> memory(static_cast<size_t>(n * k) * dtype_bytes(type));
     const TensorView values = tensor2(memory.data(), type, n, k);
@@ -129,7 +130,7 @@ class Exporter {
       const int64_t height = std::min(blocks.rows, n - r);
       const TensorView block = tensor2(values.row_bytes(r), type, height, k);
       for (int64_t g = 0; g < groups; ++g) {
-        const float scale = ops::scale_of(block, g * width, std::min((g + 1) * width, k), blocks.bound);
+        const float scale = ops::scale_of(blocks, block, g * width, std::min((g + 1) * width, k));
         if (scale < 0.0f) return false;
         // Where all codes are 0 any scale will do, and readers want one that is not.
         if (scale > 0.0f) scales_[static_cast<size_t>((row + r) / blocks.rows * groups + g)] = scale;
@@ -158,6 +159,7 @@ class Exporter {
 
   const ExportOptions& options_;
   const OpenedFolder& folder_;
+  const PackOptions& pack_;
   const WeightPlan& plan_;
   const CheckpointSource source_;
   const ExportPlan what_;
@@ -186,7 +188,7 @@ Status export_model(const ExportOptions& options) {
   TERN_ASSIGN_OR_RETURN(ExportPlan what, plan_export(folder, plan, stored, pack));
   FolderWriter out(options.write);
   TERN_RETURN_IF_ERROR(out.make());
-  TERN_RETURN_IF_ERROR(Exporter(options, folder, plan, std::move(stored), std::move(what), out).run());
+  TERN_RETURN_IF_ERROR(Exporter(options, folder, pack, plan, std::move(stored), std::move(what), out).run());
   TERN_RETURN_IF_ERROR(folder.checkpoint.check());
   return out.commit();
 }

@@ -114,6 +114,7 @@ class ExportPlanner {
                                               {"activation_scheme", "dynamic"},
                                               {"weight_block_size", json::Array{128, 128}},
                                               {"modules_to_not_convert", ignore_}};
+      if (folder_.options.quantization.pow2_scales) out_.quantization_config.get_object()["scale_fmt"] = "ue8m0";
       return {};
     }
     // The format of most modules is that of whatever has none of its own; groups that name modules come before it.

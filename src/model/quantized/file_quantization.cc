@@ -58,7 +58,9 @@ void settle_quantization(FileQuantization& files, LoadOptions& options) {
         fmt::format("--quantization {} is not used: config.json says {}", options.quantization.method, method));
   // The cache's type is a choice of its own: files that say nothing about it leave it to the command line.
   const std::string asked = options.quantization.cache;
+  const bool pow2 = options.quantization.pow2_scales;  // whoever names the format
   options.quantization = !files.codes ? files.made : options.dummy ? made_instead(*files.codes) : Quantization{};
+  options.quantization.pow2_scales = options.quantization.pow2_scales || (pow2 && files.made.any());
   std::string& cache = options.quantization.cache;
   if (!asked.empty() && !cache.empty() && asked != cache)
     files.notes.push_back(fmt::format("kv_cache_quant_type {} is not used: config.json says {}", asked, cache));

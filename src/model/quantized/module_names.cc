@@ -23,6 +23,13 @@ bool quick(std::string_view pattern) {
   return repetitions <= kMostRepetitions;
 }
 
+// Without what stands before the layers' names, which libraries write in different ways.
+std::string_view without_root(std::string_view name) {
+  for (const std::string_view root : {"model.language_model.", "language_model.model.", "model.", "ernie."})
+    if (name.starts_with(root)) return name.substr(root.size());
+  return name;
+}
+
 }  // namespace
 
 Status ModuleNames::add(const std::string& entry) {
@@ -31,7 +38,8 @@ Status ModuleNames::add(const std::string& entry) {
     return {};
   }
   if (!entry.starts_with("re:")) {
-    names_.insert(entry);
+    const std::string_view name = without_root(entry);
+    names_.emplace(parts_ && name.ends_with('.') ? name.substr(0, name.size() - 1) : name);
     return {};
   }
   const std::string pattern = entry.substr(3);
@@ -47,9 +55,21 @@ Status ModuleNames::add(const std::string& entry) {
 }
 
 bool ModuleNames::contains(std::string_view module) const {
-  return every_ || names_.contains(module) || std::ranges::any_of(patterns_, [&](const std::regex& p) {
-           return std::regex_search(module.begin(), module.end(), p, std::regex_constants::match_continuous);
-         });
+  if (every_ || names_.contains(without_root(module))) return true;
+  if (parts_) {
+    const std::string words = fmt::format(".{}.", module);
+    for (const std::string& name : names_)
+      if (words.find(fmt::format(".{}.", name)) != std::string::npos) return true;
+  }
+  return std::ranges::any_of(patterns_, [&](const std::regex& p) {
+    return std::regex_search(module.begin(), module.end(), p, std::regex_constants::match_continuous);
+  });
+}
+
+bool ModuleNames::may_contain(std::string_view module) const {
+  return contains(module) || (parts_ && std::ranges::any_of(names_, [&](const std::string& name) {
+                                return module.find(name) != std::string_view::npos;
+                              }));
 }
 
 }  // namespace tern::model

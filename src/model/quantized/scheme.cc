@@ -30,14 +30,27 @@ Expected<int64_t> group_of(const json::Object& o, std::string_view key, std::str
   return g;
 }
 
-Status add_names(const json::Object& o, std::string_view key, ModuleNames& names) {
-  const json::Value* list = json::find(o, key);
-  if (list == nullptr) return {};
-  if (!list->is_array()) return bad(fmt::format("{} must be a list of names", key));
-  for (const json::Value& entry : list->get_array()) {
+Status add_list(const json::Value& list, std::string_view key, ModuleNames& names) {
+  if (!list.is_array()) return bad(fmt::format("{} must be a list of names", key));
+  for (const json::Value& entry : list.get_array()) {
     if (!entry.is_string()) return bad(fmt::format("{} must be a list of names", key));
     TERN_RETURN_IF_ERROR(names.add(std::string(entry.get_string())));
   }
+  return {};
+}
+
+Status add_names(const json::Object& o, std::string_view key, ModuleNames& names) {
+  const json::Value* list = json::find(o, key);
+  return list == nullptr ? Status() : add_list(*list, key, names);
+}
+
+// Modules that a config of a single group leaves out: `key` is a list of parts of names, or null. Where there is one,
+// whatever it does not name has codes.
+Status leave_parts(const json::Object& o, std::string_view key, StoredCodes& codes) {
+  if (const json::Value* list = json::find(o, key); list == nullptr || list->is_null()) return {};
+  codes.ignore.allow_parts();
+  TERN_RETURN_IF_ERROR(add_names(o, key, codes.ignore));
+  codes.complete = codes.complete || !codes.ignore.empty();
   return {};
 }
 
@@ -56,6 +69,30 @@ StoredCodes all_modules(std::string_view method, const CodeScheme& scheme) {
   return codes;
 }
 
+// "dynamic": patterns after "-:" are of modules that are left alone. "modules_in_block_to_quantize": lists of the
+// others.
+Status read_gptq_modules(const json::Object& o, StoredCodes& codes) {
+  if (const json::Value* dynamic = json::find(o, "dynamic"); dynamic != nullptr && !dynamic->is_null()) {
+    if (!dynamic->is_object()) return bad("dynamic must be an object");
+    for (const auto& member : dynamic->get_object()) {
+      const std::string_view key = member.key();
+      if (!key.starts_with("-:"))
+        return refused(fmt::format("gptq with settings of their own for some modules (dynamic: {}) is not read", key));
+      TERN_RETURN_IF_ERROR(codes.ignore.add(fmt::format("re:{}", key.substr(2))));
+    }
+    codes.complete = !codes.ignore.empty();
+  }
+  const json::Value* inside = json::find(o, "modules_in_block_to_quantize");
+  if (inside == nullptr || inside->is_null()) return {};
+  if (!inside->is_array()) return bad("modules_in_block_to_quantize must be a list of lists of names");
+  ModuleNames targets;
+  targets.allow_parts();
+  for (const json::Value& entry : inside->get_array())
+    TERN_RETURN_IF_ERROR(add_list(entry, "modules_in_block_to_quantize", targets));
+  if (!targets.empty()) codes.groups.front().targets = std::move(targets), codes.complete = true;
+  return {};
+}
+
 Expected<FileQuantization> read_gptq(const json::Object& o) {
   CodeScheme s{.layout = CodeLayout::kGptq};
   TERN_ASSIGN_OR_RETURN(const auto bits, json::get_int(o, "bits"));
@@ -70,16 +107,9 @@ Expected<FileQuantization> read_gptq(const json::Object& o) {
   TERN_ASSIGN_OR_RETURN(const auto symmetric, json::get_bool(o, "sym"));
   s.neutral = symmetric.value_or(true);
   s.zeros = !s.neutral;
-  if (const json::Value* dynamic = json::find(o, "dynamic"); dynamic != nullptr) {
-    if (!dynamic->is_object()) return bad("dynamic must be an object");
-    // "-:": modules that are left alone, which the files tell.
-    for (const auto& member : dynamic->get_object())
-      if (!std::string_view(member.key()).starts_with("-:"))
-        return refused(fmt::format("gptq with settings of their own for some modules (dynamic: {}) is not read",
-                                   std::string_view(member.key())));
-  }
   FileQuantization f;
   f.codes = all_modules(version, s);
+  TERN_RETURN_IF_ERROR(read_gptq_modules(o, *f.codes));
   return f;
 }
 
@@ -98,6 +128,7 @@ Expected<FileQuantization> read_awq(const json::Object& o) {
     return refused(fmt::format("awq's version {} is not read", *version));
   FileQuantization f;
   f.codes = all_modules("awq", s);
+  TERN_RETURN_IF_ERROR(leave_parts(o, "modules_to_not_convert", *f.codes));
   return f;
 }
 
@@ -112,8 +143,13 @@ Expected<FileQuantization> read_fp8(const json::Object& o) {
     TERN_ASSIGN_OR_RETURN(const auto format, json::get_string(o, key));
     if (format && *format != "e4m3") return refused(fmt::format("fp8 of the type {} is not read", *format));
   }
+  TERN_ASSIGN_OR_RETURN(const auto scales, json::get_string(o, "scale_fmt"));
+  if (scales && *scales != "ue8m0") return refused(fmt::format("fp8 with scale_fmt {} is not read", *scales));
+  s.pow2 = scales.has_value();
   FileQuantization f;
   f.codes = all_modules("fp8", s);
+  for (const char* key : {"modules_to_not_convert", "ignored_layers"})
+    TERN_RETURN_IF_ERROR(leave_parts(o, key, *f.codes));
   f.notes.push_back("the checkpoint (fp8) wants activations in 8 bits; they stay in bfloat16 here");
   return f;
 }
@@ -163,6 +199,9 @@ Status check_rest(const json::Object& o, FileQuantization& f) {
     TERN_ASSIGN_OR_RETURN(const auto format, json::get_string(sparse->get_object(), "format"));
     if (format && *format != "dense") return refused(fmt::format("sparse weights ({}) are not read", *format));
   }
+  if (const json::Value* turned = json::find(o, "transform_config");
+      turned != nullptr && !(turned->is_object() && turned->get_object().empty()))
+    return refused("weights that are multiplied by other matrices (transform_config) are not read");
   if (json::find(o, "kv_cache_scheme") != nullptr)
     f.notes.push_back("the checkpoint wants a quantized cache (kv_cache_scheme); it stays in bfloat16 here");
   TERN_ASSIGN_OR_RETURN(const auto status, json::get_string(o, "quantization_status"));
@@ -223,6 +262,7 @@ Expected<FileQuantization> read_paddle(const json::Object& o, const std::string&
     return refused(fmt::format("a Paddle checkpoint with stored codes of the type {} is not read: {}",
                                method.value_or("?"), kInstead));
   f.codes = all_modules("Paddle wint8", {.layout = CodeLayout::kPaddle});
+  TERN_RETURN_IF_ERROR(add_names(o, "ignore", f.codes->ignore));
   return f;
 }
 
@@ -274,6 +314,7 @@ Quantization made_instead(const StoredCodes& codes) {
   Quantization q;
   q.method = codes.method;
   q.dense = q.experts = q.picture_experts = s.format();
+  q.pow2_scales = s.pow2;
   return q;
 }
 

@@ -32,6 +32,7 @@ struct CodeScheme {
   int64_t group = 0;     // columns that a scale serves; 0: all
   bool zeros = false;    // there are zero points
   bool neutral = false;  // GPTQ: zero points are stored although all of them are 2^(bits - 1)
+  bool pow2 = false;     // all scales are powers of two
   int zero_shift = 0;    // is added to stored zero points: 1 in GPTQ's first version
 
   // Name of the format that holds such codes (ops::find_weight_format).

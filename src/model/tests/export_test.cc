@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <cstring>
 #include <filesystem>
 
 #include "model/tests/support.h"
@@ -75,6 +76,41 @@ TEST(Export, LoadedAgainItIsTheSameModel) {
                 load_model(o.load, testing::cpu()).value()->info().formats);
     }
   }
+}
+
+// Scales that are powers of two: so while loading, in the files and when these are read.
+TEST(Export, ScalesMayBePowersOfTwo) {
+  TempFolder from, to;
+  write_model(from, "LlamaForCausalLM");
+  ExportOptions o =
+      options_of(from, to.file("out"), R"({"quantization":"block_wise_fp8","scale_fmt":"ue8m0"})", "LlamaForCausalLM");
+  ASSERT_TRUE(export_model(o).ok());
+  int scales = 0;
+  for (const auto& [name, t] : testing::read_tensors(to.file("out/model.safetensors"))) {
+    if (!name.ends_with(".weight_scale_inv")) continue;
+    for (size_t i = 0; i < t.bytes.size(); i += 4, ++scales) {
+      uint32_t bits;
+      std::memcpy(&bits, t.bytes.data() + i, sizeof bits);
+      EXPECT_EQ(bits & 0x807fffffu, 0u) << name;
+    }
+  }
+  EXPECT_GT(scales, 13);
+  const json::Value config = *json::parse(testing::read_file(to.file("out/config.json")));
+  EXPECT_EQ(config.at("quantization_config").at("scale_fmt"), "ue8m0");
+  LoadOptions again;
+  again.path = to.file("out");
+  const std::vector<float> want = testing::logits_of(o.load, {1, 2, 3});
+  EXPECT_EQ(testing::logits_of(again, {1, 2, 3}), want);
+  o.load.quantization.pow2_scales = false;
+  EXPECT_NE(testing::logits_of(o.load, {1, 2, 3}), want);
+  // Other scales are no such ones.
+  o.out = to.file("other");
+  ASSERT_TRUE(export_model(o).ok());
+  again.path = o.out;
+  again.overrides["quantization_config"] = json::Object{{"scale_fmt", "ue8m0"}};
+  const auto wrong = load_model(again, testing::cpu());
+  ASSERT_FALSE(wrong.ok());
+  EXPECT_NE(wrong.error().message.find("which is no power of two"), std::string::npos) << wrong.error().message;
 }
 
 TEST(Export, WritesSeveralFilesAndCopiesTheRest) {

@@ -94,6 +94,9 @@ TEST(Quantization, WhatIsNotBuiltIsRefusedInALine) {
       {R"({"quantization":"mix_quant","dense_quant_type":"w4a8"})", "weights of type w4a8 are not built"},
       {R"({"quantization":"weight_only","algo":"int3"})", "algo int3 is neither"},
       {R"({"quantization":"block_wise_fp8","weight_block_size":[64,64]})", "weight_block_size must be [128, 128]"},
+      {R"({"quantization":"wint8","":1})", "has no key \"\""},
+      {R"({"quantization":"block_wise_fp8","scale_fmt":"float32"})", "scale_fmt float32 is not built; ue8m0 is"},
+      {R"({"quantization":"wint8","scale_fmt":"ue8m0"})", "scale_fmt goes with block_wise_fp8 only"},
       {R"({"quantization":"wint8","ignore":"lm_head"})", "ignore must be a list of names"}};
   for (const auto& [text, message] : wrong) EXPECT_NE(refusal(text).find(message), std::string::npos) << refusal(text);
 }
@@ -124,6 +127,32 @@ TEST(Quantization, SaysWhatEachPartBecameAndCountsItsBytes) {
   EXPECT_EQ(summary->weight_bytes[2].second, (*model)->info().weight_bytes);
   EXPECT_LT(summary->weight_bytes[2].second, summary->weight_bytes[0].second);
   EXPECT_EQ(summary->formats, line);
+}
+
+// What is said of a rank without loading is what its weights then take: 300B's proportions, an eighth as wide.
+TEST(Quantization, ARankTakesWhatIsSaid) {
+  TempFolder folder;
+  testing::write_file(
+      folder.file("config.json"),
+      R"({"architectures":["Ernie4_5_MoeForCausalLM"],"hidden_size":1024,"intermediate_size":3584,"num_hidden_layers":4,
+          "num_attention_heads":8,"num_key_value_heads":4,"head_dim":128,"moe_num_experts":64,"moe_k":8,
+          "moe_intermediate_size":448,"moe_num_shared_experts":0,"moe_layer_start_index":3,"vocab_size":12928,
+          "tie_word_embeddings":false,"max_position_embeddings":256})");
+  for (const char* method : {"wint4", "wint8", "block_wise_fp8"}) {
+    LoadOptions o;
+    o.path = folder.path();
+    o.dummy = true, o.shard.ranks = 4;
+    o.quantization = read(method, "Ernie4_5_MoeForCausalLM");
+    const auto summary = summarize_model(o);
+    ASSERT_TRUE(summary.ok()) << summary.error().message;
+    const auto model = load_model(o, testing::cpu());
+    ASSERT_TRUE(model.ok()) << model.error().message;
+    const auto said = static_cast<double>(summary->weight_bytes.back().second);
+    EXPECT_NEAR(static_cast<double>((*model)->info().weight_bytes) / said, 1.0, 0.01) << method;
+    // Half or a whole byte an expert's weight, and little beside.
+    const double least = 3.0 * 64 * 1024 * 448 / 4 * (method == std::string("wint4") ? 0.5 : 1.0);
+    EXPECT_GT(said, least) << method;
+  }
 }
 
 TEST(Quantization, ModulesThatAreNamedStayAsTheyAre) {

@@ -218,6 +218,71 @@ TEST(StoredCodesErrors, WhatConfigSaysMustBeSo) {
   EXPECT_NE(failure(o).find("quantization_config says sym, but model.layers."), std::string::npos) << failure(o);
 }
 
+// Lists of modules in configs and the files say the same, or the load ends.
+TEST(StoredCodesErrors, ListsOfModulesMustAgree) {
+  const CodedFolder gptq{Layout::kGptq, 4, 32, true}, awq{Layout::kAwq, 4, 32, true};
+  const CodedFolder fp8{Layout::kFp8Block, 8, 0, false};
+  constexpr const char *kLeft = "is stored as codes although quantization_config leaves it out", *kGood = "";
+  struct Row {
+    CodedFolder folder;
+    const char *key, *value, *message;
+  };
+  const Row rows[] = {
+      {fp8, "modules_to_not_convert", R"(["lm_head","model.layers.0.input_layernorm"])", kGood},
+      {fp8, "modules_to_not_convert", "null", kGood},
+      {fp8, "modules_to_not_convert", R"(["layers.1.mlp"])", kLeft},
+      {fp8, "modules_to_not_convert", R"(["model.language_model.layers.1.mlp.up_proj"])", kLeft},
+      {fp8, "modules_to_not_convert", R"(["re:.*\\.1\\.mlp"])", kLeft},
+      {fp8, "modules_to_not_convert", R"(["gate", "layers.1.mlp.up"])", kGood},  // parts of words say nothing
+      {fp8, "modules_to_not_convert", R"("lm_head")", "modules_to_not_convert must be a list of names"},
+      {fp8, "modules_to_not_convert", R"([1])", "modules_to_not_convert must be a list of names"},
+      {fp8, "ignored_layers", R"(["up_proj"])", kLeft},
+      {awq, "modules_to_not_convert", R"(["visual"])", kGood},
+      {awq, "modules_to_not_convert", R"(["mlp.up_proj"])", kLeft},
+      {gptq, "dynamic", R"({"-:lm_head":{}})", kGood},
+      {gptq, "dynamic", R"({"-:.*up_proj":{}})", kLeft},
+      {gptq, "dynamic", R"({"+:.*up_proj":{"bits":8}})", "settings of their own for some modules"},
+      {gptq, "modules_in_block_to_quantize", R"([["mlp.up_proj"]])", kLeft},
+      {gptq, "modules_in_block_to_quantize", R"([["self_attn"],["mlp.down_proj","mlp.gate_proj","mlp.up_proj"]])",
+       kGood},
+      {gptq, "modules_in_block_to_quantize", R"(["mlp"])", "must be a list of names"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(std::string(row.key) + " " + row.value);
+    const Pair pair(row.folder, "LlamaForCausalLM");
+    LoadOptions o = pair.options();
+    o.overrides["quantization_config"] = json::Object{{row.key, *json::parse(row.value)}};
+    const std::string said = failure(o);
+    EXPECT_EQ(said.empty(), row.message == kGood) << said;
+    EXPECT_NE(said.find(row.message), std::string::npos) << said;
+  }
+}
+
+// A matrix of values that the config does not leave out; with a list of modules it says what is left out.
+TEST(StoredCodesErrors, ValuesMustBeLeftOut) {
+  Pair pair({Layout::kFp8Block, 8, 0, false}, "LlamaForCausalLM");
+  const std::string at = "model.layers.1.mlp.down_proj";
+  pair.tensors.erase(at + ".weight_scale_inv");
+  pair.tensors[at + ".weight"] = {"BF16", {64, 192}, std::string(64 * 192 * 2, 0)};
+  pair.write();
+  LoadOptions o = pair.options();
+  EXPECT_EQ(failure(o), "");
+  const auto with = [&](const char* list) {
+    o.overrides["quantization_config"] = json::Object{{"modules_to_not_convert", *json::parse(list)}};
+    return failure(o);
+  };
+  EXPECT_NE(with(R"(["lm_head"])").find("down_proj.weight is stored as BF16, but quantization_config names it"),
+            std::string::npos);
+  EXPECT_EQ(with(R"(["lm_head","model.layers.1.mlp.down_proj"])"), "");
+  EXPECT_EQ(with(R"(["lm_head","down"])"), "");
+  // Without the files, what the list names is counted as values.
+  EXPECT_EQ(with(R"(["model.layers.1.mlp.down_proj"])"), "");
+  o.dummy = true;
+  const auto summary = summarize_model(o);
+  ASSERT_TRUE(summary.ok()) << summary.error().message;
+  EXPECT_NE(summary->formats.find("7 projections in block_wise_fp8"), std::string::npos) << summary->formats;
+}
+
 TEST(StoredCodesErrors, OtherMethodsNameWhatWorks) {
   const std::pair<const char*, const char*> rows[] = {
       {R"({"quant_method":"bitsandbytes"})", "the method bitsandbytes is not read: take the unquantized checkpoint"},

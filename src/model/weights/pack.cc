@@ -64,20 +64,16 @@ class Packer {
     if (pool_ == nullptr) pool_ = (own_pool_ = std::make_unique<device::ComputePool>(options.threads, false)).get();
   }
 
-  void add(const MatrixPlan& m, char* dst) {
-    const ops::WeightFormat& format = format_of(m, options_);
-    m.out->format = &format;
-    m.out->n = m.n, m.out->k = m.k;
-    m.out->first_group = ops::first_group_of(format.scale_blocks(), m.pieces.front().col);
-    m.out->data = device::Buffer(dst, format.packed_bytes(m.n, m.k), nullptr);
+  void add(const MatrixPlan& m) {
     const DType type = m.format != nullptr ? *source_.code_type(m.pieces.front().parameter) : source_type(m.pieces);
-    cut({&m.pieces, &m, dst, type, m.k * static_cast<int64_t>(dtype_bytes(type))}, m.n, format.row_granularity());
+    cut({&m.pieces, &m, m.out->data.data(), type, m.k * static_cast<int64_t>(dtype_bytes(type))}, m.n,
+        m.out->format->row_granularity());
   }
 
-  void add(const ArrayPlan& a, char* dst) {
-    const DType type = a.activation_type ? options_.activation : DType::kF32;
-    *a.out = a.cols == 1 ? tensor1(dst, type, a.rows) : tensor2(dst, type, a.rows, a.cols);
-    cut({&a.pieces, nullptr, dst, type, a.cols * static_cast<int64_t>(dtype_bytes(type))}, a.rows, 1);
+  void add(const ArrayPlan& a) {
+    const DType type = a.out->dtype;
+    cut({&a.pieces, nullptr, static_cast<char*>(a.out->data), type, a.cols * static_cast<int64_t>(dtype_bytes(type))},
+        a.rows, 1);
   }
 
   Status run() {
@@ -138,7 +134,7 @@ class Packer {
     if (m.format != nullptr) return pack_codes(c, staging);
     const TensorView source = rows(m.pieces, c.begin, c.end, m.k, t.type, staging);
     const ops::WeightFormat& format = format_of(m, options_);
-    const ops::ScaleBlocks blocks = format.scale_blocks();
+    const ops::ScaleBlocks blocks = blocks_made(format, options_);
     if (blocks.rows == 0) return format.pack(source, c.begin, m.n, m.k, t.dst);
     const int64_t groups = ops::scale_groups(blocks, m.k, m.out->first_group);
     std::vector<float> scales(static_cast<size_t>((c.end - c.begin) * groups));
@@ -200,7 +196,7 @@ class Packer {
       const int64_t height = std::min(blocks.rows, cover.rows - r);
       const TensorView block = tensor2(values.row_bytes(r), values.dtype, height, cover.cols, values.stride[0]);
       for (int64_t g = 0; g < groups; ++g) {
-        const float scale = ops::scale_of(block, g * cols, std::min((g + 1) * cols, cover.cols), blocks.bound);
+        const float scale = ops::scale_of(blocks, block, g * cols, std::min((g + 1) * cols, cover.cols));
         if (scale < 0.0f)
           return make_error(ErrorCode::kCorrupt,
                             fmt::format("{} holds NaN or infinity in rows {} to {} and cannot be quantized", whole.name,
@@ -300,8 +296,8 @@ size_t packed_bytes(const WeightPlan& plan, const PackOptions& options) {
   return bytes;
 }
 
-Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
-                 device::Buffer& memory, size_t& bytes) {
+Status place_plan(const WeightPlan& plan, const PackOptions& options, device::Device& device, device::Buffer& memory,
+                  size_t& bytes) {
   bytes = packed_bytes(plan, options);
   const size_t available = device.memory_available();
   if (bytes > available)
@@ -311,17 +307,36 @@ Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackO
                     "fewer layers (--model-override)",
                     static_cast<double>(bytes) / 1e9, static_cast<double>(available) / 1e9));
   TERN_ASSIGN_OR_RETURN(memory, device.allocate(bytes));
-  Packer packer(plan.parameters, source, options, device);
   char* at = memory.data();
   for (const MatrixPlan& m : plan.matrices) {
-    packer.add(m, at);
-    at += round_up(format_of(m, options).packed_bytes(m.n, m.k), kAlign);
+    const ops::WeightFormat& format = format_of(m, options);
+    const size_t size = format.packed_bytes(m.n, m.k);
+    m.out->format = &format;
+    m.out->n = m.n, m.out->k = m.k;
+    m.out->first_group = ops::first_group_of(format.scale_blocks(), m.pieces.front().col);
+    m.out->data = device::Buffer(at, size, nullptr);
+    at += round_up(size, kAlign);
   }
   for (const ArrayPlan& a : plan.arrays) {
-    packer.add(a, at);
+    const DType type = a.activation_type ? options.activation : DType::kF32;
+    *a.out = a.cols == 1 ? tensor1(at, type, a.rows) : tensor2(at, type, a.rows, a.cols);
     at += array_bytes(a, options.activation);
   }
+  return {};
+}
+
+Status fill_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
+                 device::Device& device) {
+  Packer packer(plan.parameters, source, options, device);
+  for (const MatrixPlan& m : plan.matrices) packer.add(m);
+  for (const ArrayPlan& a : plan.arrays) packer.add(a);
   return packer.run();
+}
+
+Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
+                 device::Buffer& memory, size_t& bytes) {
+  TERN_RETURN_IF_ERROR(place_plan(plan, options, device, memory, bytes));
+  return fill_plan(plan, source, options, device);
 }
 
 Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,

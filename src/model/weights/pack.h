@@ -15,6 +15,7 @@ namespace tern::model {
 struct PackOptions {
   DType activation = DType::kBF16;
   std::array<const ops::WeightFormat*, kMatrixRoles> formats = {};  // by MatrixRole
+  bool pow2_scales = false;                                         // Quantization::pow2_scales
   std::function<void(size_t, size_t)> progress;                     // from several threads, one at a time
   int threads = 0;  // on a device without a pool of its own; 0: physical cores
 };
@@ -27,13 +28,23 @@ Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKin
 Status take_stored_formats(const WeightSource& source, const LoadOptions& options, device::DeviceKind kind,
                            WeightPlan& plan);
 
+// What a scale of a format serves, and how it is rounded where weights are quantized while loading.
+ops::ScaleBlocks blocks_made(const ops::WeightFormat& format, const PackOptions& options);
+
 // What each part became: "168 projections in wint8, 1 output layer in bf16, ..."; from the plan and the formats.
 std::string formats_line(const WeightPlan& plan, const PackOptions& options);
 
 // Bytes that pack_weights() will allocate.
 size_t packed_bytes(const WeightPlan& plan, const PackOptions& options);
 
-// Allocates `memory` once and fills it; `bytes` of it are used. kResourceExhausted when it does not fit.
+// Allocates `memory` once, of which `bytes` are used, and tells every target where it lies. kResourceExhausted when it
+// does not fit.
+Status place_plan(const WeightPlan& plan, const PackOptions& options, device::Device& device, device::Buffer& memory,
+                  size_t& bytes);
+// Fills what was placed.
+Status fill_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
+                 device::Device& device);
+// Both.
 Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
                  device::Buffer& memory, size_t& bytes);
 Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <map>
-#include <regex>
 
+#include "model/quantized/module_names.h"
 #include "model/weights/pack.h"
 
 namespace tern::model {
 namespace {
+
+constexpr float kFloat8Bound = 448.0f;  // of e4m3
 
 // Formats of the parts that `options.quantization` names.
 Status choose(const LoadOptions& options, device::DeviceKind kind, PackOptions& pack) {
@@ -53,6 +55,7 @@ Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKin
   pack.activation = options.activation;
   pack.progress = options.progress;
   pack.threads = options.threads;
+  pack.pow2_scales = options.quantization.pow2_scales;
   const ops::WeightFormat* plain = find(options.activation == DType::kF32 ? "f32" : "bf16");
   const ops::WeightFormat* router = find("f32");
   if (plain == nullptr || router == nullptr)
@@ -76,26 +79,21 @@ Expected<PackOptions> pack_options(const LoadOptions& options, device::DeviceKin
   return pack;
 }
 
+ops::ScaleBlocks blocks_made(const ops::WeightFormat& format, const PackOptions& options) {
+  ops::ScaleBlocks blocks = format.scale_blocks();
+  blocks.powers_of_two = options.pow2_scales && blocks.bound == kFloat8Bound;
+  return blocks;
+}
+
 Status leave_out(const std::vector<std::string>& ignore, WeightPlan& plan) {
   std::vector<bool> left(plan.parameters.size(), false);
   for (const std::string& entry : ignore) {
+    ModuleNames names;
+    if (Status s = names.add(entry); !s.ok())
+      return make_error(ErrorCode::kInvalidArgument, "ignore: " + s.error().message, "quantization");
     bool any = false;
-    std::regex pattern;
-    const bool is_pattern = entry.starts_with("re:");
-    if (is_pattern) {
-      try {
-        pattern = std::regex(entry.substr(3));
-      } catch (const std::regex_error&) {
-        return make_error(ErrorCode::kInvalidArgument, fmt::format("ignore: {} is no pattern", entry), "quantization");
-      }
-    }
-    for (size_t i = 0; i < plan.parameters.size(); ++i) {
-      const std::string_view name = module_of(plan.parameters[i]);
-      const bool match =
-          is_pattern ? std::regex_search(name.begin(), name.end(), pattern, std::regex_constants::match_continuous)
-                     : name == entry;
-      if (match) left[i] = any = true;
-    }
+    for (size_t i = 0; i < plan.parameters.size(); ++i)
+      if (names.contains(module_of(plan.parameters[i]))) left[i] = any = true;
     if (!any)
       return make_error(ErrorCode::kInvalidArgument, fmt::format("ignore: {} names no weight of this model", entry),
                         "quantization");
@@ -115,6 +113,16 @@ Status leave_out(const std::vector<std::string>& ignore, WeightPlan& plan) {
     m.role = MatrixRole::kPlain;
   }
   return {};
+}
+
+void leave_out(const StoredCodes& codes, WeightPlan& plan) {
+  for (MatrixPlan& m : plan.matrices) {
+    const auto coded = [&](const Piece& p) {
+      return codes.scheme_of(module_of(plan.parameters[static_cast<size_t>(p.parameter)])) != nullptr;
+    };
+    if (quantizable(m.role) && m.role != MatrixRole::kHead && !std::ranges::all_of(m.pieces, coded))
+      m.role = MatrixRole::kPlain;
+  }
 }
 
 Status take_stored_formats(const WeightSource& source, const LoadOptions& options, device::DeviceKind kind,

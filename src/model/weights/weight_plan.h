@@ -13,6 +13,8 @@
 
 namespace tern::model {
 
+struct StoredCodes;
+
 // A block of a parameter, in the parameter's logical [out, in] coordinates.
 struct Piece {
   int parameter = 0;
@@ -73,6 +75,8 @@ Expected<WeightPlan> plan_weights(const DecoderSpec& spec, const Presences& pres
 // Matrices of the modules in `ignore` (Quantization::ignore) get the role kPlain. Errors: an entry that names nothing,
 // a pattern that is none, a product of which only a part is named.
 Status leave_out(const std::vector<std::string>& ignore, WeightPlan& plan);
+// The same of those that a checkpoint's config leaves out: for weights that are made from a seed.
+void leave_out(const StoredCodes& codes, WeightPlan& plan);
 
 // Elements of all parameters, and those that take part in one token.
 struct ParameterCount {

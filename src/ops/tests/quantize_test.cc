@@ -246,7 +246,7 @@ TEST(Quantize, ASliceOfColumnsKeepsTheScalesOfTheWhole) {
           tensor2(w.view().row_bytes(top), DType::kBF16, std::min(blocks.rows, n - top), k, w.view().stride[0]);
       for (int64_t g = 0; g < groups; ++g) {
         const int64_t at = begin / cols * cols + g * cols;
-        scales.set(scale_of(rows, at, std::min(at + cols, k), blocks.bound), r, g);
+        scales.set(scale_of(blocks, rows, at, std::min(at + cols, k)), r, g);
       }
     }
     auto data = device->allocate(f.packed_bytes(n, count));
@@ -270,6 +270,22 @@ TEST(Quantize, ASliceOfColumnsKeepsTheScalesOfTheWhole) {
     }
     EXPECT_LE(worst.relative(), tolerance(DType::kF32)) << kind.name;
   }
+}
+
+TEST(Quantize, ScalesMayBePowersOfTwo) {
+  const std::pair<float, float> rows[] = {{0.0f, 0.0f},
+                                          {1.0f, 1.0f},
+                                          {1.0000001f, 2.0f},
+                                          {0.75f, 1.0f},
+                                          {3e38f / 448, 0x1p120f},
+                                          {0x1p-149f, 0x1p-149f},
+                                          {0x1.8p-148f, 0x1p-147f}};
+  for (const auto& [scale, want] : rows) EXPECT_EQ(power_of_two_from(scale), want) << scale;
+  const Values w = random_values(DType::kBF16, {128, 128}, 91);
+  ScaleBlocks blocks = format("block_wise_fp8").scale_blocks();
+  const float exact = scale_of(blocks, w.view(), 0, 128);
+  blocks.powers_of_two = true;
+  EXPECT_EQ(scale_of(blocks, w.view(), 0, 128), power_of_two_from(exact));
 }
 
 TEST(Quantize, BadInputIsRefused) {
