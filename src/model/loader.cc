@@ -7,6 +7,7 @@
 #include "model/decoder.h"
 #include "model/opened_folder.h"
 #include "model/ranks.h"
+#include "model/weights/load_cache.h"
 #include "model/weights/pack.h"
 #include "model/weights/weight_plan.h"
 
@@ -25,10 +26,31 @@ ModelInfo info_of(const DecoderSpec& spec, const ParameterCount& count, size_t b
           .cache = activation};
 }
 
+// With a load cache: from it, or made and kept there. `note`: what became of it.
+Status fill_kept(const OpenedFolder& o, const WeightPlan& plan, const WeightSource& source, const PackOptions& pack,
+                 device::Device& device, DecoderWeights& weights, std::string& note) {
+  TERN_RETURN_IF_ERROR(place_plan(plan, pack, device, weights.memory, weights.bytes));
+  LoadCache cache(o, plan, pack, device);
+  const bool found = cache.read(weights.memory.data(), weights.bytes);
+  if (!found && !cache.note().empty()) {  // what was read of it is no clean memory
+    weights.memory = {};
+    TERN_RETURN_IF_ERROR(place_plan(plan, pack, device, weights.memory, weights.bytes));
+  }
+  if (!found) {
+    TERN_RETURN_IF_ERROR(fill_plan(plan, source, pack, device));
+    TERN_RETURN_IF_ERROR(o.check());
+    cache.write(weights.memory.data(), weights.bytes);
+  }
+  note = cache.note();
+  return {};
+}
+
 Status fill(const OpenedFolder& o, WeightPlan& plan, const PackOptions& pack, device::Device& device,
-            DecoderWeights& weights) {
+            DecoderWeights& weights, std::string& note) {
   TERN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightSource> source, o.source(plan));
   TERN_RETURN_IF_ERROR(take_stored_formats(*source, o.options, device.info().kind, plan));
+  const bool made = o.options.quantization.any() && !o.options.instead && !o.checkpoint.tensors().empty();
+  if (made && o.options.load_cache) return fill_kept(o, plan, *source, pack, device, weights, note);
   TERN_RETURN_IF_ERROR(pack_weights(plan, *source, pack, device, weights));
   return o.check();
 }
@@ -116,7 +138,8 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   auto weights = std::make_unique<DecoderWeights>();
   TERN_ASSIGN_OR_RETURN(WeightPlan plan, o.plan(*weights));
   TERN_ASSIGN_OR_RETURN(const ParameterCount count, count_parameters(o.spec, plan));
-  TERN_RETURN_IF_ERROR(fill(o, plan, pack, device, *weights));
+  std::string kept;  // what became of the load cache
+  TERN_RETURN_IF_ERROR(fill(o, plan, pack, device, *weights, kept));
   const RopeTable table = make_rope_table(o.spec.rope, options.max_model_len);
   ModelInfo info = info_of(o.spec, count, weights->bytes, options.activation);
   if (o.files.any() || o.options.quantization.any()) info.formats = formats_line(plan, pack);
@@ -124,6 +147,7 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   info.cache = cache.type, info.cache_format = cache.line;
   if (options.rounded_cache && KvSpec{.dtype = cache.type}.quantized())
     info.cache = DType::kF32, info.cache_rounded = cache.type;
+  if (!kept.empty()) info.notes.push_back(std::move(kept));
   TERN_ASSIGN_OR_RETURN(std::unique_ptr<Decoder> decoder, Decoder::make(std::move(o.spec), table, std::move(weights),
                                                                         std::move(info), options.shard, device));
   TERN_RETURN_IF_ERROR(decoder->set_cache_scales(cache.scales, device));

@@ -35,6 +35,7 @@ struct LoadOptions {
   bool rounded_cache = false;
   // Where set, asked for every format that `quantization` names: formats that are not built in.
   std::function<const ops::WeightFormat*(const ops::WeightFormat&)> instead;
+  bool load_cache = false;  // packed weights are kept in the folder (weights/load_cache.h), where they are quantized
   Shard shard;
   int max_model_len = 0;  // for rope scalings that depend on the length; 0: the config's
   int threads = 0;        // that read and convert for a device without a pool of its own; 0: physical cores

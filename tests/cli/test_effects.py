@@ -137,6 +137,7 @@ SAMPLES = {
     "FD_ENC_DEC_BLOCK_NUM": ("5",),
     "MAX_PREFILL_NUM": ("5", [], LEGACY),
     "FD_USE_GET_SAVE_OUTPUT_V1": ("1", ["--max-logprobs", "30"]),
+    "FD_FP8_QUANT_WITH_POW2SCALE": ("1", ["--quantization", "block_wise_fp8"]),
     "TERN_CPU_ISA": ("scalar",),
     "TERN_MAX_SEQUENCES": ("512", ["--max-num-seqs", "300"]),
     "TERN_CUDA_LIBRARY": ("/some/folder",),

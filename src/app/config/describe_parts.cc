@@ -61,16 +61,25 @@ json::Object describe_engine(const Settings& s) {
 }
 
 json::Object describe_quantization(const model::Quantization& q) {
-  return {{"method", q.method},   {"dense", q.dense},
-          {"experts", q.experts}, {"picture_experts", q.picture_experts},
-          {"head", q.head},       {"ignore", list(q.ignore)}};
+  return {{"method", q.method},
+          {"dense", q.dense},
+          {"experts", q.experts},
+          {"picture_experts", q.picture_experts},
+          {"head", q.head},
+          {"ignore", list(q.ignore)},
+          {"pow2_scales", q.pow2_scales}};
 }
 
 json::Object describe_load(const model::LoadOptions& o) {
-  return {{"path", o.path},           {"config_name", o.config_name},
-          {"dummy", o.dummy},         {"dummy_seed", o.dummy_seed},
-          {"overrides", o.overrides}, {"precision", o.activation == DType::kF32 ? "float32" : "bfloat16"},
-          {"threads", o.threads},     {"quantization", describe_quantization(o.quantization)}};
+  return {{"path", o.path},
+          {"config_name", o.config_name},
+          {"dummy", o.dummy},
+          {"dummy_seed", o.dummy_seed},
+          {"overrides", o.overrides},
+          {"precision", o.activation == DType::kF32 ? "float32" : "bfloat16"},
+          {"threads", o.threads},
+          {"quantization", describe_quantization(o.quantization)},
+          {"load_cache", o.load_cache}};
 }
 
 json::Object describe_device(const DeviceSettings& d) {

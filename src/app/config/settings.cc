@@ -73,7 +73,7 @@ engine::EngineConfig engine_config(const FlagSet& flags, const Environment& envi
   return c;
 }
 
-model::LoadOptions load_options(const FlagSet& flags, const ModelFacts& model) {
+model::LoadOptions load_options(const FlagSet& flags, const Environment& environment, const ModelFacts& model) {
   model::LoadOptions o;
   o.path = model.folder;
   o.config_name = flags.text("model-config-name");
@@ -83,6 +83,8 @@ model::LoadOptions load_options(const FlagSet& flags, const ModelFacts& model) {
   if (auto q = model::read_quantization(flags.get("quantization"), model.architecture); q.ok()) {  // validated
     o.quantization = std::move(*q);
   }
+  if (environment.boolean("FD_FP8_QUANT_WITH_POW2SCALE")) o.quantization.pow2_scales = true;
+  o.load_cache = environment.boolean("FD_ENABLE_MODEL_LOAD_CACHE");
   o.activation = flags.text("dtype") == "float32" ? DType::kF32 : DType::kBF16;
   o.max_model_len = flags.integer32("max-model-len");
   o.threads = flags.has("cpu-threads") ? flags.integer32("cpu-threads") : 0;
@@ -270,7 +272,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   TERN_ASSIGN_OR_RETURN(s.device, device_settings(s.flags.text("device"), cpu, s.environment));
   s.ranks = {s.flags.integer32("tensor-parallel-size"), s.flags.boolean("enable-expert-parallel"),
              s.environment.boolean("TERN_TEST_RANKS")};
-  s.load = load_options(s.flags, model);
+  s.load = load_options(s.flags, s.environment, model);
   s.engine = engine_config(s.flags, s.environment, model);
   TERN_ASSIGN_OR_RETURN(s.engine.graphs, graph_settings(s.flags));
   TERN_RETURN_IF_ERROR(fault_settings(s.flags, s.environment, s.engine));

@@ -39,8 +39,6 @@ constexpr std::string_view kOneProcess = "concerns the queues between FastDeploy
 constexpr std::string_view kNoSplit = "this build runs prefill and decode in one place";
 constexpr std::string_view kNoExperts = "every rank has all tokens; none are sent to experts elsewhere";
 constexpr std::string_view kNoStorage = "this build keeps blocks in the memory of the device only";
-constexpr std::string_view kNoQuantization =
-    "weights are quantized anew at each start, with scales that are not rounded";
 constexpr std::string_view kAlwaysSo = "parts of contexts are always the same";
 constexpr std::string_view kOneToken = "this build decodes one token at a time";
 constexpr std::string_view kKnown = "the engine is in this process and its state is known";
@@ -83,8 +81,8 @@ constexpr VariableSpec kVariables[] = {
     harmless("DOWNLOAD_SOURCE", kSource, "", "Another hub.", kNoDownload),
     harmless("FD_FOR_TORCH_MODEL_FORMAT", kSource, "0", "Forces the torch layout.",
              "the layout is told from the tensors"),
-    harmless("FD_ENABLE_MODEL_LOAD_CACHE", kSource, "0", "Keeps quantized weights on disk.", kNoQuantization),
-    harmless("FD_ENABLE_MODEL_CACHE", kSource, "0", "Keeps quantized weights on disk.", kNoQuantization),
+    harmless("FD_ENABLE_MODEL_CACHE", kSource, "0", "Keeps quantized weights on disk.",
+             "FD_ENABLE_MODEL_LOAD_CACHE is what does so"),
     harmless("FD_USE_FASTSAFETENSOR", kSource, "0", "Another reader of safetensors.", "there is one implementation"),
     harmless("FD_CPU_USE_BF16", kSource, "False", "Precision on a CPU.", "--dtype sets it"),
     {.name = "FD_PLUGINS",
@@ -135,7 +133,6 @@ constexpr VariableSpec kVariables[] = {
     harmless("FD_USE_MACHETE", kKernels, "1", "Quantized products.", kNoKernel),
     harmless("FD_USE_DEEP_GEMM", kKernels, "0", "float8 products.", kNoKernel),
     harmless("FD_USE_BLACKWELL_GEMM", kKernels, "0", "float8 products.", kNoKernel),
-    harmless("FD_FP8_QUANT_WITH_POW2SCALE", kKernels, "0", "Scales of --quantization.", kNoQuantization),
     harmless("FD_CUSTOM_AR_MAX_SIZE_MB", kKernels, "8", "Own all-reduce.", "ranks of a CPU add up in shared memory"),
     harmless("FD_FILL_BITMASK_BATCH", kKernels, "4", "Threads of grammar masks.",
              "they follow from the number of cores"),

@@ -60,6 +60,12 @@ bool has_weights(const std::string& folder) {
          !loose_files(folder).empty();
 }
 
+std::vector<std::string> Checkpoint::paths() const {
+  std::vector<std::string> out;
+  for (const auto& file : files_) out.push_back(file->path());
+  return out;
+}
+
 const StoredTensor* Checkpoint::find(std::string_view name) const {
   const auto it = tensors_.find(name);
   return it == tensors_.end() ? nullptr : &it->second;

@@ -30,6 +30,7 @@ class Checkpoint {
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const { return tensors_; }
   const StoredTensor* find(std::string_view name) const;
   size_t bytes() const { return bytes_; }
+  std::vector<std::string> paths() const;
   Status check() const;  // of all files, see MappedFile::check
 
  private:

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "model/quantized/export.h"
 #include "model/tests/support.h"
 
 namespace tern::model {
@@ -20,6 +21,8 @@ constexpr bool kSanitized = false;
 #endif
 
 using testing::TempFolder;
+
+constexpr size_t kThread = 64u << 20;  // what a thread may take for its work
 
 struct BigTensor {
   std::string name;
@@ -133,15 +136,31 @@ std::pair<size_t, size_t> peak_of(const std::string& folder, const Quantization&
 // Codes are made slice by slice: never is there a copy of the weights as they were.
 TEST(Memory, QuantizingPeaksAtTheCodesAndAFewPercent) {
   if (kSanitized) GTEST_SKIP() << "sanitizers use memory of their own";
-  for (const char* method : {"wint8", "wint4", "block_wise_fp8"}) {
+  for (const bool paddle : {false, true}) {
     TempFolder folder;
-    write_big(folder.path(), false, false);
-    const auto quantization = read_quantization(method, "LlamaForCausalLM");
-    ASSERT_TRUE(quantization.ok());
-    const auto [peak, weights] = peak_of(folder.path(), *quantization);
-    ASSERT_GT(weights, 40u << 20);
-    EXPECT_LE(peak, weights + weights / 20 + 2 * (64u << 20)) << method;
+    write_big(folder.path(), paddle, paddle);
+    for (const char* method : {"wint8", "wint4", "block_wise_fp8"}) {
+      const auto quantization = read_quantization(method, "LlamaForCausalLM");
+      ASSERT_TRUE(quantization.ok());
+      const auto [peak, weights] = peak_of(folder.path(), *quantization);
+      ASSERT_GT(weights, 40u << 20);
+      EXPECT_LE(peak, weights + weights / 20 + 2 * kThread) << method << (paddle ? " (Paddle layout)" : "");
+    }
   }
+}
+
+// Neither is there one of codes that the files hold.
+TEST(Memory, LoadingCodesPeaksAtThemAndAFewPercent) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers use memory of their own";
+  TempFolder plain, coded;
+  write_big(plain.path(), false, false);
+  ExportOptions o;
+  o.load.path = plain.path(), o.out = coded.file("out");
+  o.load.quantization = *read_quantization("wint8", "LlamaForCausalLM");
+  ASSERT_TRUE(export_model(o).ok());
+  const auto [peak, weights] = peak_of(coded.file("out"));
+  ASSERT_GT(weights, 40u << 20);
+  EXPECT_LE(peak, weights + weights / 20 + 2 * kThread);
 }
 
 TEST(Memory, LoadingPeaksAtTheWeightsAndATenth) {
