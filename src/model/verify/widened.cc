@@ -83,30 +83,6 @@ double log_sum(std::span<const float> row, int32_t id) {
   return static_cast<double>(row[static_cast<size_t>(id)]) - top - std::log(sum);
 }
 
-void put(GoldenCase& golden, const std::string& name, std::span<const float> values) {
-  const auto found = golden.tensors.find(name);
-  if (found == golden.tensors.end()) return;
-  std::vector<float>& kept = found->second.values;
-  const size_t n = std::min(kept.size(), values.size());  // the last rows
-  kept.assign(values.end() - static_cast<std::ptrdiff_t>(n), values.end());
-}
-
-// Greedy tokens from the row of logits after the prompt on.
-Status follow(const GoldenCase& golden, SequenceRunner& run, std::span<const float> last, GoldenPrompt& p) {
-  for (size_t i = 0; i < p.greedy.size(); ++i) {
-    if (i > 0) {
-      const SequenceRunner::Row row{0, {&p.greedy[i - 1], 1}, false};
-      TERN_ASSIGN_OR_RETURN(last, run.step({&row, 1}));
-    }
-    p.greedy[i] = arg_max(last, golden.banned);
-    std::vector<int32_t> others = golden.banned;
-    others.push_back(p.greedy[i]);
-    p.margins[i] = static_cast<double>(last[static_cast<size_t>(p.greedy[i])]) -
-                   static_cast<double>(last[static_cast<size_t>(arg_max(last, others))]);
-  }
-  return {};
-}
-
 }  // namespace
 
 const ops::WeightFormat* WidenedFormats::of(const ops::WeightFormat& codes) {
@@ -117,6 +93,29 @@ const ops::WeightFormat* WidenedFormats::of(const ops::WeightFormat& codes) {
     made = std::make_unique<Widened>(host != nullptr ? *host : codes, *ops::find_weight_format(kind_, "f32"));
   }
   return made.get();
+}
+
+void replace_tensor(GoldenCase& golden, const std::string& name, std::span<const float> values) {
+  const auto found = golden.tensors.find(name);
+  if (found == golden.tensors.end()) return;
+  std::vector<float>& kept = found->second.values;
+  const size_t n = std::min(kept.size(), values.size());  // the last rows
+  kept.assign(values.end() - static_cast<std::ptrdiff_t>(n), values.end());
+}
+
+Status replace_greedy(const std::vector<int32_t>& banned, std::span<const float> last, const NextLogits& step,
+                      GoldenPrompt& p) {
+  for (size_t i = 0; i < p.greedy.size(); ++i) {
+    if (i > 0) {
+      TERN_ASSIGN_OR_RETURN(last, step(i - 1));
+    }
+    p.greedy[i] = arg_max(last, banned);
+    std::vector<int32_t> others = banned;
+    others.push_back(p.greedy[i]);
+    p.margins[i] = static_cast<double>(last[static_cast<size_t>(p.greedy[i])]) -
+                   static_cast<double>(last[static_cast<size_t>(arg_max(last, others))]);
+  }
+  return {};
 }
 
 Expected<GoldenCase> widened_case(GoldenCase golden, const Model& widened, device::Device& device) {
@@ -131,14 +130,18 @@ Expected<GoldenCase> widened_case(GoldenCase golden, const Model& widened, devic
     VerifyProbe probe(device);
     const SequenceRunner::Row row{0, p.ids, true};
     TERN_ASSIGN_OR_RETURN(const auto logits, run->step({&row, 1}, &probe));
-    for (const auto& [name, values] : probe.tensors()) put(golden, p.name + "." + name, values);
-    put(golden, p.name + ".logits", logits);
+    for (const auto& [name, values] : probe.tensors()) replace_tensor(golden, p.name + "." + name, values);
+    replace_tensor(golden, p.name + ".logits", logits);
     float sum = 0.0f;
     for (size_t i = 0; i + 1 < p.ids.size(); ++i)
       sum += static_cast<float>(log_sum(logits.subspan(i * v, v), p.ids[i + 1]));
-    put(golden, p.name + ".logprob_sum", {&sum, 1});
+    replace_tensor(golden, p.name + ".logprob_sum", {&sum, 1});
     const std::vector<float> last(logits.end() - static_cast<std::ptrdiff_t>(v), logits.end());
-    TERN_RETURN_IF_ERROR(follow(golden, *run, last, p));
+    const auto step = [&](size_t i) {
+      const SequenceRunner::Row next{0, {&p.greedy[i], 1}, false};
+      return run->step({&next, 1});
+    };
+    TERN_RETURN_IF_ERROR(replace_greedy(golden.banned, last, step, p));
   }
   return golden;
 }

@@ -5,15 +5,14 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/arch/registry.h"
 #include "model/config/config_reader.h"
 #include "model/decoder.h"
-#include "model/quantized/file_quantization.h"
-#include "model/run/sequence_runner.h"
 #include "model/verify/checks.h"
 #include "model/verify/golden_case.h"
 #include "model/verify/probes.h"
-#include "vision/verify/case_prompt.h"
-#include "vision/verify/tower_runs.h"
+#include "model/verify/widened.h"
+#include "vision/verify/case_setup.h"
 
 namespace tern::vision {
 namespace {
@@ -27,31 +26,27 @@ using model::VerifyProbe;
 using Row = SequenceRunner::Row;
 using Logits = std::vector<float>;
 
-// A model, its tower, and the rows of every prompt's pictures made by one call.
-struct Setup {
-  std::unique_ptr<model::Model> model;
-  std::unique_ptr<Tower> tower;
-  Encoded pictures;
-};
-
 class VisionRun {
  public:
-  VisionRun(const model::GoldenCase& golden, const model::VerifyOptions& options, device::Device& device)
-      : golden_(golden), options_(options), device_(device) {}
+  VisionRun(model::GoldenCase golden, const model::VerifyOptions& options, device::Device& device)
+      : golden_(std::move(golden)), options_(options), device_(device), widened_(device.info().kind) {}
 
   Expected<model::CaseReport> run() {
     report_.folder = golden_.folder;
+    TERN_ASSIGN_OR_RETURN(const std::string architecture, model::read_architecture(golden_.folder, "config.json", {}));
+    TERN_ASSIGN_OR_RETURN(quantization_, model::read_quantization(options_.quantization, architecture));
     TERN_RETURN_IF_ERROR(read_rules());
     TERN_RETURN_IF_ERROR(load(options_.activation, main_));
     TERN_RETURN_IF_ERROR(pictures());
-    TERN_RETURN_IF_ERROR(encode_all(main_));
+    TERN_RETURN_IF_ERROR(encode_all(main_, prompts_, device_));
+    TERN_RETURN_IF_ERROR(quantize());
     report_.architecture = main_.model->info().architecture;
     const auto& moe = static_cast<const model::Decoder&>(*main_.model).spec().moe_layer;
     forces_ =
         options_.activation != DType::kF32 && std::any_of(moe.begin(), moe.end(), [](uint8_t b) { return b != 0; });
-    if (forces_) {
+    if (forces_ && exact_.model == nullptr) {
       TERN_RETURN_IF_ERROR(load(DType::kF32, exact_));
-      TERN_RETURN_IF_ERROR(encode_all(exact_));
+      TERN_RETURN_IF_ERROR(encode_all(exact_, prompts_, device_));
     }
     for (const Prompt& p : prompts_) TERN_RETURN_IF_ERROR(prompt(p));
     if (forces_) report_.statements.push_back(routing_.statement());
@@ -83,18 +78,24 @@ class VisionRun {
     return {};
   }
 
-  Status load(DType activation, Setup& out) {
+  Status load(DType activation, Setup& out, bool widened = false) {
     model::LoadOptions o;
     o.path = golden_.folder;
     o.activation = activation;
     o.overrides = overrides_;
+    o.quantization = quantization_;
+    if (widened) o.instead = [this](const ops::WeightFormat& codes) { return widened_.of(codes); };
     if (activation == options_.activation) o.format = options_.format;
-    TERN_ASSIGN_OR_RETURN(out.model, model::load_model(o, device_));
-    TERN_ASSIGN_OR_RETURN(out.tower, load_tower(o, device_));
-    if (out.tower == nullptr) return make_error(ErrorCode::kUnsupported, "the architecture has no vision tower");
-    if (out.tower->info().hidden != out.model->info().hidden_size)
-      return make_error(ErrorCode::kCorrupt, "the tower's rows do not fit the text model");
+    TERN_ASSIGN_OR_RETURN(out, load_setup(o, device_));
     return {};
+  }
+
+  // With quantized weights, made while loading or stored, the reference is the same codes as float32 weights.
+  Status quantize() {
+    if (main_.model->info().formats.empty()) return {};
+    TERN_RETURN_IF_ERROR(load(DType::kF32, exact_, true));
+    TERN_RETURN_IF_ERROR(encode_all(exact_, prompts_, device_));
+    return widen_case(golden_, exact_, prompts_, device_);
   }
 
   Status pictures() {
@@ -103,30 +104,12 @@ class VisionRun {
                             make_prompt(golden_.folder, g, processor_, *main_.tower, placeholders_, positions_));
       p.first_row = total_rows_;
       total_rows_ += p.rows;
-      longest_ = std::max(longest_, static_cast<int>(g.ids.size() + g.greedy.size()));
-      total_ += static_cast<int>(g.ids.size());
       for (const auto* list : {&g.ids, &g.greedy})
         for (const int32_t id : *list)
           if (id >= main_.model->info().vocab_size)
             return make_error(ErrorCode::kCorrupt, "a prompt's token id is out of range");
       prompts_.push_back(std::move(p));
     }
-    return {};
-  }
-
-  static const void* patches_of(const PromptPictures& p, DType type) {
-    return type == DType::kBF16 ? static_cast<const void*>(p.patches16.data()) : p.patches.data();
-  }
-
-  Status encode_all(Setup& s) {
-    PromptPictures all;
-    for (const Prompt& p : prompts_) {
-      all.grids.insert(all.grids.end(), p.pictures.grids.begin(), p.pictures.grids.end());
-      all.patches.insert(all.patches.end(), p.pictures.patches.begin(), p.pictures.patches.end());
-      all.patches16.insert(all.patches16.end(), p.pictures.patches16.begin(), p.pictures.patches16.end());
-    }
-    TERN_ASSIGN_OR_RETURN(s.pictures,
-                          encode_items(*s.tower, device_, all.grids, patches_of(all, s.tower->info().patch_type)));
     return {};
   }
 
@@ -246,14 +229,7 @@ class VisionRun {
 
   // ---- steps
   Expected<std::unique_ptr<SequenceRunner>> runner(const Setup& s, uint64_t seed) {
-    auto made = SequenceRunner::make(*s.model, device_,
-                                     {.block_size = 64,
-                                      .max_tokens = std::max(total_, longest_),
-                                      .max_rows = static_cast<int>(prompts_.size()),
-                                      .max_length = longest_ + 1,
-                                      .block_seed = seed});
-    if (made.ok()) (*made)->set_pictures(s.pictures.rows);
-    return made;
+    return make_runner(s, prompts_, device_, seed);
   }
 
   // ---- experts: in bfloat16 near ties fall either way, so the float32 pass decides
@@ -367,17 +343,18 @@ class VisionRun {
     return {};
   }
 
-  const model::GoldenCase& golden_;
+  model::GoldenCase golden_;
   const model::VerifyOptions& options_;
   device::Device& device_;
   CaseProcessor processor_;
   std::vector<int32_t> placeholders_;
   PositionRule positions_;
   json::Object overrides_;
+  model::Quantization quantization_;
+  model::WidenedFormats widened_;  // before what is made with them
   Setup main_, exact_;
   bool forces_ = false;
   std::vector<Prompt> prompts_;
-  int longest_ = 0, total_ = 0;
   int64_t total_rows_ = 0;
   std::vector<Logits> alone_;
   std::vector<RoutingRecord> references_;
@@ -389,12 +366,9 @@ class VisionRun {
 
 Expected<model::CaseReport> verify_case(const std::string& folder, const model::VerifyOptions& options,
                                         device::Device& device) {
-  TERN_ASSIGN_OR_RETURN(const model::GoldenCase golden, model::read_golden_case(folder));
+  TERN_ASSIGN_OR_RETURN(model::GoldenCase golden, model::read_golden_case(folder));
   if (golden.kind != "vision") return model::verify_case(folder, options, device);
-  TERN_ASSIGN_OR_RETURN(const model::FileQuantization files, model::read_file_quantization(folder));
-  if (!options.quantization.is_null() || files.any())
-    return make_error(ErrorCode::kUnsupported, "picture cases have no reference for quantized weights yet");
-  return VisionRun(golden, options, device).run();
+  return VisionRun(std::move(golden), options, device).run();
 }
 
 }  // namespace tern::vision
