@@ -1,5 +1,6 @@
-// Reference cases through the model code, in both types: tests/data/golden (every architecture) and tests/data/golden_s
-// (every rope scaling and structural option).
+// Reference cases through the model code, in both types: tests/data/golden (every architecture), tests/data/golden_s
+// (every rope scaling and structural option) and tests/data/golden_quantized (checkpoints that other libraries
+// quantized).
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -20,7 +21,7 @@ bool is_text(const fs::path& folder) {
 
 std::vector<std::string> cases() {
   std::vector<std::string> out;
-  for (const char* set : {"golden", "golden_s"}) {
+  for (const char* set : {"golden", "golden_s", "golden_quantized"}) {
     const fs::path base = fs::path(TERN_SOURCE_DIR) / "tests/data" / set;
     if (!fs::exists(base)) continue;
     for (const auto& e : fs::directory_iterator(base))
