@@ -40,15 +40,16 @@ struct CodeKernels {
   void (*widen_tile_e4m3)(const WidenTile*);
   // As widen_int8, for steps of eight codes: the first four in the lower halves of the bytes, in two's complement.
   void (*widen_int4)(const void* codes, uint16_t* pairs, int64_t steps);
-  // `steps` of 64 columns of bf16 pairs, whole numbers, less their column's zero point; the results must be within
-  // +-256, which bf16 holds exactly.
-  void (*subtract_zeros)(uint16_t* pairs, const float* zeros, int64_t steps);
+  // The sum of n values (bf16 or f32).
+  float (*sum_row)(const void* x, int bf16, int64_t n);
   // Null where codes are better widened first.
   void (*gemm_int8)(const CodeGemmArgs*);
   void (*gemm_e4m3)(const CodeGemmArgs*);
   void (*gemm_int4)(const CodeGemmArgs*);
-  // sum[r, c] (+)= part[r, c] * scale[c] over 64 columns; accumulate 0: sum starts from zero.
-  void (*scale_sums)(const float* part, const float* scale, float* sum, int64_t rows, int accumulate);
+  // sum[r, c] (+)= (part[r, c] - zero[c] * x_sum[r]) * scale[c] over 64 columns, where zero may be null: no such term.
+  // accumulate 0: sum starts from zero.
+  void (*scale_sums)(const float* part, const float* scale, const float* zero, const float* x_sum, float* sum,
+                     int64_t rows, int accumulate);
 };
 
 }  // namespace tern::kernels

@@ -16,6 +16,7 @@ struct Scratch {
   alignas(64) float acc[kRowBlock * kPanel];
   alignas(64) float x[kRowBlock * kKBlock];    // converted or padded block of x
   alignas(64) float part[kRowBlock * kPanel];  // codes: sums of a group
+  float x_sum[kRowBlock];                      // codes with zero points: sums of x over a group
   alignas(64) uint16_t w[kKBlock * kPanel];    // codes: a block of them as bf16 pairs
 };
 
@@ -86,14 +87,25 @@ void sum_values(const KernelTable& t, const PanelJob& j, const char* w, int64_t 
 
 // The kernel that reads codes as they are; null where there is none for so many rows.
 auto code_kernel(const KernelTable& t, const PanelJob& j, const Rows& x, int64_t rows) {
-  if (x.type != DType::kBF16 || !x.direct || rows > kernels::kCodeRows || j.layout.zeros)
-    return decltype(t.codes.gemm_int8){};
+  if (x.type != DType::kBF16 || !x.direct || rows > kernels::kCodeRows) return decltype(t.codes.gemm_int8){};
   const bool int4 = j.layout.codes == Codes::kInt4, int8 = j.layout.codes == Codes::kInt8;
   return int4 ? t.codes.gemm_int4 : int8 ? t.codes.gemm_int8 : t.codes.gemm_e4m3;
 }
 
-// Sums of a panel of codes in s.acc: codes, less their zero point, become bf16, which holds each of them exactly, and a
-// group's float32 sum is multiplied by its scale. One order of k whatever the number of rows.
+// Adds `count` values of each row of a.x to its sum, kKBlock at a time: one order whatever the number of rows.
+void sum_rows(const KernelTable& t, const Rows& x, const GemmArgs& a, int64_t count, bool first, Scratch& s) {
+  const auto bytes = static_cast<int64_t>(dtype_bytes(x.type));
+  for (int64_t r = 0; r < a.rows; ++r) {
+    const char* row = static_cast<const char*>(a.x) + r * a.ldx * bytes;
+    float sum = first ? 0.0f : s.x_sum[r];
+    for (int64_t k = 0; k < count; k += kKBlock)
+      sum += t.codes.sum_row(row + k * bytes, x.type == DType::kBF16, std::min(kKBlock, count - k));
+    s.x_sum[r] = sum;
+  }
+}
+
+// Sums of a panel of codes in s.acc: codes become bf16, which holds each of them exactly; a group's float32 sum, less
+// its zero point times the sum of x, is multiplied by its scale. One order of k whatever the number of rows.
 void sum_codes(const KernelTable& t, const PanelJob& j, const char* w, int64_t row0, int64_t rows, Scratch& s) {
   const Rows x(t, j);
   const auto kernel = x.type == DType::kBF16 ? t.gemm_bf16 : t.gemm_f32_bf16;
@@ -112,12 +124,12 @@ void sum_codes(const KernelTable& t, const PanelJob& j, const char* w, int64_t r
     const char* codes = w + j.layout.value_bytes(k0);
     a.ksteps = ceil_div<int64_t>(count, 2);
     x.put(t, j, row0, k0, count, a.ksteps * 2, s, a);
+    if (zeros != nullptr) sum_rows(t, x, a, count, in_group == 0, s);
     if (few != nullptr) {
       const kernels::CodeGemmArgs c{static_cast<const uint16_t*>(a.x), a.ldx, codes, a.ksteps, s.part, rows, 0};
       few(&c);
     } else {
       widen_codes(t, j.layout.codes, codes, count, s.w);
-      if (zeros != nullptr) t.codes.subtract_zeros(s.w, zeros, a.ksteps);
       a.w = s.w;
       a.acc = s.part;
       a.accumulate = in_group > 0;
@@ -125,7 +137,7 @@ void sum_codes(const KernelTable& t, const PanelJob& j, const char* w, int64_t r
     }
     k0 += count, in_group += count, left -= count;
     if (left > 0 && k0 < j.k) continue;
-    t.codes.scale_sums(s.part, scales, s.acc, rows, first ? 0 : 1);
+    t.codes.scale_sums(s.part, scales, zeros, s.x_sum, s.acc, rows, first ? 0 : 1);
     scales += kPanel, in_group = 0, left = j.layout.group, first = false;
     if (zeros != nullptr) zeros += kPanel;
   }

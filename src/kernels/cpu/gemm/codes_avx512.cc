@@ -34,6 +34,8 @@ struct C {
   }
   static inline F mul(F a, F b) { return _mm512_mul_ps(a, b); }
   static inline F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static inline F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static inline F broadcast(float v) { return _mm512_set1_ps(v); }
   static inline F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
   // bf16 of 0 to 7 and -8 to -1, by the byte.
   static inline I low_bytes() {
@@ -64,7 +66,7 @@ void fill_codes_avx512(KernelTable* t) {
   t->codes.widen_tile_int8 = widen_tile_int8;
   t->codes.widen_tile_e4m3 = widen_tile_e4m3;
   t->codes.widen_int4 = widen_int4;
-  t->codes.subtract_zeros = subtract_zeros;
+  t->codes.sum_row = sum_row;
   t->codes.scale_sums = scale_sums;
 }
 

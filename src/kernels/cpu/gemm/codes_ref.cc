@@ -95,15 +95,18 @@ void widen_int4(const void* codes, uint16_t* pairs, int64_t steps) {
   }
 }
 
-void subtract_zeros(uint16_t* pairs, const float* zeros, int64_t steps) {
-  for (int64_t i = 0; i < steps * 2 * kPanel; ++i)
-    pairs[i] = to_bf16(to_float(bf16{pairs[i]}) - zeros[i % (2 * kPanel) / 2]).bits;
+float sum_row(const void* x, int bf16_type, int64_t n) {
+  float sum = 0.0f;
+  for (int64_t i = 0; i < n; ++i) sum += value(x, bf16_type, i);
+  return sum;
 }
 
-void scale_sums(const float* part, const float* scale, float* sum, int64_t rows, int accumulate) {
+void scale_sums(const float* part, const float* scale, const float* zero, const float* x_sum, float* sum, int64_t rows,
+                int accumulate) {
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < kPanel; ++c) {
-      const float v = part[r * kPanel + c] * scale[c];
+      const float p = part[r * kPanel + c] - (zero == nullptr ? 0.0f : zero[c] * x_sum[r]);
+      const float v = p * scale[c];
       sum[r * kPanel + c] = accumulate == 0 ? v : sum[r * kPanel + c] + v;
     }
   }
@@ -119,7 +122,7 @@ void fill_codes_ref(KernelTable* t) {
               .widen_tile_int8 = widen_tile_int8,
               .widen_tile_e4m3 = widen_tile_e4m3,
               .widen_int4 = widen_int4,
-              .subtract_zeros = subtract_zeros,
+              .sum_row = sum_row,
               .gemm_int8 = nullptr,
               .gemm_e4m3 = nullptr,
               .gemm_int4 = nullptr,
