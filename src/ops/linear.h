@@ -109,6 +109,8 @@ class WeightFormat {
   // Formats with scales: pack() takes whole rows of the whole matrix and slices that begin at a multiple of
   // scale_blocks().rows; pack_scaled() takes any slice, whose scales the caller has made (quantize.h).
   virtual ScaleBlocks scale_blocks() const { return {}; }
+  // Where scales serve groups of columns: a rank's columns begin at multiples of this.
+  virtual int64_t column_grain() const { return 64; }
   virtual Status pack_scaled(const ScaledRows&, void* /*dst*/) const {
     return make_error(ErrorCode::kInternal, "pack: a format without scales was given some");
   }

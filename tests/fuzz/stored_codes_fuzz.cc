@@ -68,9 +68,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!checkpoint.ok()) return 0;
   std::set<std::string> used;
   std::vector<std::string> wrong;
-  const auto found =
-      model::CodedFinder(*read->codes, *checkpoint)
-          .find("m", size_of(config->get_object(), "n"), size_of(config->get_object(), "k"), used, wrong);
+  const auto found = model::CodedFinder(*read->codes, *checkpoint)
+                         .find({"m", size_of(config->get_object(), "n"), size_of(config->get_object(), "k"), 1,
+                                json::find(config->get_object(), "stack") != nullptr ? 3 : 0},
+                               used, wrong);
   if (found != nullptr) {
     if (!wrong.empty()) std::abort();
     read_blocks(*found);

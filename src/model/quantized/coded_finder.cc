@@ -24,12 +24,24 @@ bool is_shape(Shape shape, std::initializer_list<int64_t> wanted) {
   return shape == w;
 }
 
+// The tensor at a leaf of a module (".weight_scale"), and its name.
+std::pair<const StoredTensor*, std::string> find_leaf(const Checkpoint& checkpoint, const CodedPlace& place,
+                                                      std::string_view leaf) {
+  std::string name = fmt::format("{}{}", place.module, leaf);
+  const StoredTensor* found = checkpoint.find(name);
+  constexpr std::string_view kWeight = ".weight";
+  if (found != nullptr || place.count == 0) return {found, std::move(name)};
+  name = leaf.starts_with(kWeight) ? fmt::format("{}{}", place.module, leaf.substr(kWeight.size()))
+                                   : fmt::format("{}_{}", place.module, leaf.substr(1));
+  return {checkpoint.find(name), std::move(name)};
+}
+
 // One module's tensors, one after the other; the first complaint ends it.
 class ModuleTensors {
  public:
-  ModuleTensors(const Checkpoint& checkpoint, CodedTensor& t, std::set<std::string>& used,
+  ModuleTensors(const Checkpoint& checkpoint, const CodedPlace& place, CodedTensor& t, std::set<std::string>& used,
                 std::vector<std::string>& wrong)
-      : checkpoint_(checkpoint), t_(t), used_(used), wrong_(wrong) {}
+      : checkpoint_(checkpoint), place_(place), t_(t), used_(used), wrong_(wrong) {}
 
   bool run() { return codes() && scales() && zeros() && order() && shape() && extras(); }
 
@@ -39,10 +51,20 @@ class ModuleTensors {
     return false;
   }
   const StoredTensor* take(const std::string& leaf) {
-    const std::string name = t_.module + leaf;
-    const StoredTensor* found = checkpoint_.find(name);
-    if (found != nullptr) used_.insert(name);
-    return found;
+    const auto [found, name] = find_leaf(checkpoint_, place_, leaf);
+    if (found == nullptr) return nullptr;
+    used_.insert(name);
+    return place_.count == 0 ? found : slice(*found);
+  }
+  // One matrix's part of a stack's tensor; the whole where it is none, whose shape is then wrong.
+  const StoredTensor* slice(const StoredTensor& stack) {
+    const auto count = static_cast<size_t>(place_.count);
+    if (stack.shape.empty() || stack.shape.front() != place_.count) return &stack;
+    StoredTensor& part = *t_.slices.emplace_back(std::make_unique<StoredTensor>(stack));
+    part.shape.erase(part.shape.begin());
+    part.bytes /= count;
+    part.data += part.bytes * static_cast<size_t>(place_.index);
+    return &part;
   }
   bool misshapen(const std::string& leaf, const StoredTensor& t, const Shape& want) {
     return complain(fmt::format("{}{} is {} {}, not {}", t_.module, leaf, file_type_name(t.dtype), shape_text(t.shape),
@@ -191,6 +213,7 @@ class ModuleTensors {
   }
 
   const Checkpoint& checkpoint_;
+  const CodedPlace& place_;
   CodedTensor& t_;
   std::set<std::string>& used_;
   std::vector<std::string>& wrong_;
@@ -213,19 +236,20 @@ const char* codes_leaf(CodeLayout layout) {
 
 }  // namespace
 
-std::shared_ptr<const CodedTensor> CodedFinder::find(const std::string& module, int64_t n, int64_t k,
-                                                     std::set<std::string>& used,
+std::shared_ptr<const CodedTensor> CodedFinder::find(const CodedPlace& place, std::set<std::string>& used,
                                                      std::vector<std::string>& wrong) const {
+  const std::string& module = place.module;
+  const auto at = [&](std::string_view leaf) { return find_leaf(checkpoint_, place, leaf); };
   const CodeScheme* scheme = codes_.scheme_of(module);
-  const StoredTensor* plain = checkpoint_.find(module + ".weight");
+  const StoredTensor* plain = at(".weight").first;
   const StoredTensor* codes = nullptr;
   for (const char* leaf : {".qweight", ".weight_packed", ".quant_weight"})
-    if (codes == nullptr) codes = checkpoint_.find(module + leaf);
+    if (codes == nullptr) codes = at(leaf).first;
   const bool as_values = plain != nullptr && is_float_weight(plain->dtype);
   if (codes == nullptr && (plain == nullptr || as_values)) return nullptr;
   const auto complain = [&](std::string line) {
     for (const char* leaf : {".weight", ".qweight", ".weight_packed", ".quant_weight"})
-      if (checkpoint_.find(module + leaf) != nullptr) used.insert(module + leaf);
+      if (const auto [found, name] = at(leaf); found != nullptr) used.insert(name);
     wrong.push_back(std::move(line));
     return nullptr;
   };
@@ -233,12 +257,11 @@ std::shared_ptr<const CodedTensor> CodedFinder::find(const std::string& module, 
     return complain(fmt::format("{} is stored twice, with and without codes", module));
   if (scheme == nullptr)
     return complain(fmt::format("{} is stored as codes although quantization_config leaves it out", module));
-  if (checkpoint_.find(module + codes_leaf(scheme->layout)) == nullptr)
-    return complain(
-        fmt::format("{}{} is missing, which quantization_config promises", module, codes_leaf(scheme->layout)));
+  if (const auto [found, name] = at(codes_leaf(scheme->layout)); found == nullptr)
+    return complain(fmt::format("{} is missing, which quantization_config promises", name));
   auto found = std::make_shared<CodedTensor>();
-  found->module = module, found->scheme = *scheme, found->n = n, found->k = k;
-  if (!ModuleTensors(checkpoint_, *found, used, wrong).run()) return nullptr;
+  found->module = module, found->scheme = *scheme, found->n = place.n, found->k = place.k;
+  if (!ModuleTensors(checkpoint_, place, *found, used, wrong).run()) return nullptr;
   return found;
 }
 

@@ -14,13 +14,21 @@
 
 namespace tern::model {
 
+// A matrix of its own, or one of a stack [count, ...] of them.
+struct CodedPlace {
+  std::string module;
+  int64_t n = 0, k = 0;
+  int64_t index = 0, count = 0;  // count 0: no stack
+};
+
 struct CodedTensor {
   std::string module;
   CodeScheme scheme;
   const StoredTensor* codes = nullptr;
   const StoredTensor* scales = nullptr;
-  const StoredTensor* zeros = nullptr;  // null: there are none
-  int64_t n = 0, k = 0;                 // of the whole matrix [out, in]
+  const StoredTensor* zeros = nullptr;                     // null: there are none
+  int64_t n = 0, k = 0;                                    // of the whole matrix [out, in]
+  std::vector<std::unique_ptr<StoredTensor>> slices = {};  // of a matrix in a stack: its part of the three above
 
   DType code_type() const { return scheme.layout == CodeLayout::kFloat8 ? DType::kF8E4M3 : DType::kI8; }
   int64_t group() const { return scheme.group == 0 ? k : scheme.group; }
@@ -42,9 +50,9 @@ class CodedFinder {
  public:
   CodedFinder(const StoredCodes& codes, const Checkpoint& checkpoint) : codes_(codes), checkpoint_(checkpoint) {}
 
-  // The matrix [n, k] of a module, or null: it is not stored as codes, or wrongly, which `wrong` then says. Names of
-  // tensors that belong to it go to `used`.
-  std::shared_ptr<const CodedTensor> find(const std::string& module, int64_t n, int64_t k, std::set<std::string>& used,
+  // A matrix, or null: it is not stored as codes, or wrongly, which `wrong` then says. Names of tensors that belong to
+  // it go to `used`. Those of a stack are "X.weight", "X.weight_scale", or "X", "X_scale".
+  std::shared_ptr<const CodedTensor> find(const CodedPlace& place, std::set<std::string>& used,
                                           std::vector<std::string>& wrong) const;
   // Whether the config says that a module has codes and the files must agree.
   bool promised(const std::string& module) const {

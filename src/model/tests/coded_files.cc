@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "base/bf16.h"
+#include "model/tests/support.h"
 
 namespace tern::model::testing {
 namespace {
@@ -258,6 +259,19 @@ void encode_model(const CodedFolder& f, const TestTensors& tensors, TestTensors&
       put_bytes(f, module, x, coded);
     }
   }
+}
+
+CodedPair::CodedPair(const CodedFolder& f, const std::string& architecture, int width, int head) {
+  json::Object config = small_config(architecture, 4, 2);
+  config["intermediate_size"] = width, config["head_dim"] = head;
+  if (width == 128) config["moe_intermediate_size"] = width;
+  write_random_model(widened.path(), config);
+  TestTensors values;
+  encode_model(f, read_tensors(widened.file("model.safetensors")), tensors, values);
+  write_tensors(widened.file("model.safetensors"), values);
+  config["quantization_config"] = config_of(f);
+  write_file(coded.file("config.json"), json::dump(config));
+  write();
 }
 
 }  // namespace tern::model::testing

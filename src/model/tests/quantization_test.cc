@@ -155,6 +155,21 @@ TEST(Quantization, ARankTakesWhatIsSaid) {
   }
 }
 
+TEST(Quantization, ARanksSliceMustBeginWhereGroupsCan) {
+  TempFolder folder;
+  LoadOptions o = dummy(folder, "LlamaForCausalLM", R"({"quantization":"wint4","group_size":32})");
+  o.overrides = {{"intermediate_size", 40}};
+  o.shard = {1, 2, false};
+  const auto model = load_model(o, testing::cpu());
+  ASSERT_FALSE(model.ok());
+  EXPECT_EQ(
+      model.error().message,
+      "model.layers.0.mlp.down_proj.weight: a rank's columns would begin at column 20, and wint4-32 needs multiples "
+      "of 8; use fewer ranks");
+  o.overrides = {{"intermediate_size", 48}};
+  EXPECT_TRUE(load_model(o, testing::cpu()).ok());
+}
+
 TEST(Quantization, ModulesThatAreNamedStayAsTheyAre) {
   TempFolder folder;
   const std::pair<const char*, const char*> good[] = {{R"(["model.layers.0.mlp.down_proj"])", "1 left alone in bf16"},

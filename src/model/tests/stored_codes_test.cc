@@ -16,33 +16,8 @@ namespace {
 
 using testing::CodedFolder;
 using testing::Layout;
-using testing::TempFolder;
 using testing::TestTensors;
-
-// A model of random bfloat16 weights, stored as codes in one folder and as the values of these in another.
-struct Pair {
-  TempFolder coded, widened;
-  TestTensors tensors;
-
-  Pair(const CodedFolder& f, const std::string& architecture, int width = 192, int head = 16) {
-    json::Object config = testing::small_config(architecture, 4, 2);
-    config["intermediate_size"] = width, config["head_dim"] = head;
-    testing::write_random_model(widened.path(), config);
-    TestTensors values;
-    testing::encode_model(f, testing::read_tensors(widened.file("model.safetensors")), tensors, values);
-    testing::write_tensors(widened.file("model.safetensors"), values);
-    config["quantization_config"] = testing::config_of(f);
-    testing::write_file(coded.file("config.json"), json::dump(config));
-    write();
-  }
-  void write() const { testing::write_tensors(coded.file("model.safetensors"), tensors); }
-  LoadOptions options(DType type = DType::kF32) const {
-    LoadOptions o;
-    o.path = coded.path();
-    o.activation = type;
-    return o;
-  }
-};
+using Pair = testing::CodedPair;
 
 double distance(const std::vector<float>& a, const std::vector<float>& b) {
   double error = 0.0, size = 0.0;

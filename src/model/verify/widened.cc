@@ -22,6 +22,7 @@ class Widened final : public ops::WeightFormat {
     return std::lcm(std::max<int64_t>(codes_.row_granularity(), 1), std::max<int64_t>(wide_.row_granularity(), 1));
   }
   ops::ScaleBlocks scale_blocks() const override { return codes_.scale_blocks(); }
+  int64_t column_grain() const override { return codes_.column_grain(); }
   Status pack(TensorView, int64_t, int64_t, int64_t, void*) const override {
     return make_error(ErrorCode::kInternal, "a widened weight is packed with its scales");
   }

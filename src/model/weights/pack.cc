@@ -296,8 +296,28 @@ size_t packed_bytes(const WeightPlan& plan, const PackOptions& options) {
   return bytes;
 }
 
+namespace {
+
+// Where a rank's columns may begin inside a group of scales.
+Status check_slices(const WeightPlan& plan, const PackOptions& options) {
+  for (const MatrixPlan& m : plan.matrices) {
+    const ops::WeightFormat& format = format_of(m, options);
+    const int64_t begin = m.pieces.front().col;
+    if (format.scale_blocks().cols == 0 || begin % format.column_grain() == 0) continue;
+    return make_error(
+        ErrorCode::kUnsupported,
+        fmt::format("{}: a rank's columns would begin at column {}, and {} needs multiples of {}; use fewer ranks",
+                    plan.parameters[static_cast<size_t>(m.pieces.front().parameter)].name, begin, format.name(),
+                    format.column_grain()));
+  }
+  return {};
+}
+
+}  // namespace
+
 Status place_plan(const WeightPlan& plan, const PackOptions& options, device::Device& device, device::Buffer& memory,
                   size_t& bytes) {
+  TERN_RETURN_IF_ERROR(check_slices(plan, options));
   bytes = packed_bytes(plan, options);
   const size_t available = device.memory_available();
   if (bytes > available)

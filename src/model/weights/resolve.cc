@@ -38,6 +38,9 @@ class Resolver {
     for (size_t i = 0; i < parameters_.size(); ++i)
       if (matches[i].tensor != nullptr) stored[i] = place(parameters_[i], matches[i], usual);
     find_unexpected();
+    // A stack is looked at once for each of its matrices.
+    std::set<std::string> said;
+    std::erase_if(wrong_, [&](const std::string& line) { return !said.insert(line).second; });
     if (Status s = report(); !s.ok()) return std::move(s).error();
     return stored;
   }
@@ -96,11 +99,11 @@ class Resolver {
   // A matrix that is stored as codes, whose places are always [out, in].
   Match match_codes(const Parameter& p, const Location& l, const std::string& name) {
     const bool matrix = p.kind == ParameterKind::kLinear || p.kind == ParameterKind::kRouter;
-    if (options_.codes == nullptr || !matrix || l.count > 0 || !ends_with(name, ".weight")) return {};
+    if (options_.codes == nullptr || !matrix || (l.count == 0 && !ends_with(name, ".weight"))) return {};
     Match m{nullptr, l, {}, -1};
     if (m.at.total_rows == 0) m.at.total_rows = p.rows;
-    const std::string module = name.substr(0, name.size() - 7);
-    m.coded = finder_.find(module, m.at.total_rows, p.cols, used_, wrong_);
+    const std::string module = l.count > 0 ? name : name.substr(0, name.size() - 7);
+    m.coded = finder_.find({module, m.at.total_rows, p.cols, l.index, l.count}, used_, wrong_);
     if (m.coded != nullptr) m.tensor = m.coded->codes;
     return m;
   }

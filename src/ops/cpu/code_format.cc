@@ -20,6 +20,7 @@ class CodeFormat final : public PanelFormat {
   CodeFormat(const char* name, Codes codes, ScaleBlocks blocks)
       : PanelFormat(name, {.codes = codes, .group = blocks.cols, .zeros = blocks.zeros}), blocks_(blocks) {}
   ScaleBlocks scale_blocks() const override { return blocks_; }
+  int64_t column_grain() const override { return kCodeStep; }
   // Slices hold whole blocks of scales.
   int64_t row_granularity() const override { return std::max(kPanel, blocks_.rows); }
   Status pack(TensorView source, int64_t row_begin, int64_t n, int64_t k, void* dst) const override;
