@@ -5,10 +5,12 @@
 
 #include "app/config/device_settings.h"
 #include "app/config/model_facts.h"
+#include "app/config/quantization_flag.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "base/clock.h"
 #include "bench/bench.h"
+#include "model/arch/registry.h"
 #include "model/loader.h"
 #include "vision/tower.h"
 
@@ -16,7 +18,7 @@ namespace tern::bench {
 namespace {
 
 struct LoadBench {
-  std::string model, load_choices = "default_v1", dtype = "bfloat16", model_override, device = "auto";
+  std::string model, load_choices = "default_v1", dtype = "bfloat16", model_override, device = "auto", quantization;
   int cpu_threads = 0, repeats = 3;
   bool json = false;
 };
@@ -38,6 +40,10 @@ Status run(const LoadBench& o) {
     if (!value.is_object()) return make_error(ErrorCode::kInvalidArgument, "--model-override must be a JSON object");
     options.overrides = value.get_object();
   }
+  TERN_ASSIGN_OR_RETURN(const json::Value asked, app::quantization_value(o.quantization));
+  TERN_ASSIGN_OR_RETURN(const std::string architecture,
+                        model::read_architecture(options.path, options.config_name, options.overrides));
+  TERN_ASSIGN_OR_RETURN(options.quantization, model::read_quantization(asked, architecture));
   std::vector<double> seconds;
   size_t bytes = 0;
   for (int i = 0; i < o.repeats; ++i) {
@@ -73,6 +79,7 @@ int run_bench_load(const std::vector<std::string>& args) {
       .capture_default_str();
   parser.add_option("--dtype", o.dtype, "bfloat16 or float32").capture_default_str();
   parser.add_option("--model-override", o.model_override, "JSON that replaces values of config.json");
+  parser.add_option("--quantization", o.quantization, "Weights made so while loading, as serve has it");
   parser.add_option("--device", o.device, "auto, cpu, cuda or cuda:N").capture_default_str();
   parser.add_option("--cpu-threads", o.cpu_threads, "Threads that read and convert; 0: physical cores")
       .capture_default_str();
