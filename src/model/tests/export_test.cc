@@ -104,9 +104,9 @@ TEST(Export, ScalesMayBePowersOfTwo) {
   o.load.quantization.pow2_scales = false;
   EXPECT_NE(testing::logits_of(o.load, {1, 2, 3}), want);
   // Other scales are no such ones.
-  o.out = to.file("other");
+  o.write.out = to.file("other");
   ASSERT_TRUE(export_model(o).ok());
-  again.path = o.out;
+  again.path = o.write.out;
   again.overrides["quantization_config"] = json::Object{{"scale_fmt", "ue8m0"}};
   const auto wrong = load_model(again, testing::cpu());
   ASSERT_FALSE(wrong.ok());

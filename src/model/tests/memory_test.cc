@@ -155,7 +155,7 @@ TEST(Memory, LoadingCodesPeaksAtThemAndAFewPercent) {
   TempFolder plain, coded;
   write_big(plain.path(), false, false);
   ExportOptions o;
-  o.load.path = plain.path(), o.out = coded.file("out");
+  o.load.path = plain.path(), o.write.out = coded.file("out");
   o.load.quantization = *read_quantization("wint8", "LlamaForCausalLM");
   ASSERT_TRUE(export_model(o).ok());
   const auto [peak, weights] = peak_of(coded.file("out"));
