@@ -24,6 +24,12 @@ constexpr std::array kRows = {
     Row{32, "t_f8e4m3fn", FileType::kF8E4M3}, Row{33, "t_f8e5m2", FileType::kF8E5M2},
 };
 
+// A type by its number in messages (VarType.Type).
+std::optional<FileType> paddle_type(uint64_t number) {
+  const auto* found = std::ranges::find(kRows, number, &Row::number);
+  return found == kRows.end() ? std::nullopt : std::optional(found->type);
+}
+
 Error corrupt(const char* what) {
   return make_error(ErrorCode::kCorrupt, fmt::format("a tensor's description {}", what));
 }
@@ -49,11 +55,6 @@ bool add_dimensions(const WireReader& field, PaddleTensor& to) {
 }
 
 }  // namespace
-
-std::optional<FileType> paddle_type(uint64_t number) {
-  const auto* found = std::ranges::find(kRows, number, &Row::number);
-  return found == kRows.end() ? std::nullopt : std::optional(found->type);
-}
 
 std::optional<FileType> pir_type(std::string_view name) {
   // "0.t_bf16": the dialect's number comes first.

@@ -1,4 +1,4 @@
-// Paddle's names and numbers of element types.
+// Paddle's names of element types, and tensors as its messages describe them.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,7 @@
 
 namespace tern::model {
 
-// A type by its number in protobuf messages (VarType.Type), and by its name in model.json. Nothing: a type that no
-// weights have.
-std::optional<FileType> paddle_type(uint64_t number);
+// A type by its name in model.json. Nothing: a type that no weights have.
 std::optional<FileType> pir_type(std::string_view name);
 
 // TensorDesc: an element type and dimensions.

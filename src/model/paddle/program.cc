@@ -9,6 +9,7 @@ namespace tern::model {
 namespace {
 
 constexpr size_t kMaxParameters = 2'000'000, kMaxName = 4096;
+constexpr int64_t kFirstArch = 70;
 constexpr std::array<std::string_view, 4> kLookups = {"embedding", "c_embedding", "lookup_table_v2", "lookup_table"};
 constexpr std::array<std::string_view, 2> kProducts = {"matmul", "matmul_v2"};
 
@@ -32,6 +33,9 @@ void ProgramBuilder::use(std::string_view type, const std::vector<std::string>& 
 }
 
 Status ProgramBuilder::arch(int64_t value) {
+  if (value < kFirstArch)
+    return make_error(ErrorCode::kUnsupported,
+                      fmt::format("weights are laid out for architecture {}, which is not known", value));
   if (program_.arch && *program_.arch != value)
     return make_error(ErrorCode::kUnsupported,
                       fmt::format("weights are laid out for two architectures, {} and {}", *program_.arch, value));

@@ -191,6 +191,7 @@ TEST(PirProgram, WhatIsNoneIsAnError) {
       {program_of({parameter(1, "w", "0.t_bf16", {1, 1, 1, 1, 1, 1, 1, 1, 1})}), "shape"},
       {program_of({parameter(1, "", "0.t_bf16", {1})}), "0 bytes"},
       {program_of({p, operation("1.weight_only_linear", {9, 1}, "group_size", 64)}), "no arch"},
+      {program_of({p, operation("1.weight_only_linear", {9, 1}, "arch", -70)}), "architecture -70, which is not known"},
       {program_of({p, operation("1.weight_only_linear", {9, 1}, "arch", 70),
                    operation("1.weight_only_linear", {9, 1}, "arch", 80)}),
        "two architectures, 70 and 80"},
