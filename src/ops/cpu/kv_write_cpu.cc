@@ -52,7 +52,7 @@ float encode_head(const KernelTable& t, const KvSpec& s, const char* x, int bf16
   const DType kind = s.quantized() ? s.dtype : s.rounded;
   const float bound = s.code_bound();
   const auto type = bf16 != 0 ? DType::kBF16 : DType::kF32;
-  float scale = scale_of(tensor2(const_cast<char*>(x), type, 1, n), 0, n, bound);
+  float scale = scale_of({.bound = bound}, tensor2(const_cast<char*>(x), type, 1, n), 0, n);
   if (scale < 0.0f) {
     std::memset(codes, 0, static_cast<size_t>(n));
     return std::numeric_limits<float>::quiet_NaN();
