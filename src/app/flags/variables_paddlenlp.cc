@@ -100,7 +100,7 @@ constexpr VariableSpec kVariables[] = {
     number("MAX_CACHED_TASK_NUM", "128", "", 1, "Requests that may wait; more are refused."),
     text("DTYPE", "bfloat16", "", "bfloat16 or float32; float16 is computed in bfloat16."),
     idle(Support::kInert, number("USE_CACHE_KV_INT8", "0", "", 0, "KV cache of 8 bits."),
-         "this build keeps keys and values as computed", "0"),
+         "exports that need it are refused; kv_cache_quant_type of --quantization has such a cache", "0"),
     idle(Support::kInert, number("USE_CACHE_KV_INT4", "0", "", 0, "KV cache of 4 bits."),
          "this build keeps keys and values as computed", "0"),
     harmless("DISTRIBUTED_CONFIG", "", "Ranks and devices.", kOneRank),

@@ -215,10 +215,10 @@ TEST(PaddleNlpSettings, WhatHasNoEffectIsNamed) {
     return s.ok() ? std::string() : s.error().message;
   };
   EXPECT_EQ(failed(ports({{"USE_CACHE_KV_INT8", "0"}, {"SPECULATE_METHOD", "None"}})), "");
-  EXPECT_EQ(
-      failed(ports({{"USE_CACHE_KV_INT8", "1"}})),
-      "USE_CACHE_KV_INT8 (this build keeps keys and values as computed) has no effect in this build; leave it out, "
-      "or start anyway with --allow-inert-flags");
+  EXPECT_EQ(failed(ports({{"USE_CACHE_KV_INT8", "1"}})),
+            "USE_CACHE_KV_INT8 (exports that need it are refused; kv_cache_quant_type of --quantization has such a "
+            "cache) has no effect in this build; leave it out, "
+            "or start anyway with --allow-inert-flags");
   EXPECT_NE(failed(ports({{"SPECULATE_METHOD", "mtp"}})).find("SPECULATE_METHOD"), std::string::npos);
 }
 

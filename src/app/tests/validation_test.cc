@@ -156,8 +156,9 @@ TEST(Validation, EveryRuleNamesTheFlag) {
   EXPECT_EQ(failure({"--max-num-seqs", "-1073741824"}),
             "--max-num-seqs -1073741824 is not between 1 and 256 (TERN_MAX_SEQUENCES sets that limit)");
   EXPECT_EQ(settled({"--max-num-seqs", "512"}, {{"TERN_MAX_SEQUENCES", "512"}}).engine.scheduler.max_num_seqs, 512);
-  EXPECT_EQ(failure({"--quantization", "wint5"}),
-            "--quantization \"wint5\" is not built; wint8, wint4, block_wise_fp8, weight_only, mix_quant and kvcache work");
+  EXPECT_EQ(
+      failure({"--quantization", "wint5"}),
+      "--quantization \"wint5\" is not built; wint8, wint4, block_wise_fp8, weight_only, mix_quant and kvcache work");
   EXPECT_EQ(settled({"--quantization", R"({"quantization":"wint4","group_size":64})"}).load.quantization.dense,
             "wint4-64");
 }
