@@ -46,9 +46,10 @@ class SharedProgress {
   std::vector<size_t> done_, all_;
 };
 
-}  // namespace
-
+// How many ranks run on a CPU where so many are asked for: as many, or one where there are fewer cores.
 int cpu_ranks(const RankSettings& ranks, int cores) { return ranks.count <= cores || ranks.forced ? ranks.count : 1; }
+
+}  // namespace
 
 Expected<std::unique_ptr<LoadedRanks>> LoadedRanks::open(const Settings& settings) {
   auto ranks = std::make_unique<LoadedRanks>();

@@ -11,9 +11,6 @@
 
 namespace tern::app {
 
-// How many ranks run on a CPU where so many are asked for: as many, or one where there are fewer cores.
-int cpu_ranks(const RankSettings& ranks, int cores);
-
 class LoadedRanks {
  public:
   // Opens the devices; nothing is read yet. Errors, of one line: what open_device() says; GPUs, which are too few or
