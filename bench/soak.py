@@ -30,6 +30,8 @@ import rows  # noqa: E402
 
 from tern_server import Server  # noqa: E402
 
+# Few grammars: each keeps up to four lexers that fill as requests overlap, and all have filled after a minute.
+NUMBERS = 8
 NOMINAL = 16  # --max-num-seqs of the server: what it is set for
 # Few cache blocks: all have been touched after a minute, so that what grows later is no cache.
 FLAGS = ("--max-num-seqs", NOMINAL, "--max-model-len", 1024, "--num-gpu-blocks-override", 256, "--tool-call-parser", "hermes",
@@ -38,7 +40,7 @@ FORMS = ("plain", "schema", "tools", "regex")
 
 
 def schema_of(number):
-    """One of 40 schemas: some are met again while their grammar is kept, some are compiled anew."""
+    """One of NUMBERS schemas."""
     fields = {f"f{number}_{i}": kind for i, kind in enumerate(({"type": "boolean"}, {"enum": ["red", "green", number]},
                                                                {"type": "integer", "minimum": 0, "maximum": 99}))}  # fmt: skip
     return {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
@@ -125,7 +127,7 @@ class Load:
     def client(self, seed):
         rng = random.Random(seed)
         while not self.stop.is_set():
-            form, number = rng.choice(FORMS), rng.randrange(40)
+            form, number = rng.choice(FORMS), rng.randrange(NUMBERS)
             leave = rng.randrange(20) if rng.random() < self.vanish else None
             try:
                 answer = ask(self.port, body_of(form, number), leave)
@@ -170,7 +172,7 @@ def main():
     with tempfile.TemporaryDirectory() as tmp:
         server = Server(pathlib.Path(tmp), *FLAGS, *args.flags)
         server.wait_ready()
-        plain = {n: ask(server.port, body_of("plain", n)).content for n in range(40)}
+        plain = {n: ask(server.port, body_of("plain", n)).content for n in range(NUMBERS)}
         load = Load(server.port, args.vanish, plain)
         threads = [threading.Thread(target=load.client, args=(seed,)) for seed in range(args.clients)]
         for thread in threads:
