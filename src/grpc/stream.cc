@@ -135,26 +135,35 @@ bool InferStream::account(uint64_t call, size_t bytes) {
   return room;
 }
 
-// Never under the lock: gRPC may call back from inside.
+// Never under the lock: gRPC may call back from inside. The stream is not ended while a thread is between its decision
+// and the start of what it decided: behind Finish() gRPC's side of the stream may be gone.
 void InferStream::go_on(Lock& lock) {
-  const bool read = !reading_ && !half_closed_ && !ending_ && !cancelled_ && !finished_ && unsent_ <= pause_bytes_;
-  if (read) reading_ = true;
-  const bool write = !writing_ && !finished_ && !cancelled_ && !queue_.empty();
-  const bool end = !writing_ && !write && !finished_ && (cancelled_ || ending_ || (half_closed_ && open_ == 0));
-  ::grpc::WriteOptions options;
-  if (write) {
-    writing_ = true;
-    write_since_ns_ = now_ns();
-    current_ = std::move(queue_.front());
-    queue_.pop_front();
-    if (!queue_.empty()) options.set_buffer_hint();  // the next follows at once
+  while (true) {
+    const bool read = !reading_ && !half_closed_ && !ending_ && !cancelled_ && !finished_ && unsent_ <= pause_bytes_;
+    const bool write = !writing_ && !finished_ && !cancelled_ && !queue_.empty();
+    if (!read && !write) break;
+    ::grpc::WriteOptions options;
+    if (read) reading_ = true;
+    if (write) {
+      writing_ = true;
+      write_since_ns_ = now_ns();
+      current_ = std::move(queue_.front());
+      queue_.pop_front();
+      if (!queue_.empty()) options.set_buffer_hint();  // the next follows at once
+    }
+    ++starting_;
+    lock.unlock();
+    if (read) StartRead(&in_);
+    if (write) StartWrite(&current_.message, options);
+    lock.lock();
+    --starting_;
   }
-  if (end) finished_ = true;
+  const bool done = cancelled_ || ending_ || (half_closed_ && open_ == 0);
+  if (!done || writing_ || finished_ || starting_ > 0) return lock.unlock();
+  finished_ = true;
   const ::grpc::Status status = cancelled_ ? ::grpc::Status::CANCELLED : status_;
   lock.unlock();
-  if (read) StartRead(&in_);
-  if (write) StartWrite(&current_.message, options);
-  if (end) Finish(status);
+  Finish(status);
 }
 
 void InferStream::OnReadDone(bool ok) {

@@ -77,6 +77,7 @@ class InferStream final : public ::grpc::ServerGenericBidiReactor, public serve:
   size_t unsent_ = 0;
   size_t open_ = 0;  // calls without their last message
   int64_t write_since_ns_ = 0;
+  int starting_ = 0;  // threads that are starting a read or a write
   bool writing_ = false, reading_ = false, half_closed_ = false, cancelled_ = false, finished_ = false, done_ = false;
   bool ending_ = false;  // with status_, once the queue is empty
   ::grpc::Status status_;
