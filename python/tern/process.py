@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import pathlib
@@ -83,7 +82,6 @@ class Process:
             shutil.rmtree(self.folder, ignore_errors=True)
             raise EngineDied(f"{command[0]} does not start: {error}") from error
         self._end = weakref.finalize(self, _end, self._child, self.folder, self._owner)
-        atexit.register(self._end)
         os.register_at_fork(after_in_child=_forget(self._child))
         self._wait(ready)
 

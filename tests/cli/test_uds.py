@@ -76,4 +76,4 @@ def test_it_ends_with_standard_input(tmp_path):
 
 def test_it_ends_while_the_model_loads(tmp_path):
     server = start(tmp_path / "s", "--exit-with-stdin", tmp=tmp_path, stdin=subprocess.DEVNULL)
-    assert server.wait(20) is not None
+    assert server.wait(20) in (0, 128 + signal.SIGINT, 128 + signal.SIGTERM)
