@@ -1,4 +1,4 @@
-// The host's share of a step: planning and batch building (launch), taking results (collect), with a model that costs
+// The host's share of a step: planning and batch building (plan), taking results (collect), with a model that costs
 // nothing; and sampling of one row of logits.
 #include <benchmark/benchmark.h>
 
@@ -16,16 +16,16 @@ namespace {
 
 using namespace tern;
 
-// Puts what the host keeps out of its core's caches, as a long step does.
-class ColdCaches final : public engine::StepTrace {
+// Adds up the phases of the engine's thread; may put what the host keeps out of its core's caches, as a long step does.
+class Phases final : public engine::StepTrace {
  public:
-  // `between`: also before planning, not only before a step's results are taken.
-  explicit ColdCaches(bool between) : between_(between), memory_(size_t{64} << 20, 1) {}
+  enum class Cold : uint8_t { kNever, kBeforeCollect, kBeforeBoth };
+  explicit Phases(Cold cold) : cold_(cold), memory_(cold == Cold::kNever ? 0 : size_t{64} << 20, 1) {}
   void add(const engine::StepSpan& s) override {
     if (s.phase != engine::StepPhase::kPlan && s.phase != engine::StepPhase::kCollect) return;
     const bool plan = s.phase == engine::StepPhase::kPlan;
     (plan ? plan_ns : collect_ns) += s.end_ns - s.begin_ns;
-    if (!plan && !between_) return;
+    if (cold_ == Cold::kNever || (!plan && cold_ != Cold::kBeforeBoth)) return;
     int sum = 0;
     for (size_t i = 0; i < memory_.size(); i += 64) sum += memory_[i];
     benchmark::DoNotOptimize(sum);
@@ -33,7 +33,7 @@ class ColdCaches final : public engine::StepTrace {
   std::atomic<int64_t> plan_ns{0}, collect_ns{0};
 
  private:
-  const bool between_;
+  const Cold cold_;
   std::vector<char> memory_;
 };
 
@@ -45,9 +45,9 @@ void BM_EngineStep(benchmark::State& state) {
   options.deep = false, options.full_logits = false;
   const engine::FakeModel model(options);
   auto device = device::make_cpu_device({1, false});
-  ColdCaches cold(state.range(1) == 2);
+  Phases phases(static_cast<Phases::Cold>(state.range(1)));
   engine::EngineConfig c;
-  if (state.range(1) > 0) c.trace = &cold;
+  c.trace = &phases;
   c.scheduler.max_num_seqs = running;
   c.scheduler.max_num_batched_tokens = 8192;
   c.scheduler.max_model_len = 8192;
@@ -70,7 +70,7 @@ void BM_EngineStep(benchmark::State& state) {
     (*engine)->poll(out, std::chrono::milliseconds(10));
   }
   const engine::EngineStats before = (*engine)->stats();
-  const int64_t plan_ns = cold.plan_ns, collect_ns = cold.collect_ns;
+  const int64_t plan_ns = phases.plan_ns, collect_ns = phases.collect_ns;
   for (auto _ : state) {
     const uint64_t target = (*engine)->stats().steps + 100;
     while ((*engine)->stats().steps < target) {
@@ -80,12 +80,9 @@ void BM_EngineStep(benchmark::State& state) {
   }
   const engine::EngineStats after = (*engine)->stats();
   const auto steps = static_cast<double>(after.steps - before.steps);
-  const bool walks = state.range(1) > 0;  // which is no part of the phase it follows
-  const auto us = [&](uint64_t ns, int64_t traced) {
-    return (walks ? static_cast<double>(traced) : static_cast<double>(ns)) / steps / 1e3;
-  };
-  state.counters["plan_and_build_us"] = us(after.launch_ns - before.launch_ns, cold.plan_ns - plan_ns);
-  state.counters["collect_us"] = us(after.collect_ns - before.collect_ns, cold.collect_ns - collect_ns);
+  const auto us = [&](int64_t ns) { return static_cast<double>(ns) / steps / 1e3; };
+  state.counters["plan_and_build_us"] = us(phases.plan_ns - plan_ns);
+  state.counters["collect_us"] = us(phases.collect_ns - collect_ns);
   state.counters["running"] = after.running;
 }
 BENCHMARK(BM_EngineStep)->Args({256, 0})->Iterations(10)->Unit(benchmark::kMillisecond);
@@ -113,7 +110,7 @@ void sample_rows(benchmark::State& state, kernels::SampleRowArgs args, float sig
     args.random = random += 0x9e3779b97f4a7c15ull;
     benchmark::DoNotOptimize(kernels::sample_row(kernels::sample_kernels(), args, row.space));
   }
-  state.SetLabel(device::isa_name(kernels::active_isa()));
+  state.SetLabel(isa_name(active_isa()));
 }
 void BM_Greedy(benchmark::State& s) { sample_rows(s, {.greedy = true}, 2.0f); }
 void BM_TopP(benchmark::State& s) { sample_rows(s, {.top_p = 0.8f}, static_cast<float>(s.range(0))); }

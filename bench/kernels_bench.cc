@@ -303,15 +303,15 @@ int run(int argc, char** argv) {
   std::string only;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
-    kernels::Isa isa;
+    Isa isa;
     if (flag == "--threads") {
       options.threads = std::atoi(argv[i + 1]);
     } else if (flag == "--seconds") {
       b.seconds = std::atof(argv[i + 1]);
     } else if (flag == "--only") {
       only = argv[i + 1];
-    } else if (flag == "--isa" && device::parse_isa(argv[i + 1], &isa)) {
-      must(kernels::set_isa(isa));
+    } else if (flag == "--isa" && parse_isa(argv[i + 1], &isa)) {
+      must(set_isa(isa));
     } else {
       std::fprintf(
           stderr,

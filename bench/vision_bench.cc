@@ -135,10 +135,10 @@ int run(int argc, char** argv) {
   Bench b;
   for (int i = 1; i + 1 < argc; i += 2) {
     const std::string flag = argv[i];
-    kernels::Isa isa;
+    Isa isa;
     if (flag == "--threads") options.threads = std::atoi(argv[i + 1]);
     if (flag == "--seconds") b.seconds = std::atof(argv[i + 1]);
-    if (flag == "--isa" && device::parse_isa(argv[i + 1], &isa)) must(kernels::set_isa(isa));
+    if (flag == "--isa" && parse_isa(argv[i + 1], &isa)) must(set_isa(isa));
   }
   auto device = device::make_cpu_device(options);
   if (!device.ok()) must(device.error());
