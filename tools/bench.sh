@@ -15,6 +15,17 @@ if [ -n "${RESULTS:-}" ]; then
   export TERN_RESULTS
   eval "$(python3 tools/gpu_check/rows.py env)"
 fi
+paced_http() { # paced_http PATH: with and without parsers in turns; rows are the medians
+  local turns parsers
+  turns=$(mktemp)
+  for _ in 1 2 3 4 5; do
+    for parsers in 0 1; do
+      TERN_RESULTS=${RESULTS:+$turns} "$1" --seconds 6 --step-us 10000 --parsers $parsers || return 1
+    done
+  done
+  [ -z "${RESULTS:-}" ] || python3 tools/gpu_check/rows.py median "$turns"
+  rm -f "$turns"
+}
 program() { # program PATH: runs a benchmark; those over Google Benchmark leave their rows through a file
   case "$1" in
     *_engine | *_sched | *_media)
@@ -28,7 +39,7 @@ program() { # program PATH: runs a benchmark; those over Google Benchmark leave 
       python3 tools/gpu_check/rows.py google "$out" "${1##*/}"
       rm -f "$out"
       ;;
-    *_http) "$1" && "$1" --seconds 4 --step-us 10000 && "$1" --seconds 4 --step-us 10000 --parsers 1 ;;
+    *_http) "$1" && paced_http "$1" ;;
     *) "$1" ;;
   esac
 }

@@ -322,3 +322,23 @@ def test_a_stage_of_figures_leaves_result_rows(tmp_path):
     assert len(made) == 13 and not [wrong for row in made for wrong in rows.faults(row)]
     assert made[0]["what"] == "ernie-4.5-0.3b, a step of 1, mean context 1024" and made[0]["measured"] == 397.12
     assert made[0]["commit"] == "0123abc" and made[0]["command"] == "tools/gpu_check.sh bench-steps"
+
+
+def test_turns_of_a_benchmark_become_one_row_of_the_median(tmp_path, monkeypatch):
+    out = tmp_path / "rows.jsonl"
+    monkeypatch.setenv("TERN_RESULTS", str(out))
+    base = dict(machine="m", commit="c", date="2026-01-01", command="x", unit="us")
+    rows.add_medians([dict(base, what="a", measured=v, reference="peer", reference_value=v * 2) for v in (3.0, 1.0, 2.0)])
+    (made,) = [json.loads(line) for line in out.read_text().splitlines()]
+    assert (made["measured"], made["reference_value"], made["note"]) == (2.0, 4.0, "median of 3, 1 to 3")
+
+
+def test_an_amd_processor_is_named_by_its_generation():
+    text = "vendor_id\t: AuthenticAMD\ncpu family\t: {}\nmodel\t\t: {}\nmodel name\t: AMD EPYC\n"
+    assert [rows.generation(text.format(*pair)) for pair in ((25, 1), (25, 17), (26, 2), (23, 49))] == [
+        "Zen 3",
+        "Zen 4",
+        "Zen 5",
+        None,
+    ]
+    assert rows.generation(text.replace("AuthenticAMD", "GenuineIntel").format(25, 17)) is None

@@ -4,6 +4,7 @@
   rows.py env                        prints the variables that the writers read, as a shell takes them
   rows.py tern COMMAND... < JSON     a row of what `tern bench decode --json` or `tern bench prefill --json` printed
   rows.py google FILE PROGRAM        rows of a --benchmark_out file, one per benchmark
+  rows.py median FILE                of rows in FILE with the same name, the one in the middle of what they measured
   rows.py masks COMMAND... < TEXT    rows of what rust/textkit/tests/masks.rs printed
 
 Rows go to the file that TERN_RESULTS names; without it none is written. bench/results.h is the writer of programs in C++.
@@ -15,6 +16,7 @@ import os
 import pathlib
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 
@@ -48,15 +50,25 @@ def faults(row):
     ]
 
 
+def generation(cpuinfo):
+    """Zen of an AMD processor, whose name may not tell: by family and model of /proc/cpuinfo. None: not known."""
+    numbers = [re.search(rf"^{key}\s*:\s*(\d+)$", cpuinfo, re.M) for key in ("cpu family", "model")]
+    if "AuthenticAMD" not in cpuinfo or None in numbers:
+        return None
+    family, model = (int(found.group(1)) for found in numbers)
+    zen4 = 0x10 <= model < 0x20 or 0x60 <= model < 0xB0
+    return {25: "Zen 4" if zen4 else "Zen 3", 26: "Zen 5"}.get(family)
+
+
 def machine():
     if "TERN_RESULTS_MACHINE" in os.environ:
         return os.environ["TERN_RESULTS_MACHINE"]
-    name = "CPU"
-    cpuinfo = pathlib.Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo.read_text(), re.M)
-        name = found.group(1).strip() if found else name
-    return f"{name}, {os.cpu_count()} cores"
+    path = pathlib.Path("/proc/cpuinfo")
+    cpuinfo = path.read_text() if path.exists() else ""
+    found = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.M)
+    name = found.group(1).strip() if found else "CPU"
+    zen = generation(cpuinfo)
+    return f"{name}{f' ({zen})' if zen else ''}, {os.cpu_count()} virtual cores"
 
 
 def gpu():
@@ -160,6 +172,17 @@ def add_masks(text, command):
     return made
 
 
+def add_medians(found):
+    """Of rows that turns of one benchmark left: the one of the median (of an even count the lower of the two), per name."""
+    for what in dict.fromkeys(row["what"] for row in found):
+        turns = [row for row in found if row["what"] == what]
+        middle = statistics.median_low(row["measured"] for row in turns)
+        row = next(row for row in turns if row["measured"] == middle)
+        note = f"median of {len(turns)}, {min(r['measured'] for r in turns):.3g} to {max(r['measured'] for r in turns):.3g}"
+        named = {key: row[key] for key in row if key not in NEEDED}
+        add(what, row["command"], middle, row["unit"], **{**named, "note": note})
+
+
 def main(args):
     if args[:1] == ["env"]:
         print(f"export TERN_RESULTS_MACHINE='{machine()}' TERN_RESULTS_COMMIT={commit()} TERN_RESULTS_DATE={today()}")
@@ -167,6 +190,8 @@ def main(args):
         print(json.dumps(add_tern(json.load(sys.stdin), " ".join(args[1:]))))
     elif args[:1] == ["google"] and len(args) == 3:
         add_google(json.loads(pathlib.Path(args[1]).read_text()), args[2])
+    elif args[:1] == ["median"] and len(args) == 2:
+        add_medians([json.loads(line) for line in pathlib.Path(args[1]).read_text().splitlines()])
     elif args[:1] == ["masks"] and len(args) > 1:
         if not add_masks(sys.stdin.read(), " ".join(args[1:])):
             print("rows.py: no line of masks.rs", file=sys.stderr)
