@@ -141,6 +141,7 @@ void codes(Context& c, const std::vector<Row>& decode, const std::vector<Row>& m
       run(c, {type, 8, 2, dim, 64, mixed, many(dim)}, b);
     }
     run(c, {type, 6, 3, 80, 16, decode, few(128)}, b);
+    run(c, {type, 6, 3, 80, 16, mixed, c.deterministic() ? few(128) : "attention_128_codes"}, b);
     run(c, {type, 12, 1, 48, 32, mixed, c.deterministic() ? few(64) : "attention_64_codes"}, b);
     run(c, {type, 6, 3, 80, 64, mixed, "attention_plain"}, DType::kF32);
     if (c.smallest) continue;

@@ -61,7 +61,9 @@ struct PortableDecodeRing {
       const bool values = piece % 8 >= 4;
       const int j = key(tile) + piece % 4 * S::kPiece, dim = values ? a.dv : a.dk;
       const int known = __shfl_sync(0xffffffffu, entry, tile % 32);
-      const int block = a.block_size % S::kTile == 0 ? known : a.table[u.row * a.table_stride + j / a.block_size];
+      // The last tile may reach behind the context, and its row of the table ends with the context's last block.
+      const int block =
+          a.block_size % S::kTile == 0 ? known : a.table[u.row * a.table_stride + min(j, end - 1) / a.block_size];
       if constexpr (S::kCodes) {
         issue_codes(a.cache + block * a.block_stride, values, j, slot(piece));
         copy_commit();
