@@ -47,6 +47,9 @@ PARALLEL = max(8, (os.cpu_count() or 8) * 5 // 8)
 VARIANTS = ["no-cublaslt", "deterministic", "portable-deterministic", "plain"]
 DETERMINISTIC = ["linear", "large", "grouped", "attention", "bits", "latent", "chain"]
 WITH_CUBLASLT = ["widened"]  # has kernels that stand beside one of cuBLASLt's
+# Racecheck itself faults where a kernel of cuBLASLt runs (memcheck and initcheck find nothing there); ours in that group
+# have no shared memory, which is all that it looks at.
+NO_SHARED_MEMORY = {"scale_columns"}
 OURS = ["--kernel-name", "kns=4tern4cuda"]  # by a part of the mangled name: what a tool looks at there
 SECONDS = 300  # of one process
 OPS_SECONDS = 450  # of one variant of stage `ops`; references of all variants share the CPU
@@ -183,8 +186,10 @@ def parts_of(tool, group):
     return [f"{i}/{parts}" for i in range(parts)]
 
 
-def checked_in(group, variant):
-    """Whether a group runs under the tools in this variant."""
+def checked_in(tool, group, variant):
+    """Whether a group runs under the tool in this variant."""
+    if tool == "racecheck" and group in WITH_CUBLASLT:
+        return False
     if variant == "plain" or group in WITH_CUBLASLT:
         return variant == "plain" and group in WITH_CUBLASLT
     return variant != "deterministic" or group in DETERMINISTIC
@@ -203,7 +208,7 @@ def sanitize(run):
         for tool in SANITIZERS
         for group in groups
         for variant in VARIANTS
-        if checked_in(group, variant)
+        if checked_in(tool, group, variant)
         for part in parts_of(tool, group)
     ]
     with concurrent.futures.ThreadPoolExecutor(PARALLEL + 1) as pool:
@@ -217,6 +222,7 @@ def sanitize(run):
         wanted = {k for k in listing.read_text().split() if "cublaslt" not in k}
     for tool in SANITIZERS:
         seen = set().union(*(kernels for name, _, kernels in results if name == tool))
-        run.check(not wanted - seen, f"{tool}: every kernel ran", ", ".join(sorted(wanted - seen)))
+        left = wanted - seen - (NO_SHARED_MEMORY if tool == "racecheck" else set())
+        run.check(not left, f"{tool}: every kernel ran", ", ".join(sorted(left)))
         slow = sorted(((s, g) for (t, g, *_), (_, s, _) in zip(pairs, results) if t == tool), reverse=True)[:3]
         run.figure(f"{tool} slowest", ", ".join(f"{g} {s:.0f} s" for s, g in slow))
