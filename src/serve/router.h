@@ -33,7 +33,7 @@ enum class KeyRule : uint8_t {
   kMetrics,  // needed, unless ServeConfig::metrics_open
 };
 
-// What answers a request. One of them is set.
+// What answers a request. One of the first four is set.
 struct Handler {
   // On the I/O thread, from values at hand. `rest`: of the path, for a route that takes one.
   http::Response (*at_once)(Shared& shared, std::string_view rest) = nullptr;
@@ -43,6 +43,8 @@ struct Handler {
   void (*order)(Shared& shared, Job& job) = nullptr;
   // Answers of the model. Every such route has the same admission (Exchanges::submit_job) and the same way.
   const Protocol* protocol = nullptr;
+  // The body of an answer with a status from 400 on, in the route's own form; null: as OpenAI's.
+  std::string (*error_body)(int status, std::string_view problem) = nullptr;
 
   bool generates() const { return protocol != nullptr; }
 };

@@ -11,7 +11,7 @@ Keys of objects must match exactly: none missing, none more.
 
 import json
 
-from cases import answers, chat, completions, endpoints, errors, inert, lenient, shapes
+from cases import answers, chat, completions, endpoints, errors, inert, lenient, messages, responses, shapes
 
 MAKERS = (
     answers.answer_cases,
@@ -28,6 +28,12 @@ MAKERS = (
     inert.inert_cases,
     lenient.lenient_cases,
     endpoints.other_cases,
+    responses.whole_cases,
+    responses.stream_cases,
+    responses.error_cases,
+    messages.whole_cases,
+    messages.stream_cases,
+    messages.error_cases,
 )
 
 

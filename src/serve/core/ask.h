@@ -92,6 +92,8 @@ struct Ask {
     bool grpc = false;  // messages as they go over that transport
   } native;
 
+  json::Object shown;  // fields of the request that its answer repeats, as /v1/responses does
+
   std::optional<content::Constraint> constraint;  // guided decoding: of the whole answer, or of what follows thoughts
 };
 

@@ -146,6 +146,7 @@ void Generation::take_token(Choice& choice, const engine::Delta& delta, size_t n
     outcome.abort = delta.finish == engine::FinishReason::kNone;
     news.last = true;
     choice.reason = engine::FinishReason::kStop;
+    choice.stop_string = piece.stop;
   } else if (news.last) {
     choice.reason = delta.finish;
   }

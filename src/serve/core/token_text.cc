@@ -49,6 +49,7 @@ void TokenText::match(Piece& piece, bool last) {
   auto result = stop_->push(piece.raw);
   piece.text = std::move(result.text);
   piece.stopped = result.stopped;
+  piece.stop = result.stop_index;
   if (last && !piece.stopped) piece.text += stop_->finish();
 }
 

@@ -27,6 +27,7 @@ class TokenText {
     std::string text;        // for the client
     std::string raw;         // before stop strings cut it
     bool stopped = false;    // a stop string was met: `text` is the last
+    int32_t stop = -1;       // which one
     bool spaceless = false;  // the text's first space, which the token begins with, is not shown
     int64_t offset = 0;      // of the token in the text, in characters, stop strings included
   };

@@ -58,7 +58,7 @@ void RequestParser::reset() {
   stage_ = Stage::kHead;
   scanned_ = line_bytes_ = 0;
   left_ = 0;
-  hosts_ = lengths_ = encodings_ = keys_ = origins_ = ids_ = 0;
+  hosts_ = lengths_ = encodings_ = keys_ = own_keys_ = origins_ = ids_ = 0;
   close_ = keep_ = blank_ = false;
   head_ = Head{};
   body_.clear();
@@ -176,6 +176,9 @@ bool RequestParser::parse_header(std::string_view line) {
   } else if (equals_lower(name, "authorization")) {
     ++keys_;
     head_.authorization = value;
+  } else if (equals_lower(name, "x-api-key")) {
+    ++own_keys_;
+    head_.api_key = value;
   } else if (equals_lower(name, "content-type")) {
     head_.content_type = value;
   } else if (equals_lower(name, "expect")) {
@@ -234,6 +237,7 @@ bool RequestParser::parse_transfer(std::string_view name, std::string_view value
 bool RequestParser::check_framing() {
   if (hosts_ > 1 || (hosts_ == 0 && head_.minor_version == 1)) return fail(400, "exactly one Host is needed"), false;
   if (keys_ > 1) return fail(400, "more than one Authorization"), false;
+  if (own_keys_ > 1) return fail(400, "more than one X-Api-Key"), false;
   if (lengths_ > 1 || encodings_ > 1 || (lengths_ > 0 && encodings_ > 0)) {
     return fail(400, "conflicting message length"), false;
   }

@@ -22,7 +22,7 @@ struct Head {
   bool forwarded_https = false;                   // a proxy in front speaks TLS with the client
   std::string request_id;                         // X-Request-Id, where it is well-formed
   std::string origin, cors_method, cors_headers;  // of a web page: Origin, Access-Control-Request-*
-  std::string authorization;
+  std::string authorization, api_key;             // Authorization; X-Api-Key
   std::string content_type;
   bool keep_alive = true;
   bool expect_continue = false;
@@ -96,7 +96,7 @@ class RequestParser {
   size_t scanned_ = 0;     // bytes of the head already searched for its end
   size_t line_bytes_ = 0;  // of chunk extensions and trailers, against header_bytes
   uint64_t left_ = 0;      // of the body or chunk
-  int hosts_ = 0, lengths_ = 0, encodings_ = 0, keys_ = 0, origins_ = 0, ids_ = 0;
+  int hosts_ = 0, lengths_ = 0, encodings_ = 0, keys_ = 0, own_keys_ = 0, origins_ = 0, ids_ = 0;
   bool close_ = false, keep_ = false;
   bool blank_ = false;  // the empty line in front of this request has been seen
   int error_status_ = 0;

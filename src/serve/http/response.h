@@ -14,6 +14,7 @@ struct Response {
   std::string body;
   std::string extra_headers;  // whole lines, each with its CRLF
   bool close = false;         // the connection cannot go on after this one
+  std::string problem = {};   // of an error, in words: for routes whose errors have another form
 };
 
 // Appends the status line and headers. Without a length the body is chunked when `chunked`, else it ends with the

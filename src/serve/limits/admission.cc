@@ -16,7 +16,11 @@ std::optional<int> Auth::check(std::string_view authorization) const {
   }
   authorization.remove_prefix(kScheme.size());
   while (!authorization.empty() && authorization.front() == ' ') authorization.remove_prefix(1);
-  const Digest given = sha256(authorization);
+  return check_key(authorization);
+}
+
+std::optional<int> Auth::check_key(std::string_view key) const {
+  const Digest given = sha256(key);
   std::optional<int> found;
   for (size_t i = 0; i < digests_.size(); ++i) {
     if (equal_digests(given, digests_[i])) found = static_cast<int>(i);

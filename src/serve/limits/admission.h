@@ -24,6 +24,8 @@ class Auth {
   bool several() const { return digests_.size() > 1; }
   // The number of the key that an `Authorization: Bearer KEY` value carries, or nothing. Every key is compared.
   std::optional<int> check(std::string_view authorization) const;
+  // The same of a key by itself, as `x-api-key` carries it.
+  std::optional<int> check_key(std::string_view key) const;
 
  private:
   std::vector<Digest> digests_;

@@ -13,15 +13,18 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Fields of every protocol; each reads its own and ignores the others'.
-std::string body_of(size_t prompt_tokens, std::string_view more = {}) {
+// Fields of every protocol; each reads its own and ignores the others'. A chat takes ids in its messages' place.
+std::string body_of(const Route& route, size_t prompt_tokens, std::string_view more = {}) {
   std::string ids;
   for (size_t i = 0; i < prompt_tokens; ++i) ids += i == 0 ? "5" : ",5";
-  return fmt::format(R"({{"prompt":[{}],"messages":[{}]{}{}}})", ids, ids, more.empty() ? "" : ",", more);
+  const bool blocks = route.path == "/v1/messages";
+  const std::string messages = blocks ? R"([{"role":"user","content":"x"}])" : "[" + ids + "]";
+  const std::string_view own = blocks || route.path == "/v1/responses" ? R"("prompt_token_ids")" : R"("prompt")";
+  return fmt::format(R"({{{}:[{}],"messages":{},"input":"x"{}{}}})", own, ids, messages, more.empty() ? "" : ",", more);
 }
-constexpr std::string_view kLong = R"("max_tokens":400,"ignore_eos":true)";
-constexpr std::string_view kShort = R"("max_tokens":2,"ignore_eos":true)";
-constexpr std::string_view kStream = R"("max_tokens":400,"ignore_eos":true,"stream":true)";
+constexpr std::string_view kLong = R"("max_tokens":400,"max_output_tokens":400,"ignore_eos":true)";
+constexpr std::string_view kShort = R"("max_tokens":2,"max_output_tokens":2,"ignore_eos":true)";
+constexpr std::string_view kStream = R"("max_tokens":400,"max_output_tokens":400,"ignore_eos":true,"stream":true)";
 
 std::string post_bytes(std::string_view path, const std::string& body) {
   return fmt::format("POST {} HTTP/1.1\r\nHost: t\r\nContent-Length: {}\r\n\r\n{}", path, body.size(), body);
@@ -43,7 +46,7 @@ std::vector<const Route*> generating() {
 }
 
 TEST(GeneratingRoutes, EveryRowHasOneHandler) {
-  ASSERT_GE(generating().size(), 2u);
+  ASSERT_GE(generating().size(), 4u);
   for (const Route& route : routes()) {
     const Handler& h = route.handler;
     EXPECT_EQ((h.at_once != nullptr) + (h.question != nullptr) + (h.order != nullptr) + (h.protocol != nullptr), 1)
@@ -58,10 +61,15 @@ TEST(GeneratingRoutes, AskForAKey) {
   config.api_keys = {"sesame"};
   TestServer server(config);
   for (const Route* route : generating()) {
-    EXPECT_EQ(Client(server.port()).post(route->path, body_of(3, kShort)).status, 401) << route->path;
-    EXPECT_EQ(Client(server.port()).post(route->path, body_of(3, kShort), "Authorization: Bearer x\r\n").status, 401);
-    const auto open = Client(server.port()).post(route->path, body_of(3, kShort), "Authorization: Bearer sesame\r\n");
+    EXPECT_EQ(Client(server.port()).post(route->path, body_of(*route, 3, kShort)).status, 401) << route->path;
+    EXPECT_EQ(Client(server.port()).post(route->path, body_of(*route, 3, kShort), "Authorization: Bearer x\r\n").status,
+              401);
+    const auto open =
+        Client(server.port()).post(route->path, body_of(*route, 3, kShort), "Authorization: Bearer sesame\r\n");
     EXPECT_EQ(open.status, 200) << route->path << open.body;
+    const auto other = Client(server.port()).post(route->path, body_of(*route, 3, kShort), "X-Api-Key: sesame\r\n");
+    EXPECT_EQ(other.status, 200) << route->path << other.body;
+    EXPECT_EQ(Client(server.port()).post(route->path, body_of(*route, 3, kShort), "X-Api-Key: x\r\n").status, 401);
   }
 }
 
@@ -71,14 +79,14 @@ TEST(GeneratingRoutes, RefuseALongBody) {
   TestServer server(config);
   for (const Route* route : generating()) {
     EXPECT_EQ(Client(server.port()).post(route->path, std::string(4096, ' ')).status, 413) << route->path;
-    EXPECT_EQ(Client(server.port()).post(route->path, body_of(3, kShort)).status, 200) << route->path;
+    EXPECT_EQ(Client(server.port()).post(route->path, body_of(*route, 3, kShort)).status, 200) << route->path;
   }
 }
 
 TEST(GeneratingRoutes, RefuseALongPrompt) {
   TestServer server;
   for (const Route* route : generating()) {
-    const auto reply = Client(server.port()).post(route->path, body_of(600, kShort));
+    const auto reply = Client(server.port()).post(route->path, body_of(*route, 600, kShort));
     EXPECT_EQ(reply.status, 400) << route->path;
     EXPECT_NE(reply.body.find("Input text is too long"), std::string::npos) << reply.body;
   }
@@ -90,16 +98,18 @@ TEST(GeneratingRoutes, CountAsOpenRequests) {
   TestServer server(config, slow_engine());
   for (const Route* route : generating()) {
     Client first(server.port());
-    first.send(post_bytes(route->path, body_of(3, kLong)));
+    first.send(post_bytes(route->path, body_of(*route, 3, kLong)));
     ASSERT_TRUE(server.wait_running(1)) << route->path;
     for (const Route* other : generating()) {
-      const auto reply = Client(server.port()).post(other->path, body_of(3, kShort));
+      const auto reply = Client(server.port()).post(other->path, body_of(*other, 3, kShort));
       EXPECT_EQ(reply.status, 429) << other->path;
-      EXPECT_EQ(reply.body, R"({"detail":"Too many requests,current max concurrency is 1"})");
+      EXPECT_NE(reply.body.find(R"(:"Too many requests,current max concurrency is 1"})"), std::string::npos)
+          << reply.body;
     }
     first.close();
     EXPECT_TRUE(server.wait_idle()) << route->path;
-    EXPECT_EQ(Client(server.port()).post(route->path, body_of(3, kShort)).status, 200) << "the place is free again";
+    EXPECT_EQ(Client(server.port()).post(route->path, body_of(*route, 3, kShort)).status, 200)
+        << "the place is free again";
   }
 }
 
@@ -109,7 +119,7 @@ TEST(GeneratingRoutes, EndWhenTheClientLeaves) {
     for (const std::string_view form : {kLong, kStream}) {
       const uint64_t before = server.engine().stats().generated_tokens;
       Client client(server.port());
-      client.send(post_bytes(route->path, body_of(3, form)));
+      client.send(post_bytes(route->path, body_of(*route, 3, form)));
       ASSERT_TRUE(eventually([&] { return server.engine().stats().generated_tokens > before; })) << route->path;
       client.close();
       EXPECT_TRUE(server.wait_idle()) << route->path;
@@ -122,10 +132,11 @@ TEST(GeneratingRoutes, TakeNothingWhileDraining) {
   for (const Route* route : generating()) {
     auto server = std::make_unique<TestServer>(test_config(), slow_engine());
     Client open(server->port()), late(server->port());
-    open.send(post_bytes(route->path, body_of(3, R"("max_tokens":30,"ignore_eos":true)")));
+    open.send(
+        post_bytes(route->path, body_of(*route, 3, R"("max_tokens":30,"max_output_tokens":30,"ignore_eos":true)")));
     ASSERT_TRUE(server->wait_running(1)) << route->path;
     // Half a head keeps the connection until its request is whole.
-    const std::string bytes = post_bytes(route->path, body_of(3, kShort));
+    const std::string bytes = post_bytes(route->path, body_of(*route, 3, kShort));
     late.send(bytes.substr(0, 20));
     std::this_thread::sleep_for(50ms);  // until these bytes are read, of which nothing tells
     std::jthread stopping([&] { server->server().stop(10); });

@@ -161,7 +161,7 @@ TEST_P(Golden, Transcripts) {
 
 INSTANTIATE_TEST_SUITE_P(Protocol, Golden,
                          ::testing::Values("chat", "chat_stream", "completions", "completions_stream", "errors",
-                                           "inert", "lenient", "endpoints", "answers"),
+                                           "inert", "lenient", "endpoints", "answers", "responses", "messages"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -175,6 +175,15 @@ std::vector<std::string> Reply::events() const {
   std::vector<std::string> out;
   for (size_t at = 0; at < body.size();) {
     const size_t end = body.find("\n\n", at);
+    std::string name;
+    if (body.compare(at, 7, "event: ") == 0) {
+      const size_t line = body.find('\n', at);
+      name = body.substr(at + 7, line - at - 7);
+      at = line + 1;
+    }
+    if (!name.empty() && body.compare(at, name.size() + 16, "data: {\"type\":\"" + name + "\"") != 0) {
+      ADD_FAILURE() << "an event's name is not its type: " << body.substr(at, 100);
+    }
     if (end == std::string::npos || body.compare(at, 6, "data: ") != 0) {
       ADD_FAILURE() << "broken event stream at byte " << at << ": " << body.substr(at, 100);
       break;

@@ -20,10 +20,18 @@ bool asks_no_key(const Route& route, const ServeConfig& config) {
   return route.key == KeyRule::kPublic || (route.key == KeyRule::kMetrics && config.metrics_open);
 }
 
+// Clients of Messages send their key in a header of its own.
+std::optional<int> key_of(const Auth& auth, const http::Head& head) {
+  const auto key = auth.check(head.authorization);
+  return key || head.api_key.empty() ? key : auth.check_key(head.api_key);
+}
+
 http::Response detail(int status, std::string_view text) {
   std::string body = "{\"detail\":";
   json::append_quoted(body, text);
-  return http::json_response(status, body + "}");
+  http::Response response = http::json_response(status, body + "}");
+  response.problem = text;
+  return response;
 }
 
 // As Starlette does for a path that lacks or has one slash too many at its end: 307 keeps the method and the body.
@@ -85,9 +93,10 @@ bool Exchanges::on_head(Connection& c) {
   const bool known = c.route != nullptr;
   const bool open = known && (asks_no_key(*c.route, shared_.config) || head.method == http::Method::kOptions);
   if (shared_.auth.required() && !open) {
-    const auto key = shared_.auth.check(head.authorization);
+    const auto key = key_of(shared_.auth, head);
     if (!key) {
       http::Response response = http::json_response(401, "{\"error\":\"Unauthorized\"}");
+      response.problem = "Unauthorized";
       response.extra_headers = "www-authenticate: Bearer\r\n";
       return refuse_now(std::move(response));
     }
@@ -95,6 +104,7 @@ bool Exchanges::on_head(Connection& c) {
   }
   c.owner = shared_.auth.several() && !open ? static_cast<uint64_t>(c.key_index) + 1 : c.peer.owner;
   c.parser.head().authorization.clear();
+  c.parser.head().api_key.clear();
   if (!known) {
     const Route* other = find_redirect(head.path, c.port, shared_.metrics_on_main);
     return refuse_now(other != nullptr ? redirect(head, other->path) : detail(404, "Not Found"));
@@ -171,6 +181,10 @@ std::string Exchanges::request_id_line(std::string_view given) {
 
 void Exchanges::respond(Connection& c, http::Response response) {
   if (c.answer_headers.empty()) c.answer_headers = request_id_line({});  // a head that could not be read
+  if (response.status >= 400 && c.route != nullptr && c.route->handler.error_body != nullptr) {
+    response.body = c.route->handler.error_body(response.status, response.problem);
+    response.content_type = "application/json";
+  }
   response.extra_headers += c.answer_headers;
   if (shared_.draining.load(std::memory_order_relaxed) || response.close) c.keep_alive = false;
   http::append_response(c.out, response, c.method == http::Method::kHead, c.keep_alive, c.minor_version);

@@ -28,6 +28,7 @@ http::Response refuse_control(Shared& shared, std::string_view rest);
 
 // Bodies (jobs.cc).
 void count_tokens(Shared& shared, Job& job);     // /tokenize
+void count_message(Shared& shared, Job& job);    // /v1/messages/count_tokens
 void tokens_to_text(Shared& shared, Job& job);   // /detokenize
 void abort_requests(Shared& shared, Job& job);   // the requests of the key that asks
 void reset_scheduler(Shared& shared, Job& job);  // ends every request

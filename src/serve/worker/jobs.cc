@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "json/json.h"
+#include "serve/anthropic/protocol.h"
+#include "serve/anthropic/request.h"
 #include "serve/core/protocol.h"
 #include "serve/native/request.h"
 #include "serve/openai/ask.h"
@@ -134,13 +136,12 @@ void post_ready(Shared& shared, ReplyTo to, Ticket ticket, MemoryBudget::Lease m
 namespace {
 
 // Goes on in finish_preparation(), when the pictures are there.
-void start_preparation(Shared& shared, Job& job, prepare::PendingRequest pending, bool token_strs = false) {
+void start_preparation(Shared& shared, Job& job, prepare::PendingRequest pending, CountAnswer counted = nullptr) {
   Preparation preparation;
   preparation.to = job.to;
-  preparation.counts = !job.route->handler.generates();
+  preparation.counted = counted;
   preparation.key_index = job.key_index;
-  preparation.token_strs = token_strs;
-  if (!preparation.counts) {
+  if (counted == nullptr) {
     Error taken;
     preparation.id = take_id(shared, pending.id, taken);
     if (!preparation.id) return refuse(shared, job.to, std::move(job.ticket), taken, true);
@@ -212,7 +213,40 @@ void generate(Shared& shared, Job& job, const Protocol& protocol) {
 
 }  // namespace
 
+namespace {
+
+http::Response answer_tokens(const std::vector<int32_t>& ids, const prepare::PrepareInput& input) {
+  return tokens_response(ids, false, input);
+}
+http::Response answer_named_tokens(const std::vector<int32_t>& ids, const prepare::PrepareInput& input) {
+  return tokens_response(ids, true, input);
+}
+http::Response answer_count(const std::vector<int32_t>& ids, const prepare::PrepareInput&) {
+  return http::json_response(200, anthropic::count_body(ids.size()));
+}
+
 // Texts are counted at once; pictures first become as many tokens as they have.
+void count(Shared& shared, Job& job, Expected<Ask> ask, const prepare::PrepareInput& input, CountAnswer counted) {
+  if (!ask.ok()) return refuse(shared, job.to, {}, ask.error(), false);
+  auto pending = prepare::begin(*std::move(ask), input);
+  if (!pending.ok()) return refuse(shared, job.to, {}, pending.error(), false);
+  if (!pending->ask.media.empty()) return start_preparation(shared, job, *std::move(pending), counted);
+  auto prompts = prepare::encode_prompts(*pending, {});
+  if (!prompts.ok()) return refuse(shared, job.to, {}, prompts.error(), false);
+  shared.post(job.to.worker, Reply{job.to, counted((*prompts)[0].ids, input), {}});
+}
+
+}  // namespace
+
+void count_message(Shared& shared, Job& job) {
+  auto body = take_body(shared, job);
+  if (!body) return;
+  auto input = prepare_input(shared, job);
+  input.contexts = 4;  // as count_tokens()
+  count(shared, job, anthropic::read_request(*std::move(body), shared.config, openai::Purpose::kTokens), input,
+        answer_count);
+}
+
 void count_tokens(Shared& shared, Job& job) {
   auto taken = take_body(shared, job);
   if (!taken) return;
@@ -223,13 +257,7 @@ void count_tokens(Shared& shared, Job& job) {
   if (!strs.ok()) return refuse(shared, job.to, {}, strs.error(), false);
   if (shared.config.media.images && body.is_object() && json::find(body.get_object(), "messages") != nullptr) {
     auto ask = openai::parse_chat(std::move(body), shared.config, openai::Purpose::kTokens);
-    if (!ask.ok()) return refuse(shared, job.to, {}, ask.error(), false);
-    auto pending = prepare::begin(*std::move(ask), input);
-    if (!pending.ok()) return refuse(shared, job.to, {}, pending.error(), false);
-    if (!pending->ask.media.empty()) return start_preparation(shared, job, *std::move(pending), *strs);
-    auto prompts = prepare::encode_prompts(*pending, {});
-    if (!prompts.ok()) return refuse(shared, job.to, {}, prompts.error(), false);
-    return shared.post(job.to.worker, Reply{job.to, tokens_response((*prompts)[0].ids, *strs, input), {}});
+    return count(shared, job, std::move(ask), input, *strs ? answer_named_tokens : answer_tokens);
   }
   shared.post(job.to.worker, Reply{job.to, tokenize(std::move(body), input), {}});
 }
@@ -291,12 +319,10 @@ void control_scheduler(Shared& shared, Job& job) {
 
 void finish_preparation(Shared& shared, Preparation preparation, std::vector<content::PreparedMediaPtr> media) {
   const ReplyTo to = preparation.to;
-  if (preparation.counts) {
+  if (preparation.counted != nullptr) {
     auto prompts = prepare::encode_prompts(preparation.pending, media);
     if (!prompts.ok()) return refuse(shared, to, {}, prompts.error(), false);
-    return shared.post(
-        to.worker,
-        Reply{to, tokens_response((*prompts)[0].ids, preparation.token_strs, preparation.pending.input), {}});
+    return shared.post(to.worker, Reply{to, preparation.counted((*prompts)[0].ids, preparation.pending.input), {}});
   }
   const int64_t arrival_ns = preparation.pending.input.arrival_ns;
   auto generation = prepare::finish(std::move(preparation.pending), media);

@@ -21,7 +21,7 @@ Error media_error(Error error) {
 }  // namespace
 
 void Preparations::answer(Preparation& preparation, const Error& error) {
-  if (!preparation.counts) log_failed(shared_.config, preparation.pending.id, error);
+  if (preparation.counted == nullptr) log_failed(shared_.config, preparation.pending.id, error);
   shared_.post_control(preparation.to.worker,
                        Reply{preparation.to, openai::error_response(error, shared_.config.original_error_status),
                              std::move(preparation.ticket)});
@@ -101,7 +101,7 @@ void Preparations::abort_matching(AbortSweep& sweep) {
       match = sweep.names(id) || sweep.all;
       for (int32_t i = 0; i < it->second.pending.ask.n; ++i) match |= sweep.names(id + "_" + std::to_string(i));
     }
-    if (!match || it->second.counts) {
+    if (!match || it->second.counted != nullptr) {
       ++it;
       continue;
     }

@@ -16,12 +16,14 @@
 
 namespace tern::serve {
 
+// What a request that only counts tokens answers.
+using CountAnswer = http::Response (*)(const std::vector<int32_t>& ids, const prepare::PrepareInput& input);
+
 // What is left of a job once its body is read.
 struct Preparation {
   ReplyTo to;
-  bool counts = false;      // /tokenize: nothing is generated
-  bool token_strs = false;  // then: with each token's text
-  int key_index = 0;        // of the API key that asked
+  CountAnswer counted = nullptr;  // tokens are only counted: the answer then
+  int key_index = 0;              // of the API key that asked
   prepare::PendingRequest pending;
   Ticket ticket;
   IdLease id;

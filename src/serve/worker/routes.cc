@@ -1,6 +1,8 @@
 // The table of routes: deny by default, every route asks for a key unless its row says otherwise.
+#include "serve/anthropic/protocol.h"
 #include "serve/openai/paddlenlp_protocols.h"
 #include "serve/openai/protocols.h"
+#include "serve/responses/protocol.h"
 #include "serve/router.h"
 #include "serve/worker/handlers.h"
 
@@ -46,6 +48,27 @@ constexpr Route kRoutes[] = {
      {.protocol = &openai::kCompletions},
      "Continues a text or token ids",
      "CompletionRequest"},
+    {"/v1/responses",
+     kPostBit,
+     kMainPort,
+     KeyRule::kNeeded,
+     {.protocol = &responses::kResponses},
+     "Continues a list of items",
+     "ResponseRequest"},
+    {"/v1/messages",
+     kPostBit,
+     kMainPort,
+     KeyRule::kNeeded,
+     {.protocol = &anthropic::kMessages, .error_body = anthropic::error_body},
+     "Continues messages made of blocks",
+     "MessageRequest"},
+    {"/v1/messages/count_tokens",
+     kPostBit,
+     kMainPort,
+     KeyRule::kNeeded,
+     {.question = count_message, .error_body = anthropic::error_body},
+     "Counts the tokens of messages",
+     "MessageCountRequest"},
     {"/v1/embeddings",
      kPostBit,
      kMainPort,

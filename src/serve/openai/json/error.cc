@@ -59,7 +59,9 @@ http::Response busy_response(std::string message) {
 
 http::Response error_response(const Error& error, bool original_status) {
   const int status = face_of(error).status;
-  return http::json_response(original_status && status != 503 ? 500 : status, error_json(error));
+  http::Response response = http::json_response(original_status && status != 503 ? 500 : status, error_json(error));
+  response.problem = error.message;
+  return response;
 }
 
 }  // namespace tern::serve::openai
