@@ -5,7 +5,7 @@ import pytest
 from fd_requests import Api
 from tern_server import Server
 
-# Some cases send reasoning_max_tokens, or echo together with logprobs: the server is told to let fields without effect pass.
+# Some cases send reasoning_max_tokens: the server is told to let fields without effect pass.
 FLAGS = (
     "--enable-logprob",
     "--max-model-len",

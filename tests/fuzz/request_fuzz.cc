@@ -1,12 +1,15 @@
-// Bodies of chat and completions requests: whatever JSON says, the outcome is a request within its limits or an error.
+// Bodies of every protocol over the same way (chat, completions, responses, messages): whatever JSON says, the outcome
+// is a request within its limits or an error.
 #include <cstdlib>
 #include <string_view>
 
 #include "json/json.h"
+#include "serve/anthropic/protocol.h"
 #include "serve/openai/ask.h"
 #include "serve/openai/json/error.h"
-#include "serve/openai/writers/make_writer.h"
+#include "serve/openai/protocols.h"
 #include "serve/prepare/prepare.h"
+#include "serve/responses/protocol.h"
 
 namespace {
 
@@ -39,6 +42,48 @@ void try_media(const tern::json::Value& body) {
   }
 }
 
+void check_ask(const tern::serve::Ask& ask, const tern::serve::ServeConfig& config) {
+  if (ask.n < 1 || ask.n > config.limits.n || ask.stop.size() > 5 || ask.stream_group < 1) std::abort();
+  if (ask.best < 0 || ask.best >= ask.n + (ask.best == 0)) std::abort();
+  if (ask.top_logprobs < 0 || ask.top_logprobs > config.max_logprobs) std::abort();
+}
+
+// The way of a request to its answer, whatever protocol it speaks.
+void try_protocol(const tern::serve::Protocol& protocol, const tern::json::Value& body,
+                  const tern::serve::ServeConfig& config) {
+  using namespace tern;
+  auto ask = protocol.read(body, config);
+  if (!ask.ok()) {
+    if (!json::parse(serve::openai::error_json(ask.error())).ok()) std::abort();
+    if (!json::parse(serve::anthropic::error_body(400, ask.error().message)).ok()) std::abort();
+    return;
+  }
+  check_ask(*ask, config);
+  serve::prepare::PrepareInput input;
+  input.config = &config;
+  input.id_hex = "0123456789abcdef0123456789abcdef";
+  input.make_writer = protocol.make_writer;
+  auto pending = serve::prepare::begin(*std::move(ask), input);
+  if (!pending.ok()) return;
+  auto generation = serve::prepare::finish(*std::move(pending), {});
+  if (!generation.ok()) return;
+  for (auto& choice : (*generation)->choices()) {
+    const auto request = (*generation)->engine_request(choice);
+    if (request.max_tokens < 1 || request.prompt.empty()) std::abort();
+    if (static_cast<int>(request.prompt.size()) + request.max_tokens > config.max_model_len) std::abort();
+    for (const int32_t id : request.prompt) {
+      if (id < 0 || id >= config.vocab_size) std::abort();
+    }
+    engine::Delta delta;
+    delta.tokens.push_back({request.prompt[0], {{request.prompt[0], -1.0f, 1}}});
+    delta.finish = engine::FinishReason::kLength;
+    std::string out;
+    (*generation)->consume(choice, std::move(delta), 1, out);
+  }
+  if (!(*generation)->finished()) std::abort();
+  if (!(*generation)->ask().stream && !json::parse((*generation)->writer().body()).ok()) std::abort();
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -53,37 +98,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto body = json::parse(std::string_view(reinterpret_cast<const char*>(data), size), {1u << 20, 64});
   if (!body.ok()) return 0;
   try_media(*body);
-  for (const bool chat : {true, false}) {
-    auto ask = chat ? serve::openai::parse_chat(*body, config) : serve::openai::parse_completion(*body, config);
-    if (!ask.ok()) {
-      if (!json::parse(serve::openai::error_json(ask.error())).ok()) std::abort();
-      continue;
-    }
-    if (ask->n < 1 || ask->n > config.limits.n || ask->stop.size() > 5 || ask->stream_group < 1) std::abort();
-    if (ask->top_logprobs < 0 || ask->top_logprobs > config.max_logprobs) std::abort();
-    serve::prepare::PrepareInput input;
-    input.config = &config;
-    input.id_hex = "0123456789abcdef0123456789abcdef";
-    input.make_writer = serve::openai::make_writer;
-    auto pending = serve::prepare::begin(*std::move(ask), input);
-    if (!pending.ok()) continue;
-    auto generation = serve::prepare::finish(*std::move(pending), {});
-    if (!generation.ok()) continue;
-    for (auto& choice : (*generation)->choices()) {
-      const auto request = (*generation)->engine_request(choice);
-      if (request.max_tokens < 1 || request.prompt.empty()) std::abort();
-      if (static_cast<int>(request.prompt.size()) + request.max_tokens > config.max_model_len) std::abort();
-      for (const int32_t id : request.prompt) {
-        if (id < 0 || id >= config.vocab_size) std::abort();
-      }
-      engine::Delta delta;
-      delta.tokens.push_back({request.prompt[0], {{request.prompt[0], -1.0f, 1}}});
-      delta.finish = engine::FinishReason::kLength;
-      std::string out;
-      (*generation)->consume(choice, std::move(delta), 1, out);
-    }
-    if (!(*generation)->finished()) std::abort();
-    if (!(*generation)->ask().stream && !json::parse((*generation)->writer().body()).ok()) std::abort();
+  for (const serve::Protocol* protocol : {&serve::openai::kChat, &serve::openai::kCompletions,
+                                          &serve::responses::kResponses, &serve::anthropic::kMessages}) {
+    try_protocol(*protocol, *body, config);
   }
   return 0;
 }

@@ -22,6 +22,7 @@ MAKERS = (
     completions.completion_cases,
     completions.prompt_and_special_token_cases,
     completions.completion_stream_cases,
+    completions.scoring_cases,
     errors.error_cases,
     errors.prompt_error_cases,
     errors.byte_error_cases,

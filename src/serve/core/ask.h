@@ -35,7 +35,8 @@ struct Ask {
   int32_t stream_group = 1;       // choice entries per chunk
   bool collect_metrics = false;
 
-  int32_t n = 1;
+  int32_t n = 1;     // samples of a prompt
+  int32_t best = 0;  // of them, so many are shown: those with the highest mean log-probability; 0: all
   std::optional<int64_t> seed, max_tokens, min_tokens, response_max_tokens;
   std::optional<double> temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
   std::optional<int32_t> top_k;
@@ -55,6 +56,11 @@ struct Ask {
 
   bool return_token_ids = false;
   bool echo = false;
+  std::string suffix;  // the answer fills the gap between each prompt and this text
+  // The log-probs of an answer begin with those of its prompt.
+  bool echoes_logprobs() const { return echo && logprobs; }
+  // max_tokens 0: the prompt is scored, or merely counted, and nothing is said.
+  bool says_nothing() const { return max_tokens == 0; }
   std::optional<bool> enable_thinking;     // the top-level field
   bool thinking_off = false;               // by any of the fields that say so
   std::optional<bool> add_special_tokens;  // of the tokenizer, around the prompt; default: completions only

@@ -35,8 +35,9 @@ struct Choice {
   bool finished = false;  // nothing more will be shown
   engine::FinishReason reason = engine::FinishReason::kNone;
   int32_t stop_string = -1;  // of the ask, which ended the text
-  bool called = false;  // finished by itself, with tool calls and only complete ones
+  bool called = false;       // finished by itself, with tool calls and only complete ones
   int64_t completion_tokens = 0, cached_tokens = 0;
+  double logprob_sum = 0;  // of its tokens, where log-probs are computed
   int64_t last_token_ns = 0;
   int64_t submitted_ns = 0, received_ns = 0;  // handed to the engine; its newest delta came
   engine::RequestTimes times;

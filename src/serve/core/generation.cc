@@ -1,5 +1,8 @@
 #include "serve/core/generation.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/clock.h"
 
 namespace tern::serve {
@@ -86,7 +89,7 @@ engine::Request Generation::engine_request(const Choice& choice) const {
   request.sampling.seed = choice.seed;
   const auto room = static_cast<int64_t>(prototype_.max_tokens) - static_cast<int64_t>(request.prompt.size());
   const int64_t wanted = ask_.max_tokens.value_or(room);
-  request.max_tokens = static_cast<int32_t>(wanted < room ? wanted : room);
+  request.max_tokens = static_cast<int32_t>(std::max<int64_t>(wanted < room ? wanted : room, 1));
   for (auto& key : request.extra_keys) key.end = static_cast<int32_t>(request.prompt.size());
   return request;
 }
@@ -110,6 +113,10 @@ Generation::Outcome Generation::consume(Choice& choice, engine::Delta&& delta, i
     if (error_.message.empty()) error_.message = "the engine ended this request";
     outcome.failed = true;
     return outcome;
+  }
+  if (ask_.says_nothing() && !delta.tokens.empty()) {  // the engine draws one token at least
+    delta.tokens.clear();
+    delta.finish = engine::FinishReason::kLength;
   }
   const int64_t since = choice.completion_tokens == 0 ? delta.times.arrival : delta.times.scheduled;
   const int64_t arrival = since > 0 ? now_ns - since : 0;
@@ -141,6 +148,7 @@ void Generation::take_token(Choice& choice, const engine::Delta& delta, size_t n
   news.arrival_ns = arrival_ns;
   TokenText::Piece piece = choice.text.push(token.id, !ends_here || ask_.include_stop_str_in_output, news.last);
   ++choice.completion_tokens;
+  if (!token.logprobs.empty()) choice.logprob_sum += static_cast<double>(token.logprobs[0].logprob);
   ++outcome.tokens;
   if (piece.stopped) {  // what comes after is neither shown nor counted
     outcome.abort = delta.finish == engine::FinishReason::kNone;
@@ -186,6 +194,23 @@ void Generation::tell(Choice& choice, TokenText::Piece& piece, TokenNews& news, 
   news.spaceless = piece.spaceless;
   news.offset = piece.offset;
   writer_->take(choice, news, out);
+}
+
+std::vector<size_t> Generation::shown() const {
+  std::vector<size_t> all(choices_.size());
+  std::iota(all.begin(), all.end(), size_t{0});
+  if (ask_.best == 0) return all;
+  const auto mean = [&](size_t i) {
+    const auto tokens = static_cast<double>(choices_[i].completion_tokens);
+    return tokens > 0 ? choices_[i].logprob_sum / tokens : 0.0;
+  };
+  std::vector<size_t> out;
+  const auto n = static_cast<std::ptrdiff_t>(ask_.n);
+  for (auto from = all.begin(); from != all.end(); from += n) {
+    std::stable_sort(from, from + n, [&](size_t a, size_t b) { return mean(a) > mean(b); });
+    out.insert(out.end(), from, from + ask_.best);
+  }
+  return out;
 }
 
 UsageCounts Generation::usage() const {

@@ -72,6 +72,9 @@ class Generation {
   const Error& error() const { return error_; }
   Writer& writer() const { return *writer_; }
 
+  // The choices that the answer shows: all, or of each prompt the best of its samples, which come best first.
+  std::vector<size_t> shown() const;
+
   UsageCounts usage() const;  // of all choices
   UsageCounts usage(const Choice& choice) const;
   int64_t prompt_tokens(const Choice& choice) const { return static_cast<int64_t>(prompt(choice).ids.size()); }

@@ -22,7 +22,7 @@ constexpr size_t kAnyLength = std::numeric_limits<size_t>::max();
 // Keys of `metadata` and `suffix` stand for top-level fields that are not there (the obsolete way to send extras).
 Status merge_extras(json::Object& body, std::string_view key) {
   const json::Value* extras = json::find(body, key);
-  if (extras == nullptr) return {};
+  if (extras == nullptr || (key == "suffix" && extras->is_string())) return {};  // a text: read_completion_only()
   if (!extras->is_object()) return invalid_value("Input should be a valid dictionary", std::string(key));
   if (extras->get_object().contains("raw_request")) {
     return invalid_value("The parameter `raw_request` is not supported now, please use completion api instead.",
@@ -71,14 +71,26 @@ void read_stream(Fields& f, Ask& ask, const ServeConfig& config) {
   f.boolean("collect_metrics", ask.collect_metrics);
 }
 
+// The likeliest n of so many samples are shown. 1 is what clients send for none.
+void read_best_of(Fields& f, Ask& ask, const RequestLimits& limits) {
+  std::optional<int32_t> best_of;
+  f.integer("best_of", best_of, 1, limits.n);
+  if (!f.ok() || !best_of || *best_of == 1 || *best_of == ask.n) return;
+  if (*best_of < ask.n) return f.fail(fmt::format("best_of must not be below n={}", ask.n), "best_of");
+  if (ask.stream) return f.fail("best_of above n cannot be streamed: all samples must have ended", "best_of");
+  ask.best = ask.n;
+  ask.n = *best_of;
+}
+
 // A limit on tokens below 1 has a sentence of its own in the original.
 void read_max_tokens(Fields& f, std::string_view key, Ask& ask, const ServeConfig& config) {
   std::optional<int64_t> tokens;
   f.integer(key, tokens, kMinInt, kMaxInt);
   if (!tokens) return;
   if (*tokens == 0 && key == "max_completion_tokens") return;  // the same as not sent
-  if (*tokens < 1) {
-    f.fail(fmt::format("{} can be defined [1, {}), but now it's {}.", key, config.max_model_len, *tokens), key);
+  const int least = ask.chat ? 1 : 0;                          // a completion may be merely scored
+  if (*tokens < least) {
+    f.fail(fmt::format("{} can be defined [{}, {}), but now it's {}.", key, least, config.max_model_len, *tokens), key);
   }
   ask.max_tokens = tokens;
 }
@@ -88,8 +100,7 @@ void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
   f.number("frequency_penalty", ask.frequency_penalty, -2, 2);
   f.number("presence_penalty", ask.presence_penalty, -2, 2);
   f.integer("n", ask.n, 1, limits.n);
-  std::optional<int32_t> best_of;  // a right value above n is for check_inert()
-  f.integer("best_of", best_of, 1, limits.n);
+  read_best_of(f, ask, limits);
   f.integer("seed", ask.seed, 0, kMaxSeed);
   f.number("temperature", ask.temperature, 0, kMaxFloat);
   f.number("top_p", ask.top_p, 0, 1);
@@ -131,9 +142,6 @@ void read_common(Fields& f, Ask& ask, const ServeConfig& config) {
   f.string("cache_salt", ask.cache_salt, config.http.body_bytes);  // only hashed
   f.ids("completion_token_ids", ask.completion_token_ids, config.vocab_size, static_cast<size_t>(config.max_model_len));
 }
-
-// A little above the context, so that an over-long prompt still meets the error that says so.
-size_t max_prompt_ids(const ServeConfig& config) { return config.http.body_bytes / 2; }
 
 bool says_off(const json::Object& object, std::string_view key) {
   const json::Value* value = json::find(object, key);
@@ -204,56 +212,6 @@ void read_chat_only(Fields& f, json::Object& body, Ask& ask, const ServeConfig& 
   f.boolean("disable_chat_template", ask.disable_chat_template);
   read_continuation(f, ask);
   read_thinking(f, ask, config);
-}
-
-// One prompt or a list of prompts, as text or ids: str, [str], [int], [[int]].
-Expected<std::vector<PromptInput>> read_prompts(const json::Value& value, const ServeConfig& config,
-                                                std::string_view key) {
-  std::vector<PromptInput> prompts;
-  const std::string param(key);
-  if (value.is_string()) {
-    prompts.push_back({true, std::string(value.get_string()), {}});
-    return prompts;
-  }
-  if (!value.is_array()) return invalid_value("Input should be a valid string or list", param);
-  const json::Array& list = value.get_array();
-  if (list.empty()) return invalid_value("List should have at least 1 item", param);
-  if (list[0].is_number()) {
-    TERN_ASSIGN_OR_RETURN(auto ids, read_ids(list, config.vocab_size, max_prompt_ids(config), key));
-    prompts.push_back({false, {}, std::move(ids)});
-    return prompts;
-  }
-  if (list.size() > static_cast<size_t>(config.limits.prompts)) {
-    return invalid_value(fmt::format("List should have at most {} items, not {}", config.limits.prompts, list.size()),
-                         param);
-  }
-  for (const auto& item : list) {
-    if (item.is_string() && list[0].is_string()) {
-      prompts.push_back({true, std::string(item.get_string()), {}});
-    } else if (item.is_array() && list[0].is_array()) {
-      TERN_ASSIGN_OR_RETURN(auto ids, read_ids(item.get_array(), config.vocab_size, max_prompt_ids(config), key));
-      prompts.push_back({false, {}, std::move(ids)});
-    } else {
-      return invalid_value("Input should be a string, a list of strings, a list of ids or a list of lists of ids",
-                           param);
-    }
-  }
-  return prompts;
-}
-
-void read_completion_only(Fields& f, Ask& ask, const ServeConfig& config) {
-  const json::Value* ids = f.find("prompt_token_ids");
-  const json::Value* prompt = ids != nullptr ? ids : f.find("prompt");
-  const std::string_view key = ids != nullptr ? "prompt_token_ids" : "prompt";
-  if (prompt == nullptr) return f.fail("Field required", key);
-  if (ids != nullptr && !ids->is_array()) return f.fail("Input should be a valid list", key);
-  auto prompts = read_prompts(*prompt, config, key);
-  if (!prompts.ok()) return f.fail(prompts.error().message, key);
-  ask.prompts = *std::move(prompts);
-  f.boolean("echo", ask.echo);
-  if (static_cast<int64_t>(ask.prompts.size()) * ask.n > config.limits.choices) {
-    f.fail(fmt::format("prompts x n may be at most {}", config.limits.choices), "n");
-  }
 }
 
 Expected<Ask> parse(json::Value body, const ServeConfig& config, bool chat, Purpose purpose) {

@@ -16,5 +16,10 @@ void read_thinking(Fields& f, Ask& ask, const ServeConfig& config);
 void read_constraint(Fields& f, const json::Object& body, Ask& ask, const ServeConfig& config);
 // logprobs, top_logprobs, prompt_logprobs and how they are shown.
 void read_logprobs(Fields& f, Ask& ask, const ServeConfig& config);
+// What only a completions request has.
+void read_completion_only(Fields& f, Ask& ask, const ServeConfig& config);
+
+// A little above the context, so that an over-long prompt still meets the error that says so.
+size_t max_prompt_ids(const ServeConfig& config);
 
 }  // namespace tern::serve::openai

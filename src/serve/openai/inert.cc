@@ -29,8 +29,6 @@ enum class Asks {
   kFormat,           // a response_format other than text
   kForcedCall,       // tool_choice: required, or a name, where calls cannot be forced
   kObsoleteCall,     // function_call: a name
-  kMoreThanN,        // best_of
-  kWithLogprobs,     // echo of a completion
   kGuided,           // guided decoding, where it is off
   kStrictTool,       // of a tool: strict arguments, where no call can be held to a schema
   kUnparsed,         // a limit of thoughts, where no parser tells them apart
@@ -92,10 +90,6 @@ constexpr Row kRows[] = {
      "cannot be kept: this server does not part reasoning from answers (--reasoning-parser)"},
     {"logits_processors_args", kBoth, Asks::kProcessors, "holds a key that no logits processor of this server reads"},
     {"logits_processors", kBoth, Asks::kSomeItems, "names processors; a request cannot bring any"},
-    {"best_of", kBoth, Asks::kMoreThanN, "above n has no effect: n answers are made and given"},
-    {"echo", kOfCompletions, Asks::kWithLogprobs,
-     "together with logprobs has no effect on logprobs: those of the prompt would be missing (prompt_logprobs has "
-     "them)"},
     {"echo", kOfChat, Asks::kTrue, "has no effect in chat requests"},
     {"use_beam_search", kBoth, Asks::kTrue, kBeams},
     {"length_penalty", kBoth, Asks::kOtherThanOne, kBeams},
@@ -201,10 +195,6 @@ bool asks_for(const Row& row, const json::Value& value, const Ask& ask, const Se
       return !(config.guided && config.tool_call_parser) && any_strict_tool(value);
     case Asks::kUnparsed:
       return !config.reasoning_parser;
-    case Asks::kMoreThanN:
-      return number_other_than(f, row.name, ask.n) && number_other_than(f, row.name, 1);
-    case Asks::kWithLogprobs:
-      return ask.echo && ask.logprobs;
     case Asks::kWhileThinking:
       return !ask.thinking_off && !config.reasoning_parser;
     case Asks::kProcessors:

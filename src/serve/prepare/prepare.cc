@@ -101,12 +101,13 @@ void fill_sampling(const Ask& ask, const PrepareInput& input, SamplingParams& s)
   s.seed = ask.seed ? static_cast<uint64_t>(*ask.seed) : input.random % static_cast<uint64_t>(kMaxSeed);
   s.min_tokens = static_cast<int32_t>(ask.min_tokens.value_or(1));  // checked against the context
   s.logit_bias = ask.logit_bias;
-  s.logprobs = ask.logprobs ? ask.top_logprobs : -1;
+  s.logprobs = ask.logprobs ? ask.top_logprobs : ask.best > 0 ? 0 : -1;
   const content::Tokenizer* tokenizer = input.content.tokenizer;
   if (ask.logprobs && ask.logprobs_by_name && tokenizer != nullptr && tokenizer->has_equal_tokens()) {
     s.logprobs = std::min(2 * s.logprobs, input.config->vocab_size);
   }
   s.prompt_logprobs = ask.prompt_logprobs.value_or(-1);
+  if (ask.echoes_logprobs()) s.prompt_logprobs = std::max(s.prompt_logprobs, s.logprobs);
   s.temp_scaled_logprobs = ask.temp_scaled_logprobs;
   s.top_p_normalized_logprobs = ask.top_p_normalized_logprobs;
 }

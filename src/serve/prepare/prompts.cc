@@ -7,6 +7,7 @@
 #include "content/media/profile/prompt_layout.h"
 #include "serve/core/invalid.h"
 #include "serve/prepare/continue_message.h"
+#include "serve/prepare/fill_middle.h"
 
 namespace tern::serve::prepare {
 namespace {
@@ -170,7 +171,12 @@ Expected<std::vector<PromptFacts>> encode_prompts(PendingRequest& pending,
     PromptFacts facts;
     const char* param = prompt.is_text ? "prompt" : ask.chat ? "prompt_token_ids" : "prompt";
     if (prompt.is_text) {
-      TERN_ASSIGN_OR_RETURN(facts.ids, encode_text(input, prompt.text, ask.add_special_tokens.value_or(true), param));
+      std::string around;
+      if (!ask.suffix.empty() && input.content.tokenizer != nullptr) {
+        TERN_ASSIGN_OR_RETURN(around, around_gap(*input.content.tokenizer, prompt.text, ask.suffix));
+      }
+      TERN_ASSIGN_OR_RETURN(facts.ids, encode_text(input, ask.suffix.empty() ? prompt.text : around,
+                                                   ask.add_special_tokens.value_or(true), param));
     } else if (!media.empty()) {
       TERN_RETURN_IF_ERROR(lay_out(pending, prompt.ids, media, facts));
     } else {

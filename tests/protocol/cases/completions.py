@@ -1,6 +1,6 @@
 """Completions, whole and streamed."""
 from .shapes import (
-    B, BEGIN, END, HI, NAMES, alternatives, case, chunk, completion, completion_logprobs, first,
+    B, BEGIN, END, HI, NAMES, alternatives, case, chat, chat_choice, chunk, completion, completion_logprobs, first,
     list_character, middle, text_choice, text_chunk, token_name, usage, v,
 )
 
@@ -78,6 +78,43 @@ def prompt_and_special_token_cases():
          {"prompt": cut, "max_tokens": 3, "logprobs": 0}, server={"enable_logprob": True},
          json=completion([text_choice("\ufffdh", "length", logprobs=completion_logprobs(cut, 0) | {"text_offset": [0, 0, 1]})],
                          usage(3, 3)))
+
+
+def scored(answer, k):
+    """Log-probs of "hi there" and its answer: nothing stands in front of the first token."""
+    prompt = completion_logprobs(HI, k)
+    for key in ("token_logprobs", "top_logprobs"):
+        prompt[key][0] = None
+    rest = completion_logprobs(answer, k, start=len("hi there"))
+    return {key: prompt[key] + rest[key] for key in prompt}
+
+
+def scoring_cases():
+    path = "/v1/completions"
+    on = {"enable_logprob": True}
+    body = {"prompt": HI, "echo": True, "logprobs": 1}
+    case("completions", "echo with logprobs scores the prompt", path, body | {"max_tokens": 1}, server=on,
+         json=completion([text_choice("hi thereh", "length", logprobs=scored(HI[:1], 1))], usage(5, 1)))
+    case("completions", "max_tokens 0 scores and says nothing", path, body | {"max_tokens": 0}, server=on,
+         json=completion([text_choice("hi there", "length", logprobs=scored([], 1))], usage(5, 0)))
+    case("completions", "max_tokens 0 without echo", path, {"prompt": HI, "max_tokens": 0},
+         json=completion([text_choice("", "length")], usage(5, 0)))
+    begun = scored([], 1)
+    for key, value in (("tokens", NAMES[BEGIN]), ("text_offset", 0)):
+        begun[key].insert(0, value)
+    begun["token_logprobs"] = [None] + [-0.25] * 5
+    case("completions", "offsets count in the client's text, which has no token of its own in front", path,
+         {"prompt": "hi there", "echo": True, "logprobs": 1, "max_tokens": 0}, server=on,
+         json=completion([text_choice("hi there", "length", logprobs=begun | {"top_logprobs": "$any"})], usage(6, 0)))
+    case("completions_stream", "echo with logprobs", path, body | {"max_tokens": 2, "stream": True}, server=on,
+         events=[chunk([text_chunk("hi thereh", logprobs=scored(HI[:1], 1))], False),
+                 chunk([text_chunk("i", finish="length", logprobs=completion_logprobs(HI[1:2], 1, start=9))], False), "[DONE]"])
+    case("completions_stream", "max_tokens 0", path, body | {"max_tokens": 0, "stream": True}, server=on,
+         events=[chunk([text_chunk("hi there", finish="length", logprobs=scored([], 1))], False), "[DONE]"])
+    case("completions", "best_of: so many are made, n are shown", path, {"prompt": HI, "max_tokens": 2, "n": 2, "best_of": 4},
+         json=completion([text_choice("hi", "length", index=i) for i in range(2)], usage(5, 8)))
+    case("chat", "best_of", body={"messages": HI, "max_tokens": 2, "best_of": 3},
+         json=chat([chat_choice("hi", "length")], usage(5, 6)))
 
 
 def completion_stream_cases():

@@ -102,7 +102,17 @@ def prompt_error_cases():
     bad("mixed prompts", {"prompt": ["a", [1]]}, "Input should be a string, a list of strings, a list of ids or a list of lists of ids", "prompt", where=COMPLETIONS)
     bad("prompts x n", {"prompt": ["a"] * 200, "n": 128}, "prompts x n may be at most 1024", "n", where=COMPLETIONS)
     bad("too many prompts", {"prompt": ["a"] * 257}, "List should have at most 256 items, not 257", "prompt", where=COMPLETIONS)
-    bad("suffix as a string", {"prompt": "x", "suffix": "abc"}, "Input should be a valid dictionary", "suffix", where=COMPLETIONS)
+    bad("suffix as a list", {"prompt": "x", "suffix": ["abc"]}, "Input should be a valid dictionary", "suffix", where=COMPLETIONS)
+    bad("suffix as a text, where no tokens mark a gap", {"prompt": "x", "suffix": "abc"},
+        "suffix: this model's vocabulary has no tokens for filling a gap", "suffix", where=COMPLETIONS)
+    bad("suffix beside ids", {"prompt": [5], "suffix": "abc"}, "suffix needs a prompt of text", "suffix", where=COMPLETIONS)
+    bad("suffix beside echo", {"prompt": "x", "suffix": "abc", "echo": True}, "echo together with suffix is not available", "echo",
+        where=COMPLETIONS)
+    bad("max_tokens below 0", {"prompt": "x", "max_tokens": -1}, "max_tokens can be defined [0, 512), but now it's -1.", "max_tokens",
+        where=COMPLETIONS)
+    bad("best_of below n", {"prompt": "x", "n": 3, "best_of": 2}, "best_of must not be below n=3", "best_of", where=COMPLETIONS)
+    bad("best_of in a stream", {"prompt": "x", "best_of": 2, "stream": True},
+        "best_of above n cannot be streamed: all samples must have ended", "best_of", where=COMPLETIONS)
     bad("a picture", {"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]},
         "this model takes text only: a content part of type image_url cannot be used", "content")
     bad("unknown part", {"messages": [{"role": "user", "content": [{"type": "smell"}]}]}, "Unknown content part type: smell", "content")

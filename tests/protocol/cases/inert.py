@@ -43,12 +43,11 @@ INERT = [
     ("audio", {"voice": "x"}, None, "needs spoken answers, which this server does not have"),
     ("modalities", ["text", "audio"], ["text"], "needs spoken answers, which this server does not have"),
     ("web_search_options", {}, None, "needs a web search, which this server does not have"),
-    ("best_of", 2, 1, "above n has no effect: n answers are made and given"),
     ("detokenize", False, True, "cannot be kept: answers are text (return_token_ids adds the ids)"),
     ("verbosity", "low", "medium", "is not available in this server"), ("store", True, False, "cannot be kept: this server stores no answers"),
 ]
 INERT_COMPLETIONS = [
-    ("best_of", 2, 1, "above n has no effect: n answers are made and given"), ("guided_regex", "a", None, GUIDED),
+    ("guided_regex", "a", None, GUIDED),
     ("prompt_embeds", "x", None, "is not available in this server"), ("response_format", {"type": "json_object"}, {"type": "text"}, GUIDED),
 ]
 
@@ -99,10 +98,6 @@ def inert_cases():
         case("inert", name, path, body | {field: asks}, 400, json=error(told(field, why), field))
         case("inert", f"{name} with allow_inert", path, body | {field: asks}, server=allowed, json=good)
         case("inert", f"completions: {field} = {json.dumps(neutral)}", path, body | {field: neutral}, json=good)
-    both = {"prompt": "hi there", "max_tokens": 1, "echo": True, "logprobs": 1}
-    case("inert", "echo together with logprobs", path, both, 400, {"enable_logprob": True}, json=error(
-        "echo together with logprobs has no effect on logprobs: those of the prompt would be missing (prompt_logprobs has them)" + hint, "echo"))
-    case("inert", "echo together with logprobs and allow_inert", path, both, server=allowed, json="$any")
     def bad(name, body, message, param, where="/v1/chat/completions", server=None):
         case("inert", name, where, body, 400, server, json=error(message, param))
     # Types and ranges come first, also with allow_inert.

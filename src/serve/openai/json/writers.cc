@@ -142,12 +142,18 @@ void append_completion_logprobs(std::string& out, const TokenNames& names, std::
   out += "],\"token_logprobs\":[";
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (i > 0) out += ',';
-    append_logprob(out, tokens[i].logprobs.empty() ? 0.0f : tokens[i].logprobs[0].logprob);
+    if (tokens[i].logprobs.empty())
+      out += "null";
+    else
+      append_logprob(out, tokens[i].logprobs[0].logprob);
   }
   out += "],\"top_logprobs\":[";
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (i > 0) out += ',';
-    append_top_logprobs(out, names, tokens[i].logprobs, static_cast<size_t>(top));
+    if (tokens[i].logprobs.empty())
+      out += "null";
+    else
+      append_top_logprobs(out, names, tokens[i].logprobs, static_cast<size_t>(top));
   }
   out += "],\"text_offset\":[";
   for (size_t i = 0; i < offsets.size(); ++i) {

@@ -40,7 +40,7 @@ struct ChatLogprobForm {
 void append_chat_logprob(std::string& out, const TokenNames& names, const engine::TokenOutput& token,
                          ChatLogprobForm form);
 // The completions' object: tokens, token_logprobs, top_logprobs (of each the `top` likeliest that have different
-// names), text_offset.
+// names), text_offset. null: a token without log-probs, which a prompt's first is.
 void append_completion_logprobs(std::string& out, const TokenNames& names, std::span<const engine::TokenOutput> tokens,
                                 std::span<const int64_t> offsets, int32_t top);
 // [null,{"id":{"logprob","rank","decoded_token"}},...] for every prompt position; without `decode` the last is null.

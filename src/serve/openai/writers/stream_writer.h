@@ -81,6 +81,7 @@ class CompletionStream final : public StreamWriter {
   explicit CompletionStream(const Generation& generation) : StreamWriter(generation, "text_completion") {}
 
  private:
+  void append_logprobs(const Choice& choice, const TokenNews& news, bool echoes, std::string& out) const;
   bool has_first() const override { return ask_.return_token_ids; }
   void append_first(const Choice& choice, std::string& out) override;
   void append_entry(const Choice& choice, const TokenNews& news, std::string& out) override;

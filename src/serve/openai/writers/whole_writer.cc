@@ -1,6 +1,7 @@
 #include "serve/openai/writers/whole_writer.h"
 
 #include "json/json.h"
+#include "serve/core/scored_text.h"
 #include "serve/openai/writers/content.h"
 #include "serve/openai/writers/make_writer.h"
 #include "serve/openai/writers/metrics.h"
@@ -92,9 +93,9 @@ void ChatWhole::append_message_text(const Kept& kept, std::string& out) const {
   if (!g_.mm_output()) out += ",\"multimodal_content\":null";
 }
 
-void ChatWhole::append_choice(const Choice& choice, const Kept& kept, std::string& out) const {
+void ChatWhole::append_choice(size_t index, const Choice& choice, const Kept& kept, std::string& out) const {
   out += "{\"index\":";
-  append_int(out, choice.index);
+  append_int(out, static_cast<int64_t>(index));
   out += ",\"message\":{\"role\":\"assistant\",";
   append_message_text(kept, out);
   out += ",\"reasoning_content\":";
@@ -123,9 +124,22 @@ void ChatWhole::append_choice(const Choice& choice, const Kept& kept, std::strin
   out += "\",\"speculate_metrics\":null}";
 }
 
-void CompletionWhole::append_choice(const Choice& choice, const Kept& kept, std::string& out) const {
+void CompletionWhole::append_logprobs(const Choice& choice, const Kept& kept, std::string& out) const {
+  if (!ask_.logprobs) {
+    out += "null";
+  } else if (!ask_.echo) {
+    append_completion_logprobs(out, names(), kept.tokens, kept.offsets, ask_.top_logprobs);
+  } else {
+    ScoredText all = score_prompt(g_, choice);
+    all.tokens.insert(all.tokens.end(), kept.tokens.begin(), kept.tokens.end());
+    all.offsets.insert(all.offsets.end(), kept.offsets.begin(), kept.offsets.end());
+    append_completion_logprobs(out, names(), all.tokens, all.offsets, ask_.top_logprobs);
+  }
+}
+
+void CompletionWhole::append_choice(size_t index, const Choice& choice, const Kept& kept, std::string& out) const {
   out += "{\"index\":";
-  append_int(out, choice.index);
+  append_int(out, static_cast<int64_t>(index));
   out += ",\"text\":";
   if (ask_.echo) {
     std::string text(g_.echoed_text(choice));
@@ -135,10 +149,7 @@ void CompletionWhole::append_choice(const Choice& choice, const Kept& kept, std:
   }
   append_ids_and_texts(choice, kept, out);
   out += ",\"arrival_time\":null,\"logprobs\":";
-  if (ask_.logprobs)
-    append_completion_logprobs(out, names(), kept.tokens, kept.offsets, ask_.top_logprobs);
-  else
-    out += "null";
+  append_logprobs(choice, kept, out);
   append_scores(choice, out);
   out += ",\"reasoning_content\":null,\"finish_reason\":\"";
   out += finish_name(choice);
@@ -155,9 +166,10 @@ std::string WholeWriter::body() const {
   out += ",\"model\":";
   json::append_quoted(out, g_.model());
   out += ",\"choices\":[";
-  for (size_t i = 0; i < kept_.size(); ++i) {
+  const std::vector<size_t> shown = g_.shown();
+  for (size_t i = 0; i < shown.size(); ++i) {
     if (i > 0) out += ',';
-    append_choice(g_.choices()[i], kept_[i], out);
+    append_choice(i, g_.choices()[shown[i]], kept_[shown[i]], out);
   }
   out += "],\"usage\":";
   append_usage(out, g_.usage());

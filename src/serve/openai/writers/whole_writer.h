@@ -31,7 +31,8 @@ class WholeWriter : public Writer {
     std::vector<int64_t> offsets;             // characters before each token
     size_t spaceless = SIZE_MAX;              // index in `tokens` of the one whose first space was dropped
   };
-  virtual void append_choice(const Choice& choice, const Kept& kept, std::string& out) const = 0;
+  // `index`: among those that are shown.
+  virtual void append_choice(size_t index, const Choice& choice, const Kept& kept, std::string& out) const = 0;
 
   void append_ids_and_texts(const Choice& choice, const Kept& kept, std::string& out) const;
   void append_scores(const Choice& choice, std::string& out) const;
@@ -53,7 +54,7 @@ class ChatWhole final : public WholeWriter {
 
  private:
   void append_message_text(const Kept& kept, std::string& out) const;
-  void append_choice(const Choice& choice, const Kept& kept, std::string& out) const override;
+  void append_choice(size_t index, const Choice& choice, const Kept& kept, std::string& out) const override;
 };
 
 class CompletionWhole final : public WholeWriter {
@@ -61,7 +62,8 @@ class CompletionWhole final : public WholeWriter {
   explicit CompletionWhole(const Generation& generation) : WholeWriter(generation, "text_completion") {}
 
  private:
-  void append_choice(const Choice& choice, const Kept& kept, std::string& out) const override;
+  void append_logprobs(const Choice& choice, const Kept& kept, std::string& out) const;
+  void append_choice(size_t index, const Choice& choice, const Kept& kept, std::string& out) const override;
 };
 
 }  // namespace tern::serve::openai
