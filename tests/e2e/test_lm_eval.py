@@ -4,6 +4,7 @@ on, asked directly: log-likelihoods of given texts."""
 import json
 
 import pytest
+from tern_server import MODEL
 
 YAML = """task: tern_local
 dataset_path: json
@@ -39,7 +40,8 @@ def test_scores_are_those_of_the_answer(client):
 
 
 def test_lm_eval(server, tmp_path):
-    lm_eval = pytest.importorskip("lm_eval", reason="pip install lm-eval[api]")
+    lm_eval = pytest.importorskip("lm_eval", reason="pip install lm-eval[api] transformers")
+    pytest.importorskip("transformers")
     from lm_eval.tasks import TaskManager
 
     rows = [
@@ -51,8 +53,7 @@ def test_lm_eval(server, tmp_path):
     (tmp_path / "task.yaml").write_text(YAML.format(file=file))
     result = lm_eval.simple_evaluate(
         model="local-completions",
-        model_args=f"base_url={server.url}/v1/completions,model=default,tokenizer_backend=remote,tokenizer={server.url},"
-        "num_concurrent=1,tokenized_requests=False",
+        model_args=f"base_url={server.url}/v1/completions,model=default,tokenizer={MODEL},num_concurrent=1",
         tasks=["tern_local"],
         task_manager=TaskManager(include_path=str(tmp_path), include_defaults=False),
         bootstrap_iters=0,
