@@ -9,6 +9,7 @@
 #include "app/report.h"
 #include "cli/commands.h"
 #include "engine/verify/replay_check.h"
+#include "model/arch/registry.h"
 #include "vision/verify/verify_case.h"
 
 namespace tern::cli {
@@ -38,14 +39,17 @@ Expected<app::OpenedDevice> open(const std::string& device, int threads) {
 }
 
 // Replays with and without programmatic dependent launch, which must not change a bit either.
-Status replay_case(const std::string& folder, DType type, app::DeviceSettings settings, uint64_t replays,
-                   bool* passed) {
+Status replay_case(const std::string& folder, DType type, const json::Value& asked, app::DeviceSettings settings,
+                   uint64_t replays, bool* passed) {
   std::vector<std::vector<float>> first;
+  TERN_ASSIGN_OR_RETURN(const std::string architecture, model::read_architecture(folder, "config.json", {}));
+  TERN_ASSIGN_OR_RETURN(const model::Quantization quantization, model::read_quantization(asked, architecture));
   *passed = true;
   for (const bool overlapped : {true, false}) {
     settings.cuda.pdl = overlapped;
     TERN_ASSIGN_OR_RETURN(const app::OpenedDevice opened, app::open_device(settings));
-    TERN_ASSIGN_OR_RETURN(const engine::ReplayReport r, engine::check_replays(folder, type, *opened.device, replays));
+    TERN_ASSIGN_OR_RETURN(const engine::ReplayReport r,
+                          engine::check_replays(folder, type, quantization, *opened.device, replays));
     const bool same = first.empty() || first == r.logits;
     fmt::print(
         "  replays, dependent launch {:<3}  {} of {} different; {} steps, {} of them alike unpadded; {} graphs; "
@@ -61,14 +65,15 @@ Status replay_case(const std::string& folder, DType type, app::DeviceSettings se
   return {};
 }
 
-int replay_cases(const std::vector<std::string>& folders, DType type, const std::string& device, uint64_t replays) {
+int replay_cases(const std::vector<std::string>& folders, DType type, const json::Value& asked,
+                 const std::string& device, uint64_t replays) {
   const auto settings = device_of(device, 0);
   if (!settings.ok()) return app::report(settings.error());
   int passed = 0, failed = 0;
   for (const std::string& folder : folders) {
     bool good = false;
     fmt::print("{} ({})\n", folder, type == DType::kF32 ? "float32" : "bfloat16");
-    const Status status = replay_case(folder, type, *settings, replays, &good);
+    const Status status = replay_case(folder, type, asked, *settings, replays, &good);
     if (!status.ok()) fmt::print("  {}  NO\n", status.error().message);
     (status.ok() && good ? passed : failed) += 1;
     std::fflush(stdout);
@@ -97,22 +102,19 @@ int run_verify(const std::vector<std::string>& args) {
                   "On a GPU, instead: so many steps as graphs against the same steps run as they are, bit by bit")
       .range(uint64_t{1}, uint64_t{1} << 30);
   parser.add_option("--quantization", quantization,
-                    "As serve has it; the reference is then what the same codes compute as float32");
+                    "As serve has it; the reference of weights is then what the same codes compute as float32");
   if (const auto status = app::parse_options(parser, args)) return *status;
-  if (replays > 0 && !quantization.empty()) {
-    return app::report(make_error(ErrorCode::kInvalidArgument, "--replays knows no --quantization", "quantization"));
-  }
-  if (replays > 0) return replay_cases(folders, dtype == "float32" ? DType::kF32 : DType::kBF16, device_name, replays);
+  auto asked = app::quantization_value(quantization);
+  if (!asked.ok()) return app::report(asked.error());
+  const DType type = dtype == "float32" ? DType::kF32 : DType::kBF16;
+  if (replays > 0) return replay_cases(folders, type, *asked, device_name, replays);
 
   auto opened = open(device_name, threads);
   if (!opened.ok()) return app::report(opened.error());
   device::Device& device = *opened->device;
   if (opened->library != nullptr) fmt::print("{}\n", device.info().name);
-  const DType type = dtype == "float32" ? DType::kF32 : DType::kBF16;
   model::VerifyOptions options{
       .activation = type, .tolerance = model::VerifyTolerance::of(type), .exact = opened->deterministic};
-  auto asked = app::quantization_value(quantization);
-  if (!asked.ok()) return app::report(asked.error());
   options.quantization = std::move(*asked);
   int passed = 0, failed = 0;
   for (const std::string& folder : folders) {

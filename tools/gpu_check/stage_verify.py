@@ -16,6 +16,14 @@ PATHS = {"as it is": {}, "portable": {"TERN_CUDA_ARCH": "80", "TERN_CUDA_SMEM_LI
 NO_ROOM = re.compile(r"out of memory|GB of memory are available")
 TAIL = re.compile(r"^(\d+) passed, (\d+) failed", re.M)
 REPLAYED = ["qwen3", "qwen3_moe", "deepseek_v3", "ernie4_5_vl_moe"]
+# The same over quantized weights and caches: a format of each kind. A case, --quantization.
+REPLAYED_CODES = [
+    ("qwen3", models.CACHES["int8"]),
+    ("ernie4_5_hd128", models.CACHES["float8_e4m3fn"]),
+    ("qwen3", "wint8"),
+    ("qwen3_moe", "wint4"),
+    ("ernie4_5_hd128", "block_wise_fp8"),
+]
 # A greedy id may differ where the two best logits are closer than this. In bfloat16 a token may choose another expert
 # than in the reference (`free routing` of tern verify counts how many), which moves the logits further.
 NARROW = {"float32": 2e-3, "bfloat16": 0.5}
@@ -198,9 +206,10 @@ def wide(run):
 def replays(run):
     """Steps as graphs against the same steps run as they are, bit by bit, with and without dependent launches."""
     count = 1000 if run.args.quick else 10000
-    for name in REPLAYED:
+    for name, asked in [*((name, "") for name in REPLAYED), *REPLAYED_CODES]:
         if run.args.only not in ("", name):
             continue
+        label = f"{name} {asked}".strip()
         done = subprocess.run(
             [
                 run.places.tern,
@@ -211,6 +220,7 @@ def replays(run):
                 "bfloat16",
                 "--replays",
                 str(count),
+                *(["--quantization", asked] if asked else []),
                 str(run.places.case(name)),
             ],
             capture_output=True,
@@ -220,8 +230,8 @@ def replays(run):
         lines = [line for line in done.stdout.splitlines() if "replays" in line]
         run.check(
             done.returncode == 0 and len(lines) == 2 and all(line.rstrip().endswith("yes") for line in lines),
-            f"{name}: {count} replays, dependent launch on and off",
+            f"{label}: {count} replays, dependent launch on and off",
             (done.stdout + done.stderr)[-400:],
         )
         for line in lines:
-            run.say(f"{name}: {line.strip()}")
+            run.say(f"{label}: {line.strip()}")

@@ -53,7 +53,7 @@ std::vector<Program> programs(int longest) {
 
 class Rig {
  public:
-  static Expected<std::unique_ptr<Rig>> make(const std::string& folder, DType activation, device::Device& device);
+  static Expected<std::unique_ptr<Rig>> make(const model::LoadOptions& options, device::Device& device);
   Status reference(Program& program, bool* same_unpadded);
   Status replay(uint64_t count, ReplayReport& report);
 
@@ -85,15 +85,13 @@ class Rig {
   std::unique_ptr<StepGraphs> graphs_;
 };
 
-Expected<std::unique_ptr<Rig>> Rig::make(const std::string& folder, DType activation, device::Device& device) {
+Expected<std::unique_ptr<Rig>> Rig::make(const model::LoadOptions& options, device::Device& device) {
   auto rig = std::make_unique<Rig>();
   rig->device_ = &device;
   if (!rig->device_->has_graphs()) {
     return make_error(ErrorCode::kUnsupported, "this device has no graphs to replay", "device");
   }
   TERN_RETURN_IF_ERROR(rig->device_->bind_thread());
-  model::LoadOptions options;
-  options.path = folder, options.activation = activation;
   TERN_ASSIGN_OR_RETURN(rig->model_, model::load_model(options, *rig->device_));
   rig->longest_ = std::min(kLongest, rig->model_->info().max_position_embeddings);
   rig->steps = programs(rig->longest_);
@@ -293,11 +291,14 @@ Status Rig::replay(uint64_t count, ReplayReport& report) {
 
 }  // namespace
 
-Expected<ReplayReport> check_replays(const std::string& folder, DType activation, device::Device& device,
+Expected<ReplayReport> check_replays(const std::string& folder, DType activation,
+                                     const model::Quantization& quantization, device::Device& device,
                                      uint64_t replays) {
   ReplayReport report;
+  model::LoadOptions options;
+  options.path = folder, options.activation = activation, options.quantization = quantization;
   const int64_t begin = monotonic_ns();
-  TERN_ASSIGN_OR_RETURN(const auto rig, Rig::make(folder, activation, device));
+  TERN_ASSIGN_OR_RETURN(const auto rig, Rig::make(options, device));
   report.seconds = static_cast<double>(monotonic_ns() - begin) * 1e-9;
   report.steps = static_cast<int>(rig->steps.size());
   report.shapes = static_cast<int>(rig->graphs().shapes().shapes().size());

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "device/dtype.h"
+#include "model/quantization.h"
 
 namespace tern::engine {
 
@@ -24,7 +25,7 @@ struct ReplayReport {
 
 // Loads the model in `folder` and replays random ones of its steps: decode and mixed, with pictures' rows, over
 // prefixes in the cache, two in flight. The device must have graphs (kUnsupported).
-Expected<ReplayReport> check_replays(const std::string& folder, DType activation, device::Device& device,
-                                     uint64_t replays);
+Expected<ReplayReport> check_replays(const std::string& folder, DType activation,
+                                     const model::Quantization& quantization, device::Device& device, uint64_t replays);
 
 }  // namespace tern::engine
