@@ -26,7 +26,8 @@ struct VerifyOptions {
   const ops::WeightFormat* format = nullptr;  // linear weights in this format instead
   // Not null: weights and cache are quantized so (read_quantization()). The reference of weights is what the same codes
   // compute as float32 (widened.h) instead of what the case holds. That of a cache stays what it was: results may be
-  // off 1.25 times as far as those of an oracle whose float32 cache holds the same rounded values.
+  // off 1.25 times as far as those of an oracle whose float32 cache holds the same rounded values, and by the
+  // activations' tolerance besides.
   json::Value quantization = {};
   // More than one: the model is cut over so many ranks (ranked_model.h); on a CPU. Or experts are dealt to them whole.
   int ranks = 1;
