@@ -26,13 +26,14 @@ struct Case {
   }
 };
 
-Case load(const std::string& name, DType activation, int ranks = 1) {
+Case load(const std::string& name, DType activation, int ranks = 1, const std::string& cache = "") {
   Case c;
   c.device = std::move(device::make_cpu_device({1, false})).value();
   const std::string folder = std::string(TERN_SOURCE_DIR) + "/tests/data/golden/" + name;
   model::LoadOptions options;
   options.path = folder;
   options.activation = activation;
+  options.quantization.cache = cache;
   options.shard.ranks = ranks;
   for (options.shard.rank = 0; options.shard.rank < ranks; ++options.shard.rank) {
     auto model = model::load_model(options, *c.device);
@@ -116,6 +117,7 @@ struct Param {
   DType activation;
   bool bits = true;
   int ranks = 1;
+  const char* cache = "";  // kv_cache_quant_type
 };
 
 class RealModel : public testing::TestWithParam<Param> {};
@@ -125,12 +127,13 @@ TEST_P(RealModel, AnswersDoNotDependOnTheCompany) {
 #ifdef __SANITIZE_THREAD__
   if (std::string(p.name) != "qwen3") GTEST_SKIP() << "one architecture shows the threads; the others take minutes";
 #endif
-  const Case c = load(p.name, p.activation, p.ranks);
+  const std::string cache = p.cache;
+  const Case c = load(p.name, p.activation, p.ranks, cache);
   EngineStats stats;
   EngineConfig alone_config = config(1, 512, 40);
   alone_config.scheduler.prefix_caching = false;
   const auto alone = run(c, alone_config, &stats, true);
-  if (p.activation == DType::kF32) {
+  if (p.activation == DType::kF32 && cache.empty()) {
     RequestId id = 1;
     for (const auto& [key, greedy] : c.greedy) {
       const auto& ids = alone.at(id).ids;
@@ -160,10 +163,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Param{"deepseek_v3", DType::kF32, false}, Param{"qwen3", DType::kF32, true, 2},
                     Param{"qwen3", DType::kBF16, true, 2}, Param{"ernie4_5_moe", DType::kBF16, true, 2},
                     Param{"glm4_moe", DType::kBF16, true, 2}, Param{"../golden_s/llama_bias", DType::kF32, true, 4},
-                    Param{"deepseek_v3", DType::kF32, false, 2}),
+                    Param{"deepseek_v3", DType::kF32, false, 2}, Param{"qwen3", DType::kBF16, true, 1, "int8"},
+                    Param{"qwen3", DType::kF32, true, 2, "float8_e4m3fn"},
+                    Param{"ernie4_5_moe", DType::kBF16, true, 1, "float8_e4m3fn"}),
     [](const auto& param) {
-      std::string name =
-          fmt::format("{}_{}_{}", param.param.name, dtype_name(param.param.activation), param.param.ranks);
+      std::string name = fmt::format("{}_{}_{}{}{}", param.param.name, dtype_name(param.param.activation),
+                                     param.param.ranks, *param.param.cache != 0 ? "_" : "", param.param.cache);
       for (char& c : name) c = std::isalnum(static_cast<unsigned char>(c)) != 0 ? c : '_';
       return name;
     });
