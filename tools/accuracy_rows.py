@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What quantized weights cost in accuracy: scores of tools/bench_accuracy.sh beside those of bfloat16.
+"""What quantized weights and caches cost in accuracy: scores of tools/bench_accuracy.sh beside those of bfloat16.
 
   accuracy_rows.py FOLDER     with bf16.json and a file per format; writes rows where TERN_RESULTS asks for them
 
@@ -17,7 +17,15 @@ sys.path.insert(0, str(ROOT / "tools" / "gpu_check"))
 import rows  # noqa: E402
 
 # Points that the characters' error rate and the text tasks' exact matches may be worse by.
-BARS = {"wint8": (0.1, 0.3), "block_wise_fp8": (0.2, 0.3), "wint4-64": (0.5, 1.0), "wint4-128": (0.6, 1.0), "wint4": (1.0, 1.0)}
+BARS = {
+    "wint8": (0.1, 0.3),
+    "block_wise_fp8": (0.2, 0.3),
+    "wint4-64": (0.5, 1.0),
+    "wint4-128": (0.6, 1.0),
+    "wint4": (1.0, 1.0),
+    "kv-int8": (0.1, 0.3),
+    "kv-fp8": (0.1, 0.3),
+}
 
 
 def score(path):

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Scores the model in the repository through a server of this build: character error rates of held-out pictures and exact
-# matches of the text tasks, in bfloat16 and with every format of quantized weights. The pictures are drawn once, with fonts
-# of Debian packages (build/heldout); SAMPLE=1 takes the small sample that lies in the repository, FORMATS="bf16 wint8" only
-# these. Ends with status 1 when a bar is missed: bfloat16's own, or how much worse than it a format may be
-# (tools/accuracy_rows.py).
+# matches of the text tasks, in bfloat16, with every format of quantized weights and with 8-bit caches. The pictures are
+# drawn once, with fonts of Debian packages (build/heldout); SAMPLE=1 takes the small sample that lies in the repository,
+# FORMATS="bf16 wint8" only these. Ends with status 1 when a bar is missed: bfloat16's own, or how much worse than it a
+# format may be (tools/accuracy_rows.py).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 TERN=${TERN:-build/release/tern}
@@ -21,8 +21,10 @@ elif [ ! -d "$pictures" ]; then
 fi
 
 declare -A asked=(
-  [bf16]="" [wint8]="wint8" [block_wise_fp8]="block_wise_fp8" [wint4]="wint4"
-  [wint4 - 64]='{"quantization":"wint4","group_size":64}' [wint4 - 128]='{"quantization":"wint4","group_size":128}'
+  ["bf16"]="" ["wint8"]="wint8" ["block_wise_fp8"]="block_wise_fp8" ["wint4"]="wint4"
+  ["wint4-64"]='{"quantization":"wint4","group_size":64}' ["wint4-128"]='{"quantization":"wint4","group_size":128}'
+  ["kv-int8"]='{"quantization":"kvcache","kv_cache_quant_type":"int8"}'
+  ["kv-fp8"]='{"quantization":"kvcache","kv_cache_quant_type":"float8_e4m3fn"}'
 )
 scores=build/bench_accuracy
 mkdir -p "$scores"
@@ -57,7 +59,7 @@ score() {
 
 met=0
 rm -f "$scores"/*.json
-for name in ${FORMATS:-bf16 wint8 block_wise_fp8 wint4-64 wint4-128 wint4}; do
+for name in ${FORMATS:-bf16 wint8 block_wise_fp8 wint4-64 wint4-128 wint4 kv-int8 kv-fp8}; do
   [ -n "${asked[$name]+is}" ] || {
     echo "bench_accuracy.sh: $name is none of ${!asked[*]}" >&2
     exit 2
