@@ -1,4 +1,5 @@
 // libtern_grpc.so: one generic service that takes every method by its path.
+#include <absl/synchronization/mutex.h>
 #include <grpc/support/log.h>
 #include <grpcpp/resource_quota.h>
 #include <grpcpp/server.h>
@@ -9,6 +10,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <vector>
 
 #include "grpc/stream.h"
 #include "grpc/unary.h"
@@ -38,7 +40,7 @@ std::string_view metadata(const ::grpc::ServerContextBase& context, const char* 
   return {found->second.data(), found->second.size()};
 }
 
-class Server final : public serve::kserve::Transport, private ::grpc::CallbackGenericService {
+class Server final : public serve::kserve::Transport {
  public:
   Server(const Options& options, Host& host) : options_(options), host_(host) {
     log_host.store(&host_, std::memory_order_release);
@@ -50,14 +52,22 @@ class Server final : public serve::kserve::Transport, private ::grpc::CallbackGe
 
   bool listen(std::string& error) {
     gpr_set_log_function(forward_log);
+    absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);  // Debian's Abseil looks for them
     ::grpc::ServerBuilder builder;
     set_limits(builder);
     const bool v6 = options_.host.find(':') != std::string::npos;
     const std::string address = (v6 ? "[" + options_.host + "]" : options_.host) + ":" + std::to_string(options_.port);
     builder.AddListeningPort(address, ::grpc::InsecureServerCredentials(), &port_);
-    builder.RegisterCallbackGenericService(this);
+    builder.RegisterAsyncGenericService(&service_);
+    for (int i = 0; i < options_.threads; ++i) {
+      queues_.push_back(
+          std::make_unique<CallQueue>(builder.AddCompletionQueue(), service_, [this](Call& c) { accept(c); }));
+    }
     server_ = builder.BuildAndStart();
-    if (server_ != nullptr && port_ > 0) return true;
+    if (server_ != nullptr && port_ > 0) {
+      for (auto& queue : queues_) queue->start();
+      return true;
+    }
     error = "cannot listen on " + address + " for gRPC: is another server running there?";
     return false;
   }
@@ -66,8 +76,10 @@ class Server final : public serve::kserve::Transport, private ::grpc::CallbackGe
 
   void stop() override {
     if (!server_) return;
+    for (auto& queue : queues_) queue->close();
     server_->Shutdown(std::chrono::system_clock::now() + std::chrono::seconds(1));
     server_->Wait();
+    for (auto& queue : queues_) queue->stop();
     server_.reset();
   }
 
@@ -88,31 +100,50 @@ class Server final : public serve::kserve::Transport, private ::grpc::CallbackGe
         {GRPC_ARG_MAX_CONNECTION_IDLE_MS, options_.idle_seconds * 1000},
         {GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, options_.handshake_seconds * 1000},
         // A compressed message may be a thousand times as large as its limit: none is taken.
-        {GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1}};
+        {GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET, 1},
+        // What nobody asks for costs time with every message.
+        {GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0},
+        {GRPC_ARG_ENABLE_CHANNELZ, 0}};
     for (const auto& [name, value] : arguments) builder.AddChannelArgument(name, value);
   }
 
-  ::grpc::ServerGenericBidiReactor* CreateReactor(::grpc::GenericCallbackServerContext* context) override {
-    const Method method = method_of(context->method());
-    const int key = host_.authorize(metadata(*context, "authorization"));
+  void accept(Call& call) {
+    const ::grpc::GenericServerContext& context = call.context();
+    const Method method = method_of(context.method());
+    const int key = host_.authorize(metadata(context, "authorization"));
     if (key < 0 && method != Method::kHealthCheck) {
-      return new UnaryCall(host_, method, {Code::kUnauthenticated, "Unauthorized"});
+      new UnaryCall(host_, call, method, {Code::kUnauthenticated, "Unauthorized"});
+    } else if (method != Method::kModelStreamInfer) {
+      new UnaryCall(host_, call, method, {});
+    } else {
+      begin_stream(call, key);
     }
-    if (method != Method::kModelStreamInfer) return new UnaryCall(host_, method, {});
+  }
+
+  void begin_stream(Call& call, int key) {
+    const ::grpc::GenericServerContext& context = call.context();
+    const uint64_t number = next_stream_.fetch_add(1, std::memory_order_relaxed);
     auto* stream =
-        new InferStream(host_, *context, options_.pause_bytes, metadata(*context, "triton_grpc_error") == "true");
+        new InferStream(number, host_, call, options_.pause_bytes, metadata(context, "triton_grpc_error") == "true");
     CallStatus refused;
-    const uint64_t number = host_.on_stream(*stream, key, context->peer(), refused);
-    if (number == 0)
-      stream->refuse(refused);
+    bool taken = false;
+    try {
+      taken = host_.on_stream(number, *stream, key, context.peer(), refused);
+    } catch (const std::bad_alloc&) {
+      refused = {Code::kResourceExhausted, {}};
+    }
+    if (taken)
+      stream->start();
     else
-      stream->start(number);
-    return stream;
+      stream->refuse(refused);
   }
 
   const Options options_;
   Host& host_;
   int port_ = 0;
+  std::atomic<uint64_t> next_stream_{1};
+  ::grpc::AsyncGenericService service_;
+  std::vector<std::unique_ptr<CallQueue>> queues_;
   std::unique_ptr<::grpc::Server> server_;
 };
 

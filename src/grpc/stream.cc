@@ -16,9 +16,15 @@ int64_t now_ns() {
 
 }  // namespace
 
-InferStream::InferStream(serve::kserve::Host& host, ::grpc::GenericCallbackServerContext& context, size_t pause_bytes,
-                         bool errors_end_it)
-    : host_(host), context_(context), pause_bytes_(pause_bytes), errors_end_it_(errors_end_it) {}
+InferStream::InferStream(uint64_t number, serve::kserve::Host& host, Call& call, size_t pause_bytes, bool errors_end_it)
+    : number_(number),
+      host_(host),
+      call_(call),
+      queue_(call.queue()),
+      pause_bytes_(pause_bytes),
+      errors_end_it_(errors_end_it) {
+  call_.set_user(*this);
+}
 
 void InferStream::refuse(const CallStatus& status) {
   {
@@ -26,11 +32,10 @@ void InferStream::refuse(const CallStatus& status) {
     finished_ = true;
   }
   closed_.store(true, std::memory_order_release);
-  Finish(status_of(status));
+  call_.finish(status_of(status));
 }
 
-void InferStream::start(uint64_t number) {
-  number_ = number;
+void InferStream::start() {
   Lock lock(mutex_);
   go_on(lock);
 }
@@ -53,22 +58,22 @@ void InferStream::fail(uint64_t call, std::string_view id, const CallStatus& sta
 size_t InferStream::push(Lock& lock, uint64_t call, ::grpc::ByteBuffer message, bool last) {
   if (last && open_ > 0) --open_;
   if (ending_ || cancelled_) {
-    go_on(lock);
+    ask(lock);
     return 0;
   }
   const size_t bytes = message.Length();
-  queue_.push_back({call, bytes, std::move(message)});
+  items_.push_back({call, bytes, last, std::move(message)});
   unsent_ += bytes;
   const size_t waits = waiting_[call].bytes += bytes;
-  go_on(lock);
+  ask(lock);
   return waits;
 }
 
 void InferStream::forget(uint64_t call) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(queue_, [&](const Item& item) {
+  std::erase_if(items_, [&](const Item& item) {
     if (item.call != call) return false;
-    account(call, item.bytes);
+    account(item);
     return true;
   });
 }
@@ -109,64 +114,75 @@ void InferStream::finish(const CallStatus& status) {
       ending_ = true;
       status_ = status_of(status);
     }
-    go_on(lock);
+    ask(lock);
   }
   close();
 }
 
 void InferStream::cancel() {
   const std::lock_guard lock(mutex_);
-  if (!done_) context_.TryCancel();
+  if (!done_) call_.cancel();
 }
 
 void InferStream::close() {
   if (!closed_.exchange(true, std::memory_order_acq_rel)) host_.on_closed(number_);
 }
 
-bool InferStream::account(uint64_t call, size_t bytes) {
-  unsent_ -= bytes;
-  const auto found = waiting_.find(call);
+bool InferStream::account(const Item& item) {
+  unsent_ -= item.bytes;
+  const auto found = waiting_.find(item.call);
   if (found == waiting_.end()) return false;
   Waiting& waiting = found->second;
-  waiting.bytes -= bytes;
+  waiting.bytes -= item.bytes;
   const bool room = waiting.watch && waiting.bytes <= waiting.watched;
   if (room) waiting.watch = false;
-  if (waiting.bytes == 0) waiting_.erase(found);
+  if (item.last) waiting_.erase(found);
   return room;
 }
 
-// Never under the lock: gRPC may call back from inside. The stream is not ended while a thread is between its decision
-// and the start of what it decided: behind Finish() gRPC's side of the stream may be gone.
-void InferStream::go_on(Lock& lock) {
-  while (true) {
-    const bool read = !reading_ && !half_closed_ && !ending_ && !cancelled_ && !finished_ && unsent_ <= pause_bytes_;
-    const bool write = !writing_ && !finished_ && !cancelled_ && !queue_.empty();
-    if (!read && !write) break;
-    ::grpc::WriteOptions options;
-    if (read) reading_ = true;
-    if (write) {
-      writing_ = true;
-      write_since_ns_ = now_ns();
-      current_ = std::move(queue_.front());
-      queue_.pop_front();
-      if (!queue_.empty()) options.set_buffer_hint();  // the next follows at once
-    }
-    ++starting_;
-    lock.unlock();
-    if (read) StartRead(&in_);
-    if (write) StartWrite(&current_.message, options);
-    lock.lock();
-    --starting_;
-  }
-  const bool done = cancelled_ || ending_ || (half_closed_ && open_ == 0);
-  if (!done || writing_ || finished_ || starting_ > 0) return lock.unlock();
-  finished_ = true;
-  const ::grpc::Status status = cancelled_ ? ::grpc::Status::CANCELLED : status_;
+void InferStream::ask(Lock& lock) {
+  if (asked_ || done_) return lock.unlock();
+  asked_ = true;
   lock.unlock();
-  Finish(status);
+  retain();
+  if (!queue_.ask(*this)) release();
 }
 
-void InferStream::OnReadDone(bool ok) {
+void InferStream::turn() {
+  {
+    Lock lock(mutex_);
+    asked_ = false;
+    go_on(lock);
+  }
+  release();
+}
+
+void InferStream::go_on(Lock& lock) {
+  const bool read = !reading_ && !half_closed_ && !ending_ && !cancelled_ && !finished_ && unsent_ <= pause_bytes_;
+  const bool write = !writing_ && !finished_ && !cancelled_ && !items_.empty();
+  const bool all_said = cancelled_ || ending_ || (half_closed_ && open_ == 0);
+  const bool end = all_said && !writing_ && !write && !finished_;
+  ::grpc::WriteOptions options;
+  if (read) reading_ = true;
+  if (write) {
+    writing_ = true;
+    write_since_ns_ = now_ns();
+    current_ = std::move(items_.front());
+    items_.pop_front();
+    // The next follows at once. With a hint gRPC would keep the stream's head back for it, and the next waits for the
+    // head.
+    if (begun_ && !items_.empty()) options.set_buffer_hint();
+    begun_ = true;
+  }
+  if (end) finished_ = true;
+  const ::grpc::Status status = !end ? ::grpc::Status() : cancelled_ ? ::grpc::Status::CANCELLED : status_;
+  lock.unlock();
+  if (read) call_.read(in_);
+  if (write) call_.write(current_.message, options);
+  if (end) call_.finish(status);
+}
+
+void InferStream::on_read(bool ok) {
   if (ok) {
     try {
       const Bytes bytes(in_);
@@ -196,35 +212,35 @@ void InferStream::take(std::string_view bytes) {
   host_.on_request(number_, *this, view.request());
 }
 
-void InferStream::OnWriteDone(bool ok) {
+void InferStream::on_written(bool ok) {
   Lock lock(mutex_);
   writing_ = false;
   const uint64_t call = current_.call;
-  const bool room = account(call, current_.bytes);
+  const bool room = account(current_);
   current_ = {};
   if (!ok) cancelled_ = true;
-  if (cancelled_) queue_.clear();
+  if (cancelled_) items_.clear();
   go_on(lock);
   if (room) host_.on_room(number_, call);
 }
 
-void InferStream::OnCancel() {
+void InferStream::on_cancelled() {
   {
     Lock lock(mutex_);
     cancelled_ = true;
-    queue_.clear();
+    items_.clear();
     unsent_ = writing_ ? current_.bytes : 0;
     go_on(lock);
   }
   close();
 }
 
-void InferStream::OnDone() {
+void InferStream::on_ended() {
   {
     const std::lock_guard lock(mutex_);
     done_ = true;
   }
-  if (number_ != 0) close();
+  close();
   release();
 }
 

@@ -2,26 +2,24 @@
 // time; the others wait in a queue, which says for every call how much of it waits.
 #pragma once
 
-#include <grpcpp/generic/async_generic_service.h>
-
 #include <atomic>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
 
 #include "grpc/messages.h"
+#include "grpc/queue.h"
 #include "serve/kserve/transport.h"
 
 namespace tern::transport {
 
-class InferStream final : public ::grpc::ServerGenericBidiReactor, public serve::kserve::Stream {
+class InferStream final : public serve::kserve::Stream, private Call::User, private Turn {
  public:
   // `errors_end_it`: the client asked for real status codes (triton_grpc_error).
-  InferStream(serve::kserve::Host& host, ::grpc::GenericCallbackServerContext& context, size_t pause_bytes,
-              bool errors_end_it);
+  InferStream(uint64_t number, serve::kserve::Host& host, Call& call, size_t pause_bytes, bool errors_end_it);
   // Refused: it ends at once.
   void refuse(const serve::kserve::CallStatus& status);
-  void start(uint64_t number);
+  void start();
 
   size_t send(uint64_t call, std::string_view id, std::string_view out, bool last) override;
   void fail(uint64_t call, std::string_view id, const serve::kserve::CallStatus& status) override;
@@ -40,6 +38,7 @@ class InferStream final : public ::grpc::ServerGenericBidiReactor, public serve:
   struct Item {
     uint64_t call = 0;
     size_t bytes = 0;
+    bool last = false;  // of its call
     ::grpc::ByteBuffer message;
   };
   struct Waiting {
@@ -50,36 +49,40 @@ class InferStream final : public ::grpc::ServerGenericBidiReactor, public serve:
   using Lock = std::unique_lock<std::mutex>;
 
   ~InferStream() = default;
-  void OnReadDone(bool ok) override;
-  void OnWriteDone(bool ok) override;
-  void OnCancel() override;
-  void OnDone() override;
+  void on_read(bool ok) override;
+  void on_written(bool ok) override;
+  void on_cancelled() override;
+  void on_ended() override;
+  void turn() override;
 
   void take(std::string_view bytes);
   size_t push(Lock& lock, uint64_t call, ::grpc::ByteBuffer message, bool last);
-  void go_on(Lock& lock);                     // writes, reads or finishes; gives the lock up
-  void close();                               // nobody reads any more: told once
-  bool account(uint64_t call, size_t bytes);  // sent or dropped; true: the call has room
+  void ask(Lock& lock);            // for a turn; gives the lock up
+  void go_on(Lock& lock);          // writes, reads or finishes; on the queue's thread; gives the lock up
+  void close();                    // nobody reads any more: told once
+  bool account(const Item& item);  // sent or dropped; true: the call has room
 
+  const uint64_t number_;
   serve::kserve::Host& host_;
-  ::grpc::GenericCallbackServerContext& context_;  // until OnDone
+  Call& call_;  // until `done_`
+  CallQueue& queue_;
   const size_t pause_bytes_;
   const bool errors_end_it_;
-  uint64_t number_ = 0;
-  std::atomic<int> references_{1};  // gRPC's own, until OnDone
+  std::atomic<int> references_{1};  // the call's own, until it has ended
   std::atomic<bool> closed_{false};
   ::grpc::ByteBuffer in_;
 
   mutable std::mutex mutex_;
-  std::deque<Item> queue_;
-  Item current_;  // being written
-  std::unordered_map<uint64_t, Waiting> waiting_;
+  std::deque<Item> items_;
+  Item current_;                                   // being written
+  std::unordered_map<uint64_t, Waiting> waiting_;  // by call, from its first message to its last
   size_t unsent_ = 0;
   size_t open_ = 0;  // calls without their last message
   int64_t write_since_ns_ = 0;
-  int starting_ = 0;  // threads that are starting a read or a write
+  bool asked_ = false;  // for a turn
+  bool begun_ = false;  // something has been written
   bool writing_ = false, reading_ = false, half_closed_ = false, cancelled_ = false, finished_ = false, done_ = false;
-  bool ending_ = false;  // with status_, once the queue is empty
+  bool ending_ = false;  // with status_, once nothing waits
   ::grpc::Status status_;
   wire::ModelStreamInferResponse scratch_;
 };

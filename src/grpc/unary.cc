@@ -66,24 +66,25 @@ Method method_of(std::string_view path) {
   return Method::kUnknown;
 }
 
-UnaryCall::UnaryCall(serve::kserve::Host& host, Method method, const CallStatus& refused)
-    : host_(host), method_(method) {
+UnaryCall::UnaryCall(serve::kserve::Host& host, Call& call, Method method, const CallStatus& refused)
+    : host_(host), call_(call), method_(method) {
+  call_.set_user(*this);
   if (!refused.ok())
-    Finish(status_of(refused));
+    call_.finish(status_of(refused));
   else if (method == Method::kUnknown)
-    Finish(::grpc::Status(::grpc::StatusCode::UNIMPLEMENTED, "This server does not have this method"));
+    call_.finish(::grpc::Status(::grpc::StatusCode::UNIMPLEMENTED, "This server does not have this method"));
   else
-    StartRead(&in_);
+    call_.read(in_);
 }
 
-void UnaryCall::OnReadDone(bool ok) {
-  if (!ok) return Finish(::grpc::Status(::grpc::StatusCode::INTERNAL, "a message is missing"));
+void UnaryCall::on_read(bool ok) {
+  if (!ok) return call_.finish(::grpc::Status(::grpc::StatusCode::INTERNAL, "a message is missing"));
   const Bytes bytes(in_);
   const CallStatus status = bytes.ok() ? answer(bytes.view()) : unreadable();
   if (status.ok())
-    StartWriteAndFinish(&out_, ::grpc::WriteOptions(), ::grpc::Status::OK);
+    call_.finish(out_);
   else
-    Finish(status_of(status));
+    call_.finish(status_of(status));
 }
 
 CallStatus UnaryCall::refuse_infer(std::string_view request) {

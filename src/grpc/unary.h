@@ -1,11 +1,10 @@
 // Every method but ModelStreamInfer: one message in, one message or a status out.
 #pragma once
 
-#include <grpcpp/generic/async_generic_service.h>
-
 #include <cstdint>
 #include <string_view>
 
+#include "grpc/queue.h"
 #include "serve/kserve/transport.h"
 
 namespace tern::transport {
@@ -24,18 +23,20 @@ enum class Method : uint8_t {
 };
 Method method_of(std::string_view path);
 
-class UnaryCall final : public ::grpc::ServerGenericBidiReactor {
+class UnaryCall final : private Call::User {
  public:
-  // Ends at once with `refused` where that is no success.
-  UnaryCall(serve::kserve::Host& host, Method method, const serve::kserve::CallStatus& refused);
+  // Ends at once with `refused` where that is no success; deletes itself.
+  UnaryCall(serve::kserve::Host& host, Call& call, Method method, const serve::kserve::CallStatus& refused);
 
  private:
-  void OnReadDone(bool ok) override;
-  void OnDone() override { delete this; }
+  ~UnaryCall() = default;
+  void on_read(bool ok) override;
+  void on_ended() override { delete this; }
   serve::kserve::CallStatus answer(std::string_view request);
   serve::kserve::CallStatus refuse_infer(std::string_view request);
 
   serve::kserve::Host& host_;
+  Call& call_;
   const Method method_;
   ::grpc::ByteBuffer in_, out_;
 };

@@ -246,6 +246,16 @@ def test_many_streams(start):
     assert all(answer == answers[0] for answer in answers) and len(answers[0]) == 9
 
 
+def test_the_first_message_does_not_wait(server):
+    # Two messages at once, and nothing else that makes the connection be written to.
+    options = [("grpc.http2.bdp_probe", 0), ("grpc.use_local_subchannel_pool", 1)]
+    for _ in range(20):
+        with grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", options=options) as channel:
+            service = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+            message = request({"req_id": "first", "text": "Hello", "max_dec_len": 1})
+            assert len(list(service.ModelStreamInfer(iter([message]), timeout=20))) == 2
+
+
 def test_a_key_is_asked_for(start):
     s = start("--api-key", "secret").wait_ready()
     message = request({"req_id": "r", "text": "x", "max_dec_len": 1})

@@ -92,8 +92,9 @@ class Host {
   virtual CallStatus check_model(std::string_view model, std::string_view version) = 0;
   virtual std::string_view server_version() = 0;
 
-  // A stream begins; `peer` is its address as gRPC writes it. 0: it is refused, and ended with `status`.
-  virtual uint64_t on_stream(Stream& stream, int key_index, std::string_view peer, CallStatus& status) = 0;
+  // A stream begins, under a number of the library's that no other has; `peer` is its address as gRPC writes it. False:
+  // it is refused, and ended with `status`. Other threads may use the stream before this returns.
+  virtual bool on_stream(uint64_t number, Stream& stream, int key_index, std::string_view peer, CallStatus& status) = 0;
   // A request on it: ends with just one send(last) or fail(), which may come before this returns.
   virtual void on_request(uint64_t stream, Stream& from, const InferRequest& request) = 0;
   virtual void on_room(uint64_t stream, uint64_t call) = 0;
@@ -113,6 +114,7 @@ struct Options {
   int handshake_seconds = 10;
   int idle_seconds = 3600;  // of a connection without a call
   int streams = 2048;       // open calls of one connection
+  int threads = 1;          // that move messages
 };
 
 class Transport {

@@ -26,7 +26,8 @@ kserve::Options options_of(const Shared& shared) {
           .memory_bytes = std::max(config.http.memory_bytes, 2 * config.http.grpc_message_bytes),
           .pause_bytes = config.http.write_buffer_bytes,
           .handshake_seconds = std::max(1, static_cast<int>(config.http.header_timeout)),
-          .streams = config.max_concurrency};
+          .streams = config.max_concurrency,
+          .threads = static_cast<int>(shared.workers.size())};
 }
 
 }  // namespace
@@ -64,8 +65,8 @@ kserve::CallStatus KserveFront::check_model(std::string_view model, std::string_
   return kserve::check_model(model, version, shared_.healthy());
 }
 
-uint64_t KserveFront::on_stream(kserve::Stream& stream, int key_index, std::string_view peer,
-                                kserve::CallStatus& status) {
+bool KserveFront::on_stream(uint64_t number, kserve::Stream& stream, int key_index, std::string_view peer,
+                            kserve::CallStatus& status) {
   const net::Peer from = net::peer_of(kserve::address_of(peer), shared_.config.http.trusted, shared_.key);
   const bool several = shared_.auth.several();
   OpenStream open{kserve::StreamRef(stream),
@@ -79,10 +80,10 @@ uint64_t KserveFront::on_stream(kserve::Stream& stream, int key_index, std::stri
   const bool crowded = streams_.size() >= static_cast<size_t>(shared_.config.max_concurrency);
   if (crowded || (most > 0 && from.limited && !open.place)) {
     status = {kserve::Code::kResourceExhausted, "too many streams are open"};
-    return 0;
+    return false;
   }
-  streams_.emplace(next_stream_, std::move(open));
-  return next_stream_++;
+  streams_.emplace(number, std::move(open));
+  return true;
 }
 
 void KserveFront::on_request(uint64_t stream, kserve::Stream& from, const kserve::InferRequest& r) {

@@ -42,7 +42,8 @@ class KserveFront final : private kserve::Host {
   bool ready() override { return shared_.healthy(); }
   kserve::CallStatus check_model(std::string_view model, std::string_view version) override;
   std::string_view server_version() override { return shared_.config.version; }
-  uint64_t on_stream(kserve::Stream& stream, int key_index, std::string_view peer, kserve::CallStatus& status) override;
+  bool on_stream(uint64_t number, kserve::Stream& stream, int key_index, std::string_view peer,
+                 kserve::CallStatus& status) override;
   void on_request(uint64_t stream, kserve::Stream& from, const kserve::InferRequest& request) override;
   void on_room(uint64_t stream, uint64_t call) override;
   void on_closed(uint64_t stream) override;
@@ -54,7 +55,6 @@ class KserveFront final : private kserve::Host {
   Shared& shared_;
   std::mutex mutex_;
   std::unordered_map<uint64_t, OpenStream> streams_;
-  uint64_t next_stream_ = 1;
   std::atomic<uint64_t> next_call_{1};
   bool stopped_ = false;
   std::unique_ptr<kserve::Transport> transport_;
