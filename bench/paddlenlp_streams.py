@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Server CPU per streamed token of one program that speaks three protocols at once: OpenAI's stream, PaddleNLP's native
-HTTP stream, and KServe over gRPC. The engine answers from a script, a token every --delay ms per stream.
+HTTP stream, and KServe over gRPC. The engine answers from a script, a token every --delay ms per stream, those of all streams
+together as the steps of a batch give them; each client reads all streams in one thread.
 
   paddlenlp_streams.py [--tern build/release/tern] [--streams 256] [--tokens 100] [--delay 100] [--channels 256]
 
@@ -8,6 +9,7 @@ Wants the tests' Python environment (grpcio, tritonclient). CPU is what /proc sa
 """
 
 import argparse
+import asyncio
 import json
 import os
 import pathlib
@@ -17,7 +19,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -60,23 +61,26 @@ def over_http(port, path, bodies, needle):
 
 
 def over_grpc(port, bodies, channels):
+    """Reads all streams to their end, in one thread as over_http; how many tokens came."""
     options = [("grpc.use_local_subchannel_pool", 1)]
-    open_channels = [grpc.insecure_channel(f"127.0.0.1:{port}", options=options) for _ in range(channels)]
-    counts = [0] * len(bodies)
 
-    def read(i):
-        service = stubs.GRPCInferenceServiceStub(open_channels[i % channels])
-        for _ in service.ModelStreamInfer(iter([request(bodies[i])])):
-            counts[i] += 1
+    async def read(channel, body):
+        call = stubs.GRPCInferenceServiceStub(channel).ModelStreamInfer()
+        await call.write(request(body))
+        await call.done_writing()
+        count = 0
+        while await call.read() is not grpc.aio.EOF:
+            count += 1
+        return count - 1  # the last message has no token
 
-    threads = [threading.Thread(target=read, args=(i,)) for i in range(len(bodies))]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    for channel in open_channels:
-        channel.close()
-    return sum(counts) - len(bodies)  # the last message has no token
+    async def read_all():
+        opened = [grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) for _ in range(channels)]
+        counts = await asyncio.gather(*(read(opened[i % channels], body) for i, body in enumerate(bodies)))
+        for channel in opened:
+            await channel.close()
+        return sum(counts)
+
+    return asyncio.run(read_all())
 
 
 def main():

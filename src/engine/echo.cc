@@ -176,6 +176,12 @@ class EchoEngine final : public EngineClient {
     return {};
   }
 
+  // Streams of one delay have their tokens together, at its multiples, as those of one step have.
+  static int64_t next_due(const ScriptedAnswer& answer, int64_t now) {
+    const int64_t delay = answer.token_delay_ns;
+    return delay > 0 ? (now / delay + 1) * delay : now;
+  }
+
   // One token; true when the stream has ended.
   bool advance(Stream& s, int64_t now) {
     if (s.answer != nullptr && s.due_ns > now) return false;
@@ -185,7 +191,7 @@ class EchoEngine final : public EngineClient {
     const bool free_length = s.answer != nullptr || (config_.fixed_tokens == 0 && !r.ignore_eos);
     const bool past = free_length && at >= n;
     const int32_t id = past ? config_.eos_token_id : said[at % n];
-    if (s.answer != nullptr) s.due_ns = now + s.answer->token_delay_ns;
+    if (s.answer != nullptr) s.due_ns = next_due(*s.answer, now);
     s.output.push_back(id);
     if (at == 0) s.times.first_token = now;
     ++generated_;
