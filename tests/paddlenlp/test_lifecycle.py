@@ -5,6 +5,7 @@ import hashlib
 import http.client
 import json
 import os
+import pathlib
 import signal
 import subprocess
 import threading
@@ -187,12 +188,29 @@ def test_stop_never_touches_another_process(tmp_path):
         ({"BATCH_SIZE": "300"}, 2, "The parameter `max_batch_size` is not allowed to exceed 256, but now it's 300."),
         ({"MP_NNODE": "2", "MP_NUM": "3"}, 2, "mp_num: 3 should be divisible by nnode: 2"),
         ({"MP_NNODE": "2", "MP_NUM": "2", "POD_IPS": "1.1.1.1,1.1.1.2", "POD_0_IP": "1.1.1.1", "HOST_IP": "1.1.1.2"}, 2,
-         "this front runs one rank on one node"),
+         "all ranks of this build are on one node"),
+        ({"MP_NUM": "16"}, 2, "MP_NUM 16 is more than the 8 ranks of a node"),
     ],
 )  # fmt: skip
 def test_a_start_that_cannot_be_says_why(tmp_path, variables, status, text):
     started = Background(tmp_path, **variables).run("start_server")
     assert started.returncode == status and text in started.stderr and len(started.stderr.splitlines()) == 1
+
+
+def ranks_of(server):
+    names = (task / "comm" for task in pathlib.Path(f"/proc/{server.process.pid}/task").iterdir())
+    return sorted(name for name in (path.read_text().strip() for path in names) if name.startswith("rank-"))
+
+
+def test_mp_num_is_the_number_of_ranks(start):
+    two = start(MP_NUM="2", TERN_TEST_RANKS="1").wait_ready()
+    assert ranks_of(two) == ["rank-0", "rank-1"]
+    assert len(two.stream(text="Hello", max_dec_len=16, min_dec_len=16)) == 17
+    two.end()
+    if len(os.sched_getaffinity(0)) < 8:
+        fewer = start(MP_NUM="8").wait_ready()
+        assert ranks_of(fewer) == ["rank-0"]
+        assert "MP_NUM=8 on " in fewer.text() and "one rank runs, with all of them" in fewer.text()
 
 
 NAME = "Qwen/tiny/weight_only_int8"

@@ -227,7 +227,10 @@ void describe_parts(const Settings& s, json::Object& out) {
   out["engine"] = describe_engine(s);
   out["weights"] = describe_load(s.load);
   out["device"] = describe_device(s.device);
-  out["ranks"] = {{"count", s.ranks.count}, {"expert_parallel", s.ranks.expert_parallel}, {"forced", s.ranks.forced}};
+  out["ranks"] = {{"count", s.ranks.count},
+                  {"expert_parallel", s.ranks.expert_parallel},
+                  {"forced", s.ranks.forced},
+                  {"optional", s.ranks.optional}};
   if (s.media.wanted) out["media"] = describe_media(s);
   out["server"] = describe_server(s);
   out["limits"] = describe_limits(s.serve);

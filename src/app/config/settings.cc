@@ -185,6 +185,11 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
 
 void take_paddlenlp(PaddleNlp p, bool alone, Settings& s, std::vector<std::string>& warnings) {
   warnings.insert(warnings.end(), p.warnings.begin(), p.warnings.end());
+  if (s.environment.given("MP_NUM") && p.mp_num != s.ranks.count) {
+    warnings.push_back(
+        fmt::format("MP_NUM={} has no effect: --tensor-parallel-size {} says how many ranks share the model", p.mp_num,
+                    s.ranks.count));
+  }
   const auto narrow = [](int64_t value) { return static_cast<int32_t>(value); };
   const sched::SchedulerConfig& c = s.engine.scheduler;
   s.serve.paddlenlp = serve::PaddleNlpConfig{.port = p.http_port > 0 ? p.http_port : -1,
@@ -271,7 +276,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
                                   .pin = s.flags.boolean("cpu-pin")};
   TERN_ASSIGN_OR_RETURN(s.device, device_settings(s.flags.text("device"), cpu, s.environment));
   s.ranks = {s.flags.integer32("tensor-parallel-size"), s.flags.boolean("enable-expert-parallel"),
-             s.environment.boolean("TERN_TEST_RANKS")};
+             s.environment.boolean("TERN_TEST_RANKS"), s.flags.source("tensor-parallel-size") == Source::kEnvironment};
   s.load = load_options(s.flags, s.environment, model);
   s.engine = engine_config(s.flags, s.environment, model);
   TERN_ASSIGN_OR_RETURN(s.engine.graphs, graph_settings(s.flags));

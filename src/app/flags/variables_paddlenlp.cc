@@ -7,7 +7,7 @@ namespace {
 using enum ValueType;
 using enum VariableGroup;
 
-constexpr std::string_view kOneRank = "this front runs one rank";
+constexpr std::string_view kOneNode = "all ranks are on one node";
 constexpr std::string_view kOneProcess = "engine and server are one process";
 constexpr std::string_view kUnread = "no answer of PaddleNLP's server depends on it either";
 constexpr std::string_view kOneToken = "this build generates one token per step";
@@ -70,7 +70,9 @@ constexpr VariableSpec kVariables[] = {
     text("CONFIG_JSON_FILE", "config.json", "config.json", "Name of the model's configuration within MODEL_DIR."),
     text("FD_MODEL_CONFIG_PATH", "", "", "Path of the model's configuration; it must lie in MODEL_DIR."),
     text("DEVICE", "GPU", "", "GPU: the GPU where there is one, else the CPU (--device says which)."),
-    number("MP_NUM", "8", "1", 1, "Ranks of all nodes; one runs, whose answers are the same."),
+    number(
+        "MP_NUM", "8", "1", 1,
+        "Ranks that share the model (--tensor-parallel-size), where it is set. On GPUs, and on fewer cores, one runs."),
     number("MP_NNODE", "1", "1", 1, "Nodes; more than one are refused."),
     text("POD_IPS", "", "", "Addresses of all nodes, separated by commas."),
     text("POD_0_IP", "127.0.0.1", "", "Address of the master, which is one of POD_IPS."),
@@ -103,8 +105,8 @@ constexpr VariableSpec kVariables[] = {
          "exports that need it are refused; kv_cache_quant_type of --quantization has such a cache", "0"),
     idle(Support::kInert, number("USE_CACHE_KV_INT4", "0", "", 0, "KV cache of 4 bits."),
          "this build keeps keys and values as computed", "0"),
-    harmless("DISTRIBUTED_CONFIG", "", "Ranks and devices.", kOneRank),
-    harmless("SERVER_WAITTING_TIME", "25", "Seconds another node waits for the master.", kOneRank),
+    harmless("DISTRIBUTED_CONFIG", "", "Ranks and devices.", kOneNode),
+    harmless("SERVER_WAITTING_TIME", "25", "Seconds another node waits for the master.", kOneNode),
     harmless("FIRST_TOKEN_ID", "", "First id of a sequence.", kUnread),
     harmless("BAD_TOKENS", "", "Ids that are never sampled.", kUnread),
     harmless("STOP_THRESHOLD", "0", "A limit of older releases.", kUnread),

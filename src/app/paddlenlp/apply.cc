@@ -37,6 +37,7 @@ void apply_paddlenlp(const PaddleNlp& p, FlagSet& flags, Environment& environmen
   fill("block-size", p.block_size);
   fill("num-gpu-blocks-override", p.total_block_num);
   fill("timeout-graceful-shutdown", 300);
+  if (environment.given("MP_NUM")) fill("tensor-parallel-size", p.mp_num);
   if (!environment.boolean("ENABLE_V1_KVCACHE_SCHEDULER")) {
     fill("kv-cache-ratio", std::min(p.block_ratio, 1.0));
     fill("static-decode-blocks", p.enc_dec_block_num);

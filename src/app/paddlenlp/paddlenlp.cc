@@ -11,6 +11,7 @@ namespace tern::app {
 namespace {
 
 constexpr int64_t kMostSlots = 256;
+constexpr int64_t kMostRanks = 8;  // of one node
 constexpr int64_t kLongestRecord = 3600;
 
 Error fatal(std::string message, std::string_view param) {
@@ -67,7 +68,7 @@ std::vector<std::string> split_addresses(const std::string& text) {
   return out;
 }
 
-// Section 6: what several nodes say about themselves is checked even though one runs.
+// Section 6. What several nodes say about themselves is checked even though no other takes part: each ends here.
 Status take_nodes(const Environment& e, PaddleNlp& p) {
   p.mp_num = e.integer("MP_NUM");
   p.nodes = e.integer("MP_NNODE");
@@ -83,15 +84,15 @@ Status take_nodes(const Environment& e, PaddleNlp& p) {
         return fatal(fmt::format("{} {} is not one of POD_IPS ({})", name, e.text(name), fmt::join(all, ",")), name);
       }
     }
-    return make_error(ErrorCode::kUnsupported,
-                      fmt::format("MP_NNODE={} is not available: this front runs one rank on one node; set MP_NNODE=1 "
-                                  "(the answers are the same)",
-                                  p.nodes),
-                      "MP_NNODE");
+    return make_error(
+        ErrorCode::kUnsupported,
+        fmt::format("MP_NNODE={} is not available: all ranks of this build are on one node; set MP_NNODE=1 "
+                    "and start the master alone (the answers are the same)",
+                    p.nodes),
+        "MP_NNODE");
   }
-  if (p.mp_num > 1 && e.given("MP_NUM")) {
-    p.warnings.push_back(fmt::format(
-        "MP_NUM={}: this front runs one rank; the answers are the same, one device does all work", p.mp_num));
+  if (p.mp_num > kMostRanks) {
+    return fatal(fmt::format("MP_NUM {} is more than the {} ranks of a node", p.mp_num, kMostRanks), "MP_NUM");
   }
   return {};
 }

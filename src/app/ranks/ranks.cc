@@ -46,6 +46,11 @@ class SharedProgress {
   std::vector<size_t> done_, all_;
 };
 
+// Who asked for how many, as the user wrote it.
+std::string asked_by(const RankSettings& ranks) {
+  return ranks.optional ? fmt::format("MP_NUM={}", ranks.count) : fmt::format("--tensor-parallel-size {}", ranks.count);
+}
+
 // How many ranks run on a CPU where so many are asked for: as many, or one where there are fewer cores.
 int cpu_ranks(const RankSettings& ranks, int cores) { return ranks.count <= cores || ranks.forced ? ranks.count : 1; }
 
@@ -55,11 +60,15 @@ Expected<std::unique_ptr<LoadedRanks>> LoadedRanks::open(const Settings& setting
   auto ranks = std::make_unique<LoadedRanks>();
   TERN_ASSIGN_OR_RETURN(OpenedDevice first, open_device(settings.device));
   const int asked = settings.ranks.count;
-  if (asked > 1 && first.library != nullptr) return gpu_error(first, asked);
+  const bool gpu = first.library != nullptr;
+  if (asked > 1 && gpu && !settings.ranks.optional) return gpu_error(first, asked);
   const int cores = device::read_cpu_topology().default_threads;
-  const int count = cpu_ranks(settings.ranks, cores);
-  if (count < asked) {
-    TERN_WARN("--tensor-parallel-size {} on {} core{}: one rank runs, with all of them", asked, cores,
+  const int count = gpu ? 1 : cpu_ranks(settings.ranks, cores);
+  if (count < asked && gpu) {
+    TERN_WARN("{}: this build runs one rank on GPUs; one of them does all work, and the answers are the same",
+              asked_by(settings.ranks));
+  } else if (count < asked) {
+    TERN_WARN("{} on {} core{}: one rank runs, with all of them", asked_by(settings.ranks), cores,
               cores == 1 ? "" : "s");
   }
   if (count == 1) {

@@ -1,6 +1,7 @@
 // The environment of PaddleNLP's server as settings (paddlenlp-server.md 1).
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -157,7 +158,10 @@ TEST(PaddleNlpSettings, Errors) {
               {"POD_IPS", "10.0.0.1, 10.0.0.2"},
               {"POD_0_IP", "10.0.0.1"},
               {"HOST_IP", "10.0.0.2"}}),
-       "MP_NNODE=2 is not available: this front runs one rank on one node; set MP_NNODE=1 (the answers are the same)"},
+       "MP_NNODE=2 is not available: all ranks of this build are on one node; set MP_NNODE=1 and start the master "
+       "alone "
+       "(the answers are the same)"},
+      {ports({{"MP_NUM", "16"}}), "MP_NUM 16 is more than the 8 ranks of a node"},
   };
   for (const Row& row : rows) EXPECT_EQ(failure(row.pairs), row.message);
   EXPECT_NE(failure(ports(), model_with(R"({"infer_model_cachekv_int8_type": "static"})")), "");
@@ -187,6 +191,28 @@ TEST(PaddleNlpSettings, BecomesFlags) {
   EXPECT_EQ(s->serve.paddlenlp->batch_size, 9);
   EXPECT_TRUE(s->serve.paddlenlp->raw_text);
   EXPECT_EQ(s->drain_seconds, 300);
+  EXPECT_EQ(s->ranks.count, 2);
+  EXPECT_TRUE(s->ranks.optional);
+}
+
+TEST(PaddleNlpSettings, RanksAreThoseOfTheFlagWhereItIsGiven) {
+  Environment environment = *paddlenlp_environment(ports({{"MP_NUM", "4"}}));
+  const PaddleNlp p = *resolve_paddlenlp(environment, {});
+  FlagSet flags;
+  flags.set("tensor-parallel-size", 2, Source::kCommandLine);
+  apply_paddlenlp(p, flags, environment);
+  auto s = resolve(flags, environment, {}, p, true);
+  ASSERT_TRUE(s.ok()) << s.error().message;
+  EXPECT_EQ(s->ranks.count, 2);
+  EXPECT_FALSE(s->ranks.optional);
+  EXPECT_EQ(std::count(s->warnings.begin(), s->warnings.end(),
+                       "MP_NUM=4 has no effect: --tensor-parallel-size 2 says how many ranks share the model"),
+            1);
+  // The code's default stands for nobody's wish.
+  Environment plain = *paddlenlp_environment(ports());
+  FlagSet none;
+  apply_paddlenlp(*resolve_paddlenlp(plain, {}), none, plain);
+  EXPECT_FALSE(none.given("tensor-parallel-size"));
 }
 
 TEST(PaddleNlpSettings, TheLegacySchedulerTakesItsShare) {
