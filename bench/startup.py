@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""From process start to the first token, in seconds: the shipped model, and a 1.2 GB bfloat16 folder in the page cache.
+"""From process start to the first token, in seconds: the shipped model, and a 1.2 GB bfloat16 folder in the page cache. For the
+shipped model also what PaddleNLP's ports cost beside it, without gRPC and with it, each with the memory that is resident then
+and the shared libraries that are mapped.
 
   startup.py [--tern build/release/tern] [--runs 5]
 
 The large folder has the Qwen3-0.6B shape and random weights; it is made once under build/bench/. Each run starts the server
-on a free port, retries a one-token request until it is answered, and stops it.
+on a free port, retries a one-token request until it is answered (and its gRPC port until it takes a connection), and stops
+it. The ways to start the shipped model take turns.
 """
 
 import argparse
@@ -79,35 +82,83 @@ def make_folder(folder):
     (folder / "model.safetensors.part").rename(folder / "model.safetensors")
 
 
-def first_token(tern, model, log):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    body = json.dumps(dict(prompt=[5, 6, 7, 8], max_tokens=1, temperature=0))
-    begin = time.perf_counter()
-    process = subprocess.Popen(
-        [tern, "serve", "--model", model, "--host", "127.0.0.1", "--port", str(port)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=dict(os.environ, FD_LOG_DIR=log),
-    )
-    try:
+PADDLENLP = ("SERVICE_HTTP_PORT", "HEALTH_HTTP_PORT", "METRICS_HTTP_PORT", "INTER_PROC_PORT", "SERVICE_GRPC_PORT")
+
+
+def free_ports(count):
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [s.getsockname()[1] for s in sockets]
+    for s in sockets:
+        s.close()
+    return ports
+
+
+class Start:
+    """What a start took: seconds to the first token, MB that are resident then, shared libraries that are mapped."""
+
+    def __init__(self, tern, model, log, ports="plain"):
+        """`ports`: plain, "without gRPC" or "with gRPC", of PaddleNLP's server."""
+        (port, *others), flags, env = free_ports(6), [], dict(os.environ, FD_LOG_DIR=log)
+        if ports != "plain":
+            flags = ["--paddlenlp"]
+            env.update(zip(PADDLENLP, map(str, others)))
+        if ports == "without gRPC":
+            env["SERVICE_GRPC_PORT"] = "0"
+        begin = time.perf_counter()
+        self.process = subprocess.Popen(
+            [tern, "serve", "--model", model, "--host", "127.0.0.1", "--port", str(port), *flags],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=env,
+        )
+        try:
+            self.until(lambda: self.ask(port))
+            if ports == "with gRPC":
+                self.until(lambda: socket.create_connection(("127.0.0.1", others[-1])).close())
+            self.seconds = time.perf_counter() - begin
+            self.megabytes, self.libraries = self.size()
+        finally:
+            self.process.send_signal(signal.SIGTERM)
+            self.process.wait(20)
+
+    def until(self, done):
         while True:
             try:
-                c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
-                c.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-                reply = c.getresponse()
-                text = reply.read()
-                if reply.status != 200:
-                    raise SystemExit(f"{reply.status}: {text[:300]}")
-                return time.perf_counter() - begin
+                return done()
             except (ConnectionRefusedError, ConnectionResetError):
-                if process.poll() is not None:
-                    raise SystemExit(f"the server ended with {process.returncode}")
+                if self.process.poll() is not None:
+                    raise SystemExit(f"the server ended with {self.process.returncode}")
                 time.sleep(0.002)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(20)
+
+    def ask(self, port):
+        body = json.dumps(dict(prompt=[5, 6, 7, 8], max_tokens=1, temperature=0))
+        c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+        c.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+        reply = c.getresponse()
+        text = reply.read()
+        if reply.status != 200:
+            raise SystemExit(f"{reply.status}: {text[:300]}")
+
+    def size(self):
+        folder = pathlib.Path(f"/proc/{self.process.pid}")
+        resident = next(line for line in (folder / "status").read_text().splitlines() if line.startswith("VmRSS:"))
+        files = {line.split()[-1] for line in (folder / "maps").read_text().splitlines() if ".so" in line}
+        return int(resident.split()[1]) / 1024, len(files)
+
+
+def report(what, starts):
+    times = [s.seconds for s in starts]
+    least, median = min(times), statistics.median(times)
+    print(f"process start to first token, {what}: min {least:.3f} s, median {median:.3f} s, max {max(times):.3f} s", flush=True)
+    note = f"best; median {median:.3f} s"
+    rows.add(f"process start to first token, {what}", "bench/startup.py", round(least, 4), "s", note=note)
+
+
+def report_size(what, starts):
+    megabytes, libraries = min(s.megabytes for s in starts), starts[0].libraries
+    print(f"resident at the first token, {what}: {megabytes:.1f} MB, {libraries} shared libraries", flush=True)
+    note = f"{libraries} shared libraries"
+    rows.add(f"resident at the first token, {what}", "bench/startup.py", round(megabytes, 1), "MB", note=note)
 
 
 def main():
@@ -118,18 +169,14 @@ def main():
     large = ROOT / "build" / "bench" / "qwen3-0.6b-random"
     make_folder(large)
     (large / "model.safetensors").read_bytes()  # into the page cache
+    shipped = str(ROOT / "models" / "tern-demo-ocr")
+    ways = {"plain": "shipped model", **{p: f"shipped model, PaddleNLP's ports too, {p}" for p in ("without gRPC", "with gRPC")}}
     with tempfile.TemporaryDirectory() as log:
-        for name, model in (("shipped model", ROOT / "models" / "tern-demo-ocr"), ("1.2 GB bfloat16 folder", large)):
-            times = [first_token(args.tern, str(model), log) for _ in range(args.runs)]
-            print(
-                f"process start to first token, {name}: min {min(times):.3f} s, median {statistics.median(times):.3f} s, "
-                f"max {max(times):.3f} s",
-                flush=True,
-            )
-            median = f"median {statistics.median(times):.3f} s"
-            rows.add(
-                f"process start to first token, {name}", "bench/startup.py", round(min(times), 4), "s", note=f"best; {median}"
-            )
+        turns = [{way: Start(args.tern, shipped, log, way) for way in ways} for _ in range(args.runs)]
+        for way, name in ways.items():
+            report(name, [turn[way] for turn in turns])
+            report_size(name, [turn[way] for turn in turns])
+        report("1.2 GB bfloat16 folder", [Start(args.tern, str(large), log) for _ in range(args.runs)])
 
 
 if __name__ == "__main__":
