@@ -28,6 +28,7 @@ void on_interrupt(int) {
 }
 
 struct ChatOptions {
+  bool complete = false;  // texts to go on with, in place of messages
   std::string url = "http://localhost:8000/v1", model = "default", api_key, ca_file, system_prompt, quick;
   double temperature = -1, top_p = -1;
   int max_tokens = 0;
@@ -36,7 +37,10 @@ struct ChatOptions {
 std::string body_of(const ChatOptions& options, const json::Array& messages) {
   json::Object body;
   body["model"] = options.model;
-  body["messages"] = messages;
+  if (options.complete)
+    body["prompt"] = messages.back().at("content");
+  else
+    body["messages"] = messages;
   body["stream"] = true;
   if (options.temperature >= 0) body["temperature"] = options.temperature;
   if (options.top_p >= 0) body["top_p"] = options.top_p;
@@ -59,6 +63,8 @@ std::string text_of(std::string_view data, std::string& error) {
   const json::Value* choices = json::find(*object, "choices");
   if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return "";
   const json::Object* choice = choices->get_array()[0].if_object();
+  const json::Value* whole = choice != nullptr ? json::find(*choice, "text") : nullptr;
+  if (whole != nullptr && whole->is_string()) return std::string(whole->get_string());
   const json::Value* delta = choice != nullptr ? json::find(*choice, "delta") : nullptr;
   if (delta == nullptr || !delta->is_object()) return "";
   std::string text;
@@ -74,7 +80,7 @@ Expected<std::string> ask(const client::Url& url, const ChatOptions& options, co
   client::EventParser events;
   std::string answer, error, plain;
   Status parsed;
-  const client::HttpCall call{.path = "/chat/completions",
+  const client::HttpCall call{.path = options.complete ? "/completions" : "/chat/completions",
                               .body = body_of(options, messages),
                               .api_key = options.api_key,
                               .ca_file = options.ca_file};
@@ -126,22 +132,26 @@ int talk(const client::Url& url, const ChatOptions& options, json::Array message
       if (!terminal) return status;
       continue;
     }
-    add(messages, "assistant", *answer);
+    if (options.complete)
+      messages.pop_back();
+    else
+      add(messages, "assistant", *answer);
   }
   if (terminal) fmt::print("\n");
   return 0;
 }
 
-}  // namespace
-
-int run_chat(const std::vector<std::string>& args) {
-  app::Options parser("Talks to a server; -q asks one question", "tern chat");
+int run(const std::vector<std::string>& args, bool complete) {
+  app::Options parser(
+      complete ? "Has a server go on with texts; -q gives one" : "Talks to a server; -q asks one question",
+      complete ? "tern complete" : "tern chat");
   ChatOptions options;
+  options.complete = complete;
   parser.add_option("--url", options.url, "Address of the server (http or https), with /v1").capture_default_str();
   parser.add_option("--model,--model-name", options.model, "Model to name in requests").capture_default_str();
   parser.add_option("--api-key", options.api_key, "Bearer key");
   parser.add_option("--ca-file", options.ca_file, "Certificates to trust for https (PEM) instead of the system's");
-  parser.add_option("--system-prompt", options.system_prompt, "First message, of the role system");
+  if (!complete) parser.add_option("--system-prompt", options.system_prompt, "First message, of the role system");
   parser.add_option("-q,--quick", options.quick, "Ask this, print the answer and end");
   parser.add_option("--temperature", options.temperature, "Temperature of sampling");
   parser.add_option("--top-p", options.top_p, "Mass of nucleus sampling");
@@ -161,5 +171,10 @@ int run_chat(const std::vector<std::string>& args) {
   fmt::print("\n");
   return g_interrupted ? 130 : 0;
 }
+
+}  // namespace
+
+int run_chat(const std::vector<std::string>& args) { return run(args, false); }
+int run_complete(const std::vector<std::string>& args) { return run(args, true); }
 
 }  // namespace tern::cli

@@ -43,13 +43,18 @@ constexpr Command kCommands[] = {
     {"stop_server", run_stop_server},
     {"download_model", run_download_model},
     {"chat", run_chat},
+    {"complete", run_complete},
     {"bench", bench::run_bench},
     {"tokenize", run_tokenize},
+    {"tokenizer", run_tokenizer},
+    {"collect-env", run_collect_env},
+    {"completion", run_completion},
     {"render", run_render},
     {"verify", run_verify},
     {"inspect", run_inspect},
     {"export", run_export},
     {"convert-static", run_convert_static},
+    {"run-batch", run_batch},
     {"version", run_version},
     {"help", run_help},
     {"ocr", run_ocr},
@@ -58,15 +63,21 @@ constexpr Command kCommands[] = {
 };
 
 int unknown_command(const std::string& name) {
-  std::vector<std::string_view> names;
-  for (const Command& command : kCommands) names.push_back(command.name);
-  const std::string_view near = nearest_name(name, names, name.size() / 2);
+  const std::string_view near = nearest_name(name, command_names(), name.size() / 2);
   fmt::print(stderr, "tern: unknown command \"{}\"{} (tern help lists them)\n", name,
              near.empty() ? "" : fmt::format("; the nearest is {}", near));
   return app::kUsageExit;
 }
 
 }  // namespace
+
+std::vector<std::string_view> command_names() {
+  std::vector<std::string_view> names;
+  for (const Command& command : kCommands) {
+    if (command.name != "flags-markdown") names.push_back(command.name);
+  }
+  return names;
+}
 
 int run(int argc, char** argv) {
   if (const Status ready = app::prepare_process(); !ready.ok()) return app::report(ready.error());

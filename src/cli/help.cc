@@ -165,15 +165,20 @@ Commands:
   serve-paddlenlp  serves it as PaddleNLP's server does, which its environment sets up (docs/paddlenlp.md)
   start_server, stop_server, download_model  that server's commands
   chat        talks to a server; -q TEXT asks one question
+  complete    has a server go on with texts; -q TEXT gives one
+  run-batch   answers a file of requests, without a port
   ocr         reads the text of pictures, with the model that ships or at a server
   verify      runs reference cases through this build
   inspect     says what a model folder holds and needs
   export      writes a model with quantized weights into a new folder
   convert-static  writes a static export of PaddleNLP as safetensors into a new folder
   preprocess  pictures and videos as the server prepares them: grid, tokens, hash
-  tokenize    text to token ids and back
+  tokenize    text to token ids and back, line by line
+  tokenizer   one text to ids or back, and what the vocabulary is
   render      chat messages to the prompt
   bench       decode, prefill and serving figures
+  collect-env  says what a report of a fault should: machine, system, GPUs, variables
+  completion  prints what bash, zsh or fish need to complete these commands and their flags
   version     prints the version
 
 tern COMMAND --help says more. tern serve --help lists every flag; --help=WORD narrows the list.

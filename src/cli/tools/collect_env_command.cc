@@ -1,0 +1,137 @@
+// `tern collect-env`: what a report of a fault should say about the machine. Prints no secret.
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <gnu/libc-version.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <set>
+#include <string>
+
+#include "app/flags/environment.h"
+#include "app/options.h"
+#include "base/cpu_isa.h"
+#include "cli/commands.h"
+#include "device/nvml.h"
+
+namespace tern::cli {
+namespace {
+
+void line(std::string_view name, std::string_view value) { fmt::print("{:<24}: {}\n", name, value); }
+
+// What stands behind `key` and one of ':', '=' in the first line of a file that begins so; "" without one.
+std::string field(const std::string& path, std::string_view key) {
+  std::ifstream file(path);
+  for (std::string text; std::getline(file, text);) {
+    if (!text.starts_with(key)) continue;
+    const size_t at = text.find_first_not_of(" \t:=\"", key.size());
+    if (at == std::string::npos) continue;
+    text = text.substr(at);
+    while (!text.empty() && (text.back() == '"' || text.back() == ' ')) text.pop_back();
+    return text;
+  }
+  return "";
+}
+
+std::string known(std::string text) { return text.empty() ? "not known" : text; }
+
+// Where the loader finds a library; "no" where it does not.
+std::string_view found(const char* library) {
+  void* const handle = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
+  if (handle == nullptr) return "no";
+  ::dlclose(handle);
+  return "yes";
+}
+
+void print_system() {
+  utsname name{};
+  (void)::uname(&name);
+  line("Tern version", TERN_VERSION);
+  line("OS", known(field("/etc/os-release", "PRETTY_NAME")));
+  line("Kernel", fmt::format("{} {} ({})", name.sysname, name.release, name.machine));
+  line("Libc version", fmt::format("glibc-{}", ::gnu_get_libc_version()));
+  line("CPU", known(field("/proc/cpuinfo", "model name")));
+  line("CPUs", fmt::format(
+                   "{} of {} usable",
+                   [] {
+                     cpu_set_t set;
+                     CPU_ZERO(&set);
+                     return ::sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+                   }(),
+                   ::sysconf(_SC_NPROCESSORS_ONLN)));
+  line("Instruction set in use", isa_name(detect_isa()));
+  line("Memory", known(field("/proc/meminfo", "MemTotal")));
+  line("Memory available", known(field("/proc/meminfo", "MemAvailable")));
+}
+
+void print_gpus() {
+  line("Nvidia driver version", known(field("/proc/driver/nvidia/version", "NVRM version")));
+  std::error_code none;
+  std::set<std::string> folders;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", none)) {
+    folders.insert(entry.path().string());
+  }
+  int number = 0;
+  for (const std::string& folder : folders) {
+    line(fmt::format("GPU {}", number++), known(field(folder + "/information", "Model")));
+  }
+  if (folders.empty()) line("GPUs", "none");
+  if (const auto nvml = device::Nvml::open()) {
+    for (const device::GpuReading& gpu : nvml->read()) {
+      if (gpu.memory_total && gpu.memory_used)
+        line("GPU memory", fmt::format("{} of {} MiB in use", *gpu.memory_used >> 20, *gpu.memory_total >> 20));
+    }
+  }
+  for (const char* library :
+       {"libcuda.so.1", "libcublasLt.so.13", "libcublasLt.so.12", "libnccl.so.2", "libcurl.so.4"}) {
+    line(library, found(library));
+  }
+}
+
+bool is_secret(std::string_view name) {
+  for (const std::string_view part : {"KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"}) {
+    if (name.find(part) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+// A user name and password in front of an address.
+std::string without_login(std::string value) {
+  const size_t scheme = value.find("://"), at = value.find('@', scheme == std::string::npos ? 0 : scheme);
+  if (scheme == std::string::npos || at == std::string::npos || value.find('/', scheme + 3) < at) return value;
+  return value.replace(scheme + 3, at - scheme - 3, "***");
+}
+
+void print_variables() {
+  std::vector<std::pair<std::string, std::string>> shown;
+  for (const auto& [name, value] : app::Environment::of_process()) {
+    bool ours = false;
+    for (const std::string_view begin : {"FD_", "TERN_", "CUDA_", "NVIDIA_", "NCCL_", "OMP_", "LD_LIBRARY_PATH",
+                                         "MALLOC_", "HF_", "http", "HTTP", "no_proxy"}) {
+      ours = ours || name.starts_with(begin);
+    }
+    for (const app::VariableSpec& spec : app::variable_table()) ours = ours || spec.name == name;
+    if (ours) shown.emplace_back(name, is_secret(name) ? "*** (hidden)" : without_login(value));
+  }
+  std::sort(shown.begin(), shown.end());
+  for (const auto& [name, value] : shown) line(name, value);
+}
+
+}  // namespace
+
+int run_collect_env(const std::vector<std::string>& args) {
+  app::Options options("Says what a report of a fault should: machine, system, GPUs, variables", "tern collect-env");
+  if (const auto status = app::parse_options(options, args)) return *status;
+  fmt::print("==== System ====\n");
+  print_system();
+  fmt::print("==== GPUs and libraries ====\n");
+  print_gpus();
+  fmt::print("==== Variables ====\n");
+  print_variables();
+  return 0;
+}
+
+}  // namespace tern::cli

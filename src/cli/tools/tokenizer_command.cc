@@ -1,0 +1,131 @@
+// `tern tokenizer`: FastDeploy's command of that name. Its options may stand together; each prints a paragraph.
+#include <fmt/format.h>
+
+#include <charconv>
+#include <fstream>
+
+#include "app/config/model_facts.h"
+#include "app/flags/environment.h"
+#include "app/options.h"
+#include "app/report.h"
+#include "cli/commands.h"
+#include "content/text/tokenizer.h"
+#include "json/json.h"
+
+namespace tern::cli {
+namespace {
+
+struct Wishes {
+  std::string model, encode, decode, vocab_export;
+  bool vocab_size = false, info = false;
+  bool any() const { return !encode.empty() || !decode.empty() || !vocab_export.empty() || vocab_size || info; }
+};
+
+Error wrong(std::string what) { return make_error(ErrorCode::kInvalidArgument, std::move(what)); }
+
+// "1, 2, 3", "1 2 3" or "[1,2,3]".
+Expected<std::vector<int32_t>> parse_ids(std::string_view text, const content::Tokenizer& tokenizer) {
+  std::vector<int32_t> ids;
+  const char *at = text.data(), *const end = at + text.size();
+  while (at < end) {
+    if (std::string_view("[], \t").find(*at) != std::string_view::npos) {
+      ++at;
+      continue;
+    }
+    int32_t id = 0;
+    const auto [next, error] = std::from_chars(at, end, id);
+    if (error != std::errc()) return wrong(fmt::format("{} is no list of token ids", text));
+    if (!tokenizer.has_id(id)) return wrong(fmt::format("the vocabulary has no id {}", id));
+    ids.push_back(id);
+    at = next;
+  }
+  return ids;
+}
+
+json::Object info_of(const content::Tokenizer& tokenizer, const std::string& folder) {
+  const content::SpecialText& special = tokenizer.special_text();
+  json::Object named;
+  for (const auto& [name, text] : special.named) named[name] = text;
+  json::Object out;
+  out["model"] = folder;
+  out["tokenizer_type"] = tokenizer.kind();
+  out["vocab_size"] = tokenizer.vocab_size();
+  const auto longest = tokenizer.model_max_length();
+  out["model_max_length"] = longest ? json::Value(*longest) : json::Value(nullptr);
+  out["special_tokens"] = named;
+  return out;
+}
+
+// {"token": id, …} in the order of the ids.
+Status export_vocabulary(const content::Tokenizer& tokenizer, const std::string& path) {
+  std::ofstream out(path, std::ios::binary);
+  std::string line = "{";
+  int64_t count = 0;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.has_id(id)) continue;
+    line += count++ == 0 ? "\n  " : ",\n  ";
+    json::append_quoted(line, tokenizer.id_to_token(id));
+    line += fmt::format(": {}", id);
+    out << line;
+    line.clear();
+  }
+  out << "\n}\n";
+  out.close();
+  if (!out) return make_error(ErrorCode::kIo, fmt::format("cannot write {}", path), "vocab-export");
+  fmt::print("vocabulary of {} tokens written to {}\n", count, path);
+  return {};
+}
+
+Status answer(const Wishes& wishes, const content::Tokenizer& tokenizer, const std::string& folder) {
+  if (!wishes.encode.empty()) {
+    TERN_ASSIGN_OR_RETURN(const auto ids, tokenizer.encode(wishes.encode, false));
+    fmt::print("input text: {}\nencoded ids: {}\n", wishes.encode, json::dump(json::Array(ids.begin(), ids.end())));
+  }
+  if (!wishes.decode.empty()) {
+    TERN_ASSIGN_OR_RETURN(const auto ids, parse_ids(wishes.decode, tokenizer));
+    fmt::print("input ids: {}\ndecoded text: {}\n", wishes.decode, tokenizer.decode(ids, false));
+  }
+  if (wishes.vocab_size) fmt::print("vocab size: {}\n", tokenizer.vocab_size());
+  if (wishes.info) fmt::print("{}\n", json::dump(info_of(tokenizer, folder)));
+  if (!wishes.vocab_export.empty()) return export_vocabulary(tokenizer, wishes.vocab_export);
+  return {};
+}
+
+Status run(const Wishes& wishes) {
+  if (!wishes.any()) return wrong("one of --encode, --decode, --vocab-size, --info and --vocab-export is needed");
+  TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
+  const std::string folder = app::find_folder(wishes.model, environment);
+  if (folder.empty())
+    return make_error(ErrorCode::kNotFound, fmt::format("there is no folder {}", wishes.model), "model");
+  TERN_ASSIGN_OR_RETURN(const auto tokenizer, content::Tokenizer::load(folder));
+  return answer(wishes, *tokenizer, folder);
+}
+
+// FastDeploy's short names have two letters, which the parser of options does not know.
+std::vector<std::string> with_long_names(std::vector<std::string> args) {
+  for (std::string& arg : args) {
+    if (arg == "-vs") arg = "--vocab-size";
+    if (arg == "-ve") arg = "--vocab-export";
+    if (arg == "--model-name-or-path" || arg == "--model_name_or_path") arg = "--model";
+  }
+  return args;
+}
+
+}  // namespace
+
+int run_tokenizer(const std::vector<std::string>& args) {
+  app::Options options("One text to token ids or back, and what the vocabulary is", "tern tokenizer");
+  Wishes wishes;
+  options.add_option("-m,--model", wishes.model, "Folder with the tokenizer files").required();
+  options.add_option("-e,--encode", wishes.encode, "Text to turn into ids");
+  options.add_option("-d,--decode", wishes.decode, "Ids to turn into text, such as \"[1, 2]\"");
+  options.add_flag("--vocab-size,--vocab_size", wishes.vocab_size, "How many ids there are (also -vs)");
+  options.add_flag("-i,--info", wishes.info, "Kind, size and special tokens as JSON");
+  options.add_option("--vocab-export,--vocab_export", wishes.vocab_export,
+                     "File for the vocabulary as JSON (also -ve)");
+  if (const auto status = app::parse_options(options, with_long_names(args))) return *status;
+  const Status status = run(wishes);
+  return status.ok() ? 0 : app::report(status.error());
+}
+
+}  // namespace tern::cli

@@ -1,0 +1,88 @@
+"""Small commands for a shell: complete, tokenizer, collect-env, completion."""
+
+import json
+import os
+import shutil
+import subprocess
+
+import pytest
+from tern_server import MODEL, TERN, Server
+
+
+def tern(*args, status=0, **env):
+    done = subprocess.run([TERN, *map(str, args)], capture_output=True, text=True, timeout=60, env={**os.environ, **env})
+    assert done.returncode == status, done.stderr
+    return done.stdout if status == 0 else done.stderr
+
+
+def test_complete_goes_on_with_a_text(tmp_path):
+    server = Server(tmp_path, "--max-num-seqs", "4").wait_ready()
+    try:
+        url = server.url + "/v1"
+        asked = dict(model="default", prompt="Once", max_tokens=12, temperature=0)
+        wanted = server.client().completions.create(**asked).choices[0].text
+        got = tern("complete", "--url", url, "-q", "Once", "--max-tokens", "12", "--temperature", "0")
+        assert got == wanted + "\n"
+        done = subprocess.run(
+            [TERN, "complete", "--url", url, "--max-tokens", "12", "--temperature", "0"],
+            input="Once\nOnce\n", capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.stdout == (wanted + "\n") * 2  # each line stands alone
+    finally:
+        server.stop()
+    assert "no answer from" in tern("complete", "--url", url, "-q", "x", status=1)
+
+
+def test_tokenizer(tmp_path):
+    ids = json.loads(tern("tokenizer", "-m", MODEL, "-e", "Hello, tern").split("encoded ids: ")[1])
+    assert len(ids) > 1
+    assert "decoded text: Hello, tern\n" in tern("tokenizer", "--model_name_or_path", MODEL, "-d", json.dumps(ids))
+    assert "decoded text: Hello, tern\n" in tern("tokenizer", "-m", MODEL, "-d", " ".join(map(str, ids)))
+    size = int(tern("tokenizer", "-m", MODEL, "-vs").split(": ")[1])
+    info = json.loads(tern("tokenizer", "-m", MODEL, "-i"))
+    assert info["vocab_size"] == size and info["special_tokens"]
+    file = tmp_path / "vocabulary.json"
+    assert str(file) in tern("tokenizer", "-m", MODEL, "-ve", file)
+    vocabulary = json.loads(file.read_text())
+    assert len(vocabulary) <= size and sorted(vocabulary.values()) == list(vocabulary.values())
+    assert "one of --encode" in tern("tokenizer", "-m", MODEL, status=2)
+    assert "has no id 99999999" in tern("tokenizer", "-m", MODEL, "-d", "99999999", status=2)
+    assert "no list of token ids" in tern("tokenizer", "-m", MODEL, "-d", "1 x", status=2)
+    assert "cannot write" in tern("tokenizer", "-m", MODEL, "-ve", tmp_path / "none" / "x", status=1)
+
+
+def test_collect_env_hides_secrets():
+    out = tern(
+        "collect-env",
+        FD_API_KEY="s3cret-1", HF_TOKEN="s3cret-2", FD_MODEL_CACHE="/models", HTTPS_PROXY="http://me:s3cret-3@proxy:80/",
+    )  # fmt: skip
+    assert "s3cret" not in out and "FD_API_KEY" in out and "http://***@proxy:80/" in out
+    assert "/models" in out and "Tern version" in out and "Libc version" in out and "libcurl.so.4" in out
+
+
+def test_bash_completes_commands_and_flags(tmp_path):
+    file = tmp_path / "completion"
+    file.write_text(tern("completion", "bash"))
+    script = f"""
+      source {file}
+      COMP_WORDS=({TERN} run-b); COMP_CWORD=1; _tern; echo "${{COMPREPLY[*]}}"
+      COMP_WORDS=({TERN} serve --max-num-s); COMP_CWORD=2; _tern; echo "${{COMPREPLY[*]}}"
+      COMP_WORDS=({TERN} chat --sys); COMP_CWORD=2; _tern; echo "${{COMPREPLY[*]}}"
+    """
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60)
+    assert done.stdout.splitlines() == ["run-batch", "--max-num-seqs", "--system-prompt"], done.stderr
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts_parse(shell, tmp_path):
+    text = tern("completion", shell)
+    assert "run-batch" in text and "@" not in text.replace("$@", "").replace('"$@"', "").replace("[@]", "")
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    file = tmp_path / "script"
+    file.write_text(text)
+    subprocess.run([shell, "-n", str(file)], check=True, timeout=30)
+
+
+def test_an_unknown_shell_is_refused():
+    assert "tcsh" in tern("completion", "tcsh", status=2)
