@@ -3,8 +3,11 @@
 # a clone of this repository's last commit. The host's settings for package sources are copied (/etc/apt, pip, cargo, their
 # variables, CA certificates), nothing else. Says how long each target took; the status is 1 when one failed.
 #   tools/from_nothing.sh [--ccache DIR] [--folder DIR] [--keep] [TARGET...]   (as root, with debootstrap)
+#   tools/from_nothing.sh [--folder DIR] [--keep] --archive FILE
 # TARGET: run test bench fuzz dist cuda gpu-pack (all, when none is named). `run` and `bench` are `make run ONCE=1` and
-# `make bench SECTION=startup`; FUZZ_SECONDS (5) and JOBS are passed on.
+# `make bench SECTION=startup`; FUZZ_SECONDS (5) and JOBS are passed on. The archive that `dist` makes is then unpacked in a
+# base system of its own, where nothing was installed, and serves there (tools/archive_commands.sh).
+#   --archive FILE only that, with an archive that is there
 #   --ccache DIR   a ccache folder to share with the chroot
 #   --folder DIR   where the systems and logs lie (default /var/tmp/from_nothing); the base system is kept there
 #   --keep         leaves the system of each target there
@@ -12,7 +15,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 TARGETS=(run dist test fuzz cuda gpu-pack bench)
-FOLDER=/var/tmp/from_nothing CCACHE="" KEEP=""
+FOLDER=/var/tmp/from_nothing CCACHE="" KEEP="" ARCHIVE=""
 usage() {
   sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
   exit "$1"
@@ -35,6 +38,11 @@ while [ $# -gt 0 ]; do
       FOLDER=$2
       shift
       ;;
+    --archive)
+      [ $# -ge 2 ] || usage 1 >&2
+      ARCHIVE=$2
+      shift
+      ;;
     --keep) KEEP=1 ;;
     -h | --help) usage 0 ;;
     -*) fail "unknown option $1 (--help lists them)" ;;
@@ -47,6 +55,7 @@ while [ $# -gt 0 ]; do
 done
 [ ${#targets[@]} -gt 0 ] || targets=("${TARGETS[@]}")
 [ -z "$CCACHE" ] || [ -d "$CCACHE" ] || fail "there is no folder $CCACHE"
+[ -z "$ARCHIVE" ] || [ -f "$ARCHIVE" ] || fail "there is no file $ARCHIVE"
 [ "$(id -u)" = 0 ] || fail "making a chroot needs root"
 for tool in debootstrap unshare chroot git; do command -v "$tool" >/dev/null || fail "needs $tool (apt-get install debootstrap)"; done
 
@@ -127,6 +136,37 @@ in_chroot() {
     ${JOBS:+JOBS="$JOBS"} FUZZ_SECONDS="${FUZZ_SECONDS:-5}" /bin/bash -c "$command"
 }
 
+# Runs a command in a system of its own; its output goes to a file.
+run_in() {
+  local root=$1 log=$2 command=$3
+  (
+    export -f in_chroot package_variables named_folders
+    export CCACHE
+    unshare --mount --pid --fork --kill-child bash -c 'set -euo pipefail; in_chroot "$@"' - "$root" "$command"
+  ) >"$log" 2>&1 </dev/null
+}
+
+say() { # say TARGET STATUS SECONDS LOG
+  if [ "$2" = 0 ]; then
+    printf 'ok   %-10s %5d s   %s\n' "$1" "$3" "$(tail -n 1 "$4")"
+  else
+    printf 'FAIL %-10s %5d s   status %d, %s:\n' "$1" "$3" "$2" "$4"
+    tail -n 30 "$4" | sed 's/^/     | /'
+  fi
+}
+
+# An archive of `make dist` where nothing was installed.
+try_archive() {
+  local root=$FOLDER/bare log=$FOLDER/bare.log status=0 begin=$SECONDS
+  rm -rf "$root" && cp -a "$FOLDER/base" "$root" && mkdir -p "$root/opt/tern" &&
+    tar -xzf "$1" -C "$root/opt/tern" --strip-components=1 && cp tools/archive_commands.sh "$root/root/" ||
+    fail "cannot prepare $root"
+  run_in "$root" "$log" "bash /root/archive_commands.sh" || status=$?
+  [ -n "$KEEP" ] || rm -rf --one-file-system "$root"
+  say archive $status $((SECONDS - begin)) "$log"
+  return $status
+}
+
 try() {
   local target=$1 root=$FOLDER/$1 log=$FOLDER/$1.log command status=0 begin=$SECONDS
   case $target in
@@ -138,19 +178,13 @@ try() {
     git clone -q --depth 1 "file://$PWD" "$root/root/tern" || fail "cannot prepare $root"
   # A person has these before there is a Makefile to type.
   command="apt-get update -qq && apt-get install -y -qq --no-install-recommends make git ca-certificates > /dev/null && cd /root/tern && $command"
-  (
-    export -f in_chroot package_variables named_folders
-    export CCACHE
-    unshare --mount --pid --fork --kill-child bash -c 'set -euo pipefail; in_chroot "$@"' - "$root" "$command"
-  ) \
-    >"$log" 2>&1 </dev/null || status=$?
-  [ -n "$KEEP" ] || rm -rf --one-file-system "$root"
-  if [ $status = 0 ]; then
-    printf 'ok   %-10s %5d s   %s\n' "$target" $((SECONDS - begin)) "$(tail -n 1 "$log")"
-  else
-    printf 'FAIL %-10s %5d s   status %d, %s:\n' "$target" $((SECONDS - begin)) "$status" "$log"
-    tail -n 30 "$log" | sed 's/^/     | /'
+  run_in "$root" "$log" "$command" || status=$?
+  say "$target" $status $((SECONDS - begin)) "$log"
+  if [ $status = 0 ] && [ "$target" = dist ]; then
+    set -- "$root"/root/tern/dist/tern-*.tar.gz
+    try_archive "$1" || status=$?
   fi
+  [ -n "$KEEP" ] || rm -rf --one-file-system "$root"
   return $status
 }
 
@@ -158,6 +192,10 @@ mkdir -p "$FOLDER"
 exec 9>"$FOLDER/lock"
 flock -n 9 || fail "another run uses $FOLDER"
 make_base
+if [ -n "$ARCHIVE" ]; then
+  try_archive "$ARCHIVE"
+  exit
+fi
 passed=0 failed=0
 for target in "${targets[@]}"; do
   if try "$target"; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
