@@ -25,7 +25,8 @@ Hash128 block_hash(HashKey key, const Hash128& parent, std::span<const int32_t> 
   return siphash128(key, buffer, bytes);
 }
 
-PrefixIndex::PrefixIndex(BlockPool& pool, HashKey key) : pool_(pool), key_(key), impl_(std::make_unique<Impl>()) {
+PrefixIndex::PrefixIndex(BlockPool& pool, HashKey key, PrefixNames* names)
+    : pool_(pool), key_(key), impl_(std::make_unique<Impl>()) {
   const auto blocks = static_cast<size_t>(pool.size());
   impl_->nodes.resize(blocks);
   impl_->node_of_block.assign(blocks, -1);
@@ -33,6 +34,8 @@ PrefixIndex::PrefixIndex(BlockPool& pool, HashKey key) : pool_(pool), key_(key),
   for (size_t i = blocks; i-- > 0;) impl_->spare.push_back(static_cast<int32_t>(i));
   impl_->table.resize(blocks);
   impl_->leaves.reserve(blocks);
+  impl_->names = names;
+  if (names != nullptr) names->begin(blocks);
   pool_.set_watcher(impl_.get());
 }
 
@@ -81,6 +84,7 @@ int32_t PrefixIndex::insert(const Hash128& parent, const Hash128& hash, int32_t 
   PrefixNode& node = m.nodes[static_cast<size_t>(n)];
   node = PrefixNode{hash, above, block, 0, 0, -1, ++m.tick};
   m.table.insert(n, m.nodes);
+  if (m.names != nullptr) m.names->add(hash);
   m.node_of_block[static_cast<size_t>(block)] = n;
   ++m.count, ++m.unused;
   if (above >= 0) {
@@ -132,6 +136,7 @@ void PrefixIndex::clear() {
   m.leaves = LeafHeap{};
   m.leaves.reserve(blocks);
   m.count = m.unused = 0;
+  if (m.names != nullptr) m.names->begin(blocks);
 }
 
 void PrefixIndex::check_invariants() const {
@@ -156,6 +161,7 @@ void PrefixIndex::check_invariants() const {
     TERN_CHECK((node.heap_at >= 0) == (active == 0 && children == 0));
     if (node.heap_at >= 0) ++leaves;
   }
+  TERN_CHECK(m.names == nullptr || m.names->size() == static_cast<size_t>(count));
   TERN_CHECK(count == m.count && unused == m.unused && static_cast<size_t>(leaves) == m.leaves.size());
 }
 

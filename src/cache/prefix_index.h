@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "cache/block_pool.h"
+#include "cache/prefix_names.h"
 
 namespace tern::cache {
 
@@ -21,7 +22,8 @@ Hash128 block_hash(HashKey key, const Hash128& parent, std::span<const int32_t> 
 // cost O(blocks touched), O(1) and O(log n).
 class PrefixIndex {
  public:
-  PrefixIndex(BlockPool& pool, HashKey key);
+  // `names`: told of every hash that comes and goes; outlives the index. Null: nobody asks.
+  PrefixIndex(BlockPool& pool, HashKey key, PrefixNames* names = nullptr);
   ~PrefixIndex();
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;

@@ -132,6 +132,7 @@ int32_t PrefixIndex::Impl::take_out(int32_t n) {
   TERN_CHECK(node.active == 0 && node.children == 0);
   leaves.remove(n, nodes);
   table.erase(n, nodes);
+  if (names != nullptr) names->remove(node.hash);
   --unused, --count;
   const int32_t block = node.block;
   node_of_block[static_cast<size_t>(block)] = -1;

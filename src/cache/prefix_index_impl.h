@@ -62,7 +62,8 @@ struct PrefixIndex::Impl final : BlockWatcher {
   LeafHeap leaves;
   uint64_t tick = 0;
   int count = 0;
-  int unused = 0;  // nodes with active == 0
+  int unused = 0;                // nodes with active == 0
+  PrefixNames* names = nullptr;  // null: nobody asks
 
   void holders_changed(int32_t block, bool shared) override;
   void activate(int32_t node);

@@ -40,7 +40,8 @@ class PrefixIndexTest : public ::testing::Test {
   }
 
   BlockPool pool{17};
-  PrefixIndex index{pool, kKey};
+  PrefixNames names;
+  PrefixIndex index{pool, kKey, &names};
 };
 
 TEST(BlockHash, EveryPartCounts) {
@@ -143,9 +144,12 @@ TEST_F(PrefixIndexTest, AncestorsOfAHeldBlockStay) {
 TEST_F(PrefixIndexTest, ClearLeavesHeldBlocksToTheirHolders) {
   const auto held = cache(chain({1, 2}));
   let_go(cache(chain({1, 5, 6})));
+  EXPECT_EQ(names.peek(chain({1, 5, 6})), 3);
   index.clear();
   index.check_invariants();
   EXPECT_EQ(index.size(), 0);
+  EXPECT_EQ(names.size(), 0u);
+  EXPECT_EQ(names.peek(chain({1, 5, 6})), 0);
   EXPECT_EQ(pool.free_count(), 14);
   EXPECT_EQ(pool.refs(held[1]), 1);
   EXPECT_EQ(cache(chain({7})).size(), 1u);
@@ -172,6 +176,7 @@ TEST_F(PrefixIndexTest, RandomRunsAddUp) {
     }
     std::vector<int32_t> blocks;
     const int peeked = index.peek(hashes);
+    ASSERT_EQ(names.peek(hashes), peeked);
     index.match(hashes, blocks);
     ASSERT_EQ(static_cast<int>(blocks.size()), peeked);
     const int need = static_cast<int>(hashes.size() - blocks.size());
