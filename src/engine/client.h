@@ -3,9 +3,12 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "engine/request.h"
 
 namespace tern::engine {
@@ -22,6 +25,12 @@ class EngineClient {
   // taken. One thread calls it.
   virtual bool poll(std::vector<Delta>& out, std::chrono::milliseconds timeout) = 0;
   virtual EngineStats stats() const = 0;
+  // Of each engine behind this one; any thread.
+  virtual std::vector<EngineStats> parts() const { return {stats()}; }
+  // Hashes of the prompt's full blocks, and tokens of such blocks that the prefix cache holds now: what says where a
+  // request goes (placement.h). Any thread. Nothing where no engine asks, or there is no such cache.
+  virtual std::vector<Hash128> prefix_hashes(const Request& /*request*/) const { return {}; }
+  virtual int64_t cached_tokens(std::span<const Hash128> /*hashes*/) const { return 0; }
   virtual bool healthy() const = 0;
   // No new requests; ends when the open ones have, or at once with `now` (they get kAbort).
   virtual void shutdown(bool now) = 0;

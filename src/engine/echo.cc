@@ -28,6 +28,7 @@ struct Stream {
 class EchoEngine final : public EngineClient {
  public:
   explicit EchoEngine(const EchoConfig& config) : config_(config), outbox_(config.outbox_capacity) {
+    outbox_.tell(config.news);
     outbox_.on_drained([](void* self) { static_cast<EchoEngine*>(self)->wake(); }, this);
     thread_ = std::thread([this] { run(); });
   }
@@ -58,7 +59,12 @@ class EchoEngine final : public EngineClient {
   bool poll(std::vector<Delta>& out, std::chrono::milliseconds timeout) override { return outbox_.poll(out, timeout); }
   EngineStats stats() const override {
     std::lock_guard lock(mutex_);
-    return stats_;
+    EngineStats s = stats_;
+    s.waiting += static_cast<int>(inbox_.size());
+    for (const Request& r : inbox_) s.open_tokens += static_cast<int64_t>(r.prompt.size());
+    s.max_num_seqs = config_.max_num_seqs;
+    s.capacity = config_.max_num_seqs + static_cast<int>(std::min<size_t>(config_.inbox_capacity, 1 << 30));
+    return s;
   }
   bool healthy() const override { return true; }
   void shutdown(bool now) override {
@@ -272,8 +278,11 @@ class EchoEngine final : public EngineClient {
   void publish_stats() {
     std::lock_guard lock(mutex_);
     stats_.running = static_cast<int>(running_.size());
-    stats_.waiting = static_cast<int>(waiting_.size() + inbox_.size());
-    stats_.max_num_seqs = config_.max_num_seqs;
+    stats_.waiting = static_cast<int>(waiting_.size());
+    stats_.open_tokens = 0;
+    for (const Stream& s : running_)
+      stats_.open_tokens += static_cast<int64_t>(s.request.prompt.size() + s.output.size());
+    for (const Stream& s : waiting_) stats_.open_tokens += static_cast<int64_t>(s.request.prompt.size());
     stats_.steps = steps_, stats_.prompt_tokens = prompt_tokens_, stats_.generated_tokens = generated_;
   }
 

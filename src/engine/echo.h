@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/client.h"
+#include "engine/news_signal.h"
 
 namespace tern::engine {
 
@@ -28,6 +29,7 @@ struct EchoConfig {
   int max_model_len = 1 << 20;
   size_t inbox_capacity = 4096;
   size_t outbox_capacity = 65536;
+  NewsSignal* news = nullptr;  // of several engines (engines.h)
   // The first that matches is said; a request without a match fails. Empty: the prompt is said again.
   std::vector<ScriptedAnswer> script;
 };

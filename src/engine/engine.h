@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "base/error.h"
+#include "base/hash.h"
 #include "device/communicator.h"
 #include "device/device.h"
 #include "engine/client.h"
 #include "engine/graph_shapes.h"
+#include "engine/news_signal.h"
 #include "engine/step_trace.h"
 #include "model/model.h"
 #include "sample/params.h"
@@ -30,6 +32,15 @@ struct VisionConfig {
   int step_tokens = 0;
   // --max-encoder-cache: rows of encoded pictures kept for the next request, beside what two open steps can need.
   int64_t encoder_cache_tokens = 0;
+};
+
+// An engine's place among those that have a copy of the model each (engines.h); the default stands alone.
+struct DataParallel {
+  int rank = 0, size = 1;
+  NewsSignal* news = nullptr;  // told when there is something to poll(); null: this engine alone is polled
+  HashKey prefix_key;          // with `news`: of the prefix cache, the same for all
+  // This engine's part of the host's memory, in bytes, on a device without memory of its own; 0: all there is.
+  size_t memory_total = 0, memory_available = 0;
 };
 
 struct EngineConfig {
@@ -63,10 +74,12 @@ struct EngineConfig {
   // `fault_step` (counted from 1), and planning a step takes `plan_delay_ns` longer.
   device::Fault fault = device::Fault::kNone;
   uint64_t fault_step = 0;
-  int fault_rank = 0;  // whose device
+  int fault_rank = 0;    // whose device
+  int fault_engine = 0;  // of start_engines()
   int64_t plan_delay_ns = 0;
   // Told what each step did when (--trace, benchmarks); outlives the engine. Null: no trace.
   StepTrace* trace = nullptr;
+  DataParallel data_parallel;
 };
 
 struct BlockNumbers {

@@ -106,6 +106,7 @@ void Outbox::publish(News& news) {
     pending_.append(news);
   }
   arrived_.notify_one();
+  if (signal_ != nullptr) signal_->give();
 }
 
 bool Outbox::full() const {
@@ -119,6 +120,7 @@ void Outbox::close() {
     closed_ = true;
   }
   arrived_.notify_all();
+  if (signal_ != nullptr) signal_->give();
 }
 
 bool Outbox::poll(std::vector<Delta>& out, std::chrono::milliseconds timeout) {

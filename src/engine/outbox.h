@@ -7,6 +7,7 @@
 #include <mutex>
 #include <vector>
 
+#include "engine/news_signal.h"
 #include "engine/request.h"
 
 namespace tern::engine {
@@ -78,6 +79,8 @@ class Outbox {
   bool poll(std::vector<Delta>& out, std::chrono::milliseconds timeout);
   // Called by the reader's thread, without a lock held, after it has taken from a full outbox. Set before use.
   void on_drained(void (*callback)(void*), void* context) { callback_ = callback, callback_context_ = context; }
+  // Given whenever there is something to poll. Set before use; null: nobody else waits.
+  void tell(NewsSignal* signal) { signal_ = signal; }
 
  private:
   const size_t capacity_;
@@ -88,6 +91,7 @@ class Outbox {
   bool closed_ = false;
   void (*callback_)(void*) = nullptr;
   void* callback_context_ = nullptr;
+  NewsSignal* signal_ = nullptr;
 };
 
 }  // namespace tern::engine

@@ -96,6 +96,8 @@ struct EngineStats {
   int running = 0, waiting = 0, preempted_waiting = 0;
   int total_blocks = 0, free_blocks = 0, usable_blocks = 0;
   int max_num_seqs = 0;
+  int capacity = 0;                     // open requests that the engine takes
+  int64_t open_tokens = 0;              // known tokens of all open requests: prompts and confirmed output
   uint64_t steps = 0, graph_steps = 0;  // collected; of them those whose forward pass was a replayed graph
   uint64_t prompt_tokens = 0, generated_tokens = 0, preemptions = 0;
   uint64_t prefix_lookup_tokens = 0, prefix_hit_tokens = 0, prefix_lookups = 0, prefix_hits = 0;

@@ -17,6 +17,7 @@ struct StepSpan {
   bool replayed = false;  // the forward pass was a graph
   int32_t tokens = 0;     // of the step
   int32_t rows = 0;       // sequences
+  int32_t engine = 0;     // of several, which one
   uint64_t step = 0;      // number, from 0
   int64_t begin_ns = 0;   // monotonic_ns()
   int64_t end_ns = 0;

@@ -71,11 +71,16 @@ void WaitingQueue::give_slot(Sequence* s) {
 }
 
 void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks) {
+  extend_hashes(s.hashes, s.tokens, s.extra_keys, key, block_size, blocks);
+}
+
+void extend_hashes(std::vector<Hash128>& hashes, std::span<const int32_t> tokens, std::span<const ExtraKey> extra_keys,
+                   HashKey key, int block_size, int blocks) {
   std::vector<uint64_t> extra;
-  for (int i = static_cast<int>(s.hashes.size()); i < blocks; ++i) {
+  for (int i = static_cast<int>(hashes.size()); i < blocks; ++i) {
     const int begin = i * block_size, end = begin + block_size;
     extra.clear();
-    for (const ExtraKey& k : s.extra_keys) {
+    for (const ExtraKey& k : extra_keys) {
       if (k.begin >= end) break;
       if (k.end <= begin) continue;
       // Where the item lies in the block and where the block lies in the item; not where the item ends beyond the
@@ -84,9 +89,9 @@ void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks) {
       extra.insert(extra.end(), {static_cast<uint64_t>(from - begin), static_cast<uint64_t>(to - begin),
                                  static_cast<uint64_t>(from - k.begin), k.key[0], k.key[1]});
     }
-    const Hash128 parent = i == 0 ? Hash128{} : s.hashes.back();
-    const std::span<const int32_t> tokens(s.tokens.data() + begin, static_cast<size_t>(block_size));
-    s.hashes.push_back(cache::block_hash(key, parent, tokens, extra));
+    const Hash128 parent = i == 0 ? Hash128{} : hashes.back();
+    const auto block = tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(block_size));
+    hashes.push_back(cache::block_hash(key, parent, block, extra));
   }
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -98,7 +99,10 @@ class WaitingQueue {
   mutable const Owner* next_ = nullptr;  // who is next; null: to be found
 };
 
-// Extends s.hashes to its first `blocks` full blocks.
+// Extends `hashes` to those of the first `blocks` full blocks of `tokens`. `extra_keys`: ordered by begin.
+void extend_hashes(std::vector<Hash128>& hashes, std::span<const int32_t> tokens, std::span<const ExtraKey> extra_keys,
+                   HashKey key, int block_size, int blocks);
+// The same of a sequence.
 void extend_hashes(Sequence& s, HashKey key, int block_size, int blocks);
 
 // The end of a chunk that would end at `end`: rounded up to the end of an unsplittable range it would cut

@@ -9,6 +9,8 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/thread_pool.h"
+#include "engine/loop/request_check.h"
+#include "sched/sequence.h"
 
 namespace tern::engine {
 namespace {
@@ -22,6 +24,7 @@ size_t open_requests(const EngineConfig& c) { return c.inbox_capacity + static_c
 EngineStats fixed_stats(const EngineParts& parts) {
   EngineStats s;
   s.max_num_seqs = parts.config.scheduler.max_num_seqs;
+  s.capacity = static_cast<int>(open_requests(parts.config));
   s.total_blocks = s.free_blocks = s.usable_blocks = parts.blocks.total;
   return s;
 }
@@ -46,6 +49,7 @@ EngineImpl::EngineImpl(EngineParts parts, StepRunner runner)
   const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
   news_.reserve(std::max(2 * rows, outbox_.expected()));
   outbox_.on_drained([](void* inbox) { static_cast<Inbox*>(inbox)->wake(); }, &inbox_);
+  outbox_.tell(parts_.config.data_parallel.news);
   // Work that is done when it has been given may take its time.
   if (parts_.device->own_memory()) watchdog_ns_ = std::max<int64_t>(parts_.config.watchdog_ns, 0);
   rank_ = std::make_unique<Rank>(
@@ -61,7 +65,8 @@ EngineImpl::~EngineImpl() {
 }
 
 void EngineImpl::run() {
-  set_thread_name("engine");
+  const DataParallel& dp = parts_.config.data_parallel;
+  set_thread_name(dp.size > 1 ? fmt::format("engine-{}", dp.rank) : "engine");
   for (;;) {
     busy_since_ns_.store(monotonic_ns(), std::memory_order_relaxed);
     take_commands();
@@ -144,6 +149,7 @@ void EngineImpl::publish() {
   stats.steps = open_.collected(), stats.graph_steps = open_.replayed();
   stats.prompt_tokens = builder_.prompt_tokens(), stats.generated_tokens = results_.generated_tokens();
   stats.preemptions = s.preemptions;
+  stats.open_tokens = requests_.known_tokens(stats.generated_tokens);
   stats.late_allocations = parts_.device->allocations() - allocations_;
   stats.prefix_lookup_tokens = s.prefix_lookup_tokens, stats.prefix_hit_tokens = s.prefix_hit_tokens;
   stats.prefix_lookups = s.prefix_lookups, stats.prefix_hits = s.prefix_hits;
@@ -189,8 +195,27 @@ void EngineImpl::watch(int64_t now) {
 // The device's state is unknown from here on: no further step, and an error for everyone.
 void EngineImpl::die(const std::string& why) {
   dead_ = true;
-  TERN_ERROR("{}", why);
-  requests_.fail(make_error(ErrorCode::kInternal, fmt::format("the engine failed: {}", why)));
+  const DataParallel& dp = parts_.config.data_parallel;
+  const std::string who = dp.size > 1 ? fmt::format("engine {}", dp.rank) : "the engine";
+  TERN_ERROR("{}{}", dp.size > 1 ? who + ": " : "", why);
+  requests_.fail(make_error(ErrorCode::kInternal, fmt::format("{} failed: {}", who, why)));
+}
+
+// As Scheduler::add will hash it.
+std::vector<Hash128> EngineImpl::prefix_hashes(const Request& r) const {
+  std::vector<Hash128> hashes;
+  const sched::SchedulerConfig& c = parts_.config.scheduler;
+  if (parts_.names == nullptr || !c.prefix_caching || r.sampling.prompt_logprobs >= 0) return hashes;
+  if (!check_places(r, parts_).ok()) return hashes;  // refused later, and said why
+  const int blocks = static_cast<int>(r.prompt.size()) / c.block_size;
+  sched::extend_hashes(hashes, r.prompt, prompt_keys(r, parts_.index->key()).extra, parts_.index->key(), c.block_size,
+                       blocks);
+  return hashes;
+}
+
+int64_t EngineImpl::cached_tokens(std::span<const Hash128> hashes) const {
+  if (parts_.names == nullptr) return 0;
+  return int64_t{parts_.names->peek(hashes)} * parts_.config.scheduler.block_size;
 }
 
 void EngineImpl::trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns) {

@@ -35,6 +35,8 @@ class EngineImpl final : public Engine {
   }
   bool healthy() const override { return inbox_.healthy(); }
   void shutdown(bool now) override { inbox_.shutdown(now); }
+  std::vector<Hash128> prefix_hashes(const Request& request) const override;
+  int64_t cached_tokens(std::span<const Hash128> hashes) const override;
   BlockNumbers blocks() const override { return parts_.blocks; }
 
  private:

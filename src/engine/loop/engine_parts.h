@@ -21,6 +21,7 @@ struct EngineParts {
   BlockNumbers blocks;
   std::unique_ptr<CacheMemory> cache;
   std::unique_ptr<cache::BlockPool> pool;
+  std::unique_ptr<cache::PrefixNames> names;  // null: nobody asks what the index holds
   std::unique_ptr<cache::PrefixIndex> index;
   std::unique_ptr<sched::Scheduler> scheduler;
   std::unique_ptr<sample::Sampler> sampler;

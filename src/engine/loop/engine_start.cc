@@ -92,7 +92,7 @@ class Starter {
   int64_t vocab_ = 0;
   VisionPlan pictures_;
   model::BatchLimits limits_;
-  size_t workspace_ = 0, block_bytes_ = 0, available_ = 0;
+  size_t workspace_ = 0, block_bytes_ = 0, total_ = 0, available_ = 0;
 };
 
 Status Starter::plan() {
@@ -104,7 +104,9 @@ Status Starter::plan() {
                       "block-size");
   }
   const device::Stream stream = device_.stream();
-  available_ = device_.memory_available();
+  const DataParallel& dp = p_.config.data_parallel;
+  total_ = dp.memory_total > 0 ? dp.memory_total : device_.info().memory_total;
+  available_ = dp.memory_available > 0 ? dp.memory_available : device_.memory_available();
   if (tower_ != nullptr) {
     TERN_ASSIGN_OR_RETURN(
         pictures_, plan_vision(p_.config.vision, *tower_, s.max_num_batched_tokens, model_.info().hidden_size, stream));
@@ -127,7 +129,7 @@ BlockQuestion Starter::question() {
   q.utilization = p_.config.memory_utilization;
   q.prefix_cache_allowance = p_.config.prefix_cache_allowance;
   q.bytes_per_block = std::max<size_t>(block_bytes_, 1);
-  q.memory_total = device_.info().memory_total;
+  q.memory_total = total_;
   q.memory_available = available_;
   q.memory_reserved = step_memory(p_.config, vocab_, workspace_, static_cast<int>(ranks_.size()));
   q.memory_pictures = pictures_.total_bytes;
@@ -227,7 +229,10 @@ Expected<std::unique_ptr<Engine>> Starter::run() {
     TERN_RETURN_IF_ERROR(capture(runner));
   }
   p_.pool = std::make_unique<cache::BlockPool>(p_.blocks.total + 1);
-  p_.index = std::make_unique<cache::PrefixIndex>(*p_.pool, random_hash_key());
+  const DataParallel& dp = p_.config.data_parallel;
+  if (dp.news != nullptr) p_.names = std::make_unique<cache::PrefixNames>();
+  const HashKey key = dp.news != nullptr ? dp.prefix_key : random_hash_key();
+  p_.index = std::make_unique<cache::PrefixIndex>(*p_.pool, key, p_.names.get());
   p_.scheduler = sched::make_scheduler(scheduler(), *p_.pool, *p_.index);
   return std::unique_ptr<Engine>(std::make_unique<EngineImpl>(std::move(p_), std::move(runner)));
 }

@@ -13,6 +13,7 @@ Status Inbox::submit(Request request) {
     if (requests_.size() + open_ >= capacity_) {
       return make_error(ErrorCode::kResourceExhausted, "too many requests are waiting for the engine");
     }
+    prompt_tokens_ += static_cast<int64_t>(request.prompt.size());
     requests_.push_back(std::move(request));
     ++events_;
   }
@@ -59,6 +60,7 @@ EngineStats Inbox::stats() const {
   std::lock_guard lock(mutex_);
   EngineStats s = stats_;
   s.waiting += static_cast<int>(requests_.size());
+  s.open_tokens += prompt_tokens_;
   s.healthy = healthy_;
   return s;
 }
@@ -72,6 +74,9 @@ void Inbox::take(Commands& taken) {
   std::lock_guard lock(mutex_);
   seen_events_ = events_;
   open_ += requests_.size();
+  // Until the engine says where they stand.
+  stats_.waiting += static_cast<int>(requests_.size());
+  stats_.open_tokens += std::exchange(prompt_tokens_, 0);
   taken.requests.swap(requests_);
   taken.aborts.swap(aborts_);
   taken.steps_done = steps_done_;

@@ -47,6 +47,7 @@ class Inbox {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<Request> requests_;
+  int64_t prompt_tokens_ = 0;  // of requests_
   std::vector<RequestId> aborts_;
   size_t open_ = 0;  // as of the engine thread's last turn, and what it has taken since
   bool stopping_ = false, ending_ = false, healthy_ = true;

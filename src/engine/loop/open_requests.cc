@@ -83,6 +83,12 @@ void OpenRequests::enter(Request request) {
     next_deadline_ = next_deadline_ == 0 ? deadline : std::min(next_deadline_, deadline);
   }
   generations_.emplace(g.request.id, std::move(owner));
+  entered_ += g.prompt;
+}
+
+OpenRequests::Generations::iterator OpenRequests::drop(Generations::iterator it) {
+  left_ += it->second->prompt + static_cast<int64_t>(it->second->output.size());
+  return generations_.erase(it);
 }
 
 Generation* OpenRequests::find(RequestId id) {
@@ -113,7 +119,8 @@ void OpenRequests::end_error(Generation& g, Error error) {
 }
 
 void OpenRequests::forget(Generation& g) {
-  if (g.ended && !steps_.has_rows(g)) generations_.erase(g.request.id);
+  if (!g.ended || steps_.has_rows(g)) return;
+  if (const auto it = generations_.find(g.request.id); it != generations_.end()) drop(it);
 }
 
 void OpenRequests::abort(RequestId id) {
@@ -132,7 +139,7 @@ void OpenRequests::end_all(FinishReason reason, const Error& error) {
       end(g, reason);
       if (reason == FinishReason::kError) news_.extra().error = error;
     }
-    it = steps_.has_rows(g) ? std::next(it) : generations_.erase(it);
+    it = steps_.has_rows(g) ? std::next(it) : drop(it);
   }
 }
 
@@ -153,7 +160,7 @@ void OpenRequests::expire(int64_t now) {
     } else if (!g.ended && deadline > 0) {
       next_deadline_ = next_deadline_ == 0 ? deadline : std::min(next_deadline_, deadline);
     }
-    it = g.ended && !steps_.has_rows(g) ? generations_.erase(it) : std::next(it);
+    it = g.ended && !steps_.has_rows(g) ? drop(it) : std::next(it);
   }
 }
 

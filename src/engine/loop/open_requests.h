@@ -23,6 +23,8 @@ class OpenRequests {
 
   bool empty() const { return generations_.empty(); }
   size_t size() const { return generations_.size(); }
+  // Known tokens of all of them, where `generated` were said in all since the start.
+  int64_t known_tokens(uint64_t generated) const { return entered_ + static_cast<int64_t>(generated) - left_; }
   Generation* find(RequestId id);
   int64_t next_deadline() const { return next_deadline_; }  // 0: none
 
@@ -40,7 +42,10 @@ class OpenRequests {
   void forget(Generation& g);  // where it has ended and no open step has a row of it
 
  private:
+  using Generations = std::unordered_map<RequestId, std::unique_ptr<Generation>>;
+
   Status open(Generation& g);
+  Generations::iterator drop(Generations::iterator it);  // the next one
   void refuse(const Request& request, Error error);
 
   const EngineParts& parts_;
@@ -48,7 +53,8 @@ class OpenRequests {
   const Pictures& pictures_;
   Guidance* guidance_;
   News& news_;
-  std::unordered_map<RequestId, std::unique_ptr<Generation>> generations_;
+  Generations generations_;
+  int64_t entered_ = 0, left_ = 0;  // tokens: of prompts that came, of requests that are no longer here
   int64_t next_deadline_ = 0;
   bool failed_ = false;
 };

@@ -20,30 +20,40 @@ Pictures::Pictures(const EngineParts& parts)
   may_need_again_ = !s.v1 || parts.blocks.total / s.max_num_seqs < ceil_div(s.max_model_len, s.block_size);
 }
 
-// Ranges and keys for the scheduler, keys for the encoder cache. A picture's key in the prefix cache also says its grid
-// and positions: equal token ids and pixels at other positions are other keys and values.
-void Pictures::add(const Request& r, Generation& g, sched::NewSequence& s) const {
-  for (const ExtraKey& k : r.extra_keys) s.extra_keys.push_back({k.begin, k.end, {k.key[0], k.key[1]}});
-  if (r.media.empty()) return;
+// A picture's key in the prefix cache also says its grid and positions: equal token ids and pixels at other positions
+// are other keys and values.
+PromptKeys prompt_keys(const Request& r, HashKey secret) {
+  PromptKeys keys;
+  for (const ExtraKey& k : r.extra_keys) keys.extra.push_back({k.begin, k.end, {k.key[0], k.key[1]}});
   const size_t n = r.prompt.size();
   std::vector<int32_t> where;
   for (const MediaItem& m : r.media) {
     const auto begin = static_cast<size_t>(m.begin), end = std::min(static_cast<size_t>(m.end) + 1, n);
     const uint64_t content[5] = {m.key[0], m.key[1], static_cast<uint64_t>(m.t), static_cast<uint64_t>(m.h),
                                  static_cast<uint64_t>(m.w)};
-    const Hash128 encoded = siphash128(secret_, content, sizeof content);
-    g.media_keys.push_back(encoded);
+    const Hash128 encoded = siphash128(secret, content, sizeof content);
+    keys.media.push_back(encoded);
     where.clear();
     for (size_t axis = 0; axis < 3; ++axis) {
       where.insert(where.end(), r.positions.begin() + static_cast<ptrdiff_t>(axis * n + begin),
                    r.positions.begin() + static_cast<ptrdiff_t>(axis * n + end));
     }
-    const Hash128 place = siphash128(secret_, where.data(), where.size() * sizeof(int32_t));
-    s.unsplittable.emplace_back(m.begin, m.end);
-    s.extra_keys.push_back({m.begin, m.end, {encoded.lo ^ place.lo, encoded.hi ^ place.hi}});
+    const Hash128 place = siphash128(secret, where.data(), where.size() * sizeof(int32_t));
+    keys.unsplittable.emplace_back(m.begin, m.end);
+    keys.extra.push_back({m.begin, m.end, {encoded.lo ^ place.lo, encoded.hi ^ place.hi}});
   }
-  std::stable_sort(s.extra_keys.begin(), s.extra_keys.end(),
-                   [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  if (!r.media.empty()) {
+    std::stable_sort(keys.extra.begin(), keys.extra.end(),
+                     [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  }
+  return keys;
+}
+
+void Pictures::add(const Request& r, Generation& g, sched::NewSequence& s) const {
+  PromptKeys keys = prompt_keys(r, secret_);
+  s.extra_keys = std::move(keys.extra);
+  s.unsplittable = std::move(keys.unsplittable);
+  g.media_keys = std::move(keys.media);
 }
 
 void Pictures::take(Step& step, const sched::PlanRow& row, int first_token, Generation& g) {

@@ -2,6 +2,9 @@
 // patches go (CONTRACT.md, Pictures).
 #pragma once
 
+#include <utility>
+#include <vector>
+
 #include "base/hash.h"
 #include "cache/encoder_cache.h"
 #include "engine/generation.h"
@@ -9,6 +12,15 @@
 #include "engine/step/step.h"
 
 namespace tern::engine {
+
+// What the scheduler, the prefix cache and the encoder cache know a prompt's pictures and salts by.
+struct PromptKeys {
+  std::vector<sched::ExtraKey> extra;             // ordered by begin
+  std::vector<std::pair<int, int>> unsplittable;  // the pictures' tokens
+  std::vector<Hash128> media;                     // of each picture, in the encoder cache
+};
+// Of a request whose pictures and positions are checked (request_check.h). `secret`: the prefix cache's key.
+PromptKeys prompt_keys(const Request& request, HashKey secret);
 
 class Pictures {
  public:

@@ -130,6 +130,10 @@ Status check_request(Request& r, const EngineParts& parts) {
   for (const auto& s : r.stop_sequences) {
     if (s.empty()) return invalid("a stop sequence is empty", "stop");
   }
+  return check_places(r, parts);
+}
+
+Status check_places(const Request& r, const EngineParts& parts) {
   TERN_RETURN_IF_ERROR(check_media(r, parts.vision.get()));
   return check_positions(r, parts.config.scheduler.max_model_len);
 }

@@ -9,5 +9,7 @@ namespace tern::engine {
 
 // Lowers max_tokens to what the context leaves room for.
 Status check_request(Request& request, const EngineParts& parts);
+// Of it, what concerns pictures and positions. Any thread.
+Status check_places(const Request& request, const EngineParts& parts);
 
 }  // namespace tern::engine

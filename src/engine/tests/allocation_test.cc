@@ -18,7 +18,7 @@ std::atomic<int> g_engine{0}, g_rank{0};
   if (!g_counting.load(std::memory_order_relaxed)) return;
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof name);
-  if (std::strcmp(name, "engine") == 0) ++g_engine;
+  if (std::strncmp(name, "engine", 6) == 0) ++g_engine;
   if (std::strncmp(name, "rank-", 5) == 0) ++g_rank;
 }
 }  // namespace

@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "device/device.h"
-#include "engine/engine.h"
+#include "engine/engines.h"
 #include "engine/tests/fake_model.h"
 
 namespace tern::engine {
@@ -37,12 +37,13 @@ class Harness {
     start(config, model, tower);
   }
   // Over as many ranks as there are parts of the model.
-  Harness(const EngineConfig& config, const std::vector<const model::Model*>& parts) : fake_({}) {
-    start_ranks(config, parts);
+  Harness(const EngineConfig& config, const std::vector<const model::Model*>& parts, int engines = 1) : fake_({}) {
+    start_ranks(config, parts, nullptr, engines);
   }
-  Harness(const EngineConfig& config, FakeOptions options, int ranks, const vision::Tower* tower = nullptr)
+  Harness(const EngineConfig& config, FakeOptions options, int ranks, const vision::Tower* tower = nullptr,
+          int engines = 1)
       : fake_(options) {
-    start_ranks(config, std::vector<const model::Model*>(static_cast<size_t>(ranks), &fake_), tower);
+    start_ranks(config, std::vector<const model::Model*>(static_cast<size_t>(ranks), &fake_), tower, engines);
   }
 
   static EngineConfig small(int blocks = 64, int seqs = 8, int budget = 64) {
@@ -66,8 +67,7 @@ class Harness {
     return r;
   }
 
-  Engine& operator*() { return *engine_; }
-  Engine* operator->() { return engine_.get(); }
+  EngineClient* operator->() { return engine_.get(); }
   const FakeModel& fake() const { return fake_; }
   void close() { engine_.reset(); }
 
@@ -110,24 +110,31 @@ class Harness {
     if (!engine.ok()) abort();
     engine_ = std::move(engine).value();
   }
-  void start_ranks(const EngineConfig& config, const std::vector<const model::Model*>& parts,
-                   const vision::Tower* tower = nullptr) {
-    std::vector<RankModel> ranks;
-    for (const model::Model* part : parts) {
-      devices_.push_back(device::make_cpu_device({1, false}).value());
-      ranks.push_back({part, devices_.back().get()});
+  void start_ranks(EngineConfig config, const std::vector<const model::Model*>& parts,
+                   const vision::Tower* tower = nullptr, int engines = 1) {
+    config.data_parallel.size = engines;
+    std::vector<EnginePart> all(static_cast<size_t>(engines));
+    for (EnginePart& engine : all) {
+      for (const model::Model* part : parts) {
+        devices_.push_back(device::make_cpu_device({1, false}).value());
+        engine.ranks.push_back({part, devices_.back().get()});
+      }
+      if (parts.size() > 1) {
+        groups_.push_back(device::make_cpu_communicators(static_cast<int>(parts.size()), false));
+        engine.group = groups_.back().get();
+      }
+      engine.tower = tower;
     }
-    if (parts.size() > 1) group_ = device::make_cpu_communicators(static_cast<int>(parts.size()), false);
-    auto engine = Engine::start(config, ranks, group_.get(), tower);
-    EXPECT_TRUE(engine.ok()) << engine.error().message;
-    if (!engine.ok()) abort();
-    engine_ = std::move(engine).value();
+    auto started = start_engines(config, all);
+    EXPECT_TRUE(started.ok()) << started.error().message;
+    if (!started.ok()) abort();
+    engine_ = std::move(started).value();
   }
   FakeModel fake_;
   std::unique_ptr<device::Device> device_;
   std::vector<std::unique_ptr<device::Device>> devices_;  // of ranks
-  std::unique_ptr<device::CommunicatorGroup> group_;
-  std::unique_ptr<Engine> engine_;
+  std::vector<std::unique_ptr<device::CommunicatorGroup>> groups_;
+  std::unique_ptr<EngineClient> engine_;
 };
 
 }  // namespace tern::engine

@@ -22,6 +22,7 @@ struct Load {
   bool v1 = true, prefix = true, chunked = true;
   double aborts = 0.1;
   int ranks = 1;
+  int engines = 1;
 };
 
 std::vector<int32_t> random_prompt(std::mt19937& rng) {
@@ -35,12 +36,23 @@ std::vector<int32_t> random_prompt(std::mt19937& rng) {
   return p;
 }
 
+// Once what is behind the last tokens has been collected, too.
+EngineStats idle_stats(Harness& h) {
+  const int64_t limit = monotonic_ns() + 5'000'000'000;
+  EngineStats s = h->stats();
+  while (s.open_tokens > 0 && monotonic_ns() < limit) {
+    std::this_thread::sleep_for(milliseconds(1));
+    s = h->stats();
+  }
+  return s;
+}
+
 void run_load(const Load& load, uint32_t seed) {
   SCOPED_TRACE(testing::Message() << "blocks " << load.blocks << " seqs " << load.seqs << " budget " << load.budget
                                   << " v1 " << load.v1 << " seed " << seed);
   EngineConfig c = Harness::small(load.blocks, load.seqs, load.budget);
   c.scheduler.v1 = load.v1, c.scheduler.prefix_caching = load.prefix, c.scheduler.chunked_prefill = load.chunked;
-  Harness h(c, FakeOptions{}, load.ranks);
+  Harness h(c, FakeOptions{}, load.ranks, nullptr, load.engines);
   std::mt19937 rng(seed);
   std::map<RequestId, Request> asked;
   std::vector<RequestId> aborted;
@@ -77,9 +89,13 @@ void run_load(const Load& load, uint32_t seed) {
   }
   EXPECT_LE(ends_by_abort, aborted.size());
   EXPECT_TRUE(h->healthy());
-  const EngineStats s = h->stats();
+  const EngineStats s = idle_stats(h);
   EXPECT_EQ(s.running + s.waiting + s.preempted_waiting, 0);
-  EXPECT_EQ(s.usable_blocks, load.blocks);
+  EXPECT_EQ(s.usable_blocks, load.blocks * load.engines);
+  EXPECT_EQ(s.open_tokens, 0);
+  const std::vector<EngineStats> parts = h->parts();
+  ASSERT_EQ(parts.size(), static_cast<size_t>(load.engines));
+  for (const EngineStats& part : parts) EXPECT_GT(part.generated_tokens, s.generated_tokens / (4 * parts.size()));
   if (load.blocks < 40 && load.v1) {
     EXPECT_GT(s.preemptions, 0u);
   }
@@ -95,6 +111,17 @@ TEST(EngineLoad, WithoutPrefixCache) { run_load({.blocks = 26, .seqs = 8, .budge
 TEST(EngineLoad, WholePrompts) { run_load({.blocks = 40, .seqs = 8, .budget = 160, .chunked = false}, 5); }
 TEST(EngineLoad, LegacyScheduler) { run_load({.blocks = 48, .seqs = 8, .budget = 64, .v1 = false}, 6); }
 TEST(EngineLoad, ManyAborts) { run_load({.blocks = 30, .seqs = 8, .budget = 32, .aborts = 0.9}, 7); }
+
+TEST(EngineLoad, TwoEngines) { run_load({.blocks = 30, .seqs = 8, .budget = 32, .engines = 2}, 11); }
+TEST(EngineLoad, ThreeEnginesOfTwoRanks) {
+  run_load({.blocks = 24, .seqs = 4, .budget = 16, .ranks = 2, .engines = 3}, 12);
+}
+TEST(EngineLoad, TwoEnginesManyAborts) {
+  run_load({.blocks = 30, .seqs = 8, .budget = 32, .aborts = 0.9, .engines = 2}, 13);
+}
+TEST(EngineLoad, TwoEnginesLegacyScheduler) {
+  run_load({.blocks = 48, .seqs = 8, .budget = 64, .v1 = false, .engines = 2}, 14);
+}
 
 TEST(EngineLoad, TwoRanks) { run_load({.blocks = 30, .seqs = 8, .budget = 32, .ranks = 2}, 8); }
 TEST(EngineLoad, FourRanksInTinyChunks) { run_load({.blocks = 30, .seqs = 6, .budget = 7, .ranks = 4}, 9); }
@@ -126,8 +153,8 @@ TEST(EngineLoad, DisconnectStorm) {
 }
 
 // Several threads submit and abort while one reads: for the thread sanitizer.
-TEST(EngineLoad, ManyThreads) {
-  Harness h(Harness::small(40, 8, 32));
+void many_threads(int engines) {
+  Harness h(Harness::small(40, 8, 32), FakeOptions{}, 1, nullptr, engines);
   constexpr int kThreads = 4, kEach = kRequests / 8;
   std::vector<std::thread> clients;
   for (int t = 0; t < kThreads; ++t) {
@@ -146,6 +173,8 @@ TEST(EngineLoad, ManyThreads) {
   for (auto& c : clients) c.join();
   EXPECT_EQ(h.ended, static_cast<size_t>(kThreads * kEach));
 }
+TEST(EngineLoad, ManyThreads) { many_threads(1); }
+TEST(EngineLoad, ManyThreadsTwoEngines) { many_threads(2); }
 
 }  // namespace
 }  // namespace tern::engine

@@ -42,7 +42,7 @@ TEST(Engine, ContinuesGreedily) {
   }
   EXPECT_EQ(h->stats().running, 0);
   EXPECT_EQ(h->stats().prompt_tokens, 60u);
-  EXPECT_EQ(h->blocks().total, 64);
+  EXPECT_EQ(h->stats().total_blocks, 64);
 }
 
 TEST(Engine, StopsAsAsked) {

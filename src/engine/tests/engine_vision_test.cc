@@ -67,6 +67,28 @@ TEST(EngineVision, AnswersDoNotDependOnChunks) {
   expect_answers(h, mixture(20));
 }
 
+// Of two engines with a cache each, the one that has the picture and the text before it gets what follows on them.
+TEST(EngineVision, TwoEngines) {
+  FakeTower tower;
+  Harness h(picture_config(33), picture_options(), 1, &tower, 2);
+  expect_answers(h, mixture(20));
+  RequestId id = 100;
+  std::vector<PictureRequest> talks;
+  std::vector<Request> first;
+  for (int i = 0; i < 6; ++i) {
+    PictureRequest p;
+    talks.push_back(
+        p.text({40 + i, 2, 3, 4, 5, 6, 7, 8, 9}).picture(8, 12, static_cast<uint64_t>(500 + i)).text({1, 2}));
+    first.push_back(talks.back().make(++id, 9));
+  }
+  expect_answers(h, first);
+  for (PictureRequest& talk : talks) {
+    const int size = talk.size() / 8 * 8;
+    EXPECT_EQ(ask(h, talk.text({3, 4, 5, 6, 7, 8, 9, 10, 11}).make(++id, 4)).cached_tokens, size);
+  }
+  for (const EngineStats& s : h->parts()) EXPECT_GT(s.prefix_hits, 0u);
+}
+
 TEST(EngineVision, PreemptedInTheMiddleOfAPromptOfPictures) {
   for (bool v1 : {true, false}) {
     for (bool save : {true, false}) {

@@ -18,11 +18,11 @@ struct Case {
   std::map<std::string, std::vector<int32_t>> prompts, greedy;
   std::map<std::string, std::vector<float>> margins;
 
-  Harness start(const EngineConfig& config) const {
-    if (ranks.size() == 1) return Harness(config, *ranks[0]);
+  Harness start(const EngineConfig& config, int engines = 1) const {
+    if (ranks.size() == 1 && engines == 1) return Harness(config, *ranks[0]);
     std::vector<const model::Model*> parts;
     for (const auto& part : ranks) parts.push_back(part.get());
-    return Harness(config, parts);
+    return Harness(config, parts, engines);
   }
 };
 
@@ -85,8 +85,9 @@ std::vector<Request> requests(const Case& c) {
   return list;
 }
 
-std::map<RequestId, Answer> run(const Case& c, const EngineConfig& config, EngineStats* stats, bool one_by_one) {
-  Harness h = c.start(config);
+std::map<RequestId, Answer> run(const Case& c, const EngineConfig& config, EngineStats* stats, bool one_by_one,
+                                int engines = 1) {
+  Harness h = c.start(config, engines);
   size_t sent = 0;
   for (Request& r : requests(c)) {
     EXPECT_TRUE(h->submit(std::move(r)).ok());
@@ -154,6 +155,8 @@ TEST_P(RealModel, AnswersDoNotDependOnTheCompany) {
   auto preempted = run(c, few, &stats, false);
   EXPECT_GT(stats.preemptions, 0u);
   expect_equal(alone, preempted, p.bits);
+  auto dealt = run(c, config(4, 100, 80), &stats, false, 2);
+  expect_equal(alone, dealt, p.bits);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -199,13 +202,17 @@ TEST(RealModelPrompt, LogprobsAddUpInAnyChunks) {
 void expect_no_allocations(Harness& h, std::vector<Request> requests, uint64_t steps);
 
 TEST(Allocations, NoneInASteadyStepOfARealModel) {
-  for (const auto& [name, ranks] :
-       std::vector<std::pair<const char*, int>>{{"qwen3", 1}, {"ernie4_5_moe", 1}, {"deepseek_v3", 1}, {"qwen3", 2}}) {
+  struct Shape {
+    const char* name;
+    int ranks, engines;
+  };
+  for (const auto& [name, ranks, engines] :
+       {Shape{"qwen3", 1, 1}, {"ernie4_5_moe", 1, 1}, {"deepseek_v3", 1, 1}, {"qwen3", 2, 1}, {"qwen3", 1, 2}}) {
     SCOPED_TRACE(name);
     const Case c = load(name, DType::kBF16, ranks);
     EngineConfig cfg = config(4, 256, 400);
     cfg.scheduler.max_model_len = 2000;
-    Harness h = c.start(cfg);
+    Harness h = c.start(cfg, engines);
     std::vector<Request> list;
     for (RequestId id = 1; id <= 4; ++id) {
       Request r = Harness::request(id, c.prompts.at("short"), 1500);
