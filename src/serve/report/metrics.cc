@@ -261,6 +261,31 @@ void Metrics::append_counters(std::string& out, const engine::EngineStats& s) co
   counter("tern:late_allocations", "Total number of device allocations after the start", s.late_allocations);
 }
 
+// The original has a server, and thus a page, for each engine: these names are ours.
+void Metrics::append_engines(std::string& out, std::span<const engine::EngineStats> engines) const {
+  const auto family = [&](const std::string& name, std::string_view help, std::string_view type, const auto& value) {
+    append_head(out, name, help, type);
+    for (size_t i = 0; i < engines.size(); ++i) {
+      append_line(out, name, fmt::format("{{engine=\"{}\"}}", i), static_cast<double>(value(engines[i])));
+    }
+  };
+  using engine::EngineStats;
+  family("tern:engine_requests_running", "Number of requests currently running, by engine", "gauge",
+         [](const EngineStats& s) { return s.running; });
+  family("tern:engine_requests_waiting", "Number of requests currently waiting, by engine", "gauge",
+         [](const EngineStats& s) { return s.waiting + s.preempted_waiting; });
+  family("tern:engine_open_tokens", "Known tokens of all open requests, by engine", "gauge",
+         [](const EngineStats& s) { return s.open_tokens; });
+  family("tern:engine_available_block_num", "Number of cache blocks a request can take, by engine", "gauge",
+         [](const EngineStats& s) { return s.usable_blocks; });
+  family("tern:engine_steps_total", "Total number of steps, by engine", "counter",
+         [](const EngineStats& s) { return s.steps; });
+  family("tern:engine_generation_tokens_total", "Total number of generation tokens, by engine", "counter",
+         [](const EngineStats& s) { return s.generated_tokens; });
+  family("tern:engine_prefix_cache_token_num_total", "Total number of cached tokens, by engine", "counter",
+         [](const EngineStats& s) { return s.prefix_hit_tokens; });
+}
+
 // The original has no figures of pictures: these names are ours.
 void Metrics::append_media(std::string& out, const engine::EngineStats& s, const content::MediaStats& m) const {
   const auto counter = [&](std::string_view base, std::string_view help, double value) {
@@ -292,11 +317,13 @@ void Metrics::append_media(std::string& out, const engine::EngineStats& s, const
   append_gauge(out, "tern:processor_cache_items", "Media in the processor cache", static_cast<double>(m.cache_items));
 }
 
-std::string Metrics::text(const engine::EngineStats& stats, int queued, const content::MediaStats* media) const {
+std::string Metrics::text(const engine::EngineStats& stats, int queued, const content::MediaStats* media,
+                          std::span<const engine::EngineStats> engines) const {
   std::string out;
   out.reserve(32u << 10);
   append_gauges(out, stats, queued);
   append_counters(out, stats);
+  if (engines.size() > 1) append_engines(out, engines);
   if (media != nullptr) append_media(out, stats, *media);
   append_histogram(out, Hist::kPromptTokens, "fastdeploy:request_prompt_tokens", "Number of prefill tokens processed");
   append_histogram(out, Hist::kGenerationTokens, "fastdeploy:request_generation_tokens",

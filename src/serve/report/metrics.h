@@ -87,7 +87,9 @@ class Metrics {
   Metrics(size_t shards, std::vector<std::pair<std::string, std::string>> cache_config);
   MetricsShard& shard(size_t i) { return *shards_[i]; }
   // The whole exposition text. `queued`: requests that wait in front of the engine. `media`: null for a model of text.
-  std::string text(const engine::EngineStats& stats, int queued, const content::MediaStats* media = nullptr) const;
+  // `engines`: of several engines, each one's figures, whose sum `stats` is.
+  std::string text(const engine::EngineStats& stats, int queued, const content::MediaStats* media = nullptr,
+                   std::span<const engine::EngineStats> engines = {}) const;
   // What the PaddleNLP front's port says. `host_blocks`: of all blocks, those that prompts may take; 0: all.
   std::string paddlenlp_text(const engine::EngineStats& stats, int queued, int host_blocks) const;
 
@@ -97,6 +99,7 @@ class Metrics {
   void append_http(std::string& out) const;
   void append_gauges(std::string& out, const engine::EngineStats& stats, int queued) const;
   void append_counters(std::string& out, const engine::EngineStats& stats) const;
+  void append_engines(std::string& out, std::span<const engine::EngineStats> engines) const;
   void append_media(std::string& out, const engine::EngineStats& stats, const content::MediaStats& media) const;
 
   std::vector<std::unique_ptr<MetricsShard>> shards_;

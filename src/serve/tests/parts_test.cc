@@ -238,6 +238,22 @@ TEST(Metrics, ExpositionText) {
     EXPECT_NE(text.find(line), std::string::npos) << line;
   }
   EXPECT_EQ(text.back(), '\n');
+  EXPECT_EQ(text.find("tern:engine_"), std::string::npos) << "there is one engine";
+}
+
+TEST(Metrics, EnginesHaveALabel) {
+  const Metrics metrics(1, {});
+  std::vector<engine::EngineStats> engines(2);
+  engines[0].running = 2, engines[1].running = 1;
+  engines[1].waiting = 3, engines[1].preempted_waiting = 4;
+  engines[0].prefix_hit_tokens = 640;
+  const std::string text = metrics.text({}, 0, nullptr, engines);
+  for (const char* line : {"# TYPE tern:engine_requests_running gauge\ntern:engine_requests_running{engine=\"0\"} 2.0\n"
+                           "tern:engine_requests_running{engine=\"1\"} 1.0\n",
+                           "tern:engine_requests_waiting{engine=\"1\"} 7.0\n",
+                           "tern:engine_prefix_cache_token_num_total{engine=\"0\"} 640.0\n"}) {
+    EXPECT_NE(text.find(line), std::string::npos) << line;
+  }
 }
 
 TEST(Console, Lines) {

@@ -133,9 +133,9 @@ http::Response answer_config_info(Shared& shared, std::string_view) {
 http::Response answer_null(Shared&, std::string_view) { return http::json_response(200, "null"); }
 
 http::Response answer_paddlenlp_metrics(Shared& shared, std::string_view) {
-  http::Response response =
-      http::text_response(200, shared.metrics.paddlenlp_text(shared.engine.stats(), shared.slots.waiting(),
-                                                             shared.config.paddlenlp->host_blocks));
+  const int host_blocks = shared.config.paddlenlp->host_blocks * static_cast<int>(shared.engine.parts().size());
+  http::Response response = http::text_response(
+      200, shared.metrics.paddlenlp_text(shared.engine.stats(), shared.slots.waiting(), host_blocks));
   if (shared.config.gpus) append_gpus(response.body, shared.config.gpus());
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return response;
@@ -144,9 +144,9 @@ http::Response answer_paddlenlp_metrics(Shared& shared, std::string_view) {
 http::Response answer_metrics(Shared& shared, std::string_view) {
   content::MediaStats media;
   if (shared.content.media != nullptr) media = shared.content.media->stats();
-  http::Response response =
-      http::text_response(200, shared.metrics.text(shared.engine.stats(), shared.slots.waiting(),
-                                                   shared.content.media != nullptr ? &media : nullptr));
+  http::Response response = http::text_response(
+      200, shared.metrics.text(shared.engine.stats(), shared.slots.waiting(),
+                               shared.content.media != nullptr ? &media : nullptr, shared.engine.parts()));
   response.content_type = "text/plain; version=0.0.4; charset=utf-8";
   return response;
 }
