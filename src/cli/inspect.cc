@@ -12,6 +12,7 @@
 #include "app/options.h"
 #include "app/report.h"
 #include "cli/commands.h"
+#include "cli/engines_summary.h"
 #include "device/device.h"
 #include "json/json.h"
 #include "model/arch/registry.h"
@@ -125,8 +126,16 @@ json::Array ranks_array(const model::ModelSummary& s, const model::ModelSummary&
   return out;
 }
 
+// What was asked for beside the model.
+struct Asked {
+  std::string name, overrides, quantization, memory;
+  int ranks = 0;  // 0: every number that can share the model
+  int engines = 1;
+  bool as_json = false;
+};
+
 void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, const vision::TowerSummary& tower,
-                double memory) {
+                double memory, const Asked& asked) {
   fmt::print("architecture     {}\n", s.architecture);
   fmt::print("parameters       {}{}\n", count(static_cast<double>(s.parameters)),
              s.active_parameters == s.parameters
@@ -150,6 +159,7 @@ void print_text(const model::ModelSummary& s, const model::ModelSummary& wide, c
     fmt::print("cache            {} per token in bfloat16, {} in float32\n", bytes,
                human(static_cast<double>(wide.kv_bytes_per_token)));
   }
+  if (asked.engines > 1) fmt::print("engines          {}\n", engines_line(s, asked.engines, std::max(asked.ranks, 1)));
   for (size_t i = 0; i < s.ranks.size(); ++i) print_fits(s, s.ranks[i], wide.ranks[i], memory);
 }
 
@@ -159,23 +169,24 @@ json::Object cache_bytes(const model::ModelSummary& s, const model::ModelSummary
 }
 
 void print_json(const model::ModelSummary& s, const model::ModelSummary& wide, const vision::TowerSummary& tower,
-                double memory) {
-  const json::Object out{{"architecture", s.architecture},
-                         {"parameters", s.parameters},
-                         {"active_parameters", s.active_parameters},
-                         {"vision_parameters", tower.info.parameters},
-                         {"layers", s.layers},
-                         {"vocab_size", s.vocab_size},
-                         {"max_position_embeddings", s.max_position_embeddings},
-                         {"tied_embeddings", s.tied},
-                         {"notes", json::Array(s.notes.begin(), s.notes.end())},
-                         {"formats", s.formats},
-                         {"weight_bytes", weights_object(s.weight_bytes)},
-                         {"cache_bytes_per_token", cache_bytes(s, wide)},
-                         {"cache_format", s.cache_format},
-                         {"memory_bytes", static_cast<int64_t>(memory)},
-                         {"cache_tokens_that_fit", fit_object(s.ranks[0], wide.ranks[0], memory)},
-                         {"ranks", ranks_array(s, wide, memory)}};
+                double memory, const Asked& asked) {
+  json::Object out{{"architecture", s.architecture},
+                   {"parameters", s.parameters},
+                   {"active_parameters", s.active_parameters},
+                   {"vision_parameters", tower.info.parameters},
+                   {"layers", s.layers},
+                   {"vocab_size", s.vocab_size},
+                   {"max_position_embeddings", s.max_position_embeddings},
+                   {"tied_embeddings", s.tied},
+                   {"notes", json::Array(s.notes.begin(), s.notes.end())},
+                   {"formats", s.formats},
+                   {"weight_bytes", weights_object(s.weight_bytes)},
+                   {"cache_bytes_per_token", cache_bytes(s, wide)},
+                   {"cache_format", s.cache_format},
+                   {"memory_bytes", static_cast<int64_t>(memory)},
+                   {"cache_tokens_that_fit", fit_object(s.ranks[0], wide.ranks[0], memory)},
+                   {"ranks", ranks_array(s, wide, memory)}};
+  if (asked.engines > 1) out["data_parallel"] = describe_engines(s, asked.engines, std::max(asked.ranks, 1));
   fmt::print("{}\n", json::dump(out));
 }
 
@@ -201,31 +212,30 @@ Expected<model::Quantization> quantization_of(const std::string& text, const mod
   return read;
 }
 
-Status inspect(const std::string& name, const std::string& overrides, const std::string& quantization,
-               const std::string& memory_text, int ranks, bool as_json) {
+Status inspect(const Asked& asked) {
   TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
   model::LoadOptions options;
-  options.path = app::find_folder(name, environment);
+  options.path = app::find_folder(asked.name, environment);
   if (options.path.empty())
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", name), "model");
-  if (!overrides.empty()) {
-    TERN_ASSIGN_OR_RETURN(const json::Value value, json::parse(overrides));
+    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", asked.name), "model");
+  if (!asked.overrides.empty()) {
+    TERN_ASSIGN_OR_RETURN(const json::Value value, json::parse(asked.overrides));
     if (!value.is_object())
       return make_error(ErrorCode::kInvalidArgument, "--model-override must be a JSON object", "model-override");
     options.overrides = value.get_object();
   }
-  options.shard.ranks = std::max(ranks, 1);
-  TERN_ASSIGN_OR_RETURN(options.quantization, quantization_of(quantization, options));
-  TERN_ASSIGN_OR_RETURN(const double memory, memory_of(memory_text));
+  options.shard.ranks = std::max(asked.ranks, 1);
+  TERN_ASSIGN_OR_RETURN(options.quantization, quantization_of(asked.quantization, options));
+  TERN_ASSIGN_OR_RETURN(const double memory, memory_of(asked.memory));
   TERN_ASSIGN_OR_RETURN(model::ModelSummary summary, model::summarize_model(options));
   TERN_ASSIGN_OR_RETURN(const vision::TowerSummary tower, vision::summarize_tower(options));
   add_tower(summary, tower);
   options.activation = DType::kF32;
   TERN_ASSIGN_OR_RETURN(model::ModelSummary wide, model::summarize_model(options));
-  if (ranks > 0)  // only these
+  if (asked.ranks > 0)  // only these
     for (auto* all : {&summary.ranks, &wide.ranks})
-      std::erase_if(*all, [&](const model::RankSummary& r) { return r.count != ranks; });
-  as_json ? print_json(summary, wide, tower, memory) : print_text(summary, wide, tower, memory);
+      std::erase_if(*all, [&](const model::RankSummary& r) { return r.count != asked.ranks; });
+  (asked.as_json ? print_json : print_text)(summary, wide, tower, memory, asked);
   return {};
 }
 
@@ -233,18 +243,19 @@ Status inspect(const std::string& name, const std::string& overrides, const std:
 
 int run_inspect(const std::vector<std::string>& args) {
   app::Options parser("Says what a model is and what it takes; config.json is enough", "tern inspect");
-  std::string name, overrides, quantization, memory;
-  int ranks = 0;
-  bool as_json = false;
-  parser.add_option("model,--model,-m", name, "Folder of the model").required();
-  parser.add_option("--model-override", overrides, "JSON that replaces values of config.json");
-  parser.add_option("--quantization", quantization, "Weights made so while loading, as serve has it");
-  parser.add_option("--tensor-parallel-size", ranks, "Only over so many ranks; every number that can share the model")
+  Asked asked;
+  parser.add_option("model,--model,-m", asked.name, "Folder of the model").required();
+  parser.add_option("--model-override", asked.overrides, "JSON that replaces values of config.json");
+  parser.add_option("--quantization", asked.quantization, "Weights made so while loading, as serve has it");
+  parser
+      .add_option("--tensor-parallel-size", asked.ranks,
+                  "Only over so many ranks; every number that can share the model")
       .range(1, model::kMostRanks);
-  parser.add_option("--memory", memory, "What must suffice, like 24GiB; this machine's when left out");
-  parser.add_flag("--json", as_json, "Prints one JSON object");
+  parser.add_option("--data-parallel-size", asked.engines, "So many engines with a copy of the model each").range(1, 8);
+  parser.add_option("--memory", asked.memory, "What must suffice, like 24GiB; this machine's when left out");
+  parser.add_flag("--json", asked.as_json, "Prints one JSON object");
   if (const auto status = app::parse_options(parser, args)) return *status;
-  const Status status = inspect(name, overrides, quantization, memory, ranks, as_json);
+  const Status status = inspect(asked);
   std::fflush(stdout);
   return status.ok() ? 0 : app::report(status.error());
 }

@@ -7,6 +7,7 @@
 #include "app/start/signals.h"
 #include "app/start/vision_parts.h"
 #include "cli/commands.h"
+#include "cli/engines_summary.h"
 #include "cli/help.h"
 #include "cli/serve_settings.h"
 #include "model/loader.h"
@@ -51,6 +52,9 @@ int dry_run(const app::Settings& settings) {
     o["layers"] = summary->layers;
     o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
     o["ranks"] = describe_ranks(*summary);
+    if (const int engines = settings.data_parallel.size; engines > 1) {
+      o["data_parallel"] = describe_engines(*summary, engines, settings.ranks.count);
+    }
     o["kv_cache_format"] = summary->cache_format;
     o["bos_token_id"] = summary->bos_token_id;
     o["tied_embeddings"] = summary->tied;

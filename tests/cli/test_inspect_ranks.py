@@ -79,3 +79,19 @@ def test_the_dry_run_says_it_too(vl_28b):
     error = tern("serve", "--model", vl_28b, "--tensor-parallel-size", 8, "--deploy-modality", "text", "--dry-run", status=2)
     assert error.count("\n") == 1
     assert "8 ranks cannot share 20 heads and 4 KV heads evenly; these numbers of ranks can: 1, 2, 4" in error
+
+
+def test_what_several_engines_take(vl_28b):
+    two = json.loads(tern("inspect", vl_28b, "--data-parallel-size", 2, "--tensor-parallel-size", 2, "--json"))
+    each = two["ranks"][0]["weight_bytes"]["bfloat16"]
+    taken = two["data_parallel"]
+    assert (taken["engines"], taken["cards"]) == (2, 4)
+    assert taken["weight_bytes"]["cpu"]["bfloat16"] == 2 * each, "engines of a CPU read the same weights"
+    assert taken["weight_bytes"]["cuda"]["bfloat16"] == 4 * each
+    assert "data_parallel" not in json.loads(tern("inspect", vl_28b, "--json"))
+    text = tern("inspect", vl_28b, "--data-parallel-size", 2)
+    assert "engines          2, a cache each; on GPUs 2 cards" in text
+    flags = ["--data-parallel-size", 2, "--deploy-modality", "text", "--dry-run"]
+    dry = json.loads(tern("serve", "--model", vl_28b, *flags))
+    assert dry["model"]["data_parallel"]["cards"] == 2
+    assert dry["data_parallel"] == {"size": 2, "first": 0, "count": 2}

@@ -46,13 +46,13 @@ def start(tmp_path):
 def test_log_files(start):
     s = start(
         "--enable-mm",
-        "--data-parallel-size",
-        "2",
+        "--router",
+        "127.0.0.1:1",
         "--allow-inert-flags",
         env={"FD_DEBUG": "0", "FD_LOG_REQUESTS_LEVEL": "2", "FD_LOG_MAX_LEN": "24"},
     ).ready()
     s.post("/v1/completions", prompt=[5, 6, 7], max_tokens=2)
-    assert s.get("/config-info")["inert"] == ["--data-parallel-size"]
+    assert s.get("/config-info")["inert"] == ["--router"]
     s.process.send_signal(signal.SIGTERM)
     assert s.process.wait(20) == 0
     today = datetime.date.today().isoformat()
@@ -64,8 +64,8 @@ def test_log_files(start):
     assert lines and all(shape.match(line) for line in lines)
     assert any("Reset block num, the total_block_num:" in line for line in lines)
     effects = [line for line in s.text().splitlines() if "accepted without effect" in line]
-    assert len(effects) == 1 and "--enable-mm" in effects[0] and "--data-parallel-size" not in effects[0]
-    allowed = [line for line in s.text().splitlines() if "--data-parallel-size has no effect: " in line]
+    assert len(effects) == 1 and "--enable-mm" in effects[0] and "--router" not in effects[0]
+    allowed = [line for line in s.text().splitlines() if "--router has no effect: " in line]
     assert len(allowed) == 1 and allowed[0].startswith("tern: ")
     requests = (s.logs / "request.log").read_text().splitlines()
     assert all(shape.match(line) for line in requests)

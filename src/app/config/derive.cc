@@ -13,6 +13,7 @@ constexpr int64_t kLeastModelLen = 16;
 constexpr int64_t kDefaultTokens = 8192;
 constexpr int64_t kDefaultTokensLegacy = 2048;
 constexpr int64_t kMaxLogprobs = 20;
+constexpr int64_t kServerOfSeveral = 512;  // --max-concurrency where each engine has a server of its own
 constexpr int64_t kTextBodyBytes = int64_t{64} << 20;
 constexpr int64_t kPictureBodyBytes = int64_t{256} << 20;  // a hundred pictures of 1.9 MB each as data: URLs
 
@@ -62,6 +63,7 @@ void derive(FlagSet& flags, const Environment& environment, const ModelFacts& mo
   }
   fill(flags, "max-num-batched-tokens", derived_tokens(flags, v1, chunked));
 
+  if (environment.boolean("FD_ENABLE_MULTI_API_SERVER")) fill(flags, "max-concurrency", kServerOfSeveral);
   fill(flags, "static-decode-blocks", environment.integer("FD_ENC_DEC_BLOCK_NUM"));
   if (v1) fill(flags, "kv-cache-ratio", 1.0);
   if (flags.integer("long-prefill-token-threshold") == 0) {

@@ -55,7 +55,10 @@ json::Object describe_engine(const Settings& s) {
                  {"prefill_sizes", list(c.graphs.prefill_sizes)},
                  {"max_prefill", c.graphs.max_prefill}};
   if (c.fault != device::Fault::kNone)
-    o["fault"] = {{"kind", static_cast<int>(c.fault)}, {"step", c.fault_step}, {"rank", c.fault_rank}};
+    o["fault"] = {{"kind", static_cast<int>(c.fault)},
+                  {"step", c.fault_step},
+                  {"rank", c.fault_rank},
+                  {"engine", c.fault_engine}};
   if (c.plan_delay_ns != 0) o["plan_delay_ms"] = static_cast<double>(c.plan_delay_ns) / 1e6;
   return o;
 }
@@ -231,6 +234,8 @@ void describe_parts(const Settings& s, json::Object& out) {
                   {"expert_parallel", s.ranks.expert_parallel},
                   {"forced", s.ranks.forced},
                   {"optional", s.ranks.optional}};
+  out["data_parallel"] = {
+      {"size", s.data_parallel.size}, {"first", s.data_parallel.first}, {"count", s.data_parallel.count}};
   if (s.media.wanted) out["media"] = describe_media(s);
   out["server"] = describe_server(s);
   out["limits"] = describe_limits(s.serve);

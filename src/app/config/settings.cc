@@ -202,13 +202,23 @@ void take_paddlenlp(PaddleNlp p, bool alone, Settings& s, std::vector<std::strin
                                              .answer_blocks = narrow(p.enc_dec_block_num),
                                              .query_blocks = narrow(p.max_query_block_num),
                                              .host_blocks = narrow(c.v1 ? p.total_block_num : p.max_block_num),
-                                             .batch_size = c.max_num_seqs,
+                                             .batch_size = c.max_num_seqs * s.data_parallel.count,
                                              .cached_tasks = narrow(p.cached_tasks),
                                              .disable_streaming = p.disable_streaming,
                                              .raw_text = p.raw_text};
   if (alone) s.serve.port = -1;
   s.openai_port = !alone;
   s.paddlenlp = std::move(p);
+}
+
+// A server that is told its number is one of several, of one engine each.
+DataParallelSettings data_parallel_settings(const FlagSet& flags, const Environment& environment) {
+  DataParallelSettings s;
+  s.size = flags.integer32("data-parallel-size");
+  const bool one = flags.given("local-data-parallel-id") || environment.boolean("FD_ENABLE_MULTI_API_SERVER");
+  s.first = one ? flags.integer32("local-data-parallel-id") : 0;
+  s.count = one ? 1 : s.size;
+  return s;
 }
 
 LogSettings log_settings(const Environment& environment) {
@@ -277,6 +287,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   TERN_ASSIGN_OR_RETURN(s.device, device_settings(s.flags.text("device"), cpu, s.environment));
   s.ranks = {s.flags.integer32("tensor-parallel-size"), s.flags.boolean("enable-expert-parallel"),
              s.environment.boolean("TERN_TEST_RANKS"), s.flags.source("tensor-parallel-size") == Source::kEnvironment};
+  s.data_parallel = data_parallel_settings(s.flags, s.environment);
   s.load = load_options(s.flags, s.environment, model);
   s.engine = engine_config(s.flags, s.environment, model);
   TERN_ASSIGN_OR_RETURN(s.engine.graphs, graph_settings(s.flags));

@@ -43,6 +43,12 @@ struct RankSettings {
   bool optional = false;         // MP_NUM asks for them: one runs on a GPU, too
 };
 
+// Engines with a copy of the model each (--data-parallel-size).
+struct DataParallelSettings {
+  int size = 1;              // in all
+  int first = 0, count = 1;  // those of this process: all, or the one that --local-data-parallel-id names
+};
+
 struct Settings {
   FlagSet flags;  // resolved
   Environment environment;
@@ -51,6 +57,7 @@ struct Settings {
   std::string chat_template;     // --chat-template
   DeviceSettings device;
   RankSettings ranks;
+  DataParallelSettings data_parallel;
   model::LoadOptions load;
   engine::EngineConfig engine;
   serve::ServeConfig serve;

@@ -107,6 +107,21 @@ Status check_speculation(const FlagSet& flags) {
   return {};
 }
 
+Status check_data_parallel(const FlagSet& flags) {
+  const int64_t size = flags.integer("data-parallel-size"), id = flags.integer("local-data-parallel-id");
+  if (id >= size) {
+    return wrong("local-data-parallel-id",
+                 fmt::format("{}: engines of --data-parallel-size {} are counted from 0", id, size));
+  }
+  if (size > 1 && flags.boolean("enable-expert-parallel")) {
+    return wrong("enable-expert-parallel",
+                 fmt::format("with --data-parallel-size {} would deal experts to the ranks of all engines, which this "
+                             "build does not do; without it every engine has all experts",
+                             size));
+  }
+  return {};
+}
+
 Status check_quantization(const FlagSet& flags) {
   const auto read = model::read_quantization(flags.get("quantization"), "");
   return read.ok() ? Status() : wrong("quantization", read.error().message);
@@ -192,6 +207,7 @@ Status validate(const FlagSet& flags, const Environment& environment) {
                  fmt::format("{} times --data-parallel-size {} is more than the {} cards of a node",
                              flags.integer("tensor-parallel-size"), flags.integer("data-parallel-size"), kMaxCards));
   }
+  TERN_RETURN_IF_ERROR(check_data_parallel(flags));
   TERN_RETURN_IF_ERROR(check_speculation(flags));
   TERN_RETURN_IF_ERROR(check_quantization(flags));
   TERN_RETURN_IF_ERROR(check_early_stop(flags));

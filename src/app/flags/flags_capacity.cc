@@ -5,7 +5,6 @@ namespace tern::app {
 namespace {
 using enum ValueType;
 using enum FlagGroup;
-constexpr std::string_view kOneCopy = "this build runs one copy of the model";
 constexpr std::string_view kNoExchange = "every rank has all tokens; none are sent to experts elsewhere";
 constexpr std::string_view kNoBalance = "this build deals experts to ranks in their order";
 constexpr std::string_view kNoReduce = "ranks of a CPU add up in shared memory";
@@ -27,19 +26,24 @@ constexpr FlagSpec kFlags[] = {
      .fallback = "1",
      .min = 1,
      .max = 1024,
-     .support = Support::kInert,
-     .meaning = "Copies of the model.",
-     .reason = kOneCopy,
+     .meaning =
+         "Engines with a scheduler, a cache and a copy of the model each, behind one server. A request goes to the "
+         "engine "
+         "that has most of its prompt cached, then to the one with the least to do. On a CPU engines share the weights "
+         "and each has its part of the cores; with fewer cores than engines there is one. On GPUs each engine has as "
+         "many "
+         "as --tensor-parallel-size says.",
      .aliases = "dp"},
     {.name = "local-data-parallel-id",
      .group = kCapacity,
      .type = kInt,
      .fallback = "0",
+     .derived = "0; without it and FD_ENABLE_MULTI_API_SERVER all engines run here",
      .min = 0,
      .max = 1024,
-     .support = Support::kInert,
-     .meaning = "Which copy this process serves.",
-     .reason = kOneCopy},
+     .meaning =
+         "The one engine of --data-parallel-size that this process runs, with its part of the cores or its GPUs; "
+         "others run theirs (tern multi-api-server)."},
     {.name = "enable-expert-parallel",
      .group = kCapacity,
      .type = kBool,

@@ -49,6 +49,7 @@ constexpr FlagSpec kFlags[] = {
      .group = kHere,
      .type = kInt,
      .fallback = "2048",
+     .derived = "2048; with FD_ENABLE_MULTI_API_SERVER=1: 512",
      .min = 1,
      .max = 1e6,
      .meaning = "Open requests accepted; beyond it: 429."},

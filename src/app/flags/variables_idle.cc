@@ -169,8 +169,6 @@ constexpr VariableSpec kVariables[] = {
     harmless("FD_EP_MAX_PREFETCH_TASK_NUM", kClusters, "8", "Detail of --enable-expert-parallel.", kNoExperts),
     harmless("FD_EP_BATCHED_TOKEN_TIMEOUT", kClusters, "0.1", "Detail of --enable-expert-parallel.", kNoExperts),
     harmless("FD_USE_PFCC_DEEP_EP", kClusters, "0", "Exchange of experts' tokens.", kNoExperts),
-    inert_switch("FD_ENABLE_MULTI_API_SERVER", kClusters, "One API server per copy of the model.",
-                 "this build runs one copy of the model"),
     {.name = "FD_ENABLE_INTERNAL_ADAPTER",
      .group = kClusters,
      .type = ValueType::kBool,

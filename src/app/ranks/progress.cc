@@ -1,9 +1,11 @@
 #include "app/ranks/progress.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <numeric>
 
 #include "base/clock.h"
 
@@ -45,6 +47,16 @@ std::string Progress::step(size_t done, size_t all, int64_t elapsed_ns) {
 void Progress::update(size_t done, size_t all) {
   const std::string text = step(done, all, monotonic_ns() - start_);
   if (!text.empty()) std::fputs(text.c_str(), stderr);
+}
+
+SharedProgress::SharedProgress(int parts)
+    : bar_(::isatty(STDERR_FILENO) == 1), done_(static_cast<size_t>(parts)), all_(static_cast<size_t>(parts)) {}
+
+void SharedProgress::update(int part, size_t done, size_t all) {
+  const std::lock_guard lock(mutex_);
+  done_[static_cast<size_t>(part)] = done, all_[static_cast<size_t>(part)] = all;
+  bar_.update(std::accumulate(done_.begin(), done_.end(), size_t{0}),
+              std::accumulate(all_.begin(), all_.end(), size_t{0}));
 }
 
 }  // namespace tern::app

@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
 #include <string>
+#include <vector>
 
 namespace tern::app {
 
@@ -23,6 +25,18 @@ class Progress {
   const int64_t start_;
   int64_t last_ = 0;
   bool shown_ = false;
+};
+
+// What several have read together, for one bar. Any thread.
+class SharedProgress {
+ public:
+  explicit SharedProgress(int parts);
+  void update(int part, size_t done, size_t all);
+
+ private:
+  std::mutex mutex_;
+  Progress bar_;
+  std::vector<size_t> done_, all_;
 };
 
 }  // namespace tern::app

@@ -5,30 +5,43 @@
 #include <vector>
 
 #include "app/config/settings.h"
+#include "app/ranks/progress.h"
 #include "device/communicator.h"
-#include "engine/engine.h"
+#include "engine/engines.h"
 #include "model/model.h"
 
 namespace tern::app {
+
+// Of several engines with a copy of the model each, which one; the default is alone.
+struct EngineNumber {
+  int number = 0, of = 1;
+};
 
 class LoadedRanks {
  public:
   // Opens the devices; nothing is read yet. Errors, of one line: what open_device() says; GPUs, which are too few or
   // too many for this build.
-  static Expected<std::unique_ptr<LoadedRanks>> open(const Settings& settings);
-  // Every rank's part of the weights, side by side, with one bar.
+  static Expected<std::unique_ptr<LoadedRanks>> open(const Settings& settings, const EngineNumber& engine = {});
+  // Every rank's part of the weights, side by side, with one bar; then lines about them.
   Status load(const Settings& settings);
+  // The two halves of load(). Rank r is part `first` + r of the bar.
+  Status read(const Settings& settings, SharedProgress& progress, int first);
+  void say_formats() const;
+  // In place of load(): the weights of `other`, which lie in the same memory and are cut for as many ranks.
+  void share(const LoadedRanks& other) { models_ = other.models_; }
 
   int count() const { return static_cast<int>(devices_.size()); }
   OpenedDevice& device() { return devices_[0]; }  // of the first rank
+  const OpenedDevice& device() const { return devices_[0]; }
   const model::Model& model() const { return *models_[0]; }
   size_t weight_bytes() const;  // of all ranks
+  engine::EnginePart part(const vision::Tower* tower) const;
   Expected<std::unique_ptr<engine::Engine>> start(const engine::EngineConfig& config, const vision::Tower* tower) const;
 
  private:
   std::vector<OpenedDevice> devices_;
   std::unique_ptr<device::CommunicatorGroup> group_;  // null: one rank
-  std::vector<std::unique_ptr<model::Model>> models_;
+  std::vector<std::shared_ptr<const model::Model>> models_;
 };
 
 }  // namespace tern::app

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <future>
+#include <limits>
 
 #include "app/flags/json_text.h"
 #include "app/paddlenlp/grpc_library.h"
@@ -19,6 +20,22 @@ std::string with_formats(const std::string& page, const model::ModelInfo& info) 
   if (!info.formats.empty()) value->get_object()["weight_formats"] = info.formats;
   value->get_object()["kv_cache_format"] = info.cache_format;
   return json_line(*value);
+}
+
+std::unique_ptr<engine::EngineClient> make_echoes(engine::EchoConfig echo, int count) {
+  if (count == 1) return engine::make_echo_engine(echo);
+  const auto news = std::make_shared<engine::NewsSignal>();
+  echo.news = news.get();
+  std::vector<std::unique_ptr<engine::EngineClient>> engines;
+  for (int i = 0; i < count; ++i) engines.push_back(engine::make_echo_engine(echo));
+  return std::make_unique<engine::Engines>(std::move(engines), news);
+}
+
+// Cache blocks of the engine that has fewest.
+int fewest_blocks(const engine::EngineClient& engine) {
+  int fewest = std::numeric_limits<int>::max();
+  for (const engine::EngineStats& s : engine.parts()) fewest = std::min(fewest, s.total_blocks);
+  return fewest;
 }
 
 void add_eos(std::vector<int32_t>& ids, const content::Tokenizer* tokenizer) {
@@ -62,36 +79,36 @@ Status LoadedServer::load_parts(const Settings& settings) {
   const int64_t started = monotonic_ns();
   auto text =
       std::async(std::launch::async, [&] { return load_text(settings.tokenizer_folder, settings.chat_template); });
-  TERN_ASSIGN_OR_RETURN(ranks_, LoadedRanks::open(settings));
-  device::Device& device = *ranks_->device().device;
+  TERN_ASSIGN_OR_RETURN(engines_, LoadedEngines::open(settings));
+  device::Device& device = *engines_->first().device().device;
   TERN_INFO("device: {}", device.info().name);
-  TERN_RETURN_IF_ERROR(ranks_->load(settings));
-  const model::ModelInfo& info = ranks_->model().info();
+  TERN_RETURN_IF_ERROR(engines_->load(settings));
+  const model::ModelInfo& info = engines_->first().model().info();
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,
            "{}: {} layers, {} parameters, {:.3f} GB of weights, loaded in {:.3f} s", info.architecture, info.layers,
-           info.parameters, static_cast<double>(ranks_->weight_bytes()) / 1e9,
+           info.parameters, static_cast<double>(engines_->weight_bytes()) / 1e9,
            static_cast<double>(monotonic_ns() - started) / 1e9);
   TERN_ASSIGN_OR_RETURN(text_, text.get());
   TERN_ASSIGN_OR_RETURN(answers_, load_parsers(settings, text_.tokenizer.get()));
   TERN_ASSIGN_OR_RETURN(vision_, load_vision(settings, device, text_.tokenizer.get()));
   engine::EngineConfig engine_config = settings.engine;
   if (!settings.trace.empty()) {
-    TERN_ASSIGN_OR_RETURN(trace_, TraceFile::open(settings.trace));
+    TERN_ASSIGN_OR_RETURN(trace_, TraceFile::open(settings.trace, engines_->count()));
     engine_config.trace = trace_.get();
   }
   add_eos(engine_config.eos_token_ids, text_.tokenizer.get());
   grammars_ = make_grammars(settings, text_.tokenizer.get(), engine_config.eos_token_ids);
   if (grammars_ == nullptr) engine_config.mask_threads = 0;
   if (vision_.tower) engine_config.vision = vision_config(settings, *vision_.profile, vision_.tower->info().merge);
-  TERN_ASSIGN_OR_RETURN(auto engine, ranks_->start(engine_config, vision_.tower.get()));
-  keep_learned(ranks_->device());
+  if (vision_.tower) TERN_RETURN_IF_ERROR(engines_->load_towers(settings, *vision_.tower));
+  TERN_ASSIGN_OR_RETURN(engine_, engines_->start(engine_config));
+  keep_learned(engines_->first().device());
   config_ = settings.serve;
   config_.config_info = with_formats(config_.config_info, info);
   config_.vocab_size = info.vocab_size;
-  config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(engine->blocks().total));
+  config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(fewest_blocks(*engine_)));
   if (config_.paddlenlp && device.own_memory()) gpus_ = GpuWatch::open();
   if (gpus_) config_.gpus = [gpus = gpus_.get()] { return gpus->figures(); };
-  engine_ = std::move(engine);
   return {};
 }
 
@@ -115,7 +132,7 @@ Status LoadedServer::load_scripted(const Settings& settings) {
   echo.vocab_size = config_.vocab_size;
   echo.max_num_seqs = settings.engine.scheduler.max_num_seqs;
   echo.max_model_len = config_.max_model_len;
-  engine_ = engine::make_echo_engine(echo);
+  engine_ = make_echoes(echo, settings.data_parallel.count);
   return {};
 }
 

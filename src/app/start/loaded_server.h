@@ -6,7 +6,7 @@
 
 #include "answer/answer_parser.h"
 #include "app/paddlenlp/gpu_watch.h"
-#include "app/ranks/ranks.h"
+#include "app/ranks/engines.h"
 #include "app/start/service.h"
 #include "app/start/trace_file.h"
 #include "app/start/vision_parts.h"
@@ -37,7 +37,7 @@ class LoadedServer {
   Status load_scripted(const Settings& settings);
 
   // In the order in which they need one another.
-  std::unique_ptr<LoadedRanks> ranks_;  // null with --scripted
+  std::unique_ptr<LoadedEngines> engines_;  // null with --scripted
   TextParts text_;
   std::optional<answer::AnswerFormat> answers_;
   std::unique_ptr<content::GrammarCompiler> grammars_;

@@ -9,6 +9,10 @@ namespace tern::app {
 
 Expected<std::unique_ptr<Offline>> Offline::load(const Settings& settings) {
   std::unique_ptr<Offline> offline(new Offline(settings));
+  if (settings.data_parallel.size > 1) {
+    return make_error(ErrorCode::kUnsupported, "--data-parallel-size: without a server there is one engine",
+                      "data-parallel-size");
+  }
   TERN_ASSIGN_OR_RETURN(offline->ranks_, LoadedRanks::open(settings));
   TERN_RETURN_IF_ERROR(offline->ranks_->load(settings));
   return offline;

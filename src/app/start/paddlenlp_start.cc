@@ -65,15 +65,15 @@ Status warm_up(engine::EngineClient& engine, const PaddleNlp& p, int32_t vocab_s
   request.prompt.assign(1, std::min(kWarmId, vocab_size - 1));
   request.max_tokens = static_cast<int32_t>(std::min(p.dec_len_limit, p.max_seq_len - 1));
   request.sampling.min_tokens = std::min(request.max_tokens, static_cast<int32_t>(p.dec_len_limit / 2 + 1));
-  TERN_RETURN_IF_ERROR(run_all(engine, request, 2 * p.batch_size, 1));
+  const auto engines = static_cast<int64_t>(engine.parts().size());
+  const int64_t rows = 2 * p.batch_size * engines, prompts = 2 * p.max_prefill_batch * engines;
+  TERN_RETURN_IF_ERROR(run_all(engine, request, rows, 1));
   const auto longest = static_cast<size_t>(std::clamp<int64_t>(p.seq_len_limit, 1, p.max_seq_len - 2));
   request.prompt.assign(longest, request.prompt[0]);
   request.max_tokens = 1;
   request.sampling.min_tokens = 1;
-  TERN_RETURN_IF_ERROR(
-      run_all(engine, request, 2 * p.max_prefill_batch, static_cast<engine::RequestId>(2 * p.batch_size) + 1));
-  TERN_INFO("warm-up: {} requests in {:.1f} s", 2 * p.batch_size + 2 * p.max_prefill_batch,
-            static_cast<double>(monotonic_ns() - started) / 1e9);
+  TERN_RETURN_IF_ERROR(run_all(engine, request, prompts, static_cast<engine::RequestId>(rows) + 1));
+  TERN_INFO("warm-up: {} requests in {:.1f} s", rows + prompts, static_cast<double>(monotonic_ns() - started) / 1e9);
   return {};
 }
 

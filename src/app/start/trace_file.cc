@@ -34,8 +34,9 @@ Track track_of(StepPhase phase) {
   return {1, "engine", "collect"};
 }
 
-std::string title_of(const Track& t) {
-  return fmt::format(R"({{"name":"thread_name","ph":"M","pid":1,"tid":{},"args":{{"name":"{}"}}}})", t.id, t.title);
+std::string title_of(int process, const Track& t) {
+  return fmt::format(R"({{"name":"thread_name","ph":"M","pid":{},"tid":{},"args":{{"name":"{}"}}}})", process, t.id,
+                     t.title);
 }
 
 // One event, without a comma after it. `origin_ns`: what counts as zero.
@@ -46,30 +47,33 @@ std::string trace_event(const engine::StepSpan& s, int64_t origin_ns) {
     args += s.replayed ? R"(,"how":"graph")" : R"(,"how":"eager")";
   }
   if (s.idle_ns >= 0) args += fmt::format(R"(,"idle_us":{:.3f})", static_cast<double>(s.idle_ns) / 1e3);
-  return fmt::format(R"({{"name":"{}","ph":"X","pid":1,"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{{}}}}})", t.name,
-                     t.id, static_cast<double>(s.begin_ns - origin_ns) / 1e3,
+  return fmt::format(R"({{"name":"{}","ph":"X","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{{}}}}})", t.name,
+                     s.engine + 1, t.id, static_cast<double>(s.begin_ns - origin_ns) / 1e3,
                      static_cast<double>(s.end_ns - s.begin_ns) / 1e3, args);
 }
 
 }  // namespace
 
-Expected<std::unique_ptr<TraceFile>> TraceFile::open(const std::string& path, size_t most_bytes) {
+Expected<std::unique_ptr<TraceFile>> TraceFile::open(const std::string& path, int engines, size_t most_bytes) {
   std::FILE* file = std::fopen(path.c_str(), "we");
   if (file == nullptr) {
     return make_error(ErrorCode::kIo, fmt::format("--trace: {} cannot be written: {}", path, std::strerror(errno)),
                       "trace");
   }
-  return std::unique_ptr<TraceFile>(new TraceFile(file, most_bytes));
+  return std::unique_ptr<TraceFile>(new TraceFile(file, engines, most_bytes));
 }
 
-TraceFile::TraceFile(std::FILE* file, size_t most_bytes)
+TraceFile::TraceFile(std::FILE* file, int engines, size_t most_bytes)
     : file_(file), most_bytes_(most_bytes), origin_ns_(monotonic_ns()) {
   waiting_.reserve(kWaiting);
-  std::string head =
-      "[\n"
-      R"({"name":"process_name","ph":"M","pid":1,"args":{"name":"tern"}})";
-  for (const StepPhase p : {StepPhase::kPlan, StepPhase::kLaunch, StepPhase::kDevice}) {
-    head += ",\n" + title_of(track_of(p));
+  std::string head = "[\n";
+  for (int process = 1; process <= engines; ++process) {
+    const std::string name = engines == 1 ? "tern" : fmt::format("engine {}", process - 1);
+    head += fmt::format(R"({}{{"name":"process_name","ph":"M","pid":{},"args":{{"name":"{}"}}}})",
+                        process == 1 ? "" : ",\n", process, name);
+    for (const StepPhase p : {StepPhase::kPlan, StepPhase::kLaunch, StepPhase::kDevice}) {
+      head += ",\n" + title_of(process, track_of(p));
+    }
   }
   put(head);
   thread_ = std::thread([this] { run(); });

@@ -20,14 +20,16 @@ class TraceFile final : public engine::StepTrace {
   static constexpr size_t kWaiting = 16384;
   static constexpr size_t kMostBytes = size_t{1} << 30;  // of the file; it ends there
 
-  static Expected<std::unique_ptr<TraceFile>> open(const std::string& path, size_t most_bytes = kMostBytes);
+  // Every one of `engines` is a process of the trace.
+  static Expected<std::unique_ptr<TraceFile>> open(const std::string& path, int engines = 1,
+                                                   size_t most_bytes = kMostBytes);
   ~TraceFile() override;  // writes what waits and closes the array
 
   void add(const engine::StepSpan& span) override;
   uint64_t dropped() const;
 
  private:
-  TraceFile(std::FILE* file, size_t most_bytes);
+  TraceFile(std::FILE* file, int engines, size_t most_bytes);
   void run();
   void write(const std::vector<engine::StepSpan>& spans);
   void put(const std::string& text);

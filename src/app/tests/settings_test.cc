@@ -158,6 +158,26 @@ TEST(Graphs, ConfigReachesTheEngine) {
   EXPECT_EQ(g.max_prefill, 64);
 }
 
+TEST(DataParallel, WhichEnginesRunHere) {
+  const auto of = [](std::vector<std::string> args, Environment::Pairs environment = {}) {
+    return settled(args, environment).data_parallel;
+  };
+  const DataParallelSettings alone = of({}), all = of({"--data-parallel-size", "4"});
+  EXPECT_EQ(alone.size, 1);
+  EXPECT_EQ(alone.count, 1);
+  EXPECT_EQ(all.size, 4);
+  EXPECT_EQ(all.first, 0);
+  EXPECT_EQ(all.count, 4);
+  const DataParallelSettings third = of({"--data-parallel-size", "4", "--local-data-parallel-id", "2"});
+  EXPECT_EQ(third.size, 4);
+  EXPECT_EQ(third.first, 2);
+  EXPECT_EQ(third.count, 1);
+  const Environment::Pairs servers = {{"FD_ENABLE_MULTI_API_SERVER", "1"}};
+  EXPECT_EQ(of({"--data-parallel-size", "4"}, servers).count, 1);
+  EXPECT_EQ(settled({}, servers).serve.max_concurrency, 512);
+  EXPECT_EQ(settled({"--max-concurrency", "9"}, servers).serve.max_concurrency, 9);
+}
+
 TEST(Faults, ReachTheEngine) {
   const engine::EngineConfig plain = settled({}).engine;
   EXPECT_EQ(plain.watchdog_ns, 30'000'000'000);
@@ -174,11 +194,16 @@ TEST(Faults, ReachTheEngine) {
   const engine::EngineConfig second = settled({}, {{"TERN_FAULT", "trap@7,rank=1"}}).engine;
   EXPECT_EQ(second.fault_step, 7u);
   EXPECT_EQ(second.fault_rank, 1);
-  for (const char* bad :
-       {"trap", "trap@", "trap@0", "trap@x", "trap@1x", "stall@1", "@1", "hang@99999999999999999999",
-        "trap@1,rank=", "trap@1,rank=x", "trap@1,rank=-1", "trap,rank=1", "trap@1,", "trap@1,rank=1,rank=1"}) {
-    EXPECT_EQ(failure({}, {{"TERN_FAULT", bad}}),
-              fmt::format("TERN_FAULT: \"{}\" is neither trap@N nor hang@N, nor one of them with ,rank=R", bad));
+  EXPECT_EQ(second.fault_engine, 0);
+  const engine::EngineConfig third = settled({}, {{"TERN_FAULT", "hang@5,engine=2,rank=3"}}).engine;
+  EXPECT_EQ(third.fault_engine, 2);
+  EXPECT_EQ(third.fault_rank, 3);
+  for (const char* bad : {"trap", "trap@", "trap@0", "trap@x", "trap@1x", "stall@1", "@1", "hang@99999999999999999999",
+                          "trap@1,rank=", "trap@1,rank=x", "trap@1,rank=-1", "trap,rank=1", "trap@1,",
+                          "trap@1,rank=1,rank=1", "trap@1,engine=", "trap@1,engine=0,engine=1"}) {
+    EXPECT_EQ(
+        failure({}, {{"TERN_FAULT", bad}}),
+        fmt::format("TERN_FAULT: \"{}\" is neither trap@N nor hang@N, nor one of them with ,rank=R or ,engine=E", bad));
   }
 }
 

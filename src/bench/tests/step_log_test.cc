@@ -112,7 +112,7 @@ TEST(TraceFile, IsAnArrayOfChromeEvents) {
 TEST(TraceFile, EndsAtItsLimitAndStaysReadable) {
   const std::string path = temporary("tern_trace_limit.json");
   {
-    auto file = app::TraceFile::open(path, 2000);
+    auto file = app::TraceFile::open(path, 1, 2000);
     ASSERT_TRUE(file.ok());
     add_steps(**file, 1000, 7);
   }

@@ -1,0 +1,115 @@
+#include "app/ranks/engines.h"
+
+#include <fmt/format.h>
+
+#include <future>
+
+#include "app/ranks/progress.h"
+#include "base/log.h"
+#include "device/topology.h"
+
+namespace tern::app {
+namespace {
+
+Status enough_gpus(const OpenedDevice& open, const Settings& settings) {
+  const auto visible = open.library->device_count();
+  const DataParallelSettings& dp = settings.data_parallel;
+  const int ranks = settings.ranks.optional ? 1 : settings.ranks.count;
+  const int first = settings.device.cuda.ordinal, wanted = dp.size * ranks;
+  if (!visible.ok() || first + wanted <= *visible) return {};
+  const std::string behind = first > 0 ? fmt::format(" from cuda:{} on", first) : "";
+  return make_error(ErrorCode::kInvalidArgument,
+                    fmt::format("--data-parallel-size {} times --tensor-parallel-size {} takes {} GPUs{}: the driver "
+                                "shows {}",
+                                dp.size, ranks, wanted, behind, *visible),
+                    "data-parallel-size");
+}
+
+// The first error of work done side by side.
+Status first_error(std::vector<std::future<Status>>& work) {
+  Status first;
+  for (auto& one : work) {
+    Status status = one.get();
+    if (first.ok()) first = std::move(status);
+  }
+  return first;
+}
+
+}  // namespace
+
+Expected<std::unique_ptr<LoadedEngines>> LoadedEngines::open(const Settings& settings) {
+  auto loaded = std::make_unique<LoadedEngines>();
+  const DataParallelSettings& dp = settings.data_parallel;
+  TERN_ASSIGN_OR_RETURN(auto first, LoadedRanks::open(settings, {dp.first, dp.size}));
+  int count = dp.count, size = dp.size;
+  if (first->device().library != nullptr) {
+    TERN_RETURN_IF_ERROR(enough_gpus(first->device(), settings));
+  } else if (const int cores = device::read_cpu_topology().default_threads; count > cores && !settings.ranks.forced) {
+    TERN_WARN("--data-parallel-size {} on {} core{}: one engine runs, with all of them", dp.size, cores,
+              cores == 1 ? "" : "s");
+    count = size = 1;
+    TERN_ASSIGN_OR_RETURN(first, LoadedRanks::open(settings));
+  }
+  loaded->size_ = size;
+  loaded->first_ = dp.first;
+  loaded->engines_.push_back(std::move(first));
+  for (int number = dp.first + 1; number < dp.first + count; ++number) {
+    TERN_ASSIGN_OR_RETURN(auto more, LoadedRanks::open(settings, {number, size}));
+    loaded->engines_.push_back(std::move(more));
+  }
+  if (count > 1) TERN_INFO("{} engines serve the model", count);
+  return loaded;
+}
+
+Status LoadedEngines::load(const Settings& settings) {
+  if (shares_memory() || count() == 1) {
+    TERN_RETURN_IF_ERROR(engines_[0]->load(settings));
+    for (size_t i = 1; i < engines_.size(); ++i) engines_[i]->share(*engines_[0]);
+    return {};
+  }
+  const int ranks = engines_[0]->count();
+  SharedProgress progress(count() * ranks);
+  std::vector<std::future<Status>> loading;
+  for (int i = 0; i < count(); ++i) {
+    loading.push_back(std::async(
+        std::launch::async, [&, i] { return engines_[static_cast<size_t>(i)]->read(settings, progress, i * ranks); }));
+  }
+  TERN_RETURN_IF_ERROR(first_error(loading));
+  engines_[0]->say_formats();
+  return {};
+}
+
+Status LoadedEngines::load_towers(const Settings& settings, const vision::Tower& first) {
+  towers_.assign(engines_.size(), &first);
+  if (shares_memory()) return {};
+  own_towers_.resize(engines_.size());
+  std::vector<std::future<Status>> loading;
+  for (size_t i = 1; i < engines_.size(); ++i) {
+    loading.push_back(std::async(std::launch::async, [&, i]() -> Status {
+      device::Device& device = *engines_[i]->device().device;
+      TERN_RETURN_IF_ERROR(device.bind_thread());
+      TERN_ASSIGN_OR_RETURN(own_towers_[i], vision::load_tower(settings.load, device));
+      towers_[i] = own_towers_[i].get();
+      return {};
+    }));
+  }
+  return first_error(loading);
+}
+
+size_t LoadedEngines::weight_bytes() const {
+  size_t bytes = 0;
+  for (const auto& engine : engines_) bytes += engine->weight_bytes();
+  return shares_memory() ? bytes / engines_.size() : bytes;
+}
+
+Expected<std::unique_ptr<engine::EngineClient>> LoadedEngines::start(const engine::EngineConfig& config) const {
+  engine::EngineConfig c = config;
+  c.data_parallel.size = size_, c.data_parallel.rank = first_;
+  std::vector<engine::EnginePart> parts;
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    parts.push_back(engines_[i]->part(towers_.empty() ? nullptr : towers_[i]));
+  }
+  return engine::start_engines(c, parts);
+}
+
+}  // namespace tern::app
