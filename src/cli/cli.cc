@@ -38,6 +38,8 @@ int run_markdown(const std::vector<std::string>& args) {
 constexpr Command kCommands[] = {
     {"serve", run_serve},
     {"api_server", run_serve},
+    {"multi-api-server", run_multi_server},
+    {"multi_api_server", run_multi_server},
     {"serve-paddlenlp", run_serve_paddlenlp},
     {"start_server", run_start_server},
     {"stop_server", run_stop_server},

@@ -8,6 +8,7 @@
 namespace tern::cli {
 
 int run_serve(const std::vector<std::string>& args);
+int run_multi_server(const std::vector<std::string>& args);
 int run_serve_paddlenlp(const std::vector<std::string>& args);
 int run_start_server(const std::vector<std::string>& args);
 int run_stop_server(const std::vector<std::string>& args);

@@ -162,6 +162,7 @@ std::string command_help() {
 
 Commands:
   serve       serves a model over the OpenAI protocol (also: api_server)
+  multi-api-server  a server and a port for each engine of --data-parallel-size (also: multi_api_server)
   serve-paddlenlp  serves it as PaddleNLP's server does, which its environment sets up (docs/paddlenlp.md)
   start_server, stop_server, download_model  that server's commands
   chat        talks to a server; -q TEXT asks one question

@@ -55,6 +55,45 @@ Expected<std::string> own_program() {
   return path;
 }
 
+// A process to be; signals are as they are by default: a shell's background job ignores SIGINT, which stop_server
+// sends.
+struct Spawn {
+  explicit Spawn(int flags) {
+    posix_spawn_file_actions_init(&files);
+    posix_spawnattr_init(&attributes);
+    sigset_t none, asked;
+    sigemptyset(&none);
+    sigemptyset(&asked);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&asked, signal);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setsigdefault(&attributes, &asked);
+    posix_spawnattr_setflags(&attributes, static_cast<short>(flags | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF));
+  }
+  ~Spawn() {
+    posix_spawn_file_actions_destroy(&files);
+    posix_spawnattr_destroy(&attributes);
+  }
+  Spawn(const Spawn&) = delete;
+  Spawn& operator=(const Spawn&) = delete;
+
+  // This program, with `what` in errors.
+  Expected<pid_t> run(const ProgramStart& start, const std::string& what) {
+    TERN_ASSIGN_OR_RETURN(const std::string program, own_program());
+    std::vector<std::string> arguments{program}, variables;
+    arguments.insert(arguments.end(), start.arguments.begin(), start.arguments.end());
+    for (const auto& [name, value] : start.environment) variables.push_back(name + "=" + value);
+    pid_t pid = 0;
+    const int error =
+        posix_spawn(&pid, program.c_str(), &files, &attributes, pointers(arguments).data(), pointers(variables).data());
+    if (error == 0) return pid;
+    errno = error;
+    return failed(what);
+  }
+
+  posix_spawn_file_actions_t files;
+  posix_spawnattr_t attributes;
+};
+
 }  // namespace
 
 bool port_is_free(int port) {
@@ -73,35 +112,19 @@ bool port_is_free(int port) {
   return !taken && !listened;
 }
 
+Expected<pid_t> spawn_program(const ProgramStart& start, int input) {
+  Spawn spawn(POSIX_SPAWN_SETPGROUP);
+  posix_spawn_file_actions_adddup2(&spawn.files, input, 0);
+  return spawn.run(start, "posix_spawn");
+}
+
 Expected<pid_t> start_background(const BackgroundStart& start) {
-  TERN_ASSIGN_OR_RETURN(const std::string program, own_program());
-  std::vector<std::string> arguments{program}, variables;
-  arguments.insert(arguments.end(), start.arguments.begin(), start.arguments.end());
-  for (const auto& [name, value] : start.environment) variables.push_back(name + "=" + value);
-  posix_spawn_file_actions_t files;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&files);
-  posix_spawnattr_init(&attributes);
-  posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDONLY, 0);
-  posix_spawn_file_actions_addopen(&files, 1, start.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND, 0644);
-  posix_spawn_file_actions_adddup2(&files, 1, 2);
-  // A shell's background job ignores SIGINT, which stop_server sends.
-  sigset_t none, asked;
-  sigemptyset(&none);
-  sigemptyset(&asked);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaddset(&asked, signal);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setsigdefault(&attributes, &asked);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-  pid_t pid = 0;
-  const int error =
-      posix_spawn(&pid, program.c_str(), &files, &attributes, pointers(arguments).data(), pointers(variables).data());
-  posix_spawn_file_actions_destroy(&files);
-  posix_spawnattr_destroy(&attributes);
-  if (error != 0) {
-    errno = error;
-    return failed(start.output);
-  }
+  Spawn spawn(POSIX_SPAWN_SETSID);
+  posix_spawn_file_actions_addopen(&spawn.files, 0, "/dev/null", O_RDONLY, 0);
+  posix_spawn_file_actions_addopen(&spawn.files, 1, start.output.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND,
+                                   0644);
+  posix_spawn_file_actions_adddup2(&spawn.files, 1, 2);
+  TERN_ASSIGN_OR_RETURN(const pid_t pid, spawn.run({start.arguments, start.environment}, start.output));
   const auto since = start_time(pid);
   std::ofstream file(start.pid_file, std::ios::trunc);
   file << pid << ' ' << since.value_or(0) << '\n';

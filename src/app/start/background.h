@@ -17,6 +17,14 @@ namespace tern::app {
 // True when nothing listens on a port of this machine.
 bool port_is_free(int port);
 
+struct ProgramStart {
+  std::vector<std::string> arguments;  // of this program
+  std::vector<std::pair<std::string, std::string>> environment;
+};
+// Starts this program in a process group of its own, with signals as they are by default and `input` for its standard
+// input; its output is this one's.
+Expected<pid_t> spawn_program(const ProgramStart& start, int input);
+
 struct BackgroundStart {
   std::vector<std::string> arguments;  // of this program
   std::vector<std::pair<std::string, std::string>> environment;
