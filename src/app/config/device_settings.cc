@@ -71,6 +71,7 @@ bool driver_seems_installed() {
 
 struct CudaAttempt {
   bool found = false;  // the library is there
+  int visible = 0;     // GPUs
   Expected<OpenedDevice> open = Error{};
 };
 
@@ -82,6 +83,7 @@ CudaAttempt try_cuda(const DeviceSettings& settings, const CudaMachine& machine)
     if (!library.ok()) return library.error();
     TERN_RETURN_IF_ERROR(ops::register_cuda_ops(**library));
     TERN_ASSIGN_OR_RETURN(const int count, (*library)->device_count());
+    attempt.visible = count;
     if (settings.cuda.ordinal >= count) {
       return make_error(ErrorCode::kInvalidArgument,
                         fmt::format("--device cuda:{}: the driver shows {} GPU{}", settings.cuda.ordinal, count,
@@ -153,7 +155,9 @@ Expected<OpenedDevice> open_device(const DeviceSettings& settings, const CudaMac
   }
   if (settings.choice != DeviceChoice::kCpu) {
     CudaAttempt attempt = try_cuda(settings, machine);
-    if (attempt.open.ok() || settings.choice == DeviceChoice::kCuda) return std::move(attempt.open);
+    // Of several engines one that lacks a GPU does not turn to the CPU.
+    const bool too_few = attempt.visible > 0 && settings.cuda.ordinal >= attempt.visible;
+    if (attempt.open.ok() || settings.choice == DeviceChoice::kCuda || too_few) return std::move(attempt.open);
     if (attempt.found || (machine.shows_gpu ? machine.shows_gpu() : driver_seems_installed())) {
       TERN_INFO("--device auto takes the CPU: {}", attempt.open.error().message);
     }
