@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import rows
 import spread
 import stage_bench
+import stage_data_parallel
 import stage_determinism
 import stage_faults
 import stage_guided
@@ -40,12 +41,13 @@ STAGES = {
     "bench-serving": (stage_bench.served, "prompts, serving over HTTP, cold start, Hugging Face transformers; likewise"),
     "bench-guided": (stage_guided.guided, "guided rows beside plain ones, over HTTP: what they cost and what they reach"),
     "bench-quant": (stage_quant.bench, "quantized weights beside bfloat16: products, experts, steps; TERN_CHECK_BENCH likewise"),
+    "bench-dp": (stage_data_parallel.data_parallel, "two engines on two GPUs beside one, over HTTP; never part of `all`"),
     "profile": (stage_profile.profile, "counters of kernels that miss their target (ncu); never part of `all`"),
 }
 GROUPS = {
     "memory": ["memory-text", "memory-pictures"],
     "bench": ["bench-steps", "bench-serving", "bench-guided", "bench-quant"],
-    "all": [name for name in STAGES if name != "profile"],
+    "all": [name for name in STAGES if name not in ("bench-dp", "profile")],
 }
 
 
