@@ -1,5 +1,6 @@
 #include "grpc/messages.h"
 
+#include <bit>
 #include <cstring>
 
 #include "serve/kserve/wire.h"
@@ -28,12 +29,38 @@ Parameter::Kind kind_of(const wire::InferParameter& parameter) {
   }
 }
 
-void set_model(wire::ModelInferResponse& response, std::string_view id, bool last) {
-  response.set_model_name("model");
-  response.set_model_version("1");
-  response.set_id(id.data(), id.size());
-  (*response.mutable_parameters())["triton_final_response"].set_bool_param(last);
-}
+// Protobuf's bytes, written one behind the other.
+class Writer {
+ public:
+  explicit Writer(uint8_t* to) : at_(to) {}
+  void tag(uint32_t field, size_t size) {
+    *at_++ = static_cast<uint8_t>(field << 3 | 2);  // of bytes, or of a message
+    varint(size);
+  }
+  void varint(size_t value) {
+    for (; value >= 0x80; value >>= 7) *at_++ = static_cast<uint8_t>(value | 0x80);
+    *at_++ = static_cast<uint8_t>(value);
+  }
+  void bytes(std::string_view bytes) {
+    if (!bytes.empty()) std::memcpy(at_, bytes.data(), bytes.size());
+    at_ += bytes.size();
+  }
+
+ private:
+  uint8_t* at_;
+};
+
+size_t varint_size(size_t value) { return (static_cast<size_t>(std::bit_width(value | 1)) + 6) / 7; }
+size_t field_size(size_t size) { return 1 + varint_size(size) + size; }  // of fields below 16
+
+// Fields of ModelInferResponse that every answer has, as protobuf writes them: model_name and model_version; parameters
+// with triton_final_response, whose value is the last byte; outputs with OUT.
+constexpr std::string_view kModel = "\x0a\x05model\x12\x01\x31";
+constexpr std::string_view kFinal = "\x22\x1b\x0a\x15triton_final_response\x12\x02\x08";
+constexpr std::string_view kOutput =
+    "\x2a\x0f\x0a\x03OUT\x12\x05"
+    "BYTES\x1a\x01\x01";
+enum Field : uint32_t { kInferResponse = 2, kId = 3, kRawOutput = 6 };
 
 }  // namespace
 
@@ -71,28 +98,39 @@ bool parse_request(std::string_view bytes, wire::ModelInferRequest& request) {
   return serve::kserve::few_fields(bytes, kMostFields) && parse(bytes, request);
 }
 
-::grpc::ByteBuffer answer_message(wire::ModelStreamInferResponse& scratch, std::string_view id, std::string_view out,
-                                  bool last) {
-  wire::ModelInferResponse& response = *scratch.mutable_infer_response();
-  if (response.outputs_size() == 0) {
-    auto& output = *response.add_outputs();
-    output.set_name("OUT");
-    output.set_datatype("BYTES");
-    output.add_shape(1);
-    response.add_raw_output_contents();
+// Per token: by hand, which takes a quarter of the time of protobuf's objects.
+::grpc::ByteBuffer answer_message(std::string_view id, std::string_view out, bool last) {
+  const size_t raw = 4 + out.size();
+  const size_t response =
+      kModel.size() + (id.empty() ? 0 : field_size(id.size())) + kFinal.size() + 1 + kOutput.size() + field_size(raw);
+  grpc_slice bytes = grpc_slice_malloc(field_size(response));
+  Writer to(GRPC_SLICE_START_PTR(bytes));
+  to.tag(kInferResponse, response);
+  to.bytes(kModel);
+  if (!id.empty()) {
+    to.tag(kId, id.size());
+    to.bytes(id);
   }
-  set_model(response, id, last);
-  std::string& raw = *response.mutable_raw_output_contents(0);
-  raw.clear();
-  for (int shift = 0; shift < 32; shift += 8) raw += static_cast<char>(out.size() >> shift & 0xff);
-  raw += out;
-  return serialize(scratch);
+  to.bytes(kFinal);
+  to.varint(last ? 1 : 0);
+  to.bytes(kOutput);
+  to.tag(kRawOutput, raw);
+  char length[4];
+  for (unsigned i = 0; i < 4; ++i) length[i] = static_cast<char>(out.size() >> (8 * i) & 0xff);
+  to.bytes({length, 4});
+  to.bytes(out);
+  const ::grpc::Slice slice(bytes, ::grpc::Slice::STEAL_REF);
+  return {&slice, 1};
 }
 
 ::grpc::ByteBuffer error_message(std::string_view id, std::string_view text) {
   wire::ModelStreamInferResponse message;
   message.set_error_message(text.data(), text.size());
-  set_model(*message.mutable_infer_response(), id, true);
+  wire::ModelInferResponse& response = *message.mutable_infer_response();
+  response.set_model_name("model");
+  response.set_model_version("1");
+  response.set_id(id.data(), id.size());
+  (*response.mutable_parameters())["triton_final_response"].set_bool_param(true);
   return serialize(message);
 }
 

@@ -53,9 +53,8 @@ class RequestView {
 // A ModelInferRequest, unless its bytes are none or would become too many objects.
 bool parse_request(std::string_view bytes, wire::ModelInferRequest& request);
 
-// Messages of a stream, built in `scratch`.
-::grpc::ByteBuffer answer_message(wire::ModelStreamInferResponse& scratch, std::string_view id, std::string_view out,
-                                  bool last);
+// Messages of a stream.
+::grpc::ByteBuffer answer_message(std::string_view id, std::string_view out, bool last);
 ::grpc::ByteBuffer error_message(std::string_view id, std::string_view text);
 
 }  // namespace tern::transport

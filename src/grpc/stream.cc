@@ -45,8 +45,9 @@ void InferStream::release() {
 }
 
 size_t InferStream::send(uint64_t call, std::string_view id, std::string_view out, bool last) {
+  ::grpc::ByteBuffer message = answer_message(id, out, last);
   Lock lock(mutex_);
-  return push(lock, call, answer_message(scratch_, id, out, last), last);
+  return push(lock, call, std::move(message), last);
 }
 
 void InferStream::fail(uint64_t call, std::string_view id, const CallStatus& status) {
@@ -62,9 +63,10 @@ size_t InferStream::push(Lock& lock, uint64_t call, ::grpc::ByteBuffer message, 
     return 0;
   }
   const size_t bytes = message.Length();
-  items_.push_back({call, bytes, last, std::move(message)});
+  Waiting& waiting = waiting_[call];
+  items_.push_back({call, bytes, &waiting, last, std::move(message)});
   unsent_ += bytes;
-  const size_t waits = waiting_[call].bytes += bytes;
+  const size_t waits = waiting.bytes += bytes;
   ask(lock);
   return waits;
 }
@@ -130,13 +132,11 @@ void InferStream::close() {
 
 bool InferStream::account(const Item& item) {
   unsent_ -= item.bytes;
-  const auto found = waiting_.find(item.call);
-  if (found == waiting_.end()) return false;
-  Waiting& waiting = found->second;
+  Waiting& waiting = *item.waiting;
   waiting.bytes -= item.bytes;
   const bool room = waiting.watch && waiting.bytes <= waiting.watched;
   if (room) waiting.watch = false;
-  if (item.last) waiting_.erase(found);
+  if (item.last && waiting.bytes == 0) waiting_.erase(item.call);
   return room;
 }
 

@@ -35,16 +35,17 @@ class InferStream final : public serve::kserve::Stream, private Call::User, priv
   void release() override;
 
  private:
-  struct Item {
-    uint64_t call = 0;
-    size_t bytes = 0;
-    bool last = false;  // of its call
-    ::grpc::ByteBuffer message;
-  };
   struct Waiting {
     size_t bytes = 0;
     size_t watched = 0;  // Host::on_room when `bytes` is that or less, where `watch` is set
     bool watch = false;
+  };
+  struct Item {
+    uint64_t call = 0;
+    size_t bytes = 0;
+    Waiting* waiting = nullptr;
+    bool last = false;  // of its call
+    ::grpc::ByteBuffer message;
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -84,7 +85,6 @@ class InferStream final : public serve::kserve::Stream, private Call::User, priv
   bool writing_ = false, reading_ = false, half_closed_ = false, cancelled_ = false, finished_ = false, done_ = false;
   bool ending_ = false;  // with status_, once nothing waits
   ::grpc::Status status_;
-  wire::ModelStreamInferResponse scratch_;
 };
 
 }  // namespace tern::transport
