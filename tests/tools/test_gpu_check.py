@@ -49,7 +49,7 @@ def check(tmp_path, *args, data=ROOT):
         TERN_CHECK_OUT=str(tmp_path),
         TERN_CHECK_DEVICE="cpu",
         TERN_CHECK_DATA=str(data),
-        TERN_CHECK_COMMIT="abc",
+        TERN_CHECK_COMMIT="abcdef0",
     )
     return subprocess.run([str(ROOT / "tools" / "gpu_check.sh"), *args], env=env, capture_output=True, text=True, timeout=120)
 
@@ -60,6 +60,14 @@ def test_a_case_passes_through_model_code_and_http(tmp_path):
     assert done.stdout.splitlines()[-1].endswith(" passed, 0 failed")
     table = json.loads(next(tmp_path.glob("*.json")).read_text())
     assert table["stages"]["verify"]["passed"] > 30
+
+
+def test_two_engines_beside_one_on_a_cpu(tmp_path):
+    done = check(tmp_path, "bench-dp")
+    assert done.returncode == 0, done.stdout
+    assert "ernie-4.5-0.3b over HTTP: DP2 / one" in done.stdout
+    (row,) = map(json.loads, (tmp_path / "rows.jsonl").read_text().splitlines())
+    assert row["reference"] == "one engine" and row["ratio"] == pytest.approx(row["measured"] / row["reference_value"], rel=0.02)
 
 
 def test_a_wrong_reference_fails(tmp_path):
