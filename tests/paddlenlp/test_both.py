@@ -3,12 +3,13 @@
 
 import concurrent.futures
 import json
+import pathlib
 import signal
 import time
 
 import grpc
 import pytest
-from grpc_client import Client, exchange, payload, request, stub
+from grpc_client import Client, exchange, messages_of, payload, request, stub
 from tern_server import wait_for
 from tritonclient.grpc import service_pb2 as pb
 
@@ -122,3 +123,22 @@ def test_a_taken_port_ends_the_start(start, server):
     second = start(SERVICE_GRPC_PORT=str(server.grpc_port))
     assert second.process.wait(60) != 0
     assert f":{server.grpc_port} for gRPC: is another server running there?" in second.text()
+
+
+def test_two_engines_behind_both_transports(server, start):
+    two = start("--data-parallel-size", "2", TERN_TEST_RANKS="1", USE_WARMUP="1").wait_ready()
+    asks = [{"text": f"{n}+4=", "max_dec_len": 12, "min_dec_len": 12, "temperature": 0} for n in range(12)]
+
+    def ask(n):
+        if n % 2:
+            return two.post(asks[n])[1]["result"]
+        return "".join(message["token"] for step in messages_of(two.grpc_port, **asks[n]) for message in step)
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        said = list(pool.map(ask, range(12)))
+    assert said == [server.post(ask)[1]["result"] for ask in asks]
+    assert two.metric('inference_server_metrics{max_batch_size="max_batch_size"}') == 4
+    names = [p.read_text().strip() for p in pathlib.Path(f"/proc/{two.process.pid}/task").glob("*/comm")]
+    assert sorted(n for n in names if n.startswith("engine")) == ["engine-0", "engine-1"]
+    two.process.send_signal(signal.SIGTERM)
+    assert two.process.wait(20) == 0
