@@ -10,7 +10,7 @@
 namespace tern {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
-enum class LogChannel { kFastdeploy, kConsole, kApiServer, kRequest, kWorker, kScheduler, kCount };
+enum class LogChannel { kFastdeploy, kConsole, kApiServer, kRequest, kWorker, kScheduler, kTrace, kCount };
 
 // The sink that app installs once before threads start; without one, warnings and errors go to stderr.
 using LogSink = void (*)(LogChannel, LogLevel, const char* file, int line, std::string_view message);

@@ -108,6 +108,7 @@ std::string request_text(const Url& url, const HttpCall& call, bool keep_alive) 
                                  host_of(url), url.port);
   if (!keep_alive) text += "Connection: close\r\n";
   if (!call.api_key.empty()) text += fmt::format("Authorization: Bearer {}\r\n", call.api_key);
+  for (const std::string& line : call.headers) text += line + "\r\n";
   if (!call.body.empty())
     text += fmt::format("Content-Type: application/json\r\nContent-Length: {}\r\n", call.body.size());
   return text + "\r\n" + call.body;
@@ -144,6 +145,8 @@ Expected<int> http_call(const Url& url, const HttpCall& call, const std::functio
   header("Expect:");  // nobody waits for 100 Continue
   if (!call.body.empty()) header("Content-Type: application/json");
   if (!call.api_key.empty()) header("Authorization: Bearer " + call.api_key);
+  for (const std::string& line : call.headers) header(line);
+  if (call.seconds > 0) set(CURLOPT_TIMEOUT, call.seconds);
   set(CURLOPT_HTTPHEADER, headers.get());
   set(CURLOPT_WRITEFUNCTION, take_body);
   set(CURLOPT_WRITEDATA, &answer);

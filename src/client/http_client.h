@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 
@@ -34,8 +35,10 @@ struct HttpCall {
   std::string method = "POST";
   std::string path;  // after the URL's own
   std::string body;
-  std::string api_key;  // "" sends none
-  std::string ca_file;  // certificates to trust, PEM; "": the system's
+  std::string api_key;                    // "" sends none
+  std::string ca_file;                    // certificates to trust, PEM; "": the system's
+  std::vector<std::string> headers = {};  // more of them, "name: value"
+  long seconds = 0;                       // for the whole call; 0: any time
 };
 // The request as it goes over the wire.
 std::string request_text(const Url& url, const HttpCall& call, bool keep_alive);

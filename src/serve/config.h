@@ -116,10 +116,17 @@ struct ServeConfig {
   int log_requests_level = 0;  // FD_LOG_REQUESTS_LEVEL
   size_t log_max_len = 2048;   // FD_LOG_MAX_LEN
 
+  bool trace_log = false;  // FD_TRACE: the stages of each request, in trace.log
+  // Takes the spans of a request that has ended, JSON objects of OTLP with commas between; must not wait. Empty: none.
+  std::function<void(std::string)> export_spans;
+  bool metric_labels = false;  // FD_ENABLE_METRIC_LABELS: figures carry the model's name as model_id
+
   std::optional<PaddleNlpConfig> paddlenlp;       // the PaddleNLP front, beside the main port or alone
   std::function<std::vector<GpuFigures>()> gpus;  // for its figures; must not wait. Empty: there is no GPU
 
   std::string version = TERN_VERSION;
+  // What /v1/models calls the model.
+  const std::string& model_id() const { return served_model_name.empty() ? model_path : served_model_name; }
   std::string config_info = "{}";                                 // body of /config-info: JSON text
   std::vector<std::pair<std::string, std::string>> cache_config;  // labels of fastdeploy:cache_config_info
 };

@@ -211,6 +211,13 @@ json::Object describe_limits(const serve::ServeConfig& c) {
           {"stream_group", r.stream_group}};
 }
 
+// Headers may hold a key: their number is shown.
+json::Object describe_spans(const SpanSettings& s) {
+  return {{"wanted", s.wanted},     {"endpoint", s.endpoint}, {"headers", s.headers.size()},
+          {"delay_ms", s.delay_ms}, {"batch", s.batch},       {"service", s.service},
+          {"host", s.host}};
+}
+
 json::Object describe_log(const Settings& s) {
   constexpr const char* kLevels[] = {"debug", "info", "warning", "error"};
   return {{"folder", s.log.folder},
@@ -220,7 +227,10 @@ json::Object describe_log(const Settings& s) {
           {"scheduler_interval", s.log.scheduler_interval},
           {"requests", s.serve.log_requests},
           {"requests_level", s.serve.log_requests_level},
-          {"max_len", s.serve.log_max_len}};
+          {"max_len", s.serve.log_max_len},
+          {"trace", s.serve.trace_log},
+          {"spans", describe_spans(s.spans)},
+          {"metric_labels", s.serve.metric_labels}};
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "app/config/fault_settings.h"
 #include "app/config/graph_settings.h"
 #include "app/config/inert.h"
+#include "app/config/trace_settings.h"
 #include "app/flags/json_text.h"
 
 namespace tern::app {
@@ -174,6 +175,7 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.log_requests = environment.boolean("FD_LOG_REQUESTS");
   c.log_requests_level = static_cast<int>(environment.integer("FD_LOG_REQUESTS_LEVEL"));
   c.log_max_len = static_cast<size_t>(environment.integer("FD_LOG_MAX_LEN"));
+  c.metric_labels = environment.boolean("FD_ENABLE_METRIC_LABELS");
   for (const char* name :
        {"block-size", "gpu-memory-utilization", "num-gpu-blocks-override", "kv-cache-ratio", "static-decode-blocks",
         "prealloc-dec-block-slot-num-threshold", "enable-prefix-caching", "enable-output-caching",
@@ -295,6 +297,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   s.serve = serve_config(s.flags, s.environment, model);
   if (paddlenlp) take_paddlenlp(*std::move(paddlenlp), alone, s, warnings);
   s.media = media_settings(s.flags, model);
+  TERN_RETURN_IF_ERROR(read_trace_settings(s.environment, s));
   TERN_RETURN_IF_ERROR(settle_inert(s, warnings));
   s.log = log_settings(s.environment);
   s.trace = s.flags.text("trace");

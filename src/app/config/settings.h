@@ -27,6 +27,16 @@ struct LogSettings {
   double scheduler_interval = 5;  // seconds
 };
 
+// Where spans of requests go (FD_TRACE otel or all).
+struct SpanSettings {
+  bool wanted = false;
+  std::string endpoint;              // OTLP over HTTP; "": the console
+  std::vector<std::string> headers;  // "name: value"
+  int delay_ms = 500;                // between two calls
+  int batch = 64;                    // requests of a call, at most
+  std::string service = "FastDeploy", host = "localhost";
+};
+
 // Pictures and videos. Of use only for a model that has a tower and is deployed with it.
 struct MediaSettings {
   bool wanted = false;            // the model has a tower, and --deploy-modality is not "text"
@@ -63,6 +73,7 @@ struct Settings {
   serve::ServeConfig serve;
   MediaSettings media;
   LogSettings log;
+  SpanSettings spans;
   std::string trace;                               // --trace; "": none
   std::string reasoning_parser, tool_call_parser;  // "": none
   std::string scripted;                            // --scripted; "": the model answers

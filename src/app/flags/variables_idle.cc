@@ -30,7 +30,6 @@ constexpr VariableSpec refused(std::string_view name, std::string_view meaning, 
   return {.name = name, .group = kClusters, .support = Support::kRefused, .meaning = meaning, .reason = reason};
 }
 
-constexpr std::string_view kNoTrace = "this build writes no traces";
 constexpr std::string_view kNoReport = "Tern reports no usage to anybody";
 constexpr std::string_view kNoDownload = "nothing is downloaded";
 constexpr std::string_view kNoKernel = "concerns kernels that Tern does not have";
@@ -46,22 +45,6 @@ constexpr std::string_view kFixedWeights = "weights cannot be replaced while the
 constexpr std::string_view kOtherDevice = "concerns devices that Tern does not compute on";
 
 constexpr VariableSpec kVariables[] = {
-    {.name = "FD_TRACE",
-     .group = kLogging,
-     .type = ValueType::kEnum,
-     .fallback = "off",
-     .choices = "off|local|otel|all",
-     .support = Support::kInert,
-     .meaning = "Traces of requests.",
-     .reason = kNoTrace},
-    inert_switch("TRACES_ENABLE", kLogging, "Traces of requests.", kNoTrace),
-    harmless("TRACES_EXPORTER", kLogging, "console", "Where traces go.", kNoTrace),
-    harmless("EXPORTER_OTLP_ENDPOINT", kLogging, "", "Where traces go.", kNoTrace),
-    harmless("EXPORTER_OTLP_HEADERS", kLogging, "", "Headers of trace exports.", kNoTrace),
-    harmless("FD_OTLP_EXPORTER_SCHEDULE_DELAY_MILLIS", kLogging, "500", "Delay of trace exports.", kNoTrace),
-    harmless("FD_OTLP_EXPORTER_MAX_EXPORT_BATCH_SIZE", kLogging, "64", "Size of trace exports.", kNoTrace),
-    harmless("FD_SERVICE_NAME", kLogging, "FastDeploy", "Name in traces.", kNoTrace),
-    harmless("FD_HOST_NAME", kLogging, "localhost", "Host in traces.", kNoTrace),
     harmless("DO_NOT_TRACK", kLogging, "0", "No usage reports.", kNoReport),
     harmless("FD_USAGE_STATS_SERVER", kLogging, "", "Usage reports.", kNoReport),
     harmless("FD_USAGE_SOURCE", kLogging, "", "Usage reports.", kNoReport),
@@ -197,7 +180,7 @@ constexpr VariableSpec kVariables[] = {
     harmless("FD_ENABLE_E2W_TENSOR_CONVERT", kClusters, "0", "Transport.", kOneProcess),
     refused("COMPRESSION_RATIO", "Scales positions.", "--model-override {\"rope_scaling\": ...} does it"),
     refused("ROPE_THETA", "Base of the rope.", "--model-override {\"rope_theta\": ...} does it"),
-    harmless("FD_JOB_ID", kClusters, "", "Name of a job.", kNoTrace),
+    harmless("FD_JOB_ID", kClusters, "", "Name of a job.", "nothing of this server is named by a job"),
     harmless("FD_TP_GROUP_GID_OFFSET", kClusters, "1000", "Communicators.", kOneProcess),
     harmless("INFERENCE_MSG_QUEUE_ID", kClusters, "0", "System V queue.", kOneProcess),
     harmless("UNCACHE_WORKER_STDOUT", kClusters, "0", "Output of workers.", kOneProcess),

@@ -72,6 +72,10 @@ std::unique_ptr<content::GrammarCompiler> make_grammars(const Settings& settings
 Expected<std::unique_ptr<LoadedServer>> LoadedServer::load(const Settings& settings) {
   std::unique_ptr<LoadedServer> loaded(new LoadedServer());
   TERN_RETURN_IF_ERROR(settings.scripted.empty() ? loaded->load_parts(settings) : loaded->load_scripted(settings));
+  if (settings.spans.wanted) {
+    loaded->spans_ = std::make_unique<SpanExporter>(settings.spans);
+    loaded->config_.export_spans = [to = loaded->spans_.get()](std::string spans) { to->add(std::move(spans)); };
+  }
   return loaded;
 }
 

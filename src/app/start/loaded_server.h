@@ -10,6 +10,7 @@
 #include "app/start/service.h"
 #include "app/start/trace_file.h"
 #include "app/start/vision_parts.h"
+#include "app/traces/span_exporter.h"
 #include "content/grammar/compiler.h"
 #include "serve/server.h"
 
@@ -45,6 +46,7 @@ class LoadedServer {
   std::unique_ptr<TraceFile> trace_;
   std::unique_ptr<engine::EngineClient> engine_;
   std::unique_ptr<GpuWatch> gpus_;
+  std::unique_ptr<SpanExporter> spans_;  // null: no spans are wanted
   serve::ServeConfig config_;
   std::unique_ptr<serve::Server> server_;
 };

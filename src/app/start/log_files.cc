@@ -71,6 +71,8 @@ std::string_view log_file_name(LogChannel channel) {
       return "workerlog.0";
     case LogChannel::kScheduler:
       return "scheduler.log";
+    case LogChannel::kTrace:
+      return "trace.log";
     case LogChannel::kCount:
       break;
   }

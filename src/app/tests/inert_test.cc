@@ -99,7 +99,7 @@ TEST(Inert, EveryVariableEndsTheStartUnlessAllowed) {
     if (variable.support != Support::kInert) continue;
     ++rows;
     const std::string name(variable.name);
-    const std::string value = variable.type == ValueType::kBool ? "1" : name == "FD_TRACE" ? "otel" : "/some/folder";
+    const std::string value = variable.type == ValueType::kBool ? "1" : "/some/folder";
     EXPECT_EQ(failure({}, {{name, value}}),
               fmt::format("{} ({}) has no effect in this build; leave it out, or start anyway with --allow-inert-flags",
                           name, variable.reason));
@@ -108,16 +108,18 @@ TEST(Inert, EveryVariableEndsTheStartUnlessAllowed) {
       EXPECT_TRUE(settled({}, {{name, std::string(variable.fallback)}}).warnings.empty()) << name;
     }
   }
-  EXPECT_GE(rows, 8);
+  EXPECT_GE(rows, 5);
   EXPECT_EQ(failure({}, {{"TRACES_ENABLE", "perhaps"}}), "TRACES_ENABLE: \"perhaps\" is neither true nor false");
   EXPECT_TRUE(settled({}, {{"TRACES_ENABLE", "false"}, {"FD_CACHE_PARAMS", "0"}}).warnings.empty());
 }
 
 TEST(Inert, OneLineNamesAll) {
-  EXPECT_EQ(failure({"--router", "a:1", "--enable-mm"}, {{"FD_TRACE", "local"}}),
-            "--router (this build registers with no router), FD_TRACE (this build writes no traces) have "
-            "no effect in this build; leave them out, "
-            "or start anyway with --allow-inert-flags");
+  EXPECT_EQ(
+      failure({"--router", "a:1", "--enable-mm"}, {{"FD_PD_CHANGEABLE", "1"}}),
+      "--router (this build registers with no router), FD_PD_CHANGEABLE (this build runs prefill and decode in one "
+      "place) have "
+      "no effect in this build; leave them out, "
+      "or start anyway with --allow-inert-flags");
 }
 
 TEST(Inert, ValuesThatAskForNothingPass) {

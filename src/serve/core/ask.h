@@ -27,6 +27,7 @@ struct Ask {
   bool chat = false;
   std::string model = "default";
   std::string request_id, user;
+  std::string traceparent;     // of the caller, checked; "": none
   std::string_view id_prefix;  // of the answer's id: "chatcmpl-"
 
   bool stream = false;

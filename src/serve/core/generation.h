@@ -52,6 +52,7 @@ class Generation {
   bool mm_output() const { return mm_output_; }
   int64_t created() const { return created_; }          // seconds since 1970
   int64_t prepared_ns() const { return prepared_ns_; }  // when the prompt was ready
+  int64_t arrival_ns() const { return prototype_.arrival_ns; }
   // From the monotonic clock to the time since 1970.
   int64_t wall_offset_ns() const { return wall_offset_ns_; }
 

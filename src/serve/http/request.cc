@@ -58,7 +58,7 @@ void RequestParser::reset() {
   stage_ = Stage::kHead;
   scanned_ = line_bytes_ = 0;
   left_ = 0;
-  hosts_ = lengths_ = encodings_ = keys_ = own_keys_ = origins_ = ids_ = 0;
+  hosts_ = lengths_ = encodings_ = keys_ = own_keys_ = origins_ = ids_ = traces_ = 0;
   close_ = keep_ = blank_ = false;
   head_ = Head{};
   body_.clear();
@@ -194,6 +194,8 @@ bool RequestParser::parse_header(std::string_view line) {
 bool RequestParser::parse_about_client(std::string_view name, std::string_view value) {
   if (equals_lower(name, "x-request-id")) {
     head_.request_id = ++ids_ == 1 && is_request_id(value) ? value : std::string_view();
+  } else if (equals_lower(name, "traceparent")) {
+    head_.traceparent = ++traces_ == 1 ? value : std::string_view();
   } else if (equals_lower(name, "x-forwarded-proto")) {
     head_.forwarded_https = equals_lower(value, "https");
   } else if (equals_lower(name, "origin")) {

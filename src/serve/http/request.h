@@ -24,6 +24,7 @@ struct Head {
   std::string origin, cors_method, cors_headers;  // of a web page: Origin, Access-Control-Request-*
   std::string authorization, api_key;             // Authorization; X-Api-Key
   std::string content_type;
+  std::string traceparent;  // as it came
   bool keep_alive = true;
   bool expect_continue = false;
   bool chunked = false;
@@ -96,7 +97,7 @@ class RequestParser {
   size_t scanned_ = 0;     // bytes of the head already searched for its end
   size_t line_bytes_ = 0;  // of chunk extensions and trailers, against header_bytes
   uint64_t left_ = 0;      // of the body or chunk
-  int hosts_ = 0, lengths_ = 0, encodings_ = 0, keys_ = 0, own_keys_ = 0, origins_ = 0, ids_ = 0;
+  int hosts_ = 0, lengths_ = 0, encodings_ = 0, keys_ = 0, own_keys_ = 0, origins_ = 0, ids_ = 0, traces_ = 0;
   bool close_ = false, keep_ = false;
   bool blank_ = false;  // the empty line in front of this request has been seen
   int error_status_ = 0;

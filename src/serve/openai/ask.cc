@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "serve/core/trace_context.h"
 #include "serve/openai/ask_parts.h"
 #include "serve/openai/inert.h"
 #include "serve/openai/json/error.h"
@@ -48,6 +49,7 @@ bool no_control(std::string_view text) {
 }
 
 void read_identity(Fields& f, Ask& ask, const ServeConfig& config) {
+  if (const json::Value* context = f.find("trace_context")) ask.traceparent = traceparent_of(*context);
   f.string("model", ask.model, 4096);
   f.string("request_id", ask.request_id, config.limits.id_bytes);
   if (!printable_id(ask.request_id)) f.fail("request_id may hold visible ASCII characters only", "request_id");

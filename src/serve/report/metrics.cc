@@ -141,8 +141,10 @@ void MetricsShard::http(std::string_view method, std::string_view path, int stat
   times->observe(seconds);
 }
 
-Metrics::Metrics(size_t shards, std::vector<std::pair<std::string, std::string>> cache_config)
+Metrics::Metrics(size_t shards, std::vector<std::pair<std::string, std::string>> cache_config,
+                 const std::string& model_id)
     : cache_config_(std::move(cache_config)), created_(wall_seconds()) {
+  if (!model_id.empty()) label_ = fmt::format("model_id=\"{}\"", escape_label(model_id));
   for (size_t i = 0; i < shards; ++i) shards_.push_back(std::make_unique<MetricsShard>());
 }
 
@@ -255,6 +257,7 @@ void Metrics::append_counters(std::string& out, const engine::EngineStats& s) co
   counter("fastdeploy:prefix_cache_token_num", "Total number of cached tokens", s.prefix_hit_tokens);
   counter("fastdeploy:prefix_gpu_cache_token_num", "Total number of tokens cached on the device", s.prefix_hit_tokens);
   counter("fastdeploy:prefix_cpu_cache_token_num", "Total number of tokens cached in host memory", 0);
+  counter("fastdeploy:prefix_storage_cache_token_num", "Total number of tokens cached in storage", 0);
   // The original has no figures of steps: these names are ours.
   counter("tern:steps", "Total number of steps of the engine", s.steps);
   counter("tern:graph_steps", "Total number of steps whose forward pass was a replayed graph", s.graph_steps);
@@ -341,6 +344,26 @@ std::string Metrics::text(const engine::EngineStats& stats, int queued, const co
   append_histogram(out, Hist::kPrefill, "fastdeploy:request_prefill_time_seconds", "Time spent in PREFILL phase");
   append_histogram(out, Hist::kDecode, "fastdeploy:request_decode_time_seconds", "Time spent in DECODE phase");
   append_http(out);
+  return label_.empty() ? out : labelled(out);
+}
+
+// Every figure of the model with its label.
+std::string Metrics::labelled(std::string_view text) const {
+  std::string out;
+  out.reserve(text.size() * 2);
+  while (!text.empty()) {
+    const size_t end = text.find('\n') + 1;
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end);
+    if (!line.starts_with("fastdeploy:") && !line.starts_with("tern:")) {
+      out += line;
+      continue;
+    }
+    const size_t name = line.find_first_of("{ ");
+    const bool more = line[name] == '{';
+    out.append(line.substr(0, name)).append("{").append(label_).append(more ? "," : "}");
+    out += line.substr(more ? name + 1 : name);
+  }
   return out;
 }
 

@@ -84,7 +84,9 @@ class MetricsShard {
 
 class Metrics {
  public:
-  Metrics(size_t shards, std::vector<std::pair<std::string, std::string>> cache_config);
+  // `model_id`: a label of the model's figures; "": they have none.
+  Metrics(size_t shards, std::vector<std::pair<std::string, std::string>> cache_config,
+          const std::string& model_id = {});
   MetricsShard& shard(size_t i) { return *shards_[i]; }
   // The whole exposition text. `queued`: requests that wait in front of the engine. `media`: null for a model of text.
   // `engines`: of several engines, each one's figures, whose sum `stats` is.
@@ -97,6 +99,7 @@ class Metrics {
   uint64_t total(Count count) const;
   void append_histogram(std::string& out, Hist hist, std::string_view name, std::string_view help) const;
   void append_http(std::string& out) const;
+  std::string labelled(std::string_view text) const;
   void append_gauges(std::string& out, const engine::EngineStats& stats, int queued) const;
   void append_counters(std::string& out, const engine::EngineStats& stats) const;
   void append_engines(std::string& out, std::span<const engine::EngineStats> engines) const;
@@ -104,6 +107,7 @@ class Metrics {
 
   std::vector<std::unique_ptr<MetricsShard>> shards_;
   std::vector<std::pair<std::string, std::string>> cache_config_;
+  std::string label_;
   double created_;
 };
 

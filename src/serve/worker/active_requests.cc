@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "serve/openai/json/error.h"
 #include "serve/report/request_log.h"
+#include "serve/report/trace.h"
 
 namespace tern::serve {
 namespace {
@@ -217,6 +218,7 @@ void ActiveRequests::settle(ActiveRequest& a, const Generation::Outcome& outcome
 
 // All samples have ended: the end of the stream, or the whole answer.
 void ActiveRequests::complete(ActiveRequest& a) {
+  record_trace(shared_.config, *a.generation, false, [this] { return shared_.random_hex(); });
   Reader* const reader = readers_.find(a.reader);
   if (reader == nullptr) return release(a);
   const ReplyTo to{worker_, reader->id, reader->exchange};
@@ -266,6 +268,7 @@ void ActiveRequests::fail(ActiveRequest& a, const Error& error) {
 
 void ActiveRequests::abandon(ActiveRequest& a) {
   if (a.generation) {
+    record_trace(shared_.config, *a.generation, true, [this] { return shared_.random_hex(); });
     for (const auto& choice : a.generation->choices()) {
       if (choice.request_id != 0 && rows_.erase(choice.request_id) > 0) shared_.engine.abort(choice.request_id);
     }

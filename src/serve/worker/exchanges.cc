@@ -163,6 +163,7 @@ void Exchanges::submit_job(Connection& c) {
   job.route = c.route;
   job.body = std::move(c.parser.body());
   job.content_type = std::move(c.parser.head().content_type);
+  job.traceparent = std::move(c.parser.head().traceparent);
   job.key_index = c.key_index;
   job.owner = c.owner;
   job.memory = std::move(c.memory);

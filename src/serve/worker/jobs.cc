@@ -12,6 +12,7 @@
 #include "serve/anthropic/protocol.h"
 #include "serve/anthropic/request.h"
 #include "serve/core/protocol.h"
+#include "serve/core/trace_context.h"
 #include "serve/native/request.h"
 #include "serve/openai/ask.h"
 #include "serve/openai/json/error.h"
@@ -201,6 +202,7 @@ void generate(Shared& shared, Job& job, const Protocol& protocol) {
   }
   auto ask = protocol.read(*std::move(body), shared.config);
   if (!ask.ok()) return refuse(shared, job.to, std::move(job.ticket), ask.error(), false);
+  if (ask->traceparent.empty()) ask->traceparent = checked_traceparent(job.traceparent);
   auto input = prepare_input(shared, job);
   input.make_writer = protocol.make_writer;
   auto pending = prepare::begin(*std::move(ask), input);

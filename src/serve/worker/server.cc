@@ -52,7 +52,7 @@ Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& tex
       cors(c.cors),
       slots(c.max_connections_to_engine),
       memory(c.http.memory_bytes),
-      metrics(worker_count, c.cache_config),
+      metrics(worker_count, c.cache_config, c.metric_labels ? c.model_id() : std::string()),
       key(random_hash_key()) {
   config.api_keys.clear();  // only digests stay
   if (content.vision == nullptr || content.media == nullptr) {

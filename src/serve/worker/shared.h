@@ -66,7 +66,7 @@ struct Shared {
 struct Job {
   ReplyTo to;
   const Route* route = nullptr;
-  std::string body, content_type;
+  std::string body, content_type, traceparent;
   std::string logged;  // beginning of the body, where requests are logged whole
   int key_index = 0;
   uint64_t owner = 0;          // whose turn it takes

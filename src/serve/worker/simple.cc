@@ -11,15 +11,11 @@
 namespace tern::serve {
 namespace {
 
-std::string_view model_id(const ServeConfig& config) {
-  return config.served_model_name.empty() ? config.model_path : config.served_model_name;
-}
-
 std::string model_json(Shared& shared) {
   const ServeConfig& config = shared.config;
   const auto now = static_cast<int64_t>(wall_seconds());
   std::string out = "{\"id\":";
-  json::append_quoted(out, model_id(config));
+  json::append_quoted(out, config.model_id());
   out += fmt::format(",\"object\":\"model\",\"created\":{},\"owned_by\":\"FastDeploy\",\"root\":", now);
   json::append_quoted(out, config.model_path);
   return out + fmt::format(
@@ -109,7 +105,7 @@ http::Response answer_models(Shared& shared, std::string_view) {
 
 http::Response answer_model(Shared& shared, std::string_view id) {
   if (!shared.healthy()) return {304, "", "", "", false};
-  if (id == model_id(shared.config)) return http::json_response(200, model_json(shared));
+  if (id == shared.config.model_id()) return http::json_response(200, model_json(shared));
   std::string body = "{\"error\":{\"message\":";
   json::append_quoted(body, fmt::format("The model `{}` does not exist.", id));
   return http::json_response(
