@@ -115,7 +115,9 @@ void CallQueue::run() {
 bool CallQueue::ask(Turn& turn) {
   const std::lock_guard lock(mutex_);
   if (stopped_) return false;
-  asked_.push_back(&turn);
+  turn.next = nullptr;
+  (first_ == nullptr ? first_ : last_->next) = &turn;
+  last_ = &turn;
   if (own_queue == this || woken_) return true;
   woken_ = true;
   alarm_.Set(queue_.get(), gpr_time_0(GPR_CLOCK_REALTIME), static_cast<Event*>(this));
@@ -129,13 +131,17 @@ void CallQueue::happened(bool) {
 
 void CallQueue::give_turns() {
   while (true) {
+    Turn* turn = nullptr;
     {
       const std::lock_guard lock(mutex_);
-      turns_.swap(asked_);
+      turn = std::exchange(first_, nullptr);
     }
-    if (turns_.empty()) return;
-    for (Turn* turn : turns_) turn->turn();
-    turns_.clear();
+    if (turn == nullptr) return;
+    while (turn != nullptr) {
+      Turn* const next = turn->next;  // the turn may ask again, or be gone afterwards
+      turn->turn();
+      turn = next;
+    }
   }
 }
 

@@ -10,7 +10,6 @@
 #include <memory>
 #include <mutex>
 #include <thread>
-#include <vector>
 
 namespace tern::transport {
 
@@ -26,6 +25,7 @@ class Event {
 class Turn {
  public:
   virtual void turn() = 0;
+  Turn* next = nullptr;  // of the queue: who has asked after it
 
  protected:
   ~Turn() = default;
@@ -104,7 +104,8 @@ class CallQueue final : private Event {
   void start();  // once the server runs
   void close();  // no more calls
   void stop();   // once the server has been shut down
-  // A turn on this queue's thread, soon; the asker lives until then. Any thread. False: the queue has stopped.
+  // A turn on this queue's thread, soon; the asker lives until then, and asks once. Any thread. False: the queue has
+  // stopped.
   bool ask(Turn& turn);
 
  private:
@@ -119,10 +120,9 @@ class CallQueue final : private Event {
   const Accept accept_;
   bool requested_ = false;  // the next call; of the thread alone
   std::mutex mutex_;
-  std::vector<Turn*> asked_;
+  Turn *first_ = nullptr, *last_ = nullptr;  // who has asked; nothing is allocated for it
   bool woken_ = false, closed_ = false, stopped_ = false;
   ::grpc::Alarm alarm_;
-  std::vector<Turn*> turns_;  // of the thread alone
   std::thread thread_;
 };
 

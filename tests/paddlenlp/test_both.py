@@ -47,6 +47,18 @@ def test_a_full_queue(start, tmp_path):
     client.close()
 
 
+def test_ids_are_one_over_both_transports(start, tmp_path):
+    server = scripted(tmp_path, start, 300)
+    client = Client(server.grpc_port)
+    client.send(id="same", text="question")
+    client.next()
+    _, answer = server.post({"req_id": "same", "text": "x"})
+    assert answer["error_msg"] == "The req_id same already exists in the current batch, the current request will be ignored."
+    (again,) = exchange(server.grpc_port, request({"req_id": "same", "text": "x"}))
+    assert payload(again.infer_response)["error_msg"] == answer["error_msg"]
+    client.close(cancel=True)
+
+
 def test_a_stop_under_load(start, tmp_path):
     server = scripted(tmp_path, start, 500)
     client = Client(server.grpc_port)

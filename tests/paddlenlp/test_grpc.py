@@ -222,17 +222,6 @@ def test_a_cancelled_stream_frees_its_blocks(server):
         assert messages_of(server.grpc_port, **{**LONG, "req_id": id, "max_dec_len": 1, "min_dec_len": 1})
 
 
-def test_ids_are_one_over_both_transports(server):
-    client = Client(server.grpc_port)
-    client.send(id="same", **LONG)
-    client.next()
-    _, answer = server.post({"req_id": "same", "text": "x"})
-    assert answer["error_msg"] == "The req_id same already exists in the current batch, the current request will be ignored."
-    (again,) = exchange(server.grpc_port, request({"req_id": "same", "text": "x"}))
-    assert payload(again.infer_response)["error_msg"] == answer["error_msg"]
-    client.close(cancel=True)
-
-
 def test_many_streams(start):
     many = start(BATCH_SIZE="64", BLOCK_BS="80", MAX_CACHED_TASK_NUM="512").wait_ready()
     with stub(many.grpc_port) as service, concurrent.futures.ThreadPoolExecutor(256) as pool:
