@@ -37,5 +37,25 @@ __device__ void prepare_head(const QkvArgs& a, int64_t t, const void* norm, floa
   __syncwarp();
 }
 
+// Head h of token t as floats in `v`, the warp's own, with all that comes before attention done to it.
+template <class T>
+__device__ void bring_head(const T* qkv, const QkvArgs& a, int64_t t, int h, float* v) {
+  const T* from = qkv + t * a.row + h * a.dim;
+  for (int i = threadIdx.x & 31; i < a.dim; i += 32) v[i] = as_float(from[i]);
+  __syncwarp();
+  if (h < a.heads + a.kv_heads) prepare_head<T>(a, t, h < a.heads ? a.q_norm : a.k_norm, v);
+}
+
+// Which head a warp of a launch with a warp per head has; none where the token is behind the last one.
+struct HeadOfWarp {
+  int64_t token;
+  int head;
+  __device__ explicit HeadOfWarp(const QkvArgs& a) {
+    const int all = a.heads + 2 * a.kv_heads;
+    const int64_t item = int64_t{blockIdx.x} * (blockDim.x / 32) + threadIdx.x / 32;
+    token = item / all, head = static_cast<int>(item % all);
+  }
+};
+
 }  // namespace
 }  // namespace tern::cuda

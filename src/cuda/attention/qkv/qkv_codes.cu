@@ -81,17 +81,14 @@ __global__ void __launch_bounds__(32 * kWarps) qkv_codes_kernel(const T* qkv, co
   extern __shared__ float shared[];
   let_next_start();
   wait_for_previous();
-  const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x & 31;
-  const int64_t item = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32, t = item / all;
+  const HeadOfWarp mine(a);
+  const int64_t t = mine.token;
+  const int h = mine.head, lane = threadIdx.x & 31;
   if (t >= a.tokens) return;
-  const auto h = static_cast<int>(item % all);
   const int64_t slot = h < a.heads ? 0 : a.slots[t];
   if (h >= a.heads && slot < a.block_size) return;  // the null block: padding rows
-  const T* head = qkv + t * a.row + h * a.dim;
   float* v = shared + threadIdx.x / 32 * a.dim;
-  for (int i = lane; i < a.dim; i += 32) v[i] = as_float(head[i]);
-  __syncwarp();
-  if (h < a.heads + a.kv_heads) prepare_head<T>(a, t, h < a.heads ? a.q_norm : a.k_norm, v);
+  bring_head(qkv, a, t, h, v);
   if (h >= a.heads) return write_codes(a, c, v, slot, h - a.heads);
   Q* to = static_cast<Q*>(a.q) + t * a.q_row + h * a.dim;
   for (int i = lane; i < a.dim; i += 32) to[i] = from_float<Q>(v[i]);

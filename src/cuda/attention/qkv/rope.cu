@@ -58,17 +58,10 @@ __global__ void qkv_kernel(T* qkv, const QkvArgs a) {
   let_next_start();
   wait_for_previous();
   const int64_t t = blockIdx.x;
-  const int warp = threadIdx.x / 32, warps = blockDim.x / 32, lane = threadIdx.x & 31;
-  const int all = a.heads + 2 * a.kv_heads;
-  T* row = qkv + t * a.row;
-  for (int h = warp; h < all; h += warps) {
-    float* v = shared + h * a.dim;
-    for (int i = lane; i < a.dim; i += 32) v[i] = as_float(row[h * a.dim + i]);
-    __syncwarp();
-    if (h < a.heads + a.kv_heads) prepare_head<T>(a, t, h < a.heads ? a.q_norm : a.k_norm, v);
-  }
+  const int warp = threadIdx.x / 32, warps = blockDim.x / 32, all = a.heads + 2 * a.kv_heads;
+  for (int h = warp; h < all; h += warps) bring_head(qkv, a, t, h, shared + h * a.dim);
   __syncthreads();
-  C* left = reinterpret_cast<C*>(row);
+  C* left = reinterpret_cast<C*>(qkv + t * a.row);
   for (int i = threadIdx.x; i < all * a.dim; i += blockDim.x) left[i] = from_float<C>(shared[i]);
   const int64_t slot = a.slots[t];
   if (slot < a.block_size) return;  // the null block: padding rows
@@ -89,18 +82,13 @@ __global__ void __launch_bounds__(32 * kHeadWarps) qkv_heads_kernel(const T* qkv
   extern __shared__ float shared[];
   let_next_start();
   wait_for_previous();
-  const int all = a.heads + 2 * a.kv_heads, lane = threadIdx.x & 31;
-  const int64_t at = int64_t{blockIdx.x} * kHeadWarps + threadIdx.x / 32, t = at / all;
-  if (t >= a.tokens) return;
-  const auto h = static_cast<int>(at % all);
-  C* to = a.place<C>(t, h);
+  const HeadOfWarp mine(a);
+  if (mine.token >= a.tokens) return;
+  C* to = a.place<C>(mine.token, mine.head);
   if (to == nullptr) return;
-  const T* head = qkv + t * a.row + h * a.dim;
   float* v = shared + threadIdx.x / 32 * a.dim;
-  for (int i = lane; i < a.dim; i += 32) v[i] = as_float(head[i]);
-  __syncwarp();
-  if (h < a.heads + a.kv_heads) prepare_head<T>(a, t, h < a.heads ? a.q_norm : a.k_norm, v);
-  for (int i = lane; i < a.dim; i += 32) to[i] = from_float<C>(v[i]);
+  bring_head(qkv, a, mine.token, mine.head, v);
+  for (int i = threadIdx.x & 31; i < a.dim; i += 32) to[i] = from_float<C>(v[i]);
 }
 
 // Heads of 64 or 128 values, rotated whole: everything stays in registers.
