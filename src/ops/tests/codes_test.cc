@@ -1,8 +1,10 @@
 // Weights that are codes already, with and without zero points: products against float64 over (code - zero) * scale.
 #include <algorithm>
+#include <bit>
 #include <memory>
 #include <numeric>
 
+#include "kernels/cpu/kernel_table.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/quantize.h"
@@ -128,6 +130,44 @@ TEST(Codes, Float8CodesAreTakenAsTheyAre) {
       const double a = e == 0 ? std::ldexp(m, -9) : std::ldexp(8 + m, e - 10);
       const auto scale = static_cast<double>(scales.get(69, groups == 1 ? 0 : c / 128));
       EXPECT_EQ(row.get(0, c), static_cast<float>((code >= 128 ? -a : a) * scale));
+    }
+  }
+}
+
+// Codes of every bfloat16 number, of floats between them, and of rows that end anywhere.
+TEST(Codes, EncodersGiveTheSameBytesWithEveryInstructionSet) {
+  std::vector<uint16_t> narrow;
+  std::vector<float> wide;
+  for (uint32_t bits = 0; bits < 0x10000; ++bits) {
+    if ((bits & 0x7f80) == 0x7f80) continue;  // what is no finite number does not come here
+    narrow.push_back(static_cast<uint16_t>(bits));
+    wide.push_back(std::bit_cast<float>(bits << 16 | (bits * 40503 & 0xffff)));
+  }
+  const auto codes_of = [&](const void* x, int bf16, float scale, bool floats, int64_t n) {
+    std::vector<uint8_t> codes(static_cast<size_t>(n) + 1, 0x5a);
+    const auto& t = kernels::kernel_table().codes;
+    if (floats) {
+      t.encode_e4m3(x, bf16, scale, codes.data(), n);
+    } else {
+      t.encode_int(x, bf16, scale, 127.0f, codes.data(), n);
+    }
+    EXPECT_EQ(codes.back(), 0x5a) << "behind the row";
+    return codes;
+  };
+  for (const bool floats : {false, true}) {
+    for (const float scale : {1.0f, 0.0123f, 3e38f, 1e-30f, 1e-44f, 0.0f}) {
+      for (const int bf16 : {0, 1}) {
+        const void* x = bf16 != 0 ? static_cast<const void*>(narrow.data()) : wide.data();
+        for (const int64_t n : {int64_t{1}, int64_t{7}, int64_t{8}, int64_t{21}, static_cast<int64_t>(wide.size())}) {
+          const auto of = [&](Isa isa) {
+            const UseIsa use(isa);
+            return codes_of(x, bf16, scale, floats, n);
+          };
+          const std::vector<uint8_t> want = of(available_isas().front());
+          for (const Isa isa : available_isas())
+            EXPECT_TRUE(of(isa) == want) << "scale " << scale << ", " << n << " values";
+        }
+      }
     }
   }
 }
