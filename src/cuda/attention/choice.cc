@@ -89,8 +89,10 @@ AttentionChoice choose_decode(const AttentionArgs& a, int max_query_len, const A
 }  // namespace
 
 bool decode_sm90_fits(const AttentionArgs& a, const DeviceFacts& f) {
-  return sm90(f) && f.smem_limit >= kDecodeShared && !a.latent && a.code == KvCode::kNone && a.dk == a.dv &&
-         (a.dk == 64 || a.dk == 128 || a.dk == 256) && a.block_size % kDecodeTile == 0;
+  const bool codes = a.code != KvCode::kNone;
+  return sm90(f) && f.smem_limit >= kDecodeShared && !a.latent && a.dk == a.dv &&
+         (a.dk == 64 || a.dk == 128 || (a.dk == 256 && !codes)) && a.block_size % kDecodeTile == 0 &&
+         !(codes && f.deterministic);
 }
 
 DecodeUnits decode_units(const AttentionArgs& a, int max_query_len, bool sm90) {

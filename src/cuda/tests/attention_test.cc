@@ -13,6 +13,7 @@ struct Case {
   int heads, kv_heads, dim, block;
   std::vector<Row> rows;
   std::string kernel;
+  bool channels = false;  // of codes: scales by channel, too
 };
 
 // On Hopper clusters of blocks take few units, in deterministic mode only those of decoding rows.
@@ -23,9 +24,17 @@ std::string decoding(const Context& c, const Case& k, int longest_query) {
   const int tokens = (heads > 8 || longest_query > 8 / heads ? 16 : 8) / heads;
   if (c.deterministic() && longest_query > tokens) return k.kernel;
   const int units = static_cast<int>(k.rows.size()) * k.kv_heads * chunks;
-  if (units > (k.dim == 256 ? 66 : 132)) return k.kernel;  // clusters of two that an H200 has room for
+  // Clusters of two that an H200 has room for: of one, two or three blocks of a multiprocessor.
+  const bool three = k.kernel.find("_codes") != std::string::npos && heads * tokens <= 8;
+  if (units > (k.dim == 256 ? 66 : three ? 198 : 132)) return k.kernel;
   return (c.deterministic() ? "attention_decode_deterministic_" : "attention_decode_cluster_") +
          k.kernel.substr(kFew.size());
+}
+
+std::vector<float> channel_scales(int count) {
+  std::vector<float> scales;
+  for (int i = 0; i < count; ++i) scales.push_back(0.25f + static_cast<float>(i * 37 % 64) / 64);
+  return scales;
 }
 
 void run(Context& c, const Case& k, DType q_type) {
@@ -34,6 +43,8 @@ void run(Context& c, const Case& k, DType q_type) {
   cache.random(6);
   Mirror q(c, q_type, {batch.tokens, k.heads, k.dim}), out(c, q_type, {batch.tokens, k.heads * k.dim});
   q.random(7);
+  Mirror scales(c, DType::kF32, {2 * k.kv_heads * k.dim});
+  scales.fill(channel_scales(2 * k.kv_heads * k.dim));
   Workspace space(c, std::max(batch.tokens, 1), k.heads, k.dim);
   const std::string name = title("attention", k.type, {k.heads, k.kv_heads, k.dim}) + " " +
                            std::to_string(batch.tokens) + " tokens of " + std::to_string(batch.longest_context);
@@ -41,6 +52,8 @@ void run(Context& c, const Case& k, DType q_type) {
     const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
     ops::AttentionParams p;
     p.q = v(q), p.cache = gpu ? cache.gpu() : cache.cpu();
+    const auto* channel = v(scales).as<const float>();
+    if (k.channels) p.cache.scales = {channel, channel + k.kv_heads * k.dim, true};
     p.block_table = v(batch.table), p.row_start = v(batch.start), p.context_len = v(batch.context);
     p.out = v(out);
     p.scale = 1.0f / 8.0f;
@@ -126,10 +139,27 @@ void clusters_and_chunks(Context& c, const Few& few, const Many& many) {
   }
 }
 
+// Decoding rows over codes: clusters of every size, parts of long units, rows without a context, groups of up to 16
+// queries, more units than clusters take.
+template <class Few>
+void code_ranges(Context& c, DType type, const Few& few) {
+  const DType b = DType::kBF16;
+  for (const int dim : {64, 128}) {
+    for (const auto& [count, most] : {std::pair{3, 9000}, {13, 5000}, {27, 3000}, {55, 1000}})
+      run(c, {type, 8, 2, dim, 64, ragged(count, most), few(dim)}, b);
+    run(c, {type, 28, 2, dim, 128, ragged(7, 3000), few(dim)}, b);
+    run(c, {type, 28, 2, dim, 64, ragged(140, 500), few(dim)}, b);
+    run(c, {type, 40, 1, dim, 64, {{1, 700}, {1, 65}}, few(dim)}, b);  // a group wider than the tile
+    run(c, {type, 4, 2, dim, 64, std::vector<Row>(180, {2, 129}), few(dim)}, b);
+    run(c, {type, 8, 2, dim, 64, std::vector<Row>(150, {1, 0}), few(dim)}, b);
+  }
+}
+
 // Caches of codes.
 void codes(Context& c, const std::vector<Row>& decode, const std::vector<Row>& mixed) {
   const DType b = DType::kBF16;
-  const auto few = [](int dim) { return "attention_decode_" + std::to_string(dim) + "_codes"; };
+  const auto portable = [](int dim) { return "attention_decode_" + std::to_string(dim) + "_codes"; };
+  const auto few = [&](int dim) { return portable(dim) + (hopper(c) && dim <= 128 ? "_sm90" : ""); };
   const auto many = [&](int dim) {
     const std::string name = std::to_string(dim);
     if (c.deterministic()) return few(dim);
@@ -139,14 +169,16 @@ void codes(Context& c, const std::vector<Row>& decode, const std::vector<Row>& m
     for (const int dim : {64, 128, 256}) {
       run(c, {type, 8, 2, dim, 64, decode, few(dim)}, b);
       run(c, {type, 8, 2, dim, 64, mixed, many(dim)}, b);
+      run(c, {type, 8, 2, dim, 64, decode, few(dim), true}, b);
     }
-    run(c, {type, 6, 3, 80, 16, decode, few(128)}, b);
-    run(c, {type, 6, 3, 80, 16, mixed, c.deterministic() ? few(128) : "attention_128_codes"}, b);
-    run(c, {type, 12, 1, 48, 32, mixed, c.deterministic() ? few(64) : "attention_64_codes"}, b);
+    run(c, {type, 6, 3, 80, 16, decode, portable(128)}, b);
+    run(c, {type, 6, 3, 80, 16, mixed, c.deterministic() ? portable(128) : "attention_128_codes"}, b);
+    run(c, {type, 12, 1, 48, 32, mixed, c.deterministic() ? portable(64) : "attention_64_codes"}, b);
     run(c, {type, 6, 3, 80, 64, mixed, "attention_plain"}, DType::kF32);
     if (c.smallest) continue;
     run(c, {type, 32, 8, 128, 64, {{1, 9000}}, few(128)}, b);
     run(c, {type, 16, 2, 128, 128, ragged(110, 2100), few(128)}, b);
+    code_ranges(c, type, few);
     run(c, {type, 8, 2, 128, 64, {{600, 1700}, {1, 0}, {1, 70}}, many(128)}, b);
     run(c, {type, 128, 1, 64, 64, {{66, 130}, {1, 70}}, many(64)}, b);
     // So much context that bfloat16 pages have room for some KV heads at a time.
@@ -231,9 +263,9 @@ namespace {
 // all, otherwise among rows that the same kernel takes and cuts alike.
 void attention_bits(Context& c, int context, DType type = DType::kBF16) {
   constexpr int kHeads = 8, kKv = 2;
-  const bool own = hopper(c) && type == DType::kBF16;
   for (const int dim : {64, 128, 256}) {
     if (!c.own_turn()) continue;
+    const bool own = hopper(c) && (type == DType::kBF16 || dim <= 128);
     const std::vector<Row> one{{context, context}};
     Batch batch(c, one, 64, 3);
     PagedCache cache(c, type, kKv, dim, 64, batch.blocks);
@@ -243,10 +275,10 @@ void attention_bits(Context& c, int context, DType type = DType::kBF16) {
     Workspace space(c, std::max(4096, context), kHeads, dim);
     const auto whole = alone(c, cache, q, batch.table, context, 0, context, 0, kHeads, dim, space.gpu);
     const auto row = static_cast<size_t>(kHeads * dim) * 2;
-    const std::vector<int> counts = c.smallest          ? std::vector<int>{37}
-                                    : c.deterministic() ? std::vector<int>{1, 4, 37, 500}
-                                    : dim <= 128 && own ? std::vector<int>{1601, 1900, 2299}
-                                                        : std::vector<int>{37, 500};
+    const std::vector<int> counts = c.smallest                                  ? std::vector<int>{37}
+                                    : c.deterministic()                         ? std::vector<int>{1, 4, 37, 500}
+                                    : dim <= 128 && own && type == DType::kBF16 ? std::vector<int>{1601, 1900, 2299}
+                                                                                : std::vector<int>{37, 500};
     const auto last = alone(c, cache, q, batch.table, context, context - 1, 1, 0, kHeads, dim, space.gpu);
     for (const int others : c.pick<int>(own ? std::vector<int>{3, 1} : std::vector<int>{3, 1, 200}, 1)) {
       const auto part = alone(c, cache, q, batch.table, context, context - 4, 4, others, kHeads, dim, space.gpu);

@@ -66,7 +66,11 @@ void PagedCache::random_codes(uint32_t seed) {
   const float unit = spec_.dtype == DType::kI8 ? 1.0f / 127 : 1.0f / 448;
   for (int b = 0; b < blocks_; ++b) {
     char* to = exchange_.host() + static_cast<size_t>(b) * each;
-    for (size_t i = 0; i < codes; ++i) to[i] = static_cast<char>(code(random));
+    for (size_t i = 0; i < codes; ++i) {
+      int c = code(random);
+      if (spec_.dtype == DType::kF8E4M3 && (c & 0x7f) == 0x7f) c ^= 1;  // no number, which is never written
+      to[i] = static_cast<char>(c);
+    }
     for (size_t i = codes; i < each; i += sizeof(float)) {
       const float v = scale(random) * unit;
       std::memcpy(to + i, &v, sizeof v);

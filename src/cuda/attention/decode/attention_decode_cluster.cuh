@@ -68,7 +68,7 @@ class ClusterShare {
       if (none) continue;
 #pragma unroll
       for (int r = 0; r < 2 * S::kRows; ++r) {
-        const int column = (warp * S::kRows + r / 2) * 16 + lane / 4 + r % 2 * 8, group = i * kGroups + column / 32;
+        const int column = S::column(threadIdx.x, r / 2, r % 2), group = i * kGroups + column / 32;
         const float* at = values_ + (rank_ * groups_ + (group >> bits_)) * 32 + column % 32;
         cluster_store(cluster_address(at, group & (a_.decode_cluster - 1)), s.v[r / 2][q / 2][r % 2 * 2 + q % 2]);
       }

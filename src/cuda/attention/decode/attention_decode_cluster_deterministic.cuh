@@ -64,7 +64,7 @@ class DeterministicStates {
   __device__ DeterministicStates(const AttentionArgs& a, const DecodePiece& p, const DecodeShared<S>& sh)
       : a_(a), p_(p), sums_(reinterpret_cast<float*>(sh.last + 4)) {}
   __device__ __forceinline__ void epilogue(int i, const DecodeState<S>& s) const {
-    const int warp = threadIdx.x / 32, lane = threadIdx.x & 31, queries = p_.u.queries();
+    const int lane = threadIdx.x & 31, queries = p_.u.queries();
     float* to = sums_ + i * T::kNode;
 #pragma unroll
     for (int q = 0; q < 2 * S::kN; ++q) {
@@ -72,8 +72,7 @@ class DeterministicStates {
       if (query >= queries) continue;
 #pragma unroll
       for (int r = 0; r < 2 * S::kRows; ++r) {
-        const int column = (warp * S::kRows + r / 2) * 16 + lane / 4 + r % 2 * 8;
-        to[query * T::kPitch + column] = s.v[r / 2][q / 2][r % 2 * 2 + q % 2];
+        to[query * T::kPitch + S::column(threadIdx.x, r / 2, r % 2)] = s.v[r / 2][q / 2][r % 2 * 2 + q % 2];
       }
       if (threadIdx.x < 4) *state(to, query) = make_float2(s.m[q], s.l[q]);
     }

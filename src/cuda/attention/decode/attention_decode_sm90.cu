@@ -1,11 +1,9 @@
-// Which shape of attention_decode_tma.cuh a head size takes.
-#include <algorithm>
+// Which shape of attention_decode_tma.cuh a head size takes; a cache of codes: attention_decode_codes.h.
 #include <string_view>
 
-#include "cuda/attention/attention_prefill.h"
 #include "cuda/attention/decode/attention_decode_cluster_deterministic.cuh"
-#include "cuda/attention/decode/attention_decode_split.cuh"
-#include "cuda/ptx/cluster_count.cuh"
+#include "cuda/attention/decode/attention_decode_codes.h"
+#include "cuda/attention/decode/attention_decode_launch.cuh"
 #include "cuda/ptx/tensor_map.h"
 
 namespace tern::cuda {
@@ -59,17 +57,9 @@ auto with_deterministic_shape(const AttentionArgs& a, F&& f) {
 
 template <class S>
 Status run(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
-  const auto blocks = static_cast<unsigned>(a.decode_ranges);
-  if (a.decode_deterministic) return launch(stream, name, {blocks, S::kThreads, S::kBytes}, decode_kernel<S>, a, maps);
-  using F = FreeShared<S>;
-  return launch(stream, name, {blocks, F::kThreads, F::kBytes}, decode_free_kernel<S>, a, maps);
-}
-
-template <class S>
-Status run_cluster(const AttentionArgs& a, const DecodeMaps& maps, const char* name, device::Stream stream) {
-  const Shape shape{static_cast<unsigned>(a.decode_ranges * a.decode_cluster), S::kThreads, ClusterShape<S>::kBytes,
-                    static_cast<unsigned>(a.decode_cluster)};
-  return launch(stream, name, shape, decode_cluster_kernel<S>, a, maps);
+  const Shape shape{static_cast<unsigned>(a.decode_ranges), S::kThreads, S::kBytes};
+  return a.decode_deterministic ? launch(stream, name, shape, decode_kernel<S>, a, maps)
+                                : run_ranges<S>(a, maps, name, stream);
 }
 
 template <class S>
@@ -79,31 +69,11 @@ Status run_deterministic(const AttentionArgs& a, const DecodeMaps& maps, const c
   return launch(stream, name, shape, decode_deterministic_kernel<S>, a, maps);
 }
 
-// How many clusters of 1 << bits blocks run at once; asked for once per GPU.
-template <class S, bool kDeterministic>
-int clusters_at_once(int bits, device::Stream stream) {
-  constexpr auto kKernel = [] {  // no kernel is compiled that nothing launches
-    if constexpr (kDeterministic) {
-      return decode_deterministic_kernel<S>;
-    } else {
-      return decode_cluster_kernel<S>;
-    }
-  }();
-  constexpr size_t kBytes = kDeterministic ? DeterministicShape<S>::kBytes : ClusterShape<S>::kBytes;
-  static ClusterCount counts[4];
-  return counts[bits].of("attention_plan", kKernel, {dim3(1), S::kThreads, kBytes, 1u << bits}, S::kBlocks, stream);
-}
-
-// Blocks of a launch, of which a multiprocessor has room for `each`. In a lane: one, and the rest is for the others.
-int most_blocks(int each, device::Stream stream) {
-  return (state(stream).microbatch ? 1 : each) * state(stream).multiprocessors;
-}
-
-// Ranges, and how many states each may leave in `slots`.
 template <class S>
-void set_ranges(AttentionArgs& a, int ranges) {
-  a.decode_ranges = ranges;
-  a.decode_capacity = static_cast<int>(kSplitBytes / (int64_t{sizeof(float)} * S::kNode) / ranges) - 3;
+int deterministic_at_once(int bits, device::Stream stream) {
+  static ClusterCount counts[4];
+  const Shape shape{dim3(1), S::kThreads, DeterministicShape<S>::kBytes, 1u << bits};
+  return counts[bits].of("attention_plan", decode_deterministic_kernel<S>, shape, S::kBlocks, stream);
 }
 
 }  // namespace
@@ -113,13 +83,12 @@ void count_decode_clusters(const AttentionArgs& args, bool wide, AttentionFacts&
   a.decode_wide = wide;
   const auto count = [&](int bits, bool deep) {
     a.decode_cluster = 1 << bits, a.decode_deep = deep;
-    return with_cluster_shape(a, [&]<class S>() {
-      return std::min(clusters_at_once<S, false>(bits, stream), most_blocks(S::kBlocks, stream) >> bits);
-    });
+    if (a.code != KvCode::kNone) return with_codes(a, [&]<class D>() { return D::clusters_at_once(a, bits, stream); });
+    return with_cluster_shape(a, [&]<class S>() { return clusters_at_once<S>(bits, stream); });
   };
   for (int bits = 1; bits <= kMostClusterBits; ++bits) {
     f.clusters.at_once[bits] = !f.deterministic ? count(bits, false) : with_deterministic_shape(a, [&]<class S>() {
-      return clusters_at_once<S, true>(bits, stream);
+      return deterministic_at_once<S>(bits, stream);
     });
   }
   if (!f.deterministic) f.clusters.deep = count(kMostClusterBits, true);
@@ -137,8 +106,10 @@ AttentionArgs decode_sm90_units(AttentionArgs a, const AttentionChoice& choice, 
   } else if (choice.decode == DecodeKernel::kClusterDeterministic) {
     a.decode_nodes = kDeterministicNodes;
     with_deterministic_shape(a, [&]<class S>() { set_ranges<S>(a, choice.clusters << choice.cluster_bits); });
+  } else if (a.code != KvCode::kNone) {
+    with_codes(a, [&]<class D>() { D::set_ranges(a, stream); });
   } else {
-    with_shape(a, [&]<class S>() { set_ranges<S>(a, std::min(most_blocks(S::kBlocks, stream), kDecodeRanges)); });
+    with_shape(a, [&]<class S>() { set_ranges<S>(a, stream); });
   }
   return a;
 }
@@ -148,6 +119,7 @@ Status attention_decode_sm90(const AttentionArgs& args, DecodeKernel kernel, dev
   const bool behind =
       a.prepare.qkv != nullptr || std::string_view(state(stream).last_kernel).starts_with("qkv_prepare");
   a.decode_early = a.planned && state(stream).pdl && behind;
+  if (a.code != KvCode::kNone) return with_codes(a, [&]<class D>() { return D::launch(a, kernel, stream); });
   DecodeMaps maps;
   const int64_t rows = int64_t{2} * a.kv_heads * a.block_size;
   TERN_RETURN_IF_ERROR(tensor_map_pages(a.cache, a.dk, rows, a.block_stride, kDecodeTile, &maps.whole));

@@ -8,29 +8,43 @@
 namespace tern::cuda {
 
 // kN: queries in eights. kStages: tiles (of keys or of values) that may be under way.
-template <int kD_, int kN_, int kStages_, int kBlocks_>
-struct DecodeShape {
+template <KvCode kCode_, int kD_, int kN_, int kStages_, int kBlocks_>
+struct DecodeShapeOf {
+  static constexpr KvCode kCode = kCode_;
+  static constexpr bool kCodes = kCode != KvCode::kNone;
   static constexpr int kD = kD_, kN = kN_, kStages = kStages_, kBlocks = kBlocks_;  // kBlocks per multiprocessor
   static constexpr int kThreads = 160, kHalves = kD / 64, kHalfBytes = kDecodeTile * 128;
-  static constexpr int kStageBytes = kHalves * kHalfBytes, kSteps = kD / 16;
-  static constexpr int kRows = kD / 64;                  // of 16 columns of the values that a warp has
-  static constexpr int kValues = kRows * kN * 4;         // sums of a thread
-  static constexpr int kPitch = kDecodeTile + 4;         // of the scores of a query, padded against banks
-  static constexpr int kScores = 8 * kN * kPitch;        // twice: one tile is written while another is read
-  static constexpr int kNode = 128 * kValues + 16 * kN;  // floats of a state in `slots`
-  static constexpr size_t kBytes = 1024 + kStages * kStageBytes + 2 * kScores * 4 + 16 * kStages + 16;
+  static constexpr int kStageBytes = kCodes ? kDecodeTile * kD : kHalves * kHalfBytes, kSteps = kD / 16;
+  static constexpr int kScaleBytes = kCodes ? kDecodeTile * 4 : 0;  // of the tokens of a stage's codes
+  static constexpr int kRows = kD / 64;                             // of 16 columns of the values that a warp has
+  static constexpr int kValues = kRows * kN * 4;                    // sums of a thread
+  static constexpr int kPitch = kDecodeTile + 4;                    // of the scores of a query, padded against banks
+  static constexpr int kScores = 8 * kN * kPitch;                   // twice: one tile is written while another is read
+  static constexpr int kNode = 128 * kValues + 16 * kN;             // floats of a state in `slots`
+  static constexpr size_t kBytes = 1024 + kStages * (kStageBytes + kScaleBytes) + 2 * kScores * 4 + 16 * kStages + 16;
+  // Of the values' columns that of sum v[r][n][2 * upper] and the next one.
+  static __device__ __forceinline__ int column(int thread, int r, int upper) {
+    const int warp = thread / 32, row = thread % 32 / 4;
+    if (kCodes) return (warp * 8 + row) * 2 * kRows + 2 * r + upper;
+    return (warp * kRows + r) * 16 + row + 8 * upper;
+  }
 };
+template <int kD, int kN, int kStages, int kBlocks>
+struct DecodeShape : DecodeShapeOf<KvCode::kNone, kD, kN, kStages, kBlocks> {};
+template <KvCode kCode, int kD, int kN, int kStages, int kBlocks>
+struct CodesShape : DecodeShapeOf<kCode, kD, kN, kStages, kBlocks> {};
 
 // Tiles on their way, scores of the last two, and what the warps tell each other.
 template <class S>
 struct DecodeShared {
   char* ring;
-  float* scores;
+  float *scales, *scores;  // scales: of codes, by stage
   uint64_t *full, *free;
   int* last;
   __device__ explicit DecodeShared(char* memory) {
     ring = memory + (1024 - hopper::shared_address(memory) % 1024) % 1024;
-    scores = reinterpret_cast<float*>(ring + S::kStages * S::kStageBytes);
+    scales = reinterpret_cast<float*>(ring + S::kStages * S::kStageBytes);
+    scores = scales + S::kStages * S::kScaleBytes / 4;
     full = reinterpret_cast<uint64_t*>(scores + 2 * S::kScores), free = full + S::kStages;
     last = reinterpret_cast<int*>(free + S::kStages);
   }
@@ -45,8 +59,7 @@ struct DecodePlace {
   }
 };
 
-// What a thread has of a state: queries 8 n + 2 (lane % 4) and the next; of every 16 columns those of lane / 4 and
-// 8 more.
+// What a thread has of a state: queries 8 n + 2 (lane % 4) and the next; columns as S::column() says.
 template <class S>
 struct DecodeState {
   float m[2 * S::kN], l[2 * S::kN], v[S::kRows][S::kN][4];
@@ -113,16 +126,14 @@ struct DecodeState {
 // What thread `thread` of those that compute has of the result.
 template <class S>
 __device__ void decode_store(const AttentionArgs& a, const AttentionUnit& u, const DecodeState<S>& total, int thread) {
-  const int warp = thread / 32, lane = thread & 31;
 #pragma unroll
   for (int q = 0; q < 2 * S::kN; ++q) {
-    const int i = q / 2 * 8 + lane % 4 * 2 + q % 2;
+    const int i = q / 2 * 8 + thread % 4 * 2 + q % 2;
     if (i >= u.queries()) continue;
 #pragma unroll
     for (int r = 0; r < S::kRows; ++r) {
-      const int column = (warp * S::kRows + r) * 16 + lane / 4;
-      store_out(a, u, i, column, total.v[r][q / 2][q % 2], total.l[q]);
-      store_out(a, u, i, column + 8, total.v[r][q / 2][2 + q % 2], total.l[q]);
+      store_out(a, u, i, S::column(thread, r, 0), total.v[r][q / 2][q % 2], total.l[q]);
+      store_out(a, u, i, S::column(thread, r, 1), total.v[r][q / 2][2 + q % 2], total.l[q]);
     }
   }
 }

@@ -8,7 +8,9 @@
 // attention_decode_split.cuh.
 #pragma once
 
+#include "cuda/attention/decode/attention_decode_codes.cuh"
 #include "cuda/attention/decode/attention_decode_qkv.cuh"
+#include "cuda/ptx/bulk_bytes.cuh"
 #include "cuda/ptx/launch.cuh"
 
 namespace tern::cuda {
@@ -16,7 +18,8 @@ namespace {
 
 using namespace hopper;
 
-// Pages of the cache as the copy engine sees them: whole tiles, and kDecodeBox keys of the last one.
+// Pages of the cache as the copy engine sees them: whole tiles, and kDecodeBox keys of the last one. Of codes: rows of
+// 128 bytes, of which both keys and values of a tile have S::kStageBytes without a gap.
 struct DecodeMaps {
   CUtensorMap whole, last;
 };
@@ -32,27 +35,34 @@ __device__ __forceinline__ void decode_begin(const DecodeShared<S>& sh, const De
   __syncthreads();
 }
 
-// `keys` keys of a tile, or their values, into the next place.
+// `keys` keys of a tile, or their values, into the next place: those from `row` of a block on, rows of all its heads'
+// tokens being counted through.
 template <class S>
-__device__ __forceinline__ void decode_load(const DecodeShared<S>& sh, const DecodePlace<S>& at, const DecodeMaps& maps,
-                                            int row, int block, int keys) {
+__device__ __forceinline__ void decode_load(const AttentionArgs& a, const DecodeShared<S>& sh, const DecodePlace<S>& at,
+                                            const DecodeMaps& maps, int row, int block, int keys) {
+  constexpr int kWide = S::kCodes ? 1 : S::kHalves;  // boxes beside each other
+  constexpr int kBoxBytes = S::kStageBytes / kWide / (kDecodeTile / kDecodeBox);
   char* to = sh.ring + at.stage * S::kStageBytes;
   uint64_t* full = &sh.full[at.stage];
   barrier_wait(&sh.free[at.stage], at.phase ^ 1);
-  if (keys > kDecodeTile - kDecodeBox) {
-    barrier_expect(full, S::kStageBytes);
+  const bool whole = keys > kDecodeTile - kDecodeBox;
+  const int boxes = whole ? kDecodeTile / kDecodeBox : (keys + kDecodeBox - 1) / kDecodeBox;
+  barrier_expect(full, boxes * kBoxBytes * kWide + S::kScaleBytes);
+  if constexpr (S::kCodes) {
+    const char* scales = a.cache + block * a.block_stride + a.scales + int64_t{row} * 4;
+    load_bytes(sh.scales + at.stage * kDecodeTile, scales, S::kScaleBytes, full, kEvictFirst);
+    row = row * S::kD / 128;
+  }
+  if (whole) {
 #pragma unroll
-    for (int h = 0; h < S::kHalves; ++h) {
+    for (int h = 0; h < kWide; ++h)
       load_box(to + h * S::kHalfBytes, &maps.whole, full, h * 64, row, block, kEvictFirst);
-    }
     return;
   }
-  const int boxes = (keys + kDecodeBox - 1) / kDecodeBox;
-  barrier_expect(full, boxes * kDecodeBox * S::kD * 2);
   for (int i = 0; i < boxes; ++i) {
 #pragma unroll
-    for (int h = 0; h < S::kHalves; ++h) {
-      load_box(to + h * S::kHalfBytes + i * kDecodeBox * 128, &maps.last, full, h * 64, row + i * kDecodeBox, block,
+    for (int h = 0; h < kWide; ++h) {
+      load_box(to + h * S::kHalfBytes + i * kBoxBytes, &maps.last, full, h * 64, row + i * (kBoxBytes / 128), block,
                kEvictFirst);
     }
   }
@@ -85,9 +95,9 @@ __device__ __forceinline__ void decode_producer(const AttentionArgs& a, const De
     }
     before();
     const int row = p.u.kv_head * a.block_size + (pages == 1 ? 0 : t % pages * kDecodeTile);
-    if (lane == 0) decode_load<S>(sh, at, maps, row, block, end - t * kDecodeTile);
+    if (lane == 0) decode_load<S>(a, sh, at, maps, row, block, end - t * kDecodeTile);
     at.next();
-    if (lane == 0) decode_load<S>(sh, at, maps, row + a.kv_heads * a.block_size, block, end - t * kDecodeTile);
+    if (lane == 0) decode_load<S>(a, sh, at, maps, row + a.kv_heads * a.block_size, block, end - t * kDecodeTile);
     at.next();
   }
 }
@@ -244,10 +254,11 @@ __device__ __forceinline__ void decode_start(const AttentionArgs& a, const Decod
 }
 
 // The tiles of a piece, by the warps that compute; fold(t, tile) is handed what was found in each. begun() comes when
-// the piece's queries are there.
+// the piece's queries are there. Of codes: attention_decode_codes.cuh.
 template <class S, class Fold, class Begun>
-__device__ __forceinline__ void decode_tiles(const AttentionArgs& a, const DecodePiece& p, const DecodeShared<S>& sh,
-                                             DecodePlace<S>& at, int& turn, const Fold& fold, const Begun& begun) {
+requires(!S::kCodes) __device__ __forceinline__
+    void decode_tiles(const AttentionArgs& a, const DecodePiece& p, const DecodeShared<S>& sh, DecodePlace<S>& at,
+                      int& turn, const Fold& fold, const Begun& begun) {
   const int lane = threadIdx.x & 31;
   uint32_t q[S::kN][S::kSteps][2];
   Newest<S> newest;

@@ -135,17 +135,24 @@ TEST(ChooseAttention, CachesOfCodes) {
   for (const KvCode code : {KvCode::kInt8, KvCode::kE4m3}) {
     AttentionArgs a = pages(64, 32, 8, 128);
     a.code = code;
-    expect(choose_attention(a, 1, attention_h100()), D::kPortable, K::kNone, 0, "decoding rows");
+    expect(choose_attention(a, 1, attention_h100()), D::kRanges, K::kNone, 0, "decoding rows");
+    expect(choose_attention(a, 1, attention_a100()), D::kPortable, K::kNone, 0, "decoding rows on an A100");
     expect(choose_attention(a, 512, attention_deterministic()), D::kPortable, K::kNone, 0, "all rows");
     // Prompts become bfloat16 pages where it is known how much context they have and there is room.
-    expect(choose_attention(a, 8192, attention_h100()), D::kPortable, K::kMma128, 0, "a prompt of unknown context");
+    expect(choose_attention(a, 8192, attention_h100()), D::kRanges, K::kMma128, 0, "a prompt of unknown context");
     a.long_context = 8192;
-    expect(choose_attention(a, 8192, attention_h100()), D::kPortable, K::kPrefillWidened, 0, "a prompt");
+    expect(choose_attention(a, 8192, attention_h100()), D::kRanges, K::kPrefillWidened, 0, "a prompt");
     expect(choose_attention(a, 8192, attention_a100()), D::kPortable, K::kMma128, 0, "a prompt on an A100");
     a.long_context = 300000;
-    expect(choose_attention(a, 8192, attention_h100()), D::kPortable, K::kMma128, 0, "prompts without room");
+    expect(choose_attention(a, 8192, attention_h100()), D::kRanges, K::kMma128, 0, "prompts without room");
     a.q_f32 = true;
     expect(choose_attention(a, 1, attention_h100()), D::kNone, K::kPlain, 0, "queries of float32");
+    a = pages(1, 16, 2, 64), a.code = code;
+    expect(choose_attention(a, 1, attention_h100()), D::kCluster, K::kNone, 8, "few units");
+    a = pages(1, 10, 2, 256), a.code = code;
+    expect(choose_attention(a, 1, attention_h100()), D::kPortable, K::kNone, 0, "heads of 256 values");
+    a = pages(1, 32, 8, 128), a.code = code, a.block_size = 16;
+    expect(choose_attention(a, 1, attention_h100()), D::kPortable, K::kNone, 0, "blocks of 16 tokens");
     a = pages(1, 8, 2, 96), a.code = code, a.long_context = 8192;
     expect(choose_attention(a, 8192, attention_h100()), D::kPortable, K::kMma128, 0, "heads of 96 values");
   }

@@ -1,0 +1,7 @@
+#include "cuda/attention/decode/attention_decode_codes_launch.cuh"
+
+namespace tern::cuda {
+
+template struct DecodeOfCodes<KvCode::kInt8>;
+
+}  // namespace tern::cuda
