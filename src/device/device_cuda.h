@@ -3,10 +3,12 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/error.h"
+#include "device/communicator.h"
 #include "device/device.h"
 #include "device/kv_layout.h"
 #include "device/measure.h"
@@ -37,6 +39,9 @@ struct CudaLibrary {
   // GPUs that the driver shows; an error in one line when there is no driver or it is too old.
   Expected<int> (*device_count)() = nullptr;
   Expected<std::unique_ptr<Device>> (*make_device)(const CudaOptions&) = nullptr;
+  // Ranks that are GPUs of this process, by rank; they outlive the group. Before anything large is allocated: from here
+  // on they see each other's memory. Errors, of one line: GPUs that differ or have no peer access, too many of them.
+  Expected<std::unique_ptr<CommunicatorGroup>> (*make_communicators)(std::span<Device* const>) = nullptr;
   const void* ops = nullptr;  // const ops::Backend*
   // The kernel that the last op on this stream chose (tests).
   const char* (*last_kernel)(Stream) = nullptr;

@@ -34,7 +34,6 @@ void register_backend(device::DeviceKind kind, const Backend* backend) {
     if (b == nullptr || b->name == nullptr) return missing(#name); \
     return b->name(params, stream);                                \
   }
-#define TERN_OP_CPU TERN_OP
 #include "ops/op_list.inc"
 
 // What has another signature, or is done without where a device has nothing of its own.
@@ -76,6 +75,13 @@ Status moe_combine_norm(const MoeCombineNormParams& p, device::Stream stream) {
   const Backend* b = lookup(stream.kind);
   if (b != nullptr && b->moe_combine_norm != nullptr) return b->moe_combine_norm(p, stream);
   TERN_RETURN_IF_ERROR(moe_combine(p.combine, stream));
+  return rms_norm(p.norm, stream);
+}
+
+Status all_reduce_norm(const AllReduceNormParams& p, device::Stream stream) {
+  const Backend* b = lookup(stream.kind);
+  if (b != nullptr && b->all_reduce_norm != nullptr) return b->all_reduce_norm(p, stream);
+  TERN_RETURN_IF_ERROR(all_reduce(p.reduce, stream));
   return rms_norm(p.norm, stream);
 }
 

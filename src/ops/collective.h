@@ -8,6 +8,7 @@
 #include "device/communicator.h"
 #include "device/stream.h"
 #include "device/tensor.h"
+#include "ops/norm.h"
 
 namespace tern::ops {
 
@@ -19,6 +20,13 @@ struct AllReduceParams {
 };
 Status all_reduce(const AllReduceParams& params, device::Stream stream);
 
+// all_reduce(), then rms_norm() of its result with a residual; a back-end that does both at once leaves reduce.x alone.
+struct AllReduceNormParams {
+  AllReduceParams reduce;
+  RmsNormParams norm;  // x: reduce.x
+};
+Status all_reduce_norm(const AllReduceNormParams& params, device::Stream stream);
+
 // Row l of `out`, on the rank that owns it, is row l of the ranks' `x` side by side: each rank brings its columns of
 // all rows and gets all columns of its rows. Rows of others stay as they are.
 struct AllToAllParams {
@@ -26,7 +34,8 @@ struct AllToAllParams {
   TensorView x;                    // [L, W] f32, row stride free; W differs from rank to rank
   int64_t first = 0;               // its first column in `out`
   const int32_t* owner = nullptr;  // [L] device memory: a rank for each row; null: rank 0 owns all rows
-  TensorView out;                  // [L, V] f32, row stride free; of a rank that owns nothing it may be empty
+  // [L, V] f32, row stride free; of a CPU's rank that owns nothing it may be empty, those of GPUs have one stride.
+  TensorView out;
 };
 Status all_to_all(const AllToAllParams& params, device::Stream stream);
 

@@ -1,30 +1,42 @@
 // The runtime functions that the shared object uses, over host memory. Work is done when it is given.
 #include <cuda_runtime_api.h>
 
+#include <sys/mman.h>
+
 #include <cstdlib>
 #include <cstring>
+
+namespace {
+constexpr size_t kPage = 4096;
+}
 
 extern "C" {
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 const char* cudaGetErrorString(cudaError_t) { return "emulated"; }
+// Shared with processes that are forked afterwards, so that each can be a rank. A page before it says how long it is.
 cudaError_t cudaMalloc(void** p, size_t n) {
   if (n > (size_t(64) << 30)) return cudaErrorMemoryAllocation;
-  *p = aligned_alloc(256, (n + 255) / 256 * 256);
+  const size_t all = n + kPage;
+  void* at = mmap(nullptr, all, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (at == MAP_FAILED) return cudaErrorMemoryAllocation;
+  *static_cast<size_t*>(at) = all;
+  *p = static_cast<char*>(at) + kPage;
   return cudaSuccess;
 }
 
 cudaError_t cudaFree(void* p) {
-  free(p);
+  if (p == nullptr) return cudaSuccess;
+  void* const at = static_cast<char*>(p) - kPage;
+  munmap(at, *static_cast<size_t*>(at));
   return cudaSuccess;
 }
 
 cudaError_t cudaMallocHost(void** p, size_t n) { return cudaMalloc(p, n); }
 cudaError_t cudaHostAlloc(void** p, size_t n, unsigned) { return cudaMalloc(p, n); }
-cudaError_t cudaFreeHost(void* p) {
-  free(p);
-  return cudaSuccess;
-}
+cudaError_t cudaFreeHost(void* p) { return cudaFree(p); }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 1, cudaSuccess; }
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 
 cudaError_t cudaMemcpyAsync(void* d, const void* s, size_t n, cudaMemcpyKind, cudaStream_t) {
   memcpy(d, s, n);
@@ -94,11 +106,11 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void*) {
   return cudaSuccess;
 }
 
-// The second GPU is a Hopper, for what of its kernels is not written in its own instructions.
+// There are ten GPUs. The second one is a Hopper, for what of its kernels is not written in its own instructions.
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* p, int ordinal) {
   memset(p, 0, sizeof *p);
   strcpy(p->name, "emulated");
-  p->major = ordinal == 0 ? 8 : 9;
+  p->major = ordinal == 1 ? 9 : 8;
   p->multiProcessorCount = 6;
   p->sharedMemPerBlockOptin = 227 * 1024;
   p->totalGlobalMem = size_t(8) << 30;
@@ -111,7 +123,7 @@ cudaError_t cudaDriverGetVersion(int* v) {
 }
 
 cudaError_t cudaGetDeviceCount(int* v) {
-  *v = 2;
+  *v = 10;
   return cudaSuccess;
 }
 

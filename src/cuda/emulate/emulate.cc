@@ -102,6 +102,7 @@ void entry() {
 
 constexpr size_t kStack = 64 << 10;  // bytes of a fiber
 }  // namespace
+void pause() { yield(); }
 void sync_block() {
   Fiber& f = fibers[cur];
   f.wait = kBlock;

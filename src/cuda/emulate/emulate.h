@@ -38,6 +38,7 @@ void* dynamic();
 void arrive_cluster();
 void wait_cluster();
 void* of_block(const void* own, int rank);  // the same place in the shared memory of a block of the cluster
+void pause();                               // lets other threads of the block run
 void sync_block();
 void sync_warp();
 uint64_t exchange(uint64_t v, int from);  // value of lane `from`, all lanes of the warp together

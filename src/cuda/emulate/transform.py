@@ -55,7 +55,7 @@ def main():
         name = path.name
         if name.endswith("_sm90.cu"):
             text = ""  # chosen on Hopper only, and written in its instructions: hopper_absent.cc stands for it
-        elif name in ("mma.cuh", "launch.cuh", "cluster_count.cuh"):
+        elif name in ("mma.cuh", "launch.cuh", "cluster_count.cuh", "peer_access.cuh"):
             twin = name.replace(".cuh", "_emulated.cuh")
             text = f'#pragma once\n#include "cuda/emulate/{twin}"\n'
         else:

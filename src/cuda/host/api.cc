@@ -1,4 +1,5 @@
 // The one symbol of the shared object: a table of everything it offers.
+#include "cuda/collective/group.h"
 #include "cuda/gemm/blaslt.h"
 #include "cuda/host/device.h"
 #include "cuda/host/measure.h"
@@ -40,6 +41,7 @@ extern "C" __attribute__((visibility("default"))) const tern::device::CudaLibrar
     l.ops_layout = ops::backend_layout();
     l.device_count = cuda::device_count;
     l.make_device = cuda::make_device;
+    l.make_communicators = cuda::make_communicators;
     l.ops = &cuda::backend();
     l.last_kernel = cuda::last_kernel;
     l.save_blas_cache = cuda::save_blas_cache;

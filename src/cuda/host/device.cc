@@ -88,7 +88,7 @@ class CudaDevice final : public device::Device {
   }
   Status synchronize(Stream s) override {
     keep(cudaStreamSynchronize(raw(s)));
-    return check("a step", fault_);
+    return check("a step", fault_.load());
   }
   size_t memory_available() const override {
     size_t free = 0, total = 0;
@@ -117,7 +117,7 @@ class CudaDevice final : public device::Device {
                       Stream s) override {
     return cuda::copy_in_turn(sets, turn, s);
   }
-  Status status() const override { return check("a step", fault_); }
+  Status status() const override { return check("a step", fault_.load()); }
   uint64_t allocations() const override { return allocations_; }
   Status inject(device::Fault fault, Stream s) override { return cuda::inject(fault, s); }
   Status load_kernels() override {
@@ -130,7 +130,8 @@ class CudaDevice final : public device::Device {
   static Status check(const char* what, cudaError_t e) { return e == cudaSuccess ? Status() : cuda_error(what, e); }
   // Copies give no status: the first fault is told by synchronize().
   void keep(cudaError_t e) {
-    if (fault_ == cudaSuccess) fault_ = e;
+    cudaError_t none = cudaSuccess;
+    if (e != cudaSuccess) (void)fault_.compare_exchange_strong(none, e);
   }
   Stream as_stream(size_t i) { return {device::DeviceKind::kCuda, nullptr, &streams_[i]}; }
   // Of the streams those that this device has.
@@ -150,7 +151,7 @@ class CudaDevice final : public device::Device {
   std::unique_ptr<BlasLt> vision_blas_;
   std::array<StreamState, kFirstMicrobatch + kMicrobatches> streams_;
   std::array<Deferred, kFirstMicrobatch + kMicrobatches> deferred_;
-  cudaError_t fault_ = cudaSuccess;
+  std::atomic<cudaError_t> fault_{cudaSuccess};  // other ranks' threads ask for it, too
   std::atomic<uint64_t> allocations_{0};
   WideRoom room_;  // of the compute stream
 };

@@ -109,5 +109,6 @@ void test_norm_fusion(Context&);
 void test_experts(Context&);
 void test_codes(Context&);
 void test_widened(Context&);
+void test_ranks(Context&);
 
 }  // namespace tern::cuda_test

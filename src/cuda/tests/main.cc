@@ -46,7 +46,8 @@ constexpr Group kGroups[] = {{"device", test_device},
                              {"norm_fusion", test_norm_fusion},
                              {"experts", test_experts},
                              {"codes", test_codes},
-                             {"widened", test_widened}};
+                             {"widened", test_widened},
+                             {"ranks", test_ranks}};
 
 struct Variant {
   const char* label;
@@ -65,8 +66,9 @@ constexpr Variant kVariants[] = {
 
 // Without a GPU (emulate/): no virtual memory and no graphs; of Hopper's kernels few.
 constexpr Variant kEmulated[] = {
-    {"no-cublaslt", "norms rows rope linear grouped attention bits segments latent moe logits sample logprobs codes",
-     false, false, 0},
+    {"no-cublaslt",
+     "norms rows rope linear grouped attention bits segments latent moe logits sample logprobs codes ranks", false,
+     false, 0},
     {"deterministic", "codes", false, true, 0},
     {"hopper", "norm_fusion experts codes", false, false, 0, 0, 1}};
 

@@ -6,7 +6,6 @@ const Backend& cpu_backend() {
   static const Backend backend = [] {
     Backend b;
 #define TERN_OP(name, Params) b.name = cpu::name;
-#define TERN_OP_CPU(name, Params) b.name = cpu::name;
 #define TERN_OP_FUNCTION(Result, name, Parameters) b.name = cpu::name;
 #include "ops/op_list.inc"
     return b;

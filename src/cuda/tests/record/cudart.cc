@@ -177,7 +177,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes* a, const void*) {
 }
 
 cudaError_t cudaDriverGetVersion(int* v) { return *v = 13000, cudaSuccess; }
-cudaError_t cudaGetDeviceCount(int* v) { return *v = 1, cudaSuccess; }
+cudaError_t cudaGetDeviceCount(int* v) { return *v = 2, cudaSuccess; }
+cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 1, cudaSuccess; }
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetDevice(int* v) { return *v = 0, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* v, cudaDeviceAttr, int) { return *v = 0, cudaSuccess; }
