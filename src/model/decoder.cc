@@ -158,10 +158,9 @@ Status Decoder::embed_rows(Step& step, TensorView ids, TensorView out) const {
 
 Status Decoder::layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const {
   const LayerWeights& l = weights_->layers[static_cast<size_t>(index)];
-  TERN_RETURN_IF_ERROR(spec_.attention.kind == AttentionKind::kGqa
-                           ? gqa_attention(step, spec_.attention, spec_.rope, spec_.norm_eps, l.gqa, cache, x, out)
-                           : mla_attention(step, spec_.attention, spec_.rope, l.mla, cache, x, out));
-  return step.measuring() || step.results() == 0 ? Status() : step.reduce(out);
+  return spec_.attention.kind == AttentionKind::kGqa
+             ? gqa_attention(step, spec_.attention, spec_.rope, spec_.norm_eps, l.gqa, cache, x, out)
+             : mla_attention(step, spec_.attention, spec_.rope, l.mla, cache, x, out);
 }
 
 Status Decoder::head(Step& step, TensorView normed, int logit_rows, TensorView logits) const {
@@ -196,7 +195,8 @@ Status Decoder::last_layer(Step& step, KvLayerView cache, int logit_rows, Tensor
   return runs ? product_of_head(rest, in, logits) : Status();
 }
 
-// The second half of a layer, and the norm of the next one.
+// The second half of a layer, and the norm of the next one. Both norms read what the ranks' parts of a product add up
+// to.
 Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView residual, TensorView delta,
                                  TensorView next_norm) const {
   const LayerWeights& l = weights_->layers[static_cast<size_t>(index)];
@@ -208,13 +208,15 @@ Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView
     return ops::RmsNormParams{
         .x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps, .once = once};
   };
-  const ops::RmsNormParams before = norm(l.post_norm, dense), next = norm(next_norm, one_product);
+  ops::RmsNormParams before = norm(l.post_norm, dense);
+  const ops::RmsNormParams next = norm(next_norm, one_product);
+  if (!step.measuring() && (dense || !step.communicator.alone())) {
+    TERN_RETURN_IF_ERROR(step.reduce_norm(before));
+    before.x = {};
+  }
   if (!dense) return moe_mlp(step, spec_.moe, index, l.moe, before, next);
-  if (!step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(before, step.stream));
   TERN_RETURN_IF_ERROR(dense_mlp(step, l.dense, x, delta));
-  if (step.measuring()) return {};
-  TERN_RETURN_IF_ERROR(step.reduce(delta));
-  return ops::rms_norm(next, step.stream);
+  return step.measuring() ? Status() : step.reduce_norm(next);
 }
 
 Status Decoder::whole_layer(Step& step, const KvCache* cache, int index, TensorView x, TensorView residual,

@@ -274,7 +274,7 @@ Status Sampler::finish(const SamplingBatch& b, device::Device& device, device::S
   return list.run(device, stream);
 }
 
-Status Sampler::run(SamplingBatch& b, TensorView logits, device::Device& device, device::Stream stream) {
+Status Sampler::draw(SamplingBatch& b, TensorView logits, device::Device& device, device::Stream stream) {
   TERN_RETURN_IF_ERROR(prepare(b, device, stream));
   TERN_RETURN_IF_ERROR(send_masks(b, device, stream));
   const ops::LogitsParams in = rows(b, logits, b.count_);
@@ -283,7 +283,11 @@ Status Sampler::run(SamplingBatch& b, TensorView logits, device::Device& device,
     TERN_RETURN_IF_ERROR(ops::capture_logits({in.logits, b.capture_rows_.device(), b.captures_, captured()}, stream));
   }
   TERN_RETURN_IF_ERROR(process_and_sample(b, in, b.processors_ & ~static_cast<uint32_t>(kMask), stream));
-  TERN_RETURN_IF_ERROR(score(b, in.logits, stream));
+  return score(b, in.logits, stream);
+}
+
+Status Sampler::run(SamplingBatch& b, TensorView logits, device::Device& device, device::Stream stream) {
+  TERN_RETURN_IF_ERROR(draw(b, logits, device, stream));
   return finish(b, device, stream);
 }
 

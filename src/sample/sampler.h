@@ -116,8 +116,10 @@ class Sampler {
   static Expected<Sampler> create(const SamplerLimits& limits, device::Device& device);
 
   // Runs on the rank thread, after the forward pass of the same step and SamplingBatch::upload: logits [L, V]. Leaves
-  // results on the host once the stream has passed. In its three parts:
+  // results on the host once the stream has passed: draw(), then finish().
   Status run(SamplingBatch& batch, TensorView logits, device::Device& device, device::Stream stream);
+  Status draw(SamplingBatch& batch, TensorView logits, device::Device& device, device::Stream stream);
+  // In its parts:
   // Slot updates, unless they have been sent; before the first sampling of the step.
   Status prepare(SamplingBatch& batch, device::Device& device, device::Stream stream);
   // Masks, when they are there, and which rows have been dropped since the upload.

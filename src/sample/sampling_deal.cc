@@ -21,15 +21,6 @@ SamplerLimits SamplingDeal::limits_of(SamplerLimits whole, int ranks) {
   return whole;
 }
 
-Expected<SamplingDeal> SamplingDeal::create(const SamplerLimits& limits, const device::Communicator& rank,
-                                            device::Device& device) {
-  SamplingDeal d;
-  d.rank_ = rank;
-  TERN_ASSIGN_OR_RETURN(d.mine_, SamplingBatch::create(limits_of(limits, rank.ranks), device));
-  d.place_.resize(static_cast<size_t>(limits.max_rows));
-  return d;
-}
-
 void SamplingDeal::owners(const SamplingBatch& whole, int ranks, std::span<int32_t> owner) {
   for (size_t l = 0; l < owner.size(); ++l) owner[l] = static_cast<int32_t>(l) % ranks;
   for (int i = 0; i < whole.count_; ++i) {
@@ -38,8 +29,7 @@ void SamplingDeal::owners(const SamplingBatch& whole, int ranks, std::span<int32
   }
 }
 
-void SamplingDeal::take(const SamplingBatch& whole, std::span<const int32_t> owner) {
-  SamplingBatch& m = mine_;
+void SamplingDeal::take(const SamplingBatch& whole, std::span<const int32_t> owner, SamplingBatch& m) {
   m.clear();
   m.updates.take(whole.updates, rank_.rank, rank_.ranks);
   const auto mine = [&](int32_t logit_row) { return owner[static_cast<size_t>(logit_row)] == rank_.rank; };
@@ -73,22 +63,19 @@ void SamplingDeal::take(const SamplingBatch& whole, std::span<const int32_t> own
   }
 }
 
-void SamplingDeal::give(SamplingBatch& whole, std::span<const int32_t> owner) const {
-  for (int l = 0; l < mine_.logit_rows_; ++l) {
-    if (owner[static_cast<size_t>(l)] != rank_.rank) continue;
-    whole.status_[l] = mine_.status_[l];
-    if (mine_.limits_.probs) whole.probs_[l] = mine_.probs_[l];
+void SamplingDeal::give(const SamplingBatch& mine, std::span<const int32_t> owner, SamplingBatch& whole) const {
+  for (size_t l = 0; l < owner.size(); ++l) {
+    const auto row = static_cast<int64_t>(l);
+    if (rank_.rank == 0) whole.ids_[row] = mine.ids_[row];
+    if (owner[l] != rank_.rank || row >= mine.logit_rows_) continue;
+    whole.status_[row] = mine.status_[row];
+    if (mine.limits_.probs) whole.probs_[row] = mine.probs_[row];
   }
   const auto scores = [&](const ops::LogprobRow& row) {
-    std::copy_n(mine_.scores_.host() + row.out, 1 + row.top, whole.scores_.host() + row.out);
+    std::copy_n(mine.scores_.host() + row.out, 1 + row.top, whole.scores_.host() + row.out);
   };
-  for (int i = 0; i < mine_.plain_; ++i) scores(mine_.plain_rows_[i]);
-  for (int i = 0; i < mine_.captured_; ++i) scores(mine_.captured_rows_[i]);
-}
-
-void SamplingDeal::give_ids(SamplingBatch& whole, int64_t logit_rows, CopyList& list) const {
-  const size_t bytes = static_cast<size_t>(logit_rows) * sizeof(int32_t);
-  list.add({whole.ids_.device(), mine_.ids_.device(), bytes, 1, bytes, bytes});
+  for (int i = 0; i < mine.plain_; ++i) scores(mine.plain_rows_[i]);
+  for (int i = 0; i < mine.captured_; ++i) scores(mine.captured_rows_[i]);
 }
 
 }  // namespace tern::sample

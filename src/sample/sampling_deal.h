@@ -15,25 +15,22 @@ namespace tern::sample {
 
 class SamplingDeal {
  public:
-  static Expected<SamplingDeal> create(const SamplerLimits& limits, const device::Communicator& rank,
-                                       device::Device& device);
-  // The sizes of this rank's sampler.
+  SamplingDeal(const SamplerLimits& whole, const device::Communicator& rank)
+      : rank_(rank), place_(static_cast<size_t>(whole.max_rows)) {}
+  // The sizes of a rank's sampler and of its batches.
   static SamplerLimits limits_of(SamplerLimits whole, int ranks);
   // The rank of each of the first logit rows; rows that none is drawn from are dealt by number.
   static void owners(const SamplingBatch& whole, int ranks, std::span<int32_t> owner);
 
-  // The rank's thread. Fills batch() with its part of `whole`, which is only read and stays until give().
-  void take(const SamplingBatch& whole, std::span<const int32_t> owner);
-  SamplingBatch& batch() { return mine_; }
-  // batch() has been sampled: its results, but ids, to where `whole` has them; ranks write to different places.
-  void give(SamplingBatch& whole, std::span<const int32_t> owner) const;
-  // All ids of the first logit rows, which this rank has by now.
-  void give_ids(SamplingBatch& whole, int64_t logit_rows, CopyList& list) const;
+  // The rank's thread. Fills `mine` with its part of `whole`, which is only read and stays until give().
+  void take(const SamplingBatch& whole, std::span<const int32_t> owner, SamplingBatch& mine);
+  // `mine` has been sampled and its results have come: to where `whole` has them. Ranks write to different places;
+  // rank 0 also the ids, of which it has all.
+  void give(const SamplingBatch& mine, std::span<const int32_t> owner, SamplingBatch& whole) const;
 
  private:
   device::Communicator rank_;
-  SamplingBatch mine_;
-  std::vector<int32_t> place_;  // where each captured row of the whole is in mine_
+  std::vector<int32_t> place_;  // where each captured row of the whole is among this rank's
 };
 
 }  // namespace tern::sample

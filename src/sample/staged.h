@@ -37,12 +37,21 @@ class Staged {
  public:
   // `shares`: null, or an array of the same size whose device side this one uses too. The order of the stream keeps
   // them apart: one sends its values after the work that read the other's. One memory: each array is its own.
-  static Expected<Staged> create(int64_t n, device::Device& device, const Staged* shares = nullptr) {
+  // `of`: null, or an array whose host side this one has instead of its own, for another rank's device; in one memory
+  // the device side is then a copy.
+  static Expected<Staged> create(int64_t n, device::Device& device, const Staged* shares = nullptr,
+                                 const Staged* of = nullptr) {
     Staged s;
     const size_t bytes = static_cast<size_t>(n > 0 ? n : 1) * sizeof(T);
-    TERN_ASSIGN_OR_RETURN(s.host_, device.allocate_host(bytes));
-    s.device_ = s.host();
-    s.shared_ = !device.own_memory();
+    if (of == nullptr) {
+      TERN_ASSIGN_OR_RETURN(s.memory_of_host_, device.allocate_host(bytes));
+      s.host_ = reinterpret_cast<T*>(s.memory_of_host_.data());
+    } else {
+      TERN_CHECK(of->size_ == n);
+      s.host_ = of->host_;
+    }
+    s.device_ = s.host_;
+    s.shared_ = of == nullptr && !device.own_memory();
     if (!s.shared_ && shares != nullptr) {
       TERN_CHECK(shares->size_ == n);
       s.device_ = shares->device_;
@@ -54,7 +63,7 @@ class Staged {
     return s;
   }
 
-  T* host() const { return reinterpret_cast<T*>(host_.data()); }
+  T* host() const { return host_; }
   T* device() const { return device_; }
   int64_t size() const { return size_; }
   T& operator[](int64_t i) const { return host()[i]; }
@@ -65,12 +74,6 @@ class Staged {
   // The first n entries of each of `rows` rows from row `begin` on; rows lie `stride` entries apart.
   void upload_rows(int64_t begin, int64_t n, int64_t rows, int64_t stride, CopyList& list) const {
     send(device_ + begin * stride, host() + begin * stride, n, rows, stride, list);
-  }
-  // The first n entries of another one's host side to this one's device side; the same of rows.
-  void take(const Staged& other, int64_t n, CopyList& list) const { take_rows(other, n, 1, 0, list); }
-  void take_rows(const Staged& other, int64_t n, int64_t rows, int64_t stride, CopyList& list) const {
-    const size_t pitch = static_cast<size_t>(stride) * sizeof(T), bytes = static_cast<size_t>(n) * sizeof(T);
-    list.add({device_, other.host(), bytes, static_cast<size_t>(rows), pitch, pitch});
   }
   // Entries [begin, begin + n) in a copy of their own.
   void upload(int64_t begin, int64_t n, device::Device& d, device::Stream stream) const {
@@ -85,8 +88,8 @@ class Staged {
     list.add({to, from, static_cast<size_t>(n) * sizeof(T), static_cast<size_t>(rows), pitch, pitch});
   }
 
-  device::Buffer host_, memory_;
-  T* device_ = nullptr;
+  device::Buffer memory_of_host_, memory_;
+  T *host_ = nullptr, *device_ = nullptr;
   bool shared_ = true;
   int64_t size_ = 0;
 };

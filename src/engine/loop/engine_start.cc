@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "base/checked.h"
 #include "base/clock.h"
@@ -34,8 +35,8 @@ sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab) {
   return l;
 }
 
-// Memory of a step beside the cache: workspace, logits, captured logits, token counts.
-// Each of several ranks has room for all logits, and they have them once more, in parts.
+// Memory of a step beside the cache: workspace, logits, captured logits, token counts. `ranks` that have their steps in
+// one memory: each has room for all logits, and they have them once more, in parts.
 size_t step_memory(const EngineConfig& c, int64_t vocab, size_t workspace, int ranks) {
   const auto rows = static_cast<size_t>((ranks == 1 ? 1 : ranks + 1) * c.scheduler.max_logit_rows +
                                         (ranks + 1) * c.scheduler.max_num_seqs);
@@ -77,11 +78,16 @@ class Starter {
   sched::SchedulerConfig& scheduler() { return p_.config.scheduler; }
   Status plan();
   BlockQuestion question();
+  Step::Parts step_parts() const {
+    return {limits_, sampler_limits(p_.config, p_.sampled_vocab), p_.vision ? p_.vision->pictures() : TensorView{},
+            static_cast<int>(ranks_.size())};
+  }
   Status make_parts();
   Expected<StepRunner> make_runner();
   Status measure(StepRunner& runner);
   Status capture(StepRunner& runner);
-  Status grow(int64_t blocks);
+  Status grow(StepRunner& runner, int64_t blocks);
+  size_t memory_available() const;  // of the rank that has least
 
   const std::span<const RankModel> ranks_;
   device::CommunicatorGroup* const group_;  // null: one rank
@@ -106,7 +112,7 @@ Status Starter::plan() {
   const device::Stream stream = device_.stream();
   const DataParallel& dp = p_.config.data_parallel;
   total_ = dp.memory_total > 0 ? dp.memory_total : device_.info().memory_total;
-  available_ = dp.memory_available > 0 ? dp.memory_available : device_.memory_available();
+  available_ = dp.memory_available > 0 ? dp.memory_available : memory_available();
   if (tower_ != nullptr) {
     TERN_ASSIGN_OR_RETURN(
         pictures_, plan_vision(p_.config.vision, *tower_, s.max_num_batched_tokens, model_.info().hidden_size, stream));
@@ -115,12 +121,23 @@ Status Starter::plan() {
               pictures_.total_bytes >> 20, pictures_.call.patches, pictures_.cache_rows);
   }
   limits_ = batch_limits(s, pictures_.max_item_tokens);
-  // Ranks of a CPU share its memory: a block is one on each of them.
+  // Ranks of a CPU share its memory: a block is one on each of them. GPUs have theirs; the largest part counts.
   for (const RankModel& rank : ranks_) {
-    workspace_ += rank.model->workspace_bytes(limits_, stream);
-    for (const KvSpec& spec : rank.model->kv_specs(s.block_size)) block_bytes_ += spec.block_bytes();
+    size_t block = 0;
+    for (const KvSpec& spec : rank.model->kv_specs(s.block_size)) block += spec.block_bytes();
+    const size_t workspace = rank.model->workspace_bytes(limits_, stream);
+    const bool apart = device_.own_memory();
+    workspace_ = apart ? std::max(workspace_, workspace) : workspace_ + workspace;
+    block_bytes_ = apart ? std::max(block_bytes_, block) : block_bytes_ + block;
   }
   return {};
+}
+
+size_t Starter::memory_available() const {
+  size_t least = std::numeric_limits<size_t>::max();
+  // Asking binds this thread to a device: that of the first rank in the end.
+  for (size_t r = ranks_.size(); r > 0; --r) least = std::min(least, ranks_[r - 1].device->memory_available());
+  return least;
 }
 
 BlockQuestion Starter::question() {
@@ -131,7 +148,8 @@ BlockQuestion Starter::question() {
   q.bytes_per_block = std::max<size_t>(block_bytes_, 1);
   q.memory_total = total_;
   q.memory_available = available_;
-  q.memory_reserved = step_memory(p_.config, vocab_, workspace_, static_cast<int>(ranks_.size()));
+  const int ranks = device_.own_memory() ? 1 : static_cast<int>(ranks_.size());
+  q.memory_reserved = step_memory(p_.config, vocab_, workspace_, ranks);
   q.memory_pictures = pictures_.total_bytes;
   return q;
 }
@@ -141,14 +159,12 @@ Status Starter::make_parts() {
     TERN_ASSIGN_OR_RETURN(p_.vision, VisionStage::create(pictures_, *tower_, device_));
     p_.encoder = std::make_unique<cache::EncoderCache>(pictures_.cache_rows);
   }
-  const sample::SamplerLimits sampling = sampler_limits(p_.config, p_.sampled_vocab);
   if (group_ == nullptr) {
-    TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(sampling, device_));
+    TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(step_parts().sampling, device_));
     p_.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
   }
   for (auto& slot : p_.steps) {
-    TERN_ASSIGN_OR_RETURN(Step step, Step::create(limits_, sampling, p_.vision ? p_.vision->pictures() : TensorView{},
-                                                  device_, p_.steps[0].get()));
+    TERN_ASSIGN_OR_RETURN(Step step, Step::create(step_parts(), device_, p_.steps[0].get()));
     slot = std::make_unique<Step>(std::move(step));
   }
   return {};
@@ -156,23 +172,27 @@ Status Starter::make_parts() {
 
 Expected<StepRunner> Starter::make_runner() {
   StepRunner::Parts r;
-  r.model = &model_, r.device = &device_, r.cache = &p_.cache->cache();
-  r.sampler = p_.sampler.get(), r.vision = p_.vision.get(), r.trace = p_.config.trace;
+  r.device = &device_, r.vision = p_.vision.get(), r.trace = p_.config.trace;
+  const int64_t blocks = device_.own_memory() ? most_blocks(question()) : p_.blocks.total;
   if (group_ != nullptr) {
-    const RankGroup::Sizes sizes{limits_, sampler_limits(p_.config, p_.sampled_vocab), scheduler().block_size,
-                                 p_.blocks.total, p_.vision != nullptr};
-    TERN_ASSIGN_OR_RETURN(r.group, RankGroup::create(ranks_, *group_, sizes));
+    const RankPart::Shared shared{{p_.steps[0].get(), p_.steps[1].get()}, step_parts(), scheduler().block_size, blocks};
+    TERN_ASSIGN_OR_RETURN(r.group, RankGroup::create(ranks_, *group_, shared));
     return StepRunner(std::move(r));
   }
+  TERN_ASSIGN_OR_RETURN(p_.cache, CacheMemory::reserve(model_.kv_specs(scheduler().block_size), blocks, device_));
+  TERN_RETURN_IF_ERROR(p_.cache->grow(0));
   TERN_ASSIGN_OR_RETURN(r.workspace, device_.allocate(std::max<size_t>(workspace_, 1)));
   const int64_t rows = scheduler().max_logit_rows;
   TERN_ASSIGN_OR_RETURN(p_.logits, device_.allocate(static_cast<size_t>(rows * vocab_) * sizeof(float)));
-  r.logits = tensor2(p_.logits.data(), DType::kF32, rows, vocab_);
+  r.sampler = p_.sampler.get();
+  r.pass.model = &model_, r.pass.cache = &p_.cache->cache();
+  r.pass.workspace = r.workspace.data(), r.pass.workspace_bytes = r.workspace.bytes();
+  r.pass.logits = tensor2(p_.logits.data(), DType::kF32, rows, vocab_);
   return StepRunner(std::move(r));
 }
 
-Status Starter::grow(int64_t blocks) {
-  Status grown = p_.cache->grow(blocks);
+Status Starter::grow(StepRunner& runner, int64_t blocks) {
+  Status grown = group_ != nullptr ? runner.parts().group->grow(blocks) : p_.cache->grow(blocks);
   if (grown.ok()) return grown;
   const char* flag = p_.config.num_blocks_override > 0 ? "num-gpu-blocks-override" : "gpu-memory-utilization";
   return make_error(ErrorCode::kResourceExhausted,
@@ -183,17 +203,12 @@ Status Starter::grow(int64_t blocks) {
 
 Status Starter::capture(StepRunner& runner) {
   const StepRunner::Parts& r = runner.parts();
-  TERN_ASSIGN_OR_RETURN(auto graphs,
-                        StepGraphs::capture(p_.config.graphs, {&model_,
-                                                               &device_,
-                                                               r.cache,
-                                                               p_.sampler.get(),
-                                                               {p_.steps[0].get(), p_.steps[1].get()},
-                                                               r.workspace.data(),
-                                                               r.workspace.bytes(),
-                                                               r.logits,
-                                                               limits_,
-                                                               limits_.max_blocks_per_row * scheduler().block_size}));
+  const int longest = limits_.max_blocks_per_row * scheduler().block_size;
+  if (r.group != nullptr) return r.group->capture(p_.config.graphs, longest);
+  TERN_ASSIGN_OR_RETURN(
+      auto graphs, StepGraphs::capture(
+                       p_.config.graphs,
+                       {r.pass, &device_, p_.sampler.get(), {p_.steps[0].get(), p_.steps[1].get()}, limits_, longest}));
   runner.use(std::move(graphs));
   return {};
 }
@@ -201,31 +216,31 @@ Status Starter::capture(StepRunner& runner) {
 // Everything a step needs is taken before blocks are counted: code, what libraries want for the largest steps, graphs.
 Status Starter::measure(StepRunner& runner) {
   const int64_t begin = monotonic_ns();
-  TERN_RETURN_IF_ERROR(device_.load_kernels());
-  TERN_RETURN_IF_ERROR(ProfileRun(runner, *p_.steps[0], limits_, scheduler()).run());
+  const StepRunner::Parts& r = runner.parts();
+  TERN_RETURN_IF_ERROR(r.group != nullptr ? r.group->load_kernels() : device_.load_kernels());
+  TERN_RETURN_IF_ERROR(ProfileRun(runner, *p_.steps[0], limits_, step_parts().sampling, scheduler()).run());
   TERN_RETURN_IF_ERROR(capture(runner));
   BlockQuestion q = question();
   q.measured = true;
-  q.memory_left = device_.memory_available();
+  q.memory_left = memory_available();
   q.profile_seconds = static_cast<double>(monotonic_ns() - begin) * 1e-9;
   TERN_ASSIGN_OR_RETURN(p_.blocks, count_blocks(q));
-  return grow(p_.blocks.total);
+  return grow(runner, p_.blocks.total);
 }
 
 Expected<std::unique_ptr<Engine>> Starter::run() {
-  TERN_RETURN_IF_ERROR(plan());
   const bool measured = device_.own_memory();
+  if (measured) TERN_RETURN_IF_ERROR(device_.bind_thread());
+  TERN_RETURN_IF_ERROR(plan());
   if (!measured) {
     TERN_ASSIGN_OR_RETURN(p_.blocks, count_blocks(question()));
   }
-  TERN_ASSIGN_OR_RETURN(p_.cache, CacheMemory::reserve(model_.kv_specs(scheduler().block_size),
-                                                       measured ? most_blocks(question()) : p_.blocks.total, device_));
-  TERN_RETURN_IF_ERROR(grow(measured ? 0 : p_.blocks.total));
   TERN_RETURN_IF_ERROR(make_parts());
   TERN_ASSIGN_OR_RETURN(StepRunner runner, make_runner());
   if (measured) {
     TERN_RETURN_IF_ERROR(measure(runner));
   } else {
+    TERN_RETURN_IF_ERROR(grow(runner, p_.blocks.total));
     TERN_RETURN_IF_ERROR(capture(runner));
   }
   p_.pool = std::make_unique<cache::BlockPool>(p_.blocks.total + 1);
@@ -249,9 +264,6 @@ Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, cons
 Expected<std::unique_ptr<Engine>> Engine::start(const EngineConfig& config, std::span<const RankModel> ranks,
                                                 device::CommunicatorGroup* group, const vision::Tower* tower) {
   TERN_RETURN_IF_ERROR(check_config(config));
-  if (group != nullptr && ranks[0].device->own_memory()) {
-    return make_error(ErrorCode::kUnsupported, "several ranks run on a CPU only", "tensor-parallel-size");
-  }
   if (config.fault_rank >= static_cast<int>(ranks.size())) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("TERN_FAULT: there is no rank {} of {}", config.fault_rank, ranks.size()),

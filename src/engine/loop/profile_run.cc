@@ -26,8 +26,13 @@ vision::Grid largest_item(const vision::TowerInfo& info, int64_t patches) {
 }  // namespace
 
 ProfileRun::ProfileRun(StepRunner& runner, Step& step, const model::BatchLimits& limits,
-                       const sched::SchedulerConfig& c)
-    : runner_(runner), step_(step), limits_(limits), block_size_(c.block_size), longest_(c.max_model_len) {
+                       const sample::SamplerLimits& sampling, const sched::SchedulerConfig& c)
+    : runner_(runner),
+      step_(step),
+      limits_(limits),
+      sampling_(sampling),
+      block_size_(c.block_size),
+      longest_(c.max_model_len) {
   tokens_.assign(static_cast<size_t>(longest_), 0);
   blocks_.assign(static_cast<size_t>(limits.max_blocks_per_row), 0);
 }
@@ -42,7 +47,7 @@ void ProfileRun::add(int first, int count, int logits) {
 
 // Everything that a request can ask of the sampler.
 void ProfileRun::ask(int row, int logit_row) {
-  const sample::SamplerLimits& l = runner_.parts().sampler->limits();
+  const sample::SamplerLimits& l = sampling_;
   SamplingParams p;
   p.temperature = 0.8f, p.top_p = 0.8f, p.top_k = 50, p.min_p = 0.01f;
   p.repetition_penalty = 1.05f, p.presence_penalty = 0.1f;
@@ -85,7 +90,7 @@ Status ProfileRun::launch() {
   step_.finish();
   TERN_RETURN_IF_ERROR(runner_.forward(step_, nullptr));
   TERN_RETURN_IF_ERROR(runner_.sample(step_));
-  return runner_.device().synchronize(runner_.device().stream());
+  return runner_.synchronize();
 }
 
 Status ProfileRun::start_tower() {

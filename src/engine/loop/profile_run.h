@@ -12,7 +12,8 @@ namespace tern::engine {
 class ProfileRun {
  public:
   // `step`: either of the two; what it holds is lost. Sizes as the engine's.
-  ProfileRun(StepRunner& runner, Step& step, const model::BatchLimits& limits, const sched::SchedulerConfig& config);
+  ProfileRun(StepRunner& runner, Step& step, const model::BatchLimits& limits, const sample::SamplerLimits& sampling,
+             const sched::SchedulerConfig& config);
 
   // Prefill of every power of two up to the most tokens (products choose their kernels by it), the largest of them
   // beside the tower's largest call; then the most rows that decode, with every processor and log-probabilities. Waits
@@ -30,6 +31,7 @@ class ProfileRun {
   StepRunner& runner_;
   Step& step_;
   model::BatchLimits limits_;
+  sample::SamplerLimits sampling_;
   int block_size_, longest_;
   std::vector<int32_t> tokens_, blocks_, picture_rows_;
   std::shared_ptr<RawBytes> patches_;

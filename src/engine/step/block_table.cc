@@ -8,14 +8,18 @@
 namespace tern::engine {
 
 Expected<BlockTable> BlockTable::create(const model::BatchLimits& limits, device::Device& device,
-                                        const BlockTable* shares) {
+                                        const BlockTable* shares, const BlockTable* of) {
   BlockTable t;
   t.stride_ = limits.max_blocks_per_row;
   const auto rows = static_cast<size_t>(limits.max_rows);
-  TERN_ASSIGN_OR_RETURN(t.entries_, sample::Staged<int32_t>::create(int64_t{limits.max_rows} * t.stride_, device,
-                                                                    shares ? &shares->entries_ : nullptr));
-  TERN_ASSIGN_OR_RETURN(t.changes_, sample::Staged<int32_t>::create(device.own_memory() ? 2 * room(limits.max_rows) : 0,
-                                                                    device, shares ? &shares->changes_ : nullptr));
+  const auto make = [&](sample::Staged<int32_t> BlockTable::*array, int64_t n) -> Status {
+    TERN_ASSIGN_OR_RETURN(t.*array, sample::Staged<int32_t>::create(n, device, shares ? &(shares->*array) : nullptr,
+                                                                    of ? &(of->*array) : nullptr));
+    return {};
+  };
+  TERN_RETURN_IF_ERROR(make(&BlockTable::entries_, int64_t{limits.max_rows} * t.stride_));
+  TERN_RETURN_IF_ERROR(make(&BlockTable::changes_, device.own_memory() ? 2 * room(limits.max_rows) : 0));
+  if (of != nullptr) return t;
   t.rows_.resize(rows);
   if (device.own_memory()) t.sent_ = shares ? shares->sent_ : std::make_shared<std::vector<Sent>>(rows);
   return t;

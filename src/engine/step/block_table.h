@@ -21,9 +21,10 @@ class BlockTable {
     uint64_t table = 0;          // the sequence's (PlanRow::table); 0: of no use to the next turn
     int32_t used = 0, last = 0;  // entries, and the last of them
   };
-  // `shares`: null, or the table of the other step, whose device side this one takes too.
-  static Expected<BlockTable> create(const model::BatchLimits& limits, device::Device& device,
-                                     const BlockTable* shares);
+  // `shares`: null, or the table of the other step, whose device side this one takes too. `of`: null, or the table
+  // whose host side this one has, for a rank's device.
+  static Expected<BlockTable> create(const model::BatchLimits& limits, device::Device& device, const BlockTable* shares,
+                                     const BlockTable* of);
 
   // The engine thread.
   void begin();
@@ -40,9 +41,11 @@ class BlockTable {
   void pad(int rows);
   void upload(int rows, sample::CopyList& list) const;  // all that is used of so many
   void upload_changes(int rows, sample::CopyList& list) const { changes_.upload(2 * room(rows), list); }
-  void upload_rest(int rows, sample::CopyList& list) const;                     // where the changes do not hold it
-  void take(const BlockTable& other, int rows, sample::CopyList& list) const {  // the same of another table
-    entries_.take_rows(other.entries_, other.columns_, rows, stride_, list);
+  void upload_rest(int rows, sample::CopyList& list) const;  // where the changes do not hold it
+  // Sends from now on what `of` would.
+  void follow(const BlockTable& of) {
+    columns_ = of.columns_, change_count_ = of.change_count_;
+    first_changed_ = of.first_changed_, last_changed_ = of.last_changed_;
   }
   TensorView view(int rows) const { return tensor2(entries_.device(), DType::kI32, rows, stride_); }
   TensorView changes(int rows) const { return tensor2(changes_.device(), DType::kI32, room(rows), 2); }

@@ -197,7 +197,10 @@ void Rank::report() {
   if (VisionStage* vision = runner_.parts().vision; vision != nullptr) vision->look();
   while (opened_ > closed_) {
     Open& oldest = open_[closed_ % open_.size()];
-    if (oldest.recorded && !oldest.end->done()) return;
+    if (oldest.recorded) {
+      const bool others = runner_.done(*oldest.step);  // asked first: where one has failed, it lets this one go
+      if (!others || !oldest.end->done()) return;
+    }
     finish(oldest);
   }
 }
@@ -206,6 +209,7 @@ void Rank::finish(Open& oldest) {
   if (oldest.recorded) {
     Status s = oldest.end->synchronize();  // passed: this only asks how it went
     if (s.ok()) s = runner_.device().status();
+    if (s.ok()) s = runner_.finish(*oldest.step);
     if (!s.ok()) fail(*oldest.step, std::move(s));
   }
   if (clock_ != nullptr && oldest.recorded && !failed_) clock_->done(*oldest.step);

@@ -5,77 +5,27 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/clock.h"
 #include "base/thread_pool.h"
-#include "model/ranks.h"
-#include "ops/collective.h"
-#include "ops/embedding.h"
 
 namespace tern::engine {
 
-Expected<RankPart> RankPart::create(const RankModel& rank, const device::Communicator& communicator,
-                                    const model::BatchLimits& limits, const sample::SamplerLimits& sampling) {
-  RankPart p;
-  p.model = rank.model, p.device = rank.device, p.communicator = communicator;
-  device::Device& device = *rank.device;
-  const int64_t vocab = rank.model->info().vocab_size, most = limits.max_logit_rows;
-  const auto [first, columns] = model::vocabulary_part(vocab, communicator.rank, communicator.ranks);
-  const size_t workspace = rank.model->workspace_bytes(limits, device.stream());
-  TERN_ASSIGN_OR_RETURN(p.workspace, device.allocate(std::max<size_t>(workspace, 1)));
-  TERN_ASSIGN_OR_RETURN(p.logits_memory, device.allocate(static_cast<size_t>(most * columns) * sizeof(float)));
-  TERN_ASSIGN_OR_RETURN(p.rows_memory, device.allocate(static_cast<size_t>(most * vocab) * sizeof(float)));
-  p.logits = tensor2(p.logits_memory.data(), DType::kF32, most, columns);
-  p.rows = tensor2(p.rows_memory.data(), DType::kF32, most, vocab);
-  p.first_column = first;
-  TERN_ASSIGN_OR_RETURN(p.owner, sample::Staged<int32_t>::create(most, device));
-  TERN_ASSIGN_OR_RETURN(sample::Sampler sampler,
-                        sample::Sampler::create(sample::SamplingDeal::limits_of(sampling, communicator.ranks), device));
-  p.sampler = std::make_unique<sample::Sampler>(std::move(sampler));
-  TERN_ASSIGN_OR_RETURN(sample::SamplingDeal deal, sample::SamplingDeal::create(sampling, communicator, device));
-  p.deal = std::make_unique<sample::SamplingDeal>(std::move(deal));
-  return p;
-}
-
-Status RankPart::forward(const model::Batch& b, const model::KvCache& cache) const {
-  const device::Stream stream = device->stream();
-  device::Arena arena(workspace.data(), workspace.bytes());
-  const TensorView mine = logits.first(b.logit_rows);
-  TERN_RETURN_IF_ERROR(model->forward({b, cache, stream, arena, nullptr, communicator}, mine));
-  return ops::all_to_all({communicator, mine, first_column, owner.device(), rows.first(b.logit_rows)}, stream);
-}
-
-Status RankPart::sample(sample::SamplingBatch& whole, int64_t logit_rows) const {
-  const device::Stream stream = device->stream();
-  const std::span<const int32_t> owners(owner.host(), static_cast<size_t>(logit_rows));
-  deal->take(whole, owners);
-  sample::SamplingBatch& mine = deal->batch();
-  sample::CopyList list;
-  mine.upload(list);
-  TERN_RETURN_IF_ERROR(list.run(*device, stream));
-  TERN_RETURN_IF_ERROR(sampler->run(mine, rows.first(logit_rows), *device, stream));
-  deal->give(whole, owners);
-  return ops::all_gather({communicator, owner.device(), mine.device_ids().first(logit_rows)}, stream);
+RankGroup::RankGroup(device::CommunicatorGroup& group, std::span<const RankModel> ranks)
+    : group_(group), parts_(ranks.size()), statuses_(ranks.size()) {
+  for (size_t r = 1; r < ranks.size(); ++r) {
+    threads_.emplace_back([this, r, device = ranks[r].device] { run(r, *device); });
+  }
 }
 
 Expected<std::unique_ptr<RankGroup>> RankGroup::create(std::span<const RankModel> ranks,
-                                                       device::CommunicatorGroup& group, const Sizes& sizes) {
-  std::unique_ptr<RankGroup> g(new RankGroup(group));
-  TERN_ASSIGN_OR_RETURN(g->first_, RankPart::create(ranks[0], group.of(0), sizes.limits, sizes.sampling));
-  for (size_t r = 1; r < ranks.size(); ++r) TERN_RETURN_IF_ERROR(g->add(ranks[r], static_cast<int>(r), sizes));
-  for (const auto& member : g->members_) member->thread = std::thread([&g = *g, &m = *member] { g.run(m); });
+                                                       device::CommunicatorGroup& group,
+                                                       const RankPart::Shared& shared) {
+  std::unique_ptr<RankGroup> g(new RankGroup(group, ranks));
+  TERN_RETURN_IF_ERROR(g->each([&](size_t r) -> Status {
+    TERN_ASSIGN_OR_RETURN(g->parts_[r], RankPart::create(ranks[r], group.of(static_cast<int>(r)), shared));
+    return {};
+  }));
   return g;
-}
-
-Status RankGroup::add(const RankModel& rank, int number, const Sizes& sizes) {
-  auto member = std::make_unique<Member>();
-  Member& m = *member;
-  device::Device& device = *rank.device;
-  TERN_ASSIGN_OR_RETURN(m.part, RankPart::create(rank, group_.of(number), sizes.limits, sizes.sampling));
-  TERN_ASSIGN_OR_RETURN(m.cache, CacheMemory::reserve(rank.model->kv_specs(sizes.block_size), sizes.blocks, device));
-  TERN_RETURN_IF_ERROR(m.cache->grow(sizes.blocks));
-  TERN_ASSIGN_OR_RETURN(m.inputs, StepInputs::create(sizes.limits, sizes.pictures, device, nullptr));
-  TERN_ASSIGN_OR_RETURN(m.table, BlockTable::create(sizes.limits, device, nullptr));
-  members_.push_back(std::move(member));
-  return {};
 }
 
 RankGroup::~RankGroup() {
@@ -84,49 +34,121 @@ RankGroup::~RankGroup() {
     stopping_ = true;
   }
   given_.notify_all();
-  for (const auto& member : members_) {
-    if (member->thread.joinable()) member->thread.join();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+Status RankGroup::forward(Step& step, const Step* previous, VisionStage* vision) {
+  const StepGraphs* const graphs = parts_[0]->graphs();
+  const int graph = graphs == nullptr ? -1 : graphs->fit(step);
+  step.replayed = graph >= 0;
+  sample::SamplingDeal::owners(step.sampling, static_cast<int>(parts_.size()), step.owners());
+  return all([&](RankPart& part) { return part.forward(step, previous, graph, vision); });
+}
+
+Status RankGroup::sample(Step& step) {
+  const StepGraphs* const graphs = parts_[0]->graphs();
+  const StepGraphs::Sampling graph = graphs == nullptr ? StepGraphs::Sampling{} : graphs->fit(step.sampling);
+  return all([&](RankPart& part) { return part.sample(step, graph); });
+}
+
+bool RankGroup::done(const Step& step) {
+  bool all = true;
+  for (const auto& part : parts_) {
+    if (!part->done(step)) {
+      all = false;
+    } else if (!part->ended(step).ok()) {
+      group_.fail();
+    }
   }
+  return all;
 }
 
-void RankGroup::forward(Step& step) {
-  sample::SamplingDeal::owners(step.sampling, ranks(),
-                               {first_.owner.host(), static_cast<size_t>(step.batch.logit_rows)});
-  give({Kind::kForward, &step});
+Status RankGroup::finish(Step& step) {
+  for (const auto& part : parts_) TERN_RETURN_IF_ERROR(part->ended(step));
+  for (const auto& part : parts_) part->give(step);
+  return {};
 }
 
-void RankGroup::sample(Step& step) { give({Kind::kSample, &step}); }
+Status RankGroup::load_kernels() {
+  return all([](RankPart& part) { return part.device().load_kernels(); });
+}
+
+Status RankGroup::capture(const GraphConfig& config, int max_context_len) {
+  const int64_t begin = monotonic_ns();
+  const size_t before = memory_available();
+  TERN_RETURN_IF_ERROR(all([&](RankPart& part) { return part.make_graphs(config, max_context_len); }));
+  const StepGraphs* const graphs = parts_[0]->graphs();
+  if (graphs == nullptr) return {};
+  Step& idle = parts_[0]->idle_step();
+  const auto ranks = static_cast<int>(parts_.size());
+  for (const StepShape& shape : graphs->shapes().shapes()) {
+    idle.fill_idle(shape);
+    sample::SamplingDeal::owners(idle.sampling, ranks, idle.owners());
+    const Status status = all([&](RankPart& part) { return part.capture_forward(shape); });
+    if (!status.ok()) return capture_error(status.error());
+  }
+  idle.begin();
+  for (const uint32_t processors : graphs->processor_sets()) {
+    for (const int count : graphs->shapes().samples()) {
+      const Status status = all([&](RankPart& part) { return part.capture_sampling(processors, count); });
+      if (!status.ok()) return capture_error(status.error());
+    }
+  }
+  const size_t after = memory_available();
+  graphs->log(begin, before > after ? before - after : 0);
+  return {};
+}
+
+Status RankGroup::grow(int64_t blocks) {
+  return all([&](RankPart& part) { return part.cache().grow(blocks); });
+}
+
+Status RankGroup::synchronize() {
+  return all([](RankPart& part) { return part.synchronize(); });
+}
+
+size_t RankGroup::memory_available() {
+  std::vector<size_t> bytes(parts_.size());
+  (void)each([&](size_t rank) {
+    bytes[rank] = parts_[rank]->device().memory_available();
+    return Status();
+  });
+  return *std::min_element(bytes.begin(), bytes.end());
+}
 
 void RankGroup::give(const Work& work) {
   {
     const std::lock_guard lock(mutex_);
     work_ = work;
     ++number_;
-    busy_ = members_.size();
+    busy_ = threads_.size();
   }
   given_.notify_all();
 }
 
-Status RankGroup::settle(Status status) {
-  if (!status.ok()) group_.fail();
+Status RankGroup::settle(Status first) {
+  if (!first.ok()) group_.fail();
   {
     std::unique_lock lock(mutex_);
     done_.wait(lock, [&] { return busy_ == 0; });
   }
-  // Who failed says why; that others waited for it in vain says nothing.
-  const auto says_more = [](const Status& s) { return !s.ok() && s.error().code != ErrorCode::kUnavailable; };
-  for (const auto& member : members_) {
-    if (!member->status.ok() && (status.ok() || (!says_more(status) && says_more(member->status))))
-      status = member->status;
-  }
-  return status;
+  statuses_[0] = std::move(first);
+  return first_failure();
 }
 
-void RankGroup::inject(int rank, device::Fault fault) { members_[static_cast<size_t>(rank) - 1]->fault = fault; }
+// Who failed says why; that others waited for it in vain says nothing.
+Status RankGroup::first_failure() const {
+  const Status* found = &statuses_[0];
+  const auto says_more = [](const Status& s) { return !s.ok() && s.error().code != ErrorCode::kUnavailable; };
+  for (const Status& s : statuses_) {
+    if (!s.ok() && (found->ok() || (!says_more(*found) && says_more(s)))) found = &s;
+  }
+  return found->ok() ? Status() : Status(Error(found->error()));
+}
 
-void RankGroup::run(Member& m) {
-  set_thread_name(fmt::format("rank-{}", m.part.communicator.rank));
-  m.status = m.part.device->bind_thread();
+void RankGroup::run(size_t rank, device::Device& device) {
+  set_thread_name(fmt::format("rank-{}", rank));
+  const Status ready = device.bind_thread();
   for (uint64_t seen = 0;; ++seen) {
     Work work;
     {
@@ -135,25 +157,12 @@ void RankGroup::run(Member& m) {
       if (number_ == seen) return;
       work = work_;
     }
-    if (m.status.ok()) m.status = run(m, work);
-    if (!m.status.ok()) group_.fail();
+    Status status = ready.ok() ? work.function(work.self, rank) : Status(Error(ready.error()));
+    if (!status.ok()) group_.fail();
     const std::lock_guard lock(mutex_);
+    statuses_[rank] = std::move(status);
     if (--busy_ == 0) done_.notify_one();
   }
-}
-
-Status RankGroup::run(Member& m, const Work& work) {
-  const device::Stream stream = m.part.device->stream();
-  Step& step = *work.step;
-  const int64_t rows = step.batch.logit_rows;
-  if (work.kind == Kind::kSample) return m.part.sample(step.sampling, rows);
-  TERN_RETURN_IF_ERROR(m.part.device->inject(std::exchange(m.fault, device::Fault::kNone), stream));
-  TERN_RETURN_IF_ERROR(step.copy_to(m.inputs, m.table, *m.part.device, stream));
-  std::copy_n(first_.owner.host(), rows, m.part.owner.host());
-  const model::Batch batch = step.batch_at(m.inputs, m.table);
-  TERN_RETURN_IF_ERROR(
-      ops::resolve_ids({batch.token_ids, batch.token_source, m.part.deal->batch().device_ids()}, stream));
-  return m.part.forward(batch, m.cache->cache());
 }
 
 }  // namespace tern::engine

@@ -1,5 +1,5 @@
-// Several ranks of one model: rank 0 is the engine's (step_runner.h); the others are here, a thread each, which does
-// what rank 0 does, in its order. They read rank 0's inputs and have a device side, a cache and logits of their own.
+// Several ranks of one model, a thread each: rank 0's is the engine's rank (rank.h), the others' are here. All do the
+// same work in the same order, each on its device; the host's side of a step is filled once and read by all of them.
 #pragma once
 
 #include <condition_variable>
@@ -10,95 +10,67 @@
 #include <thread>
 #include <vector>
 
-#include "device/communicator.h"
-#include "engine/block_numbers.h"
-#include "engine/engine.h"
-#include "engine/step/step.h"
-#include "model/model.h"
-#include "sample/sampler.h"
-#include "sample/sampling_deal.h"
-#include "sample/staged.h"
+#include "engine/step/rank_part.h"
 
 namespace tern::engine {
 
-// A rank's part of a step: of the model, and of what is drawn.
-struct RankPart {
-  const model::Model* model = nullptr;
-  device::Device* device = nullptr;
-  device::Communicator communicator;
-  device::Buffer workspace, logits_memory, rows_memory;
-  TensorView logits;              // [max_logit_rows, columns] f32: those of its part of the vocabulary
-  int64_t first_column = 0;       // of them
-  TensorView rows;                // [max_logit_rows, vocabulary] f32: of its slots
-  sample::Staged<int32_t> owner;  // [max_logit_rows]: the rank of each logit row
-  std::unique_ptr<sample::Sampler> sampler;
-  std::unique_ptr<sample::SamplingDeal> deal;
-
-  static Expected<RankPart> create(const RankModel& rank, const device::Communicator& communicator,
-                                   const model::BatchLimits& limits, const sample::SamplerLimits& sampling);
-  // Runs the model, then brings the logits of this rank's rows together.
-  Status forward(const model::Batch& batch, const model::KvCache& cache) const;
-  // Draws its rows; every rank then has all ids, and `whole` the other results.
-  Status sample(sample::SamplingBatch& whole, int64_t logit_rows) const;
-};
-
 class RankGroup {
  public:
-  struct Sizes {
-    model::BatchLimits limits;
-    sample::SamplerLimits sampling;
-    int block_size = 0;
-    int64_t blocks = 0;
-    bool pictures = false;
-  };
-  // `ranks`: all of them, rank 0 included.
+  // `ranks`: all of them, by number; each part is made by its own thread.
   static Expected<std::unique_ptr<RankGroup>> create(std::span<const RankModel> ranks, device::CommunicatorGroup& group,
-                                                     const Sizes& sizes);
+                                                     const RankPart::Shared& shared);
   ~RankGroup();
 
-  // Rank 0's thread. Gives the others the same work and returns at once; `step` stays as it is until settle().
-  void forward(Step& step);
-  void sample(Step& step);
-  // `status` is how rank 0 fared. Waits until all have done their work: a step is done when all ranks are. The first
-  // failure of any; with one, those that wait for the failed rank are let go.
-  Status settle(Status status);
+  // Rank 0's thread. They return when all ranks have given the work to their devices; `step` stays as it is until
+  // finish(). The first failure of any rank; with one, those that wait for the failed rank are let go.
+  Status forward(Step& step, const Step* previous, VisionStage* vision);
+  Status sample(Step& step);
+  // Whether all ranks are done with it. Where one has failed, the others are let go and will be done soon.
+  bool done(const Step& step);
+  // It is done: the first failure, or the results to where the engine reads them.
+  Status finish(Step& step);
   // The rank's next forward pass meets this fault.
-  void inject(int rank, device::Fault fault);
+  void inject(int rank, device::Fault fault) { parts_[static_cast<size_t>(rank)]->inject(fault); }
 
-  RankPart& first() { return first_; }
-  int ranks() const { return first_.communicator.ranks; }
+  // At the start, by the thread that starts.
+  Status load_kernels();
+  Status capture(const GraphConfig& config, int max_context_len);
+  Status grow(int64_t blocks);  // each cache
+  Status synchronize();
+  size_t memory_available();  // of the rank that has least
 
  private:
-  enum class Kind : uint8_t { kForward, kSample };
+  // A call of `function`, with the rank and what `self` points to.
   struct Work {
-    Kind kind = Kind::kForward;
-    Step* step = nullptr;
+    Status (*function)(const void* self, size_t rank) = nullptr;
+    const void* self = nullptr;
   };
-  // A rank but the first, and its thread.
-  struct Member {
-    RankPart part;
-    std::unique_ptr<CacheMemory> cache;
-    StepInputs inputs;
-    BlockTable table;
-    device::Fault fault = device::Fault::kNone;
-    Status status;  // of the work given last
-    std::thread thread;
-  };
-  explicit RankGroup(device::CommunicatorGroup& group) : group_(group) {}
-  Status add(const RankModel& rank, int number, const Sizes& sizes);
+  RankGroup(device::CommunicatorGroup& group, std::span<const RankModel> ranks);
+  // Runs f(part) for all ranks at once, each on its thread; rank 0's is the caller's.
+  template <class F>
+  Status all(const F& f) {
+    return each([&](size_t rank) { return f(*parts_[rank]); });
+  }
+  template <class F>
+  Status each(const F& f) {
+    give({[](const void* self, size_t rank) { return (*static_cast<const F*>(self))(rank); }, &f});
+    return settle(f(0));
+  }
   void give(const Work& work);
-  void run(Member& member);
-  Status run(Member& member, const Work& work);
+  Status settle(Status first);
+  Status first_failure() const;
+  void run(size_t rank, device::Device& device);
 
   device::CommunicatorGroup& group_;
-  RankPart first_;  // its owner's host side is what all take theirs from
-  std::vector<std::unique_ptr<Member>> members_;
+  std::vector<std::unique_ptr<RankPart>> parts_;  // by rank
+  std::vector<Status> statuses_;                  // of the work given last, by rank
   std::mutex mutex_;
   std::condition_variable given_, done_;
   Work work_;
   uint64_t number_ = 0;  // of the work given last
-  size_t busy_ = 0;      // members that are at it
+  size_t busy_ = 0;      // threads that are at it
   bool stopping_ = false;
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace tern::engine

@@ -7,22 +7,32 @@
 
 namespace tern::engine {
 
-Expected<Step> Step::create(const model::BatchLimits& l, const sample::SamplerLimits& sampling,
-                            const TensorView& pictures, device::Device& device, const Step* shares) {
+Expected<Step> Step::make(const Parts& parts, device::Device& device, const Step* shares, const Step* of) {
   Step s;
-  s.limits_ = l;
-  s.pictures_ = pictures;
-  s.masks = StepMasks(sampling.masks ? static_cast<size_t>(sampling.max_rows) : 0);
+  s.limits_ = parts.limits;
+  s.pictures_ = parts.pictures;
   TERN_ASSIGN_OR_RETURN(s.inputs_,
-                        StepInputs::create(l, !pictures.empty(), device, shares ? &shares->inputs_ : nullptr));
-  TERN_ASSIGN_OR_RETURN(s.table_, BlockTable::create(l, device, shares ? &shares->table_ : nullptr));
+                        StepInputs::create(parts.limits, !parts.pictures.empty(), parts.ranks, device,
+                                           shares ? &shares->inputs_ : nullptr, of ? &of->inputs_ : nullptr));
+  TERN_ASSIGN_OR_RETURN(s.table_, BlockTable::create(parts.limits, device, shares ? &shares->table_ : nullptr,
+                                                     of ? &of->table_ : nullptr));
   TERN_ASSIGN_OR_RETURN(s.sampling,
-                        sample::SamplingBatch::create(sampling, device, shares ? &shares->sampling : nullptr));
-  const auto rows = static_cast<size_t>(l.max_rows);
+                        sample::SamplingBatch::create(parts.sampling, device, shares ? &shares->sampling : nullptr));
+  return s;
+}
+
+Expected<Step> Step::create(const Parts& parts, device::Device& device, const Step* shares) {
+  TERN_ASSIGN_OR_RETURN(Step s, make(parts, device, shares, nullptr));
+  s.masks = StepMasks(parts.sampling.masks ? static_cast<size_t>(parts.sampling.max_rows) : 0);
+  const auto rows = static_cast<size_t>(parts.limits.max_rows);
   s.plain_ = PlainRows(rows);
   s.row_memory_.resize(rows);
   s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows);
   return s;
+}
+
+Expected<Step> Step::of_rank(const Step& of, const Parts& parts, device::Device& device, const Step* shares) {
+  return make(parts, device, shares, &of);
 }
 
 void Step::prefetch() const {
@@ -160,19 +170,14 @@ void Step::list_inputs(const StepShape& shape, int samples, sample::CopyList& li
   sampling.upload_rows(samples, list);
 }
 
-Status Step::copy_to(const StepInputs& inputs, const BlockTable& table, device::Device& device,
-                     device::Stream stream) const {
-  sample::CopyList list;
-  inputs.take(inputs_, batch, list);
-  table.take(table_, batch.rows, list);
-  return list.run(device, stream);
-}
-
-model::Batch Step::batch_at(const StepInputs& inputs, const BlockTable& table) const {
-  model::Batch b = batch;
-  inputs.set_views(b);
-  b.block_table = table.view(b.rows);
-  return b;
+void Step::follow(const Step& of) {
+  batch = of.batch;
+  sent_tokens_ = of.sent_tokens_, sent_rows_ = of.sent_rows_, sent_logit_rows_ = of.sent_logit_rows_;
+  table_.follow(of.table_);
+  set_views(batch);
+  sampling.clear();
+  status = {};
+  replayed = of.replayed, sampled = of.sampled;
 }
 
 Status Step::upload_rest(device::Device& device, device::Stream stream) const {

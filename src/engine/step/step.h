@@ -23,10 +23,17 @@
 namespace tern::engine {
 
 struct Step {
-  // `pictures`: the rows that tokens of pictures take; empty for a model without a tower. `shares`: null, or the other
-  // step, whose device addresses this one takes too: what is captured then serves both.
-  static Expected<Step> create(const model::BatchLimits& limits, const sample::SamplerLimits& sampling,
-                               const TensorView& pictures, device::Device& device, const Step* shares = nullptr);
+  struct Parts {
+    model::BatchLimits limits;
+    sample::SamplerLimits sampling;
+    TensorView pictures;  // the rows that tokens of pictures take; empty for a model without a tower
+    int ranks = 1;        // that share the model
+  };
+  // `shares`: null, or the other step, whose device addresses this one takes too: what is captured then serves both.
+  static Expected<Step> create(const Parts& parts, device::Device& device, const Step* shares = nullptr);
+  // What a rank has of `of`: its inputs, from the same host memory, on the rank's device; the rows that it draws are
+  // its own (`parts.sampling`: of them). follow() brings it up to date.
+  static Expected<Step> of_rank(const Step& of, const Parts& parts, device::Device& device, const Step* shares);
   // Fills the batch's inputs of row `row` from the sequence's known ids and blocks.
   struct RowSource {
     std::span<const int32_t> tokens;  // known ids of the sequence
@@ -62,11 +69,11 @@ struct Step {
   // to sample; of the block table that is what has changed. And what few steps have besides, to be queued before.
   void list_inputs(const StepShape& shape, int samples, sample::CopyList& list) const;
   Status upload_rest(device::Device& device, device::Stream stream) const;
-  // The inputs of the batch to another rank's device side, at the addresses of `inputs` and `table`; what it runs
-  // there.
-  Status copy_to(const StepInputs& inputs, const BlockTable& table, device::Device& device,
-                 device::Stream stream) const;
-  model::Batch batch_at(const StepInputs& inputs, const BlockTable& table) const;
+  // Of a rank's step: the batch is that of `of`, which is filled and padded; nothing is drawn yet.
+  void follow(const Step& of);
+  // Of several ranks: who draws each of the logit rows, padding included.
+  std::span<int32_t> owners() const { return {inputs_.owner.host(), static_cast<size_t>(sent_logit_rows_)}; }
+  const int32_t* device_owners() const { return inputs_.owner.device(); }
   // [C, 2]: places in the block table and what they hold now (ops::ResolveIdsParams).
   TensorView table_changes(const StepShape& shape) const { return table_.changes(shape.rows); }
 
@@ -83,6 +90,7 @@ struct Step {
   bool sampled = false;   // which sampled, too
 
  private:
+  static Expected<Step> make(const Parts& parts, device::Device& device, const Step* shares, const Step* of);
   void set_views(model::Batch& b) const;
 
   model::BatchLimits limits_;

@@ -8,8 +8,8 @@
 #include "base/error.h"
 #include "device/device.h"
 #include "engine/graph_shapes.h"
+#include "engine/step/forward_pass.h"
 #include "engine/step/step.h"
-#include "model/model.h"
 #include "sample/sampler.h"
 
 namespace tern::engine {
@@ -22,27 +22,42 @@ namespace tern::engine {
 class StepGraphs {
  public:
   struct Parts {
-    const model::Model* model = nullptr;
+    ForwardPass pass;  // the cache's addresses are final; block 0 of every group has memory
     device::Device* device = nullptr;
-    const model::KvCache* cache = nullptr;  // addresses are final; block 0 of every group has memory
     sample::Sampler* sampler = nullptr;
     std::array<Step*, 2> steps{};  // what the first one holds is lost
-    char* workspace = nullptr;
-    size_t workspace_bytes = 0;
-    TensorView logits;  // [max_logit_rows, vocabulary] f32
     model::BatchLimits limits;
     int max_context_len = 0;
   };
+  // A graph of sampling, by place; one rank finds it for all.
+  struct Sampling {
+    int set = -1, count = -1;
+    bool found() const { return set >= 0; }
+  };
+
   // Runs every shape once, over the null block, and captures it; waits until the device is idle. Null when the
   // configuration or the device has no graphs.
   static Expected<std::unique_ptr<StepGraphs>> capture(const GraphConfig& config, const Parts& parts);
+  // The same in parts, which all ranks of a group do at once: make() captures nothing yet, then come forward passes,
+  // in their order, and sampling. The first step is idle, of that shape, before each.
+  static Expected<std::unique_ptr<StepGraphs>> make(const GraphConfig& config, const Parts& parts);
+  Status capture_forward(const StepShape& shape);
+  Status capture_sampling(uint32_t processors, int count);
+  std::vector<uint32_t> processor_sets() const;
+  void log(int64_t begin_ns, size_t bytes) const;
 
-  // Replays the step's graph: everything from its inputs to the logits. Block moves come before. False: no graph holds
-  // the step and nothing was queued; then upload and run it.
-  Expected<bool> forward(Step& step, device::Stream stream);
+  // Host side: pads the step to the graph that holds it; -1: none does.
+  int fit(Step& step) const;
+  // Replays that graph: everything from the step's inputs to the logits. Block moves come before.
+  Status launch(Step& step, int graph, device::Stream stream);
   // Slot updates, masks, sampling, results to the host, of the rows that the graph of the forward pass has not sampled:
-  // that of a step that only decodes samples all rows but late ones (SamplingBatch::late). False likewise;
+  // that of a step that only decodes samples all rows but late ones (SamplingBatch::late). None is found likewise;
   // log-probabilities have no graph.
+  Sampling fit(const sample::SamplingBatch& batch) const;
+  Status launch(Step& step, Sampling graph, device::Stream stream);
+
+  // Both, of one rank. False: no graph holds the step and nothing was queued; then upload and run it.
+  Expected<bool> forward(Step& step, device::Stream stream);
   Expected<bool> sample(Step& step, device::Stream stream);
 
   const GraphShapes& shapes() const { return shapes_; }
@@ -55,8 +70,7 @@ class StepGraphs {
     GraphList by_count;  // as GraphShapes::samples()
   };
   explicit StepGraphs(const Parts& parts) : p_(parts) {}
-  Status capture_forward();
-  Status capture_sampling();
+  Status capture_all();
   Status run_forward(const StepShape& shape, device::Stream stream);
   Status run_sampling(int count, uint32_t processors, device::Stream stream);
   // Rows to sample that a forward graph copies.
@@ -75,5 +89,8 @@ class StepGraphs {
   GraphList forward_;                  // as GraphShapes::shapes()
   std::vector<SamplingGraphs> sampling_graphs_;
 };
+
+// What the configuration says about a failed capture.
+Error capture_error(const Error& why);
 
 }  // namespace tern::engine

@@ -4,13 +4,14 @@
 
 namespace tern::engine {
 
-Expected<StepInputs> StepInputs::create(const model::BatchLimits& l, bool pictures, device::Device& device,
-                                        const StepInputs* shares) {
+Expected<StepInputs> StepInputs::create(const model::BatchLimits& l, bool pictures, int ranks, device::Device& device,
+                                        const StepInputs* shares, const StepInputs* of) {
   StepInputs s;
-  s.has_pictures = pictures, s.stride = l.max_tokens;
+  s.has_pictures = pictures, s.has_owners = ranks > 1, s.stride = l.max_tokens;
   const auto make = [&]<class T>(sample::Staged<T> StepInputs::*array, int64_t n) -> Status {
     TERN_ASSIGN_OR_RETURN(s.*array,
-                          sample::Staged<T>::create(n, device, shares == nullptr ? nullptr : &(shares->*array)));
+                          sample::Staged<T>::create(n, device, shares == nullptr ? nullptr : &(shares->*array),
+                                                    of == nullptr ? nullptr : &(of->*array)));
     return {};
   };
   TERN_RETURN_IF_ERROR(make(&StepInputs::token_ids, l.max_tokens));
@@ -21,6 +22,7 @@ Expected<StepInputs> StepInputs::create(const model::BatchLimits& l, bool pictur
   TERN_RETURN_IF_ERROR(make(&StepInputs::context_len, l.max_rows));
   TERN_RETURN_IF_ERROR(make(&StepInputs::logit_index, l.max_logit_rows));
   TERN_RETURN_IF_ERROR(make(&StepInputs::picture_row, pictures ? l.max_tokens : 0));
+  TERN_RETURN_IF_ERROR(make(&StepInputs::owner, ranks > 1 ? l.max_logit_rows : 0));
   return s;
 }
 
@@ -44,17 +46,7 @@ void StepInputs::upload(int tokens, int rows, int logit_rows, sample::CopyList& 
   context_len.upload(rows, list);
   logit_index.upload(logit_rows, list);
   if (has_pictures) picture_row.upload(tokens, list);
-}
-
-void StepInputs::take(const StepInputs& other, const model::Batch& b, sample::CopyList& list) const {
-  token_ids.take(other.token_ids, b.tokens, list);
-  token_source.take(other.token_source, b.tokens, list);
-  positions.take_rows(other.positions, b.tokens, 3, stride, list);
-  slot_mapping.take(other.slot_mapping, b.tokens, list);
-  row_start.take(other.row_start, b.rows + 1, list);
-  context_len.take(other.context_len, b.rows, list);
-  logit_index.take(other.logit_index, b.logit_rows, list);
-  if (has_pictures) picture_row.take(other.picture_row, b.tokens, list);
+  if (has_owners) owner.upload(logit_rows, list);
 }
 
 void StepInputs::pad(int from, int tokens) {

@@ -1,11 +1,11 @@
 #include "engine/step/step_runner.h"
 
-#include "device/arena.h"
 #include "ops/embedding.h"
 
 namespace tern::engine {
 
 Status StepRunner::forward(Step& step, const Step* previous) {
+  if (parts_.group != nullptr) return parts_.group->forward(step, previous, parts_.vision);
   const device::Stream stream = device().stream();
   // The tower runs beside the steps before; this one reads what it makes.
   if (!step.vision.items.empty()) TERN_RETURN_IF_ERROR(parts_.vision->wait(stream));
@@ -18,41 +18,27 @@ Status StepRunner::forward(Step& step, const Step* previous) {
     TERN_RETURN_IF_ERROR(
         ops::resolve_ids({step.batch.token_ids, step.batch.token_source, previous->sampling.device_ids()}, stream));
   }
-  if (RankGroup* const group = parts_.group.get(); group != nullptr) {
-    // From here on the others read this step's inputs.
-    group->forward(step);
-    return group->settle(group->first().forward(step.batch, *parts_.cache));
-  }
-  device::Arena arena(parts_.workspace.data(), parts_.workspace.bytes());
-  const model::ForwardContext context{step.batch, *parts_.cache, stream, arena, nullptr};
-  return parts_.model->forward(context, parts_.logits.first(step.batch.logit_rows));
+  return parts_.pass.run(step.batch, nullptr, stream);
 }
 
 Status StepRunner::sample(Step& step) {
+  if (parts_.group != nullptr) return parts_.group->sample(step);
   const device::Stream stream = device().stream();
   if (parts_.graphs != nullptr) {
     TERN_ASSIGN_OR_RETURN(const bool replayed, parts_.graphs->sample(step, stream));
     if (replayed) return {};
   }
-  RankGroup* const group = parts_.group.get();
-  if (group == nullptr) {
-    return parts_.sampler->run(step.sampling, parts_.logits.first(step.batch.logit_rows), device(), stream);
-  }
-  group->sample(step);
-  const RankPart& mine = group->first();
-  Status status = mine.sample(step.sampling, step.batch.logit_rows);
-  if (status.ok()) {
-    sample::CopyList list;
-    mine.deal->give_ids(step.sampling, step.batch.logit_rows, list);
-    status = list.run(device(), stream);
-  }
-  return group->settle(std::move(status));
+  return parts_.sampler->run(step.sampling, parts_.pass.logits.first(step.batch.logit_rows), device(), stream);
 }
 
 Status StepRunner::inject(int rank, device::Fault fault) {
-  if (rank == 0) return device().inject(fault, device().stream());
+  if (parts_.group == nullptr) return device().inject(fault, device().stream());
   parts_.group->inject(rank, fault);
   return {};
+}
+
+Status StepRunner::synchronize() {
+  return parts_.group == nullptr ? device().synchronize(device().stream()) : parts_.group->synchronize();
 }
 
 }  // namespace tern::engine

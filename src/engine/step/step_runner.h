@@ -1,15 +1,16 @@
-// What a step gives to its device. Of the rank's thread; at start, before there is one, of the thread that starts.
+// What a step gives to its device, or to those of all ranks. Of the rank's thread; at start, before there is one, of
+// the thread that starts.
 #pragma once
 
 #include <memory>
 
 #include "device/device.h"
+#include "engine/step/forward_pass.h"
 #include "engine/step/rank_group.h"
 #include "engine/step/step.h"
 #include "engine/step/step_graphs.h"
 #include "engine/step/vision_stage.h"
 #include "engine/step_trace.h"
-#include "model/model.h"
 #include "sample/sampler.h"
 
 namespace tern::engine {
@@ -17,16 +18,14 @@ namespace tern::engine {
 class StepRunner {
  public:
   struct Parts {
-    const model::Model* model = nullptr;
-    device::Device* device = nullptr;
-    const model::KvCache* cache = nullptr;
-    sample::Sampler* sampler = nullptr;  // of one rank
-    VisionStage* vision = nullptr;       // null: no tower
-    std::unique_ptr<RankGroup> group;    // null: one rank
+    device::Device* device = nullptr;  // of rank 0
+    VisionStage* vision = nullptr;     // null: no tower
+    StepTrace* trace = nullptr;        // null: times of steps are not recorded
+    std::unique_ptr<RankGroup> group;  // null: one rank, which has the following
+    ForwardPass pass;
+    sample::Sampler* sampler = nullptr;
     std::unique_ptr<StepGraphs> graphs;  // null: every step is launched piece by piece
-    device::Buffer workspace;            // likewise
-    TensorView logits;                   // [max_logit_rows, vocabulary] f32; likewise
-    StepTrace* trace = nullptr;          // null: times of steps are not recorded
+    device::Buffer workspace;
   };
   explicit StepRunner(Parts parts) : parts_(std::move(parts)) {}
 
@@ -34,8 +33,13 @@ class StepRunner {
   // step launched before, whose sampled ids this one reads; null for the first.
   Status forward(Step& step, const Step* previous);
   Status sample(Step& step);
+  // Of a step given as a whole: whether further ranks are done with it; once they and rank 0's device are, how it went
+  // there, and their results.
+  bool done(const Step& step) { return parts_.group == nullptr || parts_.group->done(step); }
+  Status finish(Step& step) { return parts_.group == nullptr ? Status() : parts_.group->finish(step); }
   // What comes next on that rank's device meets the fault.
   Status inject(int rank, device::Fault fault);
+  Status synchronize();
   // Replays graphs from now on; null: none.
   void use(std::unique_ptr<StepGraphs> graphs) { parts_.graphs = std::move(graphs); }
   const Parts& parts() const { return parts_; }

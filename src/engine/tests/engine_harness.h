@@ -40,6 +40,11 @@ class Harness {
   Harness(const EngineConfig& config, const std::vector<const model::Model*>& parts, int engines = 1) : fake_({}) {
     start_ranks(config, parts, nullptr, engines);
   }
+  Harness(const EngineConfig& config, const std::vector<const model::Model*>& parts,
+          std::vector<std::unique_ptr<device::Device>> devices)
+      : fake_({}), devices_(std::move(devices)) {
+    start_ranks(config, parts);
+  }
   Harness(const EngineConfig& config, FakeOptions options, int ranks, const vision::Tower* tower = nullptr,
           int engines = 1)
       : fake_(options) {
@@ -114,10 +119,11 @@ class Harness {
                    const vision::Tower* tower = nullptr, int engines = 1) {
     config.data_parallel.size = engines;
     std::vector<EnginePart> all(static_cast<size_t>(engines));
+    size_t taken = 0;
     for (EnginePart& engine : all) {
       for (const model::Model* part : parts) {
-        devices_.push_back(device::make_cpu_device({1, false}).value());
-        engine.ranks.push_back({part, devices_.back().get()});
+        if (taken == devices_.size()) devices_.push_back(device::make_cpu_device({1, false}).value());
+        engine.ranks.push_back({part, devices_[taken++].get()});
       }
       if (parts.size() > 1) {
         groups_.push_back(device::make_cpu_communicators(static_cast<int>(parts.size()), false));

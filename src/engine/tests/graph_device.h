@@ -116,6 +116,8 @@ class GraphDevice final : public device::WrappedDevice {
       b.thinking_advance = op<ops::thinking_advance, ops::ThinkingParams>;
       b.capture_logits = op<ops::capture_logits, ops::CaptureParams>;
       b.slot_mark = op<ops::slot_mark, ops::SlotMarkParams>;
+      b.all_to_all = op<ops::all_to_all, ops::AllToAllParams>;
+      b.all_gather = op<ops::all_gather, ops::AllGatherParams>;
       b.slot_reset = reset, b.sample_workspace = room;
       return b;
     }();

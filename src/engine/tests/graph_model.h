@@ -22,8 +22,8 @@ class GraphModel final : public model::Model {
     return fake_.workspace_bytes(l, s);
   }
   Status forward(const model::ForwardContext& c, TensorView logits) const override {
-    return GraphDevice::of(c.stream).give(
-        [this, b = c.batch, &cache = c.cache, s = c.stream, logits] { return run(b, cache, s, logits); });
+    return GraphDevice::of(c.stream).give([this, b = c.batch, &cache = c.cache, s = c.stream, logits,
+                                           of = c.communicator] { return run(b, cache, s, logits, of); });
   }
 
   mutable std::atomic<int> most_rows{0};   // padded
@@ -33,7 +33,8 @@ class GraphModel final : public model::Model {
  private:
   static Error fault(const char* what) { return make_error(ErrorCode::kInternal, fmt::format("padding: {}", what)); }
 
-  Status run(model::Batch b, const model::KvCache& cache, device::Stream s, TensorView logits) const {
+  Status run(model::Batch b, const model::KvCache& cache, device::Stream s, TensorView logits,
+             const device::Communicator& of) const {
     const int32_t* start = b.row_start.as<int32_t>();
     const int64_t* slots = b.slot_mapping.as<int64_t>();
     const int block = cache.groups[0].spec.block_size;
@@ -59,7 +60,7 @@ class GraphModel final : public model::Model {
       if (b.max_query_len < 1 || (b.max_query_len == 1 && start[t + 1] != t + 1)) return fault("a long row");
     }
     device::Arena none;
-    return fake_.forward({b, cache, GraphDevice::of(s).cpu(), none, nullptr}, logits);
+    return fake_.forward({b, cache, GraphDevice::of(s).cpu(), none, nullptr, of}, logits);
   }
 
   FakeModel fake_;

@@ -115,17 +115,24 @@ EngineConfig config(const GraphConfig& graphs) {
   return c;
 }
 
-Outcome run(const EngineConfig& config, const std::vector<Request>& list, bool has_graphs = true) {
+Outcome run(const EngineConfig& config, const std::vector<Request>& list, bool has_graphs = true, size_t ranks = 1) {
   GraphModel model({});
-  auto device = std::make_unique<GraphDevice>();
-  device->graphs = has_graphs;
-  GraphDevice& d = *device;
-  Harness h(config, model, std::move(device));
+  std::vector<std::unique_ptr<device::Device>> devices;
+  std::vector<GraphDevice*> all;
+  for (size_t r = 0; r < ranks; ++r) {
+    auto device = std::make_unique<GraphDevice>();
+    device->graphs = has_graphs;
+    all.push_back(device.get());
+    devices.push_back(std::move(device));
+  }
+  GraphDevice& d = *all.back();
+  Harness h(config, std::vector<const model::Model*>(ranks, &model), std::move(devices));
   for (const Request& r : list) EXPECT_TRUE(h->submit(r).ok());
   h.read(list.size());
   EXPECT_TRUE(h->healthy());
   Outcome out;
   out.stats = h->stats();
+  for (const GraphDevice* other : all) EXPECT_EQ(other->launched, d.launched);
   out.launched = d.launched, out.pad_tokens = model.pad_tokens, out.pad_rows = model.pad_rows;
   h.close();
   out.answers = std::move(h.answers);
@@ -159,6 +166,20 @@ TEST(StepGraphs, MixedLoadIsReplayedAndAnswersAreTheSame) {
   // A second graph samples; steps without a token to sample need none.
   EXPECT_GT(replayed.launched, static_cast<int>(replayed.stats.graph_steps));
   EXPECT_LE(replayed.launched, 2 * static_cast<int>(replayed.stats.steps));
+}
+
+TEST(StepGraphs, SeveralRanksReplayTheSameGraphs) {
+  for (const size_t ranks : {2, 4}) {
+    const bool logprobs = ranks == 4;
+    const auto list = requests(60, logprobs);
+    const Outcome plain = run(config({}), list, false);
+    Outcome eager = run(config({}), list, false, ranks);
+    expect_same(plain, eager);
+    Outcome replayed = run(config({}), list, true, ranks);
+    expect_same(plain, replayed);
+    EXPECT_GE(replayed.stats.graph_steps * 100, replayed.stats.steps * 95);
+    if (!logprobs) EXPECT_GT(replayed.launched, static_cast<int>(replayed.stats.graph_steps));
+  }
 }
 
 TEST(StepGraphs, LogProbabilitiesComeFromStepsThatSampleAsTheyAre) {

@@ -35,7 +35,7 @@ class StepRows {
     for (auto* pair : {&fast_, &slow_}) {
       for (size_t i = 0; i < 2; ++i) {
         auto made =
-            Step::create(limits_, sampling, seed % 2 == 0 ? pictures_ : TensorView{}, device_, (*pair)[0].get());
+            Step::create({limits_, sampling, seed % 2 == 0 ? pictures_ : TensorView{}}, device_, (*pair)[0].get());
         if (!made.ok()) throw std::runtime_error(made.error().message);
         (*pair)[i] = std::make_unique<Step>(std::move(made).value());
       }

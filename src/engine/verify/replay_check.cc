@@ -135,7 +135,7 @@ Status Rig::allocate() {
   TERN_ASSIGN_OR_RETURN(sample::Sampler sampler, sample::Sampler::create(sampling, d));
   sampler_ = std::make_unique<sample::Sampler>(std::move(sampler));
   for (auto& slot : step_) {
-    TERN_ASSIGN_OR_RETURN(Step step, Step::create(limits_, sampling, table, d, step_[0].get()));
+    TERN_ASSIGN_OR_RETURN(Step step, Step::create({limits_, sampling, table}, d, step_[0].get()));
     slot = std::make_unique<Step>(std::move(step));
   }
   const size_t workspace = std::max<size_t>(model_->workspace_bytes(limits_, d.stream()), 1);
@@ -199,16 +199,12 @@ Status Rig::prefill() {
 }
 
 Status Rig::capture() {
-  TERN_ASSIGN_OR_RETURN(graphs_, StepGraphs::capture({}, {model_.get(),
-                                                          device_,
-                                                          &cache_,
-                                                          sampler_.get(),
-                                                          {step_[0].get(), step_[1].get()},
-                                                          workspace_.data(),
-                                                          workspace_.bytes(),
-                                                          logits_,
-                                                          limits_,
-                                                          longest_}));
+  ForwardPass pass;
+  pass.model = model_.get(), pass.cache = &cache_, pass.logits = logits_;
+  pass.workspace = workspace_.data(), pass.workspace_bytes = workspace_.bytes();
+  TERN_ASSIGN_OR_RETURN(
+      graphs_,
+      StepGraphs::capture({}, {pass, device_, sampler_.get(), {step_[0].get(), step_[1].get()}, limits_, longest_}));
   return {};
 }
 

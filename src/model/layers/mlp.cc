@@ -110,7 +110,7 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   const TensorView results = step.between(t * k, h);
   const TensorView shared_out = shared ? step.exact(t, h) : TensorView{};
   const TensorView shared_gate = gated ? step.arena.tensor(DType::kF32, t, 1) : TensorView{};
-  if (shared && !step.measuring()) TERN_RETURN_IF_ERROR(ops::rms_norm(before, step.stream));
+  if (shared && before.x.data != nullptr) TERN_RETURN_IF_ERROR(ops::rms_norm(before, step.stream));
   if (shared) TERN_RETURN_IF_ERROR(dense_mlp(step, w.shared, x, shared_out));
   if (step.measuring()) return {};
 
@@ -126,8 +126,7 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
                                       .out = next.x};
   if (step.communicator.alone()) return ops::moe_combine_norm({combine, next}, step.stream);
   TERN_RETURN_IF_ERROR(ops::moe_combine(combine, step.stream));
-  TERN_RETURN_IF_ERROR(step.reduce(next.x));
-  return ops::rms_norm(next, step.stream);
+  return step.reduce_norm(next);
 }
 
 }  // namespace tern::model

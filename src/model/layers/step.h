@@ -32,6 +32,11 @@ struct Step {
   Status reduce(TensorView partial) {
     return communicator.alone() ? Status() : ops::all_reduce({communicator, partial}, stream);
   }
+  // The norm of the sum of what the ranks' parts of a product have given, norm.x.
+  Status reduce_norm(const ops::RmsNormParams& norm) {
+    if (communicator.alone()) return ops::rms_norm(norm, stream);
+    return ops::all_reduce_norm({{communicator, norm.x}, norm}, stream);
+  }
   int64_t results() const { return wanted.rank == 0 ? tokens : wanted.dim[0]; }
   bool measuring() const { return arena.measuring(); }
   // What a product reads: rounded to the activation type.
