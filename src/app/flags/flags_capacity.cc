@@ -7,7 +7,7 @@ using enum ValueType;
 using enum FlagGroup;
 constexpr std::string_view kNoExchange = "every rank has all tokens; none are sent to experts elsewhere";
 constexpr std::string_view kNoBalance = "this build deals experts to ranks in their order";
-constexpr std::string_view kNoReduce = "ranks of a CPU add up in shared memory";
+constexpr std::string_view kNoReduce = "ranks add up in shared memory, GPUs in each other's, whatever the size";
 
 constexpr FlagSpec kFlags[] = {
     {.name = "tensor-parallel-size",
@@ -18,7 +18,7 @@ constexpr FlagSpec kFlags[] = {
      .max = 1024,
      .meaning =
          "Ranks that share each layer. On a CPU each has its part of the cores; with fewer cores than ranks there "
-         "is one rank. More than one on GPUs ends the start.",
+         "is one rank. On GPUs they take as many from that of --device on, of one kind and with peer access.",
      .aliases = "tp"},
     {.name = "data-parallel-size",
      .group = kCapacity,

@@ -12,20 +12,6 @@
 namespace tern::app {
 namespace {
 
-Error gpu_error(const OpenedDevice& open, int count) {
-  const auto visible = open.library->device_count();
-  if (visible.ok() && *visible < count) {
-    return make_error(
-        ErrorCode::kInvalidArgument,
-        fmt::format("--tensor-parallel-size {}: the driver shows {} GPU{}", count, *visible, *visible == 1 ? "" : "s"),
-        "tensor-parallel-size");
-  }
-  return make_error(
-      ErrorCode::kUnsupported,
-      fmt::format("--tensor-parallel-size {}: this build runs one rank on GPUs, several on --device cpu", count),
-      "tensor-parallel-size");
-}
-
 // Who asked for how many, as the user wrote it.
 std::string asked_by(const RankSettings& ranks) {
   return ranks.optional ? fmt::format("MP_NUM={}", ranks.count) : fmt::format("--tensor-parallel-size {}", ranks.count);
@@ -48,21 +34,18 @@ DeviceSettings device_of(const DeviceSettings& all, const EngineNumber& engine, 
 Expected<std::unique_ptr<LoadedRanks>> LoadedRanks::open(const Settings& settings, const EngineNumber& engine) {
   auto ranks = std::make_unique<LoadedRanks>();
   const int asked = settings.ranks.count;
-  // GPUs run one rank, where more are only a wish.
-  const int apart = settings.ranks.optional ? 1 : asked;
-  TERN_ASSIGN_OR_RETURN(OpenedDevice first, open_device(device_of(settings.device, engine, apart, 0)));
-  const bool gpu = first.library != nullptr;
-  if (asked > 1 && gpu && !settings.ranks.optional) return gpu_error(first, asked);
+  TERN_ASSIGN_OR_RETURN(OpenedDevice first, open_device(device_of(settings.device, engine, asked, 0)));
+  if (first.library != nullptr) {
+    TERN_RETURN_IF_ERROR(ranks->open_gpus(settings, engine, std::move(first)));
+    return ranks;
+  }
   const int cores = std::max(1, device::read_cpu_topology().default_threads / engine.of);
-  const int count = gpu ? 1 : cpu_ranks(settings.ranks, cores);
-  if (count < asked && engine.number == 0 && gpu) {
-    TERN_WARN("{}: this build runs one rank on GPUs; one of them does all work, and the answers are the same",
-              asked_by(settings.ranks));
-  } else if (count < asked && engine.number == 0) {
+  const int count = cpu_ranks(settings.ranks, cores);
+  if (count < asked && engine.number == 0) {
     TERN_WARN("{} on {} core{}: one rank runs, with all of them", asked_by(settings.ranks), cores,
               cores == 1 ? "" : "s");
   }
-  if (asked == 1 || gpu) {
+  if (asked == 1) {
     ranks->devices_.push_back(std::move(first));
     return ranks;
   }
@@ -77,6 +60,35 @@ Expected<std::unique_ptr<LoadedRanks>> LoadedRanks::open(const Settings& setting
   ranks->group_ = device::make_cpu_communicators(count, count <= cores);
   TERN_INFO("{} ranks share the model", count);
   return ranks;
+}
+
+// `first`: that of rank 0.
+Status LoadedRanks::open_gpus(const Settings& settings, const EngineNumber& engine, OpenedDevice first) {
+  const device::CudaLibrary& library = *first.library;
+  const int asked = settings.ranks.count;
+  TERN_ASSIGN_OR_RETURN(const int visible, library.device_count());
+  devices_.push_back(std::move(first));
+  if (asked == 1) return {};
+  DeviceSettings one = device_of(settings.device, engine, asked, asked - 1);
+  if (const int needed = one.cuda.ordinal + 1; visible < needed) {
+    const std::string gpus = fmt::format("{}: {} GPU{} are needed, the driver shows {}", asked_by(settings.ranks),
+                                         needed, needed == 1 ? "" : "s", visible);
+    if (!settings.ranks.optional) return make_error(ErrorCode::kInvalidArgument, gpus, "tensor-parallel-size");
+    TERN_WARN("{}; one of them does all work, and the answers are the same", gpus);
+    return {};
+  }
+  std::vector<device::Device*> devices = {devices_[0].device.get()};
+  for (int rank = 1; rank < asked; ++rank) {
+    one = device_of(settings.device, engine, asked, rank);
+    one.choice = DeviceChoice::kCuda;
+    one.cuda.blas_cache_file.clear();  // the first rank's notes are kept
+    TERN_ASSIGN_OR_RETURN(OpenedDevice device, open_device(one));
+    devices.push_back(device.device.get());
+    devices_.push_back(std::move(device));
+  }
+  TERN_ASSIGN_OR_RETURN(group_, library.make_communicators(devices));
+  TERN_INFO("{} ranks share the model", asked);
+  return devices_[0].device->bind_thread();
 }
 
 Status LoadedRanks::load(const Settings& settings) {

@@ -19,8 +19,8 @@ struct EngineNumber {
 
 class LoadedRanks {
  public:
-  // Opens the devices; nothing is read yet. Errors, of one line: what open_device() says; GPUs, which are too few or
-  // too many for this build.
+  // Opens the devices; nothing is read yet. Errors, of one line: what open_device() says; GPUs that are too few, differ
+  // or cannot reach each other's memory.
   static Expected<std::unique_ptr<LoadedRanks>> open(const Settings& settings, const EngineNumber& engine = {});
   // Every rank's part of the weights, side by side, with one bar; then lines about them.
   Status load(const Settings& settings);
@@ -39,6 +39,8 @@ class LoadedRanks {
   Expected<std::unique_ptr<engine::Engine>> start(const engine::EngineConfig& config, const vision::Tower* tower) const;
 
  private:
+  Status open_gpus(const Settings& settings, const EngineNumber& engine, OpenedDevice first);
+
   std::vector<OpenedDevice> devices_;
   std::unique_ptr<device::CommunicatorGroup> group_;  // null: one rank
   std::vector<std::shared_ptr<const model::Model>> models_;
