@@ -31,6 +31,7 @@ int run_bench_decode(const std::vector<std::string>& args);
 int run_bench_prefill(const std::vector<std::string>& args);
 int run_bench_load(const std::vector<std::string>& args);
 int run_bench_kernels(const std::vector<std::string>& args);
+int run_bench_ranks(const std::vector<std::string>& args);
 int run_bench_serve(const std::vector<std::string>& args);
 
 }  // namespace tern::bench

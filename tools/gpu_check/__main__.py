@@ -20,6 +20,7 @@ import stage_memory
 import stage_ops
 import stage_profile
 import stage_quant
+import stage_ranks
 import stage_serve
 import stage_verify
 from places import Places
@@ -42,12 +43,14 @@ STAGES = {
     "bench-guided": (stage_guided.guided, "guided rows beside plain ones, over HTTP: what they cost and what they reach"),
     "bench-quant": (stage_quant.bench, "quantized weights beside bfloat16: products, experts, steps; TERN_CHECK_BENCH likewise"),
     "bench-dp": (stage_data_parallel.data_parallel, "two engines on two GPUs beside one, over HTTP; never part of `all`"),
+    "ranks": (stage_ranks.ranks, "two GPUs that share a model: collectives, answers of one GPU, bits, faults"),
+    "bench-ranks": (stage_ranks.bench, "two GPUs beside one: sums, steps, prompts; TERN_CHECK_BENCH likewise"),
     "profile": (stage_profile.profile, "counters of kernels that miss their target (ncu); never part of `all`"),
 }
 GROUPS = {
     "memory": ["memory-text", "memory-pictures"],
     "bench": ["bench-steps", "bench-serving", "bench-guided", "bench-quant"],
-    "all": [name for name in STAGES if name not in ("bench-dp", "profile")],
+    "all": [name for name in STAGES if name not in ("bench-dp", "ranks", "bench-ranks", "profile")],
 }
 
 

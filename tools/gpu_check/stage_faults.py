@@ -43,7 +43,7 @@ def open_requests(server, count, tokens):
     return threads, results
 
 
-def one_fault(run, fault, wait, dtype="bfloat16"):
+def one_fault(run, fault, wait, dtype="bfloat16", flags=()):
     env = {"TERN_FAULT": fault} if fault else {}
     name = fault or "none"
     with Server(
@@ -57,6 +57,7 @@ def one_fault(run, fault, wait, dtype="bfloat16"):
         16,
         "--watchdog-timeout",
         WATCHDOG,
+        *flags,
         env=env,
         name=name,
     ) as server:
