@@ -16,7 +16,7 @@
 #include "engine/loop/step_results.h"
 #include "engine/masks/guidance.h"
 #include "engine/outbox.h"
-#include "engine/step/rank.h"
+#include "engine/ranks/rank.h"
 
 namespace tern::engine {
 

@@ -6,7 +6,7 @@
 #include "cache/encoder_cache.h"
 #include "engine/block_numbers.h"
 #include "engine/engine.h"
-#include "engine/step/rank.h"
+#include "engine/ranks/rank.h"
 #include "engine/step/vision_stage.h"
 
 namespace tern::engine {

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/memory/raw_bytes.h"
-#include "engine/step/step_runner.h"
+#include "engine/ranks/step_runner.h"
 #include "model/batch.h"
 #include "sched/scheduler.h"
 

@@ -1,5 +1,5 @@
 // Several ranks behind one engine: what happens when one of them fails, and what is refused at the start.
-#include "engine/step/rank_group.h"
+#include "engine/ranks/rank_group.h"
 
 #include <dirent.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "engine/step/rank_part.h"
+#include "engine/ranks/rank_part.h"
 
 #include <algorithm>
 #include <utility>

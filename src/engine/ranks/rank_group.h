@@ -10,7 +10,7 @@
 #include <thread>
 #include <vector>
 
-#include "engine/step/rank_part.h"
+#include "engine/ranks/rank_part.h"
 
 namespace tern::engine {
 

@@ -12,8 +12,8 @@
 #include <thread>
 
 #include "device/device.h"
+#include "engine/ranks/step_runner.h"
 #include "engine/step/step_clock.h"
-#include "engine/step/step_runner.h"
 
 namespace tern::engine {
 

@@ -1,4 +1,4 @@
-#include "engine/step/rank.h"
+#include "engine/ranks/rank.h"
 
 #include <sys/prctl.h>
 

@@ -1,4 +1,4 @@
-#include "engine/step/rank_group.h"
+#include "engine/ranks/rank_group.h"
 
 #include <fmt/format.h>
 

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "device/device.h"
+#include "engine/ranks/rank_group.h"
 #include "engine/step/forward_pass.h"
-#include "engine/step/rank_group.h"
 #include "engine/step/step.h"
 #include "engine/step/step_graphs.h"
 #include "engine/step/vision_stage.h"

@@ -1,4 +1,4 @@
-#include "engine/step/step_runner.h"
+#include "engine/ranks/step_runner.h"
 
 #include "ops/embedding.h"
 
