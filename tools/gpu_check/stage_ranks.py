@@ -110,7 +110,7 @@ def bits(run):
 def faults(run):
     for fault in ("trap@40,rank=1", "hang@40,rank=1", "trap@40,rank=0"):
         wait = 30 + (stage_faults.WATCHDOG if fault.startswith("hang") else 0)
-        stage_faults.one_fault(run, fault, wait, flags=TWO)
+        stage_faults.one_fault(run, fault, wait, flags=(*TWO, "--load-choices", "dummy"))
 
 
 def ranks(run):

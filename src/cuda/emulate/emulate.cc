@@ -41,6 +41,7 @@ int orv[kMostBlocks], orr[kMostBlocks];  // of __syncthreads_or: growing, and of
 size_t stride;                           // bytes from one block's shared memory to the next one's
 std::vector<char> smem;
 const std::function<void()>* body;
+bool paused;
 void* main_sp;
 
 // Saves the callee-saved registers and the stack pointer in *save, continues at `to`.
@@ -102,7 +103,10 @@ void entry() {
 
 constexpr size_t kStack = 64 << 10;  // bytes of a fiber
 }  // namespace
-void pause() { yield(); }
+void pause() {
+  paused = true;
+  yield();
+}
 void sync_block() {
   Fiber& f = fibers[cur];
   f.wait = kBlock;
@@ -224,7 +228,8 @@ void run(int n, int blocks) {
     for (int k = 0; k < warps && !ran; ++k) {
       const int w = (from + k) % warps;
       const unsigned turns = drawn(2) == 0 ? ~0u : 1 + drawn(8);
-      for (unsigned t = 0; t < turns && run_warp(w, n, all, first); ++t) ran = true;
+      paused = false;  // a thread that waits for another kernel: what it waits for may want other warps first
+      for (unsigned t = 0; t < turns && !paused && run_warp(w, n, all, first); ++t) ran = true;
     }
     if (!ran && clive > 0) {
       fprintf(stderr, "emulation: the threads of a block wait for each other\n");

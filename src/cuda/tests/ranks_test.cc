@@ -102,7 +102,7 @@ class Ranks {
       int status = 0;
       while (::waitpid(child, &status, WNOHANG) == 0) {
         // Whoever waits for what never comes is let go; that it waited is an error.
-        if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(leave_out > 0 ? 2 : 60)) {
+        if (std::chrono::steady_clock::now() - begin > std::chrono::seconds(leave_out > 0 ? 2 : 120)) {
           group_->fail(), ok = false;
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -174,7 +174,7 @@ Call draw(std::mt19937& random, int ranks, Kind kind, bool small) {
   Call call;
   call.kind = kind;
   call.rows = kind == Kind::kSumNorm ? pick({1, 2, 3, 5}) : pick({1, 2, 3, 7});
-  call.width = kind == Kind::kSumNorm ? pick({64, 512, 1000}) : pick({4, 63, 512, 1021});
+  call.width = kind == Kind::kSumNorm ? pick({64, 512, 1000}) : pick({8, 63, 512, 1021});
   if (kind == Kind::kSum && random() % 3 == 0) call.rows = small ? 9 : 700, call.width = small ? 1023 : 4099;
   if (kind == Kind::kGather) call.rows = pick({1, 2, 7, 100}), call.width = 1;
   for (int64_t l = 0; l < call.rows; ++l)

@@ -7,6 +7,7 @@
 #include <cxxabi.h>
 #include <sys/mman.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,10 +25,13 @@ struct Recorder {
   std::map<const void*, std::string> names;  // of kernels, by the function that stands for them on the host
   std::map<void*, size_t> memory;
   size_t used = 0;
-  intptr_t handles = 0, streams = 0;
-  bool capturing = false;
+  std::atomic<intptr_t> handles = 0, streams = 0;
   FILE* file = nullptr;
 };
+
+// Of several ranks, which capture at once on threads of their own, the first one's launches are noted.
+thread_local bool capturing = false;
+thread_local int device = 0;
 
 // Kernels are registered while libraries are loaded, in any order.
 Recorder& recorder() {
@@ -42,7 +46,7 @@ T handle() {
 
 void note(const std::string& line) {
   Recorder& r = recorder();
-  if (!r.capturing) return;
+  if (!capturing || device != 0) return;
   if (r.file == nullptr) {
     const char* path = std::getenv("TERN_RECORD");
     r.file = path != nullptr ? std::fopen(path, "w") : stderr;
@@ -180,8 +184,8 @@ cudaError_t cudaDriverGetVersion(int* v) { return *v = 13000, cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int* v) { return *v = 2, cudaSuccess; }
 cudaError_t cudaDeviceCanAccessPeer(int* can, int, int) { return *can = 1, cudaSuccess; }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-cudaError_t cudaGetDevice(int* v) { return *v = 0, cudaSuccess; }
+cudaError_t cudaSetDevice(int v) { return device = v, cudaSuccess; }
+cudaError_t cudaGetDevice(int* v) { return *v = device, cudaSuccess; }
 cudaError_t cudaDeviceGetAttribute(int* v, cudaDeviceAttr, int) { return *v = 0, cudaSuccess; }
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return *least = 0, *greatest = -1, cudaSuccess;
@@ -215,17 +219,17 @@ cudaError_t cudaEventSynchronize(cudaEvent_t) { return cudaSuccess; }
 cudaError_t cudaEventQuery(cudaEvent_t) { return cudaSuccess; }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t, cudaStreamCaptureStatus* s) {
-  *s = recorder().capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
+  *s = capturing ? cudaStreamCaptureStatusActive : cudaStreamCaptureStatusNone;
   return cudaSuccess;
 }
 cudaError_t cudaStreamBeginCapture(cudaStream_t, cudaStreamCaptureMode) {
-  recorder().capturing = true;
+  capturing = true;
   note("graph");
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t, cudaGraph_t* g) {
-  recorder().capturing = false;
-  if (recorder().file != nullptr) std::fflush(recorder().file);
+  capturing = false;
+  if (device == 0 && recorder().file != nullptr) std::fflush(recorder().file);
   return *g = handle<cudaGraph_t>(), cudaSuccess;
 }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* g, cudaGraph_t, unsigned long long) {

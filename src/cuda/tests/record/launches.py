@@ -22,6 +22,8 @@ ROWS = [1, 2, 4, 8, 16, 32, 64, 100, 256]
 PROMPTS = [1024, 8192]
 LAYERS = 4
 IN_FULL = {"qwen3-8b fast decode 8", "qwen3-30b-a3b deterministic decode 1"}
+# Over two ranks, of which the first one's launches are noted; what shares the model.
+SHARED = [("qwen3-8b", "--tensor-parallel-size 2"), ("qwen3-30b-a3b", "--tensor-parallel-size 2 --enable-expert-parallel")]
 
 
 def graphs(text):
@@ -30,7 +32,7 @@ def graphs(text):
     return [lines for lines in found if len({line.split("  ")[0] for line in lines}) > 1]
 
 
-def record(args, model, deterministic, sequences):
+def record(args, model, deterministic, sequences, more=""):
     """The graphs of one start: decode steps of ROWS up to `sequences`, then prompts, then sampling."""
     shapes = '{"cudagraph_capture_sizes":[%s],"cudagraph_capture_sizes_prefill":[%s],"max_capture_shape_prefill":%d}' % (
         ",".join(str(n) for n in ROWS if n <= sequences),
@@ -50,7 +52,7 @@ def record(args, model, deterministic, sequences):
         command = [args.tern, "bench", "decode", "--model", ROOT / "bench/shapes" / model, "--load-choices", "dummy"]
         command += ["--model-override", '{"num_hidden_layers":%d}' % LAYERS, "--device", "cuda", "--repeats", "1"]
         command += ["--batch", str(sequences), "--context", "8", "--tokens", "2", "--serve-flags"]
-        command += [f"--graph-optimization-config {shapes} --max-num-batched-tokens {max(PROMPTS)} --max-model-len 8448"]
+        command += [f"--graph-optimization-config {shapes} --max-num-batched-tokens {max(PROMPTS)} --max-model-len 8448 {more}"]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
         if not notes.exists():
             raise SystemExit(f"{model}: nothing was recorded\n{done.stdout}{done.stderr}")
@@ -78,6 +80,10 @@ def cases(args):
                         yield f"{model} {mode} {known[i]}" + (" alone" if sequences == 1 else ""), launches
                     elif model == MODELS[0] and sequences > 1:
                         yield f"sampling {mode} {i - len(known)}", launches
+    for model, more in SHARED:
+        found = record(args, model, False, max(ROWS), more)
+        for name, launches in zip(names(max(ROWS)), found):
+            yield f"{model} of 2 ranks {name}", launches
 
 
 def sheet(found):
