@@ -178,7 +178,8 @@ TEST(StepGraphs, SeveralRanksReplayTheSameGraphs) {
     Outcome replayed = run(config({}), list, true, ranks);
     expect_same(plain, replayed);
     EXPECT_GE(replayed.stats.graph_steps * 100, replayed.stats.steps * 95);
-    if (!logprobs) EXPECT_GT(replayed.launched, static_cast<int>(replayed.stats.graph_steps));
+    if (logprobs) continue;  // which have no graph of sampling
+    EXPECT_GT(replayed.launched, static_cast<int>(replayed.stats.graph_steps));
   }
 }
 
