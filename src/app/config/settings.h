@@ -50,7 +50,7 @@ struct RankSettings {
   int count = 1;
   bool expert_parallel = false;  // whole experts instead of parts of each
   bool forced = false;           // TERN_TEST_RANKS: on a CPU with fewer cores, too
-  bool optional = false;         // MP_NUM asks for them: one runs on a GPU, too
+  bool optional = false;         // MP_NUM asks for them: one runs on fewer GPUs, too
 };
 
 // Engines with a copy of the model each (--data-parallel-size).

@@ -70,9 +70,8 @@ constexpr VariableSpec kVariables[] = {
     text("CONFIG_JSON_FILE", "config.json", "config.json", "Name of the model's configuration within MODEL_DIR."),
     text("FD_MODEL_CONFIG_PATH", "", "", "Path of the model's configuration; it must lie in MODEL_DIR."),
     text("DEVICE", "GPU", "", "GPU: the GPU where there is one, else the CPU (--device says which)."),
-    number(
-        "MP_NUM", "8", "1", 1,
-        "Ranks that share the model (--tensor-parallel-size), where it is set. On GPUs, and on fewer cores, one runs."),
+    number("MP_NUM", "8", "1", 1,
+           "Ranks that share the model (--tensor-parallel-size), where it is set. On fewer GPUs or cores one runs."),
     number("MP_NNODE", "1", "1", 1, "Nodes; more than one are refused."),
     text("POD_IPS", "", "", "Addresses of all nodes, separated by commas."),
     text("POD_0_IP", "127.0.0.1", "", "Address of the master, which is one of POD_IPS."),
