@@ -88,9 +88,13 @@ void SamplingBatch::prefetch(int rows) const {
   prefetch_memory(rows_.host(), static_cast<size_t>(std::min(rows, limits_.max_rows)) * sizeof(ops::SampleRow));
 }
 
+ops::SampleRow* SamplingBatch::waiting_rows() const {
+  return held_back_ ? reinterpret_cast<ops::SampleRow*>(late_rows_.data()) : rows_.host();
+}
+
 void SamplingBatch::pad(int rows) {
   TERN_CHECK(rows >= count_ && rows <= limits_.max_rows);
-  std::fill(rows_.host() + count_, rows_.host() + rows, no_row());
+  std::fill(waiting_rows() + count_, waiting_rows() + rows, no_row());
   sent_ = rows;
 }
 
@@ -108,7 +112,7 @@ void SamplingBatch::hold_back(int rows) {
 void SamplingBatch::drop(int row) {
   TERN_CHECK(row >= 0 && row < count_ && late_[static_cast<size_t>(row)]);
   dropped_ = true;
-  (held_back_ ? reinterpret_cast<ops::SampleRow*>(late_rows_.data())[row] : rows_[row]) = no_row();
+  waiting_rows()[row] = no_row();
 }
 
 void SamplingBatch::upload_late(CopyList& list) const {

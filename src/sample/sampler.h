@@ -44,8 +44,7 @@ class SamplingBatch {
   void prefetch(int rows) const;
   // Asks for the log-probs of the token sampled by `row` (the last one added), with `count` alternatives.
   void add_logprobs(const ops::SampleRow& row, const SamplingParams& params, uint32_t processors);
-  // Asks for the log-probs of prompt token `target` under logit row `logit_row` (fastdeploy.md 3.9: raw, no
-  // processors).
+  // Asks for those of prompt token `target` under logit row `logit_row` (fastdeploy.md 3.9: raw, no processors).
   void add_prompt_logprobs(int32_t logit_row, int32_t target, int32_t count);
   // How many log-prob requests there are: the number the next one gets.
   int requests() const { return static_cast<int>(requests_.size()); }
@@ -54,7 +53,7 @@ class SamplingBatch {
 
   int count() const { return count_; }
   uint32_t processors() const { return processors_; }  // of any row
-  // The rank's thread. Rows [count(), rows) say that they are none: ops skip them.
+  // The rank's thread. Rows [count(), rows) say that they are none: ops skip them. Of rows held back those that wait.
   void pad(int rows);
   // Rows that need more than kAtOnce or have log-probabilities asked for: they cannot be sampled with the others.
   int late() const { return late_count_; }
@@ -88,6 +87,7 @@ class SamplingBatch {
  private:
   friend class Sampler;
   friend class SamplingDeal;
+  ops::SampleRow* waiting_rows() const;  // where rows are written: beside rows_ while a graph may still copy those
   struct Scores {
     int32_t begin = 0, count = 0;
   };

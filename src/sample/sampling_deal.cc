@@ -30,7 +30,9 @@ void SamplingDeal::owners(const SamplingBatch& whole, int ranks, std::span<int32
 }
 
 void SamplingDeal::take(const SamplingBatch& whole, std::span<const int32_t> owner, SamplingBatch& m) {
+  const bool held_back = m.held_back_;
   m.clear();
+  m.held_back_ = held_back;
   m.updates.take(whole.updates, rank_.rank, rank_.ranks);
   const auto mine = [&](int32_t logit_row) { return owner[static_cast<size_t>(logit_row)] == rank_.rank; };
   const int64_t words = (whole.limits_.vocab + 31) / 32;
@@ -43,7 +45,7 @@ void SamplingDeal::take(const SamplingBatch& whole, std::span<const int32_t> own
                   static_cast<size_t>(words) * sizeof(uint32_t));
       row.mask_row = m.masked_++;
     }
-    m.rows_[m.count_++] = row;
+    m.waiting_rows()[m.count_++] = row;
   }
   m.processors_ = whole.processors_, m.logit_rows_ = whole.logit_rows_, m.score_count_ = whole.score_count_;
   m.sent_ = m.count_;

@@ -22,7 +22,8 @@ class SamplingDeal {
   // The rank of each of the first logit rows; rows that none is drawn from are dealt by number.
   static void owners(const SamplingBatch& whole, int ranks, std::span<int32_t> owner);
 
-  // The rank's thread. Fills `mine` with its part of `whole`, which is only read and stays until give().
+  // The rank's thread. Fills `mine` with its part of `whole`, which is only read and stays until give(). Where `mine`
+  // is held back, its rows wait for upload_late(): a graph may not have copied yet that there are none.
   void take(const SamplingBatch& whole, std::span<const int32_t> owner, SamplingBatch& mine);
   // `mine` has been sampled and its results have come: to where `whole` has them. Ranks write to different places;
   // rank 0 also the ids, of which it has all.

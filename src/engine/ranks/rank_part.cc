@@ -73,7 +73,11 @@ Status RankPart::sample(const Step& step, StepGraphs::Sampling graph) {
   deal_.take(step.sampling, step.owners(), batch);
   if (graph.found()) batch.pad(graphs_->shapes().samples()[static_cast<size_t>(graph.count)]);
   sample::CopyList list;
-  batch.upload(list);
+  if (batch.held_back()) {
+    batch.upload_late(list), batch.upload_requests(list);
+  } else {
+    batch.upload(list);
+  }
   TERN_RETURN_IF_ERROR(list.run(*device_, stream));
   if (graph.found()) {
     TERN_RETURN_IF_ERROR(graphs_->launch(mine, graph, stream));
