@@ -90,12 +90,14 @@ Status run(const Peers& p, const ReduceNorm<W, O>& a, device::Stream stream) {
 }
 
 bool fits(const Peers& p, const ops::RmsNormParams& n) {
-  // Of more, a block per row sends less at a time than all blocks of a sum of its own.
-  constexpr int64_t kMost = int64_t{128} << 10;
+  // Of more, a block per row sends less at a time than all blocks of a sum of its own. Shorter rows are a warp's in
+  // rms_norm(), whose sums of squares have other bits.
+  constexpr int64_t kMost = int64_t{128} << 10, kShort = 512;
   const int64_t width = n.x.dim[1];
-  return staged(p, n.x.numel()) && n.x.numel() * 4 * (p.ranks - 1) <= kMost && width <= kStageFloats &&
-         n.residual.data != nullptr && can_vector(n.x, width) && can_vector(n.residual, width) &&
-         can_vector(n.out, width) && reinterpret_cast<uintptr_t>(n.weight.data) % 16 == 0;
+  return staged(p, n.x.numel()) && n.x.numel() * 4 * (p.ranks - 1) <= kMost && width > kShort &&
+         width <= kStageFloats && n.residual.data != nullptr && can_vector(n.x, width) &&
+         can_vector(n.residual, width) && can_vector(n.out, width) &&
+         reinterpret_cast<uintptr_t>(n.weight.data) % 16 == 0;
 }
 
 }  // namespace
