@@ -39,8 +39,6 @@ EXCEPTIONS = {
             "tern::app::TraceFile::dropped",
             "tern::content::Tokenizer::adds_bos",
             "tern::content::Tokenizer::bos_id",
-            "tern::content::Tokenizer::kind",
-            "tern::content::Tokenizer::model_max_length",
         ],
         "what tests look at or set",
     ),

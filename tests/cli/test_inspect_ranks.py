@@ -73,7 +73,7 @@ def test_ranks_take_less_each(vl_28b):
 def test_the_dry_run_says_it_too(vl_28b):
     inspected = json.loads(tern("inspect", vl_28b, "--json"))
     dry = json.loads(tern("serve", "--model", vl_28b, "--tensor-parallel-size", 2, "--deploy-modality", "text", "--dry-run"))
-    assert dry["ranks"] == {"count": 2, "expert_parallel": False, "forced": False}
+    assert dry["ranks"] == {"count": 2, "expert_parallel": False, "forced": False, "optional": False}
     assert [r["count"] for r in dry["model"]["ranks"]] == [1, 2, 4]
     assert dry["model"]["ranks"][1]["kv_bytes_per_token"] == inspected["ranks"][1]["cache_bytes_per_token"]["bfloat16"]
     error = tern("serve", "--model", vl_28b, "--tensor-parallel-size", 8, "--deploy-modality", "text", "--dry-run", status=2)

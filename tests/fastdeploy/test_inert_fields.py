@@ -35,5 +35,5 @@ def test_refused(start):
     error = api.fault(messages=user("Who are you?"), max_tokens=3, **FIELDS, top_p=7)
     assert error["param"] == "top_p", "ranges come first"
     api.chat_ok(messages=user("Who are you?"), max_tokens=3, verbosity="medium", store=False, priority=0, tool_choice="auto")
-    assert api.completion(prompt="a", echo=True)[1]["error"]["param"] == "echo", "the template asks for logprobs"
+    api.completion_ok(prompt="a", echo=True, max_tokens=3)
     api.completion_ok(prompt="a", echo=True, logprobs=None, max_tokens=3)

@@ -70,7 +70,7 @@ def test_it_ends_when_the_script_is_killed():
 
 
 def test_it_ends_when_a_script_with_forks_is_killed():
-    run = script(MAKE + "import os, time; child = os.fork(); print(child or 0, flush=True); time.sleep(60)")
+    run = script(MAKE + "import os, time; child = os.fork(); os.write(1, b'%d\\n' % child); time.sleep(60)")
     pid = int(run.stdout.readline())
     children = {int(run.stdout.readline()), int(run.stdout.readline())} - {0}
     run.kill()

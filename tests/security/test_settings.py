@@ -16,6 +16,7 @@ LEGACY = {"ENABLE_V1_KVCACHE_SCHEDULER": "0"}
 # Flags whose edges stand in CASES, or that name a place in the system.
 APART = {
     "port",
+    "local-data-parallel-id",
     "metrics-port",
     "controller-port",
     "block-size",

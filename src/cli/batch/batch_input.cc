@@ -34,8 +34,7 @@ Expected<size_t> read_at(int file, char* to, size_t size, uint64_t offset) {
   return have;
 }
 
-}  // namespace
-
+// Errors: kInvalidArgument that says what is wrong.
 Expected<BatchRequest> parse_batch_line(std::string_view line) {
   auto parsed = json::parse(line, {.max_bytes = kMaxLine});
   if (!parsed.ok()) return wrong(fmt::format("no JSON: {}", parsed.error().message));
@@ -56,6 +55,8 @@ Expected<BatchRequest> parse_batch_line(std::string_view line) {
   request.body = json::dump(*body);
   return request;
 }
+
+}  // namespace
 
 Expected<BatchInput> BatchInput::open(const std::string& path) {
   BatchInput input;

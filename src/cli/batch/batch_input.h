@@ -18,10 +18,8 @@ struct BatchRequest {
   bool stream = false;  // the body asks for a stream, which a batch cannot take
 };
 
-// A line {"custom_id":…, "method":"POST", "url":…, "body":{…}}. Errors: kInvalidArgument that says what is wrong.
-Expected<BatchRequest> parse_batch_line(std::string_view line);
-
-// A file of such lines. Only the places of the lines are kept in memory; empty lines are skipped.
+// A file of lines {"custom_id":…, "method":"POST", "url":…, "body":{…}}. Only the places of the lines are kept in
+// memory; empty lines are skipped.
 class BatchInput {
  public:
   // Reads the file once and checks every line, so that a mistake in the last one costs no hours. Errors: kNotFound,
