@@ -41,14 +41,14 @@ score() {
     --max-model-len 4096 --quantization "${asked[$name]}" >"$out" 2>&1 &
   server=$!
   for _ in $(seq 1200); do
-    grep -q 'running on' "$out" && break
+    url=$(sed -n '/running on http:/ {s/.*running on \(http:[^ ]*\) .*/\1/p; q}' "$out")
+    [ -z "$url" ] || break
     kill -0 "$server" 2>/dev/null || {
       cat "$out" >&2
       exit 1
     }
     sleep 0.05
   done
-  url=$(sed -n '/running on http:/ {s/.*running on \(http:[^ ]*\).*/\1/p; q}' "$out")
   "$PYTHON" models/train/score_ocr.py "$url" --pictures "$pictures" --text models/heldout_sample.jsonl \
     --out "$scores/$name.json" "$@" || status=$?
   kill -TERM "$server" && wait "$server" || true
