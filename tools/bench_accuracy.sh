@@ -14,7 +14,8 @@ pictures=build/heldout
 if [ "${SAMPLE:-}" = 1 ]; then
   pictures=models/heldout_pictures.jsonl
 elif [ ! -d "$pictures" ]; then
-  "$PYTHON" -c 'import numpy, PIL' 2>/dev/null || "$PYTHON" -m pip install -q --disable-pip-version-check numpy pillow
+  "$PYTHON" -c 'import fontTools, numpy, PIL' 2>/dev/null ||
+    "$PYTHON" -m pip install -q --disable-pip-version-check fonttools numpy pillow
   [ -d build/fonts/faces ] || "$PYTHON" models/train/fonts.py
   "$PYTHON" models/train/render_heldout.py --out "$pictures.part"
   mv "$pictures.part" "$pictures"
