@@ -3,31 +3,40 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/checked.h"
 
 namespace tern::ops {
 namespace {
 
-// Magnitudes of floats are ordered as their bits are, NaN above all. Files need not align their tensors.
-uint32_t largest(const char* row, DType type, int64_t n) {
-  if (type == DType::kBF16) {
-    uint16_t top = 0;
-    for (int64_t i = 0; i < n; ++i) {
-      uint16_t bits;
-      std::memcpy(&bits, row + 2 * i, sizeof bits);
-      top = std::max(top, static_cast<uint16_t>(bits & 0x7fffu));
+// The largest magnitudes so far, as bits of floats, side by side, so that many are compared at a time whatever runs
+// they come in. Magnitudes are ordered as their bits are, NaN above all. Files need not align their tensors.
+template <class T>
+class Largest {
+ public:
+  void add(const char* row, int64_t n) {
+    int64_t i = 0;
+    for (; i + kLanes <= n; i += kLanes) {
+      T bits[kLanes];
+      std::memcpy(bits, row + i * static_cast<int64_t>(sizeof(T)), sizeof bits);
+      for (int64_t j = 0; j < kLanes; ++j) {
+        const auto magnitude = static_cast<T>(bits[j] & std::numeric_limits<T>::max());
+        tops_[j] = std::max(tops_[j], magnitude);
+      }
     }
-    return static_cast<uint32_t>(top) << 16;
+    for (; i < n; ++i) {
+      T bits;
+      std::memcpy(&bits, row + i * static_cast<int64_t>(sizeof(T)), sizeof bits);
+      tops_[0] = std::max(tops_[0], static_cast<T>(bits & std::numeric_limits<T>::max()));
+    }
   }
-  int32_t top = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    int32_t bits;
-    std::memcpy(&bits, row + 4 * i, sizeof bits);
-    top = std::max(top, bits & 0x7fffffff);
-  }
-  return static_cast<uint32_t>(top);
-}
+  uint32_t bits() const { return static_cast<uint32_t>(*std::max_element(tops_, tops_ + kLanes)); }
+
+ private:
+  static constexpr int64_t kLanes = 32;
+  T tops_[kLanes] = {};
+};
 
 }  // namespace
 
@@ -47,11 +56,18 @@ float power_of_two_from(float scale) {
 }
 
 float scale_of(const ScaleBlocks& blocks, TensorView values, int64_t begin, int64_t end) {
-  uint32_t top = 0;
+  const bool narrow = values.dtype == DType::kBF16;
+  Largest<int16_t> bf16s;
+  Largest<int32_t> floats;
   for (int64_t r = 0; r < values.dim[0]; ++r) {
     const char* row = values.row_bytes(r) + begin * static_cast<int64_t>(dtype_bytes(values.dtype));
-    top = std::max(top, largest(row, values.dtype, end - begin));
+    if (narrow) {
+      bf16s.add(row, end - begin);
+    } else {
+      floats.add(row, end - begin);
+    }
   }
+  const uint32_t top = narrow ? bf16s.bits() << 16 : floats.bits();
   if (top >= 0x7f800000u) return -1.0f;
   float magnitude;
   std::memcpy(&magnitude, &top, sizeof magnitude);
