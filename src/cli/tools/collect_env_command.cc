@@ -22,7 +22,7 @@ namespace {
 
 void line(std::string_view name, std::string_view value) { fmt::print("{:<24}: {}\n", name, value); }
 
-// What stands behind `key` and one of ':', '=' in the first line of a file that begins so; "" without one.
+// What stands behind `key` and ':' or '=' in the first line of a file that begins with it; "" without such a line.
 std::string field(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string text; std::getline(file, text);) {
@@ -38,7 +38,7 @@ std::string field(const std::string& path, std::string_view key) {
 
 std::string known(std::string text) { return text.empty() ? "not known" : text; }
 
-// Where the loader finds a library; "no" where it does not.
+// Whether the loader finds a library.
 std::string_view found(const char* library) {
   void* const handle = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
   if (handle == nullptr) return "no";
