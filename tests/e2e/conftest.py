@@ -2,6 +2,7 @@
 
 import pytest
 
+import several
 from tern_server import Server
 
 
@@ -25,6 +26,14 @@ def start(tmp_path):
     yield launch
     for s in servers:
         s.end()
+
+
+@pytest.fixture
+def start_cpu(tmp_path):
+    """start_cpu(*flags, env=None) -> a Server on a CPU, in float32, that is ready and may have more ranks than cores."""
+    servers = several.Servers(tmp_path)
+    yield servers.launch
+    servers.end()
 
 
 @pytest.fixture

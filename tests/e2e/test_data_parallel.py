@@ -6,32 +6,15 @@ import concurrent.futures
 import contextlib
 import json
 import os
-import pathlib
 import random
 import socket
-import urllib.error
-import urllib.request
 
 import pytest
 
 import tern_server
+from several import mixed_requests, post, thread_names
 
-FORCED = {"TERN_TEST_RANKS": "1"}
-FLAGS = ["--device", "cpu", "--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "8"]
 TWO = ["--data-parallel-size", "2"]
-
-
-def thread_names(pid):
-    return sorted(p.read_text().strip() for p in pathlib.Path(f"/proc/{pid}/task").glob("*/comm"))
-
-
-def post(server, path, **body):
-    request = urllib.request.Request(server.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=60) as r:
-            return r.status, json.load(r)
-    except urllib.error.HTTPError as e:
-        return e.code, e.read().decode()
 
 
 def engines(server, name):
@@ -43,38 +26,6 @@ def engines(server, name):
     return out
 
 
-@pytest.fixture
-def start(tmp_path):
-    servers = []
-
-    def launch(*flags, env=None):
-        servers.append(tern_server.Server(tmp_path, *FLAGS, *flags, env={**FORCED, **(env or {})}))
-        return servers[-1].wait_ready()
-
-    yield launch
-    for s in servers:
-        s.end()
-
-
-def requests(count):
-    dice = random.Random(5)
-    out = []
-    for n in range(count):
-        begin = [7 + (n % 5)] * dice.randrange(1, 150)
-        out.append(
-            {
-                "prompt": begin + [dice.randrange(5, 90) for _ in range(dice.randrange(1, 60))],
-                "max_tokens": dice.randrange(1, 40),
-                "temperature": 0 if n % 2 else 0.8,
-                "seed": n,
-                "ignore_eos": True,
-                "n": 1 + n % 2,
-                "return_token_ids": True,
-            }
-        )
-    return out
-
-
 def answers(server, count=48):
     def ask(body):
         status, reply = post(server, "/v1/completions", **body)
@@ -82,16 +33,16 @@ def answers(server, count=48):
         return [c["completion_token_ids"] for c in reply["choices"]]
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        return list(pool.map(ask, requests(count)))
+        requests = mixed_requests(count, seed=5, beginnings=5)
+        return list(pool.map(ask, [r | {"n": 1 + i % 2} for i, r in enumerate(requests)]))
 
 
 @pytest.mark.parametrize("ranks", [[], ["--tensor-parallel-size", "2"]], ids=["one rank", "two ranks"])
-def test_load_over_two_engines_is_answered_as_by_one(start, ranks):
-    want = answers(start(*ranks))
-    two = start(*ranks, *TWO, "--max-num-batched-tokens", "64")
-    names = thread_names(two.process.pid)
-    assert [n for n in names if n.startswith("engine")] == ["engine-0", "engine-1"]
-    assert len([n for n in names if n.startswith("rank-")]) == (4 if ranks else 2)
+def test_load_over_two_engines_is_answered_as_by_one(start_cpu, ranks):
+    want = answers(start_cpu(*ranks))
+    two = start_cpu(*ranks, *TWO, "--max-num-batched-tokens", "64")
+    assert thread_names(two.process.pid, "engine") == ["engine-0", "engine-1"]
+    assert len(thread_names(two.process.pid, "rank-")) == (4 if ranks else 2)
     assert answers(two) == want
     assert answers(two) == want  # with hits of the prefix caches
     said = sum(len(choice) for answer in want for choice in answer)
@@ -106,8 +57,8 @@ def test_load_over_two_engines_is_answered_as_by_one(start, ranks):
     assert two.stop() == 0
 
 
-def test_what_follows_goes_where_its_beginning_is(start):
-    server = start(*TWO, "--max-num-seqs", "4")
+def test_what_follows_goes_where_its_beginning_is(start_cpu):
+    server = start_cpu(*TWO, "--max-num-seqs", "4")
     dice = random.Random(6)
     talks = [[dice.randrange(5, 90) for _ in range(200)] for _ in range(8)]
 
@@ -131,8 +82,8 @@ def test_what_follows_goes_where_its_beginning_is(start):
     assert sum(hits.values()) == 16 * 192 == server.metric("fastdeploy:prefix_cache_token_num_total")
 
 
-def test_a_client_that_leaves_frees_its_place_on_either_engine(start):
-    server = start(*TWO)
+def test_a_client_that_leaves_frees_its_place_on_either_engine(start_cpu):
+    server = start_cpu(*TWO)
     body = json.dumps({"prompt": [5, 6, 7], "max_tokens": 480, "stream": True, "ignore_eos": True, "n": 4}).encode()
     with socket.create_connection(("127.0.0.1", server.port)) as s:
         s.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n")
@@ -144,9 +95,9 @@ def test_a_client_that_leaves_frees_its_place_on_either_engine(start):
 
 
 @pytest.mark.parametrize("fault", ["trap@4,engine=1", "trap@4,engine=1,rank=1"])
-def test_an_engine_that_fails_ends_the_process(start, fault):
+def test_an_engine_that_fails_ends_the_process(start_cpu, fault):
     ranks = ["--tensor-parallel-size", "2"] if "rank" in fault else []
-    server = start(*TWO, *ranks, env={"TERN_FAULT": fault})
+    server = start_cpu(*TWO, *ranks, env={"TERN_FAULT": fault})
     with contextlib.suppress(OSError):  # it may be gone before it has answered
         status, reply = post(server, "/v1/completions", prompt=[5, 6, 7], max_tokens=60, ignore_eos=True, n=2)
         assert status >= 500, reply
@@ -154,8 +105,8 @@ def test_an_engine_that_fails_ends_the_process(start, fault):
     assert "engine 1: step" in server.text() and "a fault was asked for" in server.text()
 
 
-def test_pictures_and_grammars_on_both_engines(start):
-    server = start(*TWO, "--max-model-len", "1024")
+def test_pictures_and_grammars_on_both_engines(start_cpu):
+    server = start_cpu(*TWO, "--max-model-len", "1024")
     models = tern_server.MODEL.parent
     url = "data:image/png;base64," + base64.b64encode((models / "demo.png").read_bytes()).decode()
     content = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "OCR:"}]
@@ -181,16 +132,16 @@ def test_pictures_and_grammars_on_both_engines(start):
     assert min(engines(server, "generation_tokens_total").values()) > 0
 
 
-def test_fewer_cores_than_engines_run_one(start):
-    server = start("--data-parallel-size", "8", env={"TERN_TEST_RANKS": "0"})
+def test_fewer_cores_than_engines_run_one(start_cpu):
+    server = start_cpu("--data-parallel-size", "8", env={"TERN_TEST_RANKS": "0"})
     if len(os.sched_getaffinity(0)) < 8:
-        assert [n for n in thread_names(server.process.pid) if n.startswith("engine")] == ["engine"]
+        assert thread_names(server.process.pid, "engine") == ["engine"]
         assert "--data-parallel-size 8 on " in server.text()
         assert engines(server, "steps_total") == {}
 
 
-def test_one_engine_of_several(start):
-    server = start(*TWO, "--local-data-parallel-id", "1")
-    assert [n for n in thread_names(server.process.pid) if n.startswith("engine")] == ["engine-1"]
+def test_one_engine_of_several(start_cpu):
+    server = start_cpu(*TWO, "--local-data-parallel-id", "1")
+    assert thread_names(server.process.pid, "engine") == ["engine-1"]
     assert json.loads(server.get("/config-info"))["data_parallel"] == {"size": 2, "first": 1, "count": 1}
-    assert answers(server, 4) == answers(start(), 4)
+    assert answers(server, 4) == answers(start_cpu(), 4)

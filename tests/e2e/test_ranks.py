@@ -3,36 +3,17 @@ cannot be shared or is not there in one line."""
 
 import concurrent.futures
 import contextlib
-import json
 import os
-import pathlib
-import random
 import subprocess
-import urllib.error
-import urllib.request
-
-import pytest
 
 import tern_server
-
-RANKS = {"TERN_TEST_RANKS": "1"}
-FLAGS = ["--device", "cpu", "--dtype", "float32", "--max-model-len", "512", "--max-num-seqs", "8"]
-
-
-def thread_names(pid):
-    return sorted(p.read_text().strip() for p in pathlib.Path(f"/proc/{pid}/task").glob("*/comm"))
+from several import FLAGS, FORCED, mixed_requests, post, thread_names
 
 
 def complete(server, **body):
     """Status and the answer's text."""
-    request = urllib.request.Request(
-        server.url + "/v1/completions", json.dumps(body).encode(), {"Content-Type": "application/json"}
-    )
-    try:
-        with urllib.request.urlopen(request, timeout=60) as r:
-            return r.status, json.load(r)["choices"][0]["text"]
-    except urllib.error.HTTPError as e:
-        return e.code, e.read().decode()
+    status, reply = post(server, "/v1/completions", **body)
+    return status, reply["choices"][0]["text"] if status == 200 else reply
 
 
 def run(*flags, env=None):
@@ -45,47 +26,17 @@ def run(*flags, env=None):
     )
 
 
-@pytest.fixture
-def start(tmp_path):
-    servers = []
-
-    def launch(*flags, env=None):
-        servers.append(tern_server.Server(tmp_path, *FLAGS, *flags, env={**RANKS, **(env or {})}))
-        return servers[-1].wait_ready()
-
-    yield launch
-    for s in servers:
-        s.end()
-
-
-def requests():
-    dice = random.Random(4)
-    out = []
-    for n in range(40):
-        begin = [7 + (n % 3)] * dice.randrange(1, 150)
-        out.append(
-            {
-                "prompt": begin + [dice.randrange(5, 90) for _ in range(dice.randrange(1, 60))],
-                "max_tokens": dice.randrange(1, 40),
-                "temperature": 0 if n % 2 else 0.8,
-                "seed": n,
-                "ignore_eos": True,
-            }
-        )
-    return out
-
-
 def answers(server):
     with concurrent.futures.ThreadPoolExecutor(12) as pool:
-        return list(pool.map(lambda r: complete(server, **r), requests()))
+        return list(pool.map(lambda r: complete(server, **r), mixed_requests(40, seed=4, beginnings=3)))
 
 
-def test_load_over_two_ranks(start):
-    one = start()
+def test_load_over_two_ranks(start_cpu):
+    one = start_cpu()
     want = answers(one)
-    assert [n for n in thread_names(one.process.pid) if n.startswith("rank-")] == ["rank-0"]
-    two = start("--tensor-parallel-size", "2", "--max-num-batched-tokens", "64")
-    assert [n for n in thread_names(two.process.pid) if n.startswith("rank-")] == ["rank-0", "rank-1"]
+    assert thread_names(one.process.pid, "rank-") == ["rank-0"]
+    two = start_cpu("--tensor-parallel-size", "2", "--max-num-batched-tokens", "64")
+    assert thread_names(two.process.pid, "rank-") == ["rank-0", "rank-1"]
     got = answers(two)
     # Sums over ranks round in another order: a draw may fall on the other side now and then, not often.
     same = sum(a == b for a, b in zip(want, got))
@@ -94,8 +45,8 @@ def test_load_over_two_ranks(start):
     assert again == got
 
 
-def test_a_rank_that_fails_ends_the_process(start):
-    server = start("--tensor-parallel-size", "2", env={"TERN_FAULT": "trap@4,rank=1"})
+def test_a_rank_that_fails_ends_the_process(start_cpu):
+    server = start_cpu("--tensor-parallel-size", "2", env={"TERN_FAULT": "trap@4,rank=1"})
     with contextlib.suppress(OSError):  # it may be gone before it has answered
         assert complete(server, prompt=[5, 6, 7], max_tokens=30, ignore_eos=True)[0] >= 500
     assert server.process.wait(20) != 0
@@ -103,15 +54,15 @@ def test_a_rank_that_fails_ends_the_process(start):
 
 
 def test_what_cannot_be_shared_is_one_line():
-    done = run("--tensor-parallel-size", "3", env=RANKS)
+    done = run("--tensor-parallel-size", "3", env=FORCED)
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if "3 ranks cannot share" in line]
     assert len(lines) == 1 and "these numbers of ranks can: 1, 2" in lines[0], done.stderr
 
 
-def test_fewer_cores_than_ranks_run_one(start):
-    server = start("--tensor-parallel-size", "8", env={"TERN_TEST_RANKS": "0"})
-    names = [n for n in thread_names(server.process.pid) if n.startswith("rank-")]
+def test_fewer_cores_than_ranks_run_one(start_cpu):
+    server = start_cpu("--tensor-parallel-size", "8", env={"TERN_TEST_RANKS": "0"})
+    names = thread_names(server.process.pid, "rank-")
     cores = len(os.sched_getaffinity(0))
     if cores < 8:
         assert names == ["rank-0"]
