@@ -12,8 +12,8 @@
 #include "serve/http/request.h"
 #include "serve/limits/admission.h"
 #include "serve/limits/memory_budget.h"
-#include "serve/net/fd.h"
 #include "serve/net/peer.h"
+#include "serve/net/stream.h"
 #include "serve/router.h"
 
 namespace tern::serve {
@@ -28,12 +28,12 @@ struct Connection final : Reader {
     kLinger    // our side is shut; the client's last bytes are read and dropped
   };
 
-  Connection(uint64_t number, Connections* whose, net::Fd socket, PortKind kind, net::Peer from,
+  Connection(uint64_t number, Connections* whose, std::unique_ptr<net::Stream> bytes, PortKind kind, net::Peer from,
              const http::ParserLimits& limits)
-      : Reader(number), home(whose), fd(std::move(socket)), port(kind), peer(from), parser(limits) {}
+      : Reader(number), home(whose), stream(std::move(bytes)), port(kind), peer(from), parser(limits) {}
 
   Connections* const home;
-  net::Fd fd;
+  const std::unique_ptr<net::Stream> stream;
   const PortKind port;
   const net::Peer peer;
   AddressCounts::Lease place;

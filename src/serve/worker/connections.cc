@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <new>
 
 #include "base/clock.h"
@@ -56,11 +55,11 @@ void Connections::add(NewConnection&& m) {
   }
   const uint64_t id = next_connection_++;
   const http::ParserLimits limits{shared_.config.http.header_bytes, shared_.config.http.body_bytes};
-  auto connection = std::make_unique<Connection>(id, this, std::move(m.fd), m.port, m.peer, limits);
+  auto connection = std::make_unique<Connection>(id, this, net::plain_stream(std::move(m.fd)), m.port, m.peer, limits);
   Connection& c = *connection;
   c.place = std::move(m.place);
   c.events = EPOLLIN | EPOLLRDHUP;
-  if (!poller_.add(c.fd.get(), c.events, id)) {
+  if (!poller_.add(c.stream->fd(), c.events, id)) {
     shared_.connections.fetch_sub(1, std::memory_order_relaxed);
     return;
   }
@@ -74,7 +73,7 @@ bool Connections::evict_idle() {
     Connection& c = *all_.at(id);
     if (c.unsent() > 0) continue;  // its answer is still on the way
     char next = 0;
-    if (::recv(c.fd.get(), &next, 1, MSG_PEEK | MSG_DONTWAIT) > 0) continue;  // not silent: only not read yet
+    if (::recv(c.stream->fd(), &next, 1, MSG_PEEK | MSG_DONTWAIT) > 0) continue;  // not silent: only not read yet
     drop(c);
     return true;
   }
@@ -116,20 +115,17 @@ void Connections::read_from(Connection& c) {
   bool ended = false;
   while (turn < kReadTurn) {
     if (paused(c)) break;
-    const ssize_t n = ::recv(c.fd.get(), buffer, sizeof buffer, MSG_DONTWAIT);
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-      return drop(c);
-    }
-    if (n == 0) {
+    const auto [outcome, n] = c.stream->read(buffer, sizeof buffer);
+    if (outcome == net::Stream::Outcome::kFailed) return drop(c);
+    if (outcome == net::Stream::Outcome::kAgain) break;
+    if (outcome == net::Stream::Outcome::kEnd) {
       ended = true;
       break;
     }
-    turn += static_cast<size_t>(n);
+    turn += n;
     if (c.phase == Connection::Phase::kClosing || c.phase == Connection::Phase::kLinger) continue;
     const bool first_bytes = c.phase == Connection::Phase::kReading && c.parser.fresh() && c.input().empty();
-    c.in.append(buffer, static_cast<size_t>(n));
+    c.in.append(buffer, n);
     if (c.phase == Connection::Phase::kReading) {
       if (first_bytes) set_idle(c, true);                           // of those that wait the last to be pushed out
       if (first_bytes || c.parser.in_body()) set_read_deadline(c);  // the head's deadline does not move
@@ -154,7 +150,7 @@ void Connections::end_input(Connection& c) {
   if (c.phase == Connection::Phase::kWorking) {
     if (c.input().empty()) c.keep_alive = false;
     const int on = 1;
-    setsockopt(c.fd.get(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
+    setsockopt(c.stream->fd(), SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
     probe_reader(c);
   }
   touch(c);
@@ -254,7 +250,7 @@ void Connections::watch(Connection& c, bool writable) {
   if (writable) events |= EPOLLOUT;
   if (events == c.events) return;
   c.events = events;
-  poller_.change(c.fd.get(), events, c.id);
+  poller_.change(c.stream->fd(), events, c.id);
 }
 
 void Connections::touch(Connection& c) {
@@ -276,13 +272,10 @@ void Connections::flush_touched() {
 void Connections::flush(Connection& c) {
   c.close_chunk();
   while (c.unsent() > 0) {
-    const ssize_t n = ::send(c.fd.get(), c.out.data() + c.sent, c.unsent(), MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) break;
-      return drop(c);
-    }
-    c.sent += static_cast<size_t>(n);
+    const auto [outcome, n] = c.stream->write(std::string_view(c.out).substr(c.sent));
+    if (outcome == net::Stream::Outcome::kAgain) break;
+    if (outcome != net::Stream::Outcome::kMoved) return drop(c);
+    c.sent += n;
     c.stalled_since_ns = 0;
   }
   if (c.unsent() == 0) {
@@ -304,7 +297,7 @@ void Connections::flush(Connection& c) {
 
 // Shuts our side and drops what the client still sends, so that it can read the answer before the reset.
 void Connections::begin_linger(Connection& c) {
-  ::shutdown(c.fd.get(), SHUT_WR);
+  c.stream->end_writing();
   c.phase = Connection::Phase::kLinger;
   c.deadline_ns = monotonic_ns() + kLingerNs;
   watch(c, false);
@@ -317,8 +310,8 @@ void Connections::drop(Connection& c) {
   c.place = {};
   if (c.cancelled) c.cancelled->store(true, std::memory_order_relaxed);
   user_.on_drop(c);
-  poller_.remove(c.fd.get());
-  c.fd.reset();
+  poller_.remove(c.stream->fd());
+  c.stream->close();
   shared_.connections.fetch_sub(1, std::memory_order_relaxed);
   gone_.push_back(c.id);
 }
