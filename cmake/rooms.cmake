@@ -104,6 +104,8 @@ set(TERN_LIBS_image jpeg png webp webpdemux gif tiff)
 find_package(CURL REQUIRED)  # headers only: src/fetch loads it when it is needed
 find_package(Freetype REQUIRED)
 set(TERN_LIBS_fetch ${CMAKE_DL_LIBS})
+find_package(OpenSSL 3 REQUIRED)  # headers only, as of CURL: src/tls loads it
+set(TERN_LIBS_tls ${CMAKE_DL_LIBS})
 set(TERN_LIBS_video Freetype::Freetype)
 set(TERN_LIBS_json Boost::boost)
 set(TERN_LIBS_serve Boost::boost)

@@ -6,6 +6,7 @@ import os
 import pathlib
 import re
 import signal
+import ssl
 import subprocess
 import time
 import urllib.request
@@ -15,7 +16,7 @@ import openai
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 TERN = os.environ.get("TERN", str(ROOT / "build" / "release" / "tern"))
 MODEL = ROOT / "models" / "tern-demo-ocr"
-RUNNING = re.compile(rb"Uvicorn running on http://\S+:(\d+) ")
+RUNNING = re.compile(rb"Uvicorn running on https?://\S+:(\d+) ")
 
 
 def wait_for(what, seconds=30, every=0.01):
@@ -42,14 +43,15 @@ def listening_port(pid):
 
 class Server:
     """`tern serve` on a port that the system chooses, or on `port`. `output` is what it prints, a file; or `stdout` a
-    descriptor that the caller reads."""
+    descriptor that the caller reads. `trust`: a file of certificates, for a server that speaks TLS."""
 
     numbers = itertools.count(1)
 
-    def __init__(self, tmp, *flags, model=MODEL, env=None, port=0, stdout=None, preexec=None):
+    def __init__(self, tmp, *flags, model=MODEL, env=None, port=0, stdout=None, preexec=None, trust=None):
         number = next(self.numbers)
         self.output, self.logs = tmp / f"server-{number}.txt", tmp / f"log-{number}"
         self.known_port, self.reads_output = port, stdout is None
+        self.tls = ssl.create_default_context(cafile=str(trust)) if trust else None
         environment = {**os.environ, "FD_LOG_DIR": str(self.logs), **(env or {})}
         with open(self.output, "wb") as out:
             self.process = subprocess.Popen(
@@ -86,7 +88,7 @@ class Server:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self.tls else 'http'}://127.0.0.1:{self.port}"
 
     def wait_ready(self, seconds=60):
         deadline = time.monotonic() + seconds
@@ -95,7 +97,7 @@ class Server:
             if self.process.poll() is not None:
                 raise RuntimeError(f"server ended with {self.process.returncode}:\n{self.text()}")
             with contextlib.suppress(OSError):
-                with urllib.request.urlopen(self.url + "/health", timeout=2) as r:
+                with urllib.request.urlopen(self.url + "/health", timeout=2, context=self.tls) as r:
                     if r.status == 200:
                         return self
             time.sleep(0.01)
@@ -106,7 +108,7 @@ class Server:
         return openai.OpenAI(base_url=self.url + "/v1", **kw)
 
     def get(self, path):
-        with urllib.request.urlopen(self.url + path, timeout=10) as r:
+        with urllib.request.urlopen(self.url + path, timeout=10, context=self.tls) as r:
             return r.read().decode()
 
     def metric(self, name):

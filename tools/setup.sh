@@ -6,9 +6,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PACKAGES=(build-essential cmake ninja-build git pkg-config ccache libboost1.81-dev libfmt-dev libyaml-cpp-dev
-  libcurl4-openssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
+  libcurl4-openssl-dev libssl-dev libgrpc++-dev libprotobuf-dev protobuf-compiler libavformat-dev libavcodec-dev libavutil-dev libswscale-dev libfreetype-dev libseccomp-dev
   fonts-roboto-unhinted libcli11-dev libjpeg62-turbo-dev libpng-dev libwebp-dev libgif-dev libtiff-dev libgtest-dev libgmock-dev libbenchmark-dev clang-format shfmt python3-venv patchelf
-  ca-certificates curl)
+  ca-certificates curl openssl)
 declare -A MORE=([dist]="nasm dpkg-dev" [fuzz]="clang libclang-rt-14-dev" ["gpu-pack"]="xz-utils")
 RUST_MINIMUM=1.87
 VERSION=$(sha256sum tools/setup.sh tests/requirements.txt | sha256sum | cut -c1-16)

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "serve/http/cors.h"
 #include "serve/net/peer.h"
 #include "serve/paddlenlp_config.h"
+#include "tls/context.h"
 
 namespace tern::serve {
 
@@ -83,14 +85,16 @@ struct ServeConfig {
   int32_t vocab_size = 0;  // ids of the model; prompts must lie below
   GenerationDefaults defaults;
 
-  std::vector<std::string> api_keys;     // empty: open
-  bool metrics_open = false;             // /metrics without a key
-  http::CorsRules cors;                  // of the main port
-  int max_concurrency = 2048;            // open requests; more: 429
-  int max_connections_to_engine = 1024;  // FD_SUPPORT_MAX_CONNECTIONS, requests inside the engine
-  double max_waiting_time = -1;          // seconds for an engine slot; below 0: for ever
-  bool abort_on_disconnect = true;       // FD_ENABLE_REQUEST_DISCONNECT_STOP_INFERENCE
-  bool original_error_status = false;    // 500 for client mistakes found after validation, as FastDeploy
+  std::vector<std::string> api_keys;        // empty: open
+  bool api_keys_change = false;             // Server::replace_keys may give others, though never none
+  std::shared_ptr<const tls::Context> tls;  // of every TCP port but the controller's; null: they speak plain HTTP
+  bool metrics_open = false;                // /metrics without a key
+  http::CorsRules cors;                     // of the main port
+  int max_concurrency = 2048;               // open requests; more: 429
+  int max_connections_to_engine = 1024;     // FD_SUPPORT_MAX_CONNECTIONS, requests inside the engine
+  double max_waiting_time = -1;             // seconds for an engine slot; below 0: for ever
+  bool abort_on_disconnect = true;          // FD_ENABLE_REQUEST_DISCONNECT_STOP_INFERENCE
+  bool original_error_status = false;       // 500 for client mistakes found after validation, as FastDeploy
 
   bool enable_logprob = false;
   int max_logprobs = 20;                   // -1: the whole vocabulary

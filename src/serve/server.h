@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "answer/answer_parser.h"
 #include "base/error.h"
@@ -63,6 +64,10 @@ class Server {
   void stop(double drain_seconds);
   // Makes a stop() drain no longer: what is open is aborted, and its streams get their end. Async-signal-safe.
   void stop_now();
+  // From here on clients must send one of these keys; there is at least one. What is being answered goes on.
+  void replace_keys(const std::vector<std::string>& keys);
+  // New connections get these certificates. Only where ServeConfig::tls was set.
+  void replace_certificates(std::shared_ptr<const tls::Context> context);
   // Waits until stop() has finished or the engine has ended on its own.
   void wait();
   // Requests being answered now.

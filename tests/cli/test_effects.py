@@ -9,6 +9,7 @@ import shutil
 import subprocess
 
 import pytest
+from certificates import Authority
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TERN = os.environ.get("TERN", str(ROOT / "build" / "release" / "tern"))
@@ -77,12 +78,34 @@ def renamed_config(folder):
     return ["--model", place]
 
 
+def certificates(folder):
+    """Of a server, with its key; made once."""
+    place = folder / "certificates"
+    if not place.exists():
+        Authority(place).sign("server")
+        shutil.copy(place / "ca.pem", place / "other.pem")
+    return place
+
+
+def asks_clients(folder):
+    place = certificates(folder)
+    return ["--ssl-certfile", place / "server.both.pem", "--ssl-ca-certs", place / "ca.pem", "--ssl-cert-reqs", "1"]
+
+
 HUB_MODEL = ["--model", "baidu/m"]
 SAMPLES = {
     # flag or variable: (other value, arguments in both starts, variables in both starts)
     "--host": ("127.0.0.1",),
     "--uds": ("tern.socket",),
     "--api-key": ("k",),
+    "--api-key-file": (written("keys", "k\n"),),
+    "--ssl-certfile": (lambda folder: certificates(folder) / "server.both.pem",),
+    "--ssl-keyfile": (
+        lambda folder: certificates(folder) / "server.key",
+        lambda folder: ["--ssl-certfile", certificates(folder) / "server.both.pem"],
+    ),
+    "--ssl-ca-certs": (lambda folder: certificates(folder) / "other.pem", asks_clients),
+    "--ssl-cert-reqs": ("2", asks_clients),
     "--model": (copied_model,),
     "--served-model-name": ("m",),
     "--model-config-name": ("other.json", renamed_config),

@@ -138,6 +138,14 @@ json::Object describe_media(const Settings& s) {
   return out;
 }
 
+json::Value describe_tls(const TlsFiles& files) {
+  if (!files.wanted()) return nullptr;
+  return {{"certificate", files.certificate},
+          {"key", files.key},
+          {"client_ca", files.client_ca},
+          {"client_certificates", static_cast<int>(files.clients)}};
+}
+
 json::Object describe_server(const Settings& s) {
   const serve::ServeConfig& c = s.serve;
   json::Object o = {{"host", c.host},
@@ -148,7 +156,9 @@ json::Object describe_server(const Settings& s) {
                     {"cpu_threads", c.cpu_threads},
                     {"served_model_name", c.served_model_name},
                     {"api_keys", c.api_keys.size()},
+                    {"api_key_file", s.access.key_file},
                     {"metrics_open", c.metrics_open},
+                    {"tls", describe_tls(s.access.tls)},
                     {"allow_credentials", c.cors.credentials},
                     {"max_concurrency", c.max_concurrency},
                     {"max_connections_to_engine", c.max_connections_to_engine},

@@ -143,7 +143,6 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.max_model_len = flags.integer32("max-model-len");
   c.vocab_size = static_cast<int32_t>(model.vocab_size);
   c.defaults = model.generation;
-  c.api_keys = flags.texts("api-key");
   c.metrics_open = flags.boolean("metrics-open");
   c.cors = *cors_settings(flags);  // validate() has checked it
   c.max_concurrency = flags.integer32("max-concurrency");
@@ -211,6 +210,21 @@ void take_paddlenlp(PaddleNlp p, bool alone, Settings& s, std::vector<std::strin
   if (alone) s.serve.port = -1;
   s.openai_port = !alone;
   s.paddlenlp = std::move(p);
+}
+
+// After the ports are known: a port that would stay open to eavesdroppers is named.
+Status take_certificates(Settings& s, std::vector<std::string>& warnings) {
+  if (!s.access.tls.wanted()) return {};
+  const auto refuse = [](const char* what) {
+    return make_error(ErrorCode::kInvalidArgument, fmt::format("--ssl-certfile: {}", what), "ssl-certfile");
+  };
+  if (s.serve.paddlenlp && s.serve.paddlenlp->grpc_port >= 0) {
+    return refuse("the gRPC port (SERVICE_GRPC_PORT) speaks no TLS; -1 closes it");
+  }
+  const bool other = s.serve.paddlenlp && (s.serve.paddlenlp->port >= 0 || s.serve.paddlenlp->metrics_port >= 0);
+  if (!s.serve.uds.empty() && !other) return refuse("no port is opened with --uds, and a Unix socket speaks no TLS");
+  TERN_ASSIGN_OR_RETURN(s.serve.tls, s.access.tls.load(warnings));
+  return {};
 }
 
 // A server that is told its number is one of several, of one engine each.
@@ -296,6 +310,10 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   TERN_RETURN_IF_ERROR(fault_settings(s.flags, s.environment, s.engine));
   s.serve = serve_config(s.flags, s.environment, model);
   if (paddlenlp) take_paddlenlp(*std::move(paddlenlp), alone, s, warnings);
+  TERN_ASSIGN_OR_RETURN(s.access, Access::from(s.flags));
+  TERN_ASSIGN_OR_RETURN(s.serve.api_keys, s.access.keys(warnings));
+  s.serve.api_keys_change = !s.access.key_file.empty();
+  TERN_RETURN_IF_ERROR(take_certificates(s, warnings));
   s.media = media_settings(s.flags, model);
   TERN_RETURN_IF_ERROR(read_trace_settings(s.environment, s));
   TERN_RETURN_IF_ERROR(settle_inert(s, warnings));

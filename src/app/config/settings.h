@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/access/access.h"
 #include "app/config/device_settings.h"
 #include "app/config/model_facts.h"
 #include "app/flags/environment.h"
@@ -71,6 +72,7 @@ struct Settings {
   model::LoadOptions load;
   engine::EngineConfig engine;
   serve::ServeConfig serve;
+  Access access;
   MediaSettings media;
   LogSettings log;
   SpanSettings spans;

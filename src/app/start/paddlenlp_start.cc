@@ -85,9 +85,10 @@ std::string paddlenlp_lines(const Settings& settings, const serve::Server& serve
     lines += fmt::format("{}Launching PaddleNLP {} at {}{}:{}{}", lines.empty() ? "" : "\n", what, scheme,
                          settings.serve.host, port, path);
   };
-  add(server.paddlenlp_port(), "service", "http://", "/v1/chat/completions");
+  const std::string_view scheme = settings.serve.tls != nullptr ? "https://" : "http://";
+  add(server.paddlenlp_port(), "service", scheme, "/v1/chat/completions");
   add(server.grpc_port(), "gRPC service", "", "");
-  add(server.paddlenlp_metrics_port(), "metrics", "http://", "/metrics");
+  add(server.paddlenlp_metrics_port(), "metrics", scheme, "/metrics");
   add(p.health_port, "health", "http://", "/v2/health/ready");
   return lines;
 }

@@ -11,6 +11,7 @@
 #include <new>
 #include <thread>
 
+#include "app/access/reload.h"
 #include "app/report.h"
 #include "app/start/loaded_server.h"
 #include "app/start/log_files.h"
@@ -174,7 +175,20 @@ class HealthWatch {
   PaddleNlpHealth* const health_;
 };
 
-Status start_and_serve(const Settings& settings, Signals& signals, LogFiles& log, int& exit_status) {
+// While it lives, SIGHUP reads files for the server.
+class Reloads {
+ public:
+  Reloads(AccessReload& access, serve::Server& server) : access_(access) { access_.attach(server); }
+  ~Reloads() { access_.detach(); }
+  Reloads(const Reloads&) = delete;
+  Reloads& operator=(const Reloads&) = delete;
+
+ private:
+  AccessReload& access_;
+};
+
+Status start_and_serve(const Settings& settings, Signals& signals, AccessReload& access, LogFiles& log,
+                       int& exit_status) {
   const int64_t started = monotonic_ns();
   TERN_ASSIGN_OR_RETURN(const auto health, PaddleNlpHealth::open(settings));
   TERN_ASSIGN_OR_RETURN(const auto loaded, LoadedServer::load(settings));
@@ -185,6 +199,7 @@ Status start_and_serve(const Settings& settings, Signals& signals, LogFiles& log
   TERN_RETURN_IF_ERROR(loaded->listen());
   const serve::ServeConfig& config = loaded->config();
   serve::Server& server = loaded->server();
+  const Reloads reloads(access, server);
   if (serve::open_to_everyone(config)) {
     TERN_WARN(
         "every machine that reaches {} may use this server: no --api-key is set (--host 127.0.0.1 keeps it local)",
@@ -208,13 +223,15 @@ Status start_and_serve(const Settings& settings, Signals& signals, LogFiles& log
 }  // namespace
 
 int run_service(const Settings& settings) {
-  // First, so that every thread inherits the blocked signals.
+  AccessReload access(settings.access);  // outlives the thread of signals
+  // Before all others, so that every thread inherits the blocked signals.
   Signals signals;
   LogFiles log(settings.log);
   const StdinWatch with_stdin(settings.exit_with_stdin);
-  signals.on_hangup([&log] {
+  signals.on_hangup([&log, &access] {
     log.reopen();
     TERN_INFO("SIGHUP: the log files were opened anew; flags and variables are read at the start only");
+    access.reload();
   });
   if (const Status files = enough_files(); !files.ok()) return report(files.error());
   for (const std::string& warning : settings.warnings) TERN_WARN("{}", warning);
@@ -222,7 +239,7 @@ int run_service(const Settings& settings) {
   TERN_INFO("configuration: {}", configuration);
   TERN_LOG(LogChannel::kApiServer, LogLevel::kInfo, "args: {}", configuration);
   int exit_status = 0;
-  const Status status = start_and_serve(settings, signals, log, exit_status);
+  const Status status = start_and_serve(settings, signals, access, log, exit_status);
   if (status.ok()) return exit_status;
   log.flush();  // why it ends is the last line
   return report(status.error());

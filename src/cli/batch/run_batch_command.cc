@@ -129,7 +129,8 @@ extern "C" void on_batch_interrupt(int) {
 // Flags of a server that only this process can reach.
 Expected<app::Settings> batch_settings(const std::vector<std::string>& args, const std::string& key) {
   TERN_ASSIGN_OR_RETURN(app::Arguments arguments, app::parse_arguments(args));
-  for (const char* own : {"host", "port", "uds", "metrics-port", "controller-port", "api-key", "paddlenlp"}) {
+  for (const char* own : {"host", "port", "uds", "metrics-port", "controller-port", "api-key", "api-key-file",
+                          "ssl-certfile", "paddlenlp"}) {
     if (arguments.flags.given(own))
       return usage(fmt::format("--{} has no meaning here: no port is opened to others", own));
   }

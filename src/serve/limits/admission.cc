@@ -2,32 +2,6 @@
 
 namespace tern::serve {
 
-Auth::Auth(const std::vector<std::string>& keys) {
-  for (const auto& key : keys) {
-    if (!key.empty()) digests_.push_back(sha256(key));
-  }
-}
-
-std::optional<int> Auth::check(std::string_view authorization) const {
-  constexpr std::string_view kScheme = "bearer ";
-  if (authorization.size() <= kScheme.size()) return std::nullopt;
-  for (size_t i = 0; i < kScheme.size(); ++i) {
-    if ((authorization[i] | 0x20) != (kScheme[i] | 0x20)) return std::nullopt;
-  }
-  authorization.remove_prefix(kScheme.size());
-  while (!authorization.empty() && authorization.front() == ' ') authorization.remove_prefix(1);
-  return check_key(authorization);
-}
-
-std::optional<int> Auth::check_key(std::string_view key) const {
-  const Digest given = sha256(key);
-  std::optional<int> found;
-  for (size_t i = 0; i < digests_.size(); ++i) {
-    if (equal_digests(given, digests_[i])) found = static_cast<int>(i);
-  }
-  return found;
-}
-
 Ticket Ticket::take(std::atomic<int>& count, int limit) {
   Ticket ticket;
   int now = count.load(std::memory_order_relaxed);

@@ -1,35 +1,15 @@
-// Who may come in: keys, open requests, ids in use.
+// Who may come in: open requests and connections, ids in use.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <optional>
 #include <string>
-#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
-#include <vector>
-
-#include "base/sha256.h"
 
 namespace tern::serve {
-
-// API keys by digest; the keys themselves are not kept.
-class Auth {
- public:
-  explicit Auth(const std::vector<std::string>& keys);
-  bool required() const { return !digests_.empty(); }
-  bool several() const { return digests_.size() > 1; }
-  // The number of the key that an `Authorization: Bearer KEY` value carries, or nothing. Every key is compared.
-  std::optional<int> check(std::string_view authorization) const;
-  // The same of a key by itself, as `x-api-key` carries it.
-  std::optional<int> check_key(std::string_view key) const;
-
- private:
-  std::vector<Digest> digests_;
-};
 
 // A count that is given back when the ticket dies.
 class Ticket {

@@ -29,7 +29,7 @@ class PlainStream final : public Stream {
   }
 
   void end_writing() override { ::shutdown(fd(), SHUT_WR); }
-  void close() override { fd_.reset(); }
+  void close(bool) override { fd_.reset(); }
 
  private:
   static Result blocked_or_failed() {

@@ -9,11 +9,11 @@ std::string startup_lines(const ServeConfig& config, int port, int metrics_port)
   if (!config.uds.empty()) return fmt::format("INFO:     Running on unix:{} (Press CTRL+C to quit)", config.uds);
   const int metrics = metrics_port > 0 ? metrics_port : port;
   return fmt::format(
-      "Launching metrics service at http://{0}:{2}/metrics\n"
-      "Launching chat completion service at http://{0}:{1}/v1/chat/completions\n"
-      "Launching completion service at http://{0}:{1}/v1/completions\n"
-      "INFO:     Uvicorn running on http://{0}:{1} (Press CTRL+C to quit)",
-      config.host, port, metrics);
+      "Launching metrics service at {3}://{0}:{2}/metrics\n"
+      "Launching chat completion service at {3}://{0}:{1}/v1/chat/completions\n"
+      "Launching completion service at {3}://{0}:{1}/v1/completions\n"
+      "INFO:     Uvicorn running on {3}://{0}:{1} (Press CTRL+C to quit)",
+      config.host, port, metrics, config.tls != nullptr ? "https" : "http");
 }
 
 std::string scheduler_line(const engine::EngineStats& before, const engine::EngineStats& now, double seconds) {

@@ -261,6 +261,7 @@ void Metrics::append_counters(std::string& out, const engine::EngineStats& s) co
   // The original has no figures of steps: these names are ours.
   counter("tern:steps", "Total number of steps of the engine", s.steps);
   counter("tern:graph_steps", "Total number of steps whose forward pass was a replayed graph", s.graph_steps);
+  counter("tern:tls_handshakes_failed", "Total number of TLS handshakes that failed", total(Count::kBadHandshakes));
   counter("tern:late_allocations", "Total number of device allocations after the start", s.late_allocations);
 }
 

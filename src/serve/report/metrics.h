@@ -42,6 +42,7 @@ enum class Count : uint8_t {
   kPreempted,
   kPrefixTokens,
   kFailed,
+  kBadHandshakes,
   kLast
 };
 enum class Hist : uint8_t {

@@ -44,6 +44,20 @@ TEST(Auth, BearerKeys) {
   }
 }
 
+TEST(Auth, KeysComeAndGo) {
+  Auth auth({"one", "two", "one"}, true);
+  EXPECT_TRUE(auth.required() && auth.several() && auth.separate());
+  auth.replace({"three", "two"});
+  EXPECT_EQ(auth.check_key("one"), std::nullopt);
+  EXPECT_EQ(auth.check_key("two"), 1) << "it keeps its number";
+  EXPECT_EQ(auth.check_key("three"), 2) << "no number means another key";
+  EXPECT_TRUE(auth.holds(1) && auth.holds(2) && !auth.holds(0));
+  auth.replace({"one"});
+  EXPECT_EQ(auth.check_key("one"), 3) << "what its first number left behind may be anybody's guess by now";
+  EXPECT_TRUE(!auth.several() && auth.separate());
+  EXPECT_FALSE(Auth({"one"}).separate());
+}
+
 TEST(Admission, TicketsAndPlaces) {
   std::atomic<int> count{0};
   {

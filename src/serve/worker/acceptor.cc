@@ -34,20 +34,23 @@ void Acceptor::accept(uint64_t key) {
         if (const net::Fd refused(
                 ::accept4(listening.listener.fd.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
             refused) {
-          Connections::turn_away(refused.get());
+          Connections::turn_away(refused.get(), listening.secure);
         }
         reserve_ = net::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC));
         connections_.evict_idle();
       }
       return;
     }
-    NewConnection fresh{
-        net::Fd(fd), listening.port, net::peer_of(address, shared_.config.http.trusted, shared_.key), {}};
+    NewConnection fresh{net::Fd(fd),
+                        listening.port,
+                        listening.secure,
+                        net::peer_of(address, shared_.config.http.trusted, shared_.key),
+                        {}};
     const size_t most = shared_.config.http.connections_per_address;
     if (most > 0 && fresh.peer.limited) {
       fresh.place = shared_.addresses.enter(fresh.peer.owner, most);
       if (!fresh.place) {
-        Connections::turn_away(fresh.fd.get());
+        Connections::turn_away(fresh.fd.get(), fresh.secure);
         continue;
       }
     }

@@ -14,6 +14,7 @@ namespace tern::serve {
 struct Listening {
   net::Listener listener;
   PortKind port = PortKind::kMain;
+  bool secure = false;  // speaks TLS
 };
 
 class Acceptor {

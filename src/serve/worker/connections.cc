@@ -8,6 +8,7 @@
 #include <new>
 
 #include "base/clock.h"
+#include "serve/net/tls_stream.h"
 #include "serve/openai/json/error.h"
 
 namespace tern::serve {
@@ -15,6 +16,7 @@ namespace {
 
 constexpr size_t kReadBuffer = 64u << 10;
 constexpr size_t kReadTurn = 1u << 20;    // bytes of one connection before others get their turn
+constexpr size_t kEmptyRead = 4u << 10;   // that a read counts for, towards that, at least
 constexpr size_t kPipelined = 64u << 10;  // unread requests after the one being answered
 constexpr int64_t kLingerNs = 2'000'000'000;
 constexpr int64_t kProbeNs = 2'000'000'000;  // between two looks whether a client that sends no more still reads
@@ -27,7 +29,8 @@ constexpr char kBusy[] =
 
 }  // namespace
 
-void Connections::turn_away(int fd) {
+void Connections::turn_away(int fd, bool secure) {
+  if (secure) return;
   char waste[4096];
   [[maybe_unused]] const auto n = ::recv(fd, waste, sizeof waste, MSG_DONTWAIT);  // unread bytes would reset
   [[maybe_unused]] const auto m = ::send(fd, kBusy, sizeof kBusy - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
@@ -46,7 +49,7 @@ void Connections::add(NewConnection&& m) {
   const auto open = static_cast<size_t>(shared_.connections.fetch_add(1, std::memory_order_relaxed)) + 1;
   if (open > shared_.max_connections && !evict_idle()) {
     shared_.connections.fetch_sub(1, std::memory_order_relaxed);
-    return turn_away(m.fd.get());
+    return turn_away(m.fd.get(), m.secure);
   }
   const int on = 1;
   setsockopt(m.fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -55,7 +58,13 @@ void Connections::add(NewConnection&& m) {
   }
   const uint64_t id = next_connection_++;
   const http::ParserLimits limits{shared_.config.http.header_bytes, shared_.config.http.body_bytes};
-  auto connection = std::make_unique<Connection>(id, this, net::plain_stream(std::move(m.fd)), m.port, m.peer, limits);
+  auto stream =
+      m.secure ? net::tls_stream(std::move(m.fd), *shared_.certificates.get()) : net::plain_stream(std::move(m.fd));
+  if (stream == nullptr) {
+    shared_.connections.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  auto connection = std::make_unique<Connection>(id, this, std::move(stream), m.port, m.peer, limits);
   Connection& c = *connection;
   c.place = std::move(m.place);
   c.events = EPOLLIN | EPOLLRDHUP;
@@ -86,8 +95,10 @@ void Connections::handle(uint64_t id, uint32_t events) {
   Connection& c = *it->second;
   if ((events & (EPOLLERR | EPOLLHUP)) != 0) return drop(c);
   try {
+    if (c.stream->opening() && handshakes_-- <= 0) return;  // the poller tells of it again
+    const bool reads = (events & (EPOLLIN | EPOLLRDHUP)) != 0 || c.stream->read_needs_room();
     if ((events & EPOLLOUT) != 0) flush(c);
-    if (!c.gone && (events & (EPOLLIN | EPOLLRDHUP)) != 0) read_from(c);
+    if (!c.gone && reads) read_from(c);
   } catch (const std::bad_alloc&) {
     run_out_of_memory(c);
   }
@@ -116,13 +127,17 @@ void Connections::read_from(Connection& c) {
   while (turn < kReadTurn) {
     if (paused(c)) break;
     const auto [outcome, n] = c.stream->read(buffer, sizeof buffer);
-    if (outcome == net::Stream::Outcome::kFailed) return drop(c);
+    if (outcome == net::Stream::Outcome::kFailed) {
+      if (c.stream->opening()) user_.on_bad_handshake(c);
+      return drop(c);
+    }
     if (outcome == net::Stream::Outcome::kAgain) break;
     if (outcome == net::Stream::Outcome::kEnd) {
       ended = true;
       break;
     }
-    turn += n;
+    turn += std::max(n, kEmptyRead);
+    if (n == 0) continue;
     if (c.phase == Connection::Phase::kClosing || c.phase == Connection::Phase::kLinger) continue;
     const bool first_bytes = c.phase == Connection::Phase::kReading && c.parser.fresh() && c.input().empty();
     c.in.append(buffer, n);
@@ -247,7 +262,7 @@ void Connections::watch(Connection& c, bool writable) {
   uint32_t events = 0;
   if (!c.input_ended && !paused(c))
     events |= EPOLLIN | EPOLLRDHUP;  // a paused one would report its end again and again
-  if (writable) events |= EPOLLOUT;
+  if (writable || c.stream->read_needs_room()) events |= EPOLLOUT;
   if (events == c.events) return;
   c.events = events;
   poller_.change(c.stream->fd(), events, c.id);
@@ -311,7 +326,7 @@ void Connections::drop(Connection& c) {
   if (c.cancelled) c.cancelled->store(true, std::memory_order_relaxed);
   user_.on_drop(c);
   poller_.remove(c.stream->fd());
-  c.stream->close();
+  c.stream->close(c.unsent() == 0 && !c.streaming);
   shared_.connections.fetch_sub(1, std::memory_order_relaxed);
   gone_.push_back(c.id);
 }
@@ -350,6 +365,7 @@ void Connections::end_turn() {
   flush_touched();
   for (const uint64_t id : gone_) all_.erase(id);
   gone_.clear();
+  handshakes_ = kHandshakes;
 }
 
 void Connections::close() {

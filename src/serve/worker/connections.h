@@ -28,6 +28,8 @@ class Connections {
     virtual void finish_stream(Connection& c) = 0;  // its last chunk is written
     virtual void on_room(Connection& c) = 0;        // the client has read: there is room for more of its stream
     virtual void on_drop(Connection& c) = 0;        // the client is gone or has lost its right to stay
+    // It is about to be dropped: the handshake went wrong, for the reason that its stream gives.
+    virtual void on_bad_handshake(Connection& c) = 0;
   };
 
   // `user` is told in the thread that calls.
@@ -41,8 +43,8 @@ class Connections {
   // Ends the connection that has waited longest for the head of a request. False when every one sends its body or is
   // being answered.
   bool evict_idle();
-  // Answers 503 on a socket that does not become a connection.
-  static void turn_away(int fd);
+  // Answers 503 on a socket that does not become a connection; where TLS is spoken it just ends.
+  static void turn_away(int fd, bool secure);
 
   void handle(uint64_t id, uint32_t events);  // of epoll
   // Takes requests out of the input until one has to wait for its answer or more bytes are needed.
@@ -58,6 +60,8 @@ class Connections {
   void close();     // of all, for good
 
  private:
+  // Steps of handshakes in a turn: each may take a millisecond for its signature, and streams wait meanwhile.
+  static constexpr int kHandshakes = 4;
   void read_from(Connection& c);
   void end_input(Connection& c);
   void probe_reader(Connection& c);
@@ -74,6 +78,7 @@ class Connections {
   net::Poller& poller_;
   User& user_;
   uint64_t next_connection_ = 16;  // keys below are listeners
+  int handshakes_ = kHandshakes;   // steps of them that this turn still may take
   std::unordered_map<uint64_t, std::unique_ptr<Connection>> all_;
   std::list<uint64_t> idle_;  // oldest first
   std::vector<uint64_t> touched_;

@@ -35,9 +35,9 @@ http::Response detail(int status, std::string_view text) {
 }
 
 // As Starlette does for a path that lacks or has one slash too many at its end: 307 keeps the method and the body.
-http::Response redirect(const http::Head& head, std::string_view path) {
+http::Response redirect(const http::Head& head, bool secure, std::string_view path) {
   std::string location = "location: ";
-  if (http::is_authority(head.host)) location += (head.forwarded_https ? "https://" : "http://") + head.host;
+  if (http::is_authority(head.host)) location += (secure || head.forwarded_https ? "https://" : "http://") + head.host;
   location += path;
   if (!head.query.empty()) location += '?' + head.query;
   return {307, "", "", location + "\r\n", false};
@@ -107,7 +107,7 @@ bool Exchanges::on_head(Connection& c) {
   c.parser.head().api_key.clear();
   if (!known) {
     const Route* other = find_redirect(head.path, c.port, shared_.metrics_on_main);
-    return refuse_now(other != nullptr ? redirect(head, other->path) : detail(404, "Not Found"));
+    return refuse_now(other != nullptr ? redirect(head, c.stream->secure(), other->path) : detail(404, "Not Found"));
   }
   if (head.method == http::Method::kOptions) {
     http::Response response{204, "", "", allow_header(*c.route), false};
@@ -225,6 +225,11 @@ void Exchanges::finish(Connection& c, int status) {
   c.parser.reset();
   connections_.set_idle(c, true);
   connections_.set_read_deadline(c);
+}
+
+void Exchanges::bad_handshake(const Connection& c) {
+  metrics_.add(Count::kBadHandshakes);
+  TERN_LOG(LogChannel::kApiServer, LogLevel::kDebug, "TLS handshake failed: {}", c.stream->why());
 }
 
 void Exchanges::take(Reply&& m) {

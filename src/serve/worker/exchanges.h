@@ -26,6 +26,7 @@ class Exchanges {
   // The answer is in `out`: counts it and makes the connection ready for its next request.
   void finish(Connection& c, int status);
   void take(Reply&& m);
+  void bad_handshake(const Connection& c);
 
  private:
   void submit_job(Connection& c);

@@ -96,7 +96,7 @@ prepare::PrepareInput prepare_input(Shared& shared, const Job& job) {
   input.id_hex = shared.random_hex();
   input.random_hex = [&shared] { return shared.random_hex(); };
   input.random = siphash128(shared.key, input.id_hex.data(), input.id_hex.size()).lo;
-  if (shared.auth.several()) {  // one key's prompts must not show in the timing of another's
+  if (shared.auth.separate()) {  // one key's prompts must not show in the timing of another's
     const std::string name = "cache salt " + std::to_string(job.key_index);
     const Hash128 salt = siphash128(shared.key, name.data(), name.size());
     input.salted = true;

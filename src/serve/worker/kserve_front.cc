@@ -107,6 +107,9 @@ void KserveFront::submit(uint64_t stream, kserve::Stream& from, uint64_t call, s
     if (it == streams_.end()) return;  // it has been closed meanwhile
     asker = {it->second.key_index, it->second.owner, it->second.shares};
   }
+  if (shared_.auth.required() && !shared_.auth.holds(asker.key_index)) {  // it has been taken back since
+    return from.fail(call, id, {kserve::Code::kUnauthenticated, "Unauthorized"});
+  }
   Job job;
   job.ticket = Ticket::take(shared_.open_requests, shared_.config.max_concurrency);
   if (!job.ticket) {

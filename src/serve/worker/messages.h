@@ -51,6 +51,7 @@ struct AbortSweep {
 struct NewConnection {
   net::Fd fd;
   PortKind port = PortKind::kMain;
+  bool secure = false;  // speaks TLS
   net::Peer peer;
   AddressCounts::Lease place;
 };

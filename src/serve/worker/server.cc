@@ -48,7 +48,8 @@ Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& tex
       engine(e),
       dispatcher(e),
       content(text),
-      auth(c.api_keys),
+      auth(c.api_keys, c.api_keys_change),
+      certificates(c.tls),
       cors(c.cors),
       slots(c.max_connections_to_engine),
       memory(c.http.memory_bytes),
@@ -95,6 +96,10 @@ int Server::grpc_port() const { return impl_->kserve ? impl_->kserve->port() : 0
 Dispatcher& Server::dispatcher() { return impl_->shared->dispatcher; }
 int Server::open_requests() const { return impl_->shared->open_requests.load(); }
 void Server::stop_now() { impl_->stop_now.store(true); }
+void Server::replace_certificates(std::shared_ptr<const tls::Context> context) {
+  impl_->shared->certificates.replace(std::move(context));
+}
+void Server::replace_keys(const std::vector<std::string>& keys) { impl_->shared->auth.replace(keys); }
 
 Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engine::EngineClient& engine,
                                                 const Content& content, kserve::Start grpc) {
@@ -102,17 +107,18 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
     return make_error(ErrorCode::kInvalidArgument, "the vocabulary's size is unknown", "vocab_size");
   TERN_RETURN_IF_ERROR(http::check(config.cors));
   std::vector<Listening> listeners;
-  const auto listen = [&listeners](const std::string& host, int port, PortKind kind) -> Expected<int> {
+  const auto listen = [&](const std::string& host, int port, PortKind kind) -> Expected<int> {
     TERN_ASSIGN_OR_RETURN(auto opened, net::listen_on(host, port));
     const int bound = opened[0].port;
-    for (auto& listener : opened) listeners.push_back({std::move(listener), kind});
+    const bool secure = config.tls != nullptr && kind != PortKind::kController;  // which this machine alone reaches
+    for (auto& listener : opened) listeners.push_back({std::move(listener), kind, secure});
     return bound;
   };
   std::unique_ptr<Server> server(new Server());
   Impl& impl = *server->impl_;
   if (!config.uds.empty()) {
     TERN_ASSIGN_OR_RETURN(auto opened, net::listen_unix(config.uds));
-    listeners.push_back({std::move(opened.listener), PortKind::kMain});
+    listeners.push_back({std::move(opened.listener), PortKind::kMain, false});
     impl.socket_file = std::move(opened.file);
   } else if (config.port >= 0) {
     TERN_ASSIGN_OR_RETURN(impl.port, listen(config.host, config.port, PortKind::kMain));

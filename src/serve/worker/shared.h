@@ -15,8 +15,10 @@
 #include "serve/core/dispatcher.h"
 #include "serve/core/generation.h"
 #include "serve/limits/admission.h"
+#include "serve/limits/auth.h"
 #include "serve/limits/engine_slots.h"
 #include "serve/limits/memory_budget.h"
+#include "serve/net/tls_stream.h"
 #include "serve/prepare/template_form.h"
 #include "serve/report/metrics.h"
 #include "serve/router.h"
@@ -38,6 +40,7 @@ struct Shared {
   Content content;
   prepare::TemplateForm chat_form, tool_form;  // of the content's templates
   Auth auth;
+  net::Certificates certificates;
   http::Cors cors;
   ActiveIds ids;
   EngineSlots slots;

@@ -60,6 +60,7 @@ class Worker final : public Sink, private Readers, private Connections::User, pr
   void finish_stream(Connection& c) override { exchanges_.finish(c, 200); }
   void on_room(Connection& c) override { active_.resume_held(c); }
   void on_drop(Connection& c) override { active_.client_left(c); }
+  void on_bad_handshake(Connection& c) override { exchanges_.bad_handshake(c); }
   void on_room(Reader& call) override { active_.resume_held(call); }
   void on_drop(Reader& call) override { active_.client_left(call); }
   Reader* find(uint64_t id) override;
