@@ -2,11 +2,13 @@
 // its own. Prints tokens per second, CPU of the server process per streamed token (its engine thread included, and told
 // apart), and CPU of the load generator.
 //
-//   bench_http [--streams 256] [--tokens 512] [--seconds 8] [--io-threads 0] [--step-us 0] [--parsers 0]
+//   bench_http [--streams 256] [--tokens 512] [--seconds 8] [--io-threads 0] [--step-us 0] [--parsers 0] [--tls 0]
+//   --tls 1: over TLS, with a certificate that the openssl command makes for the run
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
 #include <sys/resource.h>
@@ -19,6 +21,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -28,6 +34,7 @@
 #include "bench/results.h"
 #include "engine/echo.h"
 #include "serve/server.h"
+#include "tls/session.h"
 
 namespace {
 
@@ -36,7 +43,9 @@ using namespace tern;
 struct Options {
   int streams = 256, tokens = 512, io_threads = 0, step_us = 0;
   int parsers = 0;  // 1: requests have a tool, answers pass through parsers of thoughts and calls
+  int tls = 0;      // 1: over TLS
   double seconds = 8;
+  std::string pem;  // file with certificate and key, where --tls is 1
 };
 
 struct Result {  // what the load generator writes into the pipe
@@ -82,6 +91,7 @@ struct Counter {
 
 struct Stream {
   int fd = -1;
+  std::unique_ptr<tls::Session> tls;  // null: plain
   Counter tokens{"\"arrival_time\"", 0, 0}, ends{"[DONE]", 0, 0};
   uint64_t done_seen = 0;
 };
@@ -94,14 +104,52 @@ std::string request_bytes(const Options& o) {
          std::to_string(body.size()) + "\r\n\r\n" + body;
 }
 
+// A connection on which the request has been sent; false: it cannot be had.
+bool open_stream(Stream& s, int port, const tls::Context* tls, const std::string& request) {
+  s.fd = connect_to(port);
+  if (s.fd < 0) return false;
+  if (tls == nullptr) return ::send(s.fd, request.data(), request.size(), MSG_NOSIGNAL) >= 0;
+  s.tls = tls::Session::connect(*tls, s.fd, "127.0.0.1");
+  while (s.tls != nullptr && !s.tls->established()) {
+    const auto outcome = s.tls->shake_hands();
+    if (outcome == tls::Session::Outcome::kFailed) {
+      std::fprintf(stderr, "TLS: %s\n", s.tls->why().c_str());
+      return false;
+    }
+    pollfd ready{s.fd, POLLIN, 0};
+    if (!s.tls->established()) ::poll(&ready, 1, 10'000);
+  }
+  return s.tls != nullptr && s.tls->write(request).bytes == request.size();
+}
+
+// As recv(): bytes; 0 at the end; below 0 with EAGAIN when there are none now.
+ssize_t receive(Stream& s, char* to, size_t size) {
+  if (s.tls == nullptr) return ::recv(s.fd, to, size, 0);
+  const auto [outcome, bytes] = s.tls->read(to, size);
+  if (outcome == tls::Session::Outcome::kMoved && bytes > 0) return static_cast<ssize_t>(bytes);
+  if (outcome == tls::Session::Outcome::kEnd || outcome == tls::Session::Outcome::kFailed) return 0;
+  errno = EAGAIN;
+  return -1;
+}
+
+bool ask_again(Stream& s, const std::string& request) {
+  if (s.tls != nullptr) return s.tls->write(request).bytes == request.size();
+  return ::send(s.fd, request.data(), request.size(), MSG_NOSIGNAL) >= 0;
+}
+
 // Keeps `streams` requests open for the given time; a finished one is followed by the next on the same connection.
 Result generate_load(int port, const Options& o) {
   const std::string request = request_bytes(o);
   const int poller = epoll_create1(0);
   std::vector<Stream> streams(static_cast<size_t>(o.streams));
+  std::shared_ptr<const tls::Context> tls;
+  if (o.tls != 0) {
+    auto context = tls::Context::client(o.pem);
+    if (!context.ok()) return {};
+    tls = *std::move(context);
+  }
   for (size_t i = 0; i < streams.size(); ++i) {
-    streams[i].fd = connect_to(port);
-    if (streams[i].fd < 0 || ::send(streams[i].fd, request.data(), request.size(), MSG_NOSIGNAL) < 0) return {};
+    if (!open_stream(streams[i], port, tls.get(), request)) return {};
     epoll_event event{EPOLLIN, {.u64 = i}};
     epoll_ctl(poller, EPOLL_CTL_ADD, streams[i].fd, &event);
   }
@@ -114,7 +162,7 @@ Result generate_load(int port, const Options& o) {
     const int n = epoll_wait(poller, events, 256, 100);
     for (int i = 0; i < n; ++i) {
       Stream& s = streams[events[i].data.u64];
-      const ssize_t got = ::recv(s.fd, buffer.data(), buffer.size(), 0);
+      const ssize_t got = receive(s, buffer.data(), buffer.size());
       if (got <= 0) {
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) continue;
         return {};
@@ -124,7 +172,7 @@ Result generate_load(int port, const Options& o) {
       s.ends.feed(buffer.data(), static_cast<size_t>(got));
       if (s.ends.count > s.done_seen) {
         s.done_seen = s.ends.count;
-        if (::send(s.fd, request.data(), request.size(), MSG_NOSIGNAL) < 0) return {};
+        if (!ask_again(s, request)) return {};
       }
     }
   }
@@ -147,11 +195,47 @@ void print(const Options& o, const Result& result, double cpu) {
               result.seconds, cpu * 1e6 / tokens);
   add_result({.what = "server CPU per streamed token, echo engine, " + std::to_string(o.streams) + " streams" +
                       (o.step_us > 0 ? ", a token every " + std::to_string(o.step_us) + " us each" : ", unpaced") +
-                      (o.parsers != 0 ? ", through parsers of thoughts and calls" : ""),
-              .command = "bench_http --step-us " + std::to_string(o.step_us) + (o.parsers != 0 ? " --parsers 1" : ""),
+                      (o.parsers != 0 ? ", through parsers of thoughts and calls" : "") + (o.tls != 0 ? ", TLS" : ""),
+              .command = "bench_http --step-us " + std::to_string(o.step_us) + (o.parsers != 0 ? " --parsers 1" : "") +
+                         (o.tls != 0 ? " --tls 1" : ""),
               .measured = cpu * 1e6 / tokens,
               .unit = "us"});
   std::printf("load generator CPU %.2f microseconds per token\n", result.cpu_seconds * 1e6 / tokens);
+}
+
+// A certificate of this run's own, with its key in the same file; "" where there is no openssl command.
+std::string make_certificate(const std::string& folder) {
+  const std::string
+      pem = folder + "/both.pem",
+      command = "cd " + folder +
+                " && openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=bench "
+                "-addext subjectAltName=IP:127.0.0.1 -keyout key.pem -out cert.pem >openssl.log 2>&1 && cat cert.pem "
+                "key.pem >both.pem";
+  return std::system(command.c_str()) == 0 ? pem : std::string();
+}
+
+// The server's side of it; false: it cannot be used.
+bool take_certificate(const std::string& path, serve::ServeConfig& config) {
+  std::ifstream in(path);
+  tls::ServerPems pems{.certificate_name = path, .key_name = path};
+  pems.certificate.assign(std::istreambuf_iterator<char>(in), {});
+  pems.key = pems.certificate;
+  std::string warning;
+  auto context = tls::Context::server(pems, warning);
+  if (!context.ok()) return std::fprintf(stderr, "%s\n", context.error().message.c_str()), false;
+  config.tls = *std::move(context);
+  return true;
+}
+
+serve::ServeConfig config_of(const Options& o, int vocab_size) {
+  serve::ServeConfig config;
+  config.host = "127.0.0.1";
+  config.port = 0;
+  config.io_threads = o.io_threads;
+  config.vocab_size = vocab_size;
+  config.max_model_len = 1 << 20;
+  config.log_requests = false;
+  return config;
 }
 
 int run(const Options& o) {
@@ -174,13 +258,8 @@ int run(const Options& o) {
   echo.max_num_seqs = o.streams;
   echo.step_ns = int64_t{o.step_us} * 1000;
   auto engine = engine::make_echo_engine(echo);
-  serve::ServeConfig config;
-  config.host = "127.0.0.1";
-  config.port = 0;
-  config.io_threads = o.io_threads;
-  config.vocab_size = (*tokenizer)->vocab_size();
-  config.max_model_len = 1 << 20;
-  config.log_requests = false;
+  serve::ServeConfig config = config_of(o, (*tokenizer)->vocab_size());
+  if (o.tls != 0 && !take_certificate(o.pem, config)) return 1;
   serve::Content content;
   content.tokenizer = tokenizer->get();
   auto format = answer::AnswerFormat::make("qwen3", "hermes", answer::vocabulary_of(**tokenizer));
@@ -223,10 +302,18 @@ int main(int argc, char** argv) {
       o.io_threads = std::atoi(argv[i + 1]);
     else if (flag == "--parsers")
       o.parsers = std::atoi(argv[i + 1]);
+    else if (flag == "--tls")
+      o.tls = std::atoi(argv[i + 1]);
     else if (flag == "--step-us")
       o.step_us = std::atoi(argv[i + 1]);
     else
       return std::fprintf(stderr, "unknown flag %s\n", argv[i]), 2;
   }
-  return run(o);
+  if (o.tls == 0) return run(o);
+  char folder[] = "/tmp/tern-bench-XXXXXX";
+  if (::mkdtemp(folder) == nullptr) return 1;
+  o.pem = make_certificate(folder);
+  const int status = o.pem.empty() ? std::fprintf(stderr, "the openssl command makes no certificate\n"), 1 : run(o);
+  std::filesystem::remove_all(folder);
+  return status;
 }

@@ -16,12 +16,13 @@ if [ -n "${RESULTS:-}" ]; then
   export TERN_RESULTS
   eval "$(python3 tools/gpu_check/rows.py env)"
 fi
-paced_http() { # paced_http PATH: with and without parsers in turns; rows are the medians
-  local turns parsers
+paced_http() { # paced_http PATH: plainly, with parsers and over TLS in turns; rows are the medians
+  local turns more
   turns=$(mktemp)
   for _ in 1 2 3 4 5; do
-    for parsers in 0 1; do
-      TERN_RESULTS=${RESULTS:+$turns} "$1" --seconds 6 --step-us 10000 --parsers $parsers || return 1
+    for more in "--parsers 0" "--parsers 1" "--tls 1"; do
+      # shellcheck disable=SC2086 # a flag and its value
+      TERN_RESULTS=${RESULTS:+$turns} "$1" --seconds 6 --step-us 10000 $more || return 1
     done
   done
   [ -z "${RESULTS:-}" ] || python3 tools/gpu_check/rows.py median "$turns"

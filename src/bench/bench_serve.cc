@@ -140,6 +140,7 @@ int run_bench_serve(const std::vector<std::string>& args) {
   parser.add_option("--url,--base-url", plan.url, "Address of the server").capture_default_str();
   parser.add_option("--model", o.model, "Model to name in requests").capture_default_str();
   parser.add_option("--api-key", plan.api_key, "Bearer key");
+  parser.add_option("--ca-file", plan.ca_file, "Certificates to trust for https (PEM) instead of the system's");
   parser.add_option("--requests,--num-prompts", plan.requests, "Requests in all")
       .capture_default_str()
       .range(1, 10'000'000);

@@ -20,6 +20,8 @@
 
 #include "base/clock.h"
 #include "client/http_client.h"
+#include "client/tls_wire.h"
+#include "fetch/curl_library.h"
 
 namespace tern::client {
 namespace {
@@ -79,7 +81,9 @@ double cpu_seconds() {
 
 class Generator {
  public:
-  Generator(const LoadPlan& plan, const Url& url) : plan_(plan), url_(url), random_(plan.seed) {
+  // `tls`: null for http.
+  Generator(const LoadPlan& plan, const Url& url, std::shared_ptr<const tls::Context> tls)
+      : plan_(plan), url_(url), tls_(std::move(tls)), random_(plan.seed) {
     report_.results.resize(static_cast<size_t>(plan.requests));
     double at = 0;
     std::exponential_distribution<double> wait(plan.rate > 0 ? plan.rate : 1);
@@ -92,7 +96,12 @@ class Generator {
     if (error) return make_error(ErrorCode::kUnavailable, fmt::format("{} is unknown: {}", url_.host, error.message()));
     begin_ = monotonic_ns();
     const int workers = std::min(plan_.concurrency, plan_.requests);
-    for (int i = 0; i < workers; ++i) asio::co_spawn(context_, work(), asio::detached);
+    for (int i = 0; i < workers; ++i) {
+      if (tls_ != nullptr)
+        asio::co_spawn(context_, work(TlsWire(context_, tls_, url_.host)), asio::detached);
+      else
+        asio::co_spawn(context_, work(PlainWire(context_)), asio::detached);
+    }
     const double cpu = cpu_seconds();
     context_.run();
     report_.seconds = since(begin_);
@@ -102,8 +111,8 @@ class Generator {
 
  private:
   // Takes requests one after the other over one kept connection.
-  asio::awaitable<void> work() {
-    tcp::socket socket(context_);
+  template <class Wire>
+  asio::awaitable<void> work(Wire wire) {
     while (next_ < plan_.requests) {
       const int index = next_++;
       if (!starts_.empty()) {
@@ -114,34 +123,37 @@ class Generator {
         co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
       }
       LoadResult& result = report_.results[static_cast<size_t>(index)];
-      co_await one(socket, index, result);
+      co_await one(wire, index, result);
       result.ok = result.error.empty() && result.status == 200 && result.chunks > 0;
     }
   }
 
-  asio::awaitable<void> one(tcp::socket& socket, int index, LoadResult& result) {
+  template <class Wire>
+  asio::awaitable<void> one(Wire& wire, int index, LoadResult& result) {
     const HttpCall call{.path = plan_.endpoint, .body = plan_.body(index), .api_key = plan_.api_key};
     const std::string request = request_text(url_, call, true);
     const int64_t start = monotonic_ns();
     int64_t last = start;
     error_code error;
     auto token = asio::redirect_error(asio::use_awaitable, error);
-    if (!socket.is_open()) {
-      co_await asio::async_connect(socket, addresses_, token);
-      if (!error) socket.set_option(tcp::no_delay(true), error);
+    if (!wire.socket().is_open()) {
+      co_await asio::async_connect(wire.socket(), addresses_, token);
+      if (!error) wire.socket().set_option(tcp::no_delay(true), error);
+      if (!error) result.error = co_await wire.open();
+      if (!result.error.empty()) error = asio::error::connection_refused;
     }
-    if (!error) co_await asio::async_write(socket, asio::buffer(request), token);
+    if (!error) co_await asio::async_write(wire.stream(), asio::buffer(request), token);
     beast::flat_buffer buffer;
     http::response_parser<http::buffer_body> parser;
     parser.body_limit(boost::none);
-    if (!error) co_await http::async_read_header(socket, buffer, parser, token);
+    if (!error) co_await http::async_read_header(wire.stream(), buffer, parser, token);
     result.status = error ? 0 : static_cast<int>(parser.get().result_int());
     EventParser events;
     std::string plain;
     std::array<char, 16384> piece{};
     while (!error && !parser.is_done()) {
       parser.get().body() = {piece.data(), piece.size(), true};
-      co_await http::async_read_some(socket, buffer, parser, token);
+      co_await http::async_read_some(wire.stream(), buffer, parser, token);
       if (error == http::error::need_buffer) error = {};
       const std::string_view got(piece.data(), piece.size() - parser.get().body().size);
       if (result.status != 200 && plain.size() < 400) plain += got;
@@ -149,16 +161,16 @@ class Generator {
       if (!status.ok()) result.error = status.error().message;
     }
     result.total = since(start);
-    if (error) result.error = error.message();
+    if (error && result.error.empty()) result.error = error.message();
     if (result.status != 200 && result.error.empty()) result.error = fmt::format("status {}: {}", result.status, plain);
     if (error || !parser.keep_alive()) {
-      error_code ignored;
-      socket.close(ignored);
+      wire.close();
     }
   }
 
   const LoadPlan& plan_;
   const Url url_;
+  const std::shared_ptr<const tls::Context> tls_;
   std::mt19937_64 random_;
   std::vector<double> starts_;
   asio::io_context context_{1};
@@ -183,8 +195,14 @@ json::Object figures(std::vector<double> seconds) {
 
 Expected<LoadReport> run_load(const LoadPlan& plan) {
   TERN_ASSIGN_OR_RETURN(const Url url, parse_url(plan.url));
-  if (url.tls) return make_error(ErrorCode::kInvalidArgument, "the load generator speaks plain http only", "url");
-  return Generator(plan, url).run();
+  std::shared_ptr<const tls::Context> tls;
+  if (url.tls) {
+    TERN_ASSIGN_OR_RETURN(tls,
+                          tls::Context::client(plan.ca_file.empty() ? fetch::system_certificates() : plan.ca_file));
+  } else if (!plan.ca_file.empty()) {
+    return make_error(ErrorCode::kInvalidArgument, "--ca-file says nothing for an http:// address", "ca-file");
+  }
+  return Generator(plan, url, std::move(tls)).run();
 }
 
 double quantile(std::vector<double>& values, double share) {

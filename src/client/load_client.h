@@ -16,6 +16,7 @@ struct LoadPlan {
   std::string url = "http://127.0.0.1:8000";
   std::string endpoint = "/v1/completions";
   std::string api_key;
+  std::string ca_file;  // certificates to trust for https, PEM; "": the system's
   int requests = 64;
   int concurrency = 16;
   double rate = 0;  // requests per second, spaced at random (Poisson); 0: as fast as concurrency allows
