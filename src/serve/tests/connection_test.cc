@@ -312,7 +312,7 @@ TEST(Connection, OutOfFileDescriptors) {
 }
 
 TEST(Connection, IdleOnesGiveTheirBuffersBack) {
-  serve::Connection c(1, nullptr, net::Fd(), PortKind::kMain, net::Peer{}, http::ParserLimits{});
+  serve::Connection c(1, nullptr, net::plain_stream(net::Fd()), PortKind::kMain, net::Peer{}, http::ParserLimits{});
   c.in.assign(200'000, 'x');
   c.out.assign(200'000, 'x');
   c.drop_input(c.in.size());

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "serve/limits/admission.h"
+#include "base/sha256.h"
 #include "serve/openai/ask.h"
 #include "serve/prepare/prepare.h"
 #include "serve/tests/support.h"

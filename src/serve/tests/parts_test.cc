@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "serve/limits/admission.h"
+#include "serve/limits/auth.h"
 #include "serve/limits/engine_slots.h"
 #include "serve/limits/memory_budget.h"
 #include "serve/report/metrics.h"
