@@ -1,22 +1,16 @@
 // tern convert-static: a static export of PaddleNLP as a folder of safetensors.
-#include <fmt/format.h>
-
-#include "app/config/model_facts.h"
-#include "app/flags/environment.h"
 #include "app/options.h"
 #include "cli/commands.h"
 #include "cli/folder_command.h"
+#include "cli/tools/model_folder.h"
 #include "model/static/convert.h"
 
 namespace tern::cli {
 namespace {
 
 Status convert_folder(const std::string& name, const model::FolderWriterOptions& write) {
-  TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
   model::ConvertOptions options;
-  options.load.path = app::find_folder(name, environment);
-  if (options.load.path.empty())
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", name), "model");
+  TERN_ASSIGN_OR_RETURN(options.load.path, model_folder(name));
   options.write = write;
   return model::convert_static(options);
 }

@@ -1,12 +1,9 @@
 // tern export: a model whose weights are codes, as a folder that this program and other servers load.
-#include <fmt/format.h>
-
-#include "app/config/model_facts.h"
 #include "app/config/quantization_flag.h"
-#include "app/flags/environment.h"
 #include "app/options.h"
 #include "cli/commands.h"
 #include "cli/folder_command.h"
+#include "cli/tools/model_folder.h"
 #include "model/arch/registry.h"
 #include "model/quantized/export.h"
 
@@ -15,11 +12,8 @@ namespace {
 
 Status export_folder(const std::string& name, const std::string& quantization,
                      const model::FolderWriterOptions& write) {
-  TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
   model::ExportOptions options;
-  options.load.path = app::find_folder(name, environment);
-  if (options.load.path.empty())
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", name), "model");
+  TERN_ASSIGN_OR_RETURN(options.load.path, model_folder(name));
   options.write = write;
   TERN_ASSIGN_OR_RETURN(const json::Value asked, app::quantization_value(quantization));
   TERN_ASSIGN_OR_RETURN(const std::string architecture, model::read_architecture(options.load.path, "config.json", {}));

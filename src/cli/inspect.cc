@@ -6,13 +6,12 @@
 #include <cstdio>
 #include <optional>
 
-#include "app/config/model_facts.h"
 #include "app/config/quantization_flag.h"
-#include "app/flags/environment.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "cli/commands.h"
 #include "cli/engines_summary.h"
+#include "cli/tools/model_folder.h"
 #include "device/device.h"
 #include "json/json.h"
 #include "model/arch/registry.h"
@@ -213,11 +212,8 @@ Expected<model::Quantization> quantization_of(const std::string& text, const mod
 }
 
 Status inspect(const Asked& asked) {
-  TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
   model::LoadOptions options;
-  options.path = app::find_folder(asked.name, environment);
-  if (options.path.empty())
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", asked.name), "model");
+  TERN_ASSIGN_OR_RETURN(options.path, model_folder(asked.name));
   if (!asked.overrides.empty()) {
     TERN_ASSIGN_OR_RETURN(const json::Value value, json::parse(asked.overrides));
     if (!value.is_object())

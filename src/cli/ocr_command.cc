@@ -13,9 +13,9 @@
 #include "app/report.h"
 #include "app/start/loaded_server.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "cli/commands.h"
 #include "cli/ocr.h"
+#include "cli/tools/private_key.h"
 #include "client/http_client.h"
 #include "content/text/files.h"
 #include "image/codecs/decode.h"
@@ -137,8 +137,7 @@ int read_in_process(OcrOptions options) {
         make_error(ErrorCode::kInvalidArgument,
                    "the model that ships with tern is not beside the program: --model or --server is needed"));
   }
-  const Hash128 random = siphash128(random_hash_key(), "tern ocr", 8);
-  options.api_key = fmt::format("{:016x}{:016x}", random.lo, random.hi);
+  options.api_key = private_key();
   auto settings = ocr_settings(options.model, options.api_key, options.parallel, options.device);
   if (!settings.ok()) return app::report(settings.error());
   if (!settings->media.wanted) {

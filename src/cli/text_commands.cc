@@ -1,24 +1,13 @@
-#include <fmt/format.h>
-
 #include <iostream>
 
-#include "app/config/model_facts.h"
-#include "app/flags/environment.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "cli/commands.h"
+#include "cli/tools/model_folder.h"
 #include "content/text/text_tools.h"
 
 namespace tern::cli {
 namespace {
-
-// Hub names are looked up as serve does; a name that is nowhere is left as it is for the error message.
-Expected<std::string> folder_of(const std::string& name) {
-  TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
-  const std::string folder = app::find_folder(name, environment);
-  if (folder.empty()) return make_error(ErrorCode::kNotFound, fmt::format("there is no folder {}", name), "model");
-  return folder;
-}
 
 int ended(const Status& status) {
   std::cout.flush();
@@ -36,7 +25,7 @@ int run_tokenize(const std::vector<std::string>& args) {
   options.add_flag("--json", as_json,
                    "Lines {\"text\": ...} give {\"ids\": [...]}, lines {\"ids\": [...]} give {\"text\": ...}");
   if (const auto status = app::parse_options(options, args)) return *status;
-  const auto folder = folder_of(model);
+  const auto folder = model_folder(model);
   if (!folder.ok()) return app::report(folder.error());
   std::ios::sync_with_stdio(false);
   return ended(content::run_tokenize(*folder, std::cin, std::cout, as_json));
@@ -49,7 +38,7 @@ int run_render(const std::vector<std::string>& args) {
   options.add_option("--model,-m", model, "Folder with the tokenizer files and the template").required();
   options.add_option("--chat-template", chat_template, "A template file, or the template itself");
   if (const auto status = app::parse_options(options, args)) return *status;
-  const auto folder = folder_of(model);
+  const auto folder = model_folder(model);
   if (!folder.ok()) return app::report(folder.error());
   std::ios::sync_with_stdio(false);
   return ended(content::run_render(*folder, chat_template, std::cin, std::cout));

@@ -18,6 +18,7 @@
 #include "cli/batch/batch_run.h"
 #include "cli/commands.h"
 #include "cli/serve_settings.h"
+#include "cli/tools/private_key.h"
 #include "client/http_client.h"
 #include "content/text/files.h"
 #include "fetch/fetch.h"
@@ -141,7 +142,7 @@ Expected<app::Settings> batch_settings(const std::vector<std::string>& args, con
 }
 
 Status answer_all(const BatchOptions& options, const BatchInput& input, BatchResults& results) {
-  const std::string key = batch_id(random_hash_key(), 0);
+  const std::string key = private_key();
   TERN_ASSIGN_OR_RETURN(const app::Settings settings, batch_settings(options.engine, key));
   if (settings.model.folder.empty()) {
     return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", settings.flags.text("model")),

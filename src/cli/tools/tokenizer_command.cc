@@ -4,11 +4,10 @@
 #include <charconv>
 #include <fstream>
 
-#include "app/config/model_facts.h"
-#include "app/flags/environment.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "cli/commands.h"
+#include "cli/tools/model_folder.h"
 #include "content/text/tokenizer.h"
 #include "json/json.h"
 
@@ -93,10 +92,7 @@ Status answer(const Wishes& wishes, const content::Tokenizer& tokenizer, const s
 
 Status run(const Wishes& wishes) {
   if (!wishes.any()) return wrong("one of --encode, --decode, --vocab-size, --info and --vocab-export is needed");
-  TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
-  const std::string folder = app::find_folder(wishes.model, environment);
-  if (folder.empty())
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no folder {}", wishes.model), "model");
+  TERN_ASSIGN_OR_RETURN(const std::string folder, model_folder(wishes.model));
   TERN_ASSIGN_OR_RETURN(const auto tokenizer, content::Tokenizer::load(folder));
   return answer(wishes, *tokenizer, folder);
 }
