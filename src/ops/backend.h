@@ -10,6 +10,7 @@
 #include "ops/attention.h"
 #include "ops/collective.h"
 #include "ops/deferral.h"
+#include "ops/draw_facts.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 #include "ops/logits.h"

@@ -15,19 +15,6 @@ struct Normaliser {
   float lowest;  // logits below it have no mass
 };
 
-// Sum of doubles over the block, in a fixed order.
-__device__ double row_sum_double(double v, RowShared& sh) {
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
-  __syncthreads();
-  if (threadIdx.x % 32 == 0) sh.sums[threadIdx.x / 32] = static_cast<unsigned long long>(__double_as_longlong(v));
-  __syncthreads();
-  v = __longlong_as_double(static_cast<long long>(sh.sums[threadIdx.x % 32]));
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
-  return v;
-}
-
 __device__ Normaliser normalise(const float* x, int n, const LogprobRow& r, float largest, RowShared& sh) {
   const float top = __fmul_rn(largest, r.scale);
   if (!isfinite(top)) return {0.0, -INFINITY};

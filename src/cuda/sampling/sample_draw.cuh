@@ -73,17 +73,23 @@ struct Draw {
   float prob;
 };
 
-__device__ inline int draw_kept(const float* x, int n, const SlotParams& s, uint64_t random,
-                                unsigned long long row_mass, Kept kept, RowShared& sh) {
+// Min-p, top-k and top-p; the mass that stays. `s`: SlotParams, or another struct that names them alike.
+template <class Wishes>
+__device__ inline unsigned long long truncate(const float* x, int n, const Wishes& s, unsigned long long row_mass,
+                                              Kept& kept, RowShared& sh) {
   const bool has_top_k = s.top_k > 0 && s.top_k < n, has_top_p = s.top_p < 1.0f;
   unsigned long long mass = row_mass;
   if (s.min_p > 0.0f) kept.least = ceil(__dmul_rn(static_cast<double>(s.min_p), 1073741824.0));
   if (has_top_k) keep_top_k(x, n, s.top_k, kept, sh);
   if (has_top_k || s.min_p > 0.0f) mass = kept_mass(x, n, kept, sh);
-  if (has_top_p) {
-    keep_top_p(x, n, mass_limit(s.top_p, has_top_k ? mass : row_mass), kept, sh);
-    mass = kept_mass(x, n, kept, sh);
-  }
+  if (!has_top_p) return mass;
+  keep_top_p(x, n, mass_limit(s.top_p, has_top_k ? mass : row_mass), kept, sh);
+  return kept_mass(x, n, kept, sh);
+}
+
+__device__ inline int draw_kept(const float* x, int n, const SlotParams& s, uint64_t random,
+                                unsigned long long row_mass, Kept kept, RowShared& sh) {
+  const unsigned long long mass = truncate(x, n, s, row_mass, kept, sh);
   return walk(n, __umul64hi(random, mass), sh,
               [&](int i) { return static_cast<unsigned long long>(kept.weight(x[i], i, kept.offset(x[i]))); });
 }

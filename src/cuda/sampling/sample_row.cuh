@@ -93,6 +93,19 @@ __device__ inline unsigned long long row_sum(unsigned long long v, RowShared& sh
   return warp_sum64(sh.sums[threadIdx.x % 32]);
 }
 
+// Sum of doubles over the block, in a fixed order.
+__device__ inline double row_sum_double(double v, RowShared& sh) {
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) sh.sums[threadIdx.x / 32] = static_cast<unsigned long long>(__double_as_longlong(v));
+  __syncthreads();
+  v = __longlong_as_double(static_cast<long long>(sh.sums[threadIdx.x % 32]));
+#pragma unroll
+  for (int d = 16; d > 0; d /= 2) v += __shfl_xor_sync(0xffffffffu, v, d);
+  return v;
+}
+
 struct RowMax {
   float max;
   int index;

@@ -101,6 +101,7 @@ void test_logits(Context&);
 void test_sample(Context&);
 void test_thinking(Context&);
 void test_logprobs(Context&);
+void test_draw_facts(Context&);
 void test_device(Context&);
 void test_graph(Context&);
 void test_chain(Context&);

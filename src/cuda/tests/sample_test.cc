@@ -5,6 +5,7 @@
 #include <random>
 
 #include "cuda/tests/harness.h"
+#include "ops/draw_facts.h"
 #include "ops/logits.h"
 #include "ops/sample.h"
 #include "ops/thinking.h"
@@ -363,6 +364,32 @@ void test_logprobs(Context& c) {
                ops::capture_logits({logits.gpu(), which.gpu().as<const int32_t>(), 3, kept.gpu()}, c.gpu))) {
       compare(c, "capture_logits", kept, kept.host(), 0);
     }
+  }
+}
+
+void test_draw_facts(Context& c) {
+  for (const int64_t vocab : {200, c.smallest ? 9000 : 103424}) {
+    constexpr int kRows = 80;
+    Mirror logits(c, DType::kF32, {kRows, vocab}, 3), entropy(c, DType::kF32, {kRows}),
+        kept(c, DType::kI32, {kRows, (vocab + 31) / 32});
+    std::mt19937 random(6);
+    std::vector<ops::DrawFactsRow> items;
+    for (int i = 0; i < kRows; ++i) {
+      shape_row(reinterpret_cast<float*>(logits.cpu().row_bytes(i)), vocab, i % kKinds, random);
+      const ops::SlotParams s = any_wish(random);
+      items.push_back({i, s.top_k, s.greedy, s.scale, s.top_p, s.min_p, kRows - 1 - i});
+    }
+    logits.copy_to_device();
+    const Items<ops::DrawFactsRow> list(c, items);
+    std::vector<char> space(ops::sample_workspace(c.cpu, vocab));
+    const auto params = [&](bool gpu) {
+      const auto v = [&](const Mirror& m) { return gpu ? m.gpu() : m.cpu(); };
+      return ops::DrawFactsParams{v(logits), list.at(gpu), list.count, v(entropy), v(kept), space.data()};
+    };
+    const std::string name = title("draw_facts", DType::kF32, {kRows, vocab});
+    if (!c.both(name, ops::draw_facts(params(false), c.cpu), ops::draw_facts(params(true), c.gpu))) continue;
+    compare(c, name + " kept", kept, kept.host(), 0);
+    compare(c, name + " entropy", entropy, entropy.host(), 1e-5);
   }
 }
 

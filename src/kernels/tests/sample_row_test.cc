@@ -222,11 +222,16 @@ TEST(SampleRow, WideNucleiEqualTheSortedDefinition) {
     const float scales[] = {1.0f, 0.1f, 3.0f};
     a.scale = scales[rng() % 3], a.top_p = top_ps[rng() % 5];
     Space space(n);
+    std::vector<uint32_t> bits(static_cast<size_t>(n + 31) / 32), first;
     for (int draws = 0; draws < 3; ++draws) {
       a.random = draws == 0 ? 0 : draws == 1 ? ~uint64_t{0} : rng();
       const int32_t want = sorted_sample(x, a);
       for (const SampleKernels* k : kernel_sets()) {
         ASSERT_EQ(sample_row(*k, a, space.space).id, want) << "n " << n << " scale " << a.scale << " top_p " << a.top_p;
+        kept_ids(*k, a, space.space, bits.data());
+        EXPECT_TRUE(bits[static_cast<size_t>(want / 32)] >> (want % 32) & 1);
+        if (!first.empty()) EXPECT_EQ(bits, first) << "of any draw, by any instruction set";
+        first = bits;
       }
     }
   }
@@ -274,6 +279,10 @@ TEST(SampleRow, OddLogitsNeverCrash) {
       if (r.status == SampleRowStatus::kOk) {
         EXPECT_GT(x[static_cast<size_t>(r.id)], -kInf);
       }
+      uint32_t bits[3];
+      kept_ids(*k, a, space.space, bits);
+      EXPECT_EQ(bits[r.id / 32] >> (r.id % 32) & 1, r.status == SampleRowStatus::kOk ? 1u : 0u);
+      EXPECT_EQ(std::isnan(entropy(*k, a.x, a.n, a.scale)), r.status != SampleRowStatus::kOk);
       Candidate out[8];
       LogprobArgs l;
       l.x = x.data(), l.n = n, l.scale = a.scale, l.top_p = a.top_p, l.target = r.id;

@@ -4,6 +4,7 @@
 
 #include "kernels/cpu/sample/sample_row.h"
 #include "ops/cpu/cpu_ops.h"
+#include "ops/draw_facts.h"
 #include "ops/op_check.h"
 #include "ops/sample_random.h"
 
@@ -116,6 +117,36 @@ Status capture_logits(const CaptureParams& p, device::Stream stream) {
   }
   for_parts_dynamic(stream, p.count, [&](int i) {
     std::memcpy(p.to.row_bytes(i), p.from.row_bytes(p.rows[i]), static_cast<size_t>(p.from.dim[1]) * sizeof(float));
+  });
+  return {};
+}
+
+Status draw_facts(const DrawFactsParams& p, device::Stream stream) {
+  constexpr const char* kOp = "draw_facts";
+  const int64_t vocab = p.logits.dim[1];
+  TERN_OP_CHECK(kOp, p.logits.rank == 2 && p.logits.dtype == DType::kF32 && is_rows(p.logits),
+                "logits must be [L, V] f32");
+  TERN_OP_CHECK(kOp, p.entropy.empty() || (p.entropy.rank == 1 && p.entropy.dtype == DType::kF32),
+                "entropy must be [R] f32");
+  TERN_OP_CHECK(
+      kOp, p.kept.empty() || (p.kept.rank == 2 && p.kept.dtype == DType::kI32 && p.kept.dim[1] == (vocab + 31) / 32),
+      "kept must be [R, (V + 31) / 32] int32");
+  TERN_OP_CHECK(kOp, p.count == 0 || (p.rows != nullptr && p.workspace != nullptr), "rows or workspace are missing");
+  for (int i = 0; i < p.count; ++i) {
+    const DrawFactsRow& r = p.rows[i];
+    TERN_OP_CHECK(kOp, r.logit_row >= 0 && r.logit_row < p.logits.dim[0], "a logit row is out of range");
+    TERN_OP_CHECK(
+        kOp, r.out >= 0 && (p.entropy.empty() || r.out < p.entropy.dim[0]) && (p.kept.empty() || r.out < p.kept.dim[0]),
+        "a place for results is out of range");
+  }
+  const kernels::SampleKernels& k = kernels::sample_kernels();
+  for_items(stream, p.count, vocab, p.workspace, [&](int i, const kernels::RowSpace& space) {
+    const DrawFactsRow& r = p.rows[i];
+    kernels::SampleRowArgs a;
+    a.x = row(p.logits, r.logit_row), a.n = vocab;
+    a.scale = r.scale, a.top_p = r.top_p, a.min_p = r.min_p, a.top_k = r.top_k, a.greedy = r.greedy != 0;
+    if (!p.entropy.empty()) p.entropy.as<float>()[r.out] = kernels::entropy(k, a.x, a.n, a.scale);
+    if (!p.kept.empty()) kept_ids(k, a, space, reinterpret_cast<uint32_t*>(p.kept.row_bytes(r.out)));
   });
   return {};
 }

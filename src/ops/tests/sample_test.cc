@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
+#include "ops/draw_facts.h"
 #include "ops/logits.h"
 #include "ops/sample_random.h"
 
@@ -40,14 +42,17 @@ struct Fixture {
     workspace.resize(sample_workspace(kStream, vocab) + 64);
   }
   LogitsParams rows() { return {tensor2(x.data(), DType::kF32, 1, vocab), &row, 1, arrays}; }
+  void* space() {
+    auto at = reinterpret_cast<uintptr_t>(workspace.data());
+    return reinterpret_cast<void*>((at + 63) / 64 * 64);
+  }
   int32_t draw(int32_t position) {
     row.position = position;
     SampleParams p;
     p.rows = rows();
     p.ids = tensor1(&id, DType::kI32, 1), p.status = tensor1(&status, DType::kI32, 1);
     p.probs = tensor1(&prob, DType::kF32, 1);
-    auto at = reinterpret_cast<uintptr_t>(workspace.data());
-    p.workspace = reinterpret_cast<void*>((at + 63) / 64 * 64);
+    p.workspace = space();
     EXPECT_TRUE(sample(p, kStream).ok());
     EXPECT_EQ(status, kSampleOk);
     return id;
@@ -148,6 +153,28 @@ TEST_P(Truncation, DrawsFromTheExactDistribution) {
   expect_fits(f, truncated(softmax(x), c.min_p, c.top_k > 0 ? static_cast<size_t>(c.top_k) : 0, c.top_p));
 }
 
+TEST_P(Truncation, FactsAreThoseOfTheDistribution) {
+  const Cut c = GetParam();
+  Fixture f(ladder());
+  DrawFactsRow row;
+  row.scale = 1.0f / c.temperature, row.min_p = c.min_p, row.top_k = c.top_k, row.top_p = c.top_p, row.out = 1;
+  float entropy[2] = {-5, -5};
+  uint32_t kept[4] = {9, 9, 9, 9};
+  DrawFactsParams p;
+  p.logits = f.rows().logits, p.rows = &row, p.count = 1, p.workspace = f.space();
+  p.entropy = tensor1(entropy, DType::kF32, 2), p.kept = tensor2(kept, DType::kI32, 2, 2);
+  ASSERT_TRUE(draw_facts(p, kStream).ok());
+  std::vector<double> x(f.base.begin(), f.base.end());
+  for (double& v : x) v /= c.temperature;
+  double want = 0;
+  for (const double v : softmax(x)) want -= v * std::log(v);
+  EXPECT_NEAR(entropy[1], want, 1e-5);
+  const auto left = truncated(softmax(x), c.min_p, c.top_k > 0 ? static_cast<size_t>(c.top_k) : 0, c.top_p);
+  for (size_t i = 0; i < left.size(); ++i) EXPECT_EQ(kept[2 + i / 32] >> (i % 32) & 1, left[i] > 0 ? 1u : 0u) << i;
+  EXPECT_EQ(kept[3] >> (left.size() - 32), 0u) << "no bits behind the vocabulary";
+  EXPECT_TRUE(entropy[0] == -5 && kept[0] == 9 && kept[1] == 9);
+}
+
 INSTANTIATE_TEST_SUITE_P(All, Truncation,
                          testing::Values(Cut{1, 0, 0, 1}, Cut{0.5f, 0, 0, 1}, Cut{5, 0, 0, 1}, Cut{1, 0, 0, 0.8f},
                                          Cut{1, 0, 0, 0.35f}, Cut{2, 0, 0, 0.95f}, Cut{1, 0, 5, 1}, Cut{1, 0, 1, 1},
@@ -241,6 +268,32 @@ TEST(Sample, RefusesWrongRows) {
   EXPECT_FALSE(sample(p, kStream).ok());
   const int32_t outside = 40;
   EXPECT_FALSE(slot_mark({f.arrays, 0, &outside, 1, false}, kStream).ok());
+}
+
+TEST(DrawFacts, RowsWithoutADistributionAndRowsOutOfRange) {
+  constexpr float kNone = -std::numeric_limits<float>::infinity();
+  const auto facts = [](std::vector<float> logits, DrawFactsRow row, float& entropy, uint32_t& kept) {
+    Fixture f(std::move(logits));
+    DrawFactsParams p;
+    p.logits = f.rows().logits, p.rows = &row, p.count = 1, p.workspace = f.space();
+    p.entropy = tensor1(&entropy, DType::kF32, 1), p.kept = tensor2(&kept, DType::kI32, 1, 1);
+    return draw_facts(p, kStream);
+  };
+  float entropy = 0;
+  uint32_t kept = 0;
+  ASSERT_TRUE(facts({1, std::numeric_limits<float>::quiet_NaN(), 2}, {}, entropy, kept).ok());
+  EXPECT_TRUE(std::isnan(entropy) && kept == 0);
+  ASSERT_TRUE(facts({kNone, kNone}, {}, entropy, kept).ok());
+  EXPECT_TRUE(std::isnan(entropy) && kept == 0);
+  ASSERT_TRUE(facts({1, -kNone, 2}, {}, entropy, kept).ok());
+  EXPECT_TRUE(entropy == 0 && kept == 2);
+  ASSERT_TRUE(facts({kNone, 3, kNone, 3}, {}, entropy, kept).ok());
+  EXPECT_NEAR(entropy, std::log(2.0), 1e-6);
+  EXPECT_EQ(kept, 10u);
+  ASSERT_TRUE(facts({kNone, 3, kNone, 3}, {.greedy = 1}, entropy, kept).ok());
+  EXPECT_EQ(kept, 2u);
+  EXPECT_FALSE(facts({1, 2}, {.logit_row = 1}, entropy, kept).ok());
+  EXPECT_FALSE(facts({1, 2}, {.out = 1}, entropy, kept).ok());
 }
 
 }  // namespace

@@ -106,4 +106,21 @@ void logprobs(const SampleKernels& k, const LogprobArgs& a, const RowSpace& spac
   out[0] = {a.target, value(x), static_cast<int32_t>(k.count_above(a.x, a.n, x)) + 1};
 }
 
+float entropy(const SampleKernels& k, const float* x, int64_t n, float scale) {
+  MaxScan best;
+  k.max_scan(x, n, &best);
+  if (best.nan != 0 || best.max == -kInf) return std::numeric_limits<float>::quiet_NaN();
+  const float top = best.max * scale;
+  if (!std::isfinite(top)) return 0.0f;
+  // With d = x * scale - top: log(sum exp(d)) - sum(d * exp(d)) / sum exp(d).
+  double sum = 0, weighted = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const float d = x[i] * scale - top;
+    if (!(d > -80.0f)) continue;
+    const auto e = static_cast<double>(std::exp(d));
+    sum += e, weighted += e * static_cast<double>(d);
+  }
+  return static_cast<float>(std::max(0.0, std::log(sum) - weighted / sum));
+}
+
 }  // namespace tern::kernels

@@ -25,6 +25,8 @@ uint64_t scaled(uint64_t random, uint64_t mass) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(random) * mass) >> 64);
 }
 
+bool picks_top(const SampleRowArgs& a) { return a.greedy || a.top_k == 1 || a.top_p < 1e-5f; }
+
 struct Masses {
   MassScan total;
   int64_t chunks = 0;
@@ -315,7 +317,7 @@ SampleRowResult sample_row(const SampleKernels& k, const SampleRowArgs& a, const
   r.prob = 1.0f;
   const float top = best.max * a.scale;
   if (!std::isfinite(top)) return r;  // an infinite logit, or a temperature near zero: nothing else has mass
-  const bool pick_top = a.greedy || a.top_k == 1 || a.top_p < 1e-5f;
+  const bool pick_top = picks_top(a);
   if (pick_top && !a.want_prob) return r;
   const bool has_top_k = a.top_k > 0 && a.top_k < a.n, has_top_p = a.top_p < 1.0f;
   const bool only_top_p = !pick_top && has_top_p && !has_top_k && a.min_p <= 0.0f;
@@ -337,6 +339,24 @@ SampleRowResult sample_row(const SampleKernels& k, const SampleRowArgs& a, const
   }
   if (a.want_prob) r.prob = weight_prob(k, a, top, r.id, m.total.mass);
   return r;
+}
+
+void kept_ids(const SampleKernels& k, const SampleRowArgs& a, const RowSpace& space, uint32_t* bits) {
+  std::fill_n(bits, (a.n + 31) / 32, 0u);
+  const auto keep = [&](int32_t id) { bits[id / 32] |= 1u << (id % 32); };
+  MaxScan best;
+  k.max_scan(a.x, a.n, &best);
+  if (best.nan != 0 || best.max == -kInf) return;
+  const float top = best.max * a.scale;
+  if (!std::isfinite(top) || picks_top(a)) return keep(best.index);
+  const bool has_top_k = a.top_k > 0 && a.top_k < a.n, has_top_p = a.top_p < 1.0f;
+  const Masses m = scan_masses(k, a, top, has_top_k || has_top_p, false, space);
+  const float cut = candidate_cut(a, top, m.total, has_top_k, has_top_p);
+  const int64_t n = collect(k, a, cut, top, best.max, space);
+  truncate(a, n, has_top_k, has_top_p, m.total.mass, space);
+  for (int64_t i = 0; i < n; ++i) {
+    if (space.weights[i] != 0) keep(space.indices[i]);
+  }
 }
 
 }  // namespace tern::kernels

@@ -58,6 +58,11 @@ struct SampleRowResult {
 // below top_p (fastdeploy.md 5.4). The draw walks the kept tokens by id.
 SampleRowResult sample_row(const SampleKernels& kernels, const SampleRowArgs& args, const RowSpace& space);
 
+// The ids that sample_row() can draw, as bits of [(n + 31) / 32] words.
+void kept_ids(const SampleKernels& kernels, const SampleRowArgs& args, const RowSpace& space, uint32_t* bits);
+// Of softmax(x * scale), in nats. NaN: no distribution.
+float entropy(const SampleKernels& kernels, const float* x, int64_t n, float scale);
+
 struct Candidate {
   int32_t id = 0;
   float logprob = 0.0f;
