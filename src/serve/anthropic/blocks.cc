@@ -55,7 +55,7 @@ Expected<json::Value> take_part(json::Object& block, const std::string& type, co
   TERN_ASSIGN_OR_RETURN(auto url, picture_url(block, where));
   json::Object inner;
   inner["url"] = std::move(url);
-  return json::Value(json::Object{{"type", "image_url"}, {"image_url", std::move(inner)}});
+  return json::Value(json::Object{{"type", "image_url"}, {"image_url", std::move(inner)}, {"place", where}});
 }
 
 // Calls `take` for each block of a list, with its type and place.

@@ -16,7 +16,7 @@ using openai::Fields;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int64_t>::max();
 
-void read_conversation(Fields& f, json::Object& body, json::Object& chat) {
+void read_conversation(Fields& f, json::Object& body, json::Object& chat, prepare::Places& places) {
   prepare::Conversation conversation;
   const auto keep = [&](const Status& status) {
     if (!status.ok()) f.fail(status.error().message, status.error().param);
@@ -34,7 +34,7 @@ void read_conversation(Fields& f, json::Object& body, json::Object& chat) {
     chat["continue_final_message"] = true;
     chat["add_generation_prompt"] = false;
   }
-  chat["messages"] = conversation.take();
+  chat["messages"] = conversation.take(places);
 }
 
 std::string text_under(const json::Object& object, std::string_view key) {
@@ -168,7 +168,8 @@ Expected<Ask> read_request(json::Value body, const ServeConfig& config, openai::
   json::Object& object = body.get_object();
   Fields f(object);
   json::Object chat;
-  read_conversation(f, object, chat);
+  prepare::Places places;
+  read_conversation(f, object, chat, places);
   constexpr std::string_view kTaken[] = {"stop", "top_k", "reasoning_max_tokens"};
   openai::move_extras(object, kTaken, chat);
   read_same(f, chat, purpose);
@@ -178,7 +179,12 @@ Expected<Ask> read_request(json::Value body, const ServeConfig& config, openai::
   read_output(f, chat);
   if (!f.ok()) return placed(f.take_error());
   auto ask = openai::parse_chat(std::move(chat), config, purpose);
-  if (!ask.ok()) return placed(openai::renamed(std::move(ask).error(), kNames));
+  if (!ask.ok()) {
+    Error error = openai::renamed(std::move(ask).error(), kNames);
+    prepare::rename_place(places, error.param);
+    return placed(std::move(error));
+  }
+  for (content::MediaPart& part : ask->media) prepare::rename_place(places, part.where);
   if (ask->n != 1) return invalid_value("n can only be 1: a message is one answer", "n");
   ask->id_prefix = "msg_";
   return ask;

@@ -1,5 +1,7 @@
 #include "serve/prepare/conversation.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 namespace tern::serve::prepare {
@@ -58,8 +60,18 @@ void Conversation::result(std::string_view id, json::Value content) {
   messages_.push_back(json::Object{{"role", "tool"}, {"tool_call_id", id}, {"content", std::move(content)}});
 }
 
-json::Array Conversation::take() {
+json::Array Conversation::take(Places& places) {
   end_turn();
+  for (size_t i = 0; i < messages_.size(); ++i) {
+    json::Array* parts = messages_[i].at("content").if_array();
+    for (size_t j = 0; parts != nullptr && j < parts->size(); ++j) {
+      json::Object& part = (*parts)[j].get_object();
+      const auto place = part.find("place");
+      if (place == part.end()) continue;
+      places.emplace(fmt::format("messages[{}].content[{}]", i, j), place->value().get_string());
+      part.stable_erase(place);
+    }
+  }
   return std::move(messages_);
 }
 

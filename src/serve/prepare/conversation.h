@@ -2,6 +2,7 @@
 // calls in one turn is one message, as chat templates take it.
 #pragma once
 
+#include <map>
 #include <string>
 #include <string_view>
 
@@ -9,11 +10,17 @@
 
 namespace tern::serve::prepare {
 
+// Of each picture: where it stands in the chat that was made, "messages[1].content[0]", and where the client has it.
+using Places = std::map<std::string, std::string>;
+inline void rename_place(const Places& places, std::string& place) {
+  if (const auto it = places.find(place); it != places.end()) place = it->second;
+}
+
 class Conversation {
  public:
   // Texts at the head of the conversation are one system message, with an empty line between them.
   void system(std::string_view text);
-  // A text, or a list of {"type":"text","text"} and {"type":"image_url","image_url":{"url"}}.
+  // A text, or a list of {"type":"text","text"} and {"type":"image_url","image_url":{"url"},"place"}.
   void user(json::Value content);
   // The assistant's turn, in any number of steps.
   void reasoning(std::string_view text);
@@ -26,7 +33,7 @@ class Conversation {
   // The last message is the assistant's, and it calls nothing.
   bool ends_in_text() const { return !turn_.empty() && !turn_.contains("tool_calls"); }
   bool ends_in_call() const { return turn_.contains("tool_calls"); }
-  json::Array take();
+  json::Array take(Places& places);
 
  private:
   void end_turn();

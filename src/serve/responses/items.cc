@@ -48,7 +48,7 @@ Status take_part(json::Value& value, const std::string& where, json::Array& part
     }
     TERN_RETURN_IF_ERROR(need_text(part, "image_url", where));
     json::Object url{{"url", std::move(part["image_url"])}};
-    parts.push_back(json::Object{{"type", "image_url"}, {"image_url", std::move(url)}});
+    parts.push_back(json::Object{{"type", "image_url"}, {"image_url", std::move(url)}, {"place", where}});
     return {};
   }
   return invalid_value(fmt::format("a content part of type {} cannot be used here", type.substr(0, 64)),

@@ -198,7 +198,7 @@ json::Object repeated(const Fields& f, json::Array tools, const ServeConfig& con
   return out;
 }
 
-void read_conversation(Fields& f, json::Object& body, json::Object& chat) {
+void read_conversation(Fields& f, json::Object& body, json::Object& chat, prepare::Places& places) {
   prepare::Conversation conversation;
   std::string instructions;
   f.string("instructions", instructions, std::numeric_limits<size_t>::max());
@@ -207,7 +207,7 @@ void read_conversation(Fields& f, json::Object& body, json::Object& chat) {
   if (input == nullptr || input->is_null()) return f.fail("Field required", "input");
   if (Status read = read_input(*input, conversation); !read.ok())
     return f.fail(read.error().message, read.error().param);
-  chat["messages"] = conversation.take();
+  chat["messages"] = conversation.take(places);
 }
 
 // Fields that mean the same under another name, or under their own.
@@ -244,7 +244,8 @@ Expected<Ask> read_request(json::Value body, const ServeConfig& config) {
   Fields f(object);
   json::Object chat;
   refuse_state(f, config);
-  read_conversation(f, object, chat);
+  prepare::Places places;
+  read_conversation(f, object, chat, places);
   json::Array tools;
   read_same(f, chat);
   openai::move_extras(object, {}, chat);
@@ -255,7 +256,12 @@ Expected<Ask> read_request(json::Value body, const ServeConfig& config) {
   read_choice(f, chat);
   if (!f.ok()) return f.take_error();
   auto ask = openai::parse_chat(std::move(chat), config);
-  if (!ask.ok()) return openai::renamed(std::move(ask).error(), kNames);
+  if (!ask.ok()) {
+    Error error = openai::renamed(std::move(ask).error(), kNames);
+    prepare::rename_place(places, error.param);
+    return error;
+  }
+  for (content::MediaPart& part : ask->media) prepare::rename_place(places, part.where);
   if (ask->n != 1) return invalid_value("n can only be 1: a response is one answer", "n");
   ask->id_prefix = "resp_";
   ask->shown = repeated(f, std::move(tools), config);

@@ -60,7 +60,9 @@ http::Response busy_response(std::string message) {
 http::Response error_response(const Error& error, bool original_status) {
   const int status = face_of(error).status;
   http::Response response = http::json_response(original_status && status != 503 ? 500 : status, error_json(error));
-  response.problem = error.message;
+  // The place of a picture is known to OpenAI's form by `param` alone.
+  const bool placed = error.param.find('[') != std::string::npos && !error.message.starts_with(error.param);
+  response.problem = placed ? error.param + ": " + error.message : error.message;
   return response;
 }
 
