@@ -110,7 +110,7 @@ void read_sampling(Fields& f, Ask& ask, const ServeConfig& config) {
   f.number("min_p", ask.min_p, 0, 1);
   f.positive("repetition_penalty", ask.repetition_penalty);
   read_max_tokens(f, "max_tokens", ask, config);
-  if (ask.chat) read_max_tokens(f, "max_completion_tokens", ask, config);  // wins over max_tokens
+  read_max_tokens(f, "max_completion_tokens", ask, config);  // wins over max_tokens
   f.integer("min_tokens", ask.min_tokens, 0, kMaxInt);
   if (ask.max_tokens && ask.min_tokens && *ask.min_tokens > *ask.max_tokens) {
     f.fail(fmt::format("min_tokens must be less than or equal to max_tokens={}, got {}.", *ask.max_tokens,

@@ -61,6 +61,8 @@ constexpr std::string_view kBeams = "needs beam search, which this server does n
 constexpr std::string_view kTransfer =
     "needs prefill and decode in separate servers, which this server does not have yet";
 
+constexpr std::string_view kOfChats = "belongs to chat requests: a completion has no messages and no template";
+
 constexpr Row kRows[] = {
     {"response_format", kBoth, Asks::kFormat, kGuided},
     {"structured_outputs", kBoth, Asks::kGuided, kGuided},
@@ -112,6 +114,19 @@ constexpr Row kRows[] = {
     {"add_special_tokens", kOfChat, Asks::kSpecialAndMedia, "has no effect beside pictures"},
     {"audio", kOfChat, Asks::kAnything, "needs spoken answers, which this server does not have"},
     {"modalities", kOfChat, Asks::kAudio, "needs spoken answers, which this server does not have"},
+    {"suffix", kOfChat, Asks::kAnything, "has no effect in chat requests"},
+    {"tools", kOfCompletions, Asks::kSomeItems, kOfChats},
+    {"tool_choice", kOfCompletions, Asks::kForcedCall, kOfChats},
+    {"chat_template", kOfCompletions, Asks::kAnything, kOfChats},
+    {"chat_template_kwargs", kOfCompletions, Asks::kSomeItems, kOfChats},
+    {"enable_thinking", kOfCompletions, Asks::kAnything, kOfChats},
+    {"reasoning_effort", kOfCompletions, Asks::kAnything, kOfChats},
+    {"reasoning_max_tokens", kOfCompletions, Asks::kAnything, kOfChats},
+    {"response_max_tokens", kOfCompletions, Asks::kAnything, kOfChats},
+    {"thinking_token_budget", kOfCompletions, Asks::kAnything, kOfChats},
+    {"documents", kOfCompletions, Asks::kSomeItems, kOfChats},
+    {"mm_processor_kwargs", kOfCompletions, Asks::kSomeItems, kOfChats},
+    {"continue_final_message", kOfCompletions, Asks::kTrue, kOfChats},
     {"web_search_options", kOfChat, Asks::kAnything, "needs a web search, which this server does not have"},
     {"verbosity", kOfChat, Asks::kOtherThanMedium, "is not available in this server"},
     {"store", kOfChat, Asks::kTrue, "cannot be kept: this server stores no answers"},

@@ -16,6 +16,8 @@ def completion_cases():
          json=completion([text_choice("h", "length", index=0), text_choice("h", "length", index=1)], usage(7, 2)))
     case("completions", "prompt_token_ids", path, {"prompt_token_ids": HI, "max_tokens": 1},
          json=completion([text_choice("h", "length")], usage(5, 1)))
+    case("completions", "max_completion_tokens wins", path, {"prompt": HI, "max_tokens": 1, "max_completion_tokens": 2},
+         json=completion([text_choice("hi", "length")], usage(5, 2)))
     case("completions", "echo", path, {"prompt": "hi there", "echo": True, "max_tokens": 3},
          json=completion([text_choice("hi there" + B + "hi", "length")], usage(6, 3)))
     case("completions", "suffix carries extra fields; best_of of n changes nothing", path,

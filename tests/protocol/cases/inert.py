@@ -40,13 +40,21 @@ INERT = [
      "holds a key that has no effect; fps, min_frames, max_frames, target_frames, frames_sample, min_pixels and max_pixels have "
      "(also with image_ or video_ in front)"),
     ("media_io_kwargs", {"video": {}}, {}, "is not available in this server (mm_processor_kwargs is)"),
+    ("suffix", "x", None, "has no effect in chat requests"),
     ("audio", {"voice": "x"}, None, "needs spoken answers, which this server does not have"),
     ("modalities", ["text", "audio"], ["text"], "needs spoken answers, which this server does not have"),
     ("web_search_options", {}, None, "needs a web search, which this server does not have"),
     ("detokenize", False, True, "cannot be kept: answers are text (return_token_ids adds the ids)"),
     ("verbosity", "low", "medium", "is not available in this server"), ("store", True, False, "cannot be kept: this server stores no answers"),
 ]
+OF_CHATS = "belongs to chat requests: a completion has no messages and no template"
 INERT_COMPLETIONS = [
+    ("tools", [{"type": "function", "function": {"name": "f"}}], [], OF_CHATS), ("tool_choice", "required", "auto", OF_CHATS),
+    ("chat_template", "{{ messages }}", None, OF_CHATS), ("chat_template_kwargs", {"enable_thinking": False}, {}, OF_CHATS),
+    ("enable_thinking", False, None, OF_CHATS), ("reasoning_effort", "low", None, OF_CHATS),
+    ("reasoning_max_tokens", 5, None, OF_CHATS), ("response_max_tokens", 5, None, OF_CHATS),
+    ("thinking_token_budget", 5, None, OF_CHATS), ("documents", [{"text": "x"}], [], OF_CHATS),
+    ("mm_processor_kwargs", {"fps": 2}, {}, OF_CHATS), ("continue_final_message", True, False, OF_CHATS),
     ("guided_regex", "a", None, GUIDED),
     ("prompt_embeds", "x", None, "is not available in this server"), ("response_format", {"type": "json_object"}, {"type": "text"}, GUIDED),
 ]
