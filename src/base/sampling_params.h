@@ -32,6 +32,8 @@ struct SamplingParams {
   bool top_p_normalized_logprobs = false;  // fastdeploy.md 5.5
 
   bool greedy() const { return temperature < 1e-5f; }
+  // Whether some token may be left out of what is drawn from.
+  bool truncates() const { return greedy() || top_k > 0 || top_p < 1.0f || min_p > 0.0f; }
 };
 
 }  // namespace tern

@@ -154,7 +154,7 @@ class EchoEngine final : public EngineClient {
         continue;
       }
       s.times.arrival = s.request.arrival_ns;
-      s.times.scheduled = now;
+      s.times.planned = s.times.scheduled = now;
       prompt_tokens_ += s.request.prompt.size();
       running_.push_back(std::move(s));
     }
@@ -221,6 +221,11 @@ class EchoEngine final : public EngineClient {
     if (finish != FinishReason::kNone) e.head.times.finished = s.times.finished = now;
     news_.token(id);
     if (r.sampling.logprobs >= 0) add_logprobs(id, r.sampling.logprobs);
+    if (config_.entropy) news_.entropy(0.5f);
+    if (config_.kept_tokens && r.sampling.truncates()) {
+      news_.kept(id);
+      if (!r.sampling.greedy() && id + 1 < config_.vocab_size) news_.kept(id + 1);
+    }
     if (at == 0 && r.sampling.prompt_logprobs >= 0) add_prompt_logprobs(r);
     return finish != FinishReason::kNone;
   }

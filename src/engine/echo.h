@@ -29,7 +29,8 @@ struct EchoConfig {
   int max_model_len = 1 << 20;
   size_t inbox_capacity = 4096;
   size_t outbox_capacity = 65536;
-  NewsSignal* news = nullptr;  // of several engines (engines.h)
+  NewsSignal* news = nullptr;                 // of several engines (engines.h)
+  bool entropy = false, kept_tokens = false;  // as EngineConfig; made up: 0.5, and the token with the id behind it
   // The first that matches is said; a request without a match fails. Empty: the prompt is said again.
   std::vector<ScriptedAnswer> script;
 };

@@ -52,7 +52,10 @@ struct EngineConfig {
   int num_blocks_override = 0;      // --num-gpu-blocks-override; 0: by memory
   double memory_utilization = 0.9;  // --gpu-memory-utilization: share of available memory on a CPU
   double prefix_cache_allowance =
-      1.0;  // further blocks for the prefix cache, as a multiple of what all sequences can use
+      1.0;                   // further blocks for the prefix cache, as a multiple of what all sequences can use
+  bool entropy = false;      // --enable-entropy: with each token that of what it was drawn from
+  bool kept_tokens = false;  // --enable-keep-sampling-mask: with each token the ids that truncation left
+  int64_t most_kept_ids = int64_t{1} << 25;  // of a choice, which ends with an error above it: 128 MiB
   // Repetition early stop (fastdeploy.md 5.6)
   bool early_stop = false;
   int early_stop_window = 3000;

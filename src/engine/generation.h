@@ -33,6 +33,7 @@ struct alignas(64) Generation {
   bool positioned = false;        // positions are given
   bool pictured = false;          // has media
   bool scored = false;            // asks for log-probs, of the prompt or the answer
+  bool drawn_from = false;        // what its tokens are drawn from is wanted
   bool stops_by_words = false;    // has stop sequences
   std::vector<int32_t> output;    // confirmed tokens; memory for all of them is reserved at admission
   std::vector<int32_t> stop_ids;  // end of text (unless ignored) first, then stop ids; all inside the vocabulary
@@ -44,7 +45,9 @@ struct alignas(64) Generation {
   Request request;
   std::vector<Hash128> media_keys;  // of request.media in the encoder cache
   size_t media_done = 0;            // items whose patches have been let go
+  int64_t kept_ids = 0;             // that its tokens were drawn from
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+  std::vector<Preemption> interruptions;
 };
 
 // Asks for the first lines of it: cold after a long step.

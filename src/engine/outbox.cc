@@ -13,13 +13,20 @@ News::Event& News::event(RequestId id) {
 }
 
 void News::token(int32_t id) {
-  tokens_.push_back({id, static_cast<int32_t>(logprobs_.size()), 0});
+  tokens_.push_back({.id = id,
+                     .logprob_begin = static_cast<int32_t>(logprobs_.size()),
+                     .kept_begin = static_cast<int64_t>(kept_.size())});
   ++events_.back().token_count;
 }
 
 void News::logprob(const TokenLogprob& value) {
   logprobs_.push_back(value);
   ++tokens_.back().logprob_count;
+}
+
+void News::kept(int32_t id) {
+  kept_.push_back(id);
+  ++tokens_.back().kept_count;
 }
 
 News::Extra& News::extra() {
@@ -31,7 +38,7 @@ News::Extra& News::extra() {
   return extras_[static_cast<size_t>(e.extra)];
 }
 
-void News::clear() { events_.clear(), tokens_.clear(), logprobs_.clear(), extras_.clear(); }
+void News::clear() { events_.clear(), tokens_.clear(), logprobs_.clear(), kept_.clear(), extras_.clear(); }
 
 void News::append(News& other) {
   if (empty()) {  // whoever reads keeps up: nothing is copied
@@ -40,6 +47,7 @@ void News::append(News& other) {
   }
   const auto tokens = static_cast<int32_t>(tokens_.size());
   const auto logprobs = static_cast<int32_t>(logprobs_.size());
+  const auto kept = static_cast<int64_t>(kept_.size());
   const auto extras = static_cast<int32_t>(extras_.size());
   for (Event& e : other.events_) {
     e.token_begin += tokens;
@@ -48,9 +56,11 @@ void News::append(News& other) {
   }
   for (Token t : other.tokens_) {
     t.logprob_begin += logprobs;
+    t.kept_begin += kept;
     tokens_.push_back(t);
   }
   logprobs_.insert(logprobs_.end(), other.logprobs_.begin(), other.logprobs_.end());
+  kept_.insert(kept_.end(), other.kept_.begin(), other.kept_.end());
   extras_.insert(extras_.end(), std::make_move_iterator(other.extras_.begin()),
                  std::make_move_iterator(other.extras_.end()));
   other.clear();
@@ -71,11 +81,14 @@ void News::expand(std::vector<Delta>& out) {
       o.id = t.id;
       const auto first = logprobs_.begin() + t.logprob_begin;
       o.logprobs.assign(first, first + t.logprob_count);
+      o.entropy = t.entropy;
+      o.kept.assign(kept_.begin() + t.kept_begin, kept_.begin() + t.kept_begin + t.kept_count);
     }
     if (e.extra >= 0) {
       Extra& x = extras_[static_cast<size_t>(e.extra)];
       d.error = std::move(x.error);
       d.prompt_logprobs = std::move(x.prompt_logprobs);
+      d.interruptions = std::move(x.interruptions);
     }
   }
   clear();
@@ -85,6 +98,7 @@ void News::swap(News& other) noexcept {
   events_.swap(other.events_);
   tokens_.swap(other.tokens_);
   logprobs_.swap(other.logprobs_);
+  kept_.swap(other.kept_);
   extras_.swap(other.extras_);
 }
 

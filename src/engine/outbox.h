@@ -31,11 +31,15 @@ class News {
   struct Token {
     int32_t id = 0;
     int32_t logprob_begin = 0, logprob_count = 0;
+    int64_t kept_begin = 0;
+    int32_t kept_count = 0;
+    float entropy = -1.0f;
   };
   // What few events carry.
   struct Extra {
     Error error;
     std::vector<std::vector<TokenLogprob>> prompt_logprobs;
+    std::vector<Preemption> interruptions;
   };
 
   // Starts an event of `id`; tokens that follow belong to it. The reference holds until the next event.
@@ -43,6 +47,8 @@ class News {
   void token(int32_t id);
   // Belongs to the last token.
   void logprob(const TokenLogprob& value);
+  void entropy(float value) { tokens_.back().entropy = value; }
+  void kept(int32_t id);
   Extra& extra();  // of the last event
 
   bool empty() const { return events_.empty(); }
@@ -58,6 +64,7 @@ class News {
   std::vector<Event> events_;
   std::vector<Token> tokens_;
   std::vector<TokenLogprob> logprobs_;
+  std::vector<int32_t> kept_;
   std::vector<Extra> extras_;
 };
 

@@ -70,10 +70,19 @@ struct TokenOutput {
   int32_t id = 0;
   // Sampled token first, then the most likely ones; empty unless asked for.
   std::vector<TokenLogprob> logprobs;
+  // Where the engine has them (EngineConfig): nats of what it was drawn from, -1: none; the ids that truncation left.
+  float entropy = -1.0f;
+  std::vector<int32_t> kept;
 };
 
 struct RequestTimes {  // monotonic nanoseconds; 0: not reached
-  int64_t arrival = 0, scheduled = 0, first_token = 0, finished = 0;
+  // planned: when the plan began that gave it its slot and blocks, scheduled: when that had been made.
+  int64_t arrival = 0, planned = 0, scheduled = 0, first_token = 0, finished = 0;
+};
+
+// It lost its blocks and got others later; monotonic nanoseconds, 0: it ended before.
+struct Preemption {
+  int64_t begin = 0, end = 0;
 };
 
 // One step's news of one request.
@@ -87,6 +96,7 @@ struct Delta {
   int32_t cached_tokens = 0;  // of the prompt, from the prefix cache
   int32_t preemptions = 0;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // entry i: of prompt token i + 1; with the first delta
+  std::vector<Preemption> interruptions;                   // with the last delta
   Error error;                                             // finish == kError
   RequestTimes times;
 };

@@ -42,6 +42,7 @@ Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::De
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::probs_, l.max_logit_rows));
   TERN_RETURN_IF_ERROR(make(&SamplingBatch::scores_, scores));
   TERN_ASSIGN_OR_RETURN(b.updates, SlotUpdates::create(l.slots, device));
+  TERN_ASSIGN_OR_RETURN(b.facts, DrawFacts::create(l, device, shares ? &shares->facts : nullptr));
   std::fill(b.ids_.host(), b.ids_.host() + b.ids_.size(), 0);  // rows may be read that never said anything
   b.late_.resize(static_cast<size_t>(l.max_rows));
   b.requests_.reserve(static_cast<size_t>(l.max_logit_rows));
@@ -50,6 +51,7 @@ Expected<SamplingBatch> SamplingBatch::create(const SamplerLimits& l, device::De
 
 void SamplingBatch::clear() {
   updates.clear();
+  facts.clear();
   requests_.clear();
   count_ = sent_ = masked_ = late_count_ = logit_rows_ = captures_ = plain_ = captured_ = 0;
   score_count_ = 0;
@@ -129,6 +131,7 @@ void SamplingBatch::upload_requests(CopyList& list) const {
   capture_rows_.upload(captures_, list);
   plain_rows_.upload(plain_, list);
   captured_rows_.upload(captured_, list);
+  facts.upload(list);
 }
 
 void SamplingBatch::download(int logit_rows, CopyList& list) const {
@@ -275,6 +278,7 @@ Status Sampler::finish(const SamplingBatch& b, device::Device& device, device::S
   CopyList list;
   b.download(b.logit_rows_, list);
   b.scores_.download(b.score_count_, list);
+  b.facts.download(list);
   return list.run(device, stream);
 }
 
@@ -287,7 +291,8 @@ Status Sampler::draw(SamplingBatch& b, TensorView logits, device::Device& device
     TERN_RETURN_IF_ERROR(ops::capture_logits({in.logits, b.capture_rows_.device(), b.captures_, captured()}, stream));
   }
   TERN_RETURN_IF_ERROR(process_and_sample(b, in, b.processors_ & ~static_cast<uint32_t>(kMask), stream));
-  return score(b, in.logits, stream);
+  TERN_RETURN_IF_ERROR(score(b, in.logits, stream));
+  return b.facts.run(in.logits, workspace_.data(), stream);
 }
 
 Status Sampler::run(SamplingBatch& b, TensorView logits, device::Device& device, device::Stream stream) {

@@ -7,23 +7,13 @@
 #include "base/sampling_params.h"
 #include "device/device.h"
 #include "ops/sample.h"
+#include "sample/draw_facts.h"
 #include "sample/processors.h"
+#include "sample/sampler_limits.h"
 #include "sample/slot_state.h"
 #include "sample/staged.h"
 
 namespace tern::sample {
-
-struct SamplerLimits {
-  int slots = 0;           // max_num_seqs
-  int max_rows = 0;        // tokens sampled in a step
-  int max_logit_rows = 0;  // logit rows of a step
-  int64_t vocab = 0;       // logit columns that count; further ones are never sampled
-  int max_logprobs = 0;    // per row; at most vocab
-  bool masks = false;      // rows may wait for host masks
-  bool probs = false;      // probabilities of sampled tokens are wanted (repetition early stop)
-  LogprobsMode mode = LogprobsMode::kRawLogprobs;
-  SlotCapacity capacity;
-};
 
 // What one step samples: filled by the engine thread, read by the rank thread, results read by the engine thread again.
 // Two of them take turns; device addresses are fixed.
@@ -74,6 +64,7 @@ class SamplingBatch {
   int logit_rows() const { return logit_rows_; }  // that results are wanted of
 
   SlotUpdates updates;
+  DrawFacts facts;  // rows that ask for them are late ones
 
   // Results, on the host once the step is done. By logit row:
   int32_t id(int32_t logit_row) const { return ids_[logit_row]; }

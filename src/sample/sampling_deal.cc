@@ -34,6 +34,7 @@ void SamplingDeal::take(const SamplingBatch& whole, std::span<const int32_t> own
   m.clear();
   m.held_back_ = held_back;
   m.updates.take(whole.updates, rank_.rank, rank_.ranks);
+  m.facts.take(whole.facts, owner, rank_.rank);
   const auto mine = [&](int32_t logit_row) { return owner[static_cast<size_t>(logit_row)] == rank_.rank; };
   const int64_t words = (whole.limits_.vocab + 31) / 32;
   for (int i = 0; i < whole.count_; ++i) {
@@ -78,6 +79,7 @@ void SamplingDeal::give(const SamplingBatch& mine, std::span<const int32_t> owne
   };
   for (int i = 0; i < mine.plain_; ++i) scores(mine.plain_rows_[i]);
   for (int i = 0; i < mine.captured_; ++i) scores(mine.captured_rows_[i]);
+  mine.facts.give(whole.facts);
 }
 
 }  // namespace tern::sample

@@ -107,6 +107,9 @@ struct ServeConfig {
   bool allow_client_chat_template = false;
   bool allow_inert = false;          // --allow-inert-flags: fields without effect are no error
   bool mm_output = false;            // --enable-mm-output
+  bool prefix_cache = false;         // --enable-prefix-caching: looked up for each request, as traces tell
+  bool entropy = false;              // --enable-entropy: written to the log
+  bool sampling_mask = false;        // --enable-keep-sampling-mask: shown in choices
   bool reasoning_parser = false;     // --reasoning-parser; set by Server::start from Content, as the next
   bool tool_call_parser = false;     // --tool-call-parser
   bool scripted = false;             // the engine answers from a script and is told the client's last text

@@ -16,6 +16,10 @@ EVENTS = [
     ("REQUEST_SCHEDULE_START", "SCHEDULE"),
     ("REQUEST_QUEUE_START", "SCHEDULE"),
     ("REQUEST_QUEUE_END", "SCHEDULE"),
+    ("RESOURCE_ALLOCATE_START", "SCHEDULE"),
+    ("PREPARE_PREFIX_CACHE_START", "SCHEDULE"),
+    ("PREPARE_PREFIX_CACHE_END", "SCHEDULE"),
+    ("RESOURCE_ALLOCATE_END", "SCHEDULE"),
     ("REQUEST_SCHEDULE_END", "SCHEDULE"),
     ("INFERENCE_START", "PREFILL"),
     ("FIRST_TOKEN_GENERATED", "PREFILL"),
@@ -49,13 +53,17 @@ def collector():
     server.server_close()
 
 
-def ask(server, headers=None, **more):
-    body = {"model": "default", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, **more}
+def post(server, path, body, headers=None):
     request = urllib.request.Request(
-        server.url + "/v1/chat/completions", json.dumps(body).encode(), {"content-type": "application/json", **(headers or {})}
+        server.url + path, json.dumps(body).encode(), {"content-type": "application/json", **(headers or {})}
     )
     with urllib.request.urlopen(request, timeout=60) as answer:
         return json.loads(answer.read())
+
+
+def ask(server, headers=None, **more):
+    body = {"model": "default", "messages": [{"role": "user", "content": "hi"}], "max_tokens": 3, **more}
+    return post(server, "/v1/chat/completions", body, headers)
 
 
 def spans_of(calls):
@@ -93,11 +101,55 @@ def test_spans_and_log(start, collector):
     assert named["request_id"] == second["id"] == "chatcmpl-second"
     assert int(named["completion_tokens"]) == second["usage"]["completion_tokens"]
     server.stop()
-    lines = [line.split("] ", 1)[1].split() for line in (server.logs / "trace.log").read_text().splitlines()]
-    mine = [line for line in lines if line[1] == first["id"]]
+    mine = [line for line in trace_lines(server) if line[1] == first["id"]]
     assert [(event, stage) for _, _, event, stage in mine] == EVENTS
-    times = [int(line[0]) for line in mine]
-    assert times == sorted(times)
+    assert [line[0] for line in mine] == sorted(line[0] for line in mine)
+
+
+def trace_lines(server):
+    """(milliseconds, id, event, stage) of trace.log."""
+    lines = (line.split("] ", 1)[1].split() for line in (server.logs / "trace.log").read_text().splitlines())
+    return [(int(at), request, event, stage) for at, request, event, stage in lines]
+
+
+def test_preemptions_are_told(start, collector):
+    """Two requests that cannot both have the blocks they come to need: one of them loses its blocks and gets others."""
+    endpoint = f"http://127.0.0.1:{collector.server_port}"
+    server = start(
+        "--max-model-len",
+        512,
+        "--num-gpu-blocks-override",
+        8,
+        "--no-enable-prefix-caching",
+        env={
+            "FD_TRACE": "all",
+            "TRACES_EXPORTER": "otlp",
+            "EXPORTER_OTLP_ENDPOINT": endpoint,
+            "FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL": "0",
+        },
+    ).wait_ready()
+    body = {"prompt": [5] * 60, "max_tokens": 300, "ignore_eos": True, "n": 2, "temperature": 0}
+    answer = post(server, "/v1/completions", body)
+    assert answer["usage"]["completion_tokens"] == 600
+    preempted = server.metric("fastdeploy:request_preempted_total")
+    assert preempted > 0 and server.metric("fastdeploy:num_requests_preempted") == 0
+    assert server.stop() == 0
+    lines = trace_lines(server)
+    assert {line[1] for line in lines} == {answer["id"]} and [line[0] for line in lines] == sorted(line[0] for line in lines)
+    told = [(event, stage) for _, _, event, stage in lines]
+    assert told.count(("PREEMPTED", "DECODE")) == told.count(("RESCHEDULED_INFERENCE_START", "DECODE")) == preempted
+    assert not [event for event, _ in told if "PREFIX_CACHE" in event], "there is none"
+    order = [
+        event for event, _ in told if event in ("PREEMPTED", "RESCHEDULED_INFERENCE_START", "INFERENCE_START", "INFERENCE_END")
+    ]
+    assert order[0] == "INFERENCE_START" and order[1] == "PREEMPTED" and order[-1] == "INFERENCE_END"
+    spans = spans_of(collector.calls)
+    lost = [s for s in spans if s["name"] == "preempted"]
+    root, decode = (next(s for s in spans if s["name"] == name) for name in ("request", "decode"))
+    assert len(lost) == preempted and {s["parentSpanId"] for s in lost} == {root["spanId"]}
+    for span in lost:
+        assert int(root["startTimeUnixNano"]) <= int(span["startTimeUnixNano"]) < int(span["endTimeUnixNano"])
+        assert int(span["endTimeUnixNano"]) <= int(decode["endTimeUnixNano"])
 
 
 def test_what_waits_is_sent_at_the_end(start, collector):

@@ -40,6 +40,8 @@ json::Object describe_engine(const Settings& s) {
                     {"prefix_cache_allowance", c.prefix_cache_allowance},
                     {"logprobs_mode", static_cast<int>(c.logprobs_mode)},
                     {"max_logprobs", c.max_logprobs},
+                    {"entropy", c.entropy},
+                    {"kept_tokens", c.kept_tokens},
                     {"early_stop", c.early_stop},
                     {"early_stop_window", c.early_stop_window},
                     {"early_stop_threshold", c.early_stop_threshold},
@@ -172,6 +174,8 @@ json::Object describe_server(const Settings& s) {
                     {"allow_client_chat_template", c.allow_client_chat_template},
                     {"allow_inert", c.allow_inert},
                     {"mm_output", c.mm_output},
+                    {"entropy", c.entropy},
+                    {"sampling_mask", c.sampling_mask},
                     {"exit_with_stdin", s.exit_with_stdin},
                     {"drain_seconds", s.drain_seconds}};
   o["guided"] = {{"on", c.guided},

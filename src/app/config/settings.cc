@@ -61,6 +61,8 @@ engine::EngineConfig engine_config(const FlagSet& flags, const Environment& envi
   if (flags.text("guided-decoding-backend") != "off") {
     c.mask_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 8);
   }
+  c.entropy = flags.boolean("enable-entropy");
+  c.kept_tokens = flags.boolean("enable-keep-sampling-mask");
   c.early_stop = flags.boolean("enable-early-stop");
   if (const json::Object* stop = flags.get("early-stop-config").if_object()) {  // validate() has checked its types
     if (const auto on = json::get_bool(*stop, "enable_early_stop"); on.ok() && *on) c.early_stop = **on;
@@ -163,6 +165,9 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.allow_client_chat_template = flags.boolean("allow-request-chat-template");
   c.allow_inert = flags.boolean("allow-inert-flags");
   c.mm_output = flags.boolean("enable-mm-output");
+  c.prefix_cache = flags.boolean("enable-prefix-caching");
+  c.entropy = flags.boolean("enable-entropy");
+  c.sampling_mask = flags.boolean("enable-keep-sampling-mask");
   if (const json::Object* limits = flags.get("limit-mm-per-prompt").if_object()) {  // validate() has checked its types
     if (const auto images = json::get_int(*limits, "image"); images.ok() && *images)
       c.media.max_images = static_cast<int32_t>(**images);

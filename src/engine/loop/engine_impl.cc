@@ -100,17 +100,20 @@ void EngineImpl::take_commands() {
 // Plans and submits one more step. False when two are open, nothing can run, or the reader is too far behind.
 bool EngineImpl::launch() {
   if (open_.full() || dead_ || requests_.empty() || outbox_.full()) return false;
-  const int64_t begin = parts_.config.trace == nullptr ? 0 : monotonic_ns();
+  const int64_t begin = monotonic_ns();
   Step& step = open_.next();
   parts_.scheduler->plan(step.plan);
   for (sched::SeqId id : step.plan.preempted) {
-    if (Generation* g = requests_.find(id)) ++g->preemptions;
+    Generation* g = requests_.find(id);
+    if (g == nullptr) continue;
+    ++g->preemptions;
+    g->interruptions.push_back({begin, 0});
   }
   if (step.plan.empty()) return false;
   if (const int64_t delay = parts_.config.plan_delay_ns; delay > 0) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
   }
-  builder_.fill(step);
+  builder_.fill(step, begin);
   if (step.masks.size() > 0) ask_masks(step, open_.none());
   if (pictures_.pack(step)) rank_->submit_vision(&step);
   rank_->submit_forward(&step, open_.last());

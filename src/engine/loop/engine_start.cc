@@ -30,6 +30,7 @@ sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab) {
   l.max_logprobs = static_cast<int>(c.max_logprobs < 0 ? vocab : std::min<int64_t>(c.max_logprobs, vocab));
   l.masks = c.mask_threads > 0;
   l.probs = c.early_stop;
+  l.entropy = c.entropy, l.kept = c.kept_tokens;
   l.mode = c.logprobs_mode;
   l.capacity = c.slot_capacity;
   return l;

@@ -32,6 +32,7 @@ Status OpenRequests::open(Generation& g) {
   g.min_tokens = r.sampling.min_tokens, g.max_tokens = r.max_tokens, g.rope_delta = r.rope_delta;
   g.positioned = !r.positions.empty(), g.pictured = !r.media.empty();
   g.scored = r.sampling.logprobs >= 0 || r.sampling.prompt_logprobs >= 0;
+  g.drawn_from = parts_.config.entropy || (parts_.config.kept_tokens && r.sampling.truncates());
   g.stops_by_words = !r.stop_sequences.empty();
   g.processors = sample::wanted_processors(r.sampling);
   g.thought = r.sampling.thinking_mark.empty();
@@ -109,8 +110,13 @@ void OpenRequests::end(Generation& g, FinishReason reason) {
   g.ended = true;
   g.times.finished = monotonic_ns();
   if (g.guided) guidance_->close(g);
+  begin_last(g).head.finish = reason;
+}
+
+News::Event& OpenRequests::begin_last(Generation& g) {
   News::Event& e = event_of(g);
-  e.head.finish = reason;
+  if (!g.interruptions.empty()) news_.extra().interruptions = std::move(g.interruptions);
+  return e;
 }
 
 void OpenRequests::end_error(Generation& g, Error error) {

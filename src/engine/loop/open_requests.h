@@ -37,6 +37,7 @@ class OpenRequests {
 
   // Of one request, while its step is taken in. The scheduler is told by whoever calls.
   News::Event& event_of(const Generation& g);  // begins its next news
+  News::Event& begin_last(Generation& g);      // the same, of those that say its end
   void end(Generation& g, FinishReason reason);
   void end_error(Generation& g, Error error);
   void forget(Generation& g);  // where it has ended and no open step has a row of it

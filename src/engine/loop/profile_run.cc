@@ -62,6 +62,7 @@ void ProfileRun::ask(int row, int logit_row) {
   const int number = step_.sampling.add(r, bits);
   if (l.masks) std::ranges::fill(step_.sampling.mask(number), ~0u);
   if (l.max_logprobs > 0) step_.sampling.add_logprobs(r, p, bits);
+  if (l.entropy || l.kept) step_.sampling.facts.add(logit_row, p), step_.sampling.set_late(number);
 }
 
 void ProfileRun::prefill(int tokens) {

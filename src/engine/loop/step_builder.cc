@@ -13,10 +13,10 @@ StepBuilder::StepBuilder(const EngineParts& parts, OpenRequests& requests, Pictu
   owners_.resize(static_cast<size_t>(parts.config.scheduler.max_num_seqs));
 }
 
-void StepBuilder::fill(Step& step) {
+void StepBuilder::fill(Step& step, int64_t plan_began) {
   const std::vector<sched::PlanRow>& planned = step.plan.rows;
   step.begin();
-  admit(step);
+  admit(step, plan_began);
   for (size_t i = 0, count = planned.size(); i < count; ++i) {
     i = step.add_plain_rows(i, owners_, parts_.config.scheduler.block_size, *parts_.scheduler);
     if (i + sched::kAhead < count) {
@@ -27,7 +27,7 @@ void StepBuilder::fill(Step& step) {
   step.finish();
 }
 
-void StepBuilder::admit(Step& step) {
+void StepBuilder::admit(Step& step, int64_t plan_began) {
   if (step.plan.admitted.empty()) return;
   const int64_t now = monotonic_ns();
   for (const sched::Admission& a : step.plan.admitted) {
@@ -36,8 +36,12 @@ void StepBuilder::admit(Step& step) {
     owners_[static_cast<size_t>(a.slot)] = owner_of(*g);
     g->recount = false;
     step.sampling.updates.add(a.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
-    if (g->admitted) continue;
+    if (g->admitted) {
+      if (!g->interruptions.empty()) g->interruptions.back().end = now;
+      continue;
+    }
     g->admitted = true;
+    g->times.planned = plan_began;
     g->times.scheduled = now;
     g->cached_tokens = a.cached_tokens;
     g->output.reserve(static_cast<size_t>(g->request.max_tokens));
@@ -100,6 +104,10 @@ void StepBuilder::ask_sampler(Step& step, size_t i, const Generation& g) {
   if (g.scored && g.request.sampling.logprobs >= 0) {
     out.logprobs = batch.requests();
     batch.add_logprobs(sr, g.request.sampling, bits);
+  }
+  if (g.drawn_from) {
+    out.facts = batch.facts.add(sr.logit_row, g.request.sampling);
+    batch.set_late(out.sample_row);
   }
 }
 

@@ -16,11 +16,11 @@ class StepBuilder {
   StepBuilder(const EngineParts& parts, OpenRequests& requests, Pictures& pictures);
 
   // Right after Scheduler::plan(step.plan).
-  void fill(Step& step);
+  void fill(Step& step, int64_t plan_began);
   uint64_t prompt_tokens() const { return prompt_tokens_; }  // of all requests admitted so far
 
  private:
-  void admit(Step& step);
+  void admit(Step& step, int64_t plan_began);
   void build_row(Step& step, size_t i);
   void score_prompt(Step& step, size_t i, const Generation& g);
   void ask_sampler(Step& step, size_t i, const Generation& g);

@@ -1,6 +1,9 @@
 #include "engine/loop/step_results.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 #include "engine/stops.h"
@@ -12,6 +15,15 @@ namespace {
 Error not_a_number() {
   return make_error(ErrorCode::kInternal,
                     "the model's output for this request is not a number (NaN); the request was ended, others go on");
+}
+
+Error too_many_kept(int64_t most) {
+  return make_error(
+      ErrorCode::kInvalidArgument,
+      fmt::format("the sampling masks of this answer hold more than {} ids (--enable-keep-sampling-mask); "
+                  "a lower top_p, or a top_k, makes them smaller",
+                  most),
+      "top_p");
 }
 
 }  // namespace
@@ -100,6 +112,11 @@ void StepResults::take_row(Step& step, size_t i, Generation& g, int64_t now) {
     results_.push_back({row.seq, {}, true});
     return;
   }
+  if (!keeps_within(step, step.rows[i].facts, g)) {
+    requests_.end_error(g, too_many_kept(parts_.config.most_kept_ids));
+    results_.push_back({row.seq, {}, true});
+    return;
+  }
   if (forced.size() > 1 && forced[0] == tokens[0]) {
     tokens_.insert(tokens_.end(), forced.begin() + 1, forced.end());
     tokens = {tokens_.data() + begin, forced.size()};
@@ -158,14 +175,38 @@ size_t StepResults::take_tokens(const Step& step, size_t i, Generation& g, std::
     g.times.finished = now;
     if (g.guided) guidance_->close(g);
   }
-  News::Event& e = requests_.event_of(g);
+  News::Event& e = finish == FinishReason::kNone ? requests_.event_of(g) : requests_.begin_last(g);
   e.head.finish = finish;
   e.head.stop_sequence = hit.sequence;
   e.head.stop_token = hit.token;
-  for (const int32_t id : ids.first(taken)) news_.token(id);
+  for (size_t t = 0; t < taken; ++t) {
+    news_.token(ids[t]);
+    if (row.facts >= 0) add_facts(step.sampling.facts, row.facts, g, t == 0 ? -1 : ids[t]);
+  }
   if (row.logprobs >= 0) add_scores(step.sampling, row.logprobs);
   if (first && !g.prompt_logprobs.empty()) news_.extra().prompt_logprobs = std::move(g.prompt_logprobs);
   return taken;
+}
+
+// What the last token of the news was drawn from. `forced`: its id, where it was all there was; else -1.
+void StepResults::add_facts(const sample::DrawFacts& facts, int number, const Generation& g, int32_t forced) {
+  const EngineConfig& c = parts_.config;
+  if (c.entropy) news_.entropy(forced >= 0 ? 0.0f : facts.entropy(number));
+  if (!c.kept_tokens || !g.request.sampling.truncates()) return;
+  if (forced >= 0) return news_.kept(forced);
+  const std::span<const uint32_t> bits = facts.kept(number);
+  for (size_t w = 0; w < bits.size(); ++w) {
+    for (uint32_t left = bits[w]; left != 0; left &= left - 1) {
+      news_.kept(static_cast<int32_t>(32 * w) + std::countr_zero(left));
+    }
+  }
+}
+
+// Adds up the ids that the request's tokens were drawn from; false: they are too many to keep.
+bool StepResults::keeps_within(const Step& step, int number, Generation& g) const {
+  if (!parts_.config.kept_tokens || number < 0 || !g.request.sampling.truncates()) return true;
+  for (const uint32_t word : step.sampling.facts.kept(number)) g.kept_ids += std::popcount(word);
+  return g.kept_ids <= parts_.config.most_kept_ids;
 }
 
 void StepResults::add_scores(const sample::SamplingBatch& batch, int request) {

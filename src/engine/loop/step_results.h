@@ -32,6 +32,8 @@ class StepResults {
   void watch_thinking(Generation& g);
   FinishReason judge(Generation& g, float prob, StopHit& hit);
   void add_scores(const sample::SamplingBatch& batch, int request);
+  void add_facts(const sample::DrawFacts& facts, int number, const Generation& g, int32_t forced);
+  bool keeps_within(const Step& step, int number, Generation& g) const;
 
   const EngineParts& parts_;
   OpenSteps& steps_;

@@ -12,7 +12,7 @@ SlotOwner owner_of(Generation& g) {
   SlotOwner owner{.generation = &g, .id = g.id, .prompt = g.prompt, .rope_delta = g.rope_delta};
   // The token after `first` is the first that may end the answer.
   const int64_t first = int64_t{g.prompt} + std::max(g.min_tokens, 1) - 1;
-  const bool asks_more = g.guided || !g.thought || g.request.sampling.logprobs >= 0;
+  const bool asks_more = g.guided || !g.thought || g.drawn_from || g.request.sampling.logprobs >= 0;
   owner.plain_from = static_cast<int32_t>(asks_more ? kNever : std::min(first, kNever));
   owner.processors = g.processors & ~static_cast<uint32_t>(sample::kMinTokens);
   return owner;

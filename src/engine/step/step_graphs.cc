@@ -180,7 +180,7 @@ Expected<bool> StepGraphs::forward(Step& step, device::Stream stream) {
 
 StepGraphs::Sampling StepGraphs::fit(const sample::SamplingBatch& batch) const {
   const int i = shapes_.find_samples(batch.count());
-  if (i < 0 || batch.count() == 0 || batch.requests() > 0) return {};
+  if (i < 0 || batch.count() == 0 || batch.requests() + batch.facts.count() > 0) return {};
   if (batch.logit_rows() > shapes_.samples()[static_cast<size_t>(i)]) return {};
   for (size_t set = 0; set < sampling_graphs_.size(); ++set) {
     if ((batch.processors() & ~sampling_graphs_[set].processors) == 0) return {static_cast<int>(set), i};

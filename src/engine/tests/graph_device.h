@@ -115,6 +115,7 @@ class GraphDevice final : public device::WrappedDevice {
       b.thinking_force = op<ops::thinking_force, ops::LogitsParams>;
       b.thinking_advance = op<ops::thinking_advance, ops::ThinkingParams>;
       b.capture_logits = op<ops::capture_logits, ops::CaptureParams>;
+      b.draw_facts = op<ops::draw_facts, ops::DrawFactsParams>;
       b.slot_mark = op<ops::slot_mark, ops::SlotMarkParams>;
       b.all_to_all = op<ops::all_to_all, ops::AllToAllParams>;
       b.all_gather = op<ops::all_gather, ops::AllGatherParams>;

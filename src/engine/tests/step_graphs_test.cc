@@ -144,6 +144,8 @@ void expect_same(const Outcome& want, Outcome& got) {
     const Answer& g = got.answers[id];
     ASSERT_EQ(w.ids, g.ids) << "request " << id << ": " << g.last.error.message;
     for (size_t i = 0; i < w.tokens.size(); ++i) {
+      EXPECT_EQ(w.tokens[i].entropy, g.tokens[i].entropy);
+      EXPECT_EQ(w.tokens[i].kept, g.tokens[i].kept);
       ASSERT_EQ(w.tokens[i].logprobs.size(), g.tokens[i].logprobs.size());
       for (size_t k = 0; k < w.tokens[i].logprobs.size(); ++k) {
         EXPECT_EQ(w.tokens[i].logprobs[k].logprob, g.tokens[i].logprobs[k].logprob);
@@ -189,6 +191,20 @@ TEST(StepGraphs, LogProbabilitiesComeFromStepsThatSampleAsTheyAre) {
   Outcome replayed = run(config({}), list);
   expect_same(plain, replayed);
   EXPECT_GE(replayed.stats.graph_steps * 100, replayed.stats.steps * 95);
+}
+
+TEST(StepGraphs, WhatTokensAreDrawnFrom) {
+  const auto list = requests(60, true);
+  EngineConfig c = config({});
+  const Outcome without = run(c, list, false);
+  c.kept_tokens = true;  // rows that truncate nothing do not ask
+  const Outcome plain = run(c, list, false);
+  for (const auto& [id, answer] : without.answers) EXPECT_EQ(answer.ids, plain.answers.at(id).ids);
+  for (const size_t ranks : {1, 3}) {
+    Outcome replayed = run(c, list, true, ranks);
+    expect_same(plain, replayed);
+    EXPECT_GE(replayed.stats.graph_steps * 100, replayed.stats.steps * 95);
+  }
 }
 
 TEST(StepGraphs, StepsAboveTheLargestSizeRunAsTheyAre) {

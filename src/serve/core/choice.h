@@ -37,11 +37,13 @@ struct Choice {
   int32_t stop_string = -1;  // of the ask, which ended the text
   bool called = false;       // finished by itself, with tool calls and only complete ones
   int64_t completion_tokens = 0, cached_tokens = 0;
-  double logprob_sum = 0;  // of its tokens, where log-probs are computed
+  double logprob_sum = 0;        // of its tokens, where log-probs are computed
+  std::vector<float> entropies;  // of what its tokens were drawn from (--enable-entropy)
   int64_t last_token_ns = 0;
   int64_t submitted_ns = 0, received_ns = 0;  // handed to the engine; its newest delta came
   engine::RequestTimes times;
   std::vector<std::vector<engine::TokenLogprob>> prompt_logprobs;  // came with the first delta
+  std::vector<engine::Preemption> interruptions;                   // with the last
 };
 
 }  // namespace tern::serve

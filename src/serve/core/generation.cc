@@ -17,7 +17,8 @@ Generation::Generation(Ask ask, std::string id, std::vector<PromptFacts> prompts
       prompts_(std::move(prompts)),
       prototype_(std::move(prototype)),
       parts_(std::move(parts)),
-      mm_output_(config.mm_output && ask_.chat) {
+      mm_output_(config.mm_output && ask_.chat),
+      sampling_mask_(config.sampling_mask) {
   const size_t n = static_cast<size_t>(ask_.n);
   const TokenText::Rules rules = text_rules(config);
   choices_.reserve(prompts_.size() * n);
@@ -108,6 +109,7 @@ Generation::Outcome Generation::consume(Choice& choice, engine::Delta&& delta, i
   choice.received_ns = now_ns;
   if (delta.cached_tokens > choice.cached_tokens) choice.cached_tokens = delta.cached_tokens;
   if (!delta.prompt_logprobs.empty()) choice.prompt_logprobs = std::move(delta.prompt_logprobs);
+  if (!delta.interruptions.empty()) choice.interruptions = std::move(delta.interruptions);
   if (delta.finish == engine::FinishReason::kError) {
     error_ = std::move(delta.error);
     if (error_.message.empty()) error_.message = "the engine ended this request";
@@ -149,6 +151,7 @@ void Generation::take_token(Choice& choice, const engine::Delta& delta, size_t n
   TokenText::Piece piece = choice.text.push(token.id, !ends_here || ask_.include_stop_str_in_output, news.last);
   ++choice.completion_tokens;
   if (!token.logprobs.empty()) choice.logprob_sum += static_cast<double>(token.logprobs[0].logprob);
+  if (token.entropy >= 0) choice.entropies.push_back(token.entropy);
   ++outcome.tokens;
   if (piece.stopped) {  // what comes after is neither shown nor counted
     outcome.abort = delta.finish == engine::FinishReason::kNone;

@@ -50,6 +50,8 @@ class Generation {
   }
   bool parses() const { return ask_.chat && parts_.format != nullptr; }
   bool mm_output() const { return mm_output_; }
+  // Choices show the ids that truncation left for each token.
+  bool sampling_mask() const { return sampling_mask_; }
   int64_t created() const { return created_; }          // seconds since 1970
   int64_t prepared_ns() const { return prepared_ns_; }  // when the prompt was ready
   int64_t arrival_ns() const { return prototype_.arrival_ns; }
@@ -97,7 +99,7 @@ class Generation {
   std::vector<PromptFacts> prompts_;
   engine::Request prototype_;
   AnswerParts parts_;
-  bool mm_output_;
+  bool mm_output_, sampling_mask_;
   std::vector<Choice> choices_;
   int open_choices_;
   Error error_;

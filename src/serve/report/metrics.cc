@@ -133,6 +133,11 @@ MetricsShard::MetricsShard() {
   }
 }
 
+void MetricsShard::Latest::set(double v) {
+  value.store(v, std::memory_order_relaxed);
+  set_ns.store(monotonic_ns(), std::memory_order_release);
+}
+
 void MetricsShard::http(std::string_view method, std::string_view path, int status, double seconds) {
   std::lock_guard lock(http_mutex_);
   ++http_counts_[{std::string(method), std::string(path), status}];
@@ -152,6 +157,17 @@ uint64_t Metrics::total(Count count) const {
   uint64_t sum = 0;
   for (const auto& s : shards_) sum += s->counts_[static_cast<size_t>(count)].load(std::memory_order_relaxed);
   return sum;
+}
+
+double Metrics::latest(MetricsShard::Latest MetricsShard::*of) const {
+  int64_t newest = -1;
+  double value = 0;
+  for (const auto& s : shards_) {
+    const MetricsShard::Latest& last = (*s).*of;
+    const int64_t at = last.set_ns.load(std::memory_order_acquire);
+    if (at > newest) newest = at, value = last.value.load(std::memory_order_relaxed);
+  }
+  return value;
 }
 
 void Metrics::append_histogram(std::string& out, Hist hist, std::string_view name, std::string_view help) const {
@@ -228,13 +244,10 @@ void Metrics::append_gauges(std::string& out, const engine::EngineStats& s, int 
   append_gauge(out, "fastdeploy:gpu_hit_token_rate", "Share of prompt tokens from the device's prefix cache",
                hit_tokens);
   append_gauge(out, "fastdeploy:cpu_hit_token_rate", "Share of prompt tokens from the host's prefix cache", 0);
-  double first = 0, infer = 0;
-  for (const auto& shard : shards_) {
-    first = std::max(first, shard->first_token_.load(std::memory_order_relaxed));
-    infer = std::max(infer, shard->infer_.load(std::memory_order_relaxed));
-  }
-  append_gauge(out, "fastdeploy:first_token_latency", "Latest time to first token in seconds", first);
-  append_gauge(out, "fastdeploy:infer_latency", "Latest time to generate one token in seconds", infer);
+  append_gauge(out, "fastdeploy:first_token_latency", "Latest time to first token in seconds",
+               latest(&MetricsShard::first_token_));
+  append_gauge(out, "fastdeploy:infer_latency", "Latest time to generate one token in seconds",
+               latest(&MetricsShard::infer_));
   if (cache_config_.empty()) return;
   append_head(out, "fastdeploy:cache_config_info", "Information of the engine's CacheConfig", "gauge");
   std::string labels;

@@ -68,8 +68,8 @@ class MetricsShard {
   void observe(Hist hist, double value, uint64_t times = 1) {
     hists_[static_cast<size_t>(hist)]->observe(value, times);
   }
-  void set_first_token(double seconds) { first_token_.store(seconds, std::memory_order_relaxed); }
-  void set_infer(double seconds) { infer_.store(seconds, std::memory_order_relaxed); }
+  void set_first_token(double seconds) { first_token_.set(seconds); }
+  void set_infer(double seconds) { infer_.set(seconds); }
   // One answered HTTP request; `path` is a route of the table or "other", so the number of series is bounded.
   void http(std::string_view method, std::string_view path, int status, double seconds);
 
@@ -77,7 +77,13 @@ class MetricsShard {
   friend class Metrics;
   std::atomic<uint64_t> counts_[static_cast<size_t>(Count::kLast)] = {};
   std::vector<std::unique_ptr<Histogram>> hists_;
-  std::atomic<double> first_token_{0}, infer_{0};
+  // A value, and when it was set: of all shards' the newest is shown.
+  struct Latest {
+    std::atomic<double> value{0};
+    std::atomic<int64_t> set_ns{0};
+    void set(double v);
+  };
+  Latest first_token_, infer_;
   mutable std::mutex http_mutex_;
   std::map<std::tuple<std::string, std::string, int>, uint64_t> http_counts_;
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Histogram>> http_times_;
@@ -98,6 +104,7 @@ class Metrics {
 
  private:
   uint64_t total(Count count) const;
+  double latest(MetricsShard::Latest MetricsShard::*of) const;
   void append_histogram(std::string& out, Hist hist, std::string_view name, std::string_view help) const;
   void append_http(std::string& out) const;
   std::string labelled(std::string_view text) const;

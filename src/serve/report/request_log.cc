@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/clock.h"
 #include "base/log.h"
 #include "json/json.h"
@@ -102,6 +105,22 @@ void log_finished(const ServeConfig& config, const Generation& generation, const
   TERN_LOG(LogChannel::kRequest, LogLevel::kInfo, "Request {}_{}: queue {:.3f} s, prefill {:.3f} s, decode {:.3f} s",
            generation.id(), choice.index, seconds(t.arrival, t.scheduled), seconds(t.scheduled, t.first_token),
            seconds(t.first_token, end));
+}
+
+void log_entropy(const Generation& generation, const Choice& choice) {
+  const std::vector<float>& all = choice.entropies;
+  if (all.empty()) return;
+  constexpr size_t kOfLine = 128;  // values: long answers have several lines
+  for (size_t begin = 0; begin < all.size(); begin += kOfLine) {
+    const size_t end = std::min(all.size(), begin + kOfLine);
+    std::string values;
+    for (size_t i = begin; i < end; ++i) fmt::format_to(std::back_inserter(values), " {:.5f}", all[i]);
+    TERN_LOG(LogChannel::kRequest, LogLevel::kInfo, "Request {}_{}: entropy of tokens {} to {}:{}", generation.id(),
+             choice.index, begin, end - 1, values);
+  }
+  TERN_LOG(LogChannel::kRequest, LogLevel::kInfo, "Request {}_{}: entropy {:.5f} on average of {} tokens",
+           generation.id(), choice.index,
+           std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size()), all.size());
 }
 
 }  // namespace tern::serve

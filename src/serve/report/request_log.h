@@ -39,5 +39,7 @@ void log_submitted(const ServeConfig& config, const std::string& id, const engin
 void log_chunk(const ServeConfig& config, const std::string& id, std::string_view events, bool first, bool last);
 void log_answer(const ServeConfig& config, const std::string& id, std::string_view body);
 void log_finished(const ServeConfig& config, const Generation& generation, const Choice& choice);
+// --enable-entropy, whatever FD_LOG_REQUESTS says: mean and values of a choice that has ended.
+void log_entropy(const Generation& generation, const Choice& choice);
 
 }  // namespace tern::serve

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -17,8 +18,11 @@ namespace {
 struct RequestTrace {
   std::string id;
   std::string traceparent;  // of the caller; "": none
-  int64_t arrival = 0, prepared = 0, submitted = 0, scheduled = 0, first_token = 0, finished = 0, ended = 0;
+  int64_t arrival = 0, prepared = 0, submitted = 0, planned = 0, scheduled = 0, first_token = 0, finished = 0,
+          ended = 0;
+  std::vector<engine::Preemption> interruptions;  // of all samples; end 0: none of them
   int64_t prompt_tokens = 0, completion_tokens = 0;
+  bool prefix_cache = false;
   bool failed = false;
 };
 
@@ -59,39 +63,62 @@ RequestTrace trace_of(const Generation& g, int64_t now_ns, bool failed) {
   for (const Choice& choice : g.choices()) {
     t.arrival = earlier(t.arrival, choice.times.arrival);
     t.submitted = earlier(t.submitted, choice.submitted_ns);
+    t.planned = earlier(t.planned, choice.times.planned);
     t.scheduled = earlier(t.scheduled, choice.times.scheduled);
     t.first_token = earlier(t.first_token, choice.times.first_token);
     t.finished = std::max(t.finished, choice.times.finished);
     t.completion_tokens += choice.completion_tokens;
+    t.interruptions.insert(t.interruptions.end(), choice.interruptions.begin(), choice.interruptions.end());
   }
   if (t.arrival == 0) t.arrival = g.arrival_ns();
   for (const PromptFacts& facts : g.prompts()) t.prompt_tokens += static_cast<int64_t>(facts.ids.size());
   t.ended = now_ns;
   for (int64_t RequestTrace::*stage :
-       {&RequestTrace::arrival, &RequestTrace::prepared, &RequestTrace::submitted, &RequestTrace::scheduled,
-        &RequestTrace::first_token, &RequestTrace::finished, &RequestTrace::ended}) {
+       {&RequestTrace::arrival, &RequestTrace::prepared, &RequestTrace::submitted, &RequestTrace::planned,
+        &RequestTrace::scheduled, &RequestTrace::first_token, &RequestTrace::finished, &RequestTrace::ended}) {
     if (t.*stage > 0) t.*stage += g.wall_offset_ns();
+  }
+  for (engine::Preemption& p : t.interruptions) {
+    p.begin += g.wall_offset_ns();
+    if (p.end > 0) p.end += g.wall_offset_ns();
   }
   return t;
 }
 
-// One line an event: milliseconds since 1970, id, event, stage.
+// One line an event, in the order of time: milliseconds since 1970, id, event, stage. What FastDeploy does in a storage
+// of blocks, or between servers for prefill and decode, has no place here.
 void log_trace(const RequestTrace& t) {
-  const auto line = [&](int64_t at, std::string_view event, std::string_view stage) {
-    if (at > 0) TERN_LOG(LogChannel::kTrace, LogLevel::kInfo, "{} {} {} {}", at / 1'000'000, t.id, event, stage);
+  struct Line {
+    int64_t at = 0;
+    std::string_view event, stage;
   };
-  line(t.arrival, "PREPROCESSING_START", "PREPROCESSING");
-  line(t.prepared, "PREPROCESSING_END", "PREPROCESSING");
-  line(t.prepared, "REQUEST_SCHEDULE_START", "SCHEDULE");
-  line(t.submitted, "REQUEST_QUEUE_START", "SCHEDULE");
-  line(t.scheduled, "REQUEST_QUEUE_END", "SCHEDULE");
-  line(t.scheduled, "REQUEST_SCHEDULE_END", "SCHEDULE");
-  line(t.scheduled, "INFERENCE_START", "PREFILL");
-  line(t.first_token, "FIRST_TOKEN_GENERATED", "PREFILL");
-  line(t.first_token, "DECODE_START", "DECODE");
-  line(t.finished, "INFERENCE_END", "DECODE");
-  line(t.finished, "POSTPROCESSING_START", "POSTPROCESSING");
-  line(t.ended, "POSTPROCESSING_END", "POSTPROCESSING");
+  std::vector<Line> lines = {
+      {t.arrival, "PREPROCESSING_START", "PREPROCESSING"},
+      {t.prepared, "PREPROCESSING_END", "PREPROCESSING"},
+      {t.prepared, "REQUEST_SCHEDULE_START", "SCHEDULE"},
+      {t.submitted, "REQUEST_QUEUE_START", "SCHEDULE"},
+      {t.planned, "REQUEST_QUEUE_END", "SCHEDULE"},
+      {t.planned, "RESOURCE_ALLOCATE_START", "SCHEDULE"},
+      {t.prefix_cache ? t.planned : 0, "PREPARE_PREFIX_CACHE_START", "SCHEDULE"},
+      {t.prefix_cache ? t.scheduled : 0, "PREPARE_PREFIX_CACHE_END", "SCHEDULE"},
+      {t.scheduled, "RESOURCE_ALLOCATE_END", "SCHEDULE"},
+      {t.scheduled, "REQUEST_SCHEDULE_END", "SCHEDULE"},
+      {t.scheduled, "INFERENCE_START", "PREFILL"},
+      {t.first_token, "FIRST_TOKEN_GENERATED", "PREFILL"},
+      {t.first_token, "DECODE_START", "DECODE"},
+  };
+  for (const engine::Preemption& p : t.interruptions) {
+    lines.push_back({p.begin, "PREEMPTED", "DECODE"});
+    lines.push_back({p.end, "RESCHEDULED_INFERENCE_START", "DECODE"});
+  }
+  lines.push_back({t.finished, "INFERENCE_END", "DECODE"});
+  lines.push_back({t.finished, "POSTPROCESSING_START", "POSTPROCESSING"});
+  lines.push_back({t.ended, "POSTPROCESSING_END", "POSTPROCESSING"});
+  std::erase_if(lines, [](const Line& line) { return line.at == 0; });
+  std::ranges::stable_sort(lines, {}, &Line::at);
+  for (const Line& line : lines) {
+    TERN_LOG(LogChannel::kTrace, LogLevel::kInfo, "{} {} {} {}", line.at / 1'000'000, t.id, line.event, line.stage);
+  }
 }
 
 // The request, and its stages below it; "" where the caller records nothing.
@@ -121,6 +148,7 @@ std::string spans_json(const RequestTrace& t, const std::function<std::string()>
   stage("queue", t.prepared, t.scheduled);
   stage("prefill", t.scheduled, t.first_token);
   stage("decode", t.first_token, t.finished);
+  for (const engine::Preemption& p : t.interruptions) stage("preempted", p.begin, p.end > 0 ? p.end : t.finished);
   stage("finish", t.finished, t.ended);
   return out;
 }
@@ -130,7 +158,8 @@ std::string spans_json(const RequestTrace& t, const std::function<std::string()>
 void record_trace(const ServeConfig& config, const Generation& generation, bool failed,
                   const std::function<std::string()>& random_hex) {
   if (!config.trace_log && !config.export_spans) return;
-  const RequestTrace trace = trace_of(generation, monotonic_ns(), failed);
+  RequestTrace trace = trace_of(generation, monotonic_ns(), failed);
+  trace.prefix_cache = config.prefix_cache;
   if (config.trace_log) log_trace(trace);
   if (!config.export_spans) return;
   std::string spans = spans_json(trace, random_hex);

@@ -215,6 +215,8 @@ TEST(Metrics, ExpositionText) {
   metrics.shard(1).observe(Hist::kTimeToFirst, 0.03125);
   metrics.shard(1).observe(Hist::kTimeToFirst, 5);
   metrics.shard(1).http("GET", "/health", 200, 0.002);
+  metrics.shard(1).set_first_token(0.5), metrics.shard(0).set_first_token(0.25);
+  metrics.shard(0).set_infer(0.25), metrics.shard(1).set_infer(0.5);
   engine::EngineStats stats;
   stats.running = 2;
   stats.total_blocks = 100;
@@ -228,6 +230,8 @@ TEST(Metrics, ExpositionText) {
         "# TYPE fastdeploy:generation_tokens_created gauge\nfastdeploy:generation_tokens_created ",
         "fastdeploy:num_requests_running 2.0\n",
         "fastdeploy:num_requests_enqueued 5.0\n",
+        "fastdeploy:first_token_latency 0.25\n",
+        "fastdeploy:infer_latency 0.5\n",
         "fastdeploy:gpu_cache_usage_perc 0.25\n",
         "fastdeploy:available_gpu_block_num 75.0\n",
         "fastdeploy:available_gpu_resource 0.75\n",

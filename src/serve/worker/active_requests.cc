@@ -212,6 +212,7 @@ void ActiveRequests::settle(ActiveRequest& a, const Generation::Outcome& outcome
   if (outcome.abort) shared_.engine.abort(row.request_id);
   rows_.erase(row.request_id);
   log_finished(shared_.config, *a.generation, row);
+  if (shared_.config.entropy) log_entropy(*a.generation, row);
   measure_finished(metrics_, *a.generation, row);
   if (a.generation->finished()) complete(a);
 }

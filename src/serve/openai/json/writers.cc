@@ -64,6 +64,18 @@ void append_ids(std::string& out, std::span<const int32_t> ids) {
   out += ']';
 }
 
+void append_sampling_mask(std::string& out, std::span<const std::vector<int32_t>> tokens) {
+  if (std::ranges::all_of(tokens, [](const auto& kept) { return kept.empty(); })) {
+    out += "null";
+    return;
+  }
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    out += i == 0 ? '[' : ',';
+    append_ids(out, tokens[i]);
+  }
+  out += ']';
+}
+
 void append_seconds(std::string& out, int64_t ns) {
   const int64_t us = std::max<int64_t>(ns, 0) / 1000;
   append_int(out, us / 1'000'000);

@@ -15,6 +15,8 @@ namespace tern::serve::openai {
 
 void append_int(std::string& out, int64_t value);
 void append_ids(std::string& out, std::span<const int32_t> ids);  // [1,2,3]
+// Of each token the ids that truncation left, [[1,2],[2]]; null where none have any: nothing was truncated.
+void append_sampling_mask(std::string& out, std::span<const std::vector<int32_t>> tokens);
 // Seconds with six decimals, from nanoseconds; a negative span is 0.
 void append_seconds(std::string& out, int64_t ns);
 

@@ -33,6 +33,7 @@ void ChatStream::append_entry(const Choice& choice, const TokenNews& news, std::
     append_logprobs(choice, news, out);
   else
     out += "null";
+  append_masks(choice, news, out);
   append_finish(choice, news, out);
   out += ",\"arrival_time\":";
   append_seconds(out, news.arrival_ns);

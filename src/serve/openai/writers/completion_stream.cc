@@ -48,6 +48,7 @@ void CompletionStream::append_entry(const Choice& choice, const TokenNews& news,
   out += ",\"logprobs\":";
   append_logprobs(choice, news, echoes, out);
   append_scores(choice, out);
+  append_masks(choice, news, out);
   append_finish(choice, news, out);
   out += '}';
 }

@@ -57,7 +57,7 @@ bool StreamWriter::hold(Told& so_far, const TokenNews& news) const {
   for (const answer::Event& event : news.events) {
     if (event.kind != answer::EventKind::kCallEnded) return false;
   }
-  if (news.token != nullptr && (ask_.return_token_ids || ask_.logprobs)) {
+  if (news.token != nullptr && (ask_.return_token_ids || ask_.logprobs || g_.sampling_mask())) {
     so_far.held.push_back({*news.token, news.spaceless});
     if (ask_.return_token_ids) so_far.held_raw += news.raw;
   }
@@ -89,6 +89,16 @@ void StreamWriter::append_scores(const Choice& choice, std::string& out) {
   told(choice).scored = true;
   out += ",\"prompt_logprobs\":";
   append_prompt_logprobs(out, names(), ask_.decode_logprob_tokens, choice.prompt_logprobs);
+}
+
+// As the ids of this entry.
+void StreamWriter::append_masks(const Choice& choice, const TokenNews& news, std::string& out) {
+  if (!g_.sampling_mask()) return;
+  std::vector<std::vector<int32_t>> masks;
+  for (Held& held : told(choice).held) masks.push_back(std::move(held.token.kept));
+  if (news.token != nullptr) masks.push_back(news.token->kept);
+  out += ",\"sampling_mask\":";
+  append_sampling_mask(out, masks);
 }
 
 void StreamWriter::append_prompt_facts(const Choice& choice, std::string& out) const {

@@ -31,6 +31,7 @@ class StreamWriter : public Writer {
   void append_prompt_facts(const Choice& choice, std::string& out) const;
   void append_finish(const Choice& choice, const TokenNews& news, std::string& out) const;
   void append_scores(const Choice& choice, std::string& out);
+  void append_masks(const Choice& choice, const TokenNews& news, std::string& out);
   void append_usage_chunk(const UsageCounts& usage, std::string& out) const;
   TokenNames names(bool spaceless = false) const { return {g_.tokenizer(), spaceless}; }
 

@@ -36,6 +36,10 @@ void WholeWriter::take(const Choice& choice, TokenNews& news, std::string&) {
   for (answer::Event& event : news.events) keep(event, kept);
   if (news.token != nullptr) {
     if (ask_.return_token_ids) kept.ids.push_back(news.token->id);
+    if (g_.sampling_mask()) {
+      kept.masks.push_back(news.token->kept);
+      kept.mask_ids += news.token->kept.size();
+    }
     if (ask_.logprobs) {
       if (news.spaceless) kept.spaceless = kept.tokens.size();
       kept.tokens.push_back(*news.token);
@@ -48,7 +52,7 @@ void WholeWriter::take(const Choice& choice, TokenNews& news, std::string&) {
 size_t WholeWriter::weight() const {
   size_t bytes = 0;
   for (const Kept& kept : kept_) {
-    bytes += kept.text.size() + kept.reasoning.size() + kept.ids.size() * 8;
+    bytes += kept.text.size() + kept.reasoning.size() + (kept.ids.size() + kept.mask_ids) * 8;
     for (const WholeCall& call : kept.calls) bytes += call.arguments.size() + call.name.size() + 128;
   }
   return bytes;
@@ -80,6 +84,12 @@ void WholeWriter::append_scores(const Choice& choice, std::string& out) const {
   else
     out += "null";
   if (ask_.collect_metrics) append_metrics(g_, choice, out);  // FastDeploy has them in chunks only
+}
+
+void WholeWriter::append_masks(const Kept& kept, std::string& out) const {
+  if (!g_.sampling_mask()) return;
+  out += ",\"sampling_mask\":";
+  append_sampling_mask(out, kept.masks);
 }
 
 // Beside calls an empty text is none (fastdeploy.md 3.11).
@@ -119,6 +129,7 @@ void ChatWhole::append_choice(size_t index, const Choice& choice, const Kept& ke
     out += "null";
   }
   append_scores(choice, out);
+  append_masks(kept, out);
   out += ",\"finish_reason\":\"";
   out += finish_name(choice);
   out += "\",\"speculate_metrics\":null}";
@@ -151,6 +162,7 @@ void CompletionWhole::append_choice(size_t index, const Choice& choice, const Ke
   out += ",\"arrival_time\":null,\"logprobs\":";
   append_logprobs(choice, kept, out);
   append_scores(choice, out);
+  append_masks(kept, out);
   out += ",\"reasoning_content\":null,\"finish_reason\":\"";
   out += finish_name(choice);
   out += "\",\"tool_calls\":null,\"speculate_metrics\":null}";

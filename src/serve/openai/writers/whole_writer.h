@@ -29,13 +29,16 @@ class WholeWriter : public Writer {
     std::vector<int32_t> ids;
     std::vector<engine::TokenOutput> tokens;  // with their log-probs
     std::vector<int64_t> offsets;             // characters before each token
-    size_t spaceless = SIZE_MAX;              // index in `tokens` of the one whose first space was dropped
+    std::vector<std::vector<int32_t>> masks;  // the ids that truncation left for each token
+    size_t mask_ids = 0;
+    size_t spaceless = SIZE_MAX;  // index in `tokens` of the one whose first space was dropped
   };
   // `index`: among those that are shown.
   virtual void append_choice(size_t index, const Choice& choice, const Kept& kept, std::string& out) const = 0;
 
   void append_ids_and_texts(const Choice& choice, const Kept& kept, std::string& out) const;
   void append_scores(const Choice& choice, std::string& out) const;
+  void append_masks(const Kept& kept, std::string& out) const;
   TokenNames names(bool spaceless = false) const { return {g_.tokenizer(), spaceless}; }
 
   const Generation& g_;
