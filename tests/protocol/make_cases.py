@@ -5,13 +5,14 @@ The server under test stands on the echo engine (the answer is the prompt's toke
 tokenizer beside this file. Expectations are put together here from the tables of the description, not recorded from a
 server. Strings that begin with `$` are wildcards: $any, $string, $int, $number, $seconds, $id:PREFIX (an id that begins so).
 
-Case file: a list of {name, server (config overrides), method, path, headers, body | raw, status, json | events | text}.
+Case file: a list of {name, server (config overrides), port (metrics, controller; without it the main one), method, path,
+headers, body | raw, status, json | events | text | lines (of a text)}.
 Keys of objects must match exactly: none missing, none more.
 """
 
 import json
 
-from cases import answers, chat, completions, endpoints, errors, inert, lenient, messages, responses, shapes
+from cases import answers, chat, completions, endpoints, errors, inert, lenient, masks, messages, responses, routes, shapes
 
 MAKERS = (
     answers.answer_cases,
@@ -28,7 +29,9 @@ MAKERS = (
     errors.byte_error_cases,
     inert.inert_cases,
     lenient.lenient_cases,
+    masks.mask_cases,
     endpoints.other_cases,
+    routes.route_cases,
     responses.whole_cases,
     responses.stream_cases,
     responses.error_cases,
