@@ -5,11 +5,8 @@ MODEL = {"id": "models/tiny", "object": "model", "created": "$int", "owned_by": 
          "parent": None, "max_model_len": 512, "permission": "$any"}
 FIGURES = [
     "# TYPE fastdeploy:num_requests_running gauge",
-    "fastdeploy:num_requests_running 0.0",
     "# TYPE fastdeploy:request_success_total counter",
-    "fastdeploy:request_success_total 0.0",
     "# TYPE fastdeploy:time_to_first_token_seconds histogram",
-    'fastdeploy:time_to_first_token_seconds_bucket{le="+Inf"} 0.0',
 ]
 
 
@@ -24,11 +21,17 @@ def route_cases():
         json=error("The model `other` does not exist.", "model", "model_not_found"))
     get("a description of the routes", "/openapi.json",
         json={"openapi": "3.1.0", "info": {"title": "Tern", "version": "$string"}, "paths": "$any", "components": "$any"})
-    get("figures on the main port", "/metrics", lines=FIGURES)
-    get("figures on a port of their own", "/metrics", port="metrics", lines=FIGURES)
-    get("the configuration on that port", "/config-info", port="metrics", server={"config_info": '{"a":1}'}, json={"a": 1})
-    get("nothing else is there", "/v1/models", 404, port="metrics", json={"detail": "Not Found"})
-    get("nor figures on the main port then", "/metrics", 404, server={"metrics_port": True}, json={"detail": "Not Found"})
+    get("figures", "/metrics", lines=FIGURES)
+
+    def refused(names, method, status, **want):
+        for name in names.split():
+            case("endpoints", f"not available: {name}", name, None, status, method=method, **want)
+
+    refused("/v1/reward /v1/chat/reward /rearrange_experts /get_per_expert_tokens_stats /check_redundant", "POST", 400,
+            json=error("$string"))
+    refused("/v1/resume /v1/sleep /v1/wakeup /v1/update_weights", "POST", 501,
+            json={"request_id": "$id:control-", "status": "error", "error_message": "$string", "result": None})
+    refused("/update_model_weight", "GET", 404, text="Dynamic Load Weight Disabled.")
 
     def control(name, path, body, status=200, **want):
         case("endpoints", name, path, body, status, port="controller", **want)
