@@ -138,7 +138,8 @@ bool ask_again(Stream& s, const std::string& request) {
 }
 
 // Keeps `streams` requests open for the given time; a finished one is followed by the next on the same connection.
-Result generate_load(int port, const Options& o) {
+// `open`: a byte goes there once all are open; what the server took for connections and handshakes is not counted.
+Result generate_load(int port, int open, const Options& o) {
   const std::string request = request_bytes(o);
   const int poller = epoll_create1(0);
   std::vector<Stream> streams(static_cast<size_t>(o.streams));
@@ -153,6 +154,7 @@ Result generate_load(int port, const Options& o) {
     epoll_event event{EPOLLIN, {.u64 = i}};
     epoll_ctl(poller, EPOLL_CTL_ADD, streams[i].fd, &event);
   }
+  if (::write(open, "o", 1) != 1) return {};
   Result result;
   const int64_t begin = monotonic_ns(), end = begin + static_cast<int64_t>(o.seconds * 1e9);
   const double cpu_begin = cpu_seconds(RUSAGE_SELF);
@@ -245,7 +247,7 @@ int run(const Options& o) {
   if (child == 0) {
     int port = 0;
     if (read(to_child[0], &port, sizeof port) != sizeof port) _exit(1);
-    const Result result = generate_load(port, o);
+    const Result result = generate_load(port, from_child[1], o);
     _exit(write(from_child[1], &result, sizeof result) == sizeof result ? 0 : 1);
   }
   // The tokenizer of the protocol tests: every id has a text, so that detokenizing is part of the figure.
@@ -269,11 +271,13 @@ int run(const Options& o) {
     std::fprintf(stderr, "%s\n", server.error().message.c_str());
     return 1;
   }
-  const double cpu_begin = cpu_seconds(RUSAGE_SELF);
   const int port = (*server)->port();
   Result result;
-  if (write(to_child[1], &port, sizeof port) != sizeof port ||
-      read(from_child[0], &result, sizeof result) != sizeof result || result.tokens == 0) {
+  char open = 0;
+  const bool begun =
+      write(to_child[1], &port, sizeof port) == sizeof port && read(from_child[0], &open, 1) == 1 && open == 'o';
+  const double cpu_begin = cpu_seconds(RUSAGE_SELF);
+  if (!begun || read(from_child[0], &result, sizeof result) != sizeof result || result.tokens == 0) {
     std::fprintf(stderr, "the load generator failed\n");
     return 1;
   }
