@@ -51,8 +51,12 @@ TEST(DrawFacts, ChangeNoAnswerAndDependOnNothingBeside) {
         continue;
       }
       EXPECT_TRUE(std::ranges::binary_search(t.kept, t.id));
-      if (r.sampling.greedy()) EXPECT_EQ(t.kept, std::vector<int32_t>{t.id});
-      if (r.sampling.top_k > 0) EXPECT_LE(t.kept.size(), 6u);
+      if (r.sampling.greedy()) {
+        EXPECT_EQ(t.kept, std::vector<int32_t>{t.id});
+      }
+      if (r.sampling.top_k > 0) {
+        EXPECT_LE(t.kept.size(), 6u);
+      }
     }
   }
   uint64_t preemptions = 0;

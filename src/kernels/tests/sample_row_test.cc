@@ -230,7 +230,9 @@ TEST(SampleRow, WideNucleiEqualTheSortedDefinition) {
         ASSERT_EQ(sample_row(*k, a, space.space).id, want) << "n " << n << " scale " << a.scale << " top_p " << a.top_p;
         kept_ids(*k, a, space.space, bits.data());
         EXPECT_TRUE(bits[static_cast<size_t>(want / 32)] >> (want % 32) & 1);
-        if (!first.empty()) EXPECT_EQ(bits, first) << "of any draw, by any instruction set";
+        if (!first.empty()) {
+          EXPECT_EQ(bits, first) << "of any draw, by any instruction set";
+        }
         first = bits;
       }
     }
