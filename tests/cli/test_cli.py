@@ -217,7 +217,7 @@ def test_tokenize_both_ways(tmp_path):
     assert ids and all(isinstance(i, int) for i in ids)
     back = tern("tokenize", "--model", MODEL, "--json", stdin=json.dumps({"ids": ids}) + "\n").stdout
     assert json.loads(back)["text"] == text
-    assert "no folder" in one_line(tern("tokenize", "--model", "/nowhere"), 1)
+    assert "no model folder /nowhere" in one_line(tern("tokenize", "--model", "/nowhere"), 1)
 
 
 def test_render(tmp_path):
