@@ -100,7 +100,7 @@ TEST(DrawFacts, TooManyIdsEndTheRequestAlone) {
   Harness h(c);
   Request wide = Harness::request(1, {1, 2}, 40), narrow = Harness::request(2, {1, 2}, 30);
   wide.ignore_eos = narrow.ignore_eos = true;
-  wide.sampling.temperature = 5.0f, wide.sampling.top_k = 10;
+  wide.sampling.temperature = 5.0f, wide.sampling.top_k = 10, wide.sampling.top_p = 1.0f;
   ASSERT_TRUE(h->submit(wide).ok());
   ASSERT_TRUE(h->submit(narrow).ok());
   h.read(2);
