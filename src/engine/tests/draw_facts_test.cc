@@ -13,9 +13,9 @@ std::vector<Request> mixed_requests() {
   std::mt19937 rng(21);
   std::vector<Request> list;
   for (RequestId id = 1; id <= 20; ++id) {
-    std::vector<int32_t> prompt(10 + rng() % 50);
-    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = i < 8 ? 7 : static_cast<int32_t>(rng() % 97);
-    Request r = Harness::request(id, prompt, 8 + static_cast<int>(rng() % 30));
+    std::vector<int32_t> prompt(20 + rng() % 60);
+    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = i < 16 ? 7 : static_cast<int32_t>(rng() % 97);
+    Request r = Harness::request(id, prompt, 10 + static_cast<int>(rng() % 40));
     r.ignore_eos = true;
     r.sampling.temperature = id % 5 == 0 ? 0.0f : 2.0f;
     r.sampling.top_p = id % 2 == 0 ? 0.8f : 1.0f;
@@ -64,6 +64,7 @@ TEST(DrawFacts, ChangeNoAnswerAndDependOnNothingBeside) {
     SCOPED_TRACE(ranks);
     EngineConfig c = Harness::small(blocks, 8, budget);
     c.entropy = c.kept_tokens = true;
+    c.scheduler.reserve_output_blocks = c.scheduler.reserve_min = 0;  // blocks run out while answers grow
     Harness h(c, FakeOptions{}, ranks);
     for (const Request& r : mixed_requests()) ASSERT_TRUE(h->submit(r).ok());
     h.read(20);
