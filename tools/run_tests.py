@@ -188,7 +188,16 @@ def find_suites(build, rooms, only, timeout, python):
     for program in programs(build, "replay_") if not only else ():
         suites.append(Suite(program.name, functools.partial(replay, program, timeout)))
     for folder in (
-        ("tests/tools", "tests/cli", "tests/e2e", "tests/fastdeploy", "tests/paddlenlp", "tests/python", "tests/security")
+        (
+            "tests/tools",
+            "tests/cli",
+            "tests/e2e",
+            "tests/fastdeploy",
+            "tests/paddlenlp",
+            "tests/page",
+            "tests/python",
+            "tests/security",
+        )
         if python
         else ()
     ):

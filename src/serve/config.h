@@ -89,6 +89,7 @@ struct ServeConfig {
   bool api_keys_change = false;             // Server::replace_keys may give others, though never none
   std::shared_ptr<const tls::Context> tls;  // of every TCP port but the controller's; null: they speak plain HTTP
   bool metrics_open = false;                // /metrics without a key
+  bool page = true;                         // the page for people at /
   http::CorsRules cors;                     // of the main port
   int max_concurrency = 2048;               // open requests; more: 429
   int max_connections_to_engine = 1024;     // FD_SUPPORT_MAX_CONNECTIONS, requests inside the engine

@@ -91,7 +91,7 @@ std::string openapi_json(std::string_view version, bool with_keys, bool metrics_
   info["title"] = "Tern";
   info["version"] = version;
   for (const Route& route : routes()) {
-    if (!serves(route, PortKind::kMain, metrics_on_main)) continue;
+    if (route.page || !serves(route, PortKind::kMain, metrics_on_main)) continue;
     json::Object item;
     if ((route.methods & kGetBit) != 0) item["get"] = operation(route, "get", with_keys);
     if ((route.methods & kPostBit) != 0) item["post"] = operation(route, "post", with_keys);

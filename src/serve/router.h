@@ -33,10 +33,12 @@ enum class KeyRule : uint8_t {
   kMetrics,  // needed, unless ServeConfig::metrics_open
 };
 
-// What answers a request. One of the first four is set.
+// What answers a request. One of the first five is set.
 struct Handler {
   // On the I/O thread, from values at hand. `rest`: of the path, for a route that takes one.
   http::Response (*at_once)(Shared& shared, std::string_view rest) = nullptr;
+  // The same for a file, which may be sent compressed, or not again.
+  http::Response (*file)(const http::Head& head) = nullptr;
   // On the CPU pool, with the body: an answer that is only worth making while the client waits for it, or an order that
   // is carried out in any case.
   void (*question)(Shared& shared, Job& job) = nullptr;
@@ -59,6 +61,8 @@ struct Route {
   std::string_view summary;                      // for /openapi.json
   std::string_view body = "";                    // the name of the JSON object a POST takes; "": none is needed
   std::string_view answer = "application/json";  // content type of status 200
+  // Of the page for people: not there with --no-page, nor for other methods than GET, and no part of the protocol.
+  bool page = false;
 };
 
 std::span<const Route> routes();

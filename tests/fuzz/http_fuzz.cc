@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "serve/http/negotiate.h"
 #include "serve/http/request.h"
 
 namespace {
@@ -36,7 +37,9 @@ std::string read_all(std::string_view bytes, size_t step) {
         case RequestParser::Progress::kDone:
           if (parser.body().size() > 8192) std::abort();
           seen += parser.head().path + "|" + parser.head().query + "|" + parser.head().authorization + "|" +
-                  parser.body() + "\n";
+                  parser.body() + "|" + parser.head().accept_encoding + "|" + parser.head().if_none_match + "\n";
+          seen += tern::serve::http::accepts_gzip(parser.head().accept_encoding) ? 'z' : '-';
+          seen += tern::serve::http::names_tag(parser.head().if_none_match, "\"a\"") ? 't' : '-';
           parser.reset();
           break;
         case RequestParser::Progress::kError:

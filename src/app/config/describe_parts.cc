@@ -161,6 +161,7 @@ json::Object describe_server(const Settings& s) {
                     {"api_key_file", s.access.key_file},
                     {"metrics_open", c.metrics_open},
                     {"tls", describe_tls(s.access.tls)},
+                    {"page", c.page},
                     {"allow_credentials", c.cors.credentials},
                     {"max_concurrency", c.max_concurrency},
                     {"max_connections_to_engine", c.max_connections_to_engine},

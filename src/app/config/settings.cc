@@ -146,6 +146,7 @@ serve::ServeConfig serve_config(const FlagSet& flags, const Environment& environ
   c.vocab_size = static_cast<int32_t>(model.vocab_size);
   c.defaults = model.generation;
   c.metrics_open = flags.boolean("metrics-open");
+  c.page = flags.boolean("page");
   c.cors = *cors_settings(flags);  // validate() has checked it
   c.max_concurrency = flags.integer32("max-concurrency");
   c.max_connections_to_engine = static_cast<int>(environment.integer("FD_SUPPORT_MAX_CONNECTIONS"));

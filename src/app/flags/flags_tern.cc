@@ -113,6 +113,12 @@ constexpr FlagSpec kFlags[] = {
      .type = kBool,
      .fallback = "false",
      .meaning = "/metrics needs no key even when one is set."},
+    {.name = "page",
+     .group = kTern,
+     .type = kBool,
+     .fallback = "true",
+     .meaning = "The page for people at / of the main port: chat, OCR, figures. --no-page: / is not found, as in "
+                "FastDeploy."},
     {.name = "allowed-origins",
      .group = kTern,
      .type = kList,

@@ -30,6 +30,12 @@ Method method_of(std::string_view name) {
   return Method::kOther;
 }
 
+// A list may come in several lines.
+void add_items(std::string& list, std::string_view more) {
+  if (!list.empty()) list += ',';
+  list += more;
+}
+
 }  // namespace
 
 std::string_view method_name(Method method) {
@@ -204,6 +210,10 @@ bool RequestParser::parse_about_client(std::string_view name, std::string_view v
     head_.cors_method = value;
   } else if (equals_lower(name, "access-control-request-headers")) {
     head_.cors_headers = value;
+  } else if (equals_lower(name, "accept-encoding")) {
+    add_items(head_.accept_encoding, value);
+  } else if (equals_lower(name, "if-none-match")) {
+    add_items(head_.if_none_match, value);
   } else {
     return false;
   }

@@ -24,7 +24,8 @@ struct Head {
   std::string origin, cors_method, cors_headers;  // of a web page: Origin, Access-Control-Request-*
   std::string authorization, api_key;             // Authorization; X-Api-Key
   std::string content_type;
-  std::string traceparent;  // as it came
+  std::string traceparent;                     // as it came
+  std::string accept_encoding, if_none_match;  // for files; several lines of a kind as one list
   bool keep_alive = true;
   bool expect_continue = false;
   bool chunked = false;

@@ -49,6 +49,12 @@ http::Response not_allowed(const Route& route) {
   return response;
 }
 
+// What the page adds to the protocol is there for those who read it, and for nobody with --no-page.
+const Route* without_page(const Route* route, http::Method method, bool page) {
+  if (route == nullptr || !route->page) return route;
+  return page && (method == http::Method::kGet || method == http::Method::kHead) ? route : nullptr;
+}
+
 // False: there is no memory for a body of that length now.
 bool cover_body(Connection& c, uint64_t length) {
   try {
@@ -76,7 +82,7 @@ bool Exchanges::on_head(Connection& c) {
   c.begin_ns = monotonic_ns();
   c.body_deadline_ns = c.begin_ns + static_cast<int64_t>(shared_.config.http.body_total_timeout * 1e9);
   c.key_index = 0;
-  c.route = match_route(head, c.port, shared_.metrics_on_main, c.rest);
+  c.route = without_page(match_route(head, c.port, shared_.metrics_on_main, c.rest), c.method, shared_.config.page);
   c.answer_headers = request_id_line(head.request_id);
   const auto refuse_now = [&](http::Response response) {
     if (head.has_body()) {  // its body will not be read
@@ -107,6 +113,7 @@ bool Exchanges::on_head(Connection& c) {
   c.parser.head().api_key.clear();
   if (!known) {
     const Route* other = find_redirect(head.path, c.port, shared_.metrics_on_main);
+    other = without_page(other, c.method, shared_.config.page);
     return refuse_now(other != nullptr ? redirect(head, c.stream->secure(), other->path) : detail(404, "Not Found"));
   }
   if (head.method == http::Method::kOptions) {
@@ -135,6 +142,8 @@ void Exchanges::on_request(Connection& c) {
   ++c.exchange;
   if (const auto at_once = c.route->handler.at_once)
     respond(c, at_once(shared_, c.rest));
+  else if (const auto file = c.route->handler.file)
+    respond(c, file(c.parser.head()));
   else
     submit_job(c);
 }

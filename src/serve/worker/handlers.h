@@ -16,6 +16,7 @@ http::Response answer_openapi(Shared& shared, std::string_view rest);
 http::Response answer_version(Shared& shared, std::string_view rest);
 http::Response answer_config_info(Shared& shared, std::string_view rest);
 http::Response answer_metrics(Shared& shared, std::string_view rest);
+http::Response answer_page_config(Shared& shared, std::string_view rest);
 http::Response answer_is_paused(Shared& shared, std::string_view rest);
 // Of the PaddleNLP front.
 http::Response answer_null(Shared& shared, std::string_view rest);

@@ -2,6 +2,7 @@
 #include "serve/anthropic/protocol.h"
 #include "serve/openai/paddlenlp_protocols.h"
 #include "serve/openai/protocols.h"
+#include "serve/page/page.h"
 #include "serve/responses/protocol.h"
 #include "serve/router.h"
 #include "serve/worker/handlers.h"
@@ -22,6 +23,16 @@ constexpr Route paddlenlp(std::string_view path, const Protocol& protocol) {
 }
 
 constexpr Route kRoutes[] = {
+    {"/", kGetBit, kMainPort, KeyRule::kPublic, {.file = page::answer}, "The page", "", "text/html", true},
+    {"/page/config",
+     kGetBit,
+     kMainPort,
+     KeyRule::kNeeded,
+     {.at_once = answer_page_config},
+     "What the page offers",
+     "",
+     "application/json",
+     true},
     {"/health",
      kGetBit,
      kMainPort,

@@ -147,6 +147,23 @@ http::Response answer_metrics(Shared& shared, std::string_view) {
   return response;
 }
 
+// What the page cannot learn from the protocol: which of its parts this server can serve.
+http::Response answer_page_config(Shared& shared, std::string_view) {
+  const ServeConfig& config = shared.config;
+  std::string body = "{\"version\":";
+  json::append_quoted(body, config.version);
+  body += ",\"model\":";
+  json::append_quoted(body, config.model_id());
+  body += ",\"architecture\":";
+  json::append_quoted(body, shared.content.vision != nullptr ? shared.content.vision->architecture : "");
+  const bool images = config.media.images && !shared.chat_form.image_type.empty();
+  return http::json_response(
+      200, fmt::format("{},\"max_model_len\":{},\"images\":{},\"max_body_bytes\":{},\"reasoning\":{},\"tools\":{},"
+                       "\"metrics\":{}}}",
+                       body, config.max_model_len, images ? config.media.max_images : 0, config.http.body_bytes,
+                       config.reasoning_parser, config.tool_call_parser, shared.metrics_on_main));
+}
+
 http::Response answer_is_paused(Shared& shared, std::string_view) {
   return http::json_response(200, envelope(shared, "success", {}, "{\"is_paused\":false}"));
 }
