@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -16,6 +17,9 @@ namespace tern::device {
 namespace {
 
 constexpr int64_t kSpinNs = 50'000;
+// While others want the cores, a spinning thread holds up what it waits for.
+constexpr int64_t kShortSpinNs = 5'000;
+constexpr int64_t kBusyNs = 200'000'000;  // how long a lost core is remembered
 // A loop's claim word is epoch << 32 | parts << 16 | next part. A thread takes a part by advancing the word it has
 // read: that fails when the loop is over or another has begun, so that no loop has to wait for threads that come late.
 constexpr int kMaxParts = 0xffff;
@@ -32,7 +36,9 @@ void pin_to(int cpu) {
 struct ComputePool::Impl {
   int threads = 1;
   std::vector<int> cpus;  // one per thread when pinned, else empty
-  bool spin = true;       // not when there are more threads than cores: a spinning thread would hold up a working one
+  std::vector<int> nodes;
+  bool spin = true;    // not when there are more threads than cores: a spinning thread would hold up a working one
+  bool quota = false;  // control groups allow less time than the cores have
 
   alignas(64) std::atomic<uint32_t> epoch{0};  // sleepers wait for it to change
   alignas(64) std::atomic<uint32_t> sleepers{0};
@@ -44,7 +50,9 @@ struct ComputePool::Impl {
   std::atomic<void*> context{nullptr};
   std::atomic<int> first{0};
   std::vector<std::thread> workers;
+  std::atomic<int64_t> busy_until{0};  // other processes want the cores until then
 
+  static thread_local const Impl* worker_of;
   static constexpr uint32_t kCallerSleeps = 1u << 31;
 
   // Takes parts of the current loop until none is left.
@@ -64,9 +72,21 @@ struct ComputePool::Impl {
     }
   }
 
+  // True when `done()` became true while this thread spun.
+  template <class F>
+  bool spun(F&& finished) {
+    if (!spin) return finished();
+    const int64_t now = monotonic_ns();
+    const bool short_spin = quota || busy_until.load(std::memory_order_relaxed) > now;
+    int64_t held_up = 0;
+    const bool good = spin_until(short_spin ? kShortSpinNs : kSpinNs, finished, &held_up);
+    if (held_up > kSpinNs) busy_until.store(now + held_up + kBusyNs, std::memory_order_relaxed);
+    return good;
+  }
+
   uint32_t wait_for_loop(uint32_t seen) {
     auto changed = [&] { return epoch.load(std::memory_order_acquire) != seen; };
-    if (spin && spin_until(kSpinNs, changed)) return epoch.load(std::memory_order_acquire);
+    if (spun(changed)) return epoch.load(std::memory_order_acquire);
     sleepers.fetch_add(1, std::memory_order_seq_cst);
     while (epoch.load(std::memory_order_seq_cst) == seen) futex_wait(epoch, seen);
     sleepers.fetch_sub(1, std::memory_order_seq_cst);
@@ -75,6 +95,7 @@ struct ComputePool::Impl {
 
   void worker(int thread) {
     set_thread_name("compute-" + std::to_string(thread));
+    worker_of = this;
     if (!cpus.empty()) pin_to(cpus[static_cast<size_t>(thread)]);
     uint32_t seen = 0;
     for (;;) {
@@ -91,7 +112,7 @@ struct ComputePool::Impl {
 
   void wait_done(uint32_t parts) {
     auto finished = [&] { return done.load(std::memory_order_acquire) == parts; };
-    if (spin ? spin_until(kSpinNs, finished) : finished()) return;
+    if (spun(finished)) return;
     uint32_t now = done.fetch_or(kCallerSleeps, std::memory_order_acq_rel) | kCallerSleeps;
     while (now != (kCallerSleeps | parts)) {
       futex_wait(done, now);
@@ -120,6 +141,8 @@ struct ComputePool::Impl {
   }
 };
 
+thread_local const ComputePool::Impl* ComputePool::Impl::worker_of = nullptr;
+
 ComputePool::ComputePool(int threads, bool pin, int part, int parts) : impl_(std::make_unique<Impl>()) {
   const CpuTopology topology = read_cpu_topology();
   TERN_CHECK(threads >= 0 && threads <= 1024 && parts >= 1 && part >= 0 && part < parts);
@@ -128,11 +151,15 @@ ComputePool::ComputePool(int threads, bool pin, int part, int parts) : impl_(std
   impl_->threads = std::max(1, share(all));
   const auto wanted = static_cast<size_t>(std::max(all, parts));
   impl_->spin = wanted <= topology.cpus.size();
-  if (pin && impl_->spin) {
+  impl_->quota = topology.quota;
+  const int first = all >= parts ? all * part / parts : part;
+  const bool fills = wanted >= static_cast<size_t>(topology.physical_cores);
+  if (pin && impl_->spin && fills && !topology.quota) {
     // Neighbours in the list lie beside each other: a part is on as few memory nodes as can be.
-    const auto first = topology.cpus.begin() + (all >= parts ? all * part / parts : part);
-    impl_->cpus.assign(first, first + impl_->threads);
+    impl_->cpus.assign(topology.cpus.begin() + first, topology.cpus.begin() + first + impl_->threads);
   }
+  if (std::ranges::adjacent_find(topology.nodes, std::ranges::not_equal_to{}) != topology.nodes.end())
+    impl_->nodes = topology.nodes_of(first, impl_->threads);
   for (int t = 1; t < impl_->threads; ++t) impl_->workers.emplace_back([this, t] { impl_->worker(t); });
 }
 
@@ -146,8 +173,10 @@ int ComputePool::threads() const { return impl_->threads; }
 
 const std::vector<int>& ComputePool::cpus() const { return impl_->cpus; }
 
+const std::vector<int>& ComputePool::nodes() const { return impl_->nodes; }
+
 void ComputePool::pin_caller() {
-  if (!impl_->cpus.empty()) pin_to(impl_->cpus[0]);
+  if (!impl_->cpus.empty() && Impl::worker_of != impl_.get()) pin_to(impl_->cpus[0]);
 }
 
 void ComputePool::run(int parts, Body body, void* context) { impl_->launch(parts, body, context); }

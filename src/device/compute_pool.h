@@ -1,4 +1,7 @@
-// Threads of the CPU back-end: pinned, one parallel loop at a time, spinning at most 50 microseconds before they sleep.
+// Threads of the CPU back-end, one parallel loop at a time. They spin before they sleep: 50 microseconds, or 5 where
+// control groups bound this process's time and for a while after a spinning thread has lost its core to another
+// process. They are pinned where they fill the affinity mask and no quota holds: else two processes that both leave
+// cores free would be pinned to the same ones.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +23,11 @@ class ComputePool {
   int threads() const;
   // The logical CPUs of its threads, the caller's first; empty: they are not pinned.
   const std::vector<int>& cpus() const;
+  // The memory nodes that its threads run on, ascending; empty where all CPUs are of one node.
+  const std::vector<int>& nodes() const;
   // Pins the calling thread to the core kept for the caller. For the one thread that owns the stream, at its start;
-  // threads that it starts later inherit the mask. Does nothing when the pool is not pinned.
+  // threads that it starts later inherit the mask. Does nothing when the pool is not pinned, and for
+  // the pool's own threads, which have cores of their own.
   void pin_caller();
   // Runs body(part) for part = 0 .. parts-1, each once, on whichever thread takes it first; returns when all are done.
   // A thread that is late (asleep, or its core is busy elsewhere) is not waited for: the others take its share. Only

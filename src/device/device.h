@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "base/error.h"
 #include "device/stream.h"
@@ -70,6 +71,11 @@ class Device {
   // What only GPUs have; the defaults (device.cc) serve a CPU.
   // By each thread that will give this device work, once at its start.
   virtual Status bind_thread() { return {}; }
+  // By the one thread that gives this device its steps, once at its start, beside bind_thread(): it may lose its
+  // freedom to run on other cores, and so may threads that it starts later.
+  virtual void settle_thread() {}
+  // Lines about the machine that a person who wonders about speed should read at the start.
+  virtual std::vector<std::string> notes() const { return {}; }
   virtual Stream side_stream(StreamRole) { return stream(); }
   // Streams on which parts of a step may run side by side; 1: none but stream().
   virtual int microbatch_streams() const { return 1; }

@@ -1,111 +1,25 @@
 #include "device/topology.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <fstream>
-#include <limits>
+#include <iterator>
+#include <map>
 #include <optional>
 #include <set>
-#include <sstream>
 #include <string_view>
-#include <thread>
+
+#include "base/machine/cgroup.h"
+#include "base/machine/cpus.h"
 
 namespace tern::device {
 namespace {
 
-std::optional<std::string> read_first_line(const std::string& path) {
-  std::ifstream in(path);
-  std::string line;
-  if (!in || !std::getline(in, line)) return std::nullopt;
-  return line;
-}
+constexpr int kMaxNodes = 64;
 
-std::optional<uint64_t> parse_number(std::string_view s) {
-  uint64_t v = 0;
-  const auto [end, ec] = std::from_chars(s.data(), s.data() + s.size(), v);
-  if (ec != std::errc() || end == s.data()) return std::nullopt;
-  return v;
-}
-
-std::optional<uint64_t> read_number(const std::string& path) {
-  const auto line = read_first_line(path);
-  return line ? parse_number(*line) : std::nullopt;
-}
-
-std::vector<int> allowed_cpus() {
-  std::vector<int> cpus;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  if (sched_getaffinity(0, sizeof set, &set) == 0) {
-    for (int c = 0; c < CPU_SETSIZE; ++c) {
-      if (CPU_ISSET(static_cast<size_t>(c), &set)) cpus.push_back(c);
-    }
-  }
-  if (cpus.empty()) {
-    const int n = std::max(1u, std::thread::hardware_concurrency());
-    for (int c = 0; c < n; ++c) cpus.push_back(c);
-  }
-  return cpus;
-}
-
-// Where this process stands in a cgroup hierarchy: `controller` empty asks for version 2.
-std::optional<std::string> cgroup_path(const std::string& root, std::string_view controller) {
-  std::ifstream in(root + "/proc/self/cgroup");
-  std::string line;
-  while (std::getline(in, line)) {
-    const size_t a = line.find(':');
-    const size_t b = a == std::string::npos ? a : line.find(':', a + 1);
-    if (b == std::string::npos) continue;
-    std::string names = ",", wanted = ",";
-    names.append(line, a + 1, b - a - 1).append(",");
-    wanted.append(controller).append(",");
-    if (controller.empty() ? names == ",," : names.find(wanted) != std::string::npos) return line.substr(b + 1);
-  }
-  return std::nullopt;
-}
-
-// Calls f with the group's folder and each of its parents up to the mount point. Inside a container the path may name a
-// folder that is not visible; the mount point itself is then the group.
-template <class F>
-void for_each_group(const std::string& mount, std::string path, F&& f) {
-  while (!path.empty() && path != "/") {
-    f(mount + path);
-    const size_t slash = path.rfind('/');
-    path.resize(slash == std::string::npos ? 0 : slash);
-  }
-  f(mount);
-}
-
-int cpu_quota(const std::string& root) {
-  double least = 1e9;
-  if (const auto path = cgroup_path(root, "")) {
-    for_each_group(root + "/sys/fs/cgroup", *path, [&](const std::string& dir) {
-      const auto line = read_first_line(dir + "/cpu.max");
-      if (!line) return;
-      std::istringstream in(*line);
-      std::string quota;
-      double period = 0;
-      if (!(in >> quota >> period) || period <= 0) return;
-      if (const auto q = parse_number(quota)) least = std::min(least, static_cast<double>(*q) / period);
-    });
-  }
-  if (const auto path = cgroup_path(root, "cpu")) {
-    for_each_group(root + "/sys/fs/cgroup/cpu", *path, [&](const std::string& dir) {
-      const auto quota = read_number(dir + "/cpu.cfs_quota_us");
-      const auto period = read_number(dir + "/cpu.cfs_period_us");
-      if (quota && period && *period > 0) {
-        least = std::min(least, static_cast<double>(*quota) / static_cast<double>(*period));
-      }
-    });
-  }
-  return least >= 1e9 ? std::numeric_limits<int>::max() : std::max(1, static_cast<int>(least + 0.999));
-}
-
-size_t meminfo(const std::string& root, std::string_view key) {
-  std::ifstream in(root + "/proc/meminfo");
+// "Key:   number kB" of a file under /proc, in bytes; 0 where there is none.
+size_t kilobytes(const std::string& file, std::string_view key) {
+  std::ifstream in(file);
   std::string line;
   while (std::getline(in, line)) {
     if (line.compare(0, key.size(), key) != 0 || line.size() <= key.size() || line[key.size()] != ':') continue;
@@ -134,40 +48,107 @@ uint64_t memory_stat(const std::string& dir, std::string_view key) {
   return 0;
 }
 
+// Memory node of each CPU; empty on a machine without nodes.
+std::map<int, int> nodes(const std::string& root) {
+  std::map<int, int> of;
+  for (int node = 0; node < kMaxNodes; ++node) {
+    const auto list = read_first_line(root + "/sys/devices/system/node/node" + std::to_string(node) + "/cpulist");
+    if (!list) continue;
+    for (const int cpu : parse_cpu_list(*list)) of[cpu] = node;
+  }
+  return of;
+}
+
+// Intel's hybrid processors list their performance cores in a file of their own; elsewhere cores say how fast they are.
+// A loop's parts are alike, so that a slow core would be waited for.
+std::vector<int> performance_cores(const std::string& root, const std::vector<int>& cpus) {
+  std::vector<int> fast;
+  if (const auto list = read_first_line(root + "/sys/devices/cpu_core/cpus")) {
+    const std::vector<int> all = parse_cpu_list(*list);
+    std::ranges::set_intersection(cpus, all, std::back_inserter(fast));
+    return fast.empty() ? cpus : fast;
+  }
+  std::vector<uint64_t> capacity;
+  for (const int cpu : cpus) {
+    capacity.push_back(
+        read_number(root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/cpu_capacity").value_or(0));
+  }
+  const uint64_t most = std::ranges::max(capacity);
+  for (size_t i = 0; i < cpus.size(); ++i) {
+    if (capacity[i] == most) fast.push_back(cpus[i]);
+  }
+  return fast;
+}
+
 }  // namespace
 
-CpuTopology read_cpu_topology(const std::string& root) {
+std::vector<int> CpuTopology::nodes_of(int first, int threads) const {
+  std::set<int> found;
+  for (int i = first; i < first + threads && i < static_cast<int>(nodes.size()); ++i)
+    found.insert(nodes[static_cast<size_t>(i)]);
+  return {found.begin(), found.end()};
+}
+
+CpuTopology read_cpu_topology(const std::string& root, const std::vector<int>& allowed) {
+  const CpuShare share = read_cpu_share(root, allowed);
   CpuTopology t;
+  const std::vector<int> usable = performance_cores(root, share.cpus);
+  const auto node_of = nodes(root);
   std::set<std::string> cores;
-  std::vector<int> siblings;
-  for (const int cpu : allowed_cpus()) {
+  std::map<int, std::vector<int>> firsts, siblings;  // by node
+  for (const int cpu : usable) {
     const std::string dir = root + "/sys/devices/system/cpu/cpu" + std::to_string(cpu) + "/topology/";
     auto core = read_first_line(dir + "core_cpus_list");
     if (!core) core = read_first_line(dir + "thread_siblings_list");
     const bool first = cores.insert(core.value_or("cpu" + std::to_string(cpu))).second;
-    (first ? t.cpus : siblings).push_back(cpu);
+    const auto node = node_of.find(cpu);
+    (first ? firsts : siblings)[node == node_of.end() ? 0 : node->second].push_back(cpu);
   }
+  std::vector<int> order;
+  for (const auto& [node, list] : firsts) order.push_back(node);
+  for (const auto& [node, list] : siblings) {
+    if (!firsts.contains(node)) order.push_back(node);
+  }
+  std::ranges::stable_sort(order, [&](int a, int b) { return firsts[a].size() > firsts[b].size(); });
+  const auto add = [&](const std::map<int, std::vector<int>>& of) {
+    for (const int node : order) {
+      const auto list = of.find(node);
+      if (list == of.end()) continue;
+      t.cpus.insert(t.cpus.end(), list->second.begin(), list->second.end());
+      t.nodes.insert(t.nodes.end(), list->second.size(), node);
+    }
+  };
+  add(firsts);
   t.physical_cores = static_cast<int>(t.cpus.size());
-  t.cpus.insert(t.cpus.end(), siblings.begin(), siblings.end());
-  t.default_threads = std::max(1, std::min(t.physical_cores, cpu_quota(root)));
+  add(siblings);
+  for (const int cpu : share.cpus) {
+    if (std::ranges::binary_search(usable, cpu)) continue;
+    const auto node = node_of.find(cpu);
+    t.cpus.push_back(cpu), t.nodes.push_back(node == node_of.end() ? 0 : node->second);
+  }
+  t.slow_cores = static_cast<int>(share.cpus.size() - usable.size());
+  t.quota = share.limited();
+  t.default_threads = std::max(1, std::min(t.physical_cores, share.threads()));
   return t;
 }
 
 MemoryLimits read_memory_limits(const std::string& root) {
-  MemoryLimits m{meminfo(root, "MemTotal"), meminfo(root, "MemAvailable")};
-  if (const auto path = cgroup_path(root, "")) {
-    for_each_group(root + "/sys/fs/cgroup", *path, [&](const std::string& dir) {
-      bound(m, read_number(dir + "/memory.max"), read_number(dir + "/memory.current"),
-            memory_stat(dir, "inactive_file"));
-    });
-  }
-  if (const auto path = cgroup_path(root, "memory")) {
-    for_each_group(root + "/sys/fs/cgroup/memory", *path, [&](const std::string& dir) {
-      bound(m, read_number(dir + "/memory.limit_in_bytes"), read_number(dir + "/memory.usage_in_bytes"),
-            memory_stat(dir, "total_inactive_file"));
-    });
-  }
+  const std::string file = root + "/proc/meminfo";
+  MemoryLimits m{kilobytes(file, "MemTotal"), kilobytes(file, "MemAvailable")};
+  for_each_cgroup(root, "", [&](const std::string& dir) {
+    bound(m, read_number(dir + "/memory.max"), read_number(dir + "/memory.current"), memory_stat(dir, "inactive_file"));
+  });
+  for_each_cgroup(root, "memory", [&](const std::string& dir) {
+    bound(m, read_number(dir + "/memory.limit_in_bytes"), read_number(dir + "/memory.usage_in_bytes"),
+          memory_stat(dir, "total_inactive_file"));
+  });
   return m;
+}
+
+double huge_page_share(const std::string& root) {
+  const std::string file = root + "/proc/self/smaps_rollup";
+  const size_t own = kilobytes(file, "Anonymous");
+  return own == 0 ? -1.0 : static_cast<double>(kilobytes(file, "AnonHugePages")) / static_cast<double>(own);
 }
 
 std::string read_cpu_name(const std::string& root) {

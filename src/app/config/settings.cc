@@ -4,13 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <thread>
 
 #include "app/config/fault_settings.h"
 #include "app/config/graph_settings.h"
 #include "app/config/inert.h"
 #include "app/config/trace_settings.h"
 #include "app/flags/json_text.h"
+#include "base/machine/cpus.h"
 
 namespace tern::app {
 namespace {
@@ -59,7 +59,7 @@ engine::EngineConfig engine_config(const FlagSet& flags, const Environment& envi
   c.memory_utilization = flags.number("gpu-memory-utilization");
   c.prefix_cache_allowance = flags.number("prefix-cache-allowance");
   if (flags.text("guided-decoding-backend") != "off") {
-    c.mask_threads = std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 8);
+    c.mask_threads = std::clamp(usable_cpus() / 2, 1, 8);
   }
   c.entropy = flags.boolean("enable-entropy");
   c.kept_tokens = flags.boolean("enable-keep-sampling-mask");

@@ -130,6 +130,9 @@ void LoadedRanks::say_formats() const {
   for (const std::string& note : model().info().notes) TERN_WARN("{}", note);
   if (!model().info().formats.empty()) TERN_INFO("weights: {}", model().info().formats);
   TERN_INFO("cache: {}", model().info().cache_format);
+  if (devices_[0].device->info().kind != device::DeviceKind::kCpu) return;
+  const double huge = device::huge_page_share();
+  if (huge >= 0) TERN_INFO("{:.0f} % of this process's memory lies in pages of 2 MiB", 100 * huge);
 }
 
 size_t LoadedRanks::weight_bytes() const {

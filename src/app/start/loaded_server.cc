@@ -86,6 +86,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
   TERN_ASSIGN_OR_RETURN(engines_, LoadedEngines::open(settings));
   device::Device& device = *engines_->first().device().device;
   TERN_INFO("device: {}", device.info().name);
+  for (const std::string& note : device.notes()) TERN_INFO("device: {}", note);
   TERN_RETURN_IF_ERROR(engines_->load(settings));
   const model::ModelInfo& info = engines_->first().model().info();
   TERN_LOG(LogChannel::kWorker, LogLevel::kInfo,

@@ -48,7 +48,8 @@ TEST(ComputePool, AllThreadsTakePart) {
 
 // Ranks share threads and cores: none has another's, and each has one thread at least.
 TEST(ComputePool, PartsOfTheCores) {
-  const int cores = static_cast<int>(read_cpu_topology().cpus.size());
+  const CpuTopology topology = read_cpu_topology();
+  const int cores = static_cast<int>(topology.cpus.size());
   for (const int parts : {1, 2, 3, 5}) {
     for (const int threads : {1, 2, 4, 7}) {
       std::set<int> cpus;
@@ -60,7 +61,8 @@ TEST(ComputePool, PartsOfTheCores) {
         cpus.insert(pool.cpus().begin(), pool.cpus().end());
       }
       EXPECT_EQ(sum, std::max(threads, parts));
-      EXPECT_EQ(pinned, sum <= cores ? sum : 0);
+      const bool pins = sum <= cores && sum >= topology.physical_cores && !topology.quota;
+      EXPECT_EQ(pinned, pins ? sum : 0);
       EXPECT_EQ(static_cast<int>(cpus.size()), pinned) << threads << " threads, " << parts << " parts";
     }
   }
@@ -106,13 +108,33 @@ TEST(ComputePool, LeavesTheCallersAffinityAlone) {
   ASSERT_EQ(sched_getaffinity(0, sizeof after, &after), 0);
   EXPECT_TRUE(CPU_EQUAL(&before, &after));
   std::thread pinned([] {
-    ComputePool pool(1);
-    pool.pin_caller();
-    cpu_set_t now;
-    ASSERT_EQ(sched_getaffinity(0, sizeof now, &now), 0);
-    EXPECT_EQ(CPU_COUNT(&now), 1);
+    ComputePool pool(0);
+    // On a thread of the pool it does nothing: that one has a core of its own.
+    std::atomic<int> inside{0};
+    pool.parallel(pool.threads(), [&](int) {
+      inside.fetch_add(1);
+      while (inside.load() < pool.threads()) std::this_thread::yield();
+      pool.pin_caller();
+    });
+    std::vector<int> where(static_cast<size_t>(pool.threads()), -1);
+    inside = 0;
+    pool.parallel(pool.threads(), [&](int part) {
+      inside.fetch_add(1);
+      while (inside.load() < pool.threads()) std::this_thread::yield();
+      cpu_set_t now;
+      if (sched_getaffinity(0, sizeof now, &now) != 0 || CPU_COUNT(&now) != 1) return;
+      for (int c = 0; c < CPU_SETSIZE; ++c) {
+        if (CPU_ISSET(static_cast<size_t>(c), &now)) where[static_cast<size_t>(part)] = c;
+      }
+    });
+    if (pool.cpus().empty()) return;  // a quota holds here
+    EXPECT_EQ(std::set<int>(where.begin(), where.end()), std::set<int>(pool.cpus().begin(), pool.cpus().end()));
   });
   pinned.join();
+  // One thread of several cores is not pinned: another process may have the same idea.
+  if (read_cpu_topology().physical_cores > 1) {
+    EXPECT_TRUE(ComputePool(1).cpus().empty());
+  }
 }
 
 }  // namespace

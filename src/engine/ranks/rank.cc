@@ -80,6 +80,7 @@ void Rank::run() {
 Status Rank::prepare() {
   (void)prctl(PR_SET_TIMERSLACK, 1000UL, 0UL, 0UL, 0UL);  // nanoseconds; the default adds 50 microseconds to kLook
   TERN_RETURN_IF_ERROR(runner_.device().bind_thread());
+  runner_.device().settle_thread();
   for (Open& o : open_) {
     TERN_ASSIGN_OR_RETURN(o.end, runner_.device().make_event());
   }

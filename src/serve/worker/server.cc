@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/machine/cpus.h"
 #include "serve/net/unix_socket.h"
 #include "serve/worker/kserve_front.h"
 #include "serve/worker/preparations.h"
@@ -137,7 +138,7 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
     TERN_ASSIGN_OR_RETURN(impl.paddlenlp_metrics_port,
                           listen(config.host, config.paddlenlp->metrics_port, PortKind::kPaddleNlpMetrics));
   }
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = usable_cpus();
   const int workers = std::clamp(config.io_threads > 0 ? config.io_threads : default_workers(cores), 1, kMaxWorkers);
   const int cpu = config.cpu_threads > 0 ? config.cpu_threads : std::clamp(cores / 2, 2, 16);
   impl.shared = std::make_unique<Shared>(config, engine, content, static_cast<size_t>(workers));

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cctype>
-#include <thread>
 #include <utility>
 
 #include "base/check.h"
+#include "base/machine/cpus.h"
 
 namespace tern::content {
 namespace {
@@ -21,9 +21,7 @@ Error refused(std::string message, const MediaPart& part) {
 // What one key may have of what all share. Requests without a key have no such limit.
 size_t share_of(size_t all) { return all - all / 4; }
 
-int thread_count(int wanted) {
-  return wanted > 0 ? wanted : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
+int thread_count(int wanted) { return wanted > 0 ? wanted : usable_cpus(); }
 
 }  // namespace
 
