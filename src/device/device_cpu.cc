@@ -27,7 +27,7 @@ void unmap(void* data, size_t bytes) {
 // Pages come from the memory node of the pool's threads, or from theirs in turn. Best effort: a container may forbid
 // it.
 void place(void* data, size_t bytes, const std::vector<int>& nodes) {
-  constexpr int kPreferred = 1, kInterleave = 3;  // of linux/mempolicy.h, which glibc does not bring
+  constexpr int kPreferred = 1, kInterleave = 3;  // the kernel's MPOL_PREFERRED and MPOL_INTERLEAVE
   uint64_t mask = 0;
   for (const int node : nodes) mask |= uint64_t{1} << (node % 64);
   if (mask == 0) return;

@@ -112,14 +112,11 @@ bool Exchanges::on_head(Connection& c) {
   c.parser.head().authorization.clear();
   c.parser.head().api_key.clear();
   if (!known) {
-    const Route* other = find_redirect(head.path, c.port, shared_.metrics_on_main);
-    other = without_page(other, c.method, shared_.config.page);
+    const Route* to = find_redirect(head.path, c.port, shared_.metrics_on_main);
+    const Route* other = without_page(to, c.method, shared_.config.page);
     return refuse_now(other != nullptr ? redirect(head, c.stream->secure(), other->path) : detail(404, "Not Found"));
   }
-  if (head.method == http::Method::kOptions) {
-    http::Response response{204, "", "", allow_header(*c.route), false};
-    return refuse_now(std::move(response));
-  }
+  if (head.method == http::Method::kOptions) return refuse_now({204, "", "", allow_header(*c.route), false});
   if (!method_allowed(*c.route, head.method)) return refuse_now(not_allowed(*c.route));
   // A key has a share of the memory; an address where there are no keys, unless many clients may stand behind it.
   const bool shares = (shared_.auth.several() && !open) || c.peer.limited;
