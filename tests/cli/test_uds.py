@@ -18,7 +18,7 @@ def start(path, *more, tmp, **kw):
 
 def ask(path, target):
     with socket.socket(socket.AF_UNIX) as s:
-        s.connect(str(path))
+        wait_for(lambda: s.connect_ex(str(path)) == 0)  # the file is there a moment before the server listens
         s.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
         answer = b""
         while piece := s.recv(65536):

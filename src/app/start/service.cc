@@ -84,13 +84,17 @@ class Stopper {
     signals_.on_signal([this](int count) { on_signal(count); });
   }
   ~Stopper() {
-    signals_.on_signal([](int) { _exit(kFailureExit); });
+    // The second of them may come when the server has stopped already.
+    signals_.on_signal([asked = asked()](int count) {
+      if (!asked || count > 2) _exit(kFailureExit);
+    });
     if (thread_.joinable()) thread_.join();
   }
   void attach(serve::Server& server) {
     std::lock_guard lock(mutex_);
     server_ = &server;
     if (asked_) stop();
+    if (count_ > 1) server_->stop_now();
   }
   bool asked() const {
     std::lock_guard lock(mutex_);
@@ -101,7 +105,9 @@ class Stopper {
   void on_signal(int count) {
     std::lock_guard lock(mutex_);
     asked_ = true;
-    if (count > 2 || (count == 2 && server_ == nullptr)) _exit(kFailureExit);
+    count_ = count;
+    // Not on the second, though there may be no server yet: the end of standard input asks with two at once.
+    if (count > 2) _exit(kFailureExit);
     if (server_ == nullptr) return;
     if (count == 1) stop();
     if (count == 2) server_->stop_now();
@@ -120,6 +126,7 @@ class Stopper {
   mutable std::mutex mutex_;
   serve::Server* server_ = nullptr;
   bool asked_ = false;
+  int count_ = 0;  // signals so far
   std::thread thread_;
 };
 

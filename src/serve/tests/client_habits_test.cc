@@ -41,9 +41,9 @@ TEST(Habits, ATrailingSlashIsRedirected) {
   EXPECT_EQ(location("http://b/metrics/", "Host: a\r\n"), "http://b/metrics");
   EXPECT_EQ(location("/health/", "Host: a\r\nX-Forwarded-Proto: https\r\n"), "https://a/health");
   EXPECT_EQ(location("/health/", "Host: a/b@c\r\n"), "/health") << "no host that could change the URL";
-  for (const char* odd :
-       {"/", "/nothing/", "/v1/", "/v1/models//", "//v1/models/", "/v1/../v1/models/", "/v1/models%2f"})
+  for (const char* odd : {"/nothing/", "/v1/", "/v1/models//", "//v1/models/", "/v1/../v1/models/", "/v1/models%2f"})
     EXPECT_EQ(location(odd, "Host: a\r\n"), "404") << odd;
+  EXPECT_EQ(location("/", "Host: a\r\n"), "200") << "the page";
 
   const auto post = Client(server.port()).post("/v1/completions/", kShort, key);
   EXPECT_EQ(post.status, 307) << "which keeps the method and the body";

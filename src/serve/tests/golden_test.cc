@@ -196,7 +196,7 @@ constexpr const char* kFiles[] = {"chat",    "chat_stream", "completions", "comp
 INSTANTIATE_TEST_SUITE_P(Protocol, Golden, ::testing::ValuesIn(kFiles),
                          [](const auto& instance) { return std::string(instance.param); });
 
-// The PaddleNLP front's ports have tests of their own (tests/paddlenlp).
+// The PaddleNLP front's ports and the page have tests of their own (tests/paddlenlp, tests/page).
 TEST(GoldenRoutes, EachHasACase) {
   std::vector<std::string> asked;  // "GET /health"
   for (const char* name : kFiles) {
@@ -209,7 +209,7 @@ TEST(GoldenRoutes, EachHasACase) {
     }
   }
   for (const Route& route : routes()) {
-    if ((route.ports & (kMainPort | kMetricsPort | kControllerPort)) == 0) continue;
+    if ((route.ports & (kMainPort | kMetricsPort | kControllerPort)) == 0 || route.page) continue;
     for (const auto& [bit, method] : {std::pair{kGetBit, "GET"}, {kPostBit, "POST"}}) {
       if ((route.methods & bit) == 0) continue;
       const size_t brace = route.path.find('{');

@@ -316,7 +316,8 @@ TEST(Router, EveryRouteIsFoundWhereItBelongs) {
     EXPECT_EQ(found(route, PortKind::kController, false), (route.ports & kControllerPort) != 0) << route.path;
     EXPECT_EQ(found(route, PortKind::kPaddleNlp, false), (route.ports & kPaddleNlpPort) != 0) << route.path;
     EXPECT_EQ(found(route, PortKind::kPaddleNlpMetrics, false), (route.ports & kPaddleNlpMetricsPort) != 0);
-    EXPECT_EQ(route.key == KeyRule::kPublic, route.path == "/health" || route.path == "/ping") << route.path;
+    const bool is_public = route.path == "/health" || route.path == "/ping" || route.path == "/";
+    EXPECT_EQ(route.key == KeyRule::kPublic, is_public) << route.path;
   }
   EXPECT_NE(load_json().find("{\"path\":\"/v1/chat/completions\",\"methods\":[\"POST\"],\"tags\":[]}"),
             std::string::npos);
