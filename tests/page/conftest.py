@@ -8,12 +8,6 @@ import pytest
 from browser import Browser, find_chromium
 from tern_server import MODEL, Server
 
-# As the templates of the tests of answers: everything said, one after the other.
-TEMPLATE = (
-    "{% for m in messages %}<{{ m.role }}>{{ m.content if m.content is string else m.content | length }}{% endfor %}"
-    "{% if add_generation_prompt %}<assistant>{% endif %}"
-)
-
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory):
@@ -74,8 +68,7 @@ def scripted(launch, tmp_path_factory):
     def make(answers, *flags, **how):
         folder = tmp_path_factory.mktemp("script")
         (folder / "answers.jsonl").write_text("".join(json.dumps(answer) + "\n" for answer in answers))
-        (folder / "chat.jinja").write_text(TEMPLATE)
-        return launch("--scripted", folder / "answers.jsonl", "--chat-template", folder / "chat.jinja", *flags, **how)
+        return launch("--scripted", folder / "answers.jsonl", *flags, **how)
 
     return make
 

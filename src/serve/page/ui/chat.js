@@ -181,6 +181,7 @@ function setupChat() {
     event.preventDefault();
     if (chat.busy) chat.busy.abort();
     else say();
+    if (matchMedia("(pointer: fine)").matches) $("draft").focus();  // on a phone its keyboard would come up
   });
   const draft = $("draft");
   draft.addEventListener("input", () => {
