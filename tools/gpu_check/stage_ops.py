@@ -25,6 +25,7 @@ GROUPS = [
     "bits",
     "moe",
     "logprobs",
+    "draw_facts",
     "logits",
     "thinking",
     "codes",
