@@ -227,6 +227,12 @@ Status start_and_serve(const Settings& settings, Signals& signals, AccessReload&
   return {};
 }
 
+// The thread of signals outlives what SIGHUP opens anew.
+struct HangupEnd {
+  Signals& signals;
+  ~HangupEnd() { signals.on_hangup({}); }
+};
+
 }  // namespace
 
 int run_service(const Settings& settings) {
@@ -240,6 +246,7 @@ int run_service(const Settings& settings) {
     TERN_INFO("SIGHUP: the log files were opened anew; flags and variables are read at the start only");
     access.reload();
   });
+  const HangupEnd hangup_ends{signals};
   if (const Status files = enough_files(); !files.ok()) return report(files.error());
   for (const std::string& warning : settings.warnings) TERN_WARN("{}", warning);
   const std::string configuration = settings.serve.config_info;
