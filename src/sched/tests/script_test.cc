@@ -15,7 +15,8 @@ namespace {
 
 std::vector<std::string> script_names() {
   std::vector<std::string> names;
-  for (const auto& entry : std::filesystem::directory_iterator(TERN_SOURCE_DIR "/src/sched/tests/scripts")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(TERN_SOURCE_DIR) + "/src/sched/tests/scripts")) {
     if (entry.path().extension() == ".txt") names.push_back(entry.path().stem());
   }
   std::sort(names.begin(), names.end());
@@ -25,7 +26,7 @@ std::vector<std::string> script_names() {
 class Script : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(Script, GivesTheExpectedPlans) {
-  const std::string path = TERN_SOURCE_DIR "/src/sched/tests/scripts/" + GetParam() + ".txt";
+  const std::string path = std::string(TERN_SOURCE_DIR) + "/src/sched/tests/scripts/" + GetParam() + ".txt";
   std::ifstream in(path);
   std::ostringstream text;
   text << in.rdbuf();
