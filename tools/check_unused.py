@@ -105,11 +105,12 @@ def with_lists(text):
 @functools.cache
 def sources(file):
     """The sources of an object file that was made of several, by path; empty for others."""
-    unity = pathlib.Path(file).with_suffix("")
-    if unity.parent.name != "Unity":
+    name = pathlib.Path(file).stem
+    if pathlib.Path(file).parent.name != "unity":
         return {}
-    paths = re.findall(r'^#include "([^"]+)"', unity.read_text(), re.MULTILINE)
-    return {path: set(re.findall(r"\w+", with_lists(pathlib.Path(path).read_text()))) for path in paths}
+    build = next(folder for folder in pathlib.Path(file).parents if (folder / "unity" / name).exists())
+    paths = re.findall(r'^#include "([^"]+)"', (build / "unity" / name).read_text(), re.MULTILINE)
+    return {str(path): set(re.findall(r"\w+", with_lists(path.read_text()))) for path in (ROOT / "src" / p for p in paths)}
 
 
 def demangle(names):

@@ -73,14 +73,14 @@ def test_sources_that_are_one_object_use_each_other(tmp_path):
         "src/b/two.cc": header + "int tern::start() { return shared(); }\n",
         "src/b/three.cc": header + "extern int (*const kKept)();\nint (*const kKept)() = tern::lonely;\n",
     }
-    # `lonely` is used by a source of its own, `lost` by none.
-    unity = tmp_path / "CMakeFiles" / "tern_b.dir" / "Unity" / "unity_g0_cxx.cxx"
+    # `lonely` is used by another source of its object, `lost` by none.
+    unity = tmp_path / "unity" / "tern_b_g0.cc"
     unity.parent.mkdir(parents=True)
     for name, text in texts.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
     unity.write_text("".join(f'#include "{tmp_path / name}"\n' for name in texts))
     main = header.replace("int start()", "int start(); int called()") + "int main() { return tern::start(); }"
-    done = check(tmp_path, {"tern_b.dir/Unity/unity_g0_cxx.cxx.o": unity.read_text(), "tern.dir/src/main.cc.o": main})
+    done = check(tmp_path, {"tern_b.dir/unity/tern_b_g0.cc.o": unity.read_text(), "tern.dir/src/main.cc.o": main})
     assert done.returncode == 1 and "src/b/one.cc: tern::lost is used by nobody" in done.stdout, done.stdout
     assert "tern::shared" not in done.stdout and "tern::lonely" not in done.stdout, done.stdout

@@ -4,9 +4,7 @@
 #include <pthread.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
 #include "engine/tests/engine_harness.h"
 
@@ -14,7 +12,7 @@ namespace {
 std::atomic<bool> g_counting{false};
 std::atomic<int> g_engine{0}, g_rank{0};
 
-[[maybe_unused]] void note() {
+[[maybe_unused]] void count_new() {
   if (!g_counting.load(std::memory_order_relaxed)) return;
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof name);
@@ -25,17 +23,7 @@ std::atomic<int> g_engine{0}, g_rank{0};
 
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define TERN_COUNTS_ALLOCATIONS
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // both sides are replaced
-void* operator new(size_t n) {
-  note();
-  if (void* p = std::malloc(n ? n : 1)) return p;
-  throw std::bad_alloc();
-}
-void* operator new[](size_t n) { return operator new(n); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
-void operator delete[](void* p, size_t) noexcept { std::free(p); }
+#include "base/tests/counted_new.h"
 #endif
 
 namespace tern::engine {

@@ -5,8 +5,6 @@
 
 #include <atomic>
 #include <cmath>
-#include <cstdlib>
-#include <new>
 
 #include "model/run/sequence_runner.h"
 #include "model/tests/plain_formats.h"
@@ -16,19 +14,11 @@
 namespace {
 std::atomic<bool> counting{false};
 std::atomic<int> allocations{0};
-void* counted(std::size_t n) {
+void count_new() {
   if (counting.load(std::memory_order_relaxed)) allocations.fetch_add(1, std::memory_order_relaxed);
-  if (void* p = std::malloc(n == 0 ? 1 : n)) return p;
-  throw std::bad_alloc();
 }
 }  // namespace
-
-void* operator new(std::size_t n) { return counted(n); }
-void* operator new[](std::size_t n) { return counted(n); }
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete[](void* p) noexcept { std::free(p); }
-void operator delete(void* p, std::size_t) noexcept { std::free(p); }
-void operator delete[](void* p, std::size_t) noexcept { std::free(p); }
+#include "base/tests/counted_new.h"
 
 namespace tern::model {
 namespace {

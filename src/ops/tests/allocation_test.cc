@@ -2,30 +2,15 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <cstdlib>
-#include <new>
 
 #include "ops/backend.h"
 #include "ops/tests/op_test_util.h"
 
 namespace {
 std::atomic<long> g_allocations{0};
-}
-
-// Counts every allocation of the test program.
-#pragma GCC diagnostic ignored "-Wmismatched-new-delete"  // both sides are replaced
-void* operator new(size_t n) {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  void* p = std::malloc(n > 0 ? n : 1);
-  if (p == nullptr) throw std::bad_alloc();
-  return p;
-}
-void* operator new(size_t n, const std::nothrow_t&) noexcept {
-  g_allocations.fetch_add(1, std::memory_order_relaxed);
-  return std::malloc(n > 0 ? n : 1);
-}
-void operator delete(void* p) noexcept { std::free(p); }
-void operator delete(void* p, size_t) noexcept { std::free(p); }
+void count_new() { g_allocations.fetch_add(1, std::memory_order_relaxed); }
+}  // namespace
+#include "base/tests/counted_new.h"
 
 namespace tern::ops {
 namespace {
