@@ -1,7 +1,7 @@
 // Replaces operator new and delete of a test program in all their forms but the over-aligned ones; each new calls
 // count_new(), which the including source defines first. The forms without exceptions belong to it, too: buffers of
-// std::stable_sort come from them and go to plain delete. One source of a program includes it: replacements are no inline
-// functions.
+// std::stable_sort come from them and go to plain delete. One source of a program includes it: replacements are no
+// inline functions.
 #pragma once
 
 #include <cstdlib>
