@@ -42,9 +42,12 @@ dist: build
 
 # The CUDA side, build/cuda/libtern_cuda.so and its tests; needs no GPU. The program of `make build` finds it there.
 # ARCH names the GPU that a pack is for.
+# PORTABLE: -gencode values of portable files instead of cmake/cuda.cmake's own.
 ARCH ?= 90
+PORTABLE ?=
 cuda: setup
-	@cmake -S src/cuda -B build/cuda -G Ninja -DTERN_CUDA_HOME=$$(tools/cuda_toolchain.sh) > /dev/null
+	@cmake -S src/cuda -B build/cuda -G Ninja -DTERN_CUDA_HOME=$$(tools/cuda_toolchain.sh) \
+		$(if $(PORTABLE),"-DTERN_CUDA_PORTABLE=$(PORTABLE)",-UTERN_CUDA_PORTABLE) > /dev/null
 	@cmake --build build/cuda
 
 # The kernel tests on a CPU, emulated: slow, and no word about a real GPU. ONLY names one group.

@@ -266,6 +266,13 @@ def test_a_scripts_pace_and_misses(scripted):
         assert json.load(reply)["choices"][0]["finish_reason"] == "length"
 
 
+def test_a_script_has_made_up_masks(scripted):
+    server = scripted([{"text": "a b c d"}], "--enable-keep-sampling-mask")
+    answer = server.client().chat.completions.create(model="default", messages=say("hi"))
+    masks = answer.choices[0].model_extra["sampling_mask"]
+    assert len(masks) == answer.usage.completion_tokens and all(masks)
+
+
 @pytest.mark.parametrize(
     "text, message",
     [

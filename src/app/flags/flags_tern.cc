@@ -96,7 +96,8 @@ constexpr FlagSpec kFlags[] = {
      .group = kTern,
      .meaning = "File of answers, for tests of clients: no weights are loaded, everything else is real. JSON lines of "
                 "match (part of the client's last text), text, token_delay_ms and stop (natural or length); the first "
-                "line that matches is said as it is, also where a schema or a limit of thoughts is asked for."},
+                "line that matches is said as it is, also where a schema or a limit of thoughts is asked for. "
+                "Entropies and masks of its tokens are made up."},
     {.name = "paddlenlp",
      .group = kTern,
      .type = kBool,

@@ -137,6 +137,8 @@ Status LoadedServer::load_scripted(const Settings& settings) {
   echo.vocab_size = config_.vocab_size;
   echo.max_num_seqs = settings.engine.scheduler.max_num_seqs;
   echo.max_model_len = config_.max_model_len;
+  echo.entropy = settings.engine.entropy;
+  echo.kept_tokens = settings.engine.kept_tokens;
   engine_ = make_echoes(echo, settings.data_parallel.count);
   return {};
 }

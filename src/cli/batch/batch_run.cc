@@ -26,12 +26,13 @@ std::string refusal(const std::string& what) {
   return json::dump(json::Object{{"error", std::move(error)}});
 }
 
-}  // namespace
-
+// 32 hexadecimal digits that nobody can guess without the key.
 std::string batch_id(const HashKey& key, uint64_t number) {
   const Hash128 hash = siphash128(key, &number, sizeof number);
   return fmt::format("{:016x}{:016x}", hash.hi, hash.lo);
 }
+
+}  // namespace
 
 BatchRun::BatchRun(const BatchInput& input, BatchResults& results, client::Url url, std::string key)
     : input_(input), results_(results), url_(std::move(url)), key_(std::move(key)), done_(results.earlier()) {}

@@ -15,9 +15,6 @@
 
 namespace tern::cli {
 
-// 32 hexadecimal digits that nobody can guess without the key.
-std::string batch_id(const HashKey& key, uint64_t number);
-
 class BatchRun {
  public:
   // `url`: the server, without a path; `key`: what it asks for.

@@ -5,7 +5,9 @@
 #include "serve/http/negotiate.h"
 
 namespace tern::serve::page {
+namespace {
 
+// A Content-Security-Policy that lets nothing run or be asked for but what `file` holds and this server's own routes.
 // No request leaves for elsewhere (connect-src), no frame shows the page, no text can become markup or script:
 // `trusted-types` without a name forbids every innerHTML and its like. Pictures are those that the user chose (blob:)
 // and the icon (data:).
@@ -15,6 +17,8 @@ std::string policy(const File& file) {
       "form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'",
       file.script, file.style);
 }
+
+}  // namespace
 
 http::Response answer(const http::Head& head) {
   const File& page = file();

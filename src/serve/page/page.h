@@ -17,9 +17,6 @@ struct File {
 };
 const File& file();
 
-// A Content-Security-Policy that lets nothing run or be asked for but what `file` holds and this server's own routes.
-std::string policy(const File& file);
-
 // The file, compressed where the client takes it so, or 304 where it has it.
 http::Response answer(const http::Head& head);
 
