@@ -5,7 +5,7 @@ ONCE ?=
 PORT ?= 8180
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: run build test check bench bench-accuracy fuzz dist format setup clean cuda cuda-emulate gpu-pack from-nothing
+.PHONY: run build test check bench bench-accuracy docs fuzz dist format setup clean cuda cuda-emulate gpu-pack from-nothing
 
 run: build
 	@ONCE="$(ONCE)" PORT="$(PORT)" bash tools/run.sh
@@ -31,6 +31,10 @@ bench: setup
 
 bench-accuracy: build
 	@bash tools/bench_accuracy.sh
+
+# The documentation site, build/site/index.html; its pages lie in docs/site.
+docs: setup
+	@NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs build -q --strict -f docs/mkdocs.yml
 
 fuzz:
 	@bash tools/setup.sh fuzz

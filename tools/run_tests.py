@@ -191,6 +191,7 @@ def find_suites(build, rooms, only, timeout, python):
         (
             "tests/tools",
             "tests/cli",
+            "tests/docs",
             "tests/e2e",
             "tests/fastdeploy",
             "tests/paddlenlp",

@@ -1,0 +1,116 @@
+"""What docs/mkdocs.yml does beyond MkDocs: pages of the repository that the site shows as they are, the page of flags, links.
+
+Pages of the site lie in docs/site/LANGUAGE. PAGES are shown in English in every language, below reference/. The line
+`<!-- flags -->` of a page becomes the tables of docs/flags.md. A link from any page to a file that is not on the site becomes
+the file's path.
+"""
+
+import pathlib
+import posixpath
+import re
+
+from mkdocs.structure.files import File
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+SITE = "docs/site"
+LANGUAGES = ("en", "zh")
+PAGES = {
+    f"reference/{posixpath.basename(path)}": path
+    for path in (
+        "docs/differences.md",
+        "docs/gpu.md",
+        "docs/page.md",
+        "docs/paddlenlp.md",
+        "docs/performance.md",
+        "docs/requests.md",
+        "docs/security.md",
+    )
+}
+# The words of the tables of flags on the Chinese page; what a flag does stays as the program says it.
+CHINESE = {
+    "API server": "API 服务",
+    "Model": "模型",
+    "Parallelism and capacity": "并行与容量",
+    "Loading": "加载",
+    "Cache": "缓存",
+    "Performance": "性能",
+    "Disaggregation": "分离式部署",
+    "Scheduler": "调度器",
+    "Tern": "Tern 自有参数",
+    "Pictures and videos": "图片与视频",
+    "Limits of the HTTP server": "HTTP 服务的限制",
+    "Environment variables": "环境变量",
+    "Flag": "参数",
+    "Variable": "环境变量",
+    "Value": "取值",
+    "Default": "默认值",
+    "Meaning": "说明",
+    "Status": "状态",
+}
+FLAGS = "<!-- flags -->"
+SKIPPED = re.compile(r"(^(?P<fence>```|~~~).*?^(?P=fence)|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<to>[^)\s]+)\)")
+
+
+def place_of(path):
+    """Where the site shows a file of the repository, without its language; None where it does not."""
+    shown = {source: name for name, source in PAGES.items()} | {"docs/flags.md": "flags.md"}
+    parts = path.removeprefix(SITE + "/").split("/", 1)
+    return parts[1] if path.startswith(SITE + "/") and len(parts) == 2 else shown.get(path)
+
+
+def link(text, to, source, name):
+    """A link of `source`, a file of the repository that the site shows as `name`."""
+    target, anchor = (to.split("#", 1) + [""])[:2]
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
+    place = place_of(path)
+    if place and (place != name or anchor):
+        return f"[{text}]({posixpath.relpath(place, posixpath.dirname(name) or '.')}{'#' if anchor else ''}{anchor})"
+    plain = text.strip("`")
+    return f"`{path}`" if plain == path or plain == posixpath.basename(path) else f"{text} (`{path}`)"
+
+
+def with_links(text, source, name):
+    """`text` with every link that leads to a file of the repository."""
+
+    def changed(match):
+        to = match["to"]
+        return match[0] if re.match(r"[a-z][a-z0-9+.-]*:|#", to) else link(match["text"], to, source, name)
+
+    # Links may hold code, so code is not cut out of the text: it is given back as it was where a link begins in it.
+    kept = {m.start(): m.end() for m in SKIPPED.finditer(text)}
+    parts, end = [], 0
+    for match in LINK.finditer(text):
+        inside = any(begin < match.start() < stop for begin, stop in kept.items())
+        parts += [text[end : match.start()], match[0] if inside else changed(match)]
+        end = match.end()
+    return "".join(parts) + text[end:]
+
+
+def flag_tables(language):
+    """docs/flags.md from its first table on."""
+    text = (ROOT / "docs" / "flags.md").read_text()
+    text = text[text.index("\n## ") :].strip()
+    if language == "zh":
+        text = re.sub(r"^## (.*)$", lambda m: f"## {CHINESE.get(m[1], m[1])}", text, flags=re.MULTILINE)
+        heads = r"^\| (?:Flag|Variable) \|.*$"
+        text = re.sub(heads, lambda m: re.sub(r"\w+", lambda w: CHINESE.get(w[0], w[0]), m[0]), text, flags=re.MULTILINE)
+    return text
+
+
+def on_files(files, config):
+    for language in LANGUAGES:
+        for name in PAGES:  # as if they lay in docs/site, where alone the plug-in of languages takes them
+            files.append(File(f"{language}/{name}", config.docs_dir, config.site_dir, config.use_directory_urls))
+    return files
+
+
+def on_page_read_source(page, config):
+    path = PAGES.get(page.file.src_uri.split("/", 1)[1])
+    return (ROOT / path).read_text() if path else None
+
+
+def on_page_markdown(markdown, page, config, files):
+    language, name = page.file.src_uri.split("/", 1)
+    text = with_links(markdown, PAGES.get(name, f"{SITE}/{page.file.src_uri}"), name)
+    return text.replace(FLAGS, with_links(flag_tables(language), "docs/flags.md", name))
