@@ -28,7 +28,7 @@ class Place:
         self.env = os.environ | {
             "PATH": os.pathsep.join(path),
             "TERN": str(pathlib.Path(TERN).resolve()),
-            "PYTHONPATH": str(ROOT / "python"),
+            "PYTHONPATH": os.pathsep.join(str(ROOT / "python" / part) for part in (".", "compat")),
             "FD_LOG_DIR": str(folder / "log"),
         }
 
