@@ -1,7 +1,7 @@
 """What docs/mkdocs.yml does beyond MkDocs: pages of the repository that the site shows as they are, the page of flags, links.
 
 Pages of the site lie in docs/site/LANGUAGE. PAGES are shown in English in every language, below reference/. The line
-`<!-- flags -->` of a page becomes the tables of docs/flags.md. A link from any page to a file that is not on the site becomes
+`<!-- flags -->` of a page becomes the tables of docs/flags.md, in Chinese where docs/flags.zh.tsv has the words. A link from any page to a file that is not on the site becomes
 the file's path.
 """
 
@@ -9,6 +9,8 @@ import pathlib
 import posixpath
 import re
 
+import rjieba
+from material.plugins.search import plugin as search
 from mkdocs.structure.files import File
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -26,30 +28,20 @@ PAGES = {
         "docs/security.md",
     )
 }
-# The words of the tables of flags on the Chinese page; what a flag does stays as the program says it.
-CHINESE = {
-    "API server": "API 服务",
-    "Model": "模型",
-    "Parallelism and capacity": "并行与容量",
-    "Loading": "加载",
-    "Cache": "缓存",
-    "Performance": "性能",
-    "Disaggregation": "分离式部署",
-    "Scheduler": "调度器",
-    "Tern": "Tern 自有参数",
-    "Pictures and videos": "图片与视频",
-    "Limits of the HTTP server": "HTTP 服务的限制",
-    "Environment variables": "环境变量",
-    "Flag": "参数",
-    "Variable": "环境变量",
-    "Value": "取值",
-    "Default": "默认值",
-    "Meaning": "说明",
-    "Status": "状态",
-}
 FLAGS = "<!-- flags -->"
 SKIPPED = re.compile(r"(^(?P<fence>```|~~~).*?^(?P=fence)|`[^`\n]*`)", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<to>[^)\s]+)\)")
+
+
+class Segmenter:
+    """Words of Chinese text for the search, in the place of the package that Material looks for, which nobody keeps."""
+
+    @staticmethod
+    def cut(text):
+        return rjieba.cut(text.decode())
+
+
+search.jieba = Segmenter
 
 
 def place_of(path):
@@ -87,15 +79,25 @@ def with_links(text, source, name):
     return "".join(parts) + text[end:]
 
 
+def in_chinese(line, words):
+    """A heading or a row of docs/flags.md; texts that `words` does not have stay in English."""
+    if line.startswith("#"):
+        mark, _, title = line.partition(" ")
+        return f"{mark} {words.get(title, title)}"
+    cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
+    status, colon, reason = cells[-2].partition(": ")
+    cells[-2] = f"{status}：{words.get(reason, reason)}" if colon else words.get(status, status)
+    return " | ".join([words.get(cell, cell) for cell in cells[:-2]] + cells[-2:]).strip()
+
+
 def flag_tables(language):
     """docs/flags.md from its first table on."""
     text = (ROOT / "docs" / "flags.md").read_text()
-    text = text[text.index("\n## ") :].strip()
+    lines = text[text.index("\n## ") :].strip().splitlines()
     if language == "zh":
-        text = re.sub(r"^## (.*)$", lambda m: f"## {CHINESE.get(m[1], m[1])}", text, flags=re.MULTILINE)
-        heads = r"^\| (?:Flag|Variable) \|.*$"
-        text = re.sub(heads, lambda m: re.sub(r"\w+", lambda w: CHINESE.get(w[0], w[0]), m[0]), text, flags=re.MULTILINE)
-    return text
+        words = dict(row.split("\t") for row in (ROOT / "docs" / "flags.zh.tsv").read_text().splitlines())
+        lines = [in_chinese(line, words) if line.startswith(("#", "|")) else line for line in lines]
+    return "\n".join(lines)
 
 
 def on_files(files, config):

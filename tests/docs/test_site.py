@@ -1,6 +1,7 @@
 """The documentation site: it builds without a warning, asks no other host, and every page is there in every language."""
 
 import importlib.util
+import json
 import os
 import re
 import subprocess
@@ -18,7 +19,7 @@ FETCHED = re.compile(
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    needed = ("mkdocs", "material", "mkdocs_static_i18n")
+    needed = ("mkdocs", "material", "mkdocs_static_i18n", "rjieba")
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
         pytest.skip(f"skip: {', '.join(missing)} not installed; tools/setup.sh installs what the site needs")
@@ -56,11 +57,41 @@ def test_nothing_is_fetched_from_elsewhere(site):
 
 
 def test_flags_are_those_of_the_table(site):
-    rows = [line.split("`")[1] for line in (ROOT / "docs" / "flags.md").read_text().splitlines() if line.startswith("| `")]
+    rows = [row[0].split("`")[1] for row in table_rows()]
     assert len(rows) > 100
     for place in ("flags.html", "zh/flags.html"):
         text = (site / place).read_text()
         assert [row for row in rows if f"<code>{row}</code>" not in text] == []
+
+
+def table_rows():
+    """Cells of the tables of docs/flags.md."""
+    lines = (ROOT / "docs" / "flags.md").read_text().splitlines()
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines if line.startswith("| `")]
+
+
+def test_chinese_texts_of_flags_name_what_the_english_ones_name():
+    pairs = [line.split("\t") for line in (ROOT / "docs" / "flags.zh.tsv").read_text().splitlines()]
+    names = re.compile(r"--[a-z-]+|[A-Z][A-Z0-9_]{3,}|\b\d+(?:\.\d+)?\b|\w+\.\w+|\w+_\w+", re.ASCII)
+    assert [english for english, chinese in pairs if any(name not in chinese for name in names.findall(english))] == []
+    words = dict(pairs)
+    assert len(words) == len(pairs)
+    # Some may wait for their translation, and the texts that they replaced for their end.
+    texts = {row[3] for row in table_rows()}
+    assert len(texts - set(words)) <= len(texts) // 10, sorted(texts - set(words))
+
+
+def test_flags_in_chinese(site):
+    text = (site / "zh" / "flags.html").read_text()
+    assert "OpenAI 协议的端口" in text and "Port of the OpenAI protocol" not in text
+    assert "harmless：" in text and "harmless: " not in text
+
+
+def test_the_search_knows_chinese_words(site):
+    found = json.loads((site / "search" / "search_index.json").read_text())
+    titles = [entry["title"].split("\u200b") for entry in found["docs"] if entry["location"].startswith("zh/quantization")]
+    assert ["量化"] in [[word for word in title if word] for title in titles]
+    assert any({"加载", "量化"} <= set(title) for title in titles)
 
 
 def test_links_to_what_is_not_on_the_site_name_the_file(site):
