@@ -5,6 +5,7 @@ Pages of the site lie in docs/site/LANGUAGE. PAGES are shown in English in every
 the file's path.
 """
 
+import html
 import pathlib
 import posixpath
 import re
@@ -79,6 +80,15 @@ def with_links(text, source, name):
     return "".join(parts) + text[end:]
 
 
+def with_bars(text):
+    """`text` with code that has bars in a table as Python-Markdown shows it right; GitHub wants the backslash."""
+
+    def code(match):
+        return f"<code>{html.escape(match[1].replace(chr(92) + '|', '|')).replace('|', '&#124;')}</code>"
+
+    return re.sub(r"`([^`\n]*\\\|[^`\n]*)`", code, text)
+
+
 def in_chinese(line, words):
     """A heading or a row of docs/flags.md; texts that `words` does not have stay in English."""
     if line.startswith("#"):
@@ -115,4 +125,4 @@ def on_page_read_source(page, config):
 def on_page_markdown(markdown, page, config, files):
     language, name = page.file.src_uri.split("/", 1)
     text = with_links(markdown, PAGES.get(name, f"{SITE}/{page.file.src_uri}"), name)
-    return text.replace(FLAGS, with_links(flag_tables(language), "docs/flags.md", name))
+    return with_bars(text.replace(FLAGS, with_links(flag_tables(language), "docs/flags.md", name)))

@@ -62,6 +62,7 @@ def test_flags_are_those_of_the_table(site):
     for place in ("flags.html", "zh/flags.html"):
         text = (site / place).read_text()
         assert [row for row in rows if f"<code>{row}</code>" not in text] == []
+        assert "<code>bfloat16|float32</code>" in text.replace("&#124;", "|") and "\\|" not in text
 
 
 def table_rows():
