@@ -9,13 +9,13 @@
 #include <mutex>
 #include <thread>
 
+#include "app/access/private_key.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "app/start/loaded_server.h"
 #include "base/clock.h"
 #include "cli/commands.h"
 #include "cli/ocr.h"
-#include "cli/tools/private_key.h"
 #include "client/http_client.h"
 #include "content/text/files.h"
 #include "image/codecs/decode.h"
@@ -137,7 +137,7 @@ int read_in_process(OcrOptions options) {
         make_error(ErrorCode::kInvalidArgument,
                    "the model that ships with tern is not beside the program: --model or --server is needed"));
   }
-  options.api_key = private_key();
+  options.api_key = app::private_key();
   auto settings = ocr_settings(options.model, options.api_key, options.parallel, options.device);
   if (!settings.ok()) return app::report(settings.error());
   if (!settings->media.wanted) {

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "app/access/private_key.h"
 #include "app/flags/flag_set.h"
 #include "app/report.h"
 #include "app/start/loaded_server.h"
@@ -18,7 +19,6 @@
 #include "cli/batch/batch_run.h"
 #include "cli/commands.h"
 #include "cli/serve_settings.h"
-#include "cli/tools/private_key.h"
 #include "client/http_client.h"
 #include "content/text/files.h"
 #include "fetch/fetch.h"
@@ -142,7 +142,7 @@ Expected<app::Settings> batch_settings(const std::vector<std::string>& args, con
 }
 
 Status answer_all(const BatchOptions& options, const BatchInput& input, BatchResults& results) {
-  const std::string key = private_key();
+  const std::string key = app::private_key();
   TERN_ASSIGN_OR_RETURN(const app::Settings settings, batch_settings(options.engine, key));
   if (settings.model.folder.empty()) {
     return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", settings.flags.text("model")),
