@@ -10,6 +10,19 @@
 
 namespace tern::app {
 
+namespace {
+
+// "--max_tokens=5" as "--max-tokens=5" where that is an option of the command.
+std::string with_dashes(const CLI::App& app, const std::string& word) {
+  if (!word.starts_with("--")) return word;
+  const size_t end = std::min(word.find('='), word.size());
+  std::string name = word.substr(0, end);
+  std::replace(name.begin(), name.end(), '_', '-');
+  return app.get_option_no_throw(name) != nullptr ? name + word.substr(end) : word;
+}
+
+}  // namespace
+
 Option& Option::required() {
   option_->required();
   return *this;
@@ -74,8 +87,11 @@ Option Options::add_flag(const std::string& names, bool& value, const std::strin
 std::optional<int> parse_options(Options& options, const std::vector<std::string>& args) {
   // CLI11 takes the words from the back and reports by exceptions; they end here.
   std::vector<std::string> reversed(args.rbegin(), args.rend());
+  for (std::string& word : reversed) word = with_dashes(*options.app_, word);
+  options.app_->allow_extras(options.rest_ != nullptr);
   try {
     options.app_->parse(reversed);
+    if (options.rest_ != nullptr) *options.rest_ = options.app_->remaining();
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", options.app_->help());
     return 0;

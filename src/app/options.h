@@ -43,14 +43,18 @@ class Options {
   template <typename T>  // std::string, std::vector<std::string>, int, uint64_t or double
   Option add_option(const std::string& names, T& value, const std::string& description);
   Option add_flag(const std::string& names, bool& value, const std::string& description);
+  // What is no option of the command goes there in its order, such as flags of `tern serve`; without it that is an
+  // error.
+  void pass_on(std::vector<std::string>& rest) { rest_ = &rest; }
 
  private:
   friend std::optional<int> parse_options(Options& options, const std::vector<std::string>& args);
   std::unique_ptr<CLI::App> app_;
+  std::vector<std::string>* rest_ = nullptr;
 };
 
-// Parses `args`. Nothing when the command may go on; otherwise help or one line about the mistake was printed and the
-// value is the exit status.
+// Parses `args`; in long names _ and - are the same. Nothing when the command may go on; otherwise help or one line
+// about the mistake was printed and the value is the exit status.
 std::optional<int> parse_options(Options& options, const std::vector<std::string>& args);
 
 }  // namespace tern::app

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "app/flags/flag_set.h"
+#include "app/flags/yaml_file.h"
 
 namespace tern::app {
 namespace {
@@ -92,6 +93,17 @@ Status read_mapping(const YAML::Node& root, const std::string& path, FlagSet& fl
   return {};
 }
 
+// The text of a file of at most kMaxFileBytes (or one byte more).
+Expected<std::string> read_text(const std::string& path, const char* flag) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kMaxFileBytes + 1, '\0');
+  if (!file || !(file.read(text.data(), static_cast<std::streamsize>(text.size())) || file.eof())) {
+    return make_error(ErrorCode::kNotFound, fmt::format("--{}: {} cannot be read", flag, path), flag);
+  }
+  text.resize(static_cast<size_t>(file.gcount()));
+  return text;
+}
+
 }  // namespace
 
 Status read_config_text(const std::string& text, const std::string& path, FlagSet& flags) {
@@ -108,13 +120,24 @@ Status read_config_text(const std::string& text, const std::string& path, FlagSe
 }
 
 Status read_config_file(const std::string& path, FlagSet& flags) {
-  std::ifstream file(path, std::ios::binary);
-  std::string text(kMaxFileBytes + 1, '\0');
-  if (!file || !(file.read(text.data(), static_cast<std::streamsize>(text.size())) || file.eof())) {
-    return make_error(ErrorCode::kNotFound, fmt::format("--config: {} cannot be read", path), "config");
-  }
-  text.resize(static_cast<size_t>(file.gcount()));
+  TERN_ASSIGN_OR_RETURN(const std::string text, read_text(path, "config"));
   return read_config_text(text, path, flags);
+}
+
+Expected<json::Object> read_yaml_object(const std::string& path, const char* flag) {
+  TERN_ASSIGN_OR_RETURN(const std::string text, read_text(path, flag));
+  if (text.size() > kMaxFileBytes)
+    return make_error(ErrorCode::kTooLarge, fmt::format("--{}: {} has over {} bytes", flag, path, kMaxFileBytes), flag);
+  try {
+    size_t nodes = 0;
+    TERN_ASSIGN_OR_RETURN(json::Value value, to_json(YAML::Load(text), 0, nodes));
+    if (value.is_null()) return json::Object();
+    if (!value.is_object())
+      return make_error(ErrorCode::kCorrupt, fmt::format("--{}: {} is no mapping", flag, path), flag);
+    return std::move(value.get_object());
+  } catch (const YAML::Exception& error) {
+    return make_error(ErrorCode::kCorrupt, fmt::format("--{}: {}: {}", flag, path, error.what()), flag);
+  }
 }
 
 }  // namespace tern::app

@@ -23,25 +23,38 @@ Status Offline::start_engine() {
   return {};
 }
 
+Status Offline::submit(const OfflinePrompt& prompt, engine::RequestId id, const SamplingParams& sampling,
+                       OfflineRun& run) {
+  engine::Request request;
+  request.id = id;
+  request.external_id = "offline-" + std::to_string(id);
+  request.prompt = prompt.ids;
+  request.sampling = sampling;
+  request.sampling.seed = id;
+  request.max_tokens = prompt.new_tokens;
+  request.ignore_eos = prompt.ignore_eos;
+  run.submitted_ns = request.arrival_ns = monotonic_ns();
+  return engine_->submit(std::move(request));
+}
+
 Expected<std::vector<OfflineRun>> Offline::run(const std::vector<std::vector<int32_t>>& prompts, int new_tokens,
                                                const SamplingParams& sampling) {
+  std::vector<OfflinePrompt> all;
+  for (const auto& ids : prompts) all.push_back({ids, new_tokens});
+  return run(all, sampling, [](const OfflineRun&) {});
+}
+
+Expected<std::vector<OfflineRun>> Offline::run(const std::vector<OfflinePrompt>& prompts,
+                                               const SamplingParams& sampling,
+                                               const std::function<void(const OfflineRun&)>& ended) {
   std::vector<OfflineRun> runs(prompts.size());
   const engine::RequestId base = next_id_;
   next_id_ += prompts.size();
-  for (size_t i = 0; i < prompts.size(); ++i) {
-    engine::Request request;
-    request.id = base + i;
-    request.external_id = "offline-" + std::to_string(request.id);
-    request.prompt = prompts[i];
-    request.sampling = sampling;
-    request.sampling.seed = request.id;
-    request.max_tokens = new_tokens;
-    request.ignore_eos = true;
-    runs[i].submitted_ns = request.arrival_ns = monotonic_ns();
-    TERN_RETURN_IF_ERROR(engine_->submit(std::move(request)));
-  }
   std::vector<engine::Delta> deltas;
-  for (size_t open = prompts.size(); open > 0;) {
+  size_t next = 0, open = 0;
+  while (next < prompts.size() || open > 0) {
+    for (; next < prompts.size() && open < config_.inbox_capacity; ++next, ++open)
+      TERN_RETURN_IF_ERROR(submit(prompts[next], base + next, sampling, runs[next]));
     deltas.clear();
     if (!engine_->poll(deltas, std::chrono::milliseconds(1000)) && deltas.empty()) {
       return make_error(ErrorCode::kInternal, "the engine has ended");
@@ -56,7 +69,9 @@ Expected<std::vector<OfflineRun>> Offline::run(const std::vector<std::vector<int
       }
       run.cached_tokens = std::max(run.cached_tokens, static_cast<int>(delta.cached_tokens));
       if (delta.finish == engine::FinishReason::kError) return delta.error;
-      if (delta.finish != engine::FinishReason::kNone) --open;
+      if (delta.finish == engine::FinishReason::kNone) continue;
+      --open;
+      ended(run);
     }
   }
   return runs;

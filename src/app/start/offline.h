@@ -1,6 +1,7 @@
 // The engine without a server, for benchmarks: requests in, tokens with their times out.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,12 @@
 #include "model/model.h"
 
 namespace tern::app {
+
+struct OfflinePrompt {
+  std::vector<int32_t> ids;
+  int new_tokens = 1;  // at most
+  bool ignore_eos = true;
+};
 
 struct OfflineRun {
   int64_t submitted_ns = 0;       // monotonic
@@ -35,8 +42,12 @@ class Offline {
   // Runs all prompts at once, each for `new_tokens` tokens whatever they are, and waits for them.
   Expected<std::vector<OfflineRun>> run(const std::vector<std::vector<int32_t>>& prompts, int new_tokens,
                                         const SamplingParams& sampling);
+  // The same with a number of tokens for each; every run is told when it has ended.
+  Expected<std::vector<OfflineRun>> run(const std::vector<OfflinePrompt>& prompts, const SamplingParams& sampling,
+                                        const std::function<void(const OfflineRun&)>& ended);
 
  private:
+  Status submit(const OfflinePrompt& prompt, engine::RequestId id, const SamplingParams& sampling, OfflineRun& run);
   explicit Offline(const Settings& settings) : config_(settings.engine) {}
   engine::EngineConfig config_;
   std::unique_ptr<LoadedRanks> ranks_;
