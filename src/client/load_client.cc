@@ -16,6 +16,7 @@
 #include <boost/beast/core.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
+#include <cmath>
 #include <random>
 
 #include "base/clock.h"
@@ -34,8 +35,37 @@ using boost::system::error_code;
 
 double since(int64_t start) { return static_cast<double>(monotonic_ns() - start) / 1e9; }
 
+void take_usage(const json::Object& event, LoadResult& result) {
+  const json::Value* usage = json::find(event, "usage");
+  if (usage == nullptr || !usage->is_object()) return;
+  const json::Object& u = usage->get_object();
+  auto number = [](const json::Object& from, const char* key) {
+    const auto value = json::get_int(from, key);
+    return value.ok() ? static_cast<int>(value->value_or(0)) : 0;
+  };
+  result.prompt_tokens = number(u, "prompt_tokens");
+  result.completion_tokens = number(u, "completion_tokens");
+  const json::Value* details = json::find(u, "prompt_tokens_details");
+  if (details != nullptr && details->is_object()) result.cached_tokens = number(details->get_object(), "cached_tokens");
+}
+
+// What the chunk says of itself, and with `texts` its words.
+void take_choice(const json::Object& choice, const json::Object* delta, bool texts, LoadResult& result) {
+  if (const json::Value* at = json::find(choice, "arrival_time"); at != nullptr && at->is_number())
+    result.arrivals.push_back(at->to_number<double>());
+  if (!texts) return;
+  const auto add = [](const json::Object& from, const char* key, std::string& to) {
+    const json::Value* value = json::find(from, key);
+    if (value != nullptr && value->is_string()) to += std::string_view(value->get_string());
+  };
+  add(choice, "text", result.text);
+  if (delta == nullptr) return;
+  add(*delta, "content", result.text);
+  add(*delta, "reasoning_content", result.thoughts);
+}
+
 // Reads one event of a stream into the result.
-void take_event(std::string_view data, int64_t start, int64_t& last, LoadResult& result) {
+void take_event(std::string_view data, int64_t start, int64_t& last, bool texts, LoadResult& result) {
   if (data == "[DONE]") return;
   const auto event = json::parse(data);
   const json::Object* object = event.ok() ? event->if_object() : nullptr;
@@ -44,26 +74,22 @@ void take_event(std::string_view data, int64_t start, int64_t& last, LoadResult&
     return;
   }
   if (const json::Value* error = json::find(*object, "error")) result.error = json::dump(*error);
-  if (const json::Value* usage = json::find(*object, "usage"); usage != nullptr && usage->is_object()) {
-    const json::Object& u = usage->get_object();
-    auto number = [](const json::Object& from, const char* key) {
-      const auto value = json::get_int(from, key);
-      return value.ok() ? static_cast<int>(value->value_or(0)) : 0;
-    };
-    result.prompt_tokens = number(u, "prompt_tokens");
-    result.completion_tokens = number(u, "completion_tokens");
-    const json::Value* details = json::find(u, "prompt_tokens_details");
-    if (details != nullptr && details->is_object())
-      result.cached_tokens = number(details->get_object(), "cached_tokens");
+  take_usage(*object, result);
+  if (const json::Value* metrics = json::find(*object, "metrics")) {
+    if (result.first_metrics.is_null()) result.first_metrics = *metrics;
+    result.last_metrics = *metrics;
   }
   const json::Value* choices = json::find(*object, "choices");
   if (choices == nullptr || !choices->is_array() || choices->get_array().empty()) return;
   // The first chat chunk holds the role only and comes before any token.
   const json::Object* choice = choices->get_array()[0].if_object();
-  const json::Value* delta = choice != nullptr ? json::find(*choice, "delta") : nullptr;
-  const bool role_only = delta != nullptr && delta->is_object() && delta->get_object().contains("role") &&
-                         result.chunks == 0 && (!delta->get_object().contains("content") || delta->at("content") == "");
+  if (choice == nullptr) return;
+  const json::Value* found = json::find(*choice, "delta");
+  const json::Object* delta = found != nullptr ? found->if_object() : nullptr;
+  const bool role_only = delta != nullptr && delta->contains("role") && result.chunks == 0 &&
+                         (!delta->contains("content") || delta->at("content") == "");
   if (role_only) return;
+  take_choice(*choice, delta, texts, result);
   const int64_t now = monotonic_ns();
   if (result.chunks++ == 0) {
     result.first = static_cast<double>(now - start) / 1e9;
@@ -86,8 +112,7 @@ class Generator {
       : plan_(plan), url_(url), tls_(std::move(tls)), random_(plan.seed) {
     report_.results.resize(static_cast<size_t>(plan.requests));
     double at = 0;
-    std::exponential_distribution<double> wait(plan.rate > 0 ? plan.rate : 1);
-    for (int i = 0; i < plan.requests && plan.rate > 0; ++i) starts_.push_back(at += wait(random_));
+    for (int i = 0; i < plan.requests && (plan.rate > 0 || plan.last_rate > 0); ++i) starts_.push_back(at += space(i));
   }
 
   Expected<LoadReport> run() {
@@ -110,6 +135,19 @@ class Generator {
   }
 
  private:
+  // Seconds in front of request `index`.
+  double space(int index) {
+    double rate = plan_.rate;
+    if (plan_.last_rate > 0) {
+      const double way = plan_.requests > 1 ? static_cast<double>(index) / (plan_.requests - 1) : 1;
+      rate = plan_.geometric ? plan_.rate * std::pow(plan_.last_rate / plan_.rate, way)
+                             : plan_.rate + (plan_.last_rate - plan_.rate) * way;
+    }
+    rate = std::max(rate, 1e-3);  // a ramp that begins at 0
+    if (plan_.burstiness == 1) return std::exponential_distribution<double>(rate)(random_);
+    return std::gamma_distribution<double>(plan_.burstiness, 1 / (rate * plan_.burstiness))(random_);
+  }
+
   // Takes requests one after the other over one kept connection.
   template <class Wire>
   asio::awaitable<void> work(Wire wire) {
@@ -130,7 +168,8 @@ class Generator {
 
   template <class Wire>
   asio::awaitable<void> one(Wire& wire, int index, LoadResult& result) {
-    const HttpCall call{.path = plan_.endpoint, .body = plan_.body(index), .api_key = plan_.api_key};
+    const HttpCall call{
+        .path = plan_.endpoint, .body = plan_.body(index), .api_key = plan_.api_key, .headers = plan_.headers};
     const std::string request = request_text(url_, call, true);
     const int64_t start = monotonic_ns();
     int64_t last = start;
@@ -157,7 +196,8 @@ class Generator {
       if (error == http::error::need_buffer) error = {};
       const std::string_view got(piece.data(), piece.size() - parser.get().body().size);
       if (result.status != 200 && plain.size() < 400) plain += got;
-      const Status status = events.feed(got, [&](std::string_view data) { take_event(data, start, last, result); });
+      const Status status =
+          events.feed(got, [&](std::string_view data) { take_event(data, start, last, plan_.texts, result); });
       if (!status.ok()) result.error = status.error().message;
     }
     result.total = since(start);

@@ -19,7 +19,12 @@ struct LoadPlan {
   std::string ca_file;  // certificates to trust for https, PEM; "": the system's
   int requests = 64;
   int concurrency = 16;
-  double rate = 0;  // requests per second, spaced at random (Poisson); 0: as fast as concurrency allows
+  double rate = 0;         // requests per second, spaced at random; 0: as fast as concurrency allows
+  double last_rate = 0;    // of the last request, when it is another; 0: `rate` throughout
+  bool geometric = false;  // on the way there the rate is multiplied by the same for each request; else added to
+  double burstiness = 1;   // shape of the gamma distribution of spaces; 1: Poisson
+  bool texts = false;      // keeps what was said
+  std::vector<std::string> headers;  // "name: value"
   uint64_t seed = 1;
   std::function<std::string(int index)> body;  // JSON with "stream": true
 };
@@ -28,11 +33,14 @@ struct LoadResult {
   bool ok = false;
   int status = 0;
   std::string error;
-  double first = 0;         // seconds from sending to the first token
-  double total = 0;         // seconds from sending to the end
-  std::vector<float> gaps;  // seconds between chunks
-  int chunks = 0;           // with text or ids
+  double first = 0;              // seconds from sending to the first token
+  double total = 0;              // seconds from sending to the end
+  std::vector<float> gaps;       // seconds between chunks
+  std::vector<double> arrivals;  // arrival_time of the chunks: seconds at the server since the request came
+  int chunks = 0;                // with text or ids
   int prompt_tokens = 0, completion_tokens = 0, cached_tokens = 0;
+  std::string text, thoughts;               // with LoadPlan::texts
+  json::Value first_metrics, last_metrics;  // "metrics" of chunks (collect_metrics); null: none came
 };
 
 struct LoadReport {
