@@ -1,7 +1,9 @@
 // The parts of `tern bench`.
 #pragma once
 
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "app/config/model_facts.h"
@@ -25,8 +27,18 @@ struct StepCost {
 // `tied`: the output layer is the embedding. `bytes` per weight.
 StepCost step_cost(const model::ModelSummary& summary, int64_t hidden, bool tied, int bytes);
 
+// `tern bench NAME`.
+struct Benchmark {
+  std::string_view name, summary;
+  int (*run)(const std::vector<std::string>& args);
+};
+std::span<const Benchmark> benchmarks();
+
 // `tern bench ...`: args follow its name; gives the exit status, as each of them.
 int run_bench(const std::vector<std::string>& args);
+int run_bench_latency(const std::vector<std::string>& args);
+int run_bench_eval(const std::vector<std::string>& args);
+int run_bench_throughput(const std::vector<std::string>& args);
 int run_bench_decode(const std::vector<std::string>& args);
 int run_bench_prefill(const std::vector<std::string>& args);
 int run_bench_load(const std::vector<std::string>& args);

@@ -38,7 +38,9 @@ def shape(run, name):
 def tern(run, *args, timeout=300, env=None):
     """The JSON object that a benchmark prints; None when it fails, which is a failed check."""
     command = [run.places.tern, "bench", *map(str, args), "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})})
+    done = subprocess.run(
+        command, check=False, capture_output=True, text=True, timeout=timeout, env={**os.environ, **(env or {})}
+    )
     run.places.out.mkdir(parents=True, exist_ok=True)
     with open(run.places.out / "bench.txt", "a") as out:
         out.write(" ".join(command) + "\n" + done.stdout + done.stderr[-3000:] + "\n")
@@ -99,7 +101,12 @@ def delay(run):
     if None not in both:
         plain, late = (f["step_us_mean"] for f in both)
         run.figure("8B step, batch 32, planning as it is / 2 ms later", f"{plain:.0f} / {late:.0f} us")
-        times = dict(reference="as it is", reference_value=round(plain), reference_unit="us", ratio=round(plain / late, 3))
+        times = {
+            "reference": "as it is",
+            "reference_value": round(plain),
+            "reference_unit": "us",
+            "ratio": round(plain / late, 3),
+        }
         run.row("qwen3-8b, a step of 32, planning 2 ms later", late, "us", **times)
         run.check(
             not run.places.on_gpu or late <= 1.02 * plain, "2 ms of planning change no step", f"{plain:.0f} and {late:.0f} us"
@@ -224,7 +231,12 @@ def tpot(run):
 
 def beside_its_step(run, what, of, token, step):
     run.figure(f"{what}: {of} p50 over HTTP / a step", f"{token:.0f} / {step:.0f} us ({token / step:.3f})")
-    more = dict(reference="a step without HTTP", reference_value=round(step), reference_unit="us", ratio=round(step / token, 3))
+    more = {
+        "reference": "a step without HTTP",
+        "reference_value": round(step),
+        "reference_unit": "us",
+        "ratio": round(step / token, 3),
+    }
     run.row(f"{what}: a token over HTTP ({of} p50)", token, "us", **more)
     run.check(not run.places.on_gpu or token <= TPOT_MOST * step, f"{what}: {of} over HTTP", f"{token / step:.3f} of a step")
 
@@ -255,7 +267,7 @@ def pages(path, first, count):
 
 def pictures(run):
     """The published OCR shape with the shipped model's tokenizer, whose special ids it takes."""
-    ids = dict(vision_start_token_id=2048, image_token_id=2049, vision_end_token_id=2050, video_token_id=2051)
+    ids = {"vision_start_token_id": 2048, "image_token_id": 2049, "vision_end_token_id": 2050, "video_token_id": 2051}
     run.places.scratch.mkdir(parents=True, exist_ok=True)
     # No page comes twice: what is encoded once is cached.
     loads = [(32, 32, 2), (128, 64, 300), (12, 1, 2)]
@@ -294,6 +306,7 @@ def pictures(run):
                 tokens,
                 "--temperature",
                 0.8,
+                "--ignore-eos",
                 "--token-ids",
             )
             if f is None:
@@ -335,32 +348,32 @@ def some(run, parts):
             continue
         try:
             part(run)
-        except Exception as e:  # the other parts still say something
+        except Exception as e:  # noqa: BLE001  the other parts still say something
             run.check(False, name, f"{type(e).__name__}: {e}")
 
 
 def alone(run):
     some(
         run,
-        dict(
-            steps=steps,
-            delay=delay,
-            kernels=kernels,
-            attention=lambda run: bench_attention.attention(run, tern),
-            deterministic=lambda run: bench_peers.deterministic(run, decode),
-        ),
+        {
+            "steps": steps,
+            "delay": delay,
+            "kernels": kernels,
+            "attention": lambda run: bench_attention.attention(run, tern),
+            "deterministic": lambda run: bench_peers.deterministic(run, decode),
+        },
     )
 
 
 def served(run):
     some(
         run,
-        dict(
-            prompts=prompts,
-            serving=serving,
-            tpot=tpot,
-            pictures=pictures,
-            start=lambda run: bench_peers.cold_start(run, pathlib.Path(shape(run, "qwen3-8b"))),
-            transformers=lambda run: bench_peers.transformers(run, shape, decode),
-        ),
+        {
+            "prompts": prompts,
+            "serving": serving,
+            "tpot": tpot,
+            "pictures": pictures,
+            "start": lambda run: bench_peers.cold_start(run, pathlib.Path(shape(run, "qwen3-8b"))),
+            "transformers": lambda run: bench_peers.transformers(run, shape, decode),
+        },
     )
