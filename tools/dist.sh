@@ -83,6 +83,10 @@ cp LICENSE README.md "$out/"
 ln -s tern "$out/start_server"
 ln -s tern "$out/stop_server"
 cp tools/download_model.py "$out/"
+# FastDeploy's command line: by this name the program has its commands.
+ln -s tern "$out/fastdeploy"
+mkdir -p "$out/share/man/man1"
+"$binary" man-page >"$out/share/man/man1/tern.1"
 tar -C "$dist" --sort=name --owner=0 --group=0 --numeric-owner -czf "$dist/$name.tar.gz" "$name"
 rm -rf "$out"
 ls -l "$dist/$name.tar.gz" | awk '{printf "%s  %.1f MB\n", $NF, $5 / 1e6}'

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <iostream>
 
+#include "app/flags/environment.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "cli/commands.h"
@@ -29,7 +30,7 @@ void on_interrupt(int) {
 
 struct ChatOptions {
   bool complete = false;  // texts to go on with, in place of messages
-  std::string url = "http://localhost:8000/v1", model = "default", api_key, ca_file, system_prompt, quick;
+  std::string url = "http://localhost:8000/v1", model, api_key, ca_file, system_prompt, quick;
   double temperature = -1, top_p = -1;
   int max_tokens = 0;
 };
@@ -110,6 +111,29 @@ Expected<std::string> ask(const client::Url& url, const ChatOptions& options, co
   return answer;
 }
 
+// The first model that the server lists, or "default".
+Expected<std::string> first_model(const client::Url& url, const ChatOptions& options) {
+  std::string answer;
+  const client::HttpCall call{
+      .method = "GET", .path = "/models", .body = {}, .api_key = options.api_key, .ca_file = options.ca_file};
+  TERN_ASSIGN_OR_RETURN(const int status, client::http_call(url, call, [&](std::string_view bytes) {
+                          answer += bytes;
+                          return answer.size() < 1 << 20;
+                        }));
+  const auto list = json::parse(answer);
+  boost::system::error_code none;
+  const json::Value* id = status == 200 && list.ok() ? list->find_pointer("/data/0/id", none) : nullptr;
+  return id != nullptr && id->is_string() ? std::string(id->get_string()) : std::string("default");
+}
+
+// OPENAI_API_KEY, as OpenAI's own clients have it.
+std::string key_of_environment() {
+  for (const auto& [name, value] : app::Environment::of_process()) {
+    if (name == "OPENAI_API_KEY") return value;
+  }
+  return "";
+}
+
 void add(json::Array& messages, const char* role, const std::string& content) {
   messages.push_back(json::Object{{"role", role}, {"content", content}});
 }
@@ -148,8 +172,8 @@ int run(const std::vector<std::string>& args, bool complete) {
   ChatOptions options;
   options.complete = complete;
   parser.add_option("--url", options.url, "Address of the server (http or https), with /v1").capture_default_str();
-  parser.add_option("--model,--model-name", options.model, "Model to name in requests").capture_default_str();
-  parser.add_option("--api-key", options.api_key, "Bearer key");
+  parser.add_option("--model,--model-name", options.model, "Model to name in requests; without it the server's first");
+  parser.add_option("--api-key", options.api_key, "Bearer key; without it OPENAI_API_KEY");
   parser.add_option("--ca-file", options.ca_file, "Certificates to trust for https (PEM) instead of the system's");
   if (!complete) parser.add_option("--system-prompt", options.system_prompt, "First message, of the role system");
   parser.add_option("-q,--quick", options.quick, "Ask this, print the answer and end");
@@ -162,6 +186,12 @@ int run(const std::vector<std::string>& args, bool complete) {
   if (url->path.empty()) url->path = "/v1";  // a bare address means the API, not the root
   signal(SIGPIPE, SIG_IGN);
   signal(SIGINT, on_interrupt);
+  if (options.api_key.empty()) options.api_key = key_of_environment();
+  if (options.model.empty()) {
+    auto model = first_model(*url, options);
+    if (!model.ok()) return app::report(model.error());
+    options.model = std::move(*model);
+  }
   json::Array messages;
   if (!options.system_prompt.empty()) add(messages, "system", options.system_prompt);
   if (options.quick.empty()) return talk(*url, options, std::move(messages));

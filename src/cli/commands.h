@@ -1,6 +1,7 @@
 // The commands of `tern`. Each takes what follows its name and gives the exit status.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,7 +29,18 @@ int run_export(const std::vector<std::string>& args);
 int run_batch(const std::vector<std::string>& args);
 int run_convert_static(const std::vector<std::string>& args);
 
-// What stands in the table of commands, but for what only this repository's own pages need.
+// A row of the table of commands (cli.cc): --help, completion and the man page are made from it.
+struct Command {
+  std::string_view name;
+  std::string_view alias;    // "": none
+  std::string_view summary;  // "": only this repository's own pages need it
+  int (*run)(const std::vector<std::string>& args);
+};
+std::span<const Command> commands();
+// Names and aliases of those with a summary.
 std::vector<std::string_view> command_names();
+
+// Called by a link of this name the program speaks of itself as FastDeploy's command line does.
+bool called_fastdeploy();
 
 }  // namespace tern::cli

@@ -3,46 +3,64 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 
 #include "app/flags/environment.h"
 #include "app/flags/flags.h"
+#include "cli/commands.h"
+#include "cli/tools/flag_words.h"
 
 namespace tern::cli {
 namespace {
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(), [](unsigned char c) { return std::tolower(c); });
+// For comparisons: small letters, without what stands between words.
+std::string plain(std::string_view text) {
+  std::string result;
+  for (const unsigned char c : text) {
+    if (std::isalnum(c) != 0) result += static_cast<char>(std::tolower(c));
+  }
   return result;
 }
 
-std::string_view type_word(app::ValueType type, std::string_view choices) {
-  switch (type) {
-    case app::ValueType::kInt:
-      return "N";
-    case app::ValueType::kFloat:
-      return "X";
-    case app::ValueType::kBool:
-      return "";
-    case app::ValueType::kEnum:
-      return choices;
-    case app::ValueType::kJson:
-      return "JSON";
-    case app::ValueType::kStringOrJson:
-      return "TEXT|JSON";
-    case app::ValueType::kList:
-      return "A,B,...";
-    case app::ValueType::kIntList:
-      return "N,N,...";
-    default:
-      return "TEXT";
-  }
+bool is_fastdeploys(std::string_view command) {
+  constexpr std::string_view kNames[] = {"chat", "complete", "serve", "bench", "collect-env", "run-batch", "tokenizer"};
+  return std::find(std::begin(kNames), std::end(kNames), command) != std::end(kNames);
 }
 
-std::string default_text(std::string_view fallback, std::string_view derived) {
-  if (!derived.empty()) return std::string(derived);
-  return fallback.empty() ? "none" : std::string(fallback);
+// The group of a flag as FastDeploy's command line names it.
+std::string_view fastdeploys_title(const app::FlagSpec& flag) {
+  if (flag.name == "ips") return "System Configuration";
+  if (flag.name == "router") return "Router";
+  switch (flag.group) {
+    case app::FlagGroup::kModel:
+      return "Model Configuration";
+    case app::FlagGroup::kCapacity:
+      return "Parallel Configuration";
+    case app::FlagGroup::kLoading:
+      return "Load Configuration";
+    case app::FlagGroup::kCache:
+      return "Cache Configuration";
+    case app::FlagGroup::kPerformance:
+      return "Performance Tuning";
+    case app::FlagGroup::kDisaggregation:
+      return "Splitwise Deployment";
+    default:
+      return app::group_title(flag.group);
+  }
+}
+std::string_view title_of(const app::FlagSpec& flag, bool theirs) {
+  return theirs ? fastdeploys_title(flag) : app::group_title(flag.group);
+}
+
+// In the order of the table.
+std::vector<std::string_view> titles(bool theirs) {
+  std::vector<std::string_view> all;
+  for (const app::FlagSpec& flag : app::flag_table()) {
+    const std::string_view title = title_of(flag, theirs);
+    if (std::find(all.begin(), all.end(), title) == all.end()) all.push_back(title);
+  }
+  return all;
 }
 
 std::string wrap(const std::string& text, size_t indent) {
@@ -63,31 +81,12 @@ std::string wrap(const std::string& text, size_t indent) {
   return out;
 }
 
-struct Status {
-  app::Support support = app::Support::kActs;
-  std::string_view refused, reason;
-};
-Status status_of(const app::FlagSpec& flag) { return {flag.support, flag.refused, flag.reason}; }
-Status status_of(const app::VariableSpec& variable) { return {variable.support, variable.refused, variable.reason}; }
-
-// "acts", "inert: why", "harmless: why; refused: a|b". `mark` stands around values.
-std::string status_text(const Status& status, std::string_view mark = "") {
-  std::string out(app::support_name(status.support));
-  if (!status.refused.empty()) out += fmt::format("; refused: {0}{1}{0}", mark, status.refused);
-  if (!status.reason.empty()) out += fmt::format(": {}", status.reason);
-  return out;
-}
-
 std::string flag_entry(const app::FlagSpec& flag) {
   constexpr size_t kIndent = 6;
-  std::string head = fmt::format("  --{}", flag.name);
-  if (flag.type == app::ValueType::kBool) head += fmt::format(", --no-{}", flag.name);
+  std::string head = "  " + flag_names(flag);
   if (const auto word = type_word(flag.type, flag.choices); !word.empty()) head += fmt::format(" {}", word);
-  for (const std::string_view alias : app::split(flag.aliases, '|')) {
-    head += fmt::format(", {}{}", alias.size() <= 2 ? "-" : "--", alias);
-  }
   std::string body = fmt::format("{} Default: {}.", flag.meaning, default_text(flag.fallback, flag.derived));
-  if (const std::string status = status_text(status_of(flag)); status != "acts") body += fmt::format(" [{}]", status);
+  if (const std::string status = status_text(flag); status != "acts") body += fmt::format(" [{}]", status);
   return fmt::format("{}\n{}{}\n", head, std::string(kIndent, ' '), wrap(body, kIndent));
 }
 
@@ -121,7 +120,7 @@ void append_flags(std::string& out) {
       }
       out += fmt::format("| {} | {} | {} | {} | {} |\n", names, value_cell(flag.type, flag.choices),
                          escaped(default_text(flag.fallback, flag.derived)), escaped(flag.meaning),
-                         escaped(status_text(status_of(flag), "`")));
+                         escaped(status_text(flag, "`")));
     }
   }
 }
@@ -133,10 +132,9 @@ void append_variables(std::string& out) {
     for (const app::VariableSpec& variable : app::variable_table()) {
       if (variable.group != group) continue;
       const bool typed = variable.support == app::Support::kActs || variable.type != app::ValueType::kString;
-      out += fmt::format("| `{}` | {} | {} | {} | {} |\n", variable.name,
-                         typed ? value_cell(variable.type, variable.choices) : "any",
-                         escaped(default_text(variable.fallback, "")), escaped(variable.meaning),
-                         escaped(status_text(status_of(variable), "`")));
+      out += fmt::format(
+          "| `{}` | {} | {} | {} | {} |\n", variable.name, typed ? value_cell(variable.type, variable.choices) : "any",
+          escaped(default_text(variable.fallback, "")), escaped(variable.meaning), escaped(status_text(variable, "`")));
     }
   }
 }
@@ -151,67 +149,60 @@ std::string paddlenlp_markdown() {
                        typed ? value_cell(variable.type, variable.choices) : "any",
                        variable.fallback.empty() ? "none" : escaped(variable.fallback),
                        variable.script.empty() ? "" : escaped(variable.script), escaped(variable.meaning),
-                       escaped(status_text(status_of(variable), "`")));
+                       escaped(status_text(variable, "`")));
   }
   return out;
 }
 
 std::string command_help() {
-  return R"(Usage: tern COMMAND [flags]
-       tern --model DIR [flags]      the same as tern serve
-
-Commands:
-  serve       serves a model over the OpenAI protocol (also: api_server)
-  multi-api-server  a server and a port for each engine of --data-parallel-size (also: multi_api_server)
-  serve-paddlenlp  serves it as PaddleNLP's server does, which its environment sets up (docs/paddlenlp.md)
-  start_server, stop_server, download_model  that server's commands
-  chat        talks to a server; -q TEXT asks one question
-  complete    has a server go on with texts; -q TEXT gives one
-  run-batch   answers a file of requests, without a port
-  ocr         reads the text of pictures, with the model that ships or at a server
-  verify      runs reference cases through this build
-  inspect     says what a model folder holds and needs
-  export      writes a model with quantized weights into a new folder
-  convert-static  writes a static export of PaddleNLP as safetensors into a new folder
-  preprocess  pictures and videos as the server prepares them: grid, tokens, hash
-  tokenize    text to token ids and back, line by line
-  tokenizer   one text to ids or back, and what the vocabulary is
-  render      chat messages to the prompt
-  bench       decode, prefill and serving figures
-  collect-env  says what a report of a fault should: machine, system, GPUs, variables
-  completion  prints what bash, zsh or fish need to complete these commands and their flags
-  version     prints the version
-
-tern COMMAND --help says more. tern serve --help lists every flag; --help=WORD narrows the list.
-)";
+  const bool theirs = called_fastdeploy();
+  const std::string_view name = theirs ? "fastdeploy" : "tern";
+  std::string out = fmt::format("Usage: {} COMMAND [flags]\n", name);
+  if (!theirs) out += "       tern --model DIR [flags]      the same as tern serve\n";
+  out += "\nCommands:\n";
+  for (const Command& command : commands()) {
+    const bool shown = theirs ? is_fastdeploys(command.name) : !command.summary.empty();
+    if (!shown) continue;
+    out += fmt::format("  {:<16}  {}{}\n", command.name, command.summary,
+                       theirs || command.alias.empty() ? "" : fmt::format(" (also: {})", command.alias));
+  }
+  if (theirs) out += "\nThis is tern, which has further commands: fastdeploy help lists these, tern help all.\n";
+  out += fmt::format(
+      "\n{0} COMMAND --help says more. {0} serve --help lists every flag; --help=WORD narrows the list to a group or a "
+      "word,\n--help=listgroup names the groups, --help=page shows the list in a pager.\n",
+      name);
+  return out;
 }
 
 std::string flag_help(std::string_view topic) {
-  std::string out =
-      "Usage: tern serve --model DIR [flags]\n\n"
+  const bool theirs = called_fastdeploy();
+  std::string out = fmt::format(
+      "Usage: {} serve --model DIR [flags]\n\n"
       "In names _ and - are the same. --config FILE reads flags from a YAML file; the command line wins. Variables "
       "and\n"
       "the whole table stand in docs/flags.md. [harmless: no effect, none missed] [inert: the start ends, unless\n"
-      "--allow-inert-flags is given] [refused: the start ends]\n";
-  const std::string wanted = lower(topic);
+      "--allow-inert-flags is given] [refused: the start ends]\n",
+      theirs ? "fastdeploy" : "tern");
+  const std::string wanted = plain(topic);
   if (wanted == "listgroup") {
     out = "Groups:\n";
-    for (const app::FlagGroup group : app::kFlagGroups) out += fmt::format("  {}\n", app::group_title(group));
+    for (const std::string_view title : titles(theirs)) out += fmt::format("  {}\n", title);
     return out;
   }
   bool any = false;
-  for (const app::FlagGroup group : app::kFlagGroups) {
-    const bool whole = wanted.empty() || lower(app::group_title(group)).find(wanted) != std::string::npos;
+  for (const std::string_view title : titles(theirs)) {
     std::string entries;
     for (const app::FlagSpec& flag : app::flag_table()) {
-      if (flag.group != group) continue;
-      const bool match =
-          whole || app::with_underscores(flag.name).find(app::with_underscores(wanted)) != std::string::npos;
+      if (title_of(flag, theirs) != title) continue;
+      const std::string_view others[] = {flag.name, title_of(flag, true), title_of(flag, false)};
+      const bool match = std::any_of(std::begin(others), std::end(others), [&](std::string_view text) {
+        return plain(text).find(wanted) != std::string::npos;
+      });
       if (match) entries += flag_entry(flag);
     }
     if (entries.empty()) continue;
     any = true;
-    out += fmt::format("\n{}:\n{}", app::group_title(group), entries);
+    out += fmt::format("\n{}:\n{}", title, entries);
   }
   if (!any) out += fmt::format("\nNo flag and no group contains \"{}\".\n", topic);
   return out;

@@ -1,4 +1,8 @@
 #include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
 
 #include "app/config/settings.h"
 #include "app/flags/json_text.h"
@@ -69,13 +73,24 @@ int dry_run(const app::Settings& settings) {
   return 0;
 }
 
+int show_help(const std::string& topic) {
+  const bool paged = topic == "page";
+  std::FILE* pager = nullptr;
+  if (paged && ::isatty(STDOUT_FILENO) == 1) {
+    signal(SIGPIPE, SIG_IGN);  // it may end before it has read all
+    pager = ::popen("${PAGER:-less}", "w");
+  }
+  const std::string text = flag_help(paged ? "" : topic);
+  std::fwrite(text.data(), 1, text.size(), pager != nullptr ? pager : stdout);
+  return pager == nullptr || ::pclose(pager) == 0 ? 0 : app::kFailureExit;
+}
+
 int start(const std::vector<std::string>& args, bool paddlenlp_alone) {
   app::hold_hangup();
   auto arguments = app::parse_arguments(args);
   if (!arguments.ok()) return app::report(arguments.error());
   if (arguments->help) {
-    fmt::print("{}", flag_help(arguments->help_topic));
-    return 0;
+    return show_help(arguments->help_topic);
   }
   const bool dry = arguments->flags.boolean("dry-run");
   auto settings = serve_settings(std::move(arguments->flags), paddlenlp_alone);

@@ -36,6 +36,7 @@ def test_a_documented_script():
         [sys.executable, "-c", f"MODEL = {str(MODEL)!r}\n{SCRIPT}"],
         env={**os.environ, **ENVIRONMENT},
         capture_output=True,
+        check=False,
         text=True,
         timeout=120,
     )
@@ -61,10 +62,20 @@ def test_the_servers_command_line():
     assert server.returncode == 0
 
 
+def test_the_command():
+    words = "import sys; sys.argv[1:] = ['--help']; import fastdeploy; fastdeploy.main()"
+    run = subprocess.run(
+        [sys.executable, "-c", words], env={**os.environ, **ENVIRONMENT}, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert run.stdout.startswith("Usage: fastdeploy COMMAND")
+
+
 def test_it_refuses_to_stand_beside_the_real_one(tmp_path):
     made = tmp_path / "fastdeploy_gpu-2.3.0.dist-info"
     made.mkdir()
     (made / "METADATA").write_text("Metadata-Version: 2.1\nName: fastdeploy-gpu\nVersion: 2.3.0\n")
     environment = {**os.environ, "PYTHONPATH": f"{ENVIRONMENT['PYTHONPATH']}:{tmp_path}"}
-    run = subprocess.run([sys.executable, "-c", "import fastdeploy"], env=environment, capture_output=True, text=True)
+    run = subprocess.run(
+        [sys.executable, "-c", "import fastdeploy"], env=environment, capture_output=True, text=True, check=False
+    )
     assert run.returncode != 0 and "fastdeploy-gpu is installed" in run.stderr

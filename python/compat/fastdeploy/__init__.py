@@ -28,7 +28,7 @@ def run_program(*words):
     from tern.process import find_program
 
     program = find_program()
-    os.execv(program, [program, *words, *sys.argv[1:]])
+    os.execv(program, ["fastdeploy", *words, *sys.argv[1:]])
 
 
 def main():

@@ -79,6 +79,11 @@ void print_gpus() {
     line(fmt::format("GPU {}", number++), known(field(folder + "/information", "Model")));
   }
   if (folders.empty()) line("GPUs", "none");
+  line("Is CUDA available", !folders.empty() && found("libcuda.so.1") == "yes" ? "True" : "False");
+  const char* const loading = "CUDA_MODULE_LOADING";
+  for (const auto& [name, value] : app::Environment::of_process()) {
+    if (name == loading) line(fmt::format("{} set to", loading), value);
+  }
   if (const auto nvml = device::Nvml::open()) {
     for (const device::GpuReading& gpu : nvml->read()) {
       if (gpu.memory_total && gpu.memory_used)

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <filesystem>
 #include <fstream>
 
 #include "app/options.h"
@@ -41,23 +42,55 @@ Expected<std::vector<int32_t>> parse_ids(std::string_view text, const content::T
   return ids;
 }
 
+// FastDeploy's keys, and the folder.
 json::Object info_of(const content::Tokenizer& tokenizer, const std::string& folder) {
   const content::SpecialText& special = tokenizer.special_text();
-  json::Object named;
-  for (const auto& [name, text] : special.named) named[name] = text;
+  json::Object named, ids;
+  for (const auto& [name, text] : special.named) {
+    named[name] = text;
+    if (const auto id = tokenizer.token_to_id(text)) ids[name + "_id"] = *id;
+  }
   json::Object out;
-  out["model"] = folder;
-  out["tokenizer_type"] = tokenizer.kind();
   out["vocab_size"] = tokenizer.vocab_size();
+  out["model_name"] = folder;
+  out["tokenizer_type"] = tokenizer.kind();
   const auto longest = tokenizer.model_max_length();
   out["model_max_length"] = longest ? json::Value(*longest) : json::Value(nullptr);
   out["special_tokens"] = named;
+  out["special_token_ids"] = ids;
   return out;
 }
 
+// As Python's repr writes a text.
+std::string repr(const std::string& text) {
+  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string out(1, quote);
+  for (const char c : text) {
+    if (c == '\\' || c == quote)
+      out += fmt::format("\\{}", c);
+    else if (c == '\n' || c == '\r' || c == '\t')
+      out += c == '\n' ? "\\n" : c == '\r' ? "\\r" : "\\t";
+    else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+      out += fmt::format("\\x{:02x}", c);
+    else
+      out += c;
+  }
+  return out + quote;
+}
+
+// A line "ID<tab>TOKEN" for each.
+int64_t write_lines(const content::Tokenizer& tokenizer, std::ofstream& out) {
+  int64_t count = 0;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (!tokenizer.has_id(id)) continue;
+    out << id << '\t' << repr(tokenizer.id_to_token(id)) << '\n';
+    ++count;
+  }
+  return count;
+}
+
 // {"token": id, …} in the order of the ids.
-Status export_vocabulary(const content::Tokenizer& tokenizer, const std::string& path) {
-  std::ofstream out(path, std::ios::binary);
+int64_t write_json(const content::Tokenizer& tokenizer, std::ofstream& out) {
   std::string line = "{";
   int64_t count = 0;
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
@@ -69,22 +102,31 @@ Status export_vocabulary(const content::Tokenizer& tokenizer, const std::string&
     line.clear();
   }
   out << "\n}\n";
+  return count;
+}
+
+Status export_vocabulary(const content::Tokenizer& tokenizer, const std::string& path) {
+  std::error_code ignored;
+  const std::filesystem::path file(path);
+  if (file.has_parent_path()) std::filesystem::create_directories(file.parent_path(), ignored);
+  std::ofstream out(path, std::ios::binary);
+  const int64_t count = file.extension() == ".json" ? write_json(tokenizer, out) : write_lines(tokenizer, out);
   out.close();
   if (!out) return make_error(ErrorCode::kIo, fmt::format("cannot write {}", path), "vocab-export");
-  fmt::print("vocabulary of {} tokens written to {}\n", count, path);
+  fmt::print("Vocabulary exported to: {}\nTotal tokens: {}\n", path, count);
   return {};
 }
 
 Status answer(const Wishes& wishes, const content::Tokenizer& tokenizer, const std::string& folder) {
   if (!wishes.encode.empty()) {
     TERN_ASSIGN_OR_RETURN(const auto ids, tokenizer.encode(wishes.encode, false));
-    fmt::print("input text: {}\nencoded ids: {}\n", wishes.encode, json::dump(json::Array(ids.begin(), ids.end())));
+    fmt::print("Input text: {}\nEncoded tokens: {}\n", wishes.encode, json::dump(json::Array(ids.begin(), ids.end())));
   }
   if (!wishes.decode.empty()) {
     TERN_ASSIGN_OR_RETURN(const auto ids, parse_ids(wishes.decode, tokenizer));
-    fmt::print("input ids: {}\ndecoded text: {}\n", wishes.decode, tokenizer.decode(ids, false));
+    fmt::print("Input tokens: {}\nDecoded text: {}\n", wishes.decode, tokenizer.decode(ids, false));
   }
-  if (wishes.vocab_size) fmt::print("vocab size: {}\n", tokenizer.vocab_size());
+  if (wishes.vocab_size) fmt::print("Vocabulary size: {}\n", tokenizer.vocab_size());
   if (wishes.info) fmt::print("{}\n", json::dump(info_of(tokenizer, folder)));
   if (!wishes.vocab_export.empty()) return export_vocabulary(tokenizer, wishes.vocab_export);
   return {};
@@ -102,6 +144,7 @@ std::vector<std::string> with_long_names(std::vector<std::string> args) {
   for (std::string& arg : args) {
     if (arg == "-vs") arg = "--vocab-size";
     if (arg == "-ve") arg = "--vocab-export";
+    if (arg == "-mm") arg = "--enable-mm";
     if (arg == "--model-name-or-path" || arg == "--model_name_or_path") arg = "--model";
   }
   return args;
@@ -115,10 +158,12 @@ int run_tokenizer(const std::vector<std::string>& args) {
   options.add_option("-m,--model", wishes.model, "Folder with the tokenizer files").required();
   options.add_option("-e,--encode", wishes.encode, "Text to turn into ids");
   options.add_option("-d,--decode", wishes.decode, "Ids to turn into text, such as \"[1, 2]\"");
-  options.add_flag("--vocab-size,--vocab_size", wishes.vocab_size, "How many ids there are (also -vs)");
+  options.add_flag("--vocab-size", wishes.vocab_size, "How many ids there are (also -vs)");
   options.add_flag("-i,--info", wishes.info, "Kind, size and special tokens as JSON");
-  options.add_option("--vocab-export,--vocab_export", wishes.vocab_export,
-                     "File for the vocabulary as JSON (also -ve)");
+  options.add_option("--vocab-export", wishes.vocab_export,
+                     "File for the vocabulary, JSON by the name .json, else a token a line (also -ve)");
+  bool pictures = false;
+  options.add_flag("--enable-mm", pictures, "No effect: the files are the same for models that see (also -mm)");
   if (const auto status = app::parse_options(options, with_long_names(args))) return *status;
   const Status status = run(wishes);
   return status.ok() ? 0 : app::report(status.error());
