@@ -66,7 +66,7 @@ read -r pid _ <log/server.pid
 maps=$(awk '/\.so/ {print $6}' "/proc/$pid/maps" | sort -u)
 expect /opt/tern/libtern_grpc.so "$maps"
 expect /opt/tern/lib/libgrpc "$maps"
-others=$(grep -v -e '^/opt/tern/' -e '/ld-linux' -e '/lib\(c\|m\|dl\|rt\|pthread\|resolv\)\.so' <<<"$maps" || true)
+others=$(grep -v -e '^/opt/tern/' -e '/ld-' -e '/lib\(c\|m\|dl\|rt\|pthread\|resolv\)\(-2\.[0-9]*\)\{0,1\}\.so' <<<"$maps" || true)
 [ -z "$others" ] || {
   printf 'libraries of the system:\n%s\n' "$others"
   exit 1

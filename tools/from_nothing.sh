@@ -3,11 +3,12 @@
 # a clone of this repository's last commit. The host's settings for package sources are copied (/etc/apt, pip, cargo, their
 # variables, CA certificates), nothing else. Says how long each target took; the status is 1 when one failed.
 #   tools/from_nothing.sh [--ccache DIR] [--folder DIR] [--keep] [TARGET...]   (as root, with debootstrap)
-#   tools/from_nothing.sh [--folder DIR] [--keep] --archive FILE
+#   tools/from_nothing.sh [--folder DIR] [--keep] [--suite NAME] --archive FILE
 # TARGET: run test bench fuzz dist cuda gpu-pack (all, when none is named). `run` and `bench` are `make run ONCE=1` and
 # `make bench SECTION=startup`; FUZZ_SECONDS (5) and JOBS are passed on. The archive that `dist` makes is then unpacked in a
 # base system of its own, where nothing was installed, and serves there (tools/archive_commands.sh).
 #   --archive FILE only that, with an archive that is there
+#   --suite NAME   in that Debian instead of bookworm (bullseye: glibc 2.31)
 #   --ccache DIR   a ccache folder to share with the chroot
 #   --folder DIR   where the systems and logs lie (default /var/tmp/from_nothing); the base system is kept there
 #   --keep         leaves the system of each target there
@@ -15,7 +16,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 TARGETS=(run dist test fuzz cuda gpu-pack bench)
-FOLDER=/var/tmp/from_nothing CCACHE="" KEEP="" ARCHIVE=""
+FOLDER=/var/tmp/from_nothing CCACHE="" KEEP="" ARCHIVE="" SUITE=bookworm
 usage() {
   sed -n '2,/^set /s/^# \{0,1\}//p' "$0"
   exit "$1"
@@ -43,6 +44,11 @@ while [ $# -gt 0 ]; do
       ARCHIVE=$2
       shift
       ;;
+    --suite)
+      [ $# -ge 2 ] || usage 1 >&2
+      SUITE=$2
+      shift
+      ;;
     --keep) KEEP=1 ;;
     -h | --help) usage 0 ;;
     -*) fail "unknown option $1 (--help lists them)" ;;
@@ -56,6 +62,7 @@ done
 [ ${#targets[@]} -gt 0 ] || targets=("${TARGETS[@]}")
 [ -z "$CCACHE" ] || [ -d "$CCACHE" ] || fail "there is no folder $CCACHE"
 [ -z "$ARCHIVE" ] || [ -f "$ARCHIVE" ] || fail "there is no file $ARCHIVE"
+[ "$SUITE" = bookworm ] || [ -n "$ARCHIVE" ] || fail "targets are built in bookworm; --suite goes with --archive"
 [ "$(id -u)" = 0 ] || fail "making a chroot needs root"
 for tool in debootstrap unshare chroot git; do command -v "$tool" >/dev/null || fail "needs $tool (apt-get install debootstrap)"; done
 
@@ -87,12 +94,12 @@ copy() {
 }
 
 make_base() {
-  local base=$FOLDER/base from
+  local base=$FOLDER/base-$SUITE from
   [ ! -f "$base.done" ] || return 0
   rm -rf "$base"
   from=$(mirror)
   echo "from_nothing: making Debian's base system from $from"
-  debootstrap --variant=minbase bookworm "$base" "$from" >"$FOLDER/base.log" 2>&1 || fail "debootstrap failed; see $FOLDER/base.log"
+  debootstrap --variant=minbase "$SUITE" "$base" "$from" >"$FOLDER/base.log" 2>&1 || fail "debootstrap failed; see $FOLDER/base.log"
   touch "$base.done"
 }
 
@@ -158,7 +165,7 @@ say() { # say TARGET STATUS SECONDS LOG
 # An archive of `make dist` where nothing was installed.
 try_archive() {
   local root=$FOLDER/bare log=$FOLDER/bare.log status=0 begin=$SECONDS
-  rm -rf "$root" && cp -a "$FOLDER/base" "$root" && mkdir -p "$root/opt/tern" &&
+  rm -rf "$root" && cp -a "$FOLDER/base-$SUITE" "$root" && mkdir -p "$root/opt/tern" &&
     tar -xzf "$1" -C "$root/opt/tern" --strip-components=1 && cp tools/archive_commands.sh "$root/root/" ||
     fail "cannot prepare $root"
   run_in "$root" "$log" "bash /root/archive_commands.sh" || status=$?
@@ -174,7 +181,7 @@ try() {
     bench) command="make bench SECTION=startup" ;;
     *) command="make $target" ;;
   esac
-  rm -rf "$root" && cp -a "$FOLDER/base" "$root" && copy_settings "$root" &&
+  rm -rf "$root" && cp -a "$FOLDER/base-$SUITE" "$root" && copy_settings "$root" &&
     git clone -q --depth 1 "file://$PWD" "$root/root/tern" || fail "cannot prepare $root"
   # A person has these before there is a Makefile to type.
   command="apt-get update -qq && apt-get install -y -qq --no-install-recommends make git ca-certificates > /dev/null && cd /root/tern && $command"
