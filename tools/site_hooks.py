@@ -27,6 +27,7 @@ PAGES = {
         "docs/performance.md",
         "docs/requests.md",
         "docs/security.md",
+        "docs/shell.md",
     )
 }
 FLAGS = "<!-- flags -->"
