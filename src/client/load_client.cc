@@ -105,11 +105,17 @@ double cpu_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
+struct Target {
+  Url url;
+  tcp::resolver::results_type addresses;
+};
+
 class Generator {
  public:
   // `tls`: null for http.
-  Generator(const LoadPlan& plan, const Url& url, std::shared_ptr<const tls::Context> tls)
-      : plan_(plan), url_(url), tls_(std::move(tls)), random_(plan.seed) {
+  Generator(const LoadPlan& plan, const std::vector<Url>& urls, std::shared_ptr<const tls::Context> tls)
+      : plan_(plan), tls_(std::move(tls)), random_(plan.seed) {
+    for (const Url& url : urls) targets_.push_back({url, {}});
     report_.results.resize(static_cast<size_t>(plan.requests));
     double at = 0;
     for (int i = 0; i < plan.requests && (plan.rate > 0 || plan.last_rate > 0); ++i) starts_.push_back(at += space(i));
@@ -117,15 +123,19 @@ class Generator {
 
   Expected<LoadReport> run() {
     error_code error;
-    addresses_ = tcp::resolver(context_).resolve(url_.host, url_.port, error);
-    if (error) return make_error(ErrorCode::kUnavailable, fmt::format("{} is unknown: {}", url_.host, error.message()));
+    for (Target& target : targets_) {
+      target.addresses = tcp::resolver(context_).resolve(target.url.host, target.url.port, error);
+      if (error)
+        return make_error(ErrorCode::kUnavailable, fmt::format("{} is unknown: {}", target.url.host, error.message()));
+    }
     begin_ = monotonic_ns();
     const int workers = std::min(plan_.concurrency, plan_.requests);
     for (int i = 0; i < workers; ++i) {
+      const Target& target = targets_[static_cast<size_t>(i) % targets_.size()];
       if (tls_ != nullptr)
-        asio::co_spawn(context_, work(TlsWire(context_, tls_, url_.host)), asio::detached);
+        asio::co_spawn(context_, work(TlsWire(context_, tls_, target.url.host), target), asio::detached);
       else
-        asio::co_spawn(context_, work(PlainWire(context_)), asio::detached);
+        asio::co_spawn(context_, work(PlainWire(context_), target), asio::detached);
     }
     const double cpu = cpu_seconds();
     context_.run();
@@ -148,35 +158,44 @@ class Generator {
     return std::gamma_distribution<double>(plan_.burstiness, 1 / (rate * plan_.burstiness))(random_);
   }
 
-  // Takes requests one after the other over one kept connection.
+  // Takes requests one after the other over one kept connection, with each those that follow it.
   template <class Wire>
-  asio::awaitable<void> work(Wire wire) {
+  asio::awaitable<void> work(Wire wire, const Target& target) {
     while (next_ < plan_.requests) {
-      const int index = next_++;
+      const int begin = next_++;
+      while (plan_.follows && next_ < plan_.requests && plan_.follows(next_)) ++next_;
+      const int end = next_;
       if (!starts_.empty()) {
         asio::steady_timer timer(context_);
         timer.expires_after(std::chrono::duration_cast<std::chrono::nanoseconds>(
-            std::chrono::duration<double>(starts_[static_cast<size_t>(index)] - since(begin_))));
+            std::chrono::duration<double>(starts_[static_cast<size_t>(begin)] - since(begin_))));
         error_code ignored;
         co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
       }
-      LoadResult& result = report_.results[static_cast<size_t>(index)];
-      co_await one(wire, index, result);
-      result.ok = result.error.empty() && result.status == 200 && result.chunks > 0;
+      bool good = true;
+      for (int index = begin; index < end; ++index) {
+        LoadResult& result = report_.results[static_cast<size_t>(index)];
+        if (good)
+          co_await one(wire, target, index, result);
+        else
+          result.error = "the request before it failed";
+        result.ok = good = result.error.empty() && result.status == 200 && result.chunks > 0;
+        if (plan_.ended) plan_.ended(index, result);
+      }
     }
   }
 
   template <class Wire>
-  asio::awaitable<void> one(Wire& wire, int index, LoadResult& result) {
+  asio::awaitable<void> one(Wire& wire, const Target& target, int index, LoadResult& result) {
     const HttpCall call{
         .path = plan_.endpoint, .body = plan_.body(index), .api_key = plan_.api_key, .headers = plan_.headers};
-    const std::string request = request_text(url_, call, true);
+    const std::string request = request_text(target.url, call, true);
     const int64_t start = monotonic_ns();
     int64_t last = start;
     error_code error;
     auto token = asio::redirect_error(asio::use_awaitable, error);
     if (!wire.socket().is_open()) {
-      co_await asio::async_connect(wire.socket(), addresses_, token);
+      co_await asio::async_connect(wire.socket(), target.addresses, token);
       if (!error) wire.socket().set_option(tcp::no_delay(true), error);
       if (!error) result.error = co_await wire.open();
       if (!result.error.empty()) error = asio::error::connection_refused;
@@ -209,12 +228,11 @@ class Generator {
   }
 
   const LoadPlan& plan_;
-  const Url url_;
+  std::vector<Target> targets_;
   const std::shared_ptr<const tls::Context> tls_;
   std::mt19937_64 random_;
   std::vector<double> starts_;
   asio::io_context context_{1};
-  tcp::resolver::results_type addresses_;
   LoadReport report_;
   int next_ = 0;
   int64_t begin_ = 0;
@@ -235,6 +253,13 @@ json::Object figures(std::vector<double> seconds) {
 
 Expected<LoadReport> run_load(const LoadPlan& plan) {
   TERN_ASSIGN_OR_RETURN(const Url url, parse_url(plan.url));
+  std::vector<Url> urls = {url};
+  for (const std::string& text : plan.others) {
+    TERN_ASSIGN_OR_RETURN(const Url other, parse_url(text));
+    if (other.tls != url.tls)
+      return make_error(ErrorCode::kInvalidArgument, "http and https servers together are not measured", "url");
+    urls.push_back(other);
+  }
   std::shared_ptr<const tls::Context> tls;
   if (url.tls) {
     TERN_ASSIGN_OR_RETURN(tls,
@@ -242,7 +267,7 @@ Expected<LoadReport> run_load(const LoadPlan& plan) {
   } else if (!plan.ca_file.empty()) {
     return make_error(ErrorCode::kInvalidArgument, "--ca-file says nothing for an http:// address", "ca-file");
   }
-  return Generator(plan, url, std::move(tls)).run();
+  return Generator(plan, urls, std::move(tls)).run();
 }
 
 double quantile(std::vector<double>& values, double share) {

@@ -12,6 +12,8 @@
 
 namespace tern::client {
 
+struct LoadResult;
+
 struct LoadPlan {
   std::string url = "http://127.0.0.1:8000";
   std::string endpoint = "/v1/completions";
@@ -27,6 +29,12 @@ struct LoadPlan {
   std::vector<std::string> headers;  // "name: value"
   uint64_t seed = 1;
   std::function<std::string(int index)> body;  // JSON with "stream": true
+  // Further servers, without paths; connections are shared out evenly.
+  std::vector<std::string> others;
+  // Request `index` is sent when the one before it has been answered; null: none is.
+  std::function<bool(int index)> follows;
+  // Told when a request has ended, before the next one's body is asked for; null: nobody is.
+  std::function<void(int index, const LoadResult& result)> ended;
 };
 
 struct LoadResult {

@@ -28,11 +28,11 @@ def write(path, entries):
 def command(tmp, *more):
     environment = {**os.environ, "FD_LOG_DIR": str(tmp / "log")}
     line = [TERN, "run-batch", "--model", str(MODEL), "--max-num-seqs", "8", "--max-model-len", "1024", *map(str, more)]
-    return dict(args=line, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return {"args": line, "env": environment, "text": True, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 
 
 def run(tmp, *more, status=0):
-    done = subprocess.run(**command(tmp, *more), timeout=120)
+    done = subprocess.run(**command(tmp, *more), timeout=120, check=False)
     assert done.returncode == status, done.stderr
     return done.stderr
 
@@ -80,6 +80,12 @@ def test_it_goes_on_where_it_was_interrupted(tmp_path):
     assert "of 60 answers are there from an earlier run" in said and 5 <= kept < 60
     assert f"60 requests, {60 - kept} answered now, 0 with an error" in said
     assert [g["custom_id"] for g in lines(tmp_path / "out.jsonl")] == [str(i) for i in range(60)]
+
+
+def test_no_more_are_open_than_max_concurrency(tmp_path):
+    source = write(tmp_path / "in.jsonl", [entry(str(i), "Hi") for i in range(12)])
+    said = run(tmp_path, "-i", source, "-o", tmp_path / "out.jsonl", "--max-concurrency", 1, "--max-in-flight", 6)
+    assert "12 requests, 12 answered now, 0 with an error" in said
 
 
 def test_mistakes_are_found_before_the_model_is_loaded(tmp_path):

@@ -22,7 +22,8 @@ struct ServeBench {
   std::string model = "default", served_name, tokenizer, tokenizer_mode = "auto", dataset_name, dataset_path;
   int prompts = 1000, concurrency = 0, input_len = 1024, output_len = 0, vocab = 1000, prefix_len = 0;
   double range_ratio = 0;
-  bool shuffle = false, no_oversample = false, ignore_eos = false, keep_eos = false, token_ids = false, metrics = false;
+  bool multi_turn = false, shuffle = false, no_oversample = false, ignore_eos = false, keep_eos = false,
+       token_ids = false, metrics = false;
   // How it is asked.
   double temperature = -1, top_p = -1, min_p = -1, repetition_penalty = -1;  // below 0: not said
   int top_k = -2, logprobs = -1;
@@ -34,7 +35,7 @@ struct ServeBench {
   int ramp_start = -1, ramp_end = -1;
   // What is said of it.
   std::string label, percentile_metrics = "ttft,tpot,itl", metric_percentiles = "99", result_folder, result_file;
-  std::vector<std::string> goodput, metadata, headers, adapters;
+  std::vector<std::string> goodput, metadata, headers, adapters, servers;
   bool save = false, save_detailed = false, append = false, json = false, debug = false;
   // Without an effect, or refused.
   bool beam = false, profile = false, remote_code = false, no_bar = false, no_stream = false;
@@ -42,6 +43,15 @@ struct ServeBench {
   std::map<std::string, double> goals;  // of --goodput, in milliseconds
   std::vector<double> percentiles;
   std::vector<Sample> samples;  // of a file
+  struct Turn {
+    size_t sample = 0, begin = 0, end = 0;  // messages [begin, end) of the sample are new to it
+  };
+  std::vector<Turn> turns;             // of --multi-turn, one a request
+  std::vector<json::Array> histories;  // of each sample: what was said so far
+
+  const Sample& sample_of(int index) const {
+    return samples[multi_turn ? turns[static_cast<size_t>(index)].sample : static_cast<size_t>(index)];
+  }
 
   bool random() const { return dataset_name == "random"; }
   bool chats() const { return backend == "openai-chat"; }
@@ -50,8 +60,8 @@ struct ServeBench {
 void add_serve_options(app::Options& parser, ServeBench& bench);
 // Checks what was given and fills what follows from it: the plan without bodies, samples, goals. Errors: one sentence.
 Status prepare_serve(ServeBench& bench);
-// The body of a request.
-std::string serve_body(const ServeBench& bench, int index);
+// The body of a request. Of a later turn: the answers so far stand in it.
+std::string serve_body(ServeBench& bench, int index);
 // Spread evenly over the requests.
 bool sends_extra(const ServeBench& bench, int index);
 

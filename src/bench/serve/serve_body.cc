@@ -7,6 +7,20 @@
 namespace tern::bench {
 namespace {
 
+// The messages up to this turn, with the model's own answers in place of the file's.
+json::Array history(ServeBench& o, int index) {
+  const ServeBench::Turn& turn = o.turns[static_cast<size_t>(index)];
+  const json::Array& messages = o.samples[turn.sample].messages;
+  json::Array& said = o.histories[turn.sample];
+  for (size_t i = turn.begin; i < turn.end; ++i) {
+    const json::Object* message = messages[i].if_object();
+    const json::Value* role = message != nullptr ? json::find(*message, "role") : nullptr;
+    const bool answer = turn.begin > 0 && role != nullptr && *role == "assistant";
+    if (!answer) said.push_back(messages[i]);
+  }
+  return said;
+}
+
 void add_prompt(const ServeBench& o, const Sample& sample, json::Object& body) {
   json::Array ids(sample.ids.begin(), sample.ids.end());
   if (o.chats()) {
@@ -45,7 +59,7 @@ bool sends_extra(const ServeBench& o, int index) {
   return !o.extra.empty() && std::floor((index + 1) * o.extra_share) > std::floor(index * o.extra_share);
 }
 
-std::string serve_body(const ServeBench& o, int index) {
+std::string serve_body(ServeBench& o, int index) {
   constexpr int kLeastId = 5;  // below are the ids of special tokens in many vocabularies
   const Sample sample = o.random() ? random_sample({.input_len = o.input_len,
                                                     .output_len = o.output_len,
@@ -55,12 +69,13 @@ std::string serve_body(const ServeBench& o, int index) {
                                                     .vocab = o.vocab,
                                                     .seed = o.plan.seed},
                                                    index)
-                                   : o.samples[static_cast<size_t>(index)];
+                                   : o.sample_of(index);
   json::Object body = sample.fields;
   body["model"] = o.served_name.empty() ? o.model : o.served_name;
   body["stream"] = true;
   body["stream_options"] = json::Object{{"include_usage", true}};
   add_prompt(o, sample, body);
+  if (o.multi_turn) body["messages"] = history(o, index);
   if (sample.output_len > 0) body["max_tokens"] = sample.output_len;
   add_sampling(o, body);
   for (const auto& [key, value] : o.hyper) body[key] = value;

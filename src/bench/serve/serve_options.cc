@@ -59,6 +59,26 @@ Status read_dataset(ServeBench& o) {
   return {};
 }
 
+// A request for each message of a user.
+Status read_turns(ServeBench& o) {
+  if (!o.multi_turn) return {};
+  if (o.random() || !o.chats()) return wrong("--multi-turn needs a data set of chats", "multi-turn");
+  for (size_t i = 0; i < o.samples.size(); ++i) {
+    const json::Array& messages = o.samples[i].messages;
+    size_t begin = 0;
+    for (size_t k = 0; k < messages.size(); ++k) {
+      const json::Object* message = messages[k].if_object();
+      const json::Value* role = message != nullptr ? json::find(*message, "role") : nullptr;
+      if (role == nullptr || *role != "user") continue;
+      o.turns.push_back({i, begin, k + 1});
+      begin = k + 1;
+    }
+  }
+  if (o.turns.empty()) return wrong("--multi-turn: no message of the data set is a user's", "multi-turn");
+  o.histories.resize(o.samples.size());
+  return {};
+}
+
 Status read_fields(ServeBench& o) {
   if (!o.hyperparameters.empty()) {
     TERN_ASSIGN_OR_RETURN(o.hyper, app::read_yaml_object(o.hyperparameters, "hyperparameter-path"));
@@ -149,6 +169,8 @@ void add_requests(app::Options& parser, ServeBench& o) {
   parser.add_option("--tokenizer-mode", o.tokenizer_mode, "There is one").capture_default_str();
   parser.add_option("--seed", o.plan.seed, "Of prompts, their order and spacing").capture_default_str();
   parser.add_flag("--shuffle", o.shuffle, "Another order of the file's requests");
+  parser.add_flag("--multi-turn", o.multi_turn,
+                  "Chats are led turn by turn: each behind the model's own answers to those before");
   parser.add_flag("--no-oversample", o.no_oversample, "Fewer requests where the file has fewer");
   parser.add_flag("--no-stream", o.no_stream, "Files are read as a whole in any case");
 }
@@ -185,6 +207,8 @@ void add_traffic(app::Options& parser, ServeBench& o) {
   parser.add_option("--base-url,--url", o.base_url, "Address of the server, in place of --host and --port");
   parser.add_option("--host", o.host, "Host of the server").capture_default_str();
   parser.add_option("--port", o.port, "Port of the server").capture_default_str().range(1, 65535);
+  parser.add_option("--ip-list", o.servers,
+                    "HOST:PORT,...: several servers in place of --host and --port, evenly used");
   parser.add_option("--endpoint", o.endpoint, "Route; without it by the backend");
   parser.add_option("--api-key", o.plan.api_key, "Bearer key");
   parser.add_option("--ca-file", o.plan.ca_file, "Certificates to trust for https (PEM) instead of the system's");
@@ -242,13 +266,32 @@ Status prepare_serve(ServeBench& o) {
   TERN_RETURN_IF_ERROR(read_ramp(o));
   TERN_RETURN_IF_ERROR(read_fields(o));
   TERN_RETURN_IF_ERROR(read_dataset(o));
+  TERN_RETURN_IF_ERROR(read_turns(o));
   constexpr int kMostSockets = 60'000;
   client::LoadPlan& plan = o.plan;
   plan.url = o.base_url.empty() ? fmt::format("http://{}:{}", o.host, o.port) : o.base_url;
   plan.endpoint = !o.endpoint.empty() ? o.endpoint : o.chats() ? "/v1/chat/completions" : "/v1/completions";
-  plan.requests = o.prompts;
+  if (!o.servers.empty()) {
+    if (!o.base_url.empty()) return wrong("--ip-list and --base-url: one of them", "ip-list");
+    for (const std::string& list : o.servers) {
+      for (const std::string_view server : app::split(list, ','))
+        plan.others.push_back(fmt::format("http://{}", server));
+    }
+    plan.url = plan.others.front();
+    plan.others.erase(plan.others.begin());
+  }
+  plan.requests = o.multi_turn ? static_cast<int>(o.turns.size()) : o.prompts;
   plan.concurrency = std::min(o.concurrency > 0 ? o.concurrency : o.prompts, kMostSockets);
-  plan.texts = o.save_detailed;
+  plan.texts = o.save_detailed || o.multi_turn;
+  if (!o.multi_turn) return {};
+  plan.follows = [&o](int index) {
+    const auto i = static_cast<size_t>(index);
+    return o.turns[i].sample == o.turns[i - 1].sample;
+  };
+  plan.ended = [&o](int index, const client::LoadResult& result) {
+    o.histories[o.turns[static_cast<size_t>(index)].sample].push_back(
+        json::Object{{"role", "assistant"}, {"content", result.text}});
+  };
   return {};
 }
 

@@ -23,13 +23,16 @@ struct Series {
 
 int output_of(const client::LoadResult& r) { return r.completion_tokens > 0 ? r.completion_tokens : r.chunks; }
 
+// The first token's arrival_time counts from the request's arrival, those behind it from the start of inference: spaces
+// and speed begin at the second.
 void add_server_times(const client::LoadResult& r, Series& s) {
   if (r.arrivals.empty()) return;
-  const double first = r.arrivals.front(), last = r.arrivals.back();
-  s.s_ttft.push_back(first);
-  s.s_e2el.push_back(last);
-  for (size_t i = 1; i < r.arrivals.size(); ++i) s.s_itl.push_back(r.arrivals[i] - r.arrivals[i - 1]);
-  if (last > first) s.s_decode.push_back((output_of(r) - 1) / (last - first));
+  s.s_ttft.push_back(r.arrivals.front());
+  s.s_e2el.push_back(r.arrivals.back());
+  for (size_t i = 2; i < r.arrivals.size(); ++i) s.s_itl.push_back(r.arrivals[i] - r.arrivals[i - 1]);
+  if (r.arrivals.size() < 3 || output_of(r) < 3) return;
+  const double span = r.arrivals.back() - r.arrivals[1];
+  if (span > 0) s.s_decode.push_back((output_of(r) - 2) / span);
 }
 
 bool meets(const ServeBench& o, double ttft, double tpot, double e2el) {
@@ -138,7 +141,7 @@ void add_details(const ServeBench& o, const client::LoadReport& report, json::Ob
     cached.push_back(r.cached_tokens), prompt.push_back(r.prompt_tokens), output.push_back(r.ok ? output_of(r) : 0);
     ttft.push_back(r.first);
     itl.push_back(json::Array(r.gaps.begin(), r.gaps.end()));
-    asked.emplace_back(o.random() ? "" : last_text(o.samples[i]));
+    asked.emplace_back(o.random() ? "" : last_text(o.sample_of(static_cast<int>(i))));
     said.emplace_back(r.text), thoughts.emplace_back(r.thoughts), errors.emplace_back(r.error);
   }
   values["input_lens"] = std::move(cached), values["infer_input_lens"] = std::move(prompt);

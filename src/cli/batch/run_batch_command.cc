@@ -37,7 +37,8 @@ where an interrupted one ended.
   -i, --input-file FILE|URL      the requests
   -o, --output-file FILE|URL     the answers; they are sent to a URL with PUT
       --output-tmp-dir FOLDER    where the answers to a URL are kept until they are sent (default: the system's)
-      --max-in-flight N          requests that the server holds at a time (default: twice --max-num-seqs)
+      --max-in-flight N          requests that the server holds at a time (default: twice --max-num-seqs), at most
+                                 --max-concurrency
 )";
 
 struct BatchOptions {
@@ -150,8 +151,9 @@ Status answer_all(const BatchOptions& options, const BatchInput& input, BatchRes
   }
   TERN_ASSIGN_OR_RETURN(const auto server, app::LoadedServer::load(settings));
   TERN_RETURN_IF_ERROR(server->listen());
-  const int most =
-      options.in_flight > 0 ? options.in_flight : std::min(2 * settings.flags.integer32("max-num-seqs"), 512);
+  int most = options.in_flight > 0 ? options.in_flight : std::min(2 * settings.flags.integer32("max-num-seqs"), 512);
+  // Beyond it the server would refuse.
+  most = std::max(1, std::min(most, settings.flags.integer32("max-concurrency")));
   BatchRun run(input, results, {.host = "127.0.0.1", .port = std::to_string(server->server().port())}, key);
   TERN_RETURN_IF_ERROR(run.run(std::min(most, static_cast<int>(std::min(input.size(), size_t{4096})))));
   fmt::print(stderr, "tern run-batch: {} requests, {} answered now, {} with an error\n", input.size(),
