@@ -61,15 +61,18 @@ bool sends_extra(const ServeBench& o, int index) {
 
 std::string serve_body(ServeBench& o, int index) {
   constexpr int kLeastId = 5;  // below are the ids of special tokens in many vocabularies
-  const Sample sample = o.random() ? random_sample({.input_len = o.input_len,
-                                                    .output_len = o.output_len,
-                                                    .prefix_len = o.prefix_len,
-                                                    .range_ratio = o.range_ratio,
-                                                    .least_id = kLeastId,
-                                                    .vocab = o.vocab,
-                                                    .seed = o.plan.seed},
-                                                   index)
-                                   : o.sample_of(index);
+  Sample made;
+  if (o.random()) {
+    made = random_sample({.input_len = o.input_len,
+                          .output_len = o.output_len,
+                          .prefix_len = o.prefix_len,
+                          .range_ratio = o.range_ratio,
+                          .least_id = kLeastId,
+                          .vocab = o.vocab,
+                          .seed = o.plan.seed},
+                         index);
+  }
+  const Sample& sample = o.random() ? made : o.sample_of(index);
   json::Object body = sample.fields;
   body["model"] = o.served_name.empty() ? o.model : o.served_name;
   body["stream"] = true;
