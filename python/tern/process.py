@@ -7,6 +7,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import sys
 import tempfile
 import time
 import weakref
@@ -26,6 +27,21 @@ def find_program():
         if place and os.access(place, os.X_OK):
             return str(place)
     raise FileNotFoundError("the program `tern` was not found: set TERN to its path or put it on PATH")
+
+
+def demo_model():
+    """The folder of the small model that ships with the program."""
+    here = pathlib.Path(find_program()).resolve().parent
+    for place in (here / "model", here.parents[1] / "models/tern-demo-ocr"):
+        if place.is_dir():
+            return str(place)
+    raise FileNotFoundError(f"there is no model beside {here}")
+
+
+def main():
+    """The command `tern`: becomes the program with this process's arguments."""
+    program = find_program()
+    os.execv(program, [program, *sys.argv[1:]])
 
 
 def flags_of(arguments):
