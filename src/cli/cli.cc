@@ -59,6 +59,7 @@ constexpr Command kCommands[] = {
     {"tokenize", "", "text to token ids and back, line by line", run_tokenize},
     {"tokenizer", "", "one text to ids or back, and what the vocabulary is", run_tokenizer},
     {"render", "", "chat messages to the prompt", run_render},
+    {"health", "", "asks a server whether it is ready: the exit status says it", run_health},
     {"collect-env", "", "says what a report of a fault should: machine, system, GPUs, variables", run_collect_env},
     {"completion", "", "prints what bash, zsh or fish need to complete these commands and their flags", run_completion},
     {"version", "", "prints the version", run_version},

@@ -17,6 +17,7 @@ int run_download_model(const std::vector<std::string>& args);
 int run_chat(const std::vector<std::string>& args);
 int run_complete(const std::vector<std::string>& args);
 int run_tokenizer(const std::vector<std::string>& args);
+int run_health(const std::vector<std::string>& args);
 int run_collect_env(const std::vector<std::string>& args);
 int run_completion(const std::vector<std::string>& args);
 int run_tokenize(const std::vector<std::string>& args);

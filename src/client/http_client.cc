@@ -128,6 +128,8 @@ Expected<int> http_call(const Url& url, const HttpCall& call, const std::functio
   set(CURLOPT_PROXY, "");  // also turns the environment's proxies off
   set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));
   set(CURLOPT_HTTP09_ALLOWED, 0L);
+  if (!call.unix_socket.empty()) set(CURLOPT_UNIX_SOCKET_PATH, call.unix_socket.c_str());
+  if (!call.check_certificate) set(CURLOPT_SSL_VERIFYPEER, 0L), set(CURLOPT_SSL_VERIFYHOST, 0L);
   const std::string trusted = call.ca_file.empty() ? fetch::system_certificates() : call.ca_file;
   if (!trusted.empty()) set(CURLOPT_CAINFO, trusted.c_str());  // libcurl keeps a copy
   const std::string address = address_of(url) + call.path;
@@ -157,7 +159,8 @@ Expected<int> http_call(const Url& url, const HttpCall& call, const std::functio
   const CURLcode code = curl->easy_perform(handle.get());
   if (code != CURLE_OK && !answer.refused) {
     const char* const why = message[0] != 0 ? message.data() : "libcurl fails";
-    return make_error(ErrorCode::kUnavailable, fmt::format("no answer from {}:{}: {}", url.host, url.port, why));
+    const std::string place = call.unix_socket.empty() ? fmt::format("{}:{}", url.host, url.port) : call.unix_socket;
+    return make_error(ErrorCode::kUnavailable, fmt::format("no answer from {}: {}", place, why));
   }
   long status = 0;
   curl->easy_getinfo(handle.get(), CURLINFO_RESPONSE_CODE, &status);

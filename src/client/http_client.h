@@ -39,6 +39,8 @@ struct HttpCall {
   std::string ca_file;                    // certificates to trust, PEM; "": the system's
   std::vector<std::string> headers = {};  // more of them, "name: value"
   long seconds = 0;                       // for the whole call; 0: any time
+  std::string unix_socket = {};           // connects there instead of to the URL's host; "": no
+  bool check_certificate = true;
 };
 // The request as it goes over the wire.
 std::string request_text(const Url& url, const HttpCall& call, bool keep_alive);
@@ -46,7 +48,7 @@ std::string request_text(const Url& url, const HttpCall& call, bool keep_alive);
 // Makes a call and hands every piece of the answer's body to `on_body` as it comes; returning false ends the call,
 // which closes the connection (the server then stops the request). Gives the status code. `socket`, when not null,
 // holds the connection's descriptor while the call runs, so that a signal handler may shut it down. The environment's
-// proxies are not used; certificates are checked.
+// proxies are not used; certificates are checked unless the call says not to.
 Expected<int> http_call(const Url& url, const HttpCall& call, const std::function<bool(std::string_view)>& on_body,
                         std::atomic<int>* socket = nullptr);
 
