@@ -22,6 +22,7 @@ PAGES = {
     for path in (
         "docs/differences.md",
         "docs/gpu.md",
+        "docs/install.md",
         "docs/page.md",
         "docs/paddlenlp.md",
         "docs/performance.md",
