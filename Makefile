@@ -5,7 +5,7 @@ ONCE ?=
 PORT ?= 8180
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: run build test check bench bench-accuracy docs fuzz dist format setup clean cuda cuda-emulate gpu-pack from-nothing
+.PHONY: run build test check bench bench-accuracy docs fuzz dist image format setup clean cuda cuda-emulate gpu-pack from-nothing
 
 run: build
 	@ONCE="$(ONCE)" PORT="$(PORT)" bash tools/run.sh
@@ -43,6 +43,10 @@ fuzz:
 dist: build
 	@bash tools/setup.sh dist
 	@bash tools/dist.sh
+
+# The container image of packaging/Dockerfile, made of the package in dist/ (make dist). As root.
+image:
+	@bash tools/image.sh
 
 # The CUDA side, build/cuda/libtern_cuda.so and its tests; needs no GPU. The program of `make build` finds it there.
 # ARCH names the GPU that a pack is for.
