@@ -97,6 +97,10 @@ void EncoderCache::forget(const Hash128& key) {
   drop(entry);
 }
 
+void EncoderCache::forget_all() {
+  while (!by_key_.empty()) forget(Hash128(by_key_.begin()->first));
+}
+
 void EncoderCache::check_invariants() const {
   std::vector<bool> owned(static_cast<size_t>(capacity_), false);
   const auto own = [&](int32_t row) {

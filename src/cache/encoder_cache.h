@@ -25,6 +25,7 @@ class EncoderCache {
   void unpin(int entry);
   // The content is not worth keeping: no later find() gives it. Rows that are pinned return with the last pin.
   void forget(const Hash128& key);
+  void forget_all();
 
   // Where its rows lie in the buffer, first row of the picture first. Valid until the entry goes.
   std::span<const int32_t> rows(int entry) const { return entries_[static_cast<size_t>(entry)].rows; }

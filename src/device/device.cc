@@ -1,9 +1,16 @@
 #include "device/device.h"
 
 #include <fmt/format.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "base/checked.h"
 #include "base/clock.h"
+#include "device/shrink.h"
 
 namespace tern::device {
 namespace {
@@ -35,7 +42,7 @@ class TimedPastEvent final : public Event {
 };
 
 // Pages of a CPU get memory when they are touched: addresses and memory are one.
-class LazyRange final : public AddressRange {
+class LazyRange final : public ShrinkableRange {
  public:
   explicit LazyRange(Buffer memory, size_t bytes) : memory_(std::move(memory)), bytes_(bytes) {}
   char* base() const override { return memory_.data(); }
@@ -47,6 +54,18 @@ class LazyRange final : public AddressRange {
                         fmt::format("{} bytes are more than the {} that were reserved", bytes, bytes_));
     }
     if (bytes > mapped_) mapped_ = bytes;
+    return {};
+  }
+  Status shrink(size_t bytes) override {
+    if (bytes >= mapped_) return {};
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    const size_t kept = round_up(bytes, page), end = round_up(mapped_, page);
+    if (kept < end && madvise(memory_.data() + kept, end - kept, MADV_DONTNEED) != 0) {
+      return make_error(ErrorCode::kInternal, fmt::format("giving memory back failed: {}", std::strerror(errno)));
+    }
+    // The rest of a page that stays must be zero when it comes again.
+    if (kept > bytes) std::memset(memory_.data() + bytes, 0, std::min(kept, mapped_) - bytes);
+    mapped_ = bytes;
     return {};
   }
 
@@ -78,6 +97,12 @@ Expected<std::unique_ptr<Graph>> Device::end_capture(Stream) {
 Expected<std::unique_ptr<AddressRange>> Device::reserve(size_t bytes) {
   TERN_ASSIGN_OR_RETURN(Buffer memory, allocate(bytes));
   return std::unique_ptr<AddressRange>(std::make_unique<LazyRange>(std::move(memory), bytes));
+}
+
+Status shrink(AddressRange& range, size_t bytes) {
+  auto* const shrinkable = dynamic_cast<ShrinkableRange*>(&range);
+  if (shrinkable != nullptr) return shrinkable->shrink(bytes);
+  return make_error(ErrorCode::kUnsupported, "this device gives no memory back");
 }
 
 Status Device::copy_many(std::span<const CopySpan> pieces, Stream stream) {

@@ -7,6 +7,7 @@
 #include "model/decoder.h"
 #include "model/opened_folder.h"
 #include "model/ranks.h"
+#include "model/reload.h"
 #include "model/weights/load_cache.h"
 #include "model/weights/pack.h"
 #include "model/weights/weight_plan.h"
@@ -29,17 +30,17 @@ ModelInfo info_of(const DecoderSpec& spec, const ParameterCount& count, size_t b
 // With a load cache: from it, or made and kept there. `note`: what became of it.
 Status fill_kept(const OpenedFolder& o, const WeightPlan& plan, const WeightSource& source, const PackOptions& pack,
                  device::Device& device, DecoderWeights& weights, std::string& note) {
-  TERN_RETURN_IF_ERROR(place_plan(plan, pack, device, weights.memory, weights.bytes));
+  TERN_RETURN_IF_ERROR(place_plan(plan, pack, device, weights.memory));
   LoadCache cache(o, plan, pack, device);
-  const bool found = cache.read(weights.memory.data(), weights.bytes);
+  const bool found = cache.read(weights.memory.data(), weights.memory.bytes);
   if (!found && !cache.note().empty()) {  // what was read of it is no clean memory
     weights.memory = {};
-    TERN_RETURN_IF_ERROR(place_plan(plan, pack, device, weights.memory, weights.bytes));
+    TERN_RETURN_IF_ERROR(place_plan(plan, pack, device, weights.memory));
   }
   if (!found) {
     TERN_RETURN_IF_ERROR(fill_plan(plan, source, pack, device));
     TERN_RETURN_IF_ERROR(o.check());
-    cache.write(weights.memory.data(), weights.bytes);
+    cache.write(weights.memory.data(), weights.memory.bytes);
   }
   note = cache.note();
   return {};
@@ -110,6 +111,47 @@ Expected<CacheChoice> choose_cache(const OpenedFolder& o) {
   return c;
 }
 
+Hash128 hash_of(const CacheScales& scales) {
+  std::vector<float> all = scales.k;
+  all.insert(all.end(), scales.v.begin(), scales.v.end());
+  return siphash128({}, all.data(), all.size() * sizeof(float));
+}
+
+class DecoderReload final : public Reload {
+ public:
+  DecoderReload(OpenedFolder opened, device::Device& device, WeightMemory& memory)
+      : opened_(std::move(opened)), device_(device), memory_(memory) {}
+
+  Status open() {
+    TERN_RETURN_IF_ERROR(check_same_config(opened_.config, memory_.config));
+    TERN_ASSIGN_OR_RETURN(const CacheChoice cache, choose_cache(opened_));
+    if (!(hash_of(cache.scales) == memory_.scales)) {
+      return make_error(ErrorCode::kUnsupported, "the scales of the quantized cache are others than those in use",
+                        "model_path");
+    }
+    TERN_ASSIGN_OR_RETURN(pack_, pack_options(opened_.options, device_.info().kind));
+    TERN_ASSIGN_OR_RETURN(plan_, opened_.plan(places_));
+    TERN_ASSIGN_OR_RETURN(source_, opened_.source(plan_));
+    TERN_RETURN_IF_ERROR(take_stored_formats(*source_, opened_.options, device_.info().kind, plan_));
+    return place_again(plan_, pack_, memory_);
+  }
+  Status fill() override {
+    Status filled = fill_again(plan_, *source_, pack_, device_, memory_);
+    if (filled.ok()) filled = opened_.check();
+    if (!filled.ok()) (void)memory_.give_back();
+    return filled;
+  }
+
+ private:
+  OpenedFolder opened_;
+  device::Device& device_;
+  WeightMemory& memory_;
+  DecoderWeights places_;
+  PackOptions pack_;
+  WeightPlan plan_;
+  std::unique_ptr<WeightSource> source_;
+};
+
 // `type`: of keys and values.
 size_t kv_bytes(const OpenedFolder& o, DType type) {
   const KvSpec kv = decoder_kv_spec(o.spec, o.options.shard, type, device::DeviceKind::kCpu, 64);
@@ -141,7 +183,9 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   std::string kept;  // what became of the load cache
   TERN_RETURN_IF_ERROR(fill(o, plan, pack, device, *weights, kept));
   const RopeTable table = make_rope_table(o.spec.rope, options.max_model_len);
-  ModelInfo info = info_of(o.spec, count, weights->bytes, options.activation);
+  ModelInfo info = info_of(o.spec, count, weights->memory.bytes, options.activation);
+  weights->memory.config = o.config;
+  weights->memory.scales = hash_of(cache.scales);
   if (o.files.any() || o.options.quantization.any()) info.formats = formats_line(plan, pack);
   info.notes = o.notes();
   info.cache = cache.type, info.cache_format = cache.line;
@@ -152,6 +196,20 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
                                                                         std::move(info), options.shard, device));
   TERN_RETURN_IF_ERROR(decoder->set_cache_scales(cache.scales, device));
   return std::unique_ptr<Model>(std::move(decoder));
+}
+
+WeightMemory* weight_memory(const Model& model) {
+  const auto* decoder = dynamic_cast<const Decoder*>(&model);
+  return decoder != nullptr ? decoder->weight_memory() : nullptr;
+}
+
+Expected<std::unique_ptr<Reload>> open_reload(const LoadOptions& options, const Model& model, device::Device& device) {
+  WeightMemory* memory = weight_memory(model);
+  if (memory == nullptr) return make_error(ErrorCode::kUnsupported, "the weights of this model cannot be read again");
+  TERN_ASSIGN_OR_RETURN(OpenedFolder opened, OpenedFolder::open(options, true));
+  auto reload = std::make_unique<DecoderReload>(std::move(opened), device, *memory);
+  TERN_RETURN_IF_ERROR(reload->open());
+  return std::unique_ptr<Reload>(std::move(reload));
 }
 
 Expected<ModelSummary> summarize_model(const LoadOptions& options) {

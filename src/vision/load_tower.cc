@@ -6,6 +6,7 @@
 #include "model/files/checkpoint.h"
 #include "model/weights/pack.h"
 #include "model/weights/weight_source.h"
+#include "vision/reload.h"
 #include "vision/tower.h"
 #include "vision/tower_plan.h"
 
@@ -46,20 +47,69 @@ Status fill(const model::LoadOptions& options, const TowerParts& parts, const mo
   const model::WeightPlan& plan = parts.plan.weights();
   LoadedTower& tower = *parts.tower;
   if (options.dummy) {
-    return model::pack_plan(plan, model::DummySource(plan.parameters, options.dummy_seed), pack, device, tower.memory_,
-                            tower.info_.weight_bytes);
+    return model::pack_plan(plan, model::DummySource(plan.parameters, options.dummy_seed), pack, device, tower.memory_);
   }
   TERN_ASSIGN_OR_RETURN(const model::Checkpoint checkpoint, model::Checkpoint::open(options.path));
   model::ResolveOptions resolve;
   resolve.own = parts.own;
   TERN_ASSIGN_OR_RETURN(std::vector<model::Stored> stored,
                         model::resolve_parameters(plan.parameters, checkpoint, resolve));
-  TERN_RETURN_IF_ERROR(model::pack_plan(plan, model::CheckpointSource(plan.parameters, std::move(stored)), pack, device,
-                                        tower.memory_, tower.info_.weight_bytes));
+  TERN_RETURN_IF_ERROR(
+      model::pack_plan(plan, model::CheckpointSource(plan.parameters, std::move(stored)), pack, device, tower.memory_));
   return checkpoint.check();
 }
 
+class TowerReload final : public model::Reload {
+ public:
+  TowerReload(device::Device& device, model::WeightMemory& memory) : device_(device), memory_(memory) {}
+
+  Status open(const model::LoadOptions& options) {
+    TERN_ASSIGN_OR_RETURN(parts_, tower_parts_of(options));
+    TERN_ASSIGN_OR_RETURN(pack_, pack_options_of(options, device_.info().kind));
+    const model::WeightPlan& plan = parts_.plan.weights();
+    if (options.dummy) {
+      source_ = std::make_unique<model::DummySource>(plan.parameters, options.dummy_seed);
+    } else {
+      TERN_ASSIGN_OR_RETURN(checkpoint_, model::Checkpoint::open(options.path));
+      model::ResolveOptions resolve;
+      resolve.own = parts_.own;
+      TERN_ASSIGN_OR_RETURN(std::vector<model::Stored> stored,
+                            model::resolve_parameters(plan.parameters, checkpoint_, resolve));
+      source_ = std::make_unique<model::CheckpointSource>(plan.parameters, std::move(stored));
+    }
+    return model::place_again(plan, pack_, memory_);
+  }
+  Status fill() override {
+    Status filled = model::fill_again(parts_.plan.weights(), *source_, pack_, device_, memory_);
+    if (filled.ok()) filled = checkpoint_.check();
+    if (!filled.ok()) (void)memory_.give_back();
+    return filled;
+  }
+
+ private:
+  device::Device& device_;
+  model::WeightMemory& memory_;
+  TowerParts parts_;  // with places of its own
+  model::PackOptions pack_;
+  model::Checkpoint checkpoint_;
+  std::unique_ptr<model::WeightSource> source_;
+};
+
 }  // namespace
+
+model::WeightMemory* weight_memory(const Tower& tower) {
+  const auto* loaded = dynamic_cast<const LoadedTower*>(&tower);
+  return loaded != nullptr ? &loaded->memory_ : nullptr;
+}
+
+Expected<std::unique_ptr<model::Reload>> open_tower_reload(const model::LoadOptions& options, const Tower& tower,
+                                                           device::Device& device) {
+  model::WeightMemory* memory = weight_memory(tower);
+  if (memory == nullptr) return make_error(ErrorCode::kUnsupported, "the weights of this tower cannot be read again");
+  auto reload = std::make_unique<TowerReload>(device, *memory);
+  TERN_RETURN_IF_ERROR(reload->open(options));
+  return std::unique_ptr<model::Reload>(std::move(reload));
+}
 
 Expected<TowerParts> make_tower_parts(const json::Object& config, DType activation) {
   TERN_ASSIGN_OR_RETURN(const std::string name, model::architecture_of(config));
@@ -77,6 +127,7 @@ Expected<std::unique_ptr<Tower>> load_tower(const model::LoadOptions& options, d
   if (parts.tower == nullptr) return std::unique_ptr<Tower>();
   TERN_ASSIGN_OR_RETURN(const model::PackOptions pack, pack_options_of(options, device.info().kind));
   TERN_RETURN_IF_ERROR(fill(options, parts, pack, device));
+  parts.tower->info_.weight_bytes = parts.tower->memory_.bytes;
   TERN_RETURN_IF_ERROR(parts.tower->finish(device));
   return std::unique_ptr<Tower>(std::move(parts.tower));
 }

@@ -59,7 +59,7 @@ class LoadedTower : public Tower {
   virtual Status finish(device::Device& device) = 0;
 
   TowerInfo info_;
-  device::Buffer memory_;  // of the weights
+  mutable model::WeightMemory memory_;
 };
 
 struct TowerParts {

@@ -6,6 +6,7 @@
 #include "base/checked.h"
 #include "cuda/runtime/context.h"
 #include "cuda/runtime/driver.h"
+#include "device/shrink.h"
 
 namespace tern::cuda {
 namespace {
@@ -15,7 +16,7 @@ Error driver_error(const char* what, CUresult code) {
   return make_error(kind, std::string("CUDA driver: ") + what + " failed with code " + std::to_string(code));
 }
 
-class CudaRange final : public device::AddressRange {
+class CudaRange final : public device::ShrinkableRange {
  public:
   CudaRange(const Driver& d, int ordinal, CUdeviceptr base, size_t bytes, size_t granularity,
             std::atomic<uint64_t>& allocations)
@@ -38,6 +39,7 @@ class CudaRange final : public device::AddressRange {
   size_t reserved() const override { return bytes_; }
   size_t mapped() const override { return mapped_; }
   Status grow(size_t bytes) override;
+  Status shrink(size_t bytes) override;
 
  private:
   struct Piece {
@@ -87,6 +89,24 @@ Status CudaRange::grow(size_t bytes) {
   cudaError_t e = cudaMemset(reinterpret_cast<void*>(at), 0, more);
   if (e == cudaSuccess) e = cudaStreamSynchronize(nullptr);
   return e == cudaSuccess ? Status() : cuda_error("clearing memory", e);
+}
+
+// Piece by piece, the last one first: a piece goes whole or stays.
+Status CudaRange::shrink(size_t bytes) {
+  if (pieces_.empty() || mapped_ - pieces_.back().bytes < bytes) return {};
+  if (const cudaError_t e = cudaDeviceSynchronize(); e != cudaSuccess) return cuda_error("waiting for the device", e);
+  while (!pieces_.empty() && mapped_ - pieces_.back().bytes >= bytes) {
+    const Piece piece = pieces_.back();
+    if (const CUresult r = driver_.unmap(base_ + mapped_ - piece.bytes, piece.bytes); r != CUDA_SUCCESS) {
+      return driver_error("unmapping memory", r);
+    }
+    mapped_ -= piece.bytes;
+    pieces_.pop_back();
+    if (const CUresult r = driver_.release(piece.handle); r != CUDA_SUCCESS) {
+      return driver_error("giving memory back", r);
+    }
+  }
+  return {};
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "cuda/tests/harness.h"
+#include "device/shrink.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 
@@ -29,6 +30,14 @@ void ranges(Context& c) {
   (void)c.device->synchronize(c.gpu);
   c.report(back == std::vector<char>(unit, 0), "grown memory is zero", "");
   c.report(!r.grow(17 * unit).ok(), "grow beyond the range is refused", "");
+  const size_t free_before = c.device->memory_available(), mapped = r.mapped();
+  const Status shrunk = device::shrink(r, 0);
+  const bool given = r.mapped() == 0 && c.device->memory_available() >= free_before + mapped;
+  c.report(shrunk.ok() && given, "shrink gives memory back", "");
+  const Status again = r.grow(unit);
+  c.device->copy_to_host(back.data(), r.base(), unit, c.gpu);
+  (void)c.device->synchronize(c.gpu);
+  c.report(again.ok() && r.base() == base && back == std::vector<char>(unit, 0), "memory comes again, zero", "");
 }
 
 void events(Context& c) {

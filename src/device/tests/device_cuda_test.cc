@@ -2,10 +2,16 @@
 #include "device/device_cuda.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <vector>
+
+#include "device/shrink.h"
 
 namespace tern::device {
 namespace {
@@ -87,6 +93,35 @@ TEST(DeviceDefaults, ARangeGrowsAtItsAddresses) {
   EXPECT_EQ(r.base(), base);
   EXPECT_EQ(base[4999], 3);
   EXPECT_EQ(r.grow((size_t{1} << 20) + 1).error().code, ErrorCode::kResourceExhausted);
+}
+
+TEST(DeviceDefaults, ARangeGivesItsMemoryBack) {
+  auto made = make_cpu_device({.threads = 1, .pin = false});
+  ASSERT_TRUE(made.ok());
+  constexpr size_t kBytes = size_t{1} << 20;  // too small for huge pages, which come as a whole
+  auto range = (*made)->reserve(kBytes);
+  ASSERT_TRUE(range.ok());
+  AddressRange& r = **range;
+  ASSERT_TRUE(r.grow(kBytes).ok());
+  char* const base = r.base();
+  std::memset(base, 7, kBytes);
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto resident = [&] {
+    std::vector<unsigned char> pages(kBytes / page);
+    EXPECT_EQ(mincore(base, kBytes, pages.data()), 0);
+    return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; });
+  };
+  EXPECT_EQ(resident(), static_cast<std::ptrdiff_t>(kBytes / page));
+  ASSERT_TRUE(shrink(r, page + 100).ok());
+  EXPECT_EQ(r.mapped(), page + 100);
+  EXPECT_EQ(resident(), 2);
+  EXPECT_EQ(base[page + 99], 7);
+  ASSERT_TRUE(r.grow(kBytes).ok());
+  EXPECT_EQ(r.base(), base);
+  EXPECT_TRUE(std::all_of(base + page + 100, base + kBytes, [](char c) { return c == 0; }));
+  ASSERT_TRUE(shrink(r, 0).ok());
+  ASSERT_TRUE(shrink(r, 0).ok());
+  EXPECT_EQ(resident(), 0);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "device/device.h"
 #include "device/tensor.h"
+#include "model/weights/weight_memory.h"
 #include "ops/linear.h"
 
 namespace tern::model {
@@ -61,8 +62,7 @@ struct DecoderWeights {
   DecoderWeights(const DecoderWeights&) = delete;
   DecoderWeights& operator=(const DecoderWeights&) = delete;
 
-  device::Buffer memory;  // everything below lives here
-  size_t bytes = 0;       // of it that are used
+  WeightMemory memory;    // everything below lives here
   TensorView embedding;   // [V, h]; empty when the packed lm_head serves (tied)
   Linear lm_head;         // [V, h]
   TensorView final_norm;  // [h]

@@ -315,10 +315,9 @@ Status check_slices(const WeightPlan& plan, const PackOptions& options) {
 
 }  // namespace
 
-Status place_plan(const WeightPlan& plan, const PackOptions& options, device::Device& device, device::Buffer& memory,
-                  size_t& bytes) {
+Status place_plan(const WeightPlan& plan, const PackOptions& options, device::Device& device, WeightMemory& memory) {
   TERN_RETURN_IF_ERROR(check_slices(plan, options));
-  bytes = packed_bytes(plan, options);
+  const size_t bytes = packed_bytes(plan, options);
   const size_t available = device.memory_available();
   if (bytes > available)
     return make_error(
@@ -326,8 +325,16 @@ Status place_plan(const WeightPlan& plan, const PackOptions& options, device::De
         fmt::format("the weights take {:.2f} GB, but only {:.2f} GB of memory are available; use a smaller model or "
                     "fewer layers (--model-override)",
                     static_cast<double>(bytes) / 1e9, static_cast<double>(available) / 1e9));
-  TERN_ASSIGN_OR_RETURN(memory, device.allocate(bytes));
-  char* at = memory.data();
+  TERN_ASSIGN_OR_RETURN(memory.range, device.reserve(std::max<size_t>(bytes, 1)));
+  TERN_RETURN_IF_ERROR(memory.range->grow(bytes));
+  memory.bytes = bytes;
+  memory.layout = lay_out(plan, options, memory.data());
+  return {};
+}
+
+Hash128 lay_out(const WeightPlan& plan, const PackOptions& options, char* base) {
+  std::string said;
+  char* at = base;
   for (const MatrixPlan& m : plan.matrices) {
     const ops::WeightFormat& format = format_of(m, options);
     const size_t size = format.packed_bytes(m.n, m.k);
@@ -335,14 +342,16 @@ Status place_plan(const WeightPlan& plan, const PackOptions& options, device::De
     m.out->n = m.n, m.out->k = m.k;
     m.out->first_group = ops::first_group_of(format.scale_blocks(), m.pieces.front().col);
     m.out->data = device::Buffer(at, size, nullptr);
+    said += fmt::format("{} {} {} {} {}\n", at - base, format.name(), m.n, m.k, m.out->first_group);
     at += round_up(size, kAlign);
   }
   for (const ArrayPlan& a : plan.arrays) {
     const DType type = a.activation_type ? options.activation : DType::kF32;
     *a.out = a.cols == 1 ? tensor1(at, type, a.rows) : tensor2(at, type, a.rows, a.cols);
+    said += fmt::format("{} {} {} {}\n", at - base, dtype_name(type), a.rows, a.cols);
     at += array_bytes(a, options.activation);
   }
-  return {};
+  return siphash128({}, said.data(), said.size());
 }
 
 Status fill_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
@@ -354,14 +363,14 @@ Status fill_plan(const WeightPlan& plan, const WeightSource& source, const PackO
 }
 
 Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
-                 device::Buffer& memory, size_t& bytes) {
-  TERN_RETURN_IF_ERROR(place_plan(plan, options, device, memory, bytes));
+                 WeightMemory& memory) {
+  TERN_RETURN_IF_ERROR(place_plan(plan, options, device, memory));
   return fill_plan(plan, source, options, device);
 }
 
 Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
                     device::Device& device, DecoderWeights& weights) {
-  return pack_plan(plan, source, options, device, weights.memory, weights.bytes);
+  return pack_plan(plan, source, options, device, weights.memory);
 }
 
 }  // namespace tern::model

@@ -37,16 +37,16 @@ std::string formats_line(const WeightPlan& plan, const PackOptions& options);
 // Bytes that pack_weights() will allocate.
 size_t packed_bytes(const WeightPlan& plan, const PackOptions& options);
 
-// Allocates `memory` once, of which `bytes` are used, and tells every target where it lies. kResourceExhausted when it
-// does not fit.
-Status place_plan(const WeightPlan& plan, const PackOptions& options, device::Device& device, device::Buffer& memory,
-                  size_t& bytes);
+// Takes `memory` once and tells every target where it lies. kResourceExhausted when it does not fit.
+Status place_plan(const WeightPlan& plan, const PackOptions& options, device::Device& device, WeightMemory& memory);
+// Tells every target where it lies in memory that begins at `base`; what they are and where, as one number.
+Hash128 lay_out(const WeightPlan& plan, const PackOptions& options, char* base);
 // Fills what was placed.
 Status fill_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
                  device::Device& device);
 // Both.
 Status pack_plan(const WeightPlan& plan, const WeightSource& source, const PackOptions& options, device::Device& device,
-                 device::Buffer& memory, size_t& bytes);
+                 WeightMemory& memory);
 Status pack_weights(const WeightPlan& plan, const WeightSource& source, const PackOptions& options,
                     device::Device& device, DecoderWeights& weights);
 
