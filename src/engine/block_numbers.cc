@@ -5,6 +5,7 @@
 
 #include "base/checked.h"
 #include "base/log.h"
+#include "device/shrink.h"
 
 namespace tern::engine {
 namespace {
@@ -118,6 +119,11 @@ Status CacheMemory::grow(int64_t blocks) {
     for (size_t l = 0; l < g.layers.size(); ++l) TERN_RETURN_IF_ERROR(ranges_[range++]->grow(bytes));
     g.blocks = blocks + 1;
   }
+  return {};
+}
+
+Status CacheMemory::give_back() {
+  for (const auto& range : ranges_) TERN_RETURN_IF_ERROR(device::shrink(*range, 0));
   return {};
 }
 

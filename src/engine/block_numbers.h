@@ -44,6 +44,8 @@ class CacheMemory {
                                                         device::Device& device);
   // Memory for the first `blocks` blocks and the null block, at the addresses they have already.
   Status grow(int64_t blocks);
+  // All of it, the null block's too, goes back; the addresses stay.
+  Status give_back();
   const model::KvCache& cache() const { return cache_; }
 
  private:

@@ -9,6 +9,7 @@
 
 #include "base/error.h"
 #include "base/hash.h"
+#include "engine/control.h"
 #include "engine/request.h"
 
 namespace tern::engine {
@@ -32,6 +33,9 @@ class EngineClient {
   virtual std::vector<Hash128> prefix_hashes(const Request& /*request*/) const { return {}; }
   virtual int64_t cached_tokens(std::span<const Hash128> /*hashes*/) const { return 0; }
   virtual bool healthy() const = 0;
+  // Between two steps, after what was submitted before. The result comes once it is done: kPause, when no step is open.
+  // Any thread; orders are given one after the other.
+  virtual std::future<Status> control(ControlOrder order) = 0;
   // No new requests; ends when the open ones have, or at once with `now` (they get kAbort).
   virtual void shutdown(bool now) = 0;
 };

@@ -67,6 +67,19 @@ class EchoEngine final : public EngineClient {
     return s;
   }
   bool healthy() const override { return true; }
+  std::future<Status> control(ControlOrder order) override {
+    std::promise<Status> done;
+    std::future<Status> result = done.get_future();
+    {
+      std::lock_guard lock(mutex_);
+      if (ended_)
+        done.set_value(make_error(ErrorCode::kUnavailable, "the engine has ended"));
+      else
+        orders_.emplace_back(std::move(order), std::move(done));
+    }
+    wake_.notify_one();
+    return result;
+  }
   void shutdown(bool now) override {
     {
       std::lock_guard lock(mutex_);
@@ -90,8 +103,8 @@ class EchoEngine final : public EngineClient {
       bool stop = false, end = false;
       {
         std::unique_lock lock(mutex_);
-        const auto called = [&] { return stopping_ || !inbox_.empty() || !aborts_.empty(); };
-        if (!busy()) {
+        const auto called = [&] { return stopping_ || !inbox_.empty() || !aborts_.empty() || !orders_.empty(); };
+        if (!busy() || paused_) {
           wake_.wait(lock, called);
         } else if (outbox_.full()) {
           wake_.wait(lock, [&] { return ending_ || !aborts_.empty() || !outbox_.full(); });
@@ -105,20 +118,40 @@ class EchoEngine final : public EngineClient {
         for (Request& r : inbox_) waiting_.push_back({.request = std::move(r)});
         inbox_.clear();
         taken_aborts_.swap(aborts_);
+        taken_orders_.swap(orders_);
         stop = stopping_, end = ending_;
       }
       for (RequestId id : taken_aborts_) abort_one(id);
       taken_aborts_.clear();
-      if (end) abort_all();
-      if (busy() && !outbox_.full()) {
+      for (auto& [order, done] : taken_orders_) carry_out(order);
+      if (end || (stop && paused_)) abort_all();
+      if (busy() && !paused_ && !outbox_.full()) {
         next_step = std::max(next_step + config_.step_ns, monotonic_ns());
         step();
       }
       publish_stats();  // before anybody hears that a request has ended
       outbox_.publish(news_);
+      for (auto& [order, done] : taken_orders_) done.set_value({});
+      taken_orders_.clear();
       if (stop && !busy()) break;
     }
+    {
+      std::lock_guard lock(mutex_);
+      ended_ = true;
+      for (auto& [order, done] : orders_) done.set_value(make_error(ErrorCode::kUnavailable, "the engine has ended"));
+    }
     outbox_.close();
+  }
+
+  void carry_out(const ControlOrder& order) {
+    if (order.what == Control::kResume) paused_ = false;
+    if (order.what != Control::kPause) return;
+    paused_ = true;
+    if (!order.why) return abort_all();
+    for (const Stream& s : running_) fail(s, *order.why);
+    for (const Stream& s : waiting_) fail(s, *order.why);
+    running_.clear();
+    waiting_.clear();
   }
 
   // When a scripted stream says its next token, or the place for one that waits is there.
@@ -297,10 +330,13 @@ class EchoEngine final : public EngineClient {
   std::condition_variable wake_;
   std::vector<Request> inbox_;
   std::vector<RequestId> aborts_;
-  bool stopping_ = false, ending_ = false;
+  std::vector<std::pair<ControlOrder, std::promise<Status>>> orders_;
+  bool stopping_ = false, ending_ = false, ended_ = false;
   EngineStats stats_;
   // Of the thread alone.
   std::vector<RequestId> taken_aborts_;
+  std::vector<std::pair<ControlOrder, std::promise<Status>>> taken_orders_;
+  bool paused_ = false;
   std::deque<Stream> waiting_;
   std::vector<Stream> running_;
   News news_;

@@ -130,6 +130,19 @@ bool Engines::healthy() const {
   return std::all_of(engines_.begin(), engines_.end(), [](const auto& engine) { return engine->healthy(); });
 }
 
+std::future<Status> Engines::control(ControlOrder order) {
+  std::vector<std::future<Status>> parts;
+  for (const auto& engine : engines_) parts.push_back(engine->control(order));
+  return std::async(std::launch::deferred, [parts = std::move(parts)]() mutable {
+    Status first;
+    for (auto& part : parts) {
+      Status status = part.get();
+      if (first.ok()) first = std::move(status);
+    }
+    return first;
+  });
+}
+
 void Engines::shutdown(bool now) {
   for (const auto& engine : engines_) engine->shutdown(now);
 }

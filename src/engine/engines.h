@@ -28,7 +28,8 @@ class Engines final : public EngineClient {
   bool poll(std::vector<Delta>& out, std::chrono::milliseconds timeout) override;
   EngineStats stats() const override;
   std::vector<EngineStats> parts() const override;
-  bool healthy() const override;  // all of them: one that fails ends the process
+  bool healthy() const override;                             // all of them: one that fails ends the process
+  std::future<Status> control(ControlOrder order) override;  // by all of them
   void shutdown(bool now) override;
 
  private:

@@ -44,6 +44,7 @@ EngineImpl::EngineImpl(EngineParts parts, StepRunner runner)
       open_(parts_.steps),
       pictures_(parts_),
       requests_(parts_, open_, pictures_, guidance_.get(), news_),
+      orders_(parts_, runner.parts().group.get(), requests_, open_),
       builder_(parts_, requests_, pictures_),
       results_(parts_, open_, requests_, pictures_, guidance_.get(), news_) {
   const auto rows = static_cast<size_t>(parts_.config.scheduler.max_num_seqs);
@@ -70,6 +71,7 @@ void EngineImpl::run() {
   for (;;) {
     busy_since_ns_.store(monotonic_ns(), std::memory_order_relaxed);
     take_commands();
+    orders_.settle();
     while (launch()) {
     }
     watch(monotonic_ns());
@@ -84,22 +86,33 @@ void EngineImpl::run() {
     if (open_.none() || watchdog_ns_ > 0) busy_since_ns_.store(0, std::memory_order_relaxed);
     wait_for_event();
   }
+  orders_.fail(make_error(ErrorCode::kUnavailable, "the engine has ended"));
+  inbox_.close();
   outbox_.close();
 }
 
 void EngineImpl::take_commands() {
   inbox_.take(commands_);
-  for (Request& r : commands_.requests) requests_.enter(std::move(r));
+  size_t entered = 0;
+  const auto enter_up_to = [&](size_t count) {
+    for (; entered < count; ++entered) requests_.enter(std::move(commands_.requests[entered]));
+  };
+  for (Inbox::Order& order : commands_.orders) {
+    enter_up_to(order.behind);
+    orders_.take(std::move(order));
+  }
+  commands_.orders.clear();
+  enter_up_to(commands_.requests.size());
   commands_.requests.clear();
   for (RequestId id : commands_.aborts) requests_.abort(id);
   commands_.aborts.clear();
-  if (commands_.ending) requests_.end_all(FinishReason::kAbort, {});
+  if (commands_.ending || (commands_.stopping && orders_.paused())) requests_.end_all(FinishReason::kAbort, {});
   if (requests_.next_deadline() != 0) requests_.expire(monotonic_ns());
 }
 
 // Plans and submits one more step. False when two are open, nothing can run, or the reader is too far behind.
 bool EngineImpl::launch() {
-  if (open_.full() || dead_ || requests_.empty() || outbox_.full()) return false;
+  if (open_.full() || dead_ || orders_.paused() || requests_.empty() || outbox_.full()) return false;
   const int64_t begin = monotonic_ns();
   Step& step = open_.next();
   parts_.scheduler->plan(step.plan);
@@ -201,7 +214,9 @@ void EngineImpl::die(const std::string& why) {
   const DataParallel& dp = parts_.config.data_parallel;
   const std::string who = dp.size > 1 ? fmt::format("engine {}", dp.rank) : "the engine";
   TERN_ERROR("{}{}", dp.size > 1 ? who + ": " : "", why);
-  requests_.fail(make_error(ErrorCode::kInternal, fmt::format("{} failed: {}", who, why)));
+  const Error error = make_error(ErrorCode::kInternal, fmt::format("{} failed: {}", who, why));
+  requests_.fail(error);
+  orders_.fail(error);
 }
 
 // As Scheduler::add will hash it.

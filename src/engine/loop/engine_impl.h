@@ -11,6 +11,7 @@
 #include "engine/loop/inbox.h"
 #include "engine/loop/open_requests.h"
 #include "engine/loop/open_steps.h"
+#include "engine/loop/orders.h"
 #include "engine/loop/pictures.h"
 #include "engine/loop/step_builder.h"
 #include "engine/loop/step_results.h"
@@ -34,6 +35,7 @@ class EngineImpl final : public Engine {
     return stats;
   }
   bool healthy() const override { return inbox_.healthy(); }
+  std::future<Status> control(ControlOrder order) override { return inbox_.order(std::move(order)); }
   void shutdown(bool now) override { inbox_.shutdown(now); }
   std::vector<Hash128> prefix_hashes(const Request& request) const override;
   int64_t cached_tokens(std::span<const Hash128> hashes) const override;
@@ -64,6 +66,7 @@ class EngineImpl final : public Engine {
   OpenSteps open_;
   Pictures pictures_;
   OpenRequests requests_;
+  Orders orders_;
   StepBuilder builder_;
   StepResults results_;
   Inbox::Commands commands_;

@@ -30,6 +30,30 @@ void Inbox::abort(RequestId id) {
   wake_.notify_one();
 }
 
+std::future<Status> Inbox::order(ControlOrder order) {
+  Order o{std::move(order), 0, {}};
+  std::future<Status> done = o.done.get_future();
+  {
+    std::lock_guard lock(mutex_);
+    if (closed_) {
+      o.done.set_value(make_error(ErrorCode::kUnavailable, "the engine has ended"));
+      return done;
+    }
+    o.behind = requests_.size();
+    orders_.push_back(std::move(o));
+    ++events_;
+  }
+  wake_.notify_one();
+  return done;
+}
+
+void Inbox::close() {
+  std::lock_guard lock(mutex_);
+  closed_ = true;
+  for (Order& o : orders_) o.done.set_value(make_error(ErrorCode::kUnavailable, "the engine has ended"));
+  orders_.clear();
+}
+
 void Inbox::shutdown(bool now) {
   {
     std::lock_guard lock(mutex_);
@@ -79,6 +103,7 @@ void Inbox::take(Commands& taken) {
   stats_.open_tokens += std::exchange(prompt_tokens_, 0);
   taken.requests.swap(requests_);
   taken.aborts.swap(aborts_);
+  taken.orders.swap(orders_);
   taken.steps_done = steps_done_;
   taken.stopping = stopping_, taken.ending = ending_;
 }

@@ -103,6 +103,10 @@ Status RankGroup::grow(int64_t blocks) {
   return all([&](RankPart& part) { return part.cache().grow(blocks); });
 }
 
+Status RankGroup::give_back() {
+  return all([](RankPart& part) { return part.cache().give_back(); });
+}
+
 Status RankGroup::synchronize() {
   return all([](RankPart& part) { return part.synchronize(); });
 }

@@ -35,7 +35,8 @@ class RankGroup {
   // At the start, by the thread that starts.
   Status load_kernels();
   Status capture(const GraphConfig& config, int max_context_len);
-  Status grow(int64_t blocks);  // each cache
+  Status grow(int64_t blocks);  // each cache; also while no step is open, as the next
+  Status give_back();           // the memory of each cache
   Status synchronize();
   size_t memory_available();  // of the rank that has least
 
