@@ -86,8 +86,11 @@ struct ServeConfig {
   GenerationDefaults defaults;
 
   std::vector<std::string> api_keys;        // empty: open
+  std::vector<std::string> admin_keys;      // of control routes, which take no other then; empty: those above
   bool api_keys_change = false;             // Server::replace_keys may give others, though never none
   std::shared_ptr<const tls::Context> tls;  // of every TCP port but the controller's; null: they speak plain HTTP
+  bool dynamic_weights = false;             // --dynamic-load-weight: the two old weight routes
+  bool asleep = false;                      // --load-strategy meta: begins without weights
   bool metrics_open = false;                // /metrics without a key
   bool page = true;                         // the page for people at /
   http::CorsRules cors;                     // of the main port

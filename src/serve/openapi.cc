@@ -31,7 +31,7 @@ json::Object schema_of(std::string_view type) {
   return out;
 }
 
-json::Object operation(const Route& route, std::string_view method, bool with_keys) {
+json::Object operation(const Route& route, std::string_view method, const KeysAsked& keys) {
   json::Object out;
   std::string id(method);
   for (const char c : route.path) {
@@ -57,10 +57,10 @@ json::Object operation(const Route& route, std::string_view method, bool with_ke
   responses["200"] = response("Success", route.answer, schema_of(route.answer));
   responses["default"] = reference("responses", "Error");
   out["responses"] = std::move(responses);
-  if (with_keys) {
+  if (keys.any()) {
     json::Object bearer;
     bearer["ApiKey"] = json::Array();
-    out["security"] = route.key == KeyRule::kPublic ? json::Array() : json::Array{std::move(bearer)};
+    out["security"] = keys.by(route) ? json::Array{std::move(bearer)} : json::Array();
   }
   return out;
 }
@@ -86,21 +86,21 @@ json::Object components(bool with_keys, bool metrics_on_main) {
 
 }  // namespace
 
-std::string openapi_json(std::string_view version, bool with_keys, bool metrics_on_main) {
+std::string openapi_json(std::string_view version, const KeysAsked& keys, bool metrics_on_main) {
   json::Object info, paths, out;
   info["title"] = "Tern";
   info["version"] = version;
   for (const Route& route : routes()) {
     if (route.page || !serves(route, PortKind::kMain, metrics_on_main)) continue;
     json::Object item;
-    if ((route.methods & kGetBit) != 0) item["get"] = operation(route, "get", with_keys);
-    if ((route.methods & kPostBit) != 0) item["post"] = operation(route, "post", with_keys);
+    if ((route.methods & kGetBit) != 0) item["get"] = operation(route, "get", keys);
+    if ((route.methods & kPostBit) != 0) item["post"] = operation(route, "post", keys);
     paths[route.path] = std::move(item);
   }
   out["openapi"] = "3.1.0";
   out["info"] = std::move(info);
   out["paths"] = std::move(paths);
-  out["components"] = components(with_keys, metrics_on_main);
+  out["components"] = components(keys.any(), metrics_on_main);
   return json::dump(out);
 }
 

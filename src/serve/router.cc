@@ -52,8 +52,9 @@ const Route* find_redirect(std::string_view path, PortKind port, bool metrics_on
 bool method_allowed(const Route& route, http::Method method) {
   switch (method) {
     case http::Method::kGet:
-    case http::Method::kHead:
       return (route.methods & kGetBit) != 0;
+    case http::Method::kHead:  // changes nothing
+      return (route.methods & kGetBit) != 0 && route.handler.order == nullptr;
     case http::Method::kPost:
       return (route.methods & kPostBit) != 0;
     default:
@@ -63,7 +64,8 @@ bool method_allowed(const Route& route, http::Method method) {
 
 std::string allow_header(const Route& route) {
   std::string text = "allow: ";
-  if ((route.methods & kGetBit) != 0) text += "GET, HEAD, ";
+  if (method_allowed(route, http::Method::kGet)) text += "GET, ";
+  if (method_allowed(route, http::Method::kHead)) text += "HEAD, ";
   if ((route.methods & kPostBit) != 0) text += "POST, ";
   return text + "OPTIONS\r\n";
 }

@@ -31,6 +31,7 @@ enum class KeyRule : uint8_t {
   kNeeded,
   kPublic,
   kMetrics,  // needed, unless ServeConfig::metrics_open
+  kAdmin,    // ServeConfig::admin_keys alone, where there are some; else as kNeeded
 };
 
 // What answers a request. One of the first five is set.
@@ -66,6 +67,14 @@ struct Route {
 };
 
 std::span<const Route> routes();
+// Which keys are asked for.
+struct KeysAsked {
+  bool clients = false, admin = false;
+  bool any() const { return clients || admin; }
+  bool by(const Route& route) const {
+    return route.key == KeyRule::kAdmin ? any() : clients && route.key != KeyRule::kPublic;
+  }
+};
 // Whether a port serves a route. `metrics_on_main`: /metrics and /config-info live on the main port.
 bool serves(const Route& route, PortKind port, bool metrics_on_main);
 // The route of a request's target on a port, or null. `rest` becomes the decoded rest of the path, where the route
@@ -77,6 +86,6 @@ bool method_allowed(const Route& route, http::Method method);
 std::string allow_header(const Route& route);  // "allow: GET, HEAD, OPTIONS\r\n"
 std::string load_json();                       // body of /load: the /v1 routes
 // The body of /openapi.json: OpenAPI 3.1 of what the main port serves, made from the table of routes.
-std::string openapi_json(std::string_view version, bool with_keys, bool metrics_on_main);
+std::string openapi_json(std::string_view version, const KeysAsked& keys, bool metrics_on_main);
 
 }  // namespace tern::serve

@@ -20,6 +20,10 @@ namespace tern::serve {
 
 class Dispatcher;
 
+namespace control {
+class Weights;  // control/weights.h
+}
+
 namespace kserve {  // transport.h
 class Host;
 class Transport;
@@ -44,9 +48,11 @@ class Server {
  public:
   // Binds, listens and serves; the engine must be ready. Starts the thread that polls the engine: from here on only the
   // server calls EngineClient::poll. Errors: a taken port (kIo, the message names the address), a bad address.
-  // `grpc`: of the transport's library, where the configuration names a port for it.
+  // `grpc`: of the transport's library, where the configuration names a port for it. `weights`: what control orders
+  // give back and read again; outlives the server.
   static Expected<std::unique_ptr<Server>> start(const ServeConfig& config, engine::EngineClient& engine,
-                                                 const Content& content, kserve::Start grpc = nullptr);
+                                                 const Content& content, kserve::Start grpc = nullptr,
+                                                 control::Weights* weights = nullptr);
   ~Server();  // stop(0)
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;

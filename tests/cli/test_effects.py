@@ -98,6 +98,9 @@ SAMPLES = {
     "--host": ("127.0.0.1",),
     "--uds": ("tern.socket",),
     "--api-key": ("k",),
+    "--admin-api-key": ("k",),
+    "--load-strategy": ("meta",),
+    "--weights-root": (folder_named("weights"),),
     "--api-key-file": (written("keys", "k\n"),),
     "--ssl-certfile": (lambda folder: certificates(folder) / "server.both.pem",),
     "--ssl-keyfile": (

@@ -11,12 +11,14 @@
 namespace tern::app {
 
 struct Access {
-  std::vector<std::string> flag_keys;  // --api-key
-  std::string key_file;                // --api-key-file; "": none
+  std::vector<std::string> flag_keys;   // --api-key
+  std::vector<std::string> admin_keys;  // --admin-api-key
+  std::string key_file;                 // --api-key-file; "": none
   TlsFiles tls;
 
   static Expected<Access> from(const FlagSet& flags);
-  // Of both, the file read now. `warnings` takes a line about its mode.
+  // Of clients: flags and file, which is read now. None of them may be an admin's. `warnings` takes a line about its
+  // mode.
   Expected<std::vector<std::string>> keys(std::vector<std::string>& warnings) const;
 };
 

@@ -3,7 +3,9 @@
 namespace tern::app {
 namespace {
 
-bool is_secret(std::string_view flag) { return flag == "api-key" || flag == "scheduler-password"; }
+bool is_secret(std::string_view flag) {
+  return flag == "api-key" || flag == "admin-api-key" || flag == "scheduler-password";
+}
 bool is_secret_variable(std::string_view name) {
   return name == "FD_API_KEY" || name.starts_with("ENCODE_FEATURE_BOS_") || name == "EXPORTER_OTLP_HEADERS";
 }

@@ -279,6 +279,14 @@ std::string harmless_line(const FlagSet& flags, const Environment& environment) 
   return names.empty() ? "" : fmt::format("accepted without effect: {}", fmt::join(names, "; "));
 }
 
+// Who controls the server, and what of its weights can be.
+void take_control(Settings& s) {
+  s.serve.admin_keys = s.access.admin_keys;
+  s.serve.dynamic_weights = s.flags.boolean("dynamic-load-weight");
+  s.serve.asleep = s.flags.text("load-strategy") == "meta";
+  s.weights_root = s.flags.text("weights-root");
+}
+
 }  // namespace
 
 Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFacts& model,
@@ -318,6 +326,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   if (paddlenlp) take_paddlenlp(*std::move(paddlenlp), alone, s, warnings);
   TERN_ASSIGN_OR_RETURN(s.access, Access::from(s.flags));
   TERN_ASSIGN_OR_RETURN(s.serve.api_keys, s.access.keys(warnings));
+  take_control(s);
   s.serve.api_keys_change = !s.access.key_file.empty();
   TERN_RETURN_IF_ERROR(take_certificates(s, warnings));
   s.media = media_settings(s.flags, model);

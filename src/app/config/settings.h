@@ -78,6 +78,7 @@ struct Settings {
   SpanSettings spans;
   std::string trace;                               // --trace; "": none
   std::string reasoning_parser, tool_call_parser;  // "": none
+  std::string weights_root;                        // --weights-root; "": none
   std::string scripted;                            // --scripted; "": the model answers
   double drain_seconds = 0;
   std::optional<PaddleNlp> paddlenlp;  // the PaddleNLP front

@@ -5,7 +5,7 @@ namespace tern::app {
 namespace {
 using enum ValueType;
 constexpr FlagGroup kHere = FlagGroup::kModel;
-constexpr std::string_view kNoWeightControl = "weights cannot be replaced while the server runs";
+constexpr std::string_view kNoWeightSource = "weights come from a folder: no process hands them over (docs/control.md)";
 
 constexpr FlagSpec kFlags[] = {
     {.name = "model",
@@ -168,25 +168,21 @@ constexpr FlagSpec kFlags[] = {
      .group = kHere,
      .type = kBool,
      .fallback = "false",
-     .support = Support::kHarmless,
-     .meaning = "Weight reload routes.",
-     .reason = kNoWeightControl,
-     .refused = "true"},
+     .meaning = "Serves /clear_load_weight and /update_model_weight (docs/control.md)."},
     {.name = "load-strategy",
      .group = kHere,
      .type = kEnum,
      .fallback = "normal",
      .choices = "ipc|ipc_snapshot|meta|normal|rsync",
-     .support = Support::kHarmless,
-     .meaning = "Where weights come from.",
-     .reason = kNoWeightControl,
-     .refused = "ipc|ipc_snapshot|meta|rsync"},
+     .meaning = "meta: the server starts asleep, without weights in memory, until /v1/wakeup or /v1/update_weights.",
+     .reason = kNoWeightSource,
+     .refused = "ipc|ipc_snapshot|rsync"},
     {.name = "rsync-config",
      .group = kHere,
      .type = kJson,
      .support = Support::kRefused,
      .meaning = "Remote source of weights.",
-     .reason = kNoWeightControl},
+     .reason = kNoWeightSource},
     {.name = "engine-worker-queue-port",
      .group = kHere,
      .type = kIntList,

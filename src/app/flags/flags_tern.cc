@@ -29,6 +29,13 @@ constexpr FlagSpec kFlags[] = {
      .fallback = "false",
      .meaning = "Flags, variables and fields of requests that have no effect in this build pass with a warning instead "
                 "of an error."},
+    {.name = "admin-api-key",
+     .group = kTern,
+     .type = kRepeated,
+     .meaning = "Key of the control routes, which take no other then (docs/control.md); may be given several times."},
+    {.name = "weights-root",
+     .group = kTern,
+     .meaning = "Folder below which model_path of /v1/update_weights may lie; without it there is no model_path."},
     {.name = "uds",
      .group = kTern,
      .meaning = "Path of a Unix socket (mode 0600) that takes the main port's place: no TCP port is opened."},

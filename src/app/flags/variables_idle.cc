@@ -41,7 +41,7 @@ constexpr std::string_view kNoStorage = "this build keeps blocks in the memory o
 constexpr std::string_view kAlwaysSo = "parts of contexts are always the same";
 constexpr std::string_view kOneToken = "this build decodes one token at a time";
 constexpr std::string_view kKnown = "the engine is in this process and its state is known";
-constexpr std::string_view kFixedWeights = "weights cannot be replaced while the server runs";
+constexpr std::string_view kUpdated = "weights can be updated without it";
 constexpr std::string_view kOtherDevice = "concerns devices that Tern does not compute on";
 
 constexpr VariableSpec kVariables[] = {
@@ -166,7 +166,7 @@ constexpr VariableSpec kVariables[] = {
     harmless("FD_ZMQ_CONTROL_CMD_SERVER_PORTS", kClusters, "8202", "ZMQ ports.", kOneProcess),
     harmless("FD_ENABLE_RETURN_TEXT", kClusters, "0", "Text over ZMQ.", kOneProcess),
     harmless("MOONCAKE_*", kClusters, "", "Storage tier.", kNoStorage),
-    harmless("FD_ENABLE_V1_UPDATE_WEIGHTS", kClusters, "0", "Weight updates.", kFixedWeights),
+    harmless("FD_ENABLE_V1_UPDATE_WEIGHTS", kClusters, "0", "Weight updates.", kUpdated),
     inert_switch("FD_ENABLE_RL", kClusters, "Rope and expert gates in the precision of training.",
                  "this build computes them in one precision"),
     harmless("ENCODE_FEATURE_BOS_AK", kClusters, "", "Prepared vision features.", kNoFeatures),

@@ -51,6 +51,7 @@ Expected<std::unique_ptr<LoadedEngines>> LoadedEngines::open(const Settings& set
     TERN_ASSIGN_OR_RETURN(first, LoadedRanks::open(settings));
   }
   loaded->size_ = size;
+  loaded->expert_parallel_ = settings.ranks.expert_parallel;
   loaded->first_ = dp.first;
   loaded->engines_.push_back(std::move(first));
   for (int number = dp.first + 1; number < dp.first + count; ++number) {
@@ -94,6 +95,20 @@ Status LoadedEngines::load_towers(const Settings& settings, const vision::Tower&
     }));
   }
   return first_error(loading);
+}
+
+std::vector<LoadedEngines::Copy> LoadedEngines::copies() const {
+  std::vector<Copy> copies;
+  for (size_t i = 0; i < engines_.size() && (i == 0 || !shares_memory()); ++i) {
+    const engine::EnginePart part = engines_[i]->part(towers_.empty() ? nullptr : towers_[i]);
+    for (size_t r = 0; r < part.ranks.size(); ++r) {
+      copies.push_back({part.ranks[r].model,
+                        r == 0 ? part.tower : nullptr,
+                        part.ranks[r].device,
+                        {static_cast<int>(r), engines_[i]->count(), expert_parallel_}});
+    }
+  }
+  return copies;
 }
 
 size_t LoadedEngines::weight_bytes() const {

@@ -21,6 +21,15 @@ class LoadedEngines {
   // The tower of pictures likewise. `first`: of the first engine, loaded already and there as long as this is.
   Status load_towers(const Settings& settings, const vision::Tower& first);
 
+  // Every copy of weights in memory: of a rank, with the tower where it has one.
+  struct Copy {
+    const model::Model* model = nullptr;
+    const vision::Tower* tower = nullptr;
+    device::Device* device = nullptr;
+    model::Shard shard;
+  };
+  std::vector<Copy> copies() const;
+
   int count() const { return static_cast<int>(engines_.size()); }
   LoadedRanks& first() { return *engines_[0]; }
   size_t weight_bytes() const;  // of all engines; what they share counts once
@@ -29,6 +38,7 @@ class LoadedEngines {
  private:
   bool shares_memory() const { return !engines_[0]->device().device->own_memory(); }
 
+  bool expert_parallel_ = false;
   int size_ = 1, first_ = 0;  // engines in all, those of other processes too; the number of the first one here
   std::vector<std::unique_ptr<LoadedRanks>> engines_;
   std::vector<std::unique_ptr<vision::Tower>> own_towers_;  // of engines but the first, on GPUs

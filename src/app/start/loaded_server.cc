@@ -108,6 +108,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
   if (vision_.tower) TERN_RETURN_IF_ERROR(engines_->load_towers(settings, *vision_.tower));
   TERN_ASSIGN_OR_RETURN(engine_, engines_->start(engine_config));
   keep_learned(engines_->first().device());
+  weights_ = std::make_unique<LoadedWeights>(settings, *engines_);
   config_ = settings.serve;
   config_.config_info = with_formats(config_.config_info, info);
   config_.vocab_size = info.vocab_size;
@@ -155,7 +156,7 @@ Status LoadedServer::listen() {
   if (config_.paddlenlp && config_.paddlenlp->grpc_port >= 0) {
     TERN_ASSIGN_OR_RETURN(grpc, load_grpc_library());
   }
-  TERN_ASSIGN_OR_RETURN(server_, serve::Server::start(config_, *engine_, content, grpc.start));
+  TERN_ASSIGN_OR_RETURN(server_, serve::Server::start(config_, *engine_, content, grpc.start, weights_.get()));
   return {};
 }
 

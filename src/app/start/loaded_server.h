@@ -7,6 +7,7 @@
 #include "answer/answer_parser.h"
 #include "app/paddlenlp/gpu_watch.h"
 #include "app/ranks/engines.h"
+#include "app/ranks/weights.h"
 #include "app/start/service.h"
 #include "app/start/trace_file.h"
 #include "app/start/vision_parts.h"
@@ -45,6 +46,7 @@ class LoadedServer {
   VisionParts vision_;
   std::unique_ptr<TraceFile> trace_;
   std::unique_ptr<engine::EngineClient> engine_;
+  std::unique_ptr<LoadedWeights> weights_;  // null with --scripted
   std::unique_ptr<GpuWatch> gpus_;
   std::unique_ptr<SpanExporter> spans_;  // null: no spans are wanted
   serve::ServeConfig config_;

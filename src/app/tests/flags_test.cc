@@ -147,7 +147,7 @@ TEST(Arguments, RefusedFlagsAndValuesSayWhy) {
   EXPECT_NE(failure({"--runner", "pooling"}).find("--runner pooling is not available"), std::string::npos);
   EXPECT_EQ(failure({"--moba-attention-config", "{}"}),
             "--plas-attention-config is not available: attention is exact in this build");
-  EXPECT_NE(failure({"--dynamic-load-weight"}).find("--dynamic-load-weight is not available"), std::string::npos);
+  EXPECT_NE(failure({"--load-strategy", "rsync"}).find("weights come from a folder"), std::string::npos);
   EXPECT_EQ(parsed({"--splitwise-role", "mixed", "--no-dynamic-load-weight"}).text("splitwise-role"), "mixed");
 }
 

@@ -63,8 +63,10 @@ TEST(Abort, ThousandsOfNamesAgainstThousandsOfSamples) {
   TestServer server(test_config(), slow_engine());
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < 8; ++i) clients.push_back(begin(server, fmt::format("r{}", i), 128));
-  ASSERT_TRUE(eventually([&] { return server.server().open_requests() == 8; }));
-  ASSERT_TRUE(server.wait_running(1));
+  ASSERT_TRUE(eventually([&] {  // all have come as far as the engine
+    const auto stats = server.engine().stats();
+    return stats.running + stats.waiting == 8 * 128;
+  }));
   std::string ids;
   for (int i = 0; i < 4094; ++i) ids += fmt::format("\"cmpl-nobody-{}\",", i);
   const auto answer =

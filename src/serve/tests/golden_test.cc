@@ -73,6 +73,8 @@ ServeConfig config_of(const json::Object& overrides) {
       config.served_model_name = std::string(value.get_string());
     else if (key == "metrics_port")
       config.metrics_port = 0;
+    else if (key == "dynamic_weights")
+      config.dynamic_weights = value.get_bool();
     else if (key == "controller_port")
       config.controller_port = 0;
     else if (key == "config_info")

@@ -57,7 +57,7 @@ engine::EchoConfig test_engine_config() {
 }
 
 TestServer::TestServer(ServeConfig config, engine::EchoConfig engine, bool with_text,
-                       const answer::AnswerFormat* answers)
+                       const answer::AnswerFormat* answers, control::Weights* weights)
     : engine_(engine::make_echo_engine(engine)) {
   Content content;
   if (with_text) {
@@ -65,7 +65,7 @@ TestServer::TestServer(ServeConfig config, engine::EchoConfig engine, bool with_
     content = {parts.tokenizer.get(), parts.chat_template.get(), parts.tool_template.get()};
   }
   content.answers = answers;
-  auto server = Server::start(config, *engine_, content);
+  auto server = Server::start(config, *engine_, content, nullptr, weights);
   TERN_CHECK_MSG(server.ok(), server.error().message);
   server_ = *std::move(server);
 }
@@ -104,6 +104,12 @@ void RecordingEngine::abort(engine::RequestId id) {
     news_.push_back(std::move(end));
   }
   changed_.notify_all();
+}
+
+std::future<Status> RecordingEngine::control(engine::ControlOrder) {
+  std::promise<Status> done;
+  done.set_value({});
+  return done.get_future();
 }
 
 bool RecordingEngine::poll(std::vector<engine::Delta>& out, std::chrono::milliseconds timeout) {

@@ -31,7 +31,8 @@ class TestServer {
  public:
   // `answers`: the parsers of its answers; outlives the server. nullptr: none.
   explicit TestServer(ServeConfig config = test_config(), engine::EchoConfig engine = test_engine_config(),
-                      bool with_text = true, const answer::AnswerFormat* answers = nullptr);
+                      bool with_text = true, const answer::AnswerFormat* answers = nullptr,
+                      control::Weights* weights = nullptr);
   ~TestServer();
   Server& server() { return *server_; }
   engine::EngineClient& engine() { return *engine_; }
@@ -54,6 +55,7 @@ class RecordingEngine final : public engine::EngineClient {
   bool poll(std::vector<engine::Delta>& out, std::chrono::milliseconds timeout) override;
   engine::EngineStats stats() const override { return {}; }
   bool healthy() const override { return is_healthy; }
+  std::future<Status> control(engine::ControlOrder order) override;
   void shutdown(bool) override {}
 
   std::vector<engine::Request> requests() const;

@@ -101,6 +101,7 @@ void ActiveRequests::start_generation(ActiveRequest& a) {
 
 bool ActiveRequests::submit_rows(ActiveRequest& a, Error& error) {
   auto& choices = a.generation->choices();
+  const auto door = shared_.control.submitting();
   for (size_t i = 0; i < a.requests.size(); ++i) {
     const engine::RequestId id = shared_.dispatcher.next_id(worker_);
     choices[i].request_id = id;

@@ -73,6 +73,20 @@ Connection* Exchanges::find(const ReplyTo& to) {
   return c->phase == Connection::Phase::kWorking ? c : nullptr;
 }
 
+bool Exchanges::check_key(Connection& c, bool open) {
+  const bool control = c.route != nullptr && c.route->key == KeyRule::kAdmin && shared_.admin.required();
+  const Auth& auth = control ? shared_.admin : shared_.auth;
+  if (auth.required() && !open) {
+    const auto key = key_of(auth, c.parser.head());
+    if (!key) return false;
+    c.key_index = *key;
+  }
+  c.owner = auth.several() && !open ? static_cast<uint64_t>(c.key_index) + 1 : c.peer.owner;
+  c.parser.head().authorization.clear();
+  c.parser.head().api_key.clear();
+  return true;
+}
+
 // Decides from the head alone whether this client may ask this, so that no body is read in vain.
 bool Exchanges::on_head(Connection& c) {
   const http::Head& head = c.parser.head();
@@ -98,19 +112,12 @@ bool Exchanges::on_head(Connection& c) {
   }
   const bool known = c.route != nullptr;
   const bool open = known && (asks_no_key(*c.route, shared_.config) || head.method == http::Method::kOptions);
-  if (shared_.auth.required() && !open) {
-    const auto key = key_of(shared_.auth, head);
-    if (!key) {
-      http::Response response = http::json_response(401, "{\"error\":\"Unauthorized\"}");
-      response.problem = "Unauthorized";
-      response.extra_headers = "www-authenticate: Bearer\r\n";
-      return refuse_now(std::move(response));
-    }
-    c.key_index = *key;
+  if (!check_key(c, open)) {
+    http::Response response = http::json_response(401, "{\"error\":\"Unauthorized\"}");
+    response.problem = "Unauthorized";
+    response.extra_headers = "www-authenticate: Bearer\r\n";
+    return refuse_now(std::move(response));
   }
-  c.owner = shared_.auth.several() && !open ? static_cast<uint64_t>(c.key_index) + 1 : c.peer.owner;
-  c.parser.head().authorization.clear();
-  c.parser.head().api_key.clear();
   if (!known) {
     const Route* to = find_redirect(head.path, c.port, shared_.metrics_on_main);
     const Route* other = without_page(to, c.method, shared_.config.page);
@@ -160,14 +167,16 @@ void Exchanges::submit_job(Connection& c) {
     if (shared_.draining.load(std::memory_order_relaxed)) {
       return respond(c, openai::error_response({ErrorCode::kUnavailable, "the server is shutting down", {}}));
     }
-    if (!shared_.healthy()) {
-      return respond(c, c.port == PortKind::kPaddleNlp ? paddlenlp_refusal("the engine has failed", true)
-                                                       : http::Response{304, "", "", "", false});
+    if (!shared_.ready()) {
+      const char* why = shared_.healthy() ? "the server is asleep" : "the engine has failed";
+      return respond(
+          c, c.port == PortKind::kPaddleNlp ? paddlenlp_refusal(why, true) : http::Response{304, "", "", "", false});
     }
   }
   job.to = {worker_, c.id, c.exchange};
   job.route = c.route;
   job.body = std::move(c.parser.body());
+  job.query = std::move(c.parser.head().query);
   job.content_type = std::move(c.parser.head().content_type);
   job.traceparent = std::move(c.parser.head().traceparent);
   job.key_index = c.key_index;

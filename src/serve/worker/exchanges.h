@@ -29,6 +29,7 @@ class Exchanges {
   void bad_handshake(const Connection& c);
 
  private:
+  bool check_key(Connection& c, bool open);  // false: the request has not the key it needs
   void submit_job(Connection& c);
   std::string request_id_line(std::string_view given);  // "" given: one is made
 

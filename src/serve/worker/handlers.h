@@ -23,9 +23,7 @@ http::Response answer_null(Shared& shared, std::string_view rest);
 http::Response answer_paddlenlp_metrics(Shared& shared, std::string_view rest);
 // What this server does not have.
 http::Response refuse_pooling(Shared& shared, std::string_view rest);
-http::Response refuse_weights(Shared& shared, std::string_view rest);
 http::Response refuse_experts(Shared& shared, std::string_view rest);
-http::Response refuse_control(Shared& shared, std::string_view rest);
 
 // Bodies (jobs.cc).
 void count_tokens(Shared& shared, Job& job);     // /tokenize
@@ -34,6 +32,11 @@ void tokens_to_text(Shared& shared, Job& job);   // /detokenize
 void abort_requests(Shared& shared, Job& job);   // the requests of the key that asks
 void reset_scheduler(Shared& shared, Job& job);  // ends every request
 void control_scheduler(Shared& shared, Job& job);
+void carry_out(Shared& shared, Job& job, control::Order order);  // answered when it is done
+template <control::Order kOrder>
+void carry_out(Shared& shared, Job& job) {
+  carry_out(shared, job, kOrder);
+}
 // What the last three come to, once every worker has been asked (simple.cc).
 http::Response sweep_answer(Shared& shared, const AbortSweep& sweep);
 

@@ -62,7 +62,7 @@ int KserveFront::authorize(std::string_view authorization) {
 }
 
 kserve::CallStatus KserveFront::check_model(std::string_view model, std::string_view version) {
-  return kserve::check_model(model, version, shared_.healthy());
+  return kserve::check_model(model, version, shared_.ready());
 }
 
 bool KserveFront::on_stream(uint64_t number, kserve::Stream& stream, int key_index, std::string_view peer,

@@ -39,7 +39,7 @@ class KserveFront final : private kserve::Host {
 
   int authorize(std::string_view authorization) override;
   bool stopping() override { return shared_.draining.load(std::memory_order_relaxed); }
-  bool ready() override { return shared_.healthy(); }
+  bool ready() override { return shared_.ready(); }
   kserve::CallStatus check_model(std::string_view model, std::string_view version) override;
   std::string_view server_version() override { return shared_.config.version; }
   bool on_stream(uint64_t number, kserve::Stream& stream, int key_index, std::string_view peer,

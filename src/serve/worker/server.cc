@@ -44,19 +44,22 @@ void probe_templates(Shared& shared) {
 
 }  // namespace
 
-Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, size_t worker_count)
+Shared::Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, control::Weights* weights,
+               size_t worker_count)
     : config(c),
       engine(e),
       dispatcher(e),
       content(text),
       auth(c.api_keys, c.api_keys_change),
+      admin(c.admin_keys),
+      control(e, weights),
       certificates(c.tls),
       cors(c.cors),
       slots(c.max_connections_to_engine),
       memory(c.http.memory_bytes),
       metrics(worker_count, c.cache_config, c.metric_labels ? c.model_id() : std::string()),
       key(random_hash_key()) {
-  config.api_keys.clear();  // only digests stay
+  config.api_keys.clear(), config.admin_keys.clear();  // only digests stay
   if (content.vision == nullptr || content.media == nullptr) {
     content.vision = nullptr;
     content.media = nullptr;
@@ -103,7 +106,7 @@ void Server::replace_certificates(std::shared_ptr<const tls::Context> context) {
 void Server::replace_keys(const std::vector<std::string>& keys) { impl_->shared->auth.replace(keys); }
 
 Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engine::EngineClient& engine,
-                                                const Content& content, kserve::Start grpc) {
+                                                const Content& content, kserve::Start grpc, control::Weights* weights) {
   if (config.vocab_size <= 0)
     return make_error(ErrorCode::kInvalidArgument, "the vocabulary's size is unknown", "vocab_size");
   TERN_RETURN_IF_ERROR(http::check(config.cors));
@@ -141,13 +144,21 @@ Expected<std::unique_ptr<Server>> Server::start(const ServeConfig& config, engin
   const int cores = usable_cpus();
   const int workers = std::clamp(config.io_threads > 0 ? config.io_threads : default_workers(cores), 1, kMaxWorkers);
   const int cpu = config.cpu_threads > 0 ? config.cpu_threads : std::clamp(cores / 2, 2, 16);
-  impl.shared = std::make_unique<Shared>(config, engine, content, static_cast<size_t>(workers));
+  impl.shared = std::make_unique<Shared>(config, engine, content, weights, static_cast<size_t>(workers));
   Shared& shared = *impl.shared;
+  if (config.asleep) {
+    const auto slept = shared.control.carry_out({control::Order::kSleep, control::kWeights, {}, {}});
+    if (!slept.error.empty()) {
+      impl.shared.reset();  // nothing of it runs that a stop() could end
+      return make_error(ErrorCode::kInternal, slept.error);
+    }
+  }
   probe_templates(shared);
   shared.metrics_on_main = !own_metrics;
   shared.max_connections = config.http.connections > 0 ? config.http.connections : net::connections_allowed();
   shared.pool = std::make_unique<ThreadPool>("tern-cpu", static_cast<size_t>(cpu),
                                              static_cast<size_t>(config.max_concurrency) + 1024);
+  shared.control_pool = std::make_unique<ThreadPool>("tern-control", 1, 64);
   if (content.grammars != nullptr) {
     shared.grammar_pool = std::make_unique<ThreadPool>("tern-grammar", static_cast<size_t>(std::clamp(cpu / 2, 1, 4)),
                                                        static_cast<size_t>(config.max_concurrency) + 1024);
@@ -187,6 +198,7 @@ void Server::stop(double drain_seconds) {
   // Even when it must be quick, clients get the end of their streams: what was aborted ends with the running step.
   wait_open(kAbortSeconds, [] { return false; });
   shared.pool->stop();
+  shared.control_pool->stop();
   if (shared.grammar_pool) shared.grammar_pool->stop();
   for (size_t i = 0; i < shared.workers.size(); ++i) shared.post(static_cast<int>(i), Quit{});
   for (auto& worker : shared.workers) worker->join();

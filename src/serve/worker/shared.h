@@ -12,6 +12,7 @@
 #include "base/thread_pool.h"
 #include "engine/client.h"
 #include "serve/config.h"
+#include "serve/control/controller.h"
 #include "serve/core/dispatcher.h"
 #include "serve/core/generation.h"
 #include "serve/limits/admission.h"
@@ -31,7 +32,8 @@ class Preparations;
 class Worker;
 
 struct Shared {
-  Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, size_t worker_count);
+  Shared(const ServeConfig& c, engine::EngineClient& e, const Content& text, control::Weights* weights,
+         size_t worker_count);
   ~Shared();
 
   ServeConfig config;
@@ -39,7 +41,8 @@ struct Shared {
   Dispatcher dispatcher;
   Content content;
   prepare::TemplateForm chat_form, tool_form;  // of the content's templates
-  Auth auth;
+  Auth auth, admin;                            // admin: of control routes, where it asks for a key
+  control::Controller control;
   net::Certificates certificates;
   http::Cors cors;
   ActiveIds ids;
@@ -56,20 +59,22 @@ struct Shared {
   bool metrics_on_main = true;
   std::unique_ptr<ThreadPool> pool;
   std::unique_ptr<ThreadPool> grammar_pool;    // compiles grammars, so that hostile ones hold up nobody else's request
+  std::unique_ptr<ThreadPool> control_pool;    // one thread: orders are carried out one after the other
   std::shared_ptr<Preparations> preparations;  // null without a media service
   std::vector<std::unique_ptr<Worker>> workers;
 
   bool healthy() const { return !engine_gone.load(std::memory_order_relaxed) && engine.healthy(); }
-  void post(int worker, Message message);          // may wait: for the pool and the dispatcher
-  void post_control(int worker, Message message);  // never waits: for workers
-  std::string random_hex();                        // 32 digits, never the same twice
+  bool ready() const { return healthy() && !control.shut(); }  // for requests that generate
+  void post(int worker, Message message);                      // may wait: for the pool and the dispatcher
+  void post_control(int worker, Message message);              // never waits: for workers
+  std::string random_hex();                                    // 32 digits, never the same twice
 };
 
 // A request for the CPU pool.
 struct Job {
   ReplyTo to;
   const Route* route = nullptr;
-  std::string body, content_type, traceparent;
+  std::string body, content_type, traceparent, query;
   std::string logged;  // beginning of the body, where requests are logged whole
   int key_index = 0;
   uint64_t owner = 0;          // whose turn it takes

@@ -6,6 +6,7 @@
 #include "serve/openai/json/error.h"
 #include "serve/openai/json/writers.h"
 #include "serve/worker/handlers.h"
+#include "serve/worker/job_steps.h"
 #include "serve/worker/worker.h"
 
 namespace tern::serve {
@@ -67,6 +68,78 @@ std::string abort_result(const AbortSweep& sweep) {
 
 }  // namespace
 
+namespace {
+
+// Answers of the two old weight routes (fastdeploy.md 2.5).
+http::Response weight_answer(int code, std::string_view text) {
+  std::string quoted;
+  json::append_quoted(quoted, text);
+  return http::json_response(
+      code,
+      fmt::format("{{\"code\":{},\"message\":{},\"msg\":{},\"dp_rank\":0,\"local_dp_rank\":0}}", code, quoted, quoted));
+}
+
+bool is_old(control::Order order) { return order == control::Order::kClear || order == control::Order::kReload; }
+
+http::Response control_answer(Shared& shared, const control::Ask& ask, const control::Controller::Outcome& outcome) {
+  const bool done = outcome.error.empty();
+  if (is_old(ask.order)) {
+    const std::string_view what = ask.order == control::Order::kClear ? "clear" : "update";
+    return weight_answer(done ? 200 : outcome.code,
+                         done ? fmt::format("{} model weight successfully", what) : outcome.error);
+  }
+  std::string result = "null";
+  if (done && ask.order == control::Order::kUpdate) {
+    result = "{\"version\":";
+    json::append_quoted(result, ask.version);
+    result += '}';
+  }
+  return http::json_response(done ? 200 : 500, envelope(shared, done ? "success" : "error", outcome.error, result));
+}
+
+// The old routes say so where the other of them, or the same, is at work.
+std::optional<http::Response> refuse_old(Shared& shared, control::Order order) {
+  if (!shared.config.dynamic_weights) return http::text_response(404, "Dynamic Load Weight Disabled.");
+  const auto busy = shared.control.busy();
+  if (!busy) return std::nullopt;
+  if (*busy == order) return weight_answer(400, "this is being done already");
+  return weight_answer(403, "another order is being carried out");
+}
+
+Status read_ask(Shared& shared, Job& job, control::Ask& ask) {
+  if (ask.order == control::Order::kSleep || ask.order == control::Order::kWakeUp) {
+    return control::read_tags(job.query, ask);
+  }
+  if (ask.order == control::Order::kReload) ask.from.folder = control::WeightsFrom::Folder::kOwn;
+  if (ask.order != control::Order::kUpdate) return {};
+  if (job.body.empty()) job.body = "{}";
+  TERN_ASSIGN_OR_RETURN(const json::Value body, parse_body(shared, job, shared.config.http.body_bytes));
+  return control::read_update(body, ask);
+}
+
+}  // namespace
+
+void carry_out(Shared& shared, Job& job, control::Order order) {
+  const auto reply = [&](http::Response response) {
+    shared.post(job.to.worker, Reply{job.to, std::move(response), {}});
+  };
+  control::Ask ask;
+  ask.order = order;
+  if (const Status read = read_ask(shared, job, ask); !read.ok()) {
+    return reply(http::json_response(400, envelope(shared, "error", read.error().message, "null")));
+  }
+  if (is_old(order)) {
+    if (auto refused = refuse_old(shared, order)) return reply(*std::move(refused));
+  }
+  const bool taken = shared.control_pool->try_submit([&shared, to = job.to, ask = std::move(ask)] {
+    run_guarded(shared, to, [&] {
+      http::Response answer = control_answer(shared, ask, shared.control.carry_out(ask));
+      shared.post(to.worker, Reply{to, std::move(answer), {}});
+    });
+  });
+  if (!taken) reply(http::json_response(500, envelope(shared, "error", "too many orders wait", "null")));
+}
+
 http::Response sweep_answer(Shared& shared, const AbortSweep& sweep) {
   switch (sweep.answered) {
     case AbortSweep::Form::kReset:
@@ -93,18 +166,19 @@ void Shared::post_control(int worker, Message message) {
 }
 
 http::Response answer_health(Shared& shared, std::string_view) {
+  if (shared.control.shut()) return {304, "", "", "", false};
   return shared.healthy() ? http::text_response(200, "") : http::text_response(404, "Worker Service Not Healthy");
 }
 
 http::Response answer_load(Shared&, std::string_view) { return http::json_response(200, load_json()); }
 
 http::Response answer_models(Shared& shared, std::string_view) {
-  if (!shared.healthy()) return {304, "", "", "", false};
+  if (!shared.ready()) return {304, "", "", "", false};
   return http::json_response(200, "{\"object\":\"list\",\"data\":[" + model_json(shared) + "]}");
 }
 
 http::Response answer_model(Shared& shared, std::string_view id) {
-  if (!shared.healthy()) return {304, "", "", "", false};
+  if (!shared.ready()) return {304, "", "", "", false};
   if (id == shared.config.model_id()) return http::json_response(200, model_json(shared));
   std::string body = "{\"error\":{\"message\":";
   json::append_quoted(body, fmt::format("The model `{}` does not exist.", id));
@@ -113,12 +187,17 @@ http::Response answer_model(Shared& shared, std::string_view id) {
 }
 
 http::Response answer_openapi(Shared& shared, std::string_view) {
-  return http::json_response(200, openapi_json(shared.config.version, shared.auth.required(), shared.metrics_on_main));
+  return http::json_response(200, openapi_json(shared.config.version, {shared.auth.required(), shared.admin.required()},
+                                               shared.metrics_on_main));
 }
 
 http::Response answer_version(Shared& shared, std::string_view) {
   std::string body = "{\"version\":";
   json::append_quoted(body, shared.config.version);
+  if (const std::string weights = shared.control.version(); !weights.empty()) {
+    body += ",\"weights\":";
+    json::append_quoted(body, weights);
+  }
   return http::json_response(200, body + "}");
 }
 
@@ -165,7 +244,8 @@ http::Response answer_page_config(Shared& shared, std::string_view) {
 }
 
 http::Response answer_is_paused(Shared& shared, std::string_view) {
-  return http::json_response(200, envelope(shared, "success", {}, "{\"is_paused\":false}"));
+  const bool paused = shared.control.state().paused;
+  return http::json_response(200, envelope(shared, "success", {}, fmt::format("{{\"is_paused\":{}}}", paused)));
 }
 
 http::Response refuse_pooling(Shared&, std::string_view) {
@@ -173,17 +253,8 @@ http::Response refuse_pooling(Shared&, std::string_view) {
       {ErrorCode::kUnsupported, "this model generates text: embeddings and rewards need a pooling model", {}});
 }
 
-http::Response refuse_weights(Shared&, std::string_view) {
-  return http::text_response(404, "Dynamic Load Weight Disabled.");
-}
-
 http::Response refuse_experts(Shared&, std::string_view) {
-  return openai::error_response({ErrorCode::kUnsupported, "expert load balancing is not available in this server", {}});
-}
-
-http::Response refuse_control(Shared& shared, std::string_view) {
-  return http::json_response(
-      501, envelope(shared, "error", "this control operation is not available in this server", "null"));
+  return http::json_response(400, "{\"code\":1,\"msg\":\"redundant expert is disabled\"}");
 }
 
 }  // namespace tern::serve

@@ -22,7 +22,6 @@ def other_cases():
     get("wrong method", "/v1/models", 405, method="DELETE", json={"detail": "Method Not Allowed"})
     get("config", "/config-info", server={"config_info": '{"max_num_seqs":8}'}, json={"max_num_seqs": 8})
     get("not paused", "/v1/is_paused", json={"request_id": "$id:control-", "status": "success", "error_message": None, "result": {"is_paused": False}})
-    get("pause", "/v1/pause", 501, method="POST", json={"request_id": "$id:control-", "status": "error", "error_message": "$string", "result": None})
     get("weights", "/clear_load_weight", 404, text="Dynamic Load Weight Disabled.")
     get("embeddings", "/v1/embeddings", 400, method="POST", json=error("$string"))
     case("endpoints", "tokenize", "/tokenize", {"prompt": "hi there"},

@@ -27,11 +27,31 @@ def route_cases():
         for name in names.split():
             case("endpoints", f"not available: {name}", name, None, status, method=method, **want)
 
-    refused("/v1/reward /v1/chat/reward /rearrange_experts /get_per_expert_tokens_stats /check_redundant", "POST", 400,
-            json=error("$string"))
-    refused("/v1/resume /v1/sleep /v1/wakeup /v1/update_weights", "POST", 501,
-            json={"request_id": "$id:control-", "status": "error", "error_message": "$string", "result": None})
+    refused("/v1/reward /v1/chat/reward", "POST", 400, json=error("$string"))
+    refused("/rearrange_experts /get_per_expert_tokens_stats /check_redundant", "POST", 400,
+            json={"code": 1, "msg": "redundant expert is disabled"})
+    done = {"request_id": "$id:control-", "status": "success", "error_message": None, "result": None}
+    case("endpoints", "pause", "/v1/pause", None, 200, json=done)
+    case("endpoints", "nothing to resume", "/v1/resume", None, 200, json=done)
+    case("endpoints", "sleep", "/v1/sleep", None, 200, json=done)
+    get("asleep", "/v1/models", 304, text="")
+    get("asleep: health", "/health", 304, text="")
+    case("endpoints", "asleep: a request", "/v1/completions", {"prompt": "hi"}, 304, text="")
+    failed = done | {"status": "error", "error_message": "$string"}
+    case("endpoints", "asleep: resume", "/v1/resume", None, 500, json=failed)
+    case("endpoints", "wakeup", "/v1/wakeup", None, 200, json=done)
+    case("endpoints", "sleep, a tag", "/v1/sleep?tags=kv_cache", None, 200, json=done)
+    case("endpoints", "wakeup, its tag", "/v1/wakeup?tags=kv_cache%2Cweight", None, 200, json=done)
+    case("endpoints", "sleep, no such tag", "/v1/sleep?tags=all", None, 400, json=failed)
+    case("endpoints", "other weights, not paused", "/v1/update_weights", {"version": "2"}, 500, json=failed)
+    case("endpoints", "other weights, not a version", "/v1/update_weights", {"version": 2}, 400, json=failed)
     refused("/update_model_weight", "GET", 404, text="Dynamic Load Weight Disabled.")
+    dynamic = {"dynamic_weights": True}
+    for name, path, said in (("clear", "/clear_load_weight", "clear"), ("clear again", "/clear_load_weight", "clear"),
+                             ("load", "/update_model_weight", "update"), ("load again", "/update_model_weight", "update")):
+        said = f"{said} model weight successfully"
+        get(name, path, server=dynamic,
+            json={"code": 200, "message": said, "msg": said, "dp_rank": 0, "local_dp_rank": 0})
 
     def control(name, path, body, status=200, **want):
         case("endpoints", name, path, body, status, port="controller", **want)
