@@ -20,6 +20,7 @@ LANGUAGES = ("en", "zh")
 PAGES = {
     f"reference/{posixpath.basename(path)}": path
     for path in (
+        "docs/control.md",
         "docs/differences.md",
         "docs/gpu.md",
         "docs/install.md",
