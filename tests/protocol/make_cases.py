@@ -12,7 +12,21 @@ Keys of objects must match exactly: none missing, none more.
 
 import json
 
-from cases import answers, chat, completions, endpoints, errors, inert, lenient, masks, messages, responses, routes, shapes
+from cases import (
+    answers,
+    chat,
+    completions,
+    control,
+    endpoints,
+    errors,
+    inert,
+    lenient,
+    masks,
+    messages,
+    responses,
+    routes,
+    shapes,
+)
 
 MAKERS = (
     answers.answer_cases,
@@ -32,6 +46,7 @@ MAKERS = (
     masks.mask_cases,
     endpoints.other_cases,
     routes.route_cases,
+    control.control_cases,
     responses.whole_cases,
     responses.stream_cases,
     responses.error_cases,
