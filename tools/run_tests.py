@@ -194,6 +194,7 @@ def find_suites(build, rooms, only, timeout, python):
             "tests/docs",
             "tests/e2e",
             "tests/fastdeploy",
+            "tests/hub",
             "tests/paddlenlp",
             "tests/page",
             "tests/python",

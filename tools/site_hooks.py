@@ -24,6 +24,7 @@ PAGES = {
         "docs/differences.md",
         "docs/gpu.md",
         "docs/install.md",
+        "docs/models.md",
         "docs/page.md",
         "docs/paddlenlp.md",
         "docs/performance.md",

@@ -4,8 +4,8 @@
 #include <cstdio>
 
 #include "app/config/device_settings.h"
-#include "app/config/model_facts.h"
 #include "app/config/quantization_flag.h"
+#include "app/hub/find_folder.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "base/clock.h"
@@ -29,9 +29,7 @@ Status run(const LoadBench& o) {
                         device_settings(o.device, {.threads = o.cpu_threads}, environment));
   TERN_ASSIGN_OR_RETURN(const app::OpenedDevice open, app::open_device(settings));
   model::LoadOptions options;
-  options.path = app::find_folder(o.model, environment);
-  if (options.path.empty())
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", o.model));
+  TERN_ASSIGN_OR_RETURN(options.path, app::obtain_folder({.name = o.model}, environment));
   options.dummy = o.load_choices == "dummy";
   options.activation = o.dtype == "float32" ? DType::kF32 : DType::kBF16;
   options.threads = o.cpu_threads;

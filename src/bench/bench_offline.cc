@@ -7,6 +7,7 @@
 
 #include "app/flags/flag_set.h"
 #include "app/flags/json_text.h"
+#include "app/hub/find_folder.h"
 #include "app/report.h"
 
 namespace tern::bench {
@@ -111,8 +112,7 @@ Expected<Bench> prepare_bench(const BenchOptions& o, int sequences, int length, 
   // There are blocks for all sequences and no more: a reserve for those that decode would keep others waiting.
   variables.emplace_back("FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL", "0");
   TERN_ASSIGN_OR_RETURN(app::Environment environment, app::Environment::from(variables));
-  const std::string folder = app::find_folder(o.model, environment);
-  if (folder.empty()) return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", o.model));
+  TERN_ASSIGN_OR_RETURN(const std::string folder, app::obtain_folder(app::wish_of(arguments.flags), environment));
   const json::Object* overrides = arguments.flags.get("model-override").if_object();
   TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts,
                         app::read_model_facts(folder, "config.json", overrides ? *overrides : json::Object()));

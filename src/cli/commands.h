@@ -28,6 +28,9 @@ int run_preprocess(const std::vector<std::string>& args);
 int run_inspect(const std::vector<std::string>& args);
 int run_export(const std::vector<std::string>& args);
 int run_batch(const std::vector<std::string>& args);
+int run_pull(const std::vector<std::string>& args);
+int run_models(const std::vector<std::string>& args);
+int run_remove(const std::vector<std::string>& args);
 int run_convert_static(const std::vector<std::string>& args);
 
 // A row of the table of commands (cli.cc): --help, completion and the man page are made from it.

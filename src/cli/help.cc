@@ -159,6 +159,9 @@ std::string command_help() {
   const std::string_view name = theirs ? "fastdeploy" : "tern";
   std::string out = fmt::format("Usage: {} COMMAND [flags]\n", name);
   if (!theirs) out += "       tern --model DIR [flags]      the same as tern serve\n";
+  if (!theirs) {
+    out += "\nDIR is a folder, or the name of a model at a hub (OWNER/NAME), which is fetched where it is not here.\n";
+  }
   out += "\nCommands:\n";
   for (const Command& command : commands()) {
     const bool shown = theirs ? is_fastdeploys(command.name) : !command.summary.empty();

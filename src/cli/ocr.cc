@@ -8,6 +8,7 @@
 #include <span>
 
 #include "app/flags/flag_set.h"
+#include "app/hub/find_folder.h"
 #include "image/codecs/decode.h"
 #include "json/json.h"
 
@@ -131,10 +132,7 @@ std::string shipped_model() {
 Expected<app::Settings> ocr_settings(const std::string& model, const std::string& api_key, int parallel,
                                      const std::string& device) {
   TERN_ASSIGN_OR_RETURN(app::Environment environment, app::Environment::from(app::Environment::of_process()));
-  const std::string folder = app::find_folder(model, environment);
-  if (folder.empty()) {
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", model), "model");
-  }
+  TERN_ASSIGN_OR_RETURN(const std::string folder, app::obtain_folder({.name = model}, environment));
   TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, app::read_model_facts(folder, "config.json", {}));
   const int64_t length =
       facts.max_position_embeddings > 0 ? std::min(facts.max_position_embeddings, kLongest) : kLongest;

@@ -13,8 +13,8 @@
 #include <mutex>
 #include <set>
 
-#include "app/config/model_facts.h"
 #include "app/flags/environment.h"
+#include "app/hub/find_folder.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "cli/commands.h"
@@ -66,10 +66,7 @@ bool looks_like_video(const std::string& path) {
 Expected<content::VisionProfile> profile_of(const Wanted& wanted) {
   TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
   content::ProfileOptions options;
-  options.folder = app::find_folder(wanted.model, environment);
-  if (options.folder.empty()) {
-    return failure(ErrorCode::kNotFound, fmt::format("there is no folder {}", wanted.model));
-  }
+  TERN_ASSIGN_OR_RETURN(options.folder, app::obtain_folder({.name = wanted.model}, environment));
   TERN_ASSIGN_OR_RETURN(const json::Value kwargs, json::parse(wanted.kwargs));
   if (!kwargs.is_object()) return failure(ErrorCode::kInvalidArgument, "--mm-processor-kwargs must be an object");
   options.mm_processor_kwargs = kwargs.as_object();

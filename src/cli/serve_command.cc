@@ -19,16 +19,6 @@
 namespace tern::cli {
 namespace {
 
-Error missing_folder(const std::string& model) {
-  return make_error(
-      ErrorCode::kNotFound,
-      fmt::format("there is no model folder {}; --model names a local folder with config.json, safetensors and "
-                  "tokenizer files. Tern downloads nothing: fetch the model first, then give its path, or put it "
-                  "under FD_MODEL_CACHE",
-                  model),
-      "");
-}
-
 // What each rank takes, for every number of ranks that can share the model.
 json::Array describe_ranks(const model::ModelSummary& summary) {
   json::Array out;
@@ -85,9 +75,15 @@ int show_help(const std::string& topic) {
   return pager == nullptr || ::pclose(pager) == 0 ? 0 : app::kFailureExit;
 }
 
+// `tern serve NAME ...`: the first word is the model.
+std::vector<std::string> with_model_flag(std::vector<std::string> args) {
+  if (!args.empty() && !args[0].empty() && args[0][0] != '-') args.insert(args.begin(), "--model");
+  return args;
+}
+
 int start(const std::vector<std::string>& args, bool paddlenlp_alone) {
   app::hold_hangup();
-  auto arguments = app::parse_arguments(args);
+  auto arguments = app::parse_arguments(with_model_flag(args));
   if (!arguments.ok()) return app::report(arguments.error());
   if (arguments->help) {
     return show_help(arguments->help_topic);
@@ -96,7 +92,6 @@ int start(const std::vector<std::string>& args, bool paddlenlp_alone) {
   auto settings = serve_settings(std::move(arguments->flags), paddlenlp_alone);
   if (!settings.ok()) return app::report(settings.error());
   if (dry) return dry_run(*settings);
-  if (settings->model.folder.empty()) return app::report(missing_folder(settings->flags.text("model")));
   return app::run_service(*settings);
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "app/download/download.h"
+#include "app/hub/find_folder.h"
 
 namespace tern::cli {
 namespace {
@@ -21,9 +22,16 @@ Expected<app::PaddleNlpModel> paddlenlp_model(const std::string& folder, const a
   return model;
 }
 
-Expected<app::ModelFacts> read_facts(const app::FlagSet& flags, const Environment& environment) {
+// `fetch`: a model that is not here is asked for at its hub; else facts without a folder.
+Expected<app::ModelFacts> read_facts(const app::FlagSet& flags, const Environment& environment, bool fetch) {
   const json::Object* overrides = flags.get("model-override").if_object();
-  const std::string folder = app::find_folder(flags.text("model"), environment);
+  const app::ModelWish wish = app::wish_of(flags);
+  std::string folder;
+  if (fetch) {
+    TERN_ASSIGN_OR_RETURN(folder, app::obtain_folder(wish, environment));
+  } else {
+    folder = app::find_folder(wish.name, environment, wish.revision);
+  }
   return app::read_model_facts(folder, flags.text("model-config-name"), overrides ? *overrides : json::Object());
 }
 
@@ -39,7 +47,7 @@ Expected<app::Settings> checked(Expected<app::Settings> settings) {
 Expected<app::Settings> with_paddlenlp(app::FlagSet flags) {
   const auto pairs = app::script_environment(Environment::of_process(), "");
   TERN_ASSIGN_OR_RETURN(Environment environment, app::paddlenlp_environment(pairs));
-  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, read_facts(flags, environment));
+  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, read_facts(flags, environment, !flags.boolean("dry-run")));
   TERN_ASSIGN_OR_RETURN(app::PaddleNlp p, app::resolve_paddlenlp(environment, {{}, facts.max_position_embeddings}));
   // Only what was set counts as given: the rest is the script's.
   TERN_ASSIGN_OR_RETURN(environment, app::paddlenlp_environment(Environment::of_process()));
@@ -77,7 +85,7 @@ Expected<app::Settings> paddlenlp_alone_settings(app::FlagSet flags) {
   if (!flags.given("model-config-name")) {
     flags.set("model-config-name", json::Value(folder.config_name), app::Source::kEnvironment);
   }
-  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, read_facts(flags, environment));
+  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, read_facts(flags, environment, !flags.boolean("dry-run")));
   TERN_ASSIGN_OR_RETURN(const app::PaddleNlpModel model,
                         paddlenlp_model(facts.folder, facts, flags.text("model-config-name")));
   TERN_ASSIGN_OR_RETURN(app::PaddleNlp p, app::resolve_paddlenlp(environment, model));
@@ -91,7 +99,12 @@ Expected<app::Settings> serve_settings(app::FlagSet flags, bool paddlenlp_alone)
   if (paddlenlp_alone) return checked(paddlenlp_alone_settings(std::move(flags)));
   if (flags.boolean("paddlenlp")) return checked(with_paddlenlp(std::move(flags)));
   TERN_ASSIGN_OR_RETURN(Environment environment, Environment::from(Environment::of_process()));
-  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, read_facts(flags, environment));
+  TERN_ASSIGN_OR_RETURN(app::ModelFacts facts, read_facts(flags, environment, false));
+  if (facts.folder.empty() && !flags.boolean("dry-run")) {
+    // Wrong flags are told before gigabytes are fetched.
+    if (const auto early = app::resolve(flags, environment, facts); !early.ok()) return early.error();
+    TERN_ASSIGN_OR_RETURN(facts, read_facts(flags, environment, true));
+  }
   return checked(app::resolve(std::move(flags), std::move(environment), facts));
 }
 

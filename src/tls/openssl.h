@@ -4,6 +4,7 @@
 
 #include <openssl/bio.h>
 #include <openssl/err.h>
+#include <openssl/evp.h>
 #include <openssl/pem.h>
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
@@ -46,6 +47,13 @@ namespace tern::tls {
   F(X509_verify_cert_error_string)    \
   F(ASN1_TIME_to_tm)                  \
   F(EVP_PKEY_free)                    \
+  F(EVP_MD_CTX_new)                   \
+  F(EVP_MD_CTX_free)                  \
+  F(EVP_DigestInit_ex)                \
+  F(EVP_DigestUpdate)                 \
+  F(EVP_DigestFinal_ex)               \
+  F(EVP_sha1)                         \
+  F(EVP_sha256)                       \
   F(TLS_server_method)                \
   F(TLS_client_method)                \
   F(SSL_CTX_new)                      \
@@ -102,6 +110,7 @@ struct Free {
 using BioHandle = std::unique_ptr<BIO, Free<&OpenSsl::BIO_free>>;
 using CertificateHandle = std::unique_ptr<X509, Free<&OpenSsl::X509_free>>;
 using KeyHandle = std::unique_ptr<EVP_PKEY, Free<&OpenSsl::EVP_PKEY_free>>;
+using DigestHandle = std::unique_ptr<EVP_MD_CTX, Free<&OpenSsl::EVP_MD_CTX_free>>;
 using ContextHandle = std::unique_ptr<SSL_CTX, Free<&OpenSsl::SSL_CTX_free>>;
 
 }  // namespace tern::tls

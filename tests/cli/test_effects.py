@@ -92,7 +92,13 @@ def asks_clients(folder):
     return ["--ssl-certfile", place / "server.both.pem", "--ssl-ca-certs", place / "ca.pem", "--ssl-cert-reqs", "1"]
 
 
-HUB_MODEL = ["--model", "baidu/m"]
+HUB_MODEL = ["--model", "baidu/m"]  # where it is not here, --dry-run tells from where it would be fetched
+
+
+def of_hub(name):
+    return HUB_MODEL, {"FD_MODEL_SOURCE": name}
+
+
 SAMPLES = {
     # flag or variable: (other value, arguments in both starts, variables in both starts)
     "--host": ("127.0.0.1",),
@@ -167,6 +173,27 @@ SAMPLES = {
     "FD_HOST_NAME": ("h",),
     "FD_MODEL_CACHE": (hub, HUB_MODEL),
     "HOME": (hub, HUB_MODEL),
+    "--revision": ("v1", HUB_MODEL),
+    "--download": ("false", HUB_MODEL),
+    "FD_MODEL_SOURCE": ("HUGGINGFACE", HUB_MODEL),
+    "DOWNLOAD_SOURCE": ("modelscope", HUB_MODEL),
+    "HF_ENDPOINT": ("http://mirror.example", *of_hub("HUGGINGFACE")),
+    "HF_TOKEN": ("hf_x", *of_hub("HUGGINGFACE")),
+    "HUGGING_FACE_HUB_TOKEN": ("hf_x", *of_hub("HUGGINGFACE")),
+    "HF_HOME": (folder_named("hf"), HUB_MODEL),
+    "HF_HUB_CACHE": (folder_named("hf"), HUB_MODEL),
+    "HUGGINGFACE_HUB_CACHE": (folder_named("hf"), HUB_MODEL),
+    "HF_HUB_OFFLINE": ("1", HUB_MODEL),
+    "TRANSFORMERS_OFFLINE": ("1", HUB_MODEL),
+    "MODELSCOPE_ENDPOINT": ("http://mirror.example", *of_hub("MODELSCOPE")),
+    "MODELSCOPE_DOMAIN": ("mirror.example", *of_hub("MODELSCOPE")),
+    "MODELSCOPE_API_TOKEN": ("ms-x", *of_hub("MODELSCOPE")),
+    "MODELSCOPE_CACHE": (folder_named("ms"), HUB_MODEL),
+    "MODELSCOPE_OFFLINE": ("1", HUB_MODEL),
+    "AISTUDIO_ENDPOINT": ("http://mirror.example", *of_hub("AISTUDIO")),
+    "STUDIO_GIT_HOST": ("http://mirror.example", *of_hub("AISTUDIO")),
+    "AISTUDIO_ACCESS_TOKEN": ("ai-x", *of_hub("AISTUDIO")),
+    "AISTUDIO_OFFLINE": ("1", HUB_MODEL),
     "FD_API_KEY": ("k",),
     "FD_ENC_DEC_BLOCK_NUM": ("5",),
     "MAX_PREFILL_NUM": ("5", [], LEGACY),

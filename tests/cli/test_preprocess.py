@@ -94,7 +94,7 @@ def test_a_bad_file_is_named_and_the_others_go_on(tmp_path):
 
 
 def test_mistakes_are_one_line(tmp_path):
-    assert "no folder" in test_cli.one_line(test_cli.tern("preprocess", "--model", tmp_path / "none", "x.png"), 1)
+    assert "no model folder" in test_cli.one_line(test_cli.tern("preprocess", "--model", tmp_path / "none", "x.png"), 1)
     text_model = tmp_path / "text"
     text_model.mkdir()
     (text_model / "config.json").write_text('{"architectures": ["LlamaForCausalLM"]}')

@@ -1,4 +1,6 @@
 #include "app/config/settings.h"
+#include "app/hub/find_folder.h"
+#include "app/hub/hub_plan.h"
 
 namespace tern::app {
 namespace {
@@ -7,16 +9,32 @@ bool is_secret(std::string_view flag) {
   return flag == "api-key" || flag == "admin-api-key" || flag == "scheduler-password";
 }
 bool is_secret_variable(std::string_view name) {
-  return name == "FD_API_KEY" || name.starts_with("ENCODE_FEATURE_BOS_") || name == "EXPORTER_OTLP_HEADERS";
+  return name == "FD_API_KEY" || name.ends_with("_TOKEN") || name.starts_with("ENCODE_FEATURE_BOS_") ||
+         name == "EXPORTER_OTLP_HEADERS";
 }
 
 json::Array ids(const std::vector<int32_t>& values) { return json::Array(values.begin(), values.end()); }
+
+// Where a name that is no folder would be fetched from.
+json::Value describe_source(const Settings& s) {
+  const ModelWish wish = wish_of(s.flags);
+  const auto plan = hub_plan(wish.name, wish.revision, s.environment);
+  if (!plan.ok()) return json::Value(nullptr);
+  json::Object o = describe_plan(*plan);
+  o["download"] = wish.download;
+  o["caches"] =
+      json::Array{json::Value(hugging_face_cache(s.environment)), json::Value(model_scope_cache(s.environment))};
+  return o;
+}
 
 json::Object describe_model(const Settings& s) {
   json::Object o;
   o["found"] = !s.model.folder.empty();
   o["folder"] = s.model.folder.empty() ? json::Value(nullptr) : json::Value(s.model.folder);
-  if (s.model.folder.empty()) return o;
+  if (s.model.folder.empty()) {
+    o["source"] = describe_source(s);
+    return o;
+  }
   o["architecture"] = s.model.architecture;
   o["max_position_embeddings"] = s.model.max_position_embeddings;
   o["vocab_size"] = s.model.vocab_size;

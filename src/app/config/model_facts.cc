@@ -14,22 +14,9 @@ namespace {
 namespace fs = std::filesystem;
 constexpr json::Limits kFileLimits{.max_bytes = 16u << 20, .max_depth = 64};
 
-bool is_folder(const std::string& path) {
-  std::error_code error;
-  return fs::is_directory(path, error);
-}
-
 bool is_file(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error);
-}
-
-// "baidu/X" for "PaddlePaddle/X" and the other way round; the name itself otherwise.
-std::string swapped_owner(const std::string& name) {
-  constexpr std::string_view kBaidu = "baidu/", kPaddle = "PaddlePaddle/";
-  if (name.starts_with(kBaidu)) return std::string(kPaddle) + name.substr(kBaidu.size());
-  if (name.starts_with(kPaddle)) return std::string(kBaidu) + name.substr(kPaddle.size());
-  return name;
 }
 
 Status add_ids(const json::Object& config, std::string_view key, std::vector<int32_t>& ids) {
@@ -71,20 +58,6 @@ Status read_file(const std::string& path, Status (*read)(const json::Object&, Mo
 }
 
 }  // namespace
-
-std::string find_folder(const std::string& name, const Environment& environment) {
-  if (is_folder(name)) return name;
-  const std::string home = environment.text("HOME");
-  if (name.starts_with("~/") && is_folder(home + name.substr(1))) return home + name.substr(1);
-  if (name.empty() || name.front() == '/' || name.front() == '.') return "";
-  const std::string cache = environment.given("FD_MODEL_CACHE") ? environment.text("FD_MODEL_CACHE") : home;
-  if (cache.empty()) return "";
-  for (const std::string& spelled : {name, swapped_owner(name)}) {
-    const std::string path = cache + "/" + spelled;
-    if (is_folder(path) && is_file(path + "/config.json")) return path;
-  }
-  return "";
-}
 
 Status read_config_json(const json::Object& config, ModelFacts& facts) {
   if (const json::Value* names = json::find(config, "architectures")) {

@@ -5,7 +5,6 @@
 #include <string>
 #include <vector>
 
-#include "app/flags/environment.h"
 #include "app/flags/flag_set.h"
 #include "base/error.h"
 #include "json/json.h"
@@ -22,10 +21,6 @@ struct ModelFacts {
   std::vector<int32_t> eos_token_ids;  // config.json and generation_config.json, each once
   serve::GenerationDefaults generation;
 };
-
-// The folder that --model (or --tokenizer) means: the path itself, or a hub name below FD_MODEL_CACHE with the hub's
-// spelling of baidu/ and PaddlePaddle/ (fastdeploy.md 12.3). "" when there is none.
-std::string find_folder(const std::string& name, const Environment& environment);
 
 // Errors: a folder without its config file, or files that do not parse or hold values out of range.
 Expected<ModelFacts> read_model_facts(const std::string& folder, const std::string& config_name,

@@ -10,6 +10,7 @@
 #include "app/config/inert.h"
 #include "app/config/trace_settings.h"
 #include "app/flags/json_text.h"
+#include "app/hub/find_folder.h"
 #include "base/machine/cpus.h"
 
 namespace tern::app {

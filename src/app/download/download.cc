@@ -1,10 +1,5 @@
 #include "app/download/download.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -15,6 +10,7 @@
 #include "app/download/file_list.h"
 #include "app/download/md5.h"
 #include "app/download/transfer.h"
+#include "app/folder_lock.h"
 
 namespace tern::app {
 namespace {
@@ -25,29 +21,6 @@ constexpr size_t kMostListBytes = 16u << 20;
 
 struct CloseFile {
   void operator()(std::FILE* file) const { std::fclose(file); }
-};
-
-// The folder's lock, held while it lives; the file stays.
-class FolderLock {
- public:
-  Status take(const std::string& folder) {
-    const std::string path = folder + "/.download.lock";
-    fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
-    if (fd_ < 0) return make_error(ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno)));
-    if (::flock(fd_, LOCK_EX | LOCK_NB) == 0) return {};
-    fmt::print("another download into {} is running; this one waits for it\n", folder);
-    std::fflush(stdout);
-    while (::flock(fd_, LOCK_EX) != 0) {
-      if (errno != EINTR) return make_error(ErrorCode::kIo, fmt::format("{}: {}", path, std::strerror(errno)));
-    }
-    return {};
-  }
-  ~FolderLock() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-
- private:
-  int fd_ = -1;
 };
 
 Expected<std::string> sum_of(const std::string& path) {
@@ -127,7 +100,10 @@ Status download(const DownloadPlan& plan) {
   fs::create_directories(plan.folder, error);
   if (error) return make_error(ErrorCode::kIo, fmt::format("{}: {}", plan.folder, error.message()));
   FolderLock lock;
-  TERN_RETURN_IF_ERROR(lock.take(plan.folder));
+  TERN_RETURN_IF_ERROR(lock.take(plan.folder + "/.download.lock", [&] {
+    fmt::print("another download into {} is running; this one waits for it\n", plan.folder);
+    std::fflush(stdout);
+  }));
   const std::string base =
       fmt::format("{}/{}/{}/{}", plan.base_url, escape_path(plan.tag), escape_path(plan.model_name), plan.part);
   const std::string list_url = base + "/file_list.txt";

@@ -5,26 +5,12 @@
 
 #include <fmt/format.h>
 
+#include "app/plain_path.h"
+
 namespace tern::app {
 namespace {
 
 constexpr size_t kMostFiles = 100'000;
-constexpr size_t kMostPathBytes = 1024;
-
-// Parts of a relative path that cannot lead out of the folder it is put into.
-bool is_plain_path(std::string_view path) {
-  if (path.empty() || path.size() > kMostPathBytes) return false;
-  while (true) {
-    const size_t slash = path.find('/');
-    const std::string_view part = path.substr(0, slash);
-    if (part.empty() || part == "." || part == "..") return false;
-    if (std::any_of(part.begin(), part.end(), [](unsigned char c) { return c < 0x20 || c == 0x7f || c == '\\'; })) {
-      return false;
-    }
-    if (slash == std::string_view::npos) return true;
-    path.remove_prefix(slash + 1);
-  }
-}
 
 bool is_sum(std::string_view text) {
   return text.size() == 32 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isxdigit(c); });

@@ -56,7 +56,8 @@ std::string_view group_title(VariableGroup group) {
 const std::vector<VariableSpec>& variable_table() {
   static const std::vector<VariableSpec> table = [] {
     std::vector<VariableSpec> all;
-    for (const auto part : {acting_variables(), idle_variables()}) all.insert(all.end(), part.begin(), part.end());
+    for (const auto part : {hub_variables(), acting_variables(), idle_variables()})
+      all.insert(all.end(), part.begin(), part.end());
     std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.group < b.group; });
     return all;
   }();

@@ -50,6 +50,7 @@ struct VariableSpec {
 const std::vector<VariableSpec>& variable_table();
 std::span<const VariableSpec> acting_variables();
 std::span<const VariableSpec> idle_variables();
+std::span<const VariableSpec> hub_variables();
 // The variables of PaddleNLP's server (paddlenlp-server.md 1.1), which only that front reads. What both servers have
 // (FD_LOG_DIR, FD_DEBUG, FD_LOG_BACKUP_COUNT) stands in variable_table().
 std::span<const VariableSpec> paddlenlp_variables();

@@ -103,17 +103,12 @@ constexpr VariableSpec kVariables[] = {
      .fallback = "0",
      .meaning = "1: figures of /metrics carry the model's name as the label model_id."},
 
-    {.name = "FD_MODEL_CACHE", .group = kSource, .meaning = "Folder in which hub names are looked up; default: HOME."},
     {.name = "FD_ENABLE_MODEL_LOAD_CACHE",
      .group = kSource,
      .type = kBool,
      .fallback = "0",
      .meaning = "1: weights that are quantized while loading are kept in the folder tern_load_cache of the model's, "
                 "which the next start reads if the model, the format and the program are the same."},
-    {.name = "HOME",
-     .group = kSource,
-     .meaning = "Where hub names are looked up without FD_MODEL_CACHE; root of caches."},
-
     {.name = "FD_MAX_STOP_SEQS_NUM",
      .group = kRequests,
      .type = kInt,

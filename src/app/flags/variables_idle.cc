@@ -31,7 +31,6 @@ constexpr VariableSpec refused(std::string_view name, std::string_view meaning, 
 }
 
 constexpr std::string_view kNoReport = "Tern reports no usage to anybody";
-constexpr std::string_view kNoDownload = "nothing is downloaded";
 constexpr std::string_view kNoKernel = "concerns kernels that Tern does not have";
 constexpr std::string_view kNoFeatures = "vision features are computed here";
 constexpr std::string_view kOneProcess = "concerns the queues between FastDeploy's processes";
@@ -52,16 +51,6 @@ constexpr VariableSpec kVariables[] = {
     harmless("FD_ENABLE_OBJGRAPH_DEBUG", kLogging, "", "Counts Python's objects.",
              "no Python code runs in this server"),
 
-    {.name = "FD_MODEL_SOURCE",
-     .group = kSource,
-     .type = ValueType::kEnum,
-     .fallback = "AISTUDIO",
-     .choices = "AISTUDIO|MODELSCOPE|HUGGINGFACE",
-     .support = Support::kHarmless,
-     .meaning = "Which hub.",
-     .reason = "nothing is downloaded; below FD_MODEL_CACHE the spelling of every hub is looked for"},
-    harmless("AISTUDIO_ENDPOINT", kSource, "", "Address of the hub.", kNoDownload),
-    harmless("DOWNLOAD_SOURCE", kSource, "", "Another hub.", kNoDownload),
     harmless("FD_FOR_TORCH_MODEL_FORMAT", kSource, "0", "Forces the torch layout.",
              "the layout is told from the tensors"),
     harmless("FD_ENABLE_MODEL_CACHE", kSource, "0", "Keeps quantized weights on disk.",

@@ -1,4 +1,5 @@
 #include "app/config/model_facts.h"
+#include "app/hub/find_folder.h"
 
 #include <gtest/gtest.h>
 

@@ -145,10 +145,6 @@ Expected<app::Settings> batch_settings(const std::vector<std::string>& args, con
 Status answer_all(const BatchOptions& options, const BatchInput& input, BatchResults& results) {
   const std::string key = app::private_key();
   TERN_ASSIGN_OR_RETURN(const app::Settings settings, batch_settings(options.engine, key));
-  if (settings.model.folder.empty()) {
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", settings.flags.text("model")),
-                      "model");
-  }
   TERN_ASSIGN_OR_RETURN(const auto server, app::LoadedServer::load(settings));
   TERN_RETURN_IF_ERROR(server->listen());
   int most = options.in_flight > 0 ? options.in_flight : std::min(2 * settings.flags.integer32("max-num-seqs"), 512);

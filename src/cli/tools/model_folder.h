@@ -7,7 +7,7 @@
 
 namespace tern::cli {
 
-// As serve looks it up: a path, or a hub's name below FD_MODEL_CACHE. kNotFound where there is none.
+// As serve finds it: a path, or a hub's name, which is fetched where it is not here. kNotFound where there is none.
 Expected<std::string> model_folder(const std::string& name);
 
 }  // namespace tern::cli
