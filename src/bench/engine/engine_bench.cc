@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "app/flags/json_text.h"
+#include "app/hub/find_folder.h"
 
 namespace tern::bench {
 namespace {
@@ -32,10 +33,7 @@ Expected<app::Settings> engine_settings(const std::vector<std::string>& args) {
   if (!flags.given("enable-prefix-caching"))
     flags.set("enable-prefix-caching", json::Value(false), app::Source::kCommandLine);
   TERN_ASSIGN_OR_RETURN(app::Environment environment, app::Environment::from(app::Environment::of_process()));
-  const std::string folder = app::find_folder(flags.text("model"), environment);
-  if (folder.empty()) {
-    return make_error(ErrorCode::kNotFound, fmt::format("there is no model folder {}", flags.text("model")), "model");
-  }
+  TERN_ASSIGN_OR_RETURN(const std::string folder, app::obtain_folder(app::wish_of(flags), environment));
   const json::Object* overrides = flags.get("model-override").if_object();
   TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, app::read_model_facts(folder, flags.text("model-config-name"),
                                                                            overrides ? *overrides : json::Object()));

@@ -14,6 +14,8 @@
 #include "app/access/private_key.h"
 #include "app/config/settings.h"
 #include "app/flags/json_text.h"
+#include "app/hub/find_folder.h"
+#include "app/hub/hub_plan.h"
 #include "app/options.h"
 #include "app/report.h"
 #include "app/start/loaded_server.h"
@@ -154,7 +156,10 @@ Status evaluate_held_out(const EvalOptions& o, const std::string& folder) {
 
 Expected<int> run(const EvalOptions& o) {
   TERN_ASSIGN_OR_RETURN(const app::Environment environment, app::Environment::from(app::Environment::of_process()));
-  const std::string folder = app::find_folder(o.model, environment);
+  std::string folder = app::find_folder(o.model, environment);
+  if (folder.empty() && app::is_repo_name(o.model)) {  // no kind of model of lm-eval's
+    TERN_ASSIGN_OR_RETURN(folder, app::obtain_folder({.name = o.model}, environment));
+  }
   if (folder.empty() && !o.server_flags.empty())
     return wrong(fmt::format("--serve-flags needs --model DIR; there is no folder {}", o.model), "serve-flags");
   if (o.held_out.empty()) {

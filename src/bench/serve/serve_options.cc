@@ -3,10 +3,10 @@
 #include <charconv>
 #include <cmath>
 
-#include "app/config/model_facts.h"
 #include "app/flags/environment.h"
 #include "app/flags/flags.h"
 #include "app/flags/yaml_file.h"
+#include "app/hub/find_folder.h"
 #include "bench/serve/serve_bench.h"
 #include "content/text/tokenizer.h"
 
