@@ -42,7 +42,7 @@ def test_serve_by_name(hub, real_files, tmp_path):
     assert folder_that(puller) == str(puller.models / NAME)
     # Other commands find it by the same name, and ask nobody.
     assert "architecture" in puller.run("inspect", NAME).lower()
-    assert "vocab size" in puller.run("tokenizer", "-m", NAME, "-vs")
+    assert "vocab" in puller.run("tokenizer", "-m", NAME, "-vs").lower()
     assert folder_that(puller, NAME, HF_HUB_OFFLINE="1") == str(puller.models / NAME)
     assert len(hub.asked) == asked
     # Of another revision it is not: that one is fetched.
@@ -62,7 +62,7 @@ def test_caches_of_other_clients(hub, tmp_path, real_files):
     assert folder_that(puller, NAME, "--revision", commit, HUGGINGFACE_HUB_CACHE=str(cache)) == str(snapshot)
     (tmp_path / "home2").mkdir()
     (tmp_path / "home2" / "hub").symlink_to(cache)
-    assert folder_that(puller, HF_HOME=str(tmp_path / "home2")) .endswith("home2/hub/models--some--model/snapshots/" + commit)
+    assert folder_that(puller, HF_HOME=str(tmp_path / "home2")).endswith("home2/hub/models--some--model/snapshots/" + commit)
     assert isinstance(folder_that(puller, NAME, "--revision", "v1", HF_HUB_CACHE=str(cache)), dict)
     (snapshot / "model-00002-of-00002.safetensors").unlink()  # a fetch of that client that has not ended
     assert isinstance(folder_that(puller, HF_HUB_CACHE=str(cache)), dict)
