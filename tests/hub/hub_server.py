@@ -45,6 +45,7 @@ class Faults:
         self.swap = {}  # other bytes, for good
         self.length = {}  # another Content-Length, for good
         self.tag = {}  # another digest in the headers of Hugging Face, for good
+        self.commit = {}  # another commit in the headers of Hugging Face, for good
         self.hold = {}  # bytes after which the answer waits until `release` is set
         self.no_ranges = False
         self.redirect = None  # where the bytes of large files are said to lie
@@ -236,6 +237,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if files is None or path not in files:
             return self.send_status(404, **{"X-Error-Code": "EntryNotFound"})
         body = files[path]
+        commit = self.hub.faults.commit.get(path, commit)
         digest = self.hub.faults.tag.get(path, sha256(body) if is_lfs(path) else git_sha1(body))
         if not is_lfs(path):
             return self.send_bytes(path, body, {"X-Repo-Commit": commit, "ETag": f'"{digest}"'})

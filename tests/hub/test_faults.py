@@ -84,6 +84,12 @@ def test_lengths_that_lie(hub, puller, published):
 
 def test_a_hub_that_answers_with_another_commit(hub, puller, published):
     """config.json comes from the hub itself, with the commit in its headers."""
+    hub.faults.commit = {"config.json": "0" * 40}
+    assert "the hub answers with another commit" in puller.pull(status=1)
+    assert not folder_of(puller).exists()
+
+
+def test_a_hub_that_tells_no_digest(hub, puller, published):
     hub.faults.tag = {"config.json": "no digest"}
     assert "the hub tells no digest" in puller.pull(status=1)
     assert not folder_of(puller).exists()
