@@ -25,6 +25,8 @@ enum class Activation : uint8_t {
   kGeluTanh,   // 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3)))
   kQuickGelu,  // x / (1 + exp(-1.702 x))
   kSilu,       // x / (1 + exp(-x))
+  kRelu,       // max(x, 0); NaN stays NaN
+  kNone,       // x: a change of type
 };
 
 // out = f(x), rounded once to out's type. In place when the types agree.

@@ -53,6 +53,10 @@ __device__ __forceinline__ float activated(float x, ops::Activation kind) {
       return gated<kShort>(x, 1.5957691216057308f * (x + 0.044715f * x * x * x));
     case ops::Activation::kQuickGelu:
       return gated<kShort>(x, 1.702f * x);
+    case ops::Activation::kRelu:
+      return x < 0.0f ? 0.0f : x;
+    case ops::Activation::kNone:
+      return x;
     default:
       return silu(x);
   }

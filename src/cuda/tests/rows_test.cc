@@ -76,8 +76,8 @@ void gated(Context& c, DType type, int64_t rows, int64_t n, bool ranged) {
 }
 
 void activations(Context& c, DType type) {
-  for (const auto kind :
-       {ops::Activation::kGeluErf, ops::Activation::kGeluTanh, ops::Activation::kQuickGelu, ops::Activation::kSilu}) {
+  for (const auto kind : {ops::Activation::kGeluErf, ops::Activation::kGeluTanh, ops::Activation::kQuickGelu,
+                          ops::Activation::kSilu, ops::Activation::kRelu, ops::Activation::kNone}) {
     for (const int64_t n : {333, 4304}) {
       Mirror x(c, type, {9, n}), out(c, type, {9, n}, n == 333 ? 3 : 8);
       x.random(7, 3.0f);

@@ -88,7 +88,14 @@ struct LayerNormRow {
 };
 
 // The numbers of ops::Activation.
-enum ActivationKind : int { kGeluErfRow = 0, kGeluTanhRow = 1, kQuickGeluRow = 2, kSiluRow = 3 };
+enum ActivationKind : int {
+  kGeluErfRow = 0,
+  kGeluTanhRow = 1,
+  kQuickGeluRow = 2,
+  kSiluRow = 3,
+  kReluRow = 4,
+  kNoneRow = 5
+};
 
 // out[i] += sum over j < k of weights[j] * table row rows[j], float32, j ascending.
 struct InterpolateRow {

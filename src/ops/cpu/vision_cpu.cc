@@ -11,7 +11,9 @@ namespace {
 static_assert(static_cast<int>(Activation::kGeluErf) == kernels::kGeluErfRow &&
               static_cast<int>(Activation::kGeluTanh) == kernels::kGeluTanhRow &&
               static_cast<int>(Activation::kQuickGelu) == kernels::kQuickGeluRow &&
-              static_cast<int>(Activation::kSilu) == kernels::kSiluRow);
+              static_cast<int>(Activation::kSilu) == kernels::kSiluRow &&
+              static_cast<int>(Activation::kRelu) == kernels::kReluRow &&
+              static_cast<int>(Activation::kNone) == kernels::kNoneRow);
 
 bool is_act_matrix(const TensorView& v) { return is_act(v.dtype) && v.rank == 2 && is_rows(v); }
 
@@ -68,7 +70,7 @@ Status activate(const ActivateParams& p, device::Stream stream) {
   TERN_OP_CHECK(kOp, is_act_matrix(p.x), "x must be [T, N] of float32 or bfloat16");
   const int64_t n = p.x.dim[1];
   TERN_OP_CHECK(kOp, is_act(p.out.dtype) && is_matrix(p.out, p.x.dim[0], n), "out must be shaped like x");
-  TERN_OP_CHECK(kOp, p.kind <= Activation::kSilu, "there is no such activation");
+  TERN_OP_CHECK(kOp, p.kind <= Activation::kNone, "there is no such activation");
   const auto& k = kernels::kernel_table();
   for_ranges(stream, p.x.dim[0], row_grain(4 * n), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {

@@ -78,6 +78,10 @@ double oracle(double x, Activation kind) {
       return 0.5 * x * (1.0 + std::tanh(std::sqrt(2.0 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kQuickGelu:
       return x / (1.0 + std::exp(-1.702 * x));
+    case Activation::kRelu:
+      return std::max(x, 0.0);
+    case Activation::kNone:
+      return x;
     default:
       return x / (1.0 + std::exp(-x));
   }
@@ -87,7 +91,8 @@ TEST(Activate, MatchesDouble) {
   for (const auto isa : available_isas()) {
     const UseIsa use(isa);
     for (const DType type : kTypes) {
-      for (const auto kind : {Activation::kGeluErf, Activation::kGeluTanh, Activation::kQuickGelu, Activation::kSilu}) {
+      for (const auto kind : {Activation::kGeluErf, Activation::kGeluTanh, Activation::kQuickGelu, Activation::kSilu,
+                              Activation::kRelu, Activation::kNone}) {
         for (const int64_t n : {1, 9, 64, 4305}) {
           Threads pool(2);
           Values x = random_values(DType::kF32, {3, n}, 6, 3.0f, 1), out(type, {3, n}, 5);

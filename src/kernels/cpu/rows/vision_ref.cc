@@ -48,6 +48,10 @@ float activated(float x, int kind) {
       return x / (1.0f + std::exp(-1.5957691216057308f * (x + 0.044715f * x * x * x)));
     case kQuickGeluRow:
       return x / (1.0f + std::exp(-1.702f * x));
+    case kReluRow:
+      return x < 0.0f ? 0.0f : x;
+    case kNoneRow:
+      return x;
     default:
       return x / (1.0f + std::exp(-x));
   }
