@@ -165,7 +165,8 @@ Status Decoder::layer(Step& step, int index, KvLayerView cache, TensorView x, Te
 
 Status Decoder::head(Step& step, TensorView normed, int logit_rows, TensorView logits) const {
   const TensorView last = step.act(logit_rows, spec_.hidden_size);
-  if (step.measuring() || logit_rows == 0) return {};
+  if (step.measuring()) return product_of_head(step, last, logits);
+  if (logit_rows == 0) return {};
   TERN_RETURN_IF_ERROR(ops::gather_rows({normed, step.batch->logit_index.first(logit_rows), last}, step.stream));
   return product_of_head(step, last, logits);
 }
@@ -192,7 +193,7 @@ Status Decoder::last_layer(Step& step, KvLayerView cache, int logit_rows, Tensor
   if (runs && logit_rows == 0) return {};
   if (runs) TERN_RETURN_IF_ERROR(ops::gather_rows({residual, step.wanted, sum}, step.stream));
   TERN_RETURN_IF_ERROR(behind_attention(rest, spec_.layers - 1, in, sum, delta, weights_->final_norm));
-  return runs ? product_of_head(rest, in, logits) : Status();
+  return product_of_head(rest, in, logits);
 }
 
 // The second half of a layer, and the norm of the next one. Both norms read what the ranks' parts of a product add up
@@ -209,7 +210,9 @@ Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView
         .x = delta, .residual = residual, .weight = weight, .out = x, .eps = spec_.norm_eps, .once = once};
   };
   ops::RmsNormParams before = norm(l.post_norm, dense);
-  const ops::RmsNormParams next = norm(next_norm, one_product);
+  // Hidden states that are a result have no product behind them.
+  const bool result = spec_.head == HeadKind::kHidden && index + 1 == spec_.layers;
+  const ops::RmsNormParams next = norm(next_norm, one_product && !result);
   if (!step.measuring() && (dense || !step.communicator.alone())) {
     TERN_RETURN_IF_ERROR(step.reduce_norm(before));
     before.x = {};
@@ -229,6 +232,10 @@ Status Decoder::whole_layer(Step& step, const KvCache* cache, int index, TensorV
 }
 
 Status Decoder::product_of_head(Step& step, TensorView rows, TensorView logits) const {
+  if (spec_.pooled() > 0) {
+    return pool_head(step, spec_.head, weights_->score, rows, step.measuring() ? logits : logits.first(rows.dim[0]));
+  }
+  if (step.measuring()) return {};
   return ops::linear({rows, &weights_->lm_head.weight, {}, logits.first(rows.dim[0])}, step.stream);
 }
 

@@ -49,6 +49,14 @@ struct MoeSpec {
 // dense MLP of width `intermediate`.
 inline constexpr uint8_t kDenseLayer = 0, kFirstBank = 1, kSecondBank = 2;
 
+// What reads the last hidden states.
+enum class HeadKind : uint8_t {
+  kVocabulary,  // logits
+  kHidden,      // nothing: they are the result (--convert embed)
+  kReluMlp,     // score.0 [h, h], relu, score.2 [labels, h], with biases (models-newer.md 3)
+  kGatedMlp,    // rm_head.up_gate_proj [2h, h], gate and up, rm_head.down_proj [labels, h]
+};
+
 struct DecoderSpec {
   std::string architecture;
   int vocab_size = 0, hidden_size = 0, layers = 0, max_position = 0;
@@ -62,6 +70,10 @@ struct DecoderSpec {
   MoeSpec moe;
   std::vector<uint8_t> moe_layer;  // [layers]: kDenseLayer, kFirstBank, kSecondBank or both banks
   int mtp_layers = 0;              // extra layers a checkpoint may hold after the decoder's; not loaded
+  HeadKind head = HeadKind::kVocabulary;
+  int labels = 0;  // of a head that scores
+  // Values of a pooled row; 0: the model generates.
+  int pooled() const { return head == HeadKind::kHidden ? hidden_size : labels; }
   RopeSpec rope;
   // Parts of names by which tensors of a vision tower are told; they are not this decoder's business.
   std::vector<std::string> tower_names;

@@ -18,6 +18,7 @@ namespace {
 ModelInfo info_of(const DecoderSpec& spec, const ParameterCount& count, size_t bytes, DType activation) {
   return {.architecture = spec.architecture,
           .vocab_size = spec.vocab_size,
+          .pooled = spec.pooled(),
           .max_position_embeddings = spec.max_position,
           .layers = spec.layers,
           .hidden_size = spec.hidden_size,
@@ -228,6 +229,7 @@ Expected<ModelSummary> summarize_model(const LoadOptions& options) {
   s.active_parameters = count.active;
   s.layers = spec.layers;
   s.vocab_size = spec.vocab_size;
+  s.pooled = spec.pooled();
   s.max_position_embeddings = spec.max_position;
   s.eos_token_ids = spec.eos_token_ids;
   s.bos_token_id = spec.bos_token_id;

@@ -24,6 +24,7 @@ struct Shard {
 struct LoadOptions {
   std::string path;  // folder with config.json and *.safetensors
   std::string config_name = "config.json";
+  bool embed = false;  // --convert embed: a generating model's last hidden states are its result
   bool dummy = false;  // --load-choices dummy: seeded random weights from the config alone
   uint64_t dummy_seed = 0;
   json::Object overrides;                     // --model-override: keys of config.json (nested objects are merged)
@@ -60,6 +61,7 @@ struct ModelSummary {
   std::string architecture;
   int64_t parameters = 0, active_parameters = 0;
   int layers = 0, vocab_size = 0, max_position_embeddings = 0;
+  int pooled = 0;  // as in ModelInfo
   std::vector<int32_t> eos_token_ids;
   int32_t bos_token_id = -1;
   std::vector<KvSpec> kv;          // for block_size 64, one rank

@@ -19,6 +19,7 @@ namespace tern::model {
 struct ModelInfo {
   std::string architecture;  // config.json architectures[0]
   int vocab_size = 0;        // logit columns; ids at or above it are never sampled
+  int pooled = 0;  // > 0: a pooling model: forward() leaves a vector of so many values in place of each logit row
   int max_position_embeddings = 0;
   int layers = 0;
   int hidden_size = 0;
@@ -30,6 +31,8 @@ struct ModelInfo {
   std::string cache_format = {};        // the same and where scales are from, in a line
   std::string formats = {};             // what each part of a quantized model's weights became, in a line; else empty
   std::vector<std::string> notes = {};  // what was decided where files and config.json disagree: a line each
+
+  int outputs() const { return pooled > 0 ? pooled : vocab_size; }  // columns that forward() fills
 };
 
 // The memory behind block numbers, one entry per KvSpec of the model (layer groups). Blocks of one layer lie beside
@@ -87,8 +90,8 @@ class Model {
   virtual std::vector<KvSpec> kv_specs(int block_size) const = 0;
   // Bytes of temporaries that forward() takes for the largest batch of these limits.
   virtual size_t workspace_bytes(const BatchLimits& limits, device::Stream stream) const = 0;
-  // Runs the batch and leaves float32 logits [L, vocab_size] in `logits` (row stride free); one of several ranks: the
-  // columns of its vocabulary_part() (ranks.h). All ranks of a group run the same batch. Const: may run on any thread
+  // Runs the batch and leaves float32 logits [L, outputs()] in `logits` (row stride free); one of several ranks: the
+  // columns of its output_part() (ranks.h). All ranks of a group run the same batch. Const: may run on any thread
   // that owns the stream, one at a time. Token ids must be resolved (ops::resolve_ids) before.
   virtual Status forward(const ForwardContext& context, TensorView logits) const = 0;
 };

@@ -1,5 +1,7 @@
 #include "model/opened_folder.h"
 
+#include <fmt/format.h>
+
 #include "model/arch/registry.h"
 #include "model/config/config_reader.h"
 #include "model/quantized/cache_scales.h"
@@ -9,11 +11,27 @@
 
 namespace tern::model {
 
+namespace {
+
+Status convert_to_embeddings(DecoderSpec& spec) {
+  if (spec.head != HeadKind::kVocabulary) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("{} has a head of its own: only models that generate become embedding models", spec.architecture),
+        "convert");
+  }
+  spec.head = HeadKind::kHidden;
+  return {};
+}
+
+}  // namespace
+
 Expected<OpenedFolder> OpenedFolder::open(const LoadOptions& options, bool weights) {
   OpenedFolder o{};
   o.options = options;
   TERN_ASSIGN_OR_RETURN(o.config, read_config(options.path, options.config_name, options.overrides));
   TERN_ASSIGN_OR_RETURN(o.spec, read_spec(o.config));
+  if (options.embed) TERN_RETURN_IF_ERROR(convert_to_embeddings(o.spec));
   o.presences = default_presences(o.spec);
   if (has_static_weights(options.path)) {
     TERN_ASSIGN_OR_RETURN(StaticFolder exported, StaticFolder::open(options.path, o.config));

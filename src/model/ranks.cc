@@ -54,6 +54,10 @@ VocabularyPart vocabulary_part(int64_t vocab, int rank, int ranks) {
   return {first, std::min(part, vocab - first)};
 }
 
+VocabularyPart output_part(const ModelInfo& info, int rank, int ranks) {
+  return info.pooled > 0 ? VocabularyPart{0, info.pooled} : vocabulary_part(info.vocab_size, rank, ranks);
+}
+
 std::vector<int> rank_counts(const DecoderSpec& spec, bool expert_parallel, int most) {
   std::vector<int> counts;
   for (int ranks = 1; ranks <= most; ++ranks) {

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "model/decoder_spec.h"
+#include "model/model.h"
 
 namespace tern::model {
 
@@ -15,6 +16,8 @@ struct VocabularyPart {
   int64_t first = 0, count = 0;
 };
 VocabularyPart vocabulary_part(int64_t vocab, int rank, int ranks);
+// The columns of what forward() leaves that a rank has. Of a pooling model every rank has all of them.
+VocabularyPart output_part(const ModelInfo& info, int rank, int ranks);
 
 // Numbers of ranks, up to `most`, that can share the model: its heads and widths divide, KV heads divide or are copied
 // to neighbours; with `expert_parallel` the numbers of experts divide instead of their widths.

@@ -25,6 +25,7 @@ struct Architecture {
 };
 constexpr std::array kArchitectures = {
     Architecture{"Ernie4_5_VLMoeForConditionalGeneration", make_ernie_vl},
+    Architecture{"Ernie4_5_VLMoeForProcessRewardModel", make_ernie_vl},
     Architecture{"PaddleOCRVLForConditionalGeneration", make_paddleocr_vl},
     Architecture{"Qwen2_5_VLForConditionalGeneration", make_qwen2_5_vl},
 };

@@ -16,11 +16,14 @@ namespace tern::model {
   ARCHITECTURE("Ernie4_5_ForCausalLM", read_ernie4_5)                          \
   ARCHITECTURE("Ernie4_5_MoeForCausalLM", read_ernie4_5_moe)                   \
   ARCHITECTURE("Ernie4_5_VLMoeForConditionalGeneration", read_ernie4_5_vl_moe) \
+  ARCHITECTURE("Ernie4_5_VLMoeForProcessRewardModel", read_ernie4_5_vl_reward) \
   ARCHITECTURE("Glm4MoeForCausalLM", read_glm4_moe)                            \
   ARCHITECTURE("LlamaForCausalLM", read_llama)                                 \
   ARCHITECTURE("MixtralForCausalLM", read_mixtral)                             \
   ARCHITECTURE("PaddleOCRVLForConditionalGeneration", read_paddleocr_vl)       \
   ARCHITECTURE("Qwen2ForCausalLM", read_qwen2)                                 \
+  ARCHITECTURE("Qwen2ForProcessRewardModel", read_qwen2_reward)                \
+  ARCHITECTURE("Qwen2ForRewardModel", read_qwen2_reward)                       \
   ARCHITECTURE("Qwen2MoeForCausalLM", read_qwen2_moe)                          \
   ARCHITECTURE("Qwen2_5_VLForConditionalGeneration", read_qwen2_5_vl)          \
   ARCHITECTURE("Qwen3ForCausalLM", read_qwen3)                                 \

@@ -18,5 +18,7 @@ Status dense_mlp(Step& step, const DenseWeights& w, TensorView x, TensorView out
 // x is the room for it.
 Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, const ops::RmsNormParams& before,
                const ops::RmsNormParams& next);
+// From the last hidden states, [n, h] in the activation type, to rows of a pooling model, [n, pooled()] in float32.
+Status pool_head(Step& step, HeadKind kind, const DenseWeights& w, TensorView rows, TensorView out);
 
 }  // namespace tern::model

@@ -112,13 +112,13 @@ Expected<std::span<const float>> SequenceRunner::step(std::span<const Row> rows,
   for (size_t i = 0; i < rows.size(); ++i)
     put(batch_.block_table.row_bytes(static_cast<int64_t>(i)), tables_[static_cast<size_t>(rows[i].sequence)]);
 
-  host_logits_.resize(wanted.size() * static_cast<size_t>(vocab_size()));
+  host_logits_.resize(wanted.size() * static_cast<size_t>(outputs()));
   const size_t bytes = host_logits_.size() * sizeof(float);
   if (logits_.bytes() < bytes) {
     TERN_ASSIGN_OR_RETURN(logits_, device_.allocate(bytes));
   }
   device::Arena arena(workspace_.data(), workspace_.bytes());
-  const TensorView logits = tensor2(logits_.data(), DType::kF32, batch_.logit_rows, vocab_size());
+  const TensorView logits = tensor2(logits_.data(), DType::kF32, batch_.logit_rows, outputs());
   TERN_RETURN_IF_ERROR(model_.forward({batch_, cache_, stream_, arena, probe}, logits));
   device_.copy_to_host(host_logits_.data(), logits_.data(), bytes, stream_);
   TERN_RETURN_IF_ERROR(device_.synchronize(stream_));

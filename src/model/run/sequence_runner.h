@@ -31,7 +31,7 @@ class SequenceRunner {
     std::span<const int32_t> positions = {};     // empty: as in text; else [3, tokens]
     std::span<const int32_t> picture_rows = {};  // empty: none; else [tokens], -1 or a row of the pictures
   };
-  // Runs one step; float32 logits [rows asked for, vocab_size] stay valid until the next one.
+  // Runs one step; float32 logits [rows asked for, outputs()] stay valid until the next one.
   Expected<std::span<const float>> step(std::span<const Row> rows, Probe* probe = nullptr);
 
   // Rows that picture_rows refer to, [P, hidden]; must stay where they are.
@@ -40,7 +40,7 @@ class SequenceRunner {
   // Forgets all sequences; blocks are dealt anew in the same order.
   void reset();
   int length(int sequence) const { return lengths_[static_cast<size_t>(sequence)]; }
-  int vocab_size() const { return model_.info().vocab_size; }
+  int outputs() const { return model_.info().outputs(); }
 
  private:
   SequenceRunner(const Model& model, device::Device& device, const RunnerOptions& options);

@@ -50,8 +50,8 @@ struct Harness {
     batch.context_len = tensor1(contexts, DType::kI32, 2);
     batch.block_table = tensor2(tables, DType::kI32, 2, 1);
     batch.logit_index = tensor1(wanted, DType::kI32, 2);
-    logits.resize(2 * static_cast<size_t>(model.info().vocab_size));
-    out = tensor2(logits.data(), DType::kF32, 2, model.info().vocab_size);
+    logits.resize(2 * static_cast<size_t>(model.info().outputs()));
+    out = tensor2(logits.data(), DType::kF32, 2, model.info().outputs());
   }
   Status run(const Model& model) {
     device::Arena arena(workspace, workspace_size);

@@ -51,9 +51,13 @@ TEST_P(Golden, Passes) {
   // Three prompts of one to eight tensors each: nothing was skipped.
   EXPECT_GE(report->tensors.size(), 6u);
   EXPECT_EQ(report->prompts.size(), 3u);
-  int checked = 0;
-  for (const auto& c : report->prompts) checked += c.checked;
-  EXPECT_GT(checked, type == DType::kF32 ? 50 : 10);
+  int drawn = 0, checked = 0;  // nothing is drawn in cases of pooling models
+  for (const auto& c : report->prompts) drawn += c.steps, checked += c.checked;
+  if (drawn > 0) {
+    EXPECT_GT(checked, type == DType::kF32 ? 50 : 10);
+  } else {
+    EXPECT_TRUE(name.ends_with("reward") || name.ends_with("embedding"));
+  }
 }
 
 std::string test_name(const ::testing::TestParamInfo<std::tuple<std::string, DType>>& info) {

@@ -71,6 +71,8 @@ std::vector<std::pair<std::string, json::Object>> small_configs(int heads, int k
           R"({"tie_word_embeddings":true,"moe_num_experts":4,"moe_k":2,"moe_intermediate_size":32,"moe_num_shared_experts":2,"moe_layer_start_index":1})"),
       with("LlamaForCausalLM", R"({"attention_bias":true,"mlp_bias":true})"),
       with("Qwen2ForCausalLM", "{}"),
+      with("Qwen2ForProcessRewardModel", "{}"),
+      with("Qwen2ForRewardModel", "{}"),
       with(
           "Qwen2MoeForCausalLM",
           R"({"num_experts":4,"num_experts_per_tok":2,"moe_intermediate_size":32,"shared_expert_intermediate_size":64})"),
@@ -92,6 +94,9 @@ std::vector<std::pair<std::string, json::Object>> small_configs(int heads, int k
       with(
           "Ernie4_5_VLMoeForConditionalGeneration",
           R"({"tie_word_embeddings":true,"moe_num_experts":[4,4],"moe_k":2,"moe_intermediate_size":[32,16],"moe_num_shared_experts":2,"moe_layer_start_index":[0,1],"moe_layer_end_index":[1,-1],"im_patch_id":60,"freq_allocation":2})"),
+      with(
+          "Ernie4_5_VLMoeForProcessRewardModel",
+          R"({"moe_num_experts":[4,4],"moe_k":2,"moe_intermediate_size":[32,16],"moe_num_shared_experts":2,"moe_layer_start_index":[0,0],"im_patch_id":60,"freq_allocation":2})"),
   };
 }
 

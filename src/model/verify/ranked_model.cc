@@ -91,7 +91,7 @@ std::vector<KvSpec> RankedModel::kv_specs(int block_size) const {
 }
 
 size_t RankedModel::rank_bytes(const BatchLimits& limits, device::Stream stream) const {
-  const auto part = static_cast<size_t>(vocabulary_part(info().vocab_size, 0, count()).count);
+  const auto part = static_cast<size_t>(output_part(info(), 0, count()).count);
   return round_up<size_t>(ranks_[0]->workspace_bytes(limits, stream), 64) +
          round_up<size_t>(static_cast<size_t>(limits.max_logit_rows) * part * sizeof(float), 64);
 }
@@ -107,13 +107,15 @@ Status RankedModel::run(const Share& share, int rank, const ForwardContext& cont
   const size_t groups = context.cache.groups.size() / static_cast<size_t>(count());
   const auto first = context.cache.groups.begin() + static_cast<std::ptrdiff_t>(groups) * rank;
   const KvCache cache{{first, first + static_cast<std::ptrdiff_t>(groups)}};
-  const VocabularyPart part = vocabulary_part(info().vocab_size, rank, count());
+  const VocabularyPart part = output_part(info(), rank, count());
   device::Arena arena(share.workspace, share.bytes);
-  const TensorView mine = arena.tensor(DType::kF32, context.batch.logit_rows, part.count);
+  const bool whole = info().pooled > 0;  // rank 0's result is the result
+  const TensorView own = arena.tensor(DType::kF32, context.batch.logit_rows, part.count);
+  const TensorView mine = whole && rank == 0 ? logits : own;
   const device::Stream stream = rank == 0 ? context.stream : device::Stream{};
   Status status = ranks_[static_cast<size_t>(rank)]->forward(
       {context.batch, cache, stream, arena, share.probe, communicator}, mine);
-  if (status.ok()) status = ops::all_to_all({communicator, mine, part.first, nullptr, logits}, stream);
+  if (status.ok() && !whole) status = ops::all_to_all({communicator, mine, part.first, nullptr, logits}, stream);
   if (!status.ok()) group_->fail();
   return status;
 }

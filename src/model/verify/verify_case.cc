@@ -120,6 +120,7 @@ class CaseRun {
     LoadOptions o;
     o.quantization = quantization_;
     o.path = golden_.folder;
+    o.embed = golden_.reference_options.contains("embed");
     o.activation = activation;
     o.max_model_len = length;
     return o;
@@ -202,7 +203,7 @@ class CaseRun {
 
   // The sum may be off by the tolerance for each of its tokens, relative to it where it is more than one a token.
   void log_prob_sum(const GoldenPrompt& p, const GoldenTensor& want, const Logits& logits) {
-    const auto v = static_cast<size_t>(model_->info().vocab_size);
+    const auto v = static_cast<size_t>(model_->info().outputs());
     double sum = 0.0;
     for (size_t i = 0; i + 1 < p.ids.size(); ++i) sum += log_prob({logits.data() + i * v, v}, p.ids[i + 1]);
     TensorCheck c{p.name + ".logprob_sum", std::fabs(sum - static_cast<double>(want.values[0])), 0.0, 0.0, 0.0, false};
@@ -215,7 +216,7 @@ class CaseRun {
 
   // ---- greedy tokens, each step fed with the recorded ones
   Status greedy(const GoldenPrompt& p, SequenceRunner& run, const Logits& prompt_logits, VerifyProbe& probe) {
-    const auto v = static_cast<size_t>(model_->info().vocab_size);
+    const auto v = static_cast<size_t>(model_->info().outputs());
     const GoldenTensor* reference = golden_.find(p.name + ".logits");
     const double clear = clear_margin(reference, options_.tolerance) + 2.0 * rounding(p);
     PromptCheck c{p.name, static_cast<int>(p.greedy.size()), 0, 0};
@@ -320,7 +321,7 @@ class CaseRun {
     const RoutingRecord reference = joined(references_, rows);
     VerifyProbe probe(device_, VerifyProbe::Mode::kForce, &reference);
     TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows, imposed(probe)));
-    const auto v = static_cast<size_t>(model_->info().vocab_size);
+    const auto v = static_cast<size_t>(model_->info().outputs());
     StatementCheck c{"all prompts in one batch", "", true};
     for (size_t i = 0; i < rows.size(); ++i) {
       std::string detail;

@@ -120,7 +120,7 @@ Status replace_greedy(const std::vector<int32_t>& banned, std::span<const float>
 }
 
 Expected<GoldenCase> widened_case(GoldenCase golden, const Model& widened, device::Device& device) {
-  const auto v = static_cast<size_t>(widened.info().vocab_size);
+  const auto v = static_cast<size_t>(widened.info().outputs());
   int longest = 1;
   for (const GoldenPrompt& p : golden.prompts)
     longest = std::max(longest, static_cast<int>(p.ids.size() + p.greedy.size()));

@@ -64,7 +64,8 @@ struct DecoderWeights {
 
   WeightMemory memory;    // everything below lives here
   TensorView embedding;   // [V, h]; empty when the packed lm_head serves (tied)
-  Linear lm_head;         // [V, h]
+  Linear lm_head;         // [V, h]; not valid in a pooling model
+  DenseWeights score;     // of a pooling model with a head: [h or 2h, h], then [labels, h]
   TensorView final_norm;  // [h]
   std::vector<LayerWeights> layers;
 };

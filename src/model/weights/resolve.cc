@@ -294,7 +294,7 @@ Presences default_presences(const DecoderSpec& spec) {
 
 Presences detect_presences(const DecoderSpec& spec, const Checkpoint& checkpoint) {
   Presences p = default_presences(spec);
-  p.output = find_output_layer(spec, checkpoint);
+  if (spec.head == HeadKind::kVocabulary) p.output = find_output_layer(spec, checkpoint);
   if (spec.moe.correction_bias == Presence::kOptional)
     for (const auto& [name, tensor] : checkpoint.tensors())
       p.correction_bias = p.correction_bias || ends_with(name, "e_score_correction_bias");

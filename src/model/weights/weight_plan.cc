@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include "base/checked.h"
-
 namespace tern::model {
 namespace {
 
@@ -96,7 +94,10 @@ class Planner {
                                -1,
                                false,
                                {}});
-    if (presences_.output.tied) {
+    if (s_.head != HeadKind::kVocabulary) {
+      array(w_.embedding, {embed}, true, true);
+      scores(w_.score);
+    } else if (presences_.output.tied) {
       if (presences_.head_apart) array(w_.embedding, {embed}, true, true);
       matrix(w_.lm_head.weight, {embed}, MatrixRole::kHead);
     } else {
@@ -106,6 +107,26 @@ class Planner {
       matrix(w_.lm_head.weight, {head}, MatrixRole::kHead);
     }
     norm(w_.final_norm, "model.norm.weight", s_.hidden_size);
+  }
+
+  // A head of few rows: every rank has all of it, in the activation type.
+  void scores(DenseWeights& w) {
+    const int64_t h = s_.hidden_size;
+    const auto whole = [&](ops::PackedWeight& out, const char* name, int64_t rows) {
+      matrix(out, {linear(name, rows, h, ShardRule::kReplicated, 1)}, MatrixRole::kPlain);
+    };
+    const auto bias = [&](TensorView& out, const char* name, int64_t rows) {
+      array(out, {vector(name, ParameterKind::kBias, rows, ShardRule::kReplicated, 1)}, false);
+    };
+    if (s_.head == HeadKind::kReluMlp) {
+      whole(w.gate_up.weight, "score.0.weight", h);
+      bias(w.gate_up.bias, "score.0.bias", h);
+      whole(w.down.weight, "score.2.weight", s_.labels);
+      bias(w.down.bias, "score.2.bias", s_.labels);
+    } else if (s_.head == HeadKind::kGatedMlp) {
+      whole(w.gate_up.weight, "rm_head.up_gate_proj.weight", 2 * h);
+      whole(w.down.weight, "rm_head.down_proj.weight", s_.labels);
+    }
   }
 
   void layer(int i) {
@@ -369,23 +390,6 @@ Expected<WeightPlan> plan_weights(const DecoderSpec& spec, const Presences& pres
                         fmt::format("{} ranks cannot share {} experts evenly", shard.ranks, experts),
                         "expert-parallel-size");
   return Planner(spec, presences, shard, weights).run();
-}
-
-// A token uses top_k experts of one bank; the first one is counted.
-Expected<ParameterCount> count_parameters(const DecoderSpec& spec, const WeightPlan& plan) {
-  ParameterCount count;
-  int64_t experts = 0;
-  for (const Parameter& p : plan.parameters) {
-    const auto elements = checked_mul(p.rows, p.cols);
-    const auto all = elements ? checked_add(count.all, *elements) : std::nullopt;
-    if (!all || *all > (int64_t{1} << 50))
-      return make_error(ErrorCode::kTooLarge, "config.json describes more weights than any machine holds");
-    count.all = *all;
-    if (p.expert < 0) count.active += *elements;
-    if (p.expert >= 0 && p.expert < spec.moe.experts) experts += *elements;
-  }
-  if (spec.moe.experts > 0) count.active += experts / spec.moe.experts * spec.moe.top_k;
-  return count;
 }
 
 }  // namespace tern::model

@@ -53,7 +53,7 @@ Expected<std::unique_ptr<SequenceRunner>> make_runner(const Setup& s, std::span<
 
 Status widen_case(model::GoldenCase& golden, const Setup& widened, std::span<const Prompt> prompts,
                   device::Device& device) {
-  const auto v = static_cast<std::ptrdiff_t>(widened.model->info().vocab_size);
+  const auto v = static_cast<std::ptrdiff_t>(widened.model->info().outputs());
   for (size_t i = 0; i < prompts.size(); ++i) {
     const Prompt& p = prompts[i];
     model::GoldenPrompt& g = golden.prompts[i];

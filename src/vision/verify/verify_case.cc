@@ -211,7 +211,7 @@ class VisionRun {
     if (g.greedy.empty()) return {};
     const double clear = model::clear_margin(golden_.find(g.name + ".logits"), options_.tolerance);
     model::PromptCheck c{g.name, static_cast<int>(g.greedy.size()), 0, 0};
-    Logits last(prompt_logits.end() - main_.model->info().vocab_size, prompt_logits.end());
+    Logits last(prompt_logits.end() - main_.model->info().outputs(), prompt_logits.end());
     for (size_t i = 0; i < g.greedy.size(); ++i) {
       if (i > 0) {
         const Chunk next = p.chunk(g.ids.size() + i - 1, 1);
@@ -331,7 +331,7 @@ class VisionRun {
     const RoutingRecord reference = model::joined(references_, rows);
     VerifyProbe probe(device_, VerifyProbe::Mode::kForce, &reference);
     TERN_ASSIGN_OR_RETURN(const auto view, run->step(rows, imposed(probe)));
-    const auto v = static_cast<size_t>(main_.model->info().vocab_size);
+    const auto v = static_cast<size_t>(main_.model->info().outputs());
     StatementCheck c{"all prompts in one batch", "", true};
     for (size_t i = 0; i < rows.size(); ++i) {
       std::string detail;

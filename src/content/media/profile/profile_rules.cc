@@ -25,6 +25,7 @@ ArchitectureRules ernie_vl_rules() {
   ArchitectureRules rules =
       clip_rules("Ernie4_5_VLMoeForConditionalGeneration", image::ResizeRule::kErnieVl, image::PatchOrder::kBlocks);
   rules.architectures.emplace_back("Ernie4_5_VLForConditionalGeneration");
+  rules.architectures.emplace_back("Ernie4_5_VLMoeForProcessRewardModel");
   rules.model_types = {"ernie4_5_vl_moe", "ernie4_5_moe_vl", "ernie4_5_vl"};
   VisionProfile& p = rules.defaults;
   p.image_limits = {.factor = 28, .min_pixels = 4 * 28 * 28, .max_pixels = 6177 * 28 * 28};
