@@ -221,8 +221,21 @@ class EchoEngine final : public EngineClient {
     return delay > 0 ? (now / delay + 1) * delay : now;
   }
 
+  bool pool(Stream& s, int64_t now) {
+    s.times.first_token = s.times.finished = now;
+    begin_event(s).head.finish = FinishReason::kStop;
+    std::span<const int32_t> ids = s.request.prompt;
+    if (s.request.pooled == PooledRows::kLast) ids = ids.last(1);
+    std::vector<float>& out = news_.extra().pooled;
+    for (const int32_t id : ids) {
+      for (int j = 0; j < config_.pooled; ++j) out.push_back(static_cast<float>(id + j));
+    }
+    return true;
+  }
+
   // One token; true when the stream has ended.
   bool advance(Stream& s, int64_t now) {
+    if (config_.pooled > 0) return pool(s, now);
     if (s.answer != nullptr && s.due_ns > now) return false;
     const Request& r = s.request;
     const std::vector<int32_t>& said = s.answer != nullptr ? s.answer->ids : r.prompt;

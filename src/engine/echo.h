@@ -31,6 +31,7 @@ struct EchoConfig {
   size_t outbox_capacity = 65536;
   NewsSignal* news = nullptr;                 // of several engines (engines.h)
   bool entropy = false, kept_tokens = false;  // as EngineConfig; made up: 0.5, and the token with the id behind it
+  int pooled = 0;                             // a pooling engine: value j of a token's vector is its id + j
   // The first that matches is said; a request without a match fails. Empty: the prompt is said again.
   std::vector<ScriptedAnswer> script;
 };

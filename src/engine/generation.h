@@ -48,6 +48,7 @@ struct alignas(64) Generation {
   int64_t kept_ids = 0;             // that its tokens were drawn from
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
   std::vector<Preemption> interruptions;
+  std::vector<float> pooled;  // of a pooling model: the rows computed so far
 };
 
 // Asks for the first lines of it: cold after a long step.

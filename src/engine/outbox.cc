@@ -89,6 +89,7 @@ void News::expand(std::vector<Delta>& out) {
       d.error = std::move(x.error);
       d.prompt_logprobs = std::move(x.prompt_logprobs);
       d.interruptions = std::move(x.interruptions);
+      d.pooled = std::move(x.pooled);
     }
   }
   clear();

@@ -40,6 +40,7 @@ class News {
     Error error;
     std::vector<std::vector<TokenLogprob>> prompt_logprobs;
     std::vector<Preemption> interruptions;
+    std::vector<float> pooled;
   };
 
   // Starts an event of `id`; tokens that follow belong to it. The reference holds until the next event.

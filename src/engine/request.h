@@ -37,6 +37,9 @@ struct MediaItem {
   size_t offset = 0, bytes = 0;
 };
 
+// Which rows of a pooling model's prompt are its answer.
+enum class PooledRows : uint8_t { kLast, kAll };
+
 struct Request {
   RequestId id = 0;             // given by serve, unique while the process lives
   uint64_t owner = 0;           // opaque: requests that wait are taken fairly over owners
@@ -50,12 +53,13 @@ struct Request {
   Constraint constraint;                             // guided decoding; needs EngineConfig::mask_threads
   std::vector<std::vector<int32_t>> stop_sequences;  // matched on ids against the end of the output
   std::vector<ExtraKey> extra_keys;
-  std::vector<MediaItem> media;    // ordered by begin, not overlapping
-  std::vector<int32_t> positions;  // [3, prompt] t, h, w of every prompt token; empty: 0, 1, 2 ... in all three
-  int32_t rope_delta = 0;          // position of a generated token minus its index in the sequence
-  int64_t arrival_ns = 0;          // monotonic
-  int64_t deadline_ns = 0;         // monotonic; 0: none
-  std::string last_said;           // the client's last text, only for engines that answer from a script
+  std::vector<MediaItem> media;           // ordered by begin, not overlapping
+  std::vector<int32_t> positions;         // [3, prompt] t, h, w of every prompt token; empty: 0, 1, 2 ... in all three
+  int32_t rope_delta = 0;                 // position of a generated token minus its index in the sequence
+  int64_t arrival_ns = 0;                 // monotonic
+  int64_t deadline_ns = 0;                // monotonic; 0: none
+  PooledRows pooled = PooledRows::kLast;  // pooling models; they need max_tokens 1 and sample nothing
+  std::string last_said;                  // the client's last text, only for engines that answer from a script
 };
 
 enum class FinishReason : uint8_t { kNone, kStop, kLength, kAbort, kError };
@@ -97,7 +101,8 @@ struct Delta {
   int32_t preemptions = 0;
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;  // entry i: of prompt token i + 1; with the first delta
   std::vector<Preemption> interruptions;                   // with the last delta
-  Error error;                                             // finish == kError
+  std::vector<float> pooled;  // of a pooling model, with the last delta: a vector for each of the rows asked for
+  Error error;                // finish == kError
   RequestTimes times;
 };
 

@@ -28,6 +28,7 @@ struct EngineParts {
   std::array<std::unique_ptr<Step>, 2> steps;
   device::Buffer logits;
   int64_t sampled_vocab = 0;
+  int pooled = 0;  // values of a row of a pooling model; 0: it generates
 };
 
 }  // namespace tern::engine

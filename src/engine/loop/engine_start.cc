@@ -22,11 +22,13 @@ model::BatchLimits batch_limits(const sched::SchedulerConfig& s, int largest_ite
   return l;
 }
 
-sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab) {
+// A pooling model samples nothing: its sampler is as small as one can be.
+sample::SamplerLimits sampler_limits(const EngineConfig& c, int64_t vocab, bool pools) {
   sample::SamplerLimits l;
   l.slots = l.max_rows = c.scheduler.max_num_seqs;
   l.max_logit_rows = c.scheduler.max_logit_rows;
   l.vocab = vocab;
+  if (pools) return l.vocab = 1, l.max_logprobs = 0, l;
   l.max_logprobs = static_cast<int>(c.max_logprobs < 0 ? vocab : std::min<int64_t>(c.max_logprobs, vocab));
   l.masks = c.mask_threads > 0;
   l.probs = c.early_stop;
@@ -70,8 +72,11 @@ class Starter {
     p_.config = config;
     p_.config.scheduler.max_logit_rows = config.scheduler.max_num_seqs + std::max(1, config.prompt_logit_rows);
     p_.model = &model_, p_.device = &device_;
-    vocab_ = model_.info().vocab_size;
-    p_.sampled_vocab = config.sampled_vocab > 0 ? std::min<int64_t>(config.sampled_vocab, vocab_) : vocab_;
+    outputs_ = model_.info().outputs();
+    const int64_t vocab = model_.info().vocab_size;
+    p_.sampled_vocab = config.sampled_vocab > 0 ? std::min<int64_t>(config.sampled_vocab, vocab) : vocab;
+    p_.pooled = model_.info().pooled;
+    if (p_.pooled > 0) p_.config.graphs.use = false, p_.config.mask_threads = 0;  // steps are prompts
   }
   Expected<std::unique_ptr<Engine>> run();
 
@@ -80,8 +85,8 @@ class Starter {
   Status plan();
   BlockQuestion question();
   Step::Parts step_parts() const {
-    return {limits_, sampler_limits(p_.config, p_.sampled_vocab), p_.vision ? p_.vision->pictures() : TensorView{},
-            static_cast<int>(ranks_.size())};
+    return {limits_, sampler_limits(p_.config, p_.sampled_vocab, p_.pooled > 0),
+            p_.vision ? p_.vision->pictures() : TensorView{}, static_cast<int>(ranks_.size()), p_.pooled};
   }
   Status make_parts();
   Expected<StepRunner> make_runner();
@@ -96,7 +101,7 @@ class Starter {
   device::Device& device_;
   const vision::Tower* tower_;
   EngineParts p_;
-  int64_t vocab_ = 0;
+  int64_t outputs_ = 0;  // columns of the logits
   VisionPlan pictures_;
   model::BatchLimits limits_;
   size_t workspace_ = 0, block_bytes_ = 0, total_ = 0, available_ = 0;
@@ -150,7 +155,7 @@ BlockQuestion Starter::question() {
   q.memory_total = total_;
   q.memory_available = available_;
   const int ranks = device_.own_memory() ? 1 : static_cast<int>(ranks_.size());
-  q.memory_reserved = step_memory(p_.config, vocab_, workspace_, ranks);
+  q.memory_reserved = step_memory(p_.config, outputs_, workspace_, ranks);
   q.memory_pictures = pictures_.total_bytes;
   return q;
 }
@@ -184,11 +189,11 @@ Expected<StepRunner> Starter::make_runner() {
   TERN_RETURN_IF_ERROR(p_.cache->grow(0));
   TERN_ASSIGN_OR_RETURN(r.workspace, device_.allocate(std::max<size_t>(workspace_, 1)));
   const int64_t rows = scheduler().max_logit_rows;
-  TERN_ASSIGN_OR_RETURN(p_.logits, device_.allocate(static_cast<size_t>(rows * vocab_) * sizeof(float)));
+  TERN_ASSIGN_OR_RETURN(p_.logits, device_.allocate(static_cast<size_t>(rows * outputs_) * sizeof(float)));
   r.sampler = p_.sampler.get();
   r.pass.model = &model_, r.pass.cache = &p_.cache->cache();
   r.pass.workspace = r.workspace.data(), r.pass.workspace_bytes = r.workspace.bytes();
-  r.pass.logits = tensor2(p_.logits.data(), DType::kF32, rows, vocab_);
+  r.pass.logits = tensor2(p_.logits.data(), DType::kF32, rows, outputs_);
   return StepRunner(std::move(r));
 }
 

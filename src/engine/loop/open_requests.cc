@@ -45,8 +45,10 @@ Status OpenRequests::open(Generation& g) {
   s.owner = r.owner;
   s.prompt = r.prompt;
   s.max_new_tokens = r.max_tokens;
-  s.use_prefix_cache = r.sampling.prompt_logprobs < 0;
-  s.prompt_logit_rows = r.sampling.prompt_logprobs >= 0 ? g.prompt - 1 : 0;
+  const bool all_rows = r.pooled == PooledRows::kAll;
+  s.use_prefix_cache = r.sampling.prompt_logprobs < 0 && !all_rows;
+  s.prompt_logit_rows = all_rows ? g.prompt : r.sampling.prompt_logprobs >= 0 ? g.prompt - 1 : 0;
+  g.pooled.resize(static_cast<size_t>(all_rows ? g.prompt : 1) * static_cast<size_t>(parts_.pooled));
   pictures_.add(r, g, s);
   if (r.sampling.prompt_logprobs >= 0) g.prompt_logprobs.resize(static_cast<size_t>(g.prompt - 1));
   return parts_.scheduler->add(std::move(s));

@@ -47,6 +47,7 @@ void ProfileRun::add(int first, int count, int logits) {
 
 // Everything that a request can ask of the sampler.
 void ProfileRun::ask(int row, int logit_row) {
+  if (step_.pools()) return;
   const sample::SamplerLimits& l = sampling_;
   SamplingParams p;
   p.temperature = 0.8f, p.top_p = 0.8f, p.top_k = 50, p.min_p = 0.01f;

@@ -125,6 +125,13 @@ Status check_request(Request& r, const EngineParts& parts) {
       return invalid(fmt::format("token id {} of the prompt has no log-probability", id), "prompt");
     }
   }
+  if (parts.pooled == 0 && r.pooled != PooledRows::kLast) return invalid("this model has no rows to pool", "pooled");
+  if (parts.pooled > 0) {
+    if (r.sampling.prompt_logprobs >= 0 || r.constraint.grammar != nullptr) {
+      return invalid("a pooling model draws no tokens", "prompt_logprobs");
+    }
+    r.max_tokens = 1;
+  }
   if (r.max_tokens <= 0) return invalid("max_tokens must be positive", "max_tokens");
   r.max_tokens = std::min(r.max_tokens, static_cast<int32_t>(longest - r.prompt.size()));
   for (const auto& s : r.stop_sequences) {

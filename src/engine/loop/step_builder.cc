@@ -35,7 +35,9 @@ void StepBuilder::admit(Step& step, int64_t plan_began) {
     TERN_CHECK(g != nullptr && !g->ended);
     owners_[static_cast<size_t>(a.slot)] = owner_of(*g);
     g->recount = false;
-    step.sampling.updates.add(a.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
+    if (parts_.pooled == 0) {
+      step.sampling.updates.add(a.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
+    }
     if (g->admitted) {
       if (!g->interruptions.empty()) g->interruptions.back().end = now;
       continue;
@@ -63,7 +65,7 @@ void StepBuilder::build_row(Step& step, size_t i) {
     step.sampling.updates.add(row.slot, g->request.sampling, g->stop_ids, g->request.prompt, g->output);
   }
   if (g->pictured) pictures_.take(step, row, first_token, *g);
-  ask_sampler(step, i, *g);
+  if (parts_.pooled == 0) ask_sampler(step, i, *g);
 }
 
 // Logit row j speaks about the token after position first + j.

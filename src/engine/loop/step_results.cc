@@ -45,7 +45,11 @@ void StepResults::collect(Step& step, int64_t now) {
       sched::prefetch_end(step.rows[i + sched::kAhead / 2].generation->output);
     Generation& g = *step.rows[i].generation;
     if (!g.ended && step.rows[i].prompt_scored > 0) take_prompt_logprobs(step, i, g);
-    if (step.plan.rows[i].samples) take_row(step, i, g, now);
+    if (parts_.pooled > 0) {
+      take_pooled(step, i, g, now);
+    } else if (step.plan.rows[i].samples) {
+      take_row(step, i, g, now);
+    }
     if (g.pictured) pictures_.release(g, step.plan.rows[i].first + step.plan.rows[i].count);
     if (g.ended && !steps_.has_rows(g, 1)) finished_.push_back(&g);
   }
@@ -68,6 +72,36 @@ void StepResults::take_prompt_logprobs(const Step& step, size_t i, Generation& g
       out.push_back({s.id, s.value, s.rank});
     }
   }
+}
+
+// A pooling model's rows. The scheduler is told of a token, which nobody sees, where the prompt has been computed.
+void StepResults::take_pooled(const Step& step, size_t i, Generation& g, int64_t now) {
+  static constexpr int32_t kToken = 0;
+  const sched::PlanRow& row = step.plan.rows[i];
+  const bool failed = !g.ended && step.status.ok() && !keep_pooled(step, row, g);
+  if (failed) {
+    if (!row.samples) parts_.scheduler->abort(g.request.id);
+    pictures_.forget(g);
+    requests_.end_error(g, not_a_number());
+  }
+  if (!row.samples) return;
+  results_.push_back({row.seq, {&kToken, failed ? size_t{0} : size_t{1}}, true});
+  if (g.ended) return;
+  g.ended = true;
+  g.times.first_token = g.times.finished = now;
+  requests_.begin_last(g).head.finish = FinishReason::kStop;
+  news_.extra().pooled = std::move(g.pooled);
+}
+
+// False: they are no numbers.
+bool StepResults::keep_pooled(const Step& step, const sched::PlanRow& row, Generation& g) const {
+  for (int j = 0; j < row.logit_count; ++j) {
+    const std::span<const float> values = step.pooled(row.logit_begin + j);
+    if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) return false;
+    const int place = g.request.pooled == PooledRows::kAll ? row.first + j : 0;
+    std::ranges::copy(values, g.pooled.begin() + std::ptrdiff_t{place} * parts_.pooled);
+  }
+  return true;
 }
 
 // Whether what the row sampled is the next token of its answer. `forced`: what follows it, if anything.

@@ -29,17 +29,17 @@ Expected<std::unique_ptr<RankPart>> RankPart::create(const RankModel& rank, cons
 
 Status RankPart::make_pass(const RankModel& rank, const device::Communicator& communicator, const Shared& shared) {
   device::Device& device = *rank.device;
-  const int64_t vocab = rank.model->info().vocab_size, most = limits_.max_logit_rows;
-  const auto [first, columns] = model::vocabulary_part(vocab, communicator.rank, communicator.ranks);
+  const int64_t outputs = rank.model->info().outputs(), most = limits_.max_logit_rows;
+  const auto [first, columns] = model::output_part(rank.model->info(), communicator.rank, communicator.ranks);
   const size_t workspace = std::max<size_t>(rank.model->workspace_bytes(limits_, device.stream()), 1);
   TERN_ASSIGN_OR_RETURN(cache_, CacheMemory::reserve(rank.model->kv_specs(shared.block_size), shared.blocks, device));
   TERN_RETURN_IF_ERROR(cache_->grow(0));
   TERN_ASSIGN_OR_RETURN(workspace_, device.allocate(workspace));
   TERN_ASSIGN_OR_RETURN(part_memory_, device.allocate(static_cast<size_t>(most * columns) * sizeof(float)));
-  TERN_ASSIGN_OR_RETURN(rows_memory_, device.allocate(static_cast<size_t>(most * vocab) * sizeof(float)));
+  TERN_ASSIGN_OR_RETURN(rows_memory_, device.allocate(static_cast<size_t>(most * outputs) * sizeof(float)));
   pass_.model = rank.model, pass_.cache = &cache_->cache();
   pass_.workspace = workspace_.data(), pass_.workspace_bytes = workspace_.bytes();
-  pass_.logits = tensor2(rows_memory_.data(), DType::kF32, most, vocab);
+  pass_.logits = tensor2(rows_memory_.data(), DType::kF32, most, outputs);
   pass_.communicator = communicator;
   pass_.part = tensor2(part_memory_.data(), DType::kF32, most, columns);
   pass_.first_column = first;
@@ -69,6 +69,12 @@ Status RankPart::sample(const Step& step, StepGraphs::Sampling graph) {
   const device::Stream stream = device_->stream();
   Step& mine = of(step);
   if (step.sampled) return end(step).record(stream);
+  if (pools()) {  // every rank has the same rows
+    if (pass_.communicator.rank == 0) {
+      TERN_RETURN_IF_ERROR(step.download_pooled(pass_.logits, *device_, stream));
+    }
+    return end(step).record(stream);
+  }
   sample::SamplingBatch& batch = mine.sampling;
   deal_.take(step.sampling, step.owners(), batch);
   if (graph.found()) batch.pad(graphs_->shapes().samples()[static_cast<size_t>(graph.count)]);

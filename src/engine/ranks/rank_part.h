@@ -41,7 +41,9 @@ class RankPart {
   bool done(const Step& step) const { return end(step).done(); }
   Status ended(const Step& step) const;
   // Rank 0's thread. The results of a step that is done to where the engine reads them.
-  void give(Step& step) const { deal_.give(mine_[index(step)]->sampling, step.owners(), step.sampling); }
+  void give(Step& step) const {
+    if (!pools()) deal_.give(mine_[index(step)]->sampling, step.owners(), step.sampling);
+  }
 
   // At the start.
   Status make_graphs(const GraphConfig& config, int max_context_len);
@@ -60,6 +62,7 @@ class RankPart {
   RankPart(const Shared& shared, const device::Communicator& rank)
       : whole_(shared.steps), limits_(shared.sizes.limits), deal_(shared.sizes.sampling, rank) {}
   Status make_pass(const RankModel& rank, const device::Communicator& communicator, const Shared& shared);
+  bool pools() const { return pass_.model->info().pooled > 0; }
   size_t index(const Step& step) const { return &step == whole_[1] ? 1 : 0; }
   Step& of(const Step& step) const { return *mine_[index(step)]; }
   device::Event& end(const Step& step) const { return *ends_[index(step)]; }

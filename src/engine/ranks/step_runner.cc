@@ -24,6 +24,7 @@ Status StepRunner::forward(Step& step, const Step* previous) {
 Status StepRunner::sample(Step& step) {
   if (parts_.group != nullptr) return parts_.group->sample(step);
   const device::Stream stream = device().stream();
+  if (parts_.pass.model->info().pooled > 0) return step.download_pooled(parts_.pass.logits, device(), stream);
   if (parts_.graphs != nullptr) {
     TERN_ASSIGN_OR_RETURN(const bool replayed, parts_.graphs->sample(step, stream));
     if (replayed) return {};

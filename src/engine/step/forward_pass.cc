@@ -9,7 +9,7 @@ Status ForwardPass::run(const model::Batch& b, const int32_t* owner, device::Str
   device::Arena arena(workspace, workspace_bytes);
   const model::ForwardContext context{b, *cache, stream, arena, nullptr, communicator};
   const TensorView rows = logits.first(b.logit_rows);
-  if (communicator.alone()) return model->forward(context, rows);
+  if (communicator.alone() || model->info().pooled > 0) return model->forward(context, rows);
   const TensorView mine = part.first(b.logit_rows);
   TERN_RETURN_IF_ERROR(model->forward(context, mine));
   return ops::all_to_all({communicator, mine, first_column, owner, rows}, stream);

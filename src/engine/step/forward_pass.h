@@ -15,7 +15,7 @@ struct ForwardPass {
   const model::KvCache* cache = nullptr;
   char* workspace = nullptr;
   size_t workspace_bytes = 0;
-  TensorView logits;  // [max_logit_rows, vocabulary] f32
+  TensorView logits;  // [max_logit_rows, outputs of the model] f32
   // Of several ranks: the rank's columns of all rows, of which it gets the rows of its slots whole.
   device::Communicator communicator;
   TensorView part;           // [max_logit_rows, columns] f32

@@ -27,6 +27,10 @@ Expected<Step> Step::create(const Parts& parts, device::Device& device, const St
   const auto rows = static_cast<size_t>(parts.limits.max_rows);
   s.plain_ = PlainRows(rows);
   s.row_memory_.resize(rows);
+  s.pooled_ = parts.pooled;
+  if (const auto values = static_cast<size_t>(parts.limits.max_logit_rows) * static_cast<size_t>(parts.pooled)) {
+    TERN_ASSIGN_OR_RETURN(s.pooled_rows_, device.allocate_host(values * sizeof(float)));
+  }
   s.plan.rows.reserve(rows), s.plan.admitted.reserve(rows), s.plan.preempted.reserve(rows);
   return s;
 }
@@ -178,6 +182,14 @@ void Step::follow(const Step& of) {
   sampling.clear();
   status = {};
   replayed = of.replayed, sampled = of.sampled;
+}
+
+Status Step::download_pooled(TensorView values, device::Device& device, device::Stream stream) const {
+  TERN_CHECK(values.dim[1] == pooled_);
+  const size_t bytes = static_cast<size_t>(batch.logit_rows) * static_cast<size_t>(pooled_) * sizeof(float);
+  sample::CopyList list;
+  list.add({pooled_rows_.data(), values.data, bytes, 1, bytes, bytes});
+  return list.run(device, stream);
 }
 
 Status Step::upload_rest(device::Device& device, device::Stream stream) const {

@@ -28,6 +28,7 @@ struct Step {
     sample::SamplerLimits sampling;
     TensorView pictures;  // the rows that tokens of pictures take; empty for a model without a tower
     int ranks = 1;        // that share the model
+    int pooled = 0;       // values of a row of a pooling model; 0: rows are sampled
   };
   // `shares`: null, or the other step, whose device addresses this one takes too: what is captured then serves both.
   static Expected<Step> create(const Parts& parts, device::Device& device, const Step* shares = nullptr);
@@ -84,6 +85,14 @@ struct Step {
   VisionStep vision;
   StepMasks masks;
 
+  // Of a pooling model: what its logit rows hold, [max_logit_rows, pooled] on the host, once the step is done.
+  Status download_pooled(TensorView values, device::Device& device, device::Stream stream) const;
+  bool pools() const { return pooled_ > 0; }
+  std::span<const float> pooled(int logit_row) const {
+    const auto width = static_cast<size_t>(pooled_);
+    return {reinterpret_cast<const float*>(pooled_rows_.data()) + static_cast<size_t>(logit_row) * width, width};
+  }
+
   // Of the rank thread until it has said that the step is done.
   Status status;
   bool replayed = false;  // forward was a graph
@@ -100,6 +109,8 @@ struct Step {
   StepInputs inputs_;
   BlockTable table_;
   PlainRows plain_;
+  int pooled_ = 0;
+  device::Buffer pooled_rows_;
 };
 
 }  // namespace tern::engine

@@ -35,6 +35,35 @@ struct FakeChain {
     }
     return static_cast<int32_t>(z >> 34);
   }
+  // What follows `prompt` up to `count` tokens or `eos`; next(chain) is what follows a context.
+  template <class Next>
+  static std::vector<int32_t> continuation(std::span<const int32_t> prompt, int count, int32_t eos, Next&& next) {
+    uint64_t chain = 0;
+    int32_t position = 0;
+    for (int32_t id : prompt) chain = mix(chain, id, position++);
+    std::vector<int32_t> out;
+    while (static_cast<int>(out.size()) < count) {
+      out.push_back(next(chain));
+      if (out.back() == eos) break;
+      chain = mix(chain, out.back(), position++);
+    }
+    return out;
+  }
+  // The vector that a pooling model makes of a context.
+  static void pool(uint64_t chain, std::span<float> out) {
+    for (float& v : out) {
+      chain = chain * 6364136223846793005ull + 1442695040888963407ull;
+      v = static_cast<float>(chain >> 40);
+    }
+  }
+  static std::vector<float> vector_of(std::span<const int32_t> prompt, int width) {
+    uint64_t chain = 0;
+    int32_t position = 0;
+    for (const int32_t id : prompt) chain = mix(chain, id, position++);
+    std::vector<float> out(static_cast<size_t>(width));
+    pool(chain, out);
+    return out;
+  }
 };
 
 // A rank's columns of a row of logits that `fill` makes whole.

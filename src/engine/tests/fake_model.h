@@ -24,6 +24,7 @@ struct FakeOptions {
   bool full_logits = true;                  // noise under every id; else only the next id differs
   int32_t nan_token = -1;                   // as last token of a context: logits are not numbers
   int32_t fail_token = -1;                  // as any token of a step: forward() fails
+  int pooled = 0;                           // a pooling model of so many values
   std::atomic<int64_t>* step_ns = nullptr;  // forward() takes that long
 };
 
@@ -32,6 +33,7 @@ class FakeModel final : public model::Model {
   explicit FakeModel(const FakeOptions& options) : o_(options) {
     info_.architecture = "Fake";
     info_.vocab_size = options.vocab;
+    info_.pooled = options.pooled;
     info_.max_position_embeddings = 1 << 20;
     info_.layers = 1;
     info_.hidden_size = options.hidden;
@@ -40,16 +42,7 @@ class FakeModel final : public model::Model {
   int32_t next(uint64_t chain) const { return static_cast<int32_t>(chain % static_cast<uint64_t>(o_.vocab)); }
   // What follows `prompt`, greedily, up to `count` tokens or `eos`.
   std::vector<int32_t> continuation(const std::vector<int32_t>& prompt, int count, int32_t eos) const {
-    uint64_t chain = 0;
-    int32_t position = 0;
-    for (int32_t id : prompt) chain = FakeChain::mix(chain, id, position++);
-    std::vector<int32_t> out;
-    while (static_cast<int>(out.size()) < count) {
-      out.push_back(next(chain));
-      if (out.back() == eos) break;
-      chain = FakeChain::mix(chain, out.back(), position++);
-    }
-    return out;
+    return FakeChain::continuation(prompt, count, eos, [this](uint64_t chain) { return next(chain); });
   }
 
   const model::ModelInfo& info() const override { return info_; }
@@ -69,6 +62,10 @@ class FakeModel final : public model::Model {
       const int32_t t = b.logit_index.as<int32_t>()[l];
       if (t < 0 || t >= b.tokens) return fault("a logit index is out of range");
       const Cell& cell = at(c, b.slot_mapping.as<int64_t>()[t]);
+      if (o_.pooled > 0) {
+        pool(cell, {reinterpret_cast<float*>(logits.row_bytes(l)), static_cast<size_t>(o_.pooled)});
+        continue;
+      }
       fill_columns(c.communicator, o_.vocab, logits.row_bytes(l), [&](float* whole) { fill(cell, whole); });
     }
     if (o_.step_ns != nullptr) {
@@ -129,6 +126,10 @@ class FakeModel final : public model::Model {
       if (cell.position != p || cell.chain != chain) return fault("the context in the cache is not this sequence's");
     }
     return {};
+  }
+  void pool(const Cell& cell, std::span<float> row) const {
+    FakeChain::pool(cell.chain, row);
+    if (cell.token == o_.nan_token) row.back() = std::numeric_limits<float>::quiet_NaN();
   }
   void fill(const Cell& cell, float* x) const {
     const float base = cell.token == o_.nan_token || cell.chain == FakeChain::kNanChain
