@@ -15,6 +15,7 @@
 #include "serve/http/cors.h"
 #include "serve/net/peer.h"
 #include "serve/paddlenlp_config.h"
+#include "serve/pooling_config.h"
 #include "tls/context.h"
 
 namespace tern::serve {
@@ -84,6 +85,7 @@ struct ServeConfig {
   int32_t max_model_len = 2048;
   int32_t vocab_size = 0;  // ids of the model; prompts must lie below
   GenerationDefaults defaults;
+  std::optional<PoolingConfig> pooling;  // nothing: the model generates
 
   std::vector<std::string> api_keys;        // empty: open
   std::vector<std::string> admin_keys;      // of control routes, which take no other then; empty: those above

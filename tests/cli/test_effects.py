@@ -120,6 +120,10 @@ SAMPLES = {
     "--model-config-name": ("other.json", renamed_config),
     "--tokenizer": (copied_model,),
     "--max-model-len": ("100",),
+    "--task": ("embed",),
+    "--runner": ("pooling",),
+    "--convert": ("embed",),
+    "--override-pooler-config": ('{"normalize": false}', ["--convert", "embed"]),
     "--chat-template": ("{{ messages }}",),
     "--limit-mm-per-prompt": ('{"image": 3}',),
     "--mm-processor-kwargs": ('{"max_pixels": 50176}',),
@@ -237,6 +241,7 @@ def settings(folder, arguments, variables):
     keep = {"PATH": os.environ.get("PATH", ""), "HOME": str(folder)}
     done = subprocess.run(
         [TERN, "serve", "--dry-run", *map(str, arguments)],
+        check=False,
         capture_output=True,
         text=True,
         timeout=60,

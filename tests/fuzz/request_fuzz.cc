@@ -1,5 +1,5 @@
-// Bodies of every protocol over the same way (chat, completions, responses, messages): whatever JSON says, the outcome
-// is a request within its limits or an error.
+// Bodies of every protocol over the same way (chat, completions, responses, messages, embeddings, rewards): whatever
+// JSON says, the outcome is a request within its limits or an error.
 #include <cstdlib>
 #include <string_view>
 
@@ -75,13 +75,38 @@ void try_protocol(const tern::serve::Protocol& protocol, const tern::json::Value
       if (id < 0 || id >= config.vocab_size) std::abort();
     }
     engine::Delta delta;
-    delta.tokens.push_back({request.prompt[0], {{request.prompt[0], -1.0f, 1}}});
-    delta.finish = engine::FinishReason::kLength;
+    if (config.pooling) {
+      const size_t rows = request.pooled == engine::PooledRows::kAll ? request.prompt.size() : 1;
+      delta.pooled.assign(rows * static_cast<size_t>(config.pooling->width), 0.5f);
+      delta.finish = engine::FinishReason::kStop;
+    } else {
+      delta.tokens.push_back({request.prompt[0], {{request.prompt[0], -1.0f, 1}}});
+      delta.finish = engine::FinishReason::kLength;
+    }
     std::string out;
     (*generation)->consume(choice, std::move(delta), 1, out);
   }
   if (!(*generation)->finished()) std::abort();
   if (!(*generation)->ask().stream && !json::parse((*generation)->writer().body()).ok()) std::abort();
+}
+
+}  // namespace
+
+namespace {
+
+// The same of a model of embeddings, and of one that scores every token.
+void try_pooling(const tern::json::Value& body) {
+  using namespace tern;
+  static const auto of = [](bool rewards) {
+    serve::ServeConfig c;
+    c.vocab_size = 1000;
+    c.max_model_len = 256;
+    c.pooling = {.width = 2, .rewards = rewards, .all_rows = rewards, .softmax = rewards};
+    return c;
+  };
+  static const serve::ServeConfig embeds = of(false), scores = of(true);
+  try_protocol(serve::openai::kEmbeddings, body, embeds);
+  try_protocol(serve::openai::kRewards, body, scores);
 }
 
 }  // namespace
@@ -98,6 +123,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   auto body = json::parse(std::string_view(reinterpret_cast<const char*>(data), size), {1u << 20, 64});
   if (!body.ok()) return 0;
   try_media(*body);
+  try_pooling(*body);
   for (const serve::Protocol* protocol : {&serve::openai::kChat, &serve::openai::kCompletions,
                                           &serve::responses::kResponses, &serve::anthropic::kMessages}) {
     try_protocol(*protocol, *body, config);

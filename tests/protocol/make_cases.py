@@ -23,6 +23,7 @@ from cases import (
     lenient,
     masks,
     messages,
+    pooling,
     responses,
     routes,
     shapes,
@@ -53,6 +54,9 @@ MAKERS = (
     messages.whole_cases,
     messages.stream_cases,
     messages.error_cases,
+    pooling.embedding_cases,
+    pooling.reward_cases,
+    pooling.wrong_kind_cases,
 )
 
 

@@ -76,15 +76,11 @@ json::Object describe_quantization(const model::Quantization& q) {
 }
 
 json::Object describe_load(const model::LoadOptions& o) {
-  return {{"path", o.path},
-          {"config_name", o.config_name},
-          {"dummy", o.dummy},
-          {"dummy_seed", o.dummy_seed},
-          {"overrides", o.overrides},
-          {"precision", o.activation == DType::kF32 ? "float32" : "bfloat16"},
-          {"threads", o.threads},
-          {"quantization", describe_quantization(o.quantization)},
-          {"load_cache", o.load_cache}};
+  return {{"path", o.path},           {"config_name", o.config_name},
+          {"dummy", o.dummy},         {"dummy_seed", o.dummy_seed},
+          {"overrides", o.overrides}, {"precision", o.activation == DType::kF32 ? "float32" : "bfloat16"},
+          {"threads", o.threads},     {"quantization", describe_quantization(o.quantization)},
+          {"embed", o.embed},         {"load_cache", o.load_cache}};
 }
 
 json::Object describe_device(const DeviceSettings& d) {
@@ -195,6 +191,17 @@ json::Object describe_server(const Settings& s) {
   return o;
 }
 
+json::Object describe_pooling(const serve::PoolingConfig& c) {
+  json::Object o = {{"rewards", c.rewards},
+                    {"all_rows", c.all_rows},
+                    {"normalize", c.normalize},
+                    {"softmax", c.softmax},
+                    {"labels", c.labels.size()}};
+  if (c.dimensions) o["dimensions"] = *c.dimensions;
+  if (c.step_tag_id) o["step_tag_id"] = *c.step_tag_id;
+  return o;
+}
+
 json::Object describe_limits(const serve::ServeConfig& c) {
   const serve::HttpLimits& h = c.http;
   const serve::RequestLimits& r = c.limits;
@@ -265,6 +272,7 @@ void describe_parts(const Settings& s, json::Object& out) {
                   {"optional", s.ranks.optional}};
   out["data_parallel"] = {
       {"size", s.data_parallel.size}, {"first", s.data_parallel.first}, {"count", s.data_parallel.count}};
+  if (s.serve.pooling) out["pooling"] = describe_pooling(*s.serve.pooling);
   if (s.media.wanted) out["media"] = describe_media(s);
   out["server"] = describe_server(s);
   out["limits"] = describe_limits(s.serve);

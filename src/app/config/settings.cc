@@ -8,6 +8,7 @@
 #include "app/config/fault_settings.h"
 #include "app/config/graph_settings.h"
 #include "app/config/inert.h"
+#include "app/config/pooling_settings.h"
 #include "app/config/trace_settings.h"
 #include "app/flags/json_text.h"
 #include "app/hub/find_folder.h"
@@ -330,6 +331,7 @@ Expected<Settings> resolve(FlagSet flags, Environment environment, const ModelFa
   take_control(s);
   s.serve.api_keys_change = !s.access.key_file.empty();
   TERN_RETURN_IF_ERROR(take_certificates(s, warnings));
+  TERN_RETURN_IF_ERROR(read_pooling_settings(s));
   s.media = media_settings(s.flags, model);
   TERN_RETURN_IF_ERROR(read_trace_settings(s.environment, s));
   TERN_RETURN_IF_ERROR(settle_inert(s, warnings));

@@ -1,5 +1,7 @@
 #include "app/start/loaded_server.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <future>
 #include <limits>
@@ -67,6 +69,15 @@ std::unique_ptr<content::GrammarCompiler> make_grammars(const Settings& settings
       content::GrammarCompilerOptions{});
 }
 
+Status take_width(const model::ModelInfo& info, serve::PoolingConfig& pooling) {
+  pooling.width = info.pooled;
+  if (pooling.dimensions.value_or(1) <= info.pooled) return {};
+  return make_error(ErrorCode::kInvalidArgument,
+                    fmt::format("--override-pooler-config: dimensions {} is above the {} values of the model's vectors",
+                                *pooling.dimensions, info.pooled),
+                    "override-pooler-config");
+}
+
 }  // namespace
 
 Expected<std::unique_ptr<LoadedServer>> LoadedServer::load(const Settings& settings) {
@@ -112,6 +123,7 @@ Status LoadedServer::load_parts(const Settings& settings) {
   config_ = settings.serve;
   config_.config_info = with_formats(config_.config_info, info);
   config_.vocab_size = info.vocab_size;
+  if (config_.pooling) TERN_RETURN_IF_ERROR(take_width(info, *config_.pooling));
   config_.cache_config.emplace_back("num_gpu_blocks", std::to_string(fewest_blocks(*engine_)));
   if (config_.paddlenlp && device.own_memory()) gpus_ = GpuWatch::open();
   if (gpus_) config_.gpus = [gpus = gpus_.get()] { return gpus->figures(); };

@@ -144,7 +144,6 @@ TEST(Arguments, MistakesAreOneClearLine) {
 TEST(Arguments, RefusedFlagsAndValuesSayWhy) {
   EXPECT_NE(failure({"--ips", "10.0.0.1"}).find("--ips is not available: this build runs on one node"),
             std::string::npos);
-  EXPECT_NE(failure({"--runner", "pooling"}).find("--runner pooling is not available"), std::string::npos);
   EXPECT_EQ(failure({"--moba-attention-config", "{}"}),
             "--plas-attention-config is not available: attention is exact in this build");
   EXPECT_NE(failure({"--load-strategy", "rsync"}).find("weights come from a folder"), std::string::npos);

@@ -23,6 +23,15 @@ struct PromptInput {
   std::vector<int32_t> ids;
 };
 
+// What is asked of a pooling model.
+struct PoolingAsk {
+  std::optional<int32_t> dimensions;  // embeddings are cut to so many values, before they are normalised
+  bool normalize = true;
+  bool base64 = false;
+  // Of a longer prompt the last so many tokens are taken, -1: as many as the context holds; nothing: it is refused.
+  std::optional<int64_t> truncate_prompt_tokens;
+};
+
 struct Ask {
   bool chat = false;
   std::string model = "default";
@@ -100,6 +109,8 @@ struct Ask {
   } native;
 
   json::Object shown;  // fields of the request that its answer repeats, as /v1/responses does
+
+  std::optional<PoolingAsk> pooling;  // nothing: an answer is asked for
 
   std::optional<content::Constraint> constraint;  // guided decoding: of the whole answer, or of what follows thoughts
 };

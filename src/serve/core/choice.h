@@ -44,6 +44,7 @@ struct Choice {
   engine::RequestTimes times;
   std::vector<std::vector<engine::TokenLogprob>> prompt_logprobs;  // came with the first delta
   std::vector<engine::Preemption> interruptions;                   // with the last
+  std::vector<float> pooled;                                       // of a pooling model
 };
 
 }  // namespace tern::serve

@@ -18,7 +18,8 @@ Generation::Generation(Ask ask, std::string id, std::vector<PromptFacts> prompts
       prototype_(std::move(prototype)),
       parts_(std::move(parts)),
       mm_output_(config.mm_output && ask_.chat),
-      sampling_mask_(config.sampling_mask) {
+      sampling_mask_(config.sampling_mask),
+      pooling_(config.pooling ? &*config.pooling : nullptr) {
   const size_t n = static_cast<size_t>(ask_.n);
   const TokenText::Rules rules = text_rules(config);
   choices_.reserve(prompts_.size() * n);
@@ -91,6 +92,7 @@ engine::Request Generation::engine_request(const Choice& choice) const {
   const auto room = static_cast<int64_t>(prototype_.max_tokens) - static_cast<int64_t>(request.prompt.size());
   const int64_t wanted = ask_.max_tokens.value_or(room);
   request.max_tokens = static_cast<int32_t>(std::max<int64_t>(wanted < room ? wanted : room, 1));
+  if (ask_.pooling) request.max_tokens = 1;  // as every sequence of the engine; none is drawn
   for (auto& key : request.extra_keys) key.end = static_cast<int32_t>(request.prompt.size());
   return request;
 }
@@ -113,6 +115,12 @@ Generation::Outcome Generation::consume(Choice& choice, engine::Delta&& delta, i
   if (delta.finish == engine::FinishReason::kError) {
     error_ = std::move(delta.error);
     if (error_.message.empty()) error_.message = "the engine ended this request";
+    outcome.failed = true;
+    return outcome;
+  }
+  choice.pooled = std::move(delta.pooled);
+  if (ask_.pooling && delta.finish == engine::FinishReason::kAbort) {  // there is no part of a vector
+    error_ = make_error(ErrorCode::kUnavailable, "the request was aborted");
     outcome.failed = true;
     return outcome;
   }

@@ -50,6 +50,7 @@ class Generation {
   }
   bool parses() const { return ask_.chat && parts_.format != nullptr; }
   bool mm_output() const { return mm_output_; }
+  const PoolingConfig& pooling() const { return *pooling_; }  // of a server of a pooling model
   // Choices show the ids that truncation left for each token.
   bool sampling_mask() const { return sampling_mask_; }
   int64_t created() const { return created_; }          // seconds since 1970
@@ -100,6 +101,7 @@ class Generation {
   engine::Request prototype_;
   AnswerParts parts_;
   bool mm_output_, sampling_mask_;
+  const PoolingConfig* pooling_;
   std::vector<Choice> choices_;
   int open_choices_;
   Error error_;

@@ -16,6 +16,7 @@ struct Protocol {
   MakeWriter make_writer = nullptr;
   // The route takes bodies of PaddleNLP's native protocol too, which are told by their fields (serve/native).
   bool native_too = false;
+  bool pools = false;  // for pooling models; else for those that generate
 };
 
 }  // namespace tern::serve

@@ -239,8 +239,36 @@ Expected<Ask> parse(json::Value body, const ServeConfig& config, bool chat, Purp
   return ask;
 }
 
+// The one form has `input`, the other `messages`; rewards know the latter only.
+Expected<Ask> parse_pooling(json::Value body, const ServeConfig& config, bool reward) {
+  if (!body.is_object()) return invalid_value("Input should be a valid dictionary", "body");
+  Ask ask;
+  Fields f(body.get_object());
+  ask.chat = reward || f.find("messages") != nullptr;
+  ask.id_prefix = reward ? "reward-" : "embd-";
+  ask.add_generation_prompt = false;
+  ask.pooling.emplace();
+  read_identity(f, ask, config);
+  f.boolean("add_special_tokens", ask.add_special_tokens);
+  f.string("cache_salt", ask.cache_salt, config.http.body_bytes);
+  f.boolean("return_token_ids", ask.return_token_ids);
+  read_pooling(f, ask, config, reward);
+  if (ask.chat)
+    read_chat_only(f, body.get_object(), ask, config);
+  else
+    read_embedding_input(f, ask, config);
+  if (!f.ok()) return f.take_error();
+  return ask;
+}
+
 }  // namespace
 
+Expected<Ask> parse_embedding(json::Value body, const ServeConfig& config) {
+  return parse_pooling(std::move(body), config, false);
+}
+Expected<Ask> parse_reward(json::Value body, const ServeConfig& config) {
+  return parse_pooling(std::move(body), config, true);
+}
 Expected<Ask> parse_chat(json::Value body, const ServeConfig& config, Purpose purpose) {
   return parse(std::move(body), config, true, purpose);
 }

@@ -16,5 +16,8 @@ enum class Purpose { kAnswer, kTokens };
 // Validates a body. The error's `param` is the field at fault.
 Expected<Ask> parse_chat(json::Value body, const ServeConfig& config, Purpose purpose = Purpose::kAnswer);
 Expected<Ask> parse_completion(json::Value body, const ServeConfig& config);
+// Of pooling models (fastdeploy.md 3.13); ServeConfig::pooling is there.
+Expected<Ask> parse_embedding(json::Value body, const ServeConfig& config);
+Expected<Ask> parse_reward(json::Value body, const ServeConfig& config);
 
 }  // namespace tern::serve::openai

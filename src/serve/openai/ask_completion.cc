@@ -9,9 +9,20 @@
 namespace tern::serve::openai {
 namespace {
 
-// One prompt or a list of prompts, as text or ids: str, [str], [int], [[int]].
+// The text behind the gap that the answer fills. A dictionary is merge_extras()'s.
+void read_suffix(Fields& f, Ask& ask) {
+  const json::Value* suffix = f.find("suffix");
+  if (suffix == nullptr || !suffix->is_string() || suffix->get_string().empty()) return;
+  ask.suffix = std::string(suffix->get_string());
+  if (!std::ranges::all_of(ask.prompts, &PromptInput::is_text))
+    return f.fail("suffix needs a prompt of text", "suffix");
+  if (ask.echo) f.fail("echo together with suffix is not available", "echo");
+}
+
+}  // namespace
+
 Expected<std::vector<PromptInput>> read_prompts(const json::Value& value, const ServeConfig& config,
-                                                std::string_view key) {
+                                                std::string_view key, int32_t most) {
   std::vector<PromptInput> prompts;
   const std::string param(key);
   if (value.is_string()) {
@@ -26,9 +37,8 @@ Expected<std::vector<PromptInput>> read_prompts(const json::Value& value, const 
     prompts.push_back({false, {}, std::move(ids)});
     return prompts;
   }
-  if (list.size() > static_cast<size_t>(config.limits.prompts)) {
-    return invalid_value(fmt::format("List should have at most {} items, not {}", config.limits.prompts, list.size()),
-                         param);
+  if (list.size() > static_cast<size_t>(most)) {
+    return invalid_value(fmt::format("List should have at most {} items, not {}", most, list.size()), param);
   }
   for (const auto& item : list) {
     if (item.is_string() && list[0].is_string()) {
@@ -44,18 +54,6 @@ Expected<std::vector<PromptInput>> read_prompts(const json::Value& value, const 
   return prompts;
 }
 
-// The text behind the gap that the answer fills. A dictionary is merge_extras()'s.
-void read_suffix(Fields& f, Ask& ask) {
-  const json::Value* suffix = f.find("suffix");
-  if (suffix == nullptr || !suffix->is_string() || suffix->get_string().empty()) return;
-  ask.suffix = std::string(suffix->get_string());
-  if (!std::ranges::all_of(ask.prompts, &PromptInput::is_text))
-    return f.fail("suffix needs a prompt of text", "suffix");
-  if (ask.echo) f.fail("echo together with suffix is not available", "echo");
-}
-
-}  // namespace
-
 size_t max_prompt_ids(const ServeConfig& config) { return config.http.body_bytes / 2; }
 
 void read_completion_only(Fields& f, Ask& ask, const ServeConfig& config) {
@@ -64,7 +62,7 @@ void read_completion_only(Fields& f, Ask& ask, const ServeConfig& config) {
   const std::string_view key = ids != nullptr ? "prompt_token_ids" : "prompt";
   if (prompt == nullptr) return f.fail("Field required", key);
   if (ids != nullptr && !ids->is_array()) return f.fail("Input should be a valid list", key);
-  auto prompts = read_prompts(*prompt, config, key);
+  auto prompts = read_prompts(*prompt, config, key, config.limits.prompts);
   if (!prompts.ok()) return f.fail(prompts.error().message, key);
   ask.prompts = *std::move(prompts);
   f.boolean("echo", ask.echo);

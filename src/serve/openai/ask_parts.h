@@ -19,6 +19,15 @@ void read_logprobs(Fields& f, Ask& ask, const ServeConfig& config);
 // What only a completions request has.
 void read_completion_only(Fields& f, Ask& ask, const ServeConfig& config);
 
+// The fields of pooling requests, and those that they cannot have.
+void read_pooling(Fields& f, Ask& ask, const ServeConfig& config, bool reward);
+// What only an embedding of texts or ids has.
+void read_embedding_input(Fields& f, Ask& ask, const ServeConfig& config);
+
+// One prompt or a list of at most `most` prompts, as text or ids: str, [str], [int], [[int]].
+Expected<std::vector<PromptInput>> read_prompts(const json::Value& value, const ServeConfig& config,
+                                                std::string_view key, int32_t most);
+
 // A little above the context, so that an over-long prompt still meets the error that says so.
 size_t max_prompt_ids(const ServeConfig& config);
 

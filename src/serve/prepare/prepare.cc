@@ -13,6 +13,7 @@ namespace tern::serve::prepare {
 namespace {
 
 constexpr int64_t kMaxSeed = 922337203685477580;
+constexpr int64_t kContextsToCut = 16;          // texts that are cut may have been so much longer
 constexpr int64_t kMaxPromptTokens = 16 << 20;  // of all samples together: each holds its prompt inside the engine
 
 Status check_model(Ask& ask, const ServeConfig& config) {
@@ -29,18 +30,35 @@ Status check_lengths(const std::vector<PromptFacts>& prompts, const Ask& ask, co
   int64_t total = 0;
   for (const auto& prompt : prompts) {
     const auto length = static_cast<int64_t>(prompt.ids.size());
-    if (length == 0) return invalid_value("the prompt has no tokens", ask.chat ? "messages" : "prompt");
+    const char* const param = ask.chat ? "messages" : ask.pooling ? "input" : "prompt";
+    if (length == 0) return invalid_value("the prompt has no tokens", param);
     if (min_tokens >= config.max_model_len || length + std::max<int64_t>(min_tokens, 1) >= config.max_model_len) {
       return make_error(
           ErrorCode::kTooLarge,
           fmt::format("Input text is too long, length of prompt token({}) + min_dec_len ({}) >= max_model_len({})",
                       length, min_tokens, config.max_model_len),
-          ask.chat ? "messages" : "prompt");
+          param);
     }
     total += length * ask.n;
   }
   if (total > kMaxPromptTokens) {
     return invalid_value(fmt::format("prompts x n hold {} tokens; the limit is {}", total, kMaxPromptTokens), "n");
+  }
+  return {};
+}
+
+// Keeps the last tokens of prompts that are longer than a pooling request wants.
+Status truncate(std::vector<PromptFacts>& prompts, const Ask& ask, const ServeConfig& config) {
+  if (!ask.pooling || !ask.pooling->truncate_prompt_tokens) return {};
+  const int64_t most = *ask.pooling->truncate_prompt_tokens, fits = config.max_model_len - 2;  // check_lengths()
+  for (PromptFacts& prompt : prompts) {
+    const auto length = static_cast<int64_t>(prompt.ids.size()), kept = most < 0 ? fits : most;
+    if (length <= kept) continue;
+    if (!prompt.media.empty()) {
+      return invalid_value("a prompt with pictures is not cut: leave truncate_prompt_tokens out",
+                           "truncate_prompt_tokens");
+    }
+    prompt.ids.erase(prompt.ids.begin(), prompt.ids.end() - static_cast<std::ptrdiff_t>(kept));
   }
   return {};
 }
@@ -172,6 +190,10 @@ Expected<PendingRequest> begin(Ask ask, const PrepareInput& input) {
   prototype.stop_token_ids = known.stop_token_ids;
   prototype.arrival_ns = input.arrival_ns;
   prototype.owner = input.owner;
+  if (known.pooling) {
+    prototype.pooled = config.pooling->all_rows ? engine::PooledRows::kAll : engine::PooledRows::kLast;
+    if (known.pooling->truncate_prompt_tokens) pending.input.contexts = kContextsToCut;
+  }
   add_cache_salt(known, pending.input);
   if (pending.input.salted) prototype.extra_keys.push_back({0, 0, {pending.input.salt[0], pending.input.salt[1]}});
   fill_sampling(known, input, prototype.sampling);
@@ -193,6 +215,7 @@ Expected<std::unique_ptr<Generation>> finish(PendingRequest pending, std::span<c
   const ServeConfig& config = *pending.input.config;
   Ask& ask = pending.ask;
   TERN_ASSIGN_OR_RETURN(auto prompts, encode_prompts(pending, media));
+  TERN_RETURN_IF_ERROR(truncate(prompts, ask, config));
   TERN_RETURN_IF_ERROR(check_lengths(prompts, ask, config));
   const auto& ids = prompts[0].ids;
   const int64_t room = int64_t{config.max_model_len} - static_cast<int64_t>(ids.size());

@@ -169,7 +169,8 @@ Expected<std::vector<PromptFacts>> encode_prompts(PendingRequest& pending,
   }
   for (auto& prompt : ask.prompts) {
     PromptFacts facts;
-    const char* param = prompt.is_text ? "prompt" : ask.chat ? "prompt_token_ids" : "prompt";
+    const char* const own = ask.pooling ? "input" : "prompt";
+    const char* param = prompt.is_text ? own : ask.chat ? "prompt_token_ids" : own;
     if (prompt.is_text) {
       std::string around;
       if (!ask.suffix.empty() && input.content.tokenizer != nullptr) {

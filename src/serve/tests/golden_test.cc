@@ -69,6 +69,10 @@ ServeConfig config_of(const json::Object& overrides) {
       config.original_error_status = value.get_bool();
     else if (key == "sampling_mask")
       config.sampling_mask = value.get_bool();
+    else if (key == "pooling")
+      config.pooling = {.width = value == "rewards" || value == "steps" ? 2 : 3,
+                        .rewards = value == "rewards" || value == "steps",
+                        .all_rows = value == "steps"};
     else if (key == "served_model_name")
       config.served_model_name = std::string(value.get_string());
     else if (key == "metrics_port")
@@ -88,6 +92,7 @@ ServeConfig config_of(const json::Object& overrides) {
 engine::EchoConfig engine_of(const ServeConfig& config) {
   engine::EchoConfig engine = test_engine_config();
   engine.kept_tokens = config.sampling_mask;
+  if (config.pooling) engine.pooled = config.pooling->width;
   return engine;
 }
 
@@ -193,7 +198,8 @@ TEST_P(Golden, Transcripts) {
 }
 
 constexpr const char* kFiles[] = {"chat",    "chat_stream", "completions", "completions_stream", "errors",  "inert",
-                                  "lenient", "endpoints",   "answers",     "responses",          "messages"};
+                                  "lenient", "endpoints",   "answers",     "responses",          "messages",
+                                  "pooling"};
 
 INSTANTIATE_TEST_SUITE_P(Protocol, Golden, ::testing::ValuesIn(kFiles),
                          [](const auto& instance) { return std::string(instance.param); });

@@ -22,7 +22,6 @@ http::Response answer_is_paused(Shared& shared, std::string_view rest);
 http::Response answer_null(Shared& shared, std::string_view rest);
 http::Response answer_paddlenlp_metrics(Shared& shared, std::string_view rest);
 // What this server does not have.
-http::Response refuse_pooling(Shared& shared, std::string_view rest);
 http::Response refuse_experts(Shared& shared, std::string_view rest);
 
 // Bodies (jobs.cc).

@@ -192,6 +192,11 @@ void compile_first(Shared& shared, Job& job, prepare::PendingRequest pending) {
 
 // The way of every generating route.
 void generate(Shared& shared, Job& job, const Protocol& protocol) {
+  if (protocol.pools != shared.config.pooling.has_value()) {
+    const char* const why = protocol.pools ? "this model generates text: embeddings and rewards need a pooling model"
+                                           : "this is a pooling model (--runner pooling): it generates no text";
+    return refuse(shared, job.to, std::move(job.ticket), make_error(ErrorCode::kUnsupported, why), false);
+  }
   auto body = take_body(shared, job);
   if (!body) return;
   if (protocol.native_too) {

@@ -248,11 +248,6 @@ http::Response answer_is_paused(Shared& shared, std::string_view) {
   return http::json_response(200, envelope(shared, "success", {}, fmt::format("{{\"is_paused\":{}}}", paused)));
 }
 
-http::Response refuse_pooling(Shared&, std::string_view) {
-  return openai::error_response(
-      {ErrorCode::kUnsupported, "this model generates text: embeddings and rewards need a pooling model", {}});
-}
-
 http::Response refuse_experts(Shared&, std::string_view) {
   return http::json_response(400, "{\"code\":1,\"msg\":\"redundant expert is disabled\"}");
 }

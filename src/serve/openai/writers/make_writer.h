@@ -1,4 +1,4 @@
-// The writers of /v1/chat/completions and /v1/completions.
+// The writers of the routes of OpenAI's protocol.
 #pragma once
 
 #include <memory>
@@ -10,6 +10,8 @@ namespace tern::serve::openai {
 
 // By the ask: of a chat or a completion, streamed or whole.
 std::unique_ptr<Writer> make_writer(const Generation& generation);
+// Of embeddings and rewards.
+std::unique_ptr<Writer> make_pooling_writer(const Generation& generation);
 
 // What the client reads as `finish_reason`.
 std::string_view finish_name(const Choice& choice);

@@ -1,0 +1,24 @@
+// What a server of a pooling model needs to know of it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+namespace tern::serve {
+
+struct PoolingConfig {
+  int32_t width = 0;      // values of a row
+  bool rewards = false;   // rows are scores; else embeddings
+  bool all_rows = false;  // scores of every prompt token, or of those with `step_tag_id`; else of the last one
+  // Of --override-pooler-config. Of embeddings, where a request says nothing:
+  bool normalize = true;
+  std::optional<int32_t> dimensions;
+  // Of scores: they become probabilities (of one label by the logistic function), of the tokens with that id only, of
+  // these labels only (empty: all).
+  bool softmax = false;
+  std::optional<int32_t> step_tag_id;
+  std::vector<int32_t> labels;
+};
+
+}  // namespace tern::serve

@@ -1,0 +1,151 @@
+"""Embedding and reward models behind HTTP: the vectors of the reference cases, whatever else runs, and the real client."""
+
+import base64
+import concurrent.futures
+import json
+import math
+import pathlib
+import struct
+import subprocess
+
+import pytest
+import tern_server
+from several import post
+
+CASES = tern_server.ROOT / "tests" / "data" / "golden_s"
+DEMO = ["--device", "cpu", "--max-model-len", "512", "--max-num-seqs", "8"]
+
+
+def golden(name):
+    """Prompts of a case, and what the reference gives for each: rows of values."""
+    folder = CASES / name
+    data = (folder / "golden.safetensors").read_bytes()
+    (length,) = struct.unpack_from("<Q", data)
+    head = json.loads(data[8 : 8 + length])
+    prompts = {k: p["input_ids"] for k, p in json.loads((folder / "golden.json").read_text())["prompts"].items()}
+    rows = {}
+    for key in prompts:
+        begin, end = head[f"{key}.logits"]["data_offsets"]
+        width = head[f"{key}.logits"]["shape"][1]
+        values = struct.unpack_from(f"<{(end - begin) // 4}f", data, 8 + length + begin)
+        rows[key] = [values[i : i + width] for i in range(0, len(values), width)]
+    return prompts, rows
+
+
+def normalized(values):
+    length = math.sqrt(sum(v * v for v in values))
+    return [v / length for v in values]
+
+
+def softmax(values):
+    parts = [math.exp(v - max(values)) for v in values]
+    return [p / sum(parts) for p in parts]
+
+
+def near(got, want):
+    assert len(got) == len(want)
+    scale = max(abs(v) for v in want)
+    assert all(abs(a - b) <= 2e-5 * max(scale, 1) for a, b in zip(got, want)), (got, want)
+
+
+@pytest.fixture
+def serve(tmp_path):
+    servers = []
+
+    def launch(model, *flags):
+        folder = model if isinstance(model, pathlib.Path) else CASES / model
+        servers.append(tern_server.Server(tmp_path, *DEMO, *flags, model=folder))
+        return servers[-1].wait_ready()
+
+    yield launch
+    for server in servers:
+        server.end()
+
+
+def test_embeddings_are_the_references(serve):
+    prompts, rows = golden("qwen3_embedding")
+    server = serve("qwen3_embedding", "--dtype", "float32", "--runner", "pooling", "--max-num-batched-tokens", "64")
+    status, answer = post(server, "/v1/embeddings", input=list(prompts.values()))
+    assert status == 200, answer
+    for one, want in zip(answer["data"], rows.values()):
+        near(one["embedding"], normalized(want[-1]))
+    assert answer["usage"] == {"prompt_tokens": 268, "total_tokens": 268}
+    # Among others, with hits of the prefix cache, the bits are the same.
+    jobs = [ids[: 3 + 7 * n] for n in range(12) for ids in prompts.values()] + list(prompts.values())
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        again = list(pool.map(lambda ids: post(server, "/v1/embeddings", input=ids)[1], jobs))
+    assert [a["data"][0]["embedding"] for a in again[-3:]] == [d["embedding"] for d in answer["data"]]
+    plain = post(server, "/v1/embeddings", input=prompts["long"], normalize=False, dimensions=8)[1]
+    near(plain["data"][0]["embedding"], rows["long"][-1][:8])
+    cut = post(server, "/v1/embeddings", input=prompts["long"], dimensions=8, encoding_format="base64")[1]
+    near(struct.unpack("<8f", base64.b64decode(cut["data"][0]["embedding"])), normalized(rows["long"][-1][:8]))
+    assert post(server, "/v1/completions", prompt=[1, 2])[0] == 400
+
+
+def test_two_ranks_give_the_same_embeddings(serve):
+    prompts, rows = golden("qwen3_embedding")
+    server = serve("qwen3_embedding", "--dtype", "float32", "--convert", "embed", "--tensor-parallel-size", "2")
+    for one, want in zip(post(server, "/v1/embeddings", input=list(prompts.values()))[1]["data"], rows.values()):
+        near(one["embedding"], normalized(want[-1]))
+
+
+def test_steps_are_judged(serve):
+    prompts, rows = golden("qwen2_process_reward")
+    tag = prompts["short"][3]
+    server = serve("qwen2_process_reward", "--dtype", "float32", "--override-pooler-config", json.dumps({"step_tag_id": tag}))
+    answer = post(server, "/v1/reward", messages=prompts["short"])[1]
+    want = [softmax(row) for row, token in zip(rows["short"], prompts["short"]) if token == tag]
+    (one,) = answer["data"]
+    assert (answer["object"], one["object"], len(one["score"])) == ("object", "reward", len(want))
+    for got, row in zip(one["score"], want):
+        near(got, row)
+
+
+@pytest.mark.parametrize("name", ["qwen2_reward", "ernie4_5_vl_reward"])
+def test_scores_are_the_references(serve, name):
+    prompts, rows = golden(name)
+    flags = [] if name.startswith("ernie") else ["--override-pooler-config", '{"pooling_type": "LAST"}']
+    server = serve(name, "--dtype", "float32", "--max-num-batched-tokens", "64", *flags)
+    for key, ids in prompts.items():
+        answer = post(server, "/v1/chat/reward", messages=ids)[1]
+        near(answer["data"][0]["score"], rows[key][-1])
+        assert answer["usage"] == {"prompt_tokens": len(ids), "total_tokens": len(ids)}
+
+
+def test_the_real_client(serve):
+    server = serve(tern_server.MODEL, "--convert", "embed")
+    client = server.client()
+    texts = ["What is 12 + 30?", "Read the text.", "What is 12 + 30?"]
+    reply = client.embeddings.create(model="default", input=texts)
+    vectors = [d.embedding for d in reply.data]  # the client asks for base64 and decodes it
+    assert vectors[0] == vectors[2] != vectors[1]
+    assert all(abs(sum(v * v for v in vector) - 1) < 1e-5 for vector in vectors)
+    assert [d.index for d in reply.data] == [0, 1, 2] and reply.object == "list"
+    chat = {"messages": [{"role": "user", "content": "What is 12 + 30?"}]}
+    assert post(server, "/v1/embeddings", **chat)[1]["data"][0]["embedding"] != vectors[0]
+    assert server.metric("fastdeploy:prompt_tokens_total") > 0 == server.metric("fastdeploy:generation_tokens_total")
+
+
+REFUSED = [
+    (tern_server.MODEL, ["--runner", "pooling", "--convert", "none"], "--convert none"),
+    (tern_server.MODEL, ["--runner", "generate", "--convert", "embed"], "--runner generate contradicts"),
+    (tern_server.MODEL, ["--override-pooler-config", "{}"], "needs a pooling model"),
+    (tern_server.MODEL, ["--task", "embed", "--reasoning-parser", "qwen3"], "--reasoning-parser has no effect"),
+    (tern_server.MODEL, ["--convert", "embed", "--override-pooler-config", '{"pooling_type": "CLS"}'], "CLS"),
+    (tern_server.MODEL, ["--convert", "embed", "--override-pooler-config", '{"softmax": true}'], 'no key "softmax"'),
+    (CASES / "qwen2_reward", ["--runner", "generate"], "Qwen2ForRewardModel is a pooling model"),
+    (CASES / "qwen2_reward", ["--convert", "embed"], "gives rewards, no embeddings"),
+]
+
+
+@pytest.mark.parametrize(("model", "flags", "line"), REFUSED)
+def test_contradictions_are_one_line(model, flags, line):
+    done = subprocess.run(
+        [tern_server.TERN, "serve", "--model", str(model), "--dry-run", *flags],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode != 0
+    assert line in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
