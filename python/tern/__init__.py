@@ -21,8 +21,12 @@ _HOME = {
     "RequestOutput": "tern.outputs",
     "CompletionOutput": "tern.outputs",
     "RequestMetrics": "tern.outputs",
+    "EmbeddingRequestOutput": "tern.outputs",
+    "EmbeddingOutput": "tern.outputs",
+    "RewardRequestOutput": "tern.outputs",
+    "RewardOutput": "tern.outputs",
 }
-__all__ = sorted(_HOME)
+__all__ = list(_HOME)
 
 
 def __getattr__(name):

@@ -7,7 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 from tern.client import Client
 from tern.media import Media, remove
-from tern.outputs import Growing, from_answer, refused
+from tern.outputs import EmbeddingRequestOutput, Growing, RewardRequestOutput, from_answer, from_vector, refused
 from tern.process import Process
 from tern.progress import bar
 from tern.sampling_params import SamplingParams
@@ -62,6 +62,33 @@ class LLM:
             asked.append((conversation, {"messages": shaped, **more}, files))
         return self._run("/v1/chat/completions", asked, sampling_params, use_tqdm, stream, chat=True)
 
+    def embed(self, prompts, dimensions=None, normalize=None, use_tqdm=True):
+        """Embeddings of prompts in generate()'s forms, by a model of embeddings (convert="embed", runner="pooling").
+
+        Returns EmbeddingRequestOutputs in the order of the prompts. `dimensions`: the vectors are cut to so many values
+        before they are normalized, unless `normalize` is False.
+        """
+        more = {"dimensions": dimensions, "normalize": normalize}
+        more = {name: value for name, value in more.items() if value is not None}
+        bodies = [(prompt, {"input": _prompt_of(prompt), **more}, []) for prompt in _listed(prompts)]
+        return self._vectors("/v1/embeddings", bodies, use_tqdm, EmbeddingRequestOutput)
+
+    def reward(self, messages, use_tqdm=True, chat_template_kwargs=None):
+        """Scores of conversations, by a reward model: a list of messages, or a list of such lists; RewardRequestOutputs."""
+        more = {"chat_template_kwargs": chat_template_kwargs} if chat_template_kwargs is not None else {}
+        bodies = []
+        for conversation in [messages] if messages and isinstance(messages[0], (dict, int)) else messages:
+            ids = bool(conversation) and isinstance(conversation[0], int)
+            shaped, files = (list(conversation), []) if ids else self._media.shape(conversation)
+            bodies.append((conversation, {"messages": shaped, **more}, files))
+        return self._vectors("/v1/reward", bodies, use_tqdm, RewardRequestOutput)
+
+    def _vectors(self, path, bodies, use_tqdm, kind):
+        self._process.check()
+        fixed = {"model": "default", "return_token_ids": True}
+        jobs = [(prompt, {**fixed, **fields}, files, 1) for prompt, fields, files in bodies]
+        return self._whole(path, jobs, use_tqdm, lambda *answered: from_vector(kind, *answered))
+
     def close(self):
         """Ends the program. Harmless when repeated."""
         self._process.close()
@@ -86,21 +113,23 @@ class LLM:
         return Client(self._process.socket, self._process.died)
 
     @staticmethod
-    def _ask(client, path, job):
+    def _ask(client, path, job, made):
         prompt, body, files, n = job
         status, answer = client.post(path, body)
         remove(files)
+        if made is not None:
+            return [made(prompt, status, answer)]
         if status == 200:
             return from_answer(prompt, answer)
         return [refused(prompt, status, answer["error"]["message"]) for _ in range(n)]
 
-    def _whole(self, path, jobs, use_tqdm):
+    def _whole(self, path, jobs, use_tqdm, made=None):
         results = [None] * len(jobs)
         shown = bar(len(jobs), use_tqdm)
         pool = ThreadPoolExecutor(max(1, min(_IN_FLIGHT, len(jobs))), thread_name_prefix="tern")
         client, waiting = self._new_client(), {}
         try:
-            waiting = {pool.submit(self._ask, client, path, job): i for i, job in enumerate(jobs)}
+            waiting = {pool.submit(self._ask, client, path, job, made): i for i, job in enumerate(jobs)}
             while waiting:
                 done, _ = wait(waiting, return_when=FIRST_COMPLETED)
                 for future in done:
@@ -132,7 +161,7 @@ class LLM:
                     if growing.take(chunk):
                         news.put((number, growing.outputs, None))
                 news.put((number, growing.outputs, "end"))
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001  the reader raises it
                 news.put((number, None, error))
 
         pool = ThreadPoolExecutor(max(1, min(_IN_FLIGHT, len(jobs))), thread_name_prefix="tern")

@@ -165,6 +165,45 @@ def from_answer(prompt, answer):
     return outputs
 
 
+@dataclasses.dataclass
+class EmbeddingOutput:
+    embedding: list[float]
+
+
+@dataclasses.dataclass
+class RewardOutput:
+    score: list  # of labels, or a list of such lists where several tokens are scored
+
+
+@dataclasses.dataclass
+class PoolingRequestOutput:
+    """What a pooling model made of one prompt; `outputs` is None where it refused, and error_msg says why."""
+
+    request_id: str = ""
+    prompt: Any = None
+    prompt_token_ids: list[int] | None = None
+    outputs: Any = None
+    finished: bool = False
+    error_code: int = 200
+    error_msg: str | None = None
+
+
+class EmbeddingRequestOutput(PoolingRequestOutput):
+    """`outputs` is an EmbeddingOutput."""
+
+
+class RewardRequestOutput(PoolingRequestOutput):
+    """`outputs` is a RewardOutput."""
+
+
+def from_vector(kind, prompt, status, answer):
+    if status != 200:
+        return kind(prompt=prompt, finished=True, error_code=status, error_msg=answer["error"]["message"])
+    data = answer["data"][0]
+    outputs = EmbeddingOutput(data["embedding"]) if "embedding" in data else RewardOutput(data["score"])
+    return kind(answer["id"], prompt, data.get("prompt_token_ids"), outputs, True)
+
+
 class Growing:
     """RequestOutputs, one per choice, that grow with the chunks of a stream."""
 
