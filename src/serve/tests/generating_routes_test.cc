@@ -5,6 +5,7 @@
 #include <functional>
 #include <thread>
 
+#include "serve/core/protocol.h"
 #include "serve/router.h"
 #include "serve/tests/support.h"
 
@@ -36,11 +37,12 @@ engine::EchoConfig slow_engine() {
   return config;
 }
 
-// Of the main port; tests/paddlenlp asks the others.
-std::vector<const Route*> generating() {
+// Of the main port; tests/paddlenlp asks the others. `pools`: those of pooling models.
+std::vector<const Route*> generating(bool pools = false) {
   std::vector<const Route*> out;
   for (const Route& route : routes()) {
-    if (route.handler.generates() && (route.ports & kMainPort) != 0) out.push_back(&route);
+    const bool here = route.handler.generates() && (route.ports & kMainPort) != 0;
+    if (here && route.handler.protocol->pools == pools) out.push_back(&route);
   }
   return out;
 }
@@ -71,6 +73,31 @@ TEST(GeneratingRoutes, AskForAKey) {
     const auto other = Client(server.port()).post(route->path, body_of(*route, 3, kShort), "X-Api-Key: sesame\r\n");
     EXPECT_EQ(other.status, 200) << route->path << other.body;
     EXPECT_EQ(Client(server.port()).post(route->path, body_of(*route, 3, kShort), "X-Api-Key: x\r\n").status, 401);
+  }
+}
+
+TEST(GeneratingRoutes, OfPoolingModelsToo) {
+  ASSERT_EQ(generating(true).size(), 3u);
+  for (const Route* route : generating(true)) {
+    ServeConfig config = test_config();
+    config.api_keys = {"sesame"};
+    config.http.body_bytes = 8192;
+    config.pooling = {.width = 2, .rewards = route->path != "/v1/embeddings"};
+    engine::EchoConfig engine = test_engine_config();
+    engine.pooled = 2;
+    TestServer server(config, engine);
+    const auto post = [&](const std::string& body) {
+      return Client(server.port()).post(route->path, body, "Authorization: Bearer sesame\r\n");
+    };
+    EXPECT_EQ(Client(server.port()).post(route->path, R"({"messages":[5,6]})").status, 401) << route->path;
+    EXPECT_EQ(post(R"({"messages":[5,6]})").status, 200) << route->path;
+    EXPECT_EQ(post(std::string(9000, ' ')).status, 413) << route->path;
+    const auto reply = post(fmt::format(R"({{"messages":[5{}]}})", [] {
+      std::string more;
+      for (int i = 0; i < 600; ++i) more += ",5";
+      return more;
+    }()));
+    EXPECT_NE(reply.body.find("Input text is too long"), std::string::npos) << reply.body;
   }
 }
 

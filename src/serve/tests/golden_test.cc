@@ -197,9 +197,8 @@ TEST_P(Golden, Transcripts) {
   }
 }
 
-constexpr const char* kFiles[] = {"chat",    "chat_stream", "completions", "completions_stream", "errors",  "inert",
-                                  "lenient", "endpoints",   "answers",     "responses",          "messages",
-                                  "pooling"};
+constexpr const char* kFiles[] = {"chat",    "chat_stream", "completions", "completions_stream", "errors",   "inert",
+                                  "lenient", "endpoints",   "answers",     "responses",          "messages", "pooling"};
 
 INSTANTIATE_TEST_SUITE_P(Protocol, Golden, ::testing::ValuesIn(kFiles),
                          [](const auto& instance) { return std::string(instance.param); });
