@@ -108,7 +108,7 @@ TEST(Inert, EveryVariableEndsTheStartUnlessAllowed) {
       EXPECT_TRUE(settled({}, {{name, std::string(variable.fallback)}}).warnings.empty()) << name;
     }
   }
-  EXPECT_GE(rows, 6);
+  EXPECT_GE(rows, 5);
   EXPECT_EQ(failure({}, {{"TRACES_ENABLE", "perhaps"}}), "TRACES_ENABLE: \"perhaps\" is neither true nor false");
   EXPECT_TRUE(settled({}, {{"TRACES_ENABLE", "false"}, {"FD_CACHE_PARAMS", "0"}}).warnings.empty());
 }
