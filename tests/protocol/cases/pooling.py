@@ -108,7 +108,15 @@ def reward_cases():
         server=STEPS,
         json=answer("reward", [[vector(4, 2), vector(5, 2)]], 2),
     )
-    case("pooling", "a reward needs messages", path, {"input": "hi"}, 400, REWARD, json=error("Field required", "messages", "missing_required_parameter"))
+    case(
+        "pooling",
+        "a reward needs messages",
+        path,
+        {"input": "hi"},
+        400,
+        REWARD,
+        json=error("Field required", "messages", "missing_required_parameter"),
+    )
     for key, value in (("dimensions", 2), ("normalize", True), ("encoding_format", "float")):
         case(
             "pooling",
