@@ -13,7 +13,7 @@ namespace tern::app {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr json::Limits kLimits{.max_bytes = 64u << 20, .max_depth = 8};
+constexpr json::Limits kRecordLimits{.max_bytes = 64u << 20, .max_depth = 8};
 constexpr const char *kRecord = "/record.json", *kUnfinished = "/unfinished.json";
 constexpr const char* kHashNames[] = {"none", "sha256", "git", "git or lfs"};
 
@@ -84,7 +84,7 @@ Status write(const std::string& path, const HubRecord& record) {
 std::string hub_folder(const std::string& folder) { return folder + "/.tern-hub"; }
 
 Expected<HubRecord> parse_record(std::string_view text) {
-  TERN_ASSIGN_OR_RETURN(const json::Value root, json::parse(text, kLimits));
+  TERN_ASSIGN_OR_RETURN(const json::Value root, json::parse(text, kRecordLimits));
   if (!root.is_object()) return wrong("no object");
   const json::Object& object = root.get_object();
   HubRecord record;

@@ -22,15 +22,15 @@ Request make(RequestId id, std::vector<int32_t> prompt, int max_tokens) {
   return r;
 }
 
-struct Answer {
+struct EchoAnswer {
   std::vector<int32_t> ids;
   Delta last;
   int deltas = 0;
 };
 
 // Polls until `count` requests have ended.
-std::map<RequestId, Answer> read(EngineClient& engine, size_t count) {
-  std::map<RequestId, Answer> answers;
+std::map<RequestId, EchoAnswer> read(EngineClient& engine, size_t count) {
+  std::map<RequestId, EchoAnswer> answers;
   size_t ended = 0;
   const int64_t limit = monotonic_ns() + 10'000'000'000;
   std::vector<Delta> deltas;
@@ -38,7 +38,7 @@ std::map<RequestId, Answer> read(EngineClient& engine, size_t count) {
     deltas.clear();
     engine.poll(deltas, milliseconds(50));
     for (Delta& d : deltas) {
-      Answer& a = answers[d.id];
+      EchoAnswer& a = answers[d.id];
       EXPECT_EQ(a.last.finish, FinishReason::kNone) << "news after the end";
       for (const TokenOutput& t : d.tokens) a.ids.push_back(t.id);
       ++a.deltas;
