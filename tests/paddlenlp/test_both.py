@@ -24,7 +24,7 @@ def scripted(tmp_path, start, delay, **variables):
 
 
 def test_a_full_queue(start, tmp_path):
-    server = scripted(tmp_path, start, 400)  # 2 run, 2 wait
+    server = scripted(tmp_path, start, 1200)  # 2 run, 2 wait, long enough for what is asked meanwhile on a busy machine
     client = Client(server.grpc_port)
     with concurrent.futures.ThreadPoolExecutor(2) as pool:
         over_http = [pool.submit(server.post, {"text": f"question {i}"}) for i in range(2)]
