@@ -10,7 +10,6 @@
 
 #include "base/checked.h"
 #include "base/clock.h"
-#include "device/shrink.h"
 
 namespace tern::device {
 namespace {
@@ -42,7 +41,7 @@ class TimedPastEvent final : public Event {
 };
 
 // Pages of a CPU get memory when they are touched: addresses and memory are one.
-class LazyRange final : public ShrinkableRange {
+class LazyRange final : public AddressRange {
  public:
   explicit LazyRange(Buffer memory, size_t bytes) : memory_(std::move(memory)), bytes_(bytes) {}
   char* base() const override { return memory_.data(); }
@@ -97,12 +96,6 @@ Expected<std::unique_ptr<Graph>> Device::end_capture(Stream) {
 Expected<std::unique_ptr<AddressRange>> Device::reserve(size_t bytes) {
   TERN_ASSIGN_OR_RETURN(Buffer memory, allocate(bytes));
   return std::unique_ptr<AddressRange>(std::make_unique<LazyRange>(std::move(memory), bytes));
-}
-
-Status shrink(AddressRange& range, size_t bytes) {
-  auto* const shrinkable = dynamic_cast<ShrinkableRange*>(&range);
-  if (shrinkable != nullptr) return shrinkable->shrink(bytes);
-  return make_error(ErrorCode::kUnsupported, "this device gives no memory back");
 }
 
 Status Device::copy_many(std::span<const CopySpan> pieces, Stream stream) {

@@ -53,6 +53,9 @@ class AddressRange {
   virtual size_t mapped() const = 0;    // bytes with memory behind them
   // Memory for at least the first `bytes`, zero-filled. What is mapped stays as it is.
   virtual Status grow(size_t bytes) = 0;
+  // Gives memory back behind the first `bytes`, as far as whole pages go; the addresses stay taken. Nothing may be at
+  // work there.
+  virtual Status shrink(size_t bytes) = 0;
 };
 
 // One piece of Device::copy_many(): `rows` runs of `bytes` bytes, their starts `*_stride` bytes apart. Addresses, sizes

@@ -5,7 +5,6 @@
 
 #include "base/checked.h"
 #include "base/log.h"
-#include "device/shrink.h"
 
 namespace tern::engine {
 namespace {
@@ -123,7 +122,7 @@ Status CacheMemory::grow(int64_t blocks) {
 }
 
 Status CacheMemory::give_back() {
-  for (const auto& range : ranges_) TERN_RETURN_IF_ERROR(device::shrink(*range, 0));
+  for (const auto& range : ranges_) TERN_RETURN_IF_ERROR(range->shrink(0));
   return {};
 }
 

@@ -6,7 +6,6 @@
 #include "base/checked.h"
 #include "cuda/runtime/context.h"
 #include "cuda/runtime/driver.h"
-#include "device/shrink.h"
 
 namespace tern::cuda {
 namespace {
@@ -16,7 +15,7 @@ Error driver_error(const char* what, CUresult code) {
   return make_error(kind, std::string("CUDA driver: ") + what + " failed with code " + std::to_string(code));
 }
 
-class CudaRange final : public device::ShrinkableRange {
+class CudaRange final : public device::AddressRange {
  public:
   CudaRange(const Driver& d, int ordinal, CUdeviceptr base, size_t bytes, size_t granularity,
             std::atomic<uint64_t>& allocations)

@@ -3,7 +3,6 @@
 #include <cstring>
 
 #include "cuda/tests/harness.h"
-#include "device/shrink.h"
 #include "ops/linear.h"
 #include "ops/norm.h"
 
@@ -31,7 +30,7 @@ void ranges(Context& c) {
   c.report(back == std::vector<char>(unit, 0), "grown memory is zero", "");
   c.report(!r.grow(17 * unit).ok(), "grow beyond the range is refused", "");
   const size_t free_before = c.device->memory_available(), mapped = r.mapped();
-  const Status shrunk = device::shrink(r, 0);
+  const Status shrunk = r.shrink(0);
   const bool given = r.mapped() == 0 && c.device->memory_available() >= free_before + mapped;
   c.report(shrunk.ok() && given, "shrink gives memory back", "");
   const Status again = r.grow(unit);

@@ -11,8 +11,6 @@
 #include <fstream>
 #include <vector>
 
-#include "device/shrink.h"
-
 namespace tern::device {
 namespace {
 
@@ -112,15 +110,15 @@ TEST(DeviceDefaults, ARangeGivesItsMemoryBack) {
     return std::count_if(pages.begin(), pages.end(), [](unsigned char p) { return (p & 1) != 0; });
   };
   EXPECT_EQ(resident(), static_cast<std::ptrdiff_t>(kBytes / page));
-  ASSERT_TRUE(shrink(r, page + 100).ok());
+  ASSERT_TRUE(r.shrink(page + 100).ok());
   EXPECT_EQ(r.mapped(), page + 100);
   EXPECT_EQ(resident(), 2);
   EXPECT_EQ(base[page + 99], 7);
   ASSERT_TRUE(r.grow(kBytes).ok());
   EXPECT_EQ(r.base(), base);
   EXPECT_TRUE(std::all_of(base + page + 100, base + kBytes, [](char c) { return c == 0; }));
-  ASSERT_TRUE(shrink(r, 0).ok());
-  ASSERT_TRUE(shrink(r, 0).ok());
+  ASSERT_TRUE(r.shrink(0).ok());
+  ASSERT_TRUE(r.shrink(0).ok());
   EXPECT_EQ(resident(), 0);
 }
 

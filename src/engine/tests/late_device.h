@@ -60,6 +60,7 @@ class LateDevice final : public device::WrappedDevice {
     Status grow(size_t bytes) override {
       return bytes > most_ ? Status(make_error(ErrorCode::kResourceExhausted, "no memory")) : range_->grow(bytes);
     }
+    Status shrink(size_t bytes) override { return range_->shrink(bytes); }
 
    private:
     std::unique_ptr<device::AddressRange> range_;

@@ -6,7 +6,6 @@
 
 #include "base/hash.h"
 #include "device/device.h"
-#include "device/shrink.h"
 #include "json/json.h"
 
 namespace tern::model {
@@ -20,7 +19,7 @@ struct WeightMemory {
 
   char* data() const { return range != nullptr ? range->base() : nullptr; }
   // Gives all of it back. Nobody may be reading there.
-  Status give_back() { return range != nullptr ? device::shrink(*range, 0) : Status(); }
+  Status give_back() { return range != nullptr ? range->shrink(0) : Status(); }
 };
 
 }  // namespace tern::model
