@@ -115,6 +115,7 @@ def test_chats_turn_by_turn_at_several_servers(server, tmp_path):
     [
         (["--multi-turn"], "needs a data set of chats"),
         (["--ip-list", "a:1", "--base-url", "http://b"], "one of them"),
+        (["--ip-list", ""], "names no server"),
         (["--use-beam-search"], "no beam search"),
         (["--profile"], "--trace"),
         (["--lora-modules", "a", "b"], "no adapters"),

@@ -277,6 +277,7 @@ Status prepare_serve(ServeBench& o) {
       for (const std::string_view server : app::split(list, ','))
         plan.others.push_back(fmt::format("http://{}", server));
     }
+    if (plan.others.empty()) return wrong("--ip-list names no server", "ip-list");
     plan.url = plan.others.front();
     plan.others.erase(plan.others.begin());
   }
