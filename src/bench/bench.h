@@ -27,6 +27,9 @@ struct StepCost {
 // `tied`: the output layer is the embedding. `bytes` per weight.
 StepCost step_cost(const model::ModelSummary& summary, int64_t hidden, bool tied, int bytes);
 
+// A result as a JSON file, whose name `flag` gave. Errors: kIo.
+Status write_result(const std::string& path, const char* flag, const json::Object& result);
+
 // `tern bench NAME`.
 struct Benchmark {
   std::string_view name, summary;

@@ -113,9 +113,7 @@ Expected<Bench> prepare_bench(const BenchOptions& o, int sequences, int length, 
   variables.emplace_back("FD_RESERVE_OUTPUT_BLOCK_NUM_FOR_DECODE_WHEN_SCHEDULE_NEW_PREFILL", "0");
   TERN_ASSIGN_OR_RETURN(app::Environment environment, app::Environment::from(variables));
   TERN_ASSIGN_OR_RETURN(const std::string folder, app::obtain_folder(app::wish_of(arguments.flags), environment));
-  const json::Object* overrides = arguments.flags.get("model-override").if_object();
-  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts,
-                        app::read_model_facts(folder, "config.json", overrides ? *overrides : json::Object()));
+  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, app::read_model_facts(folder, arguments.flags));
   Bench bench;
   TERN_ASSIGN_OR_RETURN(bench.settings, app::resolve(std::move(arguments.flags), std::move(environment), facts));
   TERN_ASSIGN_OR_RETURN(bench.summary, model::summarize_model(bench.settings.load));

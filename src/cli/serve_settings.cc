@@ -24,7 +24,6 @@ Expected<app::PaddleNlpModel> paddlenlp_model(const std::string& folder, const a
 
 // `fetch`: a model that is not here is asked for at its hub; else facts without a folder.
 Expected<app::ModelFacts> read_facts(const app::FlagSet& flags, const Environment& environment, bool fetch) {
-  const json::Object* overrides = flags.get("model-override").if_object();
   const app::ModelWish wish = app::wish_of(flags);
   std::string folder;
   if (fetch) {
@@ -32,7 +31,7 @@ Expected<app::ModelFacts> read_facts(const app::FlagSet& flags, const Environmen
   } else {
     folder = app::find_folder(wish.name, environment, wish.revision);
   }
-  return app::read_model_facts(folder, flags.text("model-config-name"), overrides ? *overrides : json::Object());
+  return app::read_model_facts(folder, flags);
 }
 
 Expected<app::Settings> checked(Expected<app::Settings> settings) {

@@ -125,4 +125,9 @@ Expected<ModelFacts> read_model_facts(const std::string& folder, const std::stri
   return facts;
 }
 
+Expected<ModelFacts> read_model_facts(const std::string& folder, const FlagSet& flags) {
+  const json::Object* overrides = flags.get("model-override").if_object();
+  return read_model_facts(folder, flags.text("model-config-name"), overrides ? *overrides : json::Object());
+}
+
 }  // namespace tern::app

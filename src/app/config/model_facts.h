@@ -25,6 +25,8 @@ struct ModelFacts {
 // Errors: a folder without its config file, or files that do not parse or hold values out of range.
 Expected<ModelFacts> read_model_facts(const std::string& folder, const std::string& config_name,
                                       const json::Object& overrides);
+// The same with the file and the overrides that the flags name.
+Expected<ModelFacts> read_model_facts(const std::string& folder, const FlagSet& flags);
 
 // The parts, for tests.
 Status read_config_json(const json::Object& config, ModelFacts& facts);

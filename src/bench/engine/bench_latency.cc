@@ -77,9 +77,10 @@ class LatencyBench {
       percentiles[std::to_string(percent)] = value;
     }
     if (o_.output_json.empty()) return {};
-    return write_result(o_.output_json, {{"avg_latency", mean},
-                                         {"latencies", json::Array(latencies.begin(), latencies.end())},
-                                         {"percentiles", percentiles}});
+    return write_result(o_.output_json, "output-json",
+                        {{"avg_latency", mean},
+                         {"latencies", json::Array(latencies.begin(), latencies.end())},
+                         {"percentiles", percentiles}});
   }
 
   const LatencyOptions& o_;

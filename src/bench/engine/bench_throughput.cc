@@ -141,11 +141,12 @@ Status run(const ThroughputOptions& o) {
              tokens / seconds, static_cast<double>(output) / seconds);
   fmt::print("Total num prompt tokens:  {}\nTotal num output tokens:  {}\n", input, output);
   if (o.output_json.empty()) return {};
-  return write_result(o.output_json, {{"elapsed_time", seconds},
-                                      {"num_requests", static_cast<int64_t>(requests)},
-                                      {"total_num_tokens", input + output},
-                                      {"requests_per_second", requests / seconds},
-                                      {"tokens_per_second", tokens / seconds}});
+  return write_result(o.output_json, "output-json",
+                      {{"elapsed_time", seconds},
+                       {"num_requests", static_cast<int64_t>(requests)},
+                       {"total_num_tokens", input + output},
+                       {"requests_per_second", requests / seconds},
+                       {"tokens_per_second", tokens / seconds}});
 }
 
 void add_options(app::Options& parser, ThroughputOptions& o) {

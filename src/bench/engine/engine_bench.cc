@@ -34,9 +34,7 @@ Expected<app::Settings> engine_settings(const std::vector<std::string>& args) {
     flags.set("enable-prefix-caching", json::Value(false), app::Source::kCommandLine);
   TERN_ASSIGN_OR_RETURN(app::Environment environment, app::Environment::from(app::Environment::of_process()));
   TERN_ASSIGN_OR_RETURN(const std::string folder, app::obtain_folder(app::wish_of(flags), environment));
-  const json::Object* overrides = flags.get("model-override").if_object();
-  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, app::read_model_facts(folder, flags.text("model-config-name"),
-                                                                           overrides ? *overrides : json::Object()));
+  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, app::read_model_facts(folder, flags));
   return app::resolve(std::move(flags), std::move(environment), facts);
 }
 
@@ -69,11 +67,11 @@ SamplingParams plain_sampling() {
   return sampling;
 }
 
-Status write_result(const std::string& path, const json::Object& result) {
+Status write_result(const std::string& path, const char* flag, const json::Object& result) {
   std::ofstream out(path, std::ios::binary);
   out << app::json_page(result) << "\n";
   out.close();
-  return out ? Status() : make_error(ErrorCode::kIo, fmt::format("cannot write {}", path), "output-json");
+  return out ? Status() : make_error(ErrorCode::kIo, fmt::format("cannot write {}", path), flag);
 }
 
 }  // namespace tern::bench

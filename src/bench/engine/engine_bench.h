@@ -49,7 +49,4 @@ void detokenize(const EngineBench& bench, const app::OfflineRun& run);
 // The published benchmarks' sampling: temperature and top_p of 1.
 SamplingParams plain_sampling();
 
-// A result as a JSON file. Errors: kIo.
-Status write_result(const std::string& path, const json::Object& result);
-
 }  // namespace tern::bench

@@ -8,12 +8,10 @@
 
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 
 #include "app/access/private_key.h"
 #include "app/config/settings.h"
-#include "app/flags/json_text.h"
 #include "app/hub/find_folder.h"
 #include "app/hub/hub_plan.h"
 #include "app/options.h"
@@ -52,10 +50,7 @@ Expected<app::Settings> server_settings(const EvalOptions& o, const std::string&
   arguments.flags.set("port", 0, app::Source::kCommandLine);
   arguments.flags.set("api-key", json::Array{json::Value(key)}, app::Source::kCommandLine);
   TERN_ASSIGN_OR_RETURN(app::Environment environment, app::Environment::from(app::Environment::of_process()));
-  const json::Object* overrides = arguments.flags.get("model-override").if_object();
-  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts,
-                        app::read_model_facts(folder, arguments.flags.text("model-config-name"),
-                                              overrides ? *overrides : json::Object()));
+  TERN_ASSIGN_OR_RETURN(const app::ModelFacts facts, app::read_model_facts(folder, arguments.flags));
   return app::resolve(std::move(arguments.flags), std::move(environment), facts);
 }
 
@@ -148,10 +143,7 @@ Status evaluate_held_out(const EvalOptions& o, const std::string& folder) {
   const json::Object scores = score(questions, answers);
   fmt::print("{}", score_text(scores));
   if (o.output.empty()) return {};
-  std::ofstream out(o.output, std::ios::binary);
-  out << app::json_page(scores) << "\n";
-  out.close();
-  return out ? Status() : make_error(ErrorCode::kIo, fmt::format("cannot write {}", o.output), "output-path");
+  return write_result(o.output, "output-path", scores);
 }
 
 Expected<int> run(const EvalOptions& o) {
