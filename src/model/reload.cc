@@ -21,14 +21,18 @@ Status check_same_config(const json::Object& now, const json::Object& then) {
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("{} of config.json is not as when the model was loaded", key), "model_path");
   };
+  // A key with null is as if it were not there, and find() says so.
   for (const auto& [key, value] : then) {
     const std::string_view name(key);
+    if (says_nothing(name) || json::find(then, name) == nullptr) continue;
     const json::Value* other = json::find(now, name);
-    if (!says_nothing(name) && (other == nullptr || !(*other == value))) return differs(name);
+    if (other == nullptr || !(*other == value)) return differs(name);
   }
   for (const auto& [key, value] : now) {
     const std::string_view name(key);
-    if (!says_nothing(name) && json::find(then, name) == nullptr) return differs(name);
+    if (!says_nothing(name) && json::find(now, name) != nullptr && json::find(then, name) == nullptr) {
+      return differs(name);
+    }
   }
   return {};
 }

@@ -12,6 +12,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import rows
 import spread
 import stage_bench
+import stage_control
 import stage_data_parallel
 import stage_determinism
 import stage_faults
@@ -36,6 +37,7 @@ STAGES = {
     "serve": (stage_serve.serve, "the shipped model: texts of the GPU and of the CPU, streams, samples"),
     "determinism": (stage_determinism.determinism, "FD_DETERMINISTIC_MODE=1: the same bits in any company"),
     "faults": (stage_faults.faults, "an illegal access, a kernel that never ends"),
+    "control": (stage_control.control, "sleep, wake, other weights: the driver's figure of what is given back"),
     "memory-text": (stage_memory.text, "long prompts, n, log-probs at 0.95 beside 20 GB of another process"),
     "memory-pictures": (stage_memory.pictures, "the largest pictures under the same pressure"),
     "bench-steps": (stage_bench.alone, "steps and kernels beside their ceilings; TERN_CHECK_BENCH picks parts"),

@@ -9,7 +9,7 @@ import threading
 
 # What needs a GPU for itself: it fills its memory, keeps it busy throughout, or its figures would not be its own. The
 # longest first.
-ALONE = ["memory-pictures", "memory-text", "wide", "sanitize", "bench-steps", "bench-serving", "bench-dp", "profile"]
+ALONE = ["memory-pictures", "memory-text", "wide", "sanitize", "control", "bench-steps", "bench-serving", "bench-dp", "profile"]
 # The longest first; those behind take what is left.
 ORDER = ["ops", "verify", "determinism", "replays", "faults", "serve"]
 CASES = {"verify", "determinism", "replays"}  # read the reference cases, which a pack may have to make

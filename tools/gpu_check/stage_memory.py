@@ -19,12 +19,17 @@ UTILIZATION = 0.95
 class Holder:
     """hold.py as a child; on a CPU nothing is held and nothing is measured."""
 
-    def __init__(self, run, *leave):
+    def __init__(self, run, *leave, gigabytes=None):
         self.lock, self.child = threading.Lock(), None
         if not run.places.on_gpu:
             return
         self.child = subprocess.Popen(
-            [sys.executable, str(pathlib.Path(__file__).with_name("hold.py")), str(run.args.hold_gb), *map(str, leave)],
+            [
+                sys.executable,
+                str(pathlib.Path(__file__).with_name("hold.py")),
+                str(run.args.hold_gb if gigabytes is None else gigabytes),
+                *map(str, leave),
+            ],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
