@@ -18,6 +18,7 @@ _HOME = {
     "EngineDied": "tern.process",
     "SamplingParams": "tern.sampling_params",
     "GuidedDecodingParams": "tern.sampling_params",
+    "Tokenizer": "tern.tokenizer",
     "RequestOutput": "tern.outputs",
     "CompletionOutput": "tern.outputs",
     "RequestMetrics": "tern.outputs",

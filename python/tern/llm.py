@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import queue
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+import threading
+from contextlib import closing
 
 from tern.client import Client
-from tern.media import Media, remove
+from tern.media import Media
 from tern.outputs import EmbeddingRequestOutput, Growing, RewardRequestOutput, from_answer, from_vector, refused
 from tern.process import Process
 from tern.progress import bar
+from tern.prompts import listed, prompt_parts
 from tern.sampling_params import SamplingParams
 
-_IN_FLIGHT = 256  # requests that the engine knows of at once; the rest wait here
+_IN_FLIGHT = 320  # requests that the program knows of at once: more than decode together; the rest wait here
+_MEDIA_BYTES = 512 << 20  # pictures and videos that lie in memory for them; a request that is alone may have more
+_COMPLETIONS, _CHAT = "/v1/completions", "/v1/chat/completions"
+_WANTED_VECTOR = {"model": "default", "return_token_ids": True}
+_WANTED = {**_WANTED_VECTOR, "collect_metrics": True}
 
 
 class LLM:
@@ -33,11 +39,15 @@ class LLM:
     def generate(self, prompts, sampling_params=None, use_tqdm=True, stream=False):
         """Answers to prompts: a text, token ids, a list of either, {"prompt": ...} or {"prompt_token_ids": ...}, a list.
 
+        A dict may have "multimodal_data" beside them: {"image": [...], "video": [...]}, which stand for the placeholders
+        of the prompt in their order: paths, URLs, bytes, PIL pictures or arrays, and videos as {"video": bytes, "fps": ...}.
         `sampling_params`: one for all or one for each. Returns RequestOutputs in the order of the prompts, n for each.
         With `stream` an iterator: each item is that list as it stands, None where nothing has come yet.
         """
-        asked = [(prompt, {"prompt": _prompt_of(prompt)}, []) for prompt in _listed(prompts)]
-        return self._run("/v1/completions", asked, sampling_params, use_tqdm, stream, chat=False)
+        prompts = listed(prompts)
+        params = _params_for(len(prompts), sampling_params)
+        jobs = [self._generation(prompt, one) for prompt, one in zip(prompts, params)]
+        return self._run(jobs, use_tqdm, stream)
 
     def chat(
         self,
@@ -56,11 +66,12 @@ class LLM:
         """
         more = {"chat_template_kwargs": chat_template_kwargs, "chat_template": chat_template, "tools": tools}
         more = {name: value for name, value in more.items() if value is not None}
-        asked = []
-        for conversation in [messages] if messages and isinstance(messages[0], dict) else messages:
-            shaped, files = self._media.shape(conversation)
-            asked.append((conversation, {"messages": shaped, **more}, files))
-        return self._run("/v1/chat/completions", asked, sampling_params, use_tqdm, stream, chat=True)
+        conversations = [messages] if messages and isinstance(messages[0], dict) else messages
+        params = _params_for(len(conversations), sampling_params)
+        jobs = []
+        for conversation, one in zip(conversations, params):
+            jobs.append(self._conversation(conversation, {**_WANTED, **one.fields(True), **more}, one.n))
+        return self._run(jobs, use_tqdm, stream)
 
     def embed(self, prompts, dimensions=None, normalize=None, use_tqdm=True):
         """Embeddings of prompts in generate()'s forms, by a model of embeddings (convert="embed", runner="pooling").
@@ -70,24 +81,27 @@ class LLM:
         """
         more = {"dimensions": dimensions, "normalize": normalize}
         more = {name: value for name, value in more.items() if value is not None}
-        bodies = [(prompt, {"input": _prompt_of(prompt), **more}, []) for prompt in _listed(prompts)]
-        return self._vectors("/v1/embeddings", bodies, use_tqdm, EmbeddingRequestOutput)
+        jobs = []
+        for prompt in listed(prompts):
+            prompt_fields, media = prompt_parts(prompt)
+            if media:
+                raise TypeError("embed() takes texts and token ids")
+            body = {**_WANTED_VECTOR, "input": prompt_fields["prompt"], **more}
+            jobs.append(_Job(prompt, "/v1/embeddings", lambda body=body: (body, [])))
+        return self._vectors(jobs, use_tqdm, EmbeddingRequestOutput)
 
     def reward(self, messages, use_tqdm=True, chat_template_kwargs=None):
         """Scores of conversations, by a reward model: a list of messages, or a list of such lists; RewardRequestOutputs."""
         more = {"chat_template_kwargs": chat_template_kwargs} if chat_template_kwargs is not None else {}
-        bodies = []
+        jobs = []
         for conversation in [messages] if messages and isinstance(messages[0], (dict, int)) else messages:
-            ids = bool(conversation) and isinstance(conversation[0], int)
-            shaped, files = (list(conversation), []) if ids else self._media.shape(conversation)
-            bodies.append((conversation, {"messages": shaped, **more}, files))
-        return self._vectors("/v1/reward", bodies, use_tqdm, RewardRequestOutput)
-
-    def _vectors(self, path, bodies, use_tqdm, kind):
-        self._process.check()
-        fixed = {"model": "default", "return_token_ids": True}
-        jobs = [(prompt, {**fixed, **fields}, files, 1) for prompt, fields, files in bodies]
-        return self._whole(path, jobs, use_tqdm, lambda *answered: from_vector(kind, *answered))
+            fields = {**_WANTED_VECTOR, **more}
+            if conversation and isinstance(conversation[0], int):
+                body = {**fields, "messages": list(conversation)}
+                jobs.append(_Job(conversation, "/v1/reward", lambda body=body: (body, [])))
+            else:
+                jobs.append(self._conversation(conversation, fields, 1, "/v1/reward"))
+        return self._vectors(jobs, use_tqdm, RewardRequestOutput)
 
     def close(self):
         """Ends the program. Harmless when repeated."""
@@ -99,117 +113,135 @@ class LLM:
     def __exit__(self, *_):
         self.close()
 
-    def _run(self, path, asked, sampling_params, use_tqdm, stream, chat):
+    def _generation(self, prompt, params):
+        fields, media = prompt_parts(prompt)
+        if not media:
+            body = {**_WANTED, **params.fields(False), **fields}
+            return _Job(prompt, _COMPLETIONS, lambda: (body, []), params.n)
+        # Requests with pictures are chats: of one message, whose text is the whole prompt.
+        body = {**_WANTED, **params.fields(True), **fields}
+        text = body.pop("prompt")
+        if isinstance(text, str):
+            body["disable_chat_template"] = True
+        else:
+            body["prompt_token_ids"] = text
+
+        def make():
+            parts, files = self._media.parts(media)
+            if isinstance(text, str):
+                parts.append({"type": "text", "text": text})
+            return {**body, "messages": [{"role": "user", "content": parts}]}, files
+
+        return _Job(prompt, _CHAT, make, params.n)
+
+    def _conversation(self, conversation, fields, n, path=_CHAT):
+        def make():
+            shaped, files = self._media.shape(conversation)
+            return {**fields, "messages": shaped}, files
+
+        return _Job(conversation, path, make, n)
+
+    def _vectors(self, jobs, use_tqdm, kind):
         self._process.check()
-        params = _params_for(len(asked), sampling_params)
-        fixed = {"model": "default", "return_token_ids": True, "collect_metrics": True}
-        jobs = []
-        for (prompt, fields, files), one in zip(asked, params):
-            body = {**fixed, **one.fields(chat), **fields}
-            jobs.append((prompt, body, files, one.n))
-        return self._stream(path, jobs, use_tqdm) if stream else self._whole(path, jobs, use_tqdm)
+        return self._whole(jobs, use_tqdm, lambda job, *answered: [from_vector(kind, job.prompt, *answered)])
 
-    def _new_client(self):
-        return Client(self._process.socket, self._process.died)
+    def _run(self, jobs, use_tqdm, stream):
+        self._process.check()
+        return self._stream(jobs, use_tqdm) if stream else self._whole(jobs, use_tqdm, _made)
 
-    @staticmethod
-    def _ask(client, path, job, made):
-        prompt, body, files, n = job
-        status, answer = client.post(path, body)
-        remove(files)
-        if made is not None:
-            return [made(prompt, status, answer)]
-        if status == 200:
-            return from_answer(prompt, answer)
-        return [refused(prompt, status, answer["error"]["message"]) for _ in range(n)]
+    def _answers(self, client, jobs, held, stream):
+        """What the program answers, as Client.run() yields it. `held`: the files of the jobs it works on."""
 
-    def _whole(self, path, jobs, use_tqdm, made=None):
-        results = [None] * len(jobs)
+        def bodies():
+            for number, job in enumerate(jobs):
+                body, held[number] = job.make()
+                if stream:
+                    body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+                yield job.path, body
+
+        def may_begin(count):
+            return count == 0 or self._media.held < _MEDIA_BYTES
+
+        return client.run(bodies(), _IN_FLIGHT, may_begin, stream)
+
+    def _whole(self, jobs, use_tqdm, made):
+        results, held = [None] * len(jobs), {}
+        client = Client(self._process.socket, self._process.died)
         shown = bar(len(jobs), use_tqdm)
-        pool = ThreadPoolExecutor(max(1, min(_IN_FLIGHT, len(jobs))), thread_name_prefix="tern")
-        client, waiting = self._new_client(), {}
         try:
-            waiting = {pool.submit(self._ask, client, path, job, made): i for i, job in enumerate(jobs)}
-            while waiting:
-                done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in done:
-                    results[waiting.pop(future)] = future.result()
+            # Ctrl-C ends the call, and its connections with it; the engine goes on.
+            with closing(self._answers(client, jobs, held, False)) as answers:
+                for number, status, answer in answers:
+                    self._media.remove(held.pop(number))
+                    results[number] = made(jobs[number], status, answer)
                     shown.update(1)
-        except BaseException:  # Ctrl-C too: the call ends, the engine goes on
-            for future in waiting:
-                future.cancel()  # those that have not begun
-            client.close()
-            raise
         finally:
             shown.close()
-            pool.shutdown(wait=True)
-            client.close()
-            for job in jobs:
-                remove(job[2])
+            for files in held.values():
+                self._media.remove(files)
         return [output for outputs in results for output in outputs]
 
-    def _stream(self, path, jobs, use_tqdm):
-        news = queue.Queue()
-        client = self._new_client()
+    def _stream(self, jobs, use_tqdm):
+        news, held = queue.SimpleQueue(), {}
+        client = Client(self._process.socket, self._process.died)
 
-        def follow(number, job):
-            prompt, body, _, n = job
-            growing = Growing(prompt, n)
-            body = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        def follow():
+            growing = [Growing(job.prompt, job.n) for job in jobs]
             try:
-                for chunk in client.stream(path, body):
-                    if growing.take(chunk):
-                        news.put((number, growing.outputs, None))
-                news.put((number, growing.outputs, "end"))
+                with closing(self._answers(client, jobs, held, True)) as answers:
+                    for number, status, event in answers:
+                        if status is not None:
+                            news.put((number, None, True))
+                        elif growing[number].take(event):
+                            news.put((number, growing[number].outputs, False))
+                news.put(None)
             except BaseException as error:  # noqa: BLE001  the reader raises it
-                news.put((number, None, error))
+                news.put(error)
 
-        pool = ThreadPoolExecutor(max(1, min(_IN_FLIGHT, len(jobs))), thread_name_prefix="tern")
+        reader = threading.Thread(target=follow, name="tern", daemon=True)
         shown = bar(len(jobs), use_tqdm)
-        state = [[None] * job[3] for job in jobs]
-        left, begun = len(jobs), []
+        state = [[None] * job.n for job in jobs]
         try:
-            begun = [pool.submit(follow, number, job) for number, job in enumerate(jobs)]
-            while left:
-                number, outputs, end = news.get()
-                if isinstance(end, BaseException):
-                    raise end
-                state[number] = outputs
-                if end:
-                    left -= 1
-                    shown.update(1)
-                    continue
-                yield [output for outputs in state for output in outputs]
+            reader.start()
+            while True:
+                some = [news.get()]
+                while not news.empty():  # what has come meanwhile is one item
+                    some.append(news.get())
+                changed = False
+                for item in some:
+                    if isinstance(item, BaseException):
+                        raise item
+                    if item is None:
+                        break
+                    number, outputs, end = item
+                    if end:
+                        self._media.remove(held.pop(number))
+                        shown.update(1)
+                    else:
+                        state[number], changed = outputs, True
+                if changed:
+                    yield [output for outputs in state for output in outputs]
+                if item is None:
+                    return
         finally:
-            for future in begun:
-                future.cancel()  # those that have not begun
             client.close()
-            pool.shutdown(wait=True)
+            reader.join()
             shown.close()
-            for job in jobs:
-                remove(job[2])
+            for files in held.values():
+                self._media.remove(files)
 
 
-def _listed(prompts):
-    if isinstance(prompts, (str, dict)) or (prompts and isinstance(prompts[0], int)):
-        return [prompts]
-    return list(prompts)
+class _Job:
+    """A request: `make()` gives its body and the files made for it, when its turn comes; `n`: how many answers."""
+
+    def __init__(self, prompt, path, make, n=1):
+        self.prompt, self.path, self.make, self.n = prompt, path, make, n
 
 
-def _prompt_of(prompt):
-    if isinstance(prompt, dict):
-        if prompt.get("multimodal_data"):
-            raise TypeError("pictures and videos are parts of messages here: use chat()")
-        if "prompt_token_ids" in prompt:
-            return list(prompt["prompt_token_ids"])
-        if "prompt" not in prompt:
-            raise ValueError('a prompt that is a dict has "prompt" or "prompt_token_ids"')
-        prompt = prompt["prompt"]
-    if isinstance(prompt, str):
-        return prompt
-    if isinstance(prompt, (list, tuple)) and all(isinstance(x, int) for x in prompt):
-        return list(prompt)
-    raise TypeError(f"a prompt is a text, a list of token ids or a dict, not {type(prompt).__name__}")
+def _made(job, status, answer):
+    if status == 200:
+        return from_answer(job.prompt, answer)
+    return [refused(job.prompt, status, answer["error"]["message"]) for _ in range(job.n)]
 
 
 def _params_for(count, given):

@@ -1,61 +1,82 @@
-"""Pictures and videos of a conversation: from Python objects to files in a private folder in memory."""
+"""Pictures and videos of a prompt: from Python objects to files in a private folder in memory."""
 
 from __future__ import annotations
 
 import base64
+import errno
 import itertools
 import os
 import pathlib
 import struct
+import threading
 from urllib.parse import quote
 
 _KINDS = {"image": "image_url", "video": "video_url"}
+# What the server reads beside a video's address.
+_VIDEO_SETTINGS = {"fps", "min_frames", "max_frames", "target_frames", "frames_sample", "min_pixels", "max_pixels"}
 
 
-def _bmp(pixels):
-    """A BMP of an array of height x width x 3 bytes (red, green, blue)."""
+def _bmp_head(width, height):
+    """Of three bytes a pixel: blue, green, red; rows from the bottom, each of a multiple of four bytes."""
+    row = (width * 3 + 3) // 4 * 4
+    head = struct.pack("<2sIHHI", b"BM", 54 + row * height, 0, 0, 54)
+    return row, head + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, row * height, 0, 0, 0, 0)
+
+
+def _bmp_of_array(pixels):
+    """A BMP, in pieces, of an array of height x width x 3 bytes (red, green, blue)."""
     import numpy
 
-    array = numpy.ascontiguousarray(pixels)
+    array = numpy.asarray(pixels)
     if array.dtype != numpy.uint8 or array.ndim != 3 or array.shape[2] != 3:
         raise TypeError(f"a picture as an array has shape (height, width, 3) and dtype uint8, not {array.shape} {array.dtype}")
     height, width, _ = array.shape
-    row = (width * 3 + 3) // 4 * 4
+    row, head = _bmp_head(width, height)
     rows = numpy.zeros((height, row), numpy.uint8)
-    rows[:, : width * 3] = array[::-1, :, ::-1].reshape(height, width * 3)
-    head = struct.pack("<2sIHHI", b"BM", 54 + row * height, 0, 0, 54)
-    return head + struct.pack("<IiiHHIIiiII", 40, width, height, 1, 24, 0, row * height, 0, 0, 0, 0) + rows.tobytes()
+    turned = rows[:, : width * 3].reshape(height, width, 3)
+    for channel in range(3):  # one channel at a time is three times as fast as a reversed axis
+        turned[:, :, channel] = array[::-1, :, 2 - channel]
+    return [head, rows.data]
 
 
-def _bytes_of(thing, kind):
+def _bmp_of_picture(picture):
+    """A BMP, in pieces, of a PIL picture of mode RGB."""
+    row, head = _bmp_head(*picture.size)
+    return [head, picture.tobytes("raw", "BGR", row, -1)]
+
+
+def _pieces_of(thing, kind):
+    """The bytes of a file, in pieces."""
     if isinstance(thing, (bytes, bytearray, memoryview)):
-        return bytes(thing)
-    if isinstance(thing, dict) and kind == "video" and "video" in thing:
-        return _bytes_of(thing["video"], kind)
+        return [thing]
     if isinstance(thing, (os.PathLike, str)):
-        return pathlib.Path(thing).read_bytes()
+        return [pathlib.Path(thing).read_bytes()]
     if kind == "image" and hasattr(thing, "convert") and hasattr(thing, "tobytes"):  # PIL, without importing it
         picture = thing if thing.mode == "RGB" else thing.convert("RGBA" if "A" in thing.getbands() else "RGB")
         if picture.mode == "RGB":
-            return _bmp_of_rgb(picture)
+            return _bmp_of_picture(picture)
         from io import BytesIO
 
         out = BytesIO()
         picture.save(out, "PNG", compress_level=0)
-        return out.getvalue()
+        return [out.getbuffer()]
     if kind == "image" and hasattr(thing, "__array_interface__"):
-        return _bmp(thing)
+        return _bmp_of_array(thing)
     raise TypeError(
         f"a {kind} is a path, a URL, bytes{', a PIL picture or an array' if kind == 'image' else ''}, not {type(thing)}"
     )
 
 
-def _bmp_of_rgb(picture):
-    from io import BytesIO
-
-    out = BytesIO()
-    picture.save(out, "BMP")
-    return out.getvalue()
+def _settings_of(thing, kind):
+    """A video may stand in a dict beside its settings, as FastDeploy takes it."""
+    if kind != "video" or not isinstance(thing, dict):
+        return thing, {}
+    settings = {name: value for name, value in thing.items() if name != "video"}
+    if "video" not in thing:
+        raise ValueError('a video that is a dict has "video"')
+    if unknown := sorted(set(settings) - _VIDEO_SETTINGS):
+        raise ValueError(f"a video has no setting {', '.join(unknown)}; there are {', '.join(sorted(_VIDEO_SETTINGS))}")
+    return thing["video"], {name: value for name, value in settings.items() if value is not None}
 
 
 class Media:
@@ -64,11 +85,26 @@ class Media:
     def __init__(self, folder):
         self._folder = folder
         self._names = itertools.count(1)
+        self._lock = threading.Lock()
+        self.held = 0  # bytes of files
 
     def shape(self, messages):
         """The conversation with objects replaced by URLs, and the files made for it."""
         files = []
         return [self._message(message, files) for message in messages], files
+
+    def parts(self, data):
+        """{"image": [...], "video": [...]} as parts of a message, and the files made for them."""
+        files, parts = [], []
+        if unknown := sorted(set(data) - set(_KINDS)):
+            raise ValueError(f'multimodal_data has "image" and "video", not {", ".join(unknown)}')
+        for kind in _KINDS:
+            things = data.get(kind)
+            if things is None:
+                continue
+            for thing in things if isinstance(things, (list, tuple)) else [things]:
+                parts.append(self._part({"type": kind, kind: thing}, files))
+        return parts, files
 
     def _message(self, message, files):
         content = message.get("content")
@@ -80,25 +116,45 @@ class Media:
         kind = part.get("type")
         if kind not in _KINDS or part.get(kind) is None:
             return part
-        thing, key = part[kind], _KINDS[kind]
+        (thing, settings), key = _settings_of(part[kind], kind), _KINDS[kind]
         if isinstance(thing, str) and thing.partition(":")[0] in ("http", "https", "data", "file"):
             url = thing
         else:
-            url = self._place(_bytes_of(thing, kind), files)
-        return {"type": key, key: {"url": url}}
+            url = self._place(_pieces_of(thing, kind), files)
+        return {"type": key, key: {"url": url, **settings}}
 
-    def _place(self, data, files):
+    def _place(self, pieces, files):
         if self._folder is None:
-            return "data:application/octet-stream;base64," + base64.b64encode(data).decode()
+            return _inline(pieces)
         path = self._folder / str(next(self._names))
-        path.write_bytes(data)
-        files.append(path)
+        size = 0
+        files.append((path, size))
+        try:
+            with open(path, "wb", buffering=0) as file:
+                for piece in pieces:
+                    left = memoryview(piece).cast("B")
+                    size += len(left)
+                    while left:
+                        left = left[file.write(left) :]
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self.remove([files.pop()])  # a small /dev/shm, as containers have: it travels inside the request
+            return _inline(pieces)
+        files[-1] = (path, size)
+        with self._lock:
+            self.held += size
         return "file://" + quote(str(path))
 
+    def remove(self, files):
+        for path, size in files:
+            with self._lock:
+                self.held -= size
+            try:
+                path.unlink()
+            except OSError:
+                pass
 
-def remove(files):
-    for path in files:
-        try:
-            path.unlink()
-        except OSError:
-            pass
+
+def _inline(pieces):
+    return "data:application/octet-stream;base64," + base64.b64encode(b"".join(pieces)).decode()

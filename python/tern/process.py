@@ -81,7 +81,9 @@ class Process:
         self.folder = _private_folder()
         self.media = self.folder / "media"
         self.media.mkdir()
-        arguments = {"allowed_local_media_path": str(self.media), **arguments}
+        # Addresses in messages come from this process, which reaches its own network anyway.
+        own = {"allowed_local_media_path": str(self.media), "allow_private_media_addresses": True}
+        arguments = {**own, **arguments}
         self.socket = str(self.folder / "socket")
         self._owner = os.getpid()
         self._output = self.folder / "output.txt"

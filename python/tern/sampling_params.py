@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from typing import Any
 
@@ -77,16 +78,50 @@ class SamplingParams:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise ValueError(f"{name} must be between 0 and 1, got {value}")
+        for name in ("presence_penalty", "frequency_penalty"):
+            value = getattr(self, name)
+            if value is not None and not -2 <= value <= 2:
+                raise ValueError(f"{name} must be in [-2, 2], got {value}")
         if self.repetition_penalty is not None and not self.repetition_penalty > 0:
             raise ValueError(f"repetition_penalty must be above 0, got {self.repetition_penalty}")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens {self.min_tokens} is above max_tokens {self.max_tokens}")
 
     @classmethod
-    def from_optional(cls, **fields):
-        """FastDeploy's constructor that drops what is None; max_tokens is 8192 there when it is left open."""
-        given = {k: v for k, v in fields.items() if v is not None}
-        return cls(**{"max_tokens": 8192, **given})
+    def from_dict(cls, req_dict):
+        """Of a dict's keys that are fields here."""
+        known = {f.name for f in dataclasses.fields(cls)}
+        return cls(**{name: value for name, value in req_dict.items() if name in known})
+
+    @classmethod
+    def from_optional(
+        cls,
+        n=None,
+        best_of=None,
+        presence_penalty=None,
+        frequency_penalty=None,
+        repetition_penalty=None,
+        temperature=None,
+        top_p=None,
+        top_k=None,
+        min_p=None,
+        seed=None,
+        stop=None,
+        stop_token_ids=None,
+        max_tokens=None,
+        **more,
+    ):
+        """FastDeploy's constructor by place: None is 1 answer, no penalty, temperature 1, and 8192 tokens at most."""
+        defaults = {"n": 1, "presence_penalty": 0.0, "frequency_penalty": 0.0, "repetition_penalty": 1.0, "temperature": 1.0}
+        defaults.update(top_k=0, min_p=0.0, max_tokens=8192)
+        given = {**locals(), **more}
+        fields = {f.name: given[f.name] for f in dataclasses.fields(cls) if given.get(f.name) is not None}
+        if unknown := sorted(set(more) - {f.name for f in dataclasses.fields(cls)}):
+            raise TypeError(f"SamplingParams has no {', '.join(unknown)}")
+        return cls(**{**defaults, **fields})
+
+    def clone(self):
+        return copy.deepcopy(self)
 
     def fields(self, chat):
         """The fields of a request to /v1/chat/completions or /v1/completions."""

@@ -4,7 +4,6 @@ import json
 import threading
 
 import pytest
-from conftest import ROOT
 from tern import GuidedDecodingParams, RequestOutput, SamplingParams
 
 ASK = [{"role": "user", "content": "1+1="}]
@@ -107,18 +106,3 @@ def test_threads_share_it(llm):
     for t in threads:
         t.join()
     assert answers == {i: str(i + 1) for i in range(1, 9)}
-
-
-def test_a_picture_in_every_form(llm, tmp_path):
-    picture = (ROOT / "models" / "demo.png").read_bytes()
-    path = tmp_path / "with space.png"
-    path.write_bytes(picture)
-
-    def read(image):
-        part = [{"type": "image", "image": image}, {"type": "text", "text": "OCR:"}]
-        return llm.chat([{"role": "user", "content": part}], SamplingParams(temperature=0, max_tokens=40))[0]
-
-    answers = [read(picture), read(str(path)), read(path)]
-    assert {x.outputs.text for x in answers} == {answers[0].outputs.text}
-    assert answers[0].num_input_image_tokens > 0
-    assert list(llm._media._folder.iterdir()) == []
