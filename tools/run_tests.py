@@ -195,6 +195,7 @@ def find_suites(build, rooms, only, timeout, python):
             "tests/e2e",
             "tests/fastdeploy",
             "tests/hub",
+            "tests/packaging",
             "tests/paddlenlp",
             "tests/page",
             "tests/python",
