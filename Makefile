@@ -5,7 +5,7 @@ ONCE ?=
 PORT ?= 8180
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: run build test check bench bench-accuracy docs fuzz dist image format setup clean cuda cuda-emulate gpu-pack from-nothing
+.PHONY: run build test check bench bench-accuracy docs fuzz dist image cuda-image format setup clean cuda cuda-emulate gpu-pack from-nothing
 
 run: build
 	@ONCE="$(ONCE)" PORT="$(PORT)" bash tools/run.sh
@@ -47,6 +47,10 @@ dist: build
 # The container image of packaging/Dockerfile, made of the package in dist/ (make dist). As root.
 image:
 	@bash tools/image.sh
+
+# The same of packaging/Dockerfile.cuda, with the CUDA side and cuBLASLt: make cuda, make dist, then this.
+cuda-image:
+	@bash tools/image.sh --cuda
 
 # The CUDA side, build/cuda/libtern_cuda.so and its tests; needs no GPU. The program of `make build` finds it there.
 # ARCH names the GPU that a pack is for.

