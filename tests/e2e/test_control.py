@@ -1,6 +1,7 @@
 """Pause, sleep, wake and other weights, in the real server and under load: no answer of two versions, memory that goes
 and comes. TERN_TEST_CONTROL_ROUNDS: rounds under load (default 6; 100 by hand)."""
 
+import base64
 import hashlib
 import json
 import os
@@ -49,11 +50,15 @@ def ids(server):
     return reply["choices"][0]["completion_token_ids"]
 
 
-def other_weights(folder):
-    """The model with the sign of its last norm turned round: every logit is negative then."""
+def other_weights(folder, *names):
+    """The model with the signs of these tensors turned round."""
     shutil.copytree(MODEL, folder)
+    for name in names:
+        turn_round(folder, name)
+
+
+def turn_round(folder, name):
     index = json.loads((folder / "model.safetensors.index.json").read_text())["weight_map"]
-    name = next(n for n in index if n.endswith(NORM) and "visual" not in n and "vision" not in n)
     path = folder / index[name]
     data = bytearray(path.read_bytes())
     head = struct.unpack("<Q", data[:8])[0]
@@ -63,14 +68,15 @@ def other_weights(folder):
     for at in range(begin + size - 1, end, size):
         data[at] ^= 0x80
     path.write_bytes(data)
-    return folder
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     root = tmp_path_factory.mktemp("weights")
     shutil.copytree(MODEL, root / "a")
-    other_weights(root / "b")
+    other_weights(root / "b", NORM)  # every logit is negative then
+    other_weights(root / "keys", "model.layers.0.input_layernorm.weight")
+    other_weights(root / "tower", "visual.vision_model.post_layernorm.weight")
     return root
 
 
@@ -216,3 +222,42 @@ def test_start_asleep_and_the_old_routes(serve):
     assert call(s, "/v1/completions", PROMPT)[0] == 304
     assert call(s, "/update_model_weight", method="GET")[0] == 200
     assert ids(s) == want
+
+
+LONG = {"prompt": [5 + i % 90 for i in range(140)], "max_tokens": 3}  # two blocks of 64 that the prefix cache keeps
+SEEN = "data:image/png;base64," + base64.b64encode((MODEL.parent / "demo.png").read_bytes()).decode()
+LOOK = {
+    "messages": [
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": SEEN}}, {"type": "text", "text": "OCR:"}]}
+    ],
+    "max_tokens": 3,
+}
+
+
+def says(server, path, body):
+    """Log-probs of an answer, and how many tokens of its prompt were in the cache."""
+    status, reply = call(server, path, body | {"temperature": 0, "ignore_eos": True, "logprobs": 1 if "prompt" in body else True})
+    assert status == 200, reply
+    logprobs = reply["choices"][0]["logprobs"]
+    values = logprobs["token_logprobs"] if "prompt" in body else [token["logprob"] for token in logprobs["content"]]
+    return values, reply["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+
+@pytest.mark.parametrize(
+    ("version", "path", "body"),
+    [("keys", "/v1/completions", LONG), ("tower", "/v1/chat/completions", LOOK)],
+    ids=["prefixes", "pictures"],
+)
+def test_what_the_caches_hold_is_of_the_weights(serve, start, folders, version, path, body):
+    """A prefix, and a picture that has been encoded, were made by other weights: neither counts any more."""
+    s = serve("--enable-logprob").wait_ready()
+    old = says(s, path, body)[0]
+    again, hit = says(s, path, body)
+    assert again == old and hit >= 64
+    done(s, "/v1/pause")
+    done(s, "/v1/update_weights", {"model_path": version})
+    done(s, "/v1/resume")
+    new, hit = says(s, path, body)
+    assert hit == 0 and new != old
+    fresh = start("--max-model-len", 512, "--dtype", "float32", "--enable-logprob", model=folders / version).wait_ready()
+    assert new == says(fresh, path, body)[0]

@@ -1,5 +1,6 @@
 """The ports' TLS, as testssl looks at it: protocols, ciphers, certificates of both sides, files that cannot be used."""
 
+import pathlib
 import shutil
 import socket
 import ssl
@@ -178,6 +179,13 @@ def test_certificates_of_clients(start, ca, other, version, asked):
         with pytest.raises(OSError):
             ask(s.port, client(ca, version))
     assert ask(s.port, good)[2] == b"HTTP/1.1 200 OK"
+
+
+def test_openssl_is_loaded_with_a_certificate_alone(server, start):
+    def maps(s):
+        return pathlib.Path(f"/proc/{s.process.pid}/maps").read_text()
+
+    assert "libssl" in maps(server) and "libssl" not in maps(start().wait_ready())
 
 
 def one_line(folder, *flags):
