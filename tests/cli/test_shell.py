@@ -70,6 +70,23 @@ def test_collect_env_hides_secrets():
     assert "/models" in out and "Tern version" in out and "Libc version" in out and "libcurl.so.4" in out
 
 
+def test_collect_env_tells_what_is_installed(tmp_path):
+    compiler = tmp_path / "gcc"
+    compiler.write_text("#!/bin/sh\necho 'gcc (Made up) 42.1'\necho more\n")
+    compiler.chmod(0o755)
+    broken = tmp_path / "clang"
+    broken.write_text("#!/bin/sh\necho 'clang version 1'\nexit 3\n")
+    broken.chmod(0o755)
+    package = tmp_path / "numpy_of_a_test-7.5.dist-info"
+    package.mkdir()
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: numpy-of-a-test\nVersion: 7.5\n")
+    out = tern("collect-env", PATH=f"{tmp_path}:{os.environ['PATH']}", PYTHONPATH=str(tmp_path))
+    lines = {name.strip(): value for name, _, value in (line.partition(": ") for line in out.splitlines())}
+    assert lines["GCC version"] == "(Made up) 42.1" and lines["Clang version"] == "Could not collect"
+    assert re.match(r"3\.\d+\.\d+.*bit runtime\)$", lines["Python version"])
+    assert "[pip3] numpy-of-a-test==7.5" in out
+
+
 def test_bash_completes_commands_and_flags(tmp_path):
     file = tmp_path / "completion"
     file.write_text(tern("completion", "bash"))

@@ -15,6 +15,7 @@
 #include "app/options.h"
 #include "base/cpu_isa.h"
 #include "cli/commands.h"
+#include "cli/tools/installed.h"
 #include "device/nvml.h"
 
 namespace tern::cli {
@@ -38,6 +39,9 @@ std::string field(const std::string& path, std::string_view key) {
 
 std::string known(std::string text) { return text.empty() ? "not known" : text; }
 
+// As FastDeploy says it of what is not installed.
+std::string collected(std::string text) { return text.empty() ? "Could not collect" : text; }
+
 // Whether the loader finds a library.
 std::string_view found(const char* library) {
   void* const handle = ::dlopen(library, RTLD_LAZY | RTLD_LOCAL);
@@ -52,6 +56,9 @@ void print_system() {
   line("Tern version", TERN_VERSION);
   line("OS", known(field("/etc/os-release", "PRETTY_NAME")));
   line("Kernel", fmt::format("{} {} ({})", name.sysname, name.release, name.machine));
+  line("GCC version", collected(first_line(output_of({"gcc", "--version"}, 5), "(")));
+  line("Clang version", collected(first_line(output_of({"clang", "--version"}, 5), "version ")));
+  line("CMake version", collected(first_line(output_of({"cmake", "--version"}, 5), "version ")));
   line("Libc version", fmt::format("glibc-{}", ::gnu_get_libc_version()));
   line("CPU", known(field("/proc/cpuinfo", "model name")));
   line("CPUs", fmt::format(
@@ -74,6 +81,7 @@ void print_gpus() {
   for (const auto& entry : std::filesystem::directory_iterator("/proc/driver/nvidia/gpus", none)) {
     folders.insert(entry.path().string());
   }
+  line("CUDA runtime version", collected(first_line(output_of({"nvcc", "--version"}, 5), "release ")));
   int number = 0;
   for (const std::string& folder : folders) {
     line(fmt::format("GPU {}", number++), known(field(folder + "/information", "Model")));
@@ -94,6 +102,29 @@ void print_gpus() {
        {"libcuda.so.1", "libcublasLt.so.13", "libcublasLt.so.12", "libnccl.so.2", "libcurl.so.4"}) {
     line(library, found(library));
   }
+  if (const std::string topology = output_of({"nvidia-smi", "topo", "-m"}, 10); !topology.empty()) {
+    fmt::print("GPU Topology:\n{}", topology);
+  }
+}
+
+// "==VERSION" of the first of these packages that is there.
+std::string version_of(const PythonFacts& python, std::initializer_list<std::string_view> names) {
+  for (const std::string& package : python.packages) {
+    for (const std::string_view name : names) {
+      if (package.starts_with(name) && package.compare(name.size(), 2, "==") == 0)
+        return package.substr(name.size() + 2);
+    }
+  }
+  return {};
+}
+
+void print_python() {
+  const PythonFacts python = python_facts();
+  line("Python version", collected(python.version));
+  line("Python platform", collected(python.platform));
+  line("PyTorch version", collected(version_of(python, {"torch"})));
+  line("Paddle version", collected(version_of(python, {"paddlepaddle", "paddlepaddle-gpu", "paddlepaddle_gpu"})));
+  for (const std::string& package : python.packages) fmt::print("[pip3] {}\n", package);
 }
 
 bool is_secret(std::string_view name) {
@@ -134,6 +165,8 @@ int run_collect_env(const std::vector<std::string>& args) {
   print_system();
   fmt::print("==== GPUs and libraries ====\n");
   print_gpus();
+  fmt::print("==== Python and its packages ====\n");
+  print_python();
   fmt::print("==== Variables ====\n");
   print_variables();
   return 0;
