@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the benchmarks and prints their tables: kernels and ceilings, scheduler and engine, decode and prefill of published
-# shapes with dummy weights, the HTTP server over the echo engine, start-up, streams of three protocols. Ratios are taken within
-# the same run.
+# shapes with dummy weights, the HTTP server over the echo engine, start-up, streams of three protocols, the Python package.
+# Ratios are taken within the same run.
 # RESULTS=FILE also appends a row of JSON per figure; tools/performance.py --merge FILE takes them into docs/performance.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -80,5 +80,9 @@ section "startup" && python3 bench/startup.py
 if section "streams of three protocols"; then
   .venv/bin/python -c 'import tritonclient.grpc' 2>/dev/null || .venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
   .venv/bin/python bench/paddlenlp_streams.py
+fi
+if section "python package"; then
+  .venv/bin/python -c 'import numpy, PIL' 2>/dev/null || .venv/bin/python -m pip install -q --disable-pip-version-check numpy pillow==12.3.0
+  .venv/bin/python bench/python_rows.py
 fi
 exit 0
