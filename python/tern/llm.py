@@ -8,11 +8,9 @@ from contextlib import closing
 
 from tern.client import Client
 from tern.media import Media
-from tern.outputs import EmbeddingRequestOutput, Growing, RewardRequestOutput, from_answer, from_vector, refused
 from tern.process import Process
 from tern.progress import bar
 from tern.prompts import listed, prompt_parts
-from tern.sampling_params import SamplingParams
 
 _IN_FLIGHT = 320  # requests that the program knows of at once: more than decode together; the rest wait here
 _MEDIA_BYTES = 512 << 20  # pictures and videos that lie in memory for them; a request that is alone may have more
@@ -32,7 +30,10 @@ class LLM:
         arguments = dict(engine_args, revision=revision, tokenizer=tokenizer, chat_template=chat_template)
         if enable_logprob:
             arguments["enable_logprob"] = True
-        self._process = Process(model, arguments, lambda path: Client(path, None).ready())
+        self._parsed = bool(engine_args.get("reasoning_parser") or engine_args.get("tool_call_parser"))
+        self._process = Process(model, arguments)
+        _outputs()  # these imports while the program starts
+        self._process.wait(lambda path: Client(path, None).ready())
         own = "allowed_local_media_path" not in engine_args
         self._media = Media(self._process.media if own else None)
 
@@ -88,7 +89,7 @@ class LLM:
                 raise TypeError("embed() takes texts and token ids")
             body = {**_WANTED_VECTOR, "input": prompt_fields["prompt"], **more}
             jobs.append(_Job(prompt, "/v1/embeddings", lambda body=body: (body, [])))
-        return self._vectors(jobs, use_tqdm, EmbeddingRequestOutput)
+        return self._vectors(jobs, use_tqdm, _outputs().EmbeddingRequestOutput)
 
     def reward(self, messages, use_tqdm=True, chat_template_kwargs=None):
         """Scores of conversations, by a reward model: a list of messages, or a list of such lists; RewardRequestOutputs."""
@@ -101,7 +102,7 @@ class LLM:
                 jobs.append(_Job(conversation, "/v1/reward", lambda body=body: (body, [])))
             else:
                 jobs.append(self._conversation(conversation, fields, 1, "/v1/reward"))
-        return self._vectors(jobs, use_tqdm, RewardRequestOutput)
+        return self._vectors(jobs, use_tqdm, _outputs().RewardRequestOutput)
 
     def close(self):
         """Ends the program. Harmless when repeated."""
@@ -115,22 +116,25 @@ class LLM:
 
     def _generation(self, prompt, params):
         fields, media = prompt_parts(prompt)
-        if not media:
+        text = fields["prompt"]
+        if not media and not self._parsed:
             body = {**_WANTED, **params.fields(False), **fields}
             return _Job(prompt, _COMPLETIONS, lambda: (body, []), params.n)
-        # Requests with pictures are chats: of one message, whose text is the whole prompt.
-        body = {**_WANTED, **params.fields(True), **fields}
-        text = body.pop("prompt")
-        if isinstance(text, str):
-            body["disable_chat_template"] = True
+        # Pictures are of chats, and so is what parts thoughts and calls from answers: one message is the whole prompt.
+        del fields["prompt"]
+        if not isinstance(text, str):
+            fields["prompt_token_ids"] = text
+        elif media:
+            fields["disable_chat_template"] = True
         else:
-            body["prompt_token_ids"] = text
+            fields.update(disable_chat_template=True, add_special_tokens=True)
+        body = {**_WANTED, **params.fields(True), **fields}
 
         def make():
-            parts, files = self._media.parts(media)
+            content, files = self._media.parts(media or {})
             if isinstance(text, str):
-                parts.append({"type": "text", "text": text})
-            return {**body, "messages": [{"role": "user", "content": parts}]}, files
+                content.append({"type": "text", "text": text})
+            return {**body, "messages": [{"role": "user", "content": content}] if content else []}, files
 
         return _Job(prompt, _CHAT, make, params.n)
 
@@ -143,7 +147,8 @@ class LLM:
 
     def _vectors(self, jobs, use_tqdm, kind):
         self._process.check()
-        return self._whole(jobs, use_tqdm, lambda job, *answered: [from_vector(kind, job.prompt, *answered)])
+        made = _outputs().from_vector
+        return self._whole(jobs, use_tqdm, lambda job, *answered: [made(kind, job.prompt, *answered)])
 
     def _run(self, jobs, use_tqdm, stream):
         self._process.check()
@@ -186,7 +191,7 @@ class LLM:
         client = Client(self._process.socket, self._process.died)
 
         def follow():
-            growing = [Growing(job.prompt, job.n) for job in jobs]
+            growing = [_outputs().Growing(job.prompt, job.n) for job in jobs]
             try:
                 with closing(self._answers(client, jobs, held, True)) as answers:
                     for number, status, event in answers:
@@ -238,14 +243,23 @@ class _Job:
         self.prompt, self.path, self.make, self.n = prompt, path, make, n
 
 
+def _outputs():
+    """The module, which is imported late: LLM() starts the program before."""
+    from tern import outputs
+
+    return outputs
+
+
 def _made(job, status, answer):
     if status == 200:
-        return from_answer(job.prompt, answer)
-    return [refused(job.prompt, status, answer["error"]["message"]) for _ in range(job.n)]
+        return _outputs().from_answer(job.prompt, answer)
+    return [_outputs().refused(job.prompt, status, answer["error"]["message"]) for _ in range(job.n)]
 
 
 def _params_for(count, given):
     if given is None:
+        from tern.sampling_params import SamplingParams
+
         given = SamplingParams()
     if not isinstance(given, (list, tuple)):
         return [given] * count

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 
 @dataclasses.dataclass
@@ -51,14 +51,22 @@ class RequestMetrics:
 @dataclasses.dataclass
 class Logprob:
     logprob: float
-    rank: int  # 1: the likeliest
-    decoded_token: str
+    rank: int | None = None  # 1: the likeliest
+    decoded_token: str | None = None
+
+
+class LogprobsLists(NamedTuple):
+    """For each token of an answer: itself, then the likeliest ones. A rank is None where it is not among those."""
+
+    logprob_token_ids: list[list[int]]
+    logprobs: list[list[float]]
+    sampled_token_ranks: list[int | None]
 
 
 @dataclasses.dataclass
 class CompletionOutput:
-    """One answer. `logprob`: of each token; `logprobs`: for each token the likeliest ones, from text to Logprob (FastDeploy
-    names them by id). Both None if not asked for."""
+    """One answer. `logprob`: of each token; `logprobs`: for each token the likeliest ones, from token id to Logprob;
+    `top_logprobs`: the same as lists, the token itself in front. None if not asked for."""
 
     index: int = 0
     send_idx: int = 0
@@ -66,8 +74,8 @@ class CompletionOutput:
     text: str = ""
     reasoning_content: str | None = None
     reasoning_token_num: int = 0
-    top_logprobs: list[Any] | None = None
-    logprobs: list[dict[str, Logprob]] | None = None
+    top_logprobs: LogprobsLists | None = None
+    logprobs: list[dict[int, Logprob]] | None = None
     logprob: list[float] | None = None
     draft_top_logprobs: list[Any] | None = None
     draft_token_ids: list[int] | None = None
@@ -86,7 +94,7 @@ class RequestOutput:
     prompt: Any = None
     prompt_token_ids: list[int] | None = None
     prompt_token_ids_len: int = 0
-    prompt_logprobs: list[Any] | None = None
+    prompt_logprobs: list[dict[int, Logprob] | None] | None = None
     output_type: int = 3
     outputs: Any = None
     finished: bool = False
@@ -114,25 +122,40 @@ def _completion(choice, reasoning_tokens):
         tool_calls=message.get("tool_calls"),
         finish_reason=choice.get("finish_reason"),
     )
-    take_logprobs(out, choice.get("logprobs"))
+    take_logprobs(out, choice.get("logprobs"), out.token_ids)
     out.send_idx = max(0, len(out.token_ids) - 1)
     return out
 
 
-def take_logprobs(out, found):
-    """Appends the log-probabilities of a choice or a chunk, of either protocol."""
+def take_logprobs(out, found, ids):
+    """Appends the log-probabilities of a choice or a chunk, of either protocol. `ids`: of its tokens."""
     if not found:
         return
-    out.logprob, out.logprobs = out.logprob or [], out.logprobs or []
+    if out.logprob is None:
+        out.logprob, out.logprobs, out.top_logprobs = [], [], LogprobsLists([], [], [])
     if "content" in found:
         entries = found["content"] or []
-        out.logprob += [entry["logprob"] for entry in entries]
-        tops = [[(t["token"], t["logprob"]) for t in entry["top_logprobs"]] for entry in entries]
+        ids = [entry["token_id"] for entry in entries]
+        values = [entry["logprob"] for entry in entries]
+        tops = [[(t["token_id"], t["logprob"], t["token"]) for t in entry["top_logprobs"]] for entry in entries]
     else:
-        out.logprob += found["token_logprobs"]
-        tops = [list((top or {}).items()) for top in found["top_logprobs"] or []]
-    for top in tops:
-        out.logprobs.append({text: Logprob(value, i + 1, text) for i, (text, value) in enumerate(top)})
+        values = found["token_logprobs"]
+        named = zip(found["top_token_ids"], found["top_logprobs"])
+        tops = [[(i, value, text) for i, (text, value) in zip(top_ids, top.items())] for top_ids, top in named]
+    for token, value, top in zip(ids, values, tops):
+        out.logprob.append(value)
+        out.logprobs.append({i: Logprob(likely, rank, text) for rank, (i, likely, text) in enumerate(top, 1)})
+        lists = out.top_logprobs
+        lists.logprob_token_ids.append([token, *(i for i, _, _ in top)])
+        lists.logprobs.append([value, *(likely for _, likely, _ in top)])
+        lists.sampled_token_ranks.append(next((rank for rank, (i, _, _) in enumerate(top, 1) if i == token), None))
+
+
+def _prompt_logprobs(found):
+    """From the protocol's ids, which are texts there, to numbers; the first token has none."""
+    if found is None:
+        return None
+    return [one and {int(i): Logprob(**values) for i, values in one.items()} for one in found]
 
 
 def take_usage(output, usage):
@@ -155,7 +178,7 @@ def from_answer(prompt, answer):
             request_id=answer["id"],
             prompt=prompt,
             prompt_token_ids=message.get("prompt_token_ids"),
-            prompt_logprobs=choice.get("prompt_logprobs"),
+            prompt_logprobs=_prompt_logprobs(choice.get("prompt_logprobs")),
             outputs=_completion(choice, thoughts),
             finished=True,
             metrics=RequestMetrics.of(choice.get("metrics")),
@@ -238,7 +261,9 @@ class Growing:
             done.reasoning_content = (done.reasoning_content or "") + news["reasoning_content"]
         for call in news.get("tool_calls") or []:
             self._take_call(done, call)
-        take_logprobs(done, choice.get("logprobs"))
+        take_logprobs(done, choice.get("logprobs"), news.get("completion_token_ids") or [])
+        if choice.get("prompt_logprobs"):
+            output.prompt_logprobs = _prompt_logprobs(choice["prompt_logprobs"])
         if chunk.get("metrics"):
             output.metrics = RequestMetrics.of(chunk["metrics"])
         if choice.get("finish_reason"):

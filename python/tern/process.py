@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
-import tempfile
 import time
 import weakref
 
@@ -22,8 +19,12 @@ class EngineDied(RuntimeError):
 def find_program():
     """The program: TERN, the one of this package, PATH, or the build folder of the repository this file is in."""
     here = pathlib.Path(__file__).resolve().parent
-    named = os.environ.get("TERN")
-    for place in (named, here / "bin" / "tern", shutil.which("tern"), here.parents[1] / "build/release/tern"):
+    for place in (os.environ.get("TERN"), here / "bin" / "tern"):
+        if place and os.access(place, os.X_OK):
+            return str(place)
+    import shutil  # this and others are imported where they are needed: LLM() starts the program soon
+
+    for place in (shutil.which("tern"), here.parents[1] / "build/release/tern"):
         if place and os.access(place, os.X_OK):
             return str(place)
     raise FileNotFoundError("the program `tern` was not found: set TERN to its path or put it on PATH")
@@ -64,6 +65,8 @@ def flags_of(arguments):
         if isinstance(value, bool):
             value = "true" if value else "false"
         elif isinstance(value, (dict, list, tuple)):
+            import json
+
             value = json.dumps(value)
         out += [flag, str(value)]
     return out
@@ -71,22 +74,34 @@ def flags_of(arguments):
 
 def _private_folder():
     """In memory where there is such a place. Folders of processes that were killed are removed on the way."""
-    parent = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tempfile.gettempdir()
+    parent = "/dev/shm"
+    if not os.access(parent, os.W_OK):
+        import tempfile
+
+        parent = tempfile.gettempdir()
     for old in pathlib.Path(parent).glob(_PREFIX + "*"):
         owner = old.name[len(_PREFIX) :].partition("-")[0]
         try:
             if owner.isdigit() and old.stat().st_uid == os.getuid() and not pathlib.Path("/proc", owner).exists():
-                shutil.rmtree(old, ignore_errors=True)
+                _remove(old)
         except OSError:
             pass  # somebody else removed it
-    return pathlib.Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+    folder = pathlib.Path(parent, f"{_PREFIX}{os.getpid()}-{os.urandom(8).hex()}")
+    folder.mkdir(0o700)
+    return folder
+
+
+def _remove(folder):
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 class Process:
-    """Starts `tern serve` and waits until it answers."""
+    """Starts `tern serve`; wait() waits until it answers."""
 
-    def __init__(self, model, arguments, ready):
-        """`arguments`: flags by name; `ready(path of the socket)` is called until it returns true."""
+    def __init__(self, model, arguments):
+        """`arguments`: flags by name."""
         self._program = find_program()
         self.folder = _private_folder()
         self.media = self.folder / "media"
@@ -107,18 +122,18 @@ class Process:
                     command, stdin=subprocess.PIPE, stdout=output, stderr=output, start_new_session=True, env=environment()
                 )
         except OSError as error:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            _remove(self.folder)
             raise EngineDied(f"{command[0]} does not start: {error}") from error
         self._end = weakref.finalize(self, _end, self._child, self.folder, self._owner)
         os.register_at_fork(after_in_child=_forget(self._child))
-        self._wait(ready)
 
-    def _wait(self, ready):
+    def wait(self, ready):
+        """`ready(path of the socket)` is called until it returns true."""
         try:
             while not ready(self.socket):
                 if self._child.poll() is not None:
                     raise self.died()
-                time.sleep(0.005)
+                time.sleep(0.002)
         except BaseException:
             self.close()
             raise
@@ -166,7 +181,7 @@ def _end(child, folder, owner):
     except subprocess.TimeoutExpired:
         child.kill()
         child.wait()
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
 
 
 def _forget(child):

@@ -84,6 +84,8 @@ class SamplingParams:
                 raise ValueError(f"{name} must be in [-2, 2], got {value}")
         if self.repetition_penalty is not None and not self.repetition_penalty > 0:
             raise ValueError(f"repetition_penalty must be above 0, got {self.repetition_penalty}")
+        if None not in (self.max_tokens, self.reasoning_max_tokens) and self.reasoning_max_tokens > self.max_tokens:
+            raise ValueError(f"reasoning_max_tokens {self.reasoning_max_tokens} is above max_tokens {self.max_tokens}")
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise ValueError(f"min_tokens {self.min_tokens} is above max_tokens {self.max_tokens}")
 

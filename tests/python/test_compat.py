@@ -44,6 +44,46 @@ def test_a_documented_script():
     assert run.stdout.split() == ["2", "7"]
 
 
+PICTURES = """
+import functools, http.server, threading, urllib.request
+from fastdeploy.engine.sampling_params import SamplingParams
+from fastdeploy.entrypoints.llm import LLM
+from fastdeploy.input.ernie4_5_tokenizer import Ernie4_5Tokenizer
+
+handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=FOLDER)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+url = f"http://127.0.0.1:{server.server_port}/demo.png"
+
+tokenizer = Ernie4_5Tokenizer.from_pretrained(MODEL)
+parts = [{"type": "image_url", "image_url": {"url": url}}, {"type": "text", "text": "OCR:"}]
+messages = [{"role": "user", "content": parts}]
+prompt = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
+images = [urllib.request.urlopen(url).read()]
+llm = LLM(model=MODEL, tensor_parallel_size=1, max_model_len=8192, limit_mm_per_prompt={"image": 100},
+          reasoning_parser="ernie-45-vl", engine_worker_queue_port=8888, graph_optimization_config={"use_cudagraph": False})
+sampling_params = SamplingParams(temperature=0, max_tokens=40)
+given = {"prompt": prompt, "multimodal_data": {"image": images, "video": []}}
+for output in llm.generate(prompts=given, sampling_params=sampling_params):
+    print(output.outputs.text.splitlines()[0], output.outputs.reasoning_content)
+for output in llm.chat(messages=messages, chat_template_kwargs={"enable_thinking": False}, sampling_params=sampling_params):
+    print(output.outputs.text.splitlines()[0])
+"""
+
+
+def test_a_script_with_pictures_and_a_tokenizer():
+    run = subprocess.run(
+        [sys.executable, "-c", f"MODEL, FOLDER = {str(MODEL)!r}, {str(MODEL.parent)!r}\n{PICTURES}"],
+        env={**os.environ, **ENVIRONMENT},
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=120,
+    )
+    assert run.returncode == 0, run.stderr
+    assert [line.startswith("Harbour Cafe") for line in run.stdout.splitlines()] == [True, True], run.stdout
+
+
 def test_the_servers_command_line():
     command = [sys.executable, "-m", "fastdeploy.entrypoints.openai.api_server", "--model", str(MODEL), "--port", "0"]
     command += ["--host", "127.0.0.1", "--max-num-seqs", "4"]

@@ -4,7 +4,8 @@ import json
 import threading
 
 import pytest
-from tern import GuidedDecodingParams, RequestOutput, SamplingParams
+from conftest import FLAGS, MODEL, ROOT
+from tern import LLM, GuidedDecodingParams, RequestOutput, SamplingParams
 
 ASK = [{"role": "user", "content": "1+1="}]
 GREEDY = SamplingParams(temperature=0, max_tokens=8)
@@ -71,11 +72,39 @@ def test_a_stream_that_is_left_is_aborted(llm):
     assert llm.chat(ASK, GREEDY)[0].outputs.text == "2"
 
 
-def test_log_probabilities(llm):
-    out = llm.chat(ASK, SamplingParams(temperature=0, max_tokens=1, logprobs=3))[0].outputs
-    assert len(out.logprob) == 1 and len(out.logprobs[0]) == 3
-    best = out.logprobs[0]["2"]
-    assert best.rank == 1 and best.logprob == pytest.approx(out.logprob[0])
+def test_log_probabilities_by_id(llm):
+    params = SamplingParams(temperature=0, max_tokens=1, logprobs=3)
+    chatted = llm.chat(ASK, params)[0]
+    done = llm.generate(chatted.prompt_token_ids, params)[0]
+    for out in (chatted.outputs, done.outputs):
+        (token,) = out.token_ids
+        assert len(out.logprob) == 1 and len(out.logprobs[0]) == 3
+        best = out.logprobs[0][token]
+        assert (best.rank, best.decoded_token) == (1, "2") and best.logprob == pytest.approx(out.logprob[0], abs=1e-5)
+        lists = out.top_logprobs
+        assert lists.logprob_token_ids == [[token, *out.logprobs[0]]] and lists.sampled_token_ranks == [1]
+        assert lists.logprobs[0] == [out.logprob[0], *(x.logprob for x in out.logprobs[0].values())]
+    assert list(chatted.outputs.logprobs[0]) == list(done.outputs.logprobs[0])
+
+
+def test_log_probabilities_of_prompts():
+    with LLM(MODEL, enable_logprob=True, enable_prefix_caching=False, **FLAGS) as llm:
+        params = SamplingParams(temperature=0, max_tokens=1, prompt_logprobs=2)
+        out = llm.generate("1+1=", params)[0]
+        *_, ((streamed,)) = llm.generate("1+1=", params, stream=True)
+    assert streamed.prompt_logprobs == out.prompt_logprobs
+    assert len(out.prompt_logprobs) == out.prompt_token_ids_len and out.prompt_logprobs[0] is None
+    for token, likely in zip(out.prompt_token_ids[1:], out.prompt_logprobs[1:]):
+        assert likely[token].rank >= 1 and likely[token].logprob <= 0
+
+
+def test_prompts_of_a_model_that_thinks(llm):
+    """Its answers are parted as those of chats are, and the prompts are the same."""
+    with LLM(MODEL, reasoning_parser="ernie-45-vl", enable_logprob=True, **FLAGS) as parted:
+        for prompt in ("1+1=", llm.generate("1+1=", GREEDY)[0].prompt_token_ids):
+            plain, one = llm.generate(prompt, GREEDY)[0], parted.generate(prompt, GREEDY)[0]
+            assert one.error_code == 200, one.error_msg
+            assert (one.outputs.token_ids, one.prompt_token_ids) == (plain.outputs.token_ids, plain.prompt_token_ids)
 
 
 def test_guided_answers(llm):

@@ -3,13 +3,18 @@
 import errno
 import functools
 import http.server
+import json
+import struct
+import subprocess
 import threading
+import zlib
 
 import numpy
 import pytest
-from conftest import ROOT
+from conftest import MODEL, ROOT
 from tern import SamplingParams
-from tern.media import Media
+from tern.media import Media, _pieces_of
+from tern.process import find_program
 
 PICTURE = ROOT / "models" / "demo.png"
 GREEDY = SamplingParams(temperature=0, max_tokens=40)
@@ -46,6 +51,15 @@ def test_an_address_of_this_machine(llm):
     assert done.outputs.text == chatted.outputs.text
 
 
+def png_of(array):
+    height, width, _ = array.shape
+    rows = b"".join(b"\0" + row.tobytes() for row in array)
+    parts = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT" + zlib.compress(rows, 1), b"IEND")
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(part) - 4) + part + struct.pack(">I", zlib.crc32(part)) for part in parts
+    )
+
+
 class Pil:
     """What the package uses of a PIL picture."""
 
@@ -57,10 +71,8 @@ class Pil:
     def convert(self, mode):
         raise AssertionError("it is RGB")
 
-    def tobytes(self, kind, order, row, direction):
-        assert (kind, order, direction) == ("raw", "BGR", -1)
-        padding = numpy.zeros((self.size[1], row - 3 * self.size[0]), numpy.uint8)
-        return numpy.hstack([self.array[::-1, :, ::-1].reshape(self.size[1], -1), padding]).tobytes()
+    def tobytes(self):
+        return self.array.tobytes()
 
 
 def test_a_picture_beside_a_prompt(llm):
@@ -108,18 +120,29 @@ def test_what_no_prompt_has_is_named(llm, prompt, error):
     assert llm._media.held == 0
 
 
-@pytest.mark.parametrize("width", [1, 2, 3, 4, 33])
-def test_arrays_and_pil_pictures_make_the_same_file(tmp_path, width):
-    array = numpy.random.default_rng(1).integers(0, 256, (5, width, 3), numpy.uint8)
+def test_arrays_and_pil_pictures_make_the_same_file(tmp_path):
+    array = numpy.random.default_rng(1).integers(0, 256, (5, 33, 3), numpy.uint8)
     media = Media(tmp_path)
     _, (one,) = media.parts({"image": [array]})
     _, (two,) = media.parts({"image": Pil(array)})
     data = one[0].read_bytes()
-    assert data == two[0].read_bytes() and len(data) == 54 + 5 * ((width * 3 + 3) // 4 * 4)
-    assert data[54:57] == bytes(array[4, 0, ::-1])  # rows from the bottom, blue first
+    assert data == two[0].read_bytes() and data.endswith(array.tobytes())
     assert media.held == 2 * len(data)
     media.remove([one, two])
     assert media.held == 0 and list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("height", "width"), [(1, 1), (37, 64), (64, 37), (1000, 1001)])
+def test_an_array_reaches_the_model_as_it_is(tmp_path, height, width):
+    """Against a PNG of the same pixels, as the program prepares them."""
+    array = numpy.random.default_rng(1).integers(0, 256, (height, width, 3), numpy.uint8)
+    raw, png = tmp_path / "raw", tmp_path / "png"
+    raw.write_bytes(b"".join(_pieces_of(array[::-1][::-1], "image")))
+    png.write_bytes(png_of(array))
+    command = [find_program(), "preprocess", "--model", MODEL, raw, png]
+    told = subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout.splitlines()
+    first, second = ({**json.loads(line), "file": None} for line in told)
+    assert first == second and first["sha256"]
 
 
 def test_a_video_keeps_its_settings(tmp_path):

@@ -46,7 +46,7 @@ void ResponseWriter::append_logprobs(const Block& block, size_t first, std::stri
   out += '[';
   for (size_t i = first; i < block.tokens.size(); ++i) {
     if (i > first) out += ',';
-    openai::append_chat_logprob(out, {g_.tokenizer(), false}, block.tokens[i], {.top = ask_.top_logprobs});
+    openai::append_chat_logprob(out, {g_.tokenizer(), false, false}, block.tokens[i], {.top = ask_.top_logprobs});
   }
   out += ']';
 }

@@ -34,6 +34,11 @@ def chat_cases():
                    usage(n, 2)))
     case("chat", "return_token_ids", body={"messages": ASK, "return_token_ids": True},
          json=chat([chat_choice(text, "stop", ids=answer, prompt=CHAT_HI)], usage(n, n + 1)))
+    case("chat", "return_token_ids names the ids of logprobs too", server={"enable_logprob": True},
+         body={"messages": ASK, "return_token_ids": True, "max_tokens": 2, "logprobs": True, "top_logprobs": 2},
+         json=chat([chat_choice(U + "h", "length", ids=CHAT_HI[:2], prompt=CHAT_HI,
+                                logprobs={"content": [chat_logprob(t, 2, ids=True) for t in CHAT_HI[:2]], "refusal": None})],
+                   usage(n, 2)))
     case("chat", "messages as token ids", body={"messages": HI, "max_tokens": 2},
          json=chat([chat_choice("hi", "length")], usage(5, 2)))
     case("chat", "prompt_token_ids beside messages", body={"messages": ASK, "prompt_token_ids": HI, "max_tokens": 2},

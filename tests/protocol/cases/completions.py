@@ -124,6 +124,10 @@ def completion_stream_cases():
     prompt = [BEGIN] + HI
     case("completions", "return_token_ids", path, {"prompt": "hi there", "max_tokens": 2, "return_token_ids": True},
          json=completion([text_choice(B + "h", "length", ids=[BEGIN, v("h")], prompt=prompt, prompt_text="hi there")], usage(6, 2)))
+    case("completions", "return_token_ids names the ids of logprobs too", path,
+         {"prompt": "hi there", "max_tokens": 2, "return_token_ids": True, "logprobs": 2}, server={"enable_logprob": True},
+         json=completion([text_choice(B + "h", "length", ids=[BEGIN, v("h")], prompt=prompt, prompt_text="hi there",
+                                      logprobs=completion_logprobs([BEGIN, v("h")], 2, with_ids=True))], usage(6, 2)))
     case("completions_stream", "chunks, usage once per finished choice", path,
          {"prompt": [HI[:1], HI[1:2]], "max_tokens": 1, "stream": True, "stream_options": {"include_usage": True}}, unordered=True,
          events=[chunk([text_chunk("h", 0, "length")], False), chunk([], False, usage=usage(1, 1)),

@@ -66,17 +66,17 @@ def alternatives(token, k):
     return [one(0)] + [one(i) for i in range(k)]
 
 
-def entry(pair):
+def entry(pair, ids=False):
     i, lp = pair
-    return {"token": token_name(i), "logprob": lp, "bytes": list(token_bytes(i))}
+    return {"token": token_name(i), "logprob": lp, "bytes": list(token_bytes(i))} | ({"token_id": i} if ids else {})
 
 
-def chat_logprob(token, k, whole=True, decode=True):
+def chat_logprob(token, k, whole=True, decode=True, ids=False):
     """Whole answers name the field that an alternative does not have. Without `decode` no token has a name."""
     a = alternatives(token, k)
     more = {"top_logprobs": None} if whole else {}
     nameless = {} if decode else {"token": None, "bytes": None}
-    return {**entry(a[0]), **nameless, "top_logprobs": [entry(x) | nameless | more for x in a[1:]]}
+    return {**entry(a[0], ids), **nameless, "top_logprobs": [entry(x, ids) | nameless | more for x in a[1:]]}
 
 
 def chat_choice(text, finish, index=0, logprobs=None, prompt_logprobs=None, ids=None, prompt=None):
@@ -173,7 +173,7 @@ def list_character():
     return [v(back[b]) for b in "中".encode()]
 
 
-def completion_logprobs(ids, k, start=0):
+def completion_logprobs(ids, k, start=0, with_ids=False):
     out = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
     at = start
     for i, piece in zip(ids, pieces(ids)):
@@ -182,5 +182,7 @@ def completion_logprobs(ids, k, start=0):
         out["token_logprobs"].append(a[0][1])
         out["top_logprobs"].append({token_name(t): lp for t, lp in a[1:]})
         out["text_offset"].append(at)
+        if with_ids:
+            out.setdefault("top_token_ids", []).append([t for t, _ in a[1:]])
         at += len(piece)
     return out

@@ -30,22 +30,49 @@ void append_entry(std::string& out, const TokenNames& names, const engine::Token
     names.append_bytes(out, entry.id);
   else
     out += "null";
+  if (!names.with_ids) return;
+  out += ",\"token_id\":";
+  append_int(out, entry.id);
 }
 
-// Different ids may have one text (a byte token and the letter): the likelier one has the key.
-void append_top_logprobs(std::string& out, const TokenNames& names, std::span<const engine::TokenLogprob> list,
-                         size_t top) {
+// The first of a list is the sampled token. Different ids may have one text (a byte token and the letter): the likelier
+// one has the key.
+std::vector<const engine::TokenLogprob*> top_of(const TokenNames& names, std::span<const engine::TokenLogprob> list,
+                                                size_t top) {
   std::unordered_set<std::string> seen;
+  std::vector<const engine::TokenLogprob*> kept;
+  for (size_t i = 1; i < list.size() && kept.size() < top; ++i) {
+    if (seen.insert(names.name(list[i].id)).second) kept.push_back(&list[i]);
+  }
+  return kept;
+}
+
+void append_top_logprobs(std::string& out, const TokenNames& names,
+                         const std::vector<const engine::TokenLogprob*>& list) {
   out += '{';
-  for (size_t i = 1; i < list.size() && seen.size() < top; ++i) {  // the first is the sampled token
-    const auto [name, added] = seen.insert(names.name(list[i].id));
-    if (!added) continue;
-    if (seen.size() > 1) out += ',';
-    json::append_quoted(out, *name);
+  for (const engine::TokenLogprob* entry : list) {
+    if (entry != list.front()) out += ',';
+    json::append_quoted(out, names.name(entry->id));
     out += ':';
-    append_logprob(out, list[i].logprob);
+    append_logprob(out, entry->logprob);
   }
   out += '}';
+}
+
+void append_top_ids(std::string& out, const TokenNames& names, std::span<const engine::TokenOutput> tokens,
+                    size_t top) {
+  out += ",\"top_token_ids\":[";
+  for (const engine::TokenOutput& token : tokens) {
+    if (&token != &tokens.front()) out += ',';
+    if (token.logprobs.empty()) {
+      out += "null";
+      continue;
+    }
+    std::vector<int32_t> ids;
+    for (const engine::TokenLogprob* entry : top_of(names, token.logprobs, top)) ids.push_back(entry->id);
+    append_ids(out, ids);
+  }
+  out += ']';
 }
 
 }  // namespace
@@ -165,14 +192,16 @@ void append_completion_logprobs(std::string& out, const TokenNames& names, std::
     if (tokens[i].logprobs.empty())
       out += "null";
     else
-      append_top_logprobs(out, names, tokens[i].logprobs, static_cast<size_t>(top));
+      append_top_logprobs(out, names, top_of(names, tokens[i].logprobs, static_cast<size_t>(top)));
   }
   out += "],\"text_offset\":[";
   for (size_t i = 0; i < offsets.size(); ++i) {
     if (i > 0) out += ',';
     append_int(out, offsets[i]);
   }
-  out += "]}";
+  out += ']';
+  if (names.with_ids) append_top_ids(out, names, tokens, static_cast<size_t>(top));
+  out += '}';
 }
 
 void append_prompt_logprobs(std::string& out, const TokenNames& names, bool decode,

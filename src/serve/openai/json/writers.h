@@ -26,6 +26,7 @@ void append_usage(std::string& out, const UsageCounts& usage);  // the object of
 struct TokenNames {
   const content::Tokenizer* tokenizer = nullptr;  // null: the id's digits
   bool spaceless = false;                         // at the start of a text that drops its first space
+  bool with_ids = false;                          // lists name ids too (return_token_ids)
   std::string name(int32_t id) const;
   void append_bytes(std::string& out, int32_t id) const;  // [226,130] of the token's own bytes
 
@@ -42,7 +43,8 @@ struct ChatLogprobForm {
 void append_chat_logprob(std::string& out, const TokenNames& names, const engine::TokenOutput& token,
                          ChatLogprobForm form);
 // The completions' object: tokens, token_logprobs, top_logprobs (of each the `top` likeliest that have different
-// names), text_offset. null: a token without log-probs, which a prompt's first is.
+// names), text_offset; with ids top_token_ids too, in the order of top_logprobs. null: a token without log-probs, which
+// a prompt's first is.
 void append_completion_logprobs(std::string& out, const TokenNames& names, std::span<const engine::TokenOutput> tokens,
                                 std::span<const int64_t> offsets, int32_t top);
 // [null,{"id":{"logprob","rank","decoded_token"}},...] for every prompt position; without `decode` the last is null.

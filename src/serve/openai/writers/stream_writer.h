@@ -33,7 +33,7 @@ class StreamWriter : public Writer {
   void append_scores(const Choice& choice, std::string& out);
   void append_masks(const Choice& choice, const TokenNews& news, std::string& out);
   void append_usage_chunk(const UsageCounts& usage, std::string& out) const;
-  TokenNames names(bool spaceless = false) const { return {g_.tokenizer(), spaceless}; }
+  TokenNames names(bool spaceless = false) const { return {g_.tokenizer(), spaceless, ask_.return_token_ids}; }
 
   struct Held {
     engine::TokenOutput token;

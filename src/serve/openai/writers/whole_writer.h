@@ -39,7 +39,7 @@ class WholeWriter : public Writer {
   void append_ids_and_texts(const Choice& choice, const Kept& kept, std::string& out) const;
   void append_scores(const Choice& choice, std::string& out) const;
   void append_masks(const Kept& kept, std::string& out) const;
-  TokenNames names(bool spaceless = false) const { return {g_.tokenizer(), spaceless}; }
+  TokenNames names(bool spaceless = false) const { return {g_.tokenizer(), spaceless, ask_.return_token_ids}; }
 
   const Generation& g_;
   const Ask& ask_;
