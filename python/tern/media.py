@@ -41,7 +41,11 @@ def _tiff_of_array(pixels):
 
 def _tiff_of_picture(picture):
     """A file, in pieces, of a PIL picture of mode RGB."""
-    return [_tiff_head(*picture.size), picture.tobytes()]
+    width, height = picture.size
+    yield _tiff_head(width, height)
+    rows = max(1, (256 << 10) // max(1, 3 * width))  # a part at a time stays in the cache
+    for top in range(0, height, rows):
+        yield picture.crop((0, top, width, min(top + rows, height))).tobytes()
 
 
 def _pieces_of(thing, kind):

@@ -71,6 +71,9 @@ class Pil:
     def convert(self, mode):
         raise AssertionError("it is RGB")
 
+    def crop(self, box):
+        return Pil(self.array[box[1] : box[3], box[0] : box[2]])
+
     def tobytes(self):
         return self.array.tobytes()
 
@@ -121,7 +124,7 @@ def test_what_no_prompt_has_is_named(llm, prompt, error):
 
 
 def test_arrays_and_pil_pictures_make_the_same_file(tmp_path):
-    array = numpy.random.default_rng(1).integers(0, 256, (5, 33, 3), numpy.uint8)
+    array = numpy.random.default_rng(1).integers(0, 256, (500, 333, 3), numpy.uint8)
     media = Media(tmp_path)
     _, (one,) = media.parts({"image": [array]})
     _, (two,) = media.parts({"image": Pil(array)})
