@@ -8,6 +8,10 @@
 namespace tern::fetch {
 namespace {
 
+constexpr long kConnectSeconds = 20;
+constexpr long kSlowBytes = 1024, kSlowSeconds = 30;  // slower for so long: cut, and tried again
+constexpr long kReadBytes = 512 << 10;
+
 std::optional<CurlLibrary> load() {
   void* const handle = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL);
   if (handle == nullptr) return std::nullopt;
@@ -48,6 +52,21 @@ std::string system_certificates() {
     if (access(path, R_OK) == 0) return path;
   }
   return {};
+}
+
+void set_download_options(CURL* easy, const std::string& url, const char* protocols, char* why) {
+  const auto set = [&](CURLoption option, auto value) { curl_library()->easy_setopt(easy, option, value); };
+  set(CURLOPT_URL, url.c_str());
+  set(CURLOPT_PROTOCOLS_STR, protocols);
+  set(CURLOPT_NOSIGNAL, 1L);
+  set(CURLOPT_HTTP09_ALLOWED, 0L);
+  set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
+  set(CURLOPT_LOW_SPEED_LIMIT, kSlowBytes);
+  set(CURLOPT_LOW_SPEED_TIME, kSlowSeconds);
+  set(CURLOPT_BUFFERSIZE, kReadBytes);
+  set(CURLOPT_ERRORBUFFER, why);
+  const std::string certificates = system_certificates();
+  if (!certificates.empty()) set(CURLOPT_CAINFO, certificates.c_str());  // libcurl keeps a copy
 }
 
 }  // namespace tern::fetch

@@ -41,4 +41,8 @@ using UrlHandle = std::unique_ptr<CURLU, CurlFree<&CurlLibrary::url_cleanup>>;
 using EasyHandle = std::unique_ptr<CURL, CurlFree<&CurlLibrary::easy_cleanup>>;
 using ListHandle = std::unique_ptr<curl_slist, CurlFree<&CurlLibrary::slist_free_all>>;
 
+// What every download of models sets: the URL and the protocols that it may have ("http,https"), the longest waits,
+// large reads, the system's certificates, and where curl says why it failed (CURL_ERROR_SIZE bytes).
+void set_download_options(CURL* easy, const std::string& url, const char* protocols, char* why);
+
 }  // namespace tern::fetch

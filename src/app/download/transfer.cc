@@ -18,26 +18,17 @@ namespace {
 
 constexpr int kTries = 3;
 constexpr std::chrono::milliseconds kFirstDelay{500};
-constexpr long kConnectSeconds = 20;
-constexpr long kSlowBytes = 1024, kSlowSeconds = 30;  // slower for so long: cut, and tried again
 
 class Transfer {
  public:
   explicit Transfer(const std::string& url) : curl_(fetch::curl_library()) {
     if (curl_ == nullptr) return;
     handle_.reset(curl_->easy_init());
-    set(CURLOPT_URL, url.c_str());
-    set(CURLOPT_PROTOCOLS_STR, "http,https,file");
+    if (handle_ == nullptr) return;
+    fetch::set_download_options(handle_.get(), url, "http,https,file", why_);
     set(CURLOPT_REDIR_PROTOCOLS_STR, "http,https");
     set(CURLOPT_FOLLOWLOCATION, 1L);
     set(CURLOPT_MAXREDIRS, 5L);
-    set(CURLOPT_NOSIGNAL, 1L);
-    set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-    set(CURLOPT_LOW_SPEED_LIMIT, kSlowBytes);
-    set(CURLOPT_LOW_SPEED_TIME, kSlowSeconds);
-    set(CURLOPT_ERRORBUFFER, why_);
-    certificates_ = fetch::system_certificates();
-    if (!certificates_.empty()) set(CURLOPT_CAINFO, certificates_.c_str());
   }
   explicit operator bool() const { return handle_ != nullptr; }
   template <class T>
@@ -57,7 +48,6 @@ class Transfer {
  private:
   const fetch::CurlLibrary* curl_;
   fetch::EasyHandle handle_;
-  std::string certificates_;
   char why_[CURL_ERROR_SIZE] = {};
 };
 

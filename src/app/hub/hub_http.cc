@@ -12,9 +12,6 @@
 namespace tern::app {
 namespace {
 
-constexpr long kConnectSeconds = 20;
-constexpr long kSlowBytes = 1024, kSlowSeconds = 30;  // slower for so long: cut, and tried again
-constexpr long kBuffer = 512 << 10;
 constexpr int kMostRedirects = 5;
 constexpr int kSilentTries = 3;  // of a hub that has not answered at all
 constexpr size_t kMostHeaderBytes = 64u << 10;
@@ -89,7 +86,6 @@ struct HubExchange {
 
 HubHttp::HubHttp(const HubPlan& plan) : plan_(plan), curl_(fetch::curl_library()) {
   if (curl_ != nullptr) handle_.reset(curl_->easy_init());
-  certificates_ = fetch::system_certificates();
 }
 
 Status HubHttp::ask_once(const HubRequest& request, const std::string& url, HubReply& reply, std::string& location) {
@@ -104,17 +100,8 @@ Status HubHttp::ask_once(const HubRequest& request, const std::string& url, HubR
     curl_slist* const more = curl_->slist_append(headers.get(), line.c_str());
     if (more != nullptr) (void)headers.release(), headers.reset(more);
   }
-  set(CURLOPT_URL, url.c_str());
+  fetch::set_download_options(handle_.get(), url, plan_.endpoint.starts_with("https:") ? "https" : "http,https", why);
   set(CURLOPT_HTTPHEADER, headers.get());
-  set(CURLOPT_PROTOCOLS_STR, plan_.endpoint.starts_with("https:") ? "https" : "http,https");
-  set(CURLOPT_NOSIGNAL, 1L);
-  set(CURLOPT_HTTP09_ALLOWED, 0L);
-  set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
-  set(CURLOPT_LOW_SPEED_LIMIT, kSlowBytes);
-  set(CURLOPT_LOW_SPEED_TIME, kSlowSeconds);
-  set(CURLOPT_BUFFERSIZE, kBuffer);
-  set(CURLOPT_ERRORBUFFER, why);
-  if (!certificates_.empty()) set(CURLOPT_CAINFO, certificates_.c_str());
   if (request.head) {
     set(CURLOPT_NOBODY, 1L);
   } else {

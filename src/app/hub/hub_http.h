@@ -42,7 +42,6 @@ class HubHttp {
   const HubPlan& plan_;
   const fetch::CurlLibrary* curl_;
   fetch::EasyHandle handle_;
-  std::string certificates_;
 };
 
 // Whether both addresses have the same scheme, host and port, letter by letter.
