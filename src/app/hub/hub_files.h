@@ -31,7 +31,8 @@ struct HubListing {
 };
 
 bool is_hex(std::string_view text, size_t digits);  // lower case
-// The text that Git LFS keeps in place of a file.
+// The text that Git LFS keeps in place of a file, and sizes between which its own lies.
+inline constexpr int64_t kLeastPointerBytes = 100, kMostPointerBytes = 200;
 std::string lfs_pointer(std::string_view sha256, int64_t size);
 
 // Adds a file, unless it is in a folder of the repository. Errors (kCorrupt): a path that leads out of the folder it is

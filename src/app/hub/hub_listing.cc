@@ -16,8 +16,6 @@ namespace {
 
 constexpr size_t kThreads = 4;
 constexpr int kPageSize = 1000, kMostPages = 200;
-// Sizes that a pointer of Git LFS has; a file of such a size may be one.
-constexpr int64_t kLeastPointer = 100, kMostPointer = 200;
 
 std::string in_path(const std::string& text) { return escaped_text(text, "/"); }
 
@@ -45,8 +43,8 @@ Status ask_headers(const HubPlan& plan, HubListing& listing) {
   std::vector<std::unique_ptr<HubHttp>> connections(kThreads);
   return four_at_a_time(listing.files.size(), [&](size_t index, size_t thread) -> Status {
     HubFile& file = listing.files[index];
-    const bool maybe_pointer = file.hash == HubHash::kGitBlobOrPointer && file.size >= kLeastPointer &&
-                               file.size <= kMostPointer && file.path.ends_with(".safetensors");
+    const bool maybe_pointer = file.hash == HubHash::kGitBlobOrPointer && file.size >= kLeastPointerBytes &&
+                               file.size <= kMostPointerBytes && file.path.ends_with(".safetensors");
     if (file.hash != HubHash::kNone && !maybe_pointer) return {};
     if (connections[thread] == nullptr) connections[thread] = std::make_unique<HubHttp>(plan);
     const auto reply = ask_head(plan, *connections[thread], file_address(plan, listing, file));

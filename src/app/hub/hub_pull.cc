@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "app/folder_lock.h"
+#include "app/hub/hub_digest.h"
 #include "app/hub/hub_listing.h"
 #include "app/hub/hub_progress.h"
 #include "app/hub/hub_record.h"

@@ -23,7 +23,4 @@ struct HubTransfer {
 };
 Status run_transfer(HubHttp& http, const HubTransfer& transfer);
 
-// Whether the file at `path` is this one, by its size and digest.
-Expected<bool> is_file_of(const std::string& path, const HubFile& file);
-
 }  // namespace tern::app

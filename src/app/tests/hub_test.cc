@@ -1,15 +1,20 @@
+#include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
 
 #include "app/hub/find_folder.h"
+#include "app/hub/hub_digest.h"
 #include "app/hub/hub_files.h"
 #include "app/hub/hub_http.h"
 #include "app/hub/hub_json.h"
 #include "app/hub/hub_plan.h"
 #include "app/hub/hub_progress.h"
 #include "app/hub/hub_record.h"
+#include "base/sha256.h"
 #include "tls/stream_digest.h"
 
 namespace tern::app {
@@ -182,6 +187,65 @@ TEST(HubTransfer, DigestsOfStreams) {
   };
   EXPECT_EQ(of(StreamDigest::Kind::kSha1), "a9993e364706816aba3e25717850c26c9cd0d89d");
   EXPECT_EQ(of(StreamDigest::Kind::kSha256), "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+}
+
+// A file that grows piece by piece, and begins anew once.
+TEST(HubTransfer, ADigestFollowsTheFile) {
+  const std::string path = testing::TempDir() + "following_digest";
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  ASSERT_GE(fd, 0);
+  const std::string piece(700'000, 'x'), whole = piece + piece + piece;
+  HubFile file{.path = "f", .size = static_cast<int64_t>(whole.size()), .hash = HubHash::kSha256};
+  file.digest = sha256_hex(whole.data(), whole.size());
+  const auto write_all = [&](FollowingDigest& digest, char letter) {
+    for (int64_t i = 0; i < 3; ++i) {
+      const std::string part(piece.size(), letter);
+      const auto size = static_cast<int64_t>(part.size());
+      EXPECT_EQ(::pwrite(fd, part.data(), part.size(), i * size), static_cast<ssize_t>(size));
+      EXPECT_TRUE(digest.wrote((i + 1) * size).ok());
+    }
+    const auto same = digest.matches(file.size);
+    return same.ok() && *same;
+  };
+  {
+    auto digest = FollowingDigest::begin(fd, path, file);
+    ASSERT_TRUE(digest.ok());
+    EXPECT_FALSE(write_all(**digest, 'y'));
+    ASSERT_TRUE((*digest)->restart().ok());
+    EXPECT_TRUE(write_all(**digest, 'x'));
+    ASSERT_TRUE((*digest)->restart().ok());
+    EXPECT_EQ(::ftruncate(fd, 100), 0);
+    EXPECT_FALSE((*digest)->matches(101).ok());  // fewer bytes than were said to be there
+  }
+  ::close(fd);
+  const auto there = is_file_of(path, file);
+  EXPECT_TRUE(there.ok() && !*there);
+  fs::remove(path);
+}
+
+TEST(HubFiles, BlobsAndPointers) {
+  const auto is = [](const std::string& content, int64_t blob_size, const std::string& digest) {
+    const HubFile file{.path = "f", .hash = HubHash::kGitBlobOrPointer, .digest = digest, .blob_size = blob_size};
+    auto taken = FileDigest::begin(file);
+    if (!taken.ok()) return false;
+    for (const char& c : content) taken->add(&c, 1);
+    return taken->matches();
+  };
+  const auto git = [](const std::string& content) {
+    auto digest = tls::StreamDigest::begin(tls::StreamDigest::Kind::kSha1);
+    const std::string head = fmt::format("blob {}", content.size()) + '\0';
+    digest->add(head.data(), head.size());
+    digest->add(content.data(), content.size());
+    return digest->hex();
+  };
+  for (const size_t size : {size_t{50}, size_t{150}, size_t{5000}}) {
+    const std::string content(size, 'c');
+    const std::string pointer = lfs_pointer(sha256_hex(content.data(), size), static_cast<int64_t>(size));
+    EXPECT_TRUE(is(content, static_cast<int64_t>(size), git(content))) << size;
+    EXPECT_TRUE(is(content, static_cast<int64_t>(pointer.size()), git(pointer))) << size;
+    EXPECT_FALSE(is(content + "d", static_cast<int64_t>(size), git(content))) << size;
+    EXPECT_FALSE(is(content + "d", static_cast<int64_t>(pointer.size()), git(pointer))) << size;
+  }
 }
 
 TEST(HubProgress, Texts) {
