@@ -73,6 +73,13 @@ def test_details_of_requests_and_files_that_grow(server, tmp_path):
     assert (text["request_rate"], text["burstiness"], text["endpoint_type"]) == (1000.0, 0.5, "openai")
 
 
+@pytest.mark.parametrize("rate", ["0", "-1", "-inf", "nan"])
+def test_a_rate_is_above_0(rate, tmp_path):
+    chats = write(tmp_path / "chats.jsonl", [{"messages": CHAT}])
+    done = bench("serve", "--dataset-path", chats, f"--request-rate={rate}", status=2)
+    assert done.stderr.splitlines() == ["tern: --request-rate: above 0, or inf for no spacing"]
+
+
 def test_what_requests_hold(server, tmp_path):
     (tmp_path / "hyper.yaml").write_text("top_p: 0.5\nnote: {a: [1, two]}\n")
     texts = write(tmp_path / "texts.jsonl", [{"text": "Hi", "max_dec_len": 3, "temperature": 0.5, "penalty_score": 1.1}])

@@ -92,6 +92,7 @@ Status read_fields(ServeBench& o) {
 
 Status read_ramp(ServeBench& o) {
   client::LoadPlan& plan = o.plan;
+  if (!(o.rate > 0)) return wrong("--request-rate: above 0, or inf for no spacing", "request-rate");
   plan.rate = std::isinf(o.rate) ? 0 : o.rate;
   if (o.ramp.empty()) {
     if (o.ramp_start >= 0 || o.ramp_end >= 0)
@@ -216,8 +217,7 @@ void add_traffic(app::Options& parser, ServeBench& o) {
   parser.add_option("--max-concurrency,--concurrency", o.concurrency, "Open at a time; without it all")
       .range(1, 60'000);
   parser.add_option("--request-rate", o.rate, "Requests per second, spaced at random; inf: no spacing")
-      .capture_default_str()
-      .non_negative();
+      .capture_default_str();
   parser.add_option("--burstiness", o.plan.burstiness, "Below 1 spaces are less even than Poisson's, above 1 more")
       .capture_default_str()
       .range(1e-3, 1e6);
