@@ -58,6 +58,13 @@ program_says_why() {
   grep -qi driver <<<"$said" && ! grep -qi "another build" <<<"$said"
 }
 
+# A group that is not there: one line that names those that are.
+names_groups() {
+  local said status=0
+  said=$("$BUILD/cuda_ops_test" --only nothing 2>&1) || status=$?
+  [ "$status" = 2 ] && [[ "$said" == "--only nothing: not one of device, "* ]]
+}
+
 step "CUDA toolchain" tools/cuda_toolchain.sh
 begin=$SECONDS
 # Portable files become code of 9.0 alone: that of 8.0 takes half of nvcc's time and comes with a plain `make cuda`.
@@ -65,6 +72,7 @@ step "CUDA build" make --no-print-directory cuda "PORTABLE=arch=compute_90,code=
 [ -f "$BUILD/cuda_seconds.txt" ] && sort -rn "$BUILD/cuda_seconds.txt" | awk '{ sum += $1; print "     | " $1 " s  " $2 } END { print "     | " sum " s  all of nvcc" }'
 step "CUDA build: limits" within_limits
 step "libtern_cuda.so loads" loads
+step "cuda_ops_test names its groups" names_groups
 [ -x build/release/tern ] && step "launches of steps" python3 src/cuda/tests/record/launches.py
 step "emulated kernels: linear" make --no-print-directory cuda-emulate ONLY=linear
 [ -x build/release/tern ] && step "tern --device cuda without a driver" program_says_why

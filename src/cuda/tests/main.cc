@@ -5,7 +5,8 @@
 // --kernels: writes the names of all kernels that ran. --rounds: how often tests that draw their cases do.
 // --part: of products, draws and widths every Nth, from number I (0 .. N - 1) on. --threads: of the CPU, else all.
 // Runs all groups on the GPU as it is, without cuBLASLt, with the shared memory of 8.6 and 8.9 cards, and in
-// deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran.
+// deterministic mode. Ends with "N passed, N failed"; 0 when nothing failed and something ran. A group or a variant
+// that is not there ends it with a line that names those that are.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -79,6 +80,28 @@ struct Options {
   std::string only, variant, kernels, rounds, part, threads;
 };
 
+// Whether `name` is "" or one of the list; else a line on stderr.
+template <class T>
+bool is_known(const char* option, const std::string& name, std::span<const T> list, const char* T::*label) {
+  std::string all;
+  for (const T& entry : list) {
+    if (name.empty() || name == entry.*label) return true;
+    all += all.empty() ? "" : ", ";
+    all += entry.*label;
+  }
+  std::fprintf(stderr, "%s %s: not one of %s\n", option, name.c_str(), all.c_str());
+  return false;
+}
+
+std::span<const Variant> variants_of(const Options& o) {
+  return o.emulated ? std::span<const Variant>(kEmulated) : std::span<const Variant>(kVariants);
+}
+
+bool names_are_known(const Options& o) {
+  return is_known("--only", o.only, std::span<const Group>(kGroups), &Group::name) &&
+         is_known("--variant", o.variant, variants_of(o), &Variant::label);
+}
+
 bool write_kernels(const std::string& path, const std::set<std::string>& names) {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (file == nullptr) return false;
@@ -91,6 +114,7 @@ bool read_part(const std::string& text, Context& c) {
 }
 
 int run(const Options& o) {
+  if (!names_are_known(o)) return 2;
   auto library = device::load_cuda_library(o.folders);
   if (!library.ok()) {
     std::fprintf(stderr, "%s\n", library.error().message.c_str());
@@ -107,7 +131,7 @@ int run(const Options& o) {
   }
   int passed = 0, failed = 0;
   std::set<std::string> kernels;
-  for (const Variant& v : o.emulated ? std::span<const Variant>(kEmulated) : std::span<const Variant>(kVariants)) {
+  for (const Variant& v : variants_of(o)) {
     if (!o.variant.empty() && o.variant != v.label) continue;
     Context c;
     c.cuda = *library, c.label = v.label, c.verbose = o.verbose, c.smallest = o.smallest;
