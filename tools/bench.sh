@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs the benchmarks and prints their tables: kernels and ceilings, scheduler and engine, decode and prefill of published
-# shapes with dummy weights, the HTTP server over the echo engine, start-up, streams of three protocols, the Python package.
-# Ratios are taken within the same run.
+# shapes with dummy weights, the HTTP server over the echo engine, start-up, downloads, the page, streams of three protocols,
+# the Python package. Ratios are taken within the same run.
 # RESULTS=FILE also appends a row of JSON per figure; tools/performance.py --merge FILE takes them into docs/performance.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -77,6 +77,14 @@ if section "masks of guided decoding"; then
   fi
 fi
 section "startup" && python3 bench/startup.py
+section "downloads" && python3 bench/hub_download.py
+if section "page"; then
+  if .venv/bin/python -c 'import sys; sys.path.insert(0, "tests/page"); import browser; sys.exit(not browser.find_chromium())'; then
+    .venv/bin/python bench/page_paint.py
+  else
+    echo "skipped: no Chromium"
+  fi
+fi
 if section "streams of three protocols"; then
   .venv/bin/python -c 'import tritonclient.grpc' 2>/dev/null || .venv/bin/python -m pip install -q --disable-pip-version-check -r tests/requirements.txt
   .venv/bin/python bench/paddlenlp_streams.py

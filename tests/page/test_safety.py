@@ -1,5 +1,7 @@
 """What a model says stays text, the key stays in the tab, and nothing is asked of anybody else."""
 
+import urllib.error
+
 import pytest
 from stand_in import StandIn
 
@@ -104,8 +106,13 @@ def test_the_key_is_asked_for_and_stays_in_the_tab(launch, page, pictures):
     assert p.js("sessionStorage.getItem('tern.key')") == "sesame-open"
     assert p.js("JSON.stringify(localStorage) + document.cookie + location.href").count("sesame") == 0
     assert "sesame" not in p.js("document.documentElement.outerHTML")
+    with pytest.raises(urllib.error.HTTPError, match="401"):
+        server.get("/v1/models")
     p.click("#tab-metrics")
     p.wait("figures.samples.length > 0")
+    p.click("#tab-chat")
+    say(p, "2+2=")
+    p.wait(DONE + " && chat.turns.at(-1).text !== ''")
     p.open(server.url + "/?again")
     p.wait("config !== null")  # kept over a reload
     p.click("#settings-button")

@@ -97,6 +97,7 @@ def test_a_port_of_its_own_for_figures_is_said(launch, page):
     p = page(server.url + "/#metrics")
     p.wait("!document.getElementById('met-none').hidden")
     assert "--metrics-port" in p.text("#met-none")
+    assert p.js("performance.getEntriesByType('resource').every((entry) => !entry.name.endsWith('/metrics'))")
 
 
 def test_a_model_of_text(text_server, page, pictures):
@@ -179,6 +180,48 @@ def test_keys(model_server, page):
     assert not p.js("document.getElementById('settings').hidden")
     p.key("Escape")
     assert p.js("document.getElementById('settings').hidden") and p.js("document.activeElement.id") == "settings-button"
+
+
+CONTROLS = (
+    "[...document.querySelectorAll('button, input, select, textarea, summary, [tabindex=\"0\"]')].filter((node) => !node.disabled"
+    " && node.type !== 'file' && node.tabIndex >= 0 && node.checkVisibility())"
+)
+
+
+def reach_all(page):
+    """Tabs through everything once; every control that can be seen gets the focus, and shows that it has it."""
+    page.js("window.reached = new Set()")
+    page.js("document.activeElement.blur()")
+    for _ in range(page.js(CONTROLS + ".length") + 8):
+        page.key("Tab")
+        page.js("window.reached.add(document.activeElement)")
+    missed = page.js(CONTROLS + ".filter((node) => !window.reached.has(node)).map((node) => node.outerHTML.slice(0, 120))")
+    assert missed == []
+
+
+def test_every_control_is_reached_by_keyboard(model_server, page):
+    p = page(model_server.url)
+    p.js("document.getElementById('settings-button').focus()")
+    p.key("Enter")
+    p.js("document.getElementById('draft').focus()")
+    p.type("2+2=")
+    p.key("Enter")
+    p.wait("chat.busy === null && chat.turns.at(-1)?.role === 'assistant'")
+    reach_all(p)
+    p.js("document.querySelector('.msg.user .acts button').focus()")
+    assert p.wait("getComputedStyle(document.querySelector('.msg.user .acts')).opacity === '1'"), "seen when it has the focus"
+    p.key("2", code="Digit2", modifiers=1)
+    p.give_files("#files", DEMO)
+    p.wait(ALL_DONE)
+    reach_all(p)
+    p.js("document.querySelector('.card .shot').focus()")
+    p.key("Enter")
+    p.wait("document.getElementById('picture-dialog').open")
+    p.key("Escape")
+    p.wait("!document.getElementById('picture-dialog').open && document.activeElement.className === 'shot'")
+    p.key("3", code="Digit3", modifiers=1)
+    p.wait("figures.samples.length > 0")
+    reach_all(p)
 
 
 def test_the_page_says_when_it_was_painted(model_server, page):

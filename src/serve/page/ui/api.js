@@ -146,8 +146,17 @@ async function streamChat(body, signal, on) {
   return result;
 }
 
-// What the server offers; null until it has said so.
-let config = null;
-async function loadConfig() {
-  config = await (await call("page/config")).json();
+// What the server offers; null until it has said so. Whoever wants to know meanwhile waits for the same answer.
+let config = null, loading = null;
+function loadConfig() {
+  loading ??= (async () => {
+    try {
+      config = await (await call("page/config")).json();
+      showChatConfig();
+      showOcrConfig();
+    } finally {
+      loading = null;
+    }
+  })();
+  return loading;
 }

@@ -104,8 +104,6 @@ async function start() {
     if (error.status !== 401) toast(error.message, true);
     return;
   }
-  showChatConfig();
-  showOcrConfig();
   if (figures.open) takeSample();
 }
 

@@ -1,7 +1,7 @@
 // /metrics once a second while its view is open and seen: rates from counters, times from histograms.
 const EVERY = 1000;   // milliseconds
 const WINDOW = 60;    // samples that times are taken over
-const figures = { samples: [], tiles: {}, timer: 0, paused: false, open: false };
+const figures = { asking: false, samples: [], tiles: {}, timer: 0, paused: false, open: false };
 
 // Prometheus' text: sums of each name over its labels, buckets of histograms, figures by engine.
 function readFigures(text) {
@@ -150,9 +150,11 @@ function tellMetrics(state, none = "") {
 
 async function takeSample() {
   clearTimeout(figures.timer);
-  if (!figures.open || figures.paused || document.hidden) return;
-  if (config && !config.metrics) return tellMetrics("", t("met.elsewhere"));
+  if (!figures.open || figures.paused || document.hidden || figures.asking) return;
+  figures.asking = true;
   try {
+    if (config === null) await loadConfig();
+    if (!config.metrics) return tellMetrics("", t("met.elsewhere"));
     const sample = readFigures(await (await call("metrics")).text());
     sample.at = performance.now() / 1000;
     const last = figures.samples[figures.samples.length - 1];
@@ -165,6 +167,8 @@ async function takeSample() {
   } catch (error) {
     if (error.status === 401) return tellMetrics("", t("met.keyNeeded"));
     tellMetrics(error.status ? error.message : t("met.lost"));
+  } finally {
+    figures.asking = false;
   }
   clearTimeout(figures.timer);
   if (figures.open && !figures.paused) figures.timer = setTimeout(takeSample, EVERY);
