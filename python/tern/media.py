@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import errno
 import itertools
 import os
@@ -94,20 +95,30 @@ class Media:
     def shape(self, messages):
         """The conversation with objects replaced by URLs, and the files made for it."""
         files = []
-        return [self._message(message, files) for message in messages], files
+        with self._all_or_none(files):
+            return [self._message(message, files) for message in messages], files
 
     def parts(self, data):
         """{"image": [...], "video": [...]} as parts of a message, and the files made for them."""
         files, parts = [], []
         if unknown := sorted(set(data) - set(_KINDS)):
             raise ValueError(f'multimodal_data has "image" and "video", not {", ".join(unknown)}')
-        for kind in _KINDS:
-            things = data.get(kind)
-            if things is None:
-                continue
-            for thing in things if isinstance(things, (list, tuple)) else [things]:
-                parts.append(self._part({"type": kind, kind: thing}, files))
+        with self._all_or_none(files):
+            for kind in _KINDS:
+                things = data.get(kind)
+                if things is None:
+                    continue
+                for thing in things if isinstance(things, (list, tuple)) else [things]:
+                    parts.append(self._part({"type": kind, kind: thing}, files))
         return parts, files
+
+    @contextlib.contextmanager
+    def _all_or_none(self, files):
+        try:
+            yield
+        except BaseException:
+            self.remove(files)
+            raise
 
     def _message(self, message, files):
         content = message.get("content")
@@ -123,18 +134,19 @@ class Media:
         if isinstance(thing, str) and thing.partition(":")[0] in ("http", "https", "data", "file"):
             url = thing
         else:
-            url = self._place(_pieces_of(thing, kind), files)
+            url = self._place(lambda: _pieces_of(thing, kind), files)
         return {"type": key, key: {"url": url, **settings}}
 
     def _place(self, pieces, files):
+        """`pieces()` gives the bytes, more than once."""
         if self._folder is None:
-            return _inline(pieces)
+            return _inline(pieces())
         path = self._folder / str(next(self._names))
         size = 0
         files.append((path, size))
         try:
             with open(path, "wb", buffering=0) as file:
-                for piece in pieces:
+                for piece in pieces():
                     left = memoryview(piece).cast("B")
                     size += len(left)
                     while left:
@@ -143,7 +155,7 @@ class Media:
             if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 raise
             self.remove([files.pop()])  # a small /dev/shm, as containers have: it travels inside the request
-            return _inline(pieces)
+            return _inline(pieces())
         files[-1] = (path, size)
         with self._lock:
             self.held += size

@@ -20,6 +20,7 @@ PICTURE = ROOT / "models" / "demo.png"
 GREEDY = SamplingParams(temperature=0, max_tokens=40)
 PROMPT = "<s>User: <|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|>OCR:\nAssistant:\n"
 TEXT = "Harbour Cafe"
+MESSAGE = {"role": "user", "content": [{"type": "image", "image": b"abc"}, {"type": "image", "image": 3}]}
 
 
 def test_a_picture_in_every_form(llm, tmp_path):
@@ -123,6 +124,14 @@ def test_what_no_prompt_has_is_named(llm, prompt, error):
     assert llm._media.held == 0
 
 
+def test_what_went_before_a_wrong_picture_is_removed(tmp_path):
+    media = Media(tmp_path)
+    for ask in (lambda: media.parts({"image": [b"abc", 3]}), lambda: media.shape([MESSAGE, MESSAGE])):
+        with pytest.raises(TypeError, match="a image is|a path"):
+            ask()
+    assert media.held == 0 and list(tmp_path.iterdir()) == []
+
+
 def test_arrays_and_pil_pictures_make_the_same_file(tmp_path):
     array = numpy.random.default_rng(1).integers(0, 256, (500, 333, 3), numpy.uint8)
     media = Media(tmp_path)
@@ -158,8 +167,10 @@ def test_a_full_memory_sends_pictures_inside_requests(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "full")
 
+    array = numpy.full((3, 5, 3), 7, numpy.uint8)
     monkeypatch.setattr("builtins.open", full)
     media = Media(tmp_path)
-    parts, files = media.parts({"image": [b"abc"]})
-    assert parts[0]["image_url"]["url"] == "data:application/octet-stream;base64,YWJj"
+    parts, files = media.parts({"image": [b"abc", array, Pil(array)]})
+    urls = [part["image_url"]["url"] for part in parts]
+    assert urls[0] == "data:application/octet-stream;base64,YWJj" and urls[1] == urls[2]
     assert files == [] and media.held == 0
