@@ -2,12 +2,13 @@
 """What the Python package costs beside the program: importing it, starting an LLM, prompts of text, pictures.
 
   python_rows.py [--tern build/release/tern] [--model models/tern-demo-ocr] [--prompts 2000] [--input 200] [--output 100]
-                 [--max-num-seqs 64] [--pictures 1000] [--turns 5] [--only import,start,prompts,pictures]
+                 [--max-num-seqs 64] [--flags '{"load_choices": "dummy"}'] [--pictures 1000] [--turns 5]
+                 [--only import,start,prompts,pictures]
 
 Start: LLM() in a fresh process against `tern serve` on a Unix socket until it answers, in turns. Prompts: LLM.generate() of
-random ids, each with a full answer, against `tern bench throughput` with the same flags, in turns. Pictures: of 1000 x 1000
-pixels, as arrays and as PIL pictures where Pillow is installed, answered from a script without a model; the time is what
-this process used of a core, from the call to its end.
+random ids, each with a full answer, against `tern bench throughput` with the same flags (--flags: more of them), in turns.
+Pictures: of 1000 x 1000 pixels, as arrays and as PIL pictures where Pillow is installed, answered from a script without a
+model; the time is what this process used of a core, from the call to its end.
 """
 
 import argparse
@@ -87,8 +88,10 @@ def starts(args):
 
 def prompts(args):
     from tern import LLM, SamplingParams
+    from tern.process import flags_of
 
     flags = {"max_num_seqs": args.max_num_seqs, "max_model_len": args.input + args.output + 64, "enable_prefix_caching": False}
+    flags.update(json.loads(args.flags))
     size = json.loads((pathlib.Path(args.model) / "config.json").read_text())["vocab_size"]
     draw = random.Random(1)
     asked = [[draw.randrange(100, min(size, 2000)) for _ in range(args.input)] for _ in range(args.prompts)]
@@ -108,8 +111,7 @@ def prompts(args):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder) / "result.json"
             command = [args.tern, "bench", "throughput", "--model", args.model, "--input-len", args.input, "--output-len"]
-            command += [args.output, "--num-prompts", args.prompts, "--max-num-seqs", args.max_num_seqs]
-            command += ["--max-model-len", flags["max_model_len"], "--output-json", file]
+            command += [args.output, "--num-prompts", args.prompts, "--output-json", file, *flags_of(flags)]
             subprocess.run(list(map(str, command)), check=True, stdout=subprocess.DEVNULL)
             theirs.append(json.loads(file.read_text())["requests_per_second"])
     (rate, note), (base, _), (spent, _) = said(ours, "prompts/s"), said(theirs, ""), said(own, "us")
@@ -165,6 +167,7 @@ def main():
         ("turns", 5),
     ):
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--flags", default="{}", help="of LLM() and tern bench throughput, JSON")
     parser.add_argument("--only", default=",".join(parts), help="parts of it, by comma")
     args = parser.parse_args()
     os.environ.update(TERN=args.tern, PYTHONPATH=str(ROOT / "python"))
