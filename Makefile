@@ -5,7 +5,7 @@ ONCE ?=
 PORT ?= 8180
 export PATH := $(PATH):$(HOME)/.cargo/bin
 
-.PHONY: run build test check bench bench-accuracy docs fuzz dist image cuda-image format setup clean cuda cuda-emulate gpu-pack from-nothing
+.PHONY: run build test check bench bench-accuracy docs fuzz dist dist-check image cuda-image format setup clean cuda cuda-emulate gpu-pack from-nothing
 
 run: build
 	@ONCE="$(ONCE)" PORT="$(PORT)" bash tools/run.sh
@@ -43,6 +43,10 @@ fuzz:
 dist: build
 	@bash tools/setup.sh dist
 	@bash tools/dist.sh
+
+# Installs what make dist left, as a user does, in places that have nothing else.
+dist-check:
+	@bash tools/dist_check.sh
 
 # The container image of packaging/Dockerfile, made of the package in dist/ (make dist). As root.
 image:

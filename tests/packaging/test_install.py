@@ -77,3 +77,15 @@ def test_a_program_that_does_not_start_is_not_installed(folder, tmp_path):
     done = install(folder, "--prefix", tmp_path / "prefix")
     assert done.returncode == 1 and "glibc 2.28" in done.stderr
     assert not (tmp_path / "prefix").exists()
+
+
+def test_the_check_of_packages_counts_what_fails_and_knows_its_parts(tmp_path):
+    def run(*parts):
+        env = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "DIST": str(tmp_path)}
+        command = [ROOT / "tools/dist_check.sh", *parts]
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=60)
+
+    done = run("glibc", "archive")
+    assert done.returncode == 1 and done.stdout.splitlines()[-1] == "0 passed, 3 failed"
+    done = run("wheel")
+    assert done.returncode == 2 and "there is no part wheel" in done.stderr
