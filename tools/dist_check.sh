@@ -75,7 +75,15 @@ symbols() {
 }
 old_debian() {
   unpack && bare_debian bullseye && cp -r "$work/archive" "$work/bullseye/opt/tern" && mount -t proc proc "$work/bullseye/proc" &&
-    tern=/opt/tern/tern serves chroot "$work/bullseye" -- /opt/tern/tern serve --model /opt/tern/model
+    tern=/opt/tern/tern serves chroot "$work/bullseye" -- /opt/tern/tern serve --model /opt/tern/model || return 1
+  [ ! -f "$work/archive/libtern_cuda.so" ] || cuda_side_loads chroot "$work/bullseye" /opt/tern/tern
+}
+# The program comes to look for a driver, or, where there is a GPU, for the model: its CUDA side has been loaded.
+cuda_side_loads() {
+  local said
+  said=$("$@" verify --device cuda /nowhere 2>&1)
+  echo "$said"
+  [[ $said == *"NVIDIA driver"* || $said == */nowhere* ]]
 }
 in_python() {
   "$1" -m venv "$work/venv-$2" && "$work/venv-$2/bin/pip" install -q --no-index --find-links "$dist" tern tern-fastdeploy &&
@@ -97,7 +105,7 @@ folders = environment()["TERN_CUDA_LIBRARY"].split(":")
 found = [f for folder in folders for f in glob.glob(folder + "/nvidia/cu13/lib/libcublasLt.so.13")]
 print(found); ctypes.CDLL(found[0])
 ctypes.CDLL(str(pathlib.Path(tern.__file__).parent / "bin/libtern_cuda.so"))' &&
-    "$work/venv-$1/bin/tern" verify --device cuda /nowhere 2>&1 | tee /dev/stderr | grep -E 'NVIDIA driver|/nowhere' >/dev/null
+    cuda_side_loads "$work/venv-$1/bin/tern"
 }
 installed() {
   unpack && "$work/archive/install" --prefix "$work/prefix" &&
@@ -122,8 +130,7 @@ in_image() {
   ! "${inside[@]}" touch /models/x 2>/dev/null && "${inside[@]}" start_server --help >/dev/null &&
     serves "${inside[@]}" -- tern serve --model /usr/lib/tern/model
   local status=$?
-  [ "$1" = tern-image ] || "${inside[@]}" tern verify --device cuda /nowhere 2>&1 | tee /dev/stderr | grep -E 'NVIDIA driver|/nowhere' ||
-    status=1
+  [ "$1" = tern-image ] || cuda_side_loads "${inside[@]}" tern || status=1
   umount -R "$work/view"
   return $status
 }

@@ -35,18 +35,21 @@ def names_in(text):
 # first version meant something else (timer_create, pthread_cond_wait) may not stand here.
 SAME = names_in("""
     exp exp2 log log2 pow hypot
-    dladdr dlclose dlerror dlopen dlsym dlvsym
+    dladdr dlclose dlerror dlmopen dlopen dlsym dlvsym
     ns_name_uncompress sem_destroy sem_getvalue sem_init sem_open sem_post sem_timedwait
     sem_trywait sem_unlink sem_wait sem_close shm_open shm_unlink thrd_exit call_once
     pthread_attr_getguardsize pthread_attr_getstack pthread_attr_getstacksize pthread_attr_setguardsize pthread_attr_setstack
     pthread_attr_setstacksize pthread_attr_setaffinity_np pthread_barrier_destroy pthread_barrier_init pthread_barrier_wait
-    pthread_cancel pthread_condattr_getclock pthread_condattr_setclock pthread_create pthread_detach pthread_getaffinity_np
+    pthread_cancel pthread_condattr_getclock pthread_condattr_setclock pthread_condattr_setpshared
+    pthread_create pthread_detach pthread_getaffinity_np
     pthread_getattr_np pthread_getconcurrency pthread_getcpuclockid pthread_getname_np pthread_getspecific pthread_join
     pthread_key_create __pthread_key_create pthread_key_delete pthread_kill pthread_mutexattr_destroy
     pthread_mutexattr_getkind_np pthread_mutexattr_gettype pthread_mutexattr_init pthread_mutexattr_setprotocol
     pthread_mutexattr_setpshared pthread_mutexattr_setrobust pthread_mutexattr_settype pthread_mutex_consistent
     pthread_mutex_timedlock pthread_mutex_trylock pthread_once pthread_rwlockattr_destroy pthread_rwlockattr_init
-    pthread_rwlockattr_setkind_np pthread_rwlock_destroy pthread_rwlock_init pthread_rwlock_rdlock pthread_rwlock_tryrdlock
+    pthread_rwlockattr_setkind_np
+    pthread_rwlockattr_setpshared pthread_rwlock_destroy pthread_rwlock_init pthread_rwlock_rdlock
+    pthread_rwlock_timedrdlock pthread_rwlock_timedwrlock pthread_rwlock_tryrdlock
     pthread_rwlock_trywrlock pthread_rwlock_unlock pthread_rwlock_wrlock pthread_setaffinity_np pthread_setattr_default_np
     pthread_setconcurrency pthread_setname_np pthread_setspecific pthread_sigmask pthread_spin_destroy pthread_spin_init
     pthread_spin_lock pthread_spin_trylock pthread_spin_unlock pthread_testcancel pthread_timedjoin_np pthread_tryjoin_np
