@@ -138,7 +138,7 @@ in_image() {
 pythons() {
   local path
   for path in "$HOME"/.pyenv/versions/3.*/bin/python3 /usr/bin/python3.[0-9]* /usr/local/bin/python3.[0-9]*; do
-    [ ! -x "$path" ] || "$path" -c 'import sys, venv, ensurepip; v = sys.version_info[:2]; v >= (3, 9) and print(v[1], sys.executable)' 2>/dev/null
+    [[ ! -x $path || $path == *-config ]] || "$path" -c 'import sys, venv, ensurepip; v = sys.version_info[:2]; v >= (3, 9) and print(v[1], sys.executable)' 2>/dev/null
   done | sort -n | sed -n '1p;$p' | awk '{print $2}' | uniq
 }
 

@@ -200,16 +200,21 @@ def drop_versions(elf, indices):
             elf.put("<Q", header + field, elf.get("<Q", header + field) + moved)
 
 
+def unknown_names(elf):
+    """Names of a later version that are in neither list."""
+    indices = too_new(elf)
+    found = ((name, weak) for name, weak, at in elf.symbols() if elf.get("<H", at) & 0x7FFF in indices) if indices else ()
+    return sorted({name for name, weak in found if name not in SAME | MADE | (OPTIONAL if weak else set())})
+
+
 def lower(path):
     """Gives the names that lost their version."""
     elf = Elf(path)
     indices = too_new(elf)
     if not indices:
         return []
-    found = [(n, weak, at) for n, weak, at in elf.symbols() if elf.get("<H", at) & 0x7FFF in indices]
-    unknown = sorted({name for name, weak, _ in found if name not in SAME | MADE | (OPTIONAL if weak else set())})
-    if unknown:
-        what = ", ".join(f"{n}" for n in unknown)
+    if unknown := unknown_names(elf):
+        what = ", ".join(unknown)
         raise Failure(
             f"{path}: needs {what} of a glibc above 2.28. Add each to SAME in tools/lower_glibc.py if glibc 2.28 has it with "
             "the same meaning, else make it in packaging/old_glibc.c and add it to MADE"

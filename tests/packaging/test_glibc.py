@@ -152,3 +152,13 @@ def test_every_made_name_is_in_the_library(tree):
         ["nm", "-D", "--defined-only", tree / "lib/libtern_old_glibc.so"], check=False, capture_output=True, text=True
     )
     assert {line.split()[-1] for line in listed.stdout.splitlines()} == lower_glibc.MADE
+
+
+@pytest.mark.parametrize(
+    "built", ["release/tern", "release/libtern_grpc.so", "release/tern-video-decoder", "cuda/libtern_cuda.so"]
+)
+def test_what_is_built_can_be_lowered(built):
+    path = ROOT / "build" / built
+    if not path.is_file():
+        pytest.skip(f"build/{built} is not there")
+    assert lower_glibc.unknown_names(lower_glibc.Elf(path)) == []
