@@ -20,9 +20,10 @@ int32_t arg_max(std::span<const float> row, const std::vector<int32_t>& banned);
 // Smallest margin between the best two logits at which a greedy step is held against us.
 double clear_margin(const GoldenTensor* logits, const VerifyTolerance& tolerance);
 
-// What logits of one thing computed in two ways owe each other.
+// What logits of one thing computed in two ways owe each other. `scale`: errors are compared with this where it is more
+// than the largest entry of `a`.
 enum class Agreement : uint8_t { kBits, kTolerance, kToken };
 bool agree(std::span<const float> a, std::span<const float> b, Agreement how, const VerifyTolerance& tolerance,
-           const std::vector<int32_t>& banned, std::string& detail);
+           const std::vector<int32_t>& banned, std::string& detail, double scale = 0.0);
 
 }  // namespace tern::model
