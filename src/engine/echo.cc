@@ -225,10 +225,14 @@ class EchoEngine final : public EngineClient {
     s.times.first_token = s.times.finished = now;
     begin_event(s).head.finish = FinishReason::kStop;
     std::span<const int32_t> ids = s.request.prompt;
+    double mean = 0;
+    for (const int32_t id : ids) mean += static_cast<double>(id) / static_cast<double>(ids.size());
     if (s.request.pooled == PooledRows::kLast) ids = ids.last(1);
+    if (s.request.pooled == PooledRows::kFirst || s.request.pooled == PooledRows::kMean) ids = ids.first(1);
     std::vector<float>& out = news_.extra().pooled;
     for (const int32_t id : ids) {
-      for (int j = 0; j < config_.pooled; ++j) out.push_back(static_cast<float>(id + j));
+      const double value = s.request.pooled == PooledRows::kMean ? mean : id;
+      for (int j = 0; j < config_.pooled; ++j) out.push_back(static_cast<float>(value + j));
     }
     return true;
   }

@@ -48,7 +48,9 @@ struct alignas(64) Generation {
   int64_t kept_ids = 0;             // that its tokens were drawn from
   std::vector<std::vector<TokenLogprob>> prompt_logprobs;
   std::vector<Preemption> interruptions;
-  std::vector<float> pooled;  // of a pooling model: the rows computed so far
+  std::vector<float> pooled;       // of a pooling model: the rows computed so far
+  std::vector<double> pooled_sum;  // PooledRows::kMean: of the prompt's first `pooled_count` rows
+  int32_t pooled_count = 0;
 };
 
 // Asks for the first lines of it: cold after a long step.

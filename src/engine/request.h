@@ -37,8 +37,9 @@ struct MediaItem {
   size_t offset = 0, bytes = 0;
 };
 
-// Which rows of a pooling model's prompt are its answer.
-enum class PooledRows : uint8_t { kLast, kAll };
+// Which rows of a pooling model's prompt are its answer; of kMean their mean. All but kLast need rows that a prefix hit
+// would skip.
+enum class PooledRows : uint8_t { kLast, kFirst, kMean, kAll };
 
 struct Request {
   RequestId id = 0;             // given by serve, unique while the process lives

@@ -5,12 +5,15 @@
 #include <optional>
 #include <vector>
 
+#include "engine/request.h"
+
 namespace tern::serve {
 
 struct PoolingConfig {
-  int32_t width = 0;      // values of a row
-  bool rewards = false;   // rows are scores; else embeddings
-  bool all_rows = false;  // scores of every prompt token, or of those with `step_tag_id`; else of the last one
+  int32_t width = 0;     // values of a row
+  bool rewards = false;  // rows are scores; else embeddings
+  // Of which prompt tokens; kAll: scores alone, of every token or of those with `step_tag_id`.
+  engine::PooledRows rows = engine::PooledRows::kLast;
   // Of --override-pooler-config. Of embeddings, where a request says nothing:
   bool normalize = true;
   std::optional<int32_t> dimensions;

@@ -82,6 +82,40 @@ def test_embeddings_are_the_references(serve):
     assert post(server, "/v1/completions", prompt=[1, 2])[0] == 400
 
 
+# "short" has the reference's last hidden state of every token.
+@pytest.mark.parametrize(
+    ("kind", "pool"),
+    [("MEAN", lambda rows: [sum(column) / len(rows) for column in zip(*rows)]), ("CLS", lambda rows: rows[0])],
+    ids=["MEAN", "CLS"],
+)
+def test_the_mean_and_the_first_row_are_the_references(serve, kind, pool):
+    prompts, rows = golden("qwen3_embedding")
+    pooler = json.dumps({"pooling_type": kind, "normalize": False})
+    flags = ["--dtype", "float32", "--runner", "pooling", "--override-pooler-config", pooler]
+    server = serve("qwen3_embedding", *flags, "--max-num-batched-tokens", "64", "--num-gpu-blocks-override", "24")
+
+    def vectors(inputs):
+        return [d["embedding"] for d in post(server, "/v1/embeddings", input=inputs)[1]["data"]]
+
+    (short,) = vectors([prompts["short"]])
+    near(short, pool(rows["short"]))
+    # Chunks, other requests that take the blocks, and what they left in the cache change no bit.
+    alone = vectors(list(prompts.values()))
+    with concurrent.futures.ThreadPoolExecutor(8) as pool_of_threads:
+        again = list(pool_of_threads.map(vectors, [list(prompts.values())] * 8))
+    assert again == [alone] * 8 and alone[0] == short
+    assert server.metric("fastdeploy:prefix_cache_token_num_total") == 0
+    # The long prompt, put together from what a server that scores every beginning of it says.
+    (long,) = vectors([prompts["long"]])
+    if kind == "CLS":
+        assert long == vectors([prompts["long"][:1]])[0]
+        return
+    last = serve("qwen3_embedding", "--dtype", "float32", "--runner", "pooling")
+    beginnings = [prompts["long"][: n + 1] for n in range(len(prompts["long"]))]
+    one_by_one = post(last, "/v1/embeddings", input=beginnings, normalize=False)[1]["data"]
+    near(long, pool([d["embedding"] for d in one_by_one]))
+
+
 def test_two_ranks_give_the_same_embeddings(serve):
     prompts, rows = golden("qwen3_embedding")
     server = serve("qwen3_embedding", "--dtype", "float32", "--convert", "embed", "--tensor-parallel-size", "2")
@@ -131,7 +165,8 @@ REFUSED = [
     (tern_server.MODEL, ["--runner", "generate", "--convert", "embed"], "--runner generate contradicts"),
     (tern_server.MODEL, ["--override-pooler-config", "{}"], "needs a pooling model"),
     (tern_server.MODEL, ["--task", "embed", "--reasoning-parser", "qwen3"], "--reasoning-parser has no effect"),
-    (tern_server.MODEL, ["--convert", "embed", "--override-pooler-config", '{"pooling_type": "CLS"}'], "CLS"),
+    (tern_server.MODEL, ["--convert", "embed", "--override-pooler-config", '{"pooling_type": "ALL"}'], "LAST, CLS and MEAN are"),
+    (CASES / "qwen2_reward", ["--override-pooler-config", '{"pooling_type": "MEAN"}'], "LAST, STEP and ALL are"),
     (tern_server.MODEL, ["--convert", "embed", "--override-pooler-config", '{"softmax": true}'], 'no key "softmax"'),
     (CASES / "qwen2_reward", ["--runner", "generate"], "Qwen2ForRewardModel is a pooling model"),
     (CASES / "qwen2_reward", ["--convert", "embed"], "gives rewards, no embeddings"),

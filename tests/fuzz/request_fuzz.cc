@@ -101,7 +101,10 @@ void try_pooling(const tern::json::Value& body) {
     serve::ServeConfig c;
     c.vocab_size = 1000;
     c.max_model_len = 256;
-    c.pooling = {.width = 2, .rewards = rewards, .all_rows = rewards, .softmax = rewards};
+    c.pooling = {.width = 2,
+                 .rewards = rewards,
+                 .rows = rewards ? engine::PooledRows::kAll : engine::PooledRows::kLast,
+                 .softmax = rewards};
     return c;
   };
   static const serve::ServeConfig embeds = of(false), scores = of(true);

@@ -192,8 +192,9 @@ json::Object describe_server(const Settings& s) {
 }
 
 json::Object describe_pooling(const serve::PoolingConfig& c) {
+  constexpr const char* kRows[] = {"last", "first", "mean", "all"};  // of PooledRows
   json::Object o = {{"rewards", c.rewards},
-                    {"all_rows", c.all_rows},
+                    {"rows", kRows[static_cast<size_t>(c.rows)]},
                     {"normalize", c.normalize},
                     {"softmax", c.softmax},
                     {"labels", c.labels.size()}};

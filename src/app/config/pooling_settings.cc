@@ -8,6 +8,8 @@
 namespace tern::app {
 namespace {
 
+using engine::PooledRows;
+
 constexpr const char* kPooler = "override-pooler-config";
 
 Error wrong(const char* flag, const std::string& message) {
@@ -77,10 +79,12 @@ Status read_ids(const json::Value& value, int32_t most, std::vector<int32_t>& ou
 }
 
 Status read_type(const std::string& type, serve::PoolingConfig& c) {
-  if (type == "LAST") return c.all_rows = false, Status();
-  if (c.rewards && (type == "STEP" || type == "ALL")) return c.all_rows = true, Status();
+  if (type == "LAST") return c.rows = PooledRows::kLast, Status();
+  if (c.rewards && (type == "STEP" || type == "ALL")) return c.rows = PooledRows::kAll, Status();
+  if (!c.rewards && type == "CLS") return c.rows = PooledRows::kFirst, Status();
+  if (!c.rewards && type == "MEAN") return c.rows = PooledRows::kMean, Status();
   return wrong(kPooler, fmt::format("pooling_type {} is not available: {}", type,
-                                    c.rewards ? "LAST, STEP and ALL are" : "LAST is"));
+                                    c.rewards ? "LAST, STEP and ALL are" : "LAST, CLS and MEAN are"));
 }
 
 Expected<int32_t> in_range(const json::Object& config, const char* key, int64_t least) {
@@ -114,7 +118,7 @@ Status read_pooler(const json::Object& config, int32_t labels, serve::PoolingCon
       (key == "softmax" ? c.softmax : c.normalize) = on.value_or(true);
     }
   }
-  if (c.step_tag_id && !c.all_rows) return wrong(kPooler, "step_tag_id needs pooling_type STEP");
+  if (c.step_tag_id && c.rows != PooledRows::kAll) return wrong(kPooler, "step_tag_id needs pooling_type STEP");
   return {};
 }
 
@@ -132,7 +136,8 @@ Status read_pooling_settings(Settings& s) {
   c.rewards = !*embed;
   // models-newer.md 3: Qwen2's score every token, and the one that judges steps gives probabilities.
   const bool judges_steps = s.model.architecture == "Qwen2ForProcessRewardModel";
-  c.all_rows = judges_steps || s.model.architecture == "Qwen2ForRewardModel";
+  const bool judges_tokens = judges_steps || s.model.architecture == "Qwen2ForRewardModel";
+  c.rows = judges_tokens ? PooledRows::kAll : PooledRows::kLast;
   c.softmax = judges_steps;
   return pooler == nullptr ? Status() : read_pooler(*pooler, judges_steps ? 2 : 1, c);
 }

@@ -224,7 +224,7 @@ std::vector<Hash128> EngineImpl::prefix_hashes(const Request& r) const {
   std::vector<Hash128> hashes;
   const sched::SchedulerConfig& c = parts_.config.scheduler;
   if (parts_.names == nullptr || !c.prefix_caching || r.sampling.prompt_logprobs >= 0) return hashes;
-  if (r.pooled == PooledRows::kAll) return hashes;
+  if (r.pooled != PooledRows::kLast) return hashes;
   if (!check_places(r, parts_).ok()) return hashes;  // refused later, and said why
   const int blocks = static_cast<int>(r.prompt.size()) / c.block_size;
   sched::extend_hashes(hashes, r.prompt, prompt_keys(r, parts_.index->key()).extra, parts_.index->key(), c.block_size,

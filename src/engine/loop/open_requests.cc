@@ -45,10 +45,12 @@ Status OpenRequests::open(Generation& g) {
   s.owner = r.owner;
   s.prompt = r.prompt;
   s.max_new_tokens = r.max_tokens;
-  const bool all_rows = r.pooled == PooledRows::kAll;
-  s.use_prefix_cache = r.sampling.prompt_logprobs < 0 && !all_rows;
-  s.prompt_logit_rows = all_rows ? g.prompt : r.sampling.prompt_logprobs >= 0 ? g.prompt - 1 : 0;
-  g.pooled.resize(static_cast<size_t>(all_rows ? g.prompt : 1) * static_cast<size_t>(parts_.pooled));
+  const bool every_row = r.pooled != PooledRows::kLast;
+  s.use_prefix_cache = r.sampling.prompt_logprobs < 0 && !every_row;
+  s.prompt_logit_rows = every_row ? g.prompt : r.sampling.prompt_logprobs >= 0 ? g.prompt - 1 : 0;
+  const auto width = static_cast<size_t>(parts_.pooled);
+  g.pooled.resize(static_cast<size_t>(r.pooled == PooledRows::kAll ? g.prompt : 1) * width);
+  if (r.pooled == PooledRows::kMean) g.pooled_sum.resize(width);
   pictures_.add(r, g, s);
   if (r.sampling.prompt_logprobs >= 0) g.prompt_logprobs.resize(static_cast<size_t>(g.prompt - 1));
   return parts_.scheduler->add(std::move(s));

@@ -97,11 +97,26 @@ void StepResults::take_pooled(const Step& step, size_t i, Generation& g, int64_t
 bool StepResults::keep_pooled(const Step& step, const sched::PlanRow& row, Generation& g) const {
   for (int j = 0; j < row.logit_count; ++j) {
     const std::span<const float> values = step.pooled(row.logit_begin + j);
+    const PooledRows wanted = g.request.pooled;
+    if (wanted == PooledRows::kFirst && row.first + j > 0) return true;
     if (!std::ranges::all_of(values, [](float v) { return std::isfinite(v); })) return false;
-    const int place = g.request.pooled == PooledRows::kAll ? row.first + j : 0;
+    if (wanted == PooledRows::kMean) {
+      add_to_mean(values, row.first + j, g);
+      continue;
+    }
+    const int place = wanted == PooledRows::kAll ? row.first + j : 0;
     std::ranges::copy(values, g.pooled.begin() + std::ptrdiff_t{place} * parts_.pooled);
   }
   return true;
+}
+
+// Rows come in the order of positions; those that a preemption has computed again count once.
+void StepResults::add_to_mean(std::span<const float> values, int32_t position, Generation& g) {
+  if (position < g.pooled_count) return;
+  TERN_CHECK(position == g.pooled_count);
+  for (size_t i = 0; i < values.size(); ++i) g.pooled_sum[i] += static_cast<double>(values[i]);
+  if (++g.pooled_count < g.prompt) return;
+  for (size_t i = 0; i < values.size(); ++i) g.pooled[i] = static_cast<float>(g.pooled_sum[i] / g.prompt);
 }
 
 // Whether what the row sampled is the next token of its answer. `forced`: what follows it, if anything.

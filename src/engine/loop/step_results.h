@@ -28,6 +28,7 @@ class StepResults {
   void take_prompt_logprobs(const Step& step, size_t i, Generation& g);
   void take_pooled(const Step& step, size_t i, Generation& g, int64_t now);
   bool keep_pooled(const Step& step, const sched::PlanRow& row, Generation& g) const;
+  static void add_to_mean(std::span<const float> values, int32_t position, Generation& g);
   void take_row(Step& step, size_t i, Generation& g, int64_t now);
   bool says_something(Step& step, size_t i, Generation& g, std::span<const int32_t>& forced);
   size_t take_tokens(const Step& step, size_t i, Generation& g, std::span<const int32_t> ids, int64_t now);

@@ -22,11 +22,19 @@ Request pooled(RequestId id, std::vector<int32_t> prompt, PooledRows rows = Pool
 }
 
 std::vector<float> wanted(const std::vector<int32_t>& prompt, PooledRows rows) {
-  std::vector<float> out;
-  for (size_t n = rows == PooledRows::kAll ? 1 : prompt.size(); n <= prompt.size(); ++n) {
-    for (const float v : FakeChain::vector_of(std::span(prompt).first(n), kWidth)) out.push_back(v);
+  const auto row = [&](size_t n) { return FakeChain::vector_of(std::span(prompt).first(n), kWidth); };
+  if (rows == PooledRows::kLast) return row(prompt.size());
+  if (rows == PooledRows::kFirst) return row(1);
+  std::vector<float> all, mean;
+  std::vector<double> sum(kWidth);
+  for (size_t n = 1; n <= prompt.size(); ++n) {
+    const std::vector<float> values = row(n);
+    all.insert(all.end(), values.begin(), values.end());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += static_cast<double>(values[i]);
   }
-  return out;
+  if (rows == PooledRows::kAll) return all;
+  for (const double v : sum) mean.push_back(static_cast<float>(v / static_cast<double>(prompt.size())));
+  return mean;
 }
 
 void expect_pooled(const Harness& h, RequestId id, const std::vector<int32_t>& prompt, PooledRows rows) {
@@ -55,7 +63,9 @@ TEST_P(Pooling, VectorsDoNotDependOnTheWay) {
   std::vector<std::pair<std::vector<int32_t>, PooledRows>> asked;
   for (int i = 0; i < 20; ++i) {
     const int n = i % 10;
-    asked.emplace_back(prompt_of(n == 0 ? 1 : 13 * n + 1, n), n % 3 == 2 ? PooledRows::kAll : PooledRows::kLast);
+    constexpr PooledRows kRows[] = {PooledRows::kLast, PooledRows::kMean, PooledRows::kAll, PooledRows::kLast,
+                                    PooledRows::kFirst};
+    asked.emplace_back(prompt_of(n == 0 ? 1 : 13 * n + 1, n), kRows[n % 5]);
     ASSERT_TRUE(h->submit(pooled(static_cast<RequestId>(i + 1), asked.back().first, asked.back().second)).ok());
     if (i == 9) h.read(10);
   }
@@ -65,8 +75,8 @@ TEST_P(Pooling, VectorsDoNotDependOnTheWay) {
     expect_pooled(h, i + 1, asked[i].first, asked[i].second);
     const int32_t hit = h.answers.at(i + 1).last.cached_tokens;
     cached += hit;
-    if (asked[i].second == PooledRows::kAll) {
-      EXPECT_EQ(hit, 0) << "every row is asked for";
+    if (asked[i].second != PooledRows::kLast) {
+      EXPECT_EQ(hit, 0) << "rows are needed that a hit would skip";
     }
   }
   if (!s.prefix) {
@@ -87,13 +97,12 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Pooling,
 TEST(PoolingEngine, RanksGiveTheSameVector) {
   Harness h(Harness::small(), FakeOptions{.pooled = kWidth}, 2);
   for (RequestId id = 1; id <= 6; ++id) {
-    const auto rows = id % 2 == 0 ? PooledRows::kAll : PooledRows::kLast;
+    const auto rows = static_cast<PooledRows>(id % 4);
     ASSERT_TRUE(h->submit(pooled(id, prompt_of(static_cast<int>(17 * id), static_cast<int>(id)), rows)).ok());
   }
   h.read(6);
   for (RequestId id = 1; id <= 6; ++id) {
-    expect_pooled(h, id, prompt_of(static_cast<int>(17 * id), static_cast<int>(id)),
-                  id % 2 == 0 ? PooledRows::kAll : PooledRows::kLast);
+    expect_pooled(h, id, prompt_of(static_cast<int>(17 * id), static_cast<int>(id)), static_cast<PooledRows>(id % 4));
   }
 }
 
@@ -107,14 +116,17 @@ TEST(PoolingEngine, WhatIsNoNumberEndsItsRequestAlone) {
   ASSERT_TRUE(h->submit(pooled(2, middle, PooledRows::kAll)).ok());
   ASSERT_TRUE(h->submit(pooled(3, fine)).ok());  // nobody reads the row of its token 20
   ASSERT_TRUE(h->submit(pooled(4, prompt_of(50, 4), PooledRows::kAll)).ok());
-  h.read(4);
-  for (const RequestId id : {1, 2}) {
+  ASSERT_TRUE(h->submit(pooled(5, middle, PooledRows::kMean)).ok());
+  ASSERT_TRUE(h->submit(pooled(6, middle, PooledRows::kFirst)).ok());
+  h.read(6);
+  for (const RequestId id : {1, 2, 5}) {
     EXPECT_EQ(h.answers.at(id).last.finish, FinishReason::kError);
     EXPECT_NE(h.answers.at(id).last.error.message.find("not a number"), std::string::npos);
     EXPECT_TRUE(h.answers.at(id).last.pooled.empty());
   }
   expect_pooled(h, 3, fine, PooledRows::kLast);
   expect_pooled(h, 4, prompt_of(50, 4), PooledRows::kAll);
+  expect_pooled(h, 6, middle, PooledRows::kFirst);
 }
 
 TEST(PoolingEngine, AbortsEndAtOnceAndLeaveNothingBehind) {

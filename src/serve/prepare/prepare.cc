@@ -191,7 +191,7 @@ Expected<PendingRequest> begin(Ask ask, const PrepareInput& input) {
   prototype.arrival_ns = input.arrival_ns;
   prototype.owner = input.owner;
   if (known.pooling) {
-    prototype.pooled = config.pooling->all_rows ? engine::PooledRows::kAll : engine::PooledRows::kLast;
+    prototype.pooled = config.pooling->rows;
     if (known.pooling->truncate_prompt_tokens) pending.input.contexts = kContextsToCut;
   }
   add_cache_salt(known, pending.input);

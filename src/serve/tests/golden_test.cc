@@ -72,7 +72,7 @@ ServeConfig config_of(const json::Object& overrides) {
     else if (key == "pooling")
       config.pooling = {.width = value == "rewards" || value == "steps" ? 2 : 3,
                         .rewards = value == "rewards" || value == "steps",
-                        .all_rows = value == "steps"};
+                        .rows = value == "steps" ? engine::PooledRows::kAll : engine::PooledRows::kLast};
     else if (key == "served_model_name")
       config.served_model_name = std::string(value.get_string());
     else if (key == "metrics_port")

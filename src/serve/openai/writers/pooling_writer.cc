@@ -105,7 +105,7 @@ std::vector<float> PoolingWriter::scores(std::span<const float> row) const {
 // A list of values, or where several tokens are scored, one for each of them.
 void PoolingWriter::append_scores(const Choice& choice, std::string& out) const {
   const auto width = static_cast<size_t>(config_.width);
-  if (!config_.all_rows) return append_floats(scores(choice.pooled), out);
+  if (config_.rows != engine::PooledRows::kAll) return append_floats(scores(choice.pooled), out);
   const std::vector<int32_t>& ids = g_.prompt(choice).ids;
   out += '[';
   for (size_t i = 0; i < ids.size(); ++i) {
