@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "grpc/credentials.h"
 #include "grpc/stream.h"
 #include "grpc/unary.h"
 
@@ -29,9 +30,13 @@ constexpr int kKeepaliveMs = 7'200'000, kKeepaliveTimeoutMs = 20'000, kMinPingMs
 std::atomic<Host*> log_host{nullptr};
 
 void forward_log(gpr_log_func_args* args) {
-  if (Host* host = log_host.load(std::memory_order_acquire)) {
-    host->log(args->severity == GPR_LOG_SEVERITY_ERROR, args->message);
-  }
+  Host* const host = log_host.load(std::memory_order_acquire);
+  if (host == nullptr) return;
+  const std::string_view text = args->message;
+  // Anybody can make these: they are counted.
+  const bool handshake = text.starts_with("Handshake failed");
+  if (handshake) host->on_bad_handshake();
+  host->log(args->severity == GPR_LOG_SEVERITY_ERROR && !handshake, text);
 }
 
 std::string_view metadata(const ::grpc::ServerContextBase& context, const char* name) {
@@ -57,7 +62,9 @@ class Server final : public serve::kserve::Transport {
     set_limits(builder);
     const bool v6 = options_.host.find(':') != std::string::npos;
     const std::string address = (v6 ? "[" + options_.host + "]" : options_.host) + ":" + std::to_string(options_.port);
-    builder.AddListeningPort(address, ::grpc::InsecureServerCredentials(), &port_);
+    const auto credentials =
+        options_.tls ? tls_credentials(host_, options_.clients) : ::grpc::InsecureServerCredentials();
+    builder.AddListeningPort(address, credentials, &port_);
     builder.RegisterAsyncGenericService(&service_);
     for (int i = 0; i < options_.threads; ++i) {
       queues_.push_back(

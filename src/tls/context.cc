@@ -170,7 +170,7 @@ Expected<std::shared_ptr<const Context>> Context::server(const ServerPems& pems,
     const int required = pems.clients == ClientCertificates::kRequired ? SSL_VERIFY_FAIL_IF_NO_PEER_CERT : 0;
     ssl.SSL_CTX_set_verify(c, SSL_VERIFY_PEER | required, nullptr);
   }
-  return std::shared_ptr<const Context>(new Context(context.release()));
+  return std::shared_ptr<const Context>(new Context(context.release(), pems));
 }
 
 Expected<std::shared_ptr<const Context>> Context::client(const std::string& ca_file) {
@@ -182,7 +182,7 @@ Expected<std::shared_ptr<const Context>> Context::client(const std::string& ca_f
                                       : ssl.SSL_CTX_load_verify_locations(c, ca_file.c_str(), nullptr);
   if (trusted != 1) return wrong(ca_file, because("there are no certificates to trust in it"));
   ssl.SSL_CTX_set_verify(c, SSL_VERIFY_PEER, nullptr);
-  return std::shared_ptr<const Context>(new Context(context.release()));
+  return std::shared_ptr<const Context>(new Context(context.release(), {}));
 }
 
 }  // namespace tern::tls

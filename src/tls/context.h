@@ -34,10 +34,13 @@ class Context {
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
   ssl_ctx_st* get() const { return context_; }
+  // What a server's was made from, for libraries that speak TLS themselves.
+  const ServerPems& pems() const { return pems_; }
 
  private:
-  explicit Context(ssl_ctx_st* context) : context_(context) {}
+  Context(ssl_ctx_st* context, ServerPems pems) : context_(context), pems_(std::move(pems)) {}
   ssl_ctx_st* const context_;
+  const ServerPems pems_;
 };
 
 }  // namespace tern::tls

@@ -226,10 +226,8 @@ Status take_certificates(Settings& s, std::vector<std::string>& warnings) {
   const auto refuse = [](const char* what) {
     return make_error(ErrorCode::kInvalidArgument, fmt::format("--ssl-certfile: {}", what), "ssl-certfile");
   };
-  if (s.serve.paddlenlp && s.serve.paddlenlp->grpc_port >= 0) {
-    return refuse("the gRPC port (SERVICE_GRPC_PORT) speaks no TLS; -1 closes it");
-  }
-  const bool other = s.serve.paddlenlp && (s.serve.paddlenlp->port >= 0 || s.serve.paddlenlp->metrics_port >= 0);
+  const auto& nlp = s.serve.paddlenlp;
+  const bool other = nlp && (nlp->port >= 0 || nlp->grpc_port >= 0 || nlp->metrics_port >= 0);
   if (!s.serve.uds.empty() && !other) return refuse("no port is opened with --uds, and a Unix socket speaks no TLS");
   TERN_ASSIGN_OR_RETURN(s.serve.tls, s.access.tls.load(warnings));
   return {};

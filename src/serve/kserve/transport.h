@@ -81,9 +81,19 @@ class Stream {
   ~Stream() = default;
 };
 
+// PEM texts that have been found to be good.
+struct Certificates {
+  std::string chain, key;  // the server's
+  std::string client_ca;   // who signs those of clients; "" with ClientCertificates::kNone
+};
+enum class ClientCertificates : uint8_t { kNone, kOptional, kRequired };
+
 // What the library asks of the server. Called from the library's threads.
 class Host {
  public:
+  // True: there are others than at the last call, or it is the first one. With Options::tls, before each handshake.
+  virtual bool new_certificates(Certificates& certificates) = 0;
+  virtual void on_bad_handshake() = 0;
   // The number of the key that an `authorization` value carries; below 0: none. 0 where no key is set.
   virtual int authorize(std::string_view authorization) = 0;
   virtual bool stopping() = 0;
@@ -115,6 +125,8 @@ struct Options {
   int idle_seconds = 3600;  // of a connection without a call
   int streams = 2048;       // open calls of one connection
   int threads = 1;          // that move messages
+  bool tls = false;
+  ClientCertificates clients = ClientCertificates::kNone;
 };
 
 class Transport {

@@ -18,6 +18,18 @@ namespace {
 constexpr std::string_view kShuttingDown = "GRPC server is shutting down and has stopped accepting new requests.";
 constexpr std::string_view kBusy = "the server has no memory for this request now; send it again";
 
+kserve::ClientCertificates clients_of(const tls::Context& context) {
+  switch (context.pems().clients) {
+    case tls::ClientCertificates::kNone:
+      return kserve::ClientCertificates::kNone;
+    case tls::ClientCertificates::kOptional:
+      return kserve::ClientCertificates::kOptional;
+    case tls::ClientCertificates::kRequired:
+      break;
+  }
+  return kserve::ClientCertificates::kRequired;
+}
+
 kserve::Options options_of(const Shared& shared) {
   const ServeConfig& config = shared.config;
   return {.host = config.host,
@@ -27,7 +39,9 @@ kserve::Options options_of(const Shared& shared) {
           .pause_bytes = config.http.write_buffer_bytes,
           .handshake_seconds = std::max(1, static_cast<int>(config.http.header_timeout)),
           .streams = config.max_concurrency,
-          .threads = static_cast<int>(shared.workers.size())};
+          .threads = static_cast<int>(shared.workers.size()),
+          .tls = config.tls != nullptr,
+          .clients = config.tls != nullptr ? clients_of(*config.tls) : kserve::ClientCertificates::kNone};
 }
 
 }  // namespace
@@ -151,6 +165,17 @@ void KserveFront::on_closed(uint64_t stream) {
   }
   shared_.post_control(worker_of(stream), StreamClosed{stream});
 }
+
+bool KserveFront::new_certificates(kserve::Certificates& certificates) {
+  std::shared_ptr<const tls::Context> now = shared_.certificates.get();
+  if (now == shown_) return false;
+  const tls::ServerPems& pems = now->pems();
+  certificates = {.chain = pems.certificate, .key = pems.key, .client_ca = pems.client_ca};
+  shown_ = std::move(now);
+  return true;
+}
+
+void KserveFront::on_bad_handshake() { shared_.metrics.shard(0).add(Count::kBadHandshakes); }
 
 void KserveFront::log(bool error, std::string_view line) {
   if (error)

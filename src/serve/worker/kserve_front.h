@@ -48,6 +48,8 @@ class KserveFront final : private kserve::Host {
   void on_room(uint64_t stream, uint64_t call) override;
   void on_closed(uint64_t stream) override;
   void log(bool error, std::string_view line) override;
+  bool new_certificates(kserve::Certificates& certificates) override;
+  void on_bad_handshake() override;
 
   void submit(uint64_t stream, kserve::Stream& from, uint64_t call, std::string_view id, std::string_view payload);
   int worker_of(uint64_t stream) const { return static_cast<int>(stream % shared_.workers.size()); }
@@ -56,6 +58,7 @@ class KserveFront final : private kserve::Host {
   std::mutex mutex_;
   std::unordered_map<uint64_t, OpenStream> streams_;
   std::atomic<uint64_t> next_call_{1};
+  std::shared_ptr<const tls::Context> shown_;  // whose certificates were told last; of new_certificates() alone
   bool stopped_ = false;
   std::unique_ptr<kserve::Transport> transport_;
 };
