@@ -139,7 +139,10 @@ Status read_pooling_settings(Settings& s) {
   const bool judges_tokens = judges_steps || s.model.architecture == "Qwen2ForRewardModel";
   c.rows = judges_tokens ? PooledRows::kAll : PooledRows::kLast;
   c.softmax = judges_steps;
-  return pooler == nullptr ? Status() : read_pooler(*pooler, judges_steps ? 2 : 1, c);
+  if (pooler != nullptr) TERN_RETURN_IF_ERROR(read_pooler(*pooler, judges_steps ? 2 : 1, c));
+  // Rows are narrower than logits: a step may have one of each of its tokens.
+  if (c.rows != PooledRows::kLast) s.engine.prompt_logit_rows = s.engine.scheduler.max_num_batched_tokens;
+  return {};
 }
 
 }  // namespace tern::app
