@@ -8,13 +8,14 @@ import os
 import pathlib
 import shutil
 import struct
+import subprocess
 import threading
 import urllib.error
 import urllib.request
 
 import pytest
 
-from tern_server import MODEL, wait_for
+from tern_server import MODEL, TERN, wait_for
 
 ROUNDS = int(os.environ.get("TERN_TEST_CONTROL_ROUNDS", "6"))
 NORM = "model.norm.weight"
@@ -261,3 +262,11 @@ def test_what_the_caches_hold_is_of_the_weights(serve, start, folders, version, 
     assert hit == 0 and new != old
     fresh = start("--max-model-len", 512, "--dtype", "float32", "--enable-logprob", model=folders / version).wait_ready()
     assert new == says(fresh, path, body)[0]
+
+
+@pytest.mark.parametrize("strategy", ["ipc", "ipc_snapshot", "rsync"])
+def test_weights_come_from_folders_alone(strategy):
+    command = [TERN, "serve", "--model", str(MODEL), "--dry-run", "--load-strategy", strategy]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+    assert done.returncode != 0
+    assert "no process hands them over" in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr
