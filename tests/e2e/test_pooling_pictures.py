@@ -131,3 +131,22 @@ def test_many_at_once_and_a_bad_one_among_them(models):
         got = list(pool.map(score, [good, bad] * 8))
     assert [status for status, _ in got] == [200, 400] * 8
     assert all(answer["data"] == want for status, answer in got if status == 200)
+
+
+def test_the_mean_does_not_depend_on_the_steps(tmp_path):
+    """The tokens of a picture go in one step, those around it in any."""
+    folder, seen = make_video_model(tmp_path / "model"), []
+    for budget in (64, 1024):
+        server = Server(tmp_path, *FLAGS, "--convert", "embed", "--max-num-batched-tokens", budget, "--max-num-seqs", 4,
+                        "--override-pooler-config", '{"pooling_type": "MEAN"}', model=folder)  # fmt: skip
+        try:
+            server.wait_ready()
+            for pictures in (PICTURES[:1], PICTURES[:2], PICTURES[:1]):
+                messages = [{"role": "user", "content": "Look closely. " * 12}, *conversation(*pictures)]
+                status, answer = post(server, "/v1/embeddings", messages=messages)
+                assert status == 200 and answer["usage"]["prompt_tokens"] > 3 * 64, answer
+                seen.append(answer["data"][0]["embedding"])
+        finally:
+            server.end()
+    assert seen[:3] == seen[3:]
+    assert seen[0] == seen[2] != seen[1]

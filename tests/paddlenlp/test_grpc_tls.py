@@ -208,3 +208,13 @@ def test_certificates_change(launch, ca, other, tmp_path):
     s.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "the certificate of before is still shown" in lines(s))
     assert ask(s.grpc_port, credentials(other))
+
+
+@pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"], ids=["silent", "begun"])
+def test_slow_handshakes_have_a_deadline(launch, ca, sent):
+    s = launch("--ssl-certfile", ca.folder / "server.both.pem", "--header-timeout", 1)
+    with socket.create_connection(("127.0.0.1", s.grpc_port), 20) as raw:
+        raw.settimeout(20)
+        raw.sendall(sent)
+        assert raw.recv(1) == b""
+    assert ask(s.grpc_port, credentials(ca))
