@@ -52,7 +52,7 @@ def weigh(path, unpacked=None):
     note = None if unpacked is None else f"{packed:.1f} MB packed"
     print(f"{path}  {size:.1f} MB{f' unpacked, {note}' if note else ''}")
     beside = {} if bar is None else {"reference": "most it may weigh", "reference_value": bar}
-    rows.add(f"size: {what}", command, round(size, 1), "MB", os.environ.get("RESULTS"), note=note, **beside)
+    rows.add(f"size: {what}", command, round(size, 1 if size >= 1 else 3), "MB", os.environ.get("RESULTS"), note=note, **beside)
     return None if bar is None or size <= bar else f"{path.name} is {size:.1f} MB, {bar} MB at most"
 
 
@@ -61,6 +61,8 @@ def main():
     parser.add_argument("--unpacked", type=pathlib.Path, metavar="FOLDER")
     parser.add_argument("files", nargs="+", type=pathlib.Path, metavar="FILE")
     options = parser.parse_args()
+    # In the place of a machine's name: sizes are the same everywhere.
+    os.environ.setdefault("TERN_RESULTS_MACHINE", "Packages for x86-64 Linux")
     wrong = [said for path in options.files if (said := weigh(path, options.unpacked)) is not None]
     for said in wrong:
         print(f"package_sizes: {said}", file=sys.stderr)
