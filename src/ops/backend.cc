@@ -34,6 +34,7 @@ void register_backend(device::DeviceKind kind, const Backend* backend) {
     if (b == nullptr || b->name == nullptr) return missing(#name); \
     return b->name(params, stream);                                \
   }
+#define TERN_OP_HOST(name, Params) TERN_OP(name, Params)
 #include "ops/op_list.inc"
 
 // What has another signature, or is done without where a device has nothing of its own.

@@ -26,6 +26,7 @@ namespace tern::ops {
 struct Backend {
 #define TERN_OP(name, Params) Status (*name)(const Params&, device::Stream) = nullptr;
 #define TERN_OP_OPTIONAL(name, Params) Status (*name)(const Params&, device::Stream) = nullptr;
+#define TERN_OP_HOST(name, Params) Status (*name)(const Params&, device::Stream) = nullptr;
 #define TERN_OP_FUNCTION(Result, name, Parameters) Result(*name) Parameters = nullptr;
 #define TERN_OP_FUNCTION_OPTIONAL(Result, name, Parameters) Result(*name) Parameters = nullptr;
 #include "ops/op_list.inc"

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/error.h"
 #include "device/communicator.h"
@@ -46,5 +47,25 @@ struct AllGatherParams {
   TensorView x;                    // [L] int32 or f32, in and out
 };
 Status all_gather(const AllGatherParams& params, device::Stream stream);
+
+// Rows [first[r], first[r + 1]) of `x` become those of rank r, on every rank.
+struct AllGatherRowsParams {
+  device::Communicator communicator;
+  std::span<const int64_t> first;  // [ranks + 1], the same for all; host memory
+  TensorView x;                    // [first[ranks], W] without gaps, in and out
+};
+Status all_gather_rows(const AllGatherRowsParams& params, device::Stream stream);
+
+// out[l] = row first + l of the ranks' x, added up in the order of ranks, then gate(l) * shared[l]. Several ranks may
+// want the same rows.
+struct ReduceScatterParams {
+  device::Communicator communicator;
+  TensorView x;            // [N, H] f32 without gaps, N and H the same for all
+  int64_t first = 0;       // of this rank
+  TensorView out;          // [L, H] f32 without gaps; L may be 0
+  TensorView shared;       // empty, or [L, H] f32
+  TensorView shared_gate;  // empty (1), or [L] f32 logits: sigmoid is applied
+};
+Status reduce_scatter(const ReduceScatterParams& params, device::Stream stream);
 
 }  // namespace tern::ops

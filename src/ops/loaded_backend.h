@@ -17,6 +17,7 @@ constexpr uint64_t backend_layout() {
   };
 #define TERN_OP(name, Params) name_of(#name), h = device::fold_layout(h, sizeof(Params));
 #define TERN_OP_OPTIONAL(name, Params) name_of(#name), h = device::fold_layout(h, sizeof(Params));
+#define TERN_OP_HOST(name, Params) name_of(#name), h = device::fold_layout(h, sizeof(Params));
 #define TERN_OP_FUNCTION(Result, name, Parameters) name_of(#name);
 #define TERN_OP_FUNCTION_OPTIONAL(Result, name, Parameters) name_of(#name);
 #include "ops/op_list.inc"

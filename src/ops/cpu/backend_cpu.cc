@@ -6,6 +6,7 @@ const Backend& cpu_backend() {
   static const Backend backend = [] {
     Backend b;
 #define TERN_OP(name, Params) b.name = cpu::name;
+#define TERN_OP_HOST(name, Params) b.name = cpu::name;
 #define TERN_OP_FUNCTION(Result, name, Parameters) b.name = cpu::name;
 #include "ops/op_list.inc"
     return b;

@@ -1,6 +1,7 @@
 #include "ops/collective.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "device/cpu_exchange.h"
@@ -58,6 +59,7 @@ Status reduce_by_parts(const Communicator& c, float* x, int64_t n, device::Strea
 }
 
 bool fits(const Communicator& c) { return c.alone() || (c.cpu != nullptr && c.rank >= 0 && c.rank < c.ranks); }
+bool without_gaps(const TensorView& x) { return is_rows(x) && x.rank == 2 && x.stride[0] == x.dim[1]; }
 int owner_of(const int32_t* owner, int64_t row) { return owner == nullptr ? 0 : owner[row]; }
 
 }  // namespace
@@ -123,6 +125,95 @@ Status all_gather(const AllGatherParams& p, device::Stream) {
     }
   }
   return {};
+}
+
+Status all_gather_rows(const AllGatherRowsParams& p, device::Stream stream) {
+  constexpr const char* kOp = "all_gather_rows";
+  const Communicator& c = p.communicator;
+  TERN_OP_CHECK(kOp, fits(c), "the communicator is none of a CPU");
+  TERN_OP_CHECK(kOp, p.first.size() == static_cast<size_t>(c.ranks) + 1 && p.first[0] == 0,
+                "first must name the rows of each rank");
+  TERN_OP_CHECK(kOp, without_gaps(p.x) && p.x.dim[0] == p.first.back(), "x must be [N, W] without gaps");
+  const auto row = static_cast<int64_t>(dtype_bytes(p.x.dtype)) * p.x.dim[1];
+  int64_t most = 0;
+  for (size_t r = 0; r + 1 < p.first.size(); ++r) {
+    TERN_OP_CHECK(kOp, p.first[r] <= p.first[r + 1], "first must not go down");
+    most = std::max(most, p.first[r + 1] - p.first[r]);
+  }
+  if (c.alone() || most == 0) return {};
+  CpuExchange& exchange = *c.cpu;
+  auto* const x = static_cast<char*>(p.x.data);
+  const auto rows_of = [&](int r) { return p.first[static_cast<size_t>(r)]; };
+  const bool few = static_cast<size_t>(most * row) <= CpuExchange::kStageBytes;
+  if (few) {
+    std::memcpy(exchange.stage(c.rank), x + rows_of(c.rank) * row,
+                static_cast<size_t>((rows_of(c.rank + 1) - rows_of(c.rank)) * row));
+  }
+  TERN_RETURN_IF_ERROR(few ? exchange.share(c.rank) : exchange.begin(c.rank, {x, 0, 0, 0}));
+  for (int r = 0; r < c.ranks; ++r) {
+    if (r == c.rank) continue;
+    const auto* const from = few ? static_cast<const char*>(exchange.shared(c.rank, r))
+                                 : static_cast<const char*>(exchange.part(r).data) + rows_of(r) * row;
+    for_ranges(stream, rows_of(r + 1) - rows_of(r), row_grain(row), [&](int64_t begin, int64_t end) {
+      std::memcpy(x + (rows_of(r) + begin) * row, from + begin * row, static_cast<size_t>((end - begin) * row));
+    });
+  }
+  return few ? Status() : exchange.end(c.rank);
+}
+
+namespace {
+
+void add_shared(const ReduceScatterParams& p, device::Stream stream) {
+  if (p.shared.empty()) return;
+  const int64_t h = p.out.dim[1];
+  for_ranges(stream, p.out.dim[0], row_grain(h), [&](int64_t begin, int64_t end) {
+    for (int64_t l = begin; l < end; ++l) {
+      auto* const out = reinterpret_cast<float*>(p.out.row_bytes(l));
+      const auto* const shared = reinterpret_cast<const float*>(p.shared.row_bytes(l));
+      const float gate = p.shared_gate.empty() ? 1.0f : 1.0f / (1.0f + std::exp(-p.shared_gate.as<const float>()[l]));
+      for (int64_t i = 0; i < h; ++i) out[i] += gate * shared[i];
+    }
+  });
+}
+
+}  // namespace
+
+Status reduce_scatter(const ReduceScatterParams& p, device::Stream stream) {
+  constexpr const char* kOp = "reduce_scatter";
+  const Communicator& c = p.communicator;
+  const int64_t n = p.x.numel(), h = p.x.dim[1], count = p.out.numel();
+  TERN_OP_CHECK(kOp, fits(c), "the communicator is none of a CPU");
+  TERN_OP_CHECK(kOp, p.x.dtype == DType::kF32 && without_gaps(p.x), "x must be [N, H] of float32 without gaps");
+  TERN_OP_CHECK(kOp, p.out.dtype == DType::kF32 && without_gaps(p.out) && p.out.dim[1] == h,
+                "out must be [L, H] of float32 without gaps");
+  TERN_OP_CHECK(kOp, p.first >= 0 && p.first + p.out.dim[0] <= p.x.dim[0], "the rows lie outside x");
+  TERN_OP_CHECK(kOp, p.shared.empty() || (p.shared.dtype == DType::kF32 && is_matrix(p.shared, p.out.dim[0], h)),
+                "shared must be [L, H] of float32");
+  TERN_OP_CHECK(kOp, p.shared_gate.empty() || is_vector(p.shared_gate, DType::kF32, p.out.dim[0]),
+                "shared_gate must be [L] of float32");
+  if (n == 0) return {};
+  const auto* const x = p.x.as<const float>();
+  const int64_t at = p.first * h;
+  if (c.alone()) {
+    if (count > 0) std::memcpy(p.out.data, x + at, static_cast<size_t>(count) * sizeof(float));
+    add_shared(p, stream);
+    return {};
+  }
+  CpuExchange& exchange = *c.cpu;
+  const size_t bytes = static_cast<size_t>(n) * sizeof(float);
+  const bool few = bytes <= CpuExchange::kStageBytes;
+  if (few) std::memcpy(exchange.stage(c.rank), x, bytes);
+  // Of where others read nothing is written before end().
+  TERN_RETURN_IF_ERROR(few ? exchange.share(c.rank) : exchange.begin(c.rank, {p.x.data, 0, 0, 0}));
+  for_ranges(stream, count, kGrain, [&](int64_t begin, int64_t end) {
+    add_ranks(p.out.as<float>(), c.ranks, begin, end, [&](int r) {
+      return (few ? static_cast<const float*>(exchange.shared(c.rank, r))
+                  : static_cast<const float*>(exchange.part(r).data)) +
+             at;
+    });
+  });
+  add_shared(p, stream);
+  return few ? Status() : exchange.end(c.rank);
 }
 
 }  // namespace tern::ops::cpu

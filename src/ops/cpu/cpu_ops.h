@@ -7,6 +7,7 @@
 namespace tern::ops::cpu {
 
 #define TERN_OP(name, Params) Status name(const Params&, device::Stream);
+#define TERN_OP_HOST(name, Params) Status name(const Params&, device::Stream);
 #define TERN_OP_FUNCTION(Result, name, Parameters) Result name Parameters;
 #include "ops/op_list.inc"
 

@@ -202,5 +202,67 @@ TEST(AllGather, EveryEntryIsItsOwners) {
   }
 }
 
+// Rows that engines bring, some of them none: few ones, and more than fit where ranks read what others brought.
+TEST(AllGatherRows, EveryRankHasAllRows) {
+  std::mt19937 random(12);
+  for (const int n : {1, 2, 4}) {
+    for (const int64_t width : {1, 7, 3000}) {
+      std::vector<int64_t> first = {0};
+      for (int r = 0; r < n; ++r) first.push_back(first.back() + static_cast<int64_t>(r == 1 ? 0 : random() % 40));
+      const Floats want = random_floats(random, first.back() * width);
+      Ranks(n).run([&](int r, const Communicator& c) {
+        Floats mine(want.size(), -1.0f);
+        const auto begin = static_cast<std::ptrdiff_t>(first[static_cast<size_t>(r)] * width);
+        const auto end = static_cast<std::ptrdiff_t>(first[static_cast<size_t>(r) + 1] * width);
+        std::copy(want.begin() + begin, want.begin() + end, mine.begin() + begin);
+        for (int again = 0; again < 3; ++again) {
+          const auto s = all_gather_rows({c, first, tensor2(mine.data(), DType::kF32, first.back(), width)}, {});
+          ASSERT_TRUE(s.ok()) << s.error().message;
+        }
+        EXPECT_EQ(mine, want);
+      });
+    }
+  }
+}
+
+TEST(ReduceScatter, RowsAreSumsInTheOrderOfRanks) {
+  std::mt19937 random(13);
+  for (const int n : {1, 2, 4}) {
+    for (const int64_t rows : {1, 9, 90}) {
+      const int64_t width = 700;
+      std::vector<Floats> brought;
+      for (int r = 0; r < n; ++r) brought.push_back(random_floats(random, rows * width));
+      Floats sum = brought[0];
+      for (int r = 1; r < n; ++r) {
+        for (size_t i = 0; i < sum.size(); ++i) sum[i] += brought[static_cast<size_t>(r)][i];
+      }
+      Ranks(n).run([&](int r, const Communicator& c) {
+        // Two ranks want the same rows; where there are few, some want none.
+        const int64_t begin = r / 2 * rows / 2, count = rows - begin - (r % 2 == 1 && n > 2 ? rows - begin : 0);
+        Floats x = brought[static_cast<size_t>(r)], out(static_cast<size_t>(count * width), -1.0f);
+        for (int again = 0; again < 3; ++again) {
+          const auto s = reduce_scatter(
+              {c, tensor2(x.data(), DType::kF32, rows, width), begin, tensor2(out.data(), DType::kF32, count, width)},
+              {});
+          ASSERT_TRUE(s.ok()) << s.error().message;
+        }
+        const auto from = sum.begin() + static_cast<std::ptrdiff_t>(begin * width);
+        EXPECT_TRUE(std::equal(out.begin(), out.end(), from));
+        // And what is added last.
+        Floats shared(out.size()), gate(static_cast<size_t>(count), 0.0f);
+        for (size_t i = 0; i < shared.size(); ++i) shared[i] = static_cast<float>(i % 17);
+        const Floats before = out;
+        const auto s = reduce_scatter(
+            {c, tensor2(x.data(), DType::kF32, rows, width), begin, tensor2(out.data(), DType::kF32, count, width),
+             tensor2(shared.data(), DType::kF32, count, width), tensor1(gate.data(), DType::kF32, count)},
+            {});
+        ASSERT_TRUE(s.ok()) << s.error().message;
+        for (size_t i = 0; i < out.size(); ++i) ASSERT_EQ(out[i], before[i] + 0.5f * shared[i]);
+        EXPECT_EQ(x, brought[static_cast<size_t>(r)]);
+      });
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tern::ops
