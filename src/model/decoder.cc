@@ -100,15 +100,58 @@ size_t Decoder::workspace_bytes(const BatchLimits& limits, device::Stream stream
             nullptr,
             nullptr,
             {}};
+  Gathered gathered;
+  gathered.tokens = int64_t{shard_.engines} * limits.max_tokens;
+  if (shard_.engines > 1) step.gathered = &gathered;
   (void)run(step, nullptr, limits.max_logit_rows, {});
   return arena.peak();
+}
+
+// What all engines bring to this step.
+Expected<Gathered> Decoder::gather(const ForwardContext& context) const {
+  const ExpertGroup& group = context.experts;
+  const device::Communicator& c = group.communicator;
+  if (c.ranks != shard_.expert_ranks() || c.rank != shard_.expert_rank() ||
+      group.tokens.size() != static_cast<size_t>(shard_.engines)) {
+    return make_error(ErrorCode::kInvalidArgument, "the communicator is not of the ranks that share the experts");
+  }
+  Gathered g{.communicator = c};
+  for (int e = 0; e < shard_.engines; ++e) {
+    const int64_t count = group.tokens[static_cast<size_t>(e)];
+    if (e == shard_.engine) g.own = g.tokens;
+    // All ranks of an engine have its tokens: each brings a part.
+    for (int r = 0; r < shard_.ranks; ++r) {
+      g.first[static_cast<size_t>(e * shard_.ranks + r)] = g.tokens + count * r / shard_.ranks;
+    }
+    g.tokens += count;
+  }
+  g.first[static_cast<size_t>(shard_.expert_ranks())] = g.tokens;
+  if (group.tokens[static_cast<size_t>(shard_.engine)] != context.batch.tokens) {
+    return make_error(ErrorCode::kInvalidArgument, "the engines' tokens are not those of this batch");
+  }
+  return g;
+}
+
+// This engine has no tokens; its experts have those of others.
+Status Decoder::serve_experts(Step& step) const {
+  const TensorView none = tensor2(nullptr, step.type, 0, spec_.hidden_size);
+  const ops::RmsNormParams norm{.x = tensor2(nullptr, DType::kF32, 0, spec_.hidden_size), .out = none};
+  for (size_t i = 0; i < weights_->layers.size(); ++i) {
+    if (spec_.moe_layer[i] == kDenseLayer) continue;
+    TERN_RETURN_IF_ERROR(moe_mlp(step, spec_.moe, static_cast<int>(i), weights_->layers[i].moe, norm, norm));
+  }
+  return {};
 }
 
 Status Decoder::forward(const ForwardContext& context, TensorView logits) const {
   if (shard_.ranks != context.communicator.ranks || shard_.rank != context.communicator.rank)
     return make_error(ErrorCode::kInvalidArgument, "the communicator is not of the ranks that share the model");
   const Batch& b = context.batch;
-  if (b.tokens == 0) return {};
+  Gathered gathered;
+  if (shard_.engines > 1) {
+    TERN_ASSIGN_OR_RETURN(gathered, gather(context));
+  }
+  if (std::max<int64_t>(b.tokens, gathered.tokens) == 0) return {};
   if (context.cache.groups.size() != 1)
     return make_error(ErrorCode::kInvalidArgument, "the cache has not the model's layer groups");
   const size_t mark = context.workspace.mark();
@@ -125,9 +168,10 @@ Status Decoder::forward(const ForwardContext& context, TensorView logits) const 
             context.probe,
             {}};
   step.communicator = context.communicator;
+  if (shard_.engines > 1) step.gathered = &gathered;
   if (info_.activation == DType::kBF16) step.product = ops::product_type(context.stream, b.tokens);
   ops::begin_deferral(context.stream, b.tokens);
-  Status status = run(step, &context.cache, b.logit_rows, logits);
+  Status status = b.tokens > 0 ? run(step, &context.cache, b.logit_rows, logits) : serve_experts(step);
   if (Status closed = ops::end_deferral(context.stream); status.ok()) status = closed;
   context.workspace.release(mark);
   return status;
@@ -172,7 +216,8 @@ Status Decoder::head(Step& step, TensorView normed, int logit_rows, TensorView l
 }
 
 bool Decoder::trims(const Step& step, int logit_rows) const {
-  if (spec_.layers == 0) return false;
+  // Of all engines every layer of experts sees as many tokens.
+  if (spec_.layers == 0 || step.gathered != nullptr) return false;
   if (step.measuring()) return true;
   const LayerWeights& last = weights_->layers.back();
   const bool by_token = spec_.moe_layer.back() != kDenseLayer && last.moe.split >= 0;
@@ -213,7 +258,7 @@ Status Decoder::behind_attention(Step& step, int index, TensorView x, TensorView
   // Hidden states that are a result have no product behind them.
   const bool result = spec_.head == HeadKind::kHidden && index + 1 == spec_.layers;
   const ops::RmsNormParams next = norm(next_norm, one_product && !result);
-  if (!step.measuring() && (dense || !step.communicator.alone())) {
+  if (!step.measuring() && (dense || (!step.communicator.alone() && step.gathered == nullptr))) {
     TERN_RETURN_IF_ERROR(step.reduce_norm(before));
     before.x = {};
   }

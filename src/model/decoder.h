@@ -14,6 +14,7 @@
 namespace tern::model {
 
 struct Step;
+struct Gathered;
 
 class Decoder final : public Model {
  public:
@@ -39,6 +40,8 @@ class Decoder final : public Model {
   // Takes memory for it in any case; nothing more where there is nothing to plan.
   Status plan_attention(Step& step, const KvCache* cache) const;
   Status run(Step& step, const KvCache* cache, int logit_rows, TensorView logits) const;
+  Expected<Gathered> gather(const ForwardContext& context) const;
+  Status serve_experts(Step& step) const;
   KvLayerView cache_of(const KvCache& cache, int layer) const;
   Status layer(Step& step, int index, KvLayerView cache, TensorView x, TensorView out) const;
   Status embed(Step& step, TensorView out) const;

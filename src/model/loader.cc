@@ -160,8 +160,9 @@ size_t kv_bytes(const OpenedFolder& o, DType type) {
 }
 
 // Of the first of so many ranks, which has the whole biases and the most of the vocabulary.
-Expected<RankSummary> summarize_rank(OpenedFolder& o, int count, DType cache) {
-  o.options.shard = {0, count, false};
+Expected<RankSummary> summarize_rank(OpenedFolder& o, const Shard& shard, DType cache) {
+  const int count = shard.ranks;
+  o.options.shard = shard;
   DecoderWeights places;
   TERN_ASSIGN_OR_RETURN(WeightPlan plan, o.plan(places));
   std::string formats;
@@ -175,7 +176,7 @@ Expected<RankSummary> summarize_rank(OpenedFolder& o, int count, DType cache) {
 
 Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::Device& device) {
   TERN_ASSIGN_OR_RETURN(OpenedFolder o, OpenedFolder::open(options, true));
-  TERN_RETURN_IF_ERROR(check_ranks(o.spec, options.shard.expert_parallel, options.shard.ranks));
+  TERN_RETURN_IF_ERROR(check_ranks(o.spec, options.shard.expert_parallel, options.shard.ranks, options.shard.engines));
   TERN_ASSIGN_OR_RETURN(const PackOptions pack, pack_options(o.options, device.info().kind));
   TERN_ASSIGN_OR_RETURN(const CacheChoice cache, choose_cache(o));
   auto weights = std::make_unique<DecoderWeights>();
@@ -216,7 +217,7 @@ Expected<std::unique_ptr<Reload>> open_reload(const LoadOptions& options, const 
 Expected<ModelSummary> summarize_model(const LoadOptions& options) {
   TERN_ASSIGN_OR_RETURN(OpenedFolder o, OpenedFolder::open(options, false));
   const DecoderSpec& spec = o.spec;
-  TERN_RETURN_IF_ERROR(check_ranks(spec, options.shard.expert_parallel, options.shard.ranks));
+  TERN_RETURN_IF_ERROR(check_ranks(spec, options.shard.expert_parallel, options.shard.ranks, options.shard.engines));
   o.options.shard = {};
   DecoderWeights places;
   TERN_ASSIGN_OR_RETURN(WeightPlan plan, o.plan(places));
@@ -238,10 +239,10 @@ Expected<ModelSummary> summarize_model(const LoadOptions& options) {
   s.kv = {decoder_kv_spec(spec, {}, cache.type, device::DeviceKind::kCpu, 64)};
   s.kv_bytes_per_token = kv_bytes(o, cache.type);
   TERN_ASSIGN_OR_RETURN(s.weight_bytes, weigh(o, plan, s.formats));
-  s.ranks.push_back({1, s.weight_bytes, s.kv_bytes_per_token});
   for (const int ranks : rank_counts(spec, false, kMostRanks)) {
-    if (ranks == 1) continue;
-    TERN_ASSIGN_OR_RETURN(RankSummary rank, summarize_rank(o, ranks, cache.type));
+    const bool shared = options.shard.engines > 1 && options.shard.ranks == ranks;
+    const Shard shard = shared ? options.shard : Shard{0, ranks};
+    TERN_ASSIGN_OR_RETURN(RankSummary rank, summarize_rank(o, shard, cache.type));
     s.ranks.push_back(std::move(rank));
   }
   return s;

@@ -19,6 +19,12 @@ struct Shard {
   int rank = 0;
   int ranks = 1;
   bool expert_parallel = false;  // experts are dealt whole to ranks instead of being cut
+  // Engines that deal experts to the ranks of all of them, as many each, and this rank's. All else of the model every
+  // engine has for itself.
+  int engine = 0, engines = 1;
+
+  int expert_rank() const { return engine * ranks + rank; }
+  int expert_ranks() const { return engines * ranks; }
 };
 
 struct LoadOptions {
@@ -71,8 +77,10 @@ struct ModelSummary {
   std::vector<std::string> notes;  // as in ModelInfo
   // By precision: ("bfloat16", n), ("float32", n) and, where one is asked for, the quantization's method.
   std::vector<std::pair<std::string, size_t>> weight_bytes;
-  std::string formats;             // as in ModelInfo
-  std::vector<RankSummary> ranks;  // one rank, and every number of them up to kMostRanks that can share the model
+  std::string formats;  // as in ModelInfo
+  // One rank, and every number of them up to kMostRanks that can share the model; where engines share experts
+  // (Shard::engines), the entry of as many ranks is of such an engine.
+  std::vector<RankSummary> ranks;
 };
 inline constexpr int kMostRanks = 8;
 // `options.shard.ranks`: those that must be able to share it.

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -73,6 +74,14 @@ class Probe {
   virtual bool routing(int layer, TensorView ids) = 0;
 };
 
+// Experts that are dealt to the ranks of several engines (Shard::engines): those ranks, engine by engine, and what
+// each engine brings to this step. All of them run their step together; one may have no tokens.
+struct ExpertGroup {
+  device::Communicator communicator;
+  std::span<const int32_t> tokens;  // by engine; host memory
+};
+inline constexpr int kMostExpertRanks = 64;
+
 struct ForwardContext {
   const Batch& batch;
   const KvCache& cache;
@@ -80,6 +89,7 @@ struct ForwardContext {
   device::Arena& workspace;  // at least workspace_bytes()
   Probe* probe = nullptr;
   device::Communicator communicator = {};  // of a model that is one rank's part
+  ExpertGroup experts = {};                // where its experts are dealt to several engines
 };
 
 class Model {
@@ -91,8 +101,9 @@ class Model {
   // Bytes of temporaries that forward() takes for the largest batch of these limits.
   virtual size_t workspace_bytes(const BatchLimits& limits, device::Stream stream) const = 0;
   // Runs the batch and leaves float32 logits [L, outputs()] in `logits` (row stride free); one of several ranks: the
-  // columns of its output_part() (ranks.h). All ranks of a group run the same batch. Const: may run on any thread
-  // that owns the stream, one at a time. Token ids must be resolved (ops::resolve_ids) before.
+  // columns of its output_part() (ranks.h). All ranks of a group run the same batch;
+  // where experts are dealt to several engines, each of those runs its own, without tokens too. Const: may run on any
+  // thread that owns the stream, one at a time. Token ids must be resolved (ops::resolve_ids) before.
   virtual Status forward(const ForwardContext& context, TensorView logits) const = 0;
 };
 

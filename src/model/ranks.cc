@@ -23,7 +23,7 @@ bool has_dense_bank(const DecoderSpec& s) {
 }
 
 // What the ranks cannot share evenly, in words.
-std::vector<std::string> obstacles(const DecoderSpec& s, bool expert_parallel, int ranks) {
+std::vector<std::string> obstacles(const DecoderSpec& s, bool expert_parallel, int ranks, int engines) {
   std::vector<std::string> out;
   const AttentionSpec& a = s.attention;
   const bool gqa = a.kind == AttentionKind::kGqa;
@@ -31,13 +31,18 @@ std::vector<std::string> obstacles(const DecoderSpec& s, bool expert_parallel, i
   if (a.heads % ranks != 0 || !kv_fits)
     out.push_back(gqa ? fmt::format("{} heads and {} KV heads", a.heads, a.kv_heads)
                       : fmt::format("{} heads", a.heads));
-  const auto width = [&](const char* what, int64_t n) {
-    if (n % ranks != 0) out.push_back(fmt::format("{} of width {}", what, n));
+  const auto width_over = [&](const char* what, int64_t n, int parts) {
+    if (n % parts != 0) out.push_back(fmt::format("{} of width {}", what, n));
   };
-  if (has_layer(s, kDenseLayer) || has_dense_bank(s)) width("an MLP", s.intermediate);
+  const auto width = [&](const char* what, int64_t n) { width_over(what, n, ranks); };
+  if (has_dense_bank(s)) {
+    width_over("an MLP", s.intermediate, engines * ranks);
+  } else if (has_layer(s, kDenseLayer)) {
+    width("an MLP", s.intermediate);
+  }
   const auto bank = [&](int experts, int64_t n) {
     if (!expert_parallel) return width("experts", n);
-    if (experts % ranks != 0) out.push_back(fmt::format("{} experts", experts));
+    if (experts % (engines * ranks) != 0) out.push_back(fmt::format("{} experts", experts));
   };
   if (has_layer(s, kFirstBank)) bank(s.moe.experts, s.moe.intermediate);
   if (has_layer(s, kSecondBank)) bank(s.moe.second_experts, s.moe.second_intermediate);
@@ -58,23 +63,38 @@ VocabularyPart output_part(const ModelInfo& info, int rank, int ranks) {
   return info.pooled > 0 ? VocabularyPart{0, info.pooled} : vocabulary_part(info.vocab_size, rank, ranks);
 }
 
-std::vector<int> rank_counts(const DecoderSpec& spec, bool expert_parallel, int most) {
+std::vector<int> rank_counts(const DecoderSpec& spec, bool expert_parallel, int most, int engines) {
   std::vector<int> counts;
   for (int ranks = 1; ranks <= most; ++ranks) {
-    if (ranks == 1 || obstacles(spec, expert_parallel, ranks).empty()) counts.push_back(ranks);
+    if (engines * ranks == 1 || obstacles(spec, expert_parallel, ranks, engines).empty()) counts.push_back(ranks);
   }
   return counts;
 }
 
-Status check_ranks(const DecoderSpec& spec, bool expert_parallel, int ranks) {
-  if (ranks <= 1) return {};
-  const std::vector<std::string> found = obstacles(spec, expert_parallel, ranks);
+Status check_ranks(const DecoderSpec& spec, bool expert_parallel, int ranks, int engines) {
+  if (engines * ranks > kMostExpertRanks && expert_parallel) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("experts can be dealt to {} ranks at most, not to {}", kMostExpertRanks, engines * ranks),
+        "enable-expert-parallel");
+  }
+  if (engines > 1 && !has_layer(spec, kFirstBank | kSecondBank)) {
+    return make_error(ErrorCode::kInvalidArgument,
+                      fmt::format("the model has no experts that {} engines could share", engines),
+                      "enable-expert-parallel");
+  }
+  if (engines * ranks <= 1) return {};
+  const std::vector<std::string> found = obstacles(spec, expert_parallel, ranks, engines);
   if (found.empty()) return {};
-  const std::vector<int> counts = rank_counts(spec, expert_parallel, ranks);
+  const std::vector<int> counts = rank_counts(spec, expert_parallel, ranks, engines);
+  const std::string who =
+      engines > 1 ? fmt::format("{} engines of {} ranks", engines, ranks) : fmt::format("{} ranks", ranks);
+  const std::string can = counts.empty() ? "no number of ranks in an engine can"
+                          : engines > 1  ? fmt::format("engines of so many ranks can: {}", fmt::join(counts, ", "))
+                                         : fmt::format("these numbers of ranks can: {}", fmt::join(counts, ", "));
   return make_error(ErrorCode::kInvalidArgument,
-                    fmt::format("{} ranks cannot share {} evenly; these numbers of ranks can: {}", ranks,
-                                fmt::join(found, ", nor "), fmt::join(counts, ", ")),
-                    "tensor-parallel-size");
+                    fmt::format("{} cannot share {} evenly; {}", who, fmt::join(found, ", nor "), can),
+                    engines > 1 ? "data-parallel-size" : "tensor-parallel-size");
 }
 
 }  // namespace tern::model

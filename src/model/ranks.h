@@ -20,10 +20,12 @@ VocabularyPart vocabulary_part(int64_t vocab, int rank, int ranks);
 VocabularyPart output_part(const ModelInfo& info, int rank, int ranks);
 
 // Numbers of ranks, up to `most`, that can share the model: its heads and widths divide, KV heads divide or are copied
-// to neighbours; with `expert_parallel` the numbers of experts divide instead of their widths.
-std::vector<int> rank_counts(const DecoderSpec& spec, bool expert_parallel, int most);
+// to neighbours; with `expert_parallel` the numbers of experts divide instead of their widths, among the ranks of all
+// `engines`.
+std::vector<int> rank_counts(const DecoderSpec& spec, bool expert_parallel, int most, int engines = 1);
 
-// kInvalidArgument, and one line that names what does not divide and the numbers that work, unless `ranks` is one.
-Status check_ranks(const DecoderSpec& spec, bool expert_parallel, int ranks);
+// kInvalidArgument, and one line that names what does not divide and the numbers that work, unless there is one rank in
+// all.
+Status check_ranks(const DecoderSpec& spec, bool expert_parallel, int ranks, int engines = 1);
 
 }  // namespace tern::model

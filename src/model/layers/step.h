@@ -1,6 +1,8 @@
 // One pass over the layers: what all of them share.
 #pragma once
 
+#include <array>
+
 #include "device/arena.h"
 #include "device/communicator.h"
 #include "model/batch.h"
@@ -12,6 +14,14 @@
 
 namespace tern::model {
 
+// The tokens of all engines whose ranks share the experts.
+struct Gathered {
+  device::Communicator communicator;
+  std::array<int64_t, kMostExpertRanks + 1> first{};  // rows [first[r], first[r + 1]) are what rank r brings
+  int64_t tokens = 0;                                 // of all
+  int64_t own = 0;                                    // row of this engine's first one
+};
+
 // In measuring mode (arena without memory) layers take what they need and run nothing.
 struct Step {
   int tokens = 0, rows = 0;
@@ -22,9 +32,10 @@ struct Step {
   TensorView cos, sin;  // [T, rotary_dim / 2] f32
   const Batch* batch = nullptr;
   Probe* probe = nullptr;
-  ops::AttentionPlan plan;            // how the attention of all layers is cut
-  DType product = DType::kF32;        // of between()
-  device::Communicator communicator;  // of the ranks that have a part of every product
+  ops::AttentionPlan plan;             // how the attention of all layers is cut
+  DType product = DType::kF32;         // of between()
+  device::Communicator communicator;   // of the ranks that have a part of every product
+  const Gathered* gathered = nullptr;  // null: experts see the tokens of this step alone
   // [R] int32: the rows of a layer's result that are asked for, in this order; rank 0: all of them.
   TensorView wanted;
 

@@ -183,6 +183,71 @@ TEST(RankedModel, CasesWithExpertsDealtWhole) {
   }
 }
 
+// Experts dealt to the ranks of two engines, which run together or beside an idle one: the same results, and the same
+// bits in any company.
+TEST(RankedModel, ExpertsOfTwoEngines) {
+  int models = 0, of_two = 0;
+  for (const auto& [name, config] : testing::small_configs(4, 2)) {
+    SCOPED_TRACE(name);
+    testing::TempFolder folder;
+    testing::write_random_model(folder.path(), config);
+    const DecoderSpec spec = spec_of(folder.path());
+    if (spec.moe.experts == 0) continue;
+    for (const json::Value& format : {json::Value(nullptr), json::Value("wint8")}) {
+      LoadOptions o;
+      o.path = folder.path(), o.activation = DType::kF32;
+      o.quantization = *read_quantization(format, spec.architecture);
+      const auto whole = load_model(o, cpu());
+      ASSERT_TRUE(whole.ok()) << whole.error().message;
+      const std::vector<int32_t> ids = testing::some_ids(37, (*whole)->info().vocab_size);
+      const std::vector<float> want = testing::logits_of(**whole, ids);
+      float largest = 0;
+      for (const float v : want) largest = std::max(largest, std::fabs(v));
+      for (const int ranks : {1, 2}) {
+        if (rank_counts(spec, true, ranks, 2).back() != ranks) continue;
+        ++(ranks == 1 ? models : of_two);
+        o.shard = {0, ranks, true, 0, 2};
+        std::vector<float> beside_others;
+        for (const bool idle : {false, true}) {
+          const auto cut = RankedModel::load(o, cpu(), idle);
+          ASSERT_TRUE(cut.ok()) << cut.error().message;
+          const std::vector<float> got = testing::logits_of(**cut, ids);
+          ASSERT_EQ(got.size(), want.size());
+          float off = 0;
+          for (size_t i = 0; i < want.size(); ++i) off = std::max(off, std::fabs(got[i] - want[i]));
+          EXPECT_LE(off, 2e-5f * largest) << ranks << " ranks, " << json::dump(format);
+          if (idle) {
+            EXPECT_EQ(got, beside_others);
+          } else {
+            beside_others = got;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GE(models, 12);
+  EXPECT_GE(of_two, 8);
+}
+
+TEST(RankedModel, CasesWithExpertsOfTwoEngines) {
+  int of_two = 0;
+  for (const char* name : {"qwen3_moe", "qwen2_moe", "mixtral", "deepseek_v3", "glm4_moe", "ernie4_5_moe"}) {
+    SCOPED_TRACE(name);
+    const DecoderSpec spec = spec_of(testing::golden(name));
+    for (const int ranks : {1, 2}) {
+      const auto counts = rank_counts(spec, true, ranks, 2);
+      if (counts.empty() || counts.back() != ranks) continue;
+      of_two += ranks == 2;
+      VerifyOptions o{.activation = DType::kF32, .ranks = ranks, .expert_parallel = true, .engines = 2};
+      o.variations = ranks == 1;
+      expect_passes(testing::golden(name), o);
+      o.others_idle = true, o.variations = false;
+      expect_passes(testing::golden(name), o);
+    }
+  }
+  EXPECT_GE(of_two, 1);
+}
+
 // Widths that no block or group of scales divides.
 TEST(RankedModel, OddWidthsInEveryFormat) {
   for (const int width : {448, 192}) {
@@ -235,6 +300,16 @@ TEST(Ranks, NumbersThatWork) {
   EXPECT_EQ(rank_counts(s, true, 8), (std::vector<int>{1, 2}));
   EXPECT_EQ(check_ranks(s, true, 4).error().message,
             "4 ranks cannot share 6 experts evenly; these numbers of ranks can: 1, 2");
+  EXPECT_EQ(rank_counts(s, true, 8, 2), (std::vector<int>{1}));
+  EXPECT_TRUE(check_ranks(s, true, 1, 2).ok());
+  const Status of_engines = check_ranks(s, true, 2, 2);
+  ASSERT_FALSE(of_engines.ok());
+  EXPECT_EQ(of_engines.error().message,
+            "2 engines of 2 ranks cannot share 6 experts evenly; engines of so many ranks can: 1");
+  EXPECT_EQ(of_engines.error().param, "data-parallel-size");
+  EXPECT_EQ(check_ranks(s, true, 1, 4).error().message,
+            "4 engines of 1 ranks cannot share 6 experts evenly; no number of ranks in an engine can");
+  EXPECT_FALSE(check_ranks(s, true, 2, 64).ok());
   s.vocab_size = 5;
   EXPECT_EQ(rank_counts(s, false, 8), (std::vector<int>{1, 2}));  // four would leave the last one none
 }

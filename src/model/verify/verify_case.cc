@@ -56,8 +56,8 @@ class CaseRun {
     TERN_RETURN_IF_ERROR(quantize());
     TERN_RETURN_IF_ERROR(load(options_.activation, 0, model_));
     report_.architecture = model_->info().architecture;
-    const auto& decoder =
-        options_.ranks > 1 ? static_cast<const RankedModel&>(*model_).rank(0) : static_cast<const Decoder&>(*model_);
+    const auto& decoder = options_.ranks * options_.engines > 1 ? static_cast<const RankedModel&>(*model_).rank(0)
+                                                                : static_cast<const Decoder&>(*model_);
     const auto& moe = decoder.spec().moe_layer;
     has_experts_ = std::any_of(moe.begin(), moe.end(), [](uint8_t banks) { return banks != kDenseLayer; });
     exact_ = decoder.spec().attention.kind == AttentionKind::kGqa;
@@ -129,9 +129,9 @@ class CaseRun {
   Status load(DType activation, int length, std::unique_ptr<Model>& out) {
     LoadOptions o = load_options(activation, length);
     if (activation == options_.activation) o.format = options_.format;
-    if (options_.ranks > 1 && &out != &exact_model_) {
-      o.shard = {0, options_.ranks, options_.expert_parallel};
-      TERN_ASSIGN_OR_RETURN(out, RankedModel::load(o, device_));
+    if (options_.ranks * options_.engines > 1 && &out != &exact_model_) {
+      o.shard = {0, options_.ranks, options_.expert_parallel, 0, options_.engines};
+      TERN_ASSIGN_OR_RETURN(out, RankedModel::load(o, device_, options_.others_idle));
       return {};
     }
     TERN_ASSIGN_OR_RETURN(out, load_model(o, device_));

@@ -32,6 +32,9 @@ struct VerifyOptions {
   // More than one: the model is cut over so many ranks (ranked_model.h); on a CPU. Or experts are dealt to them whole.
   int ranks = 1;
   bool expert_parallel = false;
+  // So many engines share the experts, and the others run the same beside the one that is looked at, or nothing.
+  int engines = 1;
+  bool others_idle = false;
   VerifyTolerance tolerance = VerifyTolerance::of(DType::kF32);
   bool variations = true;  // chunk sizes, block tables and batches
   // They change no bit. False: they stay within the tolerance (bfloat16: with the same experts), as on a GPU whose

@@ -168,6 +168,7 @@ LoadCache::LoadCache(const OpenedFolder& folder, const WeightPlan& plan, const P
   key["device"] = cpu ? "cpu" : info.name;  // the name of a CPU says how many threads there are
   const Shard& shard = folder.options.shard;
   key["rank"] = fmt::format("{} of {}{}", shard.rank, shard.ranks, shard.expert_parallel ? ", experts whole" : "");
+  if (shard.engines > 1) key["engine"] = fmt::format("{} of {}", shard.engine, shard.engines);
   key["config"] = hex_of(json::dump(folder.config));
   json::Object files;
   for (const std::string& path : folder.checkpoint.paths()) files[path.substr(path.rfind('/') + 1)] = identity_of(path);
@@ -176,8 +177,8 @@ LoadCache::LoadCache(const OpenedFolder& folder, const WeightPlan& plan, const P
   // One file for each use of the model: of what has changed since, none is left behind.
   const std::string use =
       fmt::format("{} {} {}", json::dump(key["device"]), json::dump(key["activation"]), json::dump(key["formats"]));
-  path_ = fmt::format("{}/{}/rank{}of{}-{}.weights", folder.options.path, kFolder, shard.rank, shard.ranks,
-                      hex_of(use).substr(0, 12));
+  path_ = fmt::format("{}/{}/rank{}of{}-{}.weights", folder.options.path, kFolder, shard.expert_rank(),
+                      shard.expert_ranks(), hex_of(use).substr(0, 12));
 }
 
 bool LoadCache::read(char* dst, size_t bytes) {

@@ -19,8 +19,8 @@ Error does_not_divide(const Parameter& p, const char* what, int64_t units, int r
 
 Expected<Range> shard_range(const Parameter& p, const Shard& shard) {
   const int64_t length = p.axis == 0 ? p.rows : p.cols;
-  if (shard.ranks == 1 || p.rule == ShardRule::kReplicated) return Range{0, length};
   if (shard.expert_parallel && p.expert >= 0) return Range{0, length};
+  if (shard.ranks == 1 || p.rule == ShardRule::kReplicated) return Range{0, length};
   const int64_t ranks = shard.ranks, rank = shard.rank;
   const int64_t unit = length / p.units;
   switch (p.rule) {

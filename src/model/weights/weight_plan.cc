@@ -11,7 +11,7 @@ constexpr size_t kMaxParameters = 2'000'000;
 class Planner {
  public:
   Planner(const DecoderSpec& spec, const Presences& presences, const Shard& shard, DecoderWeights& weights)
-      : s_(spec), presences_(presences), shard_(shard), w_(weights) {}
+      : s_(spec), presences_(presences), shard_(shard), cut_(shard), w_(weights) {}
 
   Expected<WeightPlan> run() {
     const int64_t per_layer = 16 + 3 * (static_cast<int64_t>(s_.moe.experts) + s_.moe.second_experts);
@@ -45,7 +45,7 @@ class Planner {
   // ---- this rank's slice of a parameter
   Piece slice(int id) {
     const Parameter& p = plan_.parameters[static_cast<size_t>(id)];
-    auto range = shard_range(p, shard_);
+    auto range = shard_range(p, cut_);
     if (!range.ok()) {
       if (error_.ok()) error_ = range.error();
       return {id, 0, p.rows, 0, p.cols};
@@ -297,7 +297,11 @@ class Planner {
     size_t place = 0;
     for (const Bank& b : banks)
       for (int e = 0; e < b.experts; ++e, ++place) expert(w.gate_up[place], w.down[place], at, plain, b, e);
-    if (dense_bank) gated_pair(w.gate_up.back(), w.down.back(), plain, s_.intermediate, MatrixRole::kLinear);
+    if (dense_bank) {
+      cut_ = {shard_.expert_rank(), shard_.expert_ranks()};  // whoever has a part of the experts has one of it
+      gated_pair(w.gate_up.back(), w.down.back(), plain, s_.intermediate, MatrixRole::kLinear);
+      cut_ = shard_;
+    }
     if (m.shared_intermediate > 0)
       dense(w.shared, at + m.shared + ".", m.shared_intermediate, false, MatrixRole::kSharedExpert);
     if (m.shared_gate) {
@@ -361,7 +365,7 @@ class Planner {
         linear(mine + m.up + ".weight", width, h, ShardRule::kColumn, width, places("up_proj.weight", width));
     const int down = linear(mine + m.down + ".weight", h, width, ShardRule::kRow, width, std::move(down_places));
     expert_ = -1;
-    if (shard_.expert_parallel && shard_.ranks > 1 && e * static_cast<int64_t>(shard_.ranks) / b.experts != shard_.rank)
+    if (shard_.expert_parallel && e * static_cast<int64_t>(shard_.expert_ranks()) / b.experts != shard_.expert_rank())
       return;
     const MatrixRole role = b.index == 1 ? MatrixRole::kPictureExpert : MatrixRole::kExpert;
     matrix(gate_up, {gate, up}, role);
@@ -371,6 +375,7 @@ class Planner {
   const DecoderSpec& s_;
   const Presences presences_;
   const Shard shard_;
+  Shard cut_;  // of what is declared now
   DecoderWeights& w_;
   WeightPlan plan_;
   Status error_;
@@ -385,9 +390,9 @@ Expected<WeightPlan> plan_weights(const DecoderSpec& spec, const Presences& pres
     return make_error(ErrorCode::kInvalidArgument,
                       fmt::format("rank {} of {} does not exist", shard.rank, shard.ranks));
   for (const int experts : {spec.moe.experts, spec.moe.second_experts})
-    if (shard.expert_parallel && experts % shard.ranks != 0)
+    if (shard.expert_parallel && experts % shard.expert_ranks() != 0)
       return make_error(ErrorCode::kInvalidArgument,
-                        fmt::format("{} ranks cannot share {} experts evenly", shard.ranks, experts),
+                        fmt::format("{} ranks cannot share {} experts evenly", shard.expert_ranks(), experts),
                         "expert-parallel-size");
   return Planner(spec, presences, shard, weights).run();
 }
