@@ -62,6 +62,42 @@ TEST(LateDevice, TwoStepsAreGivenBeforeTheFirstIsDone) {
   EXPECT_EQ(late->answers[1].ids.size(), 8u);
 }
 
+// Of two ranks the second one's device is late, or hangs: a step is done when both are.
+TEST(LateDevice, ARankWhoseDeviceComesLate) {
+  for (const bool hangs : {false, true}) {
+    const GraphModel model({});
+    std::vector<std::unique_ptr<device::Device>> devices;
+    LateDevice* late = nullptr;
+    for (int rank = 0; rank < 2; ++rank) {
+      devices.push_back(std::make_unique<LateDevice>());
+      late = static_cast<LateDevice*>(devices.back().get());
+    }
+    EngineConfig c = Harness::small();
+    if (hangs) c.watchdog_ns = 1'000'000'000;
+    Harness h(c, {&model, &model}, std::move(devices));
+    const int before = late->recorded;
+    late->hold = true;
+    Request r = Harness::request(1, {5, 6, 7}, 8);
+    r.ignore_eos = true;
+    ASSERT_TRUE(h->submit(std::move(r)).ok());
+    for (int i = 0; i < 5000 && late->recorded < before + 2; ++i) h.take(milliseconds(1));
+    ASSERT_EQ(late->recorded, before + 2) << "two steps are given";
+    EXPECT_EQ(h->stats().steps, 0u);
+    if (!hangs) {
+      h.take(milliseconds(30));
+      EXPECT_EQ(h->stats().steps, 0u) << "the first rank alone is done";
+      late->hold = false;
+    }
+    h.read(1);
+    if (hangs) {
+      EXPECT_NE(h.answers[1].last.error.message.find("the device hangs"), std::string::npos);
+      EXPECT_FALSE(h->healthy());
+    } else {
+      EXPECT_EQ(h.answers[1].ids, model.fake().continuation({5, 6, 7}, 8, -1));
+    }
+  }
+}
+
 void expect_failed(Late& late, const char* why) {
   late->read(3, 5);
   for (RequestId id = 1; id <= 3; ++id) {
