@@ -20,6 +20,8 @@
 
 namespace tern::engine {
 
+class Lockstep;
+
 // Pictures; read only when start() is given a tower. Sizes are limits: a larger item is refused (kTooLarge).
 struct VisionConfig {
   int64_t max_item_patches = 0;  // patch rows of the largest item that serve lets in (an image, two frames); required
@@ -41,6 +43,7 @@ struct DataParallel {
   HashKey prefix_key;          // with `news`: of the prefix cache, the same for all
   // This engine's part of the host's memory, in bytes, on a device without memory of its own; 0: all there is.
   size_t memory_total = 0, memory_available = 0;
+  Lockstep* lockstep = nullptr;  // of all engines, where they share experts (ranks/lockstep.h)
 };
 
 struct EngineConfig {

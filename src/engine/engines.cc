@@ -165,7 +165,14 @@ Expected<std::unique_ptr<EngineClient>> start_engines(const EngineConfig& config
     traces.push_back(std::make_unique<NumberedTrace>(*c.trace, dp.rank + static_cast<int>(i)));
   }
   std::vector<std::unique_ptr<EngineClient>> engines;
-  for (Started& engine : start_all(c, parts, traces)) {
+  std::vector<Started> started = start_all(c, parts, traces);
+  if (std::ranges::any_of(started, [](const Started& s) { return !s.ok(); })) {
+    // Those that share experts end together.
+    for (Started& engine : started) {
+      if (engine.ok()) (*engine)->shutdown(true);
+    }
+  }
+  for (Started& engine : started) {
     if (!engine.ok()) return std::move(engine).error();
     engines.push_back(std::move(engine).value());
   }

@@ -23,6 +23,8 @@ class Engines final : public EngineClient {
           std::vector<std::unique_ptr<StepTrace>> traces = {})
       : news_(std::move(news)), traces_(std::move(traces)), engines_(std::move(engines)) {}
 
+  ~Engines() override { shutdown(true); }  // all at once: those that share experts end together
+
   Status submit(Request request) override;
   void abort(RequestId id) override;
   bool poll(std::vector<Delta>& out, std::chrono::milliseconds timeout) override;
@@ -30,7 +32,7 @@ class Engines final : public EngineClient {
   std::vector<EngineStats> parts() const override;
   bool healthy() const override;                             // all of them: one that fails ends the process
   std::future<Status> control(ControlOrder order) override;  // by all of them
-  void shutdown(bool now) override;
+  void shutdown(bool now) final;
 
  private:
   const std::shared_ptr<NewsSignal> news_;

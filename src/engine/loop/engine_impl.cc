@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/thread_pool.h"
 #include "engine/loop/request_check.h"
+#include "engine/ranks/lockstep.h"
 #include "sched/sequence.h"
 
 namespace tern::engine {
@@ -57,12 +58,17 @@ EngineImpl::EngineImpl(EngineParts parts, StepRunner runner)
       std::move(runner), Rank::Faults{parts_.config.fault, parts_.config.fault_step, parts_.config.fault_rank},
       [](void* inbox) { static_cast<Inbox*>(inbox)->step_done(); }, &inbox_);
   allocations_ = parts_.device->allocations();
+  if (lockstep() != nullptr) {
+    lockstep()->join(
+        parts_.config.data_parallel.rank, [](void* inbox) { static_cast<Inbox*>(inbox)->wake(); }, &inbox_);
+  }
   thread_ = std::thread([this] { run(); });
 }
 
 EngineImpl::~EngineImpl() {
   shutdown(true);
   thread_.join();
+  if (lockstep() != nullptr) lockstep()->leave(parts_.config.data_parallel.rank);
 }
 
 void EngineImpl::run() {
@@ -81,7 +87,7 @@ void EngineImpl::run() {
       continue;
     }
     publish();
-    if (commands_.stopping && idle()) break;
+    if (commands_.stopping && idle() && may_end()) break;
     // Where no watchdog looks after steps, waiting for one is part of the turn.
     if (open_.none() || watchdog_ns_ > 0) busy_since_ns_.store(0, std::memory_order_relaxed);
     wait_for_event();
@@ -110,19 +116,29 @@ void EngineImpl::take_commands() {
   if (requests_.next_deadline() != 0) requests_.expire(monotonic_ns());
 }
 
-// Plans and submits one more step. False when two are open, nothing can run, or the reader is too far behind.
-bool EngineImpl::launch() {
-  if (open_.full() || dead_ || orders_.paused() || requests_.empty() || outbox_.full()) return false;
-  const int64_t begin = monotonic_ns();
-  Step& step = open_.next();
+// False: there is nothing to run.
+bool EngineImpl::plan(Step& step, int64_t now) {
   parts_.scheduler->plan(step.plan);
   for (sched::SeqId id : step.plan.preempted) {
     Generation* g = requests_.find(id);
     if (g == nullptr) continue;
     ++g->preemptions;
-    g->interruptions.push_back({begin, 0});
+    g->interruptions.push_back({now, 0});
   }
-  if (step.plan.empty()) return false;
+  return !step.plan.empty();
+}
+
+// Plans and submits one more step. False when two are open, nothing can run, or the reader is too far behind. Where
+// engines share experts, another's step takes one of this engine, if need be an empty one: not while a step is open,
+// whose rows the next plan is about.
+bool EngineImpl::launch() {
+  if (open_.full() || dead_) return false;
+  const int64_t begin = monotonic_ns();
+  Step& step = open_.next();
+  if (!has_work() || !plan(step, begin)) {
+    if (lockstep() == nullptr || !open_.none() || !lockstep()->behind(parts_.config.data_parallel.rank)) return false;
+    step.plan.clear();
+  }
   if (const int64_t delay = parts_.config.plan_delay_ns; delay > 0) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(delay));
   }
@@ -132,8 +148,14 @@ bool EngineImpl::launch() {
   rank_->submit_forward(&step, open_.last());
   open_.launch();
   rank_->submit_sample(&step);
+  if (lockstep() != nullptr) lockstep()->launched(parts_.config.data_parallel.rank, open_.launched());
   trace(StepPhase::kPlan, step, open_.launched() - 1, begin);
   return true;
+}
+
+// It is told to stop and has nothing to do: others may still need its experts.
+bool EngineImpl::may_end() const {
+  return lockstep() == nullptr || lockstep()->may_end(parts_.config.data_parallel.rank);
 }
 
 // `last`: no step before this one is open, so that whatever is to be known of its rows is known.
@@ -152,7 +174,11 @@ void EngineImpl::collect() {
   const int64_t now = monotonic_ns();
   Step& step = open_.oldest();
   if (!step.status.ok() && !dead_) die(fmt::format("step {} failed: {}", step.plan.step, step.status.error().message));
-  results_.collect(step, now);
+  if (step.rows.empty()) {
+    open_.collect();
+  } else {
+    results_.collect(step, now);
+  }
   trace(StepPhase::kCollect, step, open_.collected() - 1, now);
   if (!open_.none() && open_.oldest().masks.size() > 0) ask_masks(open_.oldest(), true);
 }

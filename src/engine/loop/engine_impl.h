@@ -45,6 +45,7 @@ class EngineImpl final : public Engine {
   void run();
   void take_commands();
   bool launch();
+  bool plan(Step& step, int64_t now);
   void ask_masks(Step& step, bool last);
   void collect();
   void publish();
@@ -52,6 +53,9 @@ class EngineImpl final : public Engine {
   void prefetch_ahead() const;
   void watch(int64_t now);
   void die(const std::string& why);
+  bool has_work() const { return !orders_.paused() && !requests_.empty() && !outbox_.full(); }
+  Lockstep* lockstep() const { return parts_.config.data_parallel.lockstep; }
+  bool may_end() const;
   bool idle() const { return hung_ || (requests_.empty() && open_.none()); }
   void trace(StepPhase phase, const Step& step, uint64_t n, int64_t begin_ns);
 

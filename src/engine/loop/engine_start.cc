@@ -179,9 +179,12 @@ Status Starter::make_parts() {
 Expected<StepRunner> Starter::make_runner() {
   StepRunner::Parts r;
   r.device = &device_, r.vision = p_.vision.get(), r.trace = p_.config.trace;
+  const DataParallel& dp = p_.config.data_parallel;
+  r.lockstep = dp.lockstep, r.engine = dp.rank;
   const int64_t blocks = device_.own_memory() ? most_blocks(question()) : p_.blocks.total;
   if (group_ != nullptr) {
-    const RankPart::Shared shared{{p_.steps[0].get(), p_.steps[1].get()}, step_parts(), scheduler().block_size, blocks};
+    const RankPart::Shared shared{
+        {p_.steps[0].get(), p_.steps[1].get()}, step_parts(), scheduler().block_size, blocks, dp.lockstep, dp.rank};
     TERN_ASSIGN_OR_RETURN(r.group, RankGroup::create(ranks_, *group_, shared));
     return StepRunner(std::move(r));
   }
@@ -193,6 +196,7 @@ Expected<StepRunner> Starter::make_runner() {
   r.sampler = p_.sampler.get();
   r.pass.model = &model_, r.pass.cache = &p_.cache->cache();
   r.pass.workspace = r.workspace.data(), r.pass.workspace_bytes = r.workspace.bytes();
+  if (dp.lockstep != nullptr) r.pass.experts = dp.lockstep->experts(dp.rank, 0);
   r.pass.logits = tensor2(p_.logits.data(), DType::kF32, rows, outputs_);
   return StepRunner(std::move(r));
 }

@@ -178,6 +178,7 @@ Status Rank::forward(const Submission& s) {
 
 void Rank::fail(Step& step, Status status) {
   failed_ = true;
+  runner_.let_go();
   if (step.status.ok()) step.status = std::move(status);
 }
 

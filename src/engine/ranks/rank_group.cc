@@ -10,8 +10,8 @@
 
 namespace tern::engine {
 
-RankGroup::RankGroup(device::CommunicatorGroup& group, std::span<const RankModel> ranks)
-    : group_(group), parts_(ranks.size()), statuses_(ranks.size()) {
+RankGroup::RankGroup(device::CommunicatorGroup& group, std::span<const RankModel> ranks, Lockstep* lockstep)
+    : group_(group), lockstep_(lockstep), parts_(ranks.size()), statuses_(ranks.size()) {
   for (size_t r = 1; r < ranks.size(); ++r) {
     threads_.emplace_back([this, r, device = ranks[r].device] { run(r, *device); });
   }
@@ -20,12 +20,17 @@ RankGroup::RankGroup(device::CommunicatorGroup& group, std::span<const RankModel
 Expected<std::unique_ptr<RankGroup>> RankGroup::create(std::span<const RankModel> ranks,
                                                        device::CommunicatorGroup& group,
                                                        const RankPart::Shared& shared) {
-  std::unique_ptr<RankGroup> g(new RankGroup(group, ranks));
+  std::unique_ptr<RankGroup> g(new RankGroup(group, ranks, shared.lockstep));
   TERN_RETURN_IF_ERROR(g->each([&](size_t r) -> Status {
     TERN_ASSIGN_OR_RETURN(g->parts_[r], RankPart::create(ranks[r], group.of(static_cast<int>(r)), shared));
     return {};
   }));
   return g;
+}
+
+void RankGroup::let_go() {
+  group_.fail();
+  if (lockstep_ != nullptr) lockstep_->fail();
 }
 
 RankGroup::~RankGroup() {
@@ -57,7 +62,7 @@ bool RankGroup::done(const Step& step) {
     if (!part->done(step)) {
       all = false;
     } else if (!part->ended(step).ok()) {
-      group_.fail();
+      let_go();
     }
   }
   return all;
@@ -131,7 +136,7 @@ void RankGroup::give(const Work& work) {
 }
 
 Status RankGroup::settle(Status first) {
-  if (!first.ok()) group_.fail();
+  if (!first.ok()) let_go();
   {
     std::unique_lock lock(mutex_);
     done_.wait(lock, [&] { return busy_ == 0; });
@@ -162,7 +167,7 @@ void RankGroup::run(size_t rank, device::Device& device) {
       work = work_;
     }
     Status status = ready.ok() ? work.function(work.self, rank) : Status(Error(ready.error()));
-    if (!status.ok()) group_.fail();
+    if (!status.ok()) let_go();
     const std::lock_guard lock(mutex_);
     statuses_[rank] = std::move(status);
     if (--busy_ == 0) done_.notify_one();

@@ -46,7 +46,8 @@ class RankGroup {
     Status (*function)(const void* self, size_t rank) = nullptr;
     const void* self = nullptr;
   };
-  RankGroup(device::CommunicatorGroup& group, std::span<const RankModel> ranks);
+  RankGroup(device::CommunicatorGroup& group, std::span<const RankModel> ranks, Lockstep* lockstep);
+  void let_go();  // who waits for a rank that has failed
   // Runs f(part) for all ranks at once, each on its thread; rank 0's is the caller's.
   template <class F>
   Status all(const F& f) {
@@ -63,6 +64,7 @@ class RankGroup {
   void run(size_t rank, device::Device& device);
 
   device::CommunicatorGroup& group_;
+  Lockstep* const lockstep_;                      // null: of this engine alone
   std::vector<std::unique_ptr<RankPart>> parts_;  // by rank
   std::vector<Status> statuses_;                  // of the work given last, by rank
   std::mutex mutex_;

@@ -43,6 +43,10 @@ Status RankPart::make_pass(const RankModel& rank, const device::Communicator& co
   pass_.communicator = communicator;
   pass_.part = tensor2(part_memory_.data(), DType::kF32, most, columns);
   pass_.first_column = first;
+  if (shared.lockstep != nullptr) {
+    pass_.experts = shared.lockstep->experts(shared.engine, communicator.rank);
+    engines_ = shared.lockstep->engines();
+  }
   return {};
 }
 
@@ -58,11 +62,11 @@ Status RankPart::forward(const Step& step, const Step* previous, int graph, Visi
     return graphs_->launch(mine, graph, stream);
   }
   TERN_RETURN_IF_ERROR(mine.upload(*device_, stream));
-  if (previous != nullptr) {
+  if (previous != nullptr && step.batch.tokens > 0) {
     TERN_RETURN_IF_ERROR(
         ops::resolve_ids({mine.batch.token_ids, mine.batch.token_source, of(*previous).sampling.device_ids()}, stream));
   }
-  return pass_.run(mine.batch, mine.device_owners(), stream);
+  return pass_.run(mine.batch, mine.device_owners(), step.company(engines_), stream);
 }
 
 Status RankPart::sample(const Step& step, StepGraphs::Sampling graph) {

@@ -9,6 +9,7 @@
 #include "device/device.h"
 #include "engine/block_numbers.h"
 #include "engine/engine.h"
+#include "engine/ranks/lockstep.h"
 #include "engine/step/forward_pass.h"
 #include "engine/step/step.h"
 #include "engine/step/step_graphs.h"
@@ -25,7 +26,9 @@ class RankPart {
     std::array<Step*, 2> steps{};  // the engine's, filled by it and padded by rank 0's thread
     Step::Parts sizes;             // of them
     int block_size = 0;
-    int64_t blocks = 0;  // addresses of each cache
+    int64_t blocks = 0;            // addresses of each cache
+    Lockstep* lockstep = nullptr;  // of engines that share experts, and the number of this one; null: there are none
+    int engine = 0;
   };
   static Expected<std::unique_ptr<RankPart>> create(const RankModel& rank, const device::Communicator& communicator,
                                                     const Shared& shared);
@@ -72,6 +75,7 @@ class RankPart {
   sample::SamplingDeal deal_;
   device::Device* device_ = nullptr;
   ForwardPass pass_;
+  int engines_ = 0;  // that share experts
   device::Buffer workspace_, part_memory_, rows_memory_;
   std::unique_ptr<CacheMemory> cache_;
   std::array<std::unique_ptr<Step>, 2> mine_;

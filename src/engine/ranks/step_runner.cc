@@ -5,6 +5,9 @@
 namespace tern::engine {
 
 Status StepRunner::forward(Step& step, const Step* previous) {
+  if (Lockstep* all = parts_.lockstep; all != nullptr) {
+    TERN_RETURN_IF_ERROR(all->meet(parts_.engine, step.batch.tokens, step.company(all->engines())));
+  }
   if (parts_.group != nullptr) return parts_.group->forward(step, previous, parts_.vision);
   const device::Stream stream = device().stream();
   // The tower runs beside the steps before; this one reads what it makes.
@@ -14,11 +17,11 @@ Status StepRunner::forward(Step& step, const Step* previous) {
     if (replayed) return {};
   }
   TERN_RETURN_IF_ERROR(step.upload(device(), stream));
-  if (previous != nullptr) {
+  if (previous != nullptr && step.batch.tokens > 0) {
     TERN_RETURN_IF_ERROR(
         ops::resolve_ids({step.batch.token_ids, step.batch.token_source, previous->sampling.device_ids()}, stream));
   }
-  return parts_.pass.run(step.batch, nullptr, stream);
+  return parts_.pass.run(step.batch, nullptr, company(step), stream);
 }
 
 Status StepRunner::sample(Step& step) {

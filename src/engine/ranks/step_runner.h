@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "device/device.h"
+#include "engine/ranks/lockstep.h"
 #include "engine/ranks/rank_group.h"
 #include "engine/step/forward_pass.h"
 #include "engine/step/step.h"
@@ -26,6 +27,8 @@ class StepRunner {
     sample::Sampler* sampler = nullptr;
     std::unique_ptr<StepGraphs> graphs;  // null: every step is launched piece by piece
     device::Buffer workspace;
+    Lockstep* lockstep = nullptr;  // null: the engine's steps are its own
+    int engine = 0;                // its number there
   };
   explicit StepRunner(Parts parts) : parts_(std::move(parts)) {}
 
@@ -39,6 +42,10 @@ class StepRunner {
   Status finish(Step& step) { return parts_.group == nullptr ? Status() : parts_.group->finish(step); }
   // What comes next on that rank's device meets the fault.
   Status inject(int rank, device::Fault fault);
+  // A step has failed: engines that wait for its ranks are let go.
+  void let_go() {
+    if (parts_.lockstep != nullptr) parts_.lockstep->fail();
+  }
   Status synchronize();
   // Replays graphs from now on; null: none.
   void use(std::unique_ptr<StepGraphs> graphs) { parts_.graphs = std::move(graphs); }
@@ -46,6 +53,10 @@ class StepRunner {
   device::Device& device() const { return *parts_.device; }
 
  private:
+  std::span<const int32_t> company(const Step& step) const {
+    return step.company(parts_.lockstep == nullptr ? 0 : parts_.lockstep->engines());
+  }
+
   Parts parts_;
 };
 

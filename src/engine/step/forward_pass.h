@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "base/error.h"
 #include "device/communicator.h"
@@ -21,8 +22,12 @@ struct ForwardPass {
   TensorView part;           // [max_logit_rows, columns] f32
   int64_t first_column = 0;  // of them in the vocabulary
 
-  // `owner`: device memory, the rank of each logit row; null: one rank.
-  Status run(const model::Batch& batch, const int32_t* owner, device::Stream stream) const;
+  device::Communicator experts;  // of the ranks of all engines; alone: engines share no experts
+
+  // `owner`: device memory, the rank of each logit row; null: one rank. `company`: the tokens of each of the engines
+  // that share experts.
+  Status run(const model::Batch& batch, const int32_t* owner, std::span<const int32_t> company,
+             device::Stream stream) const;
 };
 
 }  // namespace tern::engine

@@ -1,6 +1,7 @@
 // One of the two steps that take turns: its plan, its inputs at fixed addresses, what came out.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "engine/step/step_row.h"
 #include "engine/step/vision_step.h"
 #include "model/batch.h"
+#include "model/model.h"
 #include "sample/sampler.h"
 #include "sample/staged.h"
 #include "sched/scheduler.h"
@@ -97,6 +99,9 @@ struct Step {
   Status status;
   bool replayed = false;  // forward was a graph
   bool sampled = false;   // which sampled, too
+  // Of engines that share experts: the tokens of each in this step, which rank 0's thread fills in.
+  std::span<int32_t> company(int engines) { return {company_.data(), static_cast<size_t>(engines)}; }
+  std::span<const int32_t> company(int engines) const { return {company_.data(), static_cast<size_t>(engines)}; }
 
  private:
   static Expected<Step> make(const Parts& parts, device::Device& device, const Step* shares, const Step* of);
@@ -111,6 +116,7 @@ struct Step {
   PlainRows plain_;
   int pooled_ = 0;
   device::Buffer pooled_rows_;
+  std::array<int32_t, model::kMostExpertRanks> company_{};
 };
 
 }  // namespace tern::engine

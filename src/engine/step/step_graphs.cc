@@ -49,7 +49,7 @@ Status StepGraphs::run_forward(const StepShape& shape, device::Stream stream) {
   TERN_RETURN_IF_ERROR(ops::resolve_ids(
       {batch.token_ids, batch.token_source, step.sampling.device_ids(), step.table_changes(shape), batch.block_table},
       stream));
-  return p_.pass.run(batch, step.device_owners(), stream);
+  return p_.pass.run(batch, step.device_owners(), {}, stream);
 }
 
 Status StepGraphs::run_sampling(int count, uint32_t processors, device::Stream stream) {
