@@ -16,7 +16,7 @@ const model::RankSummary& of_ranks(const model::ModelSummary& summary, int ranks
 
 }  // namespace
 
-json::Object describe_engines(const model::ModelSummary& summary, int engines, int ranks) {
+json::Object describe_engines(const model::ModelSummary& summary, int engines, int ranks, bool own_weights) {
   const model::RankSummary& each = of_ranks(summary, ranks);
   const auto copies = [&](int count) {
     json::Object out;
@@ -27,7 +27,7 @@ json::Object describe_engines(const model::ModelSummary& summary, int engines, i
   };
   return {{"engines", engines},
           {"cards", engines * each.count},
-          {"weight_bytes", {{"cpu", copies(1)}, {"cuda", copies(engines)}}}};
+          {"weight_bytes", {{"cpu", copies(own_weights ? engines : 1)}, {"cuda", copies(engines)}}}};
 }
 
 std::string engines_line(const model::ModelSummary& summary, int engines, int ranks) {

@@ -9,8 +9,8 @@
 namespace tern::cli {
 
 // {"engines", "cards", "weight_bytes": {"cpu": {precision: bytes}, "cuda": {...}}}: of all engines together. `ranks`:
-// of each engine; a number of the summary's.
-json::Object describe_engines(const model::ModelSummary& summary, int engines, int ranks);
+// of each engine; a number of the summary's. `own_weights`: engines have weights of their own on a CPU, too.
+json::Object describe_engines(const model::ModelSummary& summary, int engines, int ranks, bool own_weights = false);
 // The same in a line.
 std::string engines_line(const model::ModelSummary& summary, int engines, int ranks);
 

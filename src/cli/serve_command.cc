@@ -37,7 +37,9 @@ int dry_run(const app::Settings& settings) {
     out["note"] = "the model folder is not on this machine; its config.json was not read";
   } else {
     model::LoadOptions options = settings.load;
+    const bool shared = settings.ranks.expert_parallel && settings.data_parallel.size > 1;
     options.shard = {0, settings.ranks.count, settings.ranks.expert_parallel};
+    if (shared) options.shard.engines = settings.data_parallel.size;
     auto summary = model::summarize_model(options);
     if (!summary.ok()) return app::report(summary.error());
     json::Object& o = out["model"].as_object();
@@ -47,7 +49,7 @@ int dry_run(const app::Settings& settings) {
     o["kv_bytes_per_token"] = summary->kv_bytes_per_token;
     o["ranks"] = describe_ranks(*summary);
     if (const int engines = settings.data_parallel.size; engines > 1) {
-      o["data_parallel"] = describe_engines(*summary, engines, settings.ranks.count);
+      o["data_parallel"] = describe_engines(*summary, engines, settings.ranks.count, shared);
     }
     o["kv_cache_format"] = summary->cache_format;
     o["bos_token_id"] = summary->bos_token_id;

@@ -19,8 +19,8 @@ class Servers:
     def __init__(self, folder):
         self.folder, self.all = folder, []
 
-    def launch(self, *flags, env=None):
-        self.all.append(tern_server.Server(self.folder, *FLAGS, *flags, env={**FORCED, **(env or {})}))
+    def launch(self, *flags, env=None, model=tern_server.MODEL):
+        self.all.append(tern_server.Server(self.folder, *FLAGS, *flags, model=model, env={**FORCED, **(env or {})}))
         return self.all[-1].wait_ready()
 
     def end(self):

@@ -113,10 +113,10 @@ Status check_data_parallel(const FlagSet& flags) {
     return wrong("local-data-parallel-id",
                  fmt::format("{}: engines of --data-parallel-size {} are counted from 0", id, size));
   }
-  if (size > 1 && flags.boolean("enable-expert-parallel")) {
+  if (size > 1 && flags.given("local-data-parallel-id") && flags.boolean("enable-expert-parallel")) {
     return wrong("enable-expert-parallel",
-                 fmt::format("with --data-parallel-size {} would deal experts to the ranks of all engines, which this "
-                             "build does not do; without it every engine has all experts",
+                 fmt::format("with --data-parallel-size {} deals experts to the ranks of all engines, which must be in "
+                             "one process; without --local-data-parallel-id they are",
                              size));
   }
   return {};

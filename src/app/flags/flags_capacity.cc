@@ -5,7 +5,7 @@ namespace tern::app {
 namespace {
 using enum ValueType;
 using enum FlagGroup;
-constexpr std::string_view kNoExchange = "every rank has all tokens; none are sent to experts elsewhere";
+constexpr std::string_view kNoExchange = "experts have the tokens of all ranks; there is no exchange to tune";
 constexpr std::string_view kNoBalance = "this build deals experts to ranks in their order";
 constexpr std::string_view kNoReduce = "ranks add up in shared memory, GPUs in each other's, whatever the size";
 
@@ -48,7 +48,9 @@ constexpr FlagSpec kFlags[] = {
      .group = kCapacity,
      .type = kBool,
      .fallback = "false",
-     .meaning = "Deals experts to ranks whole, instead of a part of each to every rank.",
+     .meaning =
+         "Deals experts to ranks whole, instead of a part of each to every rank; with --data-parallel-size, to the "
+         "ranks of all engines, which then run their steps together (CPU).",
      .aliases = "ep"},
     {.name = "enable-eplb",
      .group = kCapacity,

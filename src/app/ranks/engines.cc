@@ -51,19 +51,41 @@ Expected<std::unique_ptr<LoadedEngines>> LoadedEngines::open(const Settings& set
     TERN_ASSIGN_OR_RETURN(first, LoadedRanks::open(settings));
   }
   loaded->size_ = size;
-  loaded->expert_parallel_ = settings.ranks.expert_parallel;
   loaded->first_ = dp.first;
   loaded->engines_.push_back(std::move(first));
   for (int number = dp.first + 1; number < dp.first + count; ++number) {
     TERN_ASSIGN_OR_RETURN(auto more, LoadedRanks::open(settings, {number, size}));
     loaded->engines_.push_back(std::move(more));
   }
+  if (settings.ranks.expert_parallel && size > 1) TERN_RETURN_IF_ERROR(loaded->share_experts(settings));
+  for (const auto& engine : loaded->engines_) {
+    for (int rank = 0; rank < engine->count(); ++rank) loaded->shards_.push_back(engine->shard(settings, rank));
+  }
   if (count > 1) TERN_INFO("{} engines serve the model", count);
   return loaded;
 }
 
+Status LoadedEngines::share_experts(const Settings& settings) {
+  const int engines = count(), ranks = engines_[0]->count();
+  const auto refuse = [](const char* why) {
+    return make_error(
+        ErrorCode::kInvalidArgument,
+        fmt::format("--enable-expert-parallel with --data-parallel-size deals experts to the ranks of all "
+                    "engines, {}; without it every engine has all experts",
+                    why),
+        "enable-expert-parallel");
+  };
+  if (engines < settings.data_parallel.size) return refuse("which must be in one process");
+  if (engines_[0]->device().library != nullptr) return refuse("which this build does on CPUs alone");
+  const bool spin = engines * ranks <= device::read_cpu_topology().default_threads;
+  lockstep_ = std::make_unique<engine::Lockstep>(engines, ranks, device::make_cpu_communicators(engines * ranks, spin));
+  for (int i = 0; i < engines; ++i) engines_[static_cast<size_t>(i)]->share_experts(i, engines);
+  TERN_INFO("{} engines of {} rank{} share the experts", engines, ranks, ranks == 1 ? "" : "s");
+  return {};
+}
+
 Status LoadedEngines::load(const Settings& settings) {
-  if (shares_memory() || count() == 1) {
+  if (shares_weights() || count() == 1) {
     TERN_RETURN_IF_ERROR(engines_[0]->load(settings));
     for (size_t i = 1; i < engines_.size(); ++i) engines_[i]->share(*engines_[0]);
     return {};
@@ -99,13 +121,12 @@ Status LoadedEngines::load_towers(const Settings& settings, const vision::Tower&
 
 std::vector<LoadedEngines::Copy> LoadedEngines::copies() const {
   std::vector<Copy> copies;
-  for (size_t i = 0; i < engines_.size() && (i == 0 || !shares_memory()); ++i) {
+  auto shard = shards_.begin();
+  for (size_t i = 0; i < engines_.size() && (i == 0 || !shares_weights()); ++i) {
     const engine::EnginePart part = engines_[i]->part(towers_.empty() ? nullptr : towers_[i]);
     for (size_t r = 0; r < part.ranks.size(); ++r) {
-      copies.push_back({part.ranks[r].model,
-                        r == 0 ? part.tower : nullptr,
-                        part.ranks[r].device,
-                        {static_cast<int>(r), engines_[i]->count(), expert_parallel_}});
+      const bool towers = r == 0 && (i == 0 || !shares_memory());
+      copies.push_back({part.ranks[r].model, towers ? part.tower : nullptr, part.ranks[r].device, *shard++});
     }
   }
   return copies;
@@ -114,12 +135,13 @@ std::vector<LoadedEngines::Copy> LoadedEngines::copies() const {
 size_t LoadedEngines::weight_bytes() const {
   size_t bytes = 0;
   for (const auto& engine : engines_) bytes += engine->weight_bytes();
-  return shares_memory() ? bytes / engines_.size() : bytes;
+  return shares_weights() ? bytes / engines_.size() : bytes;
 }
 
 Expected<std::unique_ptr<engine::EngineClient>> LoadedEngines::start(const engine::EngineConfig& config) const {
   engine::EngineConfig c = config;
   c.data_parallel.size = size_, c.data_parallel.rank = first_;
+  c.data_parallel.lockstep = lockstep_.get();
   std::vector<engine::EnginePart> parts;
   for (size_t i = 0; i < engines_.size(); ++i) {
     parts.push_back(engines_[i]->part(towers_.empty() ? nullptr : towers_[i]));

@@ -7,6 +7,7 @@
 #include "app/config/settings.h"
 #include "app/ranks/ranks.h"
 #include "engine/engines.h"
+#include "engine/ranks/lockstep.h"
 #include "vision/tower.h"
 
 namespace tern::app {
@@ -14,9 +15,11 @@ namespace tern::app {
 class LoadedEngines {
  public:
   // Opens the devices of all; nothing is read yet. Errors, of one line: what LoadedRanks::open() says; fewer GPUs than
-  // engines and ranks. A CPU with fewer cores than engines gets one engine, and a line says so.
+  // engines and ranks; experts that GPUs of several engines, or engines of several processes, should share. A CPU with
+  // fewer cores than engines gets one engine, and a line says so.
   static Expected<std::unique_ptr<LoadedEngines>> open(const Settings& settings);
-  // The weights: on a CPU once, for all engines; on GPUs those of all engines side by side, with one bar.
+  // The weights: on a CPU once, for all engines; on GPUs, and where engines share experts, those of all engines side by
+  // side, with one bar.
   Status load(const Settings& settings);
   // The tower of pictures likewise. `first`: of the first engine, loaded already and there as long as this is.
   Status load_towers(const Settings& settings, const vision::Tower& first);
@@ -37,8 +40,11 @@ class LoadedEngines {
 
  private:
   bool shares_memory() const { return !engines_[0]->device().device->own_memory(); }
+  bool shares_weights() const { return shares_memory() && lockstep_ == nullptr; }
+  Status share_experts(const Settings& settings);
 
-  bool expert_parallel_ = false;
+  std::vector<model::Shard> shards_;            // by engine and rank
+  std::unique_ptr<engine::Lockstep> lockstep_;  // null: engines have all experts each
   int size_ = 1, first_ = 0;  // engines in all, those of other processes too; the number of the first one here
   std::vector<std::unique_ptr<LoadedRanks>> engines_;
   std::vector<std::unique_ptr<vision::Tower>> own_towers_;  // of engines but the first, on GPUs

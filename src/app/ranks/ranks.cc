@@ -105,12 +105,12 @@ Status LoadedRanks::read(const Settings& settings, SharedProgress& progress, int
     loading.push_back(std::async(std::launch::async, [&, rank]() -> Expected<std::unique_ptr<model::Model>> {
       device::Device& device = *devices_[static_cast<size_t>(rank)].device;
       model::LoadOptions options = settings.load;
-      options.shard = {rank, ranks, settings.ranks.expert_parallel};
+      options.shard = shard(settings, rank);
       options.progress = [&progress, part = first + rank](size_t done, size_t all) {
         progress.update(part, done, all);
       };
       // The thread that loads is the one of the device's pool for as long: pages lie where they are read.
-      if (ranks > 1 || device.own_memory()) TERN_RETURN_IF_ERROR(device.bind_thread());
+      if (ranks > 1 || engines_ > 1 || device.own_memory()) TERN_RETURN_IF_ERROR(device.bind_thread());
       return model::load_model(options, device);
     }));
   }

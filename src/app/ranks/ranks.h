@@ -27,6 +27,11 @@ class LoadedRanks {
   // The two halves of load(). Rank r is part `first` + r of the bar.
   Status read(const Settings& settings, SharedProgress& progress, int first);
   void say_formats() const;
+  // Before load(): experts are dealt to the ranks of so many engines, of which this is one.
+  void share_experts(int engine, int engines) { engine_ = engine, engines_ = engines; }
+  model::Shard shard(const Settings& settings, int rank) const {
+    return {rank, count(), settings.ranks.expert_parallel, engine_, engines_};
+  }
   // In place of load(): the weights of `other`, which lie in the same memory and are cut for as many ranks.
   void share(const LoadedRanks& other) { models_ = other.models_; }
 
@@ -39,6 +44,7 @@ class LoadedRanks {
   Expected<std::unique_ptr<engine::Engine>> start(const engine::EngineConfig& config, const vision::Tower* tower) const;
 
  private:
+  int engine_ = 0, engines_ = 1;  // of those that share experts
   Status open_gpus(const Settings& settings, const EngineNumber& engine, OpenedDevice first);
 
   std::vector<OpenedDevice> devices_;

@@ -92,10 +92,10 @@ const Rule kRules[] = {
      {},
      "--local-data-parallel-id 2: engines of --data-parallel-size 2 are counted from 0"},
     {"experts over engines",
-     {"--data-parallel-size", "2", "--enable-expert-parallel"},
+     {"--data-parallel-size", "2", "--local-data-parallel-id", "1", "--enable-expert-parallel"},
      {},
-     "--enable-expert-parallel with --data-parallel-size 2 would deal experts to the ranks of all engines, which this "
-     "build does not do; without it every engine has all experts"},
+     "--enable-expert-parallel with --data-parallel-size 2 deals experts to the ranks of all engines, which must be in "
+     "one process; without --local-data-parallel-id they are"},
     {"early stop window",
      {"--early-stop-config", R"({"window_size":0})"},
      {},
