@@ -30,7 +30,7 @@ class Decoder final : public Model {
   std::vector<KvSpec> kv_specs(int block_size) const override;
   size_t workspace_bytes(const BatchLimits& limits, device::Stream stream) const override;
   Status forward(const ForwardContext& context, TensorView logits) const override;
-  WeightMemory* weight_memory() const { return &weights_->memory; }
+  WeightMemory* weight_memory() const override { return &weights_->memory; }
 
   const DecoderSpec& spec() const { return spec_; }
   const DecoderWeights& weights() const { return *weights_; }

@@ -200,13 +200,8 @@ Expected<std::unique_ptr<Model>> load_model(const LoadOptions& options, device::
   return std::unique_ptr<Model>(std::move(decoder));
 }
 
-WeightMemory* weight_memory(const Model& model) {
-  const auto* decoder = dynamic_cast<const Decoder*>(&model);
-  return decoder != nullptr ? decoder->weight_memory() : nullptr;
-}
-
 Expected<std::unique_ptr<Reload>> open_reload(const LoadOptions& options, const Model& model, device::Device& device) {
-  WeightMemory* memory = weight_memory(model);
+  WeightMemory* memory = model.weight_memory();
   if (memory == nullptr) return make_error(ErrorCode::kUnsupported, "the weights of this model cannot be read again");
   TERN_ASSIGN_OR_RETURN(OpenedFolder opened, OpenedFolder::open(options, true));
   auto reload = std::make_unique<DecoderReload>(std::move(opened), device, *memory);

@@ -92,6 +92,8 @@ struct ForwardContext {
   ExpertGroup experts = {};                // where its experts are dealt to several engines
 };
 
+struct WeightMemory;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -105,6 +107,8 @@ class Model {
   // where experts are dealt to several engines, each of those runs its own, without tokens too. Const: may run on any
   // thread that owns the stream, one at a time. Token ids must be resolved (ops::resolve_ids) before.
   virtual Status forward(const ForwardContext& context, TensorView logits) const = 0;
+  // Of its weights, for whoever takes and fills it while nothing runs; null: they stay as they are.
+  virtual WeightMemory* weight_memory() const { return nullptr; }
 };
 
 }  // namespace tern::model

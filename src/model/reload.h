@@ -21,10 +21,6 @@ class Reload {
   virtual Status fill() = 0;
 };
 
-// Of a model's weights, for whoever takes and fills it while nothing runs;
-// null: they stay as they are.
-WeightMemory* weight_memory(const Model& model);
-
 // Opens the folder of `options` (as they were for load_model()) and checks it
 // against what `model` was loaded from: config.json, tensors, shapes, formats.
 // Reads no values. Errors, of one line: what load_model() says; what differs.

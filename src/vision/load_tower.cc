@@ -98,14 +98,9 @@ class TowerReload final : public model::Reload {
 
 }  // namespace
 
-model::WeightMemory* weight_memory(const Tower& tower) {
-  const auto* loaded = dynamic_cast<const LoadedTower*>(&tower);
-  return loaded != nullptr ? &loaded->memory_ : nullptr;
-}
-
 Expected<std::unique_ptr<model::Reload>> open_tower_reload(const model::LoadOptions& options, const Tower& tower,
                                                            device::Device& device) {
-  model::WeightMemory* memory = weight_memory(tower);
+  model::WeightMemory* memory = tower.weight_memory();
   if (memory == nullptr) return make_error(ErrorCode::kUnsupported, "the weights of this tower cannot be read again");
   auto reload = std::make_unique<TowerReload>(device, *memory);
   TERN_RETURN_IF_ERROR(reload->open(options));

@@ -8,7 +8,6 @@
 
 namespace tern::vision {
 
-model::WeightMemory* weight_memory(const Tower& tower);
 Expected<std::unique_ptr<model::Reload>> open_tower_reload(const model::LoadOptions& options, const Tower& tower,
                                                            device::Device& device);
 

@@ -69,6 +69,8 @@ class Tower {
   virtual size_t workspace_bytes(int64_t rows, int items, device::Stream stream) const = 0;
   // Const: any thread that owns the stream, one call at a time. An item's rows do not depend on its neighbours.
   virtual Status encode(const TowerCall& call) const = 0;
+  // As Model::weight_memory().
+  virtual model::WeightMemory* weight_memory() const { return nullptr; }
 };
 
 // Null when the architecture has no tower. Tensors of the text model in the same files are not its business.

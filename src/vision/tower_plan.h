@@ -55,6 +55,7 @@ class TowerPlan {
 class LoadedTower : public Tower {
  public:
   const TowerInfo& info() const override { return info_; }
+  model::WeightMemory* weight_memory() const override { return &memory_; }
   // Once the weights are in their places: tables of its own go to the device.
   virtual Status finish(device::Device& device) = 0;
 

@@ -80,9 +80,9 @@ Status LoadedWeights::give_back() {
   whole_ = false;
   for (const LoadedEngines::Copy& copy : engines_.copies()) {
     if (copy.device->own_memory()) TERN_RETURN_IF_ERROR(copy.device->bind_thread());
-    if (model::WeightMemory* memory = model::weight_memory(*copy.model)) TERN_RETURN_IF_ERROR(memory->give_back());
+    if (model::WeightMemory* memory = copy.model->weight_memory()) TERN_RETURN_IF_ERROR(memory->give_back());
     if (copy.tower == nullptr) continue;
-    if (model::WeightMemory* memory = vision::weight_memory(*copy.tower)) TERN_RETURN_IF_ERROR(memory->give_back());
+    if (model::WeightMemory* memory = copy.tower->weight_memory()) TERN_RETURN_IF_ERROR(memory->give_back());
   }
   return {};
 }
