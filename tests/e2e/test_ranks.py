@@ -16,13 +16,13 @@ def complete(server, **body):
     return status, reply["choices"][0]["text"] if status == 200 else reply
 
 
-def run(*flags, env=None):
+def run(folder, *flags, env=None):
     return subprocess.run(
         [tern_server.TERN, "serve", "--model", tern_server.MODEL, "--port", "0", *FLAGS, *flags],
         capture_output=True,
         text=True,
         timeout=60,
-        env={"PATH": "/usr/bin:/bin", **(env or {})},
+        env={"PATH": "/usr/bin:/bin", "FD_LOG_DIR": str(folder), **(env or {})},
     )
 
 
@@ -53,8 +53,8 @@ def test_a_rank_that_fails_ends_the_process(start_cpu):
     assert "a fault was asked for" in server.text()
 
 
-def test_what_cannot_be_shared_is_one_line():
-    done = run("--tensor-parallel-size", "3", env=FORCED)
+def test_what_cannot_be_shared_is_one_line(tmp_path):
+    done = run(tmp_path, "--tensor-parallel-size", "3", env=FORCED)
     assert done.returncode != 0
     lines = [line for line in done.stderr.splitlines() if "3 ranks cannot share" in line]
     assert len(lines) == 1 and "these numbers of ranks can: 1, 2" in lines[0], done.stderr

@@ -166,7 +166,7 @@ TEST(GeneratingRoutes, TakeNothingWhileDraining) {
     // Half a head keeps the connection until its request is whole.
     const std::string bytes = post_bytes(route->path, body_of(*route, 3, kShort));
     late.send(bytes.substr(0, 20));
-    std::this_thread::sleep_for(50ms);  // until these bytes are read, of which nothing tells
+    std::this_thread::sleep_for(200ms);  // until these bytes are read, of which nothing tells
     std::jthread stopping([&] { server->server().stop(10); });
     ASSERT_TRUE(eventually([&] { return !Client(server->port()).connected(); }));
     late.send(bytes.substr(20));
