@@ -173,6 +173,65 @@ REFUSED = [
 ]
 
 
+def sentence_model(folder, pooling, types=("Transformer", "Pooling")):
+    """A model's folder with the modules of sentence-transformers beside it."""
+    for path in (CASES / "qwen3_embedding").iterdir():
+        (folder / path.name).symlink_to(path)
+    modules = [
+        {"idx": i, "path": f"{i}_{t}" if i else "", "type": f"sentence_transformers.models.{t}"} for i, t in enumerate(types)
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    if pooling is not None:
+        (folder / "1_Pooling").mkdir()
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    return folder
+
+
+def dry_run(model, *flags):
+    command = [tern_server.TERN, "serve", "--model", str(model), "--dry-run", "--device", "cpu", *flags]
+    return subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "types", "rows", "normalize"),
+    [
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, ("Transformer", "Pooling"), "mean", False),
+        ({"pooling_mode_cls_token": True}, ("Transformer", "Pooling", "Normalize"), "first", True),
+        ({"pooling_mode_lasttoken": True, "include_prompt": True}, ("Transformer", "Pooling", "Normalize"), "last", True),
+        ({"pooling_mode": "mean"}, ("Transformer", "Pooling"), "mean", False),
+    ],
+)
+def test_modules_of_sentence_transformers(tmp_path, pooling, types, rows, normalize):
+    folder = sentence_model(tmp_path, pooling, types)
+    done = dry_run(folder, "--runner", "pooling")
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)["pooling"]
+    assert (said["rows"], said["normalize"]) == (rows, normalize)
+    over = dry_run(folder, "--runner", "pooling", "--override-pooler-config", '{"pooling_type": "LAST", "normalize": true}')
+    said = json.loads(over.stdout)["pooling"]
+    assert (said["rows"], said["normalize"]) == ("last", True), "the flag wins"
+
+
+@pytest.mark.parametrize(
+    ("pooling", "types", "line"),
+    [
+        (None, ("Transformer", "Pooling"), "there is no 1_Pooling/config.json"),
+        ({"pooling_mode_max_tokens": True}, ("Transformer", "Pooling"), 'the pooling "max_tokens" is not available'),
+        (
+            {"pooling_mode_max_tokens": True, "pooling_mode_lasttoken": True},
+            ("Transformer", "Pooling"),
+            'the pooling "max_tokens, lasttoken"',
+        ),
+        ({}, ("Transformer", "Pooling"), 'the pooling "" is not available'),
+        ({"pooling_mode_lasttoken": True}, ("Transformer", "Pooling", "Dense"), 'a module of type "Dense" is not available'),
+    ],
+)
+def test_modules_that_are_not_run_are_one_line(tmp_path, pooling, types, line):
+    done = dry_run(sentence_model(tmp_path, pooling, types), "--runner", "pooling")
+    assert done.returncode != 0
+    assert line in done.stderr and len(done.stderr.strip().splitlines()) == 1, done.stderr
+
+
 @pytest.mark.parametrize(("model", "flags", "line"), REFUSED)
 def test_contradictions_are_one_line(model, flags, line):
     done = subprocess.run(

@@ -35,6 +35,21 @@ def test_a_model_is_fetched_once_and_whole(source, hub, model_files, tmp_path):
 
 
 @pytest.mark.parametrize("source", SOURCES)
+def test_how_an_embedding_model_pools_comes_along(source, hub, model_files, tmp_path):
+    puller = Puller(hub, tmp_path, source)
+    pooling = b'{"pooling_mode_lasttoken": true}'
+    hub.publish("some/model", {**model_files, "1_Pooling/config.json": pooling, "2_Dense/config.json": b"{}"})
+    folder = puller.models / "some" / "model"
+    assert puller.pull() == f"{folder}\n"
+    assert (folder / "1_Pooling" / "config.json").read_bytes() == pooling and not (folder / "2_Dense").exists()
+    hub.asked.clear()
+    assert puller.pull() == f"{folder}\n" and hub.fetched("1_Pooling/config.json") == []
+    hub.publish("some/model", model_files)
+    puller.pull()
+    assert not (folder / "1_Pooling" / "config.json").exists()
+
+
+@pytest.mark.parametrize("source", SOURCES)
 def test_a_moved_revision_brings_what_has_changed(source, hub, model_files, tmp_path):
     puller = Puller(hub, tmp_path, source)
     hub.publish("some/model", model_files)

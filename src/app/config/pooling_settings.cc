@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
 
 namespace tern::app {
 namespace {
@@ -87,6 +88,66 @@ Status read_type(const std::string& type, serve::PoolingConfig& c) {
                                     c.rewards ? "LAST, STEP and ALL are" : "LAST, CLS and MEAN are"));
 }
 
+constexpr json::Limits kModuleLimits{.max_bytes = 1 << 20};
+
+Error unfit(const std::string& what) {
+  return make_error(ErrorCode::kUnsupported, "modules.json of sentence-transformers: " + what, kPooler);
+}
+
+// What the folder of a module that pools says: one key for each way (pooling_mode_mean_tokens), or one for all.
+Status read_pooling_module(const std::string& folder, const std::string& module, serve::PoolingConfig& c) {
+  if (module.empty() || module.front() == '.' || module.find('/') != std::string::npos) {
+    return unfit(fmt::format("\"{}\" is no folder beside it", module));
+  }
+  const std::string path = fmt::format("{}/{}/config.json", folder, module);
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return unfit(
+        fmt::format("there is no {}/config.json, which says how prompts are pooled: --{} "
+                    "'{{\"pooling_type\": \"LAST\"}}' says it as well",
+                    module, kPooler));
+  }
+  TERN_ASSIGN_OR_RETURN(const json::Value value, json::parse_file(path, kModuleLimits));
+  if (!value.is_object()) return unfit(fmt::format("{}/config.json is no object", module));
+  std::vector<std::string> modes;
+  TERN_ASSIGN_OR_RETURN(const auto one, json::get_string(value.get_object(), "pooling_mode"));
+  if (one) modes.push_back(*one);
+  for (const auto& [name, on] : value.get_object()) {
+    const std::string key(name);
+    if (key.starts_with("pooling_mode_") && on.is_bool() && on.get_bool()) modes.push_back(key.substr(13));
+  }
+  const std::string mode = modes.size() == 1 ? modes[0] : fmt::format("{}", fmt::join(modes, ", "));
+  if (mode == "lasttoken") return c.rows = PooledRows::kLast, Status();
+  if (mode == "cls_token" || mode == "cls") return c.rows = PooledRows::kFirst, Status();
+  if (mode == "mean_tokens" || mode == "mean") return c.rows = PooledRows::kMean, Status();
+  return unfit(fmt::format("the pooling \"{}\" is not available: lasttoken, cls_token and mean_tokens are", mode));
+}
+
+// Embedding models are often kept with the modules that sentence-transformers runs: the model, what pools, what
+// normalizes. `pooled`: --override-pooler-config says how, so that the folder need not.
+Status read_modules(const std::string& folder, bool pooled, serve::PoolingConfig& c) {
+  const std::string path = folder + "/modules.json";
+  std::error_code error;
+  if (folder.empty() || !std::filesystem::exists(path, error)) return {};
+  TERN_ASSIGN_OR_RETURN(const json::Value modules, json::parse_file(path, kModuleLimits));
+  if (!modules.is_array()) return unfit("it is no list");
+  c.normalize = false;
+  for (const json::Value& module : modules.get_array()) {
+    if (!module.is_object()) return unfit("one of its modules is no object");
+    TERN_ASSIGN_OR_RETURN(const auto type, json::get_string(module.get_object(), "type"));
+    TERN_ASSIGN_OR_RETURN(const auto at, json::get_string(module.get_object(), "path"));
+    const std::string name = type ? type->substr(type->rfind('.') + 1) : "";
+    if (name == "Normalize") {
+      c.normalize = true;
+    } else if (name == "Pooling") {
+      if (!pooled) TERN_RETURN_IF_ERROR(read_pooling_module(folder, at.value_or(""), c));
+    } else if (name != "Transformer") {
+      return unfit(fmt::format("a module of type \"{}\" is not available", name));
+    }
+  }
+  return {};
+}
+
 Expected<int32_t> in_range(const json::Object& config, const char* key, int64_t least) {
   TERN_ASSIGN_OR_RETURN(const auto value, json::get_int(config, key));
   if (!value || *value < least || *value > (1 << 24)) return wrong(kPooler, fmt::format("{} is out of range", key));
@@ -139,6 +200,10 @@ Status read_pooling_settings(Settings& s) {
   const bool judges_tokens = judges_steps || s.model.architecture == "Qwen2ForRewardModel";
   c.rows = judges_tokens ? PooledRows::kAll : PooledRows::kLast;
   c.softmax = judges_steps;
+  if (*embed) {
+    const bool pooled = pooler != nullptr && json::find(*pooler, "pooling_type") != nullptr;
+    TERN_RETURN_IF_ERROR(read_modules(s.model.folder, pooled, c));
+  }
   if (pooler != nullptr) TERN_RETURN_IF_ERROR(read_pooler(*pooler, judges_steps ? 2 : 1, c));
   // Rows are narrower than logits: a step may have one of each of its tokens.
   if (c.rows != PooledRows::kLast) s.engine.prompt_logit_rows = s.engine.scheduler.max_num_batched_tokens;

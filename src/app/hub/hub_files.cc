@@ -10,6 +10,8 @@ namespace tern::app {
 namespace {
 
 constexpr size_t kMostFiles = 100'000;
+// Where sentence-transformers says how an embedding model pools: the one file in a folder that is used.
+constexpr std::string_view kPooling = "1_Pooling/config.json";
 
 bool is_weights(std::string_view path) { return path.ends_with(".safetensors"); }
 
@@ -39,7 +41,8 @@ Status add_file(HubListing& listing, HubFile file) {
   if (!is_plain_path(file.path)) {
     return make_error(ErrorCode::kCorrupt, "the hub names a file that is not below the model's folder");
   }
-  if (file.path.find('/') != std::string::npos || file.path.front() == '.') return {};
+  const bool nested = file.path.find('/') != std::string::npos && file.path != kPooling;
+  if (nested || file.path.front() == '.') return {};
   if (listing.files.size() >= kMostFiles) {
     return make_error(ErrorCode::kTooLarge, fmt::format("the hub names more than {} files", kMostFiles));
   }

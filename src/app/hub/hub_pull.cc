@@ -121,6 +121,8 @@ Status fetch_missing(const HubPlan& plan, const HubListing& listing, const std::
                                plan.folder + "/" + file.path,
                                progress,
                                stop};
+    std::error_code error;  // shows where the file gets its name
+    fs::create_directories(fs::path(transfer.target).parent_path(), error);
     Status status = run_transfer(*connections[thread], transfer);
     if (!status.ok()) stop = true;
     return status;

@@ -142,14 +142,15 @@ TEST(HubFiles, WhatIsUsed) {
   HubListing listing;
   for (const char* path :
        {"config.json", "a.py", "pytorch_model.bin", "model-1.safetensors", "consolidated.safetensors", "README.md",
-        "model.safetensors.index.json", "tokenizer.model", "merges.txt", "chat_template.jinja", "x.pdparams"}) {
+        "model.safetensors.index.json", "tokenizer.model", "merges.txt", "chat_template.jinja", "x.pdparams",
+        "1_Pooling/config.json", "2_Dense/config.json"}) {
     ASSERT_TRUE(add_file(listing, {.path = path}).ok());
   }
   ASSERT_TRUE(keep_used_files(listing).ok());
   std::vector<std::string> kept;
   for (const HubFile& file : listing.files) kept.push_back(file.path);
-  EXPECT_EQ(kept, (std::vector<std::string>{"chat_template.jinja", "config.json", "merges.txt", "model-1.safetensors",
-                                            "model.safetensors.index.json", "tokenizer.model"}));
+  EXPECT_EQ(kept, (std::vector<std::string>{"1_Pooling/config.json", "chat_template.jinja", "config.json", "merges.txt",
+                                            "model-1.safetensors", "model.safetensors.index.json", "tokenizer.model"}));
   ASSERT_TRUE(add_file(listing, {.path = "config.json"}).ok());
   EXPECT_FALSE(keep_used_files(listing).ok());
   EXPECT_EQ(lfs_pointer(kSha256, 5),
