@@ -31,12 +31,15 @@ class Server:
             str(self.port),
             "--device",
             device or run.places.device,
+            "--exit-with-stdin",  # a check that is killed leaves no server behind
             *map(str, flags),
         ]
         with open(self.output, "wb") as out:
             out.write((" ".join(f"{k}={v}" for k, v in (env or {}).items()) + " " + " ".join(command) + "\n").encode())
             out.flush()
-            self.process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **(env or {})})
+            self.process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=out, stderr=out, env={**os.environ, **(env or {})}
+            )
 
     def __enter__(self):
         return self

@@ -13,8 +13,9 @@ constexpr size_t kMostTokens = size_t{1} << 27;  // of a prompt with everything 
 Error bad(std::string text) { return make_error(ErrorCode::kInvalidArgument, std::move(text)); }
 
 Error wrong_count(const char* kind, size_t placeholders, size_t media) {
-  return bad(fmt::format("The prompt has {} {} placeholders for {} {} items; texts of a request must not contain them",
-                         placeholders, kind, media, kind));
+  return bad(fmt::format("The prompt has {} {} placeholders for {} {} items; {}", placeholders, kind, media, kind,
+                         placeholders > media ? "texts of a request must not contain them"
+                                              : "it must have one for each, as the chat template writes it"));
 }
 
 // Hands out the media of a request: pictures for placeholders of pictures, videos for those of videos, each in order.
