@@ -161,12 +161,12 @@ TEST(GeneratingRoutes, TakeNothingWhileDraining) {
     auto server = std::make_unique<TestServer>(test_config(), slow_engine());
     Client open(server->port()), late(server->port());
     open.send(
-        post_bytes(route->path, body_of(*route, 3, R"("max_tokens":30,"max_output_tokens":30,"ignore_eos":true)")));
+        post_bytes(route->path, body_of(*route, 3, R"("max_tokens":60,"max_output_tokens":60,"ignore_eos":true)")));
     ASSERT_TRUE(server->wait_running(1)) << route->path;
     // Half a head keeps the connection until its request is whole.
     const std::string bytes = post_bytes(route->path, body_of(*route, 3, kShort));
     late.send(bytes.substr(0, 20));
-    std::this_thread::sleep_for(200ms);  // until these bytes are read, of which nothing tells
+    std::this_thread::sleep_for(100ms);  // until these bytes are read, of which nothing tells
     std::jthread stopping([&] { server->server().stop(10); });
     ASSERT_TRUE(eventually([&] { return !Client(server->port()).connected(); }));
     late.send(bytes.substr(20));
