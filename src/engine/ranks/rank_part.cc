@@ -66,7 +66,7 @@ Status RankPart::forward(const Step& step, const Step* previous, int graph, Visi
     TERN_RETURN_IF_ERROR(
         ops::resolve_ids({mine.batch.token_ids, mine.batch.token_source, of(*previous).sampling.device_ids()}, stream));
   }
-  return pass_.run(mine.batch, mine.device_owners(), step.company(engines_), stream);
+  return pass_.run(mine.batch, mine.device_owners(), step.engine_tokens(engines_), stream);
 }
 
 Status RankPart::sample(const Step& step, StepGraphs::Sampling graph) {

@@ -6,7 +6,7 @@ namespace tern::engine {
 
 Status StepRunner::forward(Step& step, const Step* previous) {
   if (Lockstep* all = parts_.lockstep; all != nullptr) {
-    TERN_RETURN_IF_ERROR(all->meet(parts_.engine, step.batch.tokens, step.company(all->engines())));
+    TERN_RETURN_IF_ERROR(all->meet(parts_.engine, step.batch.tokens, step.engine_tokens(all->engines())));
   }
   if (parts_.group != nullptr) return parts_.group->forward(step, previous, parts_.vision);
   const device::Stream stream = device().stream();
@@ -21,7 +21,7 @@ Status StepRunner::forward(Step& step, const Step* previous) {
     TERN_RETURN_IF_ERROR(
         ops::resolve_ids({step.batch.token_ids, step.batch.token_source, previous->sampling.device_ids()}, stream));
   }
-  return parts_.pass.run(step.batch, nullptr, company(step), stream);
+  return parts_.pass.run(step.batch, nullptr, engine_tokens(step), stream);
 }
 
 Status StepRunner::sample(Step& step) {

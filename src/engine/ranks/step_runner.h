@@ -53,8 +53,8 @@ class StepRunner {
   device::Device& device() const { return *parts_.device; }
 
  private:
-  std::span<const int32_t> company(const Step& step) const {
-    return step.company(parts_.lockstep == nullptr ? 0 : parts_.lockstep->engines());
+  std::span<const int32_t> engine_tokens(const Step& step) const {
+    return step.engine_tokens(parts_.lockstep == nullptr ? 0 : parts_.lockstep->engines());
   }
 
   Parts parts_;

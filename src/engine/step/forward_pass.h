@@ -24,9 +24,9 @@ struct ForwardPass {
 
   device::Communicator experts;  // of the ranks of all engines; alone: engines share no experts
 
-  // `owner`: device memory, the rank of each logit row; null: one rank. `company`: the tokens of each of the engines
-  // that share experts.
-  Status run(const model::Batch& batch, const int32_t* owner, std::span<const int32_t> company,
+  // `owner`: device memory, the rank of each logit row; null: one rank. `engine_tokens`: the tokens of each of the
+  // engines that share experts.
+  Status run(const model::Batch& batch, const int32_t* owner, std::span<const int32_t> engine_tokens,
              device::Stream stream) const;
 };
 

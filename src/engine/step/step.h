@@ -100,8 +100,10 @@ struct Step {
   bool replayed = false;  // forward was a graph
   bool sampled = false;   // which sampled, too
   // Of engines that share experts: the tokens of each in this step, which rank 0's thread fills in.
-  std::span<int32_t> company(int engines) { return {company_.data(), static_cast<size_t>(engines)}; }
-  std::span<const int32_t> company(int engines) const { return {company_.data(), static_cast<size_t>(engines)}; }
+  std::span<int32_t> engine_tokens(int engines) { return {engine_tokens_.data(), static_cast<size_t>(engines)}; }
+  std::span<const int32_t> engine_tokens(int engines) const {
+    return {engine_tokens_.data(), static_cast<size_t>(engines)};
+  }
 
  private:
   static Expected<Step> make(const Parts& parts, device::Device& device, const Step* shares, const Step* of);
@@ -116,7 +118,7 @@ struct Step {
   PlainRows plain_;
   int pooled_ = 0;
   device::Buffer pooled_rows_;
-  std::array<int32_t, model::kMostExpertRanks> company_{};
+  std::array<int32_t, model::kMostExpertRanks> engine_tokens_{};
 };
 
 }  // namespace tern::engine

@@ -88,8 +88,8 @@ Status experts(Step& step, const MoeWeights& w, TensorView sorted, TensorView of
 }
 
 // What a layer of experts needs between the router and the sum: for `n` tokens, those of other engines among them.
-struct Rooms {
-  Rooms(Step& step, const MoeSpec& spec, const MoeWeights& w, int64_t n, int64_t h) {
+struct ExpertTensors {
+  ExpertTensors(Step& step, const MoeSpec& spec, const MoeWeights& w, int64_t n, int64_t h) {
     const int64_t k = spec.top_k;
     places = static_cast<int64_t>(w.gate_up.size());
     int64_t widest = 0;
@@ -131,16 +131,16 @@ Status moe_of_engines(Step& step, const MoeSpec& spec, int layer, const MoeWeigh
   const Gathered& all = *step.gathered;
   const int64_t n = all.tokens, t = step.tokens, own = all.own, h = next.x.dim[1];
   const TensorView x = step.act(n, h), sums = step.exact(n, h);
-  const Rooms r(step, spec, w, n, h);
+  const ExpertTensors r(step, spec, w, n, h);
   const bool shared = r.shared.rank > 0;
   if (step.measuring()) return shared ? dense_mlp(step, w.shared, x.first(t), r.shared) : Status();
-  const TensorView mine = Rooms::rows(x, own, t);
+  const TensorView mine = ExpertTensors::rows(x, own, t);
   before.out = mine;
   if (t > 0) {
     TERN_RETURN_IF_ERROR(step.reduce_norm(before));
-    TERN_RETURN_IF_ERROR(
-        choose(step, layer, {mine, &w.router, {}, r.logits},
-               route_of(step, spec, w, r.logits, Rooms::rows(r.ids, own, t), Rooms::rows(r.weights, own, t))));
+    TERN_RETURN_IF_ERROR(choose(
+        step, layer, {mine, &w.router, {}, r.logits},
+        route_of(step, spec, w, r.logits, ExpertTensors::rows(r.ids, own, t), ExpertTensors::rows(r.weights, own, t))));
   }
   const std::span<const int64_t> first{all.first.data(), static_cast<size_t>(all.communicator.ranks) + 1};
   for (const TensorView& what : {x, r.ids, r.weights}) {
@@ -169,7 +169,7 @@ Status moe_mlp(Step& step, const MoeSpec& spec, int layer, const MoeWeights& w, 
   if (step.gathered != nullptr) return moe_of_engines(step, spec, layer, w, before, next);
   const Scratch scratch(step.arena);
   const TensorView x = before.out;
-  const Rooms r(step, spec, w, step.tokens, x.dim[1]);
+  const ExpertTensors r(step, spec, w, step.tokens, x.dim[1]);
   const bool shared = r.shared.rank > 0;
   if (shared && before.x.data != nullptr) TERN_RETURN_IF_ERROR(ops::rms_norm(before, step.stream));
   if (shared) TERN_RETURN_IF_ERROR(dense_mlp(step, w.shared, x, r.shared));
